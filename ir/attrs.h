@@ -1,0 +1,126 @@
+#pragma once
+// Attributes: one plain struct for each kind of op that has any. `fields(visitor)` is the only list of a struct's
+// members: printing, parsing, hashing and comparison all walk it.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ir/type.h"
+
+namespace forge::ir {
+
+/// What the step is told from outside. Shapes: ids, positions, sequence [T]; rows [R]; kv_length [B];
+/// block_table [B,P]. All i32.
+enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
+enum class Activation : std::uint8_t { kSilu, kGelu };
+/// kPairs rotates (2i, 2i+1); kHalves rotates (i, i + rotary_dims/2), as NeoX does.
+enum class RopeMode : std::uint8_t { kPairs, kHalves };
+enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
+
+#define FORGE_FIELDS(...) \
+  template <class V>      \
+  void fields(V& v) {     \
+    __VA_ARGS__           \
+  }                       \
+  bool operator==(const Self&) const = default;
+
+struct NoAttrs {
+  using Self = NoAttrs;
+  FORGE_FIELDS((void)v;)
+};
+struct InputAttrs {
+  using Self = InputAttrs;
+  InputKind kind{};
+  FORGE_FIELDS(v("kind", kind);)
+};
+/// A tensor of the model file, by its name there; its bytes are never part of a graph.
+struct WeightAttrs {
+  using Self = WeightAttrs;
+  std::string name;
+  FORGE_FIELDS(v("name", name);)
+};
+/// A small f32 tensor known at compile time.
+struct ConstantAttrs {
+  using Self = ConstantAttrs;
+  std::vector<float> values;
+  FORGE_FIELDS(v("values", values);)
+};
+/// The KV cache of one group of layers with the same geometry, before this step.
+struct KvStateAttrs {
+  using Self = KvStateAttrs;
+  std::int64_t group = 0, layers = 0, kv_heads = 0, head_dim = 0, window = 0;  ///< window 0: full attention
+  FORGE_FIELDS(v("group", group); v("layers", layers); v("kv_heads", kv_heads); v("head_dim", head_dim);
+               v("window", window);)
+};
+struct NormAttrs {
+  using Self = NormAttrs;
+  float eps = 0;
+  std::int64_t dim = 0;  ///< number of elements that the mean is over
+  FORGE_FIELDS(v("eps", eps); v("dim", dim);)
+};
+struct ScaleAttrs {
+  using Self = ScaleAttrs;
+  float factor = 1;
+  FORGE_FIELDS(v("factor", factor);)
+};
+struct GluAttrs {
+  using Self = GluAttrs;
+  Activation activation{};
+  FORGE_FIELDS(v("activation", activation);)
+};
+/// Parts of a split, or of concatenated weights. unit 0: parts stand one behind the other with `sizes` columns (rows of
+/// a weight); unit u: all parts are equally wide and alternate every u columns (u of part 0, u of part 1, ...).
+struct PartsAttrs {
+  using Self = PartsAttrs;
+  std::vector<std::int64_t> sizes;
+  std::int64_t unit = 0;
+  FORGE_FIELDS(v("sizes", sizes); v("unit", unit);)
+};
+/// Inverse frequencies, [dims/2]. Scaling by YaRN: arXiv 2309.00071 with ggml's parameter names.
+struct RopeFreqsAttrs {
+  using Self = RopeFreqsAttrs;
+  std::int64_t dims = 0;
+  float base = 10000;
+  RopeScaling scaling{};
+  float factor = 1;                                     ///< positions are stretched by it; 1 for none
+  std::int64_t original_context = 0;                    ///< yarn
+  float ext_factor = 0, beta_fast = 32, beta_slow = 1;  ///< yarn
+  FORGE_FIELDS(v("dims", dims); v("base", base); v("scaling", scaling); v("factor", factor);
+               v("original_context", original_context); v("ext_factor", ext_factor); v("beta_fast", beta_fast);
+               v("beta_slow", beta_slow);)
+};
+/// cos and sin of positions x frequencies, both multiplied by `magnitude` (YaRN's attention factor).
+struct RopeTableAttrs {
+  using Self = RopeTableAttrs;
+  float magnitude = 1;
+  FORGE_FIELDS(v("magnitude", magnitude);)
+};
+struct RopeAttrs {
+  using Self = RopeAttrs;
+  std::int64_t head_dim = 0, rotary_dims = 0;
+  RopeMode mode{};
+  FORGE_FIELDS(v("head_dim", head_dim); v("rotary_dims", rotary_dims); v("mode", mode);)
+};
+struct KvStoreAttrs {
+  using Self = KvStoreAttrs;
+  std::int64_t layer = 0;  ///< index inside its KV group
+  FORGE_FIELDS(v("layer", layer);)
+};
+struct AttentionAttrs {
+  using Self = AttentionAttrs;
+  std::int64_t layer = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 1;
+  std::int64_t window = 0;  ///< 0: every earlier position is seen
+  float softcap = 0;        ///< 0: none
+  FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
+               v("scale", scale); v("window", window); v("softcap", softcap);)
+};
+#undef FORGE_FIELDS
+
+using Attrs =
+    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, ScaleAttrs, GluAttrs,
+                 PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs, AttentionAttrs>;
+
+}  // namespace forge::ir

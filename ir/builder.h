@@ -1,0 +1,42 @@
+#pragma once
+// A builder with one function an op: model families read like the papers' formulas.
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace forge::ir {
+
+class Builder {
+ public:
+  explicit Builder(Graph& graph) : graph_(graph) {}
+
+  void set_layer(std::int32_t layer) { layer_ = layer; }
+  [[nodiscard]] Graph& graph() { return graph_; }
+
+  Value input(InputKind kind);
+  Value weight(std::string name, DType dtype, Shape shape);
+  Value constant(std::vector<float> values, Shape shape);
+  Value kv_state(const KvStateAttrs& attrs);
+  Value embed(Value table, Value ids);
+  Value rms_norm(Value x, Value weight, float eps);
+  Value matmul(Value x, Value weight);
+  Value add(Value a, Value b);
+  Value mul(Value a, Value b);
+  Value scale(Value x, float factor);
+  Value glu(Value gate, Value up, Activation activation);
+  Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {});
+  Value rope_table(Value positions, Value freqs, float magnitude);
+  Value rope(Value x, Value table, const RopeAttrs& attrs);
+  Value kv_store(Value state, Value k, Value v, std::int64_t layer);
+  Value attention(Value q, Value state, const AttentionAttrs& attrs);
+  Value gather_rows(Value x, Value rows);
+
+ private:
+  Value one(Op op, std::vector<Value> operands, Attrs attrs = {});
+  Graph& graph_;
+  std::int32_t layer_ = kNoLayer;
+};
+
+}  // namespace forge::ir

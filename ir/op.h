@@ -1,0 +1,72 @@
+#pragma once
+// The op table: one definition an op, in one place (ops_*.cc): name, operands, attributes, shape rule, what may be
+// done in place, bytes and FLOPs, scalar reference. The verifier re-runs the shape rule; the interpreter runs the
+// reference.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/attrs.h"
+#include "ir/type.h"
+
+namespace forge::ir {
+
+enum class Op : std::uint8_t {
+  kInput,        // -> i32 step input
+  kWeight,       // -> a tensor of the model file
+  kConstant,     // -> f32
+  kKvState,      // -> state
+  kEmbed,        // (table [V,D], ids [T]) -> f32 [T,D]
+  kRmsNorm,      // (x [M,N], weight [N]) -> f32: x / sqrt(mean(x^2) + eps) * weight
+  kSumSquares,   // (x [M,N]) -> f32 [M, ceil(N/32)]: sums over blocks of 32 columns
+  kInvRmsScale,  // (x [M,N], squares [M,S]) -> f32: x / sqrt(sum(squares)/dim + eps), dim from the attributes
+  kQuantize,     // (x f32 [M,N]) -> q8a [M,N]
+  kMatmul,       // (x [M,K] f32 or q8a, weight [N,K]) -> f32 [M,N]: x . weight^T
+  kConcatRows,   // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time
+  kSplit,        // (x [M,N]) -> parts: columns of x
+  kAdd,          // (a [M,N], b [M,N] or [N]) -> f32
+  kMul,          // (a [M,N], b [M,N] or [N]) -> f32
+  kScale,        // (x) -> f32: x * factor
+  kGlu,          // (gate, up) -> f32: act(gate) * up
+  kRopeFreqs,    // ([freq_factors [dims/2]]) -> f32 [dims/2]
+  kRopeTable,    // (positions [T], freqs [F]) -> f32 [T,F,2]: cos, sin
+  kRope,         // (x [T,heads*head_dim], table) -> f32
+  kKvStore,      // (state, k, v [T,kv_heads*head_dim], positions, sequence, block_table) -> state
+  kAttention,    // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length) -> f32 [T,heads*head_dim]
+  kGatherRows,   // (x [T,N], rows [R]) -> [R,N]
+  kCount_,
+};
+
+/// Bytes and FLOPs of one execution under bounds; weights are counted in their stored type.
+struct Cost {
+  std::int64_t weight_bytes = 0;      ///< read from weights (an embedding reads its rows only)
+  std::int64_t activation_bytes = 0;  ///< operands read and results written
+  std::int64_t flops = 0;
+};
+
+struct Tensor;       // interpreter.h
+struct EvalContext;  // interpreter.h
+
+struct OpDef {
+  Op op{};
+  std::string_view name;
+  std::uint8_t operands_min = 0, operands_max = 0;  ///< 255: any number
+  std::size_t attrs_index = 0;                      ///< alternative of Attrs that this op has
+  bool has_effect = false;            ///< writes the KV cache: never duplicated or dropped while its state is used
+  bool elementwise = false;           ///< result element (i,j) needs operand elements (i,j) only (vectors broadcast)
+  std::int8_t in_place_operand = -1;  ///< the result may take this operand's buffer
+  /// Result types from operand types. Throws Error(kInternal) that names the op, the operand and both shapes.
+  std::vector<TensorType> (*infer)(const Attrs&, std::span<const TensorType>){};
+  Cost (*cost)(const Attrs&, std::span<const TensorType> operands, std::span<const TensorType> results,
+               const Bounds&){};
+  /// Scalar reference in f32/f64; nullptr for sources.
+  void (*reference)(const Attrs&, std::span<const Tensor* const> operands, std::span<Tensor> results, EvalContext&){};
+};
+
+const OpDef& op_def(Op op);
+/// nullptr when no op has that name.
+const OpDef* find_op(std::string_view name);
+
+}  // namespace forge::ir
