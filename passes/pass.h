@@ -1,0 +1,60 @@
+#pragma once
+// A pass is a function on the graph that says whether it changed anything. Verifying, dumping, timing and skipping
+// belong to the manager.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "passes/program.h"
+#include "passes/target_model.h"
+
+namespace forge::passes {
+
+struct PassContext {
+  const TargetModel& target;
+  /// Guards that refused, one line each ("fuse_qkv: layer 3: k has no RoPE"); shown in dumps.
+  std::vector<std::string> notes;
+};
+
+struct Pass {
+  std::string_view name;  ///< file, flag and test have the same name
+  bool optional = true;   ///< may be skipped by name
+  bool (*run)(ir::Graph&, PassContext&) = nullptr;
+  std::string_view purpose;  ///< one line for --help and docs
+};
+
+struct PassReport {
+  std::string_view name;
+  bool skipped = false, changed = false;
+  std::size_t nodes_before = 0, nodes_after = 0;
+  double milliseconds = 0;
+};
+
+struct PipelineOptions {
+  std::int64_t context = 0;       ///< KV positions a sequence can have
+  std::int64_t batch_max = 1;     ///< sequences in one step
+  std::vector<std::string> skip;  ///< names; unknown or required ones are Error(kUsage)
+  std::string dump_ir_dir;        ///< "": none; one NN-name.ir after every pass, then one a variant with its schedule
+  std::string dump_dot_dir;       ///< "": none; the same as .dot
+  bool check_round_trip = false;  ///< print and parse after every pass and compare hashes
+  bool check_hashes = true;       ///< a pass that lies about `changed` is an internal error
+};
+
+struct PipelineResult {
+  Program program;
+  std::vector<PassReport> reports;
+  std::vector<std::string> notes;
+};
+
+/// All graph passes in order (pipeline.cc explains the order).
+std::span<const Pass> pipeline_passes();
+
+/// Portable graph in, scheduled program out. Throws Error.
+PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const PipelineOptions& options);
+
+}  // namespace forge::passes
