@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Checks what no compiler checks; run by tools/check, a second at most.
+
+usage: lint.py [ROOT]     exit 1 and one line a finding: FILE:LINE: RULE: TEXT
+       lint.py --self-test     proves that each rule fires and stays quiet, on small texts of its own
+
+Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp costs seconds a file, so one
+.cc may have it), file-length, machine-path and package-host (nothing of one person's machine in the project),
+test-asserts (each test case checks something), test-built (each *_test.cc is named in its folder's meson.build).
+"""
+import os
+import re
+import subprocess
+import sys
+
+LINES_MAX = 500
+# Files that may be longer, each with its reason.
+LONG_FILES = {
+    "LICENSE": "the licence's own text",
+}
+
+# Room -> rooms that it may include besides itself. The longest matching room wins.
+ROOMS = {
+    "support": [],
+    "kernels/quant": [],
+    "kernels/gpu": ["kernels/quant"],
+    "kernels/cpu": ["kernels/quant", "support"],
+    "kernels": ["kernels/quant", "support"],
+    "ir": ["kernels/quant", "support"],
+    "loader": ["ir", "kernels/quant", "support"],
+    "passes": ["ir", "kernels/quant", "support"],
+    "codegen": ["passes", "ir", "kernels", "runtime/plan", "runtime/driver", "support"],
+    "runtime/plan": ["kernels/quant", "support"],
+    "runtime/driver": ["support"],
+    "runtime": ["runtime/plan", "runtime/driver", "kernels", "support"],
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+MACHINE_PATH = re.compile(r"(?<![\w.~}-])/(?:work|root|home/(?!USER\b)\w+|Users/\w+|opt/wheels)\b")
+PACKAGE_HOST = re.compile(
+    r"\b(?:[\w-]+\.)*(?:pypi\.org|pythonhosted\.org|pkg\.dev|deb\.debian\.org|snapshot\.debian\.org|ftp\.\w+\.debian\.org"
+    r"|security\.debian\.org|archive\.ubuntu\.com|crates\.io|npmjs\.org|artifactory[\w.-]*)\b"
+)
+TEST_CASE = re.compile(r"^(?:TEST_CASE|TEST_CASE_METHOD|TEMPLATE_TEST_CASE\w*|SCENARIO)\s*\(", re.M)
+ASSERTS = re.compile(
+    r"\b(?:CHECK|REQUIRE|FAIL|STATIC_REQUIRE)(?:_\w+)?\s*\(|\bRC_ASSERT\w*\s*\(|\brc::(?:check|prop)\b|\b(?:check|expect|require)\w*\s*(?:<[^;()]*>)?\("
+)
+
+
+def room_of(path, rooms=ROOMS):
+    """The longest room that holds `path`, or None (tools, tests: free to include anything)."""
+    found = [r for r in rooms if path == r or path.startswith(r + "/")]
+    return max(found, key=len, default=None)
+
+
+def include_direction(path, text):
+    room = room_of(path)
+    if room is None:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if not (m := INCLUDE.match(line)):
+            continue
+        target = m.group(1)
+        other = room_of(target)
+        if other is None and target.split("/")[0] in ("tools", "tests"):
+            yield number, f'{room} must not include "{target}"'
+        if other is None or other == room:
+            continue
+        if not any(other == a or other.startswith(a + "/") for a in ROOMS[room]):
+            yield number, f'{room} must not include "{target}"'
+
+
+def file_length(path, text):
+    lines = text.count("\n")
+    if lines > LINES_MAX and path not in LONG_FILES:
+        yield LINES_MAX, f"{lines} lines, at most {LINES_MAX}"
+
+
+def matches(pattern, what):
+    def rule(path, text):
+        for number, line in enumerate(text.splitlines(), 1):
+            if m := pattern.search(line):
+                yield number, f"{what} '{m.group(0)}'"
+
+    return rule
+
+
+def test_asserts(path, text):
+    if not path.startswith("tests/") or not path.endswith("_test.cc"):
+        return
+    starts = [m.start() for m in TEST_CASE.finditer(text)]
+    if not starts and not ASSERTS.search(text):
+        yield 1, "asserts nothing"
+    for start, end in zip(starts, starts[1:] + [len(text)]):
+        head, _, body = text[start:end].partition("\n")
+        if not ASSERTS.search(body) and not ASSERTS.search(head[head.find("{") :]):
+            yield text.count("\n", 0, start) + 1, f"this case asserts nothing: {head[:80]}"
+
+
+RULES = {
+    "include-direction": ((".cc", ".h"), include_direction),
+    "file-length": ((".cc", ".h", ".py", ".sh", ".fbs", ".def", ".build", ""), file_length),
+    "machine-path": (None, matches(MACHINE_PATH, "a machine's own path")),
+    "package-host": (None, matches(PACKAGE_HOST, "a package host")),
+    "test-asserts": ((".cc",), test_asserts),
+}
+
+
+def tracked(root):
+    """Paths relative to root: git's, or without git all files outside build and hidden folders."""
+    git = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True) if _has_git(root) else None
+    if git and git.returncode == 0:
+        return [p for p in git.stdout.decode().split("\0") if p and os.path.isfile(os.path.join(root, p))]
+    paths = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = [f for f in folders if not f.startswith(("build", ".")) and f != "__pycache__"]
+        paths += [os.path.relpath(os.path.join(folder, f), root) for f in files if not f.startswith(".")]
+    return sorted(paths)
+
+
+def _has_git(root):
+    try:
+        return subprocess.run(["git", "-C", root, "rev-parse"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def check(files):
+    """files: path -> text. Yields 'path:line: rule: text'."""
+    graph_users = []
+    for path, text in files.items():
+        if path == "tests/lint/lint.py":  # its patterns and self-test name what it looks for
+            continue
+        for name, (endings, rule) in RULES.items():
+            if endings is None or os.path.splitext(path)[1] in endings:
+                for number, finding in rule(path, text):
+                    yield f"{path}:{number}: {name}: {finding}"
+        if path.endswith((".cc", ".h")) and "boost/graph/adjacency_list.hpp" in text:
+            graph_users.append(path)
+        if path.startswith("tests/") and path.endswith("_test.cc"):
+            folder = os.path.dirname(path)
+            described = "".join(t for p, t in files.items() if p.startswith("tests/") and p.endswith("meson.build"))
+            if os.path.basename(path) not in described:
+                yield f"{path}:1: test-built: not named in {folder}/meson.build"
+    includes = [p for p in graph_users if re.search(r"#\s*include\s*<boost/graph/adjacency_list.hpp>", files[p])]
+    for path in includes:
+        if path.endswith(".h") or len(includes) > 1:
+            yield f"{path}:1: graph-header: adjacency_list.hpp belongs in one .cc only ({', '.join(includes)})"
+
+
+def self_test():
+    """Each row: a file's path and text, and the rule that must fire (None: no finding)."""
+    rows = [
+        ("ir/a.cc", '#include "passes/pass.h"\n', "include-direction"),
+        ("runtime/plan/a.cc", '#include "runtime/engine.h"\n', "include-direction"),
+        ("runtime/a.cc", '#include "runtime/plan/plan.h"\n#include "kernels/quant/dtype.h"\n', None),
+        ("codegen/a.cc", '#include "loader/gguf.h"\n', "include-direction"),
+        ("kernels/quant/a.h", '#include "support/error.h"\n', "include-direction"),
+        ("tools/a.cc", '#include "loader/gguf.h"\n#include "passes/pass.h"\n', None),
+        ("loader/a.cc", '#include "tools/a.h"\n', "include-direction"),
+        ("ir/long.cc", "\n" * (LINES_MAX + 1), "file-length"),
+        ("docs/a.md", "see /work/x\n", "machine-path"),
+        ("docs/a.md", "see ~/.local/share and lib/work/x\n", None),
+        ("docs/a.md", "from files.pythonhosted.org\n", "package-host"),
+        ("tests/a/b_test.cc", 'TEST_CASE("x") {\n  f();\n}\nTEST_CASE("y") {\n  CHECK(f());\n}\n', "test-asserts"),
+        ("tests/a/b_test.cc", 'TEST_CASE("x") { REQUIRE_THROWS_AS(f(), E); }\n', None),
+        ("ir/graph.h", "#include <boost/graph/adjacency_list.hpp>\n", "graph-header"),
+    ]
+    described = {"tests/a/meson.build": "'b_test.cc'"}
+    bad = 0
+    for path, text, rule in rows:
+        found = [line.split(": ")[1] for line in check({path: text} | described)]
+        if found != ([rule] if rule else []):
+            bad += 1
+            print(f"self-test: {path!r} {text[:40]!r}: found {found}, expected {rule}")
+    if [x.split(": ")[1] for x in check({"tests/a/c_test.cc": 'TEST_CASE("x") { CHECK(1); }\n'} | described)] != ["test-built"]:
+        bad += 1
+        print("self-test: test-built did not fire")
+    print(f"{len(rows) + 1 - bad} passed, {bad} failed")
+    return bad
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return 1 if self_test() else 0
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "..")
+    files = {}
+    for path in tracked(root):
+        try:
+            with open(os.path.join(root, path), encoding="utf-8") as f:
+                files[path] = f.read()
+        except UnicodeDecodeError:
+            continue  # a binary file: nothing here applies
+    findings = list(check(files))
+    print("\n".join(findings))
+    print(f"{len(files)} files, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

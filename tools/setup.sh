@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Installs what forge needs from Debian 12 (bookworm): only what is missing, and nothing where nothing is.
+#
+#   tools/setup.sh [--group build|test|all] [--list] [--check]
+#
+#   --group  what to install: `build` for a build of the tools, `all` (default) for the tests and checks too
+#   --list   print the packages of the group, one a line, and stop
+#   --check  install nothing; exit 1 and name the missing packages when there are any
+#
+# A second run asks dpkg only: no network, no root. Root rights are taken with sudo only where they are needed.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+# The one list of packages: group, package, what it is for.
+packages() {
+  grep -v '^ *\(#\|$\)' <<'TABLE'
+build g++                      compiler, version 12 for C++23
+build meson                    build description
+build ninja-build              build
+build ccache                   a second build takes seconds
+build pkg-config               finds the libraries below
+build libboost1.81-dev         Boost headers
+build libboost-graph1.81-dev   the graph inside the IR
+build libboost-context1.81-dev fibers of the lane-by-lane kernel executor
+build libhwy-dev               portable SIMD
+build libflatbuffers-dev       the plan format
+build flatbuffers-compiler     the plan format's code
+build libcli11-dev             command lines
+build libspdlog-dev            logs
+build libfmt-dev               text
+build nlohmann-json3-dev       JSON
+build libxxhash-dev            content hashes
+build libmimalloc-dev          host heap of the tools
+build libpcre2-dev             pre-tokenizer expressions
+build libutf8proc-dev          Unicode tables
+build libedit-dev              line editing of the chat prompt
+build libssl-dev               SHA-256, TLS
+build python3-pip              fetches the model
+build ca-certificates          fetches the model
+test  catch2                   unit tests
+test  librapidcheck-dev        property tests
+test  libbenchmark-dev         GoogleBenchmark programs
+test  graphviz                 pictures of graphs, and their tests
+test  python3-numpy            the judge of logits
+test  python3-venv             isolated Python tools
+test  clang-format-19          formatting check
+test  clang-tidy-19            static checks
+TABLE
+}
+
+# installed PACKAGE...: those of them that dpkg knows as installed, one a line.
+installed() { dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^.i  *//p' | sort -u; }
+
+group=all
+action=install
+while [ $# -gt 0 ]; do
+  case $1 in
+    --group) [ $# -ge 2 ] || die "--group needs a name: build, test or all"; group=$2; shift ;;
+    --list) action=list ;;
+    --check) action=check ;;
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+    *) die "unknown argument '$1'; --help lists them" ;;
+  esac
+  shift
+done
+case $group in build | test | all) ;; *) die "unknown group '$group': build, test or all" ;; esac
+
+mapfile -t wanted < <(packages | awk -v group="$group" 'group == "all" || $1 == group { print $2 }')
+if [ $action = list ]; then
+  printf '%s\n' "${wanted[@]}"
+  exit 0
+fi
+command -v dpkg-query >/dev/null || die "this is not Debian (no dpkg-query); install by hand: ${wanted[*]}"
+
+mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort) <(installed "${wanted[@]}"))
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ $action = check ]; then
+  die "missing: ${missing[*]}; tools/setup.sh installs them"
+fi
+
+# Debian lets one Boost's headers be installed at a time; replacing what another project may need is not ours to do.
+conflicting=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 'libboost1.[0-9]*-dev' 2>/dev/null |
+  sed -n 's/^.i  *//p' | grep -v '^libboost1\.81-dev$' || true)
+if [ -n "$conflicting" ] && printf '%s\n' "${missing[@]}" | grep -q '^libboost.*1\.81-dev$'; then
+  die "$conflicting is installed and conflicts with libboost1.81-dev; remove it first: apt-get remove $conflicting"
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || die "missing: ${missing[*]}; run tools/setup.sh as root, there is no sudo here"
+  if [ ! -t 0 ] && ! sudo -n true 2>/dev/null; then
+    die "missing: ${missing[*]}; sudo wants a password and there is no terminal; run tools/setup.sh as root"
+  fi
+  as_root=(sudo)
+fi
+
+say "installing ${#missing[@]} of ${#wanted[@]} packages: ${missing[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" </dev/null >>"$log" 2>&1; }
+
+# A failed update is no reason to stop (another source of this machine may be down): the install decides.
+apt update || say "apt-get update reported: $(grep -m1 -E '^(E|Err|W):?' "$log" || tail -n1 "$log")"
+if ! apt install -y --no-install-recommends "${missing[@]}"; then
+  die "apt-get install failed: $(grep -m1 '^E:' "$log" || tail -n1 "$log"); are the network and Debian 12's main sources there?"
+fi
+say "installed"
