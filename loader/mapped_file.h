@@ -1,0 +1,41 @@
+#pragma once
+// A file mapped read-only into memory: what model files are read through. Nothing is copied, pages come in as they
+// are touched, and `advise` tells the kernel what is coming.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace forge::loader {
+
+class MappedFile {
+ public:
+  enum class Advice : std::uint8_t { kSequential, kWillNeed, kDontNeed };
+
+  /// Maps the whole regular file at `path`, read-only and private. The bytes live as long as this object and never
+  /// move, also when the object is moved. Errors (kIo): missing, a directory or another non-file, empty, unreadable.
+  static MappedFile open(const std::filesystem::path& path);
+
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  /// A hint for `bytes` bytes from `offset` (widened to whole pages, except for kDontNeed, which is narrowed so that a
+  /// neighbour's bytes stay). Ranges outside the file are cut. Never fails: a refused hint costs only speed.
+  void advise(Advice advice, std::size_t offset = 0, std::size_t bytes = SIZE_MAX) const noexcept;
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::filesystem::path path_;
+};
+
+}  // namespace forge::loader
