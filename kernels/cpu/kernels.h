@@ -1,0 +1,121 @@
+#pragma once
+// CPU kernels: a table of functions for each class of CPU. Every function is pure (no allocation, no threads, no
+// globals), writes only what it names, and gives for one token the same bits whatever else is in the call: how many
+// tokens, which group of weight rows, which tile, which chunk's neighbour.
+// The classes with FMA (avx2, avx512, avx512-vnni) agree bit for bit with each other; kGeneric rounds twice where they
+// fuse, and differs in the last bits.
+// Pointers need no alignment beyond their element's; 64 bytes is fastest. Floats are f32 unless said otherwise.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/cpu/tile.h"
+#include "kernels/quant/dtype.h"
+
+namespace forge::cpu {
+
+enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni };
+
+/// out[t][n] = sum over k of w[n][k] * x[t][k].
+/// weights: `groups` groups of 16 rows of `k` elements, layout x16 (kernels/quant/x16.h).
+/// x: rows `x_row_bytes` apart; q8a (kernels/quant/q8a.h) for Q8_0, Q4_0, Q4_1 weights, f32 for F32, F16, BF16.
+/// row_map: nullable; token t reads row row_map[t], else row t.
+/// out: [tokens][16*groups], rows `out_stride` floats apart; padding rows of the last group come out as 0.
+/// k: a multiple of 32 for the quantised types, anything for the float types.
+/// Order of the sum: quantised: block after block of 32, acc = fma(d_w*d_x, float(int dot), acc), then
+/// acc = fma(offset_w, sum_x, acc) with offset -8d (Q4_0), m (Q4_1), -128d (Q8_0; its dot is of q+128). Float types:
+/// four partial sums over k mod 4, fma in k order, combined as (a0+a1)+(a2+a3).
+/// Speed: 1 to 3 tokens run at the read rate of memory; many tokens want calls of at least kMatmulTokens tokens
+/// (multiples of it) and several groups, whose weights and x then come from L2.
+using MatmulFn = void (*)(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
+                          std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
+                          std::size_t out_stride);
+inline constexpr std::size_t kMatmulTokens = 12;
+
+struct Kernels {
+  CpuClass cpu_class;
+
+  MatmulFn matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1;
+
+  // Elementwise, in place: tile[t][i] for all rows t and columns i.
+  void (*scale_rows)(Tile x, const float* factors);        ///< *= factors[t]
+  void (*scale)(Tile x, float factor);                     ///< *= factor
+  void (*add_row_vector)(Tile x, const float* vector);     ///< += vector[i]
+  void (*mul_row_vector)(Tile x, const float* vector);     ///< *= vector[i]
+  void (*add_tile)(Tile x, ConstTile y);                   ///< += y[t][i]; y has x's shape
+  void (*mul_tile)(Tile x, ConstTile y);                   ///< *= y[t][i]
+  void (*silu)(Tile x);                                    ///< x / (1 + exp(-x))
+  void (*gelu)(Tile x);                                    ///< x/2 * (1 + tanh(sqrt(2/pi)*(x + 0.044715 x^3)))
+  void (*swiglu)(ConstTile gate, ConstTile up, Tile out);  ///< silu(gate)*up; out may be gate or up itself
+  void (*geglu)(ConstTile gate, ConstTile up, Tile out);   ///< gelu(gate)*up
+  void (*softcap)(Tile x, float cap);                      ///< cap * tanh(x / cap)
+  void (*copy)(ConstTile x, Tile out);                     ///< out = x; must not overlap
+
+  /// Rotates the first `rotary_dims` (even, <= head_dim) of every head. x.width = heads * head_dim. cos_sin: row t at
+  /// t*cos_sin_stride floats: [rotary_dims/2][2] of (cos, sin). Source: RoFormer, arXiv 2104.09864.
+  void (*rope)(Tile x, std::size_t head_dim, std::size_t rotary_dims, RopeMode mode, const float* cos_sin,
+               std::size_t cos_sin_stride);
+
+  /// x.width (a multiple of 32) columns into q8a rows of `k` elements (`row_bytes` apart), from block `block` on.
+  void (*quantize_q8a)(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block);
+
+  /// partial[t][b] = sum of squares of columns 32b .. 32b+31 (the last block may be short); rows `stride` floats apart.
+  void (*sum_squares)(ConstTile x, float* partial, std::size_t stride);
+  /// inv[t] = 1/sqrt(sum of partial[t][0..count) / dim + eps); summed in order, in f64.
+  void (*inv_rms)(const float* partial, std::size_t stride, std::size_t count, std::size_t tokens, std::size_t dim,
+                  float eps, float* inv);
+  /// out = x * inv_rms(x) * weight (weight nullable: none), a row at a time; the same bits as sum_squares, inv_rms,
+  /// scale_rows, mul_row_vector. out may be x.
+  void (*rms_norm)(ConstTile x, const float* weight, float eps, Tile out);
+  /// rms_norm of every head of every row, in place. x.width = heads * head_dim; weight [head_dim], nullable.
+  void (*rms_norm_heads)(Tile x, std::size_t head_dim, const float* weight, float eps);
+
+  // The KV cache (tile.h): token t goes to slot slots[t] (0..31) of the block at blocks[t] (this layer's block;
+  // nullptr: a padding token, nothing is written). x: [tokens][kv_heads*head_dim]. f32 -> f16 rounds to nearest even.
+  void (*store_kv_k)(ConstTile x, std::size_t kv_heads, std::size_t head_dim, std::byte* const* blocks,
+                     const std::int32_t* slots);
+  void (*store_kv_v)(ConstTile x, std::size_t kv_heads, std::size_t head_dim, std::byte* const* blocks,
+                     const std::int32_t* slots);
+
+  // Attention (attention.h).
+  void (*attention_chunk)(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk,
+                          float* partials);
+  void (*attention_merge)(const AttentionParams& params, const AttentionQuery& query, const float* partials,
+                          std::size_t chunks, std::size_t chunk_stride, float* out, std::size_t out_token_stride,
+                          std::size_t out_head_stride);
+  void (*attention_tile)(const AttentionParams& params, const AttentionQuery& query, float* scratch, float* out,
+                         std::size_t out_token_stride, std::size_t out_head_stride);
+
+  /// Index of the largest value, the first of equals; NaNs are passed over (0 if there is nothing else). count >= 1.
+  std::size_t (*argmax)(const float* values, std::size_t count);
+  /// Reads every byte once and returns their XOR in words: the read-bandwidth loop of benchmarks.
+  std::uint64_t (*read_bytes)(const std::byte* data, std::size_t bytes);
+
+  /// nullptr for a type without a kernel.
+  [[nodiscard]] MatmulFn matmul(DType type) const;
+};
+
+/// The best class that this CPU and operating system run.
+CpuClass detect();
+/// Whether kernels(cpu_class) may be called on this machine.
+bool runs_here(CpuClass cpu_class);
+/// "generic", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni".
+std::string_view name(CpuClass cpu_class);
+std::optional<CpuClass> parse(std::string_view name);
+/// Never fails: a class that was not built into this binary (another architecture) gives the generic table, whose
+/// cpu_class says so. Calling the functions of a class that does not run here is a crash: ask runs_here first.
+const Kernels& kernels(CpuClass cpu_class);
+/// What this CPU has of what matters here, for people: "avx2 fma f16c avx512f avx512bw avx512vl avx512vnni".
+std::string features();
+
+/// Rows of the table of token embeddings as f32: out[t][0..k) = row ids[t]. layout of `table`: native GGUF rows or x16
+/// (kernels/quant/x16.h). out.width = k. An id outside [0, rows) gives a row of zeros.
+/// type: F32, F16, BF16, Q8_0, Q4_0 or Q4_1; returns false for another.
+bool embed_rows(DType type, bool x16, const std::byte* table, std::size_t rows, const std::int32_t* ids, Tile out);
+
+}  // namespace forge::cpu
