@@ -27,7 +27,9 @@ constexpr std::array kCodes{
     CodeRow{ErrorCode::kInternal, "internal", ErrorKind::kInternal, 1},
 };
 
-const CodeRow& row_of(ErrorCode code) { return kCodes[static_cast<std::size_t>(code)]; }
+const CodeRow& row_of(ErrorCode code) {
+  return kCodes[static_cast<std::size_t>(code)];
+}
 
 static_assert([] {
   for (std::size_t i = 0; i < kCodes.size(); ++i)
@@ -83,8 +85,12 @@ Error Error::within(std::string doing) const {
   return copy;
 }
 
-ErrorKind Error::kind() const { return row_of(code_).kind; }
-int Error::exit_status() const { return row_of(code_).exit_status; }
+ErrorKind Error::kind() const {
+  return row_of(code_).kind;
+}
+int Error::exit_status() const {
+  return row_of(code_).exit_status;
+}
 
 void Error::compose() {
   std::string text;
