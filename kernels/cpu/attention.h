@@ -42,22 +42,23 @@ struct AttentionQuery {
 
 /// Floats of one partial result: [0] m, [1] l, from [16] acc[head_dim] (not divided by l). A row that sees nothing in
 /// the chunk has m = -infinity, l = 0, acc = 0.
-constexpr std::size_t attention_partial_floats(std::size_t head_dim) {
+[[gnu::always_inline]] constexpr std::size_t attention_partial_floats(std::size_t head_dim) {
   return 16 + (head_dim + 15) / 16 * 16;
 }
 /// attention_chunk writes partials [tokens][group] of attention_partial_floats each.
 /// attention_merge reads partials[c] at c * chunk_stride floats, c = 0 .. chunks-1 in ascending chunk order, and writes
 /// out row (t, g) at out + t*out_token_stride + g*out_head_stride. A row that sees nothing at all gives zeros.
 /// attention_tile loops over all chunks itself; scratch: attention_scratch_floats(...) floats.
-constexpr std::size_t attention_scratch_floats(std::size_t tokens, std::size_t group, std::size_t head_dim) {
+[[gnu::always_inline]] constexpr std::size_t attention_scratch_floats(std::size_t tokens, std::size_t group,
+                                                                      std::size_t head_dim) {
   return 2 * tokens * group * attention_partial_floats(head_dim);
 }
 /// Chunks 0 .. n-1 that a cache of kv_length positions has.
-constexpr std::size_t attention_chunks(std::size_t kv_length) {
+[[gnu::always_inline]] constexpr std::size_t attention_chunks(std::size_t kv_length) {
   return (kv_length + kAttentionChunk - 1) / kAttentionChunk;
 }
 /// The first chunk that a query at `position` sees; earlier ones need not be computed. With a window it grows.
-constexpr std::size_t attention_first_chunk(std::int32_t position, std::int32_t window) {
+[[gnu::always_inline]] constexpr std::size_t attention_first_chunk(std::int32_t position, std::int32_t window) {
   return window <= 0 || position < window ? 0 : static_cast<std::size_t>(position - window + 1) / kAttentionChunk;
 }
 

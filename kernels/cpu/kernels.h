@@ -15,7 +15,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/tile.h"
-#include "kernels/quant/dtype.h"
+#include "kernels/quant/rows.h"
 
 namespace forge::cpu {
 
@@ -116,6 +116,7 @@ std::string features();
 /// Rows of the table of token embeddings as f32: out[t][0..k) = row ids[t]. layout of `table`: native GGUF rows or x16
 /// (kernels/quant/x16.h). out.width = k. An id outside [0, rows) gives a row of zeros.
 /// type: F32, F16, BF16, Q8_0, Q4_0 or Q4_1; returns false for another.
-bool embed_rows(DType type, bool x16, const std::byte* table, std::size_t rows, const std::int32_t* ids, Tile out);
+bool embed_rows(DType type, quant::Layout layout, const std::byte* table, std::size_t rows, const std::int32_t* ids,
+                Tile out);
 
 }  // namespace forge::cpu

@@ -1,0 +1,27 @@
+#pragma once
+// What lets one header serve the host and every device compiler. Block formats are free-standing: no allocation, no
+// library beyond fixed-width integers. Functions are forced inline, so that a translation unit built for a newer CPU
+// never leaves a copy behind that another one may be linked to.
+
+#if defined(__HIPCC_RTC__) || defined(__CUDACC_RTC__)
+namespace forge::quant {
+using i8 = signed char;
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+}  // namespace forge::quant
+#else
+#include <cstdint>
+namespace forge::quant {
+using i8 = std::int8_t;
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+}  // namespace forge::quant
+#endif
+
+#if defined(__HIP__) || defined(__CUDACC__)
+#define FORGE_QUANT_FN __host__ __device__ __forceinline__
+#else
+#define FORGE_QUANT_FN [[gnu::always_inline]] inline
+#endif
