@@ -3,9 +3,10 @@
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Debian's interpreter first: another python3 that comes earlier on PATH lacks the packages that setup.sh installs.
+# Debian's interpreter, which setup.sh may have yet to install: another python3 that comes earlier on PATH lacks the
+# packages that setup.sh installs.
 PYTHON=/usr/bin/python3
-[ -x "$PYTHON" ] || PYTHON=$(command -v python3 || true)
+[ -e /etc/debian_version ] || PYTHON=$(command -v python3 || true)
 
 # Lets ccache see through precompiled headers; without it every file that uses one is a miss.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
