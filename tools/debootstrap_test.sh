@@ -92,14 +92,15 @@ make_root() {
 # inside NAME COMMAND...: runs it in the root with an environment of its own, prints its time and its last line.
 passed=0 failed=0
 inside() {
-  local name=$1 begun status=0 pass=() variable
+  local name=$1 begun status=0 pass=() variable home
+  home=$(awk -F: '$3 == 0 { print $6; exit }' "$target/etc/passwd")
   shift
   for variable in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY PIP_INDEX_URL PIP_DEFAULT_TIMEOUT; do
     [ -z "${!variable:-}" ] || pass+=("$variable=${!variable}")
   done
   [ ! -f "$target/etc/machine-ca.crt" ] || pass+=(PIP_CERT=/etc/machine-ca.crt)
   begun=$(now_ms)
-  chroot "$target" /usr/bin/env -i "${pass[@]}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+  chroot "$target" /usr/bin/env -i "${pass[@]}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME="$home" \
     LANG=C.UTF-8 TERM=dumb bash -c 'cd /forge && exec "$@"' bash "$@" </dev/null >"$target/$name.log" 2>&1 || status=$?
   if [ $status -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
   printf '== %-14s %7s s  exit %d\n' "$name" "$(seconds $(($(now_ms) - begun)))" $status
