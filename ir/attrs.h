@@ -19,11 +19,15 @@ enum class Activation : std::uint8_t { kSilu, kGelu };
 enum class RopeMode : std::uint8_t { kPairs, kHalves };
 enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
 
-#define FORGE_FIELDS(...) \
-  template <class V>      \
-  void fields(V& v) {     \
-    __VA_ARGS__           \
-  }                       \
+#define FORGE_FIELDS(...)   \
+  template <class V>        \
+  void fields(V& v) {       \
+    __VA_ARGS__             \
+  }                         \
+  template <class V>        \
+  void fields(V& v) const { \
+    __VA_ARGS__             \
+  }                         \
   bool operator==(const Self&) const = default;
 
 struct NoAttrs {
@@ -35,17 +39,20 @@ struct InputAttrs {
   InputKind kind{};
   FORGE_FIELDS(v("kind", kind);)
 };
-/// A tensor of the model file, by its name there; its bytes are never part of a graph.
+/// A tensor of the model file, by its name there; its bytes are never part of a graph. `type` is the result's type: in
+/// the text form it stands behind the colon only.
 struct WeightAttrs {
   using Self = WeightAttrs;
   std::string name;
-  FORGE_FIELDS(v("name", name);)
+  TensorType type;
+  FORGE_FIELDS(v("name", name); v("type", type);)
 };
-/// A small f32 tensor known at compile time.
+/// A small f32 tensor known at compile time; `values` are row-major, as many as `type` has elements.
 struct ConstantAttrs {
   using Self = ConstantAttrs;
   std::vector<float> values;
-  FORGE_FIELDS(v("values", values);)
+  TensorType type;
+  FORGE_FIELDS(v("values", values); v("type", type);)
 };
 /// The KV cache of one group of layers with the same geometry, before this step.
 struct KvStateAttrs {
@@ -57,7 +64,7 @@ struct KvStateAttrs {
 struct NormAttrs {
   using Self = NormAttrs;
   float eps = 0;
-  std::int64_t dim = 0;  ///< number of elements that the mean is over
+  std::int64_t dim = 0;  ///< number of neighbouring elements that the mean is over; smaller than a row for QK-norm
   FORGE_FIELDS(v("eps", eps); v("dim", dim);)
 };
 struct ScaleAttrs {

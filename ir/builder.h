@@ -1,6 +1,7 @@
 #pragma once
 // A builder with one function an op: model families read like the papers' formulas.
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,13 @@ class Builder {
   void set_layer(std::int32_t layer) { layer_ = layer; }
   [[nodiscard]] Graph& graph() { return graph_; }
 
+  /// The graph's input of that kind; added on first use.
   Value input(InputKind kind);
   Value weight(std::string name, DType dtype, Shape shape);
   Value constant(std::vector<float> values, Shape shape);
   Value kv_state(const KvStateAttrs& attrs);
   Value embed(Value table, Value ids);
+  /// The mean is over as many columns as `weight` has: a head's for QK-norm.
   Value rms_norm(Value x, Value weight, float eps);
   Value matmul(Value x, Value weight);
   Value add(Value a, Value b);
@@ -29,6 +32,7 @@ class Builder {
   Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {});
   Value rope_table(Value positions, Value freqs, float magnitude);
   Value rope(Value x, Value table, const RopeAttrs& attrs);
+  /// kv_store and attention take positions, sequences and block tables from the step's inputs.
   Value kv_store(Value state, Value k, Value v, std::int64_t layer);
   Value attention(Value q, Value state, const AttentionAttrs& attrs);
   Value gather_rows(Value x, Value rows);
@@ -36,6 +40,7 @@ class Builder {
  private:
   Value one(Op op, std::vector<Value> operands, Attrs attrs = {});
   Graph& graph_;
+  std::array<Value, 6> inputs_{};  ///< by InputKind
   std::int32_t layer_ = kNoLayer;
 };
 

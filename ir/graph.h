@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/op.h"
@@ -47,8 +48,10 @@ class Graph {
   /// Removes a node none of whose results is used (invariant IR-003).
   void remove(NodeId node);
   /// Lets every use of `from` use `to` instead (graph outputs too); `except` keeps its uses. Types must be equal,
-  /// except that uses may change between f32 and q8a where the user's shape rule allows it.
+  /// except that uses may change between f32 and q8a where the user's shape rule allows it and gives the same results.
   void replace_uses(Value from, Value to, NodeId except = kNoNode);
+  /// Both re-run the node's shape rule and store what it gives; users further down are not touched (the verifier
+  /// tells).
   void set_operand(Use use, Value value);
   void set_attrs(NodeId node, Attrs attrs);
 
@@ -61,6 +64,7 @@ class Graph {
   [[nodiscard]] const A& attrs_as(NodeId node) const {
     return std::get<A>(attrs(node));
   }
+  /// Spans and references of a node are valid until the graph is next changed.
   [[nodiscard]] std::span<const Value> operands(NodeId node) const;
   [[nodiscard]] Value operand(NodeId node, std::size_t i) const { return operands(node)[i]; }
   [[nodiscard]] std::span<const TensorType> results(NodeId node) const;
@@ -88,19 +92,31 @@ class Graph {
   /// Operands before users; among ready nodes the smallest id first, so the order is stable. Throws on a cycle
   /// (IR-001).
   [[nodiscard]] std::vector<NodeId> topological_order() const;
-  /// Is there a path of edges from `from` to `to`?
+  /// Is there a path of edges from `from` to `to`? A node reaches itself.
   [[nodiscard]] bool reaches(NodeId from, NodeId to) const;
   /// Immediate dominator of each node counted from a virtual root before all sources; kNoNode: the root.
   [[nodiscard]] std::vector<NodeId> immediate_dominators() const;
 
-  /// Drops dead slots and renumbers in topological order, so equal graphs print equally.
+  /// Drops dead slots and renumbers in topological order. Every NodeId held outside is void afterwards.
   void compact();
   /// 64-bit hash (XXH3) of ops, attributes, edges, groups and outputs; independent of node ids.
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
+  friend struct GraphAccess;
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+/// For the verifier and its tests only: looks at the stored edges, and damages a graph in ways the interface refuses.
+struct GraphAccess {
+  /// Stored edges into `node` as (operand index, value), ascending.
+  static std::vector<std::pair<std::uint32_t, Value>> in_edges(const Graph& graph, NodeId node);
+  static std::size_t edge_count(const Graph& graph);
+  static void clear_edges(Graph& graph, NodeId node);
+  static void set_alive(Graph& graph, NodeId node, bool alive);
+  static void set_raw(Graph& graph, NodeId node, std::vector<Value> operands, Attrs attrs,
+                      std::vector<TensorType> results);
 };
 
 /// Throws Error(kInternal) citing the number of the first broken invariant. The list stands in verify.cc.

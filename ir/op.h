@@ -19,9 +19,9 @@ enum class Op : std::uint8_t {
   kConstant,     // -> f32
   kKvState,      // -> state
   kEmbed,        // (table [V,D], ids [T]) -> f32 [T,D]
-  kRmsNorm,      // (x [M,N], weight [N]) -> f32: x / sqrt(mean(x^2) + eps) * weight
+  kRmsNorm,      // (x [M,G*dim], weight [dim]) -> f32: each run of dim columns x / sqrt(mean(x^2) + eps) * weight
   kSumSquares,   // (x [M,N]) -> f32 [M, ceil(N/32)]: sums over blocks of 32 columns
-  kInvRmsScale,  // (x [M,N], squares [M,S]) -> f32: x / sqrt(sum(squares)/dim + eps), dim from the attributes
+  kInvRmsScale,  // (x [M,N], squares [M,ceil(dim/32)]) -> f32: x / sqrt(sum(squares)/dim + eps), dim of the attributes
   kQuantize,     // (x f32 [M,N]) -> q8a [M,N]
   kMatmul,       // (x [M,K] f32 or q8a, weight [N,K]) -> f32 [M,N]: x . weight^T
   kConcatRows,   // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time
@@ -66,6 +66,9 @@ struct OpDef {
 };
 
 const OpDef& op_def(Op op);
+/// Result types of `op`: checks the kind of attributes and the number of operands, runs the shape rule, and bounds what
+/// comes out (rank at most 4, at most 2^40 elements of constant dims, whole blocks a row). Throws Error(kInternal).
+std::vector<TensorType> infer_types(Op op, const Attrs& attrs, std::span<const TensorType> operands);
 /// nullptr when no op has that name.
 const OpDef* find_op(std::string_view name);
 

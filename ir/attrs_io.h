@@ -1,0 +1,55 @@
+#pragma once
+// What walks attributes besides the shape rules: names of enumerators, printing, hashing, and a default struct by its
+// place in the variant. The parser's visitor stands in text_parse.cc.
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "ir/attrs.h"
+
+namespace forge::ir {
+
+/// Names of an attribute enum's values in the text form, in the enum's order.
+template <class E>
+inline constexpr std::array<std::string_view, 0> kEnumNames{};
+template <>
+inline constexpr std::array<std::string_view, 6> kEnumNames<InputKind>{"ids",  "positions", "sequence",
+                                                                       "rows", "kv_length", "block_table"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<Activation>{"silu", "gelu"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<RopeMode>{"pairs", "halves"};
+template <>
+inline constexpr std::array<std::string_view, 3> kEnumNames<RopeScaling>{"none", "linear", "yarn"};
+
+template <class E>
+  requires std::is_enum_v<E>
+constexpr std::string_view enum_name(E value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < kEnumNames<E>.size() ? kEnumNames<E>[index] : "?";
+}
+
+/// "{name = value; ...}", or "" where there is nothing to print. Floats round-trip exactly; a TensorType member is left
+/// out, for it is the result's type and printed there.
+std::string print_attrs(const Attrs& attrs);
+/// Appends every member, types too, to `bytes`: two structs are alike exactly when their bytes are.
+void append_attrs(std::string& bytes, const Attrs& attrs);
+void append_type(std::string& bytes, const TensorType& type);
+/// A default-made struct of the variant's alternative `index`.
+Attrs default_attrs(std::size_t index);
+
+/// `text` in double quotes; every byte but printable ASCII is escaped as \xHH.
+std::string quoted(std::string_view text);
+
+/// Place of A in the variant.
+template <class A, std::size_t I = 0>
+consteval std::size_t attrs_index() {
+  if constexpr (std::is_same_v<A, std::variant_alternative_t<I, Attrs>>)
+    return I;
+  else
+    return attrs_index<A, I + 1>();
+}
+
+}  // namespace forge::ir

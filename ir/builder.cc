@@ -1,0 +1,76 @@
+#include "ir/builder.h"
+
+namespace forge::ir {
+
+Value Builder::one(Op op, std::vector<Value> operands, Attrs attrs) {
+  return {graph_.add(op, std::move(operands), std::move(attrs), layer_), 0};
+}
+
+Value Builder::input(InputKind kind) {
+  const auto is_it = [&](NodeId node) {
+    return node < graph_.id_bound() && graph_.alive(node) && graph_.op(node) == Op::kInput &&
+           graph_.attrs_as<InputAttrs>(node).kind == kind;
+  };
+  Value& known = inputs_[static_cast<std::size_t>(kind)];
+  if (is_it(known.node)) return known;
+  for (NodeId node = 0; node < graph_.id_bound(); ++node)
+    if (is_it(node)) return known = {node, 0};
+  return known = {graph_.add(Op::kInput, {}, InputAttrs{kind}), 0};  // inputs belong to no layer
+}
+
+Value Builder::weight(std::string name, DType dtype, Shape shape) {
+  return one(Op::kWeight, {}, WeightAttrs{std::move(name), {dtype, std::move(shape)}});
+}
+Value Builder::constant(std::vector<float> values, Shape shape) {
+  return one(Op::kConstant, {}, ConstantAttrs{std::move(values), {DType::kF32, std::move(shape)}});
+}
+Value Builder::kv_state(const KvStateAttrs& attrs) {
+  return one(Op::kKvState, {}, attrs);
+}
+Value Builder::embed(Value table, Value ids) {
+  return one(Op::kEmbed, {table, ids});
+}
+Value Builder::rms_norm(Value x, Value weight, float eps) {
+  const TensorType& type = graph_.type(weight);
+  return one(Op::kRmsNorm, {x, weight}, NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
+}
+Value Builder::matmul(Value x, Value weight) {
+  return one(Op::kMatmul, {x, weight});
+}
+Value Builder::add(Value a, Value b) {
+  return one(Op::kAdd, {a, b});
+}
+Value Builder::mul(Value a, Value b) {
+  return one(Op::kMul, {a, b});
+}
+Value Builder::scale(Value x, float factor) {
+  return one(Op::kScale, {x}, ScaleAttrs{factor});
+}
+Value Builder::glu(Value gate, Value up, Activation activation) {
+  return one(Op::kGlu, {gate, up}, GluAttrs{activation});
+}
+Value Builder::rope_freqs(const RopeFreqsAttrs& attrs, Value factors) {
+  return one(Op::kRopeFreqs, factors.node == kNoNode ? std::vector<Value>{} : std::vector{factors}, attrs);
+}
+Value Builder::rope_table(Value positions, Value freqs, float magnitude) {
+  return one(Op::kRopeTable, {positions, freqs}, RopeTableAttrs{magnitude});
+}
+Value Builder::rope(Value x, Value table, const RopeAttrs& attrs) {
+  return one(Op::kRope, {x, table}, attrs);
+}
+Value Builder::kv_store(Value state, Value k, Value v, std::int64_t layer) {
+  return one(Op::kKvStore,
+             {state, k, v, input(InputKind::kPositions), input(InputKind::kSequence), input(InputKind::kBlockTable)},
+             KvStoreAttrs{layer});
+}
+Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs) {
+  return one(Op::kAttention,
+             {q, state, input(InputKind::kPositions), input(InputKind::kSequence), input(InputKind::kBlockTable),
+              input(InputKind::kKvLength)},
+             attrs);
+}
+Value Builder::gather_rows(Value x, Value rows) {
+  return one(Op::kGatherRows, {x, rows});
+}
+
+}  // namespace forge::ir

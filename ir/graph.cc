@@ -1,0 +1,344 @@
+#include "ir/graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/graph/adjacency_list.hpp>
+#include <boost/graph/dominator_tree.hpp>
+#include <queue>
+
+#include "support/error.h"
+
+namespace forge::ir {
+namespace {
+
+/// A removed node stays as a dead vertex, so that ids never move before compact().
+struct Node {
+  Op op{};
+  bool alive = true;
+  std::int32_t layer = kNoLayer;
+  std::uint32_t group = kNoGroup;
+  Attrs attrs;
+  std::vector<Value> operands;  // the edges into the node say the same; this is what operands() hands out
+  std::vector<TensorType> results;
+};
+
+struct Edge {
+  std::uint32_t result = 0, operand = 0;
+};
+
+using Store = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Node, Edge>;
+
+std::string label(const Store& store, NodeId node) {
+  return fmt::format("node {} ({})", node, op_def(store[node].op).name);
+}
+
+void add_edges(Store& store, NodeId node) {
+  const auto& operands = store[node].operands;
+  for (std::uint32_t i = 0; i < operands.size(); ++i)
+    boost::add_edge(operands[i].node, node, {operands[i].result, i}, store);
+}
+
+}  // namespace
+
+struct Graph::Impl {
+  Store store;
+  std::vector<Output> outputs;
+  std::size_t live = 0;
+  std::uint32_t next_group = 1;
+
+  [[nodiscard]] bool alive(NodeId node) const { return node < boost::num_vertices(store) && store[node].alive; }
+  [[nodiscard]] const Node& at(NodeId node) const {
+    if (!alive(node)) [[unlikely]]
+      invariant(false, "IR-004", fmt::format("node {} is not in the graph", node));
+    return store[node];
+  }
+  Node& at(NodeId node) { return const_cast<Node&>(std::as_const(*this).at(node)); }
+  void check(Value value) const {
+    if (value.result >= at(value.node).results.size()) [[unlikely]]
+      invariant(false, "IR-004", fmt::format("{} has no result {}", label(store, value.node), value.result));
+  }
+  [[nodiscard]] std::vector<TensorType> operand_types(NodeId node) const {
+    std::vector<TensorType> types;
+    for (const Value& value : store[node].operands) types.push_back(store[value.node].results[value.result]);
+    return types;
+  }
+  void set_results(NodeId node, std::vector<TensorType> results) {
+    if (results.size() < store[node].results.size()) {
+      for (const auto& edge : boost::make_iterator_range(boost::out_edges(node, store)))
+        invariant(store[edge].result < results.size(), "IR-004", "a change would take away a result that is used");
+      for (const Output& output : outputs)
+        invariant(output.value.node != node || output.value.result < results.size(), "IR-004",
+                  "a change would take away a result that is an output");
+    }
+    store[node].results = std::move(results);
+  }
+  /// Moves one edge; types are the caller's business.
+  void redirect(Use use, Value value) {
+    for (const auto& edge : boost::make_iterator_range(boost::in_edges(use.node, store)))
+      if (store[edge].operand == use.operand) {
+        boost::remove_edge(edge, store);
+        break;
+      }
+    boost::add_edge(value.node, use.node, {value.result, use.operand}, store);
+    store[use.node].operands[use.operand] = value;
+  }
+};
+
+Graph::Graph() : impl_(std::make_unique<Impl>()) {}
+Graph::~Graph() = default;
+Graph::Graph(const Graph& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
+Graph& Graph::operator=(const Graph& other) {
+  if (this != &other) *impl_ = Impl(*other.impl_);
+  return *this;
+}
+Graph::Graph(Graph&& other) noexcept = default;
+Graph& Graph::operator=(Graph&& other) noexcept = default;
+
+NodeId Graph::add(Op op, std::vector<Value> operands, Attrs attrs, std::int32_t layer) {
+  std::vector<TensorType> types;
+  for (const Value& value : operands) {
+    impl_->check(value);
+    types.push_back(type(value));
+  }
+  auto results = infer_types(op, attrs, types);
+  Node node{.op = op,
+            .layer = layer,
+            .attrs = std::move(attrs),
+            .operands = std::move(operands),
+            .results = std::move(results)};
+  const auto id = static_cast<NodeId>(boost::add_vertex(std::move(node), impl_->store));
+  add_edges(impl_->store, id);
+  ++impl_->live;
+  return id;
+}
+
+void Graph::remove(NodeId node) {
+  Node& dead = impl_->at(node);
+  bool used = boost::out_degree(node, impl_->store) > 0;
+  for (const Output& output : impl_->outputs) used = used || output.value.node == node;
+  if (used) invariant(false, "IR-003", label(impl_->store, node) + " is removed but used");
+  boost::clear_vertex(node, impl_->store);
+  dead = Node{.op = dead.op, .alive = false};
+  --impl_->live;
+}
+
+void Graph::replace_uses(Value from, Value to, NodeId except) {
+  impl_->check(from);
+  impl_->check(to);
+  const bool same_type = type(from) == type(to);
+  if (!same_type) {
+    const auto quantised_pair = [](DType a, DType b) { return a == DType::kF32 && b == DType::kQ8A; };
+    const DType a = type(from).dtype;
+    const DType b = type(to).dtype;
+    invariant(type(from).shape == type(to).shape && (quantised_pair(a, b) || quantised_pair(b, a)), "IR-006",
+              fmt::format("uses of {} cannot become {}", type(from).text(), type(to).text()));
+    invariant(!is_output(from), "IR-006", "an output cannot change its type");
+  }
+  const auto all = uses(from);
+  if (!same_type)  // all users are asked before the first one changes
+    for (const Use& use : all) {
+      if (use.node == except) continue;
+      auto types = impl_->operand_types(use.node);
+      types[use.operand] = type(to);
+      invariant(infer_types(op(use.node), attrs(use.node), types) == impl_->at(use.node).results, "IR-006",
+                label(impl_->store, use.node) + " would give other results");
+    }
+  for (const Use& use : all)
+    if (use.node != except) impl_->redirect(use, to);
+  for (Output& output : impl_->outputs)
+    if (output.value == from) output.value = to;
+}
+
+void Graph::set_operand(Use use, Value value) {
+  impl_->check(value);
+  invariant(use.operand < impl_->at(use.node).operands.size(), "IR-004", "no such operand");
+  auto types = impl_->operand_types(use.node);
+  types[use.operand] = type(value);
+  impl_->set_results(use.node, infer_types(op(use.node), attrs(use.node), types));
+  impl_->redirect(use, value);
+}
+
+void Graph::set_attrs(NodeId node, Attrs attrs) {
+  Node& changed = impl_->at(node);
+  impl_->set_results(node, infer_types(changed.op, attrs, impl_->operand_types(node)));
+  changed.attrs = std::move(attrs);
+}
+
+std::size_t Graph::size() const {
+  return impl_->live;
+}
+bool Graph::alive(NodeId node) const {
+  return impl_->alive(node);
+}
+NodeId Graph::id_bound() const {
+  return static_cast<NodeId>(boost::num_vertices(impl_->store));
+}
+Op Graph::op(NodeId node) const {
+  return impl_->at(node).op;
+}
+const Attrs& Graph::attrs(NodeId node) const {
+  return impl_->at(node).attrs;
+}
+std::span<const Value> Graph::operands(NodeId node) const {
+  return impl_->at(node).operands;
+}
+std::span<const TensorType> Graph::results(NodeId node) const {
+  return impl_->at(node).results;
+}
+std::int32_t Graph::layer(NodeId node) const {
+  return impl_->at(node).layer;
+}
+std::uint32_t Graph::group(NodeId node) const {
+  return impl_->at(node).group;
+}
+
+void Graph::set_group(NodeId node, std::uint32_t group) {
+  impl_->at(node).group = group;
+  impl_->next_group = std::max(impl_->next_group, group == ~0u ? group : group + 1);
+}
+std::uint32_t Graph::new_group() {
+  invariant(impl_->next_group != ~0u, "IR-012", "group numbers are used up");
+  return impl_->next_group++;
+}
+
+const std::vector<Graph::Output>& Graph::outputs() const {
+  return impl_->outputs;
+}
+void Graph::add_output(std::string name, Value value) {
+  impl_->check(value);
+  impl_->outputs.push_back({std::move(name), value});
+}
+bool Graph::is_output(Value value) const {
+  return std::ranges::any_of(impl_->outputs, [&](const Output& output) { return output.value == value; });
+}
+
+std::vector<Use> Graph::uses(Value value) const {
+  impl_->check(value);
+  std::vector<Use> found;
+  for (const auto& edge : boost::make_iterator_range(boost::out_edges(value.node, impl_->store)))
+    if (impl_->store[edge].result == value.result)
+      found.push_back({static_cast<NodeId>(edge.m_target), impl_->store[edge].operand});
+  std::ranges::sort(found);
+  return found;
+}
+
+std::vector<NodeId> Graph::users(NodeId node) const {
+  (void)impl_->at(node);
+  std::vector<NodeId> found;
+  for (const auto vertex : boost::make_iterator_range(boost::adjacent_vertices(node, impl_->store)))
+    found.push_back(static_cast<NodeId>(vertex));
+  std::ranges::sort(found);
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  return found;
+}
+
+std::vector<NodeId> Graph::nodes() const {
+  std::vector<NodeId> ids;
+  for (NodeId node = 0; node < id_bound(); ++node)
+    if (impl_->store[node].alive) ids.push_back(node);
+  return ids;
+}
+
+std::vector<NodeId> Graph::topological_order() const {
+  const Store& store = impl_->store;
+  std::vector<std::size_t> waiting(id_bound());
+  std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
+  for (NodeId node = 0; node < id_bound(); ++node) {
+    waiting[node] = boost::in_degree(node, store);
+    if (store[node].alive && waiting[node] == 0) ready.push(node);
+  }
+  std::vector<NodeId> order;
+  order.reserve(size());
+  while (!ready.empty()) {
+    const NodeId node = ready.top();
+    ready.pop();
+    order.push_back(node);
+    for (const auto user : boost::make_iterator_range(boost::adjacent_vertices(node, store)))
+      if (--waiting[user] == 0) ready.push(static_cast<NodeId>(user));
+  }
+  invariant(order.size() == size(), "IR-001", "the graph has a cycle");
+  return order;
+}
+
+bool Graph::reaches(NodeId from, NodeId to) const {
+  (void)impl_->at(from);
+  (void)impl_->at(to);
+  std::vector<bool> seen(id_bound());
+  std::vector<NodeId> open{from};
+  while (!open.empty()) {
+    const NodeId node = open.back();
+    open.pop_back();
+    if (node == to) return true;
+    for (const auto user : boost::make_iterator_range(boost::adjacent_vertices(node, impl_->store)))
+      if (!seen[user]) {
+        seen[user] = true;
+        open.push_back(static_cast<NodeId>(user));
+      }
+  }
+  return false;
+}
+
+std::vector<NodeId> Graph::immediate_dominators() const {
+  using Plain = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS>;
+  const std::size_t root = id_bound();
+  Plain plain(root + 1);
+  for (NodeId node = 0; node < root; ++node) {
+    if (!impl_->store[node].alive) continue;
+    if (boost::in_degree(node, impl_->store) == 0) boost::add_edge(root, node, plain);
+    for (const auto user : boost::make_iterator_range(boost::adjacent_vertices(node, impl_->store)))
+      boost::add_edge(node, user, plain);
+  }
+  std::vector<std::size_t> parents(root + 1, Plain::null_vertex());
+  boost::lengauer_tarjan_dominator_tree(
+      plain, root, boost::make_iterator_property_map(parents.begin(), boost::get(boost::vertex_index, plain)));
+  std::vector<NodeId> result(root, kNoNode);
+  for (NodeId node = 0; node < root; ++node)
+    if (parents[node] < root) result[node] = static_cast<NodeId>(parents[node]);
+  return result;
+}
+
+void Graph::compact() {
+  const auto order = topological_order();
+  std::vector<NodeId> moved(id_bound(), kNoNode);
+  auto fresh = std::make_unique<Impl>();
+  for (const NodeId old : order) {
+    Node node = std::move(impl_->store[old]);
+    for (Value& value : node.operands) value.node = moved[value.node];
+    moved[old] = static_cast<NodeId>(boost::add_vertex(std::move(node), fresh->store));
+    add_edges(fresh->store, moved[old]);
+  }
+  fresh->outputs = std::move(impl_->outputs);
+  for (Output& output : fresh->outputs) output.value.node = moved[output.value.node];
+  fresh->live = order.size();
+  fresh->next_group = impl_->next_group;
+  impl_ = std::move(fresh);
+}
+
+std::vector<std::pair<std::uint32_t, Value>> GraphAccess::in_edges(const Graph& graph, NodeId node) {
+  const Store& store = graph.impl_->store;
+  std::vector<std::pair<std::uint32_t, Value>> edges;
+  for (const auto& edge : boost::make_iterator_range(boost::in_edges(node, store)))
+    edges.emplace_back(store[edge].operand, Value{static_cast<NodeId>(edge.m_source), store[edge].result});
+  std::ranges::sort(edges);
+  return edges;
+}
+
+std::size_t GraphAccess::edge_count(const Graph& graph) {
+  return boost::num_edges(graph.impl_->store);
+}
+void GraphAccess::clear_edges(Graph& graph, NodeId node) {
+  boost::clear_vertex(node, graph.impl_->store);
+}
+void GraphAccess::set_alive(Graph& graph, NodeId node, bool alive) {
+  graph.impl_->store[node].alive = alive;
+}
+void GraphAccess::set_raw(Graph& graph, NodeId node, std::vector<Value> operands, Attrs attrs,
+                          std::vector<TensorType> results) {
+  Node& raw = graph.impl_->store[node];
+  raw.operands = std::move(operands);
+  raw.attrs = std::move(attrs);
+  raw.results = std::move(results);
+}
+
+}  // namespace forge::ir

@@ -1,0 +1,173 @@
+// The KV cache's writer and reader. Sequences are ragged: each token names its sequence and position, and the block
+// table says where that lies: block_table[sequence][position / block_tokens] * block_tokens + position % block_tokens.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ir/ops.h"
+
+namespace forge::ir::ops {
+namespace {
+
+/// Operands from `first` on are positions [M], sequence [M], block_table [B,P].
+void want_paging(std::string_view op, Types operands, std::size_t first, const Dim& tokens) {
+  want_i32(op, operands, first, {tokens});
+  want_i32(op, operands, first + 1, {tokens});
+  const TensorType& table = operands[first + 2];
+  if (table.dtype != DType::kI32 || table.shape.size() != 2)
+    refuse_operand(op, first + 2, table, "i32 with 2 dimensions");
+}
+
+std::vector<TensorType> infer_kv_store(const Attrs& attrs, Types operands) {
+  attr_between("kv_store", "layer", std::get<KvStoreAttrs>(attrs).layer, 0, kCountMax);
+  want_state("kv_store", operands, 0);
+  want_f32("kv_store", operands, 1, 2);
+  if (operands[2] != operands[1]) refuse_operand("kv_store", 2, operands[2], operands[1].text() + ", like operand 1");
+  want_paging("kv_store", operands, 3, operands[1].shape[0]);
+  return {{DType::kState, {}}};
+}
+
+void check_attrs(const AttentionAttrs& attention) {
+  constexpr std::int64_t kMax = 1 << 16;
+  attr_between("attention", "layer", attention.layer, 0, kCountMax);
+  attr_between("attention", "heads", attention.heads, 1, kMax);
+  attr_between("attention", "kv_heads", attention.kv_heads, 1, attention.heads);
+  attr_between("attention", "head_dim", attention.head_dim, 1, kMax);
+  attr_between("attention", "window", attention.window, 0, kCountMax);
+  if (attention.heads % attention.kv_heads != 0)
+    refuse_attr("attention", "heads", fmt::to_string(attention.heads),
+                fmt::format("a multiple of kv_heads = {}", attention.kv_heads));
+  if (!std::isfinite(attention.scale)) refuse_attr("attention", "scale", "not finite", "finite");
+  if (!std::isfinite(attention.softcap) || attention.softcap < 0)
+    refuse_attr("attention", "softcap", fmt::to_string(attention.softcap), "0 or more");
+}
+
+std::vector<TensorType> infer_attention(const Attrs& attrs, Types operands) {
+  const auto& attention = std::get<AttentionAttrs>(attrs);
+  check_attrs(attention);
+  want_f32("attention", operands, 0, 2);
+  if (operands[0].cols() != attention.heads * attention.head_dim)
+    refuse_operand("attention", 0, operands[0],
+                   fmt::format("heads * head_dim = {} * {} wide", attention.heads, attention.head_dim));
+  want_state("attention", operands, 1);
+  want_paging("attention", operands, 2, operands[0].shape[0]);
+  want_i32("attention", operands, 5, {operands[4].shape[0]});
+  return {operands[0]};
+}
+
+/// k and v are read once; what is written depends on the cache's element type, which the target chooses.
+Cost kv_store_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return streaming_cost(operands.subspan(1, 2), results, bounds, 0);
+}
+
+/// Only q and the result: how much of the cache is read, and so the FLOPs, is data.
+Cost attention_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return streaming_cost(operands.first(1), results, bounds, 0);
+}
+
+struct Paging {
+  const Tensor& positions;
+  const Tensor& sequence;
+  const Tensor& table;
+  std::int64_t block_tokens;
+
+  /// Physical position of `position` in the sequence that token `token` belongs to.
+  [[nodiscard]] std::int64_t physical(std::size_t token, std::int64_t position) const {
+    const std::int64_t row = sequence.i32[token];
+    const std::int64_t blocks = table.cols();
+    const std::int64_t column = position / block_tokens;
+    if (row < 0 || row >= table.rows() || position < 0 || column >= blocks || table.i32[row * blocks + column] < 0)
+      throw Error(ErrorCode::kInternal, fmt::format("position {} of sequence {} has no KV block", position, row),
+                  fmt::format("the block table is {} by {}", table.rows(), blocks));
+    return table.i32[row * blocks + column] * block_tokens + position % block_tokens;
+  }
+};
+
+void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& context) {
+  const std::int64_t layer = std::get<KvStoreAttrs>(attrs).layer;
+  const Paging paging{*operands[3], *operands[4], *operands[5], context.kv->block_tokens};
+  const Tensor& k = *operands[1];
+  const Tensor& v = *operands[2];
+  const auto row_of = [](const Tensor& x, std::int64_t row) {
+    const auto begin = x.f32.begin() + row * x.cols();
+    return std::vector<float>(begin, begin + x.cols());
+  };
+  for (std::int64_t t = 0; t < k.rows(); ++t) {
+    const std::int64_t physical = paging.physical(t, paging.positions.i32[t]);
+    context.kv->rows[{context.kv_group, layer, physical}] = {.k = row_of(k, t), .v = row_of(v, t)};
+  }
+}
+
+/// softmax(softcap(q . k * scale)) . v of one head over the rows that its token sees.
+void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* const> seen, std::int64_t head,
+            const float* q, float* out) {
+  const std::int64_t dim = attention.head_dim;
+  const std::int64_t offset = head / (attention.heads / attention.kv_heads) * dim;
+  std::vector<double> scores(seen.size());
+  for (std::size_t j = 0; j < seen.size(); ++j) {
+    for (std::int64_t i = 0; i < dim; ++i) scores[j] += static_cast<double>(q[i]) * seen[j]->k[offset + i];
+    scores[j] *= attention.scale;
+    if (attention.softcap > 0) scores[j] = attention.softcap * std::tanh(scores[j] / attention.softcap);
+  }
+  const double top = *std::ranges::max_element(scores);
+  double total = 0;
+  for (double& score : scores) total += score = std::exp(score - top);
+  for (std::int64_t i = 0; i < dim; ++i) {
+    double sum = 0;
+    for (std::size_t j = 0; j < seen.size(); ++j) sum += scores[j] * seen[j]->v[offset + i];
+    out[i] = static_cast<float>(sum / total);
+  }
+}
+
+void run_attention(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
+  const auto& attention = std::get<AttentionAttrs>(attrs);
+  const Paging paging{*operands[2], *operands[3], *operands[4], context.kv->block_tokens};
+  const Tensor& q = *operands[0];
+  const auto width = static_cast<std::size_t>(attention.kv_heads * attention.head_dim);
+  for (std::int64_t t = 0; t < q.rows(); ++t) {
+    const std::int64_t position = paging.positions.i32[t];
+    const std::int64_t first = attention.window > 0 ? std::max<std::int64_t>(0, position - attention.window + 1) : 0;
+    std::vector<const ReferenceKv::Row*> seen;
+    for (std::int64_t p = first; p <= position; ++p) {
+      const auto found = context.kv->rows.find({context.kv_group, attention.layer, paging.physical(t, p)});
+      if (found == context.kv->rows.end() || found->second.k.size() != width || found->second.v.size() != width)
+        throw Error(ErrorCode::kInternal,
+                    fmt::format("attention of layer {} reads position {} of sequence {}, which was never stored",
+                                attention.layer, p, paging.sequence.i32[t]));
+      seen.push_back(&found->second);
+    }
+    if (seen.empty()) throw Error(ErrorCode::kInternal, fmt::format("attention at position {}", position));
+    for (std::int64_t head = 0; head < attention.heads; ++head) {
+      const std::int64_t at = t * q.cols() + head * attention.head_dim;
+      attend(attention, seen, head, q.f32.data() + at, results[0].f32.data() + at);
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const OpDef> attention_defs() {
+  static constexpr std::array kDefs{
+      OpDef{.op = Op::kKvStore,
+            .name = "kv_store",
+            .operands_min = 6,
+            .operands_max = 6,
+            .attrs_index = attrs_index<KvStoreAttrs>(),
+            .has_effect = true,
+            .infer = infer_kv_store,
+            .cost = kv_store_cost,
+            .reference = run_kv_store},
+      OpDef{.op = Op::kAttention,
+            .name = "attention",
+            .operands_min = 6,
+            .operands_max = 6,
+            .attrs_index = attrs_index<AttentionAttrs>(),
+            .infer = infer_attention,
+            .cost = attention_cost,
+            .reference = run_attention},
+  };
+  return kDefs;
+}
+
+}  // namespace forge::ir::ops

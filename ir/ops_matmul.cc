@@ -1,0 +1,132 @@
+// Matrix products, the weights they take, and the quantisation of what they multiply.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ir/ops.h"
+
+namespace forge::ir::ops {
+namespace {
+
+constexpr std::int64_t kQuantBlock = 32;  // columns that share one scale of q8a
+
+std::vector<TensorType> infer_matmul(const Attrs&, Types operands) {
+  const TensorType& x = operands[0];
+  const TensorType& weight = operands[1];
+  if ((x.dtype != DType::kF32 && x.dtype != DType::kQ8A) || x.shape.size() != 2 || !x.shape[1].is_constant())
+    refuse_operand("matmul", 0, x, "f32 or q8a [M,K] with a constant K");
+  if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 2 || !weight.shape[0].is_constant() ||
+      weight.shape[1] != x.shape[1])
+    refuse_operand("matmul", 1, weight,
+                   fmt::format("a weight [N,{}] of constant dimensions, as operand 0 is {}", x.cols(), x.text()));
+  return {{DType::kF32, {x.shape[0], weight.shape[0]}}};
+}
+
+std::vector<TensorType> infer_concat(const Attrs& attrs, Types operands) {
+  const auto& parts = std::get<PartsAttrs>(attrs);
+  const std::int64_t total = parts_total("concat_rows", parts, operands.size());
+  const TensorType& first = operands[0];
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    TensorType wanted = first;
+    if (wanted.shape.empty() || wanted.shape.size() > 2 || !std::ranges::all_of(wanted.shape, &Dim::is_constant))
+      refuse_operand("concat_rows", i, operands[i], "a weight [N] or [N,K] of constant dimensions");
+    wanted.shape[0] = parts.sizes[i];
+    if (operands[i] != wanted)
+      refuse_operand(
+          "concat_rows", i, operands[i],
+          fmt::format("{}, of operand 0's element type and columns and the attribute's size", wanted.text()));
+  }
+  TensorType result = first;
+  result.shape[0] = total;
+  return {result};
+}
+
+std::vector<TensorType> infer_quantize(const Attrs&, Types operands) {
+  want_f32("quantize", operands, 0, 2);
+  if (operands[0].cols() % kQuantBlock != 0)
+    refuse_operand("quantize", 0, operands[0], "a multiple of 32 columns wide");
+  return {{DType::kQ8A, operands[0].shape}};
+}
+
+Cost matmul_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return {.weight_bytes = operands[1].bytes(bounds),
+          .activation_bytes = operands[0].bytes(bounds) + results[0].bytes(bounds),
+          .flops = 2 * operands[0].rows(bounds) * operands[1].elements(bounds)};
+}
+
+/// Scale, round, sum and the maximum.
+Cost quantize_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return streaming_cost(operands, results, bounds, 4);
+}
+
+void run_matmul(const Attrs&, Operands operands, Results results, EvalContext&) {
+  const Tensor& x = *operands[0];
+  const Tensor& weight = *operands[1];
+  Tensor& out = results[0];
+  const std::int64_t k_count = x.cols();
+  for (std::int64_t m = 0; m < out.rows(); ++m)
+    for (std::int64_t n = 0; n < out.cols(); ++n) {
+      const float* a = x.f32.data() + m * k_count;
+      const float* b = weight.f32.data() + n * k_count;
+      double sum = 0;
+      for (std::int64_t k = 0; k < k_count; ++k) sum += static_cast<double>(a[k]) * b[k];
+      out.f32[m * out.cols() + n] = static_cast<float>(sum);
+    }
+}
+
+void run_concat(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const auto& parts = std::get<PartsAttrs>(attrs);
+  const auto offsets = part_offsets(parts);
+  const std::int64_t width = results[0].dims.size() == 1 ? 1 : results[0].cols();
+  for (std::size_t part = 0; part < operands.size(); ++part)
+    for (std::int64_t row = 0; row < parts.sizes[part]; ++row)
+      std::copy_n(operands[part]->f32.begin() + row * width, width,
+                  results[0].f32.begin() + part_position(parts, offsets, part, row) * width);
+}
+
+/// Values stay f32; with quantize_activations they are rounded through int8, scale = largest magnitude of 32 / 127.
+void run_quantize(const Attrs&, Operands operands, Results results, EvalContext& context) {
+  auto& out = results[0].f32;
+  out = operands[0]->f32;
+  if (!context.quantize_activations) return;
+  for (std::size_t start = 0; start < out.size(); start += kQuantBlock) {
+    const std::span block(out.data() + start, kQuantBlock);
+    float magnitude = 0;
+    for (const float x : block) magnitude = std::max(magnitude, std::fabs(x));
+    const float scale = magnitude / 127.0f;
+    for (float& x : block) x = scale == 0 ? 0 : std::nearbyint(x / scale) * scale;
+  }
+}
+
+}  // namespace
+
+std::span<const OpDef> matmul_defs() {
+  static constexpr std::array kDefs{
+      OpDef{.op = Op::kMatmul,
+            .name = "matmul",
+            .operands_min = 2,
+            .operands_max = 2,
+            .infer = infer_matmul,
+            .cost = matmul_cost,
+            .reference = run_matmul},
+      OpDef{.op = Op::kConcatRows,
+            .name = "concat_rows",
+            .operands_min = 1,
+            .operands_max = 255,
+            .attrs_index = attrs_index<PartsAttrs>(),
+            .infer = infer_concat,
+            .cost = no_cost,  // done once, at load time
+            .reference = run_concat},
+      OpDef{.op = Op::kQuantize,
+            .name = "quantize",
+            .operands_min = 1,
+            .operands_max = 1,
+            .infer = infer_quantize,
+            .cost = quantize_cost,
+            .reference = run_quantize},
+  };
+  return kDefs;
+}
+
+}  // namespace forge::ir::ops

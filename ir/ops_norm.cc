@@ -1,0 +1,144 @@
+// RMSNorm (arXiv 1910.07467), whole, and split between the producer of x (squares summed) and its consumers (1/rms).
+
+#include <array>
+#include <cmath>
+
+#include "ir/ops.h"
+
+namespace forge::ir::ops {
+namespace {
+
+constexpr std::int64_t kSquareBlock = 32;  // columns a partial sum
+
+std::int64_t square_cols(std::int64_t cols) {
+  return (cols + kSquareBlock - 1) / kSquareBlock;
+}
+
+void check_attrs(std::string_view op, const NormAttrs& norm) {
+  attr_between(op, "dim", norm.dim, 1, kCountMax);
+  if (!(norm.eps >= 0) || !std::isfinite(norm.eps)) refuse_attr(op, "eps", fmt::to_string(norm.eps), "0 or more");
+}
+
+std::vector<TensorType> infer_rms_norm(const Attrs& attrs, Types operands) {
+  const auto& norm = std::get<NormAttrs>(attrs);
+  check_attrs("rms_norm", norm);
+  want_f32("rms_norm", operands, 0, 2);
+  if (operands[0].cols() % norm.dim != 0)
+    refuse_operand("rms_norm", 0, operands[0], fmt::format("a multiple of the attribute dim = {} wide", norm.dim));
+  const TensorType weight{DType::kF32, {norm.dim}};
+  if (operands[1] != weight)
+    refuse_operand("rms_norm", 1, operands[1],
+                   fmt::format("{}, the attribute dim; operand 0 is {}", weight.text(), operands[0].text()));
+  return {operands[0]};
+}
+
+std::vector<TensorType> infer_sum_squares(const Attrs&, Types operands) {
+  want_f32("sum_squares", operands, 0, 2);
+  return {{DType::kF32, {operands[0].shape[0], square_cols(operands[0].cols())}}};
+}
+
+std::vector<TensorType> infer_inv_rms(const Attrs& attrs, Types operands) {
+  const auto& norm = std::get<NormAttrs>(attrs);
+  check_attrs("inv_rms_scale", norm);
+  want_f32("inv_rms_scale", operands, 0, 2);
+  const TensorType squares{DType::kF32, {operands[0].shape[0], square_cols(norm.dim)}};
+  if (operands[1] != squares)
+    refuse_operand(
+        "inv_rms_scale", 1, operands[1],
+        fmt::format("{}: the rows of operand 0, {}, and ceil(dim/32) sums", squares.text(), operands[0].text()));
+  return {operands[0]};
+}
+
+Cost rms_norm_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  Cost cost = streaming_cost(operands.first(1), results, bounds, 4);
+  cost.weight_bytes = operands[1].bytes(bounds);
+  return cost;
+}
+
+Cost sum_squares_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  Cost cost = streaming_cost(operands, results, bounds, 0);
+  cost.flops = 2 * operands[0].elements(bounds);
+  return cost;
+}
+
+Cost inv_rms_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  Cost cost = streaming_cost(operands, results, bounds, 1);
+  cost.flops += operands[1].elements(bounds);
+  return cost;
+}
+
+void run_rms_norm(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const auto& norm = std::get<NormAttrs>(attrs);
+  const auto dim = static_cast<std::size_t>(norm.dim);
+  const auto& x = operands[0]->f32;
+  const auto& weight = operands[1]->f32;
+  for (std::size_t start = 0; start < x.size(); start += dim) {
+    double squares = 0;
+    for (std::size_t i = 0; i < dim; ++i) squares += static_cast<double>(x[start + i]) * x[start + i];
+    const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(dim) + norm.eps);
+    for (std::size_t i = 0; i < dim; ++i)
+      results[0].f32[start + i] = static_cast<float>(x[start + i] * inverse) * weight[i];
+  }
+}
+
+void run_sum_squares(const Attrs&, Operands operands, Results results, EvalContext&) {
+  const Tensor& x = *operands[0];
+  Tensor& out = results[0];
+  for (std::int64_t row = 0; row < x.rows(); ++row)
+    for (std::int64_t block = 0; block < out.cols(); ++block) {
+      double sum = 0;
+      for (std::int64_t j = block * kSquareBlock; j < std::min((block + 1) * kSquareBlock, x.cols()); ++j) {
+        const double value = x.f32[row * x.cols() + j];
+        sum += value * value;
+      }
+      out.f32[row * out.cols() + block] = static_cast<float>(sum);
+    }
+}
+
+void run_inv_rms(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const auto& norm = std::get<NormAttrs>(attrs);
+  const Tensor& x = *operands[0];
+  const Tensor& squares = *operands[1];
+  for (std::int64_t row = 0; row < x.rows(); ++row) {
+    double sum = 0;
+    for (std::int64_t j = 0; j < squares.cols(); ++j) sum += squares.f32[row * squares.cols() + j];
+    const double inverse = 1.0 / std::sqrt(sum / static_cast<double>(norm.dim) + norm.eps);
+    for (std::int64_t j = 0; j < x.cols(); ++j)
+      results[0].f32[row * x.cols() + j] = static_cast<float>(x.f32[row * x.cols() + j] * inverse);
+  }
+}
+
+}  // namespace
+
+std::span<const OpDef> norm_defs() {
+  static constexpr std::array kDefs{
+      OpDef{.op = Op::kRmsNorm,
+            .name = "rms_norm",
+            .operands_min = 2,
+            .operands_max = 2,
+            .attrs_index = attrs_index<NormAttrs>(),
+            .in_place_operand = 0,
+            .infer = infer_rms_norm,
+            .cost = rms_norm_cost,
+            .reference = run_rms_norm},
+      OpDef{.op = Op::kSumSquares,
+            .name = "sum_squares",
+            .operands_min = 1,
+            .operands_max = 1,
+            .infer = infer_sum_squares,
+            .cost = sum_squares_cost,
+            .reference = run_sum_squares},
+      OpDef{.op = Op::kInvRmsScale,
+            .name = "inv_rms_scale",
+            .operands_min = 2,
+            .operands_max = 2,
+            .attrs_index = attrs_index<NormAttrs>(),
+            .in_place_operand = 0,
+            .infer = infer_inv_rms,
+            .cost = inv_rms_cost,
+            .reference = run_inv_rms},
+  };
+  return kDefs;
+}
+
+}  // namespace forge::ir::ops

@@ -1,0 +1,162 @@
+// Rotary position embedding (RoFormer, arXiv 2104.09864): frequencies, the step's table of angles, the rotation.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include "ir/ops.h"
+
+namespace forge::ir::ops {
+namespace {
+
+constexpr std::int64_t kDimsMax = 1 << 16;
+
+void positive(std::string_view op, std::string_view attr, float value) {
+  if (!std::isfinite(value) || !(value > 0)) refuse_attr(op, attr, fmt::to_string(value), "a positive number");
+}
+
+std::vector<TensorType> infer_freqs(const Attrs& attrs, Types operands) {
+  const auto& rope = std::get<RopeFreqsAttrs>(attrs);
+  attr_between("rope_freqs", "dims", rope.dims, 2, kDimsMax);
+  if (rope.dims % 2 != 0) refuse_attr("rope_freqs", "dims", fmt::to_string(rope.dims), "even");
+  positive("rope_freqs", "base", rope.base);
+  positive("rope_freqs", "factor", rope.factor);
+  if (rope.scaling == RopeScaling::kYarn) {
+    attr_between("rope_freqs", "original_context", rope.original_context, 1, kCountMax);
+    if (!std::isfinite(rope.ext_factor)) refuse_attr("rope_freqs", "ext_factor", "not finite", "finite");
+    positive("rope_freqs", "beta_fast", rope.beta_fast);
+    positive("rope_freqs", "beta_slow", rope.beta_slow);
+  }
+  const TensorType freqs{DType::kF32, {rope.dims / 2}};
+  if (!operands.empty() && operands[0] != freqs) refuse_operand("rope_freqs", 0, operands[0], freqs.text());
+  return {freqs};
+}
+
+std::vector<TensorType> infer_table(const Attrs& attrs, Types operands) {
+  positive("rope_table", "magnitude", std::get<RopeTableAttrs>(attrs).magnitude);
+  if (operands[0].dtype != DType::kI32 || operands[0].shape.size() != 1)
+    refuse_operand("rope_table", 0, operands[0], "i32 with 1 dimension");
+  want_f32("rope_table", operands, 1, 1);
+  return {{DType::kF32, {operands[0].shape[0], operands[1].shape[0], 2}}};
+}
+
+std::vector<TensorType> infer_rope(const Attrs& attrs, Types operands) {
+  const auto& rope = std::get<RopeAttrs>(attrs);
+  attr_between("rope", "head_dim", rope.head_dim, 2, kDimsMax);
+  attr_between("rope", "rotary_dims", rope.rotary_dims, 2, rope.head_dim);
+  if (rope.rotary_dims % 2 != 0) refuse_attr("rope", "rotary_dims", fmt::to_string(rope.rotary_dims), "even");
+  want_f32("rope", operands, 0, 2);
+  if (operands[0].cols() % rope.head_dim != 0)
+    refuse_operand("rope", 0, operands[0], fmt::format("whole heads of {} columns", rope.head_dim));
+  const TensorType table{DType::kF32, {operands[0].shape[0], rope.rotary_dims / 2, 2}};
+  if (operands[1] != table)
+    refuse_operand("rope", 1, operands[1], fmt::format("{}: operand 0's rows and rotary_dims/2 angles", table.text()));
+  return {operands[0]};
+}
+
+/// Factors count as weights: they come from the model file.
+Cost freqs_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  Cost cost = streaming_cost({}, results, bounds, 8);
+  if (!operands.empty()) cost.weight_bytes = operands[0].bytes(bounds);
+  return cost;
+}
+Cost table_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return streaming_cost(operands, results, bounds, 16);
+}
+Cost rope_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return streaming_cost(operands, results, bounds, 3);
+}
+
+/// The dimension whose wave turns `turns` times over the original context (YaRN, arXiv 2309.00071, section 3.2).
+double correction_dim(const RopeFreqsAttrs& rope, double turns) {
+  return static_cast<double>(rope.dims) *
+         std::log(static_cast<double>(rope.original_context) / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(static_cast<double>(rope.base)));
+}
+
+void run_freqs(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const auto& rope = std::get<RopeFreqsAttrs>(attrs);
+  const double low = std::max(0.0, std::floor(correction_dim(rope, rope.beta_fast)));
+  const double high = std::min(static_cast<double>(rope.dims - 1), std::ceil(correction_dim(rope, rope.beta_slow)));
+  for (std::int64_t i = 0; i < rope.dims / 2; ++i) {
+    double freq =
+        std::pow(static_cast<double>(rope.base), -2.0 * static_cast<double>(i) / static_cast<double>(rope.dims));
+    if (!operands.empty()) freq /= operands[0]->f32[i];
+    const double stretched = freq / rope.factor;
+    if (rope.scaling == RopeScaling::kLinear) freq = stretched;
+    if (rope.scaling == RopeScaling::kYarn) {  // fast waves stay, slow ones are stretched, a ramp lies between
+      const double ramp = 1 - std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
+      const double mix = ramp * rope.ext_factor;
+      freq = stretched * (1 - mix) + freq * mix;
+    }
+    results[0].f32[i] = static_cast<float>(freq);
+  }
+}
+
+void run_table(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const double magnitude = std::get<RopeTableAttrs>(attrs).magnitude;
+  const auto& freqs = operands[1]->f32;
+  auto out = results[0].f32.begin();
+  for (const std::int32_t position : operands[0]->i32)
+    for (const float freq : freqs) {
+      const double angle = static_cast<double>(position) * freq;
+      *out++ = static_cast<float>(std::cos(angle) * magnitude);
+      *out++ = static_cast<float>(std::sin(angle) * magnitude);
+    }
+}
+
+void run_rope(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const auto& rope = std::get<RopeAttrs>(attrs);
+  const Tensor& x = *operands[0];
+  auto& out = results[0].f32;
+  out = x.f32;
+  const std::int64_t half = rope.rotary_dims / 2;
+  const bool pairs = rope.mode == RopeMode::kPairs;
+  for (std::int64_t row = 0; row < x.rows(); ++row)
+    for (std::int64_t head = 0; head < x.cols(); head += rope.head_dim)
+      for (std::int64_t i = 0; i < half; ++i) {
+        const std::int64_t base = row * x.cols() + head;
+        const std::int64_t first = base + (pairs ? 2 * i : i);
+        const std::int64_t second = pairs ? first + 1 : first + half;
+        const float cosine = operands[1]->f32[(row * half + i) * 2];
+        const float sine = operands[1]->f32[(row * half + i) * 2 + 1];
+        out[first] = x.f32[first] * cosine - x.f32[second] * sine;
+        out[second] = x.f32[first] * sine + x.f32[second] * cosine;
+      }
+}
+
+}  // namespace
+
+std::span<const OpDef> rope_defs() {
+  static constexpr std::array kDefs{
+      OpDef{.op = Op::kRopeFreqs,
+            .name = "rope_freqs",
+            .operands_min = 0,
+            .operands_max = 1,
+            .attrs_index = attrs_index<RopeFreqsAttrs>(),
+            .infer = infer_freqs,
+            .cost = freqs_cost,
+            .reference = run_freqs},
+      OpDef{.op = Op::kRopeTable,
+            .name = "rope_table",
+            .operands_min = 2,
+            .operands_max = 2,
+            .attrs_index = attrs_index<RopeTableAttrs>(),
+            .infer = infer_table,
+            .cost = table_cost,
+            .reference = run_table},
+      OpDef{.op = Op::kRope,
+            .name = "rope",
+            .operands_min = 2,
+            .operands_max = 2,
+            .attrs_index = attrs_index<RopeAttrs>(),
+            .in_place_operand = 0,
+            .infer = infer_rope,
+            .cost = rope_cost,
+            .reference = run_rope},
+  };
+  return kDefs;
+}
+
+}  // namespace forge::ir::ops
