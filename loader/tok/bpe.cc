@@ -1,0 +1,100 @@
+#include "loader/tok/bpe.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "loader/tok/byte_level.h"
+#include "loader/tok/merge.h"
+#include "loader/tok/unicode.h"
+#include "loader/tok/word_cache.h"
+#include "support/error.h"
+
+namespace forge::loader::tok {
+
+ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf) : vocabulary_(&vocabulary) {
+  const auto name = gguf.find<std::string_view>("tokenizer.ggml.pre");
+  if (name) pre_ = find_pre_tokenizer(*name);
+  if (pre_ == nullptr) {
+    pre_ = &default_pre_tokenizer();
+    vocabulary.warn(fmt::format("{}; '{}' is used, and answers may be worse for it",
+                                name ? fmt::format("the pre-tokenizer '{}' is unknown", printable(*name))
+                                     : std::string("the file names no pre-tokenizer"),
+                                pre_->name));
+  }
+  if (pre_->add_bos && !gguf.has("tokenizer.ggml.add_bos_token")) vocabulary.default_add_bos(gguf, true);
+  read_merges(gguf);
+}
+
+void ByteLevelBpe::read_merges(const Gguf& gguf) {
+  constexpr std::string_view kKey = "tokenizer.ggml.merges";
+  const GgufValue* array = gguf.find_value(kKey);
+  if (array == nullptr)
+    throw Error(ErrorCode::kTokenizer, "the model has no merges", fmt::format("'{}' is missing", kKey),
+                "convert the model again");
+  merges_ = StringList(*array, kKey);
+  slots_ = HashSlots(merges_.size());
+  for (std::uint32_t i = 0; i < merges_.size(); ++i) {
+    const auto merge = merges_[i];
+    const std::size_t space = merge.find(' ', 1);
+    if (space == merge.npos || space + 1 == merge.size())
+      throw Error(ErrorCode::kTokenizer, fmt::format("merge {} is '{}'", i, printable(merge)),
+                  "two parts with a space between them are wanted", "convert the model again");
+    longest_pair_ = std::max(longest_pair_, merge.size() - 1);
+    const auto hash = hash_of_pair(hash_of(merge.substr(0, space)), hash_of(merge.substr(space + 1)));
+    slots_.insert(hash, i, [&](std::uint32_t j) { return merges_[j] == merge; });  // the first rank counts
+  }
+}
+
+std::uint32_t ByteLevelBpe::rank(std::string_view pair, std::size_t left_bytes, std::uint64_t hash) const {
+  return slots_.find(hash, [&](std::uint32_t i) {
+    const auto merge = merges_[i];
+    return merge.size() == pair.size() + 1 && merge[left_bytes] == ' ' &&
+           merge.starts_with(pair.substr(0, left_bytes)) && merge.ends_with(pair.substr(left_bytes));
+  });
+}
+
+void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
+  WordCache cache(ids);
+  Merger merger;
+  std::string printable_word;
+  std::deque<std::string> repaired;  // words of the cache point into it
+
+  const auto priority = [&](std::string_view pair, const Symbol& left,
+                            const Symbol& right) -> std::optional<std::uint32_t> {
+    if (pair.size() > longest_pair_) return std::nullopt;
+    const auto found = rank(pair, left.bytes, hash_of_pair(left.hash, right.hash));
+    if (found == HashSlots::kNone) return std::nullopt;
+    return found;
+  };
+  const auto emit = [&](std::string_view text, std::uint64_t hash) {
+    if (const TokenId id = vocabulary_->find(text, hash); id != kNoToken) return ids.push_back(id);
+    for (std::size_t i = 0; i < text.size(); ++i)
+      if (const TokenId id = vocabulary_->find(text.substr(i, 1)); id != kNoToken) ids.push_back(id);
+  };
+  const auto encode_word = [&](std::string_view word) {
+    printable_word.clear();
+    append_printable_bytes(printable_word, word);
+    if (pre_->ignore_merges)
+      if (const TokenId id = vocabulary_->find(printable_word); id != kNoToken) return ids.push_back(id);
+    merger.run(printable_word, priority, emit);
+  };
+  for (const Fragment& fragment : fragments) {
+    if (fragment.id != kNoToken) {
+      ids.push_back(fragment.id);
+      continue;
+    }
+    std::string storage;
+    std::string_view text = repair_utf8(fragment.text, storage);
+    if (text.data() == storage.data()) text = repaired.emplace_back(std::move(storage));
+    split_words(pre_->stages, text, [&](std::string_view word) { cache.append(word, [&] { encode_word(word); }); });
+  }
+}
+
+std::string ByteLevelBpe::decode(std::string_view token) {
+  return bytes_of_printable(token);
+}
+
+}  // namespace forge::loader::tok

@@ -1,0 +1,38 @@
+#pragma once
+// Byte-level BPE with ranked merges: GPT-2's scheme, and that of Llama 3, Qwen, SmolLM and most others since.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/gguf.h"
+#include "loader/tok/special_split.h"
+#include "loader/tok/split.h"
+#include "loader/tok/string_table.h"
+#include "loader/tok/vocabulary.h"
+
+namespace forge::loader::tok {
+
+class ByteLevelBpe {
+ public:
+  /// Reads tokenizer.ggml.merges and .pre; may add warnings and the pre-tokenizer's BOS rule to `vocabulary`, which
+  /// outlives this. Errors: kTokenizer when the merges are missing or malformed.
+  ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf);
+
+  void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
+  static std::string decode(std::string_view token);
+
+ private:
+  void read_merges(const Gguf& gguf);
+  /// The rank of joining two adjacent stretches of `pair`, HashSlots::kNone when they do not join.
+  [[nodiscard]] std::uint32_t rank(std::string_view pair, std::size_t left_bytes, std::uint64_t hash) const;
+
+  const Vocabulary* vocabulary_;
+  const PreTokenizer* pre_ = nullptr;
+  StringList merges_;
+  HashSlots slots_;
+  std::size_t longest_pair_ = 0;  // bytes of both sides together
+};
+
+}  // namespace forge::loader::tok

@@ -1,0 +1,33 @@
+#pragma once
+// SentencePiece BPE on scores (Llama 1 and 2, Mistral, Phi-3, Gemma): spaces become U+2581, the adjacent pair whose
+// joined text is the token of the highest score is joined first, and characters without a token become byte tokens.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/gguf.h"
+#include "loader/tok/special_split.h"
+#include "loader/tok/vocabulary.h"
+
+namespace forge::loader::tok {
+
+class SentencePiece {
+ public:
+  /// Reads tokenizer.ggml.scores. `vocabulary` and `gguf` outlive this. Errors: kTokenizer when the scores do not fit
+  /// the tokens.
+  SentencePiece(Vocabulary& vocabulary, const Gguf& gguf);
+
+  void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
+  static std::string decode(std::string_view token);
+
+ private:
+  const Vocabulary* vocabulary_;
+  std::vector<std::uint32_t> ranks_;  // of each token, from its score: lower is joined first
+  // No token holds a U+2581 after another character, so joins never cross the start of a word and words can be cut
+  // apart before joining; true for every vocabulary trained with split-by-whitespace.
+  bool words_are_separate_ = true;
+};
+
+}  // namespace forge::loader::tok

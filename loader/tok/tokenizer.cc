@@ -1,0 +1,103 @@
+#include "loader/tok/tokenizer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "loader/tok/bpe.h"
+#include "loader/tok/sentencepiece.h"
+#include "loader/tok/special_split.h"
+#include "loader/tok/vocabulary.h"
+#include "support/error.h"
+
+namespace forge::loader {
+namespace {
+
+constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
+
+/// Scheme: tok::ByteLevelBpe or tok::SentencePiece; it encodes the text between special tokens.
+template <class Scheme>
+class SchemeTokenizer final : public Tokenizer {
+ public:
+  SchemeTokenizer(tok::Vocabulary vocabulary, const Gguf& gguf)
+      : vocabulary_(std::move(vocabulary)), scheme_(vocabulary_, gguf) {}
+
+  std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options) const override {
+    if (text.size() > kTextBytesMax)
+      throw Error(ErrorCode::kPrompt, fmt::format("the text has {} bytes", text.size()),
+                  fmt::format("at most {} are tokenized at once", kTextBytesMax), "cut it");
+    std::vector<std::int32_t> ids;
+    ids.reserve(text.size() / 4 + 2);
+    if (options.add_special && vocabulary_.add_bos()) ids.push_back(vocabulary_.bos());
+    scheme_.encode(tok::split_special(vocabulary_, text, options.parse_special), ids);
+    if (options.add_special && vocabulary_.add_eos()) ids.push_back(vocabulary_.eos());
+    return ids;
+  }
+
+  std::string decode_piece(std::int32_t id, bool special) const override {
+    if (!inside(id)) return {};
+    const auto kind = vocabulary_.kind(id);
+    if ((kind & (tok::kControlToken | tok::kUnknownToken)) != 0)
+      return special ? std::string(vocabulary_.text(id)) : std::string();
+    if ((kind & tok::kUserToken) != 0) return std::string(vocabulary_.text(id));
+    if ((kind & tok::kByteToken) != 0)
+      if (const int byte = byte_of(vocabulary_.text(id)); byte >= 0) return std::string(1, static_cast<char>(byte));
+    return Scheme::decode(vocabulary_.text(id));
+  }
+
+  std::string_view token_text(std::int32_t id) const override {
+    return inside(id) ? vocabulary_.text(id) : std::string_view();
+  }
+  std::int32_t find_token(std::string_view text) const override { return vocabulary_.find(text); }
+  bool is_control(std::int32_t id) const override {
+    return inside(id) && (vocabulary_.kind(id) & tok::kControlToken) != 0;
+  }
+  bool is_end_of_generation(std::int32_t id) const override {
+    return std::ranges::binary_search(vocabulary_.ends(), id);
+  }
+  const std::vector<std::int32_t>& end_of_generation() const override { return vocabulary_.ends(); }
+  std::int32_t bos() const override { return vocabulary_.bos(); }
+  std::int32_t eos() const override { return vocabulary_.eos(); }
+  bool add_bos() const override { return vocabulary_.add_bos(); }
+  bool add_eos() const override { return vocabulary_.add_eos(); }
+  std::int32_t vocab_size() const override { return vocabulary_.size(); }
+  const std::vector<std::string>& warnings() const override { return vocabulary_.warnings(); }
+
+ private:
+  bool inside(std::int32_t id) const { return id >= 0 && id < vocabulary_.size(); }
+
+  /// 10 for "<0x0A>", -1 for any other text.
+  static int byte_of(std::string_view text) {
+    if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
+    int byte = 0;
+    for (const char c : text.substr(3, 2)) {
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                               : -1;
+      if (digit < 0) return -1;
+      byte = byte * 16 + digit;
+    }
+    return byte;
+  }
+
+  tok::Vocabulary vocabulary_;  // before scheme_, which refers to it
+  Scheme scheme_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::open(const Gguf& gguf) {
+  tok::Vocabulary vocabulary(gguf);
+  if (vocabulary.vocabulary_kind() == tok::VocabularyKind::kByteLevelBpe)
+    return std::make_unique<SchemeTokenizer<tok::ByteLevelBpe>>(std::move(vocabulary), gguf);
+  return std::make_unique<SchemeTokenizer<tok::SentencePiece>>(std::move(vocabulary), gguf);
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool special) const {
+  std::string text;
+  for (const std::int32_t id : ids) text += decode_piece(id, special);
+  return text;
+}
+
+}  // namespace forge::loader

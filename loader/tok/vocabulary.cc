@@ -1,0 +1,249 @@
+#include "loader/tok/vocabulary.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace forge::loader::tok {
+namespace {
+
+constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+constexpr std::size_t kSpecialBytesMax = 512;
+
+/// Texts that mean "this generation is over" in the models that have them.
+constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
+                                          "<|im_end|>",
+                                          "<|end|>",
+                                          "<|return|>",
+                                          "<|call|>",
+                                          "<|flush|>",
+                                          "<|calls|>",
+                                          "</s>",
+                                          "<end_of_turn>",
+                                          "<eos>",
+                                          "<turn|>",
+                                          "<|tool_response>",
+                                          "<|endoftext|>",
+                                          "<|eom_id|>",
+                                          "<EOT>",
+                                          "_<EOT>",
+                                          "[EOT]",
+                                          "[EOS]",
+                                          "[e~[",
+                                          "<|end_of_text|>",
+                                          "<end_of_utterance>",
+                                          "<｜end▁of▁sentence｜>"};
+/// Fill-in-the-middle tokens that end one too (padding, repository and file separators).
+constexpr std::string_view kFillEndTexts[] = {"<|fim_pad|>", "<fim-pad>",     "<fim_pad>",   "<PAD>",
+                                              "[PAD]",       "<|fim_repo|>",  "<fim-repo>",  "<REPO>",
+                                              "<reponame>",  "<|repo_name|>", "<|file_sep|>"};
+/// And those that end nothing, but are control tokens whatever the file says.
+constexpr std::string_view kFillTexts[] = {
+    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
+    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",  "<SUF>", "▁<SUF>", "<|code_suffix|>",
+    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>",   "<MID>", "▁<MID>", "<|code_middle|>"};
+
+[[noreturn]] void broken(std::string what, std::string why) {
+  throw Error(ErrorCode::kTokenizer, std::move(what), std::move(why), "convert the model again");
+}
+
+std::uint8_t kind_of_type(std::int64_t type) {
+  constexpr std::array<std::uint8_t, 7> kKinds{0,          kNormalToken, kUnknownToken, kControlToken,
+                                               kUserToken, kUnusedToken, kByteToken};
+  return type >= 0 && type < static_cast<std::int64_t>(kKinds.size()) ? kKinds.at(static_cast<std::size_t>(type)) : 0;
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(const Gguf& gguf) {
+  read_model(gguf);
+  read_tokens(gguf);
+  read_kinds(gguf);
+  read_special_ids(gguf);
+  find_ends(gguf);
+  settle_ends();
+  strip_rules(gguf);
+  collect_special();
+  find_bytes();
+}
+
+void Vocabulary::read_model(const Gguf& gguf) {
+  const auto model = gguf.find<std::string_view>("tokenizer.ggml.model");
+  if (!model || *model == "none" || *model == "no_vocab")
+    throw Error(ErrorCode::kTokenizer, "the model has no tokenizer", "tokenizer.ggml.model is missing or 'none'",
+                "give token ids, or a file that was converted with its vocabulary");
+  if (*model == "gpt2") {
+    vocabulary_kind_ = VocabularyKind::kByteLevelBpe;
+  } else if (*model == "llama") {
+    vocabulary_kind_ = VocabularyKind::kSentencePiece;
+    add_bos_ = add_space_prefix_ = true;
+    bos_ = 1;
+    eos_ = 2;
+    unknown_ = 0;
+  } else {
+    throw Error(ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
+                "forge has byte-level BPE ('gpt2') and SentencePiece BPE ('llama')", "use a model with one of these");
+  }
+  add_space_prefix_ = gguf.get<bool>("tokenizer.ggml.add_space_prefix", add_space_prefix_);
+}
+
+void Vocabulary::read_tokens(const Gguf& gguf) {
+  const GgufValue* array = gguf.find_value(kTokensKey);
+  if (array == nullptr) broken("the model has no vocabulary", fmt::format("'{}' is missing", kTokensKey));
+  tokens_ = StringList(*array, kTokensKey);
+  if (tokens_.size() == 0) broken("the vocabulary is empty", fmt::format("'{}' has no strings", kTokensKey));
+  slots_ = HashSlots(tokens_.size());
+  for (std::uint32_t id = 0; id < tokens_.size(); ++id) {
+    const auto text = tokens_[id];
+    if (text.empty()) continue;  // some converters pad so; such a token can be decoded, never found
+    longest_ = std::max(longest_, text.size());
+    const auto twin = slots_.insert(hash_of(text), id, [&](std::uint32_t i) { return tokens_[i] == text; });
+    if (twin != HashSlots::kNone)
+      broken(fmt::format("token '{}' occurs twice", printable(text)), fmt::format("as id {} and as id {}", twin, id));
+  }
+}
+
+TokenId Vocabulary::find(std::string_view text, std::uint64_t hash) const {
+  const auto at = slots_.find(hash, [&](std::uint32_t i) { return tokens_[i] == text; });
+  return at == HashSlots::kNone ? kNoToken : static_cast<TokenId>(at);
+}
+
+void Vocabulary::read_kinds(const Gguf& gguf) {
+  constexpr std::string_view kKey = "tokenizer.ggml.token_type";
+  kinds_.assign(tokens_.size(), kNormalToken);
+  const GgufValue* types = gguf.find_value(kKey);
+  if (types == nullptr) return;
+  if (!types->is_array() || (types->element != GgufType::kI32 && types->element != GgufType::kU32) ||
+      types->count < tokens_.size())
+    broken(fmt::format("'{}' is {}", kKey, types->describe()),
+           fmt::format("an i32 for each of the {} tokens is wanted", tokens_.size()));
+  for (std::uint32_t id = 0; id < tokens_.size(); ++id) {
+    std::int32_t type = 0;
+    std::memcpy(&type, types->bytes.data() + std::size_t{id} * sizeof type, sizeof type);
+    kinds_[id] = kind_of_type(type);
+  }
+}
+
+TokenId Vocabulary::id_of_key(const Gguf& gguf, std::string_view key, TokenId fallback) {
+  if (fallback >= size()) fallback = kNoToken;
+  const auto stated = gguf.find<std::int64_t>(key);
+  if (!stated || *stated == -1 || *stated == UINT32_MAX) return fallback;
+  if (*stated >= 0 && *stated < size()) return static_cast<TokenId>(*stated);
+  warn(fmt::format("{} is {}, but the vocabulary has {} tokens; {} is used", key, *stated, size(),
+                   fallback == kNoToken ? "none" : std::to_string(fallback)));
+  return fallback;
+}
+
+void Vocabulary::read_special_ids(const Gguf& gguf) {
+  bos_ = id_of_key(gguf, "tokenizer.ggml.bos_token_id", bos_);
+  eos_ = id_of_key(gguf, "tokenizer.ggml.eos_token_id", eos_);
+  unknown_ = id_of_key(gguf, "tokenizer.ggml.unknown_token_id", unknown_);
+  default_add_bos(gguf, add_bos_);
+  add_eos_ = gguf.get<bool>("tokenizer.ggml.add_eos_token", false);
+  if (add_eos_ && eos_ == kNoToken) {
+    warn("tokenizer.ggml.add_eos_token is true, but there is no EOS token; none is added");
+    add_eos_ = false;
+  }
+}
+
+void Vocabulary::default_add_bos(const Gguf& gguf, bool add) {
+  add_bos_ = gguf.get<bool>("tokenizer.ggml.add_bos_token", add);
+  if (add_bos_ && bos_ == kNoToken) {
+    if (gguf.has("tokenizer.ggml.add_bos_token"))
+      warn("tokenizer.ggml.add_bos_token is true, but there is no BOS token; none is added");
+    add_bos_ = false;
+  }
+}
+
+void Vocabulary::make_control(TokenId id) {
+  kinds_[static_cast<std::uint32_t>(id)] |= kControlToken;
+}
+
+void Vocabulary::find_ends(const Gguf& gguf) {
+  for (const auto list :
+       {std::span<const std::string_view>(kEndTexts), std::span<const std::string_view>(kFillEndTexts)})
+    for (const auto text : list)
+      if (const TokenId id = find(text); id != kNoToken) {
+        make_control(id);
+        ends_.push_back(id);
+      }
+  for (const auto text : kFillTexts)
+    if (const TokenId id = find(text); id != kNoToken) make_control(id);
+  if (eos_ != kNoToken) ends_.push_back(eos_);
+  for (const auto key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
+    if (const TokenId id = id_of_key(gguf, key, kNoToken); id != kNoToken) ends_.push_back(id);
+  // The Harmony format's own tokens are part of the text that is shown.
+  for (const auto text : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
+    if (const TokenId id = find(text); id != kNoToken) kinds_[static_cast<std::uint32_t>(id)] = kUserToken;
+}
+
+/// In Harmony-like vocabularies <|end|> only ends a message, and where <|tool_response> exists </s> is plain text.
+void Vocabulary::settle_ends() {
+  const auto has = [&](std::string_view text) { return find(text) != kNoToken; };
+  const auto drop = [&](std::string_view text, std::uint8_t kind) {
+    const TokenId id = find(text);
+    if (id == kNoToken) return;
+    std::erase(ends_, id);
+    kinds_[static_cast<std::uint32_t>(id)] = kind;
+  };
+  const bool calls = has("<|call|>") || has("<|calls|>");
+  if (calls && (has("<|return|>") || has("<|flush|>"))) drop("<|end|>", kUserToken);
+  if (has("<|tool_response>")) drop("</s>", kNormalToken);
+  std::ranges::sort(ends_);
+  ends_.erase(std::ranges::unique(ends_).begin(), ends_.end());
+}
+
+/// Phi-3's tokenizer takes the white space after most special tokens away; GGUF has no key for it, so it goes by name.
+void Vocabulary::strip_rules(const Gguf& gguf) {
+  const auto name = gguf.find_value("general.name");
+  std::string lower(name == nullptr ? "" : name->to_string().value_or(""));
+  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  if (lower.find("phi-3") == lower.npos && lower.find("phi3") == lower.npos) return;
+  for (TokenId id = 0; id < size(); ++id)
+    if (is_special(id)) kinds_[static_cast<std::uint32_t>(id)] |= kStripsRight;
+  for (const auto text : {"<unk>", "<s>", "<|endoftext|>"})
+    if (const TokenId id = find(text); id != kNoToken)
+      kinds_[static_cast<std::uint32_t>(id)] &= static_cast<std::uint8_t>(~kStripsRight);
+}
+
+void Vocabulary::collect_special() {
+  std::size_t too_long = 0;
+  for (TokenId id = 0; id < size(); ++id) {
+    if (!is_special(id)) continue;
+    const auto text = this->text(id);
+    if (text.empty()) continue;
+    if (text.size() > kSpecialBytesMax) {
+      ++too_long;
+      continue;
+    }
+    auto& lengths = special_lengths_.at(static_cast<unsigned char>(text[0]));
+    const auto length = static_cast<std::uint16_t>(text.size());
+    const auto at = std::ranges::lower_bound(lengths, length, std::ranges::greater{});
+    if (at == lengths.end() || *at != length) lengths.insert(at, length);
+  }
+  if (too_long != 0)
+    warn(fmt::format("{} special tokens are longer than {} bytes; they are not looked for in text", too_long,
+                     kSpecialBytesMax));
+}
+
+void Vocabulary::find_bytes() {
+  bytes_.fill(kNoToken);
+  if (vocabulary_kind_ != VocabularyKind::kSentencePiece) return;
+  int missing = 0;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    TokenId id = find(fmt::format("<0x{:02X}>", byte));
+    if (id == kNoToken) id = find(std::string(1, static_cast<char>(byte)));
+    if (id == kNoToken) {
+      id = unknown_;
+      ++missing;
+    }
+    bytes_.at(byte) = id;
+  }
+  if (missing != 0)
+    warn(fmt::format("the vocabulary lacks {} of the 256 byte tokens; {}", missing,
+                     unknown_ == kNoToken ? "such bytes are left out" : "the unknown token stands for them"));
+}
+
+}  // namespace forge::loader::tok

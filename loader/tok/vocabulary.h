@@ -1,0 +1,92 @@
+#pragma once
+// The vocabulary of a GGUF file: token texts and kinds, the special tokens and the rules about them. What files leave
+// unsaid is filled in as llama.cpp does, because that is what the files are made for and tested with.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/gguf.h"
+#include "loader/tok/string_table.h"
+
+namespace forge::loader::tok {
+
+using TokenId = std::int32_t;
+inline constexpr TokenId kNoToken = -1;
+
+/// Bits of `Vocabulary::kind`; tokenizer.ggml.token_type gives the first six.
+inline constexpr std::uint8_t kNormalToken = 1;
+inline constexpr std::uint8_t kUnknownToken = 2;
+inline constexpr std::uint8_t kControlToken = 4;
+inline constexpr std::uint8_t kUserToken = 8;  ///< found in text before anything else, also without parse_special
+inline constexpr std::uint8_t kUnusedToken = 16;
+inline constexpr std::uint8_t kByteToken = 32;
+inline constexpr std::uint8_t kStripsRight = 64;  ///< white space after it belongs to it
+
+enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece };
+
+class Vocabulary {
+ public:
+  /// Views into `gguf`, which outlives this. Errors: kTokenizer (no vocabulary, an unknown model, arrays that do not
+  /// fit each other, a token that occurs twice), kModelFormat (keys of the wrong type).
+  explicit Vocabulary(const Gguf& gguf);
+
+  [[nodiscard]] VocabularyKind vocabulary_kind() const { return vocabulary_kind_; }
+  [[nodiscard]] TokenId size() const { return static_cast<TokenId>(tokens_.size()); }
+  /// As the file spells it (byte-level BPE: in GPT-2's printable alphabet); id in [0, size()).
+  [[nodiscard]] std::string_view text(TokenId id) const { return tokens_[static_cast<std::uint32_t>(id)]; }
+  [[nodiscard]] std::uint8_t kind(TokenId id) const { return kinds_[static_cast<std::uint32_t>(id)]; }
+  /// kNoToken when no token is spelled so.
+  [[nodiscard]] TokenId find(std::string_view text) const { return find(text, hash_of(text)); }
+  [[nodiscard]] TokenId find(std::string_view text, std::uint64_t hash) const;
+  [[nodiscard]] std::size_t longest() const { return longest_; }  ///< bytes of the longest token
+  [[nodiscard]] TokenId byte_token(std::uint8_t byte) const { return bytes_.at(byte); }
+
+  [[nodiscard]] TokenId bos() const { return bos_; }
+  [[nodiscard]] TokenId eos() const { return eos_; }
+  [[nodiscard]] TokenId unknown() const { return unknown_; }
+  [[nodiscard]] bool add_bos() const { return add_bos_; }
+  [[nodiscard]] bool add_eos() const { return add_eos_; }
+  [[nodiscard]] bool add_space_prefix() const { return add_space_prefix_; }
+  [[nodiscard]] const std::vector<TokenId>& ends() const { return ends_; }  ///< sorted: they end a generation
+
+  /// Lengths in bytes, longest first, of the special tokens that begin with this byte.
+  [[nodiscard]] const std::vector<std::uint16_t>& special_lengths(std::uint8_t first_byte) const {
+    return special_lengths_.at(first_byte);
+  }
+  [[nodiscard]] bool is_special(TokenId id) const {
+    return (kind(id) & (kControlToken | kUserToken | kUnknownToken)) != 0;
+  }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+  void warn(std::string text) { warnings_.push_back(std::move(text)); }
+  void default_add_bos(const Gguf& gguf, bool add);
+
+ private:
+  void read_model(const Gguf& gguf);
+  void read_tokens(const Gguf& gguf);
+  void read_kinds(const Gguf& gguf);
+  void read_special_ids(const Gguf& gguf);
+  void find_ends(const Gguf& gguf);
+  void settle_ends();
+  void strip_rules(const Gguf& gguf);
+  void collect_special();
+  void find_bytes();
+  [[nodiscard]] TokenId id_of_key(const Gguf& gguf, std::string_view key, TokenId fallback);
+  void make_control(TokenId id);
+
+  VocabularyKind vocabulary_kind_ = VocabularyKind::kByteLevelBpe;
+  StringList tokens_;
+  HashSlots slots_;
+  std::size_t longest_ = 0;
+  std::vector<std::uint8_t> kinds_;
+  std::array<TokenId, 256> bytes_{};
+  TokenId bos_ = kNoToken, eos_ = kNoToken, unknown_ = kNoToken;
+  bool add_bos_ = false, add_eos_ = false, add_space_prefix_ = false;
+  std::vector<TokenId> ends_;
+  std::array<std::vector<std::uint16_t>, 256> special_lengths_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace forge::loader::tok
