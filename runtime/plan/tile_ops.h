@@ -9,22 +9,22 @@ namespace forge::plan {
 
 inline constexpr std::uint32_t kPlanVersion = 1;
 
-enum class TileOp : std::uint16_t {
+enum class TileOpKind : std::uint16_t {
   // sources: first op of a step
   kMatmul = 1,  ///< refs x, weights (of this column section); ints dtype, k, x_row_bytes; x is q8a or f32 rows
   kEmbed = 2,   ///< refs table, ids; ints dtype, layout, k, rows
   kLoad = 3,    ///< refs x; ints row_floats
   kGather = 4,  ///< refs x, row indices; ints row_floats
   // transforms
-  kInvRms = 16,      ///< refs squares; ints count a row; floats 1/dim, eps: tile *= rsqrt(sum*1/dim + eps)
-  kAddVector = 17,   ///< refs vector f32, indexed by column - column_begin
-  kMulVector = 18,   ///< refs vector f32
-  kAddTensor = 19,   ///< refs f32 rows; ints row_floats
-  kMulTensor = 20,   ///< refs f32 rows; ints row_floats
-  kScale = 21,       ///< floats factor
-  kGlu = 22,         ///< ints activation, unit: pairs of `unit` gate and `unit` up columns become `unit` columns
-  kGluTensor = 23,   ///< refs up f32 rows; ints activation, row_floats: act(tile) * up
-  kRope = 24,        ///< refs table; ints head_dim, rotary_dims, mode
+  kInvRms = 16,     ///< refs squares; ints count a row; floats 1/dim, eps: tile *= rsqrt(sum*1/dim + eps)
+  kAddVector = 17,  ///< refs vector f32, indexed by column - column_begin
+  kMulVector = 18,  ///< refs vector f32
+  kAddTensor = 19,  ///< refs f32 rows; ints row_floats
+  kMulTensor = 20,  ///< refs f32 rows; ints row_floats
+  kScale = 21,      ///< floats factor
+  kGlu = 22,        ///< ints activation, unit: pairs of `unit` gate and `unit` up columns become `unit` columns
+  kGluTensor = 23,  ///< refs up f32 rows; ints activation, row_floats: act(tile) * up
+  kRope = 24,       ///< refs table; ints head_dim, rotary_dims, mode
   // sinks: the tile stays as it is
   kStore = 32,       ///< refs f32 rows; ints row_floats
   kSumSquares = 33,  ///< refs f32 [rows, blocks of 32 columns]; ints blocks a row

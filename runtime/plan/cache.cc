@@ -1,0 +1,255 @@
+#include "runtime/plan/cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <ctime>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "runtime/plan/unique_fd.h"
+#include "support/error.h"
+
+namespace forge::plan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kEntrySuffix = ".plan";
+constexpr std::string_view kLockSuffix = ".lock";
+/// A temporary file this old was left by a killed process: writing one takes seconds.
+constexpr std::time_t kStaleSeconds = 3600;
+
+bool is_key(std::string_view key) {
+  return !key.empty() && key.size() <= 128 && std::ranges::all_of(key, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+  });
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read at start-up
+  return value == nullptr ? "" : value;
+}
+
+std::string cache_warning(const fs::path& directory, std::string_view what, int error_number) {
+  return Error(ErrorCode::kCache, fmt::format("{} {}", what, printable(directory.native(), 200)),
+               std::generic_category().message(error_number),
+               "the plan is used from memory; set FORGE_CACHE_DIR to a directory of yours to keep it")
+      .line();
+}
+
+/// Makes the directory (and those above it) with mode 0700. Answers a warning, or nothing when it can be used.
+/// A plan is code: a directory that other users can put files into is not trusted.
+std::optional<std::string> prepare(const fs::path& directory) {
+  std::error_code failed;
+  fs::create_directories(directory.parent_path(), failed);
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return cache_warning(directory, "cannot make the cache directory", errno);
+  struct stat status{};
+  if (::stat(directory.c_str(), &status) != 0) return cache_warning(directory, "cannot use the cache directory", errno);
+  if (!S_ISDIR(status.st_mode)) return cache_warning(directory, "cannot use the cache directory", ENOTDIR);
+  const uid_t self = ::geteuid();
+  const bool foreign = self != 0 && status.st_uid != self && status.st_uid != 0;
+  if (foreign || (status.st_mode & S_IWOTH) != 0)
+    return Error(ErrorCode::kCache, fmt::format("will not use the cache directory {}", printable(directory.native())),
+                 foreign ? "it belongs to another user" : "every user can write into it",
+                 "the plan is used from memory; chmod it to 0700 or set FORGE_CACHE_DIR to a directory of yours")
+        .line();
+  return std::nullopt;
+}
+
+/// The exclusive lock of one key, held until destruction or death. The file is removed by its holder; a waiter that
+/// gets the lock of a file that is no longer there starts over, so that two holders never exist.
+class KeyLock {
+ public:
+  /// `error()` is not 0 when locking is impossible (read-only directory, a file system without locks).
+  KeyLock(fs::path path, const std::function<void()>& waiting) : path_(std::move(path)) { error_ = acquire(waiting); }
+  KeyLock(const KeyLock&) = delete;
+  KeyLock& operator=(const KeyLock&) = delete;
+  ~KeyLock() {
+    if (fd_) ::unlink(path_.c_str());
+  }
+
+  [[nodiscard]] int error() const { return error_; }
+
+ private:
+  int acquire(const std::function<void()>& waiting) {
+    bool told = false;
+    while (true) {
+      UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      if (!fd) return errno;
+      int locked = ::flock(fd.get(), LOCK_EX | LOCK_NB);
+      if (locked != 0 && errno == EWOULDBLOCK) {
+        if (!std::exchange(told, true) && waiting) waiting();
+        do locked = ::flock(fd.get(), LOCK_EX);
+        while (locked != 0 && errno == EINTR);
+      }
+      if (locked != 0) return errno;
+      struct stat mine{}, there{};
+      if (::fstat(fd.get(), &mine) != 0) return errno;
+      if (::stat(path_.c_str(), &there) == 0 && there.st_ino == mine.st_ino && there.st_dev == mine.st_dev) {
+        fd_ = std::move(fd);
+        return 0;
+      }
+    }
+  }
+
+  fs::path path_;
+  UniqueFd fd_;
+  int error_ = 0;
+};
+
+/// The entry when it is whole. A missing one is nothing; a damaged or foreign one is nothing and a warning.
+std::optional<PlanT> read_entry(const fs::path& path, std::string_view key, std::vector<std::string>& warnings) {
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
+  try {
+    PlanT plan = read_plan(path, key);
+    ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // most recently used; fails harmlessly in a read-only cache
+    return plan;
+  } catch (const Error& error) {
+    if (::lstat(path.c_str(), &status) == 0)  // not merely evicted by another process meanwhile
+      warnings.push_back(error.line() + " (ignored, building it again)");
+    return std::nullopt;
+  }
+}
+
+struct Entry {
+  fs::path path;
+  std::uint64_t bytes = 0;
+  timespec used{};
+};
+
+/// Entries of the cache, and removal of what killed processes left. Files of other names are not looked at.
+std::vector<Entry> list_entries(const fs::path& directory, std::string_view locked_key) {
+  std::vector<Entry> entries;
+  std::error_code failed;
+  const std::time_t now = std::time(nullptr);
+  const std::string own_temporary = fmt::format(".{}{}.", locked_key, kEntrySuffix);
+  for (fs::directory_iterator it(directory, failed), end; !failed && it != end; it.increment(failed)) {
+    const std::string name = it->path().filename().native();
+    struct stat status{};
+    if (::lstat(it->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    const std::size_t dot = name.find('.', 1);
+    const bool temporary = name.front() == '.' && name.ends_with(".tmp") && dot != std::string::npos &&
+                           is_key(std::string_view(name).substr(1, dot - 1)) &&
+                           std::string_view(name).substr(dot).starts_with(".plan.");
+    if (temporary) {
+      // Only the holder of a key's lock writes its temporary files, and that is us.
+      if (name.starts_with(own_temporary) || now - status.st_mtim.tv_sec > kStaleSeconds) ::unlink(it->path().c_str());
+    } else if (name.ends_with(kEntrySuffix) && is_key(name.substr(0, name.size() - kEntrySuffix.size()))) {
+      entries.push_back({it->path(), static_cast<std::uint64_t>(status.st_size), status.st_mtim});
+    }
+  }
+  return entries;
+}
+
+/// Removes least recently used entries until the rest fits. `kept` stays.
+void evict(const fs::path& directory, std::string_view locked_key, const fs::path& kept, std::uint64_t bytes_max) {
+  std::vector<Entry> entries = list_entries(directory, locked_key);
+  std::uint64_t bytes = 0;
+  for (const Entry& entry : entries) bytes += entry.bytes;
+  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+    return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
+  });
+  for (const Entry& entry : entries) {
+    if (bytes <= bytes_max) return;
+    if (entry.path == kept) continue;
+    ::unlink(entry.path.c_str());
+    bytes -= entry.bytes;
+  }
+}
+
+}  // namespace
+
+CacheOptions CacheOptions::from_environment() {
+  CacheOptions options;
+  if (const std::string own = environment("FORGE_CACHE_DIR"); !own.empty()) {
+    options.directory = own;
+  } else if (const std::string xdg = environment("XDG_CACHE_HOME"); xdg.starts_with('/')) {  // relative: ignored, by
+    options.directory = fs::path(xdg) / "forge";                                             // the XDG specification
+  } else {
+    std::string home = environment("HOME");
+    if (home.empty())
+      if (const passwd* user = ::getpwuid(::geteuid()); user != nullptr && user->pw_dir != nullptr) home = user->pw_dir;
+    if (!home.empty()) options.directory = fs::path(home) / ".cache" / "forge";
+  }
+  if (const std::string text = environment("FORGE_CACHE_MAX_BYTES"); !text.empty()) {
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), options.bytes_max);
+    if (failed != std::errc{} || end != text.data() + text.size())
+      throw Error(ErrorCode::kUsage, fmt::format("FORGE_CACHE_MAX_BYTES={} cannot be used", printable(text)),
+                  "it is not a number of bytes", "give a whole number, e.g. 4294967296");
+  }
+  return options;
+}
+
+PlanCache::PlanCache(CacheOptions options) : options_(std::move(options)) {
+  std::string text = options_.directory.native();  // "dir/" and "dir" are one directory
+  while (text.size() > 1 && text.ends_with('/')) text.pop_back();
+  options_.directory = text;
+}
+
+fs::path PlanCache::entry_path(std::string_view key) const {
+  invariant(is_key(key), "PLAN-003", "a cache key is 1 to 128 letters, digits, '-' or '_'");
+  if (options_.directory.empty()) return {};
+  return options_.directory / fmt::format("{}{}", key, kEntrySuffix);
+}
+
+CachedPlan PlanCache::get_or_build(std::string_view key, const Build& build,
+                                   const std::function<void()>& waiting) const {
+  CachedPlan result;
+  const fs::path path = entry_path(key);
+  const auto built_only = [&](std::optional<std::string> warning) {
+    if (warning) result.warnings.push_back(std::move(*warning));
+    result.plan = build();
+    result.built = true;
+    return std::move(result);
+  };
+  const auto found = [&]() {
+    auto plan = read_entry(path, key, result.warnings);
+    if (plan) result.plan = std::move(*plan), result.path = path;
+    return plan.has_value();
+  };
+
+  if (path.empty() || options_.bytes_max == 0) return built_only(std::nullopt);
+  if (auto warning = prepare(options_.directory)) return built_only(std::move(warning));
+  if (found()) return result;
+
+  const KeyLock lock(options_.directory / fmt::format("{}{}", key, kLockSuffix), waiting);
+  if (lock.error() != 0)
+    return built_only(cache_warning(options_.directory, "cannot lock the cache directory", lock.error()));
+  result.warnings.clear();  // the second look repeats what is still true
+  if (found()) return result;
+
+  result.plan = build();
+  result.built = true;
+  try {
+    list_entries(options_.directory, key);  // clears what a killed builder of this key left
+    const auto image = serialize_plan(result.plan, key);
+    if (image.size() > options_.bytes_max) {
+      result.warnings.push_back(Error(ErrorCode::kCache, "the plan is not kept",
+                                      fmt::format("its {} bytes are more than the cache may hold", image.size()),
+                                      "raise FORGE_CACHE_MAX_BYTES")
+                                    .line());
+      return result;
+    }
+    write_image(path, image, FileAccess::kOwner);
+    result.path = path;
+    evict(options_.directory, key, path, options_.bytes_max);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kInternal) throw;
+    result.warnings.push_back(error.line() + " (the plan is used from memory)");
+  }
+  return result;
+}
+
+}  // namespace forge::plan

@@ -1,0 +1,91 @@
+#pragma once
+// Plans for the tests: small ones and ones of a given size, and a directory that is removed again.
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/plan_file.h"
+
+namespace forge::test {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "forge-test-XXXXXX").native();
+    path = ::mkdtemp(name.data());
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+
+  std::filesystem::path path;
+};
+
+inline std::vector<char> read_bytes(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_bytes(const std::filesystem::path& path, const std::vector<char>& bytes) {
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// One program with `steps` steps of six instructions, and `constant_bytes` of constants: every table is used.
+inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) {
+  plan::PlanT out;
+  out.version = plan::kPlanVersion;
+  out.forge_version = "0.1.0";
+  out.graph = "graph \"sample\" {}\n";
+  out.model = std::make_unique<plan::ModelT>();
+  out.model->path = "/models/sample.gguf";
+  out.model->identity = "0123456789abcdef";
+  auto program = std::make_unique<plan::ProgramT>();
+  program->target = "cpu-x86-64-v3";
+  auto variant = std::make_unique<plan::VariantT>();
+  variant->name = "decode";
+  variant->bounds = plan::Bounds(1, 1, 1, 16);
+  for (int i = 0; i < steps; ++i) {
+    auto step = std::make_unique<plan::StepT>();
+    step->kernel = "tile";
+    step->label = "layer " + std::to_string(i / 5) + " matmul, gate, up and the norm before them";
+    step->layer = i / 5;
+    step->refs = {plan::Ref(plan::Space::Arena, 0, 4096), plan::Ref(plan::Space::Weights, 0, 1 << 20)};
+    step->ints = {i, 576, 1536};
+    step->floats = {1e-5F};
+    for (int k = 0; k < 6; ++k) {
+      auto op = std::make_unique<plan::TileOpT>();
+      op->kind = static_cast<std::uint16_t>(plan::TileOpKind::kMatmul) + static_cast<std::uint16_t>(k);
+      op->column_end = 1536;
+      op->refs = {plan::Ref(plan::Space::Arena, 0, 64), plan::Ref(plan::Space::Input, 1, 0)};
+      op->ints = {k, 576, 612};
+      step->ops.push_back(std::move(op));
+    }
+    variant->steps.push_back(std::move(step));
+  }
+  program->variants.push_back(std::move(variant));
+  program->kv_groups.emplace_back(30, 3, 64, 32, 0, 12288);
+  auto weight = std::make_unique<plan::WeightT>();
+  weight->name = "blk.0.attn_qkv";
+  weight->sources.push_back(std::make_unique<plan::WeightSourceT>());
+  weight->sources[0]->tensor = "blk.0.attn_q.weight";
+  program->weights.push_back(std::move(weight));
+  program->constants.resize(constant_bytes);
+  for (std::size_t i = 0; i < constant_bytes; ++i) program->constants[i] = static_cast<std::uint8_t>(i * 37);
+  auto object = std::make_unique<plan::CodeObjectT>();
+  object->name = "kernels";
+  object->bytes = {1, 2, 3};
+  program->code_objects.push_back(std::move(object));
+  out.programs.push_back(std::move(program));
+  return out;
+}
+
+}  // namespace forge::test
