@@ -9,6 +9,7 @@ namespace {
 
 constexpr auto kOpCount = static_cast<std::size_t>(Op::kCount_);
 constexpr std::size_t kRankMax = 4;
+constexpr std::size_t kPartsMax = 4096;
 constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;
 
 std::array<OpDef, kOpCount> make_table() {
@@ -159,6 +160,8 @@ std::int64_t part_position(const PartsAttrs& parts, std::span<const std::int64_t
 std::int64_t parts_total(std::string_view op, const PartsAttrs& parts, std::size_t count) {
   if (parts.sizes.empty() || parts.sizes.size() != count)
     refuse_attr(op, "sizes", fmt::format("({} of them)", parts.sizes.size()), "one size a part");
+  if (parts.sizes.size() > kPartsMax)
+    refuse_attr(op, "sizes", fmt::format("({} of them)", parts.sizes.size()), fmt::format("{} at most", kPartsMax));
   attr_between(op, "unit", parts.unit, 0, kCountMax);
   std::int64_t total = 0;
   for (const std::int64_t size : parts.sizes) {

@@ -1,0 +1,56 @@
+#pragma once
+// A graph in which every op occurs, with every attribute away from its default.
+
+#include "ir/builder.h"
+
+namespace forge::ir::test {
+
+inline Graph every_op() {
+  Graph graph;
+  Builder b(graph);
+  const Value ids = b.input(InputKind::kIds);
+  Value x = b.embed(b.weight("emb \"x\"\\\n\xc3\xa9\x01", DType::kQ4_1, {40, 64}), ids);
+  const Value factors = b.constant({1, 2.5f, 1e-30f, 0.1f}, {4});
+  const Value freqs = b.rope_freqs({.dims = 8,
+                                    .base = 500000.5f,
+                                    .scaling = RopeScaling::kYarn,
+                                    .factor = 4,
+                                    .original_context = 4096,
+                                    .ext_factor = 1,
+                                    .beta_fast = 31.5f,
+                                    .beta_slow = 1.25f},
+                                   factors);
+  const Value table = b.rope_table(b.input(InputKind::kPositions), freqs, 1.1386294f);
+  Value state = b.kv_state({.group = 3, .layers = 2, .kv_heads = 2, .head_dim = 16, .window = 96});
+  b.set_layer(1);
+  const Value gain = b.weight("gain", DType::kF32, {64});
+  const Value squares{graph.add(Op::kSumSquares, {x}, {}, 1), 0};
+  const Value q8{graph.add(Op::kQuantize, {b.mul(x, gain)}, {}, 1), 0};
+  const Value wq = b.weight("q", DType::kQ8_0, {64, 64});
+  const Value wk = b.weight("k", DType::kQ8_0, {32, 64});
+  const Value wv = b.weight("v", DType::kQ8_0, {32, 64});
+  const Value qkv_weight{graph.add(Op::kConcatRows, {wq, wk, wv}, PartsAttrs{{64, 32, 32}, 0}, 1), 0};
+  const Value bias{graph.add(Op::kConcatRows, {b.weight("bq", DType::kF32, {64}), b.weight("bk", DType::kF32, {64})},
+                             PartsAttrs{{64, 64}, 32}, 1),
+                   0};
+  const Value raw{graph.add(Op::kInvRmsScale, {b.matmul(q8, qkv_weight), squares}, NormAttrs{1e-6f, 64}, 1), 0};
+  const NodeId split = graph.add(Op::kSplit, {b.add(raw, bias)}, PartsAttrs{{64, 32, 32}, 0}, 1);
+  const Value q = b.rope(b.rms_norm({split, 0}, b.weight("qn", DType::kF32, {16}), 1e-5f), table,
+                         {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
+  const Value k = b.rope({split, 1}, table, {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
+  state = b.kv_store(state, k, {split, 2}, 1);
+  const Value mixed = b.attention(
+      q, state, {.layer = 1, .heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.3f, .window = 64, .softcap = 50});
+  const std::uint32_t group = graph.new_group();
+  x = b.add(x, mixed);
+  graph.set_group(x.node, group);
+  const NodeId halves = graph.add(Op::kSplit, {x}, PartsAttrs{{32, 32}, 8}, 2);
+  x = b.glu({halves, 0}, {halves, 1}, Activation::kGelu);
+  graph.set_group(halves, group);
+  x = b.gather_rows(b.scale(x, 0.125f), b.input(InputKind::kRows));
+  graph.add_output("hidden \"state\"", x);
+  graph.add_output("kv3", state);
+  return graph;
+}
+
+}  // namespace forge::ir::test
