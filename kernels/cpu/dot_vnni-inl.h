@@ -1,0 +1,70 @@
+#pragma once
+// Integer dots of 16 rows with AVX-512 VNNI: vpdpbusd multiplies 4 unsigned by 4 signed bytes a lane and adds exactly.
+
+#include <immintrin.h>
+
+#include "kernels/cpu/matmul_int-inl.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+/// 12 integer and 12 float sums, two operands of weights, d and offset: 28 of 32 registers.
+template <class Format>
+constexpr int tokens_max() {
+  return 12;
+}
+
+FORGE_INLINE __m512 load_scales(const std::uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+template <class Format, int T>
+void micro(const MicroArgs& args) {
+  // A single token is bound by memory: fetch well ahead, past the end of the hardware prefetcher's page.
+  constexpr std::size_t kAhead = T <= 3 ? 2048 : 0;
+  const std::uint8_t *quants = args.quants, *scales = args.scales, *panel = args.panel;
+  const __m512i nibble = _mm512_set1_epi8(15);
+  __m512 sums[T];
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t)
+    sums[t] = args.first ? _mm512_setzero_ps() : _mm512_loadu_ps(args.out + t * args.out_stride);
+  for (std::size_t b = 0; b < args.blocks; ++b) {
+    __m512i dots[T];
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) dots[t] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int j = 0; j < 4; ++j) {
+      const auto* line = reinterpret_cast<const __m512i*>(quants + (Format::kFlat ? 128 : 64) * j);
+      if constexpr (kAhead != 0) {
+        _mm_prefetch(reinterpret_cast<const char*>(line) + kAhead, _MM_HINT_T0);
+        if constexpr (Format::kFlat) _mm_prefetch(reinterpret_cast<const char*>(line + 1) + kAhead, _MM_HINT_T0);
+      }
+      const __m512i raw = _mm512_loadu_si512(line);
+      const __m512i w0 = Format::kFlat ? raw : _mm512_and_si512(raw, nibble);
+      const __m512i w1 =
+          Format::kFlat ? _mm512_loadu_si512(line + 1) : _mm512_and_si512(_mm512_srli_epi16(raw, 4), nibble);
+      constexpr int kStep = Format::kFlat ? 8 : 4, kSecond = Format::kFlat ? 4 : 16;
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t)
+        dots[t] = _mm512_dpbusd_epi32(dots[t], w0, _mm512_set1_epi32(load_i32(panel + 32 * t + kStep * j)));
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t)
+        dots[t] = _mm512_dpbusd_epi32(dots[t], w1, _mm512_set1_epi32(load_i32(panel + 32 * t + kSecond + kStep * j)));
+    }
+    const __m512 d = load_scales(scales);
+    const __m512 offset =
+        Format::kMinimum ? load_scales(scales + 32) : _mm512_mul_ps(d, _mm512_set1_ps(Format::kOffset));
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const __m512 step = _mm512_mul_ps(d, _mm512_set1_ps(load_f32(panel + 32 * T + 4 * t)));
+      sums[t] = _mm512_fmadd_ps(step, _mm512_cvtepi32_ps(dots[t]), sums[t]);
+      sums[t] = _mm512_fmadd_ps(offset, _mm512_set1_ps(load_f32(panel + 36 * T + 4 * t)), sums[t]);
+    }
+    quants += Format::kQuantBytes;
+    scales += Format::kScaleBytes;
+    panel += 40 * T;
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t) _mm512_storeu_ps(args.out + t * args.out_stride, sums[t]);
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -1,0 +1,137 @@
+#pragma once
+// Matmul of quantised weights: the driver that all classes share. A class brings `micro<Format, T>`, which does one
+// group of 16 rows by T tokens over some blocks, and `tokens_max<Format>()`, the largest T that its registers hold.
+//
+// Loops, outermost first: as many groups of weights as fit half of L2; tiles of up to T tokens; strips of k whose
+// activations ("panel") fit L1. x is copied into the panel once a strip: per block [T][32] int8, [T] scale, [T] sum,
+// so that the inner loop has one pointer for x and constant offsets. Sums are carried from strip to strip through
+// `out`, which rounds nothing.
+
+#include "kernels/cpu/simd-inl.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+/// Bytes of a block of 32 k in a group of 16 rows. kFlat: the bytes are the unsigned quants themselves (Q8_0), else
+/// nibbles; kMinimum: m is stored, else the offset is kOffset * d.
+struct FormatQ8_0 {
+  static constexpr std::size_t kQuantBytes = 512, kScaleBytes = 32;
+  static constexpr bool kFlat = true, kMinimum = false;
+  static constexpr float kOffset = -128.0f;
+};
+struct FormatQ4_0 {
+  static constexpr std::size_t kQuantBytes = 256, kScaleBytes = 32;
+  static constexpr bool kFlat = false, kMinimum = false;
+  static constexpr float kOffset = -8.0f;
+};
+struct FormatQ4_1 {
+  static constexpr std::size_t kQuantBytes = 256, kScaleBytes = 64;
+  static constexpr bool kFlat = false, kMinimum = true;
+  static constexpr float kOffset = 0.0f;
+};
+
+inline constexpr std::size_t kPanelBytes = 16384;       // half of a 32 KiB L1
+inline constexpr std::size_t kWeightBytes = 384 << 10;  // of a 1 MiB L2
+
+/// One group by T tokens. quants, scales: of the strip's first block; out: of the group and the first token.
+struct MicroArgs {
+  const std::uint8_t* quants;
+  const std::uint8_t* scales;
+  const std::uint8_t* panel;
+  std::size_t blocks;
+  float* out;
+  std::size_t out_stride;
+  bool first;  // out holds nothing yet
+};
+
+FORGE_INLINE std::int32_t load_i32(const std::uint8_t* p) {
+  std::int32_t word;
+  std::memcpy(&word, p, 4);
+  return word;
+}
+FORGE_INLINE float load_f32(const std::uint8_t* p) {
+  float value;
+  std::memcpy(&value, p, 4);
+  return value;
+}
+
+template <class Format, int T>
+void micro(const MicroArgs& args);
+template <class Format>
+constexpr int tokens_max();
+
+using MicroFn = void (*)(const MicroArgs&);
+/// micro<Format, count> for count in [1, T].
+template <class Format, int T>
+FORGE_INLINE MicroFn micro_for(std::size_t count) {
+  if constexpr (T > 1)
+    if (count < T) return micro_for<Format, T - 1>(count);
+  return micro<Format, T>;
+}
+
+/// Rows of x that a tile of tokens reads.
+struct PanelSource {
+  const std::byte* x;
+  std::size_t row_bytes, k;
+  const std::int32_t* row_map;
+  FORGE_INLINE const std::byte* row(std::size_t token) const {
+    return x + (row_map ? static_cast<std::size_t>(row_map[token]) : token) * row_bytes;
+  }
+};
+
+inline void fill_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first_block,
+                       std::size_t blocks, std::uint8_t* panel) {
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const std::byte* row = source.row(first_token + t);
+    const std::byte* quants = row + 32 * first_block;
+    const std::byte* scales = row + source.k + 4 * first_block;
+    const std::byte* sums = scales + source.k / 32 * 4;
+    std::uint8_t* out = panel;
+    for (std::size_t b = 0; b < blocks; ++b, out += 40 * tokens) {
+      std::memcpy(out + 32 * t, quants + 32 * b, 32);
+      std::memcpy(out + 32 * tokens + 4 * t, scales + 4 * b, 4);
+      std::memcpy(out + 36 * tokens + 4 * t, sums + 4 * b, 4);
+    }
+  }
+}
+
+FORGE_INLINE std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Groups whose weights stay in L2 while all tiles of tokens pass; all of them if there is one tile only.
+FORGE_INLINE std::size_t groups_together(bool one_tile, std::size_t groups, std::size_t group_bytes) {
+  if (one_tile || group_bytes * groups <= kWeightBytes) return groups;
+  return group_bytes < kWeightBytes ? kWeightBytes / group_bytes : 1;
+}
+
+template <class Format>
+void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
+                std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
+                std::size_t out_stride) {
+  constexpr std::size_t kTokens = tokens_max<Format>();
+  if (tokens == 0 || groups == 0) return;
+  const PanelSource source{x, x_row_bytes, k, row_map};
+  const std::size_t blocks = k / 32, group_bytes = blocks * (Format::kQuantBytes + Format::kScaleBytes);
+  const std::size_t groups_step = groups_together(tokens <= kTokens, groups, group_bytes);
+  const std::size_t tiles = divide_up(tokens, kTokens);
+  alignas(64) std::uint8_t panel[kPanelBytes];
+  for (std::size_t group0 = 0; group0 < groups; group0 += groups_step) {
+    const std::size_t group1 = group0 + groups_step < groups ? group0 + groups_step : groups;
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      const std::size_t t0 = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t0;
+      const MicroFn run = micro_for<Format, static_cast<int>(kTokens)>(count);
+      const std::size_t strips = blocks == 0 ? 1 : divide_up(blocks, kPanelBytes / (40 * count));
+      for (std::size_t strip = 0; strip < strips; ++strip) {
+        const std::size_t b0 = blocks * strip / strips, b1 = blocks * (strip + 1) / strips;
+        fill_panel(source, t0, count, b0, b1 - b0, panel);
+        for (std::size_t g = group0; g < group1; ++g) {
+          const auto* group = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes);
+          run({group + b0 * Format::kQuantBytes, group + blocks * Format::kQuantBytes + b0 * Format::kScaleBytes, panel,
+               b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -1,0 +1,376 @@
+#pragma once
+// V: 16 floats, whatever the registers' width, so that every class of CPU computes in the same order and the classes
+// with FMA give the same bits. Highway's vectors where a SIMD class is built, the compiler's own vector type for
+// kGeneric (Highway 1.0.3 has no SSE2 target and no working 128-bit emulation with g++ 12.2).
+// Included once by each class's translation unit, inside nothing; FORGE_CPU_NAMESPACE names the class. All functions
+// are forced inline: nothing that was compiled for one class may be linked into another.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/quant/f16.h"
+
+#if !defined(FORGE_CPU_GENERIC)
+#define HWY_COMPILE_ONLY_STATIC
+#define HWY_DISABLE_PCLMUL_AES  // x86-64-v3 does not promise them, and nothing here needs them
+#include <hwy/highway.h>
+#endif
+
+#define FORGE_INLINE [[gnu::always_inline]] inline
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+#if defined(FORGE_CPU_GENERIC)
+
+using B = float __attribute__((vector_size(16)));
+using BInt = std::int32_t __attribute__((vector_size(16)));
+inline constexpr std::size_t kLanes = 4;
+
+FORGE_INLINE B base_set1(float x) {
+  return B{x, x, x, x};
+}
+FORGE_INLINE B base_load(const float* p) {
+  B v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+FORGE_INLINE void base_store(B v, float* p) {
+  std::memcpy(p, &v, sizeof(v));
+}
+FORGE_INLINE B base_load_f16(const std::uint16_t* p) {
+  return B{quant::f32_of_f16(p[0]), quant::f32_of_f16(p[1]), quant::f32_of_f16(p[2]), quant::f32_of_f16(p[3])};
+}
+FORGE_INLINE B base_load_bf16(const std::uint16_t* p) {
+  return B{quant::f32_of_bf16(p[0]), quant::f32_of_bf16(p[1]), quant::f32_of_bf16(p[2]), quant::f32_of_bf16(p[3])};
+}
+FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
+  for (int i = 0; i < 4; ++i) p[i] = quant::f16_of_f32(v[i]);
+}
+FORGE_INLINE B add(B a, B b) {
+  return a + b;
+}
+FORGE_INLINE B sub(B a, B b) {
+  return a - b;
+}
+FORGE_INLINE B mul(B a, B b) {
+  return a * b;
+}
+FORGE_INLINE B div(B a, B b) {
+  return a / b;
+}
+FORGE_INLINE B fma(B a, B b, B c) {
+#if defined(__FP_FAST_FMAF)
+  return B{__builtin_fmaf(a[0], b[0], c[0]), __builtin_fmaf(a[1], b[1], c[1]), __builtin_fmaf(a[2], b[2], c[2]),
+           __builtin_fmaf(a[3], b[3], c[3])};
+#else
+  return a * b + c;
+#endif
+}
+FORGE_INLINE B vmin(B a, B b) {
+  return a < b ? a : b;
+}
+FORGE_INLINE B vmax(B a, B b) {
+  return a > b ? a : b;
+}
+FORGE_INLINE B vabs(B a) {
+  return (B)((BInt)a & 0x7fffffff);
+}
+FORGE_INLINE B select_lt(B a, B b, B yes, B no) {
+  return a < b ? yes : no;
+}
+FORGE_INLINE B copy_sign(B magnitude, B sign) {
+  return (B)(((BInt)magnitude & 0x7fffffff) | ((BInt)sign & (BInt{} + INT32_MIN)));
+}
+/// 2^n for integral n in [-126, 127].
+FORGE_INLINE B exp2_integral(B n) {
+  return (B)((__builtin_convertvector(n, BInt) + 127) << 23);
+}
+FORGE_INLINE float reduce_add(B v) {
+  return (v[0] + v[2]) + (v[1] + v[3]);
+}
+FORGE_INLINE float reduce_max(B v) {
+  const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+  return a > b ? a : b;
+}
+
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using DInt = hn::RebindToSigned<D>;
+using DWide = hn::RebindToUnsigned<D>;
+using DHalf = hn::Rebind<hwy::float16_t, D>;
+using DShort = hn::Rebind<std::uint16_t, D>;
+using B = hn::Vec<D>;
+inline constexpr std::size_t kLanes = hn::MaxLanes(D());
+
+FORGE_INLINE B base_set1(float x) {
+  return hn::Set(D(), x);
+}
+FORGE_INLINE B base_load(const float* p) {
+  return hn::LoadU(D(), p);
+}
+FORGE_INLINE void base_store(B v, float* p) {
+  hn::StoreU(v, D(), p);
+}
+FORGE_INLINE B base_load_f16(const std::uint16_t* p) {
+  return hn::PromoteTo(D(), hn::LoadU(DHalf(), reinterpret_cast<const hwy::float16_t*>(p)));
+}
+FORGE_INLINE B base_load_bf16(const std::uint16_t* p) {
+  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(DWide(), hn::LoadU(DShort(), p))));
+}
+FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
+  hn::StoreU(hn::DemoteTo(DHalf(), v), DHalf(), reinterpret_cast<hwy::float16_t*>(p));
+}
+FORGE_INLINE B add(B a, B b) {
+  return hn::Add(a, b);
+}
+FORGE_INLINE B sub(B a, B b) {
+  return hn::Sub(a, b);
+}
+FORGE_INLINE B mul(B a, B b) {
+  return hn::Mul(a, b);
+}
+FORGE_INLINE B div(B a, B b) {
+  return hn::Div(a, b);
+}
+FORGE_INLINE B fma(B a, B b, B c) {
+  return hn::MulAdd(a, b, c);
+}
+FORGE_INLINE B vmin(B a, B b) {
+  return hn::Min(a, b);
+}
+FORGE_INLINE B vmax(B a, B b) {
+  return hn::Max(a, b);
+}
+FORGE_INLINE B vabs(B a) {
+  return hn::Abs(a);
+}
+FORGE_INLINE B select_lt(B a, B b, B yes, B no) {
+  return hn::IfThenElse(hn::Lt(a, b), yes, no);
+}
+FORGE_INLINE B copy_sign(B magnitude, B sign) {
+  return hn::CopySign(magnitude, sign);
+}
+/// 2^n for integral n in [-126, 127].
+FORGE_INLINE B exp2_integral(B n) {
+  return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(DInt(), n), hn::Set(DInt(), 127))));
+}
+/// Halves are added until 4 lanes are left: the same order as Pair's.
+template <class Tag, class Vector>
+FORGE_INLINE float reduce_add_halves(Tag tag, Vector v) {
+  if constexpr (hn::MaxLanes(tag) == 4) {
+    float lanes[4];
+    hn::StoreU(v, tag, lanes);
+    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+  } else {
+    const hn::Half<Tag> half;
+    return reduce_add_halves(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+FORGE_INLINE float reduce_add(B v) {
+  return reduce_add_halves(D(), v);
+}
+FORGE_INLINE float reduce_max(B v) {
+  return hn::GetLane(hn::MaxOfLanes(D(), v));
+}
+
+#endif
+
+/// Two vectors in a row that act as one of twice the width.
+template <class Half>
+struct Pair {
+  Half a, b;
+};
+template <class H>
+FORGE_INLINE Pair<H> add(Pair<H> x, Pair<H> y) {
+  return {add(x.a, y.a), add(x.b, y.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> sub(Pair<H> x, Pair<H> y) {
+  return {sub(x.a, y.a), sub(x.b, y.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> mul(Pair<H> x, Pair<H> y) {
+  return {mul(x.a, y.a), mul(x.b, y.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> div(Pair<H> x, Pair<H> y) {
+  return {div(x.a, y.a), div(x.b, y.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> fma(Pair<H> x, Pair<H> y, Pair<H> z) {
+  return {fma(x.a, y.a, z.a), fma(x.b, y.b, z.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> vmin(Pair<H> x, Pair<H> y) {
+  return {vmin(x.a, y.a), vmin(x.b, y.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> vmax(Pair<H> x, Pair<H> y) {
+  return {vmax(x.a, y.a), vmax(x.b, y.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> vabs(Pair<H> x) {
+  return {vabs(x.a), vabs(x.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> select_lt(Pair<H> x, Pair<H> y, Pair<H> yes, Pair<H> no) {
+  return {select_lt(x.a, y.a, yes.a, no.a), select_lt(x.b, y.b, yes.b, no.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> copy_sign(Pair<H> magnitude, Pair<H> sign) {
+  return {copy_sign(magnitude.a, sign.a), copy_sign(magnitude.b, sign.b)};
+}
+template <class H>
+FORGE_INLINE Pair<H> exp2_integral(Pair<H> n) {
+  return {exp2_integral(n.a), exp2_integral(n.b)};
+}
+template <class H>
+FORGE_INLINE float reduce_add(Pair<H> x) {
+  return reduce_add(add(x.a, x.b));
+}
+template <class H>
+FORGE_INLINE float reduce_max(Pair<H> x) {
+  return reduce_max(vmax(x.a, x.b));
+}
+
+/// How a vector type is made from memory.
+template <class T>
+struct Make {
+  static constexpr std::size_t kCount = kLanes;
+  FORGE_INLINE static T set1(float x) { return base_set1(x); }
+  FORGE_INLINE static T load(const float* p) { return base_load(p); }
+  FORGE_INLINE static T load_f16(const std::uint16_t* p) { return base_load_f16(p); }
+  FORGE_INLINE static T load_bf16(const std::uint16_t* p) { return base_load_bf16(p); }
+  FORGE_INLINE static void store(T v, float* p) { base_store(v, p); }
+  FORGE_INLINE static void store_half(T v, std::uint16_t* p) { store_f16(v, p); }
+};
+template <class H>
+struct Make<Pair<H>> {
+  static constexpr std::size_t kHalf = Make<H>::kCount, kCount = 2 * kHalf;
+  FORGE_INLINE static Pair<H> set1(float x) { return {Make<H>::set1(x), Make<H>::set1(x)}; }
+  FORGE_INLINE static Pair<H> load(const float* p) { return {Make<H>::load(p), Make<H>::load(p + kHalf)}; }
+  FORGE_INLINE static Pair<H> load_f16(const std::uint16_t* p) {
+    return {Make<H>::load_f16(p), Make<H>::load_f16(p + kHalf)};
+  }
+  FORGE_INLINE static Pair<H> load_bf16(const std::uint16_t* p) {
+    return {Make<H>::load_bf16(p), Make<H>::load_bf16(p + kHalf)};
+  }
+  FORGE_INLINE static void store(Pair<H> v, float* p) {
+    Make<H>::store(v.a, p);
+    Make<H>::store(v.b, p + kHalf);
+  }
+  FORGE_INLINE static void store_half(Pair<H> v, std::uint16_t* p) {
+    Make<H>::store_half(v.a, p);
+    Make<H>::store_half(v.b, p + kHalf);
+  }
+};
+
+template <std::size_t Lanes>
+struct Sixteen;
+template <>
+struct Sixteen<16> {
+  using Type = B;
+};
+template <>
+struct Sixteen<8> {
+  using Type = Pair<B>;
+};
+template <>
+struct Sixteen<4> {
+  using Type = Pair<Pair<B>>;
+};
+using V = Sixteen<kLanes>::Type;
+using M = Make<V>;
+
+FORGE_INLINE V zero() {
+  return M::set1(0.0f);
+}
+/// The first `count` (< 16) lanes from p, the others 0; nothing behind p[count] is read.
+FORGE_INLINE V load_n(const float* p, std::size_t count) {
+  float buffer[16] = {};
+  std::memcpy(buffer, p, count * sizeof(float));
+  return M::load(buffer);
+}
+FORGE_INLINE void store_n(V v, float* p, std::size_t count) {
+  float buffer[16];
+  M::store(v, buffer);
+  std::memcpy(p, buffer, count * sizeof(float));
+}
+FORGE_INLINE V load_f16_n(const std::uint16_t* p, std::size_t count) {
+  std::uint16_t buffer[16] = {};
+  std::memcpy(buffer, p, count * sizeof(std::uint16_t));
+  return M::load_f16(buffer);
+}
+FORGE_INLINE V load_some(const float* p, std::size_t count) {
+  return count >= 16 ? M::load(p) : load_n(p, count);
+}
+FORGE_INLINE void store_some(V v, float* p, std::size_t count) {
+  if (count >= 16)
+    M::store(v, p);
+  else
+    store_n(v, p, count);
+}
+
+/// Nearest integer, ties to even, for |x| < 2^22.
+FORGE_INLINE V round_even(V x) {
+  const V magic = M::set1(0x1.8p23f);
+  return sub(add(x, magic), magic);
+}
+
+/// e^x within 2 ulp. Below -87.33 it is 0 (no subnormals), above 88.37 it stays at e^88.37; NaN gives NaN.
+/// Reduction by ln 2 in two parts (Cody and Waite), then a polynomial of degree 7 on [-ln2/2, ln2/2] (Taylor's
+/// coefficients; their truncation error there is below 2^-27).
+FORGE_INLINE V exp(V x) {
+  const V lowest = M::set1(-87.33f);
+  const V bounded = vmin(M::set1(88.37f), vmax(lowest, x));  // this order lets NaN through
+  const V n = round_even(mul(bounded, M::set1(0x1.715476p0f)));
+  V r = fma(n, M::set1(-0x1.62e4p-1f), bounded);
+  r = fma(n, M::set1(-0x1.7f7d1cp-20f), r);
+  V p = M::set1(0x1.a01a02p-13f);
+  p = fma(p, r, M::set1(0x1.6c16c2p-10f));
+  p = fma(p, r, M::set1(0x1.111112p-7f));
+  p = fma(p, r, M::set1(0x1.555556p-5f));
+  p = fma(p, r, M::set1(0x1.555556p-3f));
+  p = fma(p, r, M::set1(0.5f));
+  p = fma(mul(p, r), r, r);
+  p = add(p, M::set1(1.0f));
+  return select_lt(x, lowest, zero(), mul(p, exp2_integral(n)));
+}
+FORGE_INLINE float exp(float x) {
+  float lanes[16];
+  M::store(exp(M::set1(x)), lanes);
+  return lanes[0];
+}
+
+/// tanh within a few ulp: near 0 an odd Taylor series (truncated for |x| < 0.3 below 2^-28), else through exp.
+FORGE_INLINE V tanh(V x) {
+  const V z = mul(x, x);
+  V series = M::set1(-0x1.226e36p-7f);                // -1382/155925
+  series = fma(series, z, M::set1(0x1.664f48p-6f));   // 62/2835
+  series = fma(series, z, M::set1(-0x1.ba1ba2p-5f));  // -17/315
+  series = fma(series, z, M::set1(0x1.111112p-3f));   // 2/15
+  series = fma(series, z, M::set1(-0x1.555556p-2f));  // -1/3
+  const V small = fma(mul(series, z), x, x);
+  const V magnitude = vabs(x);
+  const V large = sub(M::set1(1.0f), div(M::set1(2.0f), add(exp(add(magnitude, magnitude)), M::set1(1.0f))));
+  return select_lt(magnitude, M::set1(0.3f), small, copy_sign(large, x));
+}
+
+/// x * sigmoid(y)
+FORGE_INLINE V times_sigmoid(V x, V y) {
+  return div(x, add(M::set1(1.0f), exp(sub(zero(), y))));
+}
+FORGE_INLINE V silu_of(V x) {
+  return times_sigmoid(x, x);
+}
+/// x/2 * (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) * (x + 0.044715 x^3)
+FORGE_INLINE V gelu_of(V x) {
+  const V twice_u = mul(x, fma(mul(x, x), M::set1(0.07135481627f), M::set1(1.595769122f)));
+  return times_sigmoid(x, twice_u);
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

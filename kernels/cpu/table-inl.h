@@ -1,0 +1,46 @@
+#pragma once
+// The table of one class: the last thing its translation unit includes.
+
+#include "kernels/cpu/attention-inl.h"
+#include "kernels/cpu/matmul_float-inl.h"
+#include "kernels/cpu/tile_ops-inl.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+extern const Kernels kTable;
+const Kernels kTable{
+    .cpu_class = FORGE_CPU_CLASS,
+    .matmul_f32 = matmul_float<LoadF32>,
+    .matmul_f16 = matmul_float<LoadF16>,
+    .matmul_bf16 = matmul_float<LoadBf16>,
+    .matmul_q8_0 = matmul_int<FormatQ8_0>,
+    .matmul_q4_0 = matmul_int<FormatQ4_0>,
+    .matmul_q4_1 = matmul_int<FormatQ4_1>,
+    .scale_rows = scale_rows,
+    .scale = scale,
+    .add_row_vector = add_row_vector,
+    .mul_row_vector = mul_row_vector,
+    .add_tile = add_tile,
+    .mul_tile = mul_tile,
+    .silu = silu,
+    .gelu = gelu,
+    .swiglu = swiglu,
+    .geglu = geglu,
+    .softcap = softcap,
+    .copy = copy,
+    .rope = rope,
+    .quantize_q8a = quantize_q8a,
+    .sum_squares = sum_squares,
+    .inv_rms = inv_rms,
+    .rms_norm = rms_norm,
+    .rms_norm_heads = rms_norm_heads,
+    .store_kv_k = store_kv_k,
+    .store_kv_v = store_kv_v,
+    .attention_chunk = attention_chunk,
+    .attention_merge = attention_merge,
+    .attention_tile = attention_tile,
+    .argmax = argmax,
+    .read_bytes = read_bytes,
+};
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -1,0 +1,271 @@
+#pragma once
+// Elementwise operations and norms on tiles of floats. Every row is independent; the lanes of a row's short end are
+// computed as full vectors in a buffer, so an element's bits do not depend on where it stands.
+
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/quant/q8a.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+/// x[t][i] = f(x[t][i] as V, t, i) over a whole tile.
+template <class F>
+FORGE_INLINE void for_each_vector(const Tile& x, F f) {
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    float* row = x.data + t * x.stride;
+    std::size_t i = 0;
+    for (; i + 16 <= x.width; i += 16) M::store(f(M::load(row + i), t, i, std::size_t{16}), row + i);
+    if (i < x.width) store_n(f(load_n(row + i, x.width - i), t, i, x.width - i), row + i, x.width - i);
+  }
+}
+
+inline void scale_rows(Tile x, const float* factors) {
+  for_each_vector(x, [&](V v, std::size_t t, std::size_t, std::size_t) { return mul(v, M::set1(factors[t])); });
+}
+inline void scale(Tile x, float factor) {
+  for_each_vector(x, [&](V v, std::size_t, std::size_t, std::size_t) { return mul(v, M::set1(factor)); });
+}
+inline void add_row_vector(Tile x, const float* vector) {
+  for_each_vector(x, [&](V v, std::size_t, std::size_t i, std::size_t n) { return add(v, load_some(vector + i, n)); });
+}
+inline void mul_row_vector(Tile x, const float* vector) {
+  for_each_vector(x, [&](V v, std::size_t, std::size_t i, std::size_t n) { return mul(v, load_some(vector + i, n)); });
+}
+inline void add_tile(Tile x, ConstTile y) {
+  for_each_vector(x, [&](V v, std::size_t t, std::size_t i, std::size_t n) {
+    return add(v, load_some(y.data + t * y.stride + i, n));
+  });
+}
+inline void mul_tile(Tile x, ConstTile y) {
+  for_each_vector(x, [&](V v, std::size_t t, std::size_t i, std::size_t n) {
+    return mul(v, load_some(y.data + t * y.stride + i, n));
+  });
+}
+inline void silu(Tile x) {
+  for_each_vector(x, [](V v, std::size_t, std::size_t, std::size_t) { return silu_of(v); });
+}
+inline void gelu(Tile x) {
+  for_each_vector(x, [](V v, std::size_t, std::size_t, std::size_t) { return gelu_of(v); });
+}
+inline void softcap(Tile x, float cap) {
+  for_each_vector(
+      x, [&](V v, std::size_t, std::size_t, std::size_t) { return mul(tanh(div(v, M::set1(cap))), M::set1(cap)); });
+}
+
+template <class F>
+FORGE_INLINE void gated(const ConstTile& gate, const ConstTile& up, const Tile& out, F f) {
+  for (std::size_t t = 0; t < out.rows; ++t) {
+    const float *g = gate.data + t * gate.stride, *u = up.data + t * up.stride;
+    float* o = out.data + t * out.stride;
+    for (std::size_t i = 0; i < out.width; i += 16) {
+      const std::size_t n = out.width - i;
+      store_some(mul(f(load_some(g + i, n)), load_some(u + i, n)), o + i, n);
+    }
+  }
+}
+inline void swiglu(ConstTile gate, ConstTile up, Tile out) {
+  gated(gate, up, out, [](V v) { return silu_of(v); });
+}
+inline void geglu(ConstTile gate, ConstTile up, Tile out) {
+  gated(gate, up, out, [](V v) { return gelu_of(v); });
+}
+
+inline void copy(ConstTile x, Tile out) {
+  for (std::size_t t = 0; t < x.rows; ++t)
+    std::memcpy(out.data + t * out.stride, x.data + t * x.stride, x.width * sizeof(float));
+}
+
+/// Squares of up to 32 floats, summed by halves: 32 -> 16 lanes -> 8 -> 4 -> 2 -> 1.
+FORGE_INLINE float sum_squares_of_block(const float* x, std::size_t count) {
+  const V a = load_some(x, count);
+  V sum = mul(a, a);
+  if (count > 16) {
+    const V b = load_some(x + 16, count - 16);
+    sum = fma(b, b, sum);
+  }
+  return reduce_add(sum);
+}
+
+inline void sum_squares(ConstTile x, float* partial, std::size_t stride) {
+  for (std::size_t t = 0; t < x.rows; ++t)
+    for (std::size_t i = 0; i < x.width; i += 32)
+      partial[t * stride + i / 32] = sum_squares_of_block(x.data + t * x.stride + i, x.width - i);
+}
+
+FORGE_INLINE float inv_rms_of(double total, std::size_t dim, float eps) {
+  return static_cast<float>(1.0 / __builtin_sqrt(total / static_cast<double>(dim) + static_cast<double>(eps)));
+}
+
+inline void inv_rms(const float* partial, std::size_t stride, std::size_t count, std::size_t tokens, std::size_t dim,
+                    float eps, float* inv) {
+  for (std::size_t t = 0; t < tokens; ++t) {
+    double total = 0;
+    for (std::size_t b = 0; b < count; ++b) total += static_cast<double>(partial[t * stride + b]);
+    inv[t] = inv_rms_of(total, dim, eps);
+  }
+}
+
+FORGE_INLINE void rms_norm_row(const float* x, std::size_t width, const float* weight, float eps, float* out) {
+  double total = 0;
+  for (std::size_t i = 0; i < width; i += 32) total += static_cast<double>(sum_squares_of_block(x + i, width - i));
+  const V inv = M::set1(inv_rms_of(total, width, eps));
+  for (std::size_t i = 0; i < width; i += 16) {
+    V v = mul(load_some(x + i, width - i), inv);
+    if (weight) v = mul(v, load_some(weight + i, width - i));
+    store_some(v, out + i, width - i);
+  }
+}
+inline void rms_norm(ConstTile x, const float* weight, float eps, Tile out) {
+  for (std::size_t t = 0; t < x.rows; ++t)
+    rms_norm_row(x.data + t * x.stride, x.width, weight, eps, out.data + t * out.stride);
+}
+inline void rms_norm_heads(Tile x, std::size_t head_dim, const float* weight, float eps) {
+  for (std::size_t t = 0; t < x.rows; ++t)
+    for (std::size_t i = 0; i + head_dim <= x.width; i += head_dim) {
+      float* head = x.data + t * x.stride + i;
+      rms_norm_row(head, head_dim, weight, eps, head);
+    }
+}
+
+/// Rotates pairs (a, b) by the angles of n pairs; cos_sin interleaved.
+FORGE_INLINE void rope_halves(float* low, float* high, std::size_t pairs, const float* cos_sin) {
+  std::size_t i = 0;
+  for (; i + 16 <= pairs; i += 16) {
+    float c[16], s[16];
+    for (std::size_t j = 0; j < 16; ++j) {
+      c[j] = cos_sin[2 * (i + j)];
+      s[j] = cos_sin[2 * (i + j) + 1];
+    }
+    const V a = M::load(low + i), b = M::load(high + i), cv = M::load(c), sv = M::load(s);
+    M::store(sub(mul(a, cv), mul(b, sv)), low + i);
+    M::store(add(mul(a, sv), mul(b, cv)), high + i);
+  }
+  for (; i < pairs; ++i) {
+    const float a = low[i], b = high[i], c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
+    low[i] = a * c - b * s;
+    high[i] = a * s + b * c;
+  }
+}
+
+inline void rope(Tile x, std::size_t head_dim, std::size_t rotary_dims, RopeMode mode, const float* cos_sin,
+                 std::size_t cos_sin_stride) {
+  const std::size_t pairs = rotary_dims / 2;
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    const float* angles = cos_sin + t * cos_sin_stride;
+    for (std::size_t at = 0; at + head_dim <= x.width; at += head_dim) {
+      float* head = x.data + t * x.stride + at;
+      if (mode == RopeMode::kHalves) {
+        rope_halves(head, head + pairs, pairs, angles);
+        continue;
+      }
+      for (std::size_t i = 0; i < pairs; ++i) {  // the compiler vectorises: products and sums are not contracted
+        const float a = head[2 * i], b = head[2 * i + 1], c = angles[2 * i], s = angles[2 * i + 1];
+        head[2 * i] = a * c - b * s;
+        head[2 * i + 1] = a * s + b * c;
+      }
+    }
+  }
+}
+
+inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block) {
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    std::byte* row = rows + t * row_bytes;
+    auto* quants = reinterpret_cast<std::int8_t*>(row) + 32 * block;
+    auto* scales = reinterpret_cast<float*>(row + quant::q8a_scales_offset(k)) + block;
+    auto* sums = reinterpret_cast<float*>(row + quant::q8a_sums_offset(k)) + block;
+    for (std::size_t b = 0; b < x.width / 32; ++b) {
+      const float* in = x.data + t * x.stride + 32 * b;
+      const V x0 = M::load(in), x1 = M::load(in + 16);
+      const V trouble = add(sub(x0, x0), sub(x1, x1));  // NaN where x is not finite, else 0
+      const float amax = reduce_max(vmax(vabs(x0), vabs(x1))), step = amax / 127.0f;
+      if (!(reduce_add(trouble) == 0.0f) || !(step > 0)) {
+        std::memset(quants + 32 * b, 0, 32);
+        scales[b] = amax + reduce_add(trouble) == amax ? step : __builtin_nanf("");
+        sums[b] = scales[b] * 0.0f;
+        continue;
+      }
+      float rounded[32];
+      const V limit = M::set1(127.0f), bottom = M::set1(-127.0f), size = M::set1(step);
+      M::store(round_even(vmax(bottom, vmin(limit, div(x0, size)))), rounded);
+      M::store(round_even(vmax(bottom, vmin(limit, div(x1, size)))), rounded + 16);
+      std::int32_t total = 0;
+      for (int i = 0; i < 32; ++i) {
+        const auto q = static_cast<std::int32_t>(rounded[i]);
+        quants[32 * b + i] = static_cast<std::int8_t>(q);
+        total += q;
+      }
+      scales[b] = step;
+      sums[b] = step * static_cast<float>(total);
+    }
+  }
+}
+
+inline std::size_t argmax(const float* values, std::size_t count) {
+  float best = -__builtin_inff();
+  std::size_t at = 0;
+  bool found = false;
+  for (std::size_t i = 0; i < count; i += 16) {
+    if (i + 16 <= count) {  // skip 16 at once where nothing beats the best so far; NaN compares false
+      const V v = M::load(values + i);
+      const V beats = select_lt(M::set1(best), v, M::set1(1.0f), zero());
+      if (found && reduce_max(beats) == 0.0f) continue;
+    }
+    for (std::size_t j = i; j < i + 16 && j < count; ++j)
+      if (values[j] > best || (!found && values[j] == best)) {
+        best = values[j];
+        at = j;
+        found = true;
+      }
+  }
+  return at;
+}
+
+inline std::uint64_t read_bytes(const std::byte* data, std::size_t bytes) {
+  std::uint64_t sums[8] = {}, tail = 0;
+  std::size_t i = 0;
+  for (; i + 64 <= bytes; i += 64) {
+    std::uint64_t words[8];
+    std::memcpy(words, data + i, 64);
+    for (int j = 0; j < 8; ++j) sums[j] ^= words[j];
+  }
+  std::uint64_t rest[8] = {};  // the end, as if zeros followed
+  std::memcpy(rest, data + i, bytes - i);
+  for (int j = 0; j < 8; ++j) tail ^= sums[j] ^ rest[j];
+  return tail;
+}
+
+/// K is transposed inside a block (lanes are tokens): [kv_heads][head_dim][32].
+inline void store_kv_k(ConstTile x, std::size_t kv_heads, std::size_t head_dim, std::byte* const* blocks,
+                       const std::int32_t* slots) {
+  const std::size_t width = kv_heads * head_dim;
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    if (!blocks[t]) continue;
+    auto* out = reinterpret_cast<std::uint16_t*>(blocks[t]) + slots[t];
+    for (std::size_t i = 0; i < width; i += 16) {
+      const std::size_t count = width - i < 16 ? width - i : 16;
+      std::uint16_t halves[16];
+      M::store_half(load_some(x.data + t * x.stride + i, width - i), halves);
+      for (std::size_t j = 0; j < count; ++j) out[(i + j) * kKvBlockTokens] = halves[j];
+    }
+  }
+}
+
+/// V follows K in the block: [kv_heads][32][head_dim].
+inline void store_kv_v(ConstTile x, std::size_t kv_heads, std::size_t head_dim, std::byte* const* blocks,
+                       const std::int32_t* slots) {
+  for (std::size_t t = 0; t < x.rows; ++t) {
+    if (!blocks[t]) continue;
+    for (std::size_t head = 0; head < kv_heads; ++head) {
+      auto* out = reinterpret_cast<std::uint16_t*>(blocks[t]) + kv_heads * head_dim * kKvBlockTokens +
+                  (head * kKvBlockTokens + static_cast<std::size_t>(slots[t])) * head_dim;
+      const float* in = x.data + t * x.stride + head * head_dim;
+      for (std::size_t i = 0; i < head_dim; i += 16) {
+        const std::size_t count = head_dim - i < 16 ? head_dim - i : 16;
+        std::uint16_t halves[16];
+        M::store_half(load_some(in + i, head_dim - i), halves);
+        std::memcpy(out + i, halves, count * sizeof(std::uint16_t));
+      }
+    }
+  }
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

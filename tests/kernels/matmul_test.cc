@@ -1,0 +1,179 @@
+// Matmul kernels: against the scalar definition, and bit for bit against themselves in every other tiling.
+
+#include "tests/kernels/support.h"
+
+using namespace forge;
+using forge::test::Guarded;
+using forge::test::Random;
+
+namespace {
+
+template <class Block>
+float quantised_reference(const std::byte* native, const std::byte* x, std::size_t k) {
+  const auto* q = reinterpret_cast<const std::int8_t*>(x);
+  const auto* scale = reinterpret_cast<const float*>(x + quant::q8a_scales_offset(k));
+  const auto* sum = reinterpret_cast<const float*>(x + quant::q8a_sums_offset(k));
+  float total = 0;
+  for (std::size_t b = 0; b < k / 32; ++b) {
+    Block block;
+    std::memcpy(&block, native + b * sizeof(Block), sizeof(Block));
+    total = std::fma(quant::block_scale(block) * scale[b], static_cast<float>(raw_dot(block, q + 32 * b)), total);
+    total = std::fma(quant::block_offset(block), sum[b], total);
+  }
+  return total;
+}
+
+float float_reference(const float* w, const float* x, std::size_t k) {
+  float sums[4] = {};
+  for (std::size_t i = 0; i < k; ++i) sums[i % 4] = std::fma(w[i], x[i], sums[i % 4]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/// The contract of kernels.h, row by row.
+float reference(const test::Weight& weight, std::size_t row, const std::byte* x) {
+  const std::byte* native = weight.native.data() + row * row_bytes(weight.type, weight.k);
+  switch (weight.type) {
+    case DType::kQ8_0:
+      return quantised_reference<quant::BlockQ8_0>(native, x, weight.k);
+    case DType::kQ4_0:
+      return quantised_reference<quant::BlockQ4_0>(native, x, weight.k);
+    case DType::kQ4_1:
+      return quantised_reference<quant::BlockQ4_1>(native, x, weight.k);
+    default: {
+      std::vector<float> w(weight.k);
+      quant::dequantize_native(weight.type, native, weight.k, w.data());
+      return float_reference(w.data(), reinterpret_cast<const float*>(x), weight.k);
+    }
+  }
+}
+
+struct Input {
+  std::vector<std::byte> rows;
+  std::size_t stride;
+};
+Input input_for(DType type, std::size_t tokens, std::size_t k, Random& random) {
+  const auto x = random.floats(tokens * k);
+  if (!is_float(type)) return {test::q8a_rows(x, k), quant::q8a_row_bytes(k)};
+  std::vector<std::byte> bytes(x.size() * 4);
+  std::memcpy(bytes.data(), x.data(), bytes.size());
+  return {bytes, 4 * k};
+}
+
+void check_against_reference(const cpu::Kernels& kernels, DType type, std::size_t rows, std::size_t k,
+                             std::size_t tokens, unsigned seed) {
+  CAPTURE(test::label(kernels), dtype_name(type), rows, k, tokens);
+  Random random(seed);
+  const test::Weight weight(type, rows, k, random);
+  const Input x = input_for(type, tokens, k, random);
+  const std::size_t padded = 16 * quant::x16_groups(rows), stride = padded + 5;
+  Guarded<float> out(tokens * stride - 5, seed % 3);
+  kernels.matmul(type)(weight.packed.data(), k, quant::x16_groups(rows), x.rows.data(), x.stride, nullptr, tokens,
+                       out.data(), stride);
+  out.check();
+  for (std::size_t t = 0; t < tokens; ++t) {
+    for (std::size_t n = 0; n < rows; ++n) {
+      const float want = reference(weight, n, x.rows.data() + t * x.stride), got = out[t * stride + n];
+      if (test::fuses(kernels) ? test::bits(want) != test::bits(got)
+                               : !(std::fabs(want - got) <= 1e-5f * std::sqrt(static_cast<float>(k)) * 4))
+        FAIL("row " << n << " token " << t << ": " << got << ", expected " << want);
+    }
+    for (std::size_t n = rows; n < padded; ++n) REQUIRE(out[t * stride + n] == 0);
+    for (std::size_t n = padded; n < stride && t + 1 < tokens; ++n) REQUIRE(std::isnan(out[t * stride + n]));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("matmul gives what its contract says, in every class and tile size") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const DType type : test::kAllTypes) {
+      for (std::size_t tokens = 1; tokens <= 14; ++tokens) check_against_reference(*kernels, type, 33, 96, tokens, 1);
+      check_against_reference(*kernels, type, 16, 32, 1, 2);
+      check_against_reference(*kernels, type, 1, 4160, 29, 3);   // several strips of k
+      check_against_reference(*kernels, type, 20, 20512, 1, 4);  // more than one strip for one token
+    }
+}
+
+TEST_CASE("float weights take any k") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const DType type : {DType::kF32, DType::kF16, DType::kBF16})
+      for (std::size_t k = 1; k <= 9; ++k) check_against_reference(*kernels, type, 17, k, 5, 5);
+}
+
+TEST_CASE("many groups are cut to fit L2 without a change") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    check_against_reference(*kernels, DType::kQ8_0, 512, 2048, 13, 6);
+}
+
+TEST_CASE("extreme quants neither saturate nor overflow") {
+  // every weight at one end and every x at +-127: the largest dots there are
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const DType type : test::kQuantTypes)
+      for (const int quant : {0x00, 0x7f, 0x80, 0xff}) {
+        CAPTURE(test::label(*kernels), dtype_name(type), quant);
+        Random random(7);
+        test::Weight weight(type, 16, 64, random);
+        const std::size_t block_bytes = dtype_info(type).block_bytes, scale_bytes = type == DType::kQ4_1 ? 4 : 2;
+        for (std::size_t i = 0; i < weight.native.size(); ++i)
+          if (i % block_bytes >= scale_bytes) weight.native[i] = static_cast<std::byte>(quant);
+        weight.pack();
+        std::vector<float> x(3 * 64, 127.0f);
+        for (std::size_t i = 64; i < 128; ++i) x[i] = -127.0f;
+        for (std::size_t i = 128; i < 192; i += 2) x[i] = -127.0f;
+        const auto rows = test::q8a_rows(x, 64);
+        float out[3][16];
+        kernels->matmul(type)(weight.packed.data(), 64, 1, rows.data(), quant::q8a_row_bytes(64), nullptr, 3, out[0],
+                              16);
+        for (std::size_t t = 0; t < 3; ++t)
+          for (std::size_t n = 0; n < 16; ++n) {
+            const float want = reference(weight, n, rows.data() + t * quant::q8a_row_bytes(64));
+            REQUIRE(out[t][n] == Approx(want).epsilon(1e-5).margin(0.01));
+            if (test::fuses(*kernels)) REQUIRE(test::bits(out[t][n]) == test::bits(want));
+          }
+      }
+}
+
+TEST_CASE("a value depends on its row and its token alone") {
+  rc::prop("any window of tokens and groups, through a row map, gives the same bits", [] {
+    const auto all = test::all_kernels();
+    const cpu::Kernels& kernels = *all[*rc::gen::inRange<std::size_t>(0, all.size())];
+    const DType type = *rc::gen::elementOf(std::vector<DType>(std::begin(test::kAllTypes), std::end(test::kAllTypes)));
+    const std::size_t k = 32 * *rc::gen::inRange<std::size_t>(1, 50), groups = *rc::gen::inRange<std::size_t>(1, 6);
+    const std::size_t tokens = *rc::gen::inRange<std::size_t>(1, 40);
+    Random random(*rc::gen::arbitrary<unsigned>());
+    const test::Weight weight(type, 16 * groups, k, random);
+    const Input x = input_for(type, tokens, k, random);
+    const std::size_t width = 16 * groups;
+    std::vector<float> whole(tokens * width);
+    kernels.matmul(type)(weight.packed.data(), k, groups, x.rows.data(), x.stride, nullptr, tokens, whole.data(),
+                         width);
+
+    const std::size_t group0 = *rc::gen::inRange<std::size_t>(0, groups);
+    const auto map = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::int32_t>>(
+        rc::gen::inRange<std::int32_t>(0, static_cast<std::int32_t>(tokens))));
+    std::vector<float> part(map.size() * width);
+    kernels.matmul(type)(weight.packed.data() + group0 * quant::x16_group_bytes(type, k), k, groups - group0,
+                         x.rows.data(), x.stride, map.data(), map.size(), part.data(), width);
+    for (std::size_t t = 0; t < map.size(); ++t)
+      RC_ASSERT(test::same_bits(part.data() + t * width,
+                                whole.data() + static_cast<std::size_t>(map[t]) * width + 16 * group0,
+                                width - 16 * group0));
+  });
+}
+
+TEST_CASE("no tokens and no groups are no work") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const DType type : test::kAllTypes) {
+      float out = 3;
+      kernels->matmul(type)(nullptr, 64, 0, nullptr, 64, nullptr, 4, &out, 16);
+      kernels->matmul(type)(nullptr, 64, 4, nullptr, 64, nullptr, 0, &out, 16);
+      REQUIRE(out == 3);
+    }
+}
+
+TEST_CASE("other types have no kernel") {
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    REQUIRE(kernels->matmul(DType::kQ6_K) == nullptr);
+    REQUIRE(kernels->matmul(DType::kQ8A) == nullptr);
+  }
+}

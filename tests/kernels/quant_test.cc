@@ -1,0 +1,193 @@
+// Block formats, q8a and the x16 layout.
+
+#include "tests/kernels/support.h"
+
+#include <limits>
+
+using namespace forge;
+using namespace forge::quant;
+using forge::test::Guarded;
+using forge::test::Random;
+
+namespace {
+
+// The definition: sign, exponent, mantissa.
+double f16_by_definition(std::uint16_t half) {
+  const int exponent = half >> 10 & 31, mantissa = half & 1023;
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  return half & 0x8000 ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+TEST_CASE("every f16 widens to its value and narrows back to its bits") {
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    const auto half = static_cast<std::uint16_t>(i);
+    const float wide = f32_of_f16(half);
+    if ((half & 0x7fff) > 0x7c00) {
+      REQUIRE(std::isnan(wide));
+      REQUIRE((f16_of_f32(wide) & 0x7fff) > 0x7c00);
+    } else {
+      if ((half & 0x7fff) < 0x7c00) REQUIRE(static_cast<double>(wide) == f16_by_definition(half));
+      REQUIRE(f16_of_f32(wide) == half);
+    }
+  }
+  REQUIRE(f32_of_f16(0x7c00) == std::numeric_limits<float>::infinity());
+  REQUIRE(std::signbit(f32_of_f16(0x8000)));
+}
+
+TEST_CASE("f32 narrows to the nearest f16, ties to even") {
+  for (std::uint32_t i = 0; i < 0x7c00; ++i) {  // around the middle of every two neighbours
+    const double low = f16_by_definition(static_cast<std::uint16_t>(i));
+    const double high = i == 0x7bff ? 65536.0 : f16_by_definition(static_cast<std::uint16_t>(i + 1));
+    const auto middle = static_cast<float>((low + high) / 2);
+    const auto even = static_cast<std::uint16_t>(i % 2 == 0 ? i : i + 1);
+    REQUIRE(f16_of_f32(middle) == even);
+    REQUIRE(f16_of_f32(std::nextafter(middle, 0.0f)) == i);
+    REQUIRE(f16_of_f32(std::nextafter(middle, 1e9f)) == i + 1);
+    REQUIRE(f16_of_f32(-middle) == (even | 0x8000));
+  }
+  REQUIRE(f16_of_f32(1e30f) == 0x7c00);
+  REQUIRE(f16_of_f32(1e-30f) == 0);
+}
+
+TEST_CASE("f32 narrows to the nearest bf16, ties to even") {
+  rc::prop("against rounding in double", [] {
+    const auto pattern = *rc::gen::arbitrary<std::uint32_t>();
+    const float value = f32_of_bits(pattern);
+    if (std::isnan(value)) {
+      RC_ASSERT(std::isnan(f32_of_bf16(bf16_of_f32(value))));
+      return;
+    }
+    const std::uint32_t low = pattern & 0xffff0000u, rest = pattern & 0xffffu;
+    const bool up = rest > 0x8000u || (rest == 0x8000u && (low & 0x10000u));
+    RC_ASSERT(bf16_of_f32(value) == static_cast<std::uint16_t>((low >> 16) + (up ? 1 : 0)));
+  });
+}
+
+TEMPLATE_TEST_CASE("a block keeps its values within half a step, and affine form equals dequantisation", "", BlockQ8_0,
+                   BlockQ4_0, BlockQ4_1) {
+  Random random(1);
+  for (int round = 0; round < 200; ++round) {
+    const auto x = random.floats(32, round % 3 == 0 ? 1e-3f : 10.0f);
+    TestType block;
+    float back[32];
+    quantize_block(x.data(), block);
+    dequantize_block(block, back);
+    // one step each side for Q4_0, whose extreme of the other sign is clipped
+    const float step = std::fabs(block_scale(block)) * (sizeof(TestType) == 18 ? 1.1f : 0.6f) + 1e-5f;
+    for (int i = 0; i < 32; ++i) {
+      REQUIRE(std::fabs(back[i] - x[static_cast<std::size_t>(i)]) <= step + 0.001f * std::fabs(back[i]));
+      const float affine = block_scale(block) * static_cast<float>(raw_value(block, i)) + block_offset(block);
+      REQUIRE(affine == Approx(back[i]).margin(1e-4));
+    }
+  }
+  const float zeros[32] = {};
+  TestType block;
+  float back[32];
+  quantize_block(zeros, block);
+  dequantize_block(block, back);
+  for (const float value : back) REQUIRE(value == 0);
+}
+
+TEST_CASE("Q4 nibbles stand as GGUF files have them") {
+  BlockQ4_1 block{f16_of_f32(2.0f), f16_of_f32(-3.0f), {}};
+  block.qs[5] = 0xa7;
+  float out[32];
+  dequantize_block(block, out);
+  REQUIRE(out[5] == 2.0f * 7 - 3);
+  REQUIRE(out[21] == 2.0f * 10 - 3);
+  BlockQ4_0 old{f16_of_f32(0.5f), {}};
+  old.qs[0] = 0x0f;
+  dequantize_block(old, out);
+  REQUIRE(out[0] == 3.5f);
+  REQUIRE(out[16] == -4.0f);
+}
+
+TEST_CASE("q8a rows: strides, zeros, and what is not finite") {
+  REQUIRE(q8a_row_bytes(32) == 64);
+  REQUIRE(q8a_row_bytes(576) == 768);
+  REQUIRE(q8a_row_bytes(2048) == 2560);
+  float x[32] = {};
+  std::int8_t q[32];
+  float scale = 1, sum = 1;
+  quantize_q8a_block(x, q, &scale, &sum);
+  REQUIRE((scale == 0 && sum == 0 && q[0] == 0));
+  x[3] = -254;
+  x[4] = 1;  // 0.5 steps: to even, 0
+  x[5] = 3;  // 1.5 steps: to even, 2
+  quantize_q8a_block(x, q, &scale, &sum);
+  REQUIRE(scale == 2);
+  REQUIRE((q[3] == -127 && q[4] == 0 && q[5] == 2));
+  REQUIRE(sum == 2.0f * -125);
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    x[7] = bad;
+    quantize_q8a_block(x, q, &scale, &sum);
+    REQUIRE((std::isnan(scale) && std::isnan(sum) && q[3] == 0));
+  }
+}
+
+TEST_CASE("x16 takes the bytes of its rows, gives them back, and pads with zeros") {
+  Random random(2);
+  for (const DType type : test::kAllTypes)
+    for (const std::size_t rows : {1, 15, 16, 17, 50})
+      for (const std::size_t k : {32, 96, 576}) {
+        CAPTURE(dtype_name(type), rows, k);
+        const test::Weight weight(type, rows, k, random);
+        const std::size_t bytes = row_bytes(type, k), groups = x16_groups(rows);
+        REQUIRE(weight.packed.size() == groups * 16 * bytes);
+        Guarded<std::byte> native(rows * bytes);
+        REQUIRE(unpack_rows(type, k, 0, groups, weight.packed.data(),
+                            [&](std::size_t row) { return row < rows ? native.data() + row * bytes : nullptr; }));
+        REQUIRE(std::memcmp(native.data(), weight.native.data(), rows * bytes) == 0);
+        native.check();
+        std::vector<float> a(k), b(k);
+        for (std::size_t row = 0; row < groups * 16; ++row) {
+          REQUIRE(dequantize_row(type, Layout::kX16, weight.packed.data(), k, row, b.data()));
+          if (row < rows) {
+            REQUIRE(dequantize_row(type, Layout::kNative, weight.native.data(), k, row, a.data()));
+            REQUIRE(test::same_bits(a.data(), b.data(), k));
+          } else {
+            for (const float value : b) REQUIRE(value == 0);
+          }
+        }
+      }
+}
+
+TEST_CASE("x16 planes stand where the kernels read them") {
+  Random random(3);
+  test::Weight weight(DType::kQ4_1, 16, 64, random);
+  BlockQ4_1 block;
+  std::memcpy(&block, weight.native.data() + 7 * row_bytes(DType::kQ4_1, 64) + sizeof(block),
+              sizeof(block));  // row 7, block 1
+  const auto* group = reinterpret_cast<const std::uint8_t*>(weight.packed.data());
+  REQUIRE(group[256 + 2 * 64 + 7 * 4 + 3] == block.qs[11]);
+  REQUIRE(std::memcmp(group + 512 + 64 + 2 * 7, &block.d, 2) == 0);
+  REQUIRE(std::memcmp(group + 512 + 64 + 32 + 2 * 7, &block.m, 2) == 0);
+  test::Weight bytes(DType::kQ8_0, 16, 64, random);
+  BlockQ8_0 wide;
+  std::memcpy(&wide, bytes.native.data() + 7 * row_bytes(DType::kQ8_0, 64) + sizeof(wide), sizeof(wide));
+  group = reinterpret_cast<const std::uint8_t*>(bytes.packed.data());
+  REQUIRE(group[512 + 2 * 64 + 7 * 4 + 3] == wide.qs[11] + 128);
+}
+
+TEST_CASE("a slice of groups packs like the whole, from rows of several tensors") {
+  Random random(4);
+  const std::size_t k = 96, bytes = row_bytes(DType::kQ8_0, k);
+  const test::Weight all(DType::kQ8_0, 70, k, random);
+  std::vector<std::byte> slice(2 * x16_group_bytes(DType::kQ8_0, k));
+  pack_rows(
+      DType::kQ8_0, k, 3, 2, [&](std::size_t row) { return row < 70 ? all.native.data() + row * bytes : nullptr; },
+      slice.data());
+  REQUIRE(std::memcmp(slice.data(), all.packed.data() + 3 * x16_group_bytes(DType::kQ8_0, k), slice.size()) == 0);
+}
+
+TEST_CASE("types without kernels are refused") {
+  std::byte bytes[256]{};
+  float out[256];
+  REQUIRE_FALSE(has_kernels(DType::kQ6_K));
+  REQUIRE_FALSE(dequantize_row(DType::kQ6_K, Layout::kNative, bytes, 256, 0, out));
+  REQUIRE_FALSE(dequantize_row(DType::kQ5_0, Layout::kX16, bytes, 32, 0, out));
+  REQUIRE_FALSE(quantize_row(DType::kQ4_K, out, 256, bytes));
+  REQUIRE_FALSE(pack_rows(DType::kQ5_1, 32, 0, 1, [&](std::size_t) { return bytes; }, bytes));
+}
