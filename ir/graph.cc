@@ -331,7 +331,9 @@ void GraphAccess::clear_edges(Graph& graph, NodeId node) {
   boost::clear_vertex(node, graph.impl_->store);
 }
 void GraphAccess::set_alive(Graph& graph, NodeId node, bool alive) {
-  graph.impl_->store[node].alive = alive;
+  bool& now = graph.impl_->store[node].alive;
+  graph.impl_->live += static_cast<std::size_t>(alive) - static_cast<std::size_t>(now);
+  now = alive;
 }
 void GraphAccess::set_raw(Graph& graph, NodeId node, std::vector<Value> operands, Attrs attrs,
                           std::vector<TensorType> results) {

@@ -1,0 +1,240 @@
+// Each shape rule gives the right types, and refuses what does not fit, naming the op, the operand and the shapes.
+
+#include <catch2/catch.hpp>
+
+#include "ir/op.h"
+#include "support/error.h"
+
+using namespace forge;
+using namespace forge::ir;
+
+namespace {
+
+constexpr Symbol T = Symbol::kTokens;
+constexpr Symbol R = Symbol::kRows;
+constexpr Symbol B = Symbol::kSequences;
+constexpr Symbol P = Symbol::kTableBlocks;
+
+TensorType f32(Shape shape) {
+  return {DType::kF32, std::move(shape)};
+}
+TensorType i32(Shape shape) {
+  return {DType::kI32, std::move(shape)};
+}
+TensorType q8a(Shape shape) {
+  return {DType::kQ8A, std::move(shape)};
+}
+const TensorType kState{DType::kState, {}};
+
+/// The result types as text, or the error's line.
+std::string infer(Op op, const Attrs& attrs, std::vector<TensorType> operands) {
+  try {
+    std::string out;
+    for (const TensorType& type : infer_types(op, attrs, operands)) out += (out.empty() ? "" : ", ") + type.text();
+    return out;
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kInternal);
+    return error.line();
+  }
+}
+
+Catch::Matchers::StdString::ContainsMatcher says(const std::string& text) {
+  return Catch::Contains(text);
+}
+
+}  // namespace
+
+TEST_CASE("the op table is complete and names are found") {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(Op::kCount_); ++i) {
+    const OpDef& def = op_def(static_cast<Op>(i));
+    CHECK(def.op == static_cast<Op>(i));
+    CHECK(find_op(def.name) == &def);
+    CHECK(def.infer != nullptr);
+    CHECK(def.cost != nullptr);
+    CHECK((def.reference != nullptr || def.operands_max == 0));
+    CHECK(def.in_place_operand < def.operands_max);
+  }
+  CHECK(find_op("nonsense") == nullptr);
+}
+
+TEST_CASE("every op refuses attributes of another and a wrong number of operands") {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(Op::kCount_); ++i) {
+    const OpDef& def = op_def(static_cast<Op>(i));
+    const Attrs wrong = def.attrs_index == 0 ? Attrs{GluAttrs{}} : Attrs{};
+    CHECK_THAT(infer(def.op, wrong, {}), says(std::string(def.name) + ": wrong kind of attributes"));
+  }
+  CHECK_THAT(infer(Op::kAdd, {}, {f32({T, 4})}), says("add: 1 operands: takes 2 to 2"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{}, {}), says("takes at least 1"));
+}
+
+TEST_CASE("sources") {
+  CHECK(infer(Op::kInput, InputAttrs{InputKind::kIds}, {}) == "i32[T]");
+  CHECK(infer(Op::kInput, InputAttrs{InputKind::kRows}, {}) == "i32[R]");
+  CHECK(infer(Op::kInput, InputAttrs{InputKind::kKvLength}, {}) == "i32[B]");
+  CHECK(infer(Op::kInput, InputAttrs{InputKind::kBlockTable}, {}) == "i32[B,P]");
+  CHECK_THAT(infer(Op::kInput, InputAttrs{static_cast<InputKind>(9)}, {}), says("input: attribute kind"));
+  CHECK(infer(Op::kWeight, WeightAttrs{"w", {DType::kQ4_K, {3, 256}}}, {}) == "q4_k[3,256]");
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", {DType::kQ4_K, {3, 128}}}, {}), says("whole blocks"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({T, 4})}, {}), says("constant dimensions"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", q8a({4, 32})}, {}), says("model files"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"", f32({4})}, {}), says("name"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({-4})}, {}), says("positive"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({1, 1, 1, 1, 1})}, {}), says("4 dimensions"));
+  CHECK(infer(Op::kConstant, ConstantAttrs{{1, 2, 3, 4, 5, 6}, f32({2, 3})}, {}) == "f32[2,3]");
+  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2, 3}, f32({2, 3})}, {}), says("one value an element"));
+  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2}, f32({0})}, {}), says("one value an element"));
+  CHECK(infer(Op::kKvState, KvStateAttrs{0, 2, 2, 16, 0}, {}) == "state");
+  CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 0, 16, 0}, {}), says("kv_heads = 0"));
+  CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 1, 16, -1}, {}), says("window = -1"));
+}
+
+TEST_CASE("rows picked from tables") {
+  CHECK(infer(Op::kEmbed, {}, {{DType::kQ8_0, {10, 32}}, i32({T})}) == "f32[T,32]");
+  CHECK_THAT(infer(Op::kEmbed, {}, {f32({T, 32}), i32({T})}), says("embed: operand 0 is f32[T,32]"));
+  CHECK_THAT(infer(Op::kEmbed, {}, {i32({4, 32}), i32({T})}), says("operand 0 is i32[4,32]"));
+  CHECK_THAT(infer(Op::kEmbed, {}, {f32({4, 32}), f32({T})}), says("operand 1 is f32[T]"));
+  CHECK(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({R})}) == "f32[R,8]");
+  CHECK_THAT(infer(Op::kGatherRows, {}, {q8a({T, 32}), i32({R})}), says("operand 0 is q8a[T,32]"));
+  CHECK_THAT(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({B, P})}), says("operand 1 is i32[B,P]"));
+}
+
+TEST_CASE("norms") {
+  const NormAttrs norm{1e-5f, 64};
+  CHECK(infer(Op::kRmsNorm, norm, {f32({T, 64}), f32({64})}) == "f32[T,64]");
+  CHECK(infer(Op::kRmsNorm, NormAttrs{1e-5f, 16}, {f32({T, 64}), f32({16})}) == "f32[T,64]");
+  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({T, 64}), f32({32})}), says("operand 1 is f32[32]: must be f32[64]"));
+  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{1e-5f, 48}, {f32({T, 64}), f32({48})}), says("multiple of"));
+  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{1e-5f, 0}, {f32({T, 64}), f32({64})}), says("dim = 0"));
+  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{-1, 64}, {f32({T, 64}), f32({64})}), says("eps = -1"));
+  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({T, 8, 64}), f32({64})}), says("2 dimensions"));
+  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({64, T}), f32({64})}), says("last one a constant"));
+  CHECK(infer(Op::kSumSquares, {}, {f32({T, 64})}) == "f32[T,2]");
+  CHECK(infer(Op::kSumSquares, {}, {f32({T, 65})}) == "f32[T,3]");
+  CHECK_THAT(infer(Op::kSumSquares, {}, {q8a({T, 64})}), says("sum_squares: operand 0"));
+  CHECK(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 2})}) == "f32[T,200]");
+  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({R, 200}), f32({T, 2})}), says("operand 1 is f32[T,2]"));
+  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 3})}), says("ceil(dim/32)"));
+}
+
+TEST_CASE("matrix products and their weights") {
+  CHECK(infer(Op::kMatmul, {}, {f32({T, 64}), {DType::kQ4_0, {10, 64}}}) == "f32[T,10]");
+  CHECK(infer(Op::kMatmul, {}, {q8a({T, 64}), {DType::kF16, {10, 64}}}) == "f32[T,10]");
+  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({10, 32})}),
+             says("matmul: operand 1 is f32[10,32]") && says("f32[T,64]"));
+  CHECK_THAT(infer(Op::kMatmul, {}, {i32({T, 64}), f32({10, 64})}), says("operand 0 is i32[T,64]"));
+  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), q8a({10, 64})}), says("operand 1 is q8a[10,64]"));
+  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({T, 64})}), says("operand 1 is f32[T,64]"));
+  CHECK(infer(Op::kQuantize, {}, {f32({T, 64})}) == "q8a[T,64]");
+  CHECK_THAT(infer(Op::kQuantize, {}, {f32({T, 48})}), says("multiple of 32"));
+  CHECK_THAT(infer(Op::kQuantize, {}, {q8a({T, 64})}), says("quantize: operand 0"));
+
+  const auto q4 = [](std::int64_t rows, std::int64_t cols) { return TensorType{DType::kQ4_0, {rows, cols}}; };
+  CHECK(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), q4(4, 32)}) == "q4_0[12,32]");
+  CHECK(infer(Op::kConcatRows, PartsAttrs{{8, 8}, 4}, {q4(8, 32), q4(8, 32)}) == "q4_0[16,32]");
+  CHECK(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {f32({8}), f32({4})}) == "f32[12]");
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 4}, {q4(8, 32), q4(4, 32)}), says("equal and multiples"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{6, 6}, 4}, {q4(6, 32), q4(6, 32)}), says("equal and multiples"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), q4(4, 64)}), says("operand 1 is q4_0[4,64]"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), f32({4, 32})}), says("operand 1"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8}, 0}, {q4(8, 32), q4(4, 32)}), says("one size a part"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, -1}, {q4(8, 32), q4(4, 32)}), says("unit = -1"));
+}
+
+TEST_CASE("elementwise ops and split") {
+  for (const Op op : {Op::kAdd, Op::kMul}) {
+    CHECK(infer(op, {}, {f32({T, 8}), f32({T, 8})}) == "f32[T,8]");
+    CHECK(infer(op, {}, {f32({T, 8}), f32({8})}) == "f32[T,8]");
+    CHECK_THAT(infer(op, {}, {f32({T, 8}), f32({T, 1})}), says("operand 1 is f32[T,1]: must be f32[T,8] or f32[8]"));
+    CHECK_THAT(infer(op, {}, {f32({8}), f32({T, 8})}), says("operand 1"));
+    CHECK_THAT(infer(op, {}, {f32({}), f32({})}), says("operand 0"));
+    CHECK_THAT(infer(op, {}, {{DType::kF16, {T, 8}}, {DType::kF16, {T, 8}}}), says("operand 0 is f16"));
+  }
+  CHECK(infer(Op::kScale, ScaleAttrs{2}, {f32({T, 4, 2})}) == "f32[T,4,2]");
+  CHECK_THAT(infer(Op::kScale, ScaleAttrs{INFINITY}, {f32({T, 4})}), says("finite"));
+  CHECK_THAT(infer(Op::kScale, ScaleAttrs{2}, {kState}), says("scale: operand 0 is state"));
+  CHECK(infer(Op::kGlu, GluAttrs{}, {f32({T, 8}), f32({T, 8})}) == "f32[T,8]");
+  CHECK_THAT(infer(Op::kGlu, GluAttrs{}, {f32({T, 8}), f32({8})}), says("glu: operand 1 is f32[8]"));
+  CHECK(infer(Op::kSplit, PartsAttrs{{4, 8, 4}, 0}, {f32({T, 16})}) == "f32[T,4], f32[T,8], f32[T,4]");
+  CHECK(infer(Op::kSplit, PartsAttrs{{8, 8}, 4}, {f32({T, 16})}) == "f32[T,8], f32[T,8]");
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{4, 8}, 0}, {f32({T, 16})}), says("split: operand 0 is f32[T,16]"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{0, 16}, 0}, {f32({T, 16})}), says("sizes = 0"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{}, 0}, {f32({T, 16})}), says("sizes"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{12, 4}, 4}, {f32({T, 16})}), says("equal and multiples"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{std::vector<std::int64_t>(5000, 1), 0}, {f32({T, 5000})}), says("at most"));
+}
+
+TEST_CASE("rotary embedding") {
+  CHECK(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {}) == "f32[8]");
+  CHECK(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {f32({8})}) == "f32[8]");
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {f32({16})}), says("operand 0 is f32[16]"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 15}, {}), says("even"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 1LL << 40}, {}), says("dims"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16, .base = 0}, {}), says("base"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16, .scaling = RopeScaling::kYarn}, {}),
+             says("original_context = 0"));
+  CHECK(infer(Op::kRopeTable, RopeTableAttrs{1}, {i32({T}), f32({8})}) == "f32[T,8,2]");
+  CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{1}, {f32({T}), f32({8})}), says("operand 0 is f32[T]"));
+  CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{0}, {i32({T}), f32({8})}), says("magnitude"));
+  const RopeAttrs rope{16, 8, RopeMode::kHalves};
+  CHECK(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 4, 2})}) == "f32[T,64]");
+  CHECK_THAT(infer(Op::kRope, rope, {f32({T, 60}), f32({T, 4, 2})}), says("whole heads of 16"));
+  CHECK_THAT(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 8, 2})}), says("operand 1 is f32[T,8,2]"));
+  CHECK_THAT(infer(Op::kRope, rope, {f32({R, 64}), f32({T, 4, 2})}), says("operand 1 is f32[T,4,2]"));
+  CHECK_THAT(infer(Op::kRope, RopeAttrs{16, 32, {}}, {f32({T, 64}), f32({T, 16, 2})}), says("rotary_dims = 32"));
+  CHECK_THAT(infer(Op::kRope, RopeAttrs{16, 7, {}}, {f32({T, 64}), f32({T, 3, 2})}), says("even"));
+}
+
+TEST_CASE("the KV cache's writer and reader") {
+  const KvStoreAttrs store{0};
+  const std::vector<TensorType> stored{kState, f32({T, 32}), f32({T, 32}), i32({T}), i32({T}), i32({B, P})};
+  CHECK(infer(Op::kKvStore, store, stored) == "state");
+  const auto with = [](std::vector<TensorType> types, std::size_t i, TensorType type) {
+    types[i] = std::move(type);
+    return types;
+  };
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 0, f32({4}))), says("operand 0 is f32[4]: must be state"));
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 2, f32({T, 16}))), says("kv_store: operand 2"));
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 3, i32({R}))), says("operand 3 is i32[R]: must be i32[T]"));
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 5, i32({B}))), says("operand 5"));
+  CHECK_THAT(infer(Op::kKvStore, KvStoreAttrs{-1}, stored), says("layer = -1"));
+
+  const AttentionAttrs attention{0, 4, 2, 16, 0.25f, 0, 0};
+  const std::vector<TensorType> read{f32({T, 64}), kState, i32({T}), i32({T}), i32({B, P}), i32({B})};
+  CHECK(infer(Op::kAttention, attention, read) == "f32[T,64]");
+  CHECK_THAT(infer(Op::kAttention, attention, with(read, 0, f32({T, 32}))), says("heads * head_dim = 4 * 16"));
+  CHECK_THAT(infer(Op::kAttention, attention, with(read, 1, f32({T, 64}))), says("operand 1"));
+  CHECK_THAT(infer(Op::kAttention, attention, with(read, 5, i32({T}))), says("operand 5 is i32[T]: must be i32[B]"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 3, 16, 1, 0, 0}, read), says("multiple of kv_heads"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 0, 16, 1, 0, 0}, read), says("kv_heads = 0"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, -2, 0}, read), says("window = -2"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, 0, -1}, read), says("softcap = -1"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, NAN, 0, 0}, read), says("scale"));
+}
+
+TEST_CASE("sizes under bounds, and what an execution costs") {
+  const Bounds bounds{.tokens = 3, .rows = 2, .sequences = 2, .table_blocks = 5};
+  CHECK(f32({T, 8}).bytes(bounds) == 96);
+  CHECK(f32({}).bytes(bounds) == 4);
+  CHECK(i32({T}).bytes(bounds) == 12);
+  CHECK(i32({B, P}).elements(bounds) == 10);
+  CHECK(f32({T, 4, 2}).rows(bounds) == 12);
+  CHECK(q8a({T, 32}).bytes(bounds) == 3 * 64);
+  CHECK(q8a({T, 64}).bytes(bounds) == 3 * 128);
+  CHECK(kState.bytes(bounds) == 0);
+  CHECK(stored_row_bytes(DType::kQ4_0, 64) == 36);
+  const auto cost = [&](Op op, const Attrs& attrs, const std::vector<TensorType>& operands) {
+    return op_def(op).cost(attrs, operands, infer_types(op, attrs, operands), bounds);
+  };
+  const Cost product = cost(Op::kMatmul, {}, {q8a({T, 64}), {DType::kQ4_0, {10, 64}}});
+  CHECK(product.weight_bytes == 360);
+  CHECK(product.activation_bytes == 3 * 128 + 3 * 10 * 4);
+  CHECK(product.flops == 2 * 3 * 10 * 64);
+  const Cost embed = cost(Op::kEmbed, {}, {{DType::kQ8_0, {1000, 64}}, i32({T})});
+  CHECK(embed.weight_bytes == 3 * 68);
+  CHECK(embed.activation_bytes == 12 + 3 * 256);
+  const Cost bias = cost(Op::kAdd, {}, {f32({T, 8}), f32({8})});
+  CHECK(bias.weight_bytes == 32);
+  CHECK(bias.activation_bytes == 2 * 96);
+  const Cost concat = cost(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {f32({8}), f32({4})});
+  CHECK(concat.weight_bytes + concat.activation_bytes + concat.flops == 0);
+}

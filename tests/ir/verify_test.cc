@@ -1,0 +1,226 @@
+// One test an invariant: a sound graph is damaged in one place and the verifier cites the number.
+
+#include <catch2/catch.hpp>
+
+#include "every_op.h"
+#include "ir/graph.h"
+#include "small_llama.h"
+#include "support/error.h"
+
+using namespace forge;
+using namespace forge::ir;
+using test::SmallLlama;
+
+namespace {
+
+std::string complaint(const Graph& graph) {
+  try {
+    verify(graph);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kInternal);
+    return error.line();
+  }
+  return "sound";
+}
+
+NodeId first(const Graph& graph, Op op, std::size_t skip = 0) {
+  for (const NodeId node : graph.nodes())
+    if (graph.op(node) == op && skip-- == 0) return node;
+  return kNoNode;
+}
+
+std::vector<Value> operands(const Graph& graph, NodeId node) {
+  return {graph.operands(node).begin(), graph.operands(node).end()};
+}
+std::vector<TensorType> results(const Graph& graph, NodeId node) {
+  return {graph.results(node).begin(), graph.results(node).end()};
+}
+
+Catch::Matchers::StdString::ContainsMatcher says(const std::string& text) {
+  return Catch::Contains(text);
+}
+
+}  // namespace
+
+TEST_CASE("sound graphs are sound") {
+  CHECK(complaint(Graph()) == "sound");
+  CHECK(complaint(SmallLlama{}.build()) == "sound");
+  CHECK(complaint(SmallLlama{.layers = 3, .window = 64}.build()) == "sound");
+  CHECK(complaint(test::every_op()) == "sound");
+}
+
+TEST_CASE("IR-001: a cycle") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId early = first(graph, Op::kAdd);
+  graph.set_operand({early, 0}, {first(graph, Op::kAdd, 2), 0});
+  CHECK_THAT(complaint(graph), says("IR-001"));
+}
+
+TEST_CASE("IR-002: attributes of another kind, operands too few") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId glu = first(graph, Op::kGlu);
+  GraphAccess::set_raw(graph, glu, operands(graph, glu), NoAttrs{}, results(graph, glu));
+  CHECK_THAT(complaint(graph), says("IR-002") && says("glu"));
+  Graph other;
+  Builder b(other);
+  const Value w = b.weight("w", DType::kF32, {4});
+  const NodeId sum = b.add(w, w).node;
+  GraphAccess::clear_edges(other, sum);
+  GraphAccess::set_raw(other, sum, {}, {}, results(other, sum));
+  CHECK_THAT(complaint(other), says("IR-002"));
+}
+
+TEST_CASE("IR-003: a removed node with edges") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId last = graph.outputs()[0].value.node;
+  GraphAccess::set_alive(graph, last, false);
+  CHECK_THAT(complaint(graph), says("IR-003"));
+}
+
+TEST_CASE("IR-004: operands and outputs that do not exist") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId add = first(graph, Op::kAdd);
+  auto missing = operands(graph, add);
+  missing[1].result = 5;
+  GraphAccess::set_raw(graph, add, missing, {}, results(graph, add));
+  CHECK_THAT(complaint(graph), says("IR-004"));
+  graph = SmallLlama{}.build();
+  GraphAccess::set_alive(graph, graph.operand(first(graph, Op::kAdd), 0).node, false);
+  CHECK_THAT(complaint(graph), says("IR-004"));
+  Graph lone;
+  lone.add_output("w", Builder(lone).weight("w", DType::kF32, {4}));
+  GraphAccess::set_alive(lone, 0, false);
+  CHECK_THAT(complaint(lone), says("IR-004") && says("output"));
+}
+
+TEST_CASE("IR-005: edges that are not the operands") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId add = first(graph, Op::kAdd);
+  auto swapped = operands(graph, add);
+  std::swap(swapped[0], swapped[1]);
+  GraphAccess::set_raw(graph, add, swapped, {}, results(graph, add));
+  CHECK_THAT(complaint(graph), says("IR-005") && says("an edge is not its operand"));
+  graph = SmallLlama{}.build();
+  GraphAccess::clear_edges(graph, graph.outputs()[0].value.node);
+  CHECK_THAT(complaint(graph), says("IR-005") && says("differ in number"));
+}
+
+TEST_CASE("IR-006: a result type that the shape rule does not give") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId glu = first(graph, Op::kGlu);
+  GraphAccess::set_raw(graph, glu, operands(graph, glu), GluAttrs{}, {{DType::kF32, {Symbol::kRows, 96}}});
+  CHECK_THAT(complaint(graph), says("IR-006") && says("f32[R,96]") && says("f32[T,96]"));
+  graph = SmallLlama{}.build();  // a wider weight: the matmul changes, its user is not told
+  Builder b(graph);
+  const NodeId gate = graph.operand(first(graph, Op::kGlu), 0).node;
+  graph.set_operand({gate, 1}, b.weight("wide", DType::kF16, {128, 64}));
+  CHECK_THAT(complaint(graph), says("IR-006") && says("glu"));
+}
+
+TEST_CASE("IR-007: outputs without a name of their own") {
+  Graph graph = SmallLlama{}.build();
+  const Value logits = graph.outputs()[0].value;
+  graph.add_output("logits", logits);
+  CHECK_THAT(complaint(graph), says("IR-007"));
+  graph = SmallLlama{}.build();
+  graph.add_output("", logits);
+  CHECK_THAT(complaint(graph), says("IR-007"));
+}
+
+TEST_CASE("IR-008: concatenation of what is not a weight") {
+  Graph graph;
+  Builder b(graph);
+  const Value constant = b.constant({1, 2}, {2});
+  graph.add(Op::kConcatRows, {constant, constant}, PartsAttrs{{2, 2}, 0});
+  CHECK_THAT(complaint(graph), says("IR-008"));
+}
+
+TEST_CASE("IR-009: a state that goes two ways, a store whose state is lost") {
+  Graph graph = SmallLlama{.layers = 3}.build();
+  const NodeId store = first(graph, Op::kKvStore, 1);
+  graph.add_output("kv_too", {store, 0});
+  CHECK_THAT(complaint(graph), says("IR-009") && says("two ways"));
+  graph = SmallLlama{.layers = 3}.build();
+  graph.set_operand({first(graph, Op::kKvStore, 2), 0}, {first(graph, Op::kKvStore, 0), 0});
+  CHECK_THAT(complaint(graph), says("IR-009") && says("two ways"));
+  Graph lost;
+  Builder b(lost);
+  const Value k = b.embed(b.weight("e", DType::kF32, {4, 16}), b.input(InputKind::kIds));
+  const Value state = b.kv_state({0, 1, 1, 16, 0});
+  CHECK(complaint(lost) == "sound");
+  const Value after = b.kv_store(state, k, k, 0);
+  CHECK_THAT(complaint(lost), says("IR-009") && says("lost"));
+  lost.add_output("kv0", after);
+  CHECK(complaint(lost) == "sound");
+}
+
+TEST_CASE("IR-010: other geometry than the KV group's") {
+  const auto with_state = [](const KvStateAttrs& attrs) {
+    Graph graph = SmallLlama{}.build();
+    graph.set_attrs(first(graph, Op::kKvState), attrs);
+    return complaint(graph);
+  };
+  CHECK(with_state({0, 2, 2, 16, 0}) == "sound");
+  CHECK_THAT(with_state({0, 1, 2, 16, 0}), says("IR-010") && says("not in the KV group"));
+  CHECK_THAT(with_state({0, 2, 4, 16, 0}), says("IR-010") && says("wide"));
+  CHECK_THAT(with_state({0, 2, 4, 8, 0}), says("IR-010") && says("other heads"));
+  CHECK_THAT(with_state({0, 2, 2, 16, 64}), says("IR-010") && says("further back"));
+}
+
+TEST_CASE("IR-011: a layer stored twice, or read before it is stored") {
+  Graph graph = SmallLlama{}.build();
+  graph.set_attrs(first(graph, Op::kKvStore, 1), KvStoreAttrs{0});
+  CHECK_THAT(complaint(graph), says("IR-011") && says("twice"));
+  graph = SmallLlama{}.build();
+  graph.set_operand({first(graph, Op::kAttention), 1}, {first(graph, Op::kKvState), 0});
+  CHECK_THAT(complaint(graph), says("IR-011") && says("before"));
+  graph = SmallLlama{}.build();
+  graph.set_operand({first(graph, Op::kAttention, 1), 1}, {first(graph, Op::kKvStore), 0});
+  CHECK_THAT(complaint(graph), says("IR-011") && says("before"));
+}
+
+TEST_CASE("IR-012: groups that cannot be one step") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId residual = first(graph, Op::kAdd);
+  const NodeId second = first(graph, Op::kAdd, 1);
+  graph.set_group(residual, 5);
+  graph.set_group(second, 5);
+  CHECK_THAT(complaint(graph), says("IR-012") && says("group 5"));
+  graph.set_group(second, kNoGroup);
+  graph.set_group(graph.operand(residual, 1).node, 5);
+  CHECK(complaint(graph) == "sound");
+
+  Graph crossed;  // no path leaves and re-enters either group, but each needs the other's result
+  Builder b(crossed);
+  const Value w = b.weight("w", DType::kF32, {4});
+  const NodeId a1 = b.add(w, w).node;
+  const NodeId b1 = b.mul({a1, 0}, w).node;
+  const NodeId b2 = b.mul(w, w).node;
+  const NodeId a2 = b.add({b2, 0}, w).node;
+  const NodeId downstream = b.scale({a2, 0}, 2).node;
+  crossed.set_group(downstream, 1);
+  for (const NodeId node : {a1, a2}) crossed.set_group(node, 2);
+  CHECK(complaint(crossed) == "sound");
+  for (const NodeId node : {b1, b2}) crossed.set_group(node, 3);
+  CHECK_THAT(complaint(crossed), says("IR-012") && says("group 2"));
+}
+
+TEST_CASE("IR-013: two states of one KV group, two types of one weight") {
+  Graph graph = SmallLlama{}.build();
+  Builder b(graph);
+  b.kv_state({0, 2, 2, 16, 0});
+  CHECK_THAT(complaint(graph), says("IR-013") && says("KV group"));
+  graph = SmallLlama{}.build();
+  Builder(graph).weight("output_norm.weight", DType::kF16, {64});
+  CHECK_THAT(complaint(graph), says("IR-013") && says("another type"));
+}
+
+TEST_CASE("IR-014: step inputs in each other's place") {
+  Graph graph = SmallLlama{}.build();
+  const NodeId attention = first(graph, Op::kAttention);
+  const Value positions = graph.operand(attention, 2);
+  const Value sequence = graph.operand(attention, 3);
+  graph.set_operand({attention, 2}, sequence);
+  graph.set_operand({attention, 3}, positions);
+  CHECK_THAT(complaint(graph), says("IR-014") && says("positions"));
+}
