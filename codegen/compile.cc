@@ -1,0 +1,101 @@
+#include "codegen/compile.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include "codegen/cpu/cpu_target.h"
+#include "codegen/cpu/lower_cpu.h"
+#include "ir/text.h"
+#include "runtime/plan/tile_ops.h"
+#include "support/error.h"
+#include "support/version.h"
+
+namespace forge::codegen {
+namespace {
+
+constexpr std::string_view kCpuPrefix = "cpu-";
+
+std::optional<cpu::CpuClass> cpu_class_of(std::string_view target) {
+  if (!target.starts_with(kCpuPrefix)) return std::nullopt;
+  return cpu::parse(target.substr(kCpuPrefix.size()));
+}
+
+}  // namespace
+
+std::string host_target() {
+  return fmt::format("{}{}", kCpuPrefix, cpu::name(cpu::detect()));
+}
+
+std::vector<std::string> resolve_targets(std::string_view list) {
+  std::vector<std::string> targets;
+  while (true) {
+    const auto comma = list.find(',');
+    const auto one = list.substr(0, comma);
+    const std::string target = one == "auto" || one == "cpu" ? host_target() : std::string(one);
+    if (!cpu_class_of(target))
+      throw Error(ErrorCode::kUsage, "target '" + printable(one) + "' is unknown", {},
+                  "targets are auto, cpu, cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4 and cpu-x86-64-v4-vnni");
+    if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
+    if (comma == std::string_view::npos) return targets;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+std::string options_text(const CompileOptions& options) {
+  auto text = fmt::format("context={} batch={}", options.context, options.batch_max);
+  if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
+  return text;
+}
+
+std::string cache_key(const ModelFile& model, std::span<const std::string> targets, const CompileOptions& options) {
+  const auto text = fmt::format("{} {} {} {} {} {}", kVersion, kBuildId, plan::kPlanVersion, model.identity,
+                                fmt::join(targets, ","), options_text(options));
+  const auto hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const ModelFile& model,
+                                                const std::string& target, const CompileOptions& options,
+                                                CompileReport* report) {
+  const auto cpu_class = cpu_class_of(target);
+  if (!cpu_class) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
+  const CpuTarget cpu_target(*cpu_class);
+  auto result = passes::run_pipeline(portable, cpu_target,
+                                     {.context = options.context,
+                                      .batch_max = options.batch_max,
+                                      .skip = options.skip,
+                                      .dump_ir_dir = options.dump_ir_dir,
+                                      .dump_dot_dir = options.dump_dot_dir,
+                                      .check_round_trip = options.check_round_trip});
+  auto program = lower_cpu(result.program, model);
+  program->target = target;
+  program->options = options_text(options);
+  program->context = options.context;
+  program->batch_max = options.batch_max;
+  program->vocab = model.vocab;
+  if (report != nullptr) *report = {target, std::move(result.reports), std::move(result.notes)};
+  return program;
+}
+
+plan::PlanT compile_plan(const ir::Graph& portable, const ModelFile& model, std::span<const std::string> targets,
+                         const CompileOptions& options, std::vector<CompileReport>* reports) {
+  plan::PlanT out;
+  out.version = plan::kPlanVersion;
+  out.forge_version = kVersion;
+  out.model = std::make_unique<plan::ModelT>();
+  out.model->path = model.path;
+  out.model->name = model.name;
+  out.model->family = model.family;
+  out.model->file_bytes = model.file_bytes;
+  out.model->identity = model.identity;
+  out.graph = ir::print(portable);
+  for (const auto& target : targets) {
+    CompileReport report;
+    out.programs.push_back(compile_program(portable, model, target, options, &report));
+    if (reports != nullptr) reports->push_back(std::move(report));
+  }
+  return out;
+}
+
+}  // namespace forge::codegen

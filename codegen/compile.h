@@ -1,0 +1,53 @@
+#pragma once
+// Portable graph -> plan: runs the pipeline for each target and lowers the result.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codegen/model_file.h"
+#include "ir/graph.h"
+#include "passes/pass.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::codegen {
+
+struct CompileOptions {
+  std::int64_t context = 0;    ///< positions a sequence can have; at least 1
+  std::int64_t batch_max = 1;  ///< sequences in one step
+  std::vector<std::string> skip;
+  std::string dump_ir_dir, dump_dot_dir;
+  bool check_round_trip = false;
+};
+
+/// What happened while one target's program was made, for people.
+struct CompileReport {
+  std::string target;
+  std::vector<passes::PassReport> passes;
+  std::vector<std::string> notes;
+};
+
+/// The target that fits this machine: "cpu-x86-64-v4-vnni".
+std::string host_target();
+
+/// Target names as the command line gives them ("auto", "cpu", "cpu-x86-64-v3", comma list) -> full names, in order.
+/// Errors: kUsage naming the unknown one and what there is.
+std::vector<std::string> resolve_targets(std::string_view list);
+
+/// What of the options changes the code: part of the plan and of the cache key.
+std::string options_text(const CompileOptions& options);
+
+/// The cache key of a plan: model identity, targets, options, forge's version and plan version; letters and digits.
+std::string cache_key(const ModelFile& model, std::span<const std::string> targets, const CompileOptions& options);
+
+std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const ModelFile& model,
+                                                const std::string& target, const CompileOptions& options,
+                                                CompileReport* report = nullptr);
+
+/// A whole plan: the portable graph's text and one program a target.
+plan::PlanT compile_plan(const ir::Graph& portable, const ModelFile& model, std::span<const std::string> targets,
+                         const CompileOptions& options, std::vector<CompileReport>* reports = nullptr);
+
+}  // namespace forge::codegen

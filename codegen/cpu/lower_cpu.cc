@@ -1,0 +1,422 @@
+#include "codegen/cpu/lower_cpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "codegen/cpu/cpu_target.h"
+#include "codegen/cpu/place_weights.h"
+#include "codegen/cpu/tile_draft.h"
+#include "kernels/cpu/tile.h"
+#include "runtime/plan/tile_ops.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+namespace {
+
+using ir::Op;
+using plan::Ref;
+using plan::Space;
+using plan::TileOpKind;
+
+constexpr std::int64_t kFloat = sizeof(float);
+
+/// The address of a matrix of rows: where row 0, column 0 lies and how many floats a row has.
+struct Rows {
+  Ref ref;
+  std::int64_t row_floats = 0;
+};
+
+Ref moved(const Ref& ref, std::int64_t bytes) {
+  return {ref.space(), ref.index(), ref.offset() + static_cast<std::uint64_t>(bytes)};
+}
+
+class CpuLowering {
+ public:
+  CpuLowering(const passes::Program& program, const ModelFile& model)
+      : program_(program), graph_(program.graph), weights_(graph_, model) {}
+
+  std::unique_ptr<plan::ProgramT> run() {
+    auto out = std::make_unique<plan::ProgramT>();
+    declare_weights();
+    weights_.place();
+    place_constants();
+    place_kv(*out);
+    for (const auto& variant : program_.variants) out->variants.push_back(lower_variant(variant));
+    out->weights_bytes = weights_.bytes();
+    out->weights = weights_.take();
+    for (std::size_t i = 0; i < out->weights.size(); ++i) out->load_steps.push_back(load_step(*out->weights[i], i));
+    out->constants = constants_;
+    out->arena_bytes = program_.arena_bytes;
+    out->arena_bound_bytes = program_.arena_bound_bytes;
+    return out;
+  }
+
+ private:
+  // ---- what lies outside the arena ----
+
+  void declare_weights() {
+    for (const auto node : graph_.topological_order()) {
+      const auto op = graph_.op(node);
+      if (op == Op::kWeight || op == Op::kConcatRows) continue;
+      for (std::size_t i = 0; i < graph_.operands(node).size(); ++i) {
+        const auto value = graph_.operand(node, i);
+        if (!is_weight(value)) continue;
+        weights_.declare(value, op == Op::kMatmul  ? WeightUse::kMatmul
+                                : op == Op::kEmbed ? WeightUse::kEmbedding
+                                                   : WeightUse::kVector);
+      }
+    }
+  }
+
+  bool is_weight(ir::Value value) const {
+    return graph_.op(value.node) == Op::kWeight || graph_.op(value.node) == Op::kConcatRows;
+  }
+
+  void place_constants() {
+    for (const auto node : graph_.topological_order()) {
+      if (graph_.op(node) != Op::kConstant) continue;
+      constants_.resize((constants_.size() + 63) / 64 * 64);
+      constant_at_[node] = constants_.size();
+      const auto& values = graph_.attrs_as<ir::ConstantAttrs>(node).values;
+      constants_.resize(constants_.size() + values.size() * sizeof(float));
+      std::memcpy(constants_.data() + constant_at_[node], values.data(), values.size() * sizeof(float));
+    }
+  }
+
+  void place_kv(plan::ProgramT& out) {
+    for (const auto node : graph_.topological_order()) {
+      if (graph_.op(node) != Op::kKvState) continue;
+      const auto& kv = graph_.attrs_as<ir::KvStateAttrs>(node);
+      const auto groups = static_cast<std::size_t>(kv.group) + 1;
+      if (out.kv_groups.size() < groups) out.kv_groups.resize(groups);
+      const auto bytes =
+          cpu::kv_block_bytes(static_cast<std::size_t>(kv.kv_heads), static_cast<std::size_t>(kv.head_dim));
+      out.kv_groups[groups - 1] =
+          plan::KvGroup(static_cast<std::int32_t>(kv.layers), static_cast<std::int32_t>(kv.kv_heads),
+                        static_cast<std::int32_t>(kv.head_dim), static_cast<std::int32_t>(cpu::kKvBlockTokens),
+                        static_cast<std::int32_t>(kv.window), static_cast<std::int64_t>(bytes));
+    }
+  }
+
+  Ref kv_ref(ir::Value state, std::int64_t layer) const {
+    ir::NodeId node = state.node;
+    while (graph_.op(node) == Op::kKvStore) node = graph_.operand(node, 0).node;
+    const auto group = graph_.attrs_as<ir::KvStateAttrs>(node).group;
+    return {Space::Kv, static_cast<std::uint16_t>(group), static_cast<std::uint64_t>(layer)};
+  }
+
+  // ---- values ----
+
+  Rows rows_of(ir::Value value) const {
+    const auto& type = graph_.type(value);
+    const std::int64_t width = type.shape.empty() ? 1 : type.shape.size() == 1 ? type.cols() : tail_elements(type);
+    switch (graph_.op(value.node)) {
+      case Op::kInput:
+        return {Ref(Space::Input, static_cast<std::uint16_t>(graph_.attrs_as<ir::InputAttrs>(value.node).kind), 0),
+                width};
+      case Op::kConstant:
+        return {Ref(Space::Constants, 0, constant_at_.at(value.node)), width};
+      case Op::kWeight:
+      case Op::kConcatRows:
+        return {weights_.at(value, WeightUse::kVector).ref, width};
+      default:
+        break;
+    }
+    for (const auto& output : graph_.outputs())
+      if (output.value == value && output.name == "logits") return {Ref(Space::Output, 0, 0), width};
+    const auto* buffer = variant_->buffer_of(value);
+    if (graph_.op(value.node) == Op::kSplit && graph_.attrs_as<ir::PartsAttrs>(value.node).unit == 0) {
+      const auto whole = graph_.operand(value.node, 0);
+      if (buffer == nullptr || buffer == variant_->buffer_of(whole)) {  // a view into the rows that were split
+        auto place = rows_of(whole);
+        const auto& sizes = graph_.attrs_as<ir::PartsAttrs>(value.node).sizes;
+        for (std::uint32_t i = 0; i < value.result; ++i) place.ref = moved(place.ref, sizes[i] * kFloat);
+        return place;
+      }
+    }
+    invariant(buffer != nullptr, "CG-004",
+              fmt::format("%{} of {} has no place", value.node, ir::op_def(graph_.op(value.node)).name));
+    return {Ref(Space::Arena, 0, static_cast<std::uint64_t>(buffer->offset)), width};
+  }
+
+  static std::int64_t tail_elements(const ir::TensorType& type) {
+    std::int64_t count = 1;
+    for (std::size_t i = 1; i < type.shape.size(); ++i) count *= type.shape[i].value;
+    return count;
+  }
+
+  // ---- steps ----
+
+  std::unique_ptr<plan::VariantT> lower_variant(const passes::Variant& variant) {
+    variant_ = &variant;
+    auto out = std::make_unique<plan::VariantT>();
+    out->name = variant.name;
+    out->bounds =
+        plan::Bounds(variant.bounds.tokens, variant.bounds.rows, variant.bounds.sequences, variant.bounds.table_blocks);
+    out->arena_bytes = variant.arena_bytes;
+    out->arena_bound_bytes = variant.arena_bound_bytes;
+    for (const auto& step : variant.steps) out->steps.push_back(lower_step(step));
+    return out;
+  }
+
+  std::unique_ptr<plan::StepT> lower_step(const passes::Step& step) {
+    auto out = std::make_unique<plan::StepT>();
+    out->label = step.kernel.kernel;
+    out->layer = step.layer;
+    out->weight_bytes = step.cost.weight_bytes;
+    out->activation_bytes = step.cost.activation_bytes;
+    out->flops = step.cost.flops;
+    const auto node = step.nodes.front();
+    switch (graph_.op(node)) {
+      case Op::kAttention:
+        lower_attention(step, *out);
+        break;
+      case Op::kRmsNorm:
+        lower_rms_norm(node, *out);
+        break;
+      case Op::kRopeFreqs:
+        lower_rope_freqs(node, *out);
+        break;
+      case Op::kRopeTable:
+        lower_rope_table(node, *out);
+        break;
+      case Op::kSplit:
+        if (graph_.attrs_as<ir::PartsAttrs>(node).unit > 0) {
+          lower_interleaved_split(node, *out);
+          break;
+        }
+        [[fallthrough]];
+      default:
+        lower_tile(step.nodes, *out);
+    }
+    return out;
+  }
+
+  static std::int64_t rows_symbol(const ir::Dim& rows) { return rows.symbol == ir::Symbol::kRows ? 1 : 0; }
+
+  void lower_tile(std::span<const ir::NodeId> nodes, plan::StepT& out) {
+    const auto draft = draft_tile_program(graph_, nodes);
+    if (!draft) throw Error(ErrorCode::kInternal, "a step is no tile program", draft.error());
+    out.kernel = "tile";
+    out.ints = {rows_symbol(draft->rows), draft->cols};
+    for (const auto& section : draft->sections) {
+      if (section.ops.empty() || section.ops.front().kind != TileOpKind::kLoad)
+        out.ops.push_back(source_op(*draft, section));
+      for (const auto& op : section.ops) out.ops.push_back(tile_op(*draft, section, op));
+    }
+  }
+
+  static std::unique_ptr<plan::TileOpT> new_op(const DraftSection& section, TileOpKind kind) {
+    auto op = std::make_unique<plan::TileOpT>();
+    op->kind = static_cast<std::uint16_t>(kind);
+    op->column_begin = section.begin;
+    op->column_end = section.end;
+    return op;
+  }
+
+  std::unique_ptr<plan::TileOpT> source_op(const TileDraft& draft, const DraftSection& section) {
+    if (draft.source == ir::kNoNode) return load_op(section, draft.input, 0);
+    const auto node = draft.source;
+    if (graph_.op(node) == Op::kMatmul) {
+      auto op = new_op(section, TileOpKind::kMatmul);
+      const auto weight = graph_.operand(node, 1);
+      const auto& type = graph_.type(weight);
+      const auto at = weights_.at(weight, WeightUse::kMatmul).ref;
+      op->refs = {rows_of(draft.input).ref,
+                  moved(at, static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)))};
+      op->ints = {static_cast<std::int64_t>(type.dtype), type.cols(), x_row_bytes(draft.input), section.unit};
+      return op;
+    }
+    if (graph_.op(node) == Op::kEmbed) {
+      auto op = new_op(section, TileOpKind::kEmbed);
+      const auto table = graph_.operand(node, 0);
+      const auto place = weights_.at(table, WeightUse::kEmbedding);
+      op->refs = {place.ref, rows_of(draft.input).ref};
+      op->ints = {static_cast<std::int64_t>(graph_.type(table).dtype), place.packed ? 1 : 0, graph_.type(table).cols(),
+                  graph_.type(table).shape[0].value, section.end - section.begin};
+      return op;
+    }
+    auto op = new_op(section, TileOpKind::kGather);
+    const auto from = rows_of(draft.input);
+    op->refs = {moved(from.ref, section.begin * kFloat), rows_of(graph_.operand(node, 1)).ref};
+    op->ints = {from.row_floats, section.unit};
+    return op;
+  }
+
+  std::int64_t x_row_bytes(ir::Value x) const {
+    const auto& type = graph_.type(x);
+    return type.dtype == DType::kQ8A ? ir::stored_row_bytes(DType::kQ8A, type.cols()) : rows_of(x).row_floats * kFloat;
+  }
+
+  std::unique_ptr<plan::TileOpT> load_op(const DraftSection& section, ir::Value value, std::int64_t origin) {
+    auto op = new_op(section, TileOpKind::kLoad);
+    const auto from = rows_of(value);
+    op->refs = {moved(from.ref, (section.begin - origin) * kFloat)};
+    op->ints = {from.row_floats, section.unit};
+    return op;
+  }
+
+  std::unique_ptr<plan::TileOpT> tile_op(const TileDraft&, const DraftSection& section, const DraftOp& draft) {
+    const std::int64_t first = section.begin - draft.origin;  // the section's first column as the operand counts
+    auto op = new_op(section, draft.kind);
+    switch (draft.kind) {
+      case TileOpKind::kLoad:
+        return load_op(section, draft.operand, draft.origin);
+      case TileOpKind::kInvRms: {
+        const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
+        const auto squares = rows_of(draft.operand);
+        op->refs = {squares.ref};
+        op->ints = {squares.row_floats, norm.dim};
+        op->floats = {norm.eps};
+        break;
+      }
+      case TileOpKind::kAddVector:
+      case TileOpKind::kMulVector:
+        op->refs = {moved(rows_of(draft.operand).ref, first * kFloat)};
+        break;
+      case TileOpKind::kAddTensor:
+      case TileOpKind::kMulTensor:
+      case TileOpKind::kStore: {
+        const auto rows = rows_of(draft.operand);
+        op->refs = {moved(rows.ref, first * kFloat)};
+        op->ints = {rows.row_floats};
+        break;
+      }
+      case TileOpKind::kScale:
+        op->floats = {graph_.attrs_as<ir::ScaleAttrs>(draft.node).factor};
+        break;
+      case TileOpKind::kGlu:
+        op->ints = {static_cast<std::int64_t>(graph_.attrs_as<ir::GluAttrs>(draft.node).activation),
+                    graph_.attrs_as<ir::PartsAttrs>(draft.operand.node).unit};
+        break;
+      case TileOpKind::kGluTensor: {
+        const auto rows = rows_of(draft.operand);
+        op->refs = {moved(rows.ref, first * kFloat)};
+        op->ints = {static_cast<std::int64_t>(graph_.attrs_as<ir::GluAttrs>(draft.node).activation), rows.row_floats};
+        break;
+      }
+      case TileOpKind::kRope: {
+        const auto& rope = graph_.attrs_as<ir::RopeAttrs>(draft.node);
+        op->refs = {rows_of(draft.operand).ref};
+        op->ints = {rope.head_dim, rope.rotary_dims, static_cast<std::int64_t>(rope.mode)};
+        break;
+      }
+      case TileOpKind::kSumSquares: {
+        const auto rows = rows_of(draft.operand);
+        op->refs = {moved(rows.ref, first / 32 * kFloat)};
+        op->ints = {rows.row_floats};
+        break;
+      }
+      case TileOpKind::kQuantize:
+        op->refs = {rows_of(draft.operand).ref};
+        op->ints = {graph_.type(draft.operand).cols(), first / 32};
+        break;
+      case TileOpKind::kStoreK:
+      case TileOpKind::kStoreV: {
+        const auto state = graph_.operand(draft.node, 0);
+        const auto kv = kv_ref(state, graph_.attrs_as<ir::KvStoreAttrs>(draft.node).layer);
+        op->refs = {kv};
+        op->ints = {first};
+        break;
+      }
+      default:
+        throw Error(ErrorCode::kInternal, "a draft holds a source where a tile op belongs");
+    }
+    return op;
+  }
+
+  void lower_attention(const passes::Step& step, plan::StepT& out) {
+    const auto node = step.nodes[0];
+    const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
+    const auto q = rows_of(graph_.operand(node, 0));
+    out.kernel = "attention";
+    out.refs = {q.ref, kv_ref(graph_.operand(node, 1), a.layer),
+                Ref(Space::Arena, 0, static_cast<std::uint64_t>(step.scratch_offset))};
+    out.ints = {a.heads,
+                a.kv_heads,
+                a.head_dim,
+                a.window,
+                q.row_floats,
+                step.kernel.scratch_bytes,
+                split_attention_tokens(variant_->bounds)};
+    out.floats = {a.scale, a.softcap};
+    const ir::Value result{node, 0};
+    const DraftSection section{.begin = 0, .end = a.heads * a.head_dim};
+    const bool quantized = step.nodes.size() > 1;
+    const auto& uses = graph_.uses(result);
+    const bool stored =
+        !quantized || graph_.is_output(result) ||
+        std::any_of(uses.begin(), uses.end(), [&](const auto& use) { return use.node != step.nodes[1]; });
+    if (stored) out.ops.push_back(tile_op({}, section, {TileOpKind::kStore, node, result, 0}));
+    if (quantized)
+      out.ops.push_back(tile_op({}, section, {TileOpKind::kQuantize, step.nodes[1], {step.nodes[1], 0}, 0}));
+  }
+
+  void lower_rms_norm(ir::NodeId node, plan::StepT& out) {
+    const auto x = rows_of(graph_.operand(node, 0)), y = rows_of({node, 0});
+    const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
+    out.kernel = "rms_norm";
+    out.refs = {x.ref, rows_of(graph_.operand(node, 1)).ref, y.ref};
+    out.ints = {rows_symbol(graph_.type({node, 0}).shape[0]), graph_.type({node, 0}).cols(), norm.dim, x.row_floats,
+                y.row_floats};
+    out.floats = {norm.eps};
+  }
+
+  void lower_rope_freqs(ir::NodeId node, plan::StepT& out) {
+    const auto& rope = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
+    out.kernel = "rope_freqs";
+    out.refs = {rows_of({node, 0}).ref};
+    if (!graph_.operands(node).empty()) out.refs.push_back(rows_of(graph_.operand(node, 0)).ref);
+    out.ints = {rope.dims, static_cast<std::int64_t>(rope.scaling), rope.original_context};
+    out.floats = {rope.base, rope.factor, rope.ext_factor, rope.beta_fast, rope.beta_slow};
+  }
+
+  void lower_rope_table(ir::NodeId node, plan::StepT& out) {
+    out.kernel = "rope_table";
+    out.refs = {rows_of(graph_.operand(node, 1)).ref, rows_of({node, 0}).ref};
+    out.ints = {2 * graph_.type(graph_.operand(node, 1)).cols()};
+    out.floats = {graph_.attrs_as<ir::RopeTableAttrs>(node).magnitude};
+  }
+
+  void lower_interleaved_split(ir::NodeId node, plan::StepT& out) {
+    const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
+    const auto x = rows_of(graph_.operand(node, 0));
+    out.kernel = "split_interleaved";
+    out.refs = {x.ref};
+    out.ints = {rows_symbol(graph_.type(graph_.operand(node, 0)).shape[0]), parts.unit, parts.sizes[0], x.row_floats};
+    for (std::uint32_t i = 0; i < parts.sizes.size(); ++i) {
+      const auto part = rows_of({node, i});
+      out.refs.push_back(part.ref);
+      out.ints.push_back(part.row_floats);
+    }
+  }
+
+  static std::unique_ptr<plan::StepT> load_step(const plan::WeightT& weight, std::size_t index) {
+    auto step = std::make_unique<plan::StepT>();
+    step->kernel = weight.layout == 1 ? "pack_x16" : "copy";
+    step->label = weight.name;
+    step->refs = {Ref(Space::Weights, 0, weight.offset)};
+    step->ints = {static_cast<std::int64_t>(index)};
+    step->weight_bytes = static_cast<std::int64_t>(weight.bytes);
+    return step;
+  }
+
+  const passes::Program& program_;
+  const ir::Graph& graph_;
+  WeightPlacer weights_;
+  const passes::Variant* variant_ = nullptr;
+  std::map<ir::NodeId, std::size_t> constant_at_;
+  std::vector<std::uint8_t> constants_;
+};
+
+}  // namespace
+
+std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model) {
+  return CpuLowering(program, model).run();
+}
+
+}  // namespace forge::codegen

@@ -1,0 +1,16 @@
+#pragma once
+// A scheduled program becomes the CPU steps of a plan: addresses instead of values, tile programs instead of nodes.
+
+#include <memory>
+
+#include "codegen/model_file.h"
+#include "passes/program.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::codegen {
+
+/// Everything of the plan's program but target, options and context, which the caller knows.
+/// Throws Error(kInternal) when a value has no place or a tensor is not in the model file.
+std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model);
+
+}  // namespace forge::codegen

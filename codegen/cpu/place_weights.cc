@@ -1,0 +1,119 @@
+#include "codegen/cpu/place_weights.h"
+
+#include <fmt/format.h>
+
+#include "codegen/cpu/tile_draft.h"
+#include "kernels/quant/rows.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+namespace {
+
+constexpr std::uint64_t kWeightAlignment = 64;
+constexpr std::int64_t kPackedRows = 16;
+
+std::uint64_t align_up(std::uint64_t value) {
+  return (value + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
+}
+std::int64_t padded(std::int64_t rows) {
+  return (rows + kPackedRows - 1) / kPackedRows * kPackedRows;
+}
+
+}  // namespace
+
+std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row) {
+  const auto& type = graph.type(weight);
+  std::int64_t packed_rows = 0;
+  for (const auto rows : weight_part_rows(graph, weight)) {
+    if (row < rows) break;
+    row -= rows;
+    packed_rows += padded(rows);
+  }
+  invariant(row % kPackedRows == 0, "CG-001", "a section begins inside a group of packed rows");
+  return static_cast<std::uint64_t>(packed_rows + row) * row_bytes(type.dtype, static_cast<std::size_t>(type.cols()));
+}
+
+std::string WeightPlacer::key(ir::Value weight) const {
+  if (graph_.op(weight.node) == ir::Op::kWeight) return graph_.attrs_as<ir::WeightAttrs>(weight.node).name;
+  std::string text = fmt::format("concat/{}", graph_.attrs_as<ir::PartsAttrs>(weight.node).unit);
+  for (const auto node : sources(weight)) text += "/" + graph_.attrs_as<ir::WeightAttrs>(node).name;
+  return text;
+}
+
+std::vector<ir::NodeId> WeightPlacer::sources(ir::Value weight) const {
+  if (graph_.op(weight.node) == ir::Op::kWeight) return {weight.node};
+  invariant(graph_.op(weight.node) == ir::Op::kConcatRows, "CG-002", "a matmul's weight is no weight");
+  std::vector<ir::NodeId> nodes;
+  for (const auto part : graph_.operands(weight.node)) {
+    invariant(graph_.op(part.node) == ir::Op::kWeight, "CG-003", "concatenated weights are nested");
+    nodes.push_back(part.node);
+  }
+  return nodes;
+}
+
+const SourceTensor& WeightPlacer::tensor(ir::NodeId weight) const {
+  const auto& name = graph_.attrs_as<ir::WeightAttrs>(weight).name;
+  const auto found = model_.tensors.find(name);
+  if (found == model_.tensors.end())
+    throw Error(ErrorCode::kPlan, "tensor '" + printable(name) + "' of the plan's graph is not in the model file", {},
+                "compile the plan again from this model");
+  const auto& type = graph_.type({weight, 0});
+  const bool vector = type.shape.size() == 1;
+  const std::int64_t rows = vector ? 1 : type.shape[0].value;
+  if (found->second.dtype != type.dtype || found->second.cols != type.cols() || found->second.rows != rows)
+    throw Error(ErrorCode::kPlan,
+                "tensor '" + printable(name) + "' of the model file has another type or shape than the plan's", {},
+                "compile the plan again from this model");
+  return found->second;
+}
+
+void WeightPlacer::declare(ir::Value weight, WeightUse use) {
+  auto [entry, fresh] = entries_.try_emplace(key(weight), Entry{.value = weight});
+  if (use == WeightUse::kMatmul) entry->second.packed = true;
+  if (fresh) order_.push_back(entry->first);
+  for (const auto node : sources(weight)) (void)tensor(node);
+}
+
+void WeightPlacer::place() {
+  for (const auto& name : order_) {
+    auto& entry = entries_.at(name);
+    const auto& type = graph_.type(entry.value);
+    const bool vector = type.shape.size() == 1;
+    if (!vector && !entry.packed) continue;  // an embedding table alone: its rows are read from the file
+    auto weight = std::make_unique<plan::WeightT>();
+    weight->name = name;
+    weight->dtype = static_cast<std::uint8_t>(type.dtype);
+    weight->layout = static_cast<std::uint8_t>(entry.packed ? quant::Layout::kX16 : quant::Layout::kNative);
+    weight->rows = vector ? 1 : type.shape[0].value;
+    weight->cols = type.cols();
+    std::int64_t packed_rows = 0;
+    const bool concat = graph_.op(entry.value.node) == ir::Op::kConcatRows;
+    weight->unit = concat ? graph_.attrs_as<ir::PartsAttrs>(entry.value.node).unit : 0;
+    for (const auto node : sources(entry.value)) {
+      const auto& from = tensor(node);
+      auto source = std::make_unique<plan::WeightSourceT>();
+      source->tensor = graph_.attrs_as<ir::WeightAttrs>(node).name;
+      source->offset = from.offset;
+      source->bytes = from.bytes;
+      source->rows = vector ? 1 : from.rows;
+      packed_rows += entry.packed && weight->unit == 0 ? padded(from.rows) : from.rows;
+      weight->sources.push_back(std::move(source));
+    }
+    if (entry.packed) packed_rows = padded(packed_rows);
+    weight->bytes =
+        vector ? static_cast<std::uint64_t>(type.cols()) * sizeof(float)
+               : static_cast<std::uint64_t>(packed_rows) * row_bytes(type.dtype, static_cast<std::size_t>(type.cols()));
+    entry.offset = weight->offset = static_cast<std::uint64_t>(bytes_);
+    bytes_ = static_cast<std::int64_t>(align_up(weight->offset + weight->bytes));
+    weights_.push_back(std::move(weight));
+  }
+}
+
+WeightPlacer::Place WeightPlacer::at(ir::Value weight, WeightUse use) const {
+  const auto& entry = entries_.at(key(weight));
+  if (use == WeightUse::kEmbedding && !entry.packed)
+    return {plan::Ref(plan::Space::File, 0, tensor(weight.node).offset), false};
+  return {plan::Ref(plan::Space::Weights, 0, entry.offset), entry.packed};
+}
+
+}  // namespace forge::codegen

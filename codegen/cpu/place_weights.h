@@ -1,0 +1,58 @@
+#pragma once
+// Which weights a program needs in memory, in which layout, and where: the weight map of a plan.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/model_file.h"
+#include "ir/graph.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::codegen {
+
+enum class WeightUse : std::uint8_t { kMatmul, kEmbedding, kVector };
+
+/// Places weights one behind the other in the order of first use. A tensor used by a matmul and as an embedding is
+/// placed once, packed; an embedding alone stays in the model file.
+class WeightPlacer {
+ public:
+  WeightPlacer(const ir::Graph& graph, const ModelFile& model) : graph_(graph), model_(model) {}
+
+  /// Declares a use; all uses are declared before any place is asked for.
+  void declare(ir::Value weight, WeightUse use);
+  void place();
+
+  /// Where the weight (for an embedding: its table) lies. `packed` tells whether it is in the x16 layout.
+  struct Place {
+    plan::Ref ref;
+    bool packed = false;
+  };
+  [[nodiscard]] Place at(ir::Value weight, WeightUse use) const;
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  std::vector<std::unique_ptr<plan::WeightT>> take() { return std::move(weights_); }
+
+ private:
+  [[nodiscard]] std::string key(ir::Value weight) const;
+  [[nodiscard]] const SourceTensor& tensor(ir::NodeId weight) const;
+  std::vector<ir::NodeId> sources(ir::Value weight) const;
+
+  struct Entry {
+    ir::Value value;
+    bool packed = false;
+    std::uint64_t offset = 0;
+  };
+  const ir::Graph& graph_;
+  const ModelFile& model_;
+  std::map<std::string, Entry> entries_;
+  std::vector<std::string> order_;
+  std::vector<std::unique_ptr<plan::WeightT>> weights_;
+  std::int64_t bytes_ = 0;
+};
+
+/// Bytes of packed rows from the start of a weight up to `row` (a part's begin), each part padded to 16 rows.
+std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row);
+
+}  // namespace forge::codegen

@@ -1,0 +1,317 @@
+#include "codegen/cpu/tile_draft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace forge::codegen {
+namespace {
+
+using ir::Op;
+using plan::TileOpKind;
+
+struct Refusal {
+  std::string why;
+};
+
+constexpr std::int64_t kQuantBlock = 32;
+
+bool is_source(Op op) {
+  return op == Op::kMatmul || op == Op::kEmbed || op == Op::kGatherRows;
+}
+
+/// Walks from the source along the uses inside the group and writes down sections. Throws Refusal.
+class Drafter {
+ public:
+  Drafter(const ir::Graph& graph, std::span<const ir::NodeId> members)
+      : graph_(graph), members_(members.begin(), members.end()) {}
+
+  TileDraft run(std::span<const ir::NodeId> order) {
+    const ir::NodeId first = order.front();
+    for (const auto node : order)
+      if (is_source(graph_.op(node)) && node != first) throw Refusal{"a source behind another node"};
+    if (is_source(graph_.op(first))) {
+      draft_.source = first;
+      draft_.input = graph_.operand(first, graph_.op(first) == Op::kEmbed ? 1 : 0);
+      visited_.insert(first);
+      begin({first, 0}, /*stored=*/true);
+    } else {
+      draft_.input = graph_.operand(first, 0);
+      if (graph_.op(first) == Op::kKvStore) {
+        if (order.size() > 1) throw Refusal{"a KV store behind loaded rows stands alone"};
+        return kv_store_alone(first);
+      }
+      begin(draft_.input, /*stored=*/false);
+    }
+    for (const auto node : members_)
+      if (!visited_.contains(node))
+        throw Refusal{fmt::format("{} is not reached from the source", ir::op_def(graph_.op(node)).name)};
+    cut_at_weight_parts();
+    return std::move(draft_);
+  }
+
+ private:
+  void begin(ir::Value root, bool stored) {
+    const auto& type = graph_.type(root);
+    if (type.is_state() || type.shape.size() != 2) throw Refusal{"the source has no rows and columns"};
+    if (type.dtype != DType::kF32) throw Refusal{"the source is not f32"};
+    draft_.rows = type.shape[0];
+    draft_.cols = type.cols();
+    walk(root, {.begin = 0, .end = draft_.cols}, 0, stored);
+  }
+
+  /// k and v of a store that nothing was fused with: two loads side by side.
+  TileDraft kv_store_alone(ir::NodeId node) {
+    const auto k = graph_.operand(node, 1), v = graph_.operand(node, 2);
+    const auto width = graph_.type(k).cols();
+    draft_.rows = graph_.type(k).shape[0];
+    draft_.cols = 2 * width;
+    const auto head = head_dim_of(node);
+    draft_.sections.push_back({0, width, head, {{TileOpKind::kLoad, node, k, 0}, {TileOpKind::kStoreK, node, {}, 0}}});
+    draft_.sections.push_back(
+        {width, 2 * width, head, {{TileOpKind::kLoad, node, v, width}, {TileOpKind::kStoreV, node, {}, width}}});
+    return std::move(draft_);
+  }
+
+  std::int64_t head_dim_of(ir::NodeId kv_store) const {
+    ir::NodeId state = graph_.operand(kv_store, 0).node;
+    while (graph_.op(state) == Op::kKvStore) state = graph_.operand(state, 0).node;
+    return graph_.attrs_as<ir::KvStateAttrs>(state).head_dim;
+  }
+
+  bool inside(ir::NodeId node) const { return members_.contains(node); }
+
+  void need_unit(DraftSection& section, std::int64_t unit) { section.unit = std::lcm(section.unit, unit); }
+
+  /// `value` is the current tile of `section`, its column 0 at `origin`.
+  void walk(ir::Value value, DraftSection section, std::int64_t origin, bool stored) {
+    std::vector<ir::Use> transforms;
+    ir::NodeId split = ir::kNoNode;
+    bool leaves = graph_.is_output(value);
+    for (const auto& use : graph_.uses(value)) {
+      if (!inside(use.node)) {
+        leaves = true;
+      } else if (!sink(value, use, section, origin)) {
+        if (graph_.op(use.node) == Op::kSplit)
+          split = use.node;
+        else
+          transforms.push_back(use);
+      }
+    }
+    if (leaves && stored) section.ops.push_back({TileOpKind::kStore, value.node, value, origin});
+    if (transforms.size() + (split != ir::kNoNode ? 1 : 0) > 1) throw Refusal{"a value is transformed in two ways"};
+    if (split != ir::kNoNode) return walk_split(split, std::move(section), origin);
+    if (transforms.empty()) {
+      draft_.sections.push_back(std::move(section));
+      return;
+    }
+    const auto use = transforms.front();
+    visited_.insert(use.node);
+    transform(value, use, section, origin);
+    walk({use.node, 0}, std::move(section), origin, true);
+  }
+
+  /// Writes a sink down; false when the use is no sink.
+  bool sink(ir::Value value, const ir::Use& use, DraftSection& section, std::int64_t origin) {
+    const auto cols = graph_.type(value).cols();
+    switch (graph_.op(use.node)) {
+      case Op::kSumSquares:
+        need_unit(section, kQuantBlock);
+        section.ops.push_back({TileOpKind::kSumSquares, use.node, {use.node, 0}, origin});
+        break;
+      case Op::kQuantize:
+        if (cols % kQuantBlock != 0) throw Refusal{"columns are no multiple of 32"};
+        need_unit(section, kQuantBlock);
+        section.ops.push_back({TileOpKind::kQuantize, use.node, {use.node, 0}, origin});
+        break;
+      case Op::kKvStore:
+        need_unit(section, head_dim_of(use.node));
+        section.ops.push_back({use.operand == 1 ? TileOpKind::kStoreK : TileOpKind::kStoreV, use.node, {}, origin});
+        if (!kv_half_.insert(use.node).second) visited_.insert(use.node);  // both halves seen
+        return true;
+      default:
+        return false;
+    }
+    for (const auto& next : graph_.uses({use.node, 0}))
+      if (inside(next.node)) throw Refusal{"what a sink writes is read in the same group"};
+    visited_.insert(use.node);
+    return true;
+  }
+
+  void walk_split(ir::NodeId split, DraftSection section, std::int64_t origin) {
+    visited_.insert(split);
+    const auto& parts = graph_.attrs_as<ir::PartsAttrs>(split);
+    if (parts.unit > 0) return walk_glu(split, parts, std::move(section), origin);
+    std::int64_t begin = origin;
+    for (std::uint32_t i = 0; i < parts.sizes.size(); ++i) {
+      const std::int64_t end = begin + parts.sizes[i];
+      DraftSection part{.begin = begin, .end = end, .unit = section.unit, .ops = section.ops};
+      walk({split, i}, std::move(part), begin, true);
+      begin = end;
+    }
+  }
+
+  /// An interleaved split is fused only together with the GLU that eats both parts.
+  void walk_glu(ir::NodeId split, const ir::PartsAttrs& parts, DraftSection section, std::int64_t origin) {
+    const auto gate = graph_.uses({split, 0});
+    if (parts.sizes.size() != 2 || gate.size() != 1 || graph_.op(gate[0].node) != Op::kGlu || !inside(gate[0].node))
+      throw Refusal{"an interleaved split without its GLU"};
+    const auto glu = gate[0].node;
+    if (graph_.operand(glu, 0) != ir::Value{split, 0} || graph_.operand(glu, 1) != ir::Value{split, 1} ||
+        graph_.uses({split, 1}).size() != 1 || graph_.is_output({split, 0}) || graph_.is_output({split, 1}))
+      throw Refusal{"the parts of an interleaved split have other users than their GLU"};
+    if (origin != 0 || section.end - section.begin != draft_.cols) throw Refusal{"a GLU of a part"};
+    need_unit(section, 2 * parts.unit);
+    visited_.insert(glu);
+    section.ops.push_back({TileOpKind::kGlu, glu, {split, 0}, 0});
+    halved_ = true;
+    walk({glu, 0}, std::move(section), 0, true);
+  }
+
+  void transform(ir::Value value, const ir::Use& use, DraftSection& section, std::int64_t origin) {
+    const auto node = use.node;
+    const auto other = [&](std::uint32_t i) {
+      const auto operand = graph_.operand(node, i);
+      if (inside(operand.node)) throw Refusal{"two values of the group meet"};
+      return operand;
+    };
+    const auto op = graph_.op(node);
+    if (op != Op::kAdd && op != Op::kMul && use.operand != 0) throw Refusal{"the tile is a side operand"};
+    switch (op) {
+      case Op::kAdd:
+      case Op::kMul: {
+        const auto operand = other(1 - use.operand);
+        const bool vector = graph_.type(operand).shape.size() == 1;
+        if (graph_.type(value).shape.size() != 2) throw Refusal{"a vector is broadcast over the tile"};
+        const bool add = op == Op::kAdd;
+        section.ops.push_back({vector ? (add ? TileOpKind::kAddVector : TileOpKind::kMulVector)
+                                      : (add ? TileOpKind::kAddTensor : TileOpKind::kMulTensor),
+                               node, operand, origin});
+        return;
+      }
+      case Op::kInvRmsScale:
+        section.ops.push_back({TileOpKind::kInvRms, node, other(1), origin});
+        return;
+      case Op::kScale:
+        section.ops.push_back({TileOpKind::kScale, node, {}, origin});
+        return;
+      case Op::kGlu:
+        section.ops.push_back({TileOpKind::kGluTensor, node, other(1), origin});
+        return;
+      case Op::kRope: {
+        const auto head = graph_.attrs_as<ir::RopeAttrs>(node).head_dim;
+        if (graph_.type(value).cols() % head != 0) throw Refusal{"the tile is no whole heads"};
+        need_unit(section, head);
+        section.ops.push_back({TileOpKind::kRope, node, other(1), origin});
+        return;
+      }
+      default:
+        throw Refusal{fmt::format("{} is no tile operation", ir::op_def(op).name)};
+    }
+  }
+
+  /// Each part of a concatenated weight starts at its own group of 16 packed rows, so tiles stop there.
+  void cut_at_weight_parts() {
+    if (draft_.source == ir::kNoNode || graph_.op(draft_.source) != Op::kMatmul) return;
+    const auto parts = weight_part_rows(graph_, graph_.operand(draft_.source, 1));
+    if (parts.size() == 1) return;
+    if (halved_) throw Refusal{"a GLU behind weights that are not interleaved"};
+    std::vector<DraftSection> cut;
+    for (const auto& section : draft_.sections) {
+      std::int64_t part_begin = 0;
+      for (const auto rows : parts) {
+        const auto begin = std::max(section.begin, part_begin), end = std::min(section.end, part_begin + rows);
+        if (begin < end) {
+          if ((begin - part_begin) % 16 != 0) throw Refusal{"a section begins inside a group of packed rows"};
+          cut.push_back({begin, end, section.unit, section.ops});
+        }
+        part_begin += rows;
+      }
+    }
+    for (const auto& section : cut)
+      for (const auto& op : section.ops)
+        if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) &&
+            (section.begin - op.origin) % kQuantBlock != 0)
+          throw Refusal{"a section begins inside a quantised block"};
+    draft_.sections = std::move(cut);
+  }
+
+  const ir::Graph& graph_;
+  std::set<ir::NodeId> members_, visited_, kv_half_;
+  bool halved_ = false;
+  TileDraft draft_;
+};
+
+std::string_view tile_op_name(plan::TileOpKind op) {
+  switch (op) {
+    case TileOpKind::kInvRms:
+      return "inv_rms";
+    case TileOpKind::kAddVector:
+      return "bias";
+    case TileOpKind::kMulVector:
+      return "mul";
+    case TileOpKind::kAddTensor:
+      return "add";
+    case TileOpKind::kMulTensor:
+      return "mul_tensor";
+    case TileOpKind::kScale:
+      return "scale";
+    case TileOpKind::kGlu:
+    case TileOpKind::kGluTensor:
+      return "glu";
+    case TileOpKind::kRope:
+      return "rope";
+    case TileOpKind::kSumSquares:
+      return "sum_squares";
+    case TileOpKind::kQuantize:
+      return "quantize";
+    case TileOpKind::kStoreK:
+      return "store_k";
+    case TileOpKind::kStoreV:
+      return "store_v";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight) {
+  if (graph.op(weight.node) == Op::kConcatRows) {
+    const auto& parts = graph.attrs_as<ir::PartsAttrs>(weight.node);
+    if (parts.unit == 0) return parts.sizes;
+  }
+  return {graph.type(weight).shape[0].value};
+}
+
+std::string TileDraft::label(const ir::Graph& graph) const {
+  std::string text;
+  if (source != ir::kNoNode) {
+    text = ir::op_def(graph.op(source)).name;
+    if (graph.op(source) == Op::kMatmul) {
+      const auto& weight = graph.type(graph.operand(source, 1));
+      text += fmt::format(" {} {}x{}", dtype_name(weight.dtype), weight.shape[0].value, weight.cols());
+    }
+  } else {
+    text = "rows";
+  }
+  std::set<std::string_view> seen;
+  for (const auto& section : sections)
+    for (const auto& op : section.ops) {
+      const auto name = tile_op_name(op.kind);
+      if (!name.empty() && seen.insert(name).second) text += fmt::format(" + {}", name);
+    }
+  return text;
+}
+
+std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+  try {
+    return Drafter(graph, members).run(members);
+  } catch (const Refusal& refusal) {
+    return std::unexpected(refusal.why);
+  }
+}
+
+}  // namespace forge::codegen

@@ -1,0 +1,48 @@
+#pragma once
+// Is a group of nodes one tile program, and which? A tile program has one source (a matmul, embedding rows, gathered
+// rows or loaded rows), keeps one current tile of columns and runs transforms and sinks on it. Drafting answers both
+// questions that the CPU target is asked: may these nodes be fused, and what do they become.
+
+#include <cstdint>
+#include <expected>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "runtime/plan/tile_ops.h"
+
+namespace forge::codegen {
+
+struct DraftOp {
+  plan::TileOpKind kind{};
+  ir::NodeId node = ir::kNoNode;  ///< whose attributes apply
+  ir::Value operand;              ///< the memory operand: vector, tensor, squares, table; for sinks what is written
+  std::int64_t origin = 0;        ///< column of the source at which the operand's column 0 lies
+};
+
+/// Columns [begin, end) of the source that run the same ops. Tiles never cross its borders.
+struct DraftSection {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t unit = 1;  ///< tile widths are multiples of it (heads, quantised blocks, gate/up pairs)
+  std::vector<DraftOp> ops;
+};
+
+struct TileDraft {
+  ir::NodeId source = ir::kNoNode;  ///< kMatmul, kEmbed or kGatherRows; kNoNode: `input` is loaded
+  ir::Value input;                  ///< the rows that are loaded; for a matmul its x
+  ir::Dim rows;                     ///< T or R
+  std::int64_t cols = 0;
+  std::vector<DraftSection> sections;
+
+  [[nodiscard]] std::string label(const ir::Graph& graph) const;
+};
+
+/// The draft, or the reason why the members are not one tile program. members: in topological order.
+std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members);
+
+/// Rows of a concatenated weight after which parts begin in packed memory (each part starts at a group of 16 rows);
+/// one part for a plain weight or an interleaved one.
+std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight);
+
+}  // namespace forge::codegen

@@ -1,0 +1,443 @@
+#include "runtime/cpu/cpu_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "kernels/quant/q8a.h"
+#include "kernels/quant/x16.h"
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+using plan::Space;
+using plan::TileOpKind;
+
+constexpr std::int64_t kNumberMax = std::int64_t{1} << 40;
+
+class Decoder {
+ public:
+  Decoder(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks, StepIo& io,
+          const cpu::Kernels& kernels)
+      : in_(variant), program_(program), blocks_(blocks), io_(io), kernels_(kernels) {}
+
+  CpuVariant run() {
+    out_.name = in_.name;
+
+    out_.tokens = number(in_.bounds.tokens(), 1, 1 << 20);
+    out_.rows = number(in_.bounds.rows(), 1, 1 << 20);
+    out_.sequences = number(in_.bounds.sequences(), 1, 1 << 20);
+    out_.table_blocks = number(in_.bounds.table_blocks(), 1, 1 << 24);
+    for (const auto& step : in_.steps) {
+      if (step == nullptr) fail("a step is missing");
+      step_ = step.get();
+      out_.steps.push_back(decode(*step));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string why) const {
+    throw Error(ErrorCode::kPlan,
+                fmt::format("plan variant '{}', step '{}' is broken", in_.name, step_ ? step_->label : ""),
+                std::move(why), "compile the plan again");
+  }
+
+  std::size_t number(std::int64_t value, std::int64_t low, std::int64_t high = kNumberMax) const {
+    if (value < low || value > high) fail(fmt::format("a number is out of range: {}", value));
+    return static_cast<std::size_t>(value);
+  }
+  std::size_t int_at(const std::vector<std::int64_t>& ints, std::size_t i, std::int64_t low,
+                     std::int64_t high = kNumberMax) const {
+    if (i >= ints.size()) fail("a number is missing");
+    return number(ints[i], low, high);
+  }
+  float float_at(const std::vector<float>& floats, std::size_t i) const {
+    if (i >= floats.size()) fail("a number is missing");
+    return floats[i];
+  }
+  const plan::Ref& ref_at(const std::vector<plan::Ref>& refs, std::size_t i) const {
+    if (i >= refs.size()) fail("a reference is missing");
+    return refs[i];
+  }
+
+  /// The address of `bytes` bytes behind a ref; writable spaces only when `write`.
+  std::byte* resolve(const plan::Ref& ref, std::size_t bytes, bool write) const {
+    const Blocks::Block* block = nullptr;
+    switch (ref.space()) {
+      case Space::Arena:
+        block = &blocks_.arena;
+        break;
+      case Space::Output:
+        block = &blocks_.output;
+        break;
+      case Space::Weights:
+        block = write ? nullptr : &blocks_.weights;
+        break;
+      case Space::Constants:
+        block = write ? nullptr : &blocks_.constants;
+        break;
+      case Space::File:
+        block = write ? nullptr : &blocks_.file;
+        break;
+      default:
+        break;
+    }
+    if (block == nullptr) fail("a reference is to a space that does not belong there");
+    if (ref.offset() > block->bytes || bytes > block->bytes - ref.offset())
+      fail(fmt::format("a reference of {} bytes at {} leaves its block of {}", bytes, ref.offset(), block->bytes));
+    if (ref.offset() % sizeof(float) != 0 && ref.space() != Space::File) fail("a reference is not aligned");
+    return block->data + ref.offset();
+  }
+  /// `rows` rows of `width` floats, `stride` floats apart.
+  std::byte* resolve_rows(const plan::Ref& ref, std::size_t rows, std::size_t width, std::size_t stride,
+                          bool write) const {
+    if (stride < width) fail("rows overlap");
+    return resolve(ref, ((rows - 1) * stride + width) * sizeof(float), write);
+  }
+  const std::int32_t* input(const plan::Ref& ref) const {
+    if (ref.space() != Space::Input || ref.offset() != 0) fail("a reference is no step input");
+    switch (ref.index()) {
+      case 0:
+        return io_.ids.data();
+      case 1:
+        return io_.positions.data();
+      case 2:
+        return io_.sequence.data();
+      case 3:
+        return io_.rows.data();
+      default:
+        fail("an unknown step input");
+    }
+  }
+  const plan::KvGroup& kv_group(const plan::Ref& ref) const {
+    if (ref.space() != Space::Kv || ref.index() >= program_.kv_groups.size()) fail("a reference is no KV group");
+    const auto& group = program_.kv_groups[ref.index()];
+    if (ref.offset() >= static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
+    return group;
+  }
+
+  CpuStep decode(const plan::StepT& step) {
+    CpuStep out{.label = step.label,
+                .layer = step.layer,
+                .weight_bytes = step.weight_bytes,
+                .activation_bytes = step.activation_bytes,
+                .flops = step.flops};
+    if (step.kernel == "tile") {
+      out.kind = StepKind::kTile;
+      decode_tile(step, out);
+    } else if (step.kernel == "attention") {
+      out.kind = StepKind::kAttention;
+      decode_attention(step, out.attention);
+    } else if (step.kernel == "rms_norm") {
+      out.kind = StepKind::kRmsNorm;
+      decode_rms_norm(step, out);
+    } else if (step.kernel == "rope_freqs") {
+      out.kind = StepKind::kRopeFreqs;
+      decode_rope_freqs(step, out.row);
+    } else if (step.kernel == "rope_table") {
+      out.kind = StepKind::kRopeTable;
+      auto& row = out.row;
+      row.dim = int_at(step.ints, 0, 2, 1 << 16);
+      row.magnitude = float_at(step.floats, 0);
+      row.a = resolve(ref_at(step.refs, 0), row.dim / 2 * sizeof(float), false);
+      row.out = resolve_rows(ref_at(step.refs, 1), out_.tokens, row.dim, row.dim, true);
+    } else if (step.kernel == "split_interleaved") {
+      out.kind = StepKind::kSplit;
+      decode_split(step, out);
+    } else {
+      fail("kernel '" + printable(step.kernel) + "' is unknown");
+    }
+    return out;
+  }
+
+  std::size_t rows_of(const CpuStep& step) const { return step.rows_are_logits ? out_.rows : out_.tokens; }
+
+  void decode_rms_norm(const plan::StepT& step, CpuStep& out) {
+    auto& row = out.row;
+    out.rows_are_logits = int_at(step.ints, 0, 0, 1) == 1;
+    row.cols = int_at(step.ints, 1, 1);
+    row.dim = int_at(step.ints, 2, 1);
+    if (row.cols % row.dim != 0) fail("the norm does not divide its row");
+    row.a_stride = int_at(step.ints, 3, 1);
+    row.out_stride = int_at(step.ints, 4, 1);
+    row.eps = float_at(step.floats, 0);
+    row.a = resolve_rows(ref_at(step.refs, 0), rows_of(out), row.cols, row.a_stride, false);
+    row.b = resolve(ref_at(step.refs, 1), row.dim * sizeof(float), false);
+    row.out = resolve_rows(ref_at(step.refs, 2), rows_of(out), row.cols, row.out_stride, true);
+  }
+
+  void decode_rope_freqs(const plan::StepT& step, RowStep& row) {
+    auto& rope = row.rope;
+    rope.dims = int_at(step.ints, 0, 2, 1 << 16);
+    rope.scaling = static_cast<cpu::RopeScaling>(int_at(step.ints, 1, 0, 2));
+    rope.original_context = int_at(step.ints, 2, 0);
+    rope.base = float_at(step.floats, 0);
+    rope.factor = float_at(step.floats, 1);
+    rope.ext_factor = float_at(step.floats, 2);
+    rope.beta_fast = float_at(step.floats, 3);
+    rope.beta_slow = float_at(step.floats, 4);
+    row.out = resolve(ref_at(step.refs, 0), rope.dims / 2 * sizeof(float), true);
+    if (step.refs.size() > 1)
+      rope.freq_factors = reinterpret_cast<const float*>(resolve(step.refs[1], rope.dims / 2 * sizeof(float), false));
+  }
+
+  void decode_split(const plan::StepT& step, CpuStep& out) {
+    auto& row = out.row;
+    out.rows_are_logits = int_at(step.ints, 0, 0, 1) == 1;
+    row.unit = int_at(step.ints, 1, 1);
+    row.cols = int_at(step.ints, 2, 1);
+    if (row.cols % row.unit != 0 || step.refs.size() != 3) fail("an interleaved split of other than two equal parts");
+    row.a_stride = int_at(step.ints, 3, 1);
+    row.out_stride = int_at(step.ints, 4, 1);
+    row.out2_stride = int_at(step.ints, 5, 1);
+    row.a = resolve_rows(step.refs[0], rows_of(out), 2 * row.cols, row.a_stride, false);
+    row.out = resolve_rows(step.refs[1], rows_of(out), row.cols, row.out_stride, true);
+    row.out2 = resolve_rows(step.refs[2], rows_of(out), row.cols, row.out2_stride, true);
+  }
+
+  // ---- tile programs ----
+
+  void decode_tile(const plan::StepT& step, CpuStep& out) {
+    out.rows_are_logits = int_at(step.ints, 0, 0, 1) == 1;
+    const auto cols = int_at(step.ints, 1, 1);
+    const std::size_t rows = rows_of(out);
+    for (std::size_t i = 0; i < step.ops.size();) {
+      TileSection section;
+      const auto& source = op_at(step, i);
+      section.begin = number(source.column_begin, 0);
+      section.end = number(source.column_end, 1);
+      if (section.begin >= section.end || section.end > cols) fail("a section is no range of columns");
+      std::size_t width = section.end - section.begin;
+      const std::size_t unit = decode_source(source, section, rows);
+      bool halved = false;
+      for (++i; i < step.ops.size() && !is_source(op_at(step, i)); ++i) {
+        const auto& op = op_at(step, i);
+        if (number(op.column_begin, 0) != section.begin || number(op.column_end, 1) != section.end)
+          fail("an op's columns are not its section's");
+        section.ops.push_back(decode_op(op, rows, width, unit, halved));
+        if (section.ops.back().kind == TileOpKind::kGlu) {
+          width /= 2;
+          halved = true;
+        }
+      }
+      choose_tile(section, unit);
+      out.sections.push_back(std::move(section));
+    }
+    if (out.sections.empty()) fail("a tile program without a source");
+  }
+
+  const plan::TileOpT& op_at(const plan::StepT& step, std::size_t i) const {
+    if (step.ops[i] == nullptr) fail("an op is missing");
+    return *step.ops[i];
+  }
+  static bool is_source(const plan::TileOpT& op) { return op.kind < static_cast<std::uint16_t>(TileOpKind::kInvRms); }
+
+  /// Tiles of about 64 columns, in whole units, and as many tokens as the scratch holds.
+  void choose_tile(TileSection& section, std::size_t unit) const {
+    constexpr std::size_t kWidth = 64;
+    const std::size_t width = section.end - section.begin;
+    section.tile_width = std::min((kWidth + unit - 1) / unit * unit, (width + 15) / 16 * 16);
+    if (section.tile_width > kTileFloats) fail("a tile is too wide");
+    section.tile_tokens = std::clamp<std::size_t>(kTileFloats / section.tile_width, 1, kTileTokens);
+  }
+
+  /// Appends the source's instruction; returns the unit of the section's tile widths.
+  std::size_t decode_source(const plan::TileOpT& op, TileSection& section, std::size_t rows) {
+    TileInstr in{.kind = static_cast<TileOpKind>(op.kind)};
+    const std::size_t width = section.end - section.begin;
+    std::size_t unit = 1;
+    switch (in.kind) {
+      case TileOpKind::kMatmul: {
+        in.dtype = static_cast<DType>(int_at(op.ints, 0, 0, 255));
+        in.matmul = kernels_.matmul(in.dtype);
+        if (in.matmul == nullptr) fail("no matmul for this weight type");
+        in.k = int_at(op.ints, 1, 1, 1 << 24);
+        if (in.k % dtype_info(in.dtype).block_elems != 0) fail("a row is no whole blocks");
+        in.x_row_bytes = int_at(op.ints, 2, 1);
+        unit = std::max<std::size_t>(int_at(op.ints, 3, 1, 1 << 20), 1);
+        unit = std::lcm(unit, quant::kX16Rows);
+        const std::size_t x_bytes = is_float(in.dtype) ? in.k * sizeof(float) : quant::q8a_row_bytes(in.k);
+        if (in.x_row_bytes < x_bytes) fail("rows of x overlap");
+        in.a = resolve(ref_at(op.refs, 0), (rows - 1) * in.x_row_bytes + x_bytes, false);
+        in.b = resolve(ref_at(op.refs, 1), quant::x16_bytes(in.dtype, width, in.k), false);
+        in.group_bytes = quant::x16_group_bytes(in.dtype, in.k);
+        break;
+      }
+      case TileOpKind::kEmbed: {
+        in.dtype = static_cast<DType>(int_at(op.ints, 0, 0, 255));
+        if (kernels_.matmul(in.dtype) == nullptr) fail("no embedding for this weight type");
+        in.packed = int_at(op.ints, 1, 0, 1) == 1;
+        in.k = int_at(op.ints, 2, 1, 1 << 24);
+        if (in.k != width || in.k % dtype_info(in.dtype).block_elems != 0) fail("an embedding row is cut");
+        in.table_rows = int_at(op.ints, 3, 1);
+        const std::size_t table =
+            in.packed ? quant::x16_bytes(in.dtype, in.table_rows, in.k) : in.table_rows * row_bytes(in.dtype, in.k);
+        in.b = resolve(ref_at(op.refs, 0), table, false);
+        in.a = const_cast<std::byte*>(reinterpret_cast<const std::byte*>(input(ref_at(op.refs, 1))));
+        unit = (width + 15) / 16 * 16;
+        break;
+      }
+      case TileOpKind::kLoad:
+      case TileOpKind::kGather:
+        in.stride = int_at(op.ints, 0, 1);
+        unit = int_at(op.ints, 1, 1, 1 << 20);
+        in.a = resolve_rows(ref_at(op.refs, 0), in.kind == TileOpKind::kGather ? out_.tokens : rows, width, in.stride,
+                            false);
+        if (in.kind == TileOpKind::kGather) in.b = reinterpret_cast<const std::byte*>(input(ref_at(op.refs, 1)));
+        break;
+      default:
+        fail("a tile program starts with something else than a source");
+    }
+    section.ops.push_back(in);
+    return unit;
+  }
+
+  TileInstr decode_op(const plan::TileOpT& op, std::size_t rows, std::size_t width, std::size_t unit, bool halved) {
+    TileInstr in{.kind = static_cast<TileOpKind>(op.kind)};
+    const std::size_t unit_now = halved ? unit / 2 : unit;
+    switch (in.kind) {
+      case TileOpKind::kInvRms:
+        in.count = int_at(op.ints, 0, 1, 1 << 20);
+        in.k = int_at(op.ints, 1, 1, 1 << 24);
+        in.eps = float_at(op.floats, 0);
+        in.a = resolve_rows(ref_at(op.refs, 0), rows, in.count, in.count, false);
+        break;
+      case TileOpKind::kAddVector:
+      case TileOpKind::kMulVector:
+        in.a = resolve(ref_at(op.refs, 0), width * sizeof(float), false);
+        break;
+      case TileOpKind::kAddTensor:
+      case TileOpKind::kMulTensor:
+        in.stride = int_at(op.ints, 0, 1);
+        in.a = resolve_rows(ref_at(op.refs, 0), rows, width, in.stride, false);
+        break;
+      case TileOpKind::kStore:
+        in.stride = int_at(op.ints, 0, 1);
+        in.a = resolve_rows(ref_at(op.refs, 0), rows, width, in.stride, true);
+        break;
+      case TileOpKind::kScale:
+        in.factor = float_at(op.floats, 0);
+        break;
+      case TileOpKind::kGlu:
+        in.gelu = int_at(op.ints, 0, 0, 1) == 1;
+        in.count = int_at(op.ints, 1, 1, 1 << 16);
+        if (halved || unit % (2 * in.count) != 0 || width % (2 * in.count) != 0)
+          fail("a GLU's pairs do not fit its tile");
+        break;
+      case TileOpKind::kGluTensor:
+        in.gelu = int_at(op.ints, 0, 0, 1) == 1;
+        in.stride = int_at(op.ints, 1, 1);
+        in.a = resolve_rows(ref_at(op.refs, 0), rows, width, in.stride, false);
+        break;
+      case TileOpKind::kRope:
+        in.head_dim = int_at(op.ints, 0, 2, 1 << 16);
+        in.rotary = int_at(op.ints, 1, 2, 1 << 16);
+        in.rope_mode = static_cast<cpu::RopeMode>(int_at(op.ints, 2, 0, 1));
+        if (in.rotary % 2 != 0 || in.rotary > in.head_dim || width % in.head_dim != 0 || unit_now % in.head_dim != 0)
+          fail("RoPE does not fit its heads");
+        in.a = resolve_rows(ref_at(op.refs, 0), rows, in.rotary, in.rotary, false);
+        break;
+      case TileOpKind::kSumSquares:
+        in.stride = int_at(op.ints, 0, 1);
+        if (unit_now % 32 != 0) fail("sums of squares cut their blocks");
+        in.a = resolve_rows(ref_at(op.refs, 0), rows, (width + 31) / 32, in.stride, true);
+        break;
+      case TileOpKind::kQuantize:
+        in.k = int_at(op.ints, 0, 32, 1 << 24);
+        in.block = int_at(op.ints, 1, 0, 1 << 20);
+        if (unit_now % 32 != 0 || width % 32 != 0 || in.k % 32 != 0 || in.block * 32 + width > in.k)
+          fail("a quantised row is cut");
+        in.x_row_bytes = quant::q8a_row_bytes(in.k);
+        in.a = resolve(ref_at(op.refs, 0), rows * in.x_row_bytes, true);
+        break;
+      case TileOpKind::kStoreK:
+      case TileOpKind::kStoreV:
+        decode_kv_store(op, in, width, unit_now);
+        break;
+      default:
+        fail(fmt::format("tile op {} is unknown", op.kind));
+    }
+    return in;
+  }
+
+  void decode_kv_store(const plan::TileOpT& op, TileInstr& in, std::size_t width, std::size_t unit) {
+    const auto& ref = ref_at(op.refs, 0);
+    const auto& group = kv_group(ref);
+    in.head_dim = number(group.head_dim(), 1);
+    in.kv_heads = number(group.kv_heads(), 1);
+    const std::size_t first = int_at(op.ints, 0, 0);
+    if (first % in.head_dim != 0 || width % in.head_dim != 0 || unit % in.head_dim != 0 ||
+        first + width > in.head_dim * in.kv_heads)
+      fail("a KV store is no whole heads");
+    in.first_head = first / in.head_dim;
+    in.kv_offset = layer_offset(ref);
+  }
+
+  /// Where a layer's block begins inside one block over all layers.
+  std::size_t layer_offset(const plan::Ref& ref) const {
+    std::size_t offset = 0;
+    for (std::size_t g = 0; g < ref.index(); ++g)
+      offset += static_cast<std::size_t>(program_.kv_groups[g].layers()) *
+                static_cast<std::size_t>(program_.kv_groups[g].block_bytes());
+    return offset + ref.offset() * static_cast<std::size_t>(program_.kv_groups[ref.index()].block_bytes());
+  }
+
+  // ---- attention ----
+
+  void decode_attention(const plan::StepT& step, AttentionStep& out) {
+    const auto& kv = ref_at(step.refs, 1);
+    const auto& group = kv_group(kv);
+    const std::size_t heads = int_at(step.ints, 0, 1, 1 << 16);
+    auto& params = out.params;
+    params.kv_heads = int_at(step.ints, 1, 1, 1 << 16);
+    params.head_dim = int_at(step.ints, 2, 1, cpu::kHeadDimMax);
+    if (heads % params.kv_heads != 0 || params.kv_heads != static_cast<std::size_t>(group.kv_heads()) ||
+        params.head_dim != static_cast<std::size_t>(group.head_dim()))
+      fail("the attention's heads are not its KV group's");
+    params.group = heads / params.kv_heads;
+    params.window = static_cast<std::int32_t>(int_at(step.ints, 3, 0, std::numeric_limits<std::int32_t>::max()));
+    params.scale = float_at(step.floats, 0);
+    params.softcap = float_at(step.floats, 1);
+    params.pool = blocks_.kv + layer_offset(kv);
+    params.block_stride = blocks_.kv_block_stride;
+    out.q_stride = int_at(step.ints, 4, 1);
+    out.q = reinterpret_cast<const float*>(
+        resolve_rows(step.refs[0], out_.tokens, heads * params.head_dim, out.q_stride, false));
+    const std::size_t scratch = int_at(step.ints, 5, 0);
+    out.split_tokens = int_at(step.ints, 6, 0, 64);
+    out.chunks_max = cpu::attention_chunks(out_.table_blocks * cpu::kKvBlockTokens);
+    const std::size_t needed =
+        out.split_tokens * heads * out.chunks_max * cpu::attention_partial_floats(params.head_dim) * sizeof(float);
+    if (scratch < needed) fail("the attention's scratch is too small");
+    if (scratch > 0) out.partials = reinterpret_cast<float*>(resolve(ref_at(step.refs, 2), scratch, true));
+    const std::size_t width = heads * params.head_dim;
+    for (std::size_t i = 0; i < step.ops.size(); ++i) {
+      const auto& op = op_at(step, i);
+      const auto kind = static_cast<TileOpKind>(op.kind);
+      if (kind != TileOpKind::kStore && kind != TileOpKind::kQuantize) fail("attention can only store or quantise");
+      out.ops.push_back(decode_op(op, out_.tokens, width, params.group * params.head_dim, false));
+    }
+  }
+
+  const plan::VariantT& in_;
+  const plan::ProgramT& program_;
+  const Blocks& blocks_;
+  StepIo& io_;
+  const cpu::Kernels& kernels_;
+  const plan::StepT* step_ = nullptr;
+  CpuVariant out_;
+};
+
+}  // namespace
+
+CpuVariant decode_variant(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks,
+                          StepIo& io, const cpu::Kernels& kernels) {
+  return Decoder(variant, program, blocks, io, kernels).run();
+}
+
+}  // namespace forge::runtime

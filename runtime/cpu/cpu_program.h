@@ -1,0 +1,107 @@
+#pragma once
+// A plan's CPU program with every address resolved and every number checked: what the executor replays. After decoding
+// nothing of the plan is trusted or looked at again.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/kernels.h"
+#include "runtime/plan/plan_generated.h"
+#include "runtime/plan/tile_ops.h"
+
+namespace forge::runtime {
+
+/// The memory that refs point into; sizes in bytes.
+struct Blocks {
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  Block arena, weights, constants, file, output;
+  std::byte* kv = nullptr;          ///< [kv_blocks][layers of all groups] of block_bytes
+  std::size_t kv_block_stride = 0;  ///< bytes of one block over all layers
+  std::size_t kv_blocks = 0;
+};
+
+/// i32 inputs of the step, at fixed addresses with room for the largest variant.
+struct StepIo {
+  std::vector<std::int32_t> ids, positions, sequence, rows, kv_length, block_table;
+  std::size_t table_stride = 0;                          ///< entries a sequence has in block_table
+  std::vector<std::int32_t> block, slot;                 ///< [T] where each token's K and V go; derived from the others
+  std::size_t tokens = 0, row_count = 0, sequences = 0;  ///< the real counts of this step
+};
+
+enum class StepKind : std::uint8_t { kTile, kAttention, kRmsNorm, kRopeFreqs, kRopeTable, kSplit };
+
+/// A tile op with pointers. Which members count depends on the kind; strides are in floats unless they say bytes.
+struct TileInstr {
+  plan::TileOpKind kind{};
+  std::byte* a = nullptr;
+  const std::byte* b = nullptr;
+  cpu::MatmulFn matmul = nullptr;
+  DType dtype{};
+  bool packed = false;  ///< embedding table in x16
+  std::size_t k = 0, stride = 0, x_row_bytes = 0, group_bytes = 0, count = 0, head_dim = 0, rotary = 0, block = 0,
+              table_rows = 0;
+  cpu::RopeMode rope_mode{};
+  bool gelu = false;
+  float eps = 0, factor = 1;
+  // KV stores
+  std::size_t kv_heads = 0, first_head = 0, kv_offset = 0;
+};
+
+struct TileSection {
+  std::size_t begin = 0, end = 0;  ///< columns
+  std::size_t tile_width = 0, tile_tokens = 0;
+  std::vector<TileInstr> ops;  ///< the source first
+};
+
+struct AttentionStep {
+  cpu::AttentionParams params{};  ///< pool and block_stride set; table and length come with the step
+  const float* q = nullptr;
+  std::size_t q_stride = 0;
+  float* partials = nullptr;
+  std::size_t split_tokens = 0, chunks_max = 0;
+  std::vector<TileInstr> ops;  ///< store and quantize
+};
+
+struct RowStep {  ///< rms_norm, rope tables, interleaved splits
+  const std::byte* a = nullptr;
+  const std::byte* b = nullptr;
+  std::byte* out = nullptr;
+  std::byte* out2 = nullptr;
+  std::size_t cols = 0, a_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
+  float eps = 0, magnitude = 1;
+  cpu::RopeParams rope;
+};
+
+struct CpuStep {
+  StepKind kind{};
+  bool rows_are_logits = false;  ///< counts R rows, not T tokens
+  std::string label;
+  std::int32_t layer = -1;
+  std::int64_t weight_bytes = 0, activation_bytes = 0, flops = 0;
+  std::vector<TileSection> sections;
+  AttentionStep attention;
+  RowStep row;
+};
+
+struct CpuVariant {
+  std::string name;
+  std::size_t tokens = 0, rows = 0, sequences = 0, table_blocks = 0;
+  std::vector<CpuStep> steps;
+};
+
+/// Floats of scratch that one worker needs for the largest tile or attention tile of the program.
+inline constexpr std::size_t kTileFloats = 16 * 1024;
+inline constexpr std::size_t kTileTokens = 48;      ///< a multiple of kMatmulTokens
+inline constexpr std::size_t kAttentionTokens = 8;  ///< queries of one attention tile
+
+/// Decodes and checks one variant. Throws Error(kPlan) naming the step for a reference outside its block, an unknown
+/// kernel or op, or numbers that do not fit together.
+CpuVariant decode_variant(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks,
+                          StepIo& io, const cpu::Kernels& kernels);
+
+}  // namespace forge::runtime

@@ -1,0 +1,147 @@
+#include "runtime/cpu/load_weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/quant/rows.h"
+#include "kernels/quant/x16.h"
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr std::size_t kBatchBytes = std::size_t{8} << 20;  // packed between two releases of file pages
+constexpr std::size_t kTaskBytes = std::size_t{128} << 10;
+
+struct Part {
+  const std::byte* rows = nullptr;
+  std::size_t count = 0, packed_begin = 0;
+};
+
+/// A weight whose numbers have been checked.
+struct Job {
+  const plan::WeightT* weight = nullptr;
+  DType dtype{};
+  std::size_t k = 0, unit = 0, row_bytes = 0, groups = 0, groups_a_task = 1, first_task = 0;
+  bool pack = false;
+  std::byte* out = nullptr;
+  std::vector<Part> parts;
+
+  /// Native bytes of a packed row; nullptr for padding.
+  [[nodiscard]] const std::byte* row(std::size_t packed) const {
+    if (unit > 0) {
+      const std::size_t part = packed / unit % parts.size();
+      const std::size_t index = packed / (unit * parts.size()) * unit + packed % unit;
+      return index < parts[part].count ? parts[part].rows + index * row_bytes : nullptr;
+    }
+    std::size_t p = parts.size() - 1;
+    while (packed < parts[p].packed_begin) --p;
+    const std::size_t index = packed - parts[p].packed_begin;
+    return index < parts[p].count ? parts[p].rows + index * row_bytes : nullptr;
+  }
+};
+
+[[noreturn]] void fail(const plan::WeightT& weight, const char* why) {
+  throw Error(ErrorCode::kPlan, "weight '" + printable(weight.name) + "' of the plan is broken", why,
+              "compile the plan again");
+}
+
+Job make_job(const plan::WeightT& weight, std::span<const std::byte> file, std::byte* weights,
+             std::size_t weights_bytes) {
+  const auto* info = find_dtype(weight.dtype);
+  if (info == nullptr || weight.rows < 1 || weight.cols < 1 || weight.rows > 1 << 28 || weight.cols > 1 << 28 ||
+      weight.cols % info->block_elems != 0 || weight.unit < 0 || weight.sources.empty())
+    fail(weight, "its type or shape is absurd");
+  Job job{.weight = &weight,
+          .dtype = info->type,
+          .k = static_cast<std::size_t>(weight.cols),
+          .unit = static_cast<std::size_t>(weight.unit)};
+  job.row_bytes = row_bytes(job.dtype, job.k);
+  job.pack = weight.layout == static_cast<std::uint8_t>(quant::Layout::kX16);
+  std::size_t native_bytes = 0, packed_rows = 0, native_rows = 0;
+  for (const auto& source : weight.sources) {
+    if (source == nullptr || source->rows < 1 || source->rows > weight.rows) fail(weight, "a source is no part of it");
+    if (source->offset > file.size() || source->bytes > file.size() - source->offset)
+      fail(weight, "a source leaves the model file");
+    const auto rows = static_cast<std::size_t>(source->rows);
+    native_rows += rows;
+    native_bytes += source->bytes;
+    if (job.pack) {
+      if (source->bytes != rows * job.row_bytes) fail(weight, "a source has another size");
+      if (job.unit > 0 && (source->rows != weight.sources[0]->rows || rows % job.unit != 0))
+        fail(weight, "its parts do not alternate");
+      job.parts.push_back({file.data() + source->offset, rows, packed_rows});
+      packed_rows += job.unit > 0 ? rows : quant::x16_groups(rows) * quant::kX16Rows;
+    } else {
+      job.parts.push_back({file.data() + source->offset, source->bytes, 0});
+    }
+  }
+  if (job.pack && native_rows != static_cast<std::size_t>(weight.rows)) fail(weight, "its parts are not its rows");
+  if (job.pack && job.dtype != DType::kF32 && job.dtype != DType::kF16 && job.dtype != DType::kBF16 &&
+      job.dtype != DType::kQ8_0 && job.dtype != DType::kQ4_0 && job.dtype != DType::kQ4_1)
+    fail(weight, "its type has no packed layout");
+  job.groups = quant::x16_groups(packed_rows);
+  const std::size_t bytes = job.pack ? job.groups * quant::x16_group_bytes(job.dtype, job.k) : native_bytes;
+  if (weight.bytes != bytes || weight.offset > weights_bytes || bytes > weights_bytes - weight.offset)
+    fail(weight, "it leaves its block");
+  job.out = weights + weight.offset;
+  if (job.pack) job.groups_a_task = std::max<std::size_t>(1, kTaskBytes / quant::x16_group_bytes(job.dtype, job.k));
+  return job;
+}
+
+void run_job_task(const Job& job, std::size_t task) {
+  if (!job.pack) {
+    std::byte* out = job.out;
+    for (const auto& part : job.parts) {
+      std::memcpy(out, part.rows, part.count);
+      out += part.count;
+    }
+    return;
+  }
+  const std::size_t first = task * job.groups_a_task, count = std::min(job.groups_a_task, job.groups - first);
+  quant::pack_rows(
+      job.dtype, job.k, first, count, [&](std::size_t row) { return job.row(row); },
+      job.out + first * quant::x16_group_bytes(job.dtype, job.k));
+}
+
+void run_task(void* data, std::size_t task, std::size_t) {
+  const auto& jobs = *static_cast<const std::vector<Job>*>(data);
+  const auto after = std::upper_bound(jobs.begin(), jobs.end(), task,
+                                      [](std::size_t t, const Job& job) { return t < job.first_task; });
+  const auto& job = *(after - 1);
+  run_job_task(job, task - job.first_task);
+}
+
+}  // namespace
+
+void load_weights(const plan::ProgramT& program, WeightSource& model, std::byte* weights, std::size_t weights_bytes,
+                  ThreadPool& pool) {
+  const auto file = model.data();
+  std::vector<Job> batch;
+  std::size_t bytes = 0, tasks = 0;
+  const auto flush = [&] {
+    pool.run(tasks, run_task, &batch);
+    for (const auto& job : batch)
+      for (const auto& source : job.weight->sources) model.release(source->offset, source->bytes);
+    batch.clear();
+    bytes = tasks = 0;
+  };
+  for (const auto& step : program.load_steps) {
+    if (step == nullptr || step->ints.size() != 1 || step->ints[0] < 0 ||
+        static_cast<std::size_t>(step->ints[0]) >= program.weights.size() ||
+        program.weights[static_cast<std::size_t>(step->ints[0])] == nullptr)
+      throw Error(ErrorCode::kPlan, "a load step of the plan is broken", {}, "compile the plan again");
+    batch.push_back(make_job(*program.weights[static_cast<std::size_t>(step->ints[0])], file, weights, weights_bytes));
+    auto& job = batch.back();
+    job.first_task = tasks;
+    tasks += job.pack ? (job.groups + job.groups_a_task - 1) / job.groups_a_task : 1;
+    bytes += job.weight->bytes;
+    if (bytes >= kBatchBytes) flush();
+  }
+  if (!batch.empty()) flush();
+}
+
+}  // namespace forge::runtime

@@ -1,0 +1,230 @@
+#include <algorithm>
+
+#include "runtime/cpu/run_steps.h"
+
+namespace forge::runtime {
+namespace {
+
+using plan::TileOpKind;
+
+float* floats(std::byte* address) {
+  return reinterpret_cast<float*>(address);
+}
+const float* const_floats(const std::byte* address) {
+  return reinterpret_cast<const float*>(address);
+}
+
+/// Fills the tile from its source. Rows row .. row+tile.rows, columns column .. column+tile.width of the section.
+void run_source(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column, const StepContext& context) {
+  const auto& kernels = *context.kernels;
+  switch (op.kind) {
+    case TileOpKind::kMatmul: {
+      const std::size_t groups = (tile.width + 15) / 16;
+      op.matmul(op.b + column / 16 * op.group_bytes, op.k, groups, op.a + row * op.x_row_bytes, op.x_row_bytes, nullptr,
+                tile.rows, tile.data, tile.stride);
+      return;
+    }
+    case TileOpKind::kEmbed:
+      cpu::embed_rows(op.dtype, op.packed ? quant::Layout::kX16 : quant::Layout::kNative, op.b, op.table_rows,
+                      reinterpret_cast<const std::int32_t*>(op.a) + row, tile);
+      return;
+    case TileOpKind::kLoad:
+      kernels.copy({const_floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride}, tile);
+      return;
+    default: {  // kGather
+      const auto* indices = reinterpret_cast<const std::int32_t*>(op.b) + row;
+      for (std::size_t t = 0; t < tile.rows; ++t)
+        kernels.copy(
+            {const_floats(op.a) + static_cast<std::size_t>(indices[t]) * op.stride + column, 1, tile.width, op.stride},
+            {tile.data + t * tile.stride, 1, tile.width, tile.stride});
+    }
+  }
+}
+
+void run_kv_store(const TileInstr& op, cpu::ConstTile tile, std::size_t row, std::size_t column,
+                  const StepContext& context) {
+  std::byte* blocks[kTileTokens];
+  const auto& io = *context.io;
+  const std::size_t head = op.first_head + column / op.head_dim;
+  for (std::size_t t = 0; t < tile.rows; ++t)
+    blocks[t] = context.blocks->kv + static_cast<std::size_t>(io.block[row + t]) * context.blocks->kv_block_stride +
+                op.kv_offset;
+  // A tile of some heads is stored as if the block held only them, from the first one's place on.
+  const std::size_t heads = tile.width / op.head_dim;
+  const std::size_t head_bytes = op.head_dim * cpu::kKvBlockTokens * sizeof(std::uint16_t);
+  for (std::size_t t = 0; t < tile.rows; ++t)
+    blocks[t] += head * head_bytes + (op.kind == TileOpKind::kStoreV ? (op.kv_heads - heads) * head_bytes : 0);
+  (op.kind == TileOpKind::kStoreK ? context.kernels->store_kv_k : context.kernels->store_kv_v)(
+      tile, heads, op.head_dim, blocks, io.slot.data() + row);
+}
+
+void run_inv_rms(const TileInstr& op, cpu::Tile tile, std::size_t row, const StepContext& context) {
+  float inv[kTileTokens];
+  context.kernels->inv_rms(const_floats(op.a) + row * op.count, op.count, op.count, tile.rows, op.k, op.eps, inv);
+  context.kernels->scale_rows(tile, inv);
+}
+
+/// Pairs of `count` gate and `count` up columns become `count` columns, in place from the left.
+void run_glu(const TileInstr& op, cpu::Tile& tile, const StepContext& context) {
+  const auto glu = op.gelu ? context.kernels->geglu : context.kernels->swiglu;
+  const std::size_t unit = op.count;
+  for (std::size_t from = 0, to = 0; from < tile.width; from += 2 * unit, to += unit)
+    glu({tile.data + from, tile.rows, unit, tile.stride}, {tile.data + from + unit, tile.rows, unit, tile.stride},
+        {tile.data + to, tile.rows, unit, tile.stride});
+  tile.width /= 2;
+}
+
+}  // namespace
+
+void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, cpu::Tile tile, std::size_t row,
+                  std::size_t column, const StepContext& context) {
+  const auto& kernels = *context.kernels;
+  for (std::size_t i = first; i < ops.size(); ++i) {
+    const auto& op = ops[i];
+    const auto operand = [&] {
+      return cpu::ConstTile(const_floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride);
+    };
+    switch (op.kind) {
+      case TileOpKind::kInvRms:
+        run_inv_rms(op, tile, row, context);
+        break;
+      case TileOpKind::kAddVector:
+        kernels.add_row_vector(tile, const_floats(op.a) + column);
+        break;
+      case TileOpKind::kMulVector:
+        kernels.mul_row_vector(tile, const_floats(op.a) + column);
+        break;
+      case TileOpKind::kAddTensor:
+        kernels.add_tile(tile, operand());
+        break;
+      case TileOpKind::kMulTensor:
+        kernels.mul_tile(tile, operand());
+        break;
+      case TileOpKind::kScale:
+        kernels.scale(tile, op.factor);
+        break;
+      case TileOpKind::kGlu:
+        run_glu(op, tile, context);
+        column /= 2;
+        break;
+      case TileOpKind::kGluTensor:
+        (op.gelu ? kernels.geglu : kernels.swiglu)(tile, operand(), tile);
+        break;
+      case TileOpKind::kRope:
+        kernels.rope(tile, op.head_dim, op.rotary, op.rope_mode, const_floats(op.a) + row * op.rotary, op.rotary);
+        break;
+      case TileOpKind::kStore:
+        kernels.copy(tile, {floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride});
+        break;
+      case TileOpKind::kSumSquares:
+        kernels.sum_squares(tile, floats(op.a) + row * op.stride + column / 32, op.stride);
+        break;
+      case TileOpKind::kQuantize:
+        kernels.quantize_q8a(tile, op.a + row * op.x_row_bytes, op.x_row_bytes, op.k, op.block + column / 32);
+        break;
+      case TileOpKind::kStoreK:
+      case TileOpKind::kStoreV:
+        run_kv_store(op, tile, row, column, context);
+        break;
+      default:
+        break;  // sources: decoding lets none stand here
+    }
+  }
+}
+
+namespace {
+
+/// A tile step as a flat range of tasks: tiles of columns of all sections, times runs of tokens.
+struct TileTasks {
+  const CpuStep* step;
+  StepContext* context;
+  std::size_t rows, row_chunk, row_chunks;
+};
+
+/// Neighbouring tasks share a column tile, so that its weights stay in the cache while tokens go by.
+void run_tile_task(void* data, std::size_t task, std::size_t worker) {
+  const auto& tasks = *static_cast<const TileTasks*>(data);
+  const std::size_t chunk = task % tasks.row_chunks;
+  std::size_t column_tile = task / tasks.row_chunks;
+  const TileSection* section = tasks.step->sections.data();
+  for (;; ++section) {
+    const std::size_t tiles = (section->end - section->begin + section->tile_width - 1) / section->tile_width;
+    if (column_tile < tiles) break;
+    column_tile -= tiles;
+  }
+  const std::size_t column = column_tile * section->tile_width;
+  const std::size_t width = std::min(section->tile_width, section->end - section->begin - column);
+  const std::size_t row_end = std::min(tasks.rows, (chunk + 1) * tasks.row_chunk);
+  float* scratch = tasks.context->scratch[worker].tile;
+  for (std::size_t row = chunk * tasks.row_chunk; row < row_end; row += section->tile_tokens) {
+    const cpu::Tile tile{scratch, std::min(section->tile_tokens, row_end - row), width, section->tile_width};
+    run_source(section->ops[0], tile, row, column, *tasks.context);
+    run_tile_ops(section->ops, 1, tile, row, column, *tasks.context);
+  }
+}
+
+struct RowTasks {
+  const CpuStep* step;
+  StepContext* context;
+  std::size_t rows, row_chunk;
+};
+
+void run_row_task(void* data, std::size_t task, std::size_t) {
+  const auto& tasks = *static_cast<const RowTasks*>(data);
+  const auto& row = tasks.step->row;
+  const auto& kernels = *tasks.context->kernels;
+  const std::size_t first = task * tasks.row_chunk, count = std::min(tasks.row_chunk, tasks.rows - first);
+  if (tasks.step->kind == StepKind::kRopeTable) {
+    cpu::rope_table(tasks.context->io->positions.data() + first, count, const_floats(row.a), row.dim, row.magnitude,
+                    floats(row.out) + first * row.dim, row.dim);
+    return;
+  }
+  const cpu::ConstTile x(const_floats(row.a) + first * row.a_stride, count, row.cols, row.a_stride);
+  const cpu::Tile y{floats(row.out) + first * row.out_stride, count, row.cols, row.out_stride};
+  if (tasks.step->kind == StepKind::kSplit) {
+    const cpu::Tile second{floats(row.out2) + first * row.out2_stride, count, row.cols, row.out2_stride};
+    for (std::size_t c = 0; c < row.cols; c += row.unit) {
+      const float* from = x.data + 2 * c;
+      kernels.copy({from, count, row.unit, x.stride}, {y.data + c, count, row.unit, y.stride});
+      kernels.copy({from + row.unit, count, row.unit, x.stride}, {second.data + c, count, row.unit, second.stride});
+    }
+  } else if (row.dim == row.cols) {
+    kernels.rms_norm(x, const_floats(row.b), row.eps, y);
+  } else {
+    kernels.copy(x, y);
+    kernels.rms_norm_heads(y, row.dim, const_floats(row.b), row.eps);
+  }
+}
+
+void run_tile_step(const CpuStep& step, StepContext& context, std::size_t rows) {
+  std::size_t column_tiles = 0;
+  for (const auto& section : step.sections)
+    column_tiles += (section.end - section.begin + section.tile_width - 1) / section.tile_width;
+  const std::size_t row_chunk = kTileTokens;
+  TileTasks tasks{&step, &context, rows, row_chunk, (rows + row_chunk - 1) / row_chunk};
+  context.pool->run(column_tiles * tasks.row_chunks, run_tile_task, &tasks);
+}
+
+}  // namespace
+
+void run_step(const CpuStep& step, StepContext& context) {
+  const std::size_t rows = step.rows_are_logits ? context.io->row_count : context.io->tokens;
+  switch (step.kind) {
+    case StepKind::kTile:
+      if (rows > 0) run_tile_step(step, context, rows);
+      return;
+    case StepKind::kAttention:
+      run_attention(step.attention, context);
+      return;
+    case StepKind::kRopeFreqs:
+      cpu::rope_frequencies(step.row.rope, floats(step.row.out));
+      return;
+    default: {
+      if (rows == 0) return;
+      RowTasks tasks{&step, &context, rows, 8};
+      context.pool->run((rows + tasks.row_chunk - 1) / tasks.row_chunk, run_row_task, &tasks);
+    }
+  }
+}
+
+}  // namespace forge::runtime

@@ -1,0 +1,158 @@
+// The whole pipeline on small models: GGUF -> graph -> passes -> plan -> executor, against the reference interpreter.
+
+#include <catch2/catch.hpp>
+
+#include <numeric>
+
+#include "tests/e2e/tiny_model.h"
+
+using namespace forge;
+using namespace forge::tests;
+
+namespace {
+
+/// Bound on the error of running the graph with other rounding: f16 KV, and for int8 activations what it costs.
+double bound(DType dtype) {
+  return is_float(dtype) ? 1e-6 : 3e-3;
+}
+
+std::vector<std::int32_t> first_blocks(std::size_t count) {
+  std::vector<std::int32_t> blocks(count);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  return blocks;
+}
+
+}  // namespace
+
+TEST_CASE("every weight type gives the interpreter's logits, as one prefill and token by token") {
+  for (const auto dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    const TinyModel model({.dtype = dtype, .tied = dtype != DType::kQ4_0});
+    const auto ids = random_ids(70, model.file().vocab, 3);
+    const auto reference = model.reference(model.portable().graph, ids, false);
+    const auto executor = model.open();
+    const auto prefill = run_alone(*executor, ids, 64, first_blocks(3));
+    const auto decode = run_alone(*executor, ids, 1, first_blocks(3));
+    INFO(dtype_name(dtype) << " nmse " << nmse(prefill, reference));
+    CHECK(nmse(prefill, reference) < bound(dtype));
+    CHECK(prefill == decode);
+  }
+}
+
+TEST_CASE("shapes that do not divide evenly: odd heads, biases, a head of its own, rope factors, scaled rope") {
+  const TinyShape shapes[] = {
+      {.width = 60, .ffn = 100, .heads = 3, .kv_heads = 1, .head_dim = 20, .vocab = 33, .tied = false},
+      {.dtype = DType::kQ8_0,
+       .width = 96,
+       .ffn = 160,
+       .heads = 9,
+       .kv_heads = 3,
+       .head_dim = 32,
+       .vocab = 51,
+       .biases = true},
+      {.dtype = DType::kQ4_1, .width = 128, .ffn = 96, .heads = 2, .kv_heads = 2, .head_dim = 80, .rope_freqs = true},
+      {.dtype = DType::kF16, .heads = 6, .kv_heads = 1, .head_dim = 8, .biases = true, .rope_scaling = "linear"},
+      {.dtype = DType::kBF16, .head_dim = 128, .rope_scaling = "yarn"},
+  };
+  for (const auto& shape : shapes) {
+    const TinyModel model(shape, 7);
+    const auto ids = random_ids(45, model.file().vocab, 5);
+    const auto reference = model.reference(model.portable().graph, ids, false);
+    const auto executor = model.open();
+    const auto logits = run_alone(*executor, ids, 64, first_blocks(2));
+    INFO("width " << shape.width << " nmse " << nmse(logits, reference));
+    CHECK(nmse(logits, reference) < bound(shape.dtype));
+    CHECK(logits == run_alone(*executor, ids, 1, first_blocks(2)));
+  }
+}
+
+TEST_CASE("a result does not depend on chunking, thread count, or CPU class with FMA") {
+  const TinyModel model({.dtype = DType::kQ4_1, .ffn = 192});
+  const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256
+  const auto blocks = first_blocks(11);
+  const auto expected = run_alone(*model.open(), ids, 64, blocks);
+  for (const std::size_t chunk : {1, 7, 33, 50}) {
+    INFO("chunk " << chunk);
+    CHECK(run_alone(*model.open(), ids, chunk, blocks) == expected);
+    CHECK(run_alone(*model.open(2), ids, chunk, blocks) == expected);
+  }
+  for (const auto cpu_class : {cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512, cpu::CpuClass::kAvx512Vnni}) {
+    if (!cpu::runs_here(cpu_class)) continue;
+    const auto target = "cpu-" + std::string(cpu::name(cpu_class));
+    INFO(target);
+    CHECK(run_alone(*model.open(2, 4, {}, target), ids, 64, blocks) == expected);
+  }
+  CHECK(nmse(run_alone(*model.open(2, 4, {}, "cpu-generic"), ids, 64, blocks), expected) < 1e-4);
+}
+
+TEST_CASE("two interleaved sequences that share a prefix block give bit for bit what each gives alone") {
+  for (const auto dtype : {DType::kQ4_1, DType::kF16}) {
+    const TinyModel model({.dtype = dtype});
+    const auto shared = random_ids(32, model.file().vocab, 1);
+    auto first = shared, second = shared;
+    for (const auto id : random_ids(40, model.file().vocab, 2)) first.push_back(id);
+    for (const auto id : random_ids(9, model.file().vocab, 4)) second.push_back(id);
+    const auto vocab = static_cast<std::size_t>(model.file().vocab);
+    const auto alone_first = run_alone(*model.open(), first, 64, {5, 9, 2});
+    const auto alone_second = run_alone(*model.open(), second, 64, {7, 1});
+
+    const auto executor = model.open(2);
+    run_alone(*executor, shared, 32, {4});  // the block both refer to
+    // Block tables of both sequences, three entries each; block 4 is shared.
+    const std::vector<std::int32_t> tables = {4, 8, 3, 4, 6, 0};
+    for (std::size_t i = 32; i < first.size(); ++i) {
+      const bool both = i < second.size();
+      std::vector<std::int32_t> ids{first[i]}, positions{static_cast<std::int32_t>(i)}, sequence{0}, rows{0},
+          length{static_cast<std::int32_t>(i + 1)};
+      if (both) {
+        ids.push_back(second[i]);
+        positions.push_back(static_cast<std::int32_t>(i));
+        sequence.push_back(1);
+        rows.push_back(1);
+        length.push_back(static_cast<std::int32_t>(i + 1));
+      }
+      const auto out = executor->forward({.ids = ids,
+                                          .positions = positions,
+                                          .sequence = sequence,
+                                          .rows = rows,
+                                          .kv_length = length,
+                                          .block_table = tables,
+                                          .table_stride = 3});
+      REQUIRE(std::equal(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(vocab),
+                         alone_first.begin() + static_cast<std::ptrdiff_t>(i * vocab)));
+      if (both)
+        REQUIRE(std::equal(out.begin() + static_cast<std::ptrdiff_t>(vocab), out.end(),
+                           alone_second.begin() + static_cast<std::ptrdiff_t>(i * vocab)));
+    }
+  }
+}
+
+TEST_CASE("skipping any optional pass keeps the logits and costs steps or bytes") {
+  const TinyModel model({.dtype = DType::kQ8_0});
+  const auto ids = random_ids(40, model.file().vocab, 6);
+  const auto full = model.open();
+  const auto expected = run_alone(*full, ids, 64, first_blocks(2));
+  const auto cost = [](const runtime::CpuExecutor& executor) {
+    std::int64_t bytes = 0;
+    for (const auto& step : executor.variants()[0].steps) bytes += step.weight_bytes + step.activation_bytes;
+    return std::pair(executor.variants()[0].steps.size(), bytes);
+  };
+  for (const auto& pass : passes::pipeline_passes()) {
+    if (!pass.optional) continue;
+    const auto executor = model.open(1, 4, {std::string(pass.name)});
+    INFO(pass.name << ": " << cost(*executor).first << " steps instead of " << cost(*full).first);
+    CHECK(nmse(run_alone(*executor, ids, 64, first_blocks(2)), expected) < 1e-3);
+    CHECK((cost(*executor).first > cost(*full).first || cost(*executor).second > cost(*full).second));
+  }
+}
+
+TEST_CASE("a dense layer is five steps, and the arena is as small as its largest live set") {
+  const TinyModel model({.dtype = DType::kQ4_0, .layers = 4});
+  const auto executor = model.open();
+  for (const auto& variant : executor->variants()) {
+    std::vector<int> steps(4);
+    for (const auto& step : variant.steps)
+      if (step.layer >= 0) ++steps[static_cast<std::size_t>(step.layer)];
+    for (const auto count : steps) CHECK(count == 5);
+  }
+  for (const auto& variant : executor->program().variants) CHECK(variant->arena_bytes == variant->arena_bound_bytes);
+}

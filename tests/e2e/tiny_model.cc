@@ -1,0 +1,175 @@
+#include "tests/e2e/tiny_model.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <random>
+
+#include "kernels/quant/rows.h"
+#include "runtime/weight_source.h"
+
+namespace forge::tests {
+namespace {
+
+class Weights {
+ public:
+  Weights(GgufWriter& writer, unsigned seed) : writer_(writer), engine_(seed) {}
+
+  void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype) {
+    std::normal_distribution<float> normal(0, 1.5F / std::sqrt(static_cast<float>(cols)));
+    const std::size_t bytes = row_bytes(dtype, static_cast<std::size_t>(cols));
+    std::vector<std::byte> data(static_cast<std::size_t>(rows) * bytes);
+    std::vector<float> row(static_cast<std::size_t>(cols));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (auto& x : row) x = normal(engine_);
+      quant::quantize_row(dtype, row.data(), row.size(), data.data() + static_cast<std::size_t>(r) * bytes);
+    }
+    writer_.add_tensor(name, {cols, rows}, dtype, data);
+  }
+  void vector(const std::string& name, std::int64_t count, float mean, float deviation) {
+    std::normal_distribution<float> normal(mean, deviation);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (auto& x : values) x = normal(engine_);
+    writer_.add_f32(name, {count}, values);
+  }
+
+ private:
+  GgufWriter& writer_;
+  std::mt19937 engine_;
+};
+
+codegen::ModelFile describe(const loader::Gguf& gguf, const loader::ModelInfo& info) {
+  codegen::ModelFile file{.path = "tiny.gguf",
+                          .name = info.name,
+                          .family = info.family,
+                          .identity = gguf.identity().hex(),
+                          .file_bytes = gguf.bytes().size(),
+                          .vocab = info.vocab,
+                          .tensors = {}};
+  for (const auto& t : gguf.tensors())
+    file.tensors.emplace(t.name, codegen::SourceTensor{t.dtype, t.rows(), t.cols(), t.offset, t.bytes()});
+  return file;
+}
+
+}  // namespace
+
+std::string tiny_gguf(const TinyShape& s, unsigned seed) {
+  GgufWriter w("llama");
+  const auto u = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  w.add("general.name", "tiny").add("llama.block_count", u(s.layers)).add("llama.context_length", u(s.context));
+  w.add("llama.embedding_length", u(s.width)).add("llama.feed_forward_length", u(s.ffn));
+  w.add("llama.attention.head_count", u(s.heads)).add("llama.attention.head_count_kv", u(s.kv_heads));
+  w.add("llama.attention.key_length", u(s.head_dim)).add("llama.attention.value_length", u(s.head_dim));
+  w.add("llama.rope.dimension_count", u(s.head_dim)).add("llama.rope.freq_base", s.rope_base);
+  w.add("llama.attention.layer_norm_rms_epsilon", s.eps);
+  if (!s.rope_scaling.empty()) {
+    w.add("llama.rope.scaling.type", s.rope_scaling).add("llama.rope.scaling.factor", 4.0F);
+    w.add("llama.rope.scaling.original_context_length", 64u);
+  }
+  Weights random(w, seed);
+  random.matrix("token_embd.weight", s.vocab, s.width, s.dtype);
+  if (!s.tied) random.matrix("output.weight", s.vocab, s.width, s.dtype);
+  random.vector("output_norm.weight", s.width, 1, 0.2F);
+  if (s.rope_freqs) random.vector("rope_freqs.weight", s.head_dim / 2, 2, 0.3F);
+  for (std::int64_t i = 0; i < s.layers; ++i) {
+    const auto stem = fmt::format("blk.{}.", i);
+    random.vector(stem + "attn_norm.weight", s.width, 1, 0.2F);
+    random.vector(stem + "ffn_norm.weight", s.width, 1, 0.2F);
+    const auto linear = [&](const char* name, std::int64_t n, std::int64_t k) {
+      random.matrix(stem + name + ".weight", n, k, s.dtype);
+      if (s.biases) random.vector(stem + name + ".bias", n, 0, 0.3F);
+    };
+    linear("attn_q", s.heads * s.head_dim, s.width);
+    linear("attn_k", s.kv_heads * s.head_dim, s.width);
+    linear("attn_v", s.kv_heads * s.head_dim, s.width);
+    linear("attn_output", s.width, s.heads * s.head_dim);
+    linear("ffn_gate", s.ffn, s.width);
+    linear("ffn_up", s.ffn, s.width);
+    linear("ffn_down", s.width, s.ffn);
+  }
+  return w.bytes();
+}
+
+TinyModel::TinyModel(const TinyShape& shape, unsigned seed)
+    : image_(tiny_gguf(shape, seed)),
+      gguf_(loader::Gguf::from(std::as_bytes(std::span(image_)))),
+      portable_(loader::build_model(gguf_)),
+      file_(describe(gguf_, portable_.info)) {}
+
+ir::WeightLoader TinyModel::weights() const {
+  return [this](const std::string& name, const ir::TensorType& type) {
+    const auto& tensor = gguf_.tensor(name);
+    std::vector<float> out(static_cast<std::size_t>(tensor.elems()));
+    const auto cols = static_cast<std::size_t>(tensor.cols());
+    for (std::size_t r = 0; r < static_cast<std::size_t>(tensor.rows()); ++r)
+      quant::dequantize_native(type.dtype, tensor.data.data() + r * row_bytes(type.dtype, cols), cols,
+                               out.data() + r * cols);
+    return out;
+  };
+}
+
+std::unique_ptr<runtime::CpuExecutor> TinyModel::open(std::size_t threads, std::int64_t batch,
+                                                      std::vector<std::string> skip, std::string target) const {
+  std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
+      portable_.graph, file_, target, {.context = portable_.info.context, .batch_max = batch, .skip = std::move(skip)});
+  runtime::SpanWeightSource source("tiny", bytes(), runtime::SpanWeightSource::Backing::kHeap);
+  return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
+                                                runtime::ExecutorOptions{.threads = threads});
+}
+
+std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vector<std::int32_t>& ids,
+                                        bool quantize_activations) const {
+  ir::StepInputs in;
+  in.ids = ids;
+  for (std::size_t t = 0; t < ids.size(); ++t) {
+    in.positions.push_back(static_cast<std::int32_t>(t));
+    in.sequence.push_back(0);
+    in.rows.push_back(static_cast<std::int32_t>(t));
+  }
+  in.kv_length = {static_cast<std::int32_t>(ids.size())};
+  in.block_table.emplace_back((ids.size() + 31) / 32);
+  std::iota(in.block_table[0].begin(), in.block_table[0].end(), 0);
+  ir::ReferenceKv kv;
+  return ir::interpret(graph, in, kv, weights(), quantize_activations).at("logits").f32;
+}
+
+std::vector<float> run_alone(runtime::CpuExecutor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
+                             std::vector<std::int32_t> blocks) {
+  std::vector<float> logits;
+  for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {
+    const std::size_t count = std::min(chunk, ids.size() - begin);
+    std::vector<std::int32_t> positions(count), sequence(count, 0), rows(count);
+    std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(begin));
+    std::iota(rows.begin(), rows.end(), 0);
+    const std::int32_t length[1] = {static_cast<std::int32_t>(begin + count)};
+    const auto out = executor.forward({.ids = std::span(ids).subspan(begin, count),
+                                       .positions = positions,
+                                       .sequence = sequence,
+                                       .rows = rows,
+                                       .kv_length = length,
+                                       .block_table = blocks,
+                                       .table_stride = blocks.size()});
+    logits.insert(logits.end(), out.begin(), out.end());
+  }
+  return logits;
+}
+
+std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::uniform_int_distribution<std::int32_t> pick(0, static_cast<std::int32_t>(vocab) - 1);
+  std::vector<std::int32_t> ids(count);
+  for (auto& id : ids) id = pick(engine);
+  return ids;
+}
+
+double nmse(std::span<const float> x, std::span<const float> reference) {
+  const double mean = std::accumulate(reference.begin(), reference.end(), 0.0) / static_cast<double>(reference.size());
+  double error = 0, power = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    error += (static_cast<double>(x[i]) - reference[i]) * (static_cast<double>(x[i]) - reference[i]);
+    power += (reference[i] - mean) * (reference[i] - mean);
+  }
+  return error / power;
+}
+
+}  // namespace forge::tests
