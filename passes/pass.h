@@ -21,9 +21,21 @@ struct PassContext {
   std::vector<std::string> notes;
 };
 
+/// What a graph may contain from one border of the pipeline to the next (phases.cc has the rules).
+enum class Phase : std::uint8_t {
+  kPortable,      ///< what model families build: fits every target, and plans store it
+  kRestructured,  ///< weights are concatenated, norms are split
+  kLowered,       ///< every matmul takes the activations that the target wants
+  kGrouped,       ///< fused groups
+};
+
+/// Throws Error(kInternal) citing the rule (PH-nnn) that the graph breaks.
+void check_phase(const ir::Graph& graph, const TargetModel& target, Phase phase);
+
 struct Pass {
   std::string_view name;  ///< file, flag and test have the same name
   bool optional = true;   ///< may be skipped by name
+  Phase phase{};          ///< of the graph after the pass
   bool (*run)(ir::Graph&, PassContext&) = nullptr;
   std::string_view purpose;  ///< one line for --help and docs
 };
@@ -39,7 +51,8 @@ struct PipelineOptions {
   std::int64_t context = 0;       ///< KV positions a sequence can have
   std::int64_t batch_max = 1;     ///< sequences in one step
   std::vector<std::string> skip;  ///< names; unknown or required ones are Error(kUsage)
-  std::string dump_ir_dir;        ///< "": none; one NN-name.ir after every pass, then one a variant with its schedule
+  /// "": none; one NN-name.ir after every pass, then one a variant with its schedule in comments. Made when missing.
+  std::string dump_ir_dir;
   std::string dump_dot_dir;       ///< "": none; the same as .dot
   bool check_round_trip = false;  ///< print and parse after every pass and compare hashes
   bool check_hashes = true;       ///< a pass that lies about `changed` is an internal error
@@ -54,7 +67,14 @@ struct PipelineResult {
 /// All graph passes in order (pipeline.cc explains the order).
 std::span<const Pass> pipeline_passes();
 
-/// Portable graph in, scheduled program out. Throws Error.
+/// Runs `passes` in order, with everything that options ask for: skipping, verifying and checking the phase after each,
+/// comparing hashes, dumping, timing. Throws Error(kUsage) for a name in `skip` that is unknown or required, and
+/// Error(kInternal) naming the pass when it breaks the graph or misreports a change.
+std::vector<PassReport> run_passes(ir::Graph& graph, std::span<const Pass> passes, PassContext& context,
+                                   const PipelineOptions& options);
+
+/// Portable graph in, scheduled program out: the passes, then variants. The reports end with one for "bind_variants".
+/// Throws Error.
 PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const PipelineOptions& options);
 
 }  // namespace forge::passes

@@ -1,0 +1,120 @@
+#include "passes/bind_variants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "passes/liveness.h"
+#include "passes/pack_arena.h"
+#include "passes/schedule.h"
+#include "support/error.h"
+
+namespace forge::passes {
+namespace {
+
+using ir::NodeId;
+using ir::Op;
+using ir::Value;
+
+ir::Cost cost_of_node(const ir::Graph& graph, NodeId node, const ir::Bounds& bounds) {
+  std::vector<ir::TensorType> types;
+  for (const Value& operand : graph.operands(node)) types.push_back(graph.type(operand));
+  return ir::op_def(graph.op(node)).cost(graph.attrs(node), types, graph.results(node), bounds);
+}
+
+/// Each weight and each value that crosses the border counts once, however many nodes of the step read it.
+ir::Cost cost_of_step(const ir::Graph& graph, const StepNodes& nodes, const ir::Bounds& bounds) {
+  const auto inside = [&](NodeId node) { return std::ranges::find(nodes, node) != nodes.end(); };
+  ir::Cost cost;
+  std::set<Value> read;
+  for (const NodeId node : nodes) {
+    const ir::Cost own = cost_of_node(graph, node, bounds);
+    cost.flops += own.flops;
+    for (const Value& operand : graph.operands(node)) {
+      if (inside(operand.node) || !read.insert(operand).second) continue;
+      const bool weight = is_weight(graph, operand);
+      const bool rows_only = weight && graph.op(node) == Op::kEmbed;
+      const std::int64_t bytes = rows_only ? own.weight_bytes : graph.type(operand).bytes(bounds);
+      (weight ? cost.weight_bytes : cost.activation_bytes) += bytes;
+    }
+    for (std::uint32_t i = 0; i < graph.results(node).size(); ++i) {
+      const Value value{node, i};
+      const auto uses = graph.uses(value);
+      const bool leaves = graph.is_output(value) || uses.empty() ||
+                          std::ranges::any_of(uses, [&](const ir::Use& use) { return !inside(use.node); });
+      if (leaves) cost.activation_bytes += graph.type(value).bytes(bounds);
+    }
+  }
+  return cost;
+}
+
+std::int32_t layer_of_step(const ir::Graph& graph, const StepNodes& nodes) {
+  for (const NodeId node : nodes)
+    if (graph.layer(node) != ir::kNoLayer) return graph.layer(node);
+  return ir::kNoLayer;
+}
+
+std::vector<Step> bind_steps(const ir::Graph& graph, std::span<const StepNodes> order, const TargetModel& target,
+                             const ir::Bounds& bounds) {
+  std::vector<Step> steps;
+  for (const StepNodes& nodes : order) {
+    KernelChoice kernel = target.choose_kernel(graph, nodes, bounds);
+    invariant(kernel.scratch_bytes >= 0, "PH-004", "a kernel wants negative scratch");
+    steps.push_back({.nodes = nodes,
+                     .kernel = std::move(kernel),
+                     .layer = layer_of_step(graph, nodes),
+                     .scratch_offset = 0,
+                     .cost = cost_of_step(graph, nodes, bounds)});
+  }
+  return steps;
+}
+
+/// Buffers and scratch of all steps in one block.
+void place(Variant& variant, std::int64_t alignment) {
+  std::vector<Interval> intervals;
+  for (const Buffer& buffer : variant.buffers) intervals.push_back({buffer.first, buffer.last, buffer.bytes});
+  for (std::size_t step = 0; step < variant.steps.size(); ++step) {
+    const auto at = static_cast<std::int32_t>(step);
+    intervals.push_back({at, at, variant.steps[step].kernel.scratch_bytes});
+  }
+  const Packing packing = pack_arena(intervals, alignment);
+  std::size_t next = 0;
+  for (Buffer& buffer : variant.buffers) buffer.offset = packing.offsets[next++];
+  for (Step& step : variant.steps) step.scratch_offset = packing.offsets[next++];
+  variant.arena_bytes = packing.bytes;
+  variant.arena_bound_bytes = packing.bound_bytes;
+}
+
+}  // namespace
+
+const Buffer* Variant::buffer_of(Value value) const {
+  for (const Buffer& buffer : buffers)
+    if (buffer.value == value || std::ranges::find(buffer.aliases, value) != buffer.aliases.end()) return &buffer;
+  return nullptr;
+}
+
+Program bind_variants(ir::Graph graph, const TargetModel& target, std::int64_t context, std::int64_t batch_max) {
+  const auto order = schedule(graph);
+  Program program;
+  for (const auto& spec : target.variants(context, batch_max)) {
+    try {
+      Variant variant{.name = spec.name, .bounds = spec.bounds};
+      variant.steps = bind_steps(graph, order, target, spec.bounds);
+      variant.buffers = plan_buffers(graph, order, spec.bounds);
+      place(variant, target.arena_alignment());
+      if (variant.arena_bytes > program.arena_bytes) {
+        program.arena_bytes = variant.arena_bytes;
+        program.arena_bound_bytes = variant.arena_bound_bytes;
+      }
+      program.variants.push_back(std::move(variant));
+    } catch (const Error& error) {
+      throw error.within(fmt::format("variant {} for {}", spec.name, target.name()));
+    }
+  }
+  invariant(!program.variants.empty(), "PH-005", "the target has no variants");
+  program.graph = std::move(graph);
+  return program;
+}
+
+}  // namespace forge::passes

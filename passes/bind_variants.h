@@ -1,0 +1,11 @@
+#pragma once
+// The last stage: one variant for each set of bounds that the target wants, with kernels, costs and places.
+
+#include "passes/program.h"
+
+namespace forge::passes {
+
+/// Takes the graph after all passes. Throws Error of the target where it has no kernel.
+Program bind_variants(ir::Graph graph, const TargetModel& target, std::int64_t context, std::int64_t batch_max);
+
+}  // namespace forge::passes

@@ -1,0 +1,62 @@
+// What may stand in a graph at the borders of the pipeline. An error cites the rule.
+//   PH-001  the graph has only ops of its phase
+//   PH-002  from kLowered on, every matmul takes the activations that the target wants
+//   PH-003  steps wait for no one in a ring, and groups stand in graphs of kGrouped only (the verifier's IR-012)
+//   PH-006  from kGrouped on, the target accepts every group as a whole
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "passes/passes.h"
+#include "support/error.h"
+
+namespace forge::passes {
+namespace {
+
+using ir::NodeId;
+using ir::Op;
+
+/// The first phase that has the op.
+Phase first_phase(Op op) {
+  switch (op) {
+    case Op::kConcatRows:
+    case Op::kSumSquares:
+    case Op::kInvRmsScale:
+      return Phase::kRestructured;
+    case Op::kQuantize:
+      return Phase::kLowered;
+    default:
+      return Phase::kPortable;
+  }
+}
+
+void check_activations(const ir::Graph& graph, const TargetModel& target, NodeId matmul) {
+  const ir::TensorType& x = graph.type(graph.operand(matmul, 0));
+  const DType weight = graph.type(graph.operand(matmul, 1)).dtype;
+  const DType wanted = target.activation_type(weight, x.cols());
+  invariant(x.dtype == wanted, "PH-002",
+            fmt::format("node {}: a matmul with a {} weight takes {}, {} wants {}", matmul, dtype_name(weight),
+                        dtype_name(x.dtype), target.name(), dtype_name(wanted)));
+}
+
+}  // namespace
+
+void check_phase(const ir::Graph& graph, const TargetModel& target, Phase phase) {
+  std::map<std::uint32_t, std::vector<NodeId>> groups;
+  for (const NodeId node : graph.topological_order()) {
+    const std::string_view name = ir::op_def(graph.op(node)).name;
+    invariant(first_phase(graph.op(node)) <= phase, "PH-001",
+              fmt::format("node {}: {} comes too early in the pipeline", node, name));
+    if (phase >= Phase::kLowered && graph.op(node) == Op::kMatmul) check_activations(graph, target, node);
+    if (graph.group(node) == ir::kNoGroup) continue;
+    invariant(phase >= Phase::kGrouped && runs_in_step(graph, node), "PH-003",
+              fmt::format("node {}: {} cannot be in a group here", node, name));
+    groups[graph.group(node)].push_back(node);
+  }
+  for (const auto& [group, members] : groups)
+    if (const auto why = target.refuses_group(graph, members))
+      invariant(false, "PH-006", fmt::format("group {}: {} refuses it: {}", group, target.name(), *why));
+}
+
+}  // namespace forge::passes

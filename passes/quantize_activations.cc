@@ -1,0 +1,40 @@
+// quantize_activations: where the target multiplies int8 activations with a weight, x is quantised, once for all the
+// matmuls that read it. Required: the target has no kernel for the f32 form.
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "passes/passes.h"
+#include "support/error.h"
+
+namespace forge::passes {
+
+bool quantize_activations(ir::Graph& graph, PassContext& context) {
+  using ir::Op;
+  std::map<ir::Value, ir::Value> quantised;
+  for (const ir::NodeId node : graph.nodes())
+    if (graph.op(node) == Op::kQuantize) quantised.emplace(graph.operand(node, 0), ir::Value{node, 0});
+  bool changed = false;
+  for (const ir::NodeId node : graph.topological_order()) {
+    if (graph.op(node) != Op::kMatmul) continue;
+    const ir::Value x = graph.operand(node, 0);
+    const DType weight = graph.type(graph.operand(node, 1)).dtype;
+    const DType wanted = context.target.activation_type(weight, graph.type(x).cols());
+    if (graph.type(x).dtype == wanted || graph.type(x).dtype != DType::kF32) continue;
+    if (wanted != DType::kQ8A)
+      throw Error(ErrorCode::kInternal,
+                  fmt::format("target {} wants activations of type {}", context.target.name(), dtype_name(wanted)),
+                  "matmuls take f32 or q8a");
+    auto found = quantised.find(x);
+    if (found == quantised.end()) {
+      const ir::NodeId quantize = graph.add(Op::kQuantize, {x}, {}, graph.layer(node));
+      found = quantised.emplace(x, ir::Value{quantize, 0}).first;
+    }
+    graph.set_operand({node, 0}, found->second);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace forge::passes

@@ -1,0 +1,62 @@
+// split_rms_norm: a norm in front of matmuls is taken apart, so that it costs no step of its own:
+//   y = matmul(rms_norm(x, w), W)   ->   y = inv_rms_scale(matmul(mul(x, w), W), sum_squares(x))
+// The producer of x multiplies by w and sums squares while it has x at hand; the consumers apply 1/rms, one number a
+// row, which commutes with their product.
+
+#include "passes/passes.h"
+
+namespace forge::passes {
+namespace {
+
+using ir::NodeId;
+using ir::Op;
+using ir::Value;
+
+/// The matmuls behind a value, through quantisation; false when anything else reads it.
+bool only_matmuls_read(const ir::Graph& graph, Value value, std::vector<NodeId>& matmuls) {
+  if (graph.is_output(value)) return false;
+  for (const ir::Use& use : graph.uses(value)) {
+    if (graph.op(use.node) == Op::kMatmul && use.operand == 0)
+      matmuls.push_back(use.node);
+    else if (graph.op(use.node) != Op::kQuantize || !only_matmuls_read(graph, {use.node, 0}, matmuls))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool split_rms_norm(ir::Graph& graph, PassContext& context) {
+  bool changed = false;
+  for (const NodeId norm : graph.topological_order()) {
+    if (graph.op(norm) != Op::kRmsNorm) continue;
+    const Value x = graph.operand(norm, 0);
+    const ir::NormAttrs attrs = graph.attrs_as<ir::NormAttrs>(norm);
+    std::vector<NodeId> matmuls;
+    std::string_view refusal;
+    if (!context.target.splits_rms_norm())
+      refusal = "the target wants norms as steps of their own";
+    else if (attrs.dim != graph.type(x).cols())
+      refusal = "the mean is over parts of a row";
+    else if (!only_matmuls_read(graph, {norm, 0}, matmuls) || matmuls.empty())
+      refusal = "something other than matmuls reads the norm";
+    if (!refusal.empty()) {
+      note(context, "split_rms_norm", graph, norm, refusal);
+      continue;
+    }
+    const std::int32_t layer = graph.layer(norm);
+    const Value scaled{graph.add(Op::kMul, {x, graph.operand(norm, 1)}, {}, layer), 0};
+    const Value squares{graph.add(Op::kSumSquares, {x}, {}, layer), 0};
+    graph.replace_uses({norm, 0}, scaled);
+    graph.remove(norm);
+    for (const NodeId matmul : matmuls) {
+      const Value out{matmul, 0};
+      const NodeId inverse = graph.add(Op::kInvRmsScale, {out, squares}, attrs, graph.layer(matmul));
+      graph.replace_uses(out, {inverse, 0}, inverse);
+    }
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace forge::passes

@@ -1,0 +1,71 @@
+#include "tests/passes/fake_target.h"
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace forge::passes::test {
+
+using ir::NodeId;
+using ir::Op;
+
+DType FakeTarget::activation_type(DType weight, std::int64_t k) const {
+  return quantises && dtype_info(weight).block_elems > 1 && k % 32 == 0 ? activation : DType::kF32;
+}
+
+/// At most one node that makes rows of its own, in front of all others; attention takes a quantize only; a store needs
+/// both its halves; an interleaved split needs its GLU.
+std::optional<std::string> FakeTarget::refuses_group(const ir::Graph& graph, std::span<const NodeId> members) const {
+  const auto has = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
+  const auto makes_rows = [&](NodeId node) {
+    switch (graph.op(node)) {
+      case Op::kMatmul:
+      case Op::kAttention:
+      case Op::kEmbed:
+      case Op::kGatherRows:
+      case Op::kRmsNorm:
+      case Op::kRopeFreqs:
+      case Op::kRopeTable:
+        return true;
+      default:
+        return false;
+    }
+  };
+  if (members.size() < 2) return std::nullopt;
+  for (const NodeId node : members) {
+    const Op op = graph.op(node);
+    if (alone.contains(op)) return "it stands alone";
+    if (makes_rows(node) && node != members.front()) return "it makes rows of its own";
+    if (graph.op(members.front()) == Op::kAttention && node != members.front() && op != Op::kQuantize)
+      return "attention takes a quantize only";
+    if (op == Op::kKvStore && !(has(graph.operand(node, 1).node) && has(graph.operand(node, 2).node)))
+      return "k and v are not both here";
+    if (op == Op::kSplit && graph.attrs_as<ir::PartsAttrs>(node).unit > 0)
+      for (const NodeId user : graph.users(node))
+        if (!has(user)) return "an interleaved split without its GLU";
+    // 1/rms of what is still being summed is not known.
+    if (op == Op::kInvRmsScale && has(graph.operand(node, 1).node)) return "the squares are summed in the same step";
+  }
+  return std::nullopt;
+}
+
+KernelChoice FakeTarget::choose_kernel(const ir::Graph& graph, std::span<const NodeId> members,
+                                       const ir::Bounds& bounds) const {
+  KernelChoice choice;
+  for (const NodeId node : members) {
+    const auto name = ir::op_def(graph.op(node)).name;
+    if (unsupported.contains(graph.op(node)))
+      throw Error(ErrorCode::kModelUnsupported, "no kernel for " + std::string(name));
+    choice.kernel += (choice.kernel.empty() ? "" : "+") + std::string(name);
+    if (graph.op(node) == Op::kAttention) choice.scratch_bytes = scratch_bytes * bounds.tokens;
+  }
+  return choice;
+}
+
+std::vector<TargetModel::VariantSpec> FakeTarget::variants(std::int64_t context, std::int64_t batch_max) const {
+  const std::int64_t blocks = (context + 31) / 32;
+  return {{"decode" + std::to_string(batch_max), {batch_max, batch_max, batch_max, blocks}},
+          {"prefill128", {128, 8, batch_max, blocks}}};
+}
+
+}  // namespace forge::passes::test
