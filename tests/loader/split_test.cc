@@ -1,0 +1,157 @@
+// The hand-written splitters against the regular expressions that they stand for, run by PCRE2 on the same text.
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "loader/tok/split.h"
+
+#include <pcre2.h>
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <string>
+
+#include "loader/tok/unicode.h"
+
+using namespace forge::loader::tok;
+
+namespace {
+
+using Pieces = std::vector<std::string>;
+
+/// Cuts each piece into the matches of `pattern` and what lies between them.
+Pieces cut_by_regex(const Pieces& pieces, const char* pattern) {
+  int error = 0;
+  PCRE2_SIZE error_at = 0;
+  const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error,
+                    &error_at, nullptr),
+      pcre2_code_free);
+  REQUIRE(code != nullptr);
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
+      pcre2_match_data_create_from_pattern(code.get(), nullptr), pcre2_match_data_free);
+  Pieces out;
+  for (const auto& piece : pieces) {
+    std::size_t at = 0;
+    while (at < piece.size() && pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(), at, 0,
+                                            match.get(), nullptr) > 0) {
+      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+      if (range[0] > at) out.push_back(piece.substr(at, range[0] - at));
+      out.push_back(piece.substr(range[0], range[1] - range[0]));
+      at = range[1];
+    }
+    if (at < piece.size()) out.push_back(piece.substr(at));
+  }
+  return out;
+}
+
+Pieces cut_by_name(std::string_view name, std::string_view text) {
+  Pieces out;
+  split_words(find_pre_tokenizer(name)->stages, text, [&](std::string_view word) { out.emplace_back(word); });
+  return out;
+}
+
+#define FORGE_CONTRACTIONS "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+#define FORGE_SPACES R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"
+constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kLlama3 =
+    FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" FORGE_SPACES;
+constexpr const char* kQwen2 =
+    FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" FORGE_SPACES;
+constexpr const char* kQwen35 =
+    FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" FORGE_SPACES;
+constexpr const char* kSeedCoder =
+    FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+)" FORGE_SPACES;
+constexpr const char* kUfakzeka = R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" FORGE_SPACES;
+constexpr const char* kMiniCpm5 =
+    FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)" FORGE_SPACES;
+// llama.cpp's reading of GPT-4o's cased words: upper = letters but a-z, lower = letters but A-Z.
+#define FORGE_UPPER R"((?:(?=\p{L})[^a-z]))"
+#define FORGE_LOWER R"((?:(?=\p{L})[^A-Z]))"
+#define FORGE_PREFIX R"([^\r\n\p{L}\p{N}]?)"
+constexpr const char* kGpt4o =
+    FORGE_PREFIX FORGE_UPPER "*" FORGE_LOWER "+" FORGE_CONTRACTIONS "?|" FORGE_PREFIX FORGE_UPPER "+" FORGE_LOWER
+                             "*" FORGE_CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" FORGE_SPACES;
+constexpr const char* kTekken = FORGE_PREFIX FORGE_UPPER "*" FORGE_LOWER "+|" FORGE_PREFIX FORGE_UPPER "+" FORGE_LOWER
+                                                         R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" FORGE_SPACES;
+
+struct Case {
+  const char* name;
+  std::vector<const char*> patterns;  // applied one after another
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"gpt-2", {kGpt2}},
+      {"smollm", {R"(\p{N})", kGpt2}},
+      {"llama-bpe", {kLlama3}},
+      {"qwen2", {kQwen2}},
+      {"qwen35", {kQwen35}},
+      {"seed-coder", {kSeedCoder}},
+      {"ufakzeka", {kUfakzeka}},
+      {"minicpm5", {R"(\p{N}{1,3})", kMiniCpm5}},
+      {"gpt-4o", {kGpt4o}},
+      {"tekken", {kTekken}},
+      {"falcon", {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
+      {"default", {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
+  };
+  return all;
+}
+
+/// Text of characters at the borders of the expressions' classes, so that they meet often.
+std::string tricky_text() {
+  static const std::vector<std::string> alphabet{
+      " ",      " ",      "\n", "\r", "\t",   "\v",   "a",      "b", "Z",  "s",         "S", "t",      "'",
+      "'s",     "'LL",    "re", "v",  "e",    "1",    "2",      "9", "½",  "Ⅷ",         "٣", ".",      ",",
+      "$",      "`",      "/",  "^",  "-",    "é",    "ß",      "Ж", "日", "ा",         "́",  "\u00A0", "\u2003",
+      "\u3000", "\u200D", "🦙", "€",  "\x01", "\x7F", "\u0085", "ǅ", "ʰ",  "\U000E0001"};
+  std::string text;
+  for (const auto i : *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, alphabet.size())))
+    text += alphabet[i];
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("each splitter cuts as its regular expressions do") {
+  for (const auto& one : cases()) {
+    INFO(one.name);
+    CHECK(rc::check(one.name, [&] {
+      const std::string text = tricky_text();
+      Pieces wanted = text.empty() ? Pieces{} : Pieces{text};
+      for (const char* pattern : one.patterns) wanted = cut_by_regex(wanted, pattern);
+      RC_ASSERT(cut_by_name(one.name, text) == wanted);
+    }));
+  }
+}
+
+TEST_CASE("known cuts") {
+  CHECK(cut_by_name("gpt-2", "I've  2024 x\n\n y") == Pieces{"I", "'ve", " ", " 2024", " x", "\n\n", " y"});
+  CHECK(cut_by_name("smollm", "a 123") == Pieces{"a", " ", "1", "2", "3"});
+  CHECK(cut_by_name("llama-bpe", "x 12345!\n\nY") == Pieces{"x", " ", "123", "45", "!\n\n", "Y"});
+  CHECK(cut_by_name("gpt-4o", "camelCaseTHEThe I'LL") == Pieces{"camel", "Case", "THEThe", " I'LL"});
+}
+
+TEST_CASE("a name that is not known has no splitter, and the default is there for it") {
+  CHECK(find_pre_tokenizer("no such thing") == nullptr);
+  CHECK(default_pre_tokenizer().name == "default");
+}
+
+TEST_CASE("text that is not UTF-8 is repaired byte by byte; overlong forms are spelled out") {
+  const auto repaired = [](std::string_view text) {
+    std::string storage;
+    return std::string(repair_utf8(text, storage));
+  };
+  using namespace std::string_literals;
+  CHECK(repaired("plain ascii and é 日 🦙") == "plain ascii and é 日 🦙");
+  CHECK(repaired("\xFF") == "\uFFFD");
+  CHECK(repaired("a\x80"
+                 "b") ==
+        "a\uFFFD"
+        "b");
+  CHECK(repaired("\xE6\x97") == "\uFFFD\uFFFD");  // the first two bytes of three
+  CHECK(repaired("\xC1\xA1") == "a");
+  CHECK(repaired("\xC0\x80") == "\0"s);
+  CHECK(repaired("\xED\xA0\x80") == "\xED\xA0\x80");  // a surrogate stays
+  CHECK(repaired("\xF7\xBF\xBF\xBF") == "\uFFFD");    // beyond U+10FFFF
+  CHECK(repaired("\xF8\x88\x80\x80\x80") == "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
+}
