@@ -1,0 +1,284 @@
+// Attention and the KV cache: against softmax in double, and bit for bit against every other way to cut the work.
+
+#include <algorithm>
+#include <limits>
+
+#include "tests/kernels/support.h"
+
+using namespace forge;
+using forge::test::Guarded;
+using forge::test::Random;
+
+namespace {
+
+struct Geometry {
+  std::size_t head_dim = 64, kv_heads = 2, group = 3;
+};
+
+/// A cache of one sequence, filled through the store functions; blocks lie shuffled in a pool, and everything that was
+/// not stored is NaN (0xffff).
+struct Cache {
+  Geometry geometry;
+  std::size_t length, block_bytes;
+  std::vector<float> k, v;  // as f16 holds them: [length][kv_heads][head_dim]
+  std::vector<std::int32_t> table;
+  Guarded<std::byte> pool;
+
+  Cache(const cpu::Kernels& kernels, Geometry g, std::size_t n, unsigned seed)
+      : geometry(g),
+        length(n),
+        block_bytes(cpu::kv_block_bytes(g.kv_heads, g.head_dim)),
+        table((n + 31) / 32),
+        pool((table.size() + 1) * block_bytes) {
+    Random random(seed);
+    const std::size_t width = g.kv_heads * g.head_dim;
+    k = random.floats(n * width);
+    v = random.floats(n * width);
+    for (std::size_t b = 0; b < table.size(); ++b) table[b] = static_cast<std::int32_t>(table.size() - b);
+    std::vector<std::byte*> blocks(n);
+    std::vector<std::int32_t> slots(n);
+    for (std::size_t p = 0; p < n; ++p) {
+      blocks[p] = pool.data() + static_cast<std::size_t>(table[p / 32]) * block_bytes;
+      slots[p] = static_cast<std::int32_t>(p % 32);
+    }
+    kernels.store_kv_k({k.data(), n, width, width}, g.kv_heads, g.head_dim, blocks.data(), slots.data());
+    kernels.store_kv_v({v.data(), n, width, width}, g.kv_heads, g.head_dim, blocks.data(), slots.data());
+    pool.check();
+    for (auto* values : {&k, &v})
+      for (float& value : *values) value = quant::f32_of_f16(quant::f16_of_f32(value));
+  }
+  cpu::AttentionParams params() const {
+    return {.head_dim = geometry.head_dim,
+            .kv_heads = geometry.kv_heads,
+            .group = geometry.group,
+            .scale = 1 / std::sqrt(static_cast<float>(geometry.head_dim)),
+            .pool = pool.data(),
+            .block_stride = block_bytes,
+            .block_table = table.data(),
+            .kv_length = length};
+  }
+};
+
+/// Softmax in double, the plain way. sink: nullptr for none.
+std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& params, const float* q,
+                              std::int32_t position, std::size_t kv_head, const float* sink) {
+  const std::size_t dim = params.head_dim, width = params.kv_heads * dim;
+  std::vector<double> scores, out(dim);
+  std::vector<std::size_t> seen;
+  for (std::size_t p = 0; p < cache.length; ++p) {
+    const auto at = static_cast<std::int32_t>(p);
+    if (at > position || (params.window > 0 && at <= position - params.window)) continue;
+    double dot = 0;
+    for (std::size_t d = 0; d < dim; ++d)
+      dot += static_cast<double>(q[d]) * static_cast<double>(cache.k[p * width + kv_head * dim + d]);
+    dot *= static_cast<double>(params.scale);
+    const double cap = static_cast<double>(params.softcap);
+    scores.push_back(cap > 0 ? cap * std::tanh(dot / cap) : dot);
+    seen.push_back(p);
+  }
+  double largest = sink ? static_cast<double>(*sink) : -1e300;
+  for (const double score : scores) largest = std::max(largest, score);
+  for (double& score : scores) score -= largest;
+  double total = sink ? std::exp(static_cast<double>(*sink) - largest) : 0;
+  for (const double score : scores) total += std::exp(score);
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    for (std::size_t d = 0; d < dim; ++d)
+      out[d] += std::exp(scores[i]) / total * static_cast<double>(cache.v[seen[i] * width + kv_head * dim + d]);
+  return out;
+}
+
+std::vector<float> run_tile(const cpu::Kernels& kernels, const cpu::AttentionParams& params,
+                            const cpu::AttentionQuery& query) {
+  const std::size_t dim = params.head_dim, count = query.tokens * params.group;
+  Guarded<float> out(count * dim);
+  Guarded<float> scratch(cpu::attention_scratch_floats(query.tokens, params.group, dim));
+  kernels.attention_tile(params, query, scratch.data(), out.data(), params.group * dim, dim);
+  out.check();
+  scratch.check();
+  return {out.data(), out.data() + out.size()};
+}
+
+std::vector<float> run_chunks(const cpu::Kernels& kernels, const cpu::AttentionParams& params,
+                              const cpu::AttentionQuery& query) {
+  const std::size_t dim = params.head_dim, count = query.tokens * params.group;
+  const std::size_t chunks = cpu::attention_chunks(params.kv_length);
+  const std::size_t stride = count * cpu::attention_partial_floats(dim);
+  Guarded<float> out(count * dim), partials(chunks * stride);
+  for (std::size_t c = chunks; c-- > 0;)  // any order
+    kernels.attention_chunk(params, query, c, partials.data() + c * stride);
+  partials.check();
+  kernels.attention_merge(params, query, partials.data(), chunks, stride, out.data(), params.group * dim, dim);
+  out.check();
+  return {out.data(), out.data() + out.size()};
+}
+
+struct Queries {
+  std::vector<float> q;
+  std::vector<std::int32_t> positions;
+  cpu::AttentionQuery query;
+  Queries(const Geometry& g, std::size_t tokens, std::int32_t first, std::size_t kv_head, unsigned seed)
+      : q(Random(seed).floats(tokens * g.group * g.head_dim)), positions(tokens) {
+    for (std::size_t t = 0; t < tokens; ++t) positions[t] = first + static_cast<std::int32_t>(t);
+    query = {q.data(), g.group * g.head_dim, g.head_dim, tokens, positions.data(), kv_head};
+  }
+};
+
+void check_against_reference(const cpu::Kernels& kernels, const Cache& cache, const cpu::AttentionParams& params,
+                             const Queries& queries) {
+  const std::size_t dim = params.head_dim;
+  const auto out = run_tile(kernels, params, queries.query);
+  for (std::size_t row = 0; row < queries.query.tokens * params.group; ++row) {
+    const float* sinks = queries.query.sinks;
+    const auto want = reference(cache, params, queries.q.data() + row * dim, queries.positions[row / params.group],
+                                queries.query.kv_head, sinks ? sinks + row % params.group : nullptr);
+    for (std::size_t d = 0; d < dim; ++d)
+      if (!(std::fabs(static_cast<double>(out[row * dim + d]) - want[d]) < 3e-6 * (1 + std::fabs(want[d]))))
+        FAIL("row " << row << " dim " << d << ": " << out[row * dim + d] << ", expected " << want[d]);
+  }
+  REQUIRE(run_chunks(kernels, params, queries.query) == out);
+}
+
+}  // namespace
+
+TEST_CASE("attention is softmax of what a query may see") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t head_dim : {1, 7, 8, 24, 64, 80, 128, 200, 256})
+      for (const std::size_t length : {1, 31, 33, 300}) {
+        CAPTURE(test::label(*kernels), head_dim, length);
+        const Geometry geometry{head_dim, 2, 3};
+        const Cache cache(*kernels, geometry, length, 1);
+        const std::size_t tokens = std::min<std::size_t>(length, 5);
+        const Queries queries(geometry, tokens, static_cast<std::int32_t>(length - tokens), 1, 2);
+        check_against_reference(*kernels, cache, cache.params(), queries);
+      }
+}
+
+TEST_CASE("groups of any size, windows, soft caps and sinks") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t group : {1, 2, 4, 5, 8, 9})
+      for (const std::int32_t window : {0, 1, 20, 256, 300})
+        for (const float cap : {0.0f, 2.0f}) {
+          CAPTURE(test::label(*kernels), group, window, cap);
+          const Geometry geometry{32, 1, group};
+          const Cache cache(*kernels, geometry, 700, 3);
+          auto params = cache.params();
+          params.window = window;
+          params.softcap = cap;
+          Queries queries(geometry, 3, 509, 0, 4);  // over a chunk's border
+          check_against_reference(*kernels, cache, params, queries);
+          const auto sinks = Random(5).floats(group, 3);
+          queries.query.sinks = sinks.data();
+          check_against_reference(*kernels, cache, params, queries);
+        }
+}
+
+TEST_CASE("large scores do not overflow") {
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    const Geometry geometry{16, 1, 1};
+    const Cache cache(*kernels, geometry, 600, 6);
+    auto params = cache.params();
+    params.scale = 100;
+    const Queries queries(geometry, 1, 599, 0, 7);
+    const auto out = run_tile(*kernels, params, queries.query);
+    const auto want = reference(cache, params, queries.q.data(), 599, 0, nullptr);
+    for (std::size_t d = 0; d < 16; ++d) REQUIRE(out[d] == Approx(want[d]).margin(2e-3));
+  }
+}
+
+TEST_CASE("a query has the same bits alone, in any tile, in any order, and with any chunking of the cache") {
+  const Geometry geometry{72, 2, 3};
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::int32_t window : {0, 40}) {
+      const Cache cache(*kernels, geometry, 530, 8);
+      auto params = cache.params();
+      params.window = window;
+      const Queries all(geometry, 24, 500, 1, 9);
+      const std::size_t row = geometry.group * geometry.head_dim;
+      const auto whole = run_tile(*kernels, params, all.query);
+      for (std::size_t first = 0; first < 24; ++first)
+        for (const std::size_t count : {1, 2, 7}) {
+          if (first + count > 24) continue;
+          CAPTURE(test::label(*kernels), window, first, count);
+          auto part = all.query;
+          part.q += first * row;
+          part.positions += first;
+          part.tokens = count;
+          // as if later tokens were not stored yet: a shorter cache whose end is this part's last token
+          auto shorter = params;
+          shorter.kv_length = 500 + first + count;
+          const auto out = run_tile(*kernels, shorter, part);
+          REQUIRE(test::same_bits(out.data(), whole.data() + first * row, count * row));
+        }
+      // query rows of one step in another order, at positions far apart
+      std::vector<std::int32_t> positions{523, 3, 300, 523, -1, 255, 256};
+      const Queries mixed(geometry, positions.size(), 0, 0, 10);
+      auto query = mixed.query;
+      query.positions = positions.data();
+      const auto together = run_tile(*kernels, params, query);
+      for (std::size_t t = 0; t < positions.size(); ++t) {
+        auto one = query;
+        one.q += t * row;
+        one.positions += t;
+        one.tokens = 1;
+        CAPTURE(test::label(*kernels), window, t);
+        const auto alone = run_tile(*kernels, params, one);
+        REQUIRE(test::same_bits(alone.data(), together.data() + t * row, row));
+        if (positions[t] < 0)
+          for (const float value : alone) REQUIRE(value == 0);
+      }
+    }
+}
+
+TEST_CASE("what a query may not see cannot reach it, infinities and NaNs included") {
+  const Geometry geometry{16, 1, 1};
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    Cache cache(*kernels, geometry, 64, 11);
+    const Queries queries(geometry, 8, 20, 0, 12);
+    const auto before = run_tile(*kernels, cache.params(), queries.query);
+    auto* block = cache.pool.data() + static_cast<std::size_t>(cache.table[0]) * cache.block_bytes;
+    // infinities from position 24 on, where queries 24 to 27 themselves stand
+    const std::vector<float> poison(16, std::numeric_limits<float>::infinity());
+    for (std::int32_t slot = 24; slot < 32; ++slot) {
+      kernels->store_kv_k({poison.data(), 1, 16, 16}, 1, 16, &block, &slot);
+      kernels->store_kv_v({poison.data(), 1, 16, 16}, 1, 16, &block, &slot);
+    }
+    const auto after = run_tile(*kernels, cache.params(), queries.query);
+    REQUIRE(test::same_bits(before.data(), after.data(), 4 * 16));  // positions 20 to 23 see nothing of it
+    REQUIRE(!std::isfinite(after[4 * 16]));
+  }
+}
+
+TEST_CASE("a padding token stores nothing") {
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    Guarded<std::byte> block(cpu::kv_block_bytes(2, 24));
+    const std::vector<float> x = Random(13).floats(2 * 48);
+    std::byte* blocks[] = {nullptr, nullptr};
+    const std::int32_t slots[] = {0, 5};
+    kernels->store_kv_k({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
+    kernels->store_kv_v({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
+    blocks[1] = block.data();
+    kernels->store_kv_k({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
+    kernels->store_kv_v({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
+    block.check();
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(block.data());
+    std::size_t written = 0;
+    for (std::size_t i = 0; i < block.size() / 2; ++i) written += halves[i] != 0xffff;
+    REQUIRE(written == 2 * 48);
+    REQUIRE(halves[(24 + 3) * 32 + 5] == quant::f16_of_f32(x[48 + 24 + 3]));
+    REQUIRE(halves[48 * 32 + (32 + 5) * 24 + 3] == quant::f16_of_f32(x[48 + 24 + 3]));
+  }
+}
+
+TEST_CASE("the classes with FMA attend to the same bits") {
+  std::vector<float> expected;
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    if (!test::fuses(*kernels)) continue;
+    const Geometry geometry{88, 2, 4};
+    const Cache cache(*kernels, geometry, 400, 14);
+    const Queries queries(geometry, 9, 380, 1, 15);
+    const auto out = run_tile(*kernels, cache.params(), queries.query);
+    if (expected.empty()) expected = out;
+    CAPTURE(test::label(*kernels));
+    REQUIRE(test::same_bits(out.data(), expected.data(), out.size()));
+  }
+}

@@ -1,0 +1,165 @@
+// Speed of the CPU kernels, one thread. Names are <kernel>/<class>/<type>/<shape>; GMAC/s counts multiply-adds, GB/s
+// the bytes of weights (or of the cache) that a call must read. Figures mean something on an idle machine only. Usage:
+// kernels_bench [--benchmark_filter=matmul/x86-64-v4-vnni]
+
+#include <benchmark/benchmark.h>
+
+#include <memory>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/quant/x16.h"
+
+using namespace forge;
+
+namespace {
+
+constexpr cpu::CpuClass kClasses[] = {cpu::CpuClass::kGeneric, cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512,
+                                      cpu::CpuClass::kAvx512Vnni};
+constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+
+/// 64-byte aligned bytes of harmless content: small positive f16 scales and anything as quants.
+struct Buffer {
+  std::unique_ptr<std::byte[], void (*)(std::byte*)> data;
+  std::size_t size;
+  explicit Buffer(std::size_t bytes)
+      : data(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)),
+             [](std::byte* p) { std::free(p); }),
+        size(bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i % 2 ? 0x20 : i / 2 * 37);
+  }
+  std::byte* get() { return data.get(); }
+  float* floats() { return reinterpret_cast<float*>(data.get()); }
+};
+
+void rate(benchmark::State& state, const char* name, double each) {
+  state.counters[name] = benchmark::Counter(each * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+/// A weight is repeated until it leaves the caches when one token reads it, as a model's layers do.
+void matmul(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std::size_t rows, std::size_t k,
+            std::size_t tokens) {
+  const std::size_t bytes = quant::x16_bytes(type, rows, k);
+  const std::size_t copies = tokens > 3 ? 1 : std::max<std::size_t>(1, (std::size_t{192} << 20) / bytes);
+  const std::size_t x_bytes = is_float(type) ? 4 * k : quant::q8a_row_bytes(k);
+  Buffer weights(copies * bytes), x(tokens * x_bytes), out(tokens * rows * 4);
+  for (std::size_t i = 0; i < x.size / 4; ++i) x.floats()[i] = 0.01f;
+  const auto run = cpu::kernels(cpu_class).matmul(type);
+  std::size_t copy = 0;
+  for (auto _ : state) {
+    run(weights.get() + copy * bytes, k, rows / 16, x.get(), x_bytes, nullptr, tokens, out.floats(), rows);
+    copy = (copy + 1) % copies;
+    benchmark::ClobberMemory();
+  }
+  rate(state, "GMAC/s", static_cast<double>(rows * k * tokens));
+  rate(state, "GB/s", static_cast<double>(bytes));
+}
+
+/// One sequence at `depth`, SmolLM2's heads (3 KV heads of 64, 3 query heads each): one decode token over all layers'
+/// worth of memory, or a tile of 16 prefill tokens at the end.
+void attention(benchmark::State& state, cpu::CpuClass cpu_class, std::size_t depth, std::size_t tokens) {
+  constexpr std::size_t kHeads = 3, kGroup = 3, kDim = 64, kLayers = 30;
+  const std::size_t blocks = (depth + 31) / 32, block_bytes = cpu::kv_block_bytes(kHeads, kDim);
+  Buffer pool(kLayers * blocks * block_bytes), q(tokens * kHeads * kGroup * kDim * 4), out(q.size);
+  Buffer scratch(4 * cpu::attention_scratch_floats(tokens, kGroup, kDim));
+  for (std::size_t i = 0; i < q.size / 4; ++i) q.floats()[i] = 0.01f;
+  std::vector<std::int32_t> table(blocks), positions(tokens);
+  for (std::size_t i = 0; i < blocks; ++i) table[i] = static_cast<std::int32_t>(i * 7 % blocks);
+  for (std::size_t t = 0; t < tokens; ++t) positions[t] = static_cast<std::int32_t>(depth - tokens + t);
+  const auto& kernels = cpu::kernels(cpu_class);
+  const std::size_t row = kHeads * kGroup * kDim;
+  std::size_t layer = 0;
+  for (auto _ : state) {
+    for (std::size_t head = 0; head < kHeads; ++head) {
+      const cpu::AttentionParams params{.head_dim = kDim,
+                                        .kv_heads = kHeads,
+                                        .group = kGroup,
+                                        .scale = 0.125f,
+                                        .pool = pool.get() + layer * blocks * block_bytes,
+                                        .block_stride = block_bytes,
+                                        .block_table = table.data(),
+                                        .kv_length = depth};
+      const std::size_t at = head * kGroup * kDim;
+      const cpu::AttentionQuery query{q.floats() + at, row, kDim, tokens, positions.data(), head};
+      kernels.attention_tile(params, query, scratch.floats(), out.floats() + at, row, kDim);
+    }
+    layer = (layer + 1) % kLayers;
+    benchmark::ClobberMemory();
+  }
+  rate(state, "GMAC/s", static_cast<double>(2 * depth * tokens * row));
+  rate(state, "GB/s", static_cast<double>(blocks * block_bytes));
+}
+
+void pack(benchmark::State& state, DType type) {
+  const std::size_t rows = 2048, k = 2048, bytes = row_bytes(type, k);
+  Buffer native(rows * bytes), packed(quant::x16_bytes(type, rows, k));
+  for (auto _ : state) {
+    quant::pack_rows(type, k, 0, rows / 16, [&](std::size_t row) { return native.get() + row * bytes; }, packed.get());
+    benchmark::ClobberMemory();
+  }
+  rate(state, "GB/s", static_cast<double>(rows * bytes));
+}
+
+void read(benchmark::State& state, cpu::CpuClass cpu_class) {
+  Buffer data(std::size_t{192} << 20);
+  for (auto _ : state) benchmark::DoNotOptimize(cpu::kernels(cpu_class).read_bytes(data.get(), data.size));
+  rate(state, "GB/s", static_cast<double>(data.size));
+}
+
+/// A tile of 12 tokens by 1536 columns, as an epilogue sees it. `op`: which function.
+template <class Op>
+void tile(benchmark::State& state, cpu::CpuClass cpu_class, Op op) {
+  constexpr std::size_t kRows = 12, kWidth = 1536;
+  Buffer data(kRows * kWidth * 4), other(kRows * kWidth * 4), rows(kRows * quant::q8a_row_bytes(kWidth));
+  for (std::size_t i = 0; i < kRows * kWidth; ++i)
+    data.floats()[i] = other.floats()[i] = 0.001f * static_cast<float>(i % 2000) - 1.0f;
+  const cpu::Tile x{data.floats(), kRows, kWidth, kWidth}, y{other.floats(), kRows, kWidth, kWidth};
+  for (auto _ : state) {
+    op(cpu::kernels(cpu_class), x, y, rows.get());
+    benchmark::ClobberMemory();
+  }
+  rate(state, "Gelem/s", static_cast<double>(kRows * kWidth));
+}
+
+void register_class(cpu::CpuClass c) {
+  const std::string class_name(cpu::name(c));
+  struct Shape {
+    std::size_t rows, k;
+  };
+  for (const std::size_t tokens : {1, 8, 512})
+    for (const DType type : kTypes)
+      for (const Shape shape : {Shape{576, 1536}, Shape{1536, 576}, Shape{8192, 2048}}) {
+        const std::string label = "matmul/" + class_name + "/" + std::string(dtype_name(type)) + "/" +
+                                  std::to_string(shape.rows) + "x" + std::to_string(shape.k) +
+                                  "/tokens:" + std::to_string(tokens);
+        benchmark::RegisterBenchmark(
+            label.c_str(), [=](benchmark::State& state) { matmul(state, c, type, shape.rows, shape.k, tokens); });
+      }
+  for (const std::size_t tokens : {1, 16})
+    benchmark::RegisterBenchmark(("attention/" + class_name + "/depth:2048/tokens:" + std::to_string(tokens)).c_str(),
+                                 [=](benchmark::State& state) { attention(state, c, 2048, tokens); });
+  benchmark::RegisterBenchmark(("read/" + class_name).c_str(), [=](benchmark::State& state) { read(state, c); });
+  const auto add_tile = [&](const char* op_name, auto op) {
+    benchmark::RegisterBenchmark((std::string(op_name) + "/" + class_name).c_str(),
+                                 [=](benchmark::State& state) { tile(state, c, op); });
+  };
+  add_tile("swiglu", [](const auto& k, auto x, auto y, std::byte*) { k.swiglu(x, y, y); });
+  add_tile("quantize_q8a", [](const auto& k, auto x, auto, std::byte* rows) {
+    k.quantize_q8a(x, rows, quant::q8a_row_bytes(x.width), x.width, 0);
+  });
+  add_tile("rms_norm", [](const auto& k, auto x, auto y, std::byte*) { k.rms_norm(x, nullptr, 1e-5f, y); });
+  add_tile("rope",
+           [](const auto& k, auto x, auto y, std::byte*) { k.rope(x, 64, 64, cpu::RopeMode::kPairs, y.data, 64); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const auto c : kClasses)
+    if (cpu::runs_here(c)) register_class(c);
+  for (const DType type : kTypes)
+    benchmark::RegisterBenchmark(("pack/" + std::string(dtype_name(type))).c_str(),
+                                 [=](benchmark::State& state) { pack(state, type); });
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

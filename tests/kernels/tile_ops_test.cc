@@ -1,0 +1,287 @@
+// Tile operations of every class against scalar definitions in double, at odd widths, with guards.
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "tests/kernels/support.h"
+
+using namespace forge;
+using forge::test::Guarded;
+using forge::test::Random;
+
+namespace {
+
+constexpr std::size_t kWidths[] = {1, 7, 15, 16, 17, 31, 32, 33, 64, 100, 576};
+constexpr std::size_t kRows = 3;
+
+/// Runs an in-place operation on a tile whose rows have a gap, and compares with `want(value, row, column)`.
+void check_elementwise(const std::function<void(const cpu::Kernels&, cpu::Tile)>& run,
+                       const std::function<double(double, std::size_t, std::size_t)>& want, double ulps = 4,
+                       float deviation = 2) {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t width : kWidths) {
+      CAPTURE(test::label(*kernels), width);
+      Random random(static_cast<unsigned>(width));
+      const std::size_t stride = width + 3;
+      Guarded<float> data(kRows * stride - 3, width % 2);
+      std::vector<float> before(data.size());
+      for (std::size_t i = 0; i < data.size(); ++i)
+        if (i % stride < width) before[i] = data[i] = random.normal(deviation);
+      run(*kernels, {data.data(), kRows, width, stride});
+      data.check();
+      for (std::size_t i = 0; i < data.size(); ++i) {
+        if (i % stride >= width) {
+          REQUIRE(std::isnan(data[i]));
+          continue;
+        }
+        const double expected = want(static_cast<double>(before[i]), i / stride, i % stride);
+        if (std::fabs(static_cast<double>(data[i]) - expected) > ulps * 6e-8 * std::fabs(expected) + 1e-30)
+          FAIL("element " << i << " of " << before[i] << ": " << data[i] << ", expected " << expected);
+      }
+    }
+}
+
+double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+double gelu(double x) {
+  return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
+}  // namespace
+
+TEST_CASE("sums and products with scalars, vectors and tiles") {
+  const std::vector<float> factors{0.5f, -3.0f, 1e-3f}, vector = Random(1).floats(600),
+                                                        tile = Random(2).floats(kRows * 700);
+  const cpu::ConstTile other{tile.data(), kRows, 600, 700};
+  const auto f64 = [](float x) { return static_cast<double>(x); };
+  check_elementwise([&](auto& k, auto x) { k.scale_rows(x, factors.data()); },
+                    [&](double v, std::size_t t, std::size_t) { return v * f64(factors[t]); });
+  check_elementwise([&](auto& k, auto x) { k.scale(x, 0.7f); },
+                    [&](double v, std::size_t, std::size_t) { return v * f64(0.7f); });
+  check_elementwise([&](auto& k, auto x) { k.add_row_vector(x, vector.data()); },
+                    [&](double v, std::size_t, std::size_t i) { return v + f64(vector[i]); });
+  check_elementwise([&](auto& k, auto x) { k.mul_row_vector(x, vector.data()); },
+                    [&](double v, std::size_t, std::size_t i) { return v * f64(vector[i]); });
+  check_elementwise([&](auto& k, auto x) { k.add_tile(x, other); },
+                    [&](double v, std::size_t t, std::size_t i) { return v + f64(tile[t * 700 + i]); });
+  check_elementwise([&](auto& k, auto x) { k.mul_tile(x, other); },
+                    [&](double v, std::size_t t, std::size_t i) { return v * f64(tile[t * 700 + i]); });
+}
+
+TEST_CASE("activations are accurate to a few ulp") {
+  for (const float deviation : {0.01f, 1.0f, 8.0f}) {
+    check_elementwise([](auto& k, auto x) { k.silu(x); }, [](double v, auto, auto) { return silu(v); }, 6, deviation);
+    check_elementwise([](auto& k, auto x) { k.softcap(x, 5.0f); },
+                      [](double v, auto, auto) { return 5 * std::tanh(v / 5); }, 8, deviation);
+  }
+  // far in the negative tail gelu's argument is rounded before it is exponentiated
+  check_elementwise([](auto& k, auto x) { k.gelu(x); }, [](double v, auto, auto) { return gelu(v); }, 40, 1.0f);
+}
+
+TEST_CASE("gated activations, also onto one of their operands") {
+  Random random(3);
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t width : kWidths) {
+      CAPTURE(test::label(*kernels), width);
+      const auto gate = random.floats(kRows * width), up = random.floats(kRows * width);
+      const auto run = [&](auto function, double (*activation)(double)) {
+        Guarded<float> out(kRows * width);
+        function(cpu::ConstTile{gate.data(), kRows, width, width}, cpu::ConstTile{up.data(), kRows, width, width},
+                 cpu::Tile{out.data(), kRows, width, width});
+        out.check();
+        for (std::size_t i = 0; i < out.size(); ++i)
+          REQUIRE(out[i] ==
+                  Approx(activation(static_cast<double>(gate[i])) * static_cast<double>(up[i])).epsilon(2e-6));
+        auto aliased = up;
+        const cpu::Tile both{aliased.data(), kRows, width, width};
+        function(cpu::ConstTile{gate.data(), kRows, width, width}, cpu::ConstTile(both), both);
+        REQUIRE(test::same_bits(aliased.data(), out.data(), out.size()));
+      };
+      run(kernels->swiglu, silu);
+      run(kernels->geglu, gelu);
+    }
+}
+
+TEST_CASE("an element has the same bits wherever it stands") {
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    const auto x = Random(4).floats(100, 3);
+    auto whole = x;
+    kernels->silu({whole.data(), 1, 100, 100});
+    for (std::size_t i = 0; i < 100; ++i) {
+      float one = x[i];
+      kernels->silu({&one, 1, 1, 1});
+      REQUIRE(test::bits(one) == test::bits(whole[i]));
+    }
+  }
+}
+
+TEST_CASE("activations at the ends of the range") {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    float x[] = {-1e30f, -200.0f, 200.0f, 1e30f, 0.0f, infinity, nan};
+    kernels->silu({x, 1, 7, 7});
+    REQUIRE((std::fabs(x[0]) < 1e-6f && std::fabs(x[1]) < 1e-30f && x[2] == 200.0f && x[3] == 1e30f && x[4] == 0.0f));
+    REQUIRE((x[5] == infinity && std::isnan(x[6])));
+    float y[] = {-1e30f, 1e30f, 1e-20f, nan};
+    kernels->softcap({y, 1, 4, 4}, 30.0f);
+    REQUIRE((y[0] == -30.0f && y[1] == 30.0f && std::isnan(y[3])));
+    REQUIRE(y[2] == Approx(1e-20f));
+  }
+}
+
+TEST_CASE("norms: sums of squares by blocks, inverse root, and the two ways to the same bits") {
+  Random random(5);
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t width : kWidths) {
+      CAPTURE(test::label(*kernels), width);
+      const std::size_t blocks = (width + 31) / 32, stride = width + 5;
+      const auto x = random.floats(kRows * stride), weight = random.floats(width);
+      const cpu::ConstTile tile{x.data(), kRows, width, stride};
+      Guarded<float> partial(kRows * (blocks + 1) - 1), out(kRows * width);
+      float inv[kRows];
+      kernels->sum_squares(tile, partial.data(), blocks + 1);
+      kernels->inv_rms(partial.data(), blocks + 1, blocks, kRows, width, 1e-5f, inv);
+      partial.check();
+      for (std::size_t t = 0; t < kRows; ++t) {
+        double total = 0;
+        for (std::size_t i = 0; i < width; ++i) total += std::pow(static_cast<double>(x[t * stride + i]), 2);
+        REQUIRE(inv[t] == Approx(1 / std::sqrt(total / static_cast<double>(width) + 1e-5)).epsilon(1e-6));
+      }
+      kernels->rms_norm(tile, weight.data(), 1e-5f, {out.data(), kRows, width, width});
+      out.check();
+      std::vector<float> split(kRows * width);
+      const cpu::Tile parts{split.data(), kRows, width, width};
+      kernels->copy(tile, parts);
+      kernels->scale_rows(parts, inv);
+      kernels->mul_row_vector(parts, weight.data());
+      REQUIRE(test::same_bits(split.data(), out.data(), out.size()));
+    }
+}
+
+TEST_CASE("norms of heads are norms of rows") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t dim : {8, 40, 64}) {
+      const auto x = Random(6).floats(2 * 3 * dim), weight = Random(7).floats(dim);
+      auto heads = x, rows = x;
+      kernels->rms_norm_heads({heads.data(), 2, 3 * dim, 3 * dim}, dim, weight.data(), 1e-6f);
+      kernels->rms_norm({rows.data(), 6, dim, dim}, weight.data(), 1e-6f, {rows.data(), 6, dim, dim});
+      REQUIRE(heads == rows);
+    }
+}
+
+TEST_CASE("rope turns pairs and halves, and leaves the rest of a head alone") {
+  struct Case {
+    std::size_t head_dim, rotary;
+  };
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const auto& [head_dim, rotary] : {Case{64, 64}, Case{80, 32}, Case{6, 4}, Case{128, 96}, Case{40, 40}})
+      for (const auto mode : {cpu::RopeMode::kPairs, cpu::RopeMode::kHalves}) {
+        CAPTURE(test::label(*kernels), head_dim, rotary, mode == cpu::RopeMode::kPairs);
+        const std::size_t heads = 3, width = heads * head_dim, pairs = rotary / 2;
+        const auto x = Random(8).floats(kRows * width), table = Random(9).floats(kRows * (rotary + 2));
+        Guarded<float> out(kRows * width);
+        std::memcpy(out.data(), x.data(), x.size() * 4);
+        kernels->rope({out.data(), kRows, width, width}, head_dim, rotary, mode, table.data(), rotary + 2);
+        out.check();
+        for (std::size_t t = 0; t < kRows; ++t)
+          for (std::size_t h = 0; h < heads; ++h) {
+            const std::size_t head = t * width + h * head_dim;
+            for (std::size_t i = 0; i < pairs; ++i) {
+              const std::size_t first = head + (mode == cpu::RopeMode::kPairs ? 2 * i : i);
+              const std::size_t second = mode == cpu::RopeMode::kPairs ? first + 1 : first + pairs;
+              const float c = table[t * (rotary + 2) + 2 * i], s = table[t * (rotary + 2) + 2 * i + 1];
+              REQUIRE(out[first] == Approx(x[first] * c - x[second] * s).margin(1e-5));
+              REQUIRE(out[second] == Approx(x[first] * s + x[second] * c).margin(1e-5));
+            }
+            for (std::size_t i = rotary; i < head_dim; ++i) REQUIRE(out[head + i] == x[head + i]);
+          }
+      }
+}
+
+TEST_CASE("q8a quantisation is the scalar reference bit for bit, wherever the tile stands in the row") {
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    CAPTURE(test::label(*kernels));
+    const std::size_t k = 160, stride = quant::q8a_row_bytes(k);
+    auto x = Random(10).floats(kRows * k, 5);
+    for (std::size_t i = 0; i < 32; ++i) x[32 + i] = 0;
+    for (std::size_t i = 0; i < 32; ++i) x[64 + i] = static_cast<float>(i) - 0.5f;  // ties
+    x[64 + 31] = 127;
+    x[k + 3] = std::numeric_limits<float>::quiet_NaN();
+    x[k + 40] = -std::numeric_limits<float>::infinity();
+    for (std::size_t i = 0; i < 32; ++i) x[2 * k + i] = 1e-44f * static_cast<float>(i);  // subnormal steps
+    for (std::size_t i = 0; i < 32; ++i) x[2 * k + 32 + i] = 3e38f;
+    const auto want = test::q8a_rows(x, k);
+    Guarded<std::byte> rows(kRows * stride);
+    std::memset(rows.data(), 0, rows.size());
+    for (const auto& [from, to] : {std::pair<std::size_t, std::size_t>{0, 2}, {2, 5}})
+      kernels->quantize_q8a({x.data() + 32 * from, kRows, 32 * (to - from), k}, rows.data(), stride, k, from);
+    rows.check();
+    for (std::size_t t = 0; t < kRows; ++t)
+      for (std::size_t i = 0; i < 40 * (k / 32); ++i) {
+        const bool is_float = i >= k;
+        float a, b;
+        std::memcpy(&a, rows.data() + t * stride + (is_float ? i / 4 * 4 : 0), 4);
+        std::memcpy(&b, want.data() + t * stride + (is_float ? i / 4 * 4 : 0), 4);
+        if (is_float && std::isnan(a) && std::isnan(b)) continue;  // any NaN is as good
+        CAPTURE(t, i);
+        REQUIRE(rows[t * stride + i] == want[t * stride + i]);
+      }
+  }
+}
+
+TEST_CASE("argmax finds the first largest and passes over NaN") {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    for (const std::size_t count : {1, 5, 16, 17, 1000}) {
+      auto x = Random(static_cast<unsigned>(count)).floats(count);
+      REQUIRE(kernels->argmax(x.data(), count) ==
+              static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin()));
+      x[count / 2] = x[count - 1] = 99;
+      REQUIRE(kernels->argmax(x.data(), count) == count / 2);
+      x[0] = nan;
+      if (count > 1) REQUIRE(kernels->argmax(x.data(), count) == count / 2);
+    }
+    const std::vector<float> nothing(40, nan), lowest(40, -infinity);
+    REQUIRE(kernels->argmax(nothing.data(), 40) == 0);
+    REQUIRE(kernels->argmax(lowest.data(), 40) == 0);
+    std::vector<float> one = nothing;
+    one[33] = -infinity;
+    REQUIRE(kernels->argmax(one.data(), 40) == 33);
+  }
+}
+
+TEST_CASE("read_bytes is the XOR of all words") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t bytes : {0, 1, 8, 63, 64, 65, 1000}) {
+      Guarded<std::byte> data(bytes);
+      std::uint64_t want = 0;
+      for (std::size_t i = 0; i < bytes; ++i) {
+        data[i] = static_cast<std::byte>(i * 31 + 7);
+        want ^= static_cast<std::uint64_t>(data[i]) << (8 * (i % 8));
+      }
+      REQUIRE(kernels->read_bytes(data.data(), bytes) == want);
+    }
+}
+
+TEST_CASE("the classes with FMA give the same bits everywhere") {
+  const cpu::Kernels* first = nullptr;
+  std::vector<float> expected;
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    if (!test::fuses(*kernels)) continue;
+    std::vector<float> x = Random(11).floats(4 * 100, 4), partial(4 * 4), row(4 * 100);
+    kernels->sum_squares({x.data(), 4, 100, 100}, partial.data(), 4);
+    kernels->gelu({x.data(), 4, 100, 100});
+    kernels->softcap({x.data(), 4, 100, 100}, 3);
+    kernels->rms_norm({x.data(), 4, 100, 100}, nullptr, 1e-5f, {row.data(), 4, 100, 100});
+    x.insert(x.end(), partial.begin(), partial.end());
+    x.insert(x.end(), row.begin(), row.end());
+    if (!first) {
+      first = kernels;
+      expected = x;
+    }
+    CAPTURE(test::label(*kernels));
+    REQUIRE(test::same_bits(x.data(), expected.data(), x.size()));
+  }
+}
