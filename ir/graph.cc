@@ -107,7 +107,8 @@ NodeId Graph::add(Op op, std::vector<Value> operands, Attrs attrs, std::int32_t 
             .attrs = std::move(attrs),
             .operands = std::move(operands),
             .results = std::move(results)};
-  const auto id = static_cast<NodeId>(boost::add_vertex(std::move(node), impl_->store));
+  const auto id = static_cast<NodeId>(boost::add_vertex(impl_->store));
+  impl_->store[id] = std::move(node);
   add_edges(impl_->store, id);
   ++impl_->live;
   return id;
@@ -305,7 +306,8 @@ void Graph::compact() {
   for (const NodeId old : order) {
     Node node = std::move(impl_->store[old]);
     for (Value& value : node.operands) value.node = moved[value.node];
-    moved[old] = static_cast<NodeId>(boost::add_vertex(std::move(node), fresh->store));
+    moved[old] = static_cast<NodeId>(boost::add_vertex(fresh->store));
+    fresh->store[moved[old]] = std::move(node);
     add_edges(fresh->store, moved[old]);
   }
   fresh->outputs = std::move(impl_->outputs);
