@@ -1,4 +1,4 @@
-// forge-inspect: what is in a model, and what forge makes of it. One subcommand so far: tokenize.
+// forge-inspect: what is in a model, and what forge makes of it. Subcommands: tokenize, render-chat.
 
 #include <fmt/core.h>
 
@@ -8,11 +8,13 @@
 #include <string_view>
 
 #include "support/error.h"
+#include "tools/inspect_chat.h"
 #include "tools/inspect_tokenize.h"
 
 namespace {
 
-constexpr std::string_view kUsage = "usage: forge-inspect tokenize MODEL [--special] < TEXT";
+constexpr std::string_view kUsage =
+    "usage: forge-inspect tokenize MODEL [--special] < TEXT, or forge-inspect render-chat --template FILE < JSON";
 
 int tokenize(std::span<char*> args) {
   std::string_view model;
@@ -42,6 +44,10 @@ int main(int argc, char** argv) {
     const std::span<char*> args(argv, static_cast<std::size_t>(argc));
     const std::string_view command = args.size() > 1 ? args[1] : "";
     if (command == "tokenize") return tokenize(args.subspan(2));
+    if (command == "render-chat") {
+      const std::span<char*> rest = args.subspan(2);
+      return forge::tools::inspect_render_chat({rest.begin(), rest.end()});
+    }
     if (command == "--help" || command == "-h") {
       std::cout << kUsage << '\n';
       return EXIT_SUCCESS;
