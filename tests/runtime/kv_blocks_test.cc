@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "support/error.h"
+#include "tests/runtime/allocation_counter.h"
 
 namespace forge {
 namespace {
@@ -89,6 +90,20 @@ TEST_CASE("blocks held outside of sequences survive them and begin new ones") {
   CHECK_THROWS_AS(pool.release(cached[0]), Error);
   CHECK_THROWS_AS(pool.retain(cached[0]), Error);
   CHECK_THROWS_AS(KvBlockPool({.blocks = 0, .block_tokens = 2, .sequences_max = 2, .tokens_max = 8}), Error);
+}
+
+TEST_CASE("opening, growing, forking and closing allocate nothing") {
+  KvBlockPool pool({.blocks = 64, .block_tokens = 4, .sequences_max = 8, .tokens_max = 128});
+  const auto before = test::allocations();
+  for (int round = 0; round < 50; ++round) {
+    auto sequence = pool.open();
+    bool grown = sequence->append(90).ok;
+    auto child = sequence->fork(50);
+    grown = grown && child->append(30).ok;
+    sequence->trim(3);
+    if (!grown) FAIL("the pool is large enough");
+  }
+  CHECK(test::allocations() == before);
 }
 
 /// A model of the contents: what each sequence should read, and what lies in each block.

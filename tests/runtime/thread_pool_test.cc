@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/error.h"
+#include "tests/runtime/allocation_counter.h"
 
 namespace forge {
 namespace {
@@ -132,6 +133,14 @@ TEST_CASE("the default follows the affinity mask") {
     CHECK(ran == 800);
   }
   REQUIRE(::sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
+TEST_CASE("runs allocate nothing") {
+  ThreadPool pool(2);
+  std::vector<int> out(64);
+  const auto before = test::allocations();
+  for (int i = 0; i < 1000; ++i) pool.run(out.size(), [&](std::size_t task, std::size_t) { ++out[task]; });
+  CHECK(test::allocations() == before);
 }
 
 TEST_CASE("an absurd number of threads is refused") {
