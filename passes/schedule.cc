@@ -17,6 +17,7 @@ using ir::NodeId;
 struct Quotient {
   std::vector<StepNodes> steps;
   std::vector<std::vector<std::size_t>> needs;  ///< by step, distinct
+  std::vector<std::vector<std::size_t>> users;  ///< the other way round
   std::vector<std::int64_t> depth;              ///< steps on the longest way to here
 };
 
@@ -48,7 +49,8 @@ Quotient quotient_of(const ir::Graph& graph) {
 /// Depths by relaxation in an order of ready steps; also proves that there is such an order.
 void measure_depths(Quotient& quotient) {
   const std::size_t count = quotient.steps.size();
-  std::vector<std::vector<std::size_t>> users(count);
+  auto& users = quotient.users;
+  users.assign(count, {});
   std::vector<std::size_t> waiting(count);
   for (std::size_t step = 0; step < count; ++step) {
     waiting[step] = quotient.needs[step].size();
@@ -71,45 +73,88 @@ void measure_depths(Quotient& quotient) {
   invariant(done == count, "PH-003", "fused groups wait for each other");
 }
 
+/// Writes steps down depth first.
+class Walk {
+ public:
+  explicit Walk(Quotient& quotient)
+      : quotient_(quotient),
+        live_(quotient.steps.size()),
+        entered_(quotient.steps.size()),
+        written_(quotient.steps.size()) {}
+
+  /// Everything that `root` needs, then the root.
+  void visit(std::size_t root) {
+    std::vector<std::pair<std::size_t, std::size_t>> open;  // (step, operands visited)
+    if (!entered_[root]) open.emplace_back(root, 0);
+    entered_[root] = true;
+    while (!open.empty()) {
+      auto& [step, visited] = open.back();
+      if (visited < quotient_.needs[step].size()) {
+        const std::size_t need = quotient_.needs[step][visited++];
+        if (!entered_[need]) open.emplace_back(need, 0);
+        entered_[need] = true;
+        continue;
+      }
+      const std::size_t done = step;
+      open.pop_back();
+      write(done);
+    }
+  }
+
+  void mark_live(std::size_t root) {
+    std::vector<std::size_t> open{root};
+    while (!open.empty()) {
+      const std::size_t step = open.back();
+      open.pop_back();
+      if (live_[step]) continue;
+      live_[step] = true;
+      open.insert(open.end(), quotient_.needs[step].begin(), quotient_.needs[step].end());
+    }
+  }
+
+  std::vector<StepNodes> ordered;
+
+ private:
+  /// Steps that no output needs follow as soon as they can, so that they do not keep their operands alive.
+  void write(std::size_t step) {
+    std::vector<std::size_t> open{step};
+    while (!open.empty()) {
+      const std::size_t next = open.back();
+      open.pop_back();
+      entered_[next] = written_[next] = true;
+      ordered.push_back(std::move(quotient_.steps[next]));
+      for (const std::size_t user : quotient_.users[next]) {
+        const auto is_written = [&](std::size_t need) { return written_[need]; };
+        if (!live_[user] && !entered_[user] && std::ranges::all_of(quotient_.needs[user], is_written)) {
+          entered_[user] = true;
+          open.push_back(user);
+        }
+      }
+    }
+  }
+
+  Quotient& quotient_;
+  std::vector<bool> live_, entered_, written_;
+};
+
 }  // namespace
 
 std::vector<StepNodes> schedule(const ir::Graph& graph) {
   Quotient quotient = quotient_of(graph);
   measure_depths(quotient);
   for (auto& needs : quotient.needs)
-    std::ranges::stable_sort(needs,
-                             [&](std::size_t a, std::size_t b) { return quotient.depth[a] > quotient.depth[b]; });
+    std::ranges::stable_sort(needs, std::ranges::greater{}, [&](std::size_t step) { return quotient.depth[step]; });
 
-  // Roots: the steps of outputs, then whatever no output needs, the deepest first so that its operands come with it.
   std::vector<std::size_t> roots;
   for (const auto& output : graph.outputs())
     for (std::size_t step = 0; step < quotient.steps.size(); ++step)
       if (std::ranges::find(quotient.steps[step], output.value.node) != quotient.steps[step].end())
         roots.push_back(step);
-  std::vector<std::size_t> rest(quotient.steps.size());
-  for (std::size_t step = 0; step < rest.size(); ++step) rest[step] = step;
-  std::ranges::stable_sort(rest, [&](std::size_t a, std::size_t b) { return quotient.depth[a] > quotient.depth[b]; });
-  roots.insert(roots.end(), rest.begin(), rest.end());
-
-  std::vector<StepNodes> ordered;
-  std::vector<bool> entered(quotient.steps.size());
-  std::vector<std::pair<std::size_t, std::size_t>> open;  // (step, operands visited)
-  for (const std::size_t root : roots) {
-    if (!entered[root]) open.emplace_back(root, 0);
-    entered[root] = true;
-    while (!open.empty()) {
-      auto& [step, visited] = open.back();
-      if (visited == quotient.needs[step].size()) {
-        ordered.push_back(std::move(quotient.steps[step]));
-        open.pop_back();
-        continue;
-      }
-      const std::size_t need = quotient.needs[step][visited++];
-      if (!entered[need]) open.emplace_back(need, 0);
-      entered[need] = true;
-    }
-  }
-  return ordered;
+  Walk walk(quotient);
+  for (const std::size_t root : roots) walk.mark_live(root);
+  for (const std::size_t root : roots) walk.visit(root);
+  for (std::size_t step = 0; step < quotient.steps.size(); ++step) walk.visit(step);
+  return std::move(walk.ordered);
 }
 
 std::vector<std::int32_t> step_of_node(const ir::Graph& graph, std::span<const StepNodes> steps) {

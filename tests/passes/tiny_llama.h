@@ -2,8 +2,7 @@
 // A Llama-like graph as families build it, with the habits that the passes are there for: a factor on q, a table of
 // angles in every layer, a weight named twice. And what is needed to run it in the interpreter.
 
-#include <map>
-#include <string>
+#include <vector>
 
 #include "ir/builder.h"
 #include "ir/interpreter.h"
@@ -21,9 +20,7 @@ struct TinyLlama {
   [[nodiscard]] ir::Graph build() const;
 };
 
-using Outputs = std::map<std::string, ir::Tensor>;
-
-/// A prompt of five tokens, then one more token; both results' logits, one after the other.
+/// A prompt of five tokens, then one more token; all f32 outputs of both steps, one after the other. Ids are below 64.
 std::vector<float> run_two_steps(const ir::Graph& graph);
 
 /// Sum of squared differences over sum of squares.

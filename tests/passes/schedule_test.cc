@@ -1,0 +1,189 @@
+// Order of steps, lives of values, results computed in place: on small graphs with groups set by hand.
+
+#include "passes/schedule.h"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "ir/builder.h"
+#include "passes/bind_variants.h"
+#include "passes/liveness.h"
+#include "support/error.h"
+#include "tests/passes/fake_target.h"
+
+namespace forge::passes::test {
+namespace {
+
+using ir::NodeId;
+using ir::Value;
+
+constexpr ir::Bounds kBounds{.tokens = 4, .rows = 4, .sequences = 1, .table_blocks = 1};
+
+/// x [T,64] from an embedding, and weights by name.
+struct Sketch {
+  ir::Graph graph;
+  ir::Builder b{graph};
+  Value x = b.embed(weight("embd"), b.input(ir::InputKind::kIds));
+
+  Value weight(const char* name) { return b.weight(name, DType::kQ8_0, {64, 64}); }
+  void group(std::initializer_list<Value> values) {
+    const auto number = graph.new_group();
+    for (const Value& value : values) graph.set_group(value.node, number);
+  }
+  std::vector<Buffer> buffers() {
+    const auto steps = schedule(graph);
+    return plan_buffers(graph, steps, kBounds);
+  }
+  static const Buffer* find(const std::vector<Buffer>& buffers, Value value) {
+    for (const Buffer& buffer : buffers)
+      if (buffer.value == value || std::ranges::find(buffer.aliases, value) != buffer.aliases.end()) return &buffer;
+    return nullptr;
+  }
+};
+
+TEST_CASE("schedule: small operands are made just before their reader", "[schedule]") {
+  Sketch s;
+  const Value freqs = s.b.constant(std::vector<float>(16, 1.0F), {16});
+  const Value angles = s.b.rope_table(s.b.input(ir::InputKind::kPositions), freqs, 1);
+  const Value a = s.b.matmul(s.x, s.weight("a"));
+  const Value c = s.b.matmul(a, s.weight("c"));
+  const Value y = s.b.rope(c, angles, {32, 32, ir::RopeMode::kPairs});
+  s.graph.add_output("y", y);
+  const auto steps = schedule(s.graph);
+  const auto at = step_of_node(s.graph, steps);
+  CHECK(steps.size() == 5);
+  CHECK(at[angles.node] == at[y.node] - 1);
+  CHECK(at[freqs.node] == -1);
+}
+
+TEST_CASE("schedule: groups that wait for each other are refused", "[schedule]") {
+  Sketch s;
+  const Value a = s.b.scale(s.x, 2);
+  const Value c = s.b.scale(a, 3);
+  const Value d = s.b.scale(c, 4);
+  s.graph.add_output("y", d);
+  s.group({a, d});
+  CHECK_THROWS_WITH(schedule(s.graph), Catch::Contains("PH-003"));
+}
+
+TEST_CASE("schedule: nodes that no output needs are steps too", "[schedule]") {
+  Sketch s;
+  const Value dead = s.b.scale(s.x, 2);
+  const Value y = s.b.scale(s.x, 3);
+  s.graph.add_output("y", y);
+  const auto steps = schedule(s.graph);
+  CHECK(steps.size() == 3);
+  const auto buffers = plan_buffers(s.graph, steps, kBounds);
+  const Buffer* room = Sketch::find(buffers, dead);
+  REQUIRE(room != nullptr);
+  CHECK(room->last == step_of_node(s.graph, steps)[dead.node]);
+  CHECK(room->last == 1);  // at once, not behind what outputs need
+}
+
+TEST_CASE("liveness: a residual is added in place of its operand, also inside a group", "[liveness]") {
+  Sketch s;
+  const Value a = s.b.scale(s.x, 2);
+  const Value m = s.b.matmul(a, s.weight("w"));
+  const Value sum = s.b.add(m, s.x);  // either order: the op commutes
+  s.graph.add_output("y", sum);
+  s.group({m, sum});
+  const auto buffers = s.buffers();
+  const Buffer* home = Sketch::find(buffers, s.x);
+  REQUIRE(home != nullptr);
+  CHECK(home->aliases == std::vector<Value>{sum});
+  CHECK((home->first == 0 && home->last == 2));
+  CHECK(home->bytes == 4 * 64 * 4);
+  CHECK(Sketch::find(buffers, m) == nullptr);  // stays inside its step
+}
+
+TEST_CASE("liveness: through a chain of a group, and on through later steps", "[liveness]") {
+  Sketch s;
+  const Value gain = s.b.weight("gain", DType::kF32, {64});
+  const Value a = s.b.scale(s.x, 2);
+  const Value c = s.b.mul(a, gain);
+  const Value d = s.b.scale(c, 3);
+  s.graph.add_output("y", d);
+  s.group({a, c});
+  const auto buffers = s.buffers();
+  CHECK(buffers.size() == 1);
+  CHECK(buffers[0].aliases == std::vector<Value>{c, d});
+}
+
+TEST_CASE("liveness: nothing is overwritten that is still to be read", "[liveness]") {
+  SECTION("by a later step") {
+    Sketch s;
+    const Value a = s.b.scale(s.x, 2);
+    const Value m = s.b.matmul(a, s.weight("w"));
+    s.graph.add_output("y", s.b.add(s.x, m));
+    CHECK(Sketch::find(s.buffers(), s.x)->aliases != std::vector<Value>{a});
+  }
+  SECTION("by another node of the same step") {
+    Sketch s;
+    const Value m = s.b.matmul(s.x, s.weight("w"));
+    const Value sum = s.b.add(s.x, m);
+    s.graph.add_output("y", sum);
+    s.group({m, sum});
+    CHECK(Sketch::find(s.buffers(), s.x)->aliases.empty());
+  }
+  SECTION("by the user of an output") {
+    Sketch s;
+    const Value a = s.b.scale(s.x, 2);
+    s.graph.add_output("x", s.x);
+    s.graph.add_output("y", a);
+    CHECK(Sketch::find(s.buffers(), s.x)->aliases.empty());
+  }
+  SECTION("by two results of one step") {
+    Sketch s;
+    const Value a = s.b.scale(s.x, 2);
+    const Value c = s.b.scale(a, 3);
+    s.graph.add_output("a", a);
+    s.graph.add_output("c", c);
+    s.group({a, c});
+    const auto buffers = s.buffers();
+    CHECK(Sketch::find(buffers, a) != Sketch::find(buffers, c));
+  }
+  SECTION("by a broadcast, whose operand is smaller") {
+    Sketch s;
+    const Value gain = s.b.weight("gain", DType::kF32, {64});
+    const Value a = s.b.mul(s.x, gain);
+    s.graph.add_output("a", a);
+    CHECK(Sketch::find(s.buffers(), gain) == nullptr);
+  }
+}
+
+TEST_CASE("bind_variants: scratch lies in the arena, beside what is live", "[bind]") {
+  Sketch s;
+  const Value state = s.b.kv_state({0, 1, 2, 32, 0});
+  const Value k = s.b.scale(s.x, 2);
+  const Value v = s.b.scale(s.x, 3);
+  const Value stored = s.b.kv_store(state, k, v, 0);
+  const Value mixed = s.b.attention(s.x, stored, {0, 2, 2, 32, 1, 0, 0});
+  s.graph.add_output("y", s.b.add(mixed, s.x));
+  s.graph.add_output("kv0", stored);
+  FakeTarget target;
+  target.scratch_bytes = 4096;
+  const Program program = bind_variants(s.graph, target, 64, 1);
+  const Variant& decode = program.variants[0];
+  CHECK(decode.arena_bytes == decode.arena_bound_bytes);
+  CHECK(decode.arena_bytes == 4096 + 2 * 256);  // x, the result of attention, scratch
+  CHECK(program.arena_bytes == program.variants[1].arena_bytes);
+  CHECK(program.variants[1].arena_bytes > decode.arena_bytes);
+}
+
+TEST_CASE("bind_variants: a step's cost counts weights and border values once", "[bind]") {
+  Sketch s;
+  const Value m = s.b.matmul(s.x, s.weight("w"));
+  const Value y = s.b.add(m, s.x);
+  s.graph.add_output("y", y);
+  s.group({m, y});
+  const Program program = bind_variants(s.graph, FakeTarget(), 64, 1);
+  const Step& step = program.variants[0].steps.back();
+  CHECK(step.cost.weight_bytes == 64 * 64 / 32 * 34);
+  CHECK(step.cost.activation_bytes == 2 * 64 * 4);  // x once, y
+  CHECK(step.cost.flops >= 2 * 64 * 64);
+  CHECK(program.variants[0].steps[0].cost.weight_bytes == 64 / 32 * 34);  // one row of the table
+}
+
+}  // namespace
+}  // namespace forge::passes::test
