@@ -1,0 +1,63 @@
+#include "tools/atomic_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "support/error.h"
+
+namespace forge::tools {
+namespace {
+
+Error io_error(const std::filesystem::path& path, int number) {
+  return Error(ErrorCode::kIo, "cannot write " + printable(path.native(), 200), std::strerror(number),
+               "choose a directory that exists, is writable and has room");
+}
+
+}  // namespace
+
+void check_output_path(const std::filesystem::path& target) {
+  struct stat status{};
+  if (::stat(target.c_str(), &status) == 0) {
+    if (!S_ISREG(status.st_mode))
+      throw Error(ErrorCode::kUsage, "cannot write " + printable(target.native(), 200),
+                  S_ISDIR(status.st_mode) ? "it is a directory" : "it is not a regular file", "name a file");
+    return;
+  }
+  const auto folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) throw io_error(target, errno);
+}
+
+AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
+  check_output_path(target_);
+  temporary_ = target_.parent_path() / fmt::format(".{}.{}.tmp", target_.filename().native(), ::getpid());
+  fd_ = plan::UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!fd_) throw io_error(target_, errno);
+  pending_ = true;
+}
+
+AtomicFile::~AtomicFile() {
+  if (pending_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_.get(), bytes.data(), std::min<std::size_t>(bytes.size(), 1U << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw io_error(target_, n < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void AtomicFile::commit() {
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw io_error(target_, errno);
+  pending_ = false;
+}
+
+}  // namespace forge::tools

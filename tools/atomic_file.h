@@ -1,0 +1,33 @@
+#pragma once
+// A file that appears whole or not at all.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+#include "runtime/plan/unique_fd.h"
+
+namespace forge::tools {
+
+/// Written beside its target under another name; `commit` renames it into place, and without one it goes away.
+class AtomicFile {
+ public:
+  /// Errors: kIo; kUsage when `target` exists and is no regular file (a rename would replace a device or folder).
+  explicit AtomicFile(std::filesystem::path target);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::span<const std::byte> bytes);  ///< Errors: kIo
+  void commit();                                 ///< Errors: kIo
+
+ private:
+  std::filesystem::path target_, temporary_;
+  plan::UniqueFd fd_;
+  bool pending_ = false;
+};
+
+/// Refuses (kUsage) what AtomicFile would refuse: to be asked before long work.
+void check_output_path(const std::filesystem::path& target);
+
+}  // namespace forge::tools

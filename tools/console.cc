@@ -1,0 +1,95 @@
+#include "tools/console.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "runtime/plan/unique_fd.h"
+#include "support/error.h"
+#include "tools/entry.h"
+
+namespace forge::tools {
+namespace {
+
+bool stderr_is_terminal() {
+  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  return terminal;
+}
+
+std::atomic<bool> progress_shown{false};
+constexpr std::size_t kLineCharsMax = 600;
+
+}  // namespace
+
+void Output::write(std::string_view text) {
+  while (!text.empty() && !closed_) {
+    const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EPIPE) {
+      closed_ = true;
+    } else if (errno == EINTR) {
+      check_interrupt();
+    } else {
+      throw Error(ErrorCode::kIo, "cannot write to standard output", std::strerror(errno));
+    }
+  }
+}
+
+void note(std::string_view line) {
+  end_progress();
+  fmt::print(stderr, "{}\n", printable(line, kLineCharsMax));
+}
+
+void progress(std::string_view doing) {
+  if (!stderr_is_terminal()) return;
+  fmt::print(stderr, "\r\033[K{}...", printable(doing, 70));
+  progress_shown = true;
+}
+
+void end_progress() noexcept {
+  if (progress_shown.exchange(false)) (void)std::fputs("\r\033[K", stderr);
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  static constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string read_text(const std::string& path, std::size_t bytes_max) {
+  const bool from_stdin = path == "-";
+  const auto fail = [&](std::string why) {
+    return Error(ErrorCode::kIo, from_stdin ? "cannot read standard input" : "cannot read " + printable(path, 200),
+                 std::move(why), "check the path and its permissions");
+  };
+  const plan::UniqueFd opened(from_stdin ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened) throw fail(std::strerror(errno));
+  std::string text;
+  std::array<char, 65536> piece;
+  while (true) {
+    const ssize_t n = ::read(opened.get(), piece.data(), piece.size());
+    if (n == 0) return text;
+    if (n < 0 && errno == EINTR) {
+      check_interrupt();
+    } else if (n < 0) {
+      throw fail(std::strerror(errno));
+    } else {
+      text.append(piece.data(), static_cast<std::size_t>(n));
+      if (text.size() > bytes_max)
+        throw Error(ErrorCode::kPrompt, "the text is too long", fmt::format("more than {}", human_bytes(bytes_max)),
+                    "give less text");
+    }
+  }
+}
+
+}  // namespace forge::tools

@@ -1,0 +1,33 @@
+#pragma once
+// stdout carries the answer and nothing else; notes and progress go to stderr, progress only to a terminal.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace forge::tools {
+
+/// stdout, unbuffered. A reader that has gone away is no error: closed() tells, and further text is dropped.
+class Output {
+ public:
+  /// Errors: kIo when writing fails otherwise (a full disk).
+  void write(std::string_view text);
+  [[nodiscard]] bool closed() const { return closed_; }
+
+ private:
+  bool closed_ = false;
+};
+
+/// One line on stderr; control characters are shown as escapes.
+void note(std::string_view line);
+/// Shows what is being done in the terminal's last line until the next note, progress or end; else nothing.
+void progress(std::string_view doing);
+void end_progress() noexcept;
+
+/// "94.0 MiB", "512 B"
+[[nodiscard]] std::string human_bytes(std::uint64_t bytes);
+
+/// All of a file, or of stdin for "-". Errors: kIo; kPrompt above `bytes_max`.
+[[nodiscard]] std::string read_text(const std::string& path, std::size_t bytes_max);
+
+}  // namespace forge::tools

@@ -1,0 +1,79 @@
+#include "tools/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "support/error.h"
+#include "tools/entry.h"
+
+namespace forge::tools {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+std::string_view finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::kEndOfGeneration:
+    case Finish::kStop:
+      return "stop";
+    case Finish::kReaderGone:
+      return "cancelled";
+    default:
+      return "length";
+  }
+}
+
+void check_prompt(std::span<const std::int32_t> prompt, std::int64_t context) {
+  if (prompt.empty())
+    throw Error(ErrorCode::kPrompt, "the prompt is empty", {}, "give some text with -p, -f or on standard input");
+  if (static_cast<std::int64_t>(prompt.size()) > context)
+    throw Error(ErrorCode::kPrompt, "the prompt is longer than the context",
+                fmt::format("{} tokens, and the context has {} positions", prompt.size(), context),
+                fmt::format("shorten it, or give -c {} or more", prompt.size()));
+}
+
+Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std::int32_t> prompt,
+                   const GenerateOptions& options, const TakeToken& take) {
+  check_prompt(prompt, sequences.context());
+  runtime::Sampler sampler(vocab, options.sampler);
+  runtime::SamplerScratch scratch(vocab);
+  Generated out{.prompt_tokens = prompt.size()};
+  const std::int64_t room = sequences.context() - static_cast<std::int64_t>(prompt.size()) + 1;
+  const std::int64_t limit = options.tokens_max < 0 ? room : std::min(options.tokens_max, room);
+  out.finish = limit == room && options.tokens_max != room ? Finish::kContext : Finish::kLength;
+  if (limit == 0) return out;
+  out.tokens.reserve(static_cast<std::size_t>(limit));
+
+  auto begin = std::chrono::steady_clock::now();
+  auto logits = sequences.prefill(0, prompt);
+  out.prompt_seconds = seconds_since(begin);
+  for (const auto id : prompt) sampler.accept(id);
+  begin = std::chrono::steady_clock::now();
+  while (true) {
+    check_interrupt();
+    const auto id = sampler.sample(logits, scratch);
+    invariant(id != runtime::Sampler::kNoToken, "TOOL-003", "the logits hold no number");
+    sampler.accept(id);
+    out.tokens.push_back(id);
+    std::optional<Finish> finish;
+    if (std::ranges::find(options.ends, id) != options.ends.end()) {
+      finish = Finish::kEndOfGeneration;
+    } else {
+      finish = take(id);
+    }
+    if (finish) out.finish = *finish;
+    if (finish || static_cast<std::int64_t>(out.tokens.size()) == limit) break;
+    logits = sequences.decode(std::span(&id, 1));
+    ++out.decode_steps;
+  }
+  out.decode_seconds = seconds_since(begin);
+  return out;
+}
+
+}  // namespace forge::tools

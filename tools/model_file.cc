@@ -1,0 +1,70 @@
+#include "tools/model_file.h"
+
+#include <fmt/format.h>
+
+#include "ir/text.h"
+#include "support/error.h"
+
+namespace forge::tools {
+namespace {
+
+/// Columns of the graph's logits. Errors: kPlan when it has none.
+std::int64_t vocab_of(const ir::Graph& graph) {
+  for (const auto& output : graph.outputs())
+    if (output.name == "logits" && !graph.type(output.value).shape.empty()) return graph.type(output.value).cols();
+  throw Error(ErrorCode::kPlan, "the plan's graph has no logits", {}, "compile the model again (forge-compile)");
+}
+
+}  // namespace
+
+codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesystem::path& path) {
+  codegen::ModelFile model;
+  std::error_code failed;
+  const auto absolute = std::filesystem::weakly_canonical(path, failed);
+  model.path = failed ? path.native() : absolute.native();
+  model.name = file.get<std::string>("general.name", path.stem().native());
+  model.family = file.get<std::string>("general.architecture", {});
+  model.identity = file.identity().hex();
+  model.file_bytes = file.bytes().size();
+  for (const auto& tensor : file.tensors())
+    model.tensors.emplace(tensor.name, codegen::SourceTensor{.dtype = tensor.dtype,
+                                                             .rows = tensor.rows(),
+                                                             .cols = tensor.cols(),
+                                                             .offset = tensor.offset,
+                                                             .bytes = tensor.bytes()});
+  return model;
+}
+
+runtime::SpanWeightSource weight_source(const loader::Gguf& file, const std::filesystem::path& path) {
+  return {path.native(), file.bytes(), runtime::SpanWeightSource::Backing::kFile};
+}
+
+std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {
+  const auto family = file.find<std::string_view>("general.architecture");
+  if (!family) return fallback;
+  const auto context = file.find<std::uint32_t>(std::string(*family) + ".context_length");
+  return context.value_or(0) > 0 ? std::int64_t{*context} : fallback;
+}
+
+plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path& path,
+                          std::span<const std::string> targets, const codegen::CompileOptions& options,
+                          std::vector<codegen::CompileReport>* reports) {
+  const auto portable = loader::build_model(file);
+  auto model = describe_model(file, path);
+  model.name = portable.info.name;
+  model.family = portable.info.family;
+  model.vocab = portable.info.vocab;
+  return codegen::compile_plan(portable.graph, model, targets, options, reports);
+}
+
+plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file, const std::filesystem::path& path,
+                          const std::string& target, const codegen::CompileOptions& options) {
+  const auto graph = ir::parse(plan.graph);
+  auto model = describe_model(file, path);
+  model.name = plan.model->name;
+  model.family = plan.model->family;
+  model.vocab = vocab_of(graph);
+  return codegen::compile_plan(graph, model, std::span(&target, 1), options);
+}
+
+}  // namespace forge::tools

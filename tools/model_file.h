@@ -1,0 +1,35 @@
+#pragma once
+// The loader's view of a model, handed to the rooms that must not know the loader: codegen and the runtime.
+
+#include <filesystem>
+
+#include "codegen/compile.h"
+#include "codegen/model_file.h"
+#include "loader/arch/family.h"
+#include "loader/gguf.h"
+#include "runtime/weight_source.h"
+
+namespace forge::tools {
+
+/// Where each tensor lies; `path` is made absolute. Name and family come from metadata, the vocabulary's size is left
+/// at 0: the graph decides it.
+[[nodiscard]] codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesystem::path& path);
+
+/// The mapped file as the executor reads it; lives no longer than `file`.
+[[nodiscard]] runtime::SpanWeightSource weight_source(const loader::Gguf& file, const std::filesystem::path& path);
+
+/// Positions the model was trained for, by its metadata; `fallback` when it does not say.
+/// Errors: kModelFormat for a key of the wrong type.
+[[nodiscard]] std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback);
+
+/// A file that build_model made `model` of, compiled for `targets`.
+[[nodiscard]] plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path& path,
+                                        std::span<const std::string> targets, const codegen::CompileOptions& options,
+                                        std::vector<codegen::CompileReport>* reports = nullptr);
+
+/// One more program for a plan of which the portable graph is at hand. Errors: those of ir::parse and the pipeline.
+[[nodiscard]] plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file,
+                                        const std::filesystem::path& path, const std::string& target,
+                                        const codegen::CompileOptions& options);
+
+}  // namespace forge::tools

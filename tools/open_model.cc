@@ -1,0 +1,161 @@
+#include "tools/open_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "codegen/compile.h"
+#include "kernels/cpu/kernels.h"
+#include "runtime/plan/cache.h"
+#include "runtime/plan/plan_file.h"
+#include "support/error.h"
+#include "tools/console.h"
+#include "tools/entry.h"
+#include "tools/model_file.h"
+
+namespace forge::tools {
+namespace {
+
+void check_device(std::string_view device) {
+  if (device == "auto" || device == "cpu") return;
+  for (const std::string_view gpu : {"hip", "cuda"})
+    if (device == gpu || (device.starts_with(gpu) && device.substr(gpu.size()).starts_with(':')))
+      throw Error(ErrorCode::kDevice, fmt::format("device '{}' cannot be used", printable(device)),
+                  fmt::format("this forge has no {} back-end: it runs on the CPU only", gpu), "use --device cpu");
+  throw Error(ErrorCode::kUsage, fmt::format("device '{}' is unknown", printable(device)), {},
+              "devices are auto, cpu, hip:N and cuda:N");
+}
+
+/// The cached plan of `key`, with everything worth saying said.
+plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& build) {
+  const plan::PlanCache cache(plan::CacheOptions::from_environment());
+  auto result = cache.get_or_build(
+      key,
+      [&] {
+        check_interrupt();
+        progress("compiling the plan");
+        return build();
+      },
+      [] { progress("another process is compiling this plan: waiting for it"); });
+  end_progress();
+  for (const auto& warning : result.warnings) note("warning: " + warning);
+  return result;
+}
+
+/// The program of a plan that was made for this machine alone.
+std::shared_ptr<const plan::ProgramT> take_program(plan::PlanT& plan) {
+  const int index = choose_program(plan);
+  if (index < 0)
+    throw Error(ErrorCode::kPlan, "the plan has no program for this machine", {}, "compile the model again");
+  return std::move(plan.programs[static_cast<std::size_t>(index)]);
+}
+
+OpenedModel open_gguf(const ModelChoice& choice) {
+  OpenedModel opened{.path = choice.path};
+  opened.file = std::make_unique<loader::Gguf>(loader::Gguf::open(choice.path));
+  const auto trained = trained_context(*opened.file, kContextDefault);
+  opened.context = choice.context.value_or(std::min(trained, kContextDefault));
+  if (opened.context > trained)
+    note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", opened.context,
+                     trained));
+  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
+  const std::vector<std::string> targets{codegen::host_target()};
+  const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
+  auto result = cached(codegen::cache_key(identity, targets, options),
+                       [&] { return compile_model(*opened.file, opened.path, targets, options); });
+  opened.program = take_program(result.plan);
+  opened.origin = result.built ? "compiled" : "cache";
+  return opened;
+}
+
+/// Why the plan's own program cannot serve `choice`; empty when it can.
+std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
+  if (index < 0) return "it has no program for " + codegen::host_target();
+  const auto& program = *plan.programs[static_cast<std::size_t>(index)];
+  if (choice.context.value_or(0) > program.context)
+    return fmt::format("it is for a context of {}, not {}", program.context, *choice.context);
+  if (choice.sequences > program.batch_max)
+    return fmt::format("it is for {} sequences at once, not {}", program.batch_max, choice.sequences);
+  if (!choice.skip.empty()) return "passes are to be skipped";
+  return {};
+}
+
+OpenedModel open_plan(const ModelChoice& choice) {
+  OpenedModel opened;
+  auto plan = plan::read_plan(choice.path);
+  opened.file = open_model_of(plan, choice.path, choice.model, opened.path);
+  const int index = choose_program(plan);
+  const auto why = why_retarget(plan, index, choice);
+  if (why.empty()) {
+    opened.program = std::move(plan.programs[static_cast<std::size_t>(index)]);
+    opened.context = choice.context.value_or(opened.program->context);
+    opened.origin = "plan " + choice.path;
+    return opened;
+  }
+  std::int64_t context = 0;
+  for (const auto& program : plan.programs)
+    if (program) context = std::max(context, program->context);
+  if (context == 0) context = std::min(trained_context(*opened.file, kContextDefault), kContextDefault);
+  opened.context = choice.context.value_or(context);
+  note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
+  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
+  const auto target = codegen::host_target();
+  const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
+  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
+                       [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
+  opened.program = take_program(result.plan);
+  opened.origin = fmt::format("plan {}, compiled again", choice.path);
+  return opened;
+}
+
+}  // namespace
+
+int choose_program(const plan::PlanT& plan) {
+  constexpr std::string_view kPrefix = "cpu-";
+  int best = -1;
+  auto best_class = cpu::CpuClass::kGeneric;
+  for (std::size_t i = 0; i < plan.programs.size(); ++i) {
+    const auto* program = plan.programs[i].get();
+    if (program == nullptr || !program->target.starts_with(kPrefix)) continue;
+    const auto cpu_class = cpu::parse(std::string_view(program->target).substr(kPrefix.size()));
+    if (!cpu_class || !cpu::runs_here(*cpu_class) || (best >= 0 && *cpu_class <= best_class)) continue;
+    best = static_cast<int>(i);
+    best_class = *cpu_class;
+  }
+  return best;
+}
+
+std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::string& plan_path,
+                                            const std::string& model, std::filesystem::path& found) {
+  const auto doing = "opening the model of plan " + printable(plan_path, 200);
+  found = model.empty() ? plan.model->path : model;
+  std::error_code failed;
+  if (model.empty() && !std::filesystem::exists(found, failed))
+    throw Error(ErrorCode::kPlan, doing,
+                found.empty() ? "the plan does not say where it is"
+                              : fmt::format("it is not at {}", printable(found.native(), 200)),
+                "say where it is with --model FILE");
+  try {
+    auto file = std::make_unique<loader::Gguf>(loader::Gguf::open(found));
+    if (file->identity().hex() != plan.model->identity)
+      throw Error(ErrorCode::kPlan, fmt::format("{} is another model", printable(found.native(), 200)),
+                  "its metadata and tensors are not those the plan was made for",
+                  "give the right one with --model FILE, or compile this one (forge-compile)");
+    return file;
+  } catch (const Error& error) {
+    throw error.within(doing);
+  }
+}
+
+OpenedModel open_model(const ModelChoice& choice) {
+  check_device(choice.device);
+  if (plan::looks_like_plan(choice.path)) return open_plan(choice);
+  if (!choice.model.empty())
+    throw Error(ErrorCode::kUsage, "--model goes with a plan", fmt::format("{} is none", printable(choice.path, 200)),
+                "give the model itself, without --model");
+  return open_gguf(choice);
+}
+
+}  // namespace forge::tools

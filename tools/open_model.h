@@ -1,0 +1,50 @@
+#pragma once
+// MODEL.gguf or PLAN -> the model file and a program for this machine, from the plan, the cache, or compiled now.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loader/gguf.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::tools {
+
+inline constexpr std::int64_t kContextDefault = 4096;  ///< unless the model was trained for less
+inline constexpr std::int64_t kContextMax = std::int64_t{1} << 24;
+inline constexpr std::int64_t kSequencesMax = 256;
+
+struct ModelChoice {
+  std::string path;                     ///< MODEL.gguf or PLAN
+  std::string model;                    ///< where the plan's model lies; empty: where the plan says
+  std::string device = "auto";          ///< auto, cpu, hip:N, cuda:N
+  std::optional<std::int64_t> context;  ///< empty: the plan's, or kContextDefault
+  std::int64_t sequences = 1;           ///< in one step
+  std::vector<std::string> skip;        ///< passes
+};
+
+struct OpenedModel {
+  std::filesystem::path path;          ///< of the model file
+  std::unique_ptr<loader::Gguf> file;  ///< never moves: others hold views into it
+  std::shared_ptr<const plan::ProgramT> program;
+  std::int64_t context = 0;  ///< positions of a sequence; at most the program's
+  std::string origin;        ///< "plan x.plan", "cache", "compiled", for people
+};
+
+/// Notes go to stderr, one line each: what the cache had to say, and that a plan was compiled again for this machine.
+/// Errors: kUsage and kDevice for `device`; those of Gguf::open, build_model, read_plan and compilation; kPlan when the
+/// plan was made for another model or its model is not found.
+[[nodiscard]] OpenedModel open_model(const ModelChoice& choice);
+
+/// Which of a plan's programs runs here best; -1 when none does.
+[[nodiscard]] int choose_program(const plan::PlanT& plan);
+
+/// The plan's model file, opened and compared with the plan. `model` overrides the recorded path.
+/// Errors: kPlan when it is not found or another one; those of Gguf::open.
+[[nodiscard]] std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::string& plan_path,
+                                                          const std::string& model, std::filesystem::path& found);
+
+}  // namespace forge::tools

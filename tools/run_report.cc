@@ -1,0 +1,89 @@
+#include "tools/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tools/console.h"
+#include "tools/json_text.h"
+#include "tools/memory_limit.h"
+
+namespace forge::tools {
+namespace {
+
+double rate(double count, double seconds) {
+  return seconds > 0 ? count / seconds : 0;
+}
+
+/// Steps that do the same in different layers.
+struct ProfileRow {
+  std::string label;
+  std::uint64_t calls = 0, nanoseconds = 0;
+  double bytes = 0, flops = 0;
+};
+
+std::vector<ProfileRow> profile_rows(const std::vector<runtime::StepProfile>& steps) {
+  std::vector<ProfileRow> rows;
+  for (const auto& step : steps) {
+    auto row = std::ranges::find(rows, step.step->label, &ProfileRow::label);
+    if (row == rows.end()) row = rows.insert(rows.end(), ProfileRow{.label = step.step->label});
+    const auto calls = static_cast<double>(step.calls);
+    row->calls += step.calls;
+    row->nanoseconds += step.nanoseconds;
+    row->bytes += calls * static_cast<double>(step.step->weight_bytes + step.step->activation_bytes);
+    row->flops += calls * static_cast<double>(step.step->flops);
+  }
+  std::erase_if(rows, [](const ProfileRow& row) { return row.calls == 0; });
+  std::ranges::sort(rows, std::greater<>(), &ProfileRow::nanoseconds);
+  return rows;
+}
+
+}  // namespace
+
+std::string closing_line(const Generated& generated, Session& session) {
+  return fmt::format(
+      "prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; memory {} ({})", generated.prompt_tokens,
+      rate(static_cast<double>(generated.prompt_tokens), generated.prompt_seconds), generated.tokens.size(),
+      rate(static_cast<double>(generated.decode_steps), generated.decode_seconds), human_bytes(memory_peak()),
+      describe_need(session.memory_need()));
+}
+
+std::string run_json(const Generated& generated, std::string_view text, Session& session, const Stages& stages) {
+  const auto& need = session.memory_need();
+  JsonWriter json;
+  json.open('{').field("model", session.model().path.native()).field("target", session.model().program->target);
+  json.field("threads", session.executor().threads()).field("context", session.context());
+  json.field("prompt_tokens", generated.prompt_tokens);
+  json.field("tokens", std::span<const std::int32_t>(generated.tokens)).field("text", text);
+  json.field("finish_reason", finish_name(generated.finish));
+  json.open("timings", '{').field("plan_ms", stages.plan_ms).field("weights_ms", stages.weights_ms);
+  json.field("first_token_ms", stages.first_token_ms).field("prompt_ms", generated.prompt_seconds * 1e3);
+  json.field("decode_ms", generated.decode_seconds * 1e3);
+  json.field("prompt_per_second", rate(static_cast<double>(generated.prompt_tokens), generated.prompt_seconds));
+  json.field("decode_per_second", rate(static_cast<double>(generated.decode_steps), generated.decode_seconds));
+  json.close().open("memory", '{').field("weights", need.weights).field("kv", need.kv).field("arena", need.arena);
+  json.field("logits", need.io).field("peak", memory_peak()).close().close();
+  return json.take();
+}
+
+std::string profile_text(const runtime::CpuExecutor& executor) {
+  std::string text;
+  for (std::size_t v = 0; v < executor.variants().size(); ++v) {
+    const auto rows = profile_rows(executor.profile(v));
+    if (rows.empty()) continue;
+    std::uint64_t total = 0;
+    for (const auto& row : rows) total += row.nanoseconds;
+    text += fmt::format("{}\n  {:>6} {:>8} {:>9} {:>8} {:>8}  step\n", executor.variants()[v].name, "share", "calls",
+                        "us/call", "GB/s", "GFLOP/s");
+    for (const auto& row : rows) {
+      const auto ns = static_cast<double>(std::max<std::uint64_t>(row.nanoseconds, 1));
+      text +=
+          fmt::format("  {:5.1f}% {:8} {:9.1f} {:8.2f} {:8.1f}  {}\n", 100 * ns / static_cast<double>(total), row.calls,
+                      ns / 1e3 / static_cast<double>(row.calls), row.bytes / ns, row.flops / ns, row.label);
+    }
+  }
+  return text;
+}
+
+}  // namespace forge::tools

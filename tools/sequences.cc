@@ -1,0 +1,96 @@
+#include "tools/sequences.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/cpu/attention.h"
+#include "support/error.h"
+#include "tools/entry.h"
+
+namespace forge::tools {
+
+Sequences::Sequences(runtime::CpuExecutor& executor, std::int64_t context, std::int64_t count)
+    : executor_(executor),
+      context_(context),
+      table_stride_(static_cast<std::size_t>(runtime::CpuExecutor::blocks_for(context, 1))),
+      pool_({.blocks = static_cast<std::size_t>(executor.kv_blocks()),
+             .block_tokens = cpu::kKvBlockTokens,
+             .sequences_max = static_cast<std::size_t>(count),
+             .tokens_max = static_cast<std::size_t>(context)}) {
+  const auto sequences = static_cast<std::size_t>(count);
+  const std::size_t tokens = std::max(executor.tokens_max(), sequences);
+  positions_.resize(tokens);
+  sequence_.resize(tokens);
+  rows_.resize(tokens);
+  kv_length_.resize(sequences);
+  block_table_.resize(sequences * table_stride_);
+  for (std::size_t i = 0; i < sequences; ++i) {
+    auto sequence = pool_.open();
+    invariant(sequence.has_value(), "TOOL-001", "the KV pool gives every sequence that it was made for");
+    sequences_.push_back(*std::move(sequence));
+  }
+}
+
+std::int64_t Sequences::length(std::size_t sequence) const {
+  return static_cast<std::int64_t>(sequences_[sequence].tokens());
+}
+
+void Sequences::trim(std::size_t sequence, std::int64_t length) {
+  sequences_[sequence].trim(static_cast<std::size_t>(length));
+}
+
+void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row) {
+  auto& kv = sequences_[sequence];
+  const bool room = kv.append(tokens).ok;
+  invariant(room, "TOOL-002", "a sequence outgrows its context");
+  kv_length_[row] = static_cast<std::int32_t>(kv.tokens());
+  std::ranges::copy(kv.blocks(), block_table_.begin() + static_cast<std::ptrdiff_t>(row * table_stride_));
+}
+
+void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
+                        const TakeRows& take) {
+  const std::size_t tokens_max = executor_.tokens_max(), rows_max = executor_.rows_max();
+  for (std::size_t begin = 0; begin < ids.size();) {
+    check_interrupt();
+    const std::size_t silent = first_row > begin ? first_row - begin : 0;  // tokens before the first wanted row
+    const std::size_t tokens = std::min({ids.size() - begin, tokens_max, silent + rows_max});
+    const std::size_t row_count = tokens > silent ? tokens - silent : 0;
+    const auto start = static_cast<std::int32_t>(length(sequence));
+    extend(sequence, tokens, 0);
+    std::iota(positions_.begin(), positions_.begin() + static_cast<std::ptrdiff_t>(tokens), start);
+    std::fill_n(sequence_.begin(), tokens, 0);
+    std::iota(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(row_count), static_cast<std::int32_t>(silent));
+    const auto logits = executor_.forward({.ids = ids.subspan(begin, tokens),
+                                           .positions = std::span(positions_).first(tokens),
+                                           .sequence = std::span(sequence_).first(tokens),
+                                           .rows = std::span(rows_).first(row_count),
+                                           .kv_length = std::span(kv_length_).first(1),
+                                           .block_table = std::span(block_table_).first(table_stride_),
+                                           .table_stride = table_stride_});
+    if (row_count > 0) take(logits);
+    begin += tokens;
+  }
+}
+
+std::span<const float> Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids) {
+  std::span<const float> last;
+  prefill(sequence, ids, ids.size() - 1, [&](std::span<const float> rows) { last = rows; });
+  return last;
+}
+
+std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
+  for (std::size_t s = 0; s < ids.size(); ++s) {
+    positions_[s] = static_cast<std::int32_t>(length(s));
+    sequence_[s] = rows_[s] = static_cast<std::int32_t>(s);
+    extend(s, 1, s);
+  }
+  return executor_.forward({.ids = ids,
+                            .positions = std::span(positions_).first(ids.size()),
+                            .sequence = std::span(sequence_).first(ids.size()),
+                            .rows = std::span(rows_).first(ids.size()),
+                            .kv_length = std::span(kv_length_).first(ids.size()),
+                            .block_table = std::span(block_table_).first(ids.size() * table_stride_),
+                            .table_stride = table_stride_});
+}
+
+}  // namespace forge::tools

@@ -1,0 +1,57 @@
+#pragma once
+// A model ready to run: file, program, executor, and the tokenizer when one is wanted.
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "loader/tok/tokenizer.h"
+#include "runtime/cpu/executor.h"
+#include "tools/open_model.h"
+
+namespace forge::tools {
+
+/// Milliseconds from the start of main to the end of each stage; 0: not done.
+struct Stages {
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  double plan_ms = 0, weights_ms = 0, tokenizer_ms = 0, first_token_ms = 0;
+  [[nodiscard]] double now() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  }
+};
+
+class Session {
+ public:
+  struct Options {
+    ModelChoice model;
+    std::int64_t threads = 0;  ///< 0: what the process may use
+    bool profile = false;
+    bool tokenizer = false;  ///< open it meanwhile, on a thread of its own
+  };
+
+  /// Errors: those of open_model, kMemory with the numbers when it does not fit, and the executor's.
+  Session(const Options& options, Stages& stages);
+
+  [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
+  [[nodiscard]] const OpenedModel& model() const { return model_; }
+  [[nodiscard]] runtime::CpuExecutor& executor() { return *executor_; }
+  [[nodiscard]] const runtime::MemoryNeed& memory_need() const { return need_; }
+  [[nodiscard]] std::int64_t context() const { return model_.context; }
+  /// Waits until it is open. Errors: those of Tokenizer::open.
+  [[nodiscard]] const loader::Tokenizer& tokenizer();
+
+ private:
+  Stages& stages_;
+  OpenedModel model_;
+  runtime::MemoryNeed need_;
+  std::future<std::unique_ptr<loader::Tokenizer>> opening_;  // reads model_.file
+  std::unique_ptr<loader::Tokenizer> tokenizer_;
+  std::unique_ptr<runtime::SpanWeightSource> source_;
+  std::unique_ptr<runtime::CpuExecutor> executor_;
+};
+
+/// Does the file carry a vocabulary?
+[[nodiscard]] bool has_tokenizer(const loader::Gguf& file);
+
+}  // namespace forge::tools
