@@ -23,6 +23,10 @@ std::uint64_t forge::test::allocations() {
 void* operator new(std::size_t bytes) {
   return take(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  counted.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(bytes);
+}
 void* operator new(std::size_t bytes, std::align_val_t align) {
   return take(bytes, static_cast<std::size_t>(align));
 }
