@@ -1,0 +1,86 @@
+// How long a start waits for the file and its tokenizer, and how fast text becomes ids.
+//   FORGE_MODEL=model.gguf FORGE_TEXT=text.txt loader_tok_bench
+// Without FORGE_TEXT the text is this program's own vocabulary spelled out, which repeats less than prose does.
+
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "loader/gguf.h"
+#include "loader/tok/tokenizer.h"
+#include "support/error.h"
+
+using namespace forge::loader;
+
+namespace {
+
+const char* g_model = nullptr;
+
+void gguf_open(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(Gguf::open(g_model).tensors().size());
+}
+
+void gguf_identity(benchmark::State& state) {
+  const Gguf gguf = Gguf::open(g_model);
+  for (auto _ : state) benchmark::DoNotOptimize(gguf.identity());
+}
+
+void tokenizer_open(benchmark::State& state) {
+  const Gguf gguf = Gguf::open(g_model);
+  for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::open(gguf)->vocab_size());
+}
+
+std::string text_of(const Tokenizer& tokenizer) {
+  if (const char* path = std::getenv("FORGE_TEXT")) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+  std::string text;
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) text += tokenizer.decode_piece(id);
+  return text;
+}
+
+void encode(benchmark::State& state) {
+  const Gguf gguf = Gguf::open(g_model);
+  const auto tokenizer = Tokenizer::open(gguf);
+  const std::string text = text_of(*tokenizer);
+  for (auto _ : state) benchmark::DoNotOptimize(tokenizer->encode(text).size());
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
+}
+
+/// One word of 2^n letters: the time a letter must not grow with n.
+void encode_one_word(benchmark::State& state) {
+  const Gguf gguf = Gguf::open(g_model);
+  const auto tokenizer = Tokenizer::open(gguf);
+  const std::string text(static_cast<std::size_t>(state.range(0)), 'a');
+  for (auto _ : state) benchmark::DoNotOptimize(tokenizer->encode(text).size());
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
+}
+
+BENCHMARK(gguf_open)->Unit(benchmark::kMicrosecond);
+BENCHMARK(gguf_identity)->Unit(benchmark::kMicrosecond);
+BENCHMARK(tokenizer_open)->Unit(benchmark::kMicrosecond);
+BENCHMARK(encode)->Unit(benchmark::kMillisecond);
+BENCHMARK(encode_one_word)->Range(1 << 10, 1 << 20)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  g_model = std::getenv("FORGE_MODEL");
+  if (g_model == nullptr) {
+    std::fputs("set FORGE_MODEL to a GGUF file with a tokenizer\n", stderr);
+    return EXIT_FAILURE;
+  }
+  try {
+    benchmark::RunSpecifiedBenchmarks();
+  } catch (const forge::Error& error) {
+    std::fprintf(stderr, "%s\n", error.line().c_str());
+    return error.exit_status();
+  }
+  return EXIT_SUCCESS;
+}
