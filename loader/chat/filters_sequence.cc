@@ -231,7 +231,6 @@ Value filter_first(Interp& interp, const Value& value, CallArgs& arguments) {
 Value filter_last(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("last", arguments, {});
   if (value.is(Kind::kIterator)) throw EvalError("'generator' object is not reversible");
-  require_defined(value);
   if (value.is(Kind::kList) && !value.list().items.empty()) return value.list().items.back();
   const std::vector<Value> items = elements(value, interp.budget);
   return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
@@ -259,7 +258,6 @@ Value filter_reverse(Interp& interp, const Value& value, CallArgs& arguments) {
     std::ranges::reverse(codes);
     return interp.text(encode(codes), value.string().markup);
   }
-  require_defined(value);
   std::vector<Value> items = elements(value, interp.budget);
   std::ranges::reverse(items);
   // reversed() gives an iterator; what has no order to reverse becomes a list.

@@ -111,14 +111,14 @@ Value filter_indent(Interp& interp, const Value& value, CallArgs& arguments) {
 
 Value filter_truncate(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  static_cast<void>(require_text(value, "truncate"));
   const std::int64_t limit = bound.integer(0, 255), leeway = bound.given(3) ? bound.integer(3, 5) : 5;
   const Value end = bound.get(2, Value::string("..."));
   static_cast<void>(require_text(end, "truncate"));
   const auto end_length = static_cast<std::int64_t>(end.string().length);
   if (limit < end_length) throw EvalError(fmt::format("expected length >= {}, got {}", end_length, limit));
   if (leeway < 0) throw EvalError("expected leeway >= 0");
-  if (static_cast<std::int64_t>(value.string().length) <= limit + leeway) return value;
+  if (length(value) <= limit + leeway) return value;
+  static_cast<void>(require_text(value, "truncate"));
   std::string cut = substring(value.string(), 0, static_cast<std::size_t>(limit - end_length));
   if (!bound.flag(1, false)) cut = cut.substr(0, cut.rfind(' '));
   return interp.text(cut + end.text());
@@ -345,8 +345,12 @@ Value filter_round(Interp& interp, const Value& value, CallArgs& arguments) {
 
 Value filter_filesizeformat(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("filesizeformat", arguments, {"binary"});
-  CallArgs none;
-  const double bytes = filter_float(interp, value, none).real();
+  require_defined(value);
+  const std::optional<double> number = value.is_number()   ? std::optional(value.real())
+                                       : value.is_string() ? parse_float(value.text())
+                                                           : std::nullopt;
+  if (!number) throw EvalError("filesizeformat needs a number");
+  const double bytes = *number;
   const bool binary = bound.flag(0, false);
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return interp.text("1 Byte");

@@ -342,8 +342,10 @@ class Percent {
     }
     const bool tuple = values_.is_list(ListKind::kTuple);
     const std::size_t given = tuple ? values_.list().items.size() : 1;
-    const bool all_used =
-        tuple ? used_ >= given : (used_ > 0 || mapping_ || values_.is(Kind::kDict) || values_.is_list(ListKind::kList));
+    const bool all_used = tuple
+                              ? used_ >= given
+                              : (used_ > 0 || mapping_ || values_.is(Kind::kDict) || values_.is_list(ListKind::kList) ||
+                                 values_.is_list(ListKind::kRange) || values_.is(Kind::kUndefined));
     if (!all_used) throw EvalError("not all arguments converted during string formatting");
     return out;
   }

@@ -193,8 +193,9 @@ Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
   position_ = slice.pos;
   require_defined(object);
   const bool sequence = object.is_string() || (object.is(Kind::kList) && object.list().kind <= ListKind::kRange);
-  // Python raises TypeError for the rest, and Jinja makes that an undefined value.
-  if (!integers || !sequence) return Value::undefined(fmt::format("{} object has no such slice", object.type_name()));
+  // Unlike items, slices do not become undefined where they fail.
+  if (!sequence) throw EvalError(fmt::format("'{}' object cannot be sliced", object.type_name()));
+  if (!integers) throw EvalError("slice indices must be integers or None");
   const std::int64_t size = length(object);
   const SliceRange range = slice_range(bounds[0], bounds[1], bounds[2], size);
   if (object.is_string()) {
