@@ -119,6 +119,17 @@ TEST_CASE("each filter keeps what it says") {
   CHECK(survivors(with(&SamplerParams::typical_p, 0.8F), halves) == std::set{0, 1, 2});
 }
 
+TEST_CASE("a cold draw among unlikely tokens does not vanish in rounding") {
+  std::vector<float> logits(1001, 0.0F);
+  logits[1000] = std::log(430.0F);  // p = 0.3, far from typical
+  SamplerParams params;
+  params.temperature = 0.05F;
+  params.typical_p = 0.6F;
+  const auto alive = survivors(params, logits);
+  CHECK(alive.size() > 700);
+  CHECK_FALSE(alive.contains(1000));
+}
+
 TEST_CASE("bias, penalties and mask move the choice as documented") {
   const std::vector<float> logits{3, 2.5F, 2, -1};
   SamplerParams params;
