@@ -1,65 +1,75 @@
-// forge-inspect: what is in a model, and what forge makes of it. Subcommands: tokenize, render-chat.
+// forge-inspect: what is in a model or plan, and what this machine offers.
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
-#include <cstdlib>
+#include <array>
 #include <iostream>
-#include <span>
 #include <string_view>
+#include <vector>
 
+#include "runtime/plan/plan_file.h"
 #include "support/error.h"
+#include "tools/console.h"
+#include "tools/entry.h"
 #include "tools/inspect_chat.h"
+#include "tools/inspect_model.h"
 #include "tools/inspect_tokenize.h"
+#include "tools/open_model.h"
+#include "tools/options.h"
 
 namespace {
 
-constexpr std::string_view kUsage =
-    "usage: forge-inspect tokenize MODEL [--special] < TEXT, or forge-inspect render-chat --template FILE < JSON";
+using namespace forge;
+using namespace forge::tools;
 
-int tokenize(std::span<char*> args) {
-  std::string_view model;
-  bool parse_special = false;
-  for (const std::string_view arg : args) {
-    if (arg == "--special") {
-      parse_special = true;
-    } else if (arg.starts_with("-") || !model.empty()) {
-      throw forge::Error(forge::ErrorCode::kUsage, fmt::format("unexpected argument '{}'", arg), "",
-                         std::string(kUsage));
-    } else {
-      model = arg;
-    }
-  }
-  if (model.empty()) throw forge::Error(forge::ErrorCode::kUsage, "no model is named", "", std::string(kUsage));
-  forge::tools::inspect_tokenize(model, parse_special, std::cin, std::cout, std::cerr);
+constexpr const char* kFooter =
+    "Further commands:\n"
+    "  forge-inspect tokenize MODEL [--special] < TEXT        token ids of a text\n"
+    "  forge-inspect render-chat --template FILE < JSON       the prompt that a chat template makes\n"
+    "  forge-inspect devices [--json]                         this machine, as forge sees it\n";
+
+int tokenize(int argc, char** argv) {
+  std::string model;
+  bool special = false;
+  Options options("forge-inspect tokenize", "Writes the token ids of standard input as a JSON array; no BOS is added.");
+  options.positional("MODEL", model, "a GGUF file")
+      .flag("--special", special, "text that spells a control token becomes that token");
+  if (!options.parse(argc, argv)) return 0;
+  std::ios::sync_with_stdio(false);
+  inspect_tokenize(model, special, std::cin, std::cout, std::cerr);
   std::cout.flush();
-  if (!std::cout) throw forge::Error(forge::ErrorCode::kIo, "cannot write to standard output");
-  return EXIT_SUCCESS;
+  if (!std::cout) throw Error(ErrorCode::kIo, "cannot write to standard output");
+  return 0;
+}
+
+int devices(int argc, char** argv) {
+  bool json = false;
+  Options options("forge-inspect devices", "Shows what this machine offers to forge.");
+  options.flag("--json", json, "as JSON");
+  if (options.parse(argc, argv)) Output().write(inspect_devices(json));
+  return 0;
+}
+
+int inspect(int argc, char** argv) {
+  InspectOptions request;
+  Options options("forge-inspect", "Shows what is in a GGUF model, or in a plan that forge-compile made.", kFooter);
+  options.positional("MODEL", request.path, "MODEL.gguf, or a plan")
+      .flag("--json", request.json, "as JSON")
+      .flag("--all", request.all, "every tensor of a model, every step and weight of a plan")
+      .integer("-c,--context", request.context, 1, kContextMax, "show the memory for this context");
+  if (!options.parse(argc, argv)) return 0;
+  Output().write(plan::looks_like_plan(request.path) ? inspect_plan(request) : inspect_model(request));
+  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    std::ios::sync_with_stdio(false);
-    const std::span<char*> args(argv, static_cast<std::size_t>(argc));
-    const std::string_view command = args.size() > 1 ? args[1] : "";
-    if (command == "tokenize") return tokenize(args.subspan(2));
-    if (command == "render-chat") {
-      const std::span<char*> rest = args.subspan(2);
-      return forge::tools::inspect_render_chat({rest.begin(), rest.end()});
-    }
-    if (command == "--help" || command == "-h") {
-      std::cout << kUsage << '\n';
-      return EXIT_SUCCESS;
-    }
-    throw forge::Error(forge::ErrorCode::kUsage,
-                       command.empty() ? "no command is given" : fmt::format("unknown command '{}'", command), "",
-                       std::string(kUsage));
-  } catch (const forge::Error& error) {
-    std::cerr << error.line() << '\n';
-    return error.exit_status();
-  } catch (const std::exception& error) {
-    std::cerr << forge::Error(forge::ErrorCode::kInternal, error.what()).line() << '\n';
-    return EXIT_FAILURE;
-  }
+  return run_tool([&] {
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    if (command == "tokenize") return tokenize(argc - 1, argv + 1);
+    if (command == "render-chat") return inspect_render_chat({argv + 2, argv + argc});
+    if (command == "devices") return devices(argc - 1, argv + 1);
+    return inspect(argc, argv);
+  });
 }

@@ -1,0 +1,135 @@
+#include "tools/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "tools/console.h"
+#include "tools/entry.h"
+#include "tools/sequences.h"
+
+namespace forge::tools {
+namespace {
+
+constexpr std::int64_t kContextStep = 512;
+
+/// Token ids of a fixed, mixed sequence: what is multiplied does not matter, that rows of the embedding differ does.
+std::vector<std::int32_t> some_tokens(std::int64_t count, std::size_t vocab) {
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+  std::uint64_t state = 0x9E3779B97F4A7C15ULL;
+  for (auto& id : ids) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;  // Knuth's linear congruential generator
+    id = static_cast<std::int32_t>((state >> 33) % vocab);
+  }
+  return ids;
+}
+
+/// Feeds each sequence so many tokens; only the last one's logits are asked for.
+void feed(Sequences& sequences, std::span<const std::int32_t> ids) {
+  if (ids.empty()) return;
+  for (std::size_t s = 0; s < sequences.count(); ++s) (void)sequences.prefill(s, ids);
+}
+
+void measure_once(Sequences& sequences, const BenchCase& what, std::span<const std::int32_t> ids) {
+  if (what.prompt > 0) {
+    feed(sequences, ids.first(static_cast<std::size_t>(what.prompt)));
+    return;
+  }
+  std::vector<std::int32_t> next(sequences.count());
+  for (std::int64_t i = 0; i < what.predict; ++i) {
+    check_interrupt();
+    for (std::size_t s = 0; s < next.size(); ++s) next[s] = ids[(static_cast<std::size_t>(i) + s) % ids.size()];
+    (void)sequences.decode(next);
+  }
+}
+
+std::vector<double> measure(Sequences& sequences, const BenchCase& what, std::int64_t repetitions, std::size_t vocab) {
+  const auto ids = some_tokens(std::max({what.prompt, what.predict, what.depth}), vocab);
+  for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, 0);
+  feed(sequences, std::span(ids).first(static_cast<std::size_t>(what.depth)));
+  std::vector<double> seconds;
+  for (std::int64_t r = -1; r < repetitions; ++r) {  // the first one warms caches up
+    const auto begin = std::chrono::steady_clock::now();
+    measure_once(sequences, what, ids);
+    if (r >= 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, what.depth);
+  }
+  return seconds;
+}
+
+/// The largest context that a row with so many sequences needs, rounded up so that few plans serve all benchmarks.
+std::int64_t context_needed(const std::vector<BenchCase>& cases, std::int64_t batch) {
+  std::int64_t most = 1;
+  for (const auto& what : cases)
+    if (what.batch == batch) most = std::max(most, what.depth + what.prompt + what.predict);
+  return (most + kContextStep - 1) / kContextStep * kContextStep;
+}
+
+}  // namespace
+
+std::vector<BenchCase> bench_cases(const BenchRequest& request) {
+  std::vector<BenchCase> cases;
+  for (const auto threads : request.threads)
+    for (const auto batch : request.batch)
+      for (const auto depth : request.depth) {
+        for (const auto prompt : request.prompt)
+          if (prompt > 0) cases.push_back({.prompt = prompt, .depth = depth, .batch = batch, .threads = threads});
+        for (const auto predict : request.predict)
+          if (predict > 0) cases.push_back({.predict = predict, .depth = depth, .batch = batch, .threads = threads});
+      }
+  return cases;
+}
+
+void summarise(BenchResult& result) {
+  const auto tokens = static_cast<double>((result.what.prompt + result.what.predict) * result.what.batch);
+  std::vector<double> rates;
+  for (const double seconds : result.seconds) rates.push_back(tokens / seconds);
+  const auto count = static_cast<double>(rates.size());
+  result.rate = std::accumulate(rates.begin(), rates.end(), 0.0) / count;
+  double squares = 0;
+  for (const double rate : rates) squares += (rate - result.rate) * (rate - result.rate);
+  result.rate_deviation = rates.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
+}
+
+void run_bench(const BenchRequest& request, const std::function<void(const BenchResult&)>& done) {
+  const auto cases = bench_cases(request);
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Sequences> sequences;
+  std::int64_t batch = -1, threads = -1;
+  Stages stages;
+  for (const auto& what : cases) {
+    if (what.batch != batch || what.threads != threads) {
+      sequences.reset();
+      session.reset();
+      batch = what.batch;
+      threads = what.threads;
+      const auto context = context_needed(cases, batch);
+      session = std::make_unique<Session>(Session::Options{.model = {.path = request.path,
+                                                                     .model = request.model,
+                                                                     .device = request.device,
+                                                                     .context = context,
+                                                                     .sequences = batch},
+                                                           .threads = threads},
+                                          stages);
+      sequences = std::make_unique<Sequences>(session->executor(), context, batch);
+    }
+    progress(fmt::format("measuring {} {} at depth {}", what.prompt > 0 ? "prompt" : "generation",
+                         what.prompt + what.predict, what.depth));
+    BenchResult result{.what = what};
+    result.what.threads = static_cast<std::int64_t>(session->executor().threads());
+    result.seconds = measure(*sequences, what, request.repetitions, session->executor().vocab());
+    result.model_path = session->model().path.native();
+    result.model_name = session->file().get<std::string>("general.name", {});
+    result.target = session->model().program->target;
+    result.model_bytes = session->file().bytes().size();
+    for (const auto& tensor : session->file().tensors()) result.parameters += tensor.elems();
+    summarise(result);
+    end_progress();
+    done(result);
+  }
+}
+
+}  // namespace forge::tools

@@ -1,0 +1,31 @@
+#pragma once
+// What forge-run's command line says.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/sampler.h"
+#include "tools/dump_logits.h"
+#include "tools/prompt.h"
+#include "tools/session.h"
+
+namespace forge::tools {
+
+struct RunRequest {
+  Session::Options session;
+  PromptOptions prompt;
+  std::optional<std::string> tokens, dump;
+  std::optional<std::int64_t> seed, predict;
+  DumpOptions dump_options;
+  runtime::SamplerParams sampler;
+  std::int64_t top_k = 40, repeat_window = 64;
+  std::vector<std::string> stops;
+  bool ignore_eos = false, json = false, verbose = false;
+};
+
+/// False when --help or --version was printed. Errors: kUsage, also for options that exclude each other.
+[[nodiscard]] bool parse_run_options(int argc, const char* const* argv, RunRequest& request);
+
+}  // namespace forge::tools
