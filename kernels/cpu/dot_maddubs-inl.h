@@ -107,6 +107,7 @@ FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
 #pragma GCC unroll 12
   for (int t = 0; t < T; ++t) sums[t] = args.first ? Ints::all(0.0f) : Ints::load_floats(out + t * args.out_stride);
   for (std::size_t b = 0; b < args.blocks; ++b) {
+    if (T <= kTokensFetchingAhead && first_row == 0) fetch_ahead<Format>(args, b);
     Ints::I dots[T];
     block_dots<Format, T>(quants, panel, dots);
     const F d = Ints::scales(scales);

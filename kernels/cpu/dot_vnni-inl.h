@@ -19,8 +19,6 @@ FORGE_INLINE __m512 load_scales(const std::uint8_t* p) {
 
 template <class Format, int T>
 void micro(const MicroArgs& args) {
-  // A single token is bound by memory: fetch well ahead, past the end of the hardware prefetcher's page.
-  constexpr std::size_t kAhead = T <= 3 ? 0 : 0;
   const std::uint8_t *quants = args.quants, *scales = args.scales, *panel = args.panel;
   const __m512i nibble = _mm512_set1_epi8(15);
   __m512 sums[T];
@@ -28,16 +26,13 @@ void micro(const MicroArgs& args) {
   for (int t = 0; t < T; ++t)
     sums[t] = args.first ? _mm512_setzero_ps() : _mm512_loadu_ps(args.out + t * args.out_stride);
   for (std::size_t b = 0; b < args.blocks; ++b) {
+    if constexpr (T <= kTokensFetchingAhead) fetch_ahead<Format>(args, b);
     __m512i dots[T];
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) dots[t] = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int j = 0; j < 4; ++j) {
       const auto* line = reinterpret_cast<const __m512i*>(quants + (Format::kFlat ? 128 : 64) * j);
-      if constexpr (kAhead != 0) {
-        _mm_prefetch(reinterpret_cast<const char*>(line) + kAhead, _MM_HINT_T0);
-        if constexpr (Format::kFlat) _mm_prefetch(reinterpret_cast<const char*>(line + 1) + kAhead, _MM_HINT_T0);
-      }
       const __m512i raw = _mm512_loadu_si512(line);
       const __m512i w0 = Format::kFlat ? raw : _mm512_and_si512(raw, nibble);
       const __m512i w1 =

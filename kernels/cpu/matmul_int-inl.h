@@ -40,8 +40,21 @@ struct MicroArgs {
   std::size_t blocks;
   float* out;
   std::size_t out_stride;
-  bool first;  // out holds nothing yet
+  bool first;                 // out holds nothing yet
+  const std::uint8_t* ahead;  // as far into the group as this strip begins, and kFetchAhead bytes on
 };
+
+/// Few tokens are bound by memory. A group's two planes are two short streams that the hardware's prefetcher loses at
+/// every group; this one stream walks all bytes of the groups in order. It fetches into L2: into L1 it takes the few
+/// buffers that the loads themselves need (Zen 4, one token, Q4_1 8192x2048: 13.7 GB/s, 10.7 into L1, 11.9 without).
+inline constexpr int kTokensFetchingAhead = 3;
+inline constexpr std::size_t kFetchAhead = 3072;
+template <class Format>
+FORGE_INLINE void fetch_ahead(const MicroArgs& args, std::size_t block) {
+  constexpr std::size_t kBytes = Format::kQuantBytes + Format::kScaleBytes;
+#pragma GCC unroll 9
+  for (std::size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(args.ahead + block * kBytes + line, 0, 2);
+}
 
 FORGE_INLINE std::int32_t load_i32(const std::uint8_t* p) {
   std::int32_t word;
@@ -127,7 +140,8 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
         for (std::size_t g = group0; g < group1; ++g) {
           const auto* group = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes);
           run({group + b0 * Format::kQuantBytes, group + blocks * Format::kQuantBytes + b0 * Format::kScaleBytes, panel,
-               b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0});
+               b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0,
+               group + b0 * (Format::kQuantBytes + Format::kScaleBytes) + kFetchAhead});
         }
       }
     }
