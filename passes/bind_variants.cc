@@ -50,9 +50,7 @@ ir::Cost cost_of_step(const ir::Graph& graph, const StepNodes& nodes, const ir::
 }
 
 std::int32_t layer_of_step(const ir::Graph& graph, const StepNodes& nodes) {
-  for (const NodeId node : nodes)
-    if (graph.layer(node) != ir::kNoLayer) return graph.layer(node);
-  return ir::kNoLayer;
+  return graph.layer(nodes.front());  // the source's: embedding rows are no layer's, whatever norm they feed
 }
 
 std::vector<Step> bind_steps(const ir::Graph& graph, std::span<const StepNodes> order, const TargetModel& target,

@@ -1,4 +1,5 @@
-// Arena packing: greedy placements in several orders, then a bounded local search on the order of placement.
+// Arena packing: greedy placements in several orders; where they miss the bound, a bounded search with backtracking for
+// a packing at the bound, and then a bounded local search on the order of placement.
 // Every packing that is tight (each buffer rests on the block's floor or on another buffer) is the first-fit placement
 // of some order, so searching orders loses nothing (the canonical solutions of MiniMalloc, ASPLOS 2023).
 
@@ -19,8 +20,9 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;
 
-/// Elementary placements that the search may try: about 0.2 s at worst, and only when greedy misses the bound.
-constexpr std::int64_t kSearchVisitsMax = 20'000'000;
+/// Elementary placements that the search may try: about 0.1 s at worst, and only when greedy misses the bound.
+constexpr std::int64_t kSearchVisitsMax = 8'000'000;
+constexpr std::int64_t kBacktrackVisitsMax = 500'000;
 
 /// xorshift64* (Vigna 2016) with a fixed seed: the same intervals always give the same packing.
 class Random {
@@ -83,6 +85,33 @@ class Packer {
     return height;
   }
 
+  /// Looks for a packing of exactly `capacity` bytes: intervals by their start, each at the bottom or the top of a gap
+  /// (the tightest first), going back over those that stand in the way of one that fits nowhere. Transformers repeat
+  /// from layer to layer, so what goes wrong in one is put right there. True when found; offsets() then has it.
+  bool backtrack(std::int64_t capacity) {
+    Order order(sizes_.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return std::pair(intervals_[i].first, -sizes_[i]); });
+    offsets_.assign(sizes_.size(), kUnplaced);
+    std::vector<std::vector<std::int64_t>> choices;  // untried offsets of order[0..choices.size()), best last
+    const std::int64_t visits_max = visits_ + kBacktrackVisitsMax;
+    while (choices.size() < order.size()) {
+      std::uint32_t item = order[choices.size()];
+      choices.push_back(gap_ends(item, capacity));
+      while (choices.back().empty()) {  // back to the last one in the way of `item`
+        do {
+          choices.pop_back();
+          if (choices.empty() || visits_ > visits_max) return false;
+          offsets_[order[choices.size() - 1]] = kUnplaced;
+        } while (choices.back().empty() || !in_the_way(item, order[choices.size() - 1]));
+        item = order[choices.size() - 1];
+      }
+      offsets_[item] = choices.back().back();
+      choices.back().pop_back();
+    }
+    return true;
+  }
+
   [[nodiscard]] const std::vector<std::int64_t>& offsets() const { return offsets_; }
   [[nodiscard]] std::int64_t size(std::size_t i) const { return sizes_[i]; }
   [[nodiscard]] std::int64_t visits() const { return visits_; }
@@ -96,6 +125,34 @@ class Packer {
 
  private:
   static constexpr std::int64_t kUnplaced = -1;
+
+  [[nodiscard]] bool in_the_way(std::uint32_t a, std::uint32_t b) const {
+    return intervals_[a].first <= intervals_[b].last && intervals_[b].first <= intervals_[a].last;
+  }
+
+  /// Offsets at which interval i touches the bottom or the top of a gap below `capacity`, the tightest gap last.
+  std::vector<std::int64_t> gap_ends(std::uint32_t i, std::int64_t capacity) {
+    taken_.clear();
+    for (const std::uint32_t other : conflicts_[i])
+      if (offsets_[other] != kUnplaced) taken_.emplace_back(offsets_[other], offsets_[other] + sizes_[other]);
+    visits_ += static_cast<std::int64_t>(conflicts_[i].size()) + 1;
+    std::ranges::sort(taken_);
+    taken_.emplace_back(capacity, capacity);
+    std::vector<std::pair<std::int64_t, std::int64_t>> ends;  // (-slack, offset)
+    std::int64_t floor = 0;
+    for (const auto& [begin, end] : taken_) {
+      const std::int64_t slack = begin - floor - sizes_[i];
+      if (slack >= 0) ends.emplace_back(-slack, floor);
+      if (slack > 0) ends.emplace_back(-slack, floor + slack);
+      floor = std::max(floor, end);
+    }
+    std::ranges::sort(ends, [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first < b.first : a.second > b.second;
+    });
+    std::vector<std::int64_t> offsets;
+    for (const auto& [slack, offset] : ends) offsets.push_back(offset);
+    return offsets;
+  }
 
   /// Sweeps over the starts; empty intervals conflict with nobody.
   void find_conflicts() {
@@ -227,6 +284,8 @@ Packing pack_arena(std::span<const Interval> intervals, std::int64_t alignment) 
     }
     if (best.bytes == packing.bound_bytes) break;
   }
+  if (best.bytes > packing.bound_bytes && packer.backtrack(packing.bound_bytes))
+    best = {packing.bound_bytes, packer.offsets(), {}};
   if (best.bytes > packing.bound_bytes && intervals.size() > 1) search(packer, orders, packing.bound_bytes, best);
   packing.offsets = std::move(best.offsets);
   packing.bytes = best.bytes;

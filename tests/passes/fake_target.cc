@@ -13,8 +13,8 @@ DType FakeTarget::activation_type(DType weight, std::int64_t k) const {
   return quantises && dtype_info(weight).block_elems > 1 && k % 32 == 0 ? activation : DType::kF32;
 }
 
-/// At most one node that makes rows of its own, in front of all others; attention takes a quantize only; a store needs
-/// both its halves; an interleaved split needs its GLU.
+/// One node that makes rows of its own, in front of all others, or as many matmuls as the knob says; attention takes a
+/// quantize only; a store needs both its halves; an interleaved split needs its GLU.
 std::optional<std::string> FakeTarget::refuses_group(const ir::Graph& graph, std::span<const NodeId> members) const {
   const auto has = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
   const auto makes_rows = [&](NodeId node) {
@@ -32,9 +32,11 @@ std::optional<std::string> FakeTarget::refuses_group(const ir::Graph& graph, std
     }
   };
   if (members.size() < 2) return std::nullopt;
+  std::size_t count = 0;
   for (const NodeId node : members) {
     const Op op = graph.op(node);
     if (alone.contains(op)) return "it stands alone";
+    if (op == Op::kMatmul && ++count <= matmuls) continue;
     if (makes_rows(node) && node != members.front()) return "it makes rows of its own";
     if (graph.op(members.front()) == Op::kAttention && node != members.front() && op != Op::kQuantize)
       return "attention takes a quantize only";

@@ -13,6 +13,7 @@ struct FakeTarget final : TargetModel {
   std::int64_t interleave = 32;    ///< of gate and up; 0: kept apart
   std::int64_t scratch_bytes = 0;  ///< of attention, for each token
   DType activation = DType::kQ8A;  ///< what quantising gives; another type is a bug in the target
+  std::size_t matmuls = 1;         ///< that one group may hold
   std::set<ir::Op> alone;          ///< ops that are never fused
   std::set<ir::Op> unsupported;    ///< ops without a kernel
 

@@ -1,7 +1,8 @@
 // Runs tests/lit/*.ir: text in, text out. A file holds cases:
 //   // pass: NAME                      of all cases below
 //   // case: WORDS                     begins a case; the graph follows
-//   // target: splits=0 interleave=0 quantises=0 activation=i8 alone=OP      knobs of the fake target, optional
+//   // target: splits=0 interleave=0 quantises=0 activation=i8 matmuls=2 alone=OP      knobs of the fake target,
+//   optional
 //   // note: TEXT                      a note must contain it, optional
 //   // expect: changed | unchanged | error TEXT      "changed" is followed by the graph that is to come out
 // What comes out must be the expected graph (names of values do not matter), well-formed, mean the same to the
@@ -58,6 +59,8 @@ void set_knobs(FakeTarget& target, const std::string& text) {
       target.quantises = value == "1";
     else if (key == "interleave")
       target.interleave = std::stoll(value);
+    else if (key == "matmuls")
+      target.matmuls = std::stoull(value);
     else if (key == "activation")
       target.activation = dtype_of_name(value).value();
     else if (key == "alone")
