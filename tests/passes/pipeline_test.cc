@@ -230,6 +230,16 @@ TEST_CASE("pass manager: a pass that lies or breaks the graph is caught by name"
                       return false;
                     }),
                     Catch::Contains("PH-001"));
+  CHECK_THROWS_WITH(run([](ir::Graph& g, PassContext&) {
+                      for (const ir::NodeId node : g.nodes())
+                        if (g.op(node) == ir::Op::kWeight) {
+                          auto attrs = g.attrs_as<ir::WeightAttrs>(node);
+                          attrs.type.shape[0] = 7;  // its users keep their types
+                          g.set_attrs(node, attrs);
+                        }
+                      return true;
+                    }),
+                    Catch::Contains("liar") && Catch::Contains("IR-0"));
   CHECK_THROWS_WITH(check_phase(graph, target, Phase::kLowered), Catch::Contains("PH-002"));
 }
 
