@@ -14,6 +14,7 @@ class Builder {
   explicit Builder(Graph& graph) : graph_(graph) {}
 
   void set_layer(std::int32_t layer) { layer_ = layer; }
+  [[nodiscard]] std::int32_t layer() const { return layer_; }
   [[nodiscard]] Graph& graph() { return graph_; }
 
   /// The graph's input of that kind; added on first use.

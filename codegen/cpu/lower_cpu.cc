@@ -185,7 +185,7 @@ class CpuLowering {
         lower_rope_table(node, *out);
         break;
       case Op::kSplit:
-        if (graph_.attrs_as<ir::PartsAttrs>(node).unit > 0) {
+        if (step.nodes.size() == 1 && graph_.attrs_as<ir::PartsAttrs>(node).unit > 0) {
           lower_interleaved_split(node, *out);
           break;
         }

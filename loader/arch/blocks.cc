@@ -160,10 +160,15 @@ ir::Value DecoderBuilder::norm(ir::Value x, const std::string& name) {
 }
 
 ir::Value DecoderBuilder::rope_table() {
+  // One table serves all layers once equal nodes are merged, so it belongs to none.
+  const std::int32_t layer = ir_.layer();
+  ir_.set_layer(ir::kNoLayer);
   const ir::Value factors =
       has("rope_freqs.weight") ? weight("rope_freqs.weight", params_.rotary_dims / 2) : ir::Value{};
   const ir::Value freqs = ir_.rope_freqs(params_.rope, factors);
-  return ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, params_.rope_magnitude);
+  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, params_.rope_magnitude);
+  ir_.set_layer(layer);
+  return table;
 }
 
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, ir::RopeMode mode) {

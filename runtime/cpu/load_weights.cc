@@ -76,6 +76,9 @@ Job make_job(const plan::WeightT& weight, std::span<const std::byte> file, std::
       job.parts.push_back({file.data() + source->offset, rows, packed_rows});
       packed_rows += job.unit > 0 ? rows : quant::x16_groups(rows) * quant::kX16Rows;
     } else {
+      if (job.unit > 0 && (info->block_elems != 1 || source->bytes != weight.sources[0]->bytes ||
+                           source->bytes % (job.unit * info->block_bytes) != 0))
+        fail(weight, "its parts do not alternate");
       job.parts.push_back({file.data() + source->offset, source->bytes, 0});
     }
   }
@@ -92,13 +95,25 @@ Job make_job(const plan::WeightT& weight, std::span<const std::byte> file, std::
   return job;
 }
 
+/// Vectors: parts one behind the other, or alternating every `unit` elements.
+void copy_native(const Job& job) {
+  const std::size_t run = job.unit > 0 ? job.unit * row_bytes(job.dtype, 1) : 0;
+  std::byte* out = job.out;
+  for (std::size_t begin = 0; run > 0 && begin < job.parts[0].count; begin += run)
+    for (const auto& part : job.parts) {
+      std::memcpy(out, part.rows + begin, run);
+      out += run;
+    }
+  if (run > 0) return;
+  for (const auto& part : job.parts) {
+    std::memcpy(out, part.rows, part.count);
+    out += part.count;
+  }
+}
+
 void run_job_task(const Job& job, std::size_t task) {
   if (!job.pack) {
-    std::byte* out = job.out;
-    for (const auto& part : job.parts) {
-      std::memcpy(out, part.rows, part.count);
-      out += part.count;
-    }
+    copy_native(job);
     return;
   }
   const std::size_t first = task * job.groups_a_task, count = std::min(job.groups_a_task, job.groups - first);
