@@ -24,9 +24,12 @@ struct RowsOfChunk {
   std::size_t begin[kRowsTogether], end[kRowsTogether];  // begin < end
 };
 
+/// `next`: what is read after this block, fetched into L2 meanwhile (blocks lie anywhere in the pool, and each is a
+/// page or so, which the hardware's prefetcher does not leave).
 /// scores[r][0..32) = softcapped scale * q_r . K of one block; sums run over d in order.
 template <std::size_t R>
-FORGE_INLINE void block_scores(const RowsOfChunk& rows, const std::uint16_t* keys, const float* panel, float* scores) {
+FORGE_INLINE void block_scores(const RowsOfChunk& rows, const std::uint16_t* keys, const std::uint16_t* next,
+                               const float* panel, float* scores) {
   constexpr std::size_t kStep = 16 * kScoreVectors;
   for (std::size_t lane = 0; lane < kKvBlockTokens; lane += kStep) {
     V sums[R][kScoreVectors];
@@ -35,6 +38,7 @@ FORGE_INLINE void block_scores(const RowsOfChunk& rows, const std::uint16_t* key
 #pragma GCC unroll 2
       for (std::size_t v = 0; v < kScoreVectors; ++v) sums[r][v] = zero();
     for (std::size_t d = 0; d < rows.head_dim; ++d) {
+      if (lane == 0) __builtin_prefetch(next + d * kKvBlockTokens, 0, 2);
       V key[kScoreVectors];
 #pragma GCC unroll 2
       for (std::size_t v = 0; v < kScoreVectors; ++v) key[v] = M::load_f16(keys + d * kKvBlockTokens + lane + 16 * v);
@@ -87,7 +91,11 @@ FORGE_INLINE void add_values_strip(const RowsOfChunk& rows, std::size_t row0, co
     const std::size_t block = i / kKvBlockTokens,
                       stop = (block + 1) * kKvBlockTokens < end ? (block + 1) * kKvBlockTokens : end;
     const std::uint16_t* value = rows.values[block] + (i % kKvBlockTokens) * rows.head_dim + at;
-    for (; i < stop; ++i, value += rows.head_dim) {
+    const bool more = stop < end;  // fetch the next block's strip, row for row
+    const std::uint16_t* next = more ? rows.values[block + 1] + (i % kKvBlockTokens) * rows.head_dim + at : value;
+    for (; i < stop; ++i, value += rows.head_dim, next += rows.head_dim) {
+      __builtin_prefetch(next, 0, 2);
+      if (N > 2) __builtin_prefetch(next + 32, 0, 2);
       V v[N];
 #pragma GCC unroll 4
       for (std::size_t n = 0; n < N; ++n)
@@ -130,8 +138,11 @@ void compute_rows(const RowsOfChunk& rows) {
     all_begin = rows.begin[r] > all_begin ? rows.begin[r] : all_begin;
     all_end = rows.end[r] < all_end ? rows.end[r] : all_end;
   }
-  for (std::size_t block = first / kKvBlockTokens; block * kKvBlockTokens < last; ++block)
-    block_scores<R>(rows, rows.keys[block], panel, scores + block * kKvBlockTokens);
+  for (std::size_t block = first / kKvBlockTokens; block * kKvBlockTokens < last; ++block) {
+    const bool more = (block + 1) * kKvBlockTokens < last;
+    const std::uint16_t* next = more ? rows.keys[block + 1] : rows.values[first / kKvBlockTokens];
+    block_scores<R>(rows, rows.keys[block], next, panel, scores + block * kKvBlockTokens);
+  }
   for (std::size_t r = 0; r < R; ++r)
     softmax_of_chunk(scores + r * kAttentionChunk, rows.begin[r], rows.end[r], rows.partial[r]);
   if (R == 1 || all_begin >= all_end) all_begin = all_end = kAttentionChunk;  // nothing in common
