@@ -71,6 +71,12 @@ bool must_compile(const Request& request) {
   return request.force || !request.options.dump_ir_dir.empty() || !request.options.dump_dot_dir.empty();
 }
 
+/// An error's line without "error[code]: " in front.
+std::string without_code(const std::string& line) {
+  const auto end = line.find("]: ");
+  return line.starts_with("error[") && end != std::string::npos ? line.substr(end + 3) : line;
+}
+
 int compile(Request& request) {
   if (request.kv_type != "f16")
     throw Error(ErrorCode::kUsage, fmt::format("KV type '{}' is not supported", printable(request.kv_type)), {},
@@ -92,15 +98,15 @@ int compile(Request& request) {
     check_interrupt();
     return plan;
   };
-  const auto report = [&](const plan::PlanT& plan, const std::string& where) {
+  const auto report = [&](const plan::PlanT& plan, const std::string& where, bool built) {
     end_progress();
     for (const auto& one : reports) note_compile_report(one, request.verbose);
-    note_plan(plan, where, watch.seconds());
+    note_plan(plan, where, built, watch.seconds());
   };
   if (!request.output.empty()) {
     const auto plan = build();
     plan::write_plan(request.output, plan);
-    report(plan, request.output);
+    report(plan, request.output, true);
     return 0;
   }
   const auto cache_options = plan::CacheOptions::from_environment();
@@ -108,12 +114,13 @@ int compile(Request& request) {
   const auto key = codegen::cache_key({.identity = file.identity().hex()}, targets, options);
   if (std::error_code ignored; must_compile(request)) std::filesystem::remove(cache.entry_path(key), ignored);
   const auto result = cache.get_or_build(key, build, [] { progress("another process is compiling this: waiting"); });
-  for (const auto& warning : result.warnings) note("warning: " + warning);
+  end_progress();
   if (result.path.empty())
     throw Error(ErrorCode::kCache, "the plan was compiled and could not be kept",
-                result.warnings.empty() ? "there is no cache" : "the cache cannot be used",
+                result.warnings.empty() ? "there is no cache" : without_code(result.warnings.back()),
                 "name a file with -o, or another cache with FORGE_CACHE_DIR");
-  report(result.plan, result.path.native());
+  for (const auto& warning : result.warnings) warn(warning);
+  report(result.plan, result.path.native(), result.built);
   return 0;
 }
 

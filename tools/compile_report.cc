@@ -13,9 +13,10 @@ std::size_t steps_a_layer(const plan::VariantT& variant) {
   std::map<std::int32_t, std::size_t> counts;
   for (const auto& step : variant.steps)
     if (step && step->layer >= 0) ++counts[step->layer];
-  std::size_t most = 0;
-  for (const auto& [layer, count] : counts) most = std::max(most, count);
-  return most;
+  std::map<std::size_t, std::size_t> layers;
+  for (const auto& [layer, count] : counts) ++layers[count];
+  const auto most = std::ranges::max_element(layers, {}, [](const auto& entry) { return entry.second; });
+  return most == layers.end() ? 0 : most->first;
 }
 
 std::int64_t weight_bytes_read(const plan::VariantT& variant) {
@@ -44,7 +45,7 @@ void note_compile_report(const codegen::CompileReport& report, bool every_pass) 
   }
 }
 
-void note_plan(const plan::PlanT& plan, const std::string& where, double seconds) {
+void note_plan(const plan::PlanT& plan, const std::string& where, bool built, double seconds) {
   for (const auto& program : plan.programs) {
     if (!program) continue;
     std::string variants;
@@ -57,7 +58,7 @@ void note_plan(const plan::PlanT& plan, const std::string& where, double seconds
                      arena_ratio(program->arena_bytes, program->arena_bound_bytes),
                      human_bytes(static_cast<std::uint64_t>(program->weights_bytes))));
   }
-  note(fmt::format("{} in {:.2f} s", where, seconds));
+  note(fmt::format("{}: {} {:.2f} s", where, built ? "compiled in" : "was in the cache; opened in", seconds));
 }
 
 }  // namespace forge::tools

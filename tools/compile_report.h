@@ -20,7 +20,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Steps of the layer that has most of them; 0 when no step belongs to a layer.
+/// Steps that most layers have (the first one may do more); 0 when no step belongs to a layer.
 [[nodiscard]] std::size_t steps_a_layer(const plan::VariantT& variant);
 
 /// Bytes of weights that one execution of the variant reads.
@@ -32,7 +32,7 @@ class Stopwatch {
 /// With `every_pass` one line a pass; notes of passes that refused always.
 void note_compile_report(const codegen::CompileReport& report, bool every_pass);
 
-/// A line a program, and where the plan is.
-void note_plan(const plan::PlanT& plan, const std::string& where, double seconds);
+/// A line a program, and where the plan is: made by this process, or found.
+void note_plan(const plan::PlanT& plan, const std::string& where, bool built, double seconds);
 
 }  // namespace forge::tools

@@ -48,6 +48,12 @@ void note(std::string_view line) {
   fmt::print(stderr, "{}\n", printable(line, kLineCharsMax));
 }
 
+void warn(std::string_view line) {
+  constexpr std::string_view kError = "error";
+  const bool coded = line.starts_with(kError);
+  note((coded ? "warning" : "warning: ") + std::string(coded ? line.substr(kError.size()) : line));
+}
+
 void progress(std::string_view doing) {
   if (!stderr_is_terminal()) return;
   fmt::print(stderr, "\r\033[K{}...", printable(doing, 70));

@@ -20,6 +20,8 @@ class Output {
 
 /// One line on stderr; control characters are shown as escapes.
 void note(std::string_view line);
+/// A warning that begins like an error's line ("error[cache]: ..."): shown as "warning[cache]: ...".
+void warn(std::string_view line);
 /// Shows what is being done in the terminal's last line until the next note, progress or end; else nothing.
 void progress(std::string_view doing);
 void end_progress() noexcept;

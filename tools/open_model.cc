@@ -40,7 +40,7 @@ plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& bu
       },
       [] { progress("another process is compiling this plan: waiting for it"); });
   end_progress();
-  for (const auto& warning : result.warnings) note("warning: " + warning);
+  for (const auto& warning : result.warnings) warn(warning);
   return result;
 }
 

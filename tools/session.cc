@@ -31,7 +31,7 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages), mode
 const loader::Tokenizer& Session::tokenizer() {
   if (tokenizer_ == nullptr) {
     tokenizer_ = opening_.valid() ? opening_.get() : loader::Tokenizer::open(*model_.file);
-    for (const auto& warning : tokenizer_->warnings()) note("warning: " + warning);
+    for (const auto& warning : tokenizer_->warnings()) warn(warning);
     stages_.tokenizer_ms = stages_.now();
   }
   return *tokenizer_;

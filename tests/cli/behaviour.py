@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""What the tools promise scripts: the same answer by every path, clean stdout, exit statuses, signals.
+
+usage: FORGE_BIN=DIR behaviour.py
+"""
+import json
+import os
+import signal
+import subprocess
+import time
+
+from lib_cli import BIN, at, case, environment, files, finish, gguf, tiny, tiny_parts, tool, write
+
+model = tiny()
+IDS = ",".join(str(i * 37 % 256) for i in range(150))
+
+
+def run_json(*args, **options):
+    run = tool("run", *args, "--json", **options)
+    return json.loads(run.stdout) if run.returncode == 0 else {"error": run.stderr}
+
+
+def logits(name, *args):
+    path = at(name)
+    run = tool("run", *args, "--dump-logits", path)
+    case(f"{name} is written and stdout is empty", run.returncode == 0 and not run.stdout, run.stderr)
+    with open(path, "rb") as data:
+        return data.read()
+
+
+def same_logits():
+    whole = logits("whole.f32", model, "--tokens", IDS)
+    case("a row a token", len(whole) == 150 * 260 * 4, len(whole))
+    case("prefill in chunks of 64 rows equals decode, bit for bit", whole == logits("d.f32", model, "--tokens", IDS, "--decode"))
+    case("1 thread equals 2", whole == logits("t.f32", model, "--tokens", IDS, "--threads", 1)
+         == logits("t.f32", model, "--tokens", IDS, "--threads", 2))
+    case("the last rows are the last rows", whole[-7 * 260 * 4:] == logits("l.f32", model, "--tokens", IDS, "--logits-last", 7))
+    case("the same when decoded", whole[-7 * 260 * 4:] == logits("l.f32", model, "--tokens", IDS, "--logits-last", 7, "--decode"))
+    case("more rows than there are: all", whole == logits("l.f32", model, "--tokens", IDS, "--logits-last", 999))
+    case("another context, the same bits", whole == logits("c.f32", model, "--tokens", IDS, "-c", 160))
+    case("a file is replaced", whole == logits("d.f32", model, "--tokens", IDS))
+
+
+def same_plan():
+    expected = run_json(model, "--tokens", IDS, "-n", 20)["tokens"]
+    case("20 tokens", len(expected) == 20, expected)
+    case("a second time, from the cache", run_json(model, "--tokens", IDS, "-n", 20)["tokens"] == expected)
+    made = tool("compile", model, "-o", "tiny.plan", "--max-batch", 2)
+    case("compile says what it made", made.returncode == 0 and b"decode2" in made.stderr and not made.stdout, made.stderr)
+    case("by the plan", run_json("tiny.plan", "--tokens", IDS, "-n", 20)["tokens"] == expected)
+    os.rename(model, at("moved.gguf"))
+    case("by the plan, the model moved",
+         run_json("tiny.plan", "--model", "moved.gguf", "--tokens", IDS, "-n", 20)["tokens"] == expected)
+    os.rename(at("moved.gguf"), model)
+    generic = tool("compile", model, "-o", "generic.plan", "--target", "cpu-generic,cpu")
+    listed = json.loads(tool("inspect", "generic.plan", "--json").stdout)
+    case("a plan for two targets has two programs", generic.returncode == 0 and len(listed["programs"]) == 2)
+    case("and runs", run_json("generic.plan", "--tokens", IDS, "-n", 20)["tokens"] == expected)
+    again = tool("run", "tiny.plan", "-c", 300, "--tokens", IDS, "-n", 20, "--json")
+    lines = again.stderr.decode().splitlines()
+    case("a larger context than the plan's: compiled again, and said so",
+         json.loads(again.stdout)["tokens"] == expected and len(lines) == 1 and "compiled again" in lines[0], lines)
+    case("passes left out: the same tokens",
+         run_json("tiny.plan", "--skip-pass", "fuse_glu", "--tokens", IDS, "-n", 20).get("tokens") == expected)
+
+
+def text():
+    plain = tool("run", model, "-p", "abc the", "-n", 8)
+    case("one closing line on stderr", plain.returncode == 0 and plain.stderr.count(b"\n") == 1
+         and b"tokens/s" in plain.stderr, plain.stderr)
+    write("p.txt", b"abc the\n")
+    case("-f gives the same", tool("run", model, "-f", "p.txt", "-n", 8).stdout == plain.stdout)
+    case("standard input gives the same", tool("run", model, "-n", 8, stdin=b"abc the").stdout == plain.stdout)
+    parsed = run_json(model, "-p", "abc the", "-n", 8)
+    case("JSON holds the same text", parsed["text"].encode() == plain.stdout, parsed)
+    case("and why it ended", parsed["finish_reason"] == "length" and len(parsed["tokens"]) == 8)
+    raw = run_json(model, "--raw", "-p", "abc the", "-n", 1)
+    case("raw is not templated", raw["prompt_tokens"] == 5 and parsed["prompt_tokens"] > 15, raw)
+    with_system = run_json(model, "-p", "abc the", "--system", "be brief", "-n", 1)
+    case("a system message makes the prompt longer", with_system["prompt_tokens"] > parsed["prompt_tokens"])
+    case("-n 0 gives nothing", tool("run", model, "-p", "x", "-n", 0).stdout == b"")
+    seeds = [run_json(model, "--raw", "-p", "x", "-n", 30, "--temp", 2, "--seed", s)["tokens"] for s in (1, 1, 2)]
+    case("a seed fixes the draw", seeds[0] == seeds[1] != seeds[2])
+    help_text = tool("run", "--help")
+    case("--help on stdout", help_text.returncode == 0 and b"--tokens" in help_text.stdout and not help_text.stderr)
+    version = tool("run", "--version")
+    case("--version", version.returncode == 0 and version.stdout.startswith(b"forge-run "), version.stdout)
+
+
+def ends():
+    full = run_json(model, "--raw", "-p", "abc", "--ignore-eos")
+    case("the context is the end", full["prompt_tokens"] + len(full["tokens"]) == 256 + 1
+         and full["finish_reason"] == "length", len(full.get("tokens", [])))
+    metadata, tensors = tiny_parts()
+    first = run_json(model, "--raw", "-p", "abc", "-n", 3)["tokens"]
+    metadata["tokenizer.ggml.eos_token_id"] = first[1]
+    ended = run_json(write("eos.gguf", gguf(metadata, tensors)), "--raw", "-p", "abc", "-n", 9)
+    case("the end token ends it", ended["finish_reason"] == "stop" and ended["tokens"] == first[:2], ended)
+    text = full["text"]
+    stop = text[10:13]
+    stopped = run_json(model, "--raw", "-p", "abc", "--ignore-eos", "--stop", stop)
+    case("a stop string is not shown", stopped["finish_reason"] == "stop" and stopped["text"] == text[:text.index(stop)],
+         (stop, stopped.get("text", stopped)))
+
+
+def start(*args, **options):
+    return subprocess.Popen([os.path.join(BIN, "forge-run"), *map(str, args)], stdin=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, env=environment(), **options)
+
+
+def signals():
+    big = tiny("big.gguf", context=60000)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, stdout=subprocess.PIPE)
+        run.stdout.read(1)
+        run.send_signal(number)
+        _, errors = run.communicate(timeout=60)
+        case(f"signal {number} ends it cleanly", run.returncode == 128 + number and not errors, (run.returncode, errors))
+    before = files()
+    run = start(big, "--tokens", ",".join(["7"] * 9000), "-c", 60000, "--decode", "--dump-logits", at("l.f32"))
+    time.sleep(0.3)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+    case("no half of a file", run.returncode in (0, 130) and (run.returncode == 0 or files() == before), run.returncode)
+    run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, stdout=subprocess.PIPE)
+    run.stdout.read(1)
+    run.stdout.close()
+    errors = run.stderr.read()
+    case("the reader goes away", run.wait(timeout=60) == 0 and b"error" not in errors, (run.returncode, errors))
+    run.stderr.close()
+
+
+def other_tools():
+    shown = tool("inspect", model)
+    case("inspect shows a model", shown.returncode == 0 and b"llama.block_count" in shown.stdout
+         and b"memory" in shown.stdout and not shown.stderr, shown.stderr)
+    as_json = json.loads(tool("inspect", model, "--json", "--all").stdout)
+    case("and as JSON", as_json["runs"] and as_json["metadata"]["llama.block_count"] == 2
+         and len(as_json["tensors"]) == 21 and as_json["memory"]["total"] > 0, as_json)
+    metadata, tensors = tiny_parts()
+    metadata["general.architecture"] = "flapdoodle"
+    unknown = tool("inspect", write("unknown.gguf", gguf(metadata, tensors)))
+    case("a model that cannot run is shown with the reason", unknown.returncode == 0
+         and b"cannot run it: error[model-unsupported]" in unknown.stdout, unknown.stdout + unknown.stderr)
+    tool("compile", model, "-o", "x.plan")
+    plan = tool("inspect", "x.plan")
+    case("inspect shows a plan", plan.returncode == 0 and b"decode1" in plan.stdout and b"prefill" in plan.stdout
+         and b"arena" in plan.stdout, plan.stdout)
+    plan = json.loads(tool("inspect", "x.plan", "--json", "--all").stdout)
+    variants = plan["programs"][0]["variants"]
+    case("at most 6 steps a layer, the arena at its bound, weights read once",
+         variants[0]["steps_a_layer"] <= 6 and variants[0]["arena_ratio"] <= 1.001 and variants[0]["read_ratio"] <= 1.05,
+         {k: v for k, v in variants[0].items() if k != "steps"})
+    devices = json.loads(tool("inspect", "devices", "--json").stdout)
+    case("devices", devices["cpu"]["target"].startswith("cpu-") and not devices["hip"]["available"])
+    ids = json.loads(tool("inspect", "tokenize", model, stdin=b"abc the").stdout)
+    case("tokenize", len(ids) == 5 and ids[-1] == 259, ids)
+    case("--special", json.loads(tool("inspect", "tokenize", model, "--special", stdin=b"<|end|>").stdout) == [257])
+    rows = json.loads(tool("bench", model, "-p", "8,16", "-n", 4, "-d", "0,32", "-b", "1,2", "-r", 2, "-o", "json").stdout)
+    wanted = {"model_filename", "n_threads", "n_prompt", "n_gen", "n_depth", "avg_ts", "stddev_ts"}
+    case("bench: a row a combination, with llama-bench's names",
+         len(rows) == 12 and all(wanted <= set(row) and row["avg_ts"] > 0 for row in rows), rows[:1])
+    table = tool("bench", model, "-p", 8, "-n", 4, "-r", 1)
+    case("bench: a table", table.stdout.count(b"\n") == 4 and b"pp8" in table.stdout and b"tg4" in table.stdout, table.stdout)
+    csv = tool("bench", model, "-p", 8, "-n", 0, "-r", 1, "-o", "csv")
+    case("bench: lines of values", csv.stdout.count(b"\n") == 2 and csv.stdout.startswith(b"model_filename,"), csv.stdout)
+    names = tool("compile", "--list-passes").stdout.decode()
+    case("the passes are listed", "fuse_qkv" in names and "optional" in names, names)
+    dumped = tool("compile", model, "--dump-ir", at("ir"), "--dump-dot", at("dot"))
+    case("dumps are written", dumped.returncode == 0 and len(os.listdir(at("ir"))) > 5
+         and any(name.endswith(".dot") for name in os.listdir(at("dot"))), dumped.stderr)
+
+
+if __name__ == "__main__":
+    for group in (same_logits, same_plan, text, ends, signals, other_tools):
+        group()
+    finish()
