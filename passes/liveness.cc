@@ -28,16 +28,15 @@ class Planner {
 
   /// The last step that reads the value; its own when none does.
   [[nodiscard]] std::int32_t last_use(Value value) const {
-    if (graph_.is_output(value)) return static_cast<std::int32_t>(steps_.size()) - 1;
     std::int32_t last = step_of(value);
     for (const ir::Use& use : graph_.uses(value)) last = std::max(last, step_of_[use.node]);
     return last;
   }
 
   void place(Value value) {
-    if (graph_.type(value).is_state()) return;
+    if (graph_.type(value).is_state() || graph_.is_output(value)) return;  // outputs have a block of their own
     const auto uses = graph_.uses(value);
-    const bool leaves = graph_.is_output(value) || uses.empty() || last_use(value) > step_of(value);
+    const bool leaves = uses.empty() || last_use(value) > step_of(value);
     if (!leaves) return;
     if (const auto host = in_place_of(value)) {
       Buffer& buffer = buffers_[*host];
@@ -83,8 +82,7 @@ class Planner {
   /// The buffer of `operand` when `step` is its last reader, reads it once, and nothing was put there in the meantime.
   [[nodiscard]] std::optional<std::size_t> free_after(Value operand, std::int32_t step) const {
     const auto found = buffer_of_.find(operand);
-    if (found == buffer_of_.end() || graph_.is_output(operand) || buffers_[found->second].last != step)
-      return std::nullopt;
+    if (found == buffer_of_.end() || buffers_[found->second].last != step) return std::nullopt;
     const Buffer& buffer = buffers_[found->second];
     const Value newest = buffer.aliases.empty() ? buffer.value : buffer.aliases.back();
     std::size_t reads = 0;
