@@ -1,6 +1,7 @@
 #include "tools/open_model.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <system_error>
@@ -17,6 +18,8 @@
 
 namespace forge::tools {
 namespace {
+
+constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
 
 void check_device(std::string_view device) {
   if (device == "auto" || device == "cpu") return;
@@ -70,6 +73,21 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   return opened;
 }
 
+/// Numbers that this room computes with; the executor checks the rest. A plan is hostile until then.
+void check_program(const plan::ProgramT& program) {
+  const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
+  if (!in(program.context, kContextMax) || !in(program.batch_max, kSequencesMax) || !in(program.vocab, kVocabMax))
+    throw Error(ErrorCode::kPlan, "the plan's context, batch or vocabulary is absurd", {},
+                "compile the model again (forge-compile)");
+}
+
+/// The model's identity together with the plan's graph: a plan whose graph is not what forge would build of the model
+/// must not leave its programs where the model itself is looked up.
+std::string identity_with_graph(const loader::Gguf& file, const plan::PlanT& plan) {
+  const auto hash = XXH3_128bits(plan.graph.data(), plan.graph.size());
+  return fmt::format("{} {:016x}{:016x}", file.identity().hex(), hash.high64, hash.low64);
+}
+
 /// Why the plan's own program cannot serve `choice`; empty when it can.
 std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
   if (index < 0) return "it has no program for " + codegen::host_target();
@@ -87,6 +105,8 @@ OpenedModel open_plan(const ModelChoice& choice) {
   auto plan = plan::read_plan(choice.path);
   opened.file = open_model_of(plan, choice.path, choice.model, opened.path);
   const int index = choose_program(plan);
+  for (const auto& program : plan.programs)
+    if (program) check_program(*program);
   const auto why = why_retarget(plan, index, choice);
   if (why.empty()) {
     opened.program = std::move(plan.programs[static_cast<std::size_t>(index)]);
@@ -102,7 +122,7 @@ OpenedModel open_plan(const ModelChoice& choice) {
   note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
   const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
   const auto target = codegen::host_target();
-  const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
+  const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
                        [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
   opened.program = take_program(result.plan);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <random>
 
@@ -81,6 +82,10 @@ int write_text(RunRequest& request, Stages& stages) {
   const auto prompt = request.tokens ? parse_tokens(*request.tokens, vocab)
                                      : encode_prompt(session.file(), *tokenizer, prompt_text, request.prompt);
   check_prompt(prompt, session.context());
+  if (std::ranges::any_of(prompt, [&](std::int32_t id) { return static_cast<std::size_t>(id) >= vocab; }))
+    throw Error(ErrorCode::kTokenizer, "the prompt has tokens that the model does not know",
+                fmt::format("its vocabulary has more than the {} rows of its embedding", vocab),
+                "the model file is broken: fetch it again");
 
   GenerateOptions options{.tokens_max = request.predict.value_or(-1), .sampler = request.sampler};
   options.sampler.top_k = static_cast<std::int32_t>(request.top_k);

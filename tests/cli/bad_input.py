@@ -91,6 +91,10 @@ def bad_models():
     refused("unknown tokenizer", MODEL, "tokenizer", "run",
             variant("bad.gguf", changes={"tokenizer.ggml.model": "abacus"}), "-p", "x", contains=["abacus"])
     refused("no vocabulary", MODEL, "tokenizer", "run", variant("bad.gguf", drop=["tokenizer.ggml.model"]), "-p", "x")
+    more = metadata["tokenizer.ggml.tokens"] + ["abc"]
+    refused("a larger vocabulary than the embedding", MODEL, "tokenizer", "run",
+            variant("bad.gguf", changes={"tokenizer.ggml.tokens": more, "tokenizer.ggml.token_type": [1] * 256 + [3, 3, 1, 1, 4]}),
+            "--raw", "-p", "abc")
     refused("broken template", MODEL, "template", "run",
             variant("bad.gguf", changes={"tokenizer.chat_template": "{% for %}"}), "-p", "x")
     refused("template that refuses", MODEL, "template", "run",

@@ -1,0 +1,138 @@
+#include "tools/compile_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "passes/pass.h"
+#include "runtime/plan/cache.h"
+#include "support/error.h"
+#include "tools/atomic_file.h"
+#include "tools/compile_report.h"
+#include "tools/console.h"
+#include "tools/entry.h"
+#include "tools/model_file.h"
+#include "tools/open_model.h"
+#include "tools/options.h"
+
+namespace forge::tools {
+namespace {
+
+struct Request {
+  std::string model, output, target = "auto", kv_type = "f16";
+  std::optional<std::int64_t> context;
+  codegen::CompileOptions options;
+  bool force = false, list_passes = false, verbose = false;
+};
+
+constexpr const char* kFooter =
+    "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
+    "it.\n"
+    "Targets: auto and cpu are this machine; cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4, cpu-x86-64-v4-vnni. A plan "
+    "for\n"
+    "several targets (a comma list) has a program for each.\n";
+
+void list_passes() {
+  std::string text;
+  for (const auto& pass : passes::pipeline_passes())
+    text += fmt::format("{:34} {:9} {}\n", pass.name, pass.optional ? "optional" : "required", pass.purpose);
+  Output().write(text);
+}
+
+/// --list-passes takes no model.
+bool wants_list(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc, [](const char* arg) { return std::string_view(arg) == "--list-passes"; });
+}
+
+bool parse(int argc, char** argv, Request& request) {
+  Options options("forge-compile", "Compiles a GGUF model into a plan that forge-run replays.", kFooter);
+  options.positional("MODEL", request.model, "a GGUF file")
+      .text("-o,--output", request.output, "PLAN", "write the plan to this file")
+      .text("--target", request.target, "LIST", "what to compile for; default auto")
+      .integer("-c,--context", request.context, 1, kContextMax,
+               "positions a sequence can have; default the model's, at most 4096")
+      .integer("--max-batch", request.options.batch_max, 1, kSequencesMax, "sequences in one step; default 1")
+      .text("--kv-type", request.kv_type, "TYPE", "type of the KV cache: f16")
+      .flag("--force", request.force, "compile even when the cache has the plan")
+      .group("Looking inside")
+      .text("--dump-ir", request.options.dump_ir_dir, "DIR", "write the graph after every pass as text")
+      .text("--dump-dot", request.options.dump_dot_dir, "DIR", "write the graph after every pass for Graphviz")
+      .texts("--skip-pass", request.options.skip, "NAME", "leave an optional pass out; may be repeated")
+      .flag("--list-passes", request.list_passes, "list the passes in order")
+      .flag("-v,--verbose", request.verbose, "show what each pass did");
+  return options.parse(argc, argv);
+}
+
+/// A dump is made by compiling, so a cached plan is no answer then.
+bool must_compile(const Request& request) {
+  return request.force || !request.options.dump_ir_dir.empty() || !request.options.dump_dot_dir.empty();
+}
+
+/// An error's line without "error[code]: " in front.
+std::string without_code(const std::string& line) {
+  const auto end = line.find("]: ");
+  return line.starts_with("error[") && end != std::string::npos ? line.substr(end + 3) : line;
+}
+
+int compile(Request& request) {
+  if (request.kv_type != "f16")
+    throw Error(ErrorCode::kUsage, fmt::format("KV type '{}' is not supported", printable(request.kv_type)), {},
+                "the KV cache is f16 for now: leave --kv-type away");
+  if (!request.output.empty()) check_output_path(request.output);
+  const auto targets = codegen::resolve_targets(request.target);
+  Stopwatch watch;
+  const auto file = loader::Gguf::open(request.model);
+  auto& options = request.options;
+  const auto trained = trained_context(file, kContextDefault);
+  options.context = request.context.value_or(std::min(trained, kContextDefault));
+  if (options.context > trained)
+    note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", options.context,
+                     trained));
+  std::vector<codegen::CompileReport> reports;
+  const auto build = [&] {
+    progress("compiling " + request.model);
+    auto plan = compile_model(file, request.model, targets, options, &reports);
+    check_interrupt();
+    return plan;
+  };
+  const auto report = [&](const plan::PlanT& plan, const std::string& where, bool built) {
+    end_progress();
+    for (const auto& one : reports) note_compile_report(one, request.verbose);
+    note_plan(plan, where, built, watch.seconds());
+  };
+  if (!request.output.empty()) {
+    const auto plan = build();
+    plan::write_plan(request.output, plan);
+    report(plan, request.output, true);
+    return 0;
+  }
+  const auto cache_options = plan::CacheOptions::from_environment();
+  const plan::PlanCache cache(cache_options);
+  const auto key = codegen::cache_key({.identity = file.identity().hex()}, targets, options);
+  if (std::error_code ignored; must_compile(request)) std::filesystem::remove(cache.entry_path(key), ignored);
+  const auto result = cache.get_or_build(key, build, [] { progress("another process is compiling this: waiting"); });
+  end_progress();
+  if (result.path.empty())
+    throw Error(ErrorCode::kCache, "the plan was compiled and could not be kept",
+                result.warnings.empty() ? "there is no cache" : without_code(result.warnings.back()),
+                "name a file with -o, or another cache with FORGE_CACHE_DIR");
+  for (const auto& warning : result.warnings) warn(warning);
+  report(result.plan, result.path.native(), result.built);
+  return 0;
+}
+
+}  // namespace
+
+int compile_command(int argc, char** argv) {
+  if (wants_list(argc, argv)) {
+    list_passes();
+    return 0;
+  }
+  Request request;
+  return parse(argc, argv, request) ? compile(request) : 0;
+}
+
+}  // namespace forge::tools
