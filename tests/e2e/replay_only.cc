@@ -1,0 +1,42 @@
+// A program that has only the runtime: no compiler, passes, code generation or model loader. It opens a ready plan and
+// the bytes of its model, feeds ids and prints the greedy next id after each.
+//   replay_only PLAN MODEL ID...
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "runtime/cpu/executor.h"
+#include "runtime/plan/plan_file.h"
+#include "support/error.h"
+
+int main(int argc, char** argv) try {
+  if (argc < 4) return 2;
+  auto plan = forge::plan::read_plan(argv[1]);
+  std::ifstream file(argv[2], std::ios::binary);
+  const std::vector<char> model((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  forge::runtime::SpanWeightSource source(argv[2], std::as_bytes(std::span(model)),
+                                          forge::runtime::SpanWeightSource::Backing::kHeap);
+  forge::runtime::CpuExecutor executor(std::shared_ptr<forge::plan::ProgramT>(std::move(plan.programs.at(0))), source,
+                                       {.threads = 1});
+  std::vector<std::int32_t> blocks(static_cast<std::size_t>(executor.kv_blocks()));
+  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::int32_t>(i);
+  for (int i = 3; i < argc; ++i) {
+    const std::int32_t id[] = {std::atoi(argv[i])}, position[] = {i - 3}, zero[] = {0}, length[] = {i - 2};
+    const auto logits = executor.forward({.ids = id,
+                                          .positions = position,
+                                          .sequence = zero,
+                                          .rows = zero,
+                                          .kv_length = length,
+                                          .block_table = blocks,
+                                          .table_stride = blocks.size()});
+    std::printf("%zu\n", static_cast<std::size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+  }
+  return 0;
+} catch (const forge::Error& error) {
+  std::fprintf(stderr, "%s\n", error.line().c_str());
+  return error.exit_status();
+}
