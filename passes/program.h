@@ -11,8 +11,8 @@
 
 namespace forge::passes {
 
-/// A value that lives in the arena: produced by one step and read by later ones. Outputs of the graph (logits) live in a
-/// block of their own: their readers are outside, and nothing may overwrite them.
+/// A value that lives in the arena: produced by one step and read by later ones. Outputs of the graph (logits) live in
+/// a block of their own: their readers are outside, and nothing may overwrite them.
 struct Buffer {
   ir::Value value;                 ///< the first value that takes this space
   std::vector<ir::Value> aliases;  ///< values computed in place of it

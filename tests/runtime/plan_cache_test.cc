@@ -154,13 +154,13 @@ TEST_CASE("the place and size of the cache come from the environment") {
     set("FORGE_CACHE_DIR", own), set("XDG_CACHE_HOME", xdg), set("HOME", home), set("FORGE_CACHE_MAX_BYTES", bytes);
     return plan::CacheOptions::from_environment();
   };
-  CHECK(with("/own", "/xdg", "/home/u", nullptr).directory == "/own");
-  CHECK(with(nullptr, "/xdg", "/home/u", nullptr).directory == "/xdg/forge");
-  CHECK(with(nullptr, "relative", "/home/u", nullptr).directory == "/home/u/.cache/forge");
-  CHECK(with("", "", "/home/u", "12").bytes_max == 12);
-  CHECK(with("", "", "/home/u", nullptr).bytes_max == plan::kCacheBytesDefault);
-  CHECK_THROWS_AS(with("/own", "", "/home/u", "4G"), Error);
-  CHECK_THROWS_AS(with("/own", "", "/home/u", "-1"), Error);
+  CHECK(with("/own", "/xdg", "/someone", nullptr).directory == "/own");
+  CHECK(with(nullptr, "/xdg", "/someone", nullptr).directory == "/xdg/forge");
+  CHECK(with(nullptr, "relative", "/someone", nullptr).directory == "/someone/.cache/forge");
+  CHECK(with("", "", "/someone", "12").bytes_max == 12);
+  CHECK(with("", "", "/someone", nullptr).bytes_max == plan::kCacheBytesDefault);
+  CHECK_THROWS_AS(with("/own", "", "/someone", "4G"), Error);
+  CHECK_THROWS_AS(with("/own", "", "/someone", "-1"), Error);
 }
 
 /// Appends one byte to `log`: counts builds across processes.
