@@ -8,7 +8,6 @@ namespace forge::passes {
 namespace {
 
 using ir::NodeId;
-using ir::Op;
 using ir::Value;
 
 class Planner {
@@ -72,7 +71,7 @@ class Planner {
   [[nodiscard]] std::vector<Value> in_place_operands(NodeId node) const {
     const ir::OpDef& def = ir::op_def(graph_.op(node));
     if (def.in_place_operand < 0) return {};
-    const auto first = static_cast<std::size_t>(def.in_place_operand);
+    const auto first = static_cast<std::size_t>(static_cast<std::uint8_t>(def.in_place_operand));
     std::vector<Value> operands{graph_.operand(node, first)};
     for (std::size_t i = 0; def.elementwise && i < graph_.operands(node).size(); ++i)
       if (i != first) operands.push_back(graph_.operand(node, i));

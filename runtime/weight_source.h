@@ -78,7 +78,8 @@ class SpanWeightSource final : public WeightSource {
     } else {
       begin = begin / page * page;
     }
-    if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+    auto* const first = const_cast<std::byte*>(data_.data()) + static_cast<std::ptrdiff_t>(begin - base);
+    if (begin < end) (void)::madvise(first, end - begin, advice);
   }
 
   std::string name_;

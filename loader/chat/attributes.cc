@@ -184,7 +184,7 @@ Value global_cycler(Interp&, const Value&, CallArgs& arguments) {
         return Value();
       });
     const auto next = [items, at](Interp&, CallArgs&) {
-      const Value now = items[*at];
+      Value now = items[*at];
       *at = (*at + 1) % items.size();
       return now;
     };
@@ -233,10 +233,8 @@ std::optional<Value> find_attribute(Interp& interp, const Value& object, std::st
     }
     case Kind::kNamespace:
       return space_attribute(object.space(), name);
-    case Kind::kLoop: {
-      const Value value = interp.loop_attribute(object.loop(), name);
-      return value;
-    }
+    case Kind::kLoop:
+      return interp.loop_attribute(object.loop(), name);
     case Kind::kCallable: {
       static constexpr std::string_view kNames[] = {"name",    "arguments", "catch_kwargs", "catch_varargs", "caller",
                                                     "current", "pos",       "reset",        "next"};

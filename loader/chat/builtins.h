@@ -49,7 +49,8 @@ class Bound {
   /// Throws EvalError when it was not given.
   [[nodiscard]] const Value& required(std::size_t index) const;
   [[nodiscard]] Value get(std::size_t index, Value otherwise) const {
-    return has(index) ? *values_[index] : std::move(otherwise);
+    if (has(index)) return *values_[index];
+    return otherwise;
   }
   [[nodiscard]] bool flag(std::size_t index, bool otherwise) const {
     return has(index) ? truth(*values_[index]) : otherwise;

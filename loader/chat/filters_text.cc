@@ -277,7 +277,7 @@ Value truncated(double value) {
 Value filter_int(Interp&, const Value& value, CallArgs& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   require_defined(value);
-  const Value otherwise = bound.get(0, Value::integer(0));
+  Value otherwise = bound.get(0, Value::integer(0));
   if (value.is_integer()) return Value::integer(value.integer());
   if (value.is(Kind::kFloat)) return std::isfinite(value.real()) ? truncated(value.real()) : otherwise;
   if (!value.is_string()) return otherwise;
