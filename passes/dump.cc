@@ -94,7 +94,13 @@ std::string schedule_text(const Program& program, const Variant& variant) {
   return out + ir::print(program.graph);
 }
 
-std::string schedule_dot(const Program& program, const Variant& variant) {
+std::int32_t middle_layer(const ir::Graph& graph) {
+  std::int32_t last = ir::kNoLayer;
+  for (const NodeId node : graph.nodes()) last = std::max(last, graph.layer(node));
+  return last == ir::kNoLayer ? last : (last + 1) / 2;
+}
+
+std::string schedule_dot(const Program& program, const Variant& variant, std::int32_t layer) {
   std::map<std::uint32_t, std::size_t> step_of_group;
   std::map<NodeId, std::size_t> single;
   for (std::size_t step = 0; step < variant.steps.size(); ++step) {
@@ -104,7 +110,7 @@ std::string schedule_dot(const Program& program, const Variant& variant) {
     else
       single[first] = step;
   }
-  ir::DotOptions options;
+  ir::DotOptions options{.only_layer = layer};
   options.note = [&](Value value) {
     std::string text;
     if (const auto found = single.find(value.node); found != single.end() && value.result == 0)

@@ -12,8 +12,11 @@ namespace forge::passes {
 /// text that ir::parse reads.
 std::string schedule_text(const Program& program, const Variant& variant);
 
-/// The graph with step numbers, kernels and arena offsets on it.
-std::string schedule_dot(const Program& program, const Variant& variant);
+/// The graph with step numbers, kernels and arena offsets on it; of one layer and what it touches when `layer` says so.
+std::string schedule_dot(const Program& program, const Variant& variant, std::int32_t layer = ir::kNoLayer);
+
+/// The layer in the middle of a program's graph, for pictures that a person can read; kNoLayer when there are none.
+std::int32_t middle_layer(const ir::Graph& graph);
 
 /// Bytes in a unit that people read: "9.2 kB" (powers of 1000).
 std::string bytes_text(std::int64_t bytes);

@@ -77,6 +77,9 @@ PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const Pi
       write_dump(options.dump_ir_dir, number, variant.name, "ir", schedule_text(result.program, variant));
     if (!options.dump_dot_dir.empty())
       write_dump(options.dump_dot_dir, number, variant.name, "dot", schedule_dot(result.program, variant));
+    if (const auto layer = middle_layer(result.program.graph); !options.dump_dot_dir.empty() && layer != ir::kNoLayer)
+      write_dump(options.dump_dot_dir, number, variant.name + "-layer" + std::to_string(layer), "dot",
+                 schedule_dot(result.program, variant, layer));
   }
   return result;
 }
