@@ -48,7 +48,10 @@ def digest(path, command, roots, config):
 
 def tidy(path, root, build):
     try:
-        r = subprocess.run([TIDY, "--quiet", "-p", build, path], cwd=root, capture_output=True, text=True, timeout=SECONDS_MAX)
+        # A library built with precompiled headers includes pch.h by name, which g++ finds beside its .gch alone.
+        headers = "--extra-arg=-I" + os.path.join(root, "support")
+        command = [TIDY, "--quiet", headers, "-p", build, path]
+        r = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         return False, f"{path}: clang-tidy took more than {SECONDS_MAX} s"
     crashed = r.returncode != 0 and "error:" not in r.stdout
