@@ -28,6 +28,7 @@ build flatbuffers-compiler     the plan format's code
 build libcli11-dev             command lines
 build libspdlog-dev            logs
 build libfmt-dev               text
+build libamdhip64-dev          HIP headers, hipRTC
 build nlohmann-json3-dev       JSON
 build libxxhash-dev            content hashes
 build libmimalloc-dev          host heap of the tools

@@ -1,0 +1,134 @@
+#pragma once
+// The table of driver functions behind the objects of driver.h: one column a vendor (column_hip.cc, column_cuda.cc)
+// and the null driver's (null_column.cc). Private to runtime/driver and its tests.
+//
+// Handles (streams, events, modules, functions, graphs) are the vendor's pointers, seen as void*. The calls work on
+// the calling thread's current device; the objects make it current first. No column has a default stream, a
+// device-wide synchronisation or a blocking copy: none is in the table, so none can be called by mistake.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/driver/driver.h"
+#include "runtime/driver/status.h"
+
+namespace forge::driver {
+
+/// A row of functions.def.
+struct FunctionRow {
+  const char* library;  ///< "hip", "hiprtc", "cuda" or "nvrtc"
+  const char* name;     ///< the symbol
+  bool required;        ///< without it the library is refused
+};
+/// All rows of functions.def, whatever this build has columns for.
+[[nodiscard]] std::span<const FunctionRow> function_rows();
+
+/// One kernel launch as the columns take it. `args`: a pointer to each argument's value.
+struct LaunchCall {
+  void* function;
+  void* stream;
+  Dim3 grid, block;  ///< blocks; threads a block
+  std::uint32_t lds_bytes;
+  void** args;
+  LaunchHints hints;
+};
+
+class Api {
+ public:
+  Api() = default;
+  Api(const Api&) = delete;
+  Api& operator=(const Api&) = delete;
+  virtual ~Api() = default;
+
+  [[nodiscard]] virtual Vendor vendor() const noexcept = 0;
+  /// Path of the loaded library, as the loader resolved it.
+  [[nodiscard]] virtual std::string library() const = 0;
+  /// Name ("hipErrorOutOfMemory") and text of a code; never null.
+  [[nodiscard]] virtual const char* code_name(int code) const noexcept = 0;
+  [[nodiscard]] virtual const char* code_text(int code) const noexcept = 0;
+  [[nodiscard]] virtual Outcome classify(int code) const noexcept = 0;
+
+  virtual Status start() = 0;
+  /// Vendor numbers: HIP 50221153 is 5.2.21153, CUDA 13000 is 13.0. `runtime` is 0 where there is none.
+  virtual Status versions(int* driver, int* runtime) = 0;
+  virtual Status device_count(int* count) = 0;
+  virtual Status describe(int ordinal, DeviceInfo* info) = 0;
+  /// Between open_device and close_device the device has a context.
+  virtual Status open_device(int ordinal) = 0;
+  virtual Status close_device(int ordinal) = 0;
+  virtual Status make_current(int ordinal) = 0;
+
+  virtual Status memory_info(std::size_t* free_bytes, std::size_t* total_bytes) = 0;
+  virtual Status mem_alloc(void** memory, std::size_t bytes) = 0;
+  virtual Status mem_free(void* memory) = 0;
+  virtual Status host_alloc(void** memory, std::size_t bytes) = 0;
+  virtual Status host_free(void* memory) = 0;
+
+  virtual Status copy_to_device(void* to, const void* from, std::size_t bytes, void* stream) = 0;
+  virtual Status copy_to_host(void* to, const void* from, std::size_t bytes, void* stream) = 0;
+  virtual Status copy_on_device(void* to, const void* from, std::size_t bytes, void* stream) = 0;
+  virtual Status fill_bytes(void* to, std::uint8_t value, std::size_t bytes, void* stream) = 0;
+  virtual Status fill_words(void* to, std::uint32_t value, std::size_t words, void* stream) = 0;
+
+  virtual Status stream_create(void** stream) = 0;
+  virtual Status stream_destroy(void* stream) = 0;
+  virtual Status stream_query(void* stream) = 0;
+  virtual Status stream_synchronize(void* stream) = 0;
+  virtual Status stream_wait(void* stream, void* event) = 0;
+
+  virtual Status event_create(void** event, EventOptions options) = 0;
+  virtual Status event_destroy(void* event) = 0;
+  virtual Status event_record(void* event, void* stream) = 0;
+  virtual Status event_query(void* event) = 0;
+  virtual Status event_synchronize(void* event) = 0;
+  virtual Status event_elapsed(float* milliseconds, void* from, void* to) = 0;
+
+  virtual Status module_load(void** module, std::span<const std::byte> image) = 0;
+  virtual Status module_unload(void* module) = 0;
+  virtual Status module_function(void** function, void* module, const char* name) = 0;
+  virtual Status function_facts(void* function, FunctionFacts* facts) = 0;
+  /// Lets launches of `function` ask for up to `bytes` of dynamic LDS; nothing to do where no opt-in exists.
+  virtual Status allow_lds(void* function, std::uint32_t bytes) = 0;
+  virtual Status occupancy(int* blocks, void* function, int threads, std::size_t lds_bytes) = 0;
+  virtual Status launch(const LaunchCall& call) = 0;
+
+  virtual Status capture_begin(void* stream) = 0;
+  /// `graph` is null after a failure.
+  virtual Status capture_end(void* stream, void** graph) = 0;
+  virtual Status graph_destroy(void* graph) = 0;
+  virtual Status graph_instantiate(void** exec, void* graph) = 0;
+  virtual Status graph_exec_destroy(void* exec) = 0;
+  virtual Status graph_upload(void* exec, void* stream) = 0;
+  virtual Status graph_launch(void* exec, void* stream) = 0;
+};
+
+/// A vendor's run-time compiler (hipRTC, NVRTC). Strings of options and source are the vendor's own.
+class CompilerApi {
+ public:
+  CompilerApi() = default;
+  CompilerApi(const CompilerApi&) = delete;
+  CompilerApi& operator=(const CompilerApi&) = delete;
+  virtual ~CompilerApi() = default;
+  [[nodiscard]] virtual std::string library() const = 0;
+  [[nodiscard]] virtual std::string version() = 0;
+  virtual CompileResult compile(const std::string& source, const std::string& name,
+                                std::span<const std::string> options) = 0;
+};
+
+/// Loads a column. Throws Error(kDevice) when the library is absent or lacks a required function, naming it and the
+/// package that brings it, and when this build has no such column.
+[[nodiscard]] std::unique_ptr<Api> load_hip();
+[[nodiscard]] std::unique_ptr<Api> load_cuda();
+[[nodiscard]] std::unique_ptr<CompilerApi> load_hiprtc();
+[[nodiscard]] std::unique_ptr<CompilerApi> load_nvrtc();
+[[nodiscard]] std::unique_ptr<Api> make_null_api(std::shared_ptr<NullControl> control);
+/// Whether this build has the vendor's column.
+[[nodiscard]] bool has_column(Vendor vendor);
+/// The package that brings a vendor's driver library or run-time compiler.
+[[nodiscard]] const char* driver_package(Vendor vendor);
+[[nodiscard]] const char* compiler_package(Vendor vendor);
+
+}  // namespace forge::driver

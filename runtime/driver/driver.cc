@@ -1,0 +1,177 @@
+#include "runtime/driver/driver.h"
+
+#include <fmt/format.h>
+
+#include "runtime/driver/null_driver.h"
+#include "runtime/driver/state.h"
+
+namespace forge::driver {
+
+std::string_view vendor_name(Vendor vendor) {
+  switch (vendor) {
+    case Vendor::kAmd:
+      return "AMD";
+    case Vendor::kNvidia:
+      return "NVIDIA";
+    case Vendor::kNull:
+      break;
+  }
+  return "null";
+}
+
+Outcome Status::outcome() const noexcept {
+  if (ok()) return Outcome::kOk;
+  if (reason_ != nullptr) return Outcome::kRefused;
+  return api_ != nullptr ? api_->classify(code_) : Outcome::kUnavailable;
+}
+
+Error Status::error(std::string_view doing) const {
+  std::string what(doing);
+  if (ok()) return {ErrorCode::kInternal, std::move(what), fmt::format("{} did not fail", function_)};
+  switch (outcome()) {
+    case Outcome::kRefused:
+      return {ErrorCode::kInternal, std::move(what), fmt::format("{}: {}", function_, reason_)};
+    case Outcome::kUnavailable:
+      return {ErrorCode::kDevice, std::move(what), fmt::format("the driver has no {}", function_),
+              "install a newer driver"};
+    default:
+      break;
+  }
+  std::string why =
+      fmt::format("{} returned {} ({}): {}", function_, api_->code_name(code_), code_, api_->code_text(code_));
+  switch (outcome()) {
+    case Outcome::kOutOfMemory:
+      return {ErrorCode::kMemory, std::move(what), std::move(why), "free memory on the card or ask for less context"};
+    case Outcome::kLost:
+      return {ErrorCode::kDevice, std::move(what), std::move(why),
+              "the card is lost to this process: start again, and look into the kernel's log if it repeats"};
+    case Outcome::kNoDevice:
+      return {ErrorCode::kDevice, std::move(what), std::move(why), "`forge-inspect devices` says what is missing"};
+    default:
+      return {ErrorCode::kDevice, std::move(what), std::move(why)};
+  }
+}
+
+namespace {
+
+/// The vendors' version numbers, written as people write them. Source: HIP_VERSION in hip_version.h, CUDA_VERSION.
+std::string version_text(Vendor vendor, int number) {
+  if (number <= 0) return "unknown";
+  if (vendor == Vendor::kNvidia) return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+  if (vendor == Vendor::kNull) return fmt::format("{}", number);
+  return fmt::format("{}.{}.{}", number / 10'000'000, number / 100'000 % 100, number % 100'000);
+}
+
+/// A driver that names more cards than this is broken.
+constexpr int kDevicesMax = 1024;
+
+}  // namespace
+
+Driver Driver::started(std::shared_ptr<DriverState> state) {
+  Api& api = *state->api;
+  const std::string starting = fmt::format("starting the {} driver", vendor_name(api.vendor()));
+  const Status start = api.start();
+  const bool no_device = start.outcome() == Outcome::kNoDevice;
+  if (!no_device) start.check(starting);
+  int driver = 0, runtime = 0, count = 0;
+  const Status asked = api.versions(&driver, &runtime);
+  if (!no_device) asked.check(starting);
+  state->version = version_text(api.vendor(), asked.ok() ? driver : 0);
+  if (no_device) return Driver(std::move(state));
+  const Status counted = api.device_count(&count);
+  if (counted.outcome() == Outcome::kNoDevice) return Driver(std::move(state));
+  counted.check(starting);
+  if (count < 0 || count > kDevicesMax) {
+    throw Error(ErrorCode::kDevice, starting, fmt::format("it names {} devices", count));
+  }
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    DeviceInfo info;
+    api.describe(ordinal, &info)
+        .check(fmt::format("asking {} device {} what it is", vendor_name(api.vendor()), ordinal));
+    info.ordinal = ordinal;
+    info.target = info.arch.substr(0, info.arch.find(':'));
+    if ((info.wave_size != 32 && info.wave_size != 64) || info.target.empty()) {
+      throw Error(ErrorCode::kDevice, fmt::format("{} device {} cannot be used", vendor_name(api.vendor()), ordinal),
+                  fmt::format("the driver calls it \"{}\", architecture \"{}\", with {} lanes a wave",
+                              printable(info.name), printable(info.arch), info.wave_size),
+                  "report the driver's version, " + state->version);
+    }
+    state->devices.push_back(std::move(info));
+  }
+  return Driver(std::move(state));
+}
+
+Driver Driver::open(Vendor vendor) {
+  auto state = std::make_shared<DriverState>();
+  switch (vendor) {
+    case Vendor::kAmd:
+      state->api = load_hip();
+      break;
+    case Vendor::kNvidia:
+      state->api = load_cuda();
+      break;
+    case Vendor::kNull:
+      return open_null(std::make_shared<NullControl>());
+  }
+  return started(std::move(state));
+}
+
+Driver Driver::open_null(std::shared_ptr<NullControl> control) {
+  auto state = std::make_shared<DriverState>();
+  state->api = make_null_api(std::move(control));
+  return started(std::move(state));
+}
+
+Vendor Driver::vendor() const {
+  return state_->api->vendor();
+}
+std::string Driver::library() const {
+  return state_->api->library();
+}
+std::string Driver::version() const {
+  return state_->version;
+}
+std::span<const DeviceInfo> Driver::devices() const {
+  return state_->devices;
+}
+AllocationCounts Driver::device_allocations() const {
+  return state_->device_memory.counts();
+}
+AllocationCounts Driver::pinned_allocations() const {
+  return state_->pinned_memory.counts();
+}
+std::uint64_t Driver::failed_releases() const {
+  return state_->failed_releases;
+}
+
+Device Driver::device(int ordinal) const {
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= state_->devices.size()) {
+    throw Error(ErrorCode::kUsage, fmt::format("there is no {} device {}", vendor_name(vendor()), ordinal),
+                fmt::format("the driver has {}", state_->devices.size()),
+                "`forge-inspect devices` lists them, counted from 0");
+  }
+  return Device(std::make_shared<DeviceState>(state_, ordinal));
+}
+
+DeviceState::DeviceState(std::shared_ptr<DriverState> owner, int number) : driver(std::move(owner)), ordinal(number) {
+  api().open_device(ordinal).check(fmt::format("opening {}", info().name));
+}
+
+DeviceState::~DeviceState() {
+  driver->released(api().close_device(ordinal));
+}
+
+const DeviceInfo& Device::info() const {
+  return state_->info();
+}
+Vendor Device::vendor() const {
+  return state_->api().vendor();
+}
+
+std::uint64_t Device::free_bytes() const {
+  std::size_t free_bytes = 0, total_bytes = 0;
+  state_->with([&](Api& api) { return api.memory_info(&free_bytes, &total_bytes); }).check("asking for free memory");
+  return free_bytes;
+}
+
+}  // namespace forge::driver

@@ -1,0 +1,122 @@
+#include "runtime/driver/library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <link.h>
+
+#include "runtime/driver/api.h"
+#include "support/error.h"
+
+namespace forge::driver {
+
+Library Library::load(std::span<const std::string> names) {
+  Library library;
+  for (const std::string& name : names) {
+    library.handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library.handle_ != nullptr) {
+      library.path_ = name;
+      link_map* map = nullptr;
+      if (dlinfo(library.handle_, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map != nullptr) {
+        library.path_ = map->l_name;
+      }
+      library.failure_.clear();
+      return library;
+    }
+    // The linker has no code for "there is no such file", only this text: "NAME: cannot open shared object file: No
+    // such file". The same about another file's name means that a dependency is missing.
+    const char* text = dlerror();
+    const std::string failure = text != nullptr ? text : "";
+    if (!failure.starts_with(name + ": cannot open shared object file: No such file") && library.failure_.empty()) {
+      library.failure_ = failure;
+    }
+  }
+  return library;
+}
+
+void* Library::symbol(const char* name) const {
+  return handle_ != nullptr ? dlsym(handle_, name) : nullptr;
+}
+
+std::vector<std::string> library_names(std::string_view stem, std::span<const int> versions, std::string_view folder) {
+  std::vector<std::string> names;
+  for (const std::string& prefix : {std::string(), std::string(folder)}) {
+    if (prefix.empty() && !names.empty()) break;
+    const std::string path = prefix.empty() ? std::string(stem) : fmt::format("{}/{}", prefix, stem);
+    for (const int version : versions) names.push_back(fmt::format("{}.{}", path, version));
+    names.push_back(path);
+  }
+  return names;
+}
+
+void throw_not_loaded(std::string_view stem, const Library& library, std::string_view package) {
+  if (library.failure().empty()) {
+    throw Error(ErrorCode::kDevice, fmt::format("there is no {} on this machine", stem), {},
+                fmt::format("install {}", package));
+  }
+  throw Error(ErrorCode::kDevice, fmt::format("{} does not load", stem), printable(library.failure(), 300),
+              fmt::format("install {} again", package));
+}
+
+void SymbolReader::finish(std::string_view package) const {
+  if (missing_.empty()) return;
+  std::string names = missing_.front();
+  for (std::size_t i = 1; i < missing_.size() && i < 4; ++i) names += ", " + missing_[i];
+  if (missing_.size() > 4) names += fmt::format(" and {} more", missing_.size() - 4);
+  throw Error(ErrorCode::kDevice, fmt::format("{} cannot be used", printable(library_.path(), 200)),
+              "it lacks " + names, fmt::format("install a newer {}", package));
+}
+
+std::span<const FunctionRow> function_rows() {
+  constexpr bool kRequired = true, kOptional = false;
+#define FORGE_HIP(name, need) {"hip", #name, need},
+#define FORGE_HIP_TYPED(name, need, type) {"hip", #name, need},
+#define FORGE_HIPRTC(name, need) {"hiprtc", #name, need},
+#define FORGE_CUDA(name, need) {"cuda", #name, need},
+#define FORGE_NVRTC(name, need) {"nvrtc", #name, need},
+  static constexpr FunctionRow kRows[] = {
+#include "runtime/driver/functions.def"
+  };
+  return kRows;
+}
+
+bool has_column(Vendor vendor) {
+  switch (vendor) {
+    case Vendor::kAmd:
+      return FORGE_HAS_HIP;
+    case Vendor::kNvidia:
+      return FORGE_HAS_CUDA;
+    case Vendor::kNull:
+      break;
+  }
+  return true;
+}
+
+const char* driver_package(Vendor vendor) {
+  return vendor == Vendor::kNvidia ? "libcuda1 (the NVIDIA driver, Debian's non-free)" : "libamdhip64-5";
+}
+
+const char* compiler_package(Vendor vendor) {
+  return vendor == Vendor::kNvidia ? "cuda-nvrtc-12-9 or later from NVIDIA's own Debian repository" : "libamdhip64-5";
+}
+
+#if !FORGE_HAS_HIP
+std::unique_ptr<Api> load_hip() {
+  throw Error(ErrorCode::kDevice, "this build has no AMD driver layer", "it was configured with -Dhip=disabled");
+}
+std::unique_ptr<CompilerApi> load_hiprtc() {
+  throw Error(ErrorCode::kDevice, "this build has no AMD driver layer", "it was configured with -Dhip=disabled");
+}
+#endif
+
+#if !FORGE_HAS_CUDA
+std::unique_ptr<Api> load_cuda() {
+  throw Error(ErrorCode::kDevice, "this build has no NVIDIA driver layer", "cuda.h was not there when it was built",
+              "build with CUDA's headers in /usr/local/cuda/include");
+}
+std::unique_ptr<CompilerApi> load_nvrtc() {
+  throw Error(ErrorCode::kDevice, "this build has no NVIDIA driver layer", "nvrtc.h was not there when it was built",
+              "build with CUDA's headers in /usr/local/cuda/include");
+}
+#endif
+
+}  // namespace forge::driver
