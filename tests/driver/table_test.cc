@@ -1,0 +1,136 @@
+// The table of vendor functions against the design's list, and libraries that are absent or unusable.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+
+#include "runtime/driver/api.h"
+#include "runtime/driver/library.h"
+
+namespace forge::driver::test {
+
+namespace {
+
+std::string file_text(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::set<std::string> table(const std::string& library) {
+  std::set<std::string> names;
+  for (const FunctionRow& row : function_rows()) {
+    if (row.library == library) names.insert(row.name);
+  }
+  return names;
+}
+
+/// The HIP functions that forge may use: hip_functions.txt, one name a line.
+std::set<std::string> allowed() {
+  const char* folder = std::getenv("FORGE_DRIVER_TESTS");
+  std::istringstream in(file_text(std::string(folder != nullptr ? folder : ".") + "/hip_functions.txt"));
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("the table holds only HIP functions that the design allows") {
+  const std::set<std::string> names = allowed(), used = table("hip");
+  REQUIRE(names.size() > 40);
+  REQUIRE(used.size() > 30);
+  for (const std::string& name : used) {
+    INFO(name);
+    CHECK(names.contains(name));
+  }
+  CHECK(table("hiprtc").size() == 9);
+  CHECK(function_rows().size() == used.size() + 9 + table("cuda").size() + table("nvrtc").size());
+}
+
+TEST_CASE("nothing in the table waits for a device, blocks on a copy or reads the environment") {
+  const std::regex forbidden(
+      "(Device|Ctx)Synchronize|DeviceReset|Memcpy(HtoD|DtoH|DtoD)?(_v2)?$|Memset(D8|D32)?$|Cooperative");
+  for (const FunctionRow& row : function_rows()) {
+    INFO(row.name);
+    CHECK_FALSE(std::regex_search(row.name, forbidden));
+  }
+  CHECK(std::regex_search("hipDeviceSynchronize", forbidden));
+  CHECK(std::regex_search("hipMemcpy", forbidden));
+}
+
+TEST_CASE("the list of allowed functions is the design's") {
+  const char* path = std::getenv("FORGE_DESIGN");
+  const std::string text = path != nullptr ? file_text(path) : "";
+  const std::size_t start = text.find("HIP functions it may use:");
+  if (start == std::string::npos) {
+    WARN("the design document is not here; the list in the tests stands alone");
+    CHECK(allowed().size() > 40);
+    return;
+  }
+  const std::string line = text.substr(start, text.find(", and hiprtc's", start) - start);
+  std::set<std::string> listed;
+  const std::regex name("\\bhip[A-Z]\\w+");
+  for (std::sregex_iterator at(line.begin(), line.end(), name), end; at != end; ++at) listed.insert(at->str());
+  listed.insert("hipGetDevicePropertiesR0600");  // "(and R0600)"
+  CHECK(listed == allowed());
+}
+
+TEST_CASE("library names are tried newest first, the vendor's own folder last") {
+  constexpr int kVersions[] = {7, 5};
+  const std::vector<std::string> expected{"libx.so.7",      "libx.so.5",      "libx.so",
+                                          "/own/libx.so.7", "/own/libx.so.5", "/own/libx.so"};
+  CHECK(library_names("libx.so", kVersions, "/own") == expected);
+  CHECK(library_names("libx.so", {}) == std::vector<std::string>{"libx.so"});
+}
+
+TEST_CASE("a library that is not there is an error with the package that brings it") {
+  const std::vector<std::string> names{"libforge-no-such-library.so.1"};
+  const Library library = Library::load(names);
+  CHECK_FALSE(library);
+  CHECK(library.failure().empty());
+  CHECK(library.symbol("anything") == nullptr);
+  try {
+    throw_not_loaded("libforge-no-such-library.so", library, "libthat1");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kDevice);
+    CHECK(error.line().find("install libthat1") != std::string::npos);
+  }
+}
+
+TEST_CASE("probing never throws and says for every vendor what it found or misses") {
+  const std::vector<DriverReport> reports = probe_drivers();
+  REQUIRE(reports.size() == 2);
+  CHECK(reports[0].vendor == Vendor::kAmd);
+  CHECK(reports[1].vendor == Vendor::kNvidia);
+  for (const DriverReport& report : reports) {
+    INFO(vendor_name(report.vendor) << " " << report.library);
+    CHECK(report.library.empty() == report.version.empty());
+    CHECK((report.usable() || !report.missing.empty() || !report.problems.empty()));
+    for (const MissingPart& part : report.missing) CHECK_FALSE((part.what.empty() || part.package.empty()));
+    for (const std::string& problem : report.problems) CHECK(problem.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("libraries that load and cannot be used are one clear line", "[.incomplete]") {
+  const auto line_of = [](Vendor vendor) -> std::string {
+    try {
+      static_cast<void>(Driver::open(vendor));
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kDevice);
+      return error.line();
+    }
+    return "opened";
+  };
+  const std::string amd = line_of(Vendor::kAmd), nvidia = line_of(Vendor::kNvidia);
+  INFO(amd << "\n" << nvidia);
+  CHECK(amd.find("it lacks hipDriverGetVersion") != std::string::npos);
+  CHECK(amd.find("more") != std::string::npos);
+  CHECK(amd.find("libamdhip64") != std::string::npos);
+  CHECK(nvidia.find("does not load") != std::string::npos);
+  const std::vector<DriverReport> reports = probe_drivers();
+  CHECK_FALSE(reports[0].usable());
+  CHECK_FALSE(reports[1].problems.empty());
+}
+
+}  // namespace forge::driver::test

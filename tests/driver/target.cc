@@ -1,0 +1,65 @@
+#include "tests/driver/target.h"
+
+#include <array>
+
+namespace forge::driver::test {
+
+namespace {
+
+constexpr const char* kSource = R"(
+extern "C" __global__ void add_value(int* data, int n, int value) {
+  int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < n) data[i] += value;
+}
+)";
+
+}  // namespace
+
+std::vector<std::byte> prepare_null(NullControl& control) {
+  control.set_kernel(kKernel, [](const NullLaunch& launch) {
+    auto* data = launch.pointer<std::int32_t>(0);
+    const auto threads = static_cast<int>(launch.grid.x * launch.block.x);
+    for (int i = 0; i < threads && i < launch.arg<int>(1); ++i) data[i] += launch.arg<int>(2);
+  });
+  const std::array kernels{NullKernelImage{.name = kKernel, .arg_bytes = {8, 4, 4}}};
+  return null_image(kernels);
+}
+
+Target null_target(NullOptions options) {
+  auto control = std::make_shared<NullControl>(std::move(options));
+  std::vector<std::byte> image = prepare_null(*control);
+  Driver driver = Driver::open_null(control);
+  Device device = driver.device(0);
+  return {"null", std::move(driver), std::move(device), std::move(image), std::move(control)};
+}
+
+std::optional<Target> vendor_target(Vendor vendor, std::string* why) {
+  try {
+    Driver driver = Driver::open(vendor);
+    if (driver.devices().empty()) {
+      *why = driver.library() + " finds no card";
+      return std::nullopt;
+    }
+    Device device = driver.device(0);
+    CompileResult compiled;
+    if (driver.library().find("standin") != std::string::npos) {
+      const auto magic = std::as_bytes(std::span("standin-module"));  // they have the kernel built in
+      compiled.code.assign(magic.begin(), magic.end());
+    } else {
+      const std::string option =
+          (vendor == Vendor::kAmd ? "--offload-arch=" : "--gpu-architecture=") + device.info().arch;
+      compiled = RuntimeCompiler::open(vendor).compile(kSource, "add_value.hip", std::span(&option, 1));
+    }
+    if (!compiled.ok()) {
+      *why = compiled.failure + ": " + compiled.log;
+      return std::nullopt;
+    }
+    std::string name = std::string(vendor_name(vendor)) + " (" + driver.library() + ")";
+    return Target{std::move(name), std::move(driver), std::move(device), std::move(compiled.code), nullptr};
+  } catch (const Error& error) {
+    *why = error.line();
+    return std::nullopt;
+  }
+}
+
+}  // namespace forge::driver::test
