@@ -44,6 +44,10 @@ TEST_CASE("a plan comes back as it was written") {
   CHECK(step.ops.at(5)->ints.at(0) == 5);
   CHECK(step.refs.at(1).space() == plan::Space::Weights);
   CHECK(read.programs[0]->variants[0]->bounds.table_blocks() == 16);
+  CHECK(read.programs[0]->variants[0]->sample_steps.at(0)->refs.at(0).space() == plan::Space::Counters);
+  CHECK(read.programs[0]->counter_bytes == 256);
+  CHECK(read.programs[0]->code_objects.at(0)->registers == 40);
+  CHECK(read.programs[0]->code_objects.at(0)->occupancy == -1);
 
   struct stat status{};
   REQUIRE(::stat(path.c_str(), &status) == 0);

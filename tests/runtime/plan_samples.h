@@ -71,6 +71,10 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
     }
     variant->steps.push_back(std::move(step));
   }
+  auto sample = std::make_unique<plan::StepT>();
+  sample->kernel = "greedy";
+  sample->refs = {plan::Ref(plan::Space::Counters, 0, 0), plan::Ref(plan::Space::Kv, 0, 3)};
+  variant->sample_steps.push_back(std::move(sample));
   program->variants.push_back(std::move(variant));
   program->kv_groups.emplace_back(30, 3, 64, 32, 0, 12288);
   auto weight = std::make_unique<plan::WeightT>();
@@ -83,6 +87,10 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   auto object = std::make_unique<plan::CodeObjectT>();
   object->name = "kernels";
   object->bytes = {1, 2, 3};
+  object->registers = 40;
+  object->spill_bytes = 0;
+  object->compiler = "clang 19.1.7";
+  program->counter_bytes = 256;
   program->code_objects.push_back(std::move(object));
   out.programs.push_back(std::move(program));
   return out;
