@@ -1,0 +1,105 @@
+#pragma once
+// The dialect of the device sources, and the only place that knows which compiler reads them: clang for AMD (hipRTC
+// included), NVRTC, or the host compiler, which runs a kernel's lanes as fibres in tests. Sources are free-standing
+// C++17: builtins, no headers of a runtime. A specialised source defines FORGE_WAVE (32 or 64), includes this and the
+// kernels, and states its configuration as constants.
+//
+// FORGE_KERNEL(name, blocks, threads, Args) { ... args.x ... }
+//                                                        one kernel; its only parameter is the plain struct `Args`
+// FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args)
+//                                                        the same, with registers for min_blocks blocks on a unit at
+//                                                        once; a wish that only some targets know
+// FORGE_LDS(Type, name);                                 the block's shared memory, one object a kernel
+// FORGE_DEVICE, FORGE_UNROLL                             a function of the device; unroll the next loop
+//
+// Blocks and threads have one dimension, and the number of blocks is a constant of the specialisation; 0 where the
+// launch says it.
+// Every lane of a wave must reach a shuffle, and every lane of a block a barrier: there are no masks, and lanes that
+// have nothing to do go along with a neutral value. The executor in tests/gpu_host fails a kernel that does otherwise.
+
+#ifndef FORGE_WAVE
+#error "a specialised source defines FORGE_WAVE: 32 or 64, as the target has it"
+#endif
+
+#if defined(__HIP__)
+#include "kernels/gpu/prelude_amd.h"
+#elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#include "kernels/gpu/prelude_nvidia.h"
+#else
+#include "kernels/gpu/prelude_host.h"
+#endif
+
+namespace forge::gpu {
+
+static_assert(kWave == 32 || kWave == 64, "waves have 32 or 64 lanes");
+
+FORGE_DEVICE int lane_id() {
+  return thread_id() % kWave;
+}
+/// The wave's number in its block, known to be the same in all lanes.
+FORGE_DEVICE int wave_id() {
+  return uniform(thread_id() / kWave);
+}
+
+FORGE_DEVICE float min_of(float a, float b) {
+  return a < b ? a : b;
+}
+FORGE_DEVICE float max_of(float a, float b) {
+  return a > b ? a : b;
+}
+constexpr int ceil_div(int a, int b) {
+  return (a + b - 1) / b;
+}
+constexpr bool is_power_of_two(int value) {
+  return value > 0 && (value & (value - 1)) == 0;
+}
+
+template <class T>
+struct Max {
+  FORGE_DEVICE T operator()(T a, T b) const { return a > b ? a : b; }
+};
+template <class T>
+struct Add {
+  FORGE_DEVICE T operator()(T a, T b) const { return a + b; }
+};
+
+/// Combines over groups of `Lanes` neighbouring lanes (a power of two); all of a group's lanes get the result, which is
+/// the same bits in each: a butterfly adds the same pairs whichever lane looks.
+template <int Lanes, template <class> class Combine, class T>
+FORGE_DEVICE T combine_lanes(T value) {
+  static_assert(is_power_of_two(Lanes) && Lanes <= kWave, "a group of lanes is a power of two within a wave");
+  if constexpr (Lanes > 1) value = Combine<T>()(value, shuffle_xor<1>(value));
+  if constexpr (Lanes > 2) value = Combine<T>()(value, shuffle_xor<2>(value));
+  if constexpr (Lanes > 4) value = Combine<T>()(value, shuffle_xor<4>(value));
+  if constexpr (Lanes > 8) value = Combine<T>()(value, shuffle_xor<8>(value));
+  if constexpr (Lanes > 16) value = Combine<T>()(value, shuffle_xor<16>(value));
+  if constexpr (Lanes > 32) value = Combine<T>()(value, shuffle_xor<32>(value));
+  return value;
+}
+template <int Lanes, class T>
+FORGE_DEVICE T sum_lanes(T value) {
+  return combine_lanes<Lanes, Add>(value);
+}
+template <int Lanes, class T>
+FORGE_DEVICE T max_lanes(T value) {
+  return combine_lanes<Lanes, Max>(value);
+}
+
+/// Is this the last of `count` blocks to come here? True in all of its lanes, which then see what the others wrote
+/// before they came. The counter (0 before its first use) is 0 again afterwards. All lanes of the block call this.
+template <class Flag>
+FORGE_DEVICE bool last_arrival(u32* counter, u32 count, Flag& flag) {
+  fence_device();
+  barrier();
+  if (thread_id() == 0) {
+    const bool last = atomic_add(counter, 1u) == count - 1;
+    if (last) atomic_store(counter, 0u);
+    flag.set(0, last ? 1u : 0u);
+  }
+  barrier();
+  const bool last = flag.get(0) != 0;
+  fence_device();
+  return last;
+}
+
+}  // namespace forge::gpu

@@ -1,0 +1,25 @@
+#pragma once
+// Types that every flavour of the prelude shares.
+
+#include "kernels/quant/portable.h"
+
+namespace forge::gpu {
+
+using quant::i8;
+using quant::u16;
+using quant::u32;
+using quant::u8;
+using i32 = int;
+using u64 = unsigned long long;
+
+inline constexpr int kWave = FORGE_WAVE;
+
+/// 16 bytes, the widest load a lane makes.
+struct alignas(16) U32x4 {
+  u32 at[4];
+};
+struct alignas(8) U32x2 {
+  u32 at[2];
+};
+
+}  // namespace forge::gpu
