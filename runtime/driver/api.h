@@ -33,6 +33,7 @@ struct LaunchCall {
   Dim3 grid, block;  ///< blocks; threads a block
   std::uint32_t lds_bytes;
   void** args;
+  std::size_t only_arg_bytes;  ///< size of the only argument; 0 where sizes are not known
   LaunchHints hints;
 };
 
@@ -118,10 +119,14 @@ class CompilerApi {
                                 std::span<const std::string> options) = 0;
 };
 
-/// Loads a column. Throws Error(kDevice) when the library is absent or lacks a required function, naming it and the
-/// package that brings it, and when this build has no such column.
-[[nodiscard]] std::unique_ptr<Api> load_hip();
-[[nodiscard]] std::unique_ptr<Api> load_cuda();
+class LibrarySearch;
+/// Where a vendor's driver library may be.
+[[nodiscard]] LibrarySearch driver_libraries(Vendor vendor);
+/// The column on the search's next library; null when there is none left. Throws Error(kDevice) when that library lacks
+/// a required function, naming it and the package that brings it, and when this build has no such column.
+[[nodiscard]] std::unique_ptr<Api> load_hip(LibrarySearch& search);
+[[nodiscard]] std::unique_ptr<Api> load_cuda(LibrarySearch& search);
+/// A compiler. Throws Error(kDevice) likewise, and when no library has one.
 [[nodiscard]] std::unique_ptr<CompilerApi> load_hiprtc();
 [[nodiscard]] std::unique_ptr<CompilerApi> load_nvrtc();
 [[nodiscard]] std::unique_ptr<Api> make_null_api(std::shared_ptr<NullControl> control);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nvrtc.h>
 
+#include <bit>
 #include <map>
 #include <mutex>
 
@@ -21,7 +22,7 @@ namespace {
 #define FORGE_HIPRTC(name, need)
 #define FORGE_NVRTC(name, need)
 struct CudaFunctions {
-#define FORGE_CUDA(name, need) decltype(&::name) name = nullptr;
+#define FORGE_CUDA(name, need) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a member
 #include "runtime/driver/functions.def"
 };
 #define FORGE_HIP(name, need)
@@ -29,11 +30,10 @@ struct CudaFunctions {
 #define FORGE_HIPRTC(name, need)
 #define FORGE_CUDA(name, need)
 struct NvrtcFunctions {
-#define FORGE_NVRTC(name, need) decltype(&::name) name = nullptr;
+#define FORGE_NVRTC(name, need) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a member
 #include "runtime/driver/functions.def"
 };
 
-constexpr int kDriverVersions[] = {1};
 constexpr int kCompilerVersions[] = {13, 12};
 constexpr const char* kFolder = "/usr/local/cuda/lib64";
 
@@ -142,7 +142,7 @@ class CudaApi final : public Api {
   Status mem_alloc(void** memory, std::size_t bytes) override {
     CUdeviceptr address = 0;
     const Status status = FORGE_CALL(cuMemAlloc_v2, &address, bytes);
-    *memory = status.ok() ? reinterpret_cast<void*>(address) : nullptr;
+    *memory = status.ok() ? std::bit_cast<void*>(address) : nullptr;
     return status;
   }
   Status mem_free(void* memory) override { return FORGE_CALL(cuMemFree_v2, address_of(memory)); }
@@ -372,15 +372,14 @@ class NvrtcApi final : public CompilerApi {
 
 }  // namespace
 
-std::unique_ptr<Api> load_cuda() {
-  const Library library = Library::load(library_names("libcuda.so", kDriverVersions));
-  if (!library) throw_not_loaded("libcuda.so.1", library, driver_package(Vendor::kNvidia));
-  return std::make_unique<CudaApi>(library);
+std::unique_ptr<Api> load_cuda(LibrarySearch& search) {
+  const Library library = search.next();
+  return library ? std::make_unique<CudaApi>(library) : nullptr;
 }
 
 std::unique_ptr<CompilerApi> load_nvrtc() {
   const Library library = Library::load(library_names("libnvrtc.so", kCompilerVersions, kFolder));
-  if (!library) throw_not_loaded("libnvrtc.so", library, compiler_package(Vendor::kNvidia));
+  if (!library) throw not_loaded("libnvrtc.so", library.failure(), compiler_package(Vendor::kNvidia));
   return std::make_unique<NvrtcApi>(library);
 }
 

@@ -2,9 +2,11 @@
 // library is found at run time, whichever of versions 5 to 7 is there.
 // Source: HIP API reference, https://rocm.docs.amd.com/projects/HIP (runtime API and hipRTC).
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the headers' own switches
 #define __HIP_PLATFORM_AMD__ 1
 #define __HIP_PLATFORM_HCC__ 1
 #define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // overloads that have no address
+// NOLINTEND(bugprone-reserved-identifier)
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
 #include <hip/hiprtc.h>
@@ -13,7 +15,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 #include "runtime/driver/api.h"
 #include "runtime/driver/compile_program.h"
@@ -54,7 +59,7 @@ static_assert(offsetof(OwnProperties, max_shared_memory_per_multi_processor) ==
 #define FORGE_CUDA(name, need)
 #define FORGE_NVRTC(name, need)
 struct HipFunctions {
-#define FORGE_HIP(name, need) decltype(&::name) name = nullptr;
+#define FORGE_HIP(name, need) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a member
 #define FORGE_HIP_TYPED(name, need, type) type name = nullptr;
 #include "runtime/driver/functions.def"
 };
@@ -63,12 +68,14 @@ struct HipFunctions {
 #define FORGE_CUDA(name, need)
 #define FORGE_NVRTC(name, need)
 struct HiprtcFunctions {
-#define FORGE_HIPRTC(name, need) decltype(&::name) name = nullptr;
+#define FORGE_HIPRTC(name, need) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a member
 #include "runtime/driver/functions.def"
 };
 
 constexpr int kVersions[] = {7, 6, 5};
 constexpr const char* kFolder = "/opt/rocm/lib";
+/// Debian's hipRTC, also where another libamdhip64 comes first in the linker's search.
+constexpr const char* kDebians = "/usr/lib/x86_64-linux-gnu/libamdhip64.so.5";
 
 std::string bounded_text(const char* text, std::size_t size) {
   return {text, strnlen(text, size)};
@@ -179,7 +186,9 @@ class HipApi final : public Api {
   Status mem_alloc(void** memory, std::size_t bytes) override { return FORGE_CALL(hipMalloc, memory, bytes); }
   Status mem_free(void* memory) override { return FORGE_CALL(hipFree, memory); }
   Status host_alloc(void** memory, std::size_t bytes) override {
-    return FORGE_CALL(hipHostMalloc, memory, bytes, hipHostMallocPortable | hipHostMallocMapped);
+    // Coherent by its flag: otherwise an environment variable decides. The device sees it at the host's address.
+    return FORGE_CALL(hipHostMalloc, memory, bytes,
+                      hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent);
   }
   Status host_free(void* memory) override { return FORGE_CALL(hipHostFree, memory); }
 
@@ -246,7 +255,9 @@ class HipApi final : public Api {
     }
     return {};
   }
-  Status allow_lds(void*, std::uint32_t) override { return {}; }  // a block may ask for all of a device's LDS
+  // A block may ask for all of a device's LDS. hipFuncSetAttribute is no help: it takes a host function's address,
+  // which a kernel of a loaded module has not.
+  Status allow_lds(void*, std::uint32_t) override { return {}; }
   Status occupancy(int* blocks, void* function, int threads, std::size_t lds_bytes) override {
     if (f_.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor == nullptr) {
       return Status::unavailable("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor");
@@ -337,19 +348,26 @@ class HiprtcApi final : public CompilerApi {
 
 }  // namespace
 
-std::unique_ptr<Api> load_hip() {
-  const Library library = Library::load(library_names("libamdhip64.so", kVersions, kFolder));
-  if (!library) throw_not_loaded("libamdhip64.so", library, driver_package(Vendor::kAmd));
-  return std::make_unique<HipApi>(library);
+std::unique_ptr<Api> load_hip(LibrarySearch& search) {
+  const Library library = search.next();
+  return library ? std::make_unique<HipApi>(library) : nullptr;
 }
 
 std::unique_ptr<CompilerApi> load_hiprtc() {
   // The newest compiler knows the most targets. Until HIP 5.3 there is none of its own: it lives in libamdhip64.
-  const Library own = Library::load(library_names("libhiprtc.so", kVersions, kFolder));
-  if (own) return std::make_unique<HiprtcApi>(own);
-  const Library runtime = Library::load(library_names("libamdhip64.so", kVersions, kFolder));
-  if (!runtime) throw_not_loaded("libhiprtc.so", own, compiler_package(Vendor::kAmd));
-  return std::make_unique<HiprtcApi>(runtime);
+  std::vector<std::string> names = library_names("libhiprtc.so", kVersions, kFolder);
+  std::ranges::move(library_names("libamdhip64.so", kVersions, kFolder), std::back_inserter(names));
+  names.emplace_back(kDebians);
+  LibrarySearch search(std::move(names));
+  std::optional<Error> lacking;
+  for (Library library = search.next(); library; library = search.next()) {
+    try {
+      return std::make_unique<HiprtcApi>(library);
+    } catch (const Error& error) {
+      if (!lacking) lacking = error;
+    }
+  }
+  throw lacking ? *lacking : not_loaded("libhiprtc.so", search.failure(), compiler_package(Vendor::kAmd));
 }
 
 }  // namespace forge::driver

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
+#include "runtime/driver/library.h"
 #include "runtime/driver/null_driver.h"
 #include "runtime/driver/state.h"
 
@@ -102,18 +105,27 @@ Driver Driver::started(std::shared_ptr<DriverState> state) {
 }
 
 Driver Driver::open(Vendor vendor) {
-  auto state = std::make_shared<DriverState>();
-  switch (vendor) {
-    case Vendor::kAmd:
-      state->api = load_hip();
-      break;
-    case Vendor::kNvidia:
-      state->api = load_cuda();
-      break;
-    case Vendor::kNull:
-      return open_null(std::make_shared<NullControl>());
+  if (vendor == Vendor::kNull) return open_null(std::make_shared<NullControl>());
+  LibrarySearch search = driver_libraries(vendor);
+  std::optional<Driver> without_card;
+  std::optional<Error> failure;
+  for (;;) {
+    try {
+      auto state = std::make_shared<DriverState>();
+      state->api = vendor == Vendor::kAmd ? load_hip(search) : load_cuda(search);
+      if (state->api == nullptr) break;
+      Driver driver = started(std::move(state));
+      if (!driver.devices().empty()) return driver;
+      if (!failure && !without_card) without_card = std::move(driver);
+    } catch (const Error& error) {
+      if (!has_column(vendor)) throw;
+      if (!failure && !without_card) failure = error;
+    }
   }
-  return started(std::move(state));
+  if (without_card) return *std::move(without_card);
+  if (failure) throw *failure;
+  throw not_loaded(vendor == Vendor::kAmd ? "libamdhip64.so" : "libcuda.so.1", search.failure(),
+                   driver_package(vendor));
 }
 
 Driver Driver::open_null(std::shared_ptr<NullControl> control) {

@@ -72,6 +72,9 @@ struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
+/// What every card takes as a kernel's parameters.
+inline constexpr std::size_t kArgumentBytesMax = 4096;
+
 /// Wishes that a driver may ignore.
 struct LaunchHints {
   /// The kernel waits for its predecessor itself and may start before that has ended (NVIDIA's programmatic
@@ -109,8 +112,8 @@ class Device {
 /// A loaded vendor library. A cheap handle.
 class Driver {
  public:
-  /// Loads and starts a vendor's driver. Errors: kDevice, with what is missing and the package that brings it. A
-  /// driver without a card opens, with no devices.
+  /// Loads and starts a vendor's driver: of several libraries the first that finds a card, else the first. Errors:
+  /// kDevice, with what is missing and the package that brings it. A driver without a card opens, with no devices.
   [[nodiscard]] static Driver open(Vendor vendor);
   /// The in-process driver of null_driver.h.
   [[nodiscard]] static Driver open_null(std::shared_ptr<NullControl> control);
@@ -275,6 +278,10 @@ class Stream {
     std::array<void*, sizeof...(Args)> args{const_cast<void*>(static_cast<const void*>(&values))...};
     return launch_args(function, grid, block, lds_bytes, args);
   }
+  /// For a kernel whose only parameter is a struct by value, as all generated kernels are: `args` are its bytes, copied
+  /// by the call; exactly the struct's size and at most kArgumentBytesMax.
+  Status launch_block(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes,
+                      std::span<const std::byte> args, LaunchHints hints = {}) const;
   /// kNotReady while work is pending.
   [[nodiscard]] Status query() const;
   /// Blocks the calling thread until this stream's work is done.
@@ -283,6 +290,8 @@ class Stream {
  private:
   friend class Event;
   friend class GraphExec;
+  Status launch_checked(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes, void** args,
+                        std::size_t only_arg_bytes, LaunchHints hints) const;
   Handle handle_;
 };
 

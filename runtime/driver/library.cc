@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include <algorithm>
+
 #include "runtime/driver/api.h"
 #include "support/error.h"
 
@@ -37,6 +39,17 @@ void* Library::symbol(const char* name) const {
   return handle_ != nullptr ? dlsym(handle_, name) : nullptr;
 }
 
+Library LibrarySearch::next() {
+  while (at_ < names_.size()) {
+    Library library = Library::load(std::span(names_).subspan(at_++, 1));
+    if (failure_.empty()) failure_ = library.failure();
+    if (!library || std::ranges::find(seen_, library.path()) != seen_.end()) continue;
+    seen_.push_back(library.path());
+    return library;
+  }
+  return {};
+}
+
 std::vector<std::string> library_names(std::string_view stem, std::span<const int> versions, std::string_view folder) {
   std::vector<std::string> names;
   for (const std::string& prefix : {std::string(), std::string(folder)}) {
@@ -48,13 +61,15 @@ std::vector<std::string> library_names(std::string_view stem, std::span<const in
   return names;
 }
 
-void throw_not_loaded(std::string_view stem, const Library& library, std::string_view package) {
-  if (library.failure().empty()) {
-    throw Error(ErrorCode::kDevice, fmt::format("there is no {} on this machine", stem), {},
-                fmt::format("install {}", package));
+Error not_loaded(std::string_view stem, std::string_view failure, std::string_view package) {
+  if (failure.empty()) {
+    return {ErrorCode::kDevice,
+            fmt::format("there is no {} on this machine", stem),
+            {},
+            fmt::format("install {}", package)};
   }
-  throw Error(ErrorCode::kDevice, fmt::format("{} does not load", stem), printable(library.failure(), 300),
-              fmt::format("install {} again", package));
+  return {ErrorCode::kDevice, fmt::format("{} does not load", stem), printable(failure, 300),
+          fmt::format("install {} again", package)};
 }
 
 void SymbolReader::finish(std::string_view package) const {
@@ -64,6 +79,12 @@ void SymbolReader::finish(std::string_view package) const {
   if (missing_.size() > 4) names += fmt::format(" and {} more", missing_.size() - 4);
   throw Error(ErrorCode::kDevice, fmt::format("{} cannot be used", printable(library_.path(), 200)),
               "it lacks " + names, fmt::format("install a newer {}", package));
+}
+
+LibrarySearch driver_libraries(Vendor vendor) {
+  constexpr int kHip[] = {7, 6, 5}, kCuda[] = {1};
+  if (vendor == Vendor::kAmd) return LibrarySearch(library_names("libamdhip64.so", kHip, "/opt/rocm/lib"));
+  return LibrarySearch(library_names("libcuda.so", kCuda));
 }
 
 std::span<const FunctionRow> function_rows() {
@@ -80,15 +101,8 @@ std::span<const FunctionRow> function_rows() {
 }
 
 bool has_column(Vendor vendor) {
-  switch (vendor) {
-    case Vendor::kAmd:
-      return FORGE_HAS_HIP;
-    case Vendor::kNvidia:
-      return FORGE_HAS_CUDA;
-    case Vendor::kNull:
-      break;
-  }
-  return true;
+  if (vendor == Vendor::kAmd) return FORGE_HAS_HIP;
+  return vendor != Vendor::kNvidia || FORGE_HAS_CUDA;
 }
 
 const char* driver_package(Vendor vendor) {
@@ -100,7 +114,7 @@ const char* compiler_package(Vendor vendor) {
 }
 
 #if !FORGE_HAS_HIP
-std::unique_ptr<Api> load_hip() {
+std::unique_ptr<Api> load_hip(LibrarySearch&) {
   throw Error(ErrorCode::kDevice, "this build has no AMD driver layer", "it was configured with -Dhip=disabled");
 }
 std::unique_ptr<CompilerApi> load_hiprtc() {
@@ -109,7 +123,7 @@ std::unique_ptr<CompilerApi> load_hiprtc() {
 #endif
 
 #if !FORGE_HAS_CUDA
-std::unique_ptr<Api> load_cuda() {
+std::unique_ptr<Api> load_cuda(LibrarySearch&) {
   throw Error(ErrorCode::kDevice, "this build has no NVIDIA driver layer", "cuda.h was not there when it was built",
               "build with CUDA's headers in /usr/local/cuda/include");
 }

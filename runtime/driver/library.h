@@ -4,7 +4,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "support/error.h"
 
 namespace forge::driver {
 
@@ -28,13 +31,29 @@ class Library {
   std::string path_, failure_;
 };
 
+/// The libraries of one list of names, best first. A machine can have several (a distribution's beside the vendor's
+/// own, of another version) of which only one knows the card or has a compiler.
+class LibrarySearch {
+ public:
+  explicit LibrarySearch(std::vector<std::string> names) : names_(std::move(names)) {}
+  /// The next one that loads and was not among those before; empty when there is none left.
+  [[nodiscard]] Library next();
+  /// The linker's first reason why a library that exists did not load.
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+
+ private:
+  std::vector<std::string> names_, seen_;
+  std::size_t at_ = 0;
+  std::string failure_;
+};
+
 /// `stem` with each version appended, then `stem`, then the same in `folder` (a vendor's own place) when given:
 /// ("libcuda.so", {1}) gives libcuda.so.1, libcuda.so.
 [[nodiscard]] std::vector<std::string> library_names(std::string_view stem, std::span<const int> versions,
                                                      std::string_view folder = {});
 
-/// Throws the error of a library that is absent or did not load. `package` brings it.
-[[noreturn]] void throw_not_loaded(std::string_view stem, const Library& library, std::string_view package);
+/// The error of a library that is absent or did not load, with the linker's reason for the latter. `package` brings it.
+[[nodiscard]] Error not_loaded(std::string_view stem, std::string_view failure, std::string_view package);
 
 /// Collects required functions that a library lacks.
 class SymbolReader {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <sstream>
 
@@ -114,7 +115,7 @@ bool NullMemory::free(void* memory) {
 }
 
 NullMemory::~NullMemory() {
-  for (const auto& [address, block] : blocks) ::operator delete(reinterpret_cast<void*>(address), kAlignment);
+  for (const auto& [address, block] : blocks) ::operator delete(std::bit_cast<void*>(address), kAlignment);
 }
 
 int NullState::enter(const std::string& function) {

@@ -238,6 +238,20 @@ Status Stream::wait(const Event& event) const {
 
 Status Stream::launch_args(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes,
                            std::span<void* const> args, LaunchHints hints) const {
+  return launch_checked(function, grid, block, lds_bytes, const_cast<void**>(args.data()), 0, hints);
+}
+
+Status Stream::launch_block(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes,
+                            std::span<const std::byte> args, LaunchHints hints) const {
+  if (args.empty() || args.size() > kArgumentBytesMax) {
+    return Status::refused("launch", "the struct of arguments is empty or larger than every card's limit");
+  }
+  void* only = const_cast<std::byte*>(args.data());
+  return launch_checked(function, grid, block, lds_bytes, &only, args.size(), hints);
+}
+
+Status Stream::launch_checked(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes, void** args,
+                              std::size_t only_arg_bytes, LaunchHints hints) const {
   const DeviceInfo& info = handle_.device()->info();
   const std::array<std::uint32_t, 3> blocks{grid.x, grid.y, grid.z}, threads{block.x, block.y, block.z};
   std::uint64_t in_block = 1;
@@ -260,8 +274,7 @@ Status Stream::launch_args(const Function& function, Dim3 grid, Dim3 block, std:
     return Status::refused("launch", "the kernel is loaded on another device");
   }
   return handle_.device()->with([&](Api& api) {
-    return api.launch(
-        {function.function_, handle_.get(), grid, block, lds_bytes, const_cast<void**>(args.data()), hints});
+    return api.launch({function.function_, handle_.get(), grid, block, lds_bytes, args, only_arg_bytes, hints});
   });
 }
 

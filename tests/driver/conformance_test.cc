@@ -1,4 +1,6 @@
 // What every driver must do, run on the null driver (immediate and deferred) and on each vendor's card that is here.
+#include <dlfcn.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
@@ -144,6 +146,42 @@ void check_kernels(const Target& t) {
   CHECK(counts_from(out, 42));
 }
 
+/// Launches with the arguments in one struct, that may overlap their predecessors, alone and recorded.
+void check_argument_blocks(const Target& t) {
+  const Stream stream(t.device);
+  const PinnedBuffer in = counted(t.device, 0), out(t.device, kBytes, "results");
+  const Buffer data(t.device, kBytes, "data");
+  const Module module(t.device, t.image, "test");
+  const Function kernel = module.function(kBlockKernel);
+  const auto add_block = [&](Address to, std::int64_t value, bool overlap) {
+    const AddBlock args{to, kCount, value};
+    return stream.launch_block(kernel, blocks_for(kCount), {256, 1, 1}, 0, std::as_bytes(std::span(&args, 1)),
+                               {.overlap_predecessor = overlap});
+  };
+  stream.upload(data, 0, in, 0, kBytes).check("test");
+  for (int i = 0; i < 20; ++i) add_block(data.address(), 1, i != 0).check("test");
+  stream.download(out, 0, data, 0, kBytes).check("test");
+  stream.synchronize().check("test");
+  CHECK(counts_from(out, 20));
+
+  const GraphExec chain = GraphExec::record(stream, "a chain", [&] {
+    for (int i = 0; i < 20; ++i) add_block(data.address(), i, i != 0).check("recording");
+    stream.download(out, 0, data, 0, kBytes).check("recording");
+  });
+  for (int i = 0; i < 3; ++i) chain.launch(stream).check("test");
+  stream.synchronize().check("test");
+  CHECK(counts_from(out, 20 + 3 * 190));
+
+  // Pinned memory is the device's too, at the same address.
+  add_block(out.address(), 7, false).check("test");
+  stream.synchronize().check("test");
+  CHECK(counts_from(out, 20 + 3 * 190 + 7));
+
+  const std::vector<std::byte> large(kArgumentBytesMax + 1);
+  CHECK(stream.launch_block(kernel, {1, 1, 1}, {64, 1, 1}, 0, {}).outcome() == Outcome::kRefused);
+  CHECK(stream.launch_block(kernel, {1, 1, 1}, {64, 1, 1}, 0, large).outcome() == Outcome::kRefused);
+}
+
 void check_events(const Target& t) {
   const Stream first(t.device), second(t.device);
   Event uploaded(t.device), before(t.device, {.timing = true}), after(t.device, {.timing = true, .blocking = true});
@@ -272,12 +310,20 @@ void check_modules(const Target& t) {
   }
 }
 
+/// What the stand-in libcuda counts, since no card's result shows it. A recording counts once.
+int overlapped_launches(const std::string& library) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  const auto* count = handle != nullptr ? static_cast<const int*>(dlsym(handle, "standin_overlapped")) : nullptr;
+  return count != nullptr ? *count : -1;
+}
+
 void check_all(const Target& t) {
   INFO(t.name);
   check_description(t);
   check_copies(t);
   check_refusals(t);
   check_kernels(t);
+  check_argument_blocks(t);
   check_events(t);
   check_graphs(t);
   check_memory(t);
@@ -329,6 +375,7 @@ TEST_CASE("conformance: both vendors' columns on stand-in libraries", "[.standin
     CHECK(target->device.info().pci == "0001:23:04.0");
     CHECK(target->device.info().clock_khz == 2'100'000);
     CHECK(target->device.info().l2_bytes == 4 << 20);
+    if (vendor == Vendor::kNvidia) CHECK(overlapped_launches(target->driver.library()) == 2 * 19);
     CHECK(target->driver.version() == (vendor == Vendor::kAmd ? std::getenv("FORGE_STANDIN_HIP") : "13.0"));
   }
 }

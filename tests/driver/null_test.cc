@@ -243,6 +243,26 @@ TEST_CASE("recorded work is of the values at recording, and runs only when launc
   CHECK(seen == 11);
 }
 
+TEST_CASE("a struct of arguments of another size is refused, and hints reach the driver") {
+  const Target t = null_target();
+  const Stream stream(t.device);
+  const Module module(t.device, t.image, "kernels");
+  const Function kernel = module.function(kBlockKernel), plain = module.function(kKernel);
+  std::vector<bool> overlapped;
+  t.control->set_kernel(kBlockKernel,
+                        [&](const NullLaunch& launch) { overlapped.push_back(launch.hints.overlap_predecessor); });
+  const std::vector<std::byte> args(sizeof(AddBlock)), longer(sizeof(AddBlock) + 8);
+  const auto launch = [&](const Function& function, std::span<const std::byte> bytes, bool overlap) {
+    return stream.launch_block(function, {1, 1, 1}, {64, 1, 1}, 0, bytes, {.overlap_predecessor = overlap});
+  };
+  CHECK(launch(kernel, args, false).ok());
+  CHECK(launch(kernel, args, true).ok());
+  CHECK(overlapped == std::vector<bool>{false, true});
+  CHECK(launch(kernel, longer, false).code() == kNullInvalidValue);
+  CHECK(launch(kernel, std::span(args).first(8), false).code() == kNullInvalidValue);
+  CHECK(launch(plain, args, false).code() == kNullInvalidValue);
+}
+
 TEST_CASE("memory freed while a recorded graph uses it is a fault of the replay") {
   const Target t = null_target();
   const Stream stream(t.device);

@@ -90,12 +90,22 @@ TEST_CASE("a library that is not there is an error with the package that brings 
   CHECK_FALSE(library);
   CHECK(library.failure().empty());
   CHECK(library.symbol("anything") == nullptr);
-  try {
-    throw_not_loaded("libforge-no-such-library.so", library, "libthat1");
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kDevice);
-    CHECK(error.line().find("install libthat1") != std::string::npos);
-  }
+  const Error error = not_loaded("libforge-no-such-library.so", library.failure(), "libthat1");
+  CHECK(error.code() == ErrorCode::kDevice);
+  CHECK(error.line().find("install libthat1") != std::string::npos);
+  CHECK(not_loaded("libx.so", "libx.so: wrong ELF class", "libx1").line().find("wrong ELF class") != std::string::npos);
+}
+
+TEST_CASE("a search gives each library once, in order") {
+  LibrarySearch search({"libforge-no-such-library.so.1", "libm.so.6", "libm.so.6", "libc.so.6"});
+  const Library first = search.next(), second = search.next();
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(first.path().find("libm.so") != std::string::npos);
+  CHECK(second.path().find("libc.so") != std::string::npos);
+  CHECK_FALSE(search.next());
+  CHECK_FALSE(search.next());
+  CHECK(search.failure().empty());
 }
 
 TEST_CASE("probing never throws and says for every vendor what it found or misses") {

@@ -11,6 +11,17 @@ extern "C" __global__ void add_value(int* data, int n, int value) {
   int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < n) data[i] += value;
 }
+struct AddBlock {
+  int* data;
+  long long n, value;
+};
+extern "C" __global__ void add_block(AddBlock args) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  long long i = static_cast<long long>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < args.n) args.data[i] += static_cast<int>(args.value);
+}
 )";
 
 }  // namespace
@@ -21,7 +32,14 @@ std::vector<std::byte> prepare_null(NullControl& control) {
     const auto threads = static_cast<int>(launch.grid.x * launch.block.x);
     for (int i = 0; i < threads && i < launch.arg<int>(1); ++i) data[i] += launch.arg<int>(2);
   });
-  const std::array kernels{NullKernelImage{.name = kKernel, .arg_bytes = {8, 4, 4}}};
+  control.set_kernel(kBlockKernel, [](const NullLaunch& launch) {
+    const auto args = launch.arg<AddBlock>(0);
+    auto* data = reinterpret_cast<std::int32_t*>(args.data.value);
+    const auto threads = static_cast<std::int64_t>(launch.grid.x * launch.block.x);
+    for (std::int64_t i = 0; i < threads && i < args.n; ++i) data[i] += static_cast<std::int32_t>(args.value);
+  });
+  const std::array kernels{NullKernelImage{.name = kKernel, .arg_bytes = {8, 4, 4}},
+                           NullKernelImage{.name = kBlockKernel, .arg_bytes = {sizeof(AddBlock)}}};
   return null_image(kernels);
 }
 

@@ -15,19 +15,28 @@ namespace forge::driver::test {
 /// The kernel of every target: data[i] += value for i < n; `data` int32[n].
 inline constexpr const char* kKernel = "add_value";
 
+/// The same with its arguments in one struct, as generated kernels have them. It waits for its predecessor itself where
+/// a card lets it start before that has ended.
+inline constexpr const char* kBlockKernel = "add_block";
+struct AddBlock {
+  Address data;
+  std::int64_t n, value;
+};
+
 struct Target {
   std::string name;
   Driver driver;
   Device device;
-  std::vector<std::byte> image;          ///< holds kKernel
+  std::vector<std::byte> image;          ///< holds kKernel and kBlockKernel
   std::shared_ptr<NullControl> control;  ///< the null driver's; otherwise null
 };
 
-/// The null module with kKernel; `control` gets its work.
+/// The null module with both kernels; `control` gets its work.
 std::vector<std::byte> prepare_null(NullControl& control);
 /// A null driver. Deferred ones run work only when somebody waits for it.
 Target null_target(NullOptions options = {});
-/// A vendor's card, with the kernel compiled by the vendor's run-time compiler. Empty, with `why`, where there is none.
+/// A vendor's card, with the kernels compiled by the vendor's run-time compiler. Empty, with `why`, where there is
+/// none.
 std::optional<Target> vendor_target(Vendor vendor, std::string* why);
 
 /// 256 lanes a block.

@@ -61,7 +61,7 @@ inline std::set<Stream*> streams;
 /// Live blocks: address -> bytes.
 using Blocks = std::map<const std::byte*, std::size_t>;
 inline Blocks device_blocks, host_blocks;
-inline int module_object, function_object;
+inline int module_object, add_value_object, add_block_object;
 
 inline bool live(Stream* stream) {
   return streams.contains(stream);
@@ -172,27 +172,37 @@ inline int module_unload(void* module) {
 }
 inline int module_function(void** function, void* module, const char* name) {
   if (module != &module_object) return kInvalidHandle;
-  if (std::strcmp(name, "add_value") != 0) return kNotFound;
-  *function = &function_object;
-  return kOk;
+  *function = nullptr;
+  if (std::strcmp(name, "add_value") == 0) *function = &add_value_object;
+  if (std::strcmp(name, "add_block") == 0) *function = &add_block_object;
+  return *function != nullptr ? kOk : kNotFound;
+}
+inline bool is_function(const void* function) {
+  return function == &add_value_object || function == &add_block_object;
 }
 /// Attributes by HIP's and CUDA's common order: 0 threads, 1 LDS, 3 scratch, 4 registers in both.
 inline int function_fact(int* value, int attribute, void* function) {
-  if (function != &function_object) return kInvalidHandle;
+  if (!is_function(function)) return kInvalidHandle;
   constexpr int kValues[] = {1024, 0, 0, 0, 24};
   if (attribute < 0 || attribute > 4) return kInvalidValue;
   *value = kValues[attribute];
   return kOk;
 }
 inline int occupancy(int* blocks, void* function, int threads, std::size_t) {
-  if (function != &function_object) return kInvalidHandle;
+  if (!is_function(function)) return kInvalidHandle;
   *blocks = 2048 / threads;
   return kOk;
 }
 inline int launch(void* function, unsigned blocks, unsigned threads, void* stream, void** args) {
-  if (function != &function_object) return kInvalidHandle;
+  if (!is_function(function)) return kInvalidHandle;
   auto* data = *static_cast<std::int32_t**>(args[0]);
-  const int n = *static_cast<int*>(args[1]), value = *static_cast<int*>(args[2]);
+  std::int64_t n = 0;
+  int value = 0;
+  if (function == &add_value_object) {
+    n = *static_cast<int*>(args[1]), value = *static_cast<int*>(args[2]);
+  } else {  // one struct: the address, then two i64
+    n = static_cast<std::int64_t*>(args[0])[1], value = static_cast<int>(static_cast<std::int64_t*>(args[0])[2]);
+  }
   return put(stream, [=] {
     for (int i = 0; i < n && static_cast<unsigned>(i) < blocks * threads; ++i) data[i] += value;
   });
