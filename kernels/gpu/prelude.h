@@ -47,10 +47,10 @@ FORGE_DEVICE float min_of(float a, float b) {
 FORGE_DEVICE float max_of(float a, float b) {
   return a > b ? a : b;
 }
-constexpr int ceil_div(int a, int b) {
+FORGE_DEVICE constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;
 }
-constexpr bool is_power_of_two(int value) {
+FORGE_DEVICE constexpr bool is_power_of_two(int value) {
   return value > 0 && (value & (value - 1)) == 0;
 }
 

@@ -1,0 +1,192 @@
+#pragma once
+// Weight formats in the layout `planes` (kernels/quant/planes.h) and the activations that they are multiplied with.
+// A lane takes a weight's row in units of 16 bytes; a format says how many elements that is, loads a unit and what it
+// is multiplied with, and adds the product to a sum.
+//   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations.
+//   Products: Q8_0, Q4_0, Q4_1 by exact int8 dots with quantised rows (activations.h), scaled in f32; F32, F16, BF16 by
+//   f32 multiply-adds with f32 rows.
+
+#include "kernels/gpu/activations.h"
+
+namespace forge::gpu {
+
+/// 16 bytes of a row and the scales of the block they belong to.
+struct WeightUnit {
+  U32x4 quants;
+  u32 scales;
+};
+
+FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
+  FORGE_UNROLL
+  for (int i = 0; i < 4; ++i) sum = dot4(a.at[i], b.at[i], sum);
+  return sum;
+}
+
+template <int Rows, int K>
+struct WeightQ8_0 {
+  static_assert(K % 32 == 0, "Q8_0 rows are whole blocks of 32");
+  static constexpr int kRows = Rows, kK = K, kUnits = K / 16;
+  static constexpr u64 kScales = static_cast<u64>(Rows) * K;
+  static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
+
+  struct XUnit {
+    U32x4 quants;
+    float scale;
+  };
+  FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
+    const u16* scales = reinterpret_cast<const u16*>(weights + kScales);
+    return {load16_once(weights + static_cast<u64>(row) * K + unit * 16),
+            load(scales + static_cast<u64>(row) * (K / 32) + unit / 2)};
+  }
+  FORGE_DEVICE static XUnit load_x(const u8* row, int unit) {
+    return {load16(row + unit * 16), bf16_scale(load(reinterpret_cast<const u32*>(row + K) + unit))};
+  }
+  FORGE_DEVICE static float add(float sum, const WeightUnit& w, const XUnit& x) {
+    const float scale = f32_of_f16(static_cast<u16>(w.scales)) * x.scale;
+    return fma_of(scale, static_cast<float>(dot16(w.quants, x.quants, 0)), sum);
+  }
+  FORGE_DEVICE static float element(const u8* weights, int row, int k) {
+    const u8 quant = load(weights + static_cast<u64>(row) * K + k);
+    const u16* scales = reinterpret_cast<const u16*>(weights + kScales);
+    return f32_of_f16(load(scales + static_cast<u64>(row) * (K / 32) + k / 32)) *
+           static_cast<float>(static_cast<i8>(quant));
+  }
+};
+
+/// Q4_0 and Q4_1: value = d * (nibble - 8), or d * nibble + m.
+template <int Rows, int K, bool HasMinimum>
+struct WeightQ4 {
+  static_assert(K % 32 == 0, "Q4_0 and Q4_1 rows are whole blocks of 32");
+  static constexpr int kRows = Rows, kK = K, kUnits = K / 32;
+  static constexpr u64 kScales = static_cast<u64>(Rows) * (K / 2);
+  static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
+
+  struct XUnit {
+    U32x4 low, high;
+    U32x2 meta;
+  };
+  FORGE_DEVICE static u32 load_scales(const u8* weights, int row, int block) {
+    const u64 index = static_cast<u64>(row) * (K / 32) + block;
+    if constexpr (HasMinimum)
+      return load(reinterpret_cast<const u32*>(weights + kScales) + index);
+    else
+      return load(reinterpret_cast<const u16*>(weights + kScales) + index);
+  }
+  FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
+    return {load16_once(weights + static_cast<u64>(row) * (K / 2) + unit * 16), load_scales(weights, row, unit)};
+  }
+  FORGE_DEVICE static XUnit load_x(const u8* row, int unit) {
+    return {load16(row + unit * 32), load16(row + unit * 32 + 16), load8(row + K + unit * 8)};
+  }
+  /// With low and high the dots of the nibbles: d*(s0*(low - 8*sum0) + s1*(high - 8*sum1)), or the same without the 8
+  /// and with m*(s0*sum0 + s1*sum1); the integers are exact.
+  FORGE_DEVICE static float add(float sum, const WeightUnit& w, const XUnit& x) {
+    i32 low = 0, high = 0;
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      low = dot4(w.quants.at[i] & 0x0f0f0f0fu, x.low.at[i], low);
+      high = dot4(w.quants.at[i] >> 4 & 0x0f0f0f0fu, x.high.at[i], high);
+    }
+    const float s0 = bf16_scale(x.meta.at[0]), s1 = bf16_scale(x.meta.at[1]);
+    const i32 sum0 = quant_sum(x.meta.at[0]), sum1 = quant_sum(x.meta.at[1]);
+    const float d = f32_of_f16(static_cast<u16>(w.scales));
+    if constexpr (HasMinimum) {
+      const float m = f32_of_f16(static_cast<u16>(w.scales >> 16));
+      sum = fma_of(m, fma_of(s0, static_cast<float>(sum0), s1 * static_cast<float>(sum1)), sum);
+    } else {
+      low -= 8 * sum0;
+      high -= 8 * sum1;
+    }
+    return fma_of(d, fma_of(s0, static_cast<float>(low), s1 * static_cast<float>(high)), sum);
+  }
+  FORGE_DEVICE static float element(const u8* weights, int row, int k) {
+    const u8 pair = load(weights + static_cast<u64>(row) * (K / 2) + k / 32 * 16 + k % 16);
+    const u32 scales = load_scales(weights, row, k / 32);
+    const int nibble = k % 32 < 16 ? pair & 15 : pair >> 4;
+    const float d = f32_of_f16(static_cast<u16>(scales));
+    if constexpr (HasMinimum)
+      return fma_of(d, static_cast<float>(nibble), f32_of_f16(static_cast<u16>(scales >> 16)));
+    else
+      return d * static_cast<float>(nibble - 8);
+  }
+};
+template <int Rows, int K>
+using WeightQ4_0 = WeightQ4<Rows, K, false>;
+template <int Rows, int K>
+using WeightQ4_1 = WeightQ4<Rows, K, true>;
+
+struct F32 {
+  using Bits = u32;
+  FORGE_DEVICE static float to_f32(u32 bits) { return __builtin_bit_cast(float, bits); }
+};
+struct F16 {
+  using Bits = u16;
+  FORGE_DEVICE static float to_f32(u16 bits) { return f32_of_f16(bits); }
+};
+struct Bf16 {
+  using Bits = u16;
+  FORGE_DEVICE static float to_f32(u16 bits) { return __builtin_bit_cast(float, static_cast<u32>(bits) << 16); }
+};
+
+/// The elements of 16 bytes.
+template <class Element>
+struct Elements {
+  static constexpr int kCount = 16 / static_cast<int>(sizeof(typename Element::Bits));
+  float at[kCount];
+};
+template <class Element>
+FORGE_DEVICE Elements<Element> elements_of(const U32x4& packed) {
+  Elements<Element> out;
+  FORGE_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(typename Element::Bits) == 2) {
+      out.at[2 * i] = Element::to_f32(static_cast<u16>(packed.at[i]));
+      out.at[2 * i + 1] = Element::to_f32(static_cast<u16>(packed.at[i] >> 16));
+    } else {
+      out.at[i] = Element::to_f32(packed.at[i]);
+    }
+  }
+  return out;
+}
+
+/// F32, F16 or BF16 weights with f32 activations.
+template <class Element, int Rows, int K>
+struct WeightFloat {
+  using Bits = typename Element::Bits;
+  static constexpr int kCount = Elements<Element>::kCount;
+  static_assert(K % kCount == 0, "rows are units of 16 bytes");
+  static constexpr int kRows = Rows, kK = K, kUnits = K / kCount;
+  static constexpr u64 kXRowBytes = static_cast<u64>(K) * 4;
+  using XUnit = Elements<Element>;
+
+  FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
+    return {load16_once(weights + (static_cast<u64>(row) * K + unit * kCount) * sizeof(Bits)), 0};
+  }
+  FORGE_DEVICE static XUnit load_x(const u8* row, int unit) {
+    XUnit out;
+    FORGE_UNROLL
+    for (int part = 0; part < kCount / 4; ++part) {
+      const U32x4 four = load16(row + (unit * kCount + part * 4) * 4);
+      FORGE_UNROLL
+      for (int i = 0; i < 4; ++i) out.at[part * 4 + i] = __builtin_bit_cast(float, four.at[i]);
+    }
+    return out;
+  }
+  FORGE_DEVICE static float add(float sum, const WeightUnit& w, const XUnit& x) {
+    const auto values = elements_of<Element>(w.quants);
+    FORGE_UNROLL
+    for (int i = 0; i < kCount; ++i) sum = fma_of(values.at[i], x.at[i], sum);
+    return sum;
+  }
+  FORGE_DEVICE static float element(const u8* weights, int row, int k) {
+    return Element::to_f32(load(reinterpret_cast<const Bits*>(weights) + static_cast<u64>(row) * K + k));
+  }
+};
+template <int Rows, int K>
+using WeightF32 = WeightFloat<F32, Rows, K>;
+template <int Rows, int K>
+using WeightF16 = WeightFloat<F16, Rows, K>;
+template <int Rows, int K>
+using WeightBf16 = WeightFloat<Bf16, Rows, K>;
+
+}  // namespace forge::gpu

@@ -1,0 +1,133 @@
+#pragma once
+// Matmul by rows: out[t][n] = sum over k of w[n][k] * x[t][k], for tiles of 1 to 16 tokens t. Decoding has one tile and
+// runs at the rate at which weights are read; with many tokens the grid has a tile more for every 16, and blocks of the
+// same weight rows are neighbours, so that the weights come from the cache.
+// A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units of 16 bytes in turn, a batch of
+// kUnitsAhead units is in flight while the one before is multiplied, and the first one before the activations are
+// waited for.
+// Order of a sum: a lane's units in k order, then the butterfly of the lanes, then the waves of a row in order. It
+// depends on the configuration, never on how many tokens there are.
+
+#include "kernels/gpu/formats.h"
+#include "kernels/gpu/tile.h"
+
+namespace forge::gpu {
+
+/// A configuration derives from this, names Weight (formats.h) and Epilogue (tile.h), and changes what it likes.
+struct MatmulDefaults {
+  static constexpr int kTokens = 1;           ///< a tile, 1..16
+  static constexpr int kTokensTotal = 1;      ///< rows of x and out
+  static constexpr int kCount = kTokenCount;  ///< what tells how many are real
+  static constexpr int kWaves = 8;            ///< a block
+  static constexpr int kLanesPerRow = kWave;  ///< of one wave; fewer where rows are short
+  static constexpr int kWavesPerRow = 1;      ///< more where there are few rows
+  static constexpr int kRowsPerTeam = 1;      ///< rows that share a load of the activations
+  static constexpr int kUnitsAhead = 2;       ///< units a lane and row in flight
+};
+
+template <class C>
+struct MatmulRows {
+  using W = typename C::Weight;
+  using E = typename C::Epilogue;
+  static_assert(C::kTokens >= 1 && C::kTokens <= kTokenTile, "1 to 16 tokens a tile");
+  static_assert(is_power_of_two(C::kLanesPerRow) && C::kLanesPerRow <= kWave, "lanes a row: a power of two in a wave");
+  static_assert(C::kWavesPerRow == 1 || C::kLanesPerRow == kWave, "waves share a row only as a whole");
+  static_assert(C::kWaves % C::kWavesPerRow == 0, "a block has whole teams of waves");
+  static_assert(C::kRowsPerTeam >= 1 && C::kUnitsAhead >= 1, "a team has a row, a lane a unit in flight");
+
+  static constexpr int kTeamsPerWave = kWave / C::kLanesPerRow;
+  static constexpr int kThreads = C::kWaves * kWave;
+  static constexpr int kBlockRows = C::kWaves / C::kWavesPerRow * kTeamsPerWave * C::kRowsPerTeam;
+  static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTokens);
+  static constexpr int kBlocks = ceil_div(W::kRows, kBlockRows) * kTokenTiles;
+  static constexpr int kStride = C::kLanesPerRow * C::kWavesPerRow;
+  static constexpr int kBatches = ceil_div(W::kUnits, kStride* C::kUnitsAhead);
+  static constexpr bool kWholeBatches = W::kUnits % (kStride * C::kUnitsAhead) == 0;
+  static_assert(kThreads <= 1024, "a block has at most 1024 threads");
+  static_assert(C::kTokensTotal % C::kTokens == 0, "memory has whole tiles of tokens");
+
+  using OutTile = Tile<C::kTokens, kBlockRows, C::kWavesPerRow, kThreads>;
+  struct Lds {
+    OutTile tile;
+  };
+  /// weights: layout planes. x: [kTokensTotal][W::kXRowBytes] bytes. All 16-byte aligned.
+  struct Args {
+    const u8* weights;
+    const u8* x;
+    const i32* counts;
+    typename E::Args epilogue;
+  };
+  struct Batch {
+    WeightUnit units[C::kUnitsAhead][C::kRowsPerTeam];
+  };
+
+  /// Rows past the end repeat the last one (nobody takes their sums); units past the end are not loaded.
+  FORGE_DEVICE static Batch load_batch(const u8* weights, int row0, int unit0) {
+    Batch batch;
+    FORGE_UNROLL
+    for (int u = 0; u < C::kUnitsAhead; ++u) {
+      const int unit = unit0 + u * kStride;
+      FORGE_UNROLL
+      for (int r = 0; r < C::kRowsPerTeam; ++r) {
+        const int row = row0 + r < W::kRows ? row0 + r : W::kRows - 1;
+        if (kWholeBatches || unit < W::kUnits)
+          batch.units[u][r] = W::load_unit(weights, row, unit);
+        else
+          batch.units[u][r] = WeightUnit{};
+      }
+    }
+    return batch;
+  }
+
+  FORGE_DEVICE static void multiply(const u8* x, const Batch& batch, int unit0,
+                                    float (&sums)[C::kRowsPerTeam][C::kTokens]) {
+    FORGE_UNROLL
+    for (int u = 0; u < C::kUnitsAhead; ++u) {
+      const int unit = unit0 + u * kStride;
+      if (!kWholeBatches && unit >= W::kUnits) continue;
+      FORGE_UNROLL
+      for (int t = 0; t < C::kTokens; ++t) {
+        const auto part = W::load_x(x + t * W::kXRowBytes, unit);
+        FORGE_UNROLL
+        for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
+      }
+    }
+  }
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    const int tile_id = block_id() % kTokenTiles, t0 = tile_id * C::kTokens;
+    if (kTokenTiles > 1 && idle_tile(args.counts, C::kCount, t0)) return;
+    const int team_wave = wave_id() / C::kWavesPerRow, share = wave_id() % C::kWavesPerRow;
+    const int team = team_wave * kTeamsPerWave + lane_id() / C::kLanesPerRow;
+    const int first = share * C::kLanesPerRow + lane_id() % C::kLanesPerRow;
+    const int row0 = block_id() / kTokenTiles * kBlockRows, team_row = team * C::kRowsPerTeam;
+    const u8* x = args.x + static_cast<u64>(t0) * W::kXRowBytes;
+    float sums[C::kRowsPerTeam][C::kTokens] = {};
+
+    Batch batch = load_batch(args.weights, row0 + team_row, first);
+    wait_for_producer();
+    release_consumers();
+    Finish<E, OutTile, W::kRows, C::kTokensTotal> finish(args.epilogue, row0, t0);
+    finish.prepare(lds.tile);
+    for (int b = 0; b + 1 < kBatches; ++b) {
+      const int unit0 = first + b * kStride * C::kUnitsAhead;
+      const Batch next = load_batch(args.weights, row0 + team_row, unit0 + kStride * C::kUnitsAhead);
+      multiply(x, batch, unit0, sums);
+      batch = next;
+    }
+    multiply(x, batch, first + (kBatches - 1) * kStride * C::kUnitsAhead, sums);
+
+    FORGE_UNROLL
+    for (int r = 0; r < C::kRowsPerTeam; ++r) {
+      FORGE_UNROLL
+      for (int t = 0; t < C::kTokens; ++t) {
+        const float sum = sum_lanes<C::kLanesPerRow>(sums[r][t]);
+        if (lane_id() % C::kLanesPerRow == 0) lds.tile.set_partial(share, t, team_row + r, sum);
+      }
+    }
+    barrier();
+    finish.run(lds.tile);
+  }
+};
+
+}  // namespace forge::gpu

@@ -1,0 +1,221 @@
+#pragma once
+// Steps that make rows without a matmul: rows loaded as they are, gathered, or taken from the token table, and then the
+// step's epilogue; a block makes kBlockRows columns of one token. And steps that stand alone: RMSNorm, an interleaved
+// split, the table of RoPE's angles.
+
+#include "kernels/gpu/formats.h"
+#include "kernels/gpu/tile.h"
+
+namespace forge::gpu {
+
+/// x: [tokens][RowFloats].
+template <int RowFloats>
+struct LoadedRows {
+  struct Args {
+    const float* x;
+  };
+  FORGE_DEVICE static float at(const Args& args, int t, int column) {
+    return load(args.x + static_cast<u64>(t) * RowFloats + column);
+  }
+};
+
+/// Two matrices side by side, Left columns and then the rest.
+template <int Left, int LeftFloats, int RightFloats>
+struct TwoRows {
+  struct Args {
+    const float *left, *right;
+  };
+  FORGE_DEVICE static float at(const Args& args, int t, int column) {
+    return column < Left ? load(args.left + static_cast<u64>(t) * LeftFloats + column)
+                         : load(args.right + static_cast<u64>(t) * RightFloats + column - Left);
+  }
+};
+
+/// Row rows[t] of x.
+template <int RowFloats>
+struct GatheredRows {
+  struct Args {
+    const float* x;
+    const i32* rows;
+  };
+  FORGE_DEVICE static float at(const Args& args, int t, int column) {
+    return load(args.x + static_cast<u64>(load(args.rows + t)) * RowFloats + column);
+  }
+};
+
+/// Row ids[t] of a table in the layout planes; zeros for an id that the table has not.
+template <class Weight>
+struct EmbeddedRows {
+  struct Args {
+    const u8* table;
+    const i32* ids;
+  };
+  FORGE_DEVICE static float at(const Args& args, int t, int column) {
+    const i32 id = load(args.ids + t);
+    return id >= 0 && id < Weight::kRows ? Weight::element(args.table, id, column) : 0.0f;
+  }
+};
+
+/// C names Source, Epilogue, kColumns, kBlockRows, kWaves, kTokensTotal, kCount.
+template <class C>
+struct FillRows {
+  static constexpr int kThreads = C::kWaves * kWave;
+  static constexpr int kColumnBlocks = ceil_div(C::kColumns, C::kBlockRows);
+  static constexpr int kBlocks = kColumnBlocks * C::kTokensTotal;
+  using OutTile = Tile<1, C::kBlockRows, 1, kThreads>;
+  struct Lds {
+    OutTile tile;
+  };
+  struct Args {
+    typename C::Source::Args source;
+    const i32* counts;
+    typename C::Epilogue::Args epilogue;
+  };
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
+    wait_for_producer();
+    release_consumers();
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    Finish<typename C::Epilogue, OutTile, C::kColumns, C::kTokensTotal> finish(args.epilogue, row0, t);
+    finish.prepare(lds.tile);
+    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
+      const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
+      lds.tile.set(0, r, C::Source::at(args.source, t, column));
+    }
+    barrier();
+    finish.run(lds.tile);
+  }
+};
+
+/// out = x / rms(x) * weight over parts of Dim neighbouring columns; a block a part. C names kColumns, kDim, kRowFloats
+/// (of x), kOutFloats, kWaves, kTokensTotal, kCount, kEpsilon.
+template <class C>
+struct RmsNorm {
+  static constexpr int kThreads = C::kWaves * kWave, kParts = C::kColumns / C::kDim;
+  static constexpr int kBlocks = kParts * C::kTokensTotal;
+  static_assert(C::kColumns % C::kDim == 0, "a row has whole parts");
+  struct Lds {
+    Shared<float, C::kWaves> sums;
+  };
+  struct Args {
+    const float* x;
+    const float* weight;  ///< [kDim]
+    const i32* counts;
+    float* out;
+  };
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    const int t = block_id() / kParts, column = block_id() % kParts * C::kDim;
+    wait_for_producer();
+    release_consumers();
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    const float* x = args.x + static_cast<u64>(t) * C::kRowFloats + column;
+    float* out = args.out + static_cast<u64>(t) * C::kOutFloats + column;
+    float sum = 0;
+    for (int i = thread_id(); i < C::kDim; i += kThreads) {
+      const float value = load(x + i);
+      sum = fma_of(value, value, sum);
+    }
+    sum = sum_lanes<kWave>(sum);
+    if (lane_id() == 0) lds.sums.set(wave_id(), sum);
+    barrier();
+    float total = 0;
+    FORGE_UNROLL
+    for (int w = 0; w < C::kWaves; ++w) total += lds.sums.get(w);
+    const float factor = 1.0f / sqrt_of(total / static_cast<float>(C::kDim) + C::kEpsilon);
+    for (int i = thread_id(); i < C::kDim; i += kThreads) out[i] = load(x + i) * factor * load(args.weight + i);
+  }
+};
+
+/// Columns that alternate every kUnit between kPartsCount parts are sorted out into part after part. C names kUnit,
+/// kPartsCount, kColumns (of the whole), kRowFloats, kPartFloats, kThreads, kTokensTotal, kCount.
+template <class C>
+struct SplitInterleaved {
+  static constexpr int kThreads = C::kThreads, kBlocks = C::kTokensTotal;
+  struct Args {
+    const float* x;
+    const i32* counts;
+    float* parts[C::kPartsCount];
+  };
+  FORGE_DEVICE static void run(const Args& args) {
+    const int t = block_id();
+    wait_for_producer();
+    release_consumers();
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    const float* x = args.x + static_cast<u64>(t) * C::kRowFloats;
+    for (int i = thread_id(); i < C::kColumns; i += kThreads) {
+      const int unit = i / C::kUnit, part = unit % C::kPartsCount;
+      const int column = unit / C::kPartsCount * C::kUnit + i % C::kUnit;
+      FORGE_UNROLL
+      for (int p = 0; p < C::kPartsCount; ++p)
+        if (p == part) args.parts[p][static_cast<u64>(t) * C::kPartFloats + column] = load(x + i);
+    }
+  }
+};
+
+/// cos and sin of an angle of up to some 10^9 radians. Reduced by multiples of pi/2 in f64 (Cody and Waite, two parts),
+/// then Taylor's polynomials on |r| <= pi/4, to 1e-9.
+FORGE_DEVICE void cos_sin(double angle, float* cosine, float* sine) {
+  const double turns = angle * 0.63661977236758134308;
+  const double rounded = static_cast<double>(static_cast<long long>(turns + (turns < 0 ? -0.5 : 0.5)));
+  const double r = (angle - rounded * 1.57079632679489655800) - rounded * 6.12323399573676603587e-17;
+  const double s = r * r;
+  const double sin_r =
+      r * (1 + s * (-1.0 / 6 + s * (1.0 / 120 + s * (-1.0 / 5040 + s * (1.0 / 362880 - s * (1.0 / 39916800))))));
+  const double cos_r = 1 + s * (-0.5 + s * (1.0 / 24 + s * (-1.0 / 720 + s * (1.0 / 40320 - s * (1.0 / 3628800)))));
+  const int quadrant = static_cast<int>(static_cast<long long>(rounded) & 3);
+  const double c = quadrant % 2 == 0 ? cos_r : sin_r, z = quadrant % 2 == 0 ? sin_r : cos_r;
+  *cosine = static_cast<float>(quadrant == 1 || quadrant == 2 ? -c : c);
+  *sine = static_cast<float>(quadrant >= 2 ? -z : z);
+}
+
+/// table[t][i] = cos, sin of positions[t] * frequencies[i], times kMagnitude; padding gives position 0's. C names
+/// kAngles (rotary dims / 2), kMagnitude, kThreads, kTokensTotal.
+template <class C>
+struct RopeTable {
+  static constexpr int kThreads = C::kThreads, kBlocks = C::kTokensTotal;
+  struct Args {
+    const i32* positions;
+    const float* frequencies;  ///< [kAngles]
+    const i32* counts;
+    float* table;  ///< [tokens][kAngles][2]
+  };
+  FORGE_DEVICE static void run(const Args& args) {
+    const int t = block_id();
+    wait_for_producer();
+    release_consumers();
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
+    const int position = load(args.positions + t);
+    for (int i = thread_id(); i < C::kAngles; i += kThreads) {
+      float cosine, sine;
+      const double angle =
+          static_cast<double>(position < 0 ? 0 : position) * static_cast<double>(load(args.frequencies + i));
+      cos_sin(angle, &cosine, &sine);
+      float* at = args.table + (static_cast<u64>(t) * C::kAngles + i) * 2;
+      at[0] = cosine * C::kMagnitude;
+      at[1] = sine * C::kMagnitude;
+    }
+  }
+};
+
+/// Frequencies whose factors stand in the model file: all scalings (linear, YaRN) multiply a frequency by a number that
+/// does not depend on it, so out[i] = frequencies[i] / factors[i]. C names kAngles, kThreads.
+template <class C>
+struct RopeFrequencies {
+  static constexpr int kThreads = C::kThreads, kBlocks = 1;
+  struct Args {
+    const float* factors;      ///< [kAngles]
+    const float* frequencies;  ///< [kAngles] for factors of 1
+    float* out;
+  };
+  FORGE_DEVICE static void run(const Args& args) {
+    wait_for_producer();
+    release_consumers();
+    for (int i = thread_id(); i < C::kAngles; i += kThreads)
+      args.out[i] = static_cast<float>(static_cast<double>(load(args.frequencies + i)) /
+                                       static_cast<double>(load(args.factors + i)));
+  }
+};
+
+}  // namespace forge::gpu

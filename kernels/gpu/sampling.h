@@ -1,0 +1,296 @@
+#pragma once
+// From logits to the next token on the device, in two steps, and the step's inputs moved on by a token. The first finds
+// the largest logit; the second takes it (temperature 0), or draws. Order and meaning of the filters are the host
+// sampler's (runtime/sampler.h): top_k, top_p over what is left, min_p, temperature; candidates in the order of ids;
+// one Philox number a draw, so a seed means the same on both, but for rounding at a cut.
+// A cut (the k-th largest, or where a mass is reached) is found by radix search, four bits a pass over the logits, and
+// all sums have one fixed order.
+
+#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/step_io.h"
+
+namespace forge::gpu {
+
+inline constexpr float kLargestFloat = 3.402823466e38f;
+
+struct BestLogit {
+  float value;
+  i32 index;
+};
+FORGE_DEVICE BestLogit better(const BestLogit& a, const BestLogit& b) {
+  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+}
+template <int Mask>
+FORGE_DEVICE BestLogit better_of_neighbour(const BestLogit& best) {
+  return better(best, BestLogit{shuffle_xor<Mask>(best.value), shuffle_xor<Mask>(best.index)});
+}
+template <int Waves>
+struct BestLds {
+  Shared<float, Waves> values;
+  Shared<i32, Waves> indices;
+};
+/// The best of all lanes of the block, in all of them.
+template <int Waves>
+FORGE_DEVICE BestLogit best_of_block(BestLogit best, BestLds<Waves>& lds) {
+  if constexpr (kWave == 64) best = better_of_neighbour<32>(best);
+  best = better_of_neighbour<16>(best);
+  best = better_of_neighbour<8>(best);
+  best = better_of_neighbour<4>(best);
+  best = better_of_neighbour<2>(best);
+  best = better_of_neighbour<1>(best);
+  if (lane_id() == 0) {
+    lds.values.set(wave_id(), best.value);
+    lds.indices.set(wave_id(), best.index);
+  }
+  barrier();
+  best = {lds.values.get(0), lds.indices.get(0)};
+  FORGE_UNROLL
+  for (int w = 1; w < Waves; ++w) best = better(best, BestLogit{lds.values.get(w), lds.indices.get(w)});
+  return best;
+}
+
+/// C names kVocab, kRows (bound), kScanBlocks (that share a row), kScanWaves, kDrawWaves.
+template <class C>
+struct SampleScan {
+  static constexpr int kThreads = C::kScanWaves * kWave, kBlocks = C::kRows * C::kScanBlocks;
+  struct Lds {
+    BestLds<C::kScanWaves> best;
+  };
+  struct Args {
+    const float* logits;  ///< [rows][kVocab]
+    const i32* counts;
+    float* values;  ///< [rows][kScanBlocks], scratch
+    i32* indices;   ///< [rows][kScanBlocks], scratch
+  };
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
+    wait_for_producer();
+    release_consumers();
+    if (row >= load(args.counts + kRowCount)) return;
+    const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
+    BestLogit best{-__builtin_inff(), C::kVocab};
+    for (int i = part * kThreads + thread_id(); i < C::kVocab; i += C::kScanBlocks * kThreads)
+      best = better(best, BestLogit{load(logits + i), i});  // a NaN is never better
+    best = best_of_block<C::kScanWaves>(best, lds.best);
+    if (thread_id() != 0) return;
+    args.values[row * C::kScanBlocks + part] = best.value;
+    args.indices[row * C::kScanBlocks + part] = best.index;
+  }
+};
+
+/// Philox4x32-10 (Salmon et al., SC 2011): draw number `index` of a seed, uniform in [0, 1) with 53 bits.
+FORGE_DEVICE double philox_uniform(u32 seed_low, u32 seed_high, u32 index) {
+  u32 counter[4] = {index, 0, 0, 0}, key[2] = {seed_low, seed_high};
+  for (int round = 0; round < 10; ++round) {
+    const u64 a = static_cast<u64>(0xD2511F53u) * counter[0], b = static_cast<u64>(0xCD9E8D57u) * counter[2];
+    const u32 next[4] = {static_cast<u32>(b >> 32) ^ counter[1] ^ key[0], static_cast<u32>(b),
+                         static_cast<u32>(a >> 32) ^ counter[3] ^ key[1], static_cast<u32>(a)};
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) counter[i] = next[i];
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  const u64 bits = (static_cast<u64>(counter[0]) << 32 | counter[1]) >> 11;
+  return static_cast<double>(bits) * (1.0 / 9007199254740992.0);
+}
+
+template <class C>
+struct SampleDraw {
+  static constexpr int kThreads = C::kDrawWaves * kWave, kBlocks = C::kRows;
+  static constexpr int kDigits = 16, kValuePasses = 8, kIdPasses = 5;  // four bits a pass: 32 of a value, 20 of an id
+  static_assert(C::kVocab <= 1 << 20, "ids have 20 bits");
+  static constexpr int kSegment = ceil_div(C::kVocab, C::kDrawWaves* kWave) * kWave;  ///< ids that a wave adds up
+  static constexpr float kLog2E = 1.44269504088896f;
+
+  struct Lds {
+    BestLds<C::kDrawWaves> best;
+    Shared<float, C::kDrawWaves * kDigits> bins;
+    Shared<float, kDigits> totals;
+    Shared<float, C::kDrawWaves> segments;
+    Shared<i32, 1> chosen;
+    Shared<u32, 1> flag;
+  };
+  struct Args {
+    const float* logits;
+    const float* values;
+    const i32* indices;
+    SamplingRow* sampling;  ///< [rows]
+    i32* ids;               ///< [rows] of the next step
+    i32* positions;         ///< [rows]
+    i32* kv_length;         ///< [rows]
+    i32* counts;
+    u32* counter;  ///< zero before the first use and afterwards
+    i32* sampled;  ///< [kSampledRing][rows], the host's
+  };
+  /// What is left: values above `key`, and those equal to it with ids up to `id`.
+  struct Cut {
+    u32 key;
+    i32 id;
+  };
+
+  FORGE_DEVICE static float logit(const float* logits, int i) {
+    const float value = load(logits + i);
+    return value > -kLargestFloat ? min_of(value, kLargestFloat) : -__builtin_inff();  // NaN compares false
+  }
+  /// Rises with the value.
+  FORGE_DEVICE static u32 key_of(float value) {
+    const u32 bits = __builtin_bit_cast(u32, value);
+    return bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
+  }
+  FORGE_DEVICE static bool keeps(const Cut& cut, u32 key, int id) {
+    return key > cut.key || (key == cut.key && id <= cut.id);
+  }
+
+  /// The digits' masses, added up over the block in one order, into lds.totals.
+  FORGE_DEVICE static void add_up(const float (&mass)[kDigits], Lds& lds) {
+    barrier();
+    FORGE_UNROLL
+    for (int d = 0; d < kDigits; ++d) {
+      const float sum = sum_lanes<kWave>(mass[d]);
+      if (lane_id() == 0) lds.bins.set(wave_id() * kDigits + d, sum);
+    }
+    barrier();
+    if (thread_id() < kDigits) {
+      float total = 0;
+      for (int w = 0; w < C::kDrawWaves; ++w) total += lds.bins.get(w * kDigits + thread_id());
+      lds.totals.set(thread_id(), total);
+    }
+    barrier();
+  }
+
+  /// The shortest run of what `cut` leaves, largest first and lower ids first among equals, whose mass reaches target.
+  /// The mass of a token: 1, or exp(logit - top).
+  template <bool Exponential>
+  FORGE_DEVICE static Cut cut_at(const float* logits, const Cut& cut, float top, float target, Lds& lds) {
+    u32 prefix = 0, id_prefix = 0;
+    float base = 0;
+    for (int pass = 0; pass < kValuePasses + kIdPasses; ++pass) {
+      const bool by_id = pass >= kValuePasses;
+      const int shift = 4 * (by_id ? kValuePasses + kIdPasses - 1 - pass : kValuePasses - 1 - pass);
+      float mass[kDigits] = {};
+      for (int i = thread_id(); i < C::kVocab; i += kThreads) {
+        const float value = logit(logits, i);
+        const u32 key = key_of(value), id_key = 0xfffffu - static_cast<u32>(i);
+        if (!keeps(cut, key, i)) continue;
+        if (by_id ? key != prefix || id_key >> shift >> 4 != id_prefix : pass > 0 && key >> shift >> 4 != prefix)
+          continue;
+        const u32 digit = (by_id ? id_key : key) >> shift & 15u;
+        const float weight = Exponential ? exp2_of((value - top) * kLog2E) : 1.0f;
+        FORGE_UNROLL
+        for (int d = 0; d < kDigits; ++d) mass[d] += digit == static_cast<u32>(d) ? weight : 0.0f;
+      }
+      add_up(mass, lds);
+      int digit = kDigits - 1;
+      for (; digit > 0 && base + lds.totals.get(digit) < target; --digit) base += lds.totals.get(digit);
+      if (by_id)
+        id_prefix = id_prefix << 4 | static_cast<u32>(digit);
+      else
+        prefix = prefix << 4 | static_cast<u32>(digit);
+      if (pass != kValuePasses - 1) continue;
+      const u32 bits = prefix ^ (prefix >> 31 != 0 ? 0x80000000u : 0xffffffffu);
+      const float weight = Exponential ? exp2_of((__builtin_bit_cast(float, bits) - top) * kLog2E) : 1.0f;
+      if (!(base + lds.totals.get(digit) - weight >= target)) return {prefix, C::kVocab};  // all the equal ones
+    }
+    return {prefix, static_cast<i32>(0xfffffu - id_prefix)};
+  }
+
+  FORGE_DEVICE static float weight_at(const float* logits, const Cut& cut, float top, float inverse, int i) {
+    if (i >= C::kVocab) return 0.0f;
+    const float value = logit(logits, i);
+    return keeps(cut, key_of(value), i) ? exp2_of((value - top) * kLog2E * inverse) : 0.0f;
+  }
+
+  /// One draw among what the cut leaves, ids in order: a wave adds up a segment of them.
+  FORGE_DEVICE static i32 draw(const float* logits, const Cut& cut, const BestLogit& best, float temperature,
+                               double uniform, Lds& lds) {
+    const float inverse = 1.0f / temperature;
+    const int begin = wave_id() * kSegment;
+    float sum = 0;
+    for (int i = begin + lane_id(); i < begin + kSegment; i += kWave)
+      sum += weight_at(logits, cut, best.value, inverse, i);
+    sum = sum_lanes<kWave>(sum);
+    if (lane_id() == 0) lds.segments.set(wave_id(), sum);
+    if (thread_id() == 0) lds.chosen.set(0, best.index);
+    barrier();
+    double total = 0;
+    for (int w = 0; w < C::kDrawWaves; ++w) total += static_cast<double>(lds.segments.get(w));
+    double goal = uniform * total;
+    int wave = 0;
+    for (; wave + 1 < C::kDrawWaves && goal >= static_cast<double>(lds.segments.get(wave)); ++wave)
+      goal -= static_cast<double>(lds.segments.get(wave));
+    if (wave == wave_id()) {
+      for (int i0 = begin; i0 < begin + kSegment; i0 += kWave) {
+        const float weight = weight_at(logits, cut, best.value, inverse, i0 + lane_id());
+        const double row = static_cast<double>(sum_lanes<kWave>(weight));
+        if (goal < row || i0 + kWave >= begin + kSegment) {
+          double reached = 0;
+          i32 chosen = -1;
+          for (int l = 0; l < kWave; ++l) {  // every lane walks the same way
+            const float other = shuffle(weight, l);
+            if (other <= 0.0f || (chosen >= 0 && reached > goal)) continue;
+            chosen = i0 + l;
+            reached += static_cast<double>(other);
+          }
+          if (lane_id() == 0 && chosen >= 0) lds.chosen.set(0, chosen);
+          break;
+        }
+        goal -= row;
+      }
+    }
+    barrier();
+    return lds.chosen.get(0);
+  }
+
+  FORGE_DEVICE static i32 choose(const Args& args, int row, Lds& lds) {
+    BestLogit best{-__builtin_inff(), C::kVocab};
+    for (int i = thread_id(); i < C::kScanBlocks; i += kThreads)
+      best = better(
+          best, BestLogit{load(args.values + row * C::kScanBlocks + i), load(args.indices + row * C::kScanBlocks + i)});
+    best = best_of_block<C::kDrawWaves>(best, lds.best);
+    if (best.index >= C::kVocab) return 0;  // nothing but NaN
+    best.value = min_of(best.value, kLargestFloat);
+    const SamplingRow* sampling = args.sampling + row;
+    const float temperature = load(&sampling->temperature);
+    if (!(temperature > 0)) return best.index;
+
+    const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
+    Cut cut{key_of(-kLargestFloat), C::kVocab};
+    const int top_k = load(&sampling->top_k);
+    const float top_p = load(&sampling->top_p), min_p = load(&sampling->min_p);
+    if (top_k > 0 && top_k < C::kVocab) cut = cut_at<false>(logits, cut, best.value, static_cast<float>(top_k), lds);
+    if (top_p < 1) {
+      float mass[kDigits] = {};
+      for (int i = thread_id(); i < C::kVocab; i += kThreads) mass[0] += weight_at(logits, cut, best.value, 1.0f, i);
+      add_up(mass, lds);
+      const float total = lds.totals.get(0);
+      cut = cut_at<true>(logits, cut, best.value, max_of(top_p * total, 1e-30f), lds);
+    }
+    if (min_p > 0) {
+      const u32 floor = key_of(best.value + log2_of(min_p) * (1.0f / kLog2E));
+      if (floor > cut.key) cut = {floor, C::kVocab};
+    }
+    return draw(logits, cut, best, temperature,
+                philox_uniform(load(&sampling->seed_low), load(&sampling->seed_high), load(&sampling->draws)), lds);
+  }
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    const int row = block_id();
+    wait_for_producer();
+    release_consumers();
+    if (row < load(args.counts + kRowCount)) {
+      const i32 token = choose(args, row, lds);
+      if (thread_id() == 0) {
+        const int slot = load(args.counts + kSampledCount) % kSampledRing;
+        store_host(args.sampled + slot * C::kRows + row, token);
+        args.ids[row] = token;
+        args.positions[row] = load(args.positions + row) + 1;
+        args.kv_length[row] = load(args.kv_length + row) + 1;
+        if (load(&args.sampling[row].temperature) > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
+      }
+    }
+    if (last_arrival(args.counter, C::kRows, lds.flag) && thread_id() == 0)
+      args.counts[kSampledCount] = load(args.counts + kSampledCount) + 1;
+  }
+};
+
+}  // namespace forge::gpu

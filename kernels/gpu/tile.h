@@ -1,0 +1,168 @@
+#pragma once
+// The tile that a block of the grid makes, and the way from there to memory. A source (matmul_rows.h, rows.h) fills a
+// tile in shared memory, [kTokens][kRows] f32: columns row0 .. row0+kRows-1 of the step's kTotal for tokens t0 and on.
+// The step's epilogue, generated from the fused graph nodes, takes it from there, 16 lanes for 16 results of a token:
+//
+//   struct Epilogue {
+//     struct Args { ... };                         pointers
+//     static constexpr int kIn;                    columns that 16 results are made from: 16, or 32 where two meet
+//     static constexpr int kOperands;              numbers of memory that a result needs
+//     static constexpr int kParts;                 partial sums of squares a token; 0: no factor 1/rms
+//     static const float* squares(const Args&);    [tokens][kParts]
+//     static float inv_rms(float sum);
+//     static void load(const Args&, int t, int n, float (&o)[..]);      operands of result n of token t
+//     template <class In> static void run(const Args&, int t, int n, int row0, bool real, float factor, const float
+//                                         (&o)[..], In&& in);
+//   };
+// run: in(c) is column c of the source; lanes that are not `real` go along and write nothing. Operands are loaded
+// before the tile is made, where a lane has one result: their latency hides behind the weights'.
+
+#include "kernels/gpu/activations.h"
+#include "kernels/gpu/step_io.h"
+
+namespace forge::gpu {
+
+FORGE_DEVICE constexpr int at_least_one(int count) {
+  return count > 0 ? count : 1;
+}
+
+/// Rows of the grid's tiles past the step's real tokens or rows are skipped, whole tiles of 16 of them.
+inline constexpr int kTokenTile = 16;
+FORGE_DEVICE bool idle_tile(const i32* counts, int which, int t0) {
+  return t0 / kTokenTile * kTokenTile >= load(counts + which);
+}
+
+/// Waves that share a column leave partial sums, and get() adds them in order.
+template <int Tokens, int BlockRows, int Partials, int Threads>
+class Tile {
+ public:
+  static constexpr int kTokens = Tokens, kRows = BlockRows, kThreads = Threads;
+
+  FORGE_DEVICE float get(int t, int r) const {
+    float sum = sums_.get(t * BlockRows + r);
+    FORGE_UNROLL
+    for (int p = 1; p < Partials; ++p) sum += sums_.get((p * Tokens + t) * BlockRows + r);
+    return sum;
+  }
+  FORGE_DEVICE void set_partial(int p, int t, int r, float value) {
+    sums_.set((p * Tokens + t) * BlockRows + r, value);
+  }
+  FORGE_DEVICE void set(int t, int r, float value) { set_partial(0, t, r, value); }
+
+  Shared<float, Tokens> factors;  ///< 1/rms of each token
+
+ private:
+  Shared<float, Partials * Tokens * BlockRows> sums_;
+};
+
+/// Takes a tile through the epilogue E. Total: columns of the source; TokensTotal: rows that memory has.
+template <class E, class T, int Total, int TokensTotal>
+class Finish {
+ public:
+  static constexpr int kResults = 16;
+  static_assert(T::kRows % E::kIn == 0, "a block makes whole groups of 16 results");
+  static constexpr int kGroups = T::kRows / E::kIn, kJobs = T::kTokens * kGroups;
+  static constexpr int kTurns = ceil_div(kJobs * kResults, T::kThreads);
+  static constexpr int kResultsTotal = Total / E::kIn * kResults + (E::kIn == kResults ? Total % kResults : 0);
+  static_assert(E::kIn == kResults || Total % E::kIn == 0, "columns that meet come in whole groups");
+
+  FORGE_DEVICE Finish(const typename E::Args& args, int row0, int t0) : args_(args), row0_(row0), t0_(t0) {}
+
+  /// Between waiting for the producer and making the tile. All lanes.
+  FORGE_DEVICE void prepare(T& tile) {
+    if constexpr (E::kOperands > 0 && kTurns == 1) load_operands(job_of(0));
+    if constexpr (E::kParts > 0) {
+      constexpr int kWaves = T::kThreads / kWave;
+      for (int t = wave_id(); t < T::kTokens; t += kWaves) {
+        float sum = 0;
+        const int token = t0_ + t < TokensTotal ? t0_ + t : TokensTotal - 1;
+        for (int i = lane_id(); i < E::kParts; i += kWave) sum += load(E::squares(args_) + token * E::kParts + i);
+        sum = sum_lanes<kWave>(sum);
+        if (lane_id() == 0) tile.factors.set(t, E::inv_rms(sum));
+      }
+    }
+  }
+
+  /// After a barrier behind the tile's last set. All lanes.
+  FORGE_DEVICE void run(const T& tile) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const Job job = job_of(turn);
+      if constexpr (E::kOperands > 0 && kTurns > 1) load_operands(job);
+      float factor = 1.0f;
+      if constexpr (E::kParts > 0) factor = tile.factors.get(job.t);
+      const int row0 = row0_, t = job.t;
+      E::run(args_, t0_ + t, job.n, row0, job.real, factor, operands_,
+             [&](int column) { return tile.get(t, column - row0); });
+    }
+  }
+
+ private:
+  struct Job {
+    int t, n;  ///< of the tile; of the results
+    bool real;
+  };
+  FORGE_DEVICE Job job_of(int turn) const {
+    const int index = turn * T::kThreads + thread_id(), job = index / kResults, lane = index % kResults;
+    const bool inside = job < kJobs;
+    const int t = inside ? job / kGroups : 0;
+    const int first = row0_ / E::kIn * kResults + (inside ? job % kGroups * kResults : 0), n = first + lane;
+    const bool real = inside && n < kResultsTotal && t0_ + t < TokensTotal;
+    return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
+  }
+  FORGE_DEVICE void load_operands(const Job& job) {
+    const int token = t0_ + job.t < TokensTotal ? t0_ + job.t : TokensTotal - 1;
+    E::load(args_, token, job.n, row0_, operands_);
+  }
+
+  const typename E::Args& args_;
+  int row0_, t0_;
+  float operands_[at_least_one(E::kOperands)] = {};
+};
+
+// ---- what generated epilogues call ----
+
+FORGE_DEVICE void store(float* at, float value, bool real) {
+  if (real) *at = value;
+}
+/// at: where the block's partial sum goes; 16 lanes hold its columns.
+FORGE_DEVICE void store_squares(float* at, float value, bool real) {
+  const float sum = sum_lanes<kQuantBlock>(real ? value * value : 0.0f);
+  if (real && thread_id() % kQuantBlock == 0) *at = sum;
+}
+FORGE_DEVICE float silu(float x) {
+  return x / (1.0f + exp2_of(-1.44269504088896f * x));
+}
+/// tanh's approximation, as ggml has it: arXiv 1606.08415.
+FORGE_DEVICE float gelu(float x) {
+  const float inner = 0.797884560802865f * x * fma_of(0.044715f * x, x, 1.0f);
+  return x - x / (exp2_of(2.0f * 1.44269504088896f * inner) + 1.0f);
+}
+/// The first, or second, of a pair turned by RoPE (RoFormer, arXiv 2104.09864).
+FORGE_DEVICE float rope(float own, float other, float cosine, float sine, bool second) {
+  return second ? fma_of(other, sine, own * cosine) : fma_of(own, cosine, -(other * sine));
+}
+
+/// A layer's pool of keys or values, [block][kv_heads][block_tokens][head_dim] f16.
+template <int KvHeads, int HeadDim, int BlockTokens>
+struct KvPool {
+  static constexpr int kKvHeads = KvHeads, kHeadDim = HeadDim, kBlockTokens = BlockTokens;
+  FORGE_DEVICE static u64 index(int slot, int head, int dim) {
+    const u64 block = static_cast<u64>(slot / BlockTokens);
+    return ((block * KvHeads + head) * BlockTokens + slot % BlockTokens) * HeadDim + dim;
+  }
+  /// The token's place in the pool, as the bits of an operand; -1 for padding.
+  FORGE_DEVICE static float slot_bits(const i32* positions, const i32* sequences, const i32* tables, int table_blocks,
+                                      int t) {
+    const int position = load(positions + t);
+    if (position < 0) return __builtin_bit_cast(float, -1);
+    const i32* table = tables + static_cast<u64>(load(sequences + t)) * table_blocks;
+    return __builtin_bit_cast(float, load(table + position / BlockTokens) * BlockTokens + position % BlockTokens);
+  }
+  /// column: of the KV heads' columns of one token.
+  FORGE_DEVICE static void store(u16* pool, float slot_bits, int column, float value, bool real) {
+    const int slot = __builtin_bit_cast(int, slot_bits);
+    if (real && slot >= 0) pool[index(slot, column / HeadDim, column % HeadDim)] = f16_of_f32(value);
+  }
+};
+
+}  // namespace forge::gpu
