@@ -1,0 +1,100 @@
+// Sources to code objects with the compilers of this machine, and their facts.
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <optional>
+
+#include "codegen/gpu/code_object.h"
+#include "codegen/gpu/compile_service.h"
+#include "support/error.h"
+#include "tests/codegen_gpu/kernels.h"
+#include "tests/support/temp_dir.h"
+
+namespace forge::codegen::tests {
+namespace {
+
+using forge::tests::TempDir;
+
+CompileOptions options_for(const TempDir& dir) {
+  CompileOptions options;
+  options.cache.directory = dir.file("cache");
+  options.helper = FORGE_HELPER;
+  options.note = [](const std::string& line) { UNSCOPED_INFO(line); };
+  return options;
+}
+
+/// Null where no compiler of this machine knows the target, which is told.
+const GpuTarget* compilable(const char* name) {
+  const GpuTarget* target = find_target(name);
+  REQUIRE(target != nullptr);
+  try {
+    static_cast<void>(choose_compiler(find_compilers(target->vendor), *target));
+    return target;
+  } catch (const Error& error) {
+    WARN("skipped " << name << ": " << error.line());
+    return nullptr;
+  }
+}
+
+const char* dot_instruction(const GpuTarget& target) {
+  switch (target.dot) {
+    case DotKind::kSdot4:
+      return "v_dot4";
+    case DotKind::kSudot4:
+      return "v_dot4_i32_iu8";
+    case DotKind::kDp4a:
+      return "IDP.4A";
+    case DotKind::kNone:
+      break;
+  }
+  return nullptr;
+}
+
+void check_target(const GpuTarget& target, CompileService& service) {
+  INFO(target.name);
+  const std::vector<KernelSource> sources{dot_kernel(target), scale_kernel(target)};
+  const auto kernels = service.compile(std::string(target.name), sources);
+  REQUIRE(kernels.size() == 2);
+  for (const CompiledKernel& kernel : kernels) {
+    INFO(kernel.compiler);
+    CHECK(kernel.facts.registers > 0);
+    CHECK(kernel.facts.registers <= 64);
+    CHECK(kernel.facts.spill_bytes <= 0);
+    CHECK(kernel.facts.wave == target.wave);
+    CHECK(kernel.facts.occupancy > 0);
+    CHECK(kernel.compiler.find_first_of("0123456789") != std::string::npos);
+  }
+  CHECK(kernels[0].facts.lds_bytes == 4096);
+  CHECK(kernels[1].facts.lds_bytes == 0);
+  const auto text = disassemble(kernels[0].code, target);
+  const auto scale = disassemble(kernels[1].code, target);
+  if (!text || !scale) {
+    WARN("no disassembler for " << target.name);
+    return;
+  }
+  if (const char* dot = dot_instruction(target)) CHECK(text->find(dot) != std::string::npos);
+  // Contraction is off: a product and a sum, no fma.
+  for (const char* fused : {"v_fma_f32", "v_fmac_f32", "v_mac_f32", "v_mad_f32", "FFMA"})
+    CHECK(scale->find(fused) == std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("each target of the daily check compiles, with its dot instruction and facts") {
+  const TempDir dir;
+  CompileService service(options_for(dir));
+  for (const char* name : {"gfx90a", "gfx1030", "gfx942", "gfx1100", "gfx1201", "sm_90"})
+    if (const GpuTarget* target = compilable(name)) check_target(*target, service);
+}
+
+TEST_CASE("clang makes the same of targets that hipRTC knows too") {
+  const TempDir dir;
+  CompileOptions options = options_for(dir);
+  options.prefer_clang = true;
+  CompileService service(options);
+  for (const char* name : {"gfx90a", "gfx1030"})
+    if (const GpuTarget* target = compilable(name)) check_target(*target, service);
+}
+
+}  // namespace forge::codegen::tests

@@ -1,0 +1,51 @@
+#pragma once
+// Small device sources for the compile service's tests.
+
+#include <string>
+
+#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/gpu/targets.h"
+
+namespace forge::codegen::tests {
+
+/// y[i] = sum of four int8 products, and a sum over the wave, of 256 threads; 4 KiB of shared memory.
+inline KernelSource dot_kernel(const GpuTarget& target, const std::string& entry = "dots") {
+  return {entry, "#define FORGE_WAVE " + std::to_string(target.wave) + R"(
+#include "kernels/gpu/prelude.h"
+using namespace forge::gpu;
+struct Args {
+  const u32* a;
+  const u32* b;
+  float* y;
+  long long count;
+};
+struct Lds {
+  Shared<float, 1024> values;
+};
+FORGE_KERNEL()" + entry + R"(, 1, 256, Args) {
+  FORGE_LDS(Lds, lds);
+  const int t = thread_id();
+  lds.values.set(t, static_cast<float>(dot4(load(args.a + t), load(args.b + t), 3)));
+  barrier();
+  args.y[t] = sum_lanes<kWave>(lds.values.get(255 - t)) + static_cast<float>(args.count);
+}
+)"};
+}
+
+/// y[i] = y[i] * x[i] + y[i + 1] of 64 threads: two roundings, unless a compiler contracts it.
+inline KernelSource scale_kernel(const GpuTarget& target, const std::string& entry = "scale") {
+  return {entry, "#define FORGE_WAVE " + std::to_string(target.wave) + R"(
+#include "kernels/gpu/prelude.h"
+using namespace forge::gpu;
+struct Args {
+  float* y;
+  const float* x;
+};
+FORGE_KERNEL()" + entry + R"(, 1, 64, Args) {
+  const int t = thread_id();
+  args.y[t] = args.y[t] * args.x[t] + args.y[t + 1];
+}
+)"};
+}
+
+}  // namespace forge::codegen::tests
