@@ -152,7 +152,7 @@ def other_tools():
          variants[0]["steps_a_layer"] <= 6 and variants[0]["arena_ratio"] <= 1.001 and variants[0]["read_ratio"] <= 1.05,
          {k: v for k, v in variants[0].items() if k != "steps"})
     devices = json.loads(tool("inspect", "devices", "--json").stdout)
-    case("devices", devices["cpu"]["target"].startswith("cpu-") and not devices["hip"]["available"])
+    case("devices", devices["cpu"]["target"].startswith("cpu-") and devices["cpu"]["threads"] > 0)
     ids = json.loads(tool("inspect", "tokenize", model, stdin=b"abc the").stdout)
     case("tokenize", len(ids) == 5 and ids[-1] == 259, ids)
     case("--special", json.loads(tool("inspect", "tokenize", model, "--special", stdin=b"<|end|>").stdout) == [257])
