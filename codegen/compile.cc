@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 #include <xxhash.h>
 
+#include <charconv>
+
 #include "codegen/cpu/cpu_target.h"
 #include "codegen/cpu/lower_cpu.h"
+#include "codegen/gpu/lower_gpu.h"
 #include "ir/text.h"
 #include "runtime/plan/tile_ops.h"
 #include "support/error.h"
@@ -21,7 +24,29 @@ std::optional<cpu::CpuClass> cpu_class_of(std::string_view target) {
   return cpu::parse(target.substr(kCpuPrefix.size()));
 }
 
+/// "rows=4,2048x8192:units=2".
+Tuning parse_tuning(std::string_view text) {
+  Tuning out;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const auto one = text.substr(0, comma);
+    const auto equals = one.find('=');
+    std::int64_t value = 0;
+    const auto number = equals == std::string_view::npos ? std::string_view() : one.substr(equals + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (number.empty() || error != std::errc() || end != number.data() + number.size() || value < 1 || value > 1024)
+      throw Error(ErrorCode::kUsage, "tuning '" + printable(one) + "' is not NAME=NUMBER");
+    out[std::string(one.substr(0, equals))] = value;
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+  }
+  return out;
+}
+
 }  // namespace
+
+bool is_gpu_target(std::string_view target) {
+  return find_target(target) != nullptr;
+}
 
 std::string host_target() {
   return fmt::format("{}{}", kCpuPrefix, cpu::name(cpu::detect()));
@@ -32,10 +57,14 @@ std::vector<std::string> resolve_targets(std::string_view list) {
   while (true) {
     const auto comma = list.find(',');
     const auto one = list.substr(0, comma);
-    const std::string target = one == "auto" || one == "cpu" ? host_target() : std::string(one);
-    if (!cpu_class_of(target))
-      throw Error(ErrorCode::kUsage, "target '" + printable(one) + "' is unknown", {},
-                  "targets are auto, cpu, cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4 and cpu-x86-64-v4-vnni");
+    const auto* gpu = find_target(one);
+    const std::string target = gpu != nullptr                  ? std::string(gpu->name)
+                               : one == "auto" || one == "cpu" ? host_target()
+                                                               : std::string(one);
+    if (gpu == nullptr && !cpu_class_of(target))
+      throw Error(
+          ErrorCode::kUsage, "target '" + printable(one) + "' is unknown", {},
+          "targets are auto, cpu, cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4, cpu-x86-64-v4-vnni, " + target_names());
     if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
     if (comma == std::string_view::npos) return targets;
     list.remove_prefix(comma + 1);
@@ -44,6 +73,7 @@ std::vector<std::string> resolve_targets(std::string_view list) {
 
 std::string options_text(const CompileOptions& options) {
   auto text = fmt::format("context={} batch={}", options.context, options.batch_max);
+  if (!options.tune.empty()) text += fmt::format(" tune={}", options.tune);
   if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
   return text;
 }
@@ -58,17 +88,26 @@ std::string cache_key(const ModelFile& model, std::span<const std::string> targe
 std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const ModelFile& model,
                                                 const std::string& target, const CompileOptions& options,
                                                 CompileReport* report) {
-  const auto cpu_class = cpu_class_of(target);
-  if (!cpu_class) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
-  const CpuTarget cpu_target(*cpu_class);
-  auto result = passes::run_pipeline(portable, cpu_target,
-                                     {.context = options.context,
-                                      .batch_max = options.batch_max,
-                                      .skip = options.skip,
-                                      .dump_ir_dir = options.dump_ir_dir,
-                                      .dump_dot_dir = options.dump_dot_dir,
-                                      .check_round_trip = options.check_round_trip});
-  auto program = lower_cpu(result.program, model);
+  const passes::PipelineOptions pipeline{.context = options.context,
+                                         .batch_max = options.batch_max,
+                                         .skip = options.skip,
+                                         .dump_ir_dir = options.dump_ir_dir,
+                                         .dump_dot_dir = options.dump_dot_dir,
+                                         .check_round_trip = options.check_round_trip};
+  passes::PipelineResult result;
+  std::unique_ptr<plan::ProgramT> program;
+  if (const auto* gpu = find_target(target)) {
+    if (options.kernels == nullptr) throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
+    const GpuTargetModel model_of_gpu(*gpu, parse_tuning(options.tune));
+    result = passes::run_pipeline(portable, model_of_gpu, pipeline);
+    program = lower_gpu(result.program, model, model_of_gpu, *options.kernels);
+  } else {
+    const auto cpu_class = cpu_class_of(target);
+    if (!cpu_class) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
+    const CpuTarget cpu_target(*cpu_class);
+    result = passes::run_pipeline(portable, cpu_target, pipeline);
+    program = lower_cpu(result.program, model);
+  }
   program->target = target;
   program->options = options_text(options);
   program->context = options.context;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codegen/gpu/kernel_compiler.h"
 #include "codegen/model_file.h"
 #include "ir/graph.h"
 #include "passes/pass.h"
@@ -20,6 +21,11 @@ struct CompileOptions {
   std::vector<std::string> skip;
   std::string dump_ir_dir, dump_dot_dir;
   bool check_round_trip = false;
+  /// Compiles kernels for GPU targets; none: programs for GPUs are refused. Not part of the cache key: code objects
+  /// name their compiler.
+  KernelCompiler* kernels = nullptr;
+  /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/matmul_config.h).
+  std::string tune;
 };
 
 /// What happened while one target's program was made, for people.
@@ -32,9 +38,13 @@ struct CompileReport {
 /// The target that fits this machine: "cpu-x86-64-v4-vnni".
 std::string host_target();
 
-/// Target names as the command line gives them ("auto", "cpu", "cpu-x86-64-v3", comma list) -> full names, in order.
+/// Target names as the command line gives them ("auto", "cpu", "cpu-x86-64-v3", "gfx1100", "gfx942:sramecc+:xnack-",
+/// "sm_90", comma list) -> full names, in order. "auto" is the CPU's: devices are the tools' to find.
 /// Errors: kUsage naming the unknown one and what there is.
 std::vector<std::string> resolve_targets(std::string_view list);
+
+/// Is it a GPU's target?
+bool is_gpu_target(std::string_view target);
 
 /// What of the options changes the code: part of the plan and of the cache key.
 std::string options_text(const CompileOptions& options);

@@ -8,8 +8,6 @@
 namespace forge::ir::ops {
 namespace {
 
-constexpr std::int64_t kSquareBlock = 32;  // columns a partial sum
-
 std::int64_t square_cols(std::int64_t cols) {
   return (cols + kSquareBlock - 1) / kSquareBlock;
 }
@@ -45,7 +43,7 @@ std::vector<TensorType> infer_inv_rms(const Attrs& attrs, Types operands) {
   if (operands[1] != squares)
     refuse_operand(
         "inv_rms_scale", 1, operands[1],
-        fmt::format("{}: the rows of operand 0, {}, and ceil(dim/32) sums", squares.text(), operands[0].text()));
+        fmt::format("{}: the rows of operand 0, {}, and ceil(dim/16) sums", squares.text(), operands[0].text()));
   return {operands[0]};
 }
 

@@ -52,6 +52,7 @@ bool parse(int argc, char** argv, Request& request) {
   options.positional("MODEL", request.model, "a GGUF file")
       .text("-o,--output", request.output, "PLAN", "write the plan to this file")
       .text("--target", request.target, "LIST", "what to compile for; default auto")
+      .text("--tune", request.options.tune, "LIST", "kernel choices by hand: rows=4,2048x8192:units=2")
       .integer("-c,--context", request.context, 1, kContextMax,
                "positions a sequence can have; default the model's, at most 4096")
       .integer("--max-batch", request.options.batch_max, 1, kSequencesMax, "sequences in one step; default 1")

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+
+#include "codegen/gpu/compile_service.h"
 #include "ir/text.h"
 #include "support/error.h"
+#include "tools/console.h"
 
 namespace forge::tools {
 namespace {
@@ -46,6 +51,23 @@ std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {
   return context.value_or(0) > 0 ? std::int64_t{*context} : fallback;
 }
 
+namespace {
+
+/// codegen's compile_plan, with a kernel compiler where a target needs one.
+plan::PlanT compile_for(const ir::Graph& graph, const codegen::ModelFile& model, std::span<const std::string> targets,
+                        codegen::CompileOptions options, std::vector<codegen::CompileReport>* reports) {
+  std::optional<codegen::CompileService> service;
+  if (options.kernels == nullptr && std::ranges::any_of(targets, codegen::is_gpu_target)) {
+    codegen::CompileServiceOptions kernels;
+    kernels.cache = plan::CacheOptions::from_environment();
+    kernels.note = [](const std::string& line) { warn(line); };
+    options.kernels = &service.emplace(std::move(kernels));
+  }
+  return codegen::compile_plan(graph, model, targets, options, reports);
+}
+
+}  // namespace
+
 plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path& path,
                           std::span<const std::string> targets, const codegen::CompileOptions& options,
                           std::vector<codegen::CompileReport>* reports) {
@@ -54,7 +76,7 @@ plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path&
   model.name = portable.info.name;
   model.family = portable.info.family;
   model.vocab = portable.info.vocab;
-  return codegen::compile_plan(portable.graph, model, targets, options, reports);
+  return compile_for(portable.graph, model, targets, options, reports);
 }
 
 plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file, const std::filesystem::path& path,
@@ -64,7 +86,7 @@ plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file, con
   model.name = plan.model->name;
   model.family = plan.model->family;
   model.vocab = vocab_of(graph);
-  return codegen::compile_plan(graph, model, std::span(&target, 1), options);
+  return compile_for(graph, model, std::span(&target, 1), options, nullptr);
 }
 
 }  // namespace forge::tools

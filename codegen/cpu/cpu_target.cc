@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "codegen/cpu/tile_draft.h"
+#include "codegen/tile_draft.h"
 #include "kernels/cpu/attention.h"
 #include "support/error.h"
 

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "codegen/cpu/cpu_target.h"
-#include "codegen/cpu/place_weights.h"
-#include "codegen/cpu/tile_draft.h"
+#include "codegen/tile_draft.h"
+#include "codegen/value_places.h"
 #include "kernels/cpu/tile.h"
 #include "runtime/plan/tile_ops.h"
 #include "support/error.h"
@@ -24,135 +24,37 @@ using plan::TileOpKind;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-/// The address of a matrix of rows: where row 0, column 0 lies and how many floats a row has.
-struct Rows {
-  Ref ref;
-  std::int64_t row_floats = 0;
-};
-
-Ref moved(const Ref& ref, std::int64_t bytes) {
-  return {ref.space(), ref.index(), ref.offset() + static_cast<std::uint64_t>(bytes)};
-}
-
 class CpuLowering {
  public:
   CpuLowering(const passes::Program& program, const ModelFile& model)
-      : program_(program), graph_(program.graph), weights_(graph_, model) {}
+      : program_(program), graph_(program.graph), places_(program, model, quant::Layout::kX16) {}
 
   std::unique_ptr<plan::ProgramT> run() {
     auto out = std::make_unique<plan::ProgramT>();
-    declare_weights();
-    weights_.place();
-    place_constants();
-    place_kv(*out);
+    places_.place_all();
+    out->kv_groups = places_.kv_groups(static_cast<std::int64_t>(cpu::kKvBlockTokens), [](const auto& kv) {
+      return static_cast<std::int64_t>(
+          cpu::kv_block_bytes(static_cast<std::size_t>(kv.kv_heads), static_cast<std::size_t>(kv.head_dim)));
+    });
     for (const auto& variant : program_.variants) out->variants.push_back(lower_variant(variant));
-    out->weights_bytes = weights_.bytes();
-    out->weights = weights_.take();
+    places_.take(*out);
     for (std::size_t i = 0; i < out->weights.size(); ++i) out->load_steps.push_back(load_step(*out->weights[i], i));
-    out->constants = constants_;
     out->arena_bytes = program_.arena_bytes;
     out->arena_bound_bytes = program_.arena_bound_bytes;
     return out;
   }
 
  private:
-  // ---- what lies outside the arena ----
-
-  void declare_weights() {
-    for (const auto node : graph_.topological_order()) {
-      const auto op = graph_.op(node);
-      if (op == Op::kWeight || op == Op::kConcatRows) continue;
-      for (std::size_t i = 0; i < graph_.operands(node).size(); ++i) {
-        const auto value = graph_.operand(node, i);
-        if (!is_weight(value)) continue;
-        weights_.declare(value, op == Op::kMatmul  ? WeightUse::kMatmul
-                                : op == Op::kEmbed ? WeightUse::kEmbedding
-                                                   : WeightUse::kVector);
-      }
-    }
-  }
-
-  bool is_weight(ir::Value value) const {
-    return graph_.op(value.node) == Op::kWeight || graph_.op(value.node) == Op::kConcatRows;
-  }
-
-  void place_constants() {
-    for (const auto node : graph_.topological_order()) {
-      if (graph_.op(node) != Op::kConstant) continue;
-      constants_.resize((constants_.size() + 63) / 64 * 64);
-      constant_at_[node] = constants_.size();
-      const auto& values = graph_.attrs_as<ir::ConstantAttrs>(node).values;
-      constants_.resize(constants_.size() + values.size() * sizeof(float));
-      std::memcpy(constants_.data() + constant_at_[node], values.data(), values.size() * sizeof(float));
-    }
-  }
-
-  void place_kv(plan::ProgramT& out) {
-    for (const auto node : graph_.topological_order()) {
-      if (graph_.op(node) != Op::kKvState) continue;
-      const auto& kv = graph_.attrs_as<ir::KvStateAttrs>(node);
-      const auto groups = static_cast<std::size_t>(kv.group) + 1;
-      if (out.kv_groups.size() < groups) out.kv_groups.resize(groups);
-      const auto bytes =
-          cpu::kv_block_bytes(static_cast<std::size_t>(kv.kv_heads), static_cast<std::size_t>(kv.head_dim));
-      out.kv_groups[groups - 1] =
-          plan::KvGroup(static_cast<std::int32_t>(kv.layers), static_cast<std::int32_t>(kv.kv_heads),
-                        static_cast<std::int32_t>(kv.head_dim), static_cast<std::int32_t>(cpu::kKvBlockTokens),
-                        static_cast<std::int32_t>(kv.window), static_cast<std::int64_t>(bytes));
-    }
-  }
-
   Ref kv_ref(ir::Value state, std::int64_t layer) const {
-    ir::NodeId node = state.node;
-    while (graph_.op(node) == Op::kKvStore) node = graph_.operand(node, 0).node;
-    const auto group = graph_.attrs_as<ir::KvStateAttrs>(node).group;
-    return {Space::Kv, static_cast<std::uint16_t>(group), static_cast<std::uint64_t>(layer)};
+    return {Space::Kv, static_cast<std::uint16_t>(places_.kv_state(state).group), static_cast<std::uint64_t>(layer)};
   }
 
-  // ---- values ----
-
-  Rows rows_of(ir::Value value) const {
-    const auto& type = graph_.type(value);
-    const std::int64_t width = type.shape.empty() ? 1 : type.shape.size() == 1 ? type.cols() : tail_elements(type);
-    switch (graph_.op(value.node)) {
-      case Op::kInput:
-        return {Ref(Space::Input, static_cast<std::uint16_t>(graph_.attrs_as<ir::InputAttrs>(value.node).kind), 0),
-                width};
-      case Op::kConstant:
-        return {Ref(Space::Constants, 0, constant_at_.at(value.node)), width};
-      case Op::kWeight:
-      case Op::kConcatRows:
-        return {weights_.at(value, WeightUse::kVector).ref, width};
-      default:
-        break;
-    }
-    for (const auto& output : graph_.outputs())
-      if (output.value == value && output.name == "logits") return {Ref(Space::Output, 0, 0), width};
-    const auto* buffer = variant_->buffer_of(value);
-    if (graph_.op(value.node) == Op::kSplit && graph_.attrs_as<ir::PartsAttrs>(value.node).unit == 0) {
-      const auto whole = graph_.operand(value.node, 0);
-      if (buffer == nullptr || buffer == variant_->buffer_of(whole)) {  // a view into the rows that were split
-        auto place = rows_of(whole);
-        const auto& sizes = graph_.attrs_as<ir::PartsAttrs>(value.node).sizes;
-        for (std::uint32_t i = 0; i < value.result; ++i) place.ref = moved(place.ref, sizes[i] * kFloat);
-        return place;
-      }
-    }
-    invariant(buffer != nullptr, "CG-004",
-              fmt::format("%{} of {} has no place", value.node, ir::op_def(graph_.op(value.node)).name));
-    return {Ref(Space::Arena, 0, static_cast<std::uint64_t>(buffer->offset)), width};
-  }
-
-  static std::int64_t tail_elements(const ir::TensorType& type) {
-    std::int64_t count = 1;
-    for (std::size_t i = 1; i < type.shape.size(); ++i) count *= type.shape[i].value;
-    return count;
-  }
+  Rows rows_of(ir::Value value) const { return places_.rows_of(value); }
 
   // ---- steps ----
 
   std::unique_ptr<plan::VariantT> lower_variant(const passes::Variant& variant) {
-    variant_ = &variant;
+    places_.enter(variant);
     auto out = std::make_unique<plan::VariantT>();
     out->name = variant.name;
     out->bounds =
@@ -225,7 +127,7 @@ class CpuLowering {
       auto op = new_op(section, TileOpKind::kMatmul);
       const auto weight = graph_.operand(node, 1);
       const auto& type = graph_.type(weight);
-      const auto at = weights_.at(weight, WeightUse::kMatmul).ref;
+      const auto at = places_.weights().at(weight, WeightUse::kMatmul).ref;
       op->refs = {rows_of(draft.input).ref,
                   moved(at, static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)))};
       op->ints = {static_cast<std::int64_t>(type.dtype), type.cols(), x_row_bytes(draft.input), section.unit};
@@ -234,7 +136,7 @@ class CpuLowering {
     if (graph_.op(node) == Op::kEmbed) {
       auto op = new_op(section, TileOpKind::kEmbed);
       const auto table = graph_.operand(node, 0);
-      const auto place = weights_.at(table, WeightUse::kEmbedding);
+      const auto place = places_.weights().at(table, WeightUse::kEmbedding);
       op->refs = {place.ref, rows_of(draft.input).ref};
       op->ints = {static_cast<std::int64_t>(graph_.type(table).dtype), place.packed ? 1 : 0, graph_.type(table).cols(),
                   graph_.type(table).shape[0].value, section.end - section.begin};
@@ -307,7 +209,7 @@ class CpuLowering {
       }
       case TileOpKind::kSumSquares: {
         const auto rows = rows_of(draft.operand);
-        op->refs = {moved(rows.ref, first / 32 * kFloat)};
+        op->refs = {moved(rows.ref, first / ir::kSquareBlock * kFloat)};
         op->ints = {rows.row_floats};
         break;
       }
@@ -342,7 +244,7 @@ class CpuLowering {
                 a.window,
                 q.row_floats,
                 step.kernel.scratch_bytes,
-                split_attention_tokens(variant_->bounds)};
+                split_attention_tokens(places_.variant().bounds)};
     out.floats = {a.scale, a.softcap};
     const ir::Value result{node, 0};
     const DraftSection section{.begin = 0, .end = a.heads * a.head_dim};
@@ -407,10 +309,7 @@ class CpuLowering {
 
   const passes::Program& program_;
   const ir::Graph& graph_;
-  WeightPlacer weights_;
-  const passes::Variant* variant_ = nullptr;
-  std::map<ir::NodeId, std::size_t> constant_at_;
-  std::vector<std::uint8_t> constants_;
+  ValuePlaces places_;
 };
 
 }  // namespace

@@ -57,7 +57,7 @@ struct CompileService::Job {
   std::optional<CompiledKernel> result;
 };
 
-CompileService::CompileService(CompileOptions options)
+CompileService::CompileService(CompileServiceOptions options)
     : options_(std::move(options)), cache_(options_.cache, options_.note ? options_.note : [](const std::string&) {}) {
   if (options_.jobs <= 0) options_.jobs = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }

@@ -16,7 +16,7 @@
 
 namespace forge::codegen {
 
-struct CompileOptions {
+struct CompileServiceOptions {
   plan::CacheOptions cache;                   ///< kernels lie in its directory's kernels/; empty: none are kept
   std::filesystem::path helper;               ///< forge-kernel-compiler; empty: find_helper()'s
   std::filesystem::path clang;                ///< empty: the newest that is installed
@@ -37,7 +37,7 @@ struct CompileStatistics {
 /// Used by one thread at a time.
 class CompileService final : public KernelCompiler {
  public:
-  explicit CompileService(CompileOptions options);
+  explicit CompileService(CompileServiceOptions options);
   std::vector<CompiledKernel> compile(const std::string& target, std::span<const KernelSource> sources) override;
 
   [[nodiscard]] const CompileStatistics& statistics() const { return statistics_; }
@@ -53,7 +53,7 @@ class CompileService final : public KernelCompiler {
   [[noreturn]] void fail(const GpuTarget& target, const Job& job, const CompileReply& reply);
   std::filesystem::path keep(const GpuTarget& target, const Job& job, const std::string& log) const;
 
-  CompileOptions options_;
+  CompileServiceOptions options_;
   KernelCache cache_;
   std::map<std::string, InstalledCompiler, std::less<>> compilers_;  ///< by target
   CompileStatistics statistics_;

@@ -64,7 +64,7 @@ struct Kernels {
   /// x.width (a multiple of 32) columns into q8a rows of `k` elements (`row_bytes` apart), from block `block` on.
   void (*quantize_q8a)(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block);
 
-  /// partial[t][b] = sum of squares of columns 32b .. 32b+31 (the last block may be short); rows `stride` floats apart.
+  /// partial[t][b] = sum of squares of columns 16b .. 16b+15 (the last block may be short); rows `stride` floats apart.
   void (*sum_squares)(ConstTile x, float* partial, std::size_t stride);
   /// inv[t] = 1/sqrt(sum of partial[t][0..count) / dim + eps); summed in order, in f64.
   void (*inv_rms)(const float* partial, std::size_t stride, std::size_t count, std::size_t tokens, std::size_t dim,

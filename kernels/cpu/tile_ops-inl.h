@@ -74,21 +74,16 @@ inline void copy(ConstTile x, Tile out) {
     std::memcpy(out.data + t * out.stride, x.data + t * x.stride, x.width * sizeof(float));
 }
 
-/// Squares of up to 32 floats, summed by halves: 32 -> 16 lanes -> 8 -> 4 -> 2 -> 1.
+/// Squares of up to 16 floats, summed by halves: 16 lanes -> 8 -> 4 -> 2 -> 1.
 FORGE_INLINE float sum_squares_of_block(const float* x, std::size_t count) {
   const V a = load_some(x, count);
-  V sum = mul(a, a);
-  if (count > 16) {
-    const V b = load_some(x + 16, count - 16);
-    sum = fma(b, b, sum);
-  }
-  return reduce_add(sum);
+  return reduce_add(mul(a, a));
 }
 
 inline void sum_squares(ConstTile x, float* partial, std::size_t stride) {
   for (std::size_t t = 0; t < x.rows; ++t)
-    for (std::size_t i = 0; i < x.width; i += 32)
-      partial[t * stride + i / 32] = sum_squares_of_block(x.data + t * x.stride + i, x.width - i);
+    for (std::size_t i = 0; i < x.width; i += 16)
+      partial[t * stride + i / 16] = sum_squares_of_block(x.data + t * x.stride + i, x.width - i);
 }
 
 FORGE_INLINE float inv_rms_of(double total, std::size_t dim, float eps) {
@@ -106,7 +101,7 @@ inline void inv_rms(const float* partial, std::size_t stride, std::size_t count,
 
 FORGE_INLINE void rms_norm_row(const float* x, std::size_t width, const float* weight, float eps, float* out) {
   double total = 0;
-  for (std::size_t i = 0; i < width; i += 32) total += static_cast<double>(sum_squares_of_block(x + i, width - i));
+  for (std::size_t i = 0; i < width; i += 16) total += static_cast<double>(sum_squares_of_block(x + i, width - i));
   const V inv = M::set1(inv_rms_of(total, width, eps));
   for (std::size_t i = 0; i < width; i += 16) {
     V v = mul(load_some(x + i, width - i), inv);

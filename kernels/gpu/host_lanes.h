@@ -20,9 +20,9 @@ struct Site {
 struct HostLanes {
   int thread = 0, block = 0;  ///< of the lane that is running
   void (*barrier)(Site) = nullptr;
-  /// Meets all lanes of the wave; afterwards peers(lane) is what that lane brought, until this lane's next meeting.
-  void (*meet)(const void* bring, std::size_t bytes, Site) = nullptr;
-  const void* (*peer)(int lane) = nullptr;
+  /// Meets all lanes of the wave; what they brought then lies in the order of lanes, `bytes` each, until this lane's
+  /// next meeting.
+  const void* (*meet)(const void* bring, std::size_t bytes, Site) = nullptr;
   /// The block's shared memory, not yet written when the block starts.
   void* (*lds)(std::size_t bytes, std::size_t alignment) = nullptr;
   void (*lds_read)(const void* at, std::size_t bytes, Site) = nullptr;

@@ -90,6 +90,7 @@ struct MatmulRows {
         const auto part = W::load_x(x + t * W::kXRowBytes, unit);
         FORGE_UNROLL
         for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
+        if (C::kTokens > 4 && t % 4 == 3) keep_order();  // or all tokens' activations are loaded ahead, into spills
       }
     }
   }
@@ -109,6 +110,7 @@ struct MatmulRows {
     release_consumers();
     Finish<E, OutTile, W::kRows, C::kTokensTotal> finish(args.epilogue, row0, t0);
     finish.prepare(lds.tile);
+    FORGE_LOOP
     for (int b = 0; b + 1 < kBatches; ++b) {
       const int unit0 = first + b * kStride * C::kUnitsAhead;
       const Batch next = load_batch(args.weights, row0 + team_row, unit0 + kStride * C::kUnitsAhead);

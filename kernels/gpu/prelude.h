@@ -10,7 +10,10 @@
 //                                                        the same, with registers for min_blocks blocks on a unit at
 //                                                        once; a wish that only some targets know
 // FORGE_LDS(Type, name);                                 the block's shared memory, one object a kernel
-// FORGE_DEVICE, FORGE_UNROLL                             a function of the device; unroll the next loop
+// FORGE_DEVICE, FORGE_UNROLL, FORGE_LOOP                 a function of the device; unroll the next loop, or do not
+// FORGE_SITE, FORGE_AT                                   last in a parameter list, and in a call, of a function that
+//                                                        passes its caller's place on to a collective: on the host
+//                                                        lanes that meet must be at the same place
 //
 // Blocks and threads have one dimension, and the number of blocks is a constant of the specialisation; 0 where the
 // launch says it.
@@ -38,7 +41,16 @@ FORGE_DEVICE int lane_id() {
 }
 /// The wave's number in its block, known to be the same in all lanes.
 FORGE_DEVICE int wave_id() {
+#if defined(FORGE_HOST_LANES)
+  return thread_id() / kWave;  // no need to meet for it
+#else
   return uniform(thread_id() / kWave);
+#endif
+}
+
+/// No access to memory is moved across this by the compiler.
+FORGE_DEVICE void keep_order() {
+  asm volatile("" ::: "memory");
 }
 
 FORGE_DEVICE float min_of(float a, float b) {
@@ -66,8 +78,11 @@ struct Add {
 /// Combines over groups of `Lanes` neighbouring lanes (a power of two); all of a group's lanes get the result, which is
 /// the same bits in each: a butterfly adds the same pairs whichever lane looks.
 template <int Lanes, template <class> class Combine, class T>
-FORGE_DEVICE T combine_lanes(T value) {
+FORGE_DEVICE T combine_lanes(T value FORGE_SITE) {
   static_assert(is_power_of_two(Lanes) && Lanes <= kWave, "a group of lanes is a power of two within a wave");
+#if defined(FORGE_HOST_LANES)
+  return butterfly<Lanes, Combine<T>>(value FORGE_AT);  // the same in one meeting of the wave
+#else
   if constexpr (Lanes > 1) value = Combine<T>()(value, shuffle_xor<1>(value));
   if constexpr (Lanes > 2) value = Combine<T>()(value, shuffle_xor<2>(value));
   if constexpr (Lanes > 4) value = Combine<T>()(value, shuffle_xor<4>(value));
@@ -75,14 +90,15 @@ FORGE_DEVICE T combine_lanes(T value) {
   if constexpr (Lanes > 16) value = Combine<T>()(value, shuffle_xor<16>(value));
   if constexpr (Lanes > 32) value = Combine<T>()(value, shuffle_xor<32>(value));
   return value;
+#endif
 }
 template <int Lanes, class T>
-FORGE_DEVICE T sum_lanes(T value) {
-  return combine_lanes<Lanes, Add>(value);
+FORGE_DEVICE T sum_lanes(T value FORGE_SITE) {
+  return combine_lanes<Lanes, Add>(value FORGE_AT);
 }
 template <int Lanes, class T>
-FORGE_DEVICE T max_lanes(T value) {
-  return combine_lanes<Lanes, Max>(value);
+FORGE_DEVICE T max_lanes(T value FORGE_SITE) {
+  return combine_lanes<Lanes, Max>(value FORGE_AT);
 }
 
 /// Is this the last of `count` blocks to come here? True in all of its lanes, which then see what the others wrote

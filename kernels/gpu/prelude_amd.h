@@ -1,8 +1,11 @@
 #pragma once
 // AMD: clang's builtins, as LLVM 15 (hipRTC 5.2.3) and newer have them. Scopes and fences: LLVM's AMDGPU memory model.
 
+#define FORGE_SITE
+#define FORGE_AT
 #define FORGE_DEVICE __attribute__((device)) __attribute__((always_inline)) inline
 #define FORGE_UNROLL _Pragma("unroll")
+#define FORGE_LOOP _Pragma("nounroll")
 #define FORGE_KERNEL(name, blocks, threads, Args)                                                              \
   extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(threads, threads))) void name( \
       const Args args)

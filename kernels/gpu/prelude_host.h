@@ -2,8 +2,12 @@
 // The host: lanes are fibres of tests/gpu_host, which this talks to through a table. Slow and strict: shared memory is
 // checked for reads of what nobody wrote and for races between barriers, collectives for lanes that are elsewhere.
 
+#define FORGE_HOST_LANES
+#define FORGE_SITE , ::forge::gpu::Site site = ::forge::gpu::Site::here()
+#define FORGE_AT , site
 #define FORGE_DEVICE inline
 #define FORGE_UNROLL
+#define FORGE_LOOP
 #define FORGE_KERNEL(name, grid_blocks, block_threads, Args)                                                           \
   static void name##_lane(const Args& args);                                                                           \
   extern "C" __attribute__((visibility("default"))) const ::forge::gpu::HostKernel name##_kernel;                      \
@@ -55,19 +59,30 @@ inline void store_host(int* at, int value) {
 template <class T>
 T shuffle(T value, int source, Site site = Site::here()) {
   static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
-  host_lanes->meet(&value, sizeof value, site);
+  const auto all = static_cast<const T*>(host_lanes->meet(&value, sizeof value, site));
   if (source < 0 || source >= kWave) host_lanes->fail("a shuffle reads a lane that the wave has not", site);
-  return *static_cast<const T*>(host_lanes->peer(source));
+  return all[source];
 }
 template <int Mask, class T>
 T shuffle_xor(T value, Site site = Site::here()) {
   static_assert(sizeof(T) == 4 && Mask > 0 && Mask < kWave, "shuffles move 4 bytes within the wave");
   return shuffle(value, host_lanes->thread % kWave ^ Mask, site);
 }
+/// What combine_lanes makes of shuffle_xor<1>, <2>, <4>...: the same pairs in the same order.
+template <int Lanes, class Combine, class T>
+T butterfly(T value, Site site = Site::here()) {
+  static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
+  const auto all = static_cast<const T*>(host_lanes->meet(&value, sizeof value, site));
+  const int me = host_lanes->thread % kWave;
+  T terms[Lanes];
+  for (int i = 0; i < Lanes; ++i) terms[i] = all[me ^ i];
+  for (int step = 1; step < Lanes; step *= 2)
+    for (int i = 0; i < Lanes; i += 2 * step) terms[i] = Combine()(terms[i], terms[i + step]);
+  return terms[0];
+}
 /// Checked, unlike on a card: a value that differs between lanes is a fault.
 inline int uniform(int value, Site site = Site::here()) {
-  host_lanes->meet(&value, sizeof value, site);
-  const int first = *static_cast<const int*>(host_lanes->peer(0));
+  const int first = *static_cast<const int*>(host_lanes->meet(&value, sizeof value, site));
   if (first != value) host_lanes->fail("uniform() of a value that differs between lanes", site);
   return first;
 }

@@ -84,12 +84,11 @@ template <class Tile>
 void multiply_tile(Tile, typename Tile::Fragments& f, Site site = Site::here()) {
   static_assert(Tile::kLanes == kWave, "the tile is of another wave");
   using Fragments = typename Tile::Fragments;
-  host_lanes->meet(&f, sizeof f, site);
+  const auto all = static_cast<const Fragments*>(host_lanes->meet(&f, sizeof f, site));
   float a[Tile::kM][Tile::kK], b[Tile::kN][Tile::kK];
   for (int lane = 0; lane < kWave; ++lane) {
-    const auto& peer = *static_cast<const Fragments*>(host_lanes->peer(lane));
-    for (int i = 0; i < Fragments::kA; ++i) a[Tile::a_row(lane, i)][Tile::a_k(lane, i)] = f32_of_f16(peer.a[i]);
-    for (int i = 0; i < Fragments::kB; ++i) b[Tile::b_row(lane, i)][Tile::b_k(lane, i)] = f32_of_f16(peer.b[i]);
+    for (int i = 0; i < Fragments::kA; ++i) a[Tile::a_row(lane, i)][Tile::a_k(lane, i)] = f32_of_f16(all[lane].a[i]);
+    for (int i = 0; i < Fragments::kB; ++i) b[Tile::b_row(lane, i)][Tile::b_k(lane, i)] = f32_of_f16(all[lane].b[i]);
   }
   const int lane = host_lanes->thread % kWave;
   for (int i = 0; i < Fragments::kC; ++i)

@@ -12,6 +12,7 @@
 namespace forge::gpu {
 
 inline constexpr float kLargestFloat = 3.402823466e38f;
+inline constexpr float kMinusInfinity = __builtin_bit_cast(float, 0xff800000u);
 
 struct BestLogit {
   float value;
@@ -68,7 +69,7 @@ struct SampleScan {
     release_consumers();
     if (row >= load(args.counts + kRowCount)) return;
     const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
-    BestLogit best{-__builtin_inff(), C::kVocab};
+    BestLogit best{kMinusInfinity, C::kVocab};
     for (int i = part * kThreads + thread_id(); i < C::kVocab; i += C::kScanBlocks * kThreads)
       best = better(best, BestLogit{load(logits + i), i});  // a NaN is never better
     best = best_of_block<C::kScanWaves>(best, lds.best);
@@ -130,7 +131,7 @@ struct SampleDraw {
 
   FORGE_DEVICE static float logit(const float* logits, int i) {
     const float value = load(logits + i);
-    return value > -kLargestFloat ? min_of(value, kLargestFloat) : -__builtin_inff();  // NaN compares false
+    return value > -kLargestFloat ? min_of(value, kLargestFloat) : kMinusInfinity;  // NaN compares false
   }
   /// Rises with the value.
   FORGE_DEVICE static u32 key_of(float value) {
@@ -242,7 +243,7 @@ struct SampleDraw {
   }
 
   FORGE_DEVICE static i32 choose(const Args& args, int row, Lds& lds) {
-    BestLogit best{-__builtin_inff(), C::kVocab};
+    BestLogit best{kMinusInfinity, C::kVocab};
     for (int i = thread_id(); i < C::kScanBlocks; i += kThreads)
       best = better(
           best, BestLogit{load(args.values + row * C::kScanBlocks + i), load(args.indices + row * C::kScanBlocks + i)});

@@ -3,7 +3,7 @@
 // library beyond fixed-width integers. Functions are forced inline, so that a translation unit built for a newer CPU
 // never leaves a copy behind that another one may be linked to.
 
-#if defined(__HIPCC_RTC__) || defined(__CUDACC_RTC__)
+#if defined(__HIP__) || defined(__CUDACC_RTC__)  // free-standing: no header of anyone's
 namespace forge::quant {
 using i8 = signed char;
 using u8 = unsigned char;
@@ -21,7 +21,7 @@ using u32 = std::uint32_t;
 #endif
 
 #if defined(__HIP__) || defined(__CUDACC__)
-#define FORGE_QUANT_FN __host__ __device__ __forceinline__
+#define FORGE_QUANT_FN __attribute__((host)) __attribute__((device)) __attribute__((always_inline)) inline
 #else
 #define FORGE_QUANT_FN [[gnu::always_inline]] inline
 #endif

@@ -10,7 +10,7 @@
 namespace forge::quant {
 
 /// How the bytes of a weight stand in memory. Numbers are part of the plan format.
-enum class Layout : std::uint8_t { kNative = 0, kX16 = 1 };
+enum class Layout : std::uint8_t { kNative = 0, kX16 = 1, kPlanes = 2 };
 
 /// The types that forge has kernels for.
 constexpr bool has_kernels(DType type) {

@@ -189,6 +189,7 @@ void x16_dequantize_blocks(const std::byte* group, std::size_t k, std::size_t la
 inline bool dequantize_row(DType type, Layout layout, const std::byte* base, std::size_t k, std::size_t row,
                            float* out) {
   if (layout == Layout::kNative) return dequantize_native(type, base + row * row_bytes(type, k), k, out);
+  if (layout != Layout::kX16) return false;
   const std::byte* group = base + row / kX16Rows * x16_group_bytes(type, k);
   const std::size_t lane = row % kX16Rows;
   switch (type) {

@@ -344,8 +344,8 @@ class Decoder {
         break;
       case TileOpKind::kSumSquares:
         in.stride = int_at(op.ints, 0, 1);
-        if (unit_now % 32 != 0) fail("sums of squares cut their blocks");
-        in.a = resolve_rows(ref_at(op.refs, 0), rows, (width + 31) / 32, in.stride, true);
+        if (unit_now % 16 != 0) fail("sums of squares cut their blocks");
+        in.a = resolve_rows(ref_at(op.refs, 0), rows, (width + 15) / 16, in.stride, true);
         break;
       case TileOpKind::kQuantize:
         in.k = int_at(op.ints, 0, 32, 1 << 24);

@@ -117,7 +117,7 @@ void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, cpu::Til
         kernels.copy(tile, {floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride});
         break;
       case TileOpKind::kSumSquares:
-        kernels.sum_squares(tile, floats(op.a) + row * op.stride + column / 32, op.stride);
+        kernels.sum_squares(tile, floats(op.a) + row * op.stride + column / 16, op.stride);
         break;
       case TileOpKind::kQuantize:
         kernels.quantize_q8a(tile, op.a + row * op.x_row_bytes, op.x_row_bytes, op.k, op.block + column / 32);

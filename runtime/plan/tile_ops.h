@@ -27,7 +27,7 @@ enum class TileOpKind : std::uint16_t {
   kRope = 24,       ///< refs table; ints head_dim, rotary_dims, mode
   // sinks: the tile stays as it is
   kStore = 32,       ///< refs f32 rows; ints row_floats
-  kSumSquares = 33,  ///< refs f32 [rows, blocks of 32 columns]; ints blocks a row
+  kSumSquares = 33,  ///< refs f32 [rows, blocks of 16 columns]; ints blocks a row
   kQuantize = 34,    ///< refs q8a rows; ints cols
   kStoreK = 35,      ///< refs kv group (offset: layer), positions, sequence, block table; ints kv_heads, head_dim
   kStoreV = 36,      ///< the same

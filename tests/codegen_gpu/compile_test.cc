@@ -16,8 +16,8 @@ namespace {
 
 using forge::tests::TempDir;
 
-CompileOptions options_for(const TempDir& dir) {
-  CompileOptions options;
+CompileServiceOptions options_for(const TempDir& dir) {
+  CompileServiceOptions options;
   options.cache.directory = dir.file("cache");
   options.helper = FORGE_HELPER;
   options.note = [](const std::string& line) { UNSCOPED_INFO(line); };
@@ -90,7 +90,7 @@ TEST_CASE("each target of the daily check compiles, with its dot instruction and
 
 TEST_CASE("clang makes the same of targets that hipRTC knows too") {
   const TempDir dir;
-  CompileOptions options = options_for(dir);
+  CompileServiceOptions options = options_for(dir);
   options.prefer_clang = true;
   CompileService service(options);
   for (const char* name : {"gfx90a", "gfx1030"})

@@ -108,12 +108,12 @@ TEST_CASE("norms") {
   CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{-1, 64}, {f32({T, 64}), f32({64})}), says("eps = -1"));
   CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({T, 8, 64}), f32({64})}), says("2 dimensions"));
   CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({64, T}), f32({64})}), says("last one a constant"));
-  CHECK(infer(Op::kSumSquares, {}, {f32({T, 64})}) == "f32[T,2]");
-  CHECK(infer(Op::kSumSquares, {}, {f32({T, 65})}) == "f32[T,3]");
+  CHECK(infer(Op::kSumSquares, {}, {f32({T, 64})}) == "f32[T,4]");
+  CHECK(infer(Op::kSumSquares, {}, {f32({T, 65})}) == "f32[T,5]");
   CHECK_THAT(infer(Op::kSumSquares, {}, {q8a({T, 64})}), says("sum_squares: operand 0"));
-  CHECK(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 2})}) == "f32[T,200]");
+  CHECK(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 4})}) == "f32[T,200]");
   CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({R, 200}), f32({T, 2})}), says("operand 1 is f32[T,2]"));
-  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 3})}), says("ceil(dim/32)"));
+  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 3})}), says("ceil(dim/16)"));
 }
 
 TEST_CASE("matrix products and their weights") {

@@ -136,7 +136,7 @@ TEST_CASE("norms: sums of squares by blocks, inverse root, and the two ways to t
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::size_t width : kWidths) {
       CAPTURE(test::label(*kernels), width);
-      const std::size_t blocks = (width + 31) / 32, stride = width + 5;
+      const std::size_t blocks = (width + 15) / 16, stride = width + 5;
       const auto x = random.floats(kRows * stride), weight = random.floats(width);
       const cpu::ConstTile tile{x.data(), kRows, width, stride};
       Guarded<float> partial(kRows * (blocks + 1) - 1), out(kRows * width);

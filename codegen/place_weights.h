@@ -9,6 +9,7 @@
 
 #include "codegen/model_file.h"
 #include "ir/graph.h"
+#include "kernels/quant/rows.h"
 #include "runtime/plan/plan_generated.h"
 
 namespace forge::codegen {
@@ -16,16 +17,17 @@ namespace forge::codegen {
 enum class WeightUse : std::uint8_t { kMatmul, kEmbedding, kVector };
 
 /// Places weights one behind the other in the order of first use. A tensor used by a matmul and as an embedding is
-/// placed once, packed; an embedding alone stays in the model file.
+/// placed once, packed; in the CPU's layout an embedding alone stays in the model file.
 class WeightPlacer {
  public:
-  WeightPlacer(const ir::Graph& graph, const ModelFile& model) : graph_(graph), model_(model) {}
+  WeightPlacer(const ir::Graph& graph, const ModelFile& model, quant::Layout packed)
+      : graph_(graph), model_(model), layout_(packed) {}
 
   /// Declares a use; all uses are declared before any place is asked for.
   void declare(ir::Value weight, WeightUse use);
   void place();
 
-  /// Where the weight (for an embedding: its table) lies. `packed` tells whether it is in the x16 layout.
+  /// Where the weight (for an embedding: its table) lies. `packed` tells whether it is in the packed layout.
   struct Place {
     plan::Ref ref;
     bool packed = false;
@@ -46,13 +48,14 @@ class WeightPlacer {
   };
   const ir::Graph& graph_;
   const ModelFile& model_;
+  quant::Layout layout_;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
   std::vector<std::unique_ptr<plan::WeightT>> weights_;
   std::int64_t bytes_ = 0;
 };
 
-/// Bytes of packed rows from the start of a weight up to `row` (a part's begin), each part padded to 16 rows.
+/// Bytes of x16 rows from the start of a weight up to `row` (a part's begin), each part padded to 16 rows.
 std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row);
 
 }  // namespace forge::codegen

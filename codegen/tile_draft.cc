@@ -1,4 +1,4 @@
-#include "codegen/cpu/tile_draft.h"
+#include "codegen/tile_draft.h"
 
 #include <fmt/format.h>
 

@@ -1,15 +1,15 @@
-#include "codegen/cpu/place_weights.h"
+#include "codegen/place_weights.h"
 
 #include <fmt/format.h>
 
-#include "codegen/cpu/tile_draft.h"
+#include "codegen/tile_draft.h"
 #include "kernels/quant/rows.h"
 #include "support/error.h"
 
 namespace forge::codegen {
 namespace {
 
-constexpr std::uint64_t kWeightAlignment = 64;
+constexpr std::uint64_t kWeightAlignment = 256;
 constexpr std::int64_t kPackedRows = 16;
 
 std::uint64_t align_up(std::uint64_t value) {
@@ -69,7 +69,8 @@ const SourceTensor& WeightPlacer::tensor(ir::NodeId weight) const {
 
 void WeightPlacer::declare(ir::Value weight, WeightUse use) {
   auto [entry, fresh] = entries_.try_emplace(key(weight), Entry{.value = weight});
-  if (use == WeightUse::kMatmul) entry->second.packed = true;
+  if (use == WeightUse::kMatmul || (use == WeightUse::kEmbedding && layout_ == quant::Layout::kPlanes))
+    entry->second.packed = true;
   if (fresh) order_.push_back(entry->first);
   for (const auto node : sources(weight)) (void)tensor(node);
 }
@@ -83,7 +84,7 @@ void WeightPlacer::place() {
     auto weight = std::make_unique<plan::WeightT>();
     weight->name = name;
     weight->dtype = static_cast<std::uint8_t>(type.dtype);
-    weight->layout = static_cast<std::uint8_t>(entry.packed ? quant::Layout::kX16 : quant::Layout::kNative);
+    weight->layout = static_cast<std::uint8_t>(entry.packed ? layout_ : quant::Layout::kNative);
     weight->rows = vector ? 1 : type.shape[0].value;
     weight->cols = type.cols();
     std::int64_t packed_rows = 0;
@@ -96,10 +97,11 @@ void WeightPlacer::place() {
       source->offset = from.offset;
       source->bytes = from.bytes;
       source->rows = vector ? 1 : from.rows;
-      packed_rows += entry.packed && weight->unit == 0 ? padded(from.rows) : from.rows;
+      const bool pads = entry.packed && layout_ == quant::Layout::kX16;
+      packed_rows += pads && weight->unit == 0 ? padded(from.rows) : from.rows;
       weight->sources.push_back(std::move(source));
     }
-    if (entry.packed) packed_rows = padded(packed_rows);
+    if (entry.packed && layout_ == quant::Layout::kX16) packed_rows = padded(packed_rows);
     weight->bytes =
         vector ? static_cast<std::uint64_t>(type.cols()) * sizeof(float)
                : static_cast<std::uint64_t>(packed_rows) * row_bytes(type.dtype, static_cast<std::size_t>(type.cols()));

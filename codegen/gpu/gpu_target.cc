@@ -1,0 +1,145 @@
+#include "codegen/gpu/gpu_target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "codegen/tile_draft.h"
+#include "kernels/quant/rows.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+namespace {
+
+using ir::Op;
+
+constexpr std::int64_t kPrefillChunk = 512, kPrefillRows = 64;
+constexpr std::int64_t kTokenTile = 16, kGluUnit = 16, kActivationBlock = 32;
+constexpr std::int64_t kHeadsPerBlockMax = 8;  // each takes 16 registers of a lane
+constexpr std::int64_t kAttentionBlocksWanted = 256, kWorkersMax = 32;
+constexpr std::int64_t kHeadDimMax = 256;
+
+std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+  const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
+  if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
+    return fmt::format("head_dim {} is no multiple of 8 up to {}", a.head_dim, kHeadDimMax);
+  if (members.size() == 1) return std::nullopt;
+  if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention takes a quantize only";
+  if (a.head_dim % 16 != 0 || a.heads * a.head_dim % kActivationBlock != 0)
+    return "a head is no whole quantised blocks";
+  return std::nullopt;
+}
+
+/// A matmul, embedding or row source has a kernel for its weight and shape.
+std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraft& draft) {
+  if (draft.source == ir::kNoNode) return std::nullopt;
+  const auto op = graph.op(draft.source);
+  if (op != Op::kMatmul && op != Op::kEmbed) return std::nullopt;
+  const auto& weight = graph.type(graph.operand(draft.source, op == Op::kMatmul ? 1 : 0));
+  if (!quant::has_kernels(weight.dtype))
+    return fmt::format("there is no GPU kernel for weights of type {}", dtype_name(weight.dtype));
+  const std::int64_t unit = is_float(weight.dtype) ? 8 : kActivationBlock;
+  if (weight.cols() % unit != 0) return fmt::format("{} columns are no multiple of {}", weight.cols(), unit);
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool stands_alone_on_gpu(const ir::Graph& graph, ir::NodeId node) {
+  switch (graph.op(node)) {
+    case Op::kRmsNorm:
+    case Op::kRopeFreqs:
+    case Op::kRopeTable:
+      return true;
+    case Op::kSplit:
+      return graph.attrs_as<ir::PartsAttrs>(node).unit > 0;
+    default:
+      return false;
+  }
+}
+
+DType GpuTargetModel::activation_type(DType weight, std::int64_t k) const {
+  return is_float(weight) || k % kActivationBlock != 0 ? DType::kF32 : DType::kQ8A;
+}
+
+std::int64_t GpuTargetModel::glu_interleave(DType, std::int64_t n) const {
+  return n % kGluUnit == 0 ? kGluUnit : 0;
+}
+
+std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
+                                                         std::span<const ir::NodeId> members) const {
+  for (const auto node : members) {
+    if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
+    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone_on_gpu(graph, node))
+      return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
+  }
+  if (members.size() == 1 && stands_alone_on_gpu(graph, members[0])) return std::nullopt;
+  const auto draft = draft_tile_program(graph, members);
+  if (!draft) return draft.error();
+  if (auto why = refuses_source(graph, *draft)) return why;
+  const auto shape = epilogue_shape(graph, *draft);
+  if (!shape) return shape.error();
+  return std::nullopt;
+}
+
+AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
+                                 const Tuning& tuning) {
+  const auto tuned = [&](std::string_view key, std::int64_t otherwise) {
+    const auto found = tuning.find(key);
+    return found == tuning.end() ? otherwise : found->second;
+  };
+  AttentionConfig out;
+  const auto group = attention.heads / attention.kv_heads;
+  out.heads_per_block = group;
+  for (std::int64_t parts = 2; out.heads_per_block > kHeadsPerBlockMax; ++parts)
+    if (group % parts == 0) out.heads_per_block = group / parts;
+  out.jobs = attention.heads / out.heads_per_block;
+  out.waves = tuned("attention_waves", std::max(2, 128 / target.wave));
+  out.ahead = tuned("ahead", 2);
+  const auto lanes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(attention.head_dim / 8)));
+  const auto chunk = out.waves * target.wave / lanes * out.ahead;
+  const auto chunks = (bounds.table_blocks * kGpuKvBlockTokens + chunk - 1) / chunk;
+  const auto rows = bounds.tokens;
+  std::int64_t workers = rows > kTokenTile ? 1 : kAttentionBlocksWanted / (out.jobs * rows);
+  workers = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(workers, 1))));
+  out.workers = std::clamp<std::int64_t>(tuned("workers", workers), 1, std::min(kWorkersMax, chunks));
+  if (out.workers > 1)
+    out.scratch_bytes = rows * out.jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
+  return out;
+}
+
+passes::KernelChoice GpuTargetModel::choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                   const ir::Bounds& bounds) const {
+  if (const auto why = refuses_group(graph, members))
+    throw Error(ErrorCode::kModelUnsupported,
+                fmt::format("{} has no kernel for a step of this model ({})", target_.name,
+                            ir::op_def(graph.op(members[0])).name),
+                *why, "run it on the CPU: --device cpu");
+  const auto node = members[0];
+  if (graph.op(node) == Op::kAttention) {
+    const auto config = choose_attention(target_, graph.attrs_as<ir::AttentionAttrs>(node), bounds, tuning_);
+    return {.kernel = members.size() > 1 ? "attention + quantize" : "attention",
+            .scratch_bytes = config.scratch_bytes,
+            .reason = fmt::format("{} blocks share the context of a row", config.workers)};
+  }
+  if (stands_alone_on_gpu(graph, node))
+    return {.kernel = std::string(ir::op_def(graph.op(node)).name), .scratch_bytes = 0, .reason = {}};
+  return {.kernel = draft_tile_program(graph, members)->label(graph), .scratch_bytes = 0, .reason = {}};
+}
+
+std::vector<passes::TargetModel::VariantSpec> GpuTargetModel::variants(std::int64_t context,
+                                                                       std::int64_t batch_max) const {
+  const auto blocks = (context + kGpuKvBlockTokens - 1) / kGpuKvBlockTokens;
+  std::vector<VariantSpec> out;
+  for (std::int64_t batch = 1;; batch *= 2) {
+    out.push_back({fmt::format("decode{}", batch), {batch, batch, batch, blocks}});
+    if (batch >= batch_max) break;
+  }
+  const auto sequences = out.back().bounds.sequences;
+  const auto chunk = std::max(kPrefillChunk, (sequences + kTokenTile - 1) / kTokenTile * kTokenTile);
+  out.push_back({fmt::format("prefill{}", chunk), {chunk, std::max(kPrefillRows, sequences), sequences, blocks}});
+  return out;
+}
+
+}  // namespace forge::codegen

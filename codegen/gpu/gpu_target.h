@@ -1,0 +1,54 @@
+#pragma once
+// A GPU as a target of the passes: what its kernels can fuse, the activations they want, its variants.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/targets.h"
+#include "passes/target_model.h"
+
+namespace forge::codegen {
+
+inline constexpr std::int64_t kGpuKvBlockTokens = 32;
+
+class GpuTargetModel final : public passes::TargetModel {
+ public:
+  GpuTargetModel(const GpuTarget& target, Tuning tuning) : target_(target), tuning_(std::move(tuning)) {}
+
+  [[nodiscard]] std::string_view name() const override { return target_.name; }
+  [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
+  [[nodiscard]] bool splits_rms_norm() const override { return true; }
+  [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
+  [[nodiscard]] std::optional<std::string> refuses_group(const ir::Graph& graph,
+                                                         std::span<const ir::NodeId> members) const override;
+  [[nodiscard]] passes::KernelChoice choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                   const ir::Bounds& bounds) const override;
+  [[nodiscard]] std::int64_t arena_alignment() const override { return 256; }
+  [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
+  [[nodiscard]] std::int64_t kv_block_tokens() const override { return kGpuKvBlockTokens; }
+
+  [[nodiscard]] const GpuTarget& target() const { return target_; }
+  [[nodiscard]] const Tuning& tuning() const { return tuning_; }
+
+ private:
+  const GpuTarget& target_;
+  Tuning tuning_;
+};
+
+/// How attention is spread over the grid (kernels/gpu/attention.h).
+struct AttentionConfig {
+  std::int64_t heads_per_block = 0, workers = 1, waves = 4, ahead = 2;
+  std::int64_t jobs = 1;           ///< blocks a row, but for the workers
+  std::int64_t scratch_bytes = 0;  ///< of all rows
+};
+AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
+                                 const Tuning& tuning);
+
+/// Is the node a kernel of its own, whatever surrounds it?
+bool stands_alone_on_gpu(const ir::Graph& graph, ir::NodeId node);
+
+}  // namespace forge::codegen

@@ -1,0 +1,49 @@
+#include "codegen/gpu/kernel_text.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+namespace forge::codegen {
+
+std::string float_literal(float value) {
+  return fmt::format("{:a}f", value);
+}
+
+ConfigText& ConfigText::use(std::string_view name, std::string_view type) {
+  text_ += fmt::format("  using {} = {};\n", name, type);
+  return *this;
+}
+ConfigText& ConfigText::number(std::string_view name, std::int64_t value) {
+  text_ += fmt::format("  static constexpr int {} = {};\n", name, value);
+  return *this;
+}
+ConfigText& ConfigText::real(std::string_view name, float value) {
+  text_ += fmt::format("  static constexpr float {} = {};\n", name, float_literal(value));
+  return *this;
+}
+ConfigText& ConfigText::flag(std::string_view name, bool value) {
+  text_ += fmt::format("  static constexpr bool {} = {};\n", name, value);
+  return *this;
+}
+
+const std::string& KernelSet::add(std::string_view stem, const KernelText& kernel) {
+  std::string body = kernel.before;
+  body += fmt::format("struct Config{} {{\n{}}};\nusing Kernel = {}<Config>;\n",
+                      kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
+  if (kernel.has_blocks) body += fmt::format("static_assert(Kernel::kBlocks == {});\n", kernel.blocks);
+  body += fmt::format("static_assert(Kernel::kThreads == {});\n", kernel.threads);
+  const auto head =
+      fmt::format("#define FORGE_WAVE {}\n#include \"{}\"\n\nnamespace forge::gpu {{\n\n", target_.wave, kernel.header);
+  const auto [found, fresh] = by_text_.try_emplace(head + body, sources_.size());
+  if (!fresh) return sources_[found->second].entry;
+  const auto entry = fmt::format("{}_{:08x}", stem, static_cast<std::uint32_t>(XXH3_64bits(body.data(), body.size())));
+  const auto main = fmt::format(
+      "\nFORGE_KERNEL({}, {}, {}, Kernel::Args) {{\n{}  Kernel::run(args{});\n}}\n\n}}  // "
+      "namespace forge::gpu\n",
+      entry, kernel.blocks, kernel.threads, kernel.has_lds ? "  FORGE_LDS(Kernel::Lds, lds);\n" : "",
+      kernel.has_lds ? ", lds" : "");
+  sources_.push_back({entry, head + body + main});
+  return sources_.back().entry;
+}
+
+}  // namespace forge::codegen

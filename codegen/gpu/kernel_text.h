@@ -1,0 +1,57 @@
+#pragma once
+// Specialised sources: one translation unit a kernel, its configuration as constants.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/gpu/targets.h"
+
+namespace forge::codegen {
+
+/// Constants of a configuration struct, in order.
+class ConfigText {
+ public:
+  ConfigText& use(std::string_view name, std::string_view type);
+  ConfigText& number(std::string_view name, std::int64_t value);
+  ConfigText& real(std::string_view name, float value);
+  ConfigText& flag(std::string_view name, bool value);
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// A float as device source, exact.
+std::string float_literal(float value);
+
+/// What a kernel is made from.
+struct KernelText {
+  std::string header;    ///< "kernels/gpu/matmul_rows.h"
+  std::string kernel;    ///< "MatmulRows": a template over the configuration, with Args and run
+  std::string defaults;  ///< what the configuration derives from; empty: nothing
+  std::string before;    ///< text in front of the configuration (an epilogue)
+  ConfigText config;
+  bool has_lds = true;
+  std::int64_t blocks = 0;  ///< of the grid; checked against the kernel's own number unless has_blocks is false
+  std::int64_t threads = 0;
+  bool has_blocks = true;
+};
+
+/// The kernels of one program: equal texts are one kernel.
+class KernelSet {
+ public:
+  explicit KernelSet(const GpuTarget& target) : target_(target) {}
+  /// Answers the entry's name: `stem` (letters, digits, '_') and a hash of the text.
+  const std::string& add(std::string_view stem, const KernelText& text);
+  [[nodiscard]] const std::vector<KernelSource>& sources() const { return sources_; }
+
+ private:
+  const GpuTarget& target_;
+  std::map<std::string, std::size_t> by_text_;
+  std::vector<KernelSource> sources_;
+};
+
+}  // namespace forge::codegen

@@ -1,0 +1,543 @@
+#include "codegen/gpu/lower_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "codegen/gpu/epilogue_source.h"
+#include "codegen/gpu/gpu_lowering.h"
+#include "codegen/gpu/kernel_text.h"
+#include "codegen/tile_draft.h"
+#include "codegen/value_places.h"
+#include "ir/op.h"
+#include "kernels/quant/planes.h"
+#include "runtime/plan/gpu_io.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+
+using ir::InputKind;
+using ir::Op;
+using plan::GpuInput;
+using plan::Ref;
+using plan::Space;
+using Kind = PointerArgument::Kind;
+
+namespace {
+
+constexpr std::int64_t kFloat = sizeof(float);
+
+/// A round number of threads for `count` things.
+std::int64_t threads_for(std::int64_t count, int wave) {
+  return std::clamp<std::int64_t>((count + wave - 1) / wave * wave, wave, 256);
+}
+
+}  // namespace
+
+GpuLowering::GpuLowering(const passes::Program& program, const ModelFile& model, const GpuTargetModel& target)
+    : program_(program),
+      graph_(program.graph),
+      target_(target),
+      model_(model),
+      places_(program, model, quant::Layout::kPlanes),
+      kernels_(target.target()) {}
+
+std::unique_ptr<plan::ProgramT> GpuLowering::run(KernelCompiler& compiler) {
+  auto out = std::make_unique<plan::ProgramT>();
+  places_.place_all();
+  out->kv_groups = places_.kv_groups(kGpuKvBlockTokens, [](const ir::KvStateAttrs& kv) {
+    return 2 * kv.kv_heads * kGpuKvBlockTokens * kv.head_dim * static_cast<std::int64_t>(sizeof(std::uint16_t));
+  });
+  arena_bytes_ = program_.arena_bytes;
+  for (const auto& variant : program_.variants) out->variants.push_back(lower_variant(variant));
+  places_.take(*out);
+  for (std::size_t i = 0; i < out->weights.size(); ++i) lower_load(*out->weights[i], i, out->load_steps);
+  out->arena_bytes = arena_bytes_;
+  out->arena_bound_bytes = std::max(program_.arena_bound_bytes, sampling_bytes_);
+  out->counter_bytes = counter_bytes_;
+  compile(compiler, *out);
+  return out;
+}
+
+void GpuLowering::compile(KernelCompiler& compiler, plan::ProgramT& out) {
+  auto compiled = compiler.compile(std::string(target_.name()), kernels_.sources());
+  invariant(compiled.size() == kernels_.sources().size(), "CG-020", "the compiler lost a kernel");
+  for (std::size_t i = 0; i < compiled.size(); ++i) {
+    auto object = std::make_unique<plan::CodeObjectT>();
+    object->name = kernels_.sources()[i].entry;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(compiled[i].code.data());
+    object->bytes.assign(bytes, bytes + compiled[i].code.size());
+    object->registers = compiled[i].facts.registers;
+    object->scalar_registers = compiled[i].facts.scalar_registers;
+    object->spill_bytes = compiled[i].facts.spill_bytes;
+    object->lds_bytes = compiled[i].facts.lds_bytes;
+    object->occupancy = compiled[i].facts.occupancy;
+    object->compiler = compiled[i].compiler;
+    out.code_objects.push_back(std::move(object));
+  }
+}
+
+std::unique_ptr<plan::VariantT> GpuLowering::lower_variant(const passes::Variant& variant) {
+  places_.enter(variant);
+  auto out = std::make_unique<plan::VariantT>();
+  const auto& bounds = variant.bounds;
+  out->name = variant.name;
+  out->bounds = plan::Bounds(bounds.tokens, bounds.rows, bounds.sequences, bounds.table_blocks);
+  out->arena_bytes = variant.arena_bytes;
+  out->arena_bound_bytes = variant.arena_bound_bytes;
+  for (const auto& step : variant.steps) out->steps.push_back(lower_step(step));
+  if (bounds.tokens == bounds.rows && bounds.tokens == bounds.sequences) lower_sampling(out->sample_steps);
+  return out;
+}
+
+std::unique_ptr<plan::StepT> GpuLowering::lower_step(const passes::Step& step) {
+  auto out = std::make_unique<plan::StepT>();
+  out->label = step.kernel.kernel;
+  out->layer = step.layer;
+  out->weight_bytes = step.cost.weight_bytes;
+  out->activation_bytes = step.cost.activation_bytes;
+  out->flops = step.cost.flops;
+  scratch_offset_ = step.scratch_offset;
+  const auto node = step.nodes.front();
+  if (graph_.op(node) == Op::kAttention) {
+    lower_attention(step, *out);
+  } else if (step.nodes.size() == 1 && stands_alone_on_gpu(graph_, node)) {
+    lower_alone(node, *out);
+  } else {
+    const auto draft = draft_tile_program(graph_, step.nodes);
+    if (!draft) throw Error(ErrorCode::kInternal, "a step is no tile program", draft.error());
+    lower_tile(*draft, *out);
+  }
+  return out;
+}
+
+void GpuLowering::finish_step(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments,
+                              plan::StepT& out) {
+  out.kernel = kernels_.add(stem, text);
+  for (const auto& argument : arguments) out.refs.push_back(ref_of(argument));
+  out.ints = {text.blocks, text.threads, 0, plan::kGpuWaitsItself};
+}
+
+Ref GpuLowering::ref_of(const PointerArgument& argument) const {
+  switch (argument.kind) {
+    case Kind::kValue:
+      return places_.rows_of(argument.value).ref;
+    case Kind::kKeys:
+    case Kind::kValues: {
+      const bool store = graph_.op(argument.node) == Op::kKvStore;
+      const auto layer = store ? graph_.attrs_as<ir::KvStoreAttrs>(argument.node).layer
+                               : graph_.attrs_as<ir::AttentionAttrs>(argument.node).layer;
+      const auto& state = places_.kv_state(graph_.operand(argument.node, store ? 0 : 1));
+      return {Space::Kv, static_cast<std::uint16_t>(state.group),
+              static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0))};
+    }
+    case Kind::kPackedWeight: {
+      const auto use = graph_.op(argument.node) == Op::kEmbed ? WeightUse::kEmbedding : WeightUse::kMatmul;
+      return places_.weights().at(argument.value, use).ref;
+    }
+    case Kind::kInput:
+      return {Space::Input, static_cast<std::uint16_t>(argument.input), 0};
+    case Kind::kScratch:
+      return {Space::Arena, 0, static_cast<std::uint64_t>(scratch_offset_ + argument.input)};
+    case Kind::kCounters:
+      return {Space::Counters, 0, static_cast<std::uint64_t>(argument.input)};
+    case Kind::kLogits:
+      return {Space::Output, 0, 0};
+  }
+  throw Error(ErrorCode::kInternal, "a pointer argument of an unknown kind");
+}
+
+PointerArgument GpuLowering::input(InputKind kind) {
+  return {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)};
+}
+PointerArgument GpuLowering::input(GpuInput kind) {
+  return {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)};
+}
+
+PointerArgument GpuLowering::counters(std::int64_t count) {
+  counter_bytes_ = std::max<std::int64_t>(counter_bytes_, count * static_cast<std::int64_t>(sizeof(std::uint32_t)));
+  return {.kind = Kind::kCounters};
+}
+
+GpuLowering::RowCount GpuLowering::rows_of_step(const ir::Dim& rows) const {
+  const auto& bounds = places_.variant().bounds;
+  if (rows.symbol == ir::Symbol::kRows) return {bounds.rows, 1};
+  if (rows.symbol == ir::Symbol::kTokens) return {bounds.tokens, 0};
+  return {rows.is_constant() ? rows.value : bounds.of(rows.symbol), 0};
+}
+
+std::string GpuLowering::weight_type(ir::Value weight) const {
+  const auto& type = graph_.type(weight);
+  std::string_view name;
+  switch (type.dtype) {
+    case DType::kF32:
+      name = "WeightF32";
+      break;
+    case DType::kF16:
+      name = "WeightF16";
+      break;
+    case DType::kBF16:
+      name = "WeightBf16";
+      break;
+    case DType::kQ8_0:
+      name = "WeightQ8_0";
+      break;
+    case DType::kQ4_0:
+      name = "WeightQ4_0";
+      break;
+    case DType::kQ4_1:
+      name = "WeightQ4_1";
+      break;
+    default:
+      throw Error(ErrorCode::kInternal, "a weight type without a GPU kernel got through");
+  }
+  return fmt::format("{}<{}, {}>", name, type.shape[0].value, type.cols());
+}
+
+void GpuLowering::lower_tile(const TileDraft& draft, plan::StepT& out) {
+  const EpilogueContext context{[this](ir::Value value) { return places_.rows_of(value).row_floats; },
+                                places_.variant().bounds.table_blocks, kGpuKvBlockTokens};
+  const auto shape = epilogue_shape(graph_, draft);
+  if (!shape) throw Error(ErrorCode::kInternal, "a step has no epilogue", shape.error());
+  const auto epilogue = generate_epilogue(graph_, draft, context);
+  if (draft.source != ir::kNoNode && graph_.op(draft.source) == Op::kMatmul)
+    lower_matmul(draft, *shape, epilogue, out);
+  else
+    lower_rows(draft, *shape, epilogue, out);
+}
+
+void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
+                               plan::StepT& out) {
+  const auto weight = graph_.operand(draft.source, 1);
+  const auto& type = graph_.type(weight);
+  const auto n = type.shape[0].value, k = type.cols();
+  const auto rows = rows_of_step(draft.rows);
+  const auto config = choose_matmul(target_.target(), type.dtype, n, k, rows.bound, shape,
+                                    tuning_for(target_.tuning(), fmt::format("{}x{}", n, k)));
+  const auto block_rows = config.block_rows(target_.target().wave);
+  KernelText text{.header = "kernels/gpu/matmul_rows.h",
+                  .kernel = "MatmulRows",
+                  .defaults = "MatmulDefaults",
+                  .before = epilogue.text + "\n"};
+  text.config.use("Weight", weight_type(weight))
+      .use("Epilogue", "gpu::Epilogue")
+      .number("kTokens", config.tokens)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count)
+      .number("kWaves", config.waves)
+      .number("kLanesPerRow", config.lanes_per_row)
+      .number("kRowsPerTeam", config.rows_per_team)
+      .number("kUnitsAhead", config.units_ahead);
+  text.blocks = (n + block_rows - 1) / block_rows * (rows.bound / config.tokens);
+  text.threads = config.waves * target_.target().wave;
+  std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},
+                                         {.kind = Kind::kValue, .value = draft.input},
+                                         input(GpuInput::kCounts)};
+  arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
+  finish_step(fmt::format("matmul_{}_{}x{}_t{}", dtype_name(type.dtype), n, k, rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
+                             plan::StepT& out) {
+  const auto rows = rows_of_step(draft.rows);
+  std::vector<PointerArgument> arguments;
+  std::string source, stem;
+  if (draft.source == ir::kNoNode && draft.sections.front().ops.front().kind == plan::TileOpKind::kLoad) {
+    const auto& left = draft.sections[0].ops[0].operand;
+    const auto& right = draft.sections[1].ops[0].operand;
+    source = fmt::format("TwoRows<{}, {}, {}>", draft.sections[0].end, places_.rows_of(left).row_floats,
+                         places_.rows_of(right).row_floats);
+    arguments = {{.kind = Kind::kValue, .value = left}, {.kind = Kind::kValue, .value = right}};
+    stem = "store_kv";
+  } else if (draft.source == ir::kNoNode) {
+    source = fmt::format("LoadedRows<{}>", places_.rows_of(draft.input).row_floats);
+    arguments = {{.kind = Kind::kValue, .value = draft.input}};
+    stem = "rows";
+  } else if (graph_.op(draft.source) == Op::kGatherRows) {
+    source = fmt::format("GatheredRows<{}>", places_.rows_of(draft.input).row_floats);
+    arguments = {{.kind = Kind::kValue, .value = draft.input},
+                 {.kind = Kind::kValue, .value = graph_.operand(draft.source, 1)}};
+    stem = "gather";
+  } else {
+    const auto table = graph_.operand(draft.source, 0);
+    source = fmt::format("EmbeddedRows<{}>", weight_type(table));
+    arguments = {{.kind = Kind::kPackedWeight, .value = table, .node = draft.source},
+                 {.kind = Kind::kValue, .value = draft.input}};
+    stem = "embed";
+  }
+  // A block has at most 256 columns: the largest multiple that the parts' borders allow.
+  const auto columns = draft.cols;
+  std::int64_t block = shape.multiple_of;
+  while (block * 2 <= 256 && block < columns && (shape.divides == 0 || shape.divides % (block * 2) == 0)) block *= 2;
+  const auto wave = target_.target().wave;
+  const auto waves = std::max<std::int64_t>(1, std::min<std::int64_t>(block, 256) / wave);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "FillRows", .defaults = {}, .before = epilogue.text + "\n"};
+  text.config.use("Source", source)
+      .use("Epilogue", "gpu::Epilogue")
+      .number("kColumns", columns)
+      .number("kBlockRows", block)
+      .number("kWaves", waves)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
+  text.blocks = (columns + block - 1) / block * rows.bound;
+  text.threads = waves * wave;
+  arguments.push_back(input(GpuInput::kCounts));
+  arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
+  finish_step(fmt::format("{}_{}_t{}", stem, columns, rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
+  const auto node = step.nodes[0];
+  const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
+  const auto& bounds = places_.variant().bounds;
+  const auto config = choose_attention(target_.target(), a, bounds, target_.tuning());
+  const auto q = graph_.operand(node, 0);
+  if (places_.rows_of(q).row_floats != a.heads * a.head_dim)
+    throw Error(ErrorCode::kModelUnsupported, "attention's queries do not stand alone in their rows", {},
+                "do not skip fusion passes for a GPU, or run it on the CPU: --device cpu");
+  const bool quantised = step.nodes.size() > 1;
+  const ir::Value result{node, 0};
+  const auto& uses = graph_.uses(result);
+  const bool stored = !quantised || graph_.is_output(result) ||
+                      std::ranges::any_of(uses, [&](const auto& use) { return use.node != step.nodes[1]; });
+  KernelText text{
+      .header = "kernels/gpu/attention.h", .kernel = "Attention", .defaults = "AttentionDefaults", .before = {}};
+  text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", a.kv_heads, a.head_dim, kGpuKvBlockTokens))
+      .number("kHeads", a.heads)
+      .number("kTableBlocks", bounds.table_blocks)
+      .real("kScale", a.scale)
+      .number("kTokensTotal", bounds.tokens)
+      .number("kHeadsPerBlock", config.heads_per_block)
+      .number("kWorkers", config.workers)
+      .number("kWaves", config.waves)
+      .number("kTokensAhead", config.ahead)
+      .number("kWindow", a.window)
+      .real("kSoftcap", a.softcap)
+      .flag("kStored", stored)
+      .flag("kQuantised", quantised);
+  text.blocks = bounds.tokens * config.jobs * config.workers;
+  text.threads = config.waves * target_.target().wave;
+  const PointerArgument f32{.kind = Kind::kValue, .value = stored ? result : ir::Value{step.nodes.back(), 0}};
+  const PointerArgument q8{.kind = Kind::kValue, .value = quantised ? ir::Value{step.nodes[1], 0} : result};
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = q},
+                                               {.kind = Kind::kKeys, .node = node},
+                                               {.kind = Kind::kValues, .node = node},
+                                               input(InputKind::kPositions),
+                                               input(InputKind::kSequence),
+                                               input(InputKind::kBlockTable),
+                                               input(GpuInput::kCounts),
+                                               {.kind = Kind::kScratch},
+                                               counters(bounds.tokens * config.jobs),
+                                               f32,
+                                               q8};
+  finish_step(fmt::format("attention_{}x{}_t{}", a.heads, a.head_dim, bounds.tokens), text, arguments, out);
+}
+
+void GpuLowering::lower_alone(ir::NodeId node, plan::StepT& out) {
+  switch (graph_.op(node)) {
+    case Op::kRmsNorm:
+      return lower_rms_norm(node, out);
+    case Op::kRopeFreqs:
+      return lower_rope_freqs(node, out);
+    case Op::kRopeTable:
+      return lower_rope_table(node, out);
+    default:
+      return lower_interleaved_split(node, out);
+  }
+}
+
+void GpuLowering::lower_rms_norm(ir::NodeId node, plan::StepT& out) {
+  const auto x = graph_.operand(node, 0);
+  const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
+  const auto& type = graph_.type({node, 0});
+  const auto rows = rows_of_step(type.shape[0]);
+  const auto wave = target_.target().wave;
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RmsNorm", .defaults = {}, .before = {}};
+  text.threads = threads_for(norm.dim, wave);
+  text.blocks = rows.bound * (type.cols() / norm.dim);
+  text.config.number("kColumns", type.cols())
+      .number("kDim", norm.dim)
+      .number("kRowFloats", places_.rows_of(x).row_floats)
+      .number("kOutFloats", places_.rows_of({node, 0}).row_floats)
+      .number("kWaves", text.threads / wave)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count)
+      .real("kEpsilon", norm.eps);
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x},
+                                               {.kind = Kind::kValue, .value = graph_.operand(node, 1)},
+                                               input(GpuInput::kCounts),
+                                               {.kind = Kind::kValue, .value = {node, 0}}};
+  finish_step(fmt::format("rms_norm_{}_t{}", norm.dim, rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_rope_freqs(ir::NodeId node, plan::StepT& out) {
+  if (graph_.operands(node).empty())
+    throw Error(ErrorCode::kModelUnsupported, "constant RoPE frequencies were not folded", {},
+                "do not skip fold_constants for a GPU");
+  const auto& attrs = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
+  const auto found = frequencies_.find(node);
+  const auto base = found != frequencies_.end() ? found->second : places_.add_constant(ir::rope_frequencies(attrs));
+  frequencies_.emplace(node, base);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeFrequencies", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = 1;
+  text.threads = threads_for(attrs.dims / 2, target_.target().wave);
+  text.config.number("kAngles", attrs.dims / 2).number("kThreads", text.threads);
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
+                                               {.kind = Kind::kValue, .value = {node, 0}}};
+  finish_step(fmt::format("rope_freqs_{}", attrs.dims), text, arguments, out);
+  out.refs.insert(out.refs.begin() + 1, base);
+}
+
+void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
+  const auto angles = graph_.type(graph_.operand(node, 1)).cols();
+  const auto rows = rows_of_step(graph_.type({node, 0}).shape[0]);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeTable", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = rows.bound;
+  text.threads = threads_for(angles, target_.target().wave);
+  text.config.number("kAngles", angles)
+      .number("kThreads", text.threads)
+      .number("kTokensTotal", rows.bound)
+      .real("kMagnitude", graph_.attrs_as<ir::RopeTableAttrs>(node).magnitude);
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
+                                               {.kind = Kind::kValue, .value = graph_.operand(node, 1)},
+                                               input(GpuInput::kCounts),
+                                               {.kind = Kind::kValue, .value = {node, 0}}};
+  finish_step(fmt::format("rope_table_{}_t{}", angles, rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_interleaved_split(ir::NodeId node, plan::StepT& out) {
+  const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
+  const auto x = graph_.operand(node, 0);
+  const auto rows = rows_of_step(graph_.type(x).shape[0]);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "SplitInterleaved", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = rows.bound;
+  text.threads = 256;
+  text.config.number("kUnit", parts.unit)
+      .number("kPartsCount", static_cast<std::int64_t>(parts.sizes.size()))
+      .number("kColumns", graph_.type(x).cols())
+      .number("kRowFloats", places_.rows_of(x).row_floats)
+      .number("kPartFloats", places_.rows_of({node, 0}).row_floats)
+      .number("kThreads", text.threads)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
+  std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x}, input(GpuInput::kCounts)};
+  for (std::uint32_t i = 0; i < parts.sizes.size(); ++i)
+    arguments.push_back({.kind = Kind::kValue, .value = {node, i}});
+  finish_step(fmt::format("split_{}_t{}", graph_.type(x).cols(), rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out) {
+  const auto rows = places_.variant().bounds.rows;
+  const auto wave = target_.target().wave;
+  constexpr std::int64_t kScanBlocks = 32, kScanThreads = 256, kDrawThreads = 512;
+  ConfigText config;
+  config.number("kVocab", model_.vocab)
+      .number("kRows", rows)
+      .number("kScanBlocks", kScanBlocks)
+      .number("kScanWaves", kScanThreads / wave)
+      .number("kDrawWaves", kDrawThreads / wave);
+  scratch_offset_ = 0;  // nothing of the arena is alive when forward has run
+  sampling_bytes_ = std::max(sampling_bytes_, 2 * rows * kScanBlocks * kFloat);
+  arena_bytes_ = std::max(arena_bytes_, sampling_bytes_);
+  const PointerArgument logits{.kind = Kind::kLogits}, values{.kind = Kind::kScratch},
+      indices{.kind = Kind::kScratch, .input = rows * kScanBlocks * kFloat};
+
+  KernelText scan{.header = "kernels/gpu/sampling.h", .kernel = "SampleScan", .defaults = {}, .before = {}};
+  scan.config = config;
+  scan.blocks = rows * kScanBlocks;
+  scan.threads = kScanThreads;
+  auto step = std::make_unique<plan::StepT>();
+  step->label = "largest logits";
+  step->activation_bytes = rows * model_.vocab * kFloat;
+  finish_step(fmt::format("sample_scan_{}_r{}", model_.vocab, rows), scan,
+              std::vector{logits, input(GpuInput::kCounts), values, indices}, *step);
+  out.push_back(std::move(step));
+
+  KernelText draw{.header = "kernels/gpu/sampling.h", .kernel = "SampleDraw", .defaults = {}, .before = {}};
+  draw.config = config;
+  draw.blocks = rows;
+  draw.threads = kDrawThreads;
+  step = std::make_unique<plan::StepT>();
+  step->label = "next token";
+  finish_step(fmt::format("sample_draw_{}_r{}", model_.vocab, rows), draw,
+              std::vector{logits, values, indices, input(GpuInput::kSampling), input(InputKind::kIds),
+                          input(InputKind::kPositions), input(InputKind::kKvLength), input(GpuInput::kCounts),
+                          counters(1), input(GpuInput::kSampled)},
+              *step);
+  out.push_back(std::move(step));
+}
+
+void GpuLowering::lower_load(const plan::WeightT& weight, std::size_t index,
+                             std::vector<std::unique_ptr<plan::StepT>>& out) {
+  const auto dtype = static_cast<DType>(weight.dtype);
+  const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(weight.cols)));
+  const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(dtype));
+  const bool packed = weight.layout == static_cast<std::uint8_t>(quant::Layout::kPlanes);
+  const auto parts = static_cast<std::int64_t>(weight.sources.size());
+  std::int64_t rows_before = 0;
+  for (std::size_t i = 0; i < weight.sources.size(); ++i) {
+    const auto& source = *weight.sources[i];
+    auto step = std::make_unique<plan::StepT>();
+    step->label = source.tensor;
+    step->weight_bytes = static_cast<std::int64_t>(source.bytes);
+    const bool alternates = weight.unit > 0 && parts > 1;
+    const bool copies = !packed || (scales == 0 && !alternates);
+    const Ref whole(Space::Weights, 0, weight.offset);
+    step->refs = {copies ? moved(whole, rows_before * native) : whole, Ref(Space::File, 0, source.offset)};
+    const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
+    const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source.rows, 1);
+    KernelText text{.header = "kernels/gpu/repack.h", .kernel = "RepackPlanes", .defaults = {}, .before = {}};
+    if (copies) {
+      step->kernel = plan::kGpuCopyKernel;
+    } else {
+      const auto block = scales == 0 ? native : static_cast<std::int64_t>(dtype_info(dtype).block_bytes);
+      text.has_lds = text.has_blocks = false;
+      text.threads = 256;
+      text.blocks = std::clamp<std::int64_t>(native / 2 / (text.threads * 8), 1, 64);
+      text.config.number("kRows", weight.rows)
+          .number("kK", weight.cols)
+          .number("kRowWords", native / 2)
+          .number("kBlockWords", block / 2)
+          .number("kScaleWords", scales / 2)
+          .number("kThreads", text.threads)
+          .number("kBlocksPerRow", text.blocks);
+      step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), weight.rows, weight.cols), text);
+    }
+    step->ints = {text.blocks,
+                  text.threads,
+                  0,
+                  0,
+                  static_cast<std::int64_t>(index),
+                  static_cast<std::int64_t>(i),
+                  native,
+                  first,
+                  unit,
+                  weight.unit * parts};
+    rows_before += source.rows;
+    out.push_back(std::move(step));
+  }
+}
+
+Tuning tuning_for(const Tuning& all, std::string_view label) {
+  Tuning out;
+  for (const auto& [key, value] : all) {
+    const auto colon = key.find(':');
+    if (colon == std::string::npos) out.emplace(key, value);
+  }
+  for (const auto& [key, value] : all)
+    if (const auto colon = key.find(':'); colon != std::string::npos && key.substr(0, colon) == label)
+      out[key.substr(colon + 1)] = value;
+  return out;
+}
+
+std::unique_ptr<plan::ProgramT> lower_gpu(const passes::Program& program, const ModelFile& model,
+                                          const GpuTargetModel& target, KernelCompiler& compiler) {
+  return GpuLowering(program, model, target).run(compiler);
+}
+
+}  // namespace forge::codegen

@@ -1,0 +1,71 @@
+#include "codegen/gpu/matmul_config.h"
+
+#include <algorithm>
+
+#include "kernels/quant/rows.h"
+
+namespace forge::codegen {
+namespace {
+
+constexpr std::int64_t kTokenTile = 16;
+constexpr std::int64_t kThreadsWanted = 256;
+/// Units that a lane keeps in flight over all its rows: each takes five registers.
+constexpr std::int64_t kUnitsInFlight = 8;
+/// Rows of a team that has more than eight tokens: each takes a register a token.
+constexpr std::int64_t kRowsWithManyTokens = 2;
+
+/// Lanes of a row: all of the wave, unless so many of them would have nothing to do in the last round that fewer are
+/// busier.
+std::int64_t lanes_for(std::int64_t units, int wave) {
+  std::int64_t best = wave;
+  const auto busy = [&](std::int64_t lanes) {
+    const auto rounds = (units + lanes - 1) / lanes;
+    return static_cast<double>(units) / static_cast<double>(rounds * lanes);
+  };
+  for (std::int64_t lanes = wave / 2; lanes >= 4; lanes /= 2)
+    if (busy(lanes) > busy(best) * 1.2) best = lanes;
+  return best;
+}
+
+std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t otherwise) {
+  const auto found = tuning.find(key);
+  return found == tuning.end() ? otherwise : found->second;
+}
+
+}  // namespace
+
+std::int64_t units_of_row(DType weight, std::int64_t k) {
+  const auto row = static_cast<std::int64_t>(row_bytes(weight, static_cast<std::size_t>(k)));
+  const std::int64_t scales = weight == DType::kQ4_1 ? 4 : is_float(weight) ? 0 : 2;
+  return (row - k / 32 * scales) / 16;
+}
+
+MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
+                           std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
+  const auto units = units_of_row(weight, k);
+  MatmulConfig out;
+  out.tokens = std::min(tokens, kTokenTile);
+  out.lanes_per_row = tuned(tuning, "lanes", lanes_for(units, target.wave));
+  const auto teams = target.wave / out.lanes_per_row;
+  const auto multiple = shape.multiple_of;
+
+  // The fewest rows that the epilogue allows, or more where a block of them would still be one of very many.
+  std::int64_t block_rows = multiple;
+  const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
+  const bool many = tokens > kTokenTile / 2;
+  while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
+  while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
+
+  // With many tokens a lane's loads of activations are shared by as many rows as registers allow.
+  std::int64_t waves = std::max<std::int64_t>(1, kThreadsWanted / target.wave);
+  while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
+  out.waves = tuned(tuning, "waves", waves);
+  out.rows_per_team = tuned(tuning, "rows", std::max<std::int64_t>(1, block_rows / (out.waves * teams)));
+  while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) ++out.rows_per_team;
+  const auto rounds = (units + out.lanes_per_row - 1) / out.lanes_per_row;
+  const auto in_flight = many ? 1 : kUnitsInFlight;
+  out.units_ahead = tuned(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
+  return out;
+}
+
+}  // namespace forge::codegen

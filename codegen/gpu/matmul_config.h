@@ -1,0 +1,32 @@
+#pragma once
+// How a matmul by rows is cut up (kernels/gpu/matmul_rows.h), by type, shape, number of tokens and target.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "codegen/gpu/epilogue_source.h"
+#include "codegen/gpu/targets.h"
+#include "kernels/quant/dtype.h"
+
+namespace forge::codegen {
+
+/// Choices made by hand, for measuring: "rows=4,units=2" of CompileOptions::tune. Keys: waves, lanes, rows, units,
+/// workers, attention_waves, ahead, prefixed by a label and ':' where only some kernels are meant ("qkv:rows=4").
+using Tuning = std::map<std::string, std::int64_t, std::less<>>;
+
+struct MatmulConfig {
+  std::int64_t tokens = 1;  ///< a tile
+  std::int64_t waves = 8, lanes_per_row = 32, rows_per_team = 1, units_ahead = 2;
+  [[nodiscard]] std::int64_t block_rows(int wave) const { return waves * (wave / lanes_per_row) * rows_per_team; }
+};
+
+/// The number of units of 16 bytes in a row of weights.
+std::int64_t units_of_row(DType weight, std::int64_t k);
+
+/// Precondition: the type has kernels, tokens is at most 16 or a multiple of 16.
+MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
+                           std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning);
+
+}  // namespace forge::codegen

@@ -1,0 +1,62 @@
+#pragma once
+// Where the values of a scheduled program lie, for lowerings: addresses in the plan's spaces instead of graph values.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "codegen/place_weights.h"
+#include "passes/program.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::codegen {
+
+/// The address of a matrix of rows: where row 0, column 0 lies and how many floats a row has.
+struct Rows {
+  plan::Ref ref;
+  std::int64_t row_floats = 0;
+};
+
+/// `ref` and so many bytes more.
+plan::Ref moved(const plan::Ref& ref, std::int64_t bytes);
+
+class ValuePlaces {
+ public:
+  ValuePlaces(const passes::Program& program, const ModelFile& model, quant::Layout packed)
+      : graph_(program.graph), weights_(program.graph, model, packed) {}
+
+  /// Declares and places all weights, and all constants. First call.
+  void place_all();
+  /// From here on values are those of this variant.
+  void enter(const passes::Variant& variant) { variant_ = &variant; }
+
+  [[nodiscard]] Rows rows_of(ir::Value value) const;
+  /// Adds bytes to the constants, aligned to 64.
+  plan::Ref add_constant(std::span<const float> values);
+  [[nodiscard]] const WeightPlacer& weights() const { return weights_; }
+  [[nodiscard]] const passes::Variant& variant() const { return *variant_; }
+
+  /// The KV groups of the graph. `block_bytes` of one block of one layer.
+  [[nodiscard]] std::vector<plan::KvGroup> kv_groups(
+      std::int64_t block_tokens, const std::function<std::int64_t(const ir::KvStateAttrs&)>& block_bytes) const;
+  /// The attributes of the KV state behind a state value.
+  [[nodiscard]] const ir::KvStateAttrs& kv_state(ir::Value state) const;
+
+  /// Moves weights, constants and their sizes into the plan's program. Last call.
+  void take(plan::ProgramT& out);
+
+ private:
+  void declare_weights();
+  void place_constants();
+  [[nodiscard]] bool is_weight(ir::Value value) const;
+
+  const ir::Graph& graph_;
+  WeightPlacer weights_;
+  const passes::Variant* variant_ = nullptr;
+  std::map<ir::NodeId, plan::Ref> constant_at_;
+  std::vector<std::uint8_t> constants_;
+};
+
+}  // namespace forge::codegen
