@@ -30,7 +30,8 @@ ROOMS = {
     "loader": ["ir", "kernels/quant", "support"],
     "passes": ["ir", "kernels/quant", "support"],
     "codegen": ["passes", "ir", "kernels", "runtime/plan", "runtime/driver", "support"],
-    "runtime/plan": ["kernels/quant", "support"],
+    "kernels/gpu/step_io.h": [],  # layouts that host and kernels share
+    "runtime/plan": ["kernels/quant", "kernels/gpu/step_io.h", "support"],
     "runtime/driver": ["support"],
     "runtime": ["runtime/plan", "runtime/driver", "kernels", "support"],
 }
