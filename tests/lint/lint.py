@@ -23,7 +23,7 @@ LONG_FILES = {
 ROOMS = {
     "support": [],
     "kernels/quant": [],
-    "kernels/gpu": ["kernels/quant"],
+    "kernels/gpu": ["kernels/quant", "kernels/gpu/step_io.h"],
     "kernels/cpu": ["kernels/quant", "support"],
     "kernels": ["kernels/quant", "support"],
     "ir": ["kernels/quant", "support"],
