@@ -1,0 +1,220 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/gpu/gpu_lowering.h"
+#include "kernels/quant/planes.h"
+#include "runtime/plan/gpu_io.h"
+#include "support/error.h"
+
+// Steps that stand alone, sampling, and the loading of weights.
+
+namespace forge::codegen {
+
+using ir::InputKind;
+using ir::Op;
+using plan::GpuInput;
+using plan::Ref;
+using plan::Space;
+using Kind = PointerArgument::Kind;
+
+namespace {
+
+constexpr std::int64_t kFloat = sizeof(float);
+
+/// A round number of threads for `count` things.
+std::int64_t threads_for(std::int64_t count, int wave) {
+  return std::clamp<std::int64_t>((count + wave - 1) / wave * wave, wave, 256);
+}
+
+}  // namespace
+
+void GpuLowering::lower_alone(ir::NodeId node, plan::StepT& out) {
+  switch (graph_.op(node)) {
+    case Op::kRmsNorm:
+      return lower_rms_norm(node, out);
+    case Op::kRopeFreqs:
+      return lower_rope_freqs(node, out);
+    case Op::kRopeTable:
+      return lower_rope_table(node, out);
+    default:
+      return lower_interleaved_split(node, out);
+  }
+}
+
+void GpuLowering::lower_rms_norm(ir::NodeId node, plan::StepT& out) {
+  const auto x = graph_.operand(node, 0);
+  const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
+  const auto& type = graph_.type({node, 0});
+  const auto rows = rows_of_step(type.shape[0]);
+  const auto wave = target_.target().wave;
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RmsNorm", .defaults = {}, .before = {}};
+  text.threads = threads_for(norm.dim, wave);
+  text.blocks = rows.bound * (type.cols() / norm.dim);
+  text.config.number("kColumns", type.cols())
+      .number("kDim", norm.dim)
+      .number("kRowFloats", places_.rows_of(x).row_floats)
+      .number("kOutFloats", places_.rows_of({node, 0}).row_floats)
+      .number("kWaves", text.threads / wave)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count)
+      .real("kEpsilon", norm.eps);
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x},
+                                               {.kind = Kind::kValue, .value = graph_.operand(node, 1)},
+                                               input(GpuInput::kCounts),
+                                               {.kind = Kind::kValue, .value = {node, 0}}};
+  finish_step(fmt::format("rms_norm_{}_t{}", norm.dim, rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_rope_freqs(ir::NodeId node, plan::StepT& out) {
+  if (graph_.operands(node).empty())
+    throw Error(ErrorCode::kModelUnsupported, "constant RoPE frequencies were not folded", {},
+                "do not skip fold_constants for a GPU");
+  const auto& attrs = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
+  const auto found = frequencies_.find(node);
+  const auto base = found != frequencies_.end() ? found->second : places_.add_constant(ir::rope_frequencies(attrs));
+  frequencies_.emplace(node, base);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeFrequencies", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = 1;
+  text.threads = threads_for(attrs.dims / 2, target_.target().wave);
+  text.config.number("kAngles", attrs.dims / 2).number("kThreads", text.threads);
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
+                                               {.kind = Kind::kValue, .value = {node, 0}}};
+  finish_step(fmt::format("rope_freqs_{}", attrs.dims), text, arguments, out);
+  out.refs.insert(out.refs.begin() + 1, base);
+}
+
+void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
+  const auto angles = graph_.type(graph_.operand(node, 1)).cols();
+  const auto rows = rows_of_step(graph_.type({node, 0}).shape[0]);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeTable", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = rows.bound;
+  text.threads = threads_for(angles, target_.target().wave);
+  text.config.number("kAngles", angles)
+      .number("kThreads", text.threads)
+      .number("kTokensTotal", rows.bound)
+      .real("kMagnitude", graph_.attrs_as<ir::RopeTableAttrs>(node).magnitude);
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
+                                               {.kind = Kind::kValue, .value = graph_.operand(node, 1)},
+                                               input(GpuInput::kCounts),
+                                               {.kind = Kind::kValue, .value = {node, 0}}};
+  finish_step(fmt::format("rope_table_{}_t{}", angles, rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_interleaved_split(ir::NodeId node, plan::StepT& out) {
+  const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
+  const auto x = graph_.operand(node, 0);
+  const auto rows = rows_of_step(graph_.type(x).shape[0]);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "SplitInterleaved", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = rows.bound;
+  text.threads = 256;
+  text.config.number("kUnit", parts.unit)
+      .number("kPartsCount", static_cast<std::int64_t>(parts.sizes.size()))
+      .number("kColumns", graph_.type(x).cols())
+      .number("kRowFloats", places_.rows_of(x).row_floats)
+      .number("kPartFloats", places_.rows_of({node, 0}).row_floats)
+      .number("kThreads", text.threads)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
+  std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x}, input(GpuInput::kCounts)};
+  for (std::uint32_t i = 0; i < parts.sizes.size(); ++i)
+    arguments.push_back({.kind = Kind::kValue, .value = {node, i}});
+  finish_step(fmt::format("split_{}_t{}", graph_.type(x).cols(), rows.bound), text, arguments, out);
+}
+
+void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out) {
+  const auto rows = places_.variant().bounds.rows;
+  const auto wave = target_.target().wave;
+  constexpr std::int64_t kScanBlocks = 32, kScanThreads = 256, kDrawThreads = 512;
+  ConfigText config;
+  config.number("kVocab", model_.vocab)
+      .number("kRows", rows)
+      .number("kScanBlocks", kScanBlocks)
+      .number("kScanWaves", kScanThreads / wave)
+      .number("kDrawWaves", kDrawThreads / wave);
+  scratch_offset_ = 0;  // nothing of the arena is alive when forward has run
+  sampling_bytes_ = std::max(sampling_bytes_, 2 * rows * kScanBlocks * kFloat);
+  arena_bytes_ = std::max(arena_bytes_, sampling_bytes_);
+  const PointerArgument logits{.kind = Kind::kLogits}, values{.kind = Kind::kScratch},
+      indices{.kind = Kind::kScratch, .input = rows * kScanBlocks * kFloat};
+
+  KernelText scan{.header = "kernels/gpu/sampling.h", .kernel = "SampleScan", .defaults = {}, .before = {}};
+  scan.config = config;
+  scan.blocks = rows * kScanBlocks;
+  scan.threads = kScanThreads;
+  auto step = std::make_unique<plan::StepT>();
+  step->label = "largest logits";
+  step->activation_bytes = rows * model_.vocab * kFloat;
+  finish_step(fmt::format("sample_scan_{}_r{}", model_.vocab, rows), scan,
+              std::vector{logits, input(GpuInput::kCounts), values, indices}, *step);
+  out.push_back(std::move(step));
+
+  KernelText draw{.header = "kernels/gpu/sampling.h", .kernel = "SampleDraw", .defaults = {}, .before = {}};
+  draw.config = config;
+  draw.blocks = rows;
+  draw.threads = kDrawThreads;
+  step = std::make_unique<plan::StepT>();
+  step->label = "next token";
+  finish_step(fmt::format("sample_draw_{}_r{}", model_.vocab, rows), draw,
+              std::vector{logits, values, indices, input(GpuInput::kSampling), input(InputKind::kIds),
+                          input(InputKind::kPositions), input(InputKind::kKvLength), input(GpuInput::kCounts),
+                          counters(1), input(GpuInput::kSampled)},
+              *step);
+  out.push_back(std::move(step));
+}
+
+void GpuLowering::lower_load(const plan::WeightT& weight, std::size_t index,
+                             std::vector<std::unique_ptr<plan::StepT>>& out) {
+  const auto dtype = static_cast<DType>(weight.dtype);
+  const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(weight.cols)));
+  const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(dtype));
+  const bool packed = weight.layout == static_cast<std::uint8_t>(quant::Layout::kPlanes);
+  const auto parts = static_cast<std::int64_t>(weight.sources.size());
+  std::int64_t rows_before = 0;
+  for (std::size_t i = 0; i < weight.sources.size(); ++i) {
+    const auto& source = *weight.sources[i];
+    auto step = std::make_unique<plan::StepT>();
+    step->label = source.tensor;
+    step->weight_bytes = static_cast<std::int64_t>(source.bytes);
+    const bool alternates = weight.unit > 0 && parts > 1;
+    const bool copies = !packed || (scales == 0 && !alternates);
+    const Ref whole(Space::Weights, 0, weight.offset);
+    step->refs = {copies ? moved(whole, rows_before * native) : whole, Ref(Space::File, 0, source.offset)};
+    const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
+    const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source.rows, 1);
+    KernelText text{.header = "kernels/gpu/repack.h", .kernel = "RepackPlanes", .defaults = {}, .before = {}};
+    if (copies) {
+      step->kernel = plan::kGpuCopyKernel;
+    } else {
+      const auto block = scales == 0 ? native : static_cast<std::int64_t>(dtype_info(dtype).block_bytes);
+      text.has_lds = text.has_blocks = false;
+      text.threads = 256;
+      text.blocks = std::clamp<std::int64_t>(native / 2 / (text.threads * 8), 1, 64);
+      text.config.number("kRows", weight.rows)
+          .number("kK", weight.cols)
+          .number("kRowWords", native / 2)
+          .number("kBlockWords", block / 2)
+          .number("kScaleWords", scales / 2)
+          .number("kThreads", text.threads)
+          .number("kBlocksPerRow", text.blocks);
+      step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), weight.rows, weight.cols), text);
+    }
+    step->ints = {text.blocks,
+                  text.threads,
+                  0,
+                  0,
+                  static_cast<std::int64_t>(index),
+                  static_cast<std::int64_t>(i),
+                  native,
+                  first,
+                  unit,
+                  weight.unit * parts};
+    rows_before += source.rows;
+    out.push_back(std::move(step));
+  }
+}
+
+}  // namespace forge::codegen
