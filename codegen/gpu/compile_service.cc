@@ -31,13 +31,19 @@ bool is_identifier(std::string_view text) {
          std::ranges::all_of(text, [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
-/// The log's first error, as the compiler words it; else its first line.
-std::string_view first_error(std::string_view log) {
-  const auto mark = log.find("error:");
-  const std::size_t at = mark == std::string_view::npos ? 0 : mark;
-  const std::size_t before = at == 0 ? std::string_view::npos : log.rfind('\n', at);
+/// What went wrong in one line: the compiler's first error, else what became of it with its last words.
+std::string reason_of(const CompileReply& reply) {
+  const std::string_view log = reply.log;
+  if (const auto mark = log.find("error:"); mark != std::string_view::npos) {
+    const auto before = log.rfind('\n', mark);
+    const std::size_t start = before == std::string_view::npos ? 0 : before + 1;
+    return printable(log.substr(start, std::min(log.find('\n', mark), log.size()) - start), 160);
+  }
+  const auto last = log.find_last_not_of(" \n");
+  if (last == std::string_view::npos) return reply.failure;
+  const auto before = log.rfind('\n', last);
   const std::size_t start = before == std::string_view::npos ? 0 : before + 1;
-  return log.substr(start, std::min(log.find('\n', at), log.size()) - start);
+  return fmt::format("{}: {}", reply.failure, printable(log.substr(start, last + 1 - start), 120));
 }
 
 std::string_view first_lines(std::string_view text, std::size_t lines) {
@@ -185,10 +191,9 @@ void CompileService::fail(const GpuTarget& target, const Job& job, const Compile
       target, job,
       fmt::format("{} {}\n{}\n{}", job.compiler->name, fmt::join(job.request.options, " "), reply.failure, reply.log));
   if (options_.note && !reply.log.empty()) options_.note(std::string(first_lines(reply.log, kLogLinesShown)));
-  const std::string_view error = first_error(reply.log);
   throw Error(ErrorCode::kDevice,
               fmt::format("{} cannot compile kernel {} for {}", job.compiler->name, job.source->entry, target.name),
-              error.find("error:") == std::string_view::npos ? reply.failure : printable(error, 160),
+              reason_of(reply),
               kept.empty() ? "its source could not be kept"
                            : fmt::format("its source and the log are kept: {}", printable(kept.native(), 200)));
 }

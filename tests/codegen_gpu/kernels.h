@@ -22,7 +22,8 @@ struct Args {
 struct Lds {
   Shared<float, 1024> values;
 };
-FORGE_KERNEL()" + entry + R"(, 1, 256, Args) {
+FORGE_KERNEL()" + entry +
+                     R"(, 1, 256, Args) {
   FORGE_LDS(Lds, lds);
   const int t = thread_id();
   lds.values.set(t, static_cast<float>(dot4(load(args.a + t), load(args.b + t), 3)));
@@ -41,7 +42,8 @@ struct Args {
   float* y;
   const float* x;
 };
-FORGE_KERNEL()" + entry + R"(, 1, 64, Args) {
+FORGE_KERNEL()" + entry +
+                     R"(, 1, 64, Args) {
   const int t = thread_id();
   args.y[t] = args.y[t] * args.x[t] + args.y[t + 1];
 }

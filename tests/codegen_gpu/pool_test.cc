@@ -1,0 +1,187 @@
+// Helper processes that crash, hang and lie.
+#include <signal.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <map>
+
+#include "codegen/gpu/compile_pool.h"
+#include "codegen/gpu/compilers.h"
+#include "support/error.h"
+#include "tests/codegen_gpu/kernels.h"
+#include "tests/support/temp_dir.h"
+
+namespace forge::codegen::tests {
+namespace {
+
+using forge::tests::TempDir;
+using namespace std::chrono_literals;
+
+PoolOptions faulty(int jobs, std::chrono::milliseconds timeout = 20s) {
+  return {.helper = FORGE_FAULTY_HELPER, .jobs = jobs, .timeout = timeout};
+}
+
+CompileRequest request_of(const std::string& text) {
+  return {.kind = CompilerKind::kClang, .program = "", .name = "k", .text = text, .options = {}};
+}
+
+std::map<std::size_t, CompileReply> replies_of(const PoolOptions& options, const std::vector<CompileRequest>& requests,
+                                               std::size_t* started = nullptr) {
+  std::map<std::size_t, CompileReply> replies;
+  const std::size_t count = run_requests(options, requests, [&](std::size_t index, CompileReply reply) {
+    CHECK(replies.emplace(index, std::move(reply)).second);
+    return true;
+  });
+  if (started != nullptr) *started = count;
+  return replies;
+}
+
+CompileReply reply_to(const std::string& text, std::chrono::milliseconds timeout = 20s) {
+  auto replies = replies_of(faulty(1, timeout), {request_of(text)});
+  REQUIRE(replies.size() == 1);
+  return std::move(replies.begin()->second);
+}
+
+/// Open descriptors of this process.
+std::size_t descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+/// Neither gone nor waiting to be buried.
+bool is_running(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string number, name, state;
+  return (stat >> number >> name >> state) && state != "Z" && state != "X";
+}
+
+}  // namespace
+
+TEST_CASE("replies belong to their requests, whoever makes them and however long they are") {
+  std::vector<CompileRequest> requests;
+  for (int i = 0; i < 20; ++i) requests.push_back(request_of((i % 3 == 0 ? "slow " : "plain ") + std::to_string(i)));
+  requests[7].text += std::string(3'000'000, '7');  // more than a socket holds
+  std::size_t started = 0;
+  const auto replies = replies_of(faulty(3), requests, &started);
+  CHECK(started == 3);
+  REQUIRE(replies.size() == requests.size());
+  for (const auto& [index, reply] : replies) {
+    CHECK(reply.failure.empty());
+    CHECK(reply.log == "a log");
+    CHECK(reply.code == requests[index].text);
+  }
+  CHECK(replies_of(faulty(3), {}).empty());
+}
+
+TEST_CASE("a crash is the reply of its own request only, with the process's last words") {
+  const auto before = descriptors();
+  std::size_t started = 0;
+  const auto replies =
+      replies_of(faulty(2), {request_of("a"), request_of("abort"), request_of("b"), request_of("c")}, &started);
+  REQUIRE(replies.size() == 4);
+  CHECK(replies.at(1).failure == "its process crashed with SIGABRT");
+  CHECK(replies.at(1).log == "LLVM ERROR: no such target\n");
+  for (const std::size_t good : {0, 2, 3}) CHECK(replies.at(good).failure.empty());
+  CHECK(started >= 2);
+  CHECK(started <= 3);
+  CHECK(descriptors() == before);
+
+  CHECK(reply_to("exit").failure == "its process ended with status 3");
+  const auto chatter = reply_to("chatter");
+  CHECK(chatter.failure == "its process crashed with SIGABRT");
+  CHECK(chatter.log.size() == 16 * 1024);
+  CHECK(chatter.log.ends_with("line 99999\n"));
+}
+
+TEST_CASE("nonsense is found out") {
+  CHECK(reply_to("garbage").failure == "its process answered nonsense");
+  CHECK(reply_to("huge").failure == "its process answered nonsense");
+}
+
+TEST_CASE("what takes too long is ended with all its children, and others go on") {
+  const TempDir dir;
+  const auto pids = dir.file("pids");
+  const auto begun = std::chrono::steady_clock::now();
+  const auto replies = replies_of(
+      faulty(2, 500ms), {request_of("child " + pids.native()), request_of("a"), request_of("hang"), request_of("b")});
+  const auto took = std::chrono::steady_clock::now() - begun;
+  REQUIRE(replies.size() == 4);
+  CHECK(replies.at(0).failure == "it took more than 0.5 s and was ended");
+  CHECK(replies.at(2).failure == "it took more than 0.5 s and was ended");
+  CHECK(replies.at(1).failure.empty());
+  CHECK(replies.at(3).failure.empty());
+  CHECK(took < 10s);
+  std::ifstream in(pids);
+  pid_t child = 0, helper = 0;
+  REQUIRE(in >> child >> helper);
+  CHECK(kill(helper, 0) != 0);
+  // The child is init's to bury; in a container there may be none who does.
+  for (int i = 0; i < 200 && is_running(child); ++i) usleep(10'000);
+  CHECK_FALSE(is_running(child));
+}
+
+TEST_CASE("the caller can stop at any reply, by an answer or by an exception") {
+  const std::vector<CompileRequest> requests{request_of("a"), request_of("hang"), request_of("hang")};
+  const auto before = descriptors();
+  int seen = 0;
+  CHECK(run_requests(faulty(3), requests, [&](std::size_t, CompileReply) {
+          ++seen;
+          return false;
+        }) == 3);
+  CHECK(seen == 1);
+  CHECK_THROWS_AS(run_requests(faulty(3), requests,
+                               [](std::size_t, CompileReply) -> bool { throw Error(ErrorCode::kDevice, "x"); }),
+                  Error);
+  CHECK(descriptors() == before);
+}
+
+TEST_CASE("a helper that cannot be started is one clear error") {
+  const std::vector<CompileRequest> requests{request_of("a")};
+  const PoolOptions absent{.helper = "/nonexistent/forge-kernel-compiler", .jobs = 1, .timeout = 1s};
+  try {
+    run_requests(absent, requests, [](std::size_t, CompileReply) { return true; });
+    FAIL("it started");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kDevice);
+    CHECK(error.line().find("/nonexistent/forge-kernel-compiler") != std::string::npos);
+  }
+  // A program that is no helper ends at once.
+  const PoolOptions foreign{.helper = "/bin/false", .jobs = 1, .timeout = 20s};
+  CHECK(replies_of(foreign, requests).at(0).failure == "its process ended with status 1");
+}
+
+TEST_CASE("working directories go with the helpers") {
+  const TempDir dir;
+  const char* before = getenv("TMPDIR");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("TMPDIR", dir.path().c_str(), 1);
+  replies_of(faulty(2, 300ms), {request_of("a"), request_of("hang"), request_of("abort")});
+  if (before == nullptr)
+    unsetenv("TMPDIR");
+  else
+    setenv("TMPDIR", kept.c_str(), 1);
+  CHECK(std::filesystem::is_empty(dir.path()));
+}
+
+TEST_CASE("hipRTC crashes for a target that it does not know, and the process that asks lives on") {
+  const auto installed = find_compilers(driver::Vendor::kAmd);
+  if (installed.list.empty() || installed.list[0].kind != CompilerKind::kHiprtc || installed.list[0].version >= 505) {
+    WARN("skipped: hipRTC of version 5.2 is not here");
+    return;
+  }
+  const GpuTarget& target = *find_target("gfx1100");
+  CompileRequest request{CompilerKind::kHiprtc, "", "k", "extern \"C\" __attribute__((global)) void k() {}",
+                         compile_options(CompilerKind::kHiprtc, target)};
+  CompileRequest good = request;
+  good.options = compile_options(CompilerKind::kHiprtc, *find_target("gfx1030"));
+  const auto replies = replies_of({.helper = FORGE_HELPER, .jobs = 1, .timeout = 60s}, {request, good});
+  INFO(replies.at(0).failure << replies.at(0).log << replies.at(1).failure);
+  CHECK(replies.at(0).failure == "its process crashed with SIGABRT");
+  CHECK(replies.at(1).failure.empty());
+  CHECK(replies.at(1).code.starts_with("\177ELF"));
+}
+
+}  // namespace forge::codegen::tests
