@@ -214,7 +214,8 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
       .number("kWaves", config.waves)
       .number("kLanesPerRow", config.lanes_per_row)
       .number("kRowsPerTeam", config.rows_per_team)
-      .number("kUnitsAhead", config.units_ahead);
+      .number("kUnitsAhead", config.units_ahead)
+      .flag("kPrefetch", config.prefetch);
   text.blocks = (n + block_rows - 1) / block_rows * (rows.bound / config.tokens);
   text.threads = config.waves * target_.target().wave;
   std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},

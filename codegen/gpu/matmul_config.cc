@@ -32,6 +32,10 @@ std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t othe
   return found == tuning.end() ? otherwise : found->second;
 }
 
+std::int64_t at_least_one(const Tuning& tuning, std::string_view key, std::int64_t otherwise) {
+  return std::max<std::int64_t>(tuned(tuning, key, otherwise), 1);
+}
+
 }  // namespace
 
 std::int64_t units_of_row(DType weight, std::int64_t k) {
@@ -45,7 +49,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto units = units_of_row(weight, k);
   MatmulConfig out;
   out.tokens = std::min(tokens, kTokenTile);
-  out.lanes_per_row = tuned(tuning, "lanes", lanes_for(units, target.wave));
+  out.lanes_per_row = at_least_one(tuning, "lanes", lanes_for(units, target.wave));
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;
 
@@ -59,12 +63,13 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // With many tokens a lane's loads of activations are shared by as many rows as registers allow.
   std::int64_t waves = std::max<std::int64_t>(1, kThreadsWanted / target.wave);
   while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
-  out.waves = tuned(tuning, "waves", waves);
-  out.rows_per_team = tuned(tuning, "rows", std::max<std::int64_t>(1, block_rows / (out.waves * teams)));
+  out.waves = at_least_one(tuning, "waves", waves);
+  out.rows_per_team = at_least_one(tuning, "rows", std::max<std::int64_t>(1, block_rows / (out.waves * teams)));
   while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) ++out.rows_per_team;
   const auto rounds = (units + out.lanes_per_row - 1) / out.lanes_per_row;
   const auto in_flight = many ? 1 : kUnitsInFlight;
-  out.units_ahead = tuned(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
+  out.units_ahead = at_least_one(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
+  out.prefetch = !many && tuned(tuning, "prefetch", 0) != 0;
   return out;
 }
 

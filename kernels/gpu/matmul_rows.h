@@ -23,6 +23,7 @@ struct MatmulDefaults {
   static constexpr int kWavesPerRow = 1;      ///< more where there are few rows
   static constexpr int kRowsPerTeam = 1;      ///< rows that share a load of the activations
   static constexpr int kUnitsAhead = 2;       ///< units a lane and row in flight
+  static constexpr bool kPrefetch = false;    ///< ask for all of a team's rows before the producer has ended
 };
 
 template <class C>
@@ -79,6 +80,16 @@ struct MatmulRows {
     return batch;
   }
 
+  /// The team's rows behind their first batch into the L2 cache, by one lane.
+  FORGE_DEVICE static void prefetch(const u8* weights, int row0, int first) {
+    constexpr u64 kFirstBatch = static_cast<u64>(kStride) * C::kUnitsAhead * 16;
+    if (first != 0) return;
+    FORGE_UNROLL
+    for (int r = 0; r < C::kRowsPerTeam; ++r)
+      if (row0 + r < W::kRows)
+        prefetch_l2(weights + (row0 + r) * W::kRowBytes + kFirstBatch, static_cast<u32>(W::kRowBytes - kFirstBatch));
+  }
+
   FORGE_DEVICE static void multiply(const u8* x, const Batch& batch, int unit0,
                                     float (&sums)[C::kRowsPerTeam][C::kTokens]) {
     FORGE_UNROLL
@@ -106,6 +117,7 @@ struct MatmulRows {
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
     Batch batch = load_batch(args.weights, row0 + team_row, first);
+    if constexpr (C::kPrefetch && kBatches > 1) prefetch(args.weights, row0 + team_row, first);
     wait_for_producer();
     release_consumers();
     Finish<E, OutTile, W::kRows, C::kTokensTotal> finish(args.epilogue, row0, t0);

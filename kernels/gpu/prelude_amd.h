@@ -143,6 +143,9 @@ FORGE_DEVICE T load(const T* from) {
 FORGE_DEVICE void wait_for_producer() {}
 FORGE_DEVICE void release_consumers() {}
 
+/// Starts to bring bytes into the L2 cache: of use where kernels overlap only.
+FORGE_DEVICE void prefetch_l2(const void*, u32) {}
+
 /// Copies 16 bytes of device memory to LDS behind the lane's back where the hardware can; wait_copies() waits.
 FORGE_DEVICE void copy16_async(void* lds, const void* from) {
   *static_cast<U32x4*>(lds) = load16(from);

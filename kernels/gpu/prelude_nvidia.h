@@ -132,6 +132,13 @@ FORGE_DEVICE void release_consumers() {
 #endif
 }
 
+/// Starts to bring `bytes` (a multiple of 16) from `from` (a multiple of 16) into the L2 cache.
+FORGE_DEVICE void prefetch_l2([[maybe_unused]] const void* from, [[maybe_unused]] u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes));
+#endif
+}
+
 FORGE_DEVICE void copy16_async(void* lds, const void* from) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(lds))),
