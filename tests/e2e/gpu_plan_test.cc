@@ -1,0 +1,182 @@
+// Programs for GPUs as code generation makes them: how many launches, which kernels, what their sources say. No
+// compiler runs here.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "codegen/gpu/kernel_compiler.h"
+#include "passes/pass.h"
+#include "runtime/plan/gpu_io.h"
+#include "support/error.h"
+#include "tests/e2e/tiny_model.h"
+
+namespace forge::tests {
+namespace {
+
+/// Keeps the sources and answers with none of their code.
+class Recorder final : public codegen::KernelCompiler {
+ public:
+  std::vector<codegen::CompiledKernel> compile(const std::string& target,
+                                               std::span<const codegen::KernelSource> sources) override {
+    targets.push_back(target);
+    for (const auto& source : sources) texts.emplace(source.entry, source.text);
+    return std::vector<codegen::CompiledKernel>(sources.size());
+  }
+  [[nodiscard]] std::vector<std::string> with(std::string_view stem) const {
+    std::vector<std::string> found;
+    for (const auto& [entry, text] : texts)
+      if (entry.starts_with(stem)) found.push_back(text);
+    return found;
+  }
+  std::vector<std::string> targets;
+  std::map<std::string, std::string> texts;
+};
+
+std::unique_ptr<plan::ProgramT> compile(const TinyModel& model, const std::string& target, Recorder& recorder,
+                                        std::int64_t batch = 1, std::vector<std::string> skip = {}) {
+  codegen::CompileOptions options;
+  options.context = 256;
+  options.batch_max = batch;
+  options.kernels = &recorder;
+  options.skip = std::move(skip);
+  return codegen::compile_program(model.portable().graph, model.file(), target, options);
+}
+
+constexpr TinyShape kQ8{.dtype = DType::kQ8_0};
+constexpr std::array kTypes{DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+
+}  // namespace
+
+TEST_CASE("gpu plan: a layer is five launches, and layers share their kernels") {
+  for (const auto dtype : kTypes) {
+    CAPTURE(dtype_name(dtype));
+    const TinyModel two({.dtype = dtype}), three({.dtype = dtype, .layers = 3});
+    Recorder kernels_of_two, kernels_of_three;
+    const auto program = compile(two, "gfx1100", kernels_of_two);
+    compile(three, "gfx1100", kernels_of_three);
+    REQUIRE(program->variants.size() == 2);
+    for (const auto& variant : program->variants) {
+      std::map<int, int> launches;
+      for (const auto& step : variant->steps) ++launches[step->layer];
+      CHECK(launches[0] == 5);
+      CHECK(launches[1] == 5);
+    }
+    CHECK(kernels_of_two.texts.size() == kernels_of_three.texts.size());
+  }
+}
+
+TEST_CASE("gpu plan: sources state the model's numbers, and other shapes give other sources") {
+  Recorder small, wide;
+  compile(TinyModel(kQ8), "gfx1100", small);
+  compile(TinyModel({.dtype = DType::kQ8_0, .width = 128}), "gfx1100", wide);
+  const auto down = small.with("matmul_q8_0_64x96_t1");
+  REQUIRE(!down.empty());
+  CHECK(down[0].find("WeightQ8_0<64, 96>") != std::string::npos);
+  CHECK(down[0].find("#define FORGE_WAVE 32") != std::string::npos);
+  CHECK(wide.with("matmul_q8_0_64x96_t1").empty());
+  CHECK(!wide.with("matmul_q8_0_128x96_t1").empty());
+  const auto attention = small.with("attention_4x16_t1");
+  REQUIRE(attention.size() == 1);
+  CHECK(attention[0].find("kScale = 0x1p-2f") != std::string::npos);
+}
+
+TEST_CASE("gpu plan: the wave is the target's") {
+  Recorder wave64;
+  compile(TinyModel(kQ8), "gfx90a", wave64);
+  REQUIRE(wave64.targets == std::vector<std::string>{"gfx90a"});
+  for (const auto& [entry, text] : wave64.texts) CHECK(text.starts_with("#define FORGE_WAVE 64\n"));
+}
+
+TEST_CASE("gpu plan: decode variants of every batch up to the largest, and only they sample") {
+  Recorder recorder;
+  const auto program = compile(TinyModel(kQ8), "sm_90", recorder, 5);
+  std::vector<std::string> names;
+  for (const auto& variant : program->variants) {
+    names.push_back(variant->name);
+    CHECK(variant->sample_steps.empty() == variant->name.starts_with("prefill"));
+  }
+  CHECK(names == std::vector<std::string>{"decode1", "decode2", "decode4", "decode8", "prefill512"});
+}
+
+TEST_CASE("gpu plan: every ref lies in its block, every kernel has a code object") {
+  for (const auto dtype : kTypes) {
+    Recorder recorder;
+    const TinyModel model({.dtype = dtype, .tied = false, .biases = true});
+    const auto program = compile(model, "sm_90", recorder, 4);
+    std::set<std::string> objects;
+    for (const auto& object : program->code_objects) objects.insert(object->name);
+    CHECK(objects.size() == program->code_objects.size());
+    const auto check = [&](const plan::StepT& step) {
+      CAPTURE(step.kernel);
+      CHECK((objects.contains(step.kernel) || step.kernel == plan::kGpuCopyKernel));
+      for (const auto& ref : step.refs) {
+        if (ref.space() == plan::Space::Arena) CHECK(ref.offset() < static_cast<std::uint64_t>(program->arena_bytes));
+        if (ref.space() == plan::Space::Weights)
+          CHECK(ref.offset() < static_cast<std::uint64_t>(program->weights_bytes));
+        if (ref.space() == plan::Space::Counters)
+          CHECK(ref.offset() < static_cast<std::uint64_t>(program->counter_bytes));
+        if (ref.space() == plan::Space::Constants) CHECK(ref.offset() < program->constants.size());
+      }
+    };
+    for (const auto& variant : program->variants) {
+      for (const auto& step : variant->steps) check(*step);
+      for (const auto& step : variant->sample_steps) check(*step);
+    }
+    for (const auto& step : program->load_steps) check(*step);
+  }
+}
+
+TEST_CASE("gpu plan: rows of concatenated and alternating weights find their places") {
+  Recorder recorder;
+  const auto program = compile(TinyModel({.dtype = DType::kQ4_0}), "sm_90", recorder);
+  std::set<std::string> seen;
+  for (const auto& step : program->load_steps) {
+    if (step->kernel == plan::kGpuCopyKernel) continue;
+    const auto& weight = *program->weights[static_cast<std::size_t>(step->ints[plan::kLoadWeight])];
+    const auto source = static_cast<std::size_t>(step->ints[plan::kLoadSource]);
+    if (step->label == "blk.0.attn_v.weight") {  // behind 64 rows of q and 32 of k
+      CHECK(step->ints[plan::kLoadRowFirst] == 96);
+      CHECK(step->ints[plan::kLoadUnit] >= weight.sources[source]->rows);
+      seen.insert("v");
+    }
+    if (step->label == "blk.1.ffn_up.weight") {  // every second 16 rows
+      CHECK(step->ints[plan::kLoadRowFirst] == 16);
+      CHECK(step->ints[plan::kLoadUnit] == 16);
+      CHECK(step->ints[plan::kLoadStride] == 32);
+      seen.insert("up");
+    }
+  }
+  CHECK(seen == std::set<std::string>{"up", "v"});
+}
+
+TEST_CASE("gpu plan: a program without any one pass still lowers") {
+  const TinyModel model(kQ8);
+  for (const auto& pass : passes::pipeline_passes()) {
+    if (!pass.optional || pass.name == "fold_constants") continue;
+    CAPTURE(pass.name);
+    Recorder recorder;
+    CHECK(compile(model, "gfx1100", recorder, 1, {std::string(pass.name)})->variants.size() == 2);
+  }
+}
+
+TEST_CASE("gpu plan: what cannot be compiled is refused in one line") {
+  const TinyModel model(kQ8);
+  codegen::CompileOptions options;
+  options.context = 64;
+  CHECK_THROWS_WITH(codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options),
+                    Catch::Contains("no kernel compiler"));
+  Recorder recorder;
+  options.kernels = &recorder;
+  for (const auto* tune : {"rows", "rows=", "rows=x", "rows=-1", "rows=4;waves=2"}) {
+    options.tune = tune;
+    CAPTURE(tune);
+    CHECK_THROWS_WITH(codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options),
+                      Catch::Contains("is not NAME=NUMBER"));
+  }
+  CHECK_THROWS_WITH(codegen::resolve_targets("gfx1234"), Catch::Contains("gfx1100"));
+  CHECK(codegen::resolve_targets("gfx942:sramecc+:xnack-,sm_90") == std::vector<std::string>{"gfx942", "sm_90"});
+}
+
+}  // namespace forge::tests
