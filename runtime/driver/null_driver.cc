@@ -268,6 +268,11 @@ void NullControl::set_kernel(const std::string& name, NullKernel kernel) {
   state_->kernels[name] = std::move(kernel);
 }
 
+void NullControl::set_loader(NullLoader loader) {
+  const std::scoped_lock lock(state_->mutex);
+  state_->loader = std::move(loader);
+}
+
 void NullControl::fail(const std::string& function, std::uint64_t nth, int code) {
   const std::scoped_lock lock(state_->mutex);
   state_->failures.push_back({function, std::max<std::uint64_t>(nth, 1), code});

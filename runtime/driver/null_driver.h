@@ -88,7 +88,11 @@ struct NullKernelImage {
   FunctionFacts facts{.registers = 32, .lds_bytes = 0, .scratch_bytes = 0, .threads_per_block_max = 1024};
 };
 
-/// What a null Module loads.
+/// Makes a kernel of a module that is being loaded; `image` is all that the Module was given. An empty one does
+/// nothing. What it throws comes out of Module's constructor.
+using NullLoader = std::function<NullKernel(const std::string& kernel, std::span<const std::byte> image)>;
+
+/// What a null Module loads; bytes that somebody puts behind it are for his NullLoader.
 [[nodiscard]] std::vector<std::byte> null_image(std::span<const NullKernelImage> kernels);
 
 /// What is alive, and what has happened.
@@ -114,6 +118,8 @@ class NullControl {
 
   /// Kernels without one do nothing.
   void set_kernel(const std::string& name, NullKernel kernel);
+  /// For modules loaded from now on; their kernels are the loader's, whatever set_kernel says.
+  void set_loader(NullLoader loader);
   /// The nth call of `function` from now on (1 is the next one) returns `code`, once.
   void fail(const std::string& function, std::uint64_t nth = 1, int code = kNullLaunchFailed);
   /// The nth call of any function from now on returns `code`, once.

@@ -7,10 +7,13 @@ Status NullApi::module_load(void** module, std::span<const std::byte> image) {
   return call("module_load", [&] {
     std::vector<NullKernelImage> kernels;
     if (!parse_null_image(image, &kernels)) return kNullInvalidImage;
+    std::vector<NullKernel> loaded(kernels.size());
+    for (std::size_t i = 0; s_.loader && i < kernels.size(); ++i) loaded[i] = s_.loader(kernels[i].name, image);
     if (const NullCode code = create(s_.modules, module); code != kNullSuccess) return code;
     NullModule& made = *s_.modules[*module];
-    for (NullKernelImage& kernel : kernels) {
-      made.functions.push_back(std::make_unique<NullFunction>(made.device, std::move(kernel)));
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      made.functions.push_back(
+          std::make_unique<NullFunction>(made.device, std::move(kernels[i]), std::move(loaded[i])));
       s_.functions[made.functions.back().get()] = made.functions.back().get();
     }
     return kNullSuccess;
@@ -61,7 +64,11 @@ Status NullApi::launch(const LaunchCall& c) {
       const auto* value = static_cast<const std::byte*>(c.args[i]);
       launch.args.emplace_back(value, value + image.arg_bytes[i]);
     }
-    return s_.enqueue(on, [this, launch = std::move(launch)] {
+    return s_.enqueue(on, [this, launch = std::move(launch), loaded = found->second->loaded] {
+      if (loaded) {
+        loaded(launch);
+        return kNullSuccess;
+      }
       const auto kernel = s_.kernels.find(launch.kernel);
       if (kernel != s_.kernels.end()) kernel->second(launch);
       return kNullSuccess;

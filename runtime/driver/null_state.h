@@ -59,6 +59,7 @@ struct NullModule {
 struct NullFunction {
   int device = 0;
   NullKernelImage image;
+  NullKernel loaded;  ///< by NullState::loader
 };
 
 struct NullGraph {
@@ -127,6 +128,7 @@ struct NullState {
   std::map<void*, NullFunction*> functions;
   std::map<void*, std::shared_ptr<NullGraph>> graphs, graph_execs;
   std::map<std::string, NullKernel> kernels;
+  NullLoader loader;
 };
 
 /// The kernels of a null_image; false when it is not one.

@@ -52,7 +52,7 @@ Fibre& FibrePool::take() {
 void FibrePool::start(std::size_t index) {
   const std::size_t bytes = kStackBytes - kGuardBytes, colour = index % kColours * kColourBytes;
   char* bottom = memory_ + index * kStackBytes + kGuardBytes;
-#if FORGE_STACKS_FOR_ASAN
+#if FORGE_HOST_ASAN
   __asan_unpoison_memory_region(bottom, bytes);  // of frames that were left for good
 #endif
   all_[index].context = make_fcontext(bottom + bytes - colour, bytes - colour, first_run);

@@ -2,7 +2,7 @@
 // Threads of control with stacks of their own, which jump to each other; a jump costs a few nanoseconds and allocates
 // nothing. Boost.Context's fcontext switches the stacks (its fiber class allocates and unwinds, which lanes do not
 // need). AddressSanitizer takes all stacks of a pool for one: it is told when the caller's stack is left for them and
-// returned to, not of jumps from fibre to fibre. FORGE_STACKS_FOR_ASAN (0 or 1) says whether the program has it: these
+// returned to, not of jumps from fibre to fibre. FORGE_HOST_ASAN (0 or 1) says whether the program has it: these
 // sources themselves are built without, for speed.
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 #include <boost/context/detail/fcontext.hpp>
 
-#if FORGE_STACKS_FOR_ASAN
+#if FORGE_HOST_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -38,7 +38,7 @@ struct Ticket {
 inline void arrive(const Ticket& ticket, boost::context::detail::transfer_t transfer, [[maybe_unused]] void* frames) {
   Fibre& left = *ticket.from;
   left.context = transfer.fctx;
-#if FORGE_STACKS_FOR_ASAN
+#if FORGE_HOST_ASAN
   // Learns the bounds of the stack that was left, which for the caller's own nobody has told.
   if (left.stacks != ticket.to->stacks) __sanitizer_finish_switch_fiber(frames, &left.stacks, &left.stacks_bytes);
 #endif
@@ -49,7 +49,7 @@ inline void arrive(const Ticket& ticket, boost::context::detail::transfer_t tran
 /// From `from`, which runs now: goes on with `to`. Returns when somebody jumps to `from`.
 inline void jump(Fibre& from, Fibre& to) {
   detail::Ticket ticket{&from, &to};
-#if FORGE_STACKS_FOR_ASAN
+#if FORGE_HOST_ASAN
   if (from.stacks != to.stacks) __sanitizer_start_switch_fiber(&from.frames, to.stacks, to.stacks_bytes);
 #endif
   const auto transfer = boost::context::detail::jump_fcontext(to.context, &ticket);
