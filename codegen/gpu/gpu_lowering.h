@@ -40,7 +40,7 @@ class GpuLowering {
   void lower_rope_table(ir::NodeId node, plan::StepT& out);
   void lower_interleaved_split(ir::NodeId node, plan::StepT& out);
   void lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out);
-  void lower_load(const plan::WeightT& weight, std::size_t index, std::vector<std::unique_ptr<plan::StepT>>& out);
+  void lower_load(plan::WeightT& weight, std::size_t index, std::vector<std::unique_ptr<plan::StepT>>& out);
   void compile(KernelCompiler& compiler, plan::ProgramT& out);
 
   void finish_step(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments,

@@ -26,7 +26,7 @@ ConfigText& ConfigText::flag(std::string_view name, bool value) {
   return *this;
 }
 
-const std::string& KernelSet::add(std::string_view stem, const KernelText& kernel) {
+std::string KernelSet::add(std::string_view stem, const KernelText& kernel) {
   std::string body = kernel.before;
   body += fmt::format("struct Config{} {{\n{}}};\nusing Kernel = {}<Config>;\n",
                       kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
@@ -40,8 +40,8 @@ const std::string& KernelSet::add(std::string_view stem, const KernelText& kerne
   const auto main = fmt::format(
       "\nFORGE_KERNEL({}, {}, {}, Kernel::Args) {{\n{}  Kernel::run(args{});\n}}\n\n}}  // "
       "namespace forge::gpu\n",
-      entry, kernel.blocks, kernel.threads, kernel.has_lds ? "  FORGE_LDS(Kernel::Lds, lds);\n" : "",
-      kernel.has_lds ? ", lds" : "");
+      entry, kernel.has_blocks ? kernel.blocks : 0, kernel.threads,
+      kernel.has_lds ? "  FORGE_LDS(Kernel::Lds, lds);\n" : "", kernel.has_lds ? ", lds" : "");
   sources_.push_back({entry, head + body + main});
   return sources_.back().entry;
 }

@@ -45,7 +45,7 @@ class KernelSet {
  public:
   explicit KernelSet(const GpuTarget& target) : target_(target) {}
   /// Answers the entry's name: `stem` (letters, digits, '_') and a hash of the text.
-  const std::string& add(std::string_view stem, const KernelText& text);
+  std::string add(std::string_view stem, const KernelText& text);
   [[nodiscard]] const std::vector<KernelSource>& sources() const { return sources_; }
 
  private:

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "codegen/gpu/gpu_lowering.h"
 #include "kernels/quant/planes.h"
@@ -166,21 +167,24 @@ void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out)
   out.push_back(std::move(step));
 }
 
-void GpuLowering::lower_load(const plan::WeightT& weight, std::size_t index,
-                             std::vector<std::unique_ptr<plan::StepT>>& out) {
+void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vector<std::unique_ptr<plan::StepT>>& out) {
   const auto dtype = static_cast<DType>(weight.dtype);
-  const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(weight.cols)));
+  // A vector is rows of one element, so that vectors are concatenated and alternate as matrices do.
+  const bool vector = weight.layout != static_cast<std::uint8_t>(quant::Layout::kPlanes);
+  if (vector) std::swap(weight.rows, weight.cols);
+  const auto cols = weight.cols, rows = weight.rows;
+  const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(cols)));
   const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(dtype));
-  const bool packed = weight.layout == static_cast<std::uint8_t>(quant::Layout::kPlanes);
   const auto parts = static_cast<std::int64_t>(weight.sources.size());
   std::int64_t rows_before = 0;
   for (std::size_t i = 0; i < weight.sources.size(); ++i) {
-    const auto& source = *weight.sources[i];
+    auto& source = *weight.sources[i];
     auto step = std::make_unique<plan::StepT>();
     step->label = source.tensor;
     step->weight_bytes = static_cast<std::int64_t>(source.bytes);
     const bool alternates = weight.unit > 0 && parts > 1;
-    const bool copies = !packed || (scales == 0 && !alternates);
+    const bool copies = scales == 0 && !alternates;
+    if (vector) source.rows = static_cast<std::int64_t>(source.bytes) / native;
     const Ref whole(Space::Weights, 0, weight.offset);
     step->refs = {copies ? moved(whole, rows_before * native) : whole, Ref(Space::File, 0, source.offset)};
     const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
@@ -193,14 +197,14 @@ void GpuLowering::lower_load(const plan::WeightT& weight, std::size_t index,
       text.has_lds = text.has_blocks = false;
       text.threads = 256;
       text.blocks = std::clamp<std::int64_t>(native / 2 / (text.threads * 8), 1, 64);
-      text.config.number("kRows", weight.rows)
-          .number("kK", weight.cols)
+      text.config.number("kRows", rows)
+          .number("kK", cols)
           .number("kRowWords", native / 2)
           .number("kBlockWords", block / 2)
           .number("kScaleWords", scales / 2)
           .number("kThreads", text.threads)
           .number("kBlocksPerRow", text.blocks);
-      step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), weight.rows, weight.cols), text);
+      step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), rows, cols), text);
     }
     step->ints = {text.blocks,
                   text.threads,
