@@ -12,6 +12,7 @@
 #include "tools/console.h"
 #include "tools/entry.h"
 #include "tools/inspect_chat.h"
+#include "tools/inspect_code.h"
 #include "tools/inspect_model.h"
 #include "tools/inspect_tokenize.h"
 #include "tools/open_model.h"
@@ -52,12 +53,18 @@ int devices(int argc, char** argv) {
 
 int inspect(int argc, char** argv) {
   InspectOptions request;
+  std::string code;
   Options options("forge-inspect", "Shows what is in a GGUF model, or in a plan that forge-compile made.", kFooter);
   options.positional("MODEL", request.path, "MODEL.gguf, or a plan")
       .flag("--json", request.json, "as JSON")
       .flag("--all", request.all, "every tensor of a model, every step and weight of a plan")
+      .text("--code", code, "DIR", "write a plan's code objects there, and their disassembly where there is a tool")
       .integer("-c,--context", request.context, 1, kContextMax, "show the memory for this context");
   if (!options.parse(argc, argv)) return 0;
+  if (!code.empty()) {
+    note(fmt::format("{} code objects written to {}", write_code_objects(request.path, code), printable(code, 200)));
+    return 0;
+  }
   Output().write(plan::looks_like_plan(request.path) ? inspect_plan(request) : inspect_model(request));
   return 0;
 }
