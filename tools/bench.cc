@@ -9,6 +9,7 @@
 
 #include "tools/console.h"
 #include "tools/entry.h"
+#include "tools/run_report.h"
 #include "tools/sequences.h"
 
 namespace forge::tools {
@@ -33,27 +34,44 @@ void feed(Sequences& sequences, std::span<const std::int32_t> ids) {
   for (std::size_t s = 0; s < sequences.count(); ++s) (void)sequences.prefill(s, ids);
 }
 
-void measure_once(Sequences& sequences, const BenchCase& what, std::span<const std::int32_t> ids) {
+/// Tokens of each sequence one by one: chosen by the device and fed again where it can, else fed as they stand in
+/// `ids`.
+void generate_some(Sequences& sequences, std::int64_t steps, std::span<const std::int32_t> ids,
+                   std::span<const runtime::Sampler> samplers) {
+  const bool on_device = sequences.can_sample(samplers.size(), samplers.front().params());
+  std::vector<std::int32_t> next(samplers.size());
+  for (std::int64_t i = 0; i < steps; ++i) {
+    check_interrupt();
+    if (i == 0 || !on_device)
+      for (std::size_t s = 0; s < next.size(); ++s) next[s] = ids[(static_cast<std::size_t>(i) + s) % ids.size()];
+    if (on_device) {
+      if (i == 0) sequences.begin(next, samplers, steps);
+      (void)sequences.next();
+    } else {
+      (void)sequences.decode(next);
+    }
+  }
+  sequences.end();
+}
+
+void measure_once(Sequences& sequences, const BenchCase& what, std::span<const std::int32_t> ids,
+                  std::span<const runtime::Sampler> samplers) {
   if (what.prompt > 0) {
     feed(sequences, ids.first(static_cast<std::size_t>(what.prompt)));
     return;
   }
-  std::vector<std::int32_t> next(sequences.count());
-  for (std::int64_t i = 0; i < what.predict; ++i) {
-    check_interrupt();
-    for (std::size_t s = 0; s < next.size(); ++s) next[s] = ids[(static_cast<std::size_t>(i) + s) % ids.size()];
-    (void)sequences.decode(next);
-  }
+  generate_some(sequences, what.predict, ids, samplers);
 }
 
 std::vector<double> measure(Sequences& sequences, const BenchCase& what, std::int64_t repetitions, std::size_t vocab) {
   const auto ids = some_tokens(std::max({what.prompt, what.predict, what.depth}), vocab);
   for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, 0);
   feed(sequences, std::span(ids).first(static_cast<std::size_t>(what.depth)));
+  const std::vector<runtime::Sampler> samplers(sequences.count(), runtime::Sampler(vocab, {}));
   std::vector<double> seconds;
   for (std::int64_t r = -1; r < repetitions; ++r) {  // the first one warms caches up
     const auto begin = std::chrono::steady_clock::now();
-    measure_once(sequences, what, ids);
+    measure_once(sequences, what, ids, samplers);
     if (r >= 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, what.depth);
   }
@@ -100,10 +118,14 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
   std::unique_ptr<Sequences> sequences;
   std::int64_t batch = -1, threads = -1;
   Stages stages;
+  const auto close = [&] {
+    if (session && request.profile) note(profile_text(session->executor()));
+    sequences.reset();
+    session.reset();
+  };
   for (const auto& what : cases) {
     if (what.batch != batch || what.threads != threads) {
-      sequences.reset();
-      session.reset();
+      close();
       batch = what.batch;
       threads = what.threads;
       const auto context = context_needed(cases, batch);
@@ -112,7 +134,8 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
                                                                      .device = request.device,
                                                                      .context = context,
                                                                      .sequences = batch},
-                                                           .threads = threads},
+                                                           .threads = threads,
+                                                           .profile = request.profile},
                                           stages);
       sequences = std::make_unique<Sequences>(session->executor(), context, batch);
     }
@@ -124,12 +147,14 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
     result.model_path = session->model().path.native();
     result.model_name = session->file().get<std::string>("general.name", {});
     result.target = session->model().program->target;
+    result.device = session->executor().device_name();
     result.model_bytes = session->file().bytes().size();
     for (const auto& tensor : session->file().tensors()) result.parameters += tensor.elems();
     summarise(result);
     end_progress();
     done(result);
   }
+  close();
 }
 
 }  // namespace forge::tools

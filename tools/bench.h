@@ -14,6 +14,7 @@ struct BenchRequest {
   std::string path, model, device = "auto";
   std::vector<std::int64_t> prompt{512}, predict{128}, depth{0}, batch{1}, threads{0};
   std::int64_t repetitions = 5;
+  bool profile = false;  ///< a table on stderr when a set-up has been measured
 };
 
 /// One row: prompt tokens in one go, or tokens generated one by one, on top of `depth` positions; `batch` sequences,
@@ -24,7 +25,7 @@ struct BenchCase {
 
 struct BenchResult {
   BenchCase what;
-  std::string model_path, model_name, target;
+  std::string model_path, model_name, target, device;
   std::uint64_t model_bytes = 0;
   std::int64_t parameters = 0;
   std::vector<double> seconds;          ///< one a repetition

@@ -27,7 +27,8 @@ int bench(int argc, char** argv) {
       .integers("-t,--threads", request.threads, 1, 1024, "default: what this process may use")
       .integer("-r,--repetitions", request.repetitions, 1, 10000, "default 5")
       .text("-o,--output", format_name, "md|json|csv", "default md")
-      .text("--device", request.device, "NAME", "auto or cpu")
+      .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
+      .flag("--profile", request.profile, "time each kind of step; tables on stderr, and slower results")
       .text("--model", request.model, "FILE", "where the plan's model is, if not where it was");
   if (!options.parse(argc, argv)) return 0;
   const auto format = bench_format(format_name);

@@ -43,6 +43,11 @@ std::pair<std::int64_t, std::int64_t> time_statistics(const BenchResult& result)
   return {std::llround(mean * 1e9), std::llround(deviation * 1e9)};
 }
 
+/// As llama-bench names them.
+std::string_view backend_name(std::string_view target) {
+  return target.starts_with("gfx") ? "HIP" : target.starts_with("sm_") ? "CUDA" : "CPU";
+}
+
 std::string row_json(const BenchResult& result) {
   const auto& what = result.what;
   const auto [mean_ns, deviation_ns] = time_statistics(result);
@@ -50,7 +55,10 @@ std::string row_json(const BenchResult& result) {
   const auto tokens = static_cast<double>((what.prompt + what.predict) * what.batch);
   for (const double seconds : result.seconds) rates.push_back(tokens / seconds);
   JsonWriter json;
-  json.open('{').field("build_commit", kBuildId).field("backends", "CPU").field("cpu_info", result.target);
+  const auto backend = backend_name(result.target);
+  json.open('{').field("build_commit", kBuildId).field("backends", backend);
+  json.field(backend == "CPU" ? "cpu_info" : "gpu_info", backend == "CPU" ? result.target : result.device);
+  json.field("target", result.target);
   json.field("model_filename", result.model_path).field("model_type", result.model_name);
   json.field("model_size", result.model_bytes).field("model_n_params", result.parameters);
   json.field("n_threads", what.threads).field("n_parallel", what.batch);

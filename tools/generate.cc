@@ -51,13 +51,14 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
   out.tokens.reserve(static_cast<std::size_t>(limit));
 
   auto begin = std::chrono::steady_clock::now();
-  auto logits = sequences.prefill(0, prompt);
+  const auto logits = sequences.prefill(0, prompt);
   out.prompt_seconds = seconds_since(begin);
   for (const auto id : prompt) sampler.accept(id);
+  const bool on_device = sequences.can_sample(1, options.sampler);
   begin = std::chrono::steady_clock::now();
+  auto id = sampler.sample(logits, scratch);
   while (true) {
     check_interrupt();
-    const auto id = sampler.sample(logits, scratch);
     invariant(id != runtime::Sampler::kNoToken, "TOOL-003", "the logits hold no number");
     sampler.accept(id);
     out.tokens.push_back(id);
@@ -69,9 +70,15 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
     }
     if (finish) out.finish = *finish;
     if (finish || static_cast<std::int64_t>(out.tokens.size()) == limit) break;
-    logits = sequences.decode(std::span(&id, 1));
+    if (on_device) {
+      if (out.decode_steps == 0) sequences.begin(std::span(&id, 1), std::span(&sampler, 1), limit - 1);
+      id = sequences.next().front();
+    } else {
+      id = sampler.sample(sequences.decode(std::span(&id, 1)), scratch);
+    }
     ++out.decode_steps;
   }
+  if (out.decode_steps > 0 && on_device) sequences.end();
   out.decode_seconds = seconds_since(begin);
   return out;
 }

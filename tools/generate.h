@@ -35,7 +35,7 @@ struct Generated {
 /// Called with each token as it is sampled (not with one that ends the generation); nullopt: go on.
 using TakeToken = std::function<std::optional<Finish>(std::int32_t id)>;
 
-/// Feeds `prompt` to sequence 0 and samples. Nothing is allocated between tokens.
+/// Feeds `prompt` to sequence 0 and samples, on the device where it can. Nothing is allocated between tokens.
 /// Errors: kPrompt when the prompt is empty or longer than the context; Interrupted.
 [[nodiscard]] Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std::int32_t> prompt,
                                  const GenerateOptions& options, const TakeToken& take);

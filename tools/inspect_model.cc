@@ -10,6 +10,7 @@
 #include "loader/gguf.h"
 #include "loader/tok/tokenizer.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/program_bounds.h"
 #include "support/error.h"
 #include "tools/console.h"
 #include "tools/json_text.h"
@@ -69,8 +70,8 @@ ModelFacts gather(const loader::Gguf& file, const InspectOptions& options) {
   facts.run_error = error_of([&] {
     const auto opened = open_model({.path = options.path, .context = options.context});
     facts.context = opened.context;
-    facts.need =
-        runtime::CpuExecutor::memory_need(*opened.program, runtime::CpuExecutor::blocks_for(opened.context, 1));
+    facts.need = runtime::CpuExecutor::memory_need_of(*opened.program,
+                                                      runtime::kv_blocks_for(*opened.program, opened.context, 1));
   });
   return facts;
 }

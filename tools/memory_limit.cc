@@ -86,8 +86,10 @@ std::uint64_t memory_peak() {
 }
 
 std::string describe_need(const runtime::MemoryNeed& need) {
-  return fmt::format("weights {}, KV {}, arena {}, logits {}", human_bytes(need.weights), human_bytes(need.kv),
-                     human_bytes(need.arena), human_bytes(need.io));
+  auto text = fmt::format("weights {}, KV {}, arena {}, logits {}", human_bytes(need.weights), human_bytes(need.kv),
+                          human_bytes(need.arena), human_bytes(need.io));
+  if (need.staging > 0) text += fmt::format(", staging {}", human_bytes(need.staging));
+  return text;
 }
 
 void check_memory(const runtime::MemoryNeed& need, std::int64_t context, std::int64_t sequences,

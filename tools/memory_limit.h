@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/cpu/executor.h"
+#include "runtime/executor.h"
 
 namespace forge::tools {
 

@@ -22,14 +22,17 @@ std::uint64_t choose_seed(const RunRequest& request) {
   return (std::uint64_t{device()} << 32 | device()) >> 1;
 }
 
-void note_stages(const Stages& stages) {
-  note(fmt::format("plan open after {:.1f} ms, weights {:.1f} ms, tokenizer {:.1f} ms, first token {:.1f} ms",
-                   stages.plan_ms, stages.weights_ms, stages.tokenizer_ms, stages.first_token_ms));
+void note_stages(const Stages& stages, const runtime::LoadReport& load) {
+  note(fmt::format(
+      "plan open after {:.1f} ms, weights {:.1f} ms ({} at {:.1f} GB/s), tokenizer {:.1f} ms, first token {:.1f} ms",
+      stages.plan_ms, stages.weights_ms, human_bytes(load.bytes),
+      load.seconds > 0 ? static_cast<double>(load.bytes) / load.seconds * 1e-9 : 0, stages.tokenizer_ms,
+      stages.first_token_ms));
 }
 
 void finish(const RunRequest& request, Session& session, const Stages& stages) {
   if (request.session.profile) fmt::print(stderr, "{}", profile_text(session.executor()));
-  if (request.verbose) note_stages(stages);
+  if (request.verbose) note_stages(stages, session.executor().load_report());
 }
 
 /// Text of generated tokens as it becomes certain, into `text` and, unless JSON is wanted, to stdout.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "support/error.h"
 #include "tools/console.h"
 #include "tools/json_text.h"
 #include "tools/memory_limit.h"
@@ -23,20 +24,25 @@ struct ProfileRow {
   double bytes = 0, flops = 0;
 };
 
-std::vector<ProfileRow> profile_rows(const std::vector<runtime::StepProfile>& steps) {
+std::vector<ProfileRow> profile_rows(const std::vector<runtime::StepProfile>& steps, std::string_view variant) {
   std::vector<ProfileRow> rows;
   for (const auto& step : steps) {
-    auto row = std::ranges::find(rows, step.step->label, &ProfileRow::label);
-    if (row == rows.end()) row = rows.insert(rows.end(), ProfileRow{.label = step.step->label});
+    if (step.variant != variant || step.calls == 0) continue;
+    auto row = std::ranges::find(rows, step.label, &ProfileRow::label);
+    if (row == rows.end()) row = rows.insert(rows.end(), ProfileRow{.label = std::string(step.label)});
     const auto calls = static_cast<double>(step.calls);
     row->calls += step.calls;
     row->nanoseconds += step.nanoseconds;
-    row->bytes += calls * static_cast<double>(step.step->weight_bytes + step.step->activation_bytes);
-    row->flops += calls * static_cast<double>(step.step->flops);
+    row->bytes += calls * static_cast<double>(step.weight_bytes + step.activation_bytes);
+    row->flops += calls * static_cast<double>(step.flops);
   }
-  std::erase_if(rows, [](const ProfileRow& row) { return row.calls == 0; });
   std::ranges::sort(rows, std::greater<>(), &ProfileRow::nanoseconds);
   return rows;
+}
+
+/// "  41.2%": of what the memory gives; blanks where that is not known.
+std::string bandwidth_share(double bytes_a_second, double bandwidth) {
+  return bandwidth > 0 ? fmt::format(" {:5.1f}%", 100 * bytes_a_second / bandwidth) : std::string();
 }
 
 }  // namespace
@@ -53,6 +59,7 @@ std::string run_json(const Generated& generated, std::string_view text, Session&
   const auto& need = session.memory_need();
   JsonWriter json;
   json.open('{').field("model", session.model().path.native()).field("target", session.model().program->target);
+  json.field("device", session.executor().device_name());
   json.field("threads", session.executor().threads()).field("context", session.context());
   json.field("prompt_tokens", generated.prompt_tokens);
   json.field("tokens", std::span<const std::int32_t>(generated.tokens)).field("text", text);
@@ -62,26 +69,38 @@ std::string run_json(const Generated& generated, std::string_view text, Session&
   json.field("decode_ms", generated.decode_seconds * 1e3);
   json.field("prompt_per_second", rate(static_cast<double>(generated.prompt_tokens), generated.prompt_seconds));
   json.field("decode_per_second", rate(static_cast<double>(generated.decode_steps), generated.decode_seconds));
+  const auto load = session.executor().load_report();
+  json.close().open("load", '{').field("bytes", load.bytes).field("seconds", load.seconds);
+  json.field("bytes_per_second", rate(static_cast<double>(load.bytes), load.seconds));
   json.close().open("memory", '{').field("weights", need.weights).field("kv", need.kv).field("arena", need.arena);
-  json.field("logits", need.io).field("peak", memory_peak()).close().close();
+  json.field("staging", need.staging).field("logits", need.io).field("peak", memory_peak()).close().close();
   return json.take();
 }
 
-std::string profile_text(const runtime::CpuExecutor& executor) {
+std::string profile_text(const runtime::Executor& executor) {
   std::string text;
-  for (std::size_t v = 0; v < executor.variants().size(); ++v) {
-    const auto rows = profile_rows(executor.profile(v));
+  const auto steps = executor.profile();
+  const double bandwidth = executor.memory_bandwidth();
+  for (const auto& variant : executor.program().variants) {
+    const auto rows = profile_rows(steps, variant->name);
     if (rows.empty()) continue;
-    std::uint64_t total = 0;
-    for (const auto& row : rows) total += row.nanoseconds;
-    text += fmt::format("{}\n  {:>6} {:>8} {:>9} {:>8} {:>8}  step\n", executor.variants()[v].name, "share", "calls",
-                        "us/call", "GB/s", "GFLOP/s");
+    ProfileRow sum{.label = "all"};
+    for (const auto& row : rows) {
+      sum.nanoseconds += row.nanoseconds;
+      sum.bytes += row.bytes;
+    }
+    text += fmt::format("{}\n  {:>6} {:>8} {:>9} {:>8}{} {:>8}  step\n", printable(variant->name), "share", "calls",
+                        "us/call", "GB/s", bandwidth > 0 ? "   peak" : "", "GFLOP/s");
     for (const auto& row : rows) {
       const auto ns = static_cast<double>(std::max<std::uint64_t>(row.nanoseconds, 1));
-      text +=
-          fmt::format("  {:5.1f}% {:8} {:9.1f} {:8.2f} {:8.1f}  {}\n", 100 * ns / static_cast<double>(total), row.calls,
-                      ns / 1e3 / static_cast<double>(row.calls), row.bytes / ns, row.flops / ns, row.label);
+      text += fmt::format("  {:5.1f}% {:8} {:9.1f} {:8.2f}{} {:8.1f}  {}\n",
+                          100 * ns / static_cast<double>(std::max<std::uint64_t>(sum.nanoseconds, 1)), row.calls,
+                          ns / 1e3 / static_cast<double>(row.calls), row.bytes / ns,
+                          bandwidth_share(row.bytes / ns * 1e9, bandwidth), row.flops / ns, row.label);
     }
+    const auto ns = static_cast<double>(std::max<std::uint64_t>(sum.nanoseconds, 1));
+    text += fmt::format("  {:6} {:8} {:9.1f} {:8.2f}{}  ms in all\n", "", "", ns / 1e6, sum.bytes / ns,
+                        bandwidth_share(sum.bytes / ns * 1e9, bandwidth));
   }
   return text;
 }

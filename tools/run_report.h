@@ -16,6 +16,6 @@ namespace forge::tools {
                                    const Stages& stages);
 
 /// Time of each kind of step with its rates, one table a variant that ran.
-[[nodiscard]] std::string profile_text(const runtime::CpuExecutor& executor);
+[[nodiscard]] std::string profile_text(const runtime::Executor& executor);
 
 }  // namespace forge::tools

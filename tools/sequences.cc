@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/cpu/attention.h"
+#include "runtime/program_bounds.h"
 #include "support/error.h"
 #include "tools/entry.h"
 
 namespace forge::tools {
 
-Sequences::Sequences(runtime::CpuExecutor& executor, std::int64_t context, std::int64_t count)
+Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int64_t count)
     : executor_(executor),
       context_(context),
-      table_stride_(static_cast<std::size_t>(runtime::CpuExecutor::blocks_for(context, 1))),
+      table_stride_(static_cast<std::size_t>(runtime::kv_blocks_for(executor.program(), context, 1))),
       pool_({.blocks = static_cast<std::size_t>(executor.kv_blocks()),
-             .block_tokens = cpu::kKvBlockTokens,
+             .block_tokens = static_cast<std::size_t>(executor.kv_block_tokens()),
              .sequences_max = static_cast<std::size_t>(count),
              .tokens_max = static_cast<std::size_t>(context)}) {
   const auto sequences = static_cast<std::size_t>(count);
@@ -91,6 +91,44 @@ std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
                             .kv_length = std::span(kv_length_).first(ids.size()),
                             .block_table = std::span(block_table_).first(ids.size() * table_stride_),
                             .table_stride = table_stride_});
+}
+
+bool Sequences::can_sample(std::size_t sequences, const runtime::SamplerParams& params) const {
+  const auto* loop = executor_.decode_loop();
+  return loop != nullptr && sequences <= loop->sequences_max() && loop->can_sample(params);
+}
+
+void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime::Sampler> samplers,
+                      std::int64_t steps) {
+  loop_ = executor_.decode_loop();
+  loop_sequences_ = ids.size();
+  loop_steps_ = steps;
+  submitted_ = taken_ = 0;
+  if (steps == 0) return;
+  for (std::size_t s = 0; s < ids.size(); ++s) {
+    positions_[s] = static_cast<std::int32_t>(length(s));
+    extend(s, static_cast<std::size_t>(steps), s);  // all blocks that the loop can reach; end gives back the rest
+  }
+  loop_->start({.ids = ids,
+                .positions = std::span(positions_).first(ids.size()),
+                .samplers = samplers,
+                .block_table = std::span(block_table_).first(ids.size() * table_stride_),
+                .table_stride = table_stride_,
+                .steps_max = steps});
+}
+
+std::span<const std::int32_t> Sequences::next() {
+  invariant(loop_ != nullptr && taken_ < loop_steps_, "TOOL-004", "no more steps than were announced");
+  for (; submitted_ < loop_steps_ && loop_->in_flight() < loop_->in_flight_max(); ++submitted_) loop_->submit();
+  ++taken_;
+  return loop_->take();
+}
+
+void Sequences::end() {
+  if (loop_ == nullptr) return;
+  if (loop_steps_ > 0) loop_->stop();
+  for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) trim(s, length(s) - loop_steps_ + taken_);
+  loop_ = nullptr;
 }
 
 }  // namespace forge::tools

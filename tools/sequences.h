@@ -1,12 +1,13 @@
 #pragma once
-// Sequences of one executor: their KV blocks, and steps that feed tokens at their ends.
+// Sequences of one executor: their KV blocks, and steps that feed tokens at their ends. Tokens after a prompt are
+// chosen by the caller from logits (decode), or by the device where the executor can (begin, next, end).
 
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "runtime/cpu/executor.h"
+#include "runtime/executor.h"
 #include "runtime/kv_blocks.h"
 
 namespace forge::tools {
@@ -15,7 +16,7 @@ namespace forge::tools {
 /// outlives it.
 class Sequences {
  public:
-  Sequences(runtime::CpuExecutor& executor, std::int64_t context, std::int64_t count);
+  Sequences(runtime::Executor& executor, std::int64_t context, std::int64_t count);
 
   [[nodiscard]] std::int64_t context() const { return context_; }
   [[nodiscard]] std::size_t count() const { return sequences_.size(); }
@@ -33,15 +34,28 @@ class Sequences {
   /// One token for each of the first ids.size() sequences: logits [ids.size(), vocab], valid until the next step.
   std::span<const float> decode(std::span<const std::int32_t> ids);
 
+  /// Can the device choose tokens of so many sequences this way?
+  [[nodiscard]] bool can_sample(std::size_t sequences, const runtime::SamplerParams& params) const;
+  /// Begins decoding on the device: ids[s], chosen with samplers[s] and not fed, is next in sequence s; at most `steps`
+  /// steps follow. Precondition: can_sample; the steps fit into the context.
+  void begin(std::span<const std::int32_t> ids, std::span<const runtime::Sampler> samplers, std::int64_t steps);
+  /// One step: the tokens [ids.size()] that it chose; valid until the next call. The device runs one step ahead.
+  std::span<const std::int32_t> next();
+  /// Ends it after any step; the sequences hold what was fed up to the step that was taken last.
+  void end();
+
  private:
   void extend(std::size_t sequence, std::size_t tokens, std::size_t row);
 
-  runtime::CpuExecutor& executor_;
+  runtime::Executor& executor_;
   std::int64_t context_;
   std::size_t table_stride_;
   runtime::KvBlockPool pool_;
   std::vector<runtime::KvSequence> sequences_;
   std::vector<std::int32_t> positions_, sequence_, rows_, kv_length_, block_table_;
+  runtime::DecodeLoop* loop_ = nullptr;  ///< between begin and end
+  std::size_t loop_sequences_ = 0;
+  std::int64_t loop_steps_ = 0, submitted_ = 0, taken_ = 0;
 };
 
 }  // namespace forge::tools

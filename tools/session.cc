@@ -1,5 +1,7 @@
 #include "tools/session.h"
 
+#include "runtime/cpu/executor.h"
+#include "runtime/program_bounds.h"
 #include "support/error.h"
 #include "tools/console.h"
 #include "tools/entry.h"
@@ -12,15 +14,15 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages), mode
   stages_.plan_ms = stages_.now();
   check_interrupt();
   const auto sequences = options.model.sequences;
-  const auto blocks = runtime::CpuExecutor::blocks_for(model_.context, sequences);
-  need_ = runtime::CpuExecutor::memory_need(*model_.program, blocks);
-  check_memory(need_, model_.context, sequences, memory_available());
+  const auto blocks = runtime::kv_blocks_for(*model_.program, model_.context, sequences);
+  check_memory(runtime::CpuExecutor::memory_need_of(*model_.program, blocks), model_.context, sequences,
+               memory_available());
   if (options.tokenizer)
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return loader::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
-  source_ = std::make_unique<runtime::SpanWeightSource>(weight_source(*model_.file, model_.path));
+  auto source = weight_source(*model_.file, model_.path);
   executor_ = std::make_unique<runtime::CpuExecutor>(
-      model_.program, *source_,
+      model_.program, source,
       runtime::ExecutorOptions{
           .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile});
   end_progress();

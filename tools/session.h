@@ -7,7 +7,7 @@
 #include <string>
 
 #include "loader/tok/tokenizer.h"
-#include "runtime/cpu/executor.h"
+#include "runtime/executor.h"
 #include "tools/open_model.h"
 
 namespace forge::tools {
@@ -35,8 +35,8 @@ class Session {
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
   [[nodiscard]] const OpenedModel& model() const { return model_; }
-  [[nodiscard]] runtime::CpuExecutor& executor() { return *executor_; }
-  [[nodiscard]] const runtime::MemoryNeed& memory_need() const { return need_; }
+  [[nodiscard]] runtime::Executor& executor() { return *executor_; }
+  [[nodiscard]] const runtime::MemoryNeed& memory_need() const { return executor_->memory_need(); }
   [[nodiscard]] std::int64_t context() const { return model_.context; }
   /// Waits until it is open. Errors: those of Tokenizer::open.
   [[nodiscard]] const loader::Tokenizer& tokenizer();
@@ -44,11 +44,9 @@ class Session {
  private:
   Stages& stages_;
   OpenedModel model_;
-  runtime::MemoryNeed need_;
   std::future<std::unique_ptr<loader::Tokenizer>> opening_;  // reads model_.file
   std::unique_ptr<loader::Tokenizer> tokenizer_;
-  std::unique_ptr<runtime::SpanWeightSource> source_;
-  std::unique_ptr<runtime::CpuExecutor> executor_;
+  std::unique_ptr<runtime::Executor> executor_;
 };
 
 /// Does the file carry a vocabulary?

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 
 #include "runtime/cpu/load_weights.h"
+#include "runtime/program_bounds.h"
 #include "support/error.h"
 
 namespace forge::runtime {
@@ -26,38 +29,6 @@ std::size_t kv_block_stride(const plan::ProgramT& program) {
   return bytes;
 }
 
-/// Largest bound over all variants, of the member `get` reads.
-template <class Get>
-std::size_t largest(const plan::ProgramT& program, Get get) {
-  std::int64_t most = 1;
-  for (const auto& variant : program.variants)
-    if (variant) most = std::max(most, get(variant->bounds));
-  if (most > 1 << 24) throw Error(ErrorCode::kPlan, "a variant's bounds are absurd", {}, "compile the plan again");
-  return static_cast<std::size_t>(most);
-}
-std::size_t most_tokens(const plan::ProgramT& p) {
-  return largest(p, [](const auto& b) { return b.tokens(); });
-}
-std::size_t most_rows(const plan::ProgramT& p) {
-  return largest(p, [](const auto& b) { return b.rows(); });
-}
-std::size_t most_sequences(const plan::ProgramT& p) {
-  return largest(p, [](const auto& b) { return b.sequences(); });
-}
-std::size_t most_table_blocks(const plan::ProgramT& p) {
-  return largest(p, [](const auto& b) { return b.table_blocks(); });
-}
-
-std::size_t checked_bytes(std::int64_t bytes, const char* what) {
-  if (bytes < 0 || bytes > std::int64_t{1} << 44)
-    throw Error(ErrorCode::kPlan, fmt::format("the plan's {} has an absurd size", what), {}, "compile the plan again");
-  return static_cast<std::size_t>(bytes);
-}
-
-std::size_t output_bytes(const plan::ProgramT& program) {
-  return most_rows(program) * checked_bytes(program.vocab, "vocabulary") * sizeof(float);
-}
-
 const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
   constexpr std::string_view kPrefix = "cpu-";
   std::optional<cpu::CpuClass> wanted;
@@ -70,33 +41,27 @@ const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
 
 }  // namespace
 
-std::int64_t CpuExecutor::blocks_for(std::int64_t context, std::int64_t sequences) {
-  constexpr auto kTokens = static_cast<std::int64_t>(cpu::kKvBlockTokens);
-  return (context + kTokens - 1) / kTokens * sequences;
-}
-
-MemoryNeed CpuExecutor::memory_need(const plan::ProgramT& program, std::int64_t kv_blocks) {
-  const std::int64_t blocks = kv_blocks > 0 ? kv_blocks : blocks_for(program.context, program.batch_max);
+MemoryNeed CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
+  const std::int64_t blocks = kv_blocks > 0 ? kv_blocks : kv_blocks_for(program, program.context, program.batch_max);
   return {.weights = checked_bytes(program.weights_bytes, "weights block"),
           .arena = checked_bytes(program.arena_bytes, "arena"),
           .kv = checked_bytes(blocks, "KV pool") * kv_block_stride(program),
-          .io = output_bytes(program)};
+          .io = logits_bytes(program)};
 }
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSource& model,
                          const ExecutorOptions& options)
-    : program_(std::move(program)),
+    : Executor(std::move(program)),
       kernels_(kernels_for(*program_)),
-      vocab_(checked_bytes(program_->vocab, "vocabulary")),
+      need_(memory_need_of(*program_, options.kv_blocks)),
       pool_(options.threads),
       profile_(options.profile) {
-  const auto need = memory_need(*program_, options.kv_blocks);
-  weights_ = MemoryBlock(need.weights, "the weights", need.weights >= kHugeBytes);
-  arena_ = MemoryBlock(need.arena, "the arena", false);
-  kv_ = MemoryBlock(need.kv, "the KV cache", false);
-  output_ = MemoryBlock(need.io, "the logits", false);
+  weights_ = MemoryBlock(need_.weights, "the weights", need_.weights >= kHugeBytes);
+  arena_ = MemoryBlock(need_.arena, "the arena", false);
+  kv_ = MemoryBlock(need_.kv, "the KV cache", false);
+  output_ = MemoryBlock(need_.io, "the logits", false);
   blocks_.kv_block_stride = kv_block_stride(*program_);
-  blocks_.kv_blocks = blocks_.kv_block_stride == 0 ? 0 : need.kv / blocks_.kv_block_stride;
+  blocks_.kv_blocks = blocks_.kv_block_stride == 0 ? 0 : need_.kv / blocks_.kv_block_stride;
   blocks_.kv = kv_.data();
   blocks_.arena = {arena_.data(), arena_.bytes()};
   blocks_.weights = {weights_.data(), weights_.bytes()};
@@ -114,18 +79,17 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   }
   if (variants_.empty()) throw Error(ErrorCode::kPlan, "the plan has no variants", {}, "compile the plan again");
   size_scratch();
-  runtime::load_weights(*program_, model, weights_.data(), weights_.bytes(), pool_);
-  for (const auto& variant : variants_) {
-    auto& rows = profiles_.emplace_back();
-    for (const auto& step : variant.steps) rows.push_back({.step = &step});
-  }
+  const auto begin = std::chrono::steady_clock::now();
+  load_.bytes = load_weights(*program_, model, weights_.data(), weights_.bytes(), pool_);
+  load_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  for (const auto& variant : variants_) times_.emplace_back(variant.steps.size());
 }
 
 void CpuExecutor::size_io() {
-  const std::size_t tokens = most_tokens(*program_), sequences = most_sequences(*program_);
-  io_.table_stride = most_table_blocks(*program_);
+  const auto [tokens, rows, sequences, table_blocks] = bounds_of(*program_);
+  io_.table_stride = table_blocks;
   for (auto* list : {&io_.ids, &io_.positions, &io_.sequence, &io_.block, &io_.slot}) list->assign(tokens, 0);
-  io_.rows.assign(most_rows(*program_), 0);
+  io_.rows.assign(rows, 0);
   io_.kv_length.assign(sequences, 0);
   io_.block_table.assign(sequences * io_.table_stride, 0);
   context_.query_tiles.reserve(tokens);
@@ -155,13 +119,6 @@ void CpuExecutor::size_scratch() {
   context_.pool = &pool_;
 }
 
-std::size_t CpuExecutor::tokens_max() const {
-  return most_tokens(*program_);
-}
-std::size_t CpuExecutor::rows_max() const {
-  return most_rows(*program_);
-}
-
 const CpuVariant& CpuExecutor::choose_variant(const StepBatch& batch) const {
   for (const auto& variant : variants_)
     if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
@@ -172,69 +129,68 @@ const CpuVariant& CpuExecutor::choose_variant(const StepBatch& batch) const {
       fmt::format("{} tokens, {} rows, {} sequences", batch.ids.size(), batch.rows.size(), batch.kv_length.size()));
 }
 
-void CpuExecutor::take_inputs(const StepBatch& batch, const CpuVariant& variant) {
-  const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
-  invariant(tokens > 0 && batch.positions.size() == tokens && batch.sequence.size() == tokens, "RT-001",
-            "a step's inputs differ in length");
-  invariant(batch.table_stride <= io_.table_stride && batch.block_table.size() >= sequences * batch.table_stride,
-            "RT-002", "a block table is larger than the plan's");
-  const auto in = [](std::int32_t value, std::size_t bound) {
-    return value >= 0 && static_cast<std::size_t>(value) < bound;
-  };
-  for (std::size_t s = 0; s < sequences; ++s) {
-    const std::size_t blocks = static_cast<std::size_t>(blocks_for(batch.kv_length[s], 1));
-    invariant(batch.kv_length[s] > 0 && blocks <= batch.table_stride && blocks <= variant.table_blocks, "RT-003",
-              "a sequence is longer than its block table");
-    for (std::size_t i = 0; i < blocks; ++i) {
-      const auto block = batch.block_table[s * batch.table_stride + i];
-      invariant(in(block, blocks_.kv_blocks), "RT-004", "a block is not in the KV pool");
-      io_.block_table[s * io_.table_stride + i] = block;
-    }
-    io_.kv_length[s] = batch.kv_length[s];
-  }
+void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) {
+  take_inputs(batch,
+              {.vocab = vocab(),
+               .kv_blocks = blocks_.kv_blocks,
+               .block_tokens = cpu::kKvBlockTokens,
+               .table_blocks = variant.table_blocks},
+              {.ids = io_.ids.data(),
+               .positions = io_.positions.data(),
+               .sequence = io_.sequence.data(),
+               .rows = io_.rows.data(),
+               .kv_length = io_.kv_length.data(),
+               .block_table = io_.block_table.data(),
+               .table_stride = io_.table_stride});
+  io_.tokens = batch.ids.size();
+  io_.row_count = batch.rows.size();
+  io_.sequences = batch.kv_length.size();
   context_.query_tiles.clear();
-  for (std::size_t t = 0; t < tokens; ++t) {
-    const auto sequence = batch.sequence[t], position = batch.positions[t];
-    invariant(in(batch.ids[t], vocab_), "RT-005", "a token id is not in the vocabulary");
-    invariant(in(sequence, sequences) &&
-                  in(position, static_cast<std::size_t>(batch.kv_length[static_cast<std::size_t>(sequence)])),
-              "RT-006", "a token's sequence or position does not exist");
-    io_.ids[t] = batch.ids[t];
-    io_.positions[t] = position;
-    io_.sequence[t] = sequence;
-    const std::size_t place = static_cast<std::size_t>(position);
-    io_.block[t] = io_.block_table[static_cast<std::size_t>(sequence) * io_.table_stride + place / cpu::kKvBlockTokens];
+  for (std::size_t t = 0; t < io_.tokens; ++t) {
+    const auto sequence = static_cast<std::size_t>(io_.sequence[t]), place = static_cast<std::size_t>(io_.positions[t]);
+    io_.block[t] = io_.block_table[sequence * io_.table_stride + place / cpu::kKvBlockTokens];
     io_.slot[t] = static_cast<std::int32_t>(place % cpu::kKvBlockTokens);
     auto& tiles = context_.query_tiles;
-    if (t > 0 && io_.sequence[t - 1] == sequence && tiles.back().count < kAttentionTokens)
+    if (t > 0 && io_.sequence[t - 1] == io_.sequence[t] && tiles.back().count < kAttentionTokens)
       ++tiles.back().count;
     else
       tiles.push_back({t, 1});
   }
-  for (std::size_t r = 0; r < batch.rows.size(); ++r) {
-    invariant(in(batch.rows[r], tokens), "RT-007", "logits of a token that is not in the step");
-    io_.rows[r] = batch.rows[r];
-  }
-  io_.tokens = tokens;
-  io_.row_count = batch.rows.size();
-  io_.sequences = sequences;
 }
 
 std::span<const float> CpuExecutor::forward(const StepBatch& batch) {
   const auto& variant = choose_variant(batch);
-  take_inputs(batch, variant);
+  take_batch(batch, variant);
   if (!profile_) {
     for (const auto& step : variant.steps) run_step(step, context_);
   } else {
-    auto& rows = profiles_[static_cast<std::size_t>(&variant - variants_.data())];
+    auto& times = times_[static_cast<std::size_t>(&variant - variants_.data())];
     for (std::size_t i = 0; i < variant.steps.size(); ++i) {
       const auto begin = std::chrono::steady_clock::now();
       run_step(variant.steps[i], context_);
-      rows[i].nanoseconds += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
-      ++rows[i].calls;
+      times[i].nanoseconds += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
+      ++times[i].calls;
     }
   }
-  return {reinterpret_cast<const float*>(output_.data()), io_.row_count * vocab_};
+  return {reinterpret_cast<const float*>(output_.data()), io_.row_count * vocab()};
+}
+
+std::vector<StepProfile> CpuExecutor::profile() const {
+  std::vector<StepProfile> rows;
+  for (std::size_t v = 0; v < variants_.size(); ++v)
+    for (std::size_t i = 0; i < variants_[v].steps.size(); ++i) {
+      const auto& step = variants_[v].steps[i];
+      rows.push_back({.variant = variants_[v].name,
+                      .label = step.label,
+                      .kernel = program_->variants[v]->steps[i]->kernel,
+                      .layer = step.layer,
+                      .calls = times_[v][i].calls,
+                      .nanoseconds = times_[v][i].nanoseconds,
+                      .weight_bytes = step.weight_bytes,
+                      .activation_bytes = step.activation_bytes,
+                      .flops = step.flops});
+    }
+  return rows;
 }
 
 }  // namespace forge::runtime

@@ -132,15 +132,19 @@ void run_task(void* data, std::size_t task, std::size_t) {
 
 }  // namespace
 
-void load_weights(const plan::ProgramT& program, WeightSource& model, std::byte* weights, std::size_t weights_bytes,
-                  ThreadPool& pool) {
+std::uint64_t load_weights(const plan::ProgramT& program, WeightSource& model, std::byte* weights,
+                           std::size_t weights_bytes, ThreadPool& pool) {
   const auto file = model.data();
   std::vector<Job> batch;
   std::size_t bytes = 0, tasks = 0;
+  std::uint64_t read = 0;
   const auto flush = [&] {
     pool.run(tasks, run_task, &batch);
     for (const auto& job : batch)
-      for (const auto& source : job.weight->sources) model.release(source->offset, source->bytes);
+      for (const auto& source : job.weight->sources) {
+        model.release(source->offset, source->bytes);
+        read += source->bytes;
+      }
     batch.clear();
     bytes = tasks = 0;
   };
@@ -157,6 +161,7 @@ void load_weights(const plan::ProgramT& program, WeightSource& model, std::byte*
     if (bytes >= kBatchBytes) flush();
   }
   if (!batch.empty()) flush();
+  return read;
 }
 
 }  // namespace forge::runtime

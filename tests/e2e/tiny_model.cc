@@ -133,7 +133,7 @@ std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vecto
   return ir::interpret(graph, in, kv, weights(), quantize_activations).at("logits").f32;
 }
 
-std::vector<float> run_alone(runtime::CpuExecutor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
+std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
                              std::vector<std::int32_t> blocks) {
   std::vector<float> logits;
   for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {

@@ -51,7 +51,7 @@ class TinyModel {
 };
 
 /// Logits [ids, vocab] of one sequence whose blocks are `blocks`, fed `chunk` tokens a step.
-std::vector<float> run_alone(runtime::CpuExecutor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
+std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
                              std::vector<std::int32_t> blocks);
 
 std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsigned seed);

@@ -1,0 +1,126 @@
+#pragma once
+// What runs a program, whatever the device: the tools and the engine know nothing else of it.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/plan/plan_generated.h"
+#include "runtime/sampler.h"
+#include "runtime/step_batch.h"
+
+namespace forge::runtime {
+
+struct ExecutorOptions {
+  std::size_t threads = 0;     ///< of the host; 0: what the process may use
+  std::int64_t kv_blocks = 0;  ///< of the pool; 0: context x batch of the plan
+  bool profile = false;        ///< measure each step
+};
+
+/// Bytes of each of an executor's blocks on its device: known before anything is loaded.
+struct MemoryNeed {
+  std::size_t weights = 0, arena = 0, kv = 0;
+  std::size_t staging = 0;  ///< while weights are loaded
+  std::size_t io = 0;       ///< step inputs and logits
+  [[nodiscard]] std::size_t total() const { return weights + arena + kv + staging + io; }
+};
+
+/// How the weights came in.
+struct LoadReport {
+  std::uint64_t bytes = 0;  ///< of the model file
+  double seconds = 0;
+};
+
+/// What one step of a variant took so far; bytes and FLOPs are those of one call. Views live as long as the executor.
+struct StepProfile {
+  std::string_view variant, label, kernel;
+  std::int32_t layer = -1;
+  std::uint64_t calls = 0, nanoseconds = 0;
+  std::int64_t weight_bytes = 0, activation_bytes = 0, flops = 0;
+};
+
+/// How a decode loop begins: B sequences, each with a token that has been chosen and not been fed.
+struct DecodeStart {
+  std::span<const std::int32_t> ids, positions;  ///< [B]
+  std::span<const Sampler> samplers;             ///< [B]; how tokens are drawn, and how many random numbers have been
+  std::span<const std::int32_t> block_table;     ///< [B][table_stride], as far as `steps_max` steps reach
+  std::size_t table_stride = 0;
+  std::int64_t steps_max = 0;  ///< that will be submitted
+};
+
+/// Decoding on the device: each step feeds a token of every sequence, chooses the next and leaves it where the next
+/// step reads it. The host only submits steps, and reads the tokens behind them. Errors: kDevice when the device fails.
+class DecodeLoop {
+ public:
+  DecodeLoop() = default;
+  DecodeLoop(const DecodeLoop&) = delete;
+  DecodeLoop& operator=(const DecodeLoop&) = delete;
+  virtual ~DecodeLoop() = default;
+
+  /// Sequences that one loop can feed.
+  [[nodiscard]] virtual std::size_t sequences_max() const = 0;
+  /// Can the device draw tokens this way?
+  [[nodiscard]] virtual bool can_sample(const SamplerParams& params) const = 0;
+  /// Begins; the previous loop has been stopped. Throws Error(kInternal) for what does not exist or cannot be sampled.
+  virtual void start(const DecodeStart& start) = 0;
+  /// Steps that may be in flight at once: 2, and 1 while the executor profiles.
+  [[nodiscard]] virtual std::size_t in_flight_max() const = 0;
+  /// Puts one step behind those that run. Does not wait.
+  virtual void submit() = 0;
+  /// Steps submitted whose tokens have not been taken.
+  [[nodiscard]] virtual std::size_t in_flight() const = 0;
+  /// The tokens [B] that the oldest step in flight chose: waits for that step alone. Valid until the next call.
+  virtual std::span<const std::int32_t> take() = 0;
+  /// Ends the loop and waits for what is in flight; its tokens are lost. Positions beyond those of taken tokens may
+  /// have been written: whoever owns the blocks forgets them.
+  virtual void stop() = 0;
+};
+
+class Executor {
+ public:
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  virtual ~Executor() = default;
+
+  /// Runs one step; returns logits [R, vocab], valid until the next call. Throws Error(kInternal) when the batch
+  /// exceeds every variant or names tokens, positions or blocks that do not exist, kDevice when the device fails.
+  virtual std::span<const float> forward(const StepBatch& batch) = 0;
+
+  /// Decoding without the host, or nullptr: then tokens are chosen from forward's logits.
+  [[nodiscard]] virtual DecodeLoop* decode_loop() { return nullptr; }
+
+  /// "CPU", "NVIDIA H200".
+  [[nodiscard]] virtual std::string device_name() const = 0;
+  /// Threads of the host that compute or copy.
+  [[nodiscard]] virtual std::size_t threads() const = 0;
+  [[nodiscard]] virtual std::int64_t kv_blocks() const = 0;
+  [[nodiscard]] virtual const MemoryNeed& memory_need() const = 0;
+  [[nodiscard]] virtual LoadReport load_report() const = 0;
+  /// Steps of all variants in order; no calls unless ExecutorOptions::profile.
+  [[nodiscard]] virtual std::vector<StepProfile> profile() const = 0;
+  /// Bytes a second that the device's memory gives at most; 0: not known.
+  [[nodiscard]] virtual double memory_bandwidth() const { return 0; }
+
+  [[nodiscard]] const plan::ProgramT& program() const { return *program_; }
+  [[nodiscard]] std::size_t vocab() const { return vocab_; }
+  [[nodiscard]] std::size_t tokens_max() const { return tokens_max_; }  ///< of the largest variant
+  [[nodiscard]] std::size_t rows_max() const { return rows_max_; }      ///< rows of logits one step can give
+  [[nodiscard]] std::int64_t kv_block_tokens() const { return kv_block_tokens_; }
+
+ protected:
+  /// Errors: kPlan when the program's sizes are absurd.
+  explicit Executor(std::shared_ptr<const plan::ProgramT> program);
+
+  std::shared_ptr<const plan::ProgramT> program_;
+
+ private:
+  std::size_t vocab_ = 0, tokens_max_ = 0, rows_max_ = 0;
+  std::int64_t kv_block_tokens_ = 1;
+};
+
+}  // namespace forge::runtime

@@ -1,0 +1,214 @@
+#include "runtime/gpu/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/gpu/step_io.h"
+#include "runtime/gpu/weight_upload.h"
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr driver::EventOptions kAsleep{.blocking = true};  // whoever waits for it sleeps
+
+double mebibytes(std::size_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+void check_target(const plan::ProgramT& program, const driver::DeviceInfo& info) {
+  if (program.target != info.target)
+    throw Error(ErrorCode::kPlan, fmt::format("{} cannot run the plan's program", info.name),
+                fmt::format("it is for '{}', and the device is '{}'", printable(program.target), info.target),
+                "compile the model for this device");
+}
+
+/// Refuses what does not fit before anything is loaded.
+void check_memory(const MemoryNeed& need, const driver::Device& device) {
+  const auto free_bytes = device.free_bytes();
+  if (need.total() <= free_bytes) return;
+  throw Error(
+      ErrorCode::kMemory,
+      fmt::format("{:.1f} MiB do not fit into the memory of {}", mebibytes(need.total()), device.info().name),
+      fmt::format("weights {:.1f}, KV {:.1f}, arena {:.1f}, staging {:.1f}, step I/O {:.1f} MiB; {:.1f} of {:.1f} "
+                  "MiB are free",
+                  mebibytes(need.weights), mebibytes(need.kv), mebibytes(need.arena), mebibytes(need.staging),
+                  mebibytes(need.io), mebibytes(free_bytes), mebibytes(device.info().memory_bytes)),
+      "use a smaller context (-c), a smaller batch or a smaller model");
+}
+
+}  // namespace
+
+GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const WeightSource& model,
+                         const driver::Device& device, const ExecutorOptions& options)
+    : Executor(std::move(program)),
+      device_(device),
+      memory_(*program_, options.kv_blocks),
+      stream_(device),
+      idle_(device, kAsleep),
+      step_done_{driver::Event(device, kAsleep), driver::Event(device, kAsleep)} {
+  check_target(*program_, device_.info());
+  check_memory(memory_.need, device_);
+  kernels_.emplace(*program_, device_);
+  take_memory();
+  const GpuAddresses addresses{.weights = weights_.address(),
+                               .arena = arena_.address(),
+                               .kv = kv_.address(),
+                               .io = io_.address(),
+                               .sampled = sampled_.address()};
+  variants_ = decode_gpu_variants(*program_, memory_, GpuResolver(*program_, memory_, addresses), *kernels_);
+  for (const auto& variant : variants_)
+    if (!variant.sample.empty()) sequences_max_ = std::max(sequences_max_, variant.sequences);
+  loop_rows_.resize(sequences_max_);
+  std::iota(loop_rows_.begin(), loop_rows_.end(), 0);
+  loop_reach_.resize(sequences_max_);
+  if (options.profile) timer_.emplace(device_, variants_);
+  {
+    ThreadPool pool(options.threads);
+    threads_ = pool.size();
+    load_ = WeightUpload(device_, *program_, memory_, *kernels_, weights_, staging_, model).run(pool);
+  }
+  stream_.fill(io_, 0, 0, memory_.inputs_end).check("clearing the step's inputs");
+  if (!timer_) record_graphs();
+  idle_.record(stream_).check("opening the program");
+  idle_.synchronize().check("opening the program");
+}
+
+GpuExecutor::~GpuExecutor() {
+  static_cast<void>(stream_.synchronize());  // what it uses is released next
+}
+
+void GpuExecutor::take_memory() {
+  const auto& need = memory_.need;
+  weights_ = driver::Buffer(device_, need.weights, "the weights");
+  arena_ = driver::Buffer(device_, need.arena, "the arena");
+  kv_ = driver::Buffer(device_, need.kv, "the KV cache");
+  staging_ = driver::Buffer(device_, need.staging, "staging");
+  io_ = driver::Buffer(device_, need.io, "step I/O");
+  mirror_ = driver::PinnedBuffer(device_, need.io, "step I/O");
+  sampled_ = driver::PinnedBuffer(device_, memory_.sampled_bytes, "sampled tokens");
+  std::memset(mirror_.data(), 0, memory_.inputs_end);
+}
+
+void GpuExecutor::record_graphs() {
+  const auto record = [&](const std::vector<GpuLaunch>& steps, const std::string& name) {
+    auto graph = driver::GraphExec::record(stream_, name, [&] {
+      for (const auto& step : steps) step.on(stream_).check("recording " + name);
+    });
+    graph.upload(stream_).check("uploading the graph of " + name);
+    return graph;
+  };
+  for (const auto& variant : variants_) {
+    Graphs graphs;
+    if (!variant.forward.empty()) graphs.forward = record(variant.forward, variant.name + " forward");
+    if (!variant.sample.empty()) graphs.sample = record(variant.sample, variant.name + " sample");
+    graphs_.push_back(std::move(graphs));
+  }
+}
+
+const GpuVariant& GpuExecutor::choose_variant(const StepBatch& batch) const {
+  for (const auto& variant : variants_)
+    if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
+        batch.kv_length.size() <= variant.sequences)
+      return variant;
+  throw Error(
+      ErrorCode::kInternal, "a step is larger than every variant of the plan",
+      fmt::format("{} tokens, {} rows, {} sequences", batch.ids.size(), batch.rows.size(), batch.kv_length.size()));
+}
+
+StepInputs GpuExecutor::mirror_of(const GpuVariant& variant) const {
+  const auto& io = variant.io;
+  return {.ids = mirror<std::int32_t>(io.ids),
+          .positions = mirror<std::int32_t>(io.positions),
+          .sequence = mirror<std::int32_t>(io.sequence),
+          .rows = mirror<std::int32_t>(io.rows),
+          .kv_length = mirror<std::int32_t>(io.kv_length),
+          .block_table = mirror<std::int32_t>(io.block_table),
+          .table_stride = variant.table_blocks};
+}
+
+/// The variant's inputs into the mirror. Nothing that reads it is in flight.
+void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch) {
+  const auto to = mirror_of(variant);
+  const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
+  take_inputs(batch,
+              {.vocab = vocab(),
+               .kv_blocks = memory_.kv_blocks,
+               .block_tokens = static_cast<std::size_t>(kv_block_tokens()),
+               .table_blocks = variant.table_blocks},
+              to);
+  std::fill(to.ids + tokens, to.ids + variant.tokens, 0);
+  std::fill(to.positions + tokens, to.positions + variant.tokens, -1);
+  std::fill(to.sequence + tokens, to.sequence + variant.tokens, 0);
+  std::fill(to.rows + batch.rows.size(), to.rows + variant.rows, 0);
+  std::fill(to.kv_length + sequences, to.kv_length + variant.sequences, 0);
+  auto* counts = mirror<std::int32_t>(variant.io.counts);
+  counts[gpu::kTokenCount] = static_cast<std::int32_t>(tokens);
+  counts[gpu::kRowCount] = static_cast<std::int32_t>(batch.rows.size());
+  counts[gpu::kSequenceCount] = static_cast<std::int32_t>(sequences);
+  counts[gpu::kSampledCount] = 0;
+}
+
+/// The mirror on to the device: of the tables, which come last, only those in use.
+void GpuExecutor::upload_inputs(const GpuVariant& variant, std::size_t sequences) {
+  const std::size_t end = variant.io.block_table + sequences * variant.table_blocks * sizeof(std::int32_t);
+  stream_.upload(io_, variant.io.begin, mirror_, variant.io.begin, end - variant.io.begin).check("uploading a step");
+}
+
+void GpuExecutor::launch_forward(const GpuVariant& variant) {
+  constexpr const char* kDoing = "running a step";
+  const auto v = index_of(variant);
+  if (timer_)
+    timer_->launch(variant.forward, timer_->forward(v), stream_).check(kDoing);
+  else if (graphs_[v].forward)
+    graphs_[v].forward->launch(stream_).check(kDoing);
+}
+
+std::span<const float> GpuExecutor::forward(const StepBatch& batch) {
+  invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
+  const auto& variant = choose_variant(batch);
+  write_inputs(variant, batch);
+  upload_inputs(variant, batch.kv_length.size());
+  launch_forward(variant);
+  const std::size_t floats = batch.rows.size() * vocab();
+  stream_.download(mirror_, memory_.logits, io_, memory_.logits, floats * sizeof(float)).check("reading logits");
+  idle_.record(stream_).check("running a step");
+  idle_.synchronize().check("waiting for a step");
+  if (timer_) timer_->collect();
+  return {mirror<const float>(memory_.logits), floats};
+}
+
+std::vector<StepProfile> GpuExecutor::profile() const {
+  std::vector<StepProfile> rows;
+  for (std::size_t v = 0; v < variants_.size(); ++v) {
+    const auto add = [&](const std::vector<std::unique_ptr<plan::StepT>>& steps, std::span<const StepTime> times) {
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        const auto& step = *steps[i];
+        rows.push_back({.variant = variants_[v].name,
+                        .label = step.label,
+                        .kernel = step.kernel,
+                        .layer = step.layer,
+                        .calls = times.empty() ? 0 : times[i].calls,
+                        .nanoseconds = times.empty() ? 0 : times[i].nanoseconds,
+                        .weight_bytes = step.weight_bytes,
+                        .activation_bytes = step.activation_bytes,
+                        .flops = step.flops});
+      }
+    };
+    const std::span<const StepTime> none;
+    add(program_->variants[v]->steps, timer_ ? timer_->forward(v) : none);
+    add(program_->variants[v]->sample_steps, timer_ ? timer_->sample(v) : none);
+  }
+  return rows;
+}
+
+/// Two transfers a clock: what every GPU memory of today does, as the drivers count its clock.
+double GpuExecutor::memory_bandwidth() const {
+  const auto& info = device_.info();
+  return 2.0 * info.memory_clock_khz * 1e3 * info.memory_bus_bits / 8;
+}
+
+}  // namespace forge::runtime

@@ -1,0 +1,90 @@
+#include "runtime/gpu/gpu_memory.h"
+
+#include <algorithm>
+
+#include "kernels/gpu/step_io.h"
+#include "runtime/gpu/weight_upload.h"
+#include "runtime/program_bounds.h"
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+/// Every array begins on a line of the widest cache, so that any aligned load of it is one.
+constexpr std::size_t kAlignment = 256;
+
+constexpr std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+[[noreturn]] void fail(const char* what) {
+  throw Error(ErrorCode::kPlan, what, {}, "compile the plan again");
+}
+
+/// Bytes of a group's share of one block number, all layers.
+std::size_t group_stride(const plan::KvGroup& group) {
+  const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
+  if (!in(group.layers(), 1 << 16) || !in(group.kv_heads(), 1 << 16) || !in(group.head_dim(), 1 << 16) ||
+      !in(group.block_tokens(), 1 << 12) ||
+      group.block_bytes() != 2 * static_cast<std::int64_t>(sizeof(std::uint16_t)) * group.kv_heads() *
+                                 group.block_tokens() * group.head_dim())
+    fail("the plan's KV geometry is broken");
+  return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
+}
+
+StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t begin) {
+  const auto in = [](std::int64_t value) { return value >= 1 && value <= 1 << 24; };
+  if (!in(bounds.tokens()) || !in(bounds.rows()) || !in(bounds.sequences()) || !in(bounds.table_blocks()))
+    fail("a variant's bounds are absurd");
+  const auto tokens = static_cast<std::size_t>(bounds.tokens()), rows = static_cast<std::size_t>(bounds.rows()),
+             sequences = static_cast<std::size_t>(bounds.sequences()),
+             blocks = static_cast<std::size_t>(bounds.table_blocks());
+  StepIoLayout out{.begin = begin};
+  std::size_t next = begin;
+  const auto place = [&](std::size_t& at, std::size_t bytes) {
+    at = next;
+    next += aligned(bytes);
+  };
+  place(out.counts, 4 * sizeof(std::int32_t));
+  place(out.sampling, rows * sizeof(gpu::SamplingRow));
+  place(out.ids, tokens * sizeof(std::int32_t));
+  place(out.positions, tokens * sizeof(std::int32_t));
+  place(out.sequence, tokens * sizeof(std::int32_t));
+  place(out.rows, rows * sizeof(std::int32_t));
+  place(out.kv_length, sequences * sizeof(std::int32_t));
+  place(out.block_table, sequences * blocks * sizeof(std::int32_t));
+  out.end = next;
+  return out;
+}
+
+}  // namespace
+
+GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_blocks) {
+  const auto blocks =
+      wanted_kv_blocks > 0 ? wanted_kv_blocks : kv_blocks_for(program, program.context, program.batch_max);
+  kv_blocks = checked_bytes(blocks, "KV pool");
+  for (const auto& group : program.kv_groups) {
+    kv_groups.push_back(need.kv);
+    need.kv += aligned(checked_bytes(static_cast<std::int64_t>(kv_blocks), "KV pool") * group_stride(group));
+    if (need.kv > std::size_t{1} << 46) fail("the plan's KV pool has an absurd size");
+  }
+  constants = aligned(checked_bytes(program.weights_bytes, "weights block"));
+  need.weights = constants + aligned(program.constants.size());
+  need.arena = aligned(checked_bytes(program.arena_bytes, "arena"));
+  counters_bytes = aligned(checked_bytes(program.counter_bytes, "counters"));
+  inputs_end = counters_bytes;
+  for (const auto& variant : program.variants) {
+    if (variant == nullptr) fail("a variant of the plan is missing");
+    inputs.push_back(layout_of(variant->bounds, inputs_end));
+    inputs_end = inputs.back().end;
+  }
+  if (inputs.empty()) fail("the plan has no variants");
+  logits = inputs_end;
+  logits_bytes = runtime::logits_bytes(program);
+  need.io = logits + aligned(logits_bytes);
+  sampled_bytes = gpu::kSampledRing * bounds_of(program).rows * sizeof(std::int32_t);
+  staging_slot = staging_slot_bytes(program);
+  need.staging = staging_slot * kStagingSlots;
+}
+
+}  // namespace forge::runtime

@@ -1,0 +1,171 @@
+#include "runtime/gpu/gpu_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/plan/gpu_io.h"
+#include "runtime/program_bounds.h"
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+using driver::Address;
+using plan::GpuInput;
+using plan::Space;
+
+/// ir::InputKind, by its number in plans.
+enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
+
+constexpr const char* kFix = "compile the plan again";
+
+[[noreturn]] void fail(std::string why) {
+  throw Error(ErrorCode::kPlan, "the plan's GPU program is broken", std::move(why), kFix);
+}
+
+GpuLaunch decode_step(const plan::StepT& step, const GpuResolver& resolver, const StepIoLayout& inputs,
+                      const GpuKernels& kernels) {
+  auto launch = kernels.launch(step.kernel, step.ints);
+  for (const auto& ref : step.refs) launch.args.push_back(resolver.address(ref, &inputs).value);
+  for (std::size_t i = plan::kGpuStepInts; i < step.ints.size(); ++i)
+    launch.args.push_back(static_cast<std::uint64_t>(step.ints[i]));
+  if (launch.args.empty() || launch.args.size() * sizeof launch.args[0] > driver::kArgumentBytesMax)
+    fail(fmt::format("kernel '{}' has {} arguments", printable(step.kernel), launch.args.size()));
+  return launch;
+}
+
+std::vector<GpuLaunch> decode_steps(const plan::VariantT& variant,
+                                    const std::vector<std::unique_ptr<plan::StepT>>& steps, const GpuResolver& resolver,
+                                    const StepIoLayout& inputs, const GpuKernels& kernels) {
+  std::vector<GpuLaunch> out;
+  for (const auto& step : steps) {
+    if (step == nullptr) fail("a step is missing");
+    try {
+      out.push_back(decode_step(*step, resolver, inputs, kernels));
+    } catch (const Error& error) {
+      throw error.within(fmt::format("plan variant '{}', step '{}'", printable(variant.name), printable(step->label)));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+GpuKernels::GpuKernels(const plan::ProgramT& program, const driver::Device& device) : device_(device.info()) {
+  for (const auto& object : program.code_objects) {
+    if (object == nullptr || object->name.empty() || kernels_.contains(object->name))
+      fail("its code objects have no names of their own");
+    driver::Module module(device, std::as_bytes(std::span(object->bytes)), printable(object->name));
+    auto function = module.function(object->name);
+    const auto facts = function.facts();
+    kernels_.emplace(object->name, Kernel{std::move(module), std::move(function), facts});
+  }
+}
+
+GpuLaunch GpuKernels::launch(const std::string& name, std::span<const std::int64_t> ints) const {
+  const auto found = kernels_.find(name);
+  if (found == kernels_.end()) fail(fmt::format("kernel '{}' is not in it", printable(name)));
+  const auto& [module, function, facts] = found->second;
+  if (ints.size() < plan::kGpuStepInts) fail(fmt::format("a launch of '{}' has no numbers", printable(name)));
+  const auto blocks = ints[plan::kGpuBlocks], threads = ints[plan::kGpuThreads], lds = ints[plan::kGpuLdsBytes];
+  std::int64_t threads_max = device_.threads_per_block_max;
+  if (facts.threads_per_block_max > 0) threads_max = std::min<std::int64_t>(threads_max, facts.threads_per_block_max);
+  if (blocks < 1 || blocks > device_.grid_max[0] || threads < 1 || threads > threads_max)
+    fail(fmt::format("'{}' wants {} blocks of {} threads; {} runs {} of {}", printable(name), blocks, threads,
+                     device_.name, device_.grid_max[0], threads_max));
+  const std::int64_t lds_max = device_.lds_bytes_per_block, lds_static = std::max(facts.lds_bytes, 0);
+  if (lds < 0 || lds > lds_max || lds + lds_static > lds_max)
+    fail(fmt::format("'{}' wants {} bytes of LDS a block; {} has {}", printable(name), lds + lds_static, device_.name,
+                     lds_max));
+  if (lds > 0) function.allow_lds(static_cast<std::uint32_t>(lds));
+  return {.function = &function,
+          .blocks = {.x = static_cast<std::uint32_t>(blocks)},
+          .threads = {.x = static_cast<std::uint32_t>(threads)},
+          .lds_bytes = static_cast<std::uint32_t>(lds),
+          .hints = {.overlap_predecessor = (ints[plan::kGpuFlags] & plan::kGpuWaitsItself) != 0},
+          .args = {}};
+}
+
+Address GpuResolver::kv(const plan::Ref& ref) const {
+  if (ref.index() >= program_.kv_groups.size()) fail("a reference is to a KV group that does not exist");
+  const auto& group = program_.kv_groups[ref.index()];
+  if (ref.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
+  const std::size_t half = memory_.kv_blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
+  return addresses_.kv + (memory_.kv_groups[ref.index()] + static_cast<std::size_t>(ref.offset()) * half);
+}
+
+Address GpuResolver::input(const plan::Ref& ref, const StepIoLayout* inputs) const {
+  if (inputs == nullptr || ref.offset() != 0) fail("a reference is no step input");
+  switch (ref.index()) {
+    case kIds:
+      return addresses_.io + inputs->ids;
+    case kPositions:
+      return addresses_.io + inputs->positions;
+    case kSequence:
+      return addresses_.io + inputs->sequence;
+    case kRows:
+      return addresses_.io + inputs->rows;
+    case kKvLength:
+      return addresses_.io + inputs->kv_length;
+    case kBlockTable:
+      return addresses_.io + inputs->block_table;
+    case static_cast<std::uint16_t>(GpuInput::kCounts):
+      return addresses_.io + inputs->counts;
+    case static_cast<std::uint16_t>(GpuInput::kSampling):
+      return addresses_.io + inputs->sampling;
+    case static_cast<std::uint16_t>(GpuInput::kSampled):
+      return addresses_.sampled;
+    default:
+      fail("an unknown step input");
+  }
+}
+
+Address GpuResolver::address(const plan::Ref& ref, const StepIoLayout* inputs) const {
+  const auto inside = [&](Address base, std::size_t bytes) {
+    if (ref.offset() > bytes || ref.offset() % sizeof(float) != 0)
+      fail(fmt::format("a reference at {} leaves its block of {} bytes", ref.offset(), bytes));
+    return base + static_cast<std::size_t>(ref.offset());
+  };
+  switch (ref.space()) {
+    case Space::Arena:
+      return inside(addresses_.arena, memory_.need.arena);
+    case Space::Weights:
+      return inside(addresses_.weights, memory_.constants);
+    case Space::Constants:
+      return inside(addresses_.weights + memory_.constants, program_.constants.size());
+    case Space::Counters:
+      return inside(addresses_.io, memory_.counters_bytes);
+    case Space::Output:
+      return inside(addresses_.io + memory_.logits, memory_.logits_bytes);
+    case Space::Input:
+      return input(ref, inputs);
+    case Space::Kv:
+      return kv(ref);
+    default:
+      fail("a reference is to a space that does not belong there");
+  }
+}
+
+std::vector<GpuVariant> decode_gpu_variants(const plan::ProgramT& program, const GpuMemory& memory,
+                                            const GpuResolver& resolver, const GpuKernels& kernels) {
+  std::vector<GpuVariant> out;
+  for (std::size_t v = 0; v < program.variants.size(); ++v) {
+    const auto& from = *program.variants[v];  // none is missing: the memory has been laid out
+    const auto& inputs = memory.inputs[v];
+    out.push_back({.name = from.name,
+                   .tokens = static_cast<std::size_t>(from.bounds.tokens()),
+                   .rows = static_cast<std::size_t>(from.bounds.rows()),
+                   .sequences = static_cast<std::size_t>(from.bounds.sequences()),
+                   .table_blocks = static_cast<std::size_t>(from.bounds.table_blocks()),
+                   .io = inputs,
+                   .forward = decode_steps(from, from.steps, resolver, inputs, kernels),
+                   .sample = decode_steps(from, from.sample_steps, resolver, inputs, kernels)});
+    const auto& made = out.back();
+    if (!made.sample.empty() && (made.tokens != made.rows || made.tokens != made.sequences))
+      fail(fmt::format("variant '{}' samples, and its tokens are not its sequences", printable(made.name)));
+  }
+  return out;
+}
+
+}  // namespace forge::runtime

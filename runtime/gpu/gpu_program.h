@@ -1,0 +1,85 @@
+#pragma once
+// A plan's GPU program with every kernel loaded, every address resolved and every number checked. What a kernel does
+// with its addresses is its own: a plan's code is run as it stands, as any program is.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/driver/driver.h"
+#include "runtime/gpu/gpu_memory.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::runtime {
+
+/// Where the blocks begin on the device.
+struct GpuAddresses {
+  driver::Address weights, arena, kv, io;
+  driver::Address sampled;  ///< in pinned memory
+};
+
+/// One kernel launch, ready to be made any number of times.
+struct GpuLaunch {
+  const driver::Function* function = nullptr;
+  driver::Dim3 blocks, threads;
+  std::uint32_t lds_bytes = 0;
+  driver::LaunchHints hints;
+  std::vector<std::uint64_t> args;  ///< the kernel's struct
+
+  driver::Status on(const driver::Stream& stream) const {
+    return stream.launch_block(*function, blocks, threads, lds_bytes, std::as_bytes(std::span(args)), hints);
+  }
+};
+
+struct GpuVariant {
+  std::string name;
+  std::size_t tokens = 0, rows = 0, sequences = 0, table_blocks = 0;
+  StepIoLayout io;
+  std::vector<GpuLaunch> forward, sample;  ///< `sample` is empty where tokens are not chosen on the device
+};
+
+/// The code objects of a program on a device, one kernel each.
+class GpuKernels {
+ public:
+  struct Kernel {
+    driver::Module module;
+    driver::Function function;
+    driver::FunctionFacts facts;
+  };
+
+  /// Errors: kPlan for code objects without a name or with the same one; kDevice when one does not load.
+  GpuKernels(const plan::ProgramT& program, const driver::Device& device);
+
+  /// The kernel and what a launch of it needs: `blocks` may be set later. Errors: kPlan for an unknown kernel and for a
+  /// launch beyond the device's limits, with the numbers.
+  [[nodiscard]] GpuLaunch launch(const std::string& kernel, std::span<const std::int64_t> ints) const;
+
+ private:
+  const driver::DeviceInfo& device_;
+  std::map<std::string, Kernel> kernels_;
+};
+
+/// The address of a ref in all of a program's spaces but Space::File and, without a variant, Space::Input.
+/// Errors: kPlan when it leaves its block.
+class GpuResolver {
+ public:
+  GpuResolver(const plan::ProgramT& program, const GpuMemory& memory, const GpuAddresses& addresses)
+      : program_(program), memory_(memory), addresses_(addresses) {}
+  [[nodiscard]] driver::Address address(const plan::Ref& ref, const StepIoLayout* inputs) const;
+
+ private:
+  [[nodiscard]] driver::Address input(const plan::Ref& ref, const StepIoLayout* inputs) const;
+  [[nodiscard]] driver::Address kv(const plan::Ref& ref) const;
+  const plan::ProgramT& program_;
+  const GpuMemory& memory_;
+  GpuAddresses addresses_;
+};
+
+/// All variants. Errors: kPlan naming variant and step.
+[[nodiscard]] std::vector<GpuVariant> decode_gpu_variants(const plan::ProgramT& program, const GpuMemory& memory,
+                                                          const GpuResolver& resolver, const GpuKernels& kernels);
+
+}  // namespace forge::runtime

@@ -1,0 +1,232 @@
+#include "runtime/gpu/weight_upload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <mutex>
+
+#include "runtime/plan/gpu_io.h"
+#include "runtime/program_bounds.h"
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr std::size_t kSlotBytes = std::size_t{16} << 20;
+constexpr std::size_t kRowBytesMax = std::size_t{1} << 28;
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;  ///< of one thread at once
+constexpr std::size_t kStreams = 2;
+constexpr std::size_t kAlignment = 256;                            ///< of pieces in a slot
+constexpr std::uint64_t kGridThreadsMax = std::uint64_t{1} << 31;  ///< AMD counts a grid's threads in 32 bits
+constexpr std::size_t kRepackArgs = 7;
+/// Places in a repack kernel's struct (gpu_io.h).
+enum RepackArg : std::size_t { kDestination, kStaged, kFirst, kCount, kRowFirst, kUnit, kStride };
+
+constexpr std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+[[noreturn]] void fail(const plan::StepT& step, std::string why) {
+  throw Error(ErrorCode::kPlan, fmt::format("load step '{}' of the plan is broken", printable(step.label)),
+              std::move(why), "compile the plan again");
+}
+
+std::int64_t int_at(const plan::StepT& step, std::size_t i, std::int64_t low, std::int64_t high) {
+  if (i >= step.ints.size() || step.ints[i] < low || step.ints[i] > high) fail(step, "a number is out of range");
+  return step.ints[i];
+}
+
+bool is_copy(const plan::StepT& step) {
+  return step.kernel == plan::kGpuCopyKernel;
+}
+
+}  // namespace
+
+std::size_t staging_slot_bytes(const plan::ProgramT& program) {
+  std::size_t row = program.constants.size();
+  std::uint64_t all = 0;
+  for (const auto& step : program.load_steps)
+    if (step != nullptr && !is_copy(*step))
+      row = std::max(row, static_cast<std::size_t>(int_at(*step, plan::kLoadRowBytes, 1, kRowBytesMax)));
+  for (const auto& weight : program.weights) {
+    if (weight == nullptr) continue;
+    for (const auto& source : weight->sources)
+      if (source != nullptr) all += aligned(std::min<std::uint64_t>(source->bytes, kSlotBytes));
+  }
+  if (row > kRowBytesMax) throw Error(ErrorCode::kPlan, "the plan's constants have an absurd size");
+  return aligned(std::max<std::size_t>({row, std::min<std::size_t>(all, kSlotBytes), kAlignment}));
+}
+
+WeightUpload::WeightUpload(const driver::Device& device, const plan::ProgramT& program, const GpuMemory& memory,
+                           const GpuKernels& kernels, const driver::Buffer& weights, const driver::Buffer& staging,
+                           const WeightSource& model)
+    : program_(program), memory_(memory), kernels_(kernels), weights_(weights), staging_(staging), model_(model) {
+  for (const auto& step : program.load_steps) {
+    if (step == nullptr) throw Error(ErrorCode::kPlan, "a load step of the plan is missing");
+    loads_.push_back(decode(*step));
+  }
+  std::ranges::stable_sort(loads_, {}, &Load::file_offset);
+  cut_into_batches();
+  ring_ = driver::PinnedBuffer(device, kStagingSlots * memory.staging_slot, "the staging ring");
+  for (std::size_t i = 0; i < kStreams; ++i) streams_.emplace_back(device);
+  for (std::size_t i = 0; i < kStagingSlots; ++i)
+    slot_free_.emplace_back(device, driver::EventOptions{.blocking = true});
+}
+
+WeightUpload::~WeightUpload() {
+  drain();
+}
+
+/// Nothing of this may be freed while the device uses it.
+void WeightUpload::drain() noexcept {
+  for (const auto& stream : streams_) static_cast<void>(stream.synchronize());
+}
+
+WeightUpload::Load WeightUpload::decode(const plan::StepT& step) const {
+  const auto weight_index = int_at(step, plan::kLoadWeight, 0, static_cast<std::int64_t>(program_.weights.size()) - 1);
+  const auto* weight = program_.weights[static_cast<std::size_t>(weight_index)].get();
+  if (weight == nullptr) fail(step, "its weight is missing");
+  const auto source_index = int_at(step, plan::kLoadSource, 0, static_cast<std::int64_t>(weight->sources.size()) - 1);
+  const auto* source = weight->sources[static_cast<std::size_t>(source_index)].get();
+  if (source == nullptr || source->offset > model_.bytes() || source->bytes > model_.bytes() - source->offset)
+    fail(step, "its source leaves the model file");
+  if (step.refs.empty() || step.refs[0].space() != plan::Space::Weights || step.refs[0].offset() > memory_.constants ||
+      weight->offset > memory_.constants || weight->bytes > memory_.constants - weight->offset)
+    fail(step, "its weight leaves its block");
+  Load load{.file_offset = source->offset,
+            .bytes = source->bytes,
+            .weights_offset = static_cast<std::size_t>(step.refs[0].offset())};
+  if (!is_copy(step)) {
+    decode_repack(step, *weight, *source, load);
+  } else if (source->bytes > memory_.constants - load.weights_offset) {
+    fail(step, "its copy leaves the weights block");
+  }
+  return load;
+}
+
+void WeightUpload::decode_repack(const plan::StepT& step, const plan::WeightT& weight,
+                                 const plan::WeightSourceT& source, Load& load) const {
+  constexpr std::int64_t kRowsMax = std::int64_t{1} << 31;
+  if (source.rows < 1 || source.rows > kRowsMax) fail(step, "its source has no rows");
+  const auto row_bytes = int_at(step, plan::kLoadRowBytes, 1, kRowBytesMax);
+  if (source.bytes != static_cast<std::uint64_t>(source.rows) * static_cast<std::uint64_t>(row_bytes))
+    fail(step, "its source has another size");
+  const auto row_first = int_at(step, plan::kLoadRowFirst, 0, kRowsMax),
+             unit = int_at(step, plan::kLoadUnit, 1, kRowsMax), stride = int_at(step, plan::kLoadStride, 0, kRowsMax);
+  const auto last = row_first + (source.rows - 1) / unit * stride + (source.rows - 1) % unit;
+  if (last >= weight.rows) fail(step, fmt::format("row {} of a weight with {}", last, weight.rows));
+  load.row_bytes = static_cast<std::size_t>(row_bytes);
+  load.blocks_per_row = static_cast<std::uint32_t>(int_at(step, plan::kLoadBlocksPerRow, 1, 1 << 16));
+  load.repack = kernels_.launch(step.kernel, step.ints);
+  load.repack->args.assign(kRepackArgs, 0);
+  load.repack->args[kDestination] = (weights_.address() + load.weights_offset).value;
+  load.repack->args[kRowFirst] = static_cast<std::uint64_t>(row_first);
+  load.repack->args[kUnit] = static_cast<std::uint64_t>(unit);
+  load.repack->args[kStride] = static_cast<std::uint64_t>(stride);
+}
+
+void WeightUpload::cut_into_batches() {
+  const std::size_t slot = memory_.staging_slot;
+  for (const auto& load : loads_) {
+    const std::size_t unit = std::max<std::size_t>(load.row_bytes, 1);
+    std::uint64_t most = slot;  // bytes of a piece
+    if (load.repack) most = kGridThreadsMax / (load.blocks_per_row * load.repack->threads.x) * unit;
+    for (std::uint64_t first = 0; first < load.bytes;) {
+      const std::uint64_t left = load.bytes - first;
+      std::size_t room = batches_.empty() ? 0 : slot - batches_.back().bytes;
+      // A large piece is not cut for the rest of a slot: that would only make more launches.
+      if (room < unit || room < std::min<std::uint64_t>(left, slot / 4)) {
+        batches_.emplace_back();
+        room = slot;
+      }
+      auto& batch = batches_.back();
+      const std::uint64_t bytes = std::min<std::uint64_t>({left, room, most}) / unit * unit;
+      batch.pieces.push_back({.load = &load, .first = first, .bytes = bytes, .slot_offset = batch.bytes});
+      batch.bytes = std::min(slot, aligned(batch.bytes + bytes));
+      first += bytes;
+    }
+  }
+}
+
+/// Tells the kernel what is read soon, so that cold pages come in meanwhile.
+void WeightUpload::announce(std::size_t batch) const {
+  if (batch >= batches_.size()) return;
+  for (const auto& piece : batches_[batch].pieces) model_.prefetch(piece.load->file_offset + piece.first, piece.bytes);
+}
+
+void WeightUpload::read(const Batch& batch, std::size_t slot, ThreadPool& pool) {
+  reads_.clear();
+  for (const auto& piece : batch.pieces)
+    for (std::uint64_t done = 0; done < piece.bytes; done += kReadBytes)
+      reads_.push_back({.file_offset = piece.load->file_offset + piece.first + done,
+                        .slot_offset = slot * memory_.staging_slot + piece.slot_offset + done,
+                        .bytes = std::min<std::size_t>(kReadBytes, piece.bytes - done)});
+  std::mutex mutex;
+  std::exception_ptr failed;  // the first one; tasks must not throw
+  pool.run(reads_.size(), [&](std::size_t task, std::size_t) {
+    const auto& part = reads_[task];
+    try {
+      model_.read(part.file_offset, ring_.span().subspan(part.slot_offset, part.bytes));
+    } catch (...) {
+      const std::scoped_lock lock(mutex);
+      if (!failed) failed = std::current_exception();
+    }
+  });
+  if (failed) std::rethrow_exception(failed);
+}
+
+void WeightUpload::enqueue(const Batch& batch, std::size_t slot) {
+  constexpr const char* kDoing = "uploading weights";
+  const auto& stream = streams_[slot % kStreams];
+  const std::size_t base = slot * memory_.staging_slot;
+  stream.upload(staging_, base, ring_, base, batch.bytes).check(kDoing);
+  for (const auto& piece : batch.pieces) {
+    const auto& load = *piece.load;
+    const std::size_t staged = base + piece.slot_offset;
+    if (!load.repack) {
+      stream.copy(weights_, load.weights_offset + piece.first, staging_, staged, piece.bytes).check(kDoing);
+      continue;
+    }
+    auto launch = *load.repack;
+    const std::uint64_t count = piece.bytes / load.row_bytes;
+    launch.args[kStaged] = (staging_.address() + staged).value;
+    launch.args[kFirst] = piece.first / load.row_bytes;
+    launch.args[kCount] = count;
+    launch.blocks.x = static_cast<std::uint32_t>(count * load.blocks_per_row);
+    launch.hints = {};
+    launch.on(stream).check(kDoing);
+  }
+  slot_free_[slot].record(stream).check(kDoing);
+}
+
+void WeightUpload::upload_constants() {
+  if (program_.constants.empty()) return;
+  std::memcpy(ring_.data(), program_.constants.data(), program_.constants.size());
+  streams_[0].upload(weights_, memory_.constants, ring_, 0, program_.constants.size()).check("uploading constants");
+  slot_free_[0].record(streams_[0]).check("uploading constants");
+  slot_free_[0].synchronize().check("uploading constants");
+}
+
+LoadReport WeightUpload::run(ThreadPool& pool) {
+  const auto begin = std::chrono::steady_clock::now();
+  LoadReport report;
+  upload_constants();
+  for (std::size_t b = 0; b < kStagingSlots; ++b) announce(b);
+  for (std::size_t b = 0; b < batches_.size(); ++b) {
+    const std::size_t slot = b % kStagingSlots;
+    announce(b + kStagingSlots);
+    if (b >= kStagingSlots) slot_free_[slot].synchronize().check("waiting for the staging ring");
+    read(batches_[b], slot, pool);
+    enqueue(batches_[b], slot);
+    for (const auto& piece : batches_[b].pieces) report.bytes += piece.bytes;
+  }
+  for (const auto& stream : streams_) stream.synchronize().check("uploading weights");
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return report;
+}
+
+}  // namespace forge::runtime

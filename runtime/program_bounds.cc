@@ -1,0 +1,65 @@
+#include "runtime/program_bounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr std::int64_t kBoundMax = std::int64_t{1} << 24;
+constexpr std::int64_t kBytesMax = std::int64_t{1} << 44;
+constexpr std::int64_t kBlockTokensMax = 4096;
+
+[[noreturn]] void fail(std::string what) {
+  throw Error(ErrorCode::kPlan, std::move(what), {}, "compile the plan again");
+}
+
+}  // namespace
+
+ProgramBounds bounds_of(const plan::ProgramT& program) {
+  ProgramBounds most;
+  const auto take = [](std::size_t& largest, std::int64_t bound) {
+    if (bound > kBoundMax) fail("a variant's bounds are absurd");
+    if (bound > 0) largest = std::max(largest, static_cast<std::size_t>(bound));
+  };
+  for (const auto& variant : program.variants) {
+    if (variant == nullptr) continue;
+    take(most.tokens, variant->bounds.tokens());
+    take(most.rows, variant->bounds.rows());
+    take(most.sequences, variant->bounds.sequences());
+    take(most.table_blocks, variant->bounds.table_blocks());
+  }
+  return most;
+}
+
+std::size_t checked_bytes(std::int64_t bytes, const char* what) {
+  if (bytes < 0 || bytes > kBytesMax) fail(fmt::format("the plan's {} has an absurd size", what));
+  return static_cast<std::size_t>(bytes);
+}
+
+std::int64_t kv_block_tokens(const plan::ProgramT& program) {
+  if (program.kv_groups.empty()) return 1;
+  const std::int64_t tokens = program.kv_groups.front().block_tokens();
+  for (const auto& group : program.kv_groups)
+    if (group.block_tokens() != tokens || tokens < 1 || tokens > kBlockTokensMax)
+      fail("the plan's KV geometry is broken");
+  return tokens;
+}
+
+std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences) {
+  if (context < 0 || context > kBytesMax || sequences < 0 || sequences > kBoundMax)
+    fail("the plan's context or batch is absurd");
+  const auto tokens = kv_block_tokens(program);
+  return (context + tokens - 1) / tokens * sequences;
+}
+
+std::size_t logits_bytes(const plan::ProgramT& program) {
+  constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
+  if (program.vocab > kVocabMax) fail("the plan's vocabulary has an absurd size");
+  return bounds_of(program).rows * checked_bytes(program.vocab, "vocabulary") * sizeof(float);
+}
+
+}  // namespace forge::runtime
