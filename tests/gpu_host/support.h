@@ -1,8 +1,7 @@
 #pragma once
-// What the kernel tests share: modules by wave, runs in several orders, random numbers.
+// What the kernel tests share: modules by wave, random numbers.
 
 #include <cmath>
-#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -36,25 +35,6 @@ inline std::vector<float> random_floats(std::size_t count, float deviation = 1) 
   std::vector<float> out(count);
   for (float& value : out) value = normal(random_engine());
   return out;
-}
-
-/// Runs a kernel in each order; `result()` after each must be the same bytes, which are returned.
-template <class Args, class Result>
-auto run_in_all_orders(const std::string& which, int wave, const std::string& name, const Args& args,
-                       const std::function<void()>& reset, Result&& result) {
-  decltype(result()) first;
-  for (const Order order : kOrders) {
-    reset();
-    run_kernel(module_of(which, wave).kernel(name), Launch{.order = order, .seed = 3}, args);
-    auto got = result();
-    if (order == Order::kForward) {
-      first = std::move(got);
-      continue;
-    }
-    REQUIRE(got.size() == first.size());
-    REQUIRE(std::memcmp(got.data(), first.data(), got.size() * sizeof(got[0])) == 0);
-  }
-  return first;
 }
 
 }  // namespace forge::gpu_host

@@ -1,0 +1,125 @@
+#include "tests/gpu_host/kernel_bench.h"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "codegen/gpu/targets.h"
+#include "kernels/quant/f16.h"
+#include "tests/gpu_host/host_compiler.h"
+
+namespace forge::gpu_host {
+
+std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts) {
+  HostKernelCompiler compiler;
+  std::map<int, std::unique_ptr<codegen::KernelSet>> sets;
+  std::vector<std::string> entries;
+  for (const auto& [wave, text] : texts) {
+    auto& set = sets[wave];
+    if (set == nullptr)
+      set = std::make_unique<codegen::KernelSet>(*codegen::find_target(wave == 32 ? "gfx1100" : "gfx90a"));
+    entries.push_back(set->add("kernel", text));
+  }
+  std::map<std::pair<int, std::string>, Kernel> built;
+  for (const auto& [wave, set] : sets) {
+    const auto compiled = compiler.compile("host-wave" + std::to_string(wave), set->sources());
+    for (std::size_t i = 0; i < compiled.size(); ++i) {
+      const std::string& entry = set->sources()[i].entry;
+      built.emplace(std::pair{wave, entry}, load_host_kernel(entry, compiled[i].code));
+    }
+  }
+  std::vector<Kernel> out;
+  for (std::size_t i = 0; i < texts.size(); ++i) out.push_back(built.at({texts[i].wave, entries[i]}));
+  return out;
+}
+
+KernelArgs::KernelArgs(std::initializer_list<const void*> pointers, std::initializer_list<std::int64_t> numbers) {
+  for (const void* pointer : pointers) words_.push_back(reinterpret_cast<std::uint64_t>(pointer));
+  for (const std::int64_t number : numbers) words_.push_back(static_cast<std::uint64_t>(number));
+}
+
+std::string weight_text(DType type, std::int64_t rows, std::int64_t k) {
+  static const std::map<DType, std::string> names{{DType::kQ8_0, "WeightQ8_0"}, {DType::kQ4_0, "WeightQ4_0"},
+                                                  {DType::kQ4_1, "WeightQ4_1"}, {DType::kF16, "WeightF16"},
+                                                  {DType::kBF16, "WeightBf16"}, {DType::kF32, "WeightF32"}};
+  return names.at(type) + "<" + std::to_string(rows) + ", " + std::to_string(k) + ">";
+}
+
+PlanesWeight::PlanesWeight(DType type, std::size_t rows, std::size_t k, float deviation)
+    : planes(rows * row_bytes(type, k)), native(planes.size()), values(rows * k) {
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::byte* at = native.data() + row * row_bytes(type, k);
+    quant::quantize_row(type, random_floats(k, deviation).data(), k, at);
+    quant::dequantize_native(type, at, k, values.data() + row * k);
+  }
+  quant::pack_planes(
+      type, rows, k, 0, rows, [&](std::size_t row) { return native.data() + row * row_bytes(type, k); }, planes.data());
+}
+
+std::size_t q8_row_bytes(std::size_t k) {
+  return (k + k / 4 + 63) / 64 * 64;
+}
+
+std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k) {
+  const std::size_t rows = x.size() / k;
+  std::vector<std::byte> out(rows * q8_row_bytes(k), std::byte{0xff});
+  for (std::size_t block = 0; block < x.size() / 16; ++block) {
+    const float* from = x.data() + block * 16;
+    float amax = 0;
+    for (int i = 0; i < 16; ++i) amax = std::max(amax, std::fabs(from[i]));
+    const std::uint32_t up = (quant::bits_of_f32(amax * (1.0F / 127.0F)) + 0xffff) >> 16;
+    const float scale = quant::f32_of_bits(up << 16);
+    std::byte* row = out.data() + block * 16 / k * q8_row_bytes(k);
+    const std::size_t column = block * 16 % k;
+    int sum = 0;
+    for (int i = 0; i < 16; ++i) {
+      const int quant = scale > 1e-30F ? static_cast<int>(std::nearbyint(from[i] * (1.0F / scale))) : 0;
+      row[column + i] = static_cast<std::byte>(std::clamp(quant, -127, 127));
+      sum += std::clamp(quant, -127, 127);
+    }
+    const std::uint32_t meta = (scale > 1e-30F ? up : 0U) | static_cast<std::uint32_t>(sum) << 16;
+    std::memcpy(row + k + column / 16 * 4, &meta, 4);
+  }
+  return out;
+}
+
+std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k) {
+  std::vector<float> out(count * k);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::byte* row = rows + i / k * q8_row_bytes(k);
+    std::uint32_t meta = 0;
+    std::memcpy(&meta, row + k + i % k / 16 * 4, 4);
+    out[i] = quant::f32_of_bits(meta << 16) * static_cast<float>(static_cast<std::int8_t>(row[i % k]));
+  }
+  return out;
+}
+
+Products multiply(const std::vector<float>& w, const std::vector<float>& x, std::size_t k) {
+  const std::size_t rows = w.size() / k, tokens = x.size() / k;
+  Products out{std::vector<double>(rows * tokens), std::vector<double>(rows * tokens)};
+  for (std::size_t i = 0; i < rows * tokens; ++i)
+    for (std::size_t j = 0; j < k; ++j) {
+      const double product = static_cast<double>(w[i % rows * k + j]) * x[i / rows * k + j];
+      out.sums[i] += product;
+      out.magnitudes[i] += std::fabs(product);
+    }
+  return out;
+}
+
+std::vector<std::byte> run_in_all_orders(const Kernel& kernel, const KernelArgs& args,
+                                         const std::function<void()>& reset,
+                                         const std::function<std::vector<std::byte>()>& result) {
+  std::vector<std::byte> first;
+  for (const Order order : kOrders) {
+    reset();
+    run_kernel(kernel, {.order = order, .seed = 3}, args.data(), args.bytes());
+    if (order == Order::kForward)
+      first = result();
+    else
+      REQUIRE(result() == first);
+  }
+  return first;
+}
+
+}  // namespace forge::gpu_host

@@ -1,0 +1,93 @@
+#pragma once
+// What the tests of single kernels share: specialised sources compiled for the host, arguments as the plan passes them,
+// weights and activations in the kernels' layouts with the numbers that they mean.
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "codegen/gpu/kernel_text.h"
+#include "kernels/quant/planes.h"
+#include "tests/gpu_host/buffer.h"
+#include "tests/gpu_host/executor.h"
+#include "tests/gpu_host/pairwise.h"
+#include "tests/gpu_host/support.h"
+
+namespace forge::gpu_host {
+
+/// A configured kernel for a wave.
+struct WaveText {
+  int wave;
+  codegen::KernelText text;
+};
+
+/// Compiles all of them, several at once; equal ones once.
+std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts);
+
+/// check(case, kernel) for each case, with the kernel of text_of(case).
+template <class Case, class TextOf, class Check>
+void check_cases(const std::vector<Case>& cases, TextOf&& text_of, Check&& check) {
+  constexpr std::size_t kBatch = 64;  // loaded at once
+  for (std::size_t first = 0; first < cases.size(); first += kBatch) {
+    std::vector<WaveText> texts;
+    for (std::size_t i = first; i < std::min(first + kBatch, cases.size()); ++i) texts.push_back(text_of(cases[i]));
+    const auto kernels = build_kernels(texts);
+    for (std::size_t i = 0; i < kernels.size(); ++i) check(cases[first + i], kernels[i]);
+  }
+}
+
+/// Arguments of a kernel: pointers first, then integers, 8 bytes each.
+class KernelArgs {
+ public:
+  KernelArgs(std::initializer_list<const void*> pointers, std::initializer_list<std::int64_t> numbers = {});
+  [[nodiscard]] const void* data() const { return words_.data(); }
+  [[nodiscard]] std::size_t bytes() const { return words_.size() * sizeof(words_[0]); }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+inline constexpr DType kWeightTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+                                         DType::kF16,  DType::kBF16, DType::kF32};
+inline bool is_quantised(DType type) {
+  return type == DType::kQ8_0 || type == DType::kQ4_0 || type == DType::kQ4_1;
+}
+/// "WeightQ8_0<16, 512>".
+std::string weight_text(DType type, std::int64_t rows, std::int64_t k);
+
+/// A random weight [rows][k] in the layout planes, its native bytes, and the f32 that they mean.
+struct PlanesWeight {
+  Buffer<std::byte> planes;
+  std::vector<std::byte> native;
+  std::vector<float> values;
+  PlanesWeight(DType type, std::size_t rows, std::size_t k, float deviation = 1);
+};
+
+/// Bytes of a row of quantised activations (kernels/gpu/activations.h).
+std::size_t q8_row_bytes(std::size_t k);
+/// Rows of them, by the definition. x: [rows][k]; k a multiple of 32.
+std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k);
+/// What rows of them mean.
+std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k);
+
+/// Sums of products, with the sum of their magnitudes, which rounding errors go by.
+struct Products {
+  std::vector<double> sums, magnitudes;
+};
+/// out[t][n] = sum over k of w[n][k] * x[t][k].
+Products multiply(const std::vector<float>& w, const std::vector<float>& x, std::size_t k);
+
+/// Runs a kernel in each order; result() after each must be the same bytes, which are returned.
+std::vector<std::byte> run_in_all_orders(const Kernel& kernel, const KernelArgs& args,
+                                         const std::function<void()>& reset,
+                                         const std::function<std::vector<std::byte>()>& result);
+
+template <class T>
+std::vector<std::byte> bytes_of(const Buffer<T>& buffer) {
+  const auto bytes = std::as_bytes(std::span(buffer.data(), buffer.size()));
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace forge::gpu_host
