@@ -55,10 +55,11 @@ std::size_t staging_slot_bytes(const plan::ProgramT& program) {
   for (const auto& weight : program.weights) {
     if (weight == nullptr) continue;
     for (const auto& source : weight->sources)
-      if (source != nullptr) all += aligned(std::min<std::uint64_t>(source->bytes, kSlotBytes));
+      if (source != nullptr) all += aligned(source->bytes);
   }
   if (row > kRowBytesMax) throw Error(ErrorCode::kPlan, "the plan's constants have an absurd size");
-  return aligned(std::max<std::size_t>({row, std::min<std::size_t>(all, kSlotBytes), kAlignment}));
+  const auto share = std::min<std::uint64_t>(all / kStagingSlots, kSlotBytes);
+  return aligned(std::max<std::size_t>({row, static_cast<std::size_t>(share), kAlignment}));
 }
 
 WeightUpload::WeightUpload(const driver::Device& device, const plan::ProgramT& program, const GpuMemory& memory,

@@ -1,0 +1,335 @@
+#include "tests/runtime/gpu_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "kernels/gpu/step_io.h"
+#include "runtime/plan/gpu_io.h"
+#include "support/error.h"
+
+namespace forge::test {
+namespace {
+
+using driver::NullLaunch;
+using plan::GpuInput;
+using plan::Ref;
+using plan::Space;
+
+constexpr std::int64_t kTableBlocks = kContext / kBlockTokens, kHeadDim = 4, kLayers = 2, kLayer = 1;
+constexpr std::int64_t kLargeRowBytes = 4096;
+constexpr std::byte kScramble{0x5a};  // what repacking does to a byte
+constexpr std::uint32_t kFactor = 7;
+
+// The file: 8 rows of the table, a gap, the other 8, the bias, the large weight.
+constexpr std::uint64_t kTableA = 100, kTableB = 200, kBias = 300, kLarge = 512;
+
+enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
+
+Ref input(std::uint16_t index) {
+  return {Space::Input, index, 0};
+}
+Ref input(GpuInput index) {
+  return input(static_cast<std::uint16_t>(index));
+}
+
+/// The structs that the kernels take.
+struct StoreArgs {
+  const std::int32_t *ids, *positions, *sequence, *counts, *table;
+  const std::uint32_t* weights;
+  std::uint16_t *k, *v;
+  const std::byte* large;
+  std::int64_t table_stride, tokens;
+};
+struct LogitsArgs {
+  const std::int32_t *rows, *positions, *sequence, *counts, *table;
+  const std::uint16_t *k, *v;
+  const std::uint32_t *bias, *factor;
+  float* out;
+  std::int64_t table_stride;
+};
+struct SampleArgs {
+  const float* logits;
+  std::int32_t *ids, *positions, *kv_length, *counts;
+  gpu::SamplingRow* sampling;
+  std::uint32_t* counter;
+  std::int32_t* sampled;
+  std::int64_t rows;
+};
+struct RepackArgs {
+  std::byte* to;
+  const std::byte* staged;
+  std::int64_t first, count, row_first, unit, stride;
+};
+
+template <class Args>
+Args args_of(const NullLaunch& launch) {
+  return launch.arg<Args>(0);
+}
+
+std::int64_t slot_of(const std::int32_t* table, std::int64_t stride, std::int64_t sequence, std::int64_t position) {
+  return table[sequence * stride + position / kBlockTokens] * kBlockTokens + position % kBlockTokens;
+}
+
+void store(const StoreArgs& a) {
+  for (std::int64_t t = 0; t < a.counts[gpu::kTokenCount]; ++t) {
+    const auto slot = slot_of(a.table, a.table_stride, a.sequence[t], a.positions[t]);
+    a.k[slot * kHeadDim] = static_cast<std::uint16_t>(a.weights[a.ids[t]]);
+    a.v[slot * kHeadDim] = static_cast<std::uint16_t>(3 * a.weights[a.ids[t]]);
+  }
+}
+
+std::uint32_t mix(std::uint32_t hash, std::uint16_t k, std::uint16_t v) {
+  return hash * 31 + k + v;
+}
+float logit_of(std::uint32_t hash, std::uint32_t factor, std::uint32_t bias) {
+  return static_cast<float>((hash * factor + bias) % 97);
+}
+
+void compute_logits(const LogitsArgs& a) {
+  for (std::int64_t r = 0; r < a.counts[gpu::kRowCount]; ++r) {
+    const auto t = a.rows[r];
+    std::uint32_t hash = 0;
+    for (std::int64_t p = 0; p <= a.positions[t]; ++p) {
+      const auto slot = slot_of(a.table, a.table_stride, a.sequence[t], p);
+      hash = mix(hash, a.k[slot * kHeadDim], a.v[slot * kHeadDim]);
+    }
+    for (std::int64_t v = 0; v < kVocab; ++v) a.out[r * kVocab + v] = logit_of(hash, *a.factor, a.bias[v]);
+  }
+}
+
+void sample(const SampleArgs& a) {
+  for (std::int64_t r = 0; r < a.counts[gpu::kRowCount]; ++r) {
+    const float* row = a.logits + r * kVocab;
+    auto token = static_cast<std::int32_t>(std::max_element(row, row + kVocab) - row);
+    auto& sampling = a.sampling[r];
+    if (sampling.temperature > 0)
+      token = (token + static_cast<std::int32_t>(sampling.seed_low + sampling.seed_high + sampling.draws++) +
+               sampling.top_k + static_cast<std::int32_t>(4 * (sampling.top_p + sampling.min_p))) %
+              kVocab;
+    a.ids[r] = token;
+    ++a.positions[r];
+    ++a.kv_length[r];
+    a.sampled[a.counts[gpu::kSampledCount] % gpu::kSampledRing * a.rows + r] = token;
+  }
+  *a.counter += *a.counter;  // 0 stays 0
+  if (*a.counter == 0) ++a.counts[gpu::kSampledCount];
+}
+
+void repack(const RepackArgs& a, std::int64_t row_bytes) {
+  for (std::int64_t i = 0; i < a.count; ++i) {
+    const auto row = a.first + i, to = a.row_first + row / a.unit * a.stride + row % a.unit;
+    for (std::int64_t b = 0; b < row_bytes; ++b) a.to[to * row_bytes + b] = a.staged[i * row_bytes + b] ^ kScramble;
+  }
+}
+
+std::unique_ptr<plan::StepT> make_step(const char* kernel, std::vector<Ref> refs, std::vector<std::int64_t> numbers) {
+  auto step = std::make_unique<plan::StepT>();
+  step->kernel = step->label = kernel;
+  step->refs = std::move(refs);
+  step->ints = {3, 64, 128, plan::kGpuWaitsItself};
+  step->ints.insert(step->ints.end(), numbers.begin(), numbers.end());
+  step->weight_bytes = 1000;
+  return step;
+}
+
+}  // namespace
+
+GpuModel::GpuModel(const GpuModelOptions& options)
+    : program(std::make_shared<plan::ProgramT>()), control(std::make_shared<driver::NullControl>(options.driver)) {
+  program->target = "null";
+  program->context = kContext;
+  program->batch_max = 2;
+  program->vocab = kVocab;
+  program->kv_groups.emplace_back(1, 1, 8, kBlockTokens, 0, 128);  // another group before the one in use
+  program->kv_groups.emplace_back(kLayers, 1, kHeadDim, kBlockTokens, 0, 2 * 2 * kBlockTokens * kHeadDim);
+  program->arena_bytes = 300;
+  program->counter_bytes = 8;
+  const std::uint32_t factor = kFactor;
+  program->constants.resize(8);
+  std::memcpy(program->constants.data() + 4, &factor, sizeof factor);
+  add_weights(options.large_rows);
+  add_variant("decode1", 1, 1, 1, true);
+  add_variant("decode2", 2, 2, 2, true);
+  add_variant("prefill8", 8, 4, 2, false);
+  add_kernels();
+}
+
+void GpuModel::add_weights(std::int64_t large_rows) {
+  file.resize(kLarge + static_cast<std::size_t>(large_rows * kLargeRowBytes));
+  std::uint64_t state = 1;
+  for (auto& byte : file) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    byte = static_cast<std::byte>(state >> 56);
+  }
+  const auto weight = [&](const char* name, std::uint64_t offset, std::uint64_t bytes, std::int64_t rows) {
+    auto out = std::make_unique<plan::WeightT>();
+    out->name = name;
+    out->rows = rows;
+    out->offset = offset;
+    out->bytes = bytes;
+    program->weights.push_back(std::move(out));
+    program->weights_bytes = static_cast<std::int64_t>(offset + bytes);
+    return program->weights.back().get();
+  };
+  const auto source = [&](plan::WeightT& of, std::uint64_t offset, std::int64_t rows, std::int64_t row_bytes) {
+    auto out = std::make_unique<plan::WeightSourceT>();
+    out->offset = offset;
+    out->rows = rows;
+    out->bytes = static_cast<std::uint64_t>(rows * row_bytes);
+    of.sources.push_back(std::move(out));
+  };
+  const auto load = [&](const char* kernel, std::uint64_t at, std::vector<std::int64_t> numbers) {
+    auto step = std::make_unique<plan::StepT>();
+    step->kernel = step->label = kernel;
+    step->refs = {Ref(Space::Weights, 0, at), Ref(Space::File, 0, 0)};
+    step->ints = std::move(numbers);
+    program->load_steps.push_back(std::move(step));
+  };
+  auto& bias = *weight("bias", 0, 64, 16);
+  source(bias, kBias, 16, 4);
+  load(plan::kGpuCopyKernel, 0, {0, 0, 0, 0, 0, 0});
+  // Rows of both sources alternate, two by two.
+  auto& table = *weight("table", 256, 64, 16);
+  source(table, kTableA, 8, 4);
+  source(table, kTableB, 8, 4);
+  load("repack4", 256, {2, 64, 0, 0, 1, 1, 4, 2, 2, 4});
+  load("repack4", 256, {2, 64, 0, 0, 1, 0, 4, 0, 2, 4});
+  if (large_rows == 0) return;
+  auto& large = *weight("large", 512, static_cast<std::uint64_t>(large_rows * kLargeRowBytes), large_rows);
+  source(large, kLarge, large_rows, kLargeRowBytes);
+  load("repack4096", 512, {1, 256, 0, 0, 2, 0, kLargeRowBytes, 0, large_rows, 0});
+}
+
+void GpuModel::add_variant(const char* name, std::int64_t tokens, std::int64_t rows, std::int64_t sequences,
+                           bool samples) {
+  auto variant = std::make_unique<plan::VariantT>();
+  variant->name = name;
+  variant->bounds = plan::Bounds(tokens, rows, sequences, kTableBlocks);
+  const Ref k(Space::Kv, 1, 2 * kLayer), v(Space::Kv, 1, 2 * kLayer + 1);
+  const Ref large(Space::Weights, 0, static_cast<std::uint64_t>(std::min<std::int64_t>(program->weights_bytes, 512)));
+  variant->steps.push_back(make_step("store",
+                                     {input(kIds), input(kPositions), input(kSequence), input(GpuInput::kCounts),
+                                      input(kBlockTable), Ref(Space::Weights, 0, 256), k, v, large},
+                                     {kTableBlocks, tokens}));
+  variant->steps.push_back(
+      make_step("logits",
+                {input(kRows), input(kPositions), input(kSequence), input(GpuInput::kCounts), input(kBlockTable), k, v,
+                 Ref(Space::Weights, 0, 0), Ref(Space::Constants, 0, 4), Ref(Space::Output, 0, 0)},
+                {kTableBlocks}));
+  if (samples)
+    variant->sample_steps.push_back(
+        make_step("sample",
+                  {Ref(Space::Output, 0, 0), input(kIds), input(kPositions), input(kKvLength), input(GpuInput::kCounts),
+                   input(GpuInput::kSampling), Ref(Space::Counters, 0, 4), input(GpuInput::kSampled)},
+                  {rows}));
+  program->variants.push_back(std::move(variant));
+}
+
+void GpuModel::add_kernels() {
+  const auto add = [&](const char* name, std::size_t arg_bytes, driver::NullKernel work) {
+    auto object = std::make_unique<plan::CodeObjectT>();
+    object->name = name;
+    const driver::NullKernelImage image{.name = name, .arg_bytes = {arg_bytes}};
+    const auto bytes = driver::null_image(std::span(&image, 1));
+    object->bytes.assign(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                         reinterpret_cast<const std::uint8_t*>(bytes.data()) + bytes.size());
+    program->code_objects.push_back(std::move(object));
+    control->set_kernel(name, std::move(work));
+  };
+  add("store", sizeof(StoreArgs), [seen = seen](const NullLaunch& launch) {
+    const auto a = args_of<StoreArgs>(launch);
+    ++seen->forwards;
+    seen->overlaps += launch.hints.overlap_predecessor ? 1 : 0;
+    seen->k = reinterpret_cast<std::uint64_t>(a.k);
+    seen->v = reinterpret_cast<std::uint64_t>(a.v);
+    seen->large = reinterpret_cast<std::uint64_t>(a.large);
+    std::copy_n(a.counts, 4, seen->counts);
+    seen->padding_position = a.positions[a.tokens - 1];
+    store(a);
+  });
+  add("logits", sizeof(LogitsArgs), [](const NullLaunch& launch) { compute_logits(args_of<LogitsArgs>(launch)); });
+  add("sample", sizeof(SampleArgs), [seen = seen](const NullLaunch& launch) {
+    ++seen->sampled;
+    const auto a = args_of<SampleArgs>(launch);
+    for (std::int32_t r = 0; r < a.counts[gpu::kRowCount]; ++r)
+      seen->wrong_lengths += a.kv_length[r] == a.positions[r] + 1 ? 0 : 1;
+    sample(a);
+  });
+  for (const std::int64_t row_bytes : {std::int64_t{4}, kLargeRowBytes})
+    add(row_bytes == 4 ? "repack4" : "repack4096", sizeof(RepackArgs),
+        [seen = seen, row_bytes](const NullLaunch& launch) {
+          seen->repacks.push_back(launch);
+          repack(args_of<RepackArgs>(launch), row_bytes);
+        });
+}
+
+std::unique_ptr<runtime::GpuExecutor> GpuModel::open(const driver::Driver& driver,
+                                                     runtime::ExecutorOptions options) const {
+  const runtime::SpanWeightSource source("model", file, runtime::SpanWeightSource::Backing::kHeap);
+  return std::make_unique<runtime::GpuExecutor>(program, source, driver.device(0), options);
+}
+
+std::uint32_t GpuModel::weight_of(std::int32_t token) const {
+  const auto pair = token / 2;  // of rows; those of the two sources alternate
+  const auto row = static_cast<std::size_t>(pair / 2 * 2 + token % 2);
+  std::uint32_t value = 0;
+  std::memcpy(&value, file.data() + (pair % 2 == 0 ? kTableA : kTableB) + row * 4, 4);
+  return value ^ 0x5a5a5a5aU;
+}
+
+std::vector<float> GpuModel::logits(const std::vector<std::int32_t>& tokens) const {
+  std::uint32_t hash = 0;
+  for (const auto token : tokens) {
+    const auto weight = weight_of(token);
+    hash = mix(hash, static_cast<std::uint16_t>(weight), static_cast<std::uint16_t>(3 * weight));
+  }
+  std::vector<float> out;
+  for (std::size_t v = 0; v < kVocab; ++v) {
+    std::uint32_t bias = 0;
+    std::memcpy(&bias, file.data() + kBias + v * 4, 4);
+    out.push_back(logit_of(hash, kFactor, bias));
+  }
+  return out;
+}
+
+std::int32_t GpuModel::next(const std::vector<std::int32_t>& tokens) const {
+  const auto row = logits(tokens);
+  return static_cast<std::int32_t>(std::ranges::max_element(row) - row.begin());
+}
+
+std::vector<std::byte> GpuModel::large_weight() const {
+  std::vector<std::byte> out(file.begin() + kLarge, file.end());
+  for (auto& byte : out) byte ^= kScramble;
+  return out;
+}
+
+std::vector<std::int32_t> first_blocks() {
+  std::vector<std::int32_t> blocks(kTableBlocks);
+  std::iota(blocks.begin(), blocks.end(), 0);
+  return blocks;
+}
+
+std::vector<float> feed(runtime::Executor& executor, const std::vector<std::int32_t>& tokens, std::size_t from,
+                        std::size_t chunk) {
+  const auto table = first_blocks();
+  std::vector<float> last;
+  for (std::size_t begin = from; begin < tokens.size(); begin += chunk) {
+    const auto count = std::min(chunk, tokens.size() - begin);
+    std::vector<std::int32_t> positions(count), sequence(count, 0);
+    std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(begin));
+    const std::int32_t row[] = {static_cast<std::int32_t>(count - 1)};
+    const std::int32_t length[] = {static_cast<std::int32_t>(begin + count)};
+    const auto out = executor.forward({.ids = std::span(tokens).subspan(begin, count),
+                                       .positions = positions,
+                                       .sequence = sequence,
+                                       .rows = row,
+                                       .kv_length = length,
+                                       .block_table = table,
+                                       .table_stride = table.size()});
+    last.assign(out.begin(), out.end());
+  }
+  return last;
+}
+
+}  // namespace forge::test

@@ -1,0 +1,155 @@
+// Weights through the staging ring: right bytes in the right rows, slots reused behind their events only.
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "runtime/gpu/weight_upload.h"
+#include "runtime/plan/gpu_io.h"
+#include "support/error.h"
+#include "tests/runtime/gpu_model.h"
+
+namespace forge {
+namespace {
+
+using test::error_line;
+using test::GpuModel;
+
+constexpr std::int64_t kManyRows = 22'000;  // 86 MiB: five slots of 16 MiB and a bit, in a ring of four
+
+/// A model whose reads can fail, and that counts hints.
+class Source final : public runtime::WeightSource {
+ public:
+  explicit Source(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  [[nodiscard]] std::uint64_t bytes() const override { return bytes_.size(); }
+  [[nodiscard]] std::span<const std::byte> data() const override { return {}; }
+  void read(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (++reads == fail_at) throw Error(ErrorCode::kIo, "cannot read model", "the disk is gone");
+    std::memcpy(out.data(), bytes_.data() + offset, out.size());
+  }
+  void prefetch(std::uint64_t, std::uint64_t count) const noexcept override { prefetched += count; }
+  void release(std::uint64_t, std::uint64_t) const noexcept override {}
+
+  mutable std::atomic<std::uint64_t> reads = 0, prefetched = 0;
+  std::uint64_t fail_at = 0;
+
+ private:
+  const std::vector<std::byte>& bytes_;
+  std::string name_ = "model";
+};
+
+/// The plain load step of the table's second source.
+plan::StepT& repack_step(GpuModel& model) {
+  return *model.program->load_steps[1];
+}
+
+}  // namespace
+
+TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled before its event") {
+  for (const bool deferred : {true, false}) {
+    const GpuModel model({.driver = {.deferred = deferred}, .large_rows = kManyRows});
+    const auto driver = model.driver();
+    Source source(model.file);
+    const auto executor =
+        std::make_unique<runtime::GpuExecutor>(model.program, source, driver.device(0), runtime::ExecutorOptions{});
+    test::feed(*executor, {1, 2});  // tells where the weight lies
+    const auto expected = model.large_weight();
+    REQUIRE(model.seen->large != 0);
+    CHECK(std::memcmp(reinterpret_cast<const void*>(model.seen->large), expected.data(), expected.size()) == 0);
+    CHECK(test::feed(*executor, {1, 2, 3}) == model.logits({1, 2, 3}));
+    CHECK(executor->load_report().bytes == expected.size() + 128);
+    CHECK(executor->load_report().seconds > 0);
+    CHECK(source.prefetched == expected.size() + 128);
+    CHECK(executor->memory_need().staging == 4 * (std::size_t{16} << 20));
+    // Pinned memory of the ring is given back: what is left mirrors the step's inputs and the tokens.
+    CHECK(driver.pinned_allocations().live == 2);
+    CHECK(driver.pinned_allocations().live_bytes < 1 << 20);
+  }
+}
+
+TEST_CASE("slices are whole rows in order, and each launch covers its rows") {
+  const GpuModel model({.large_rows = kManyRows});
+  const auto driver = model.driver();
+  const auto executor = model.open(driver);
+  std::int64_t next = 0, slices = 0;
+  for (const auto& launch : model.seen->repacks) {
+    std::int64_t words[7] = {};
+    REQUIRE(launch.args.at(0).size() == sizeof words);
+    std::memcpy(words, launch.args[0].data(), sizeof words);
+    const auto [to, staged, first, count, row_first, unit, stride] = words;
+    CHECK(launch.hints.overlap_predecessor == false);
+    if (launch.kernel == "repack4") {
+      CHECK(launch.grid.x == 16);  // two blocks a row
+      CHECK(launch.block.x == 64);
+      CHECK((count == 8 && first == 0 && unit == 2 && stride == 4));
+      continue;
+    }
+    CHECK(launch.grid.x == count);
+    CHECK(first == next);
+    CHECK(staged % 256 == 0);
+    next += count;
+    ++slices;
+  }
+  CHECK(next == kManyRows);
+  CHECK(slices >= 6);
+}
+
+TEST_CASE("a file that cannot be read ends the load with its own line, and nothing is left") {
+  for (const std::uint64_t fail_at : {1, 2, 40, 80}) {
+    const GpuModel model({.driver = {.deferred = true}, .large_rows = kManyRows});
+    const auto driver = model.driver();
+    Source source(model.file);
+    source.fail_at = fail_at;
+    const auto line = error_line(
+        [&] { runtime::GpuExecutor(model.program, source, driver.device(0), runtime::ExecutorOptions{.threads = 2}); },
+        ErrorCode::kIo);
+    CHECK_THAT(line, Catch::Contains("the disk is gone"));
+    CHECK(model.control->counts().held() == 0);
+    CHECK(driver.failed_releases() == 0);
+  }
+}
+
+TEST_CASE("an upload that fails at its very end is no success") {
+  const GpuModel model;
+  const auto driver = model.driver();
+  model.control->fail("stream_synchronize", 2);
+  CHECK_THAT(error_line([&] { (void)model.open(driver); }, ErrorCode::kDevice), Catch::Contains("uploading weights"));
+  CHECK(model.control->counts().held() == 0);
+}
+
+TEST_CASE("a broken load step is refused before anything is loaded") {
+  struct Case {
+    const char* says;
+    void (*breaks)(GpuModel&);
+  };
+  const Case cases[] = {
+      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadWeight] = 7; }},
+      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadSource] = 2; }},
+      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadUnit] = 0; }},
+      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadBlocksPerRow] = 0; }},
+      {"out of range", [](GpuModel& m) { repack_step(m).ints.resize(9); }},
+      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadRowBytes] = std::int64_t{1} << 40; }},
+      {"another size", [](GpuModel& m) { repack_step(m).ints[plan::kLoadRowBytes] = 8; }},
+      {"of a weight with 16", [](GpuModel& m) { repack_step(m).ints[plan::kLoadRowFirst] = 3; }},
+      {"of a weight with 16", [](GpuModel& m) { repack_step(m).ints[plan::kLoadStride] = 5; }},
+      {"leaves the model file", [](GpuModel& m) { m.program->weights[1]->sources[1]->offset = 1 << 20; }},
+      {"leaves its block", [](GpuModel& m) { m.program->weights[1]->bytes = 1 << 20; }},
+      {"leaves its block", [](GpuModel& m) { repack_step(m).refs.clear(); }},
+      {"leaves the weights block",
+       [](GpuModel& m) { m.program->load_steps[0]->refs[0] = plan::Ref(plan::Space::Weights, 0, 512); }},
+      {"is missing", [](GpuModel& m) { m.program->load_steps[1].reset(); }},
+      {"'gone' is not in it", [](GpuModel& m) { repack_step(m).kernel = "gone"; }},
+      {"blocks of 2000 threads", [](GpuModel& m) { repack_step(m).ints[plan::kLoadThreads] = 2000; }},
+  };
+  for (const auto& [says, breaks] : cases) {
+    GpuModel model;
+    breaks(model);
+    const auto driver = model.driver();
+    CHECK_THAT(error_line([&] { (void)model.open(driver); }, ErrorCode::kPlan), Catch::Contains(says));
+    CHECK(model.control->counts().held() == 0);
+    CHECK(model.control->calls("graph_launch") == 0);
+  }
+}
+
+}  // namespace forge
