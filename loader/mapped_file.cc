@@ -16,7 +16,7 @@
 namespace forge::loader {
 namespace {
 
-/// Closes a descriptor on every way out; the mapping outlives it.
+/// Closes a descriptor on every way out, unless it was taken.
 struct Descriptor {
   int fd = -1;
   ~Descriptor() {
@@ -41,7 +41,7 @@ struct Descriptor {
 
 MappedFile MappedFile::open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a FIFO that nobody writes to would otherwise hang; it has no effect on regular files.
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) refuse_errno(path, errno);
   struct stat status{};
   if (::fstat(file.fd, &status) != 0) refuse_errno(path, errno);
@@ -54,22 +54,41 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
   MappedFile mapped;
   mapped.data_ = static_cast<const std::byte*>(data);
   mapped.size_ = size;
+  mapped.fd_ = std::exchange(file.fd, -1);
   mapped.path_ = path;
   return mapped;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), path_(std::move(other.path_)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
   std::swap(path_, other.path_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  if (offset > size_ || out.size() > size_ - offset)
+    refuse(path_, fmt::format("{} bytes at {} are not in its {}", out.size(), offset, size_), "check the file");
+  while (!out.empty()) {
+    const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse_errno(path_, errno);
+    if (n == 0) refuse(path_, "it was cut while it was being read", "fetch it again");
+    offset += static_cast<std::uint64_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
 }
 
 void MappedFile::advise(Advice advice, std::size_t offset, std::size_t bytes) const noexcept {

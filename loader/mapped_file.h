@@ -28,6 +28,10 @@ class MappedFile {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
+  /// Copies [offset, offset + out.size()) by a read of the file, which touches no mapped page: for data that goes
+  /// elsewhere at once. Errors (kIo): outside the file, cut meanwhile, unreadable.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
+
   /// A hint for `bytes` bytes from `offset` (widened to whole pages, except for kDontNeed, which is narrowed so that a
   /// neighbour's bytes stay). Ranges outside the file are cut. Never fails: a refused hint costs only speed.
   void advise(Advice advice, std::size_t offset = 0, std::size_t bytes = SIZE_MAX) const noexcept;
@@ -35,6 +39,7 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  int fd_ = -1;
   std::filesystem::path path_;
 };
 

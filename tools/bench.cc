@@ -129,15 +129,15 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
       batch = what.batch;
       threads = what.threads;
       const auto context = context_needed(cases, batch);
-      session = std::make_unique<Session>(Session::Options{.model = {.path = request.path,
-                                                                     .model = request.model,
-                                                                     .device = request.device,
-                                                                     .context = context,
-                                                                     .sequences = batch},
-                                                           .threads = threads,
-                                                           .profile = request.profile},
-                                          stages);
+      session = std::make_unique<Session>(
+          Session::Options{
+              .model = {.path = request.path, .model = request.model, .context = context, .sequences = batch},
+              .device = request.device,
+              .threads = threads,
+              .profile = request.profile},
+          stages);
       sequences = std::make_unique<Sequences>(session->executor(), context, batch);
+      note_device(*session);
     }
     progress(fmt::format("measuring {} {} at depth {}", what.prompt > 0 ? "prompt" : "generation",
                          what.prompt + what.predict, what.depth));

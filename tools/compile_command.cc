@@ -13,6 +13,7 @@
 #include "tools/atomic_file.h"
 #include "tools/compile_report.h"
 #include "tools/console.h"
+#include "tools/device.h"
 #include "tools/entry.h"
 #include "tools/model_file.h"
 #include "tools/open_model.h"
@@ -31,9 +32,9 @@ struct Request {
 constexpr const char* kFooter =
     "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
     "it.\n"
-    "Targets: auto and cpu are this machine; cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4, cpu-x86-64-v4-vnni. A plan "
-    "for\n"
-    "several targets (a comma list) has a program for each.\n";
+    "Targets: auto is what forge-run would take here, its best GPU or the CPU; cpu, cpu-generic, cpu-x86-64-v3,\n"
+    "cpu-x86-64-v4, cpu-x86-64-v4-vnni; gfx1100 and other GPUs (forge-inspect devices lists those of this machine). A\n"
+    "plan for several targets (a comma list) has a program for each.\n";
 
 void list_passes() {
   std::string text;
@@ -83,7 +84,8 @@ int compile(Request& request) {
     throw Error(ErrorCode::kUsage, fmt::format("KV type '{}' is not supported", printable(request.kv_type)), {},
                 "the KV cache is f16 for now: leave --kv-type away");
   if (!request.output.empty()) check_output_path(request.output);
-  const auto targets = codegen::resolve_targets(request.target);
+  const auto targets =
+      request.target == "auto" ? std::vector{choose_device("auto").target} : codegen::resolve_targets(request.target);
   Stopwatch watch;
   const auto file = loader::Gguf::open(request.model);
   auto& options = request.options;
@@ -95,6 +97,8 @@ int compile(Request& request) {
   std::vector<codegen::CompileReport> reports;
   const auto build = [&] {
     progress("compiling " + request.model);
+    const auto compiler = open_kernel_compiler();
+    options.kernels = compiler.get();
     auto plan = compile_model(file, request.model, targets, options, &reports);
     check_interrupt();
     return plan;

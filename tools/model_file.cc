@@ -40,10 +40,6 @@ codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesyste
   return model;
 }
 
-runtime::SpanWeightSource weight_source(const loader::Gguf& file, const std::filesystem::path& path) {
-  return {path.native(), file.bytes(), runtime::SpanWeightSource::Backing::kFile};
-}
-
 std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {
   const auto family = file.find<std::string_view>("general.architecture");
   if (!family) return fallback;

@@ -15,8 +15,26 @@ namespace forge::tools {
 /// at 0: the graph decides it.
 [[nodiscard]] codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesystem::path& path);
 
-/// The mapped file as the executor reads it; lives no longer than `file`.
-[[nodiscard]] runtime::SpanWeightSource weight_source(const loader::Gguf& file, const std::filesystem::path& path);
+/// The model file as executors read it: in place where it is mapped, or by copies that touch no mapped page. Lives no
+/// longer than `file`.
+class FileWeightSource final : public runtime::WeightSource {
+ public:
+  FileWeightSource(const loader::Gguf& file, const std::filesystem::path& path) : file_(file), name_(path.native()) {}
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  [[nodiscard]] std::uint64_t bytes() const override { return file_.bytes().size(); }
+  [[nodiscard]] std::span<const std::byte> data() const override { return file_.bytes(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const override { file_.file().read(offset, out); }
+  void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept override {
+    file_.file().advise(loader::MappedFile::Advice::kWillNeed, offset, bytes);
+  }
+  void release(std::uint64_t offset, std::uint64_t bytes) const noexcept override {
+    file_.file().advise(loader::MappedFile::Advice::kDontNeed, offset, bytes);
+  }
+
+ private:
+  const loader::Gguf& file_;
+  std::string name_;
+};
 
 /// Positions the model was trained for, by its metadata; `fallback` when it does not say.
 /// Errors: kModelFormat for a key of the wrong type.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "codegen/compile.h"
+#include "codegen/gpu/compile_service.h"
 #include "kernels/cpu/kernels.h"
 #include "runtime/plan/cache.h"
 #include "runtime/plan/plan_file.h"
@@ -20,16 +21,6 @@ namespace forge::tools {
 namespace {
 
 constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
-
-void check_device(std::string_view device) {
-  if (device == "auto" || device == "cpu") return;
-  for (const std::string_view gpu : {"hip", "cuda"})
-    if (device == gpu || (device.starts_with(gpu) && device.substr(gpu.size()).starts_with(':')))
-      throw Error(ErrorCode::kDevice, fmt::format("device '{}' cannot be used", printable(device)),
-                  fmt::format("this forge has no {} back-end: it runs on the CPU only", gpu), "use --device cpu");
-  throw Error(ErrorCode::kUsage, fmt::format("device '{}' is unknown", printable(device)), {},
-              "devices are auto, cpu, hip:N and cuda:N");
-}
 
 /// The cached plan of `key`, with everything worth saying said.
 plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& build) {
@@ -47,9 +38,13 @@ plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& bu
   return result;
 }
 
-/// The program of a plan that was made for this machine alone.
-std::shared_ptr<const plan::ProgramT> take_program(plan::PlanT& plan) {
-  const int index = choose_program(plan);
+std::string target_of(const ModelChoice& choice) {
+  return choice.target.empty() ? codegen::host_target() : choice.target;
+}
+
+/// The program of a plan that was made for `target` alone.
+std::shared_ptr<const plan::ProgramT> take_program(plan::PlanT& plan, std::string_view target) {
+  const int index = choose_program(plan, target);
   if (index < 0)
     throw Error(ErrorCode::kPlan, "the plan has no program for this machine", {}, "compile the model again");
   return std::move(plan.programs[static_cast<std::size_t>(index)]);
@@ -63,12 +58,15 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   if (opened.context > trained)
     note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", opened.context,
                      trained));
-  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
-  const std::vector<std::string> targets{codegen::host_target()};
+  codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
+  const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
-  auto result = cached(codegen::cache_key(identity, targets, options),
-                       [&] { return compile_model(*opened.file, opened.path, targets, options); });
-  opened.program = take_program(result.plan);
+  auto result = cached(codegen::cache_key(identity, targets, options), [&] {
+    const auto compiler = open_kernel_compiler();
+    options.kernels = compiler.get();
+    return compile_model(*opened.file, opened.path, targets, options);
+  });
+  opened.program = take_program(result.plan, targets.front());
   opened.origin = result.built ? "compiled" : "cache";
   return opened;
 }
@@ -90,7 +88,7 @@ std::string identity_with_graph(const loader::Gguf& file, const plan::PlanT& pla
 
 /// Why the plan's own program cannot serve `choice`; empty when it can.
 std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
-  if (index < 0) return "it has no program for " + codegen::host_target();
+  if (index < 0) return "it has no program for " + target_of(choice);
   const auto& program = *plan.programs[static_cast<std::size_t>(index)];
   if (choice.context.value_or(0) > program.context)
     return fmt::format("it is for a context of {}, not {}", program.context, *choice.context);
@@ -104,7 +102,7 @@ OpenedModel open_plan(const ModelChoice& choice) {
   OpenedModel opened;
   auto plan = plan::read_plan(choice.path);
   opened.file = open_model_of(plan, choice.path, choice.model, opened.path);
-  const int index = choose_program(plan);
+  const int index = choose_program(plan, target_of(choice));
   for (const auto& program : plan.programs)
     if (program) check_program(*program);
   const auto why = why_retarget(plan, index, choice);
@@ -120,20 +118,33 @@ OpenedModel open_plan(const ModelChoice& choice) {
   if (context == 0) context = std::min(trained_context(*opened.file, kContextDefault), kContextDefault);
   opened.context = choice.context.value_or(context);
   note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
-  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
-  const auto target = codegen::host_target();
+  codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
+  const auto target = target_of(choice);
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
-  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
-                       [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
-  opened.program = take_program(result.plan);
+  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options), [&] {
+    const auto compiler = open_kernel_compiler();
+    options.kernels = compiler.get();
+    return retarget_plan(plan, *opened.file, opened.path, target, options);
+  });
+  opened.program = take_program(result.plan, target);
   opened.origin = fmt::format("plan {}, compiled again", choice.path);
   return opened;
 }
 
 }  // namespace
 
-int choose_program(const plan::PlanT& plan) {
+std::unique_ptr<codegen::KernelCompiler> open_kernel_compiler() {
+  return std::make_unique<codegen::CompileService>(codegen::CompileServiceOptions{
+      .cache = plan::CacheOptions::from_environment(), .note = [](const std::string& line) { note(line); }});
+}
+
+int choose_program(const plan::PlanT& plan, std::string_view target) {
   constexpr std::string_view kPrefix = "cpu-";
+  if (codegen::is_gpu_target(target)) {
+    const auto found = std::ranges::find_if(
+        plan.programs, [&](const auto& program) { return program != nullptr && program->target == target; });
+    return found == plan.programs.end() ? -1 : static_cast<int>(found - plan.programs.begin());
+  }
   int best = -1;
   auto best_class = cpu::CpuClass::kGeneric;
   for (std::size_t i = 0; i < plan.programs.size(); ++i) {
@@ -170,7 +181,6 @@ std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::
 }
 
 OpenedModel open_model(const ModelChoice& choice) {
-  check_device(choice.device);
   if (plan::looks_like_plan(choice.path)) return open_plan(choice);
   if (!choice.model.empty())
     throw Error(ErrorCode::kUsage, "--model goes with a plan", fmt::format("{} is none", printable(choice.path, 200)),

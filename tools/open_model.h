@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "codegen/gpu/kernel_compiler.h"
 #include "loader/gguf.h"
 #include "runtime/plan/plan_generated.h"
 
@@ -20,7 +22,7 @@ inline constexpr std::int64_t kSequencesMax = 256;
 struct ModelChoice {
   std::string path;                     ///< MODEL.gguf or PLAN
   std::string model;                    ///< where the plan's model lies; empty: where the plan says
-  std::string device = "auto";          ///< auto, cpu, hip:N, cuda:N
+  std::string target;                   ///< what it runs on; empty: this machine's CPU
   std::optional<std::int64_t> context;  ///< empty: the plan's, or kContextDefault
   std::int64_t sequences = 1;           ///< in one step
   std::vector<std::string> skip;        ///< passes
@@ -35,12 +37,15 @@ struct OpenedModel {
 };
 
 /// Notes go to stderr, one line each: what the cache had to say, and that a plan was compiled again for this machine.
-/// Errors: kUsage and kDevice for `device`; those of Gguf::open, build_model, read_plan and compilation; kPlan when the
-/// plan was made for another model or its model is not found.
+/// Errors: those of Gguf::open, build_model, read_plan and compilation; kPlan when the plan was made for another model
+/// or its model is not found.
 [[nodiscard]] OpenedModel open_model(const ModelChoice& choice);
 
-/// Which of a plan's programs runs here best; -1 when none does.
-[[nodiscard]] int choose_program(const plan::PlanT& plan);
+/// Which of a plan's programs runs best on `target`: its own, or on a CPU the best that it runs; -1 when none does.
+[[nodiscard]] int choose_program(const plan::PlanT& plan, std::string_view target = "cpu");
+
+/// A compiler of GPU kernels that keeps them in the cache and says on stderr what it has to say.
+[[nodiscard]] std::unique_ptr<codegen::KernelCompiler> open_kernel_compiler();
 
 /// The plan's model file, opened and compared with the plan. `model` overrides the recorded path.
 /// Errors: kPlan when it is not found or another one; those of Gguf::open.

@@ -97,6 +97,7 @@ int write_text(RunRequest& request, Stages& stages) {
   if (tokenizer != nullptr && !request.ignore_eos) options.ends = tokenizer->end_of_generation();
   Sequences sequences(session.executor(), session.context(), 1);
   TextStream stream(tokenizer, request);
+  note_device(session);
   progress("reading the prompt");
   const auto generated = generate(sequences, vocab, prompt, options, [&](std::int32_t id) {
     if (stages.first_token_ms == 0) {
@@ -122,6 +123,7 @@ int write_logits(RunRequest& request, Stages& stages) {
   check_prompt(ids, session.context());
   Sequences sequences(session.executor(), session.context(), 1);
   request.dump_options.file = *request.dump;
+  note_device(session);
   dump_logits(sequences, ids, request.dump_options);
   finish(request, session, stages);
   return 0;

@@ -63,7 +63,7 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
                "positions; default the plan's, or the model's, at most 4096");
   add_sampling(options, request);
   options.group("Machine")
-      .text("--device", session.model.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
+      .text("--device", session.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
       .integer("-t,--threads", session.threads, 1, 1024, "default: what this process may use")
       .text("--model", session.model.model, "FILE", "where the plan's model is, if not where it was")
       .texts("--skip-pass", session.model.skip, "NAME", "leave an optional pass out; may be repeated")

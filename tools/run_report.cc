@@ -48,11 +48,18 @@ std::string bandwidth_share(double bytes_a_second, double bandwidth) {
 }  // namespace
 
 std::string closing_line(const Generated& generated, Session& session) {
+  const auto& need = session.memory_need();
+  const bool host = session.model().program->target.starts_with("cpu-");
+  const auto memory = host ? human_bytes(memory_peak())
+                           : fmt::format("{} of {}", human_bytes(need.total()), session.executor().device_name());
   return fmt::format(
       "prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; memory {} ({})", generated.prompt_tokens,
       rate(static_cast<double>(generated.prompt_tokens), generated.prompt_seconds), generated.tokens.size(),
-      rate(static_cast<double>(generated.decode_steps), generated.decode_seconds), human_bytes(memory_peak()),
-      describe_need(session.memory_need()));
+      rate(static_cast<double>(generated.decode_steps), generated.decode_seconds), memory, describe_need(need));
+}
+
+void note_device(const Session& session) {
+  if (!session.why_cpu().empty()) note("note: running on the CPU: " + session.why_cpu());
 }
 
 std::string run_json(const Generated& generated, std::string_view text, Session& session, const Stages& stages) {

@@ -11,6 +11,9 @@ namespace forge::tools {
 /// "prompt 12 tokens, 345.6 tokens/s; decode 64 tokens, 90.1 tokens/s; memory 201.3 MiB (weights ...)"
 [[nodiscard]] std::string closing_line(const Generated& generated, Session& session);
 
+/// Says on stderr why a GPU is not used, when nobody asked for the CPU.
+void note_device(const Session& session);
+
 /// One JSON object: model, text, tokens, prompt_tokens, finish_reason, timings, memory.
 [[nodiscard]] std::string run_json(const Generated& generated, std::string_view text, Session& session,
                                    const Stages& stages);

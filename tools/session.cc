@@ -1,6 +1,7 @@
 #include "tools/session.h"
 
 #include "runtime/cpu/executor.h"
+#include "runtime/gpu/executor.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
 #include "tools/console.h"
@@ -9,22 +10,58 @@
 #include "tools/model_file.h"
 
 namespace forge::tools {
+namespace {
 
-Session::Session(const Options& options, Stages& stages) : stages_(stages), model_(open_model(options.model)) {
+/// What a GPU cannot do although another device may.
+bool is_of_device(const Error& error) {
+  return error.code() == ErrorCode::kDevice || error.code() == ErrorCode::kMemory ||
+         error.code() == ErrorCode::kModelUnsupported;
+}
+
+}  // namespace
+
+Session::Session(const Options& options, Stages& stages) : stages_(stages) {
+  auto device = choose_device(options.device);
+  if (device.gpu && !device.asked_for) {
+    try {
+      open(options, device);
+      return;
+    } catch (const Error& error) {
+      end_progress();
+      if (!is_of_device(error)) throw;
+      device = choose_cpu(printable(error.line(), 300));
+    }
+  }
+  open(options, device);
+  why_cpu_ = device.why_cpu;
+}
+
+void Session::open(Options options, const DeviceChoice& device) {
+  opening_ = {};  // waits: it may read a file that goes now
+  options.model.target = device.target;
+  model_ = open_model(options.model);
   stages_.plan_ms = stages_.now();
   check_interrupt();
   const auto sequences = options.model.sequences;
   const auto blocks = runtime::kv_blocks_for(*model_.program, model_.context, sequences);
-  check_memory(runtime::CpuExecutor::memory_need_of(*model_.program, blocks), model_.context, sequences,
-               memory_available());
-  if (options.tokenizer)
+  const auto check = [&](const runtime::MemoryNeed& need, const MemoryLimit& limit) {
+    check_memory(need, model_.context, sequences, limit);
+  };
+  if (device.gpu)
+    check(runtime::GpuMemory(*model_.program, blocks).need,
+          {.bytes = device.gpu->free_bytes(), .what = "free memory of " + device.gpu->info().name});
+  else
+    check(runtime::CpuExecutor::memory_need_of(*model_.program, blocks), memory_available());
+  if (options.tokenizer && !opening_.valid())
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return loader::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
-  auto source = weight_source(*model_.file, model_.path);
-  executor_ = std::make_unique<runtime::CpuExecutor>(
-      model_.program, source,
-      runtime::ExecutorOptions{
-          .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile});
+  FileWeightSource source(*model_.file, model_.path);
+  const runtime::ExecutorOptions executor_options{
+      .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile};
+  if (device.gpu)
+    executor_ = std::make_unique<runtime::GpuExecutor>(model_.program, source, *device.gpu, executor_options);
+  else
+    executor_ = std::make_unique<runtime::CpuExecutor>(model_.program, source, executor_options);
   end_progress();
   stages_.weights_ms = stages_.now();
   check_interrupt();

@@ -8,6 +8,7 @@
 
 #include "loader/tok/tokenizer.h"
 #include "runtime/executor.h"
+#include "tools/device.h"
 #include "tools/open_model.h"
 
 namespace forge::tools {
@@ -25,12 +26,14 @@ class Session {
  public:
   struct Options {
     ModelChoice model;
-    std::int64_t threads = 0;  ///< 0: what the process may use
+    std::string device = "auto";  ///< auto, cpu, hip:N, cuda:N; decides model.target
+    std::int64_t threads = 0;     ///< 0: what the process may use
     bool profile = false;
     bool tokenizer = false;  ///< open it meanwhile, on a thread of its own
   };
 
-  /// Errors: those of open_model, kMemory with the numbers when it does not fit, and the executor's.
+  /// Errors: those of choose_device and open_model, kMemory with the numbers when it does not fit, the executor's. With
+  /// "auto" what a GPU cannot do the CPU does.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
@@ -38,11 +41,16 @@ class Session {
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
   [[nodiscard]] const runtime::MemoryNeed& memory_need() const { return executor_->memory_need(); }
   [[nodiscard]] std::int64_t context() const { return model_.context; }
+  /// Why the CPU is used; empty when it was asked for, and on a GPU.
+  [[nodiscard]] const std::string& why_cpu() const { return why_cpu_; }
   /// Waits until it is open. Errors: those of Tokenizer::open.
   [[nodiscard]] const loader::Tokenizer& tokenizer();
 
  private:
+  void open(Options options, const DeviceChoice& device);
+
   Stages& stages_;
+  std::string why_cpu_;
   OpenedModel model_;
   std::future<std::unique_ptr<loader::Tokenizer>> opening_;  // reads model_.file
   std::unique_ptr<loader::Tokenizer> tokenizer_;

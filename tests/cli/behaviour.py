@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from lib_cli import BIN, at, case, environment, files, finish, gguf, tiny, tiny_parts, tool, write
+from lib_cli import BIN, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
 
 model = tiny()
 IDS = ",".join(str(i * 37 % 256) for i in range(150))
@@ -57,7 +57,7 @@ def same_plan():
     case("a plan for two targets has two programs", generic.returncode == 0 and len(listed["programs"]) == 2)
     case("and runs", run_json("generic.plan", "--tokens", IDS, "-n", 20)["tokens"] == expected)
     again = tool("run", "tiny.plan", "-c", 300, "--tokens", IDS, "-n", 20, "--json")
-    lines = again.stderr.decode().splitlines()
+    lines = said(again)
     case("a larger context than the plan's: compiled again, and said so",
          json.loads(again.stdout)["tokens"] == expected and len(lines) == 1 and "compiled again" in lines[0], lines)
     case("passes left out: the same tokens",
@@ -66,8 +66,12 @@ def same_plan():
 
 def text():
     plain = tool("run", model, "-p", "abc the", "-n", 8)
-    case("one closing line on stderr", plain.returncode == 0 and plain.stderr.count(b"\n") == 1
-         and b"tokens/s" in plain.stderr, plain.stderr)
+    case("one closing line on stderr", plain.returncode == 0 and len(said(plain)) == 1
+         and "tokens/s" in said(plain)[0], plain.stderr)
+    by_name = tool("run", model, "--device", "cpu", "-p", "abc the", "-n", 8)
+    case("auto says why it is not a GPU, and a CPU that was asked for needs no reason",
+         len(said(plain)) + (b"running on the CPU" in plain.stderr) == plain.stderr.count(b"\n")
+         and by_name.stderr.count(b"\n") == 1 and by_name.stdout == plain.stdout, plain.stderr + by_name.stderr)
     write("p.txt", b"abc the\n")
     case("-f gives the same", tool("run", model, "-f", "p.txt", "-n", 8).stdout == plain.stdout)
     case("standard input gives the same", tool("run", model, "-n", 8, stdin=b"abc the").stdout == plain.stdout)
@@ -115,7 +119,8 @@ def signals():
         run.stdout.read(1)
         run.send_signal(number)
         _, errors = run.communicate(timeout=60)
-        case(f"signal {number} ends it cleanly", run.returncode == 128 + number and not errors, (run.returncode, errors))
+        clean = errors.count(b"\n") == errors.count(b"note: running on the CPU: ")
+        case(f"signal {number} ends it cleanly", run.returncode == 128 + number and clean, (run.returncode, errors))
     before = files()
     run = start(big, "--tokens", ",".join(["7"] * 9000), "-c", 60000, "--decode", "--dump-logits", at("l.f32"))
     time.sleep(0.3)

@@ -50,6 +50,11 @@ def tool(name, *args, stdin=b"", timeout=120, env=None, **options):
                           timeout=timeout, env=env or environment(), cwd=FOLDER, **options)
 
 
+def said(run):
+    """Lines on stderr, but for the one that tells why no GPU is used."""
+    return [line for line in run.stderr.decode().splitlines() if not line.startswith("note: running on the CPU: ")]
+
+
 def files():
     """Everything in the test's folder outside the cache, to see what a run left behind."""
     return sorted(os.path.join(folder, name) for folder, folders, names in os.walk(FOLDER)
