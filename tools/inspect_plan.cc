@@ -9,6 +9,7 @@
 #include "support/error.h"
 #include "tools/compile_report.h"
 #include "tools/console.h"
+#include "tools/inspect_kernels.h"
 #include "tools/inspect_model.h"
 #include "tools/json_text.h"
 #include "tools/open_model.h"
@@ -97,6 +98,7 @@ std::string program_text(const plan::ProgramT& program, bool all) {
     out += fmt::format("  KV group: {} layers, {} heads of {}, {} tokens a block{}\n", group.layers(), group.kv_heads(),
                        group.head_dim(), group.block_tokens(),
                        group.window() > 0 ? fmt::format(", window {}", group.window()) : "");
+  out += code_objects_text(program);
   for (const auto& variant : program.variants)
     if (variant) out += variant_text(*variant, program, all);
   if (all) {
@@ -162,7 +164,9 @@ void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
         .field("window", group.window())
         .field("block_bytes", group.block_bytes())
         .close();
-  json.close().open("variants", '[');
+  json.close();
+  code_objects_json(json, program);
+  json.open("variants", '[');
   for (const auto& variant : program.variants)
     if (variant) variant_json(json, *variant, program, all);
   json.close();
