@@ -16,7 +16,7 @@ template <typename Number>
 std::optional<Number> take_number(std::string_view& bytes) {
   if (bytes.size() < sizeof(Number)) return std::nullopt;
   Number number;
-  std::memcpy(&number, bytes.data(), sizeof(Number));
+  bytes.copy(reinterpret_cast<char*>(&number), sizeof(Number));
   bytes.remove_prefix(sizeof(Number));
   return number;
 }

@@ -244,8 +244,8 @@ TEST_CASE("facts of compiled kernels are what the vendors' readers say") {
         CHECK(facts.registers == number_after(text, "REG:"));
         // It counts what the system reserves; ptxas -v does not.
         const int shared = number_after(text, "SHARED:");
-        CHECK(facts.lds_bytes ==
-              (target.rtc_since >= 1108 && shared > 0 && target.name != "sm_89" ? shared - 1024 : shared));
+        const bool reserves = target.name != "sm_80" && shared > 0;
+        CHECK(facts.lds_bytes == shared - (reserves ? 1024 : 0));
         CHECK(std::max(facts.spill_bytes, 0) == number_after(text, "STACK:"));
       }
       if (i == 0) read_damaged(code, target, entries[i]);

@@ -69,7 +69,8 @@ TEST_CASE("occupancy follows shared memory and the number of blocks") {
   const auto& hopper = *find_target("sm_90");
   CHECK(occupancy(hopper, 256, 32, -1, 227 * 1024) == 8);
   CHECK(occupancy(hopper, 256, 32, -1, 227 * 1024 + 1) == 0);
-  CHECK(occupancy(hopper, 256, 32, -1, 100 * 1024) == 16);  // with the reserved KiB, two
+  CHECK(occupancy(hopper, 256, 32, -1, 113 * 1024) == 16);  // with the reserved KiB, exactly two
+  CHECK(occupancy(hopper, 256, 32, -1, 114 * 1024) == 8);
   CHECK(occupancy(hopper, 0, 32, -1, 0) == 0);
   CHECK(occupancy(hopper, 1025, 32, -1, 0) == 0);
   CHECK(occupancy(hopper, 64, -1, -1, -1) == 64);
