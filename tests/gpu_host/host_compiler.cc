@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <xxhash.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -85,10 +86,12 @@ void HostKernelCompiler::build(std::vector<Job>& jobs) {
     if (i >= kJobsAtOnce) wait(i - kJobsAtOnce);
     const std::string stem = jobs[i].stem.native();
     write_file(stem + ".cc", jobs[i].source->text);
-    // two steps, so that ccache can answer the first
+    // Two steps, so that ccache can answer the first, which must not depend on the directory.
     children.push_back(start_shell(fmt::format(
-        "{{ {0} {1}{2} -I'{3}' -c '{4}.cc' -o '{4}.o' && {0} -shared{2} '{4}.o' -o '{4}.so'; }} >'{4}.log' 2>&1",
-        FORGE_HOST_CXX, kFlags, sanitizer, FORGE_SOURCE_ROOT, stem)));
+        "cd '{3}' && {{ {0} {1}{2} -ffile-prefix-map='{3}'=. -I'{4}' -c {5}.cc && {0} -shared{2} {5}.o -o {5}.so; }} "
+        ">{5}.log 2>&1",
+        FORGE_HOST_CXX, kFlags, sanitizer, directory_.path().native(), FORGE_SOURCE_ROOT,
+        jobs[i].stem.filename().native())));
     ++compilations_;
   }
   for (std::size_t i = jobs.size() < kJobsAtOnce ? 0 : jobs.size() - kJobsAtOnce; i < jobs.size(); ++i) wait(i);
@@ -125,7 +128,8 @@ std::vector<codegen::CompiledKernel> HostKernelCompiler::compile(const std::stri
   std::set<std::string_view> asked;
   for (const codegen::KernelSource& source : sources)
     if (!built_.contains(source.text) && asked.insert(source.text).second)
-      jobs.push_back({&source, directory_.path() / fmt::format("{}_{}", source.entry, built_.size() + jobs.size())});
+      jobs.push_back({&source, directory_.path() / fmt::format("{}_{:016x}", source.entry,
+                                                               XXH3_64bits(source.text.data(), source.text.size()))});
   build(jobs);
   for (const Job& job : jobs) built_.emplace(job.source->text, load(job));
 

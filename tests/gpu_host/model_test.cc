@@ -1,6 +1,7 @@
 // Whole models by the GPU executor, every kernel lane by lane on the host: against the reference interpreter, one token
 // a step and many, in batches, and tokens chosen on the device.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 
@@ -68,7 +69,63 @@ void check_model(const TinyShape& shape, const HostTarget& target) {
   CHECK(nmse(one_by_one, whole) < 1e-8);
 }
 
+std::int32_t largest(std::span<const float> logits) {
+  return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+/// `count` tokens behind `id`, chosen from forward's logits by the host.
+std::vector<std::int32_t> greedy_by_host(runtime::Executor& executor, std::int32_t id, int count,
+                                         std::span<const std::int32_t> blocks) {
+  std::vector<std::int32_t> out;
+  for (std::int32_t position = 0; position < count; ++position) {
+    const std::int32_t zero = 0, length = position + 1;
+    const auto logits = executor.forward({.ids = std::span(&id, 1),
+                                          .positions = std::span(&position, 1),
+                                          .sequence = std::span(&zero, 1),
+                                          .rows = std::span(&zero, 1),
+                                          .kv_length = std::span(&length, 1),
+                                          .block_table = blocks,
+                                          .table_stride = blocks.size()});
+    id = largest(logits);
+    out.push_back(id);
+  }
+  return out;
+}
+
 }  // namespace
+
+TEST_CASE("gpu model: tokens chosen on the device are those that the host chooses") {
+  const TinyModel model({.dtype = DType::kQ8_0});
+  for (const auto& target : {kWave32, kWave64}) {
+    CAPTURE(target.name);
+    HostGpu gpu(model, target, 2);
+    constexpr int kSteps = 40;
+    const std::vector<std::int32_t> blocks{6, 1, 3, 4};  // two of each sequence
+    const std::vector<std::int32_t> first{11, 60}, positions{0, 0};
+    std::vector<std::vector<std::int32_t>> expected;
+    for (std::size_t s = 0; s < 2; ++s)
+      expected.push_back(greedy_by_host(*gpu, first[s], kSteps, std::span(blocks).subspan(2 * s, 2)));
+    std::vector<runtime::Sampler> samplers;
+    for (int s = 0; s < 2; ++s) samplers.emplace_back(gpu->vocab(), runtime::SamplerParams{});
+    auto* loop = gpu->decode_loop();
+    REQUIRE(loop != nullptr);
+    loop->start({.ids = first,
+                 .positions = positions,
+                 .samplers = samplers,
+                 .block_table = blocks,
+                 .table_stride = 2,
+                 .steps_max = kSteps});
+    std::vector<std::vector<std::int32_t>> got(2);
+    for (int step = 0; step < kSteps; ++step) {
+      if (loop->in_flight() == loop->in_flight_max()) loop->take();
+      loop->submit();
+      const auto tokens = loop->take();
+      for (std::size_t s = 0; s < 2; ++s) got[s].push_back(tokens[s]);
+    }
+    loop->stop();
+    CHECK(got == expected);
+  }
+}
 
 TEST_CASE("gpu model: logits of the reference, waves of 32") {
   check_model({.dtype = DType::kQ4_0}, kWave32);

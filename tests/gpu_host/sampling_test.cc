@@ -1,0 +1,219 @@
+// Tokens chosen on the device: what the host's sampler chooses, from the same seed and the same filters, and the step's
+// inputs moved on.
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/gpu/step_io.h"
+#include "runtime/sampler.h"
+#include "tests/gpu_host/kernel_bench.h"
+
+using namespace forge;
+using namespace forge::gpu_host;
+
+namespace {
+
+constexpr int kScanBlocks = 3, kScanWaves = 2, kDrawWaves = 4;
+
+/// The two kernels of a vocabulary and a number of rows.
+class Sampling {
+ public:
+  Sampling(int vocab, int rows, int wave) : vocab_(vocab), rows_(rows) {
+    const auto text_of = [&](const char* kernel, int blocks, int waves) {
+      codegen::KernelText text{.header = "kernels/gpu/sampling.h", .kernel = kernel, .defaults = {}, .before = {}};
+      text.config.number("kVocab", vocab)
+          .number("kRows", rows)
+          .number("kScanBlocks", kScanBlocks)
+          .number("kScanWaves", kScanWaves)
+          .number("kDrawWaves", kDrawWaves);
+      text.blocks = blocks;
+      text.threads = waves * wave;
+      return WaveText{wave, std::move(text)};
+    };
+    auto kernels =
+        build_kernels({text_of("SampleScan", rows * kScanBlocks, kScanWaves), text_of("SampleDraw", rows, kDrawWaves)});
+    scan_ = kernels[0];
+    draw_ = kernels[1];
+    counter.fill(0);
+    counts.fill(0);
+  }
+
+  void run(Order order) {
+    values.fill(NAN);
+    indices.fill(-1);
+    const KernelArgs scan({logits.data(), counts.data(), values.data(), indices.data()});
+    const KernelArgs draw({logits.data(), values.data(), indices.data(), sampling.data(), ids.data(), positions.data(),
+                           lengths.data(), counts.data(), counter.data(), sampled.data()});
+    run_kernel(scan_, {.order = order}, scan.data(), scan.bytes());
+    run_kernel(draw_, {.order = order}, draw.data(), draw.bytes());
+    for (const auto* buffer : {&ids, &positions, &lengths, &counts, &sampled, &indices}) buffer->check();
+    logits.check();
+    values.check();
+    sampling.check();
+    counter.check();
+  }
+
+ private:
+  std::size_t vocab_, rows_;
+  Kernel scan_, draw_;
+
+ public:
+  Buffer<float> logits{rows_ * vocab_}, values{rows_ * kScanBlocks};
+  Buffer<int> indices{rows_ * kScanBlocks}, ids{rows_}, positions{rows_}, lengths{rows_}, counts{4};
+  Buffer<int> sampled{static_cast<std::size_t>(gpu::kSampledRing) * rows_};
+  Buffer<gpu::SamplingRow> sampling{rows_};
+  Buffer<std::uint32_t> counter{1};
+};
+
+struct Settings {
+  const char* what;
+  runtime::SamplerParams params;
+};
+std::vector<Settings> all_settings() {
+  return {{"plain", {.temperature = 1}},
+          {"hot", {.temperature = 1.7F}},
+          {"cold", {.temperature = 0.3F}},
+          {"top_k", {.temperature = 1, .top_k = 7}},
+          {"top_k 1", {.temperature = 1, .top_k = 1}},
+          {"top_p", {.temperature = 0.8F, .top_p = 0.6F}},
+          {"tiny top_p", {.temperature = 1, .top_p = 1e-6F}},
+          {"min_p", {.temperature = 1, .min_p = 0.2F}},
+          {"all", {.temperature = 1.2F, .top_k = 40, .top_p = 0.9F, .min_p = 0.02F}}};
+}
+
+gpu::SamplingRow row_of(const runtime::SamplerParams& params, std::uint64_t draws) {
+  return {.temperature = params.temperature,
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .top_k = params.top_k,
+          .seed_low = static_cast<unsigned>(params.seed),
+          .seed_high = static_cast<unsigned>(params.seed >> 32),
+          .draws = static_cast<unsigned>(draws),
+          .reserved = 0};
+}
+
+int host_choice(std::span<const float> logits, const runtime::SamplerParams& params, std::uint64_t draws) {
+  runtime::SamplerScratch scratch(logits.size());
+  runtime::Sampler sampler(logits.size(), params);
+  sampler.set_draws(draws);
+  return sampler.sample(logits, scratch);
+}
+
+std::span<const float> logits_of(const Sampling& device, int row, int vocab) {
+  return {device.logits.data() + static_cast<std::size_t>(row) * vocab, static_cast<std::size_t>(vocab)};
+}
+
+}  // namespace
+
+TEST_CASE("draws are the host sampler's, with every filter") {
+  constexpr int kRows = 9;
+  for (const int wave : kWaves)
+    for (const int vocab : {1, 37, 1003}) {
+      Sampling device(vocab, kRows, wave);
+      const auto settings = all_settings();
+      REQUIRE(settings.size() == kRows);
+      device.counts[gpu::kRowCount] = kRows;
+      std::array<int, kRows> different{};
+      constexpr int kDraws = 40;
+      for (int draw = 0; draw < kDraws; ++draw) {
+        const auto logits = random_floats(static_cast<std::size_t>(kRows) * vocab, 2.5F);
+        std::ranges::copy(logits, device.logits.data());
+        std::vector<int> expected;
+        for (int row = 0; row < kRows; ++row) {
+          auto params = settings[row].params;
+          params.seed = 0x123456789abcdefULL * (row + 1);
+          device.sampling[row] = row_of(params, draw);
+          device.ids[row] = device.positions[row] = device.lengths[row] = 100 * row + draw;
+          expected.push_back(host_choice(logits_of(device, row, vocab), params, draw));
+        }
+        device.run(kOrders[draw % 3]);
+        REQUIRE(device.counts[gpu::kSampledCount] == draw + 1);
+        REQUIRE(device.counter[0] == 0);
+        for (int row = 0; row < kRows; ++row) {
+          INFO(settings[row].what << ", draw " << draw << ", vocabulary " << vocab << ", wave " << wave);
+          if (device.ids[row] != expected[row]) ++different[row];
+          REQUIRE(device.sampled[draw % gpu::kSampledRing * kRows + row] == device.ids[row]);
+          REQUIRE(device.positions[row] == 100 * row + draw + 1);
+          REQUIRE(device.lengths[row] == 100 * row + draw + 1);
+          REQUIRE(device.sampling[row].draws == static_cast<unsigned>(draw) + 1);
+        }
+      }
+      // rounding may turn a draw that falls on a border
+      for (int row = 0; row < kRows; ++row) {
+        INFO(settings[row].what << ", vocabulary " << vocab << ", wave " << wave);
+        CHECK(different[row] <= 1);
+      }
+    }
+}
+
+TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what is no number never wins") {
+  constexpr int kRows = 6, kVocab = 500;
+  for (const int wave : kWaves)
+    for (const Order order : kOrders) {
+      Sampling device(kVocab, kRows, wave);
+      const auto logits = random_floats(std::size_t{kRows} * kVocab);
+      std::ranges::copy(logits, device.logits.data());
+      const auto logit = [&](int row, int i) -> float& { return device.logits[row * kVocab + i]; };
+      logit(0, 499) = 50;
+      logit(1, 3) = logit(1, 4) = logit(1, 450) = 50;
+      logit(2, 7) = NAN;
+      logit(2, 8) = 40;
+      logit(3, 17) = INFINITY;
+      for (int i = 0; i < kVocab; ++i) logit(4, i) = i == 77 ? -INFINITY : NAN;
+      device.counts[gpu::kRowCount] = kRows - 1;  // the last one is padding
+      device.counts[gpu::kSampledCount] = gpu::kSampledRing + 2;
+      for (int row = 0; row < kRows; ++row) {
+        device.sampling[row] = row_of({}, 5);
+        device.positions[row] = device.lengths[row] = 9;
+      }
+      device.run(order);
+      CHECK(device.ids[0] == 499);
+      CHECK(device.ids[1] == 3);
+      CHECK(device.ids[2] == 8);
+      CHECK(device.ids[3] == 17);
+      CHECK(device.ids[4] == 77);
+      CHECK(device.ids[5] == -1);
+      CHECK(device.positions[5] == 9);
+      CHECK(device.sampling[0].draws == 5);
+      CHECK(device.counts[gpu::kSampledCount] == gpu::kSampledRing + 3);
+      for (int row = 0; row < kRows; ++row) CHECK(device.sampled[2 * kRows + row] == device.ids[row]);
+    }
+}
+
+TEST_CASE("equal logits are cut by id; infinities and forbidden tokens do not upset a draw") {
+  constexpr int kRows = 4, kVocab = 300;
+  for (const int wave : kWaves) {
+    Sampling device(kVocab, kRows, wave);
+    device.counts[gpu::kRowCount] = kRows;
+    std::array<std::array<int, kVocab>, kRows> seen{};
+    for (int draw = 0; draw < 64; ++draw) {
+      device.logits.fill(1.5F);
+      for (int i = 0; i < kVocab; ++i)
+        device.logits[2 * kVocab + i] = i % 50 == 3 ? 2.0F : i % 2 == 0 ? NAN : -INFINITY;
+      device.logits[3 * kVocab + 9] = INFINITY;
+      device.sampling[0] = row_of({.temperature = 1, .top_k = 5, .seed = 3}, draw);
+      device.sampling[1] = row_of({.temperature = 1, .top_p = 0.0499F, .seed = 4}, draw);
+      device.sampling[2] = row_of({.temperature = 1, .seed = 5}, draw);
+      device.sampling[3] = row_of({.temperature = 1, .seed = 6}, draw);
+      device.positions.fill(0);
+      device.lengths.fill(0);
+      device.run(Order::kForward);
+      for (int row = 0; row < kRows; ++row) {
+        REQUIRE(device.ids[row] >= 0);
+        REQUIRE(device.ids[row] < kVocab);
+        ++seen[row][device.ids[row]];
+      }
+    }
+    const auto kept = [&](int row) {
+      std::vector<int> ids;
+      for (int i = 0; i < kVocab; ++i)
+        if (seen[row][i] > 0) ids.push_back(i);
+      return ids;
+    };
+    CHECK(kept(0) == std::vector{0, 1, 2, 3, 4});
+    CHECK(kept(1).back() <= 14);  // 15 of 300 have a mass of 0.05
+    CHECK(kept(1).size() > 8);
+    CHECK(kept(2) == std::vector{3, 53, 103, 153, 203, 253});
+    CHECK(kept(3) == std::vector{9});
+  }
+}
