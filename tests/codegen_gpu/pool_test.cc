@@ -60,6 +60,29 @@ bool is_running(pid_t pid) {
 
 }  // namespace
 
+TEST_CASE("what travels between service and helper comes out as it went in, and cut short not at all") {
+  const CompileRequest request{CompilerKind::kNvrtc, "p", "name", std::string("te\0xt", 5), {"-a", "", "b"}};
+  const std::string frame = encode(request), body = frame.substr(kFrameHead);
+  CHECK(frame_bytes(frame) == body.size());
+  const auto back = decode_request(body);
+  REQUIRE(back);
+  CHECK(back->kind == request.kind);
+  CHECK(back->program == request.program);
+  CHECK(back->name == request.name);
+  CHECK(back->text == request.text);
+  CHECK(back->options == request.options);
+  const std::string texts = encode_texts({"one", "two"});
+  for (std::size_t size = 0; size < texts.size(); ++size) {
+    INFO(size);
+    CHECK(decode_texts(texts.substr(0, size)).has_value() == (size == 0 || size == 11));
+  }
+  CHECK_FALSE(decode_texts(std::string(8, '\xff')));
+  CHECK_FALSE(decode_reply(texts));
+  CHECK_FALSE(decode_request(texts));
+  CHECK_FALSE(decode_request(encode_texts({"3", "", "", ""})));
+  CHECK(frame_bytes("short") > kFrameBytesMax);
+}
+
 TEST_CASE("replies belong to their requests, whoever makes them and however long they are") {
   std::vector<CompileRequest> requests;
   for (int i = 0; i < 20; ++i) requests.push_back(request_of((i % 3 == 0 ? "slow " : "plain ") + std::to_string(i)));

@@ -42,7 +42,7 @@ TEST_CASE("each code object has a line of what it takes") {
   INFO(text);
   CHECK(text.find("kernels: 2 code objects of 4.0 KiB, by clang 19.1.7\n") != std::string::npos);
   CHECK(text.find("   96      30       0 B   2.0 KiB  24/32   4.0 KiB     4  matmul_q4\n") != std::string::npos);
-  CHECK(text.find("    -       -         -         -      -       0 B     0  bad\\nname\n") != std::string::npos);
+  CHECK(text.find("    -       -         -         -      -       0 B     0  bad\\x0aname\n") != std::string::npos);
   CHECK(code_objects_text({}).empty());
 }
 
