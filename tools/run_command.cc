@@ -23,11 +23,13 @@ std::uint64_t choose_seed(const RunRequest& request) {
 }
 
 void note_stages(const Stages& stages, const runtime::LoadReport& load) {
-  note(fmt::format(
-      "plan open after {:.1f} ms, weights {:.1f} ms ({} at {:.1f} GB/s), tokenizer {:.1f} ms, first token {:.1f} ms",
-      stages.plan_ms, stages.weights_ms, human_bytes(load.bytes),
-      load.seconds > 0 ? static_cast<double>(load.bytes) / load.seconds * 1e-9 : 0, stages.tokenizer_ms,
-      stages.first_token_ms));
+  auto weights = fmt::format("{} at {:.1f} GB/s", human_bytes(load.bytes),
+                             load.seconds > 0 ? static_cast<double>(load.bytes) / load.seconds * 1e-9 : 0);
+  if (load.kernels_seconds > 0)
+    weights +=
+        fmt::format(", kernels {:.1f} ms, graphs {:.1f} ms", load.kernels_seconds * 1e3, load.graphs_seconds * 1e3);
+  note(fmt::format("plan open after {:.1f} ms, weights {:.1f} ms ({}), tokenizer {:.1f} ms, first token {:.1f} ms",
+                   stages.plan_ms, stages.weights_ms, weights, stages.tokenizer_ms, stages.first_token_ms));
 }
 
 void finish(const RunRequest& request, Session& session, const Stages& stages) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 
@@ -14,6 +15,16 @@ namespace forge::runtime {
 namespace {
 
 constexpr driver::EventOptions kAsleep{.blocking = true};  // whoever waits for it sleeps
+
+class Watch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
 
 double mebibytes(std::size_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
@@ -52,7 +63,9 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
       step_done_{driver::Event(device, kAsleep), driver::Event(device, kAsleep)} {
   check_target(*program_, device_.info());
   check_memory(memory_.need, device_);
+  const Watch kernels_watch;
   kernels_.emplace(*program_, device_);
+  const double kernels_seconds = kernels_watch.seconds();
   take_memory();
   const GpuAddresses addresses{.weights = weights_.address(),
                                .arena = arena_.address(),
@@ -72,9 +85,12 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
     load_ = WeightUpload(device_, *program_, memory_, *kernels_, weights_, staging_, model).run(pool);
   }
   stream_.fill(io_, 0, 0, memory_.inputs_end).check("clearing the step's inputs");
+  const Watch graphs_watch;
   if (!timer_) record_graphs();
   idle_.record(stream_).check("opening the program");
   idle_.synchronize().check("opening the program");
+  load_.kernels_seconds = kernels_seconds;
+  load_.graphs_seconds = graphs_watch.seconds();
 }
 
 GpuExecutor::~GpuExecutor() {

@@ -29,8 +29,9 @@ struct GpuLaunch {
   driver::LaunchHints hints;
   std::vector<std::uint64_t> args;  ///< the kernel's struct
 
-  driver::Status on(const driver::Stream& stream) const {
-    return stream.launch_block(*function, blocks, threads, lds_bytes, std::as_bytes(std::span(args)), hints);
+  driver::Status on(const driver::Stream& stream) const { return on(stream, hints); }
+  driver::Status on(const driver::Stream& stream, driver::LaunchHints with) const {
+    return stream.launch_block(*function, blocks, threads, lds_bytes, std::as_bytes(std::span(args)), with);
   }
 };
 

@@ -23,7 +23,7 @@ driver::Status StepTimer::launch(std::span<const GpuLaunch> steps, std::span<Ste
   launched_.push_back({.times = times, .first_event = used_});
   for (const auto& step : steps) {
     if (auto status = events_[used_++].record(stream); !status.ok()) return status;
-    if (auto status = step.on(stream); !status.ok()) return status;
+    if (auto status = step.on(stream, {}); !status.ok()) return status;  // none starts before the one ahead has ended
   }
   return events_[used_++].record(stream);
 }

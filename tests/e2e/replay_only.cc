@@ -1,5 +1,5 @@
 // A program that has only the runtime: no compiler, passes, code generation or model loader. It opens a ready plan and
-// the bytes of its model, feeds ids and prints the greedy next id after each.
+// the bytes of its model, feeds ids and prints the greedy next id after each. Programs for GPUs run on the first card.
 //   replay_only PLAN MODEL ID...
 
 #include <algorithm>
@@ -10,8 +10,24 @@
 #include <vector>
 
 #include "runtime/cpu/executor.h"
+#include "runtime/gpu/executor.h"
 #include "runtime/plan/plan_file.h"
 #include "support/error.h"
+
+namespace {
+
+std::unique_ptr<forge::runtime::Executor> open(std::shared_ptr<const forge::plan::ProgramT> program,
+                                               forge::runtime::WeightSource& source) {
+  using forge::driver::Vendor;
+  if (program->target.starts_with("cpu-"))
+    return std::make_unique<forge::runtime::CpuExecutor>(std::move(program), source,
+                                                         forge::runtime::ExecutorOptions{.threads = 1});
+  const auto vendor = program->target.starts_with("gfx") ? Vendor::kAmd : Vendor::kNvidia;
+  return std::make_unique<forge::runtime::GpuExecutor>(
+      std::move(program), source, forge::driver::Driver::open(vendor).device(0), forge::runtime::ExecutorOptions{});
+}
+
+}  // namespace
 
 int main(int argc, char** argv) try {
   if (argc < 4) return 2;
@@ -20,8 +36,8 @@ int main(int argc, char** argv) try {
   const std::vector<char> model((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   forge::runtime::SpanWeightSource source(argv[2], std::as_bytes(std::span(model)),
                                           forge::runtime::SpanWeightSource::Backing::kHeap);
-  forge::runtime::CpuExecutor executor(std::shared_ptr<forge::plan::ProgramT>(std::move(plan.programs.at(0))), source,
-                                       {.threads = 1});
+  const auto opened = open(std::shared_ptr<forge::plan::ProgramT>(std::move(plan.programs.at(0))), source);
+  auto& executor = *opened;
   std::vector<std::int32_t> blocks(static_cast<std::size_t>(executor.kv_blocks()));
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::int32_t>(i);
   for (int i = 3; i < argc; ++i) {

@@ -55,6 +55,7 @@ TEST_CASE("a program with the runtime alone replays a ready plan") {
 TEST_CASE("that program holds no symbol of compiler, passes, graph or loader") {
   const auto symbols = output_of("nm -C " + program());
   CHECK(symbols.find("forge::runtime::CpuExecutor") != std::string::npos);
+  CHECK(symbols.find("forge::runtime::GpuExecutor") != std::string::npos);
   for (const auto* room : {"forge::passes", "forge::codegen", "forge::ir", "forge::loader"}) {
     INFO(room);
     CHECK(symbols.find(room) == std::string::npos);
