@@ -15,9 +15,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -39,6 +41,9 @@ constexpr const char* kHelperName = "forge-kernel-compiler";
 constexpr off_t kStderrBytesMax = 16 * 1024;
 /// Descriptors for helpers are moved above this, away from the ones that they become in the helper.
 constexpr int kFirstFreeDescriptor = 10;
+constexpr std::string_view kWorkPrefix = "forge-compile-";
+/// A working directory this old was left by a process that was killed: no compilation takes so long.
+constexpr std::time_t kStaleSeconds = 3600;
 /// A process that has closed its socket gets a second to end by itself.
 constexpr int kExitTries = 1000;
 constexpr useconds_t kExitStep = 1000;
@@ -47,14 +52,30 @@ constexpr useconds_t kExitStep = 1000;
   throw Error(ErrorCode::kDevice, what, std::generic_category().message(error_number));
 }
 
+fs::path temporary_directory() {
+  std::error_code failed;
+  fs::path path = fs::temp_directory_path(failed);
+  return failed ? fs::path("/tmp") : path;
+}
+
+/// Removes what killed processes of this user left.
+void remove_stale_directories() {
+  std::error_code failed, ignored;
+  const std::time_t now = std::time(nullptr);
+  for (fs::directory_iterator it(temporary_directory(), failed), end; !failed && it != end; it.increment(failed)) {
+    struct stat status{};
+    if (!it->path().filename().native().starts_with(kWorkPrefix) || lstat(it->path().c_str(), &status) != 0) continue;
+    if (S_ISDIR(status.st_mode) && status.st_uid == geteuid() && now - status.st_mtim.tv_sec > kStaleSeconds)
+      fs::remove_all(it->path(), ignored);
+  }
+}
+
 /// A fresh directory of mode 0700, removed with all that is in it.
 class WorkDirectory {
  public:
   WorkDirectory() {
-    std::error_code failed;
-    fs::path parent = fs::temp_directory_path(failed);
-    if (failed) parent = "/tmp";
-    std::string name = (parent / "forge-compile-XXXXXX").native();
+    const fs::path parent = temporary_directory();
+    std::string name = (parent / fmt::format("{}XXXXXX", kWorkPrefix)).native();
     if (mkdtemp(name.data()) == nullptr)
       throw_system(fmt::format("cannot make a working directory in {}", parent.native()), errno);
     path_ = name;
@@ -234,6 +255,7 @@ void wait_for(const std::vector<std::unique_ptr<Helper>>& helpers) {
 std::size_t run_requests(const PoolOptions& options, std::span<const CompileRequest> requests,
                          const OnReply& on_reply) {
   const std::size_t jobs = std::min<std::size_t>(static_cast<std::size_t>(std::max(options.jobs, 1)), requests.size());
+  remove_stale_directories();
   std::vector<std::unique_ptr<Helper>> helpers;
   std::size_t next = 0, started = 0;
   while (true) {

@@ -12,6 +12,19 @@ MsgPackItem container(Kind kind, std::uint64_t count) {
   return {.kind = kind, .count = static_cast<std::uint32_t>(count)};
 }
 
+std::optional<MsgPackItem> unsigned_of(std::optional<std::uint64_t> number) {
+  if (!number) return std::nullopt;
+  constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
+  return MsgPackItem{.kind = Kind::kInteger, .integer = static_cast<std::int64_t>(std::min(*number, kMax))};
+}
+
+/// `number` has `bytes` bytes; its sign is their highest bit.
+std::optional<MsgPackItem> signed_of(std::optional<std::uint64_t> number, std::size_t bytes) {
+  if (!number) return std::nullopt;
+  const unsigned unused = 64 - 8 * static_cast<unsigned>(bytes);
+  return MsgPackItem{.kind = Kind::kInteger, .integer = static_cast<std::int64_t>(*number << unused) >> unused};
+}
+
 }  // namespace
 
 bool MsgPackReader::take(std::uint64_t bytes) {
@@ -70,21 +83,14 @@ std::optional<MsgPackItem> MsgPackReader::next() {
     case 0xcc:  // unsigned
     case 0xcd:
     case 0xce:
-    case 0xcf: {
-      const auto number = take_number(std::size_t{1} << (code - 0xcc));
-      if (!number) return std::nullopt;
-      constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
-      return MsgPackItem{.kind = Kind::kInteger, .integer = static_cast<std::int64_t>(std::min(*number, kMax))};
-    }
+    case 0xcf:
+      return unsigned_of(take_number(std::size_t{1} << (code - 0xcc)));
     case 0xd0:  // signed
     case 0xd1:
     case 0xd2:
     case 0xd3: {
       const std::size_t bytes = std::size_t{1} << (code - 0xd0);
-      const auto number = take_number(bytes);
-      if (!number) return std::nullopt;
-      const unsigned unused = 64 - 8 * static_cast<unsigned>(bytes);
-      return MsgPackItem{.kind = Kind::kInteger, .integer = static_cast<std::int64_t>(*number << unused) >> unused};
+      return signed_of(take_number(bytes), bytes);
     }
     case 0xd4:  // extensions of fixed size: 1 to 16 bytes after the type
     case 0xd5:

@@ -73,7 +73,7 @@ std::string refusal(const std::string& object, const char* target, const char* e
 }
 
 /// Reads damaged copies of an object: any answer will do, as long as there is one.
-void read_damaged(const std::string& object, const GpuTarget& target, const std::string& entry) {
+void check_damaged(const std::string& object, const GpuTarget& target, const std::string& entry) {
   const auto read = [&](const std::string& bytes) {
     try {
       return read_code_object(bytes_of(bytes), target, entry).kernel.registers >= -1;
@@ -165,8 +165,8 @@ TEST_CASE("code objects that cannot be used are refused in one line that says wh
 }
 
 TEST_CASE("damaged code objects neither crash nor hang") {
-  read_damaged(amd_object(amd_metadata("amdgcn-amd-amdhsa--gfx90a", "k")), *find_target("gfx90a"), "k");
-  read_damaged(cubin(9, attribute(0x2f, 9, 56), true), *find_target("sm_90"), "k");
+  check_damaged(amd_object(amd_metadata("amdgcn-amd-amdhsa--gfx90a", "k")), *find_target("gfx90a"), "k");
+  check_damaged(cubin(9, attribute(0x2f, 9, 56), true), *find_target("sm_90"), "k");
 }
 
 TEST_CASE("MessagePack items of all kinds") {
@@ -248,7 +248,7 @@ TEST_CASE("facts of compiled kernels are what the vendors' readers say") {
         CHECK(facts.lds_bytes == shared - (reserves ? 1024 : 0));
         CHECK(std::max(facts.spill_bytes, 0) == number_after(text, "STACK:"));
       }
-      if (i == 0) read_damaged(code, target, entries[i]);
+      if (i == 0) check_damaged(code, target, entries[i]);
     }
   }
 }

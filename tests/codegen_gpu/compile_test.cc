@@ -25,7 +25,7 @@ CompileServiceOptions options_for(const TempDir& dir) {
 }
 
 /// Null where no compiler of this machine knows the target, which is told.
-const GpuTarget* compilable(const char* name) {
+const GpuTarget* compilable(std::string_view name) {
   const GpuTarget* target = find_target(name);
   REQUIRE(target != nullptr);
   try {
@@ -86,6 +86,13 @@ TEST_CASE("each target of the daily check compiles, with its dot instruction and
   CompileService service(options_for(dir));
   for (const char* name : {"gfx90a", "gfx1030", "gfx942", "gfx1100", "gfx1201", "sm_90"})
     if (const GpuTarget* target = compilable(name)) check_target(*target, service);
+}
+
+TEST_CASE("every target that a compiler of this machine knows compiles", "[.][nightly]") {
+  const TempDir dir;
+  CompileService service(options_for(dir));
+  for (const GpuTarget& row : gpu_targets())
+    if (const GpuTarget* target = compilable(row.name)) check_target(*target, service);
 }
 
 TEST_CASE("clang makes the same of targets that hipRTC knows too") {

@@ -181,11 +181,20 @@ TEST_CASE("working directories go with the helpers") {
   const char* before = getenv("TMPDIR");
   const std::string kept = before == nullptr ? "" : before;
   setenv("TMPDIR", dir.path().c_str(), 1);
+  // What a killed process left an hour ago goes too; what is new or somebody else's stays.
+  const auto old = dir.file("forge-compile-old");
+  std::filesystem::create_directories(old / "comgr-1");
+  std::filesystem::last_write_time(old, std::filesystem::file_time_type::clock::now() - 2h);
+  const auto fresh = dir.file("forge-compile-new"), other = dir.file("other");
+  for (const auto& path : {fresh, other}) std::filesystem::create_directory(path);
+  std::filesystem::last_write_time(other, std::filesystem::file_time_type::clock::now() - 2h);
   replies_of(faulty(2, 300ms), {request_of("a"), request_of("hang"), request_of("abort")});
   if (before == nullptr)
     unsetenv("TMPDIR");
   else
     setenv("TMPDIR", kept.c_str(), 1);
+  CHECK(std::filesystem::remove(fresh));
+  CHECK(std::filesystem::remove(other));
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
