@@ -61,7 +61,7 @@ class Machine {
   const void* meet(const void* bring, std::size_t bytes, Site site);
   void* take_lds(std::size_t bytes, std::size_t alignment);
   std::size_t lds_offset(const void* at, std::size_t bytes, Site site);
-  void fault(Site site, const std::string& what);
+  void fault(Site site, const char* what);
   void diverge(int first, int count);
   [[nodiscard]] std::string place(const Lane& lane) const;
 
@@ -218,7 +218,7 @@ std::size_t Machine::lds_offset(const void* at, std::size_t bytes, Site site) {
 
 /// Ends the launch from inside a lane, which is never resumed: this does not return, but if it said so, compilers would
 /// have AddressSanitizer clean up "the stack", which is here all of them.
-void Machine::fault(Site site, const std::string& what) {
+void Machine::fault(Site site, const char* what) {
   fault_ =
       fmt::format("{}: block {}, lane {}: {}: {}", kernel_->name, lanes_->block, lanes_->thread, text_of(site), what);
   jump(*lane_[lanes_->thread].fibre, caller_);

@@ -76,7 +76,8 @@ struct HostKernelCompiler::Job {
 
 /// Compiles and links all jobs, no more than kJobsAtOnce at once. Errors: of the first that fails, after the others.
 void HostKernelCompiler::build(std::vector<Job>& jobs) {
-  const std::string sanitizer = FORGE_HOST_ASAN ? " -fsanitize=address" : "";
+  std::string sanitizer = FORGE_HOST_ASAN ? " -fsanitize=address" : "";
+  if (undefined_) sanitizer += " -fsanitize=undefined -fno-sanitize-recover=undefined";
   std::vector<pid_t> children;
   const Job* failed = nullptr;
   const auto wait = [&](std::size_t i) {

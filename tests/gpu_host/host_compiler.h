@@ -35,10 +35,13 @@ class ScratchDirectory {
   std::filesystem::path path_;
 };
 
-/// The compiler that built this program, with the sanitizer that it has. Two compilations at once; what was compiled
-/// once is kept as long as this lives (and longer where ccache is installed).
+/// The compiler that built this program, with the AddressSanitizer that it has. Two compilations at once; what was
+/// compiled once is kept as long as this lives (and longer where ccache is installed).
 class HostKernelCompiler final : public codegen::KernelCompiler {
  public:
+  HostKernelCompiler() = default;
+  /// `undefined`: with UndefinedBehaviorSanitizer too, which ends the program at a finding. It doubles the time.
+  explicit HostKernelCompiler(bool undefined) : undefined_(undefined) {}
   /// A code object is an image for the null driver with the shared object behind it. Facts: the wave. `target` may be
   /// any: the source says which wave it is for, and must agree with "host-wave32" and "host-wave64".
   /// Errors: Error(kDevice) with the compiler's words, or when a source has another kernel than it says.
@@ -55,6 +58,7 @@ class HostKernelCompiler final : public codegen::KernelCompiler {
   ScratchDirectory directory_;
   std::map<std::string, codegen::CompiledKernel> built_;  ///< by the source's text
   int compilations_ = 0;
+  bool undefined_ = false;
 };
 
 /// The kernel of a code object that HostKernelCompiler made, loaded. Errors: std::runtime_error.

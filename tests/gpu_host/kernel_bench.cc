@@ -12,7 +12,7 @@
 namespace forge::gpu_host {
 
 std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts) {
-  HostKernelCompiler compiler;
+  HostKernelCompiler compiler(takes_all_cases());
   std::map<int, std::unique_ptr<codegen::KernelSet>> sets;
   std::vector<std::string> entries;
   for (const auto& [wave, text] : texts) {

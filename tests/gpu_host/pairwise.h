@@ -63,11 +63,16 @@ std::vector<Choice<N>> pairwise(const Choice<N>& sizes, Valid&& valid) {
   }
 }
 
+/// Is this the nightly run?
+inline bool takes_all_cases() {
+  const char* cross = std::getenv("FORGE_TEST_CROSS");
+  return cross != nullptr && std::string_view(cross) == "full";
+}
+
 /// The cases of this run.
 template <std::size_t N, class Valid>
 std::vector<Choice<N>> cases_of(const Choice<N>& sizes, Valid&& valid) {
-  const char* cross = std::getenv("FORGE_TEST_CROSS");
-  return cross != nullptr && std::string_view(cross) == "full" ? full_cross(sizes, valid) : pairwise(sizes, valid);
+  return takes_all_cases() ? full_cross(sizes, valid) : pairwise(sizes, valid);
 }
 
 }  // namespace forge::gpu_host

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "tests/gpu_host/kernel_bench.h"
 
@@ -131,36 +132,36 @@ TEST_CASE("rows are filled from rows, pairs of rows, gathered rows and tables of
 
 TEST_CASE("RMS norms whole rows and heads") {
   for (const int wave : kWaves)
-    for (const auto& [columns, dim] : {std::pair{96, 96}, {160, 32}, {7, 7}})
-      for (const Rows& rows : kRows) {
-        constexpr float kEpsilon = 1e-5F;
-        const int stride = columns + 5, out_stride = columns + 1;
-        codegen::KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RmsNorm", .defaults = {}, .before = {}};
-        text.threads = 2 * wave;
-        text.blocks = rows.total * (columns / dim);
-        text.config.number("kColumns", columns)
-            .number("kDim", dim)
-            .number("kRowFloats", stride)
-            .number("kOutFloats", out_stride)
-            .number("kWaves", 2)
-            .number("kTokensTotal", rows.total)
-            .number("kCount", 0)
-            .real("kEpsilon", kEpsilon);
-        const auto x = random_floats(static_cast<std::size_t>(rows.total) * stride), weight = random_floats(dim);
-        const Buffer<float> x_buffer{std::span<const float>(x)}, weight_buffer{std::span<const float>(weight)};
-        const Buffer<int> counts = Buffer<int>::of({rows.real, -1, -1, -1});
-        Buffer<float> out(static_cast<std::size_t>(rows.total) * out_stride);
-        run_text({wave, text}, KernelArgs({x_buffer.data(), weight_buffer.data(), counts.data(), out.data()}), out);
-        for (int i = 0; i < rows.made() * columns; ++i) {
-          const int t = i / columns, n = i % columns, first = n / dim * dim;
-          double squares = 0;
-          for (int j = first; j < first + dim; ++j) squares += std::pow(x[t * stride + j], 2);
-          const double expected = x[t * stride + n] / std::sqrt(squares / dim + kEpsilon) * weight[n % dim];
-          REQUIRE(out[t * out_stride + n] == Approx(expected).epsilon(1e-5));
-        }
-        for (int t = 0; t < rows.total; ++t) REQUIRE(std::isnan(out[t * out_stride + columns]));  // between rows
-        if (rows.made() < rows.total) REQUIRE(std::isnan(out[rows.made() * out_stride]));
+    for (const auto& [columns, dim, rows] :
+         {std::tuple{96, 96, kRows[0]}, {160, 32, kRows[1]}, {7, 7, kRows[2]}, {64, 32, kRows[3]}}) {
+      constexpr float kEpsilon = 1e-5F;
+      const int stride = columns + 5, out_stride = columns + 1;
+      codegen::KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RmsNorm", .defaults = {}, .before = {}};
+      text.threads = 2 * wave;
+      text.blocks = rows.total * (columns / dim);
+      text.config.number("kColumns", columns)
+          .number("kDim", dim)
+          .number("kRowFloats", stride)
+          .number("kOutFloats", out_stride)
+          .number("kWaves", 2)
+          .number("kTokensTotal", rows.total)
+          .number("kCount", 0)
+          .real("kEpsilon", kEpsilon);
+      const auto x = random_floats(static_cast<std::size_t>(rows.total) * stride), weight = random_floats(dim);
+      const Buffer<float> x_buffer{std::span<const float>(x)}, weight_buffer{std::span<const float>(weight)};
+      const Buffer<int> counts = Buffer<int>::of({rows.real, -1, -1, -1});
+      Buffer<float> out(static_cast<std::size_t>(rows.total) * out_stride);
+      run_text({wave, text}, KernelArgs({x_buffer.data(), weight_buffer.data(), counts.data(), out.data()}), out);
+      for (int i = 0; i < rows.made() * columns; ++i) {
+        const int t = i / columns, n = i % columns, first = n / dim * dim;
+        double squares = 0;
+        for (int j = first; j < first + dim; ++j) squares += std::pow(x[t * stride + j], 2);
+        const double expected = x[t * stride + n] / std::sqrt(squares / dim + kEpsilon) * weight[n % dim];
+        REQUIRE(out[t * out_stride + n] == Approx(expected).epsilon(1e-5));
       }
+      for (int t = 0; t < rows.total; ++t) REQUIRE(std::isnan(out[t * out_stride + columns]));  // between rows
+      if (rows.made() < rows.total) REQUIRE(std::isnan(out[rows.made() * out_stride]));
+    }
 }
 
 TEST_CASE("columns that alternate are sorted out") {

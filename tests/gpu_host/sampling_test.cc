@@ -114,7 +114,7 @@ TEST_CASE("draws are the host sampler's, with every filter") {
       REQUIRE(settings.size() == kRows);
       device.counts[gpu::kRowCount] = kRows;
       std::array<int, kRows> different{};
-      constexpr int kDraws = 40;
+      constexpr int kDraws = 24;
       for (int draw = 0; draw < kDraws; ++draw) {
         const auto logits = random_floats(static_cast<std::size_t>(kRows) * vocab, 2.5F);
         std::ranges::copy(logits, device.logits.data());

@@ -1,23 +1,33 @@
 // Matrix tiles by their lane tables: each table must give the product, whichever lanes hold what.
 
+#include <cmath>
+
 #include "kernels/quant/f16.h"
 #include "tests/gpu_host/cases/case_args.h"
 #include "tests/gpu_host/support.h"
 
 using namespace forge;
 using namespace forge::gpu_host;
+using Catch::Matchers::Contains;
 
 namespace {
 
-/// A kernel of tiles_case.cc whose tile is m x n x k.
-void check_tile(const std::string& name, int wave, int m, int n, int k) {
+enum class Factor { kHalf, kInt8 };
+
+/// Numbers that a tile's factors hold exactly.
+std::vector<float> factors(std::size_t count, Factor kind) {
+  auto values = random_floats(count);
+  for (float& value : values)
+    value = kind == Factor::kHalf ? quant::f32_of_f16(quant::f16_of_f32(value))
+                                  : std::clamp(std::nearbyint(value * 50), -128.0F, 127.0F);
+  return values;
+}
+
+/// A kernel of tiles_case.cc whose tile is m x n x k. Products of int8 are exact.
+void check_tile(const std::string& name, int wave, Factor kind, int m, int n, int k) {
   INFO(name << ", wave " << wave);
   const int depth = gpu::kTileSteps * k;
-  const auto rounded = [](std::vector<float> values) {
-    for (float& value : values) value = quant::f32_of_f16(quant::f16_of_f32(value));
-    return values;
-  };
-  const auto a = rounded(random_floats(m * depth)), bt = rounded(random_floats(n * depth));
+  const auto a = factors(m * depth, kind), bt = factors(n * depth, kind);
   const Buffer<float> a_buffer{std::span<const float>(a)}, bt_buffer{std::span<const float>(bt)};
   Buffer<float> c(m * n);
   const gpu::TileArgs args{a_buffer.data(), bt_buffer.data(), c.data()};
@@ -30,7 +40,7 @@ void check_tile(const std::string& name, int wave, int m, int n, int k) {
         sum += product;
         magnitude += std::fabs(product);
       }
-      REQUIRE(std::fabs(c[row * n + column] - sum) <= 1e-6 * magnitude);
+      REQUIRE(std::fabs(c[row * n + column] - sum) <= (kind == Factor::kHalf ? 1e-6 * magnitude : 0));
     }
   c.check();
 }
@@ -38,8 +48,23 @@ void check_tile(const std::string& name, int wave, int m, int n, int k) {
 }  // namespace
 
 TEST_CASE("matrix tiles of AMD and NVIDIA give the product") {
-  check_tile("mfma", 64, 16, 16, 16);
-  for (const char* name : {"wmma_gfx11", "wmma_gfx12"}) check_tile(name, 32, 16, 16, 16);
-  check_tile("mma_sm80", 32, 16, 8, 16);
-  for (const int wave : kWaves) check_tile("native", wave, 16, 16, 16);
+  check_tile("mfma", 64, Factor::kHalf, 16, 16, 16);
+  check_tile("mfma_wide", 64, Factor::kHalf, 32, 32, 8);
+  check_tile("mfma_int8_gfx908", 64, Factor::kInt8, 16, 16, 16);
+  check_tile("mfma_int8_gfx942", 64, Factor::kInt8, 16, 16, 32);
+  for (const char* name : {"wmma_gfx11", "wmma_gfx12"}) check_tile(name, 32, Factor::kHalf, 16, 16, 16);
+  for (const char* name : {"wmma_int8_gfx11", "wmma_int8_gfx12"}) check_tile(name, 32, Factor::kInt8, 16, 16, 16);
+  check_tile("mma", 32, Factor::kHalf, 16, 8, 16);
+  check_tile("mma_int8", 32, Factor::kInt8, 16, 8, 32);
+  for (const int wave : kWaves) {
+    check_tile("native", wave, Factor::kHalf, 16, 16, 16);
+    check_tile("native_int8", wave, Factor::kInt8, 16, 16, 16);
+  }
+}
+
+TEST_CASE("lanes that hold the same element of a tile must agree") {
+  Buffer<float> c(32);
+  const gpu::TileArgs args{nullptr, nullptr, c.data()};
+  CHECK_THROWS_WITH(run_kernel(module_of("tiles", 32).kernel("halves_differ"), {}, args),
+                    Contains("tiles_case.cc") && Contains("the same element of a tile disagree"));
 }

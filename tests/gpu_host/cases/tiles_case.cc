@@ -7,6 +7,13 @@ using namespace forge::gpu;
 
 namespace {
 
+u16 factor_of(float value, u16) {
+  return f16_of_f32(value);
+}
+i8 factor_of(float value, i8) {
+  return static_cast<i8>(value);
+}
+
 template <class Tile>
 void run_tile(const TileArgs& args) {
   constexpr int kK = kTileSteps * Tile::kK;
@@ -14,13 +21,13 @@ void run_tile(const TileArgs& args) {
   typename Tile::Fragments f = {};
   for (int k0 = 0; k0 < kK; k0 += Tile::kK) {
     for (int i = 0; i < Tile::Fragments::kA; ++i)
-      f.a[i] = f16_of_f32(load(args.a + Tile::a_row(lane, i) * kK + k0 + Tile::a_k(lane, i)));
+      f.a[i] = factor_of(load(args.a + Tile::a_row(lane, i) * kK + k0 + Tile::a_k(lane, i)), f.a[i]);
     for (int i = 0; i < Tile::Fragments::kB; ++i)
-      f.b[i] = f16_of_f32(load(args.bt + Tile::b_row(lane, i) * kK + k0 + Tile::b_k(lane, i)));
+      f.b[i] = factor_of(load(args.bt + Tile::b_row(lane, i) * kK + k0 + Tile::b_k(lane, i)), f.b[i]);
     multiply_tile(Tile(), f);
   }
   for (int i = 0; i < Tile::Fragments::kC; ++i)
-    args.c[Tile::c_row(lane, i) * Tile::kN + Tile::c_column(lane, i)] = f.c[i];
+    args.c[Tile::c_row(lane, i) * Tile::kN + Tile::c_column(lane, i)] = static_cast<float>(f.c[i]);
 }
 
 }  // namespace
@@ -31,10 +38,24 @@ void run_tile(const TileArgs& args) {
   }
 
 FORGE_CASE(native, NativeTile)
+FORGE_CASE(native_int8, NativeInt8Tile)
 #if FORGE_WAVE == 64
 FORGE_CASE(mfma, MfmaF16Tile)
+FORGE_CASE(mfma_wide, MfmaF16WideTile)
+FORGE_CASE(mfma_int8_gfx908, MfmaInt8Gfx908Tile)
+FORGE_CASE(mfma_int8_gfx942, MfmaInt8Gfx942Tile)
 #else
 FORGE_CASE(wmma_gfx11, WmmaF16Gfx11Tile)
 FORGE_CASE(wmma_gfx12, WmmaF16Gfx12Tile)
-FORGE_CASE(mma_sm80, MmaF16Sm80Tile)
+FORGE_CASE(wmma_int8_gfx11, WmmaInt8Gfx11Tile)
+FORGE_CASE(wmma_int8_gfx12, WmmaInt8Gfx12Tile)
+FORGE_CASE(mma, MmaF16Tile)
+FORGE_CASE(mma_int8, MmaInt8Tile)
+// Both halves of a gfx11 wave hold A: here they differ.
+FORGE_KERNEL(halves_differ, 1, kWave, TileArgs) {
+  NativeTile::Fragments f = {};
+  f.a[3] = static_cast<u16>(lane_id());
+  multiply_tile(NativeTile(), f);
+  args.c[lane_id()] = f.c[0];
+}
 #endif
