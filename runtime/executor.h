@@ -30,11 +30,11 @@ struct MemoryNeed {
   [[nodiscard]] std::size_t total() const { return weights + arena + kv + staging + io; }
 };
 
-/// What opening took: the weights, and before and after them a GPU's kernels and graphs.
+/// What opening took: the weights, and around them a GPU's kernels, memory and graphs.
 struct LoadReport {
   std::uint64_t bytes = 0;  ///< of the model file
   double seconds = 0;
-  double kernels_seconds = 0, graphs_seconds = 0;
+  double kernels_seconds = 0, memory_seconds = 0, graphs_seconds = 0;
 };
 
 /// What one step of a variant took so far; bytes and FLOPs are those of one call. Views live as long as the executor.

@@ -79,7 +79,8 @@ std::string run_json(const Generated& generated, std::string_view text, Session&
   const auto load = session.executor().load_report();
   json.close().open("load", '{').field("bytes", load.bytes).field("seconds", load.seconds);
   json.field("bytes_per_second", rate(static_cast<double>(load.bytes), load.seconds));
-  json.field("kernels_seconds", load.kernels_seconds).field("graphs_seconds", load.graphs_seconds);
+  json.field("kernels_seconds", load.kernels_seconds).field("memory_seconds", load.memory_seconds);
+  json.field("graphs_seconds", load.graphs_seconds);
   json.close().open("memory", '{').field("weights", need.weights).field("kv", need.kv).field("arena", need.arena);
   json.field("staging", need.staging).field("logits", need.io).field("peak", memory_peak()).close().close();
   return json.take();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "kernels/gpu/step_io.h"
 #include "runtime/gpu/weight_upload.h"
@@ -18,8 +19,10 @@ constexpr driver::EventOptions kAsleep{.blocking = true};  // whoever waits for 
 
 class Watch {
  public:
-  [[nodiscard]] double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  /// Seconds since it was made or asked last.
+  [[nodiscard]] double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(begin_, now)).count();
   }
 
  private:
@@ -63,34 +66,27 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
       step_done_{driver::Event(device, kAsleep), driver::Event(device, kAsleep)} {
   check_target(*program_, device_.info());
   check_memory(memory_.need, device_);
-  const Watch kernels_watch;
+  Watch watch;
   kernels_.emplace(*program_, device_);
-  const double kernels_seconds = kernels_watch.seconds();
+  const double kernels_seconds = watch.lap();
   take_memory();
-  const GpuAddresses addresses{.weights = weights_.address(),
-                               .arena = arena_.address(),
-                               .kv = kv_.address(),
-                               .io = io_.address(),
-                               .sampled = sampled_.address()};
-  variants_ = decode_gpu_variants(*program_, memory_, GpuResolver(*program_, memory_, addresses), *kernels_);
-  for (const auto& variant : variants_)
-    if (!variant.sample.empty()) sequences_max_ = std::max(sequences_max_, variant.sequences);
-  loop_rows_.resize(sequences_max_);
-  std::iota(loop_rows_.begin(), loop_rows_.end(), 0);
-  loop_reach_.resize(sequences_max_);
+  decode_variants();
   if (options.profile) timer_.emplace(device_, variants_);
   {
     ThreadPool pool(options.threads);
     threads_ = pool.size();
-    load_ = WeightUpload(device_, *program_, memory_, *kernels_, weights_, staging_, model).run(pool);
+    WeightUpload upload(device_, *program_, memory_, *kernels_, weights_, staging_, model);
+    const double memory_seconds = watch.lap();
+    load_ = upload.run(pool);
+    load_.kernels_seconds = kernels_seconds;
+    load_.memory_seconds = memory_seconds;
   }
+  (void)watch.lap();
   stream_.fill(io_, 0, 0, memory_.inputs_end).check("clearing the step's inputs");
-  const Watch graphs_watch;
   if (!timer_) record_graphs();
   idle_.record(stream_).check("opening the program");
   idle_.synchronize().check("opening the program");
-  load_.kernels_seconds = kernels_seconds;
-  load_.graphs_seconds = graphs_watch.seconds();
+  load_.graphs_seconds = watch.lap();
 }
 
 GpuExecutor::~GpuExecutor() {
@@ -107,6 +103,20 @@ void GpuExecutor::take_memory() {
   mirror_ = driver::PinnedBuffer(device_, need.io, "step I/O");
   sampled_ = driver::PinnedBuffer(device_, memory_.sampled_bytes, "sampled tokens");
   std::memset(mirror_.data(), 0, memory_.inputs_end);
+}
+
+void GpuExecutor::decode_variants() {
+  const GpuAddresses addresses{.weights = weights_.address(),
+                               .arena = arena_.address(),
+                               .kv = kv_.address(),
+                               .io = io_.address(),
+                               .sampled = sampled_.address()};
+  variants_ = decode_gpu_variants(*program_, memory_, GpuResolver(*program_, memory_, addresses), *kernels_);
+  for (const auto& variant : variants_)
+    if (!variant.sample.empty()) sequences_max_ = std::max(sequences_max_, variant.sequences);
+  loop_rows_.resize(sequences_max_);
+  std::iota(loop_rows_.begin(), loop_rows_.end(), 0);
+  loop_reach_.resize(sequences_max_);
 }
 
 void GpuExecutor::record_graphs() {

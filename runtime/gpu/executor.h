@@ -65,6 +65,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void stop() override;
 
   void take_memory();
+  void decode_variants();
   void record_graphs();
   [[nodiscard]] const GpuVariant& choose_variant(const StepBatch& batch) const;
   [[nodiscard]] StepInputs mirror_of(const GpuVariant& variant) const;

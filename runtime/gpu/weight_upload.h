@@ -3,7 +3,7 @@
 //
 //   file -> pinned slot (threads read, in parallel) -> device slot (copy engine) -> weights (repack kernels, copies)
 //
-// Slots of 16 MiB form a ring; each is filled again only after the event behind its last use. Neighbouring slots go
+// Slots of 8 MiB form a ring; each is filled again only after the event behind its last use. Neighbouring slots go
 // through two streams, so that one's repacking runs beside the other's copy, and the host reads meanwhile. The order is
 // the file's, whatever the plan's is, and what comes next is announced to the kernel ahead of time.
 
@@ -23,7 +23,7 @@ namespace forge::runtime {
 
 inline constexpr std::size_t kStagingSlots = 4;
 
-/// Bytes of a slot: less than 16 MiB for a small model, more where a row is larger. Errors: kPlan for absurd sizes.
+/// Bytes of a slot: less than 8 MiB for a small model, more where a row is larger. Errors: kPlan for absurd sizes.
 [[nodiscard]] std::size_t staging_slot_bytes(const plan::ProgramT& program);
 
 class WeightUpload {
