@@ -30,6 +30,11 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
 void* operator new(std::size_t bytes, std::align_val_t align) {
   return take(bytes, static_cast<std::size_t>(align));
 }
+void* operator new(std::size_t bytes, std::align_val_t align, const std::nothrow_t&) noexcept {
+  counted.fetch_add(1, std::memory_order_relaxed);
+  const auto boundary = static_cast<std::size_t>(align);
+  return std::aligned_alloc(boundary, (bytes + boundary) / boundary * boundary);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
