@@ -119,7 +119,7 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
   std::int64_t batch = -1, threads = -1;
   Stages stages;
   const auto close = [&] {
-    if (session && request.profile) note(profile_text(session->executor()));
+    if (session && request.profile) fmt::print(stderr, "{}", profile_text(session->executor()));
     sequences.reset();
     session.reset();
   };
