@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Whole models of the reference set on the host executor, by the reference judge's bar.
+
+usage: conformance.py HOST_GPU_RUN SHARED [CASE,CASE]     exit 77 where the reference data or numpy is absent
+
+Waves of 32 and 64, tokens as one prompt and one a step; the judge gets a folder whose forge-run is HOST_GPU_RUN.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+CASES = "llama-q4_0,llama-f16"
+RUNS = [["--device", device, *mode] for device in ("gfx1100", "gfx90a") for mode in ([], ["--decode"])]
+
+
+def main():
+    program, shared = (os.path.abspath(path) for path in sys.argv[1:3])
+    cases = sys.argv[3] if len(sys.argv) > 3 else CASES
+    judge = os.path.join(shared, "judge.py")
+    try:
+        import numpy  # noqa: F401  the judge's
+    except ImportError:
+        print("numpy is absent: not judged")
+        return 77
+    if not os.path.exists(judge):
+        print(f"reference data is absent ({judge}): not judged")
+        return 77
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(program, os.path.join(folder, "forge-run"))
+        for run in RUNS:
+            command = [sys.executable, judge, folder, "conformance", os.path.join(shared, "conformance"), "-v", "--only", cases]
+            print(" ".join(run), flush=True)
+            done = subprocess.run(command + run, stdout=subprocess.PIPE, text=True)
+            print(done.stdout, end="", flush=True)
+            # a judge that found no case has judged nothing
+            failed += done.returncode != 0 or "\npass " not in "\n" + done.stdout
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

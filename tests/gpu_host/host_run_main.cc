@@ -1,0 +1,81 @@
+// forge-run as the reference judge calls it, with a GPU's program on the host executor:
+//   host-gpu-run MODEL.gguf --tokens 1,2,3 --dump-logits FILE [--decode] [--device gfx1100|gfx90a|...]
+// The model is compiled for the device with the host's compiler and run by the executor of GPU programs, on the null
+// driver, lane by lane.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/gpu/targets.h"
+#include "loader/gguf.h"
+#include "runtime/gpu/executor.h"
+#include "tests/gpu_host/host_compiler.h"
+#include "tools/dump_logits.h"
+#include "tools/entry.h"
+#include "tools/model_file.h"
+#include "tools/sequences.h"
+
+namespace forge::gpu_host {
+namespace {
+
+struct Request {
+  std::string model, device = "gfx1100";
+  std::vector<std::int32_t> ids;
+  tools::DumpOptions dump;
+};
+
+Request parse(int argc, char** argv) {
+  Request request;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto value = [&] {
+      if (++i == words.size()) throw Error(ErrorCode::kUsage, words[i - 1] + " needs a value");
+      return words[i];
+    };
+    if (words[i] == "--tokens") {
+      const std::string list = value() + ",";
+      for (std::size_t at = 0; at < list.size(); at = list.find(',', at) + 1)
+        request.ids.push_back(std::stoi(list.substr(at)));
+    } else if (words[i] == "--dump-logits") {
+      request.dump.file = value();
+    } else if (words[i] == "--device") {
+      request.device = value();
+    } else if (words[i] == "--decode") {
+      request.dump.decode = true;
+    } else {
+      request.model = words[i];
+    }
+  }
+  return request;
+}
+
+int run(int argc, char** argv) {
+  const Request request = parse(argc, argv);
+  const codegen::GpuTarget* target = codegen::find_target(request.device);
+  if (target == nullptr) throw Error(ErrorCode::kUsage, "unknown device " + request.device, codegen::target_names());
+  const auto file = loader::Gguf::open(request.model);
+  constexpr std::int64_t kContext = 256;
+  HostKernelCompiler compiler;
+  codegen::CompileOptions options{.context = kContext, .batch_max = 1, .skip = {}, .kernels = &compiler};
+  const std::vector<std::string> targets{request.device};
+  plan::PlanT plan = tools::compile_model(file, request.model, targets, options);
+  const std::shared_ptr<const plan::ProgramT> program = std::move(plan.programs.at(0));
+
+  const auto control =
+      std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target->wave, .arch = request.device});
+  run_on_host(*control);
+  const auto driver = driver::Driver::open_null(control);
+  const tools::FileWeightSource source(file, request.model);
+  runtime::GpuExecutor executor(program, source, driver.device(0), {.threads = 1});
+  tools::Sequences sequences(executor, kContext, 1);
+  tools::dump_logits(sequences, request.ids, request.dump);
+  return 0;
+}
+
+}  // namespace
+}  // namespace forge::gpu_host
+
+int main(int argc, char** argv) {
+  return forge::tools::run_tool([&] { return forge::gpu_host::run(argc, argv); });
+}
