@@ -34,7 +34,7 @@ Tuning parse_tuning(std::string_view text) {
     std::int64_t value = 0;
     const auto number = equals == std::string_view::npos ? std::string_view() : one.substr(equals + 1);
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (number.empty() || error != std::errc() || end != number.data() + number.size() || value < 0 || value > 1024)
+    if (number.empty() || error != std::errc() || end != number.data() + number.size() || value < 0 || value > 1 << 20)
       throw Error(ErrorCode::kUsage, "tuning '" + printable(one) + "' is not NAME=NUMBER");
     out[std::string(one.substr(0, equals))] = value;
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);

@@ -16,8 +16,8 @@ using ir::Op;
 
 constexpr std::int64_t kPrefillChunk = 512, kPrefillRows = 64;
 constexpr std::int64_t kTokenTile = 16, kGluUnit = 16, kActivationBlock = 32;
-constexpr std::int64_t kHeadsPerBlockMax = 8;  // each takes 16 registers of a lane
-constexpr std::int64_t kAttentionBlocksWanted = 256, kWorkersMax = 32;
+constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
+constexpr std::int64_t kAttentionBlocksWanted = 512, kWorkersMax = 32;
 constexpr std::int64_t kHeadDimMax = 256;
 
 std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
@@ -92,13 +92,18 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   AttentionConfig out;
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = group;
-  for (std::int64_t parts = 2; out.heads_per_block > kHeadsPerBlockMax; ++parts)
+  const auto heads_max = std::max<std::int64_t>(tuned("heads", kHeadsPerBlockMax), 1);
+  for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
   out.jobs = attention.heads / out.heads_per_block;
-  out.waves = tuned("attention_waves", std::max(2, 128 / target.wave));
-  out.ahead = tuned("ahead", 2);
-  const auto lanes = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(attention.head_dim / 8)));
-  const auto chunk = out.waves * target.wave / lanes * out.ahead;
+  out.waves = std::max<std::int64_t>(tuned("attention_waves", 256 / target.wave), 1);
+  out.chunks_per_worker = std::max<std::int64_t>(tuned("chunks", 1), 1);
+  // clang holds more in registers than NVIDIA's compiler does.
+  out.units_per_lane = std::max<std::int64_t>(tuned("key_units", target.vendor == driver::Vendor::kAmd ? 4 : 8), 1);
+  const auto units = attention.head_dim / 8;
+  const auto key_lanes = static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>((units + out.units_per_lane - 1) / out.units_per_lane)));
+  const auto chunk = out.waves * target.wave / key_lanes;
   const auto chunks = (bounds.table_blocks * kGpuKvBlockTokens + chunk - 1) / chunk;
   const auto rows = bounds.tokens;
   std::int64_t workers = rows > kTokenTile ? 1 : kAttentionBlocksWanted / (out.jobs * rows);

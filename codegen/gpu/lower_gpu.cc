@@ -215,7 +215,7 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
       .number("kLanesPerRow", config.lanes_per_row)
       .number("kRowsPerTeam", config.rows_per_team)
       .number("kUnitsAhead", config.units_ahead)
-      .flag("kPrefetch", config.prefetch);
+      .number("kPrefetchBytes", config.prefetch_bytes);
   text.blocks = (n + block_rows - 1) / block_rows * (rows.bound / config.tokens);
   text.threads = config.waves * target_.target().wave;
   std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},
@@ -297,8 +297,9 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
       .number("kTokensTotal", bounds.tokens)
       .number("kHeadsPerBlock", config.heads_per_block)
       .number("kWorkers", config.workers)
+      .number("kChunksPerWorker", config.chunks_per_worker)
       .number("kWaves", config.waves)
-      .number("kTokensAhead", config.ahead)
+      .number("kUnitsPerLane", config.units_per_lane)
       .number("kWindow", a.window)
       .real("kSoftcap", a.softcap)
       .flag("kStored", stored)

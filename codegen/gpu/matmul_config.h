@@ -13,14 +13,15 @@
 namespace forge::codegen {
 
 /// Choices made by hand, for measuring: "rows=4,units=2" of CompileOptions::tune. Keys: waves, lanes, rows, units,
-/// prefetch, workers, attention_waves, ahead, prefixed by a shape and ':' where only some kernels are meant
+/// prefetch, workers, heads, chunks, attention_waves, key_units, prefixed by a shape and ':' where only some kernels
+/// are meant
 /// ("2048x8192:rows=4").
 using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 
 struct MatmulConfig {
   std::int64_t tokens = 1;  ///< a tile
   std::int64_t waves = 8, lanes_per_row = 32, rows_per_team = 1, units_ahead = 2;
-  bool prefetch = false;
+  std::int64_t prefetch_bytes = 0;  ///< of each row
   [[nodiscard]] std::int64_t block_rows(int wave) const { return waves * (wave / lanes_per_row) * rows_per_team; }
 };
 

@@ -23,7 +23,7 @@ struct MatmulDefaults {
   static constexpr int kWavesPerRow = 1;      ///< more where there are few rows
   static constexpr int kRowsPerTeam = 1;      ///< rows that share a load of the activations
   static constexpr int kUnitsAhead = 2;       ///< units a lane and row in flight
-  static constexpr bool kPrefetch = false;    ///< ask for all of a team's rows before the producer has ended
+  static constexpr int kPrefetchBytes = 0;    ///< of each row that are asked for before the producer has ended
 };
 
 template <class C>
@@ -80,14 +80,14 @@ struct MatmulRows {
     return batch;
   }
 
-  /// The team's rows behind their first batch into the L2 cache, by one lane.
+  /// What of the team's rows is behind their first batch into the L2 cache, by one lane.
   FORGE_DEVICE static void prefetch(const u8* weights, int row0, int first) {
-    constexpr u64 kFirstBatch = static_cast<u64>(kStride) * C::kUnitsAhead * 16;
+    constexpr u64 kFirstBatch = static_cast<u64>(kStride) * C::kUnitsAhead * 16, kLeft = W::kRowBytes - kFirstBatch;
+    constexpr u32 kBytes = static_cast<u32>(kLeft < C::kPrefetchBytes ? kLeft : C::kPrefetchBytes) / 16 * 16;
     if (first != 0) return;
     FORGE_UNROLL
     for (int r = 0; r < C::kRowsPerTeam; ++r)
-      if (row0 + r < W::kRows)
-        prefetch_l2(weights + (row0 + r) * W::kRowBytes + kFirstBatch, static_cast<u32>(W::kRowBytes - kFirstBatch));
+      if (row0 + r < W::kRows) prefetch_l2(weights + (row0 + r) * W::kRowBytes + kFirstBatch, kBytes);
   }
 
   FORGE_DEVICE static void multiply(const u8* x, const Batch& batch, int unit0,
@@ -117,11 +117,11 @@ struct MatmulRows {
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
     Batch batch = load_batch(args.weights, row0 + team_row, first);
-    if constexpr (C::kPrefetch && kBatches > 1) prefetch(args.weights, row0 + team_row, first);
-    wait_for_producer();
+    if constexpr (C::kPrefetchBytes > 0 && kBatches > 1) prefetch(args.weights, row0 + team_row, first);
     release_consumers();
+    wait_for_producer();
     Finish<E, OutTile, W::kRows, C::kTokensTotal> finish(args.epilogue, row0, t0);
-    finish.prepare(lds.tile);
+    finish.prepare();
     FORGE_LOOP
     for (int b = 0; b + 1 < kBatches; ++b) {
       const int unit0 = first + b * kStride * C::kUnitsAhead;
@@ -139,6 +139,7 @@ struct MatmulRows {
         if (lane_id() % C::kLanesPerRow == 0) lds.tile.set_partial(share, t, team_row + r, sum);
       }
     }
+    finish.set_factors(lds.tile);
     barrier();
     finish.run(lds.tile);
   }

@@ -49,8 +49,14 @@ inline u32 atomic_add(u32* at, u32 value) {
 inline void atomic_store(u32* at, u32 value) {
   *at = value;
 }
+inline int opaque_zero() {
+  return 0;
+}
 inline u32 atomic_load(const u32* at) {
   return *at;
+}
+inline float load_fresh(const float* from) {
+  return *from;
 }
 inline void store_host(int* at, int value) {
   *at = value;
@@ -153,6 +159,12 @@ class Shared {
     check(index, site);
     host_lanes->lds_read(&data_[index], sizeof(T), site);
     return data_[index];
+  }
+  float scalar(int index, Site site = Site::here()) const {
+    check(index / 4, site);
+    const float* at = reinterpret_cast<const float*>(data_) + index;
+    host_lanes->lds_read(at, sizeof(float), site);
+    return *at;
   }
   void set(int index, T value, Site site = Site::here()) {
     check(index, site);

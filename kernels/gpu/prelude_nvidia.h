@@ -33,7 +33,7 @@ FORGE_DEVICE void barrier() {
   __syncthreads();
 }
 FORGE_DEVICE void fence_device() {
-  __threadfence();
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
   u32 old;
@@ -43,10 +43,16 @@ FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
 FORGE_DEVICE void atomic_store(u32* at, u32 value) {
   asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
+FORGE_DEVICE int opaque_zero() {
+  return 0;
+}
 FORGE_DEVICE u32 atomic_load(const u32* at) {
   u32 value;
   asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
+}
+FORGE_DEVICE float load_fresh(const float* from) {
+  return __ldcg(from);
 }
 FORGE_DEVICE void store_host(int* at, int value) {
   asm volatile("st.relaxed.sys.s32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
@@ -160,6 +166,8 @@ class Shared {
  public:
   FORGE_DEVICE T get(int index) const { return data_[index]; }
   FORGE_DEVICE void set(int index, T value) { data_[index] = value; }
+  /// Of an array of F32x4: the index-th float.
+  FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
 
  private:
   T data_[Count];

@@ -14,6 +14,11 @@ using u64 = unsigned long long;
 
 inline constexpr int kWave = FORGE_WAVE;
 
+/// Four floats, 16 bytes of shared memory.
+struct alignas(16) F32x4 {
+  float at[4];
+};
+
 /// 16 bytes, the widest load a lane makes.
 struct alignas(16) U32x4 {
   u32 at[4];

@@ -74,15 +74,16 @@ struct FillRows {
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
-    wait_for_producer();
     release_consumers();
+    wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
     Finish<typename C::Epilogue, OutTile, C::kColumns, C::kTokensTotal> finish(args.epilogue, row0, t);
-    finish.prepare(lds.tile);
+    finish.prepare();
     for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
       const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
       lds.tile.set(0, r, C::Source::at(args.source, t, column));
     }
+    finish.set_factors(lds.tile);
     barrier();
     finish.run(lds.tile);
   }
@@ -107,8 +108,8 @@ struct RmsNorm {
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int t = block_id() / kParts, column = block_id() % kParts * C::kDim;
-    wait_for_producer();
     release_consumers();
+    wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
     const float* x = args.x + static_cast<u64>(t) * C::kRowFloats + column;
     float* out = args.out + static_cast<u64>(t) * C::kOutFloats + column;
@@ -140,8 +141,8 @@ struct SplitInterleaved {
   };
   FORGE_DEVICE static void run(const Args& args) {
     const int t = block_id();
-    wait_for_producer();
     release_consumers();
+    wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
     const float* x = args.x + static_cast<u64>(t) * C::kRowFloats;
     for (int i = thread_id(); i < C::kColumns; i += kThreads) {
@@ -183,8 +184,8 @@ struct RopeTable {
   };
   FORGE_DEVICE static void run(const Args& args) {
     const int t = block_id();
-    wait_for_producer();
     release_consumers();
+    wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const int position = load(args.positions + t);
     for (int i = thread_id(); i < C::kAngles; i += kThreads) {
@@ -210,8 +211,8 @@ struct RopeFrequencies {
     float* out;
   };
   FORGE_DEVICE static void run(const Args& args) {
-    wait_for_producer();
     release_consumers();
+    wait_for_producer();
     for (int i = thread_id(); i < C::kAngles; i += kThreads)
       args.out[i] = static_cast<float>(static_cast<double>(load(args.frequencies + i)) /
                                        static_cast<double>(load(args.factors + i)));

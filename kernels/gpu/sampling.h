@@ -65,8 +65,8 @@ struct SampleScan {
   };
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
-    wait_for_producer();
     release_consumers();
+    wait_for_producer();
     if (row >= load(args.counts + kRowCount)) return;
     const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
     BestLogit best{kMinusInfinity, C::kVocab};
@@ -276,8 +276,8 @@ struct SampleDraw {
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int row = block_id();
-    wait_for_producer();
     release_consumers();
+    wait_for_producer();
     if (row < load(args.counts + kRowCount)) {
       const i32 token = choose(args, row, lds);
       if (thread_id() == 0) {

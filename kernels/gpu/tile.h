@@ -63,20 +63,30 @@ class Finish {
   static_assert(T::kRows % E::kIn == 0, "a block makes whole groups of 16 results");
   static constexpr int kGroups = T::kRows / E::kIn, kJobs = T::kTokens * kGroups;
   static constexpr int kTurns = ceil_div(kJobs * kResults, T::kThreads);
+  static constexpr int kWaves = T::kThreads / kWave;
+  static constexpr bool kOneToken = T::kTokens <= kWaves;  ///< a wave sums the squares of one token at most
+  static constexpr int kPartsOfLane = at_least_one(ceil_div(E::kParts, kWave));
   static constexpr int kResultsTotal = Total / E::kIn * kResults + (E::kIn == kResults ? Total % kResults : 0);
   static_assert(E::kIn == kResults || Total % E::kIn == 0, "columns that meet come in whole groups");
 
   FORGE_DEVICE Finish(const typename E::Args& args, int row0, int t0) : args_(args), row0_(row0), t0_(t0) {}
 
-  /// Between waiting for the producer and making the tile. All lanes.
-  FORGE_DEVICE void prepare(T& tile) {
+  /// Between waiting for the producer and making the tile. All lanes. Nothing here waits for what it loads.
+  FORGE_DEVICE void prepare() {
     if constexpr (E::kOperands > 0 && kTurns == 1) load_operands(job_of(0));
+    if constexpr (E::kParts > 0 && kOneToken) {
+      if (wave_id() < T::kTokens) load_parts(wave_id());
+    }
+  }
+
+  /// Behind the tile's sums, before the barrier. All lanes.
+  FORGE_DEVICE void set_factors(T& tile) {
     if constexpr (E::kParts > 0) {
-      constexpr int kWaves = T::kThreads / kWave;
       for (int t = wave_id(); t < T::kTokens; t += kWaves) {
+        if constexpr (!kOneToken) load_parts(t);
         float sum = 0;
-        const int token = t0_ + t < TokensTotal ? t0_ + t : TokensTotal - 1;
-        for (int i = lane_id(); i < E::kParts; i += kWave) sum += load(E::squares(args_) + token * E::kParts + i);
+        FORGE_UNROLL
+        for (int i = 0; i < kPartsOfLane; ++i) sum += parts_[i];
         sum = sum_lanes<kWave>(sum);
         if (lane_id() == 0) tile.factors.set(t, E::inv_rms(sum));
       }
@@ -109,6 +119,15 @@ class Finish {
     const bool real = inside && n < kResultsTotal && t0_ + t < TokensTotal;
     return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
   }
+  /// Partial sums of squares of token t, every kWave-th from the lane's on.
+  FORGE_DEVICE void load_parts(int t) {
+    const int token = t0_ + t < TokensTotal ? t0_ + t : TokensTotal - 1;
+    FORGE_UNROLL
+    for (int i = 0; i < kPartsOfLane; ++i) {
+      const int part = i * kWave + lane_id();
+      parts_[i] = part < E::kParts ? load(E::squares(args_) + token * E::kParts + part) : 0.0f;
+    }
+  }
   FORGE_DEVICE void load_operands(const Job& job) {
     const int token = t0_ + job.t < TokensTotal ? t0_ + job.t : TokensTotal - 1;
     E::load(args_, token, job.n, row0_, operands_);
@@ -117,6 +136,7 @@ class Finish {
   const typename E::Args& args_;
   int row0_, t0_;
   float operands_[at_least_one(E::kOperands)] = {};
+  float parts_[kPartsOfLane] = {};
 };
 
 // ---- what generated epilogues call ----

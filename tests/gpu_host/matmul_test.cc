@@ -92,7 +92,7 @@ WaveText text_of(const MatmulCase& c) {
       .number("kWavesPerRow", c.cut.waves_per_row)
       .number("kRowsPerTeam", c.cut.rows_per_team)
       .number("kUnitsAhead", c.cut.ahead)
-      .flag("kPrefetch", c.cut.prefetch);
+      .number("kPrefetchBytes", c.cut.prefetch ? 256 : 0);
   text.blocks = (c.n + c.block_rows() - 1) / c.block_rows() * (c.rows.total / c.rows.tile);
   text.threads = c.cut.waves * c.wave;
   return {c.wave, std::move(text)};
