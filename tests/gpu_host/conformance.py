@@ -6,6 +6,7 @@ usage: conformance.py HOST_GPU_RUN SHARED [CASE,CASE]     exit 77 where the refe
 Waves of 32 and 64, tokens as one prompt and one a step; the judge gets a folder whose forge-run is HOST_GPU_RUN.
 """
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -26,16 +27,20 @@ def main():
     if not os.path.exists(judge):
         print(f"reference data is absent ({judge}): not judged")
         return 77
-    failed = 0
+    passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(program, os.path.join(folder, "forge-run"))
         for run in RUNS:
-            command = [sys.executable, judge, folder, "conformance", os.path.join(shared, "conformance"), "-v", "--only", cases]
+            command = [sys.executable, judge, folder, "conformance", os.path.join(shared, "conformance"), "-v",
+                       "--only", cases, *run]
             print(" ".join(run), flush=True)
-            done = subprocess.run(command + run, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
             print(done.stdout, end="", flush=True)
-            # a judge that found no case has judged nothing
-            failed += done.returncode != 0 or "\npass " not in "\n" + done.stdout
+            counts = re.findall(r"^(\d+) passed, (\d+) failed", done.stdout, re.M)
+            good, bad = map(int, counts[-1]) if counts else (0, 0)
+            passed += good
+            failed += max(bad, int(done.returncode != 0 or good == 0))  # no case found: nothing judged
+    print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
