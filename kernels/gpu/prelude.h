@@ -102,19 +102,21 @@ FORGE_DEVICE T max_lanes(T value FORGE_SITE) {
 }
 
 /// Is this the last of `count` blocks to come here? True in all of its lanes, which then see what the others wrote
-/// before they came. The counter (0 before its first use) is 0 again afterwards. All lanes of the block call this.
+/// before they came (floats by load_fresh). The counter (0 before its first use) is 0 again afterwards. All lanes of
+/// the block call this.
 template <class Flag>
 FORGE_DEVICE bool last_arrival(u32* counter, u32 count, Flag& flag) {
-  fence_device();
+  if constexpr (kFenceByAll) fence_device();
   barrier();
   if (thread_id() == 0) {
+    if constexpr (!kFenceByAll) fence_device();
     const bool last = atomic_add(counter, 1u) == count - 1;
     if (last) atomic_store(counter, 0u);
     flag.set(0, last ? 1u : 0u);
   }
   barrier();
   const bool last = flag.get(0) != 0;
-  fence_device();
+  if constexpr (kFenceByAll) fence_device();
   return last;
 }
 

@@ -42,6 +42,8 @@ FORGE_DEVICE void barrier() {
 FORGE_DEVICE void fence_device() {
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "agent");
 }
+/// A fence orders what its own wave wrote: before blocks meet, every wave has one.
+inline constexpr bool kFenceByAll = true;
 FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
   return __hip_atomic_fetch_add(at, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 }

@@ -41,6 +41,7 @@ inline void barrier(Site site = Site::here()) {
   host_lanes->barrier(site);
 }
 inline void fence_device() {}
+inline constexpr bool kFenceByAll = true;
 inline u32 atomic_add(u32* at, u32 value) {
   const u32 old = *at;
   *at = old + value;
