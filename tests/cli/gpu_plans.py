@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Plans for GPUs that are elsewhere: real shapes, every target, what the code objects say of themselves.
+
+Model files are hollow: header and tensor table are real, the weights a hole in the file. Nothing here runs a kernel.
+
+usage: FORGE_BIN=DIR gpu_plans.py [TARGET,...]
+"""
+import json
+import os
+import struct
+import sys
+import time
+
+from lib_cli import SANITIZED, _string, _value, at, case, finish, tool
+
+TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q4_1": (3, 32, 20), "q8_0": (8, 32, 34),
+         "bf16": (30, 1, 2)}
+# name -> layers, width, ffn, heads, kv heads, head_dim, vocabulary, tied
+SHAPES = {"8b": (32, 4096, 14336, 32, 8, 128, 128256, False), "smollm2": (30, 576, 1536, 9, 3, 64, 49152, True)}
+# Sanitized tools compile the same plans slowly: a card of each compiler does.
+ALL = "gfx90a,gfx1100" if SANITIZED else "gfx90a,gfx1030,gfx942,gfx1100,gfx1201"
+TARGETS = (sys.argv[1] if len(sys.argv) > 1 else ALL).split(",")
+# What each target multiplies signed bytes with; source: LLVM's AMDGPU user guide, PTX ISA.
+DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
+       "gfx1101": "v_dot4_i32_iu8", "gfx1150": "v_dot4_i32_iu8", "gfx1200": "v_dot4_i32_iu8",
+       "gfx1201": "v_dot4_i32_iu8", "gfx906": "v_dot4", "gfx908": "v_dot4"}
+
+
+def hollow(name, shape, kind, embedding=None):
+    """A llama of `shape` whose matrices have type `kind`; its weights are never written."""
+    layers, width, ffn, heads, kv_heads, head_dim, vocab, tied = SHAPES[shape]
+    embedding = embedding or kind
+    metadata = {
+        "general.architecture": "llama", "general.name": name, "llama.block_count": layers,
+        "llama.context_length": 8192, "llama.embedding_length": width, "llama.feed_forward_length": ffn,
+        "llama.attention.head_count": heads, "llama.attention.head_count_kv": kv_heads,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.dimension_count": head_dim,
+        "llama.rope.freq_base": 500000.0, "llama.vocab_size": vocab, "tokenizer.ggml.model": "none",
+    }
+    tensors = [("token_embd.weight", (width, vocab), embedding), ("output_norm.weight", (width,), "f32")]
+    tensors += [] if tied else [("output.weight", (width, vocab), embedding)]
+    for i in range(layers):
+        stem = f"blk.{i}."
+        tensors += [(stem + "attn_norm.weight", (width,), "f32"), (stem + "ffn_norm.weight", (width,), "f32"),
+                    (stem + "attn_q.weight", (width, heads * head_dim), kind),
+                    (stem + "attn_k.weight", (width, kv_heads * head_dim), kind),
+                    (stem + "attn_v.weight", (width, kv_heads * head_dim), kind),
+                    (stem + "attn_output.weight", (heads * head_dim, width), kind),
+                    (stem + "ffn_gate.weight", (width, ffn), kind), (stem + "ffn_up.weight", (width, ffn), kind),
+                    (stem + "ffn_down.weight", (ffn, width), kind)]
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
+    for key, value in metadata.items():
+        number, body = _value(value)
+        head += _string(key) + struct.pack("<I", number) + body
+    offset = 0
+    for tensor, dims, dtype in tensors:
+        number, block, block_bytes = TYPES[dtype]
+        head += _string(tensor) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in dims)
+        head += struct.pack("<IQ", number, offset)
+        elements = 1
+        for d in dims:
+            elements *= d
+        offset += (elements // block * block_bytes + 31) // 32 * 32
+    head += b"\0" * (-len(head) % 32)
+    with open(at(name), "wb") as out:
+        out.write(head)
+        out.truncate(len(head) + offset)
+    return at(name)
+
+
+def inspect(plan):
+    run = tool("inspect", plan, "--json", "--all")
+    return json.loads(run.stdout) if run.returncode == 0 else {"programs": [], "error": run.stderr}
+
+
+def check_program(label, program, layers):
+    objects = {o["name"]: o for o in program["code_objects"]}
+    case(f"{label}: kernels are shared by layers", 0 < len(objects) < 80, len(objects))
+    for variant in program["variants"]:
+        launches = {}
+        for step in variant["steps"]:
+            launches[step["layer"]] = launches.get(step["layer"], 0) + 1
+        most = max(count for layer, count in launches.items() if layer >= 0)
+        case(f"{label} {variant['name']}: at most 5 launches a layer", most <= 5 and len(launches) >= layers, most)
+        if not variant["name"].startswith("decode"):
+            continue
+        used = {step["kernel"] for step in variant["steps"]}
+        spills = {k: objects[k]["spill_bytes"] for k in used if objects[k]["spill_bytes"] != 0}
+        case(f"{label} {variant['name']}: no spills", not spills, spills)
+    unknown = [o["name"] for o in objects.values() if o["registers"] <= 0 or o["occupancy"] <= 0 or o["lds_bytes"] < 0]
+    case(f"{label}: registers, LDS and occupancy are known", not unknown, unknown)
+
+
+def check_code(label, plan, target):
+    """The machine code of a decode matmul has the dot instruction and the model's numbers."""
+    folder = at("code-" + target)
+    run = tool("inspect", plan, "--code", folder)
+    if not case(f"{label}: code objects are written", run.returncode == 0, run.stderr):
+        return
+    listings = [n for n in os.listdir(folder) if n.startswith("matmul_q") and "_t1_" in n and n.endswith(".s")]
+    if not case(f"{label}: and listed", listings, os.listdir(folder)):
+        return
+    without = [n for n in listings if DOT[target] not in open(os.path.join(folder, n)).read()]
+    case(f"{label}: every decode matmul has {DOT[target]}", not without, without)
+
+
+models = {"8b-q4_0": (hollow("8b-q4_0.gguf", "8b", "q4_0"), 32), "8b-q8_0": (hollow("8b-q8_0.gguf", "8b", "q8_0"), 32),
+          "smollm2-q4_1": (hollow("smollm2-q4_1.gguf", "smollm2", "q4_1", "q8_0"), 30)}
+for name, (path, layers) in models.items():
+    if SANITIZED and name.startswith("8b"):
+        continue
+    for target in TARGETS:
+        label, plan = f"{name} {target}", at(f"{name}-{target}.plan")
+        start = time.monotonic()
+        run = tool("compile", path, "--target", target, "-o", plan, timeout=600)
+        print(f"{label}: compiled in {time.monotonic() - start:.1f} s")
+        if not case(f"{label}: compiles", run.returncode == 0, run.stderr[-400:]):
+            continue
+        program = inspect(plan)["programs"][0]
+        case(f"{label}: is for its target", program["target"] == target, program["target"])
+        check_program(label, program, layers)
+        if target in DOT:
+            check_code(label, plan, target)
+small = models["smollm2-q4_1"][0]
+both = tool("compile", small, "--target", f"{TARGETS[0]},{TARGETS[-1]}", "-o", at("both.plan"), timeout=600)
+case("one plan for two cards", both.returncode == 0 and
+     [p["target"] for p in inspect(at("both.plan"))["programs"]] == [TARGETS[0], TARGETS[-1]], both.stderr)
+bad = tool("compile", small, "--target", "gfx1", "-o", at("bad.plan"))
+case("an unknown target is refused with those that are known", bad.returncode == 2 and b"gfx1100" in bad.stderr
+     and bad.stderr.count(b"\n") == 1 and not os.path.exists(at("bad.plan")), bad.stderr)
+finish()
