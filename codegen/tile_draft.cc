@@ -278,6 +278,19 @@ std::string_view tile_op_name(plan::TileOpKind op) {
 
 }  // namespace
 
+bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
+  switch (graph.op(node)) {
+    case Op::kRmsNorm:
+    case Op::kRopeFreqs:
+    case Op::kRopeTable:
+      return true;
+    case Op::kSplit:
+      return graph.attrs_as<ir::PartsAttrs>(node).unit > 0;
+    default:
+      return false;
+  }
+}
+
 std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight) {
   if (graph.op(weight.node) == Op::kConcatRows) {
     const auto& parts = graph.attrs_as<ir::PartsAttrs>(weight.node);

@@ -41,6 +41,9 @@ struct TileDraft {
 /// The draft, or the reason why the members are not one tile program. members: in topological order.
 std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members);
 
+/// Is the node a kernel of its own on every target, not part of a tile program?
+bool stands_alone(const ir::Graph& graph, ir::NodeId node);
+
 /// Rows of a concatenated weight after which parts begin in packed memory (each part starts at a group of 16 rows);
 /// one part for a plain weight or an interleaved one.
 std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight);

@@ -18,20 +18,6 @@ constexpr std::int64_t kPrefillRows = 64;    // rows whose logits one prefill st
 constexpr std::int64_t kSplitTokensMax = 4;  // beyond, tokens alone keep the threads busy
 constexpr std::int64_t kPackedRows = 16, kQuantBlock = 32;
 
-/// A group that is one kernel of its own, not a tile program.
-bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
-  switch (graph.op(node)) {
-    case Op::kRmsNorm:
-    case Op::kRopeFreqs:
-    case Op::kRopeTable:
-      return true;
-    case Op::kSplit:
-      return graph.attrs_as<ir::PartsAttrs>(node).unit > 0;
-    default:
-      return false;
-  }
-}
-
 std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[0]) != Op::kAttention || graph.op(members[1]) != Op::kQuantize)

@@ -46,19 +46,6 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
 
 }  // namespace
 
-bool stands_alone_on_gpu(const ir::Graph& graph, ir::NodeId node) {
-  switch (graph.op(node)) {
-    case Op::kRmsNorm:
-    case Op::kRopeFreqs:
-    case Op::kRopeTable:
-      return true;
-    case Op::kSplit:
-      return graph.attrs_as<ir::PartsAttrs>(node).unit > 0;
-    default:
-      return false;
-  }
-}
-
 DType GpuTargetModel::activation_type(DType weight, std::int64_t k) const {
   return is_float(weight) || k % kActivationBlock != 0 ? DType::kF32 : DType::kQ8A;
 }
@@ -71,10 +58,10 @@ std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const {
   for (const auto node : members) {
     if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
-    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone_on_gpu(graph, node))
+    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
   }
-  if (members.size() == 1 && stands_alone_on_gpu(graph, members[0])) return std::nullopt;
+  if (members.size() == 1 && stands_alone(graph, members[0])) return std::nullopt;
   const auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();
   if (auto why = refuses_source(graph, *draft)) return why;
@@ -128,7 +115,7 @@ passes::KernelChoice GpuTargetModel::choose_kernel(const ir::Graph& graph, std::
             .scratch_bytes = config.scratch_bytes,
             .reason = fmt::format("{} blocks share the context of a row", config.workers)};
   }
-  if (stands_alone_on_gpu(graph, node))
+  if (stands_alone(graph, node))
     return {.kernel = std::string(ir::op_def(graph.op(node)).name), .scratch_bytes = 0, .reason = {}};
   return {.kernel = draft_tile_program(graph, members)->label(graph), .scratch_bytes = 0, .reason = {}};
 }

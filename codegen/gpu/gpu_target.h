@@ -48,7 +48,4 @@ struct AttentionConfig {
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning);
 
-/// Is the node a kernel of its own, whatever surrounds it?
-bool stands_alone_on_gpu(const ir::Graph& graph, ir::NodeId node);
-
 }  // namespace forge::codegen

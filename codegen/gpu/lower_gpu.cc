@@ -88,7 +88,7 @@ std::unique_ptr<plan::StepT> GpuLowering::lower_step(const passes::Step& step) {
   const auto node = step.nodes.front();
   if (graph_.op(node) == Op::kAttention) {
     lower_attention(step, *out);
-  } else if (step.nodes.size() == 1 && stands_alone_on_gpu(graph_, node)) {
+  } else if (step.nodes.size() == 1 && stands_alone(graph_, node)) {
     lower_alone(node, *out);
   } else {
     const auto draft = draft_tile_program(graph_, step.nodes);

@@ -79,7 +79,9 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) ++out.rows_per_team;
   const auto rounds = (units + out.lanes_per_row - 1) / out.lanes_per_row;
   const auto blocks = rows / out.block_rows(target.wave);
-  const auto in_flight = many ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
+  // Without a dot instruction bytes are multiplied one by one, and each takes a register.
+  const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
+  const auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
   out.units_ahead = at_least_one(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
   out.prefetch_bytes = many ? 0 : tuned(tuning, "prefetch", 0);
   return out;

@@ -127,6 +127,41 @@ TEST_CASE("gpu model: tokens chosen on the device are those that the host choose
   }
 }
 
+TEST_CASE("gpu model: a ragged batch gives what its sequences give alone") {
+  const TinyModel model({.dtype = DType::kQ4_0});
+  HostGpu gpu(model, kWave32, 8);
+  constexpr std::size_t kSequences = 7, kStride = 2;
+  std::vector<std::vector<std::int32_t>> ids, blocks;
+  std::vector<float> expected;
+  for (std::size_t s = 0; s < kSequences; ++s) {  // 1, 7, ... 37 tokens, the last of which the batch feeds
+    const auto base = static_cast<std::int32_t>(4 * s);
+    ids.push_back(random_ids(1 + 6 * s, 90, static_cast<unsigned>(s)));
+    blocks.push_back({base + 3, base + 1});
+    const auto alone = run_alone(*gpu, ids[s], 64, {base + 2, base});
+    expected.insert(expected.end(), alone.end() - static_cast<std::ptrdiff_t>(gpu->vocab()), alone.end());
+    auto before = ids[s];
+    before.pop_back();
+    if (!before.empty()) run_alone(*gpu, before, 5, blocks[s]);
+  }
+  std::vector<std::int32_t> last, positions, numbers, lengths, table;
+  for (std::size_t s = 0; s < kSequences; ++s) {
+    last.push_back(ids[s].back());
+    positions.push_back(static_cast<std::int32_t>(ids[s].size()) - 1);
+    lengths.push_back(static_cast<std::int32_t>(ids[s].size()));
+    numbers.push_back(static_cast<std::int32_t>(s));
+    table.insert(table.end(), blocks[s].begin(), blocks[s].end());
+  }
+  const auto got = gpu->forward({.ids = last,
+                                 .positions = positions,
+                                 .sequence = numbers,
+                                 .rows = numbers,
+                                 .kv_length = lengths,
+                                 .block_table = table,
+                                 .table_stride = kStride});
+  REQUIRE(got.size() == expected.size());
+  CHECK(nmse(got, expected) < 1e-8);
+}
+
 TEST_CASE("gpu model: logits of the reference, waves of 32") {
   check_model({.dtype = DType::kQ4_0}, kWave32);
   check_model({.dtype = DType::kF16, .heads = 3, .kv_heads = 1, .tied = false, .biases = true}, kWave32);
