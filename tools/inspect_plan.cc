@@ -86,7 +86,7 @@ std::string variant_text(const plan::VariantT& variant, const plan::ProgramT& pr
 std::string program_text(const plan::ProgramT& program, bool all) {
   std::size_t packed = 0;
   for (const auto& weight : program.weights)
-    packed += weight && weight->layout == static_cast<std::uint8_t>(quant::Layout::kX16) ? 1 : 0;
+    packed += weight && weight->layout != static_cast<std::uint8_t>(quant::Layout::kNative) ? 1 : 0;
   std::string out = fmt::format(
       "\nprogram {}: context {}, {} sequences, vocabulary {}; options: {}\n  weights {} in {} pieces, {} of them "
       "repacked when loading; arena {}, {:.3f} of its live-set bound; constants {}\n",
