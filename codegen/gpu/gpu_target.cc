@@ -128,7 +128,10 @@ std::vector<passes::TargetModel::VariantSpec> GpuTargetModel::variants(std::int6
     out.push_back({fmt::format("decode{}", batch), {batch, batch, batch, blocks}});
     if (batch >= batch_max) break;
   }
+  // A short prompt is a tile of tokens: it need not pass by all the tiles of a long one.
   const auto sequences = out.back().bounds.sequences;
+  if (sequences < kTokenTile)
+    out.push_back({fmt::format("prefill{}", kTokenTile), {kTokenTile, kTokenTile, sequences, blocks}});
   const auto chunk = std::max(kPrefillChunk, (sequences + kTokenTile - 1) / kTokenTile * kTokenTile);
   out.push_back({fmt::format("prefill{}", chunk), {chunk, std::max(kPrefillRows, sequences), sequences, blocks}});
   return out;
