@@ -59,7 +59,9 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
   const auto units = units_of_row(weight, k);
   MatmulConfig out;
-  out.tokens = std::min(tokens, kTokenTile);
+  // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler.
+  const bool amd = target.vendor == driver::Vendor::kAmd;
+  out.tokens = std::min(tokens, amd ? kTokenTile / 2 : kTokenTile);
   out.lanes_per_row = at_least_one(tuning, "lanes", lanes_for(units, target.wave));
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;
@@ -67,7 +69,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // The fewest rows that the epilogue allows, or more where a block of them would still be one of very many.
   std::int64_t block_rows = multiple;
   const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
-  const bool many = tokens > kTokenTile / 2;
+  const bool many = tokens > (amd ? 2 : kTokenTile / 2);
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
   while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
@@ -81,7 +83,8 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto blocks = rows / out.block_rows(target.wave);
   // Without a dot instruction bytes are multiplied one by one, and each takes a register.
   const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
-  const auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
+  auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
+  if (amd && tokens > 1) in_flight /= 2;
   out.units_ahead = at_least_one(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
   out.prefetch_bytes = many ? 0 : tuned(tuning, "prefetch", 0);
   return out;

@@ -51,6 +51,7 @@ FORGE_DEVICE int wave_id() {
 /// No access to memory is moved across this by the compiler.
 FORGE_DEVICE void keep_order() {
   asm volatile("" ::: "memory");
+  keep_schedule();
 }
 
 FORGE_DEVICE float min_of(float a, float b) {

@@ -33,6 +33,14 @@ FORGE_DEVICE int uniform(int value) {
   return __builtin_amdgcn_readfirstlane(value);
 }
 
+/// The scheduler moves nothing across, where the compiler has a word for it (LLVM 15 and newer).
+FORGE_DEVICE void keep_schedule() {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_amdgcn_sched_barrier)
+  __builtin_amdgcn_sched_barrier(0);
+#endif
+#endif
+}
 FORGE_DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();

@@ -37,6 +37,7 @@ inline int thread_id() {
 inline int block_id() {
   return host_lanes->block;
 }
+inline void keep_schedule() {}
 inline void barrier(Site site = Site::here()) {
   host_lanes->barrier(site);
 }

@@ -29,6 +29,7 @@ FORGE_DEVICE int block_id() {
 FORGE_DEVICE int uniform(int value) {
   return value;
 }
+FORGE_DEVICE void keep_schedule() {}
 FORGE_DEVICE void barrier() {
   __syncthreads();
 }

@@ -11,14 +11,14 @@ import struct
 import sys
 import time
 
-from lib_cli import SANITIZED, _string, _value, at, case, finish, tool
+from lib_cli import _string, _value, at, case, finish, tool
 
 TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q4_1": (3, 32, 20), "q8_0": (8, 32, 34),
          "bf16": (30, 1, 2)}
 # name -> layers, width, ffn, heads, kv heads, head_dim, vocabulary, tied
 SHAPES = {"8b": (32, 4096, 14336, 32, 8, 128, 128256, False), "smollm2": (30, 576, 1536, 9, 3, 64, 49152, True)}
-# Sanitized tools compile the same plans slowly: a card of each compiler does.
-ALL = "gfx90a,gfx1100" if SANITIZED else "gfx90a,gfx1030,gfx942,gfx1100,gfx1201"
+ALL = "gfx90a,gfx1030,gfx942,gfx1100,gfx1201"
+BATCHED = "smollm2-q4_1"  # decodes up to 16 sequences together
 TARGETS = (sys.argv[1] if len(sys.argv) > 1 else ALL).split(",")
 # What each target multiplies signed bytes with; source: LLVM's AMDGPU user guide, PTX ISA.
 DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
@@ -75,7 +75,7 @@ def inspect(plan):
 
 def check_program(label, program, layers):
     objects = {o["name"]: o for o in program["code_objects"]}
-    case(f"{label}: kernels are shared by layers", 0 < len(objects) < 80, len(objects))
+    case(f"{label}: kernels are shared by layers", 0 < len(objects) < 90, len(objects))
     for variant in program["variants"]:
         launches = {}
         for step in variant["steps"]:
@@ -107,12 +107,11 @@ def check_code(label, plan, target):
 models = {"8b-q4_0": (hollow("8b-q4_0.gguf", "8b", "q4_0"), 32), "8b-q8_0": (hollow("8b-q8_0.gguf", "8b", "q8_0"), 32),
           "smollm2-q4_1": (hollow("smollm2-q4_1.gguf", "smollm2", "q4_1", "q8_0"), 30)}
 for name, (path, layers) in models.items():
-    if SANITIZED and name.startswith("8b"):
-        continue
     for target in TARGETS:
         label, plan = f"{name} {target}", at(f"{name}-{target}.plan")
         start = time.monotonic()
-        run = tool("compile", path, "--target", target, "-o", plan, timeout=600)
+        batch = ["--max-batch", 16] if name == BATCHED else []
+        run = tool("compile", path, "--target", target, "-o", plan, *batch, timeout=600)
         print(f"{label}: compiled in {time.monotonic() - start:.1f} s")
         if not case(f"{label}: compiles", run.returncode == 0, run.stderr[-400:]):
             continue
