@@ -71,13 +71,14 @@ Error io_error(std::string_view doing, const std::filesystem::path& path, int er
 }
 
 /// Adds up what unpacking would allocate, by the schema's type table, so that a crafted buffer in which many tables
-/// point at one long vector is refused: an honest buffer shares nothing, so its parts add up to no more than its size.
-/// Runs on verified buffers only.
+/// point at one long vector is refused, or one whose structs lie askew: an honest buffer shares nothing, so its parts
+/// add up to no more than its size. Runs on verified buffers only.
 class UnpackedSize {
  public:
   explicit UnpackedSize(std::uint64_t bytes_max) : left_(bytes_max) {}
 
-  /// False when the limit is passed. Recursion is as deep as the schema, which the verifier bounded.
+  /// False when the limit is passed or a struct is not aligned. Recursion is as deep as the schema, which the verifier
+  /// bounded.
   bool add_table(const flatbuffers::Table& table, const flatbuffers::TypeTable& type) {
     if (!take(sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t))) return false;  // as little as it can be
     for (std::size_t i = 0; i < type.num_elems; ++i) {
@@ -101,11 +102,13 @@ class UnpackedSize {
   bool add_field(const flatbuffers::Table& table, flatbuffers::voffset_t field, flatbuffers::TypeCode code,
                  const flatbuffers::TypeTable* sub) {
     const bool is_table = code.base_type == flatbuffers::ET_SEQUENCE && sub->st == flatbuffers::ST_TABLE;
+    const bool is_struct = code.base_type == flatbuffers::ET_SEQUENCE && sub->st == flatbuffers::ST_STRUCT;
     if (code.is_repeating) {
       const auto* items = table.GetPointer<const flatbuffers::Vector<std::uint8_t>*>(field);
       if (items == nullptr) return true;
       if (is_table) return add_tables(*reinterpret_cast<const flatbuffers::Vector<Offset>*>(items), *sub);
       const auto item_bytes = flatbuffers::InlineSize(static_cast<flatbuffers::ElementaryType>(code.base_type), sub);
+      if (items->size() > 0 && !aligned(items->Data(), is_struct ? alignof(std::uint64_t) : item_bytes)) return false;
       return take(std::uint64_t{items->size()} * item_bytes);
     }
     if (is_table) {
@@ -116,7 +119,12 @@ class UnpackedSize {
       const auto* text = table.GetPointer<const flatbuffers::String*>(field);
       return text == nullptr || take(text->size());
     }
-    return true;
+    return !is_struct || aligned(table.GetStruct<const std::uint8_t*>(field), alignof(std::uint64_t));
+  }
+
+  /// FlatBuffers' verifier lets structs and numbers of vectors lie anywhere; they are read in place.
+  static bool aligned(const void* at, std::size_t alignment) {
+    return reinterpret_cast<std::uintptr_t>(at) % alignment == 0;
   }
 
   bool add_tables(const flatbuffers::Vector<Offset>& items, const flatbuffers::TypeTable& type) {
@@ -141,7 +149,7 @@ PlanT unpack(std::span<const std::byte> payload, std::string_view name) {
   if (!VerifyPlanBuffer(verifier)) throw bad_plan(name, "its contents are not a well-formed plan");
   const auto& root = *flatbuffers::GetRoot<flatbuffers::Table>(data);
   if (!UnpackedSize(payload.size()).add_table(root, *PlanTypeTable()))
-    throw bad_plan(name, "its parts add up to more than the file holds");
+    throw bad_plan(name, "its parts add up to more than the file holds, or lie askew");
   const Plan& plan = *GetPlan(data);
   if (plan.version() != kPlanVersion) throw bad_plan(name, "its contents are of another version than its header");
   PlanT out;

@@ -270,8 +270,8 @@ TEST_CASE("the classes with FMA give the same bits everywhere") {
   std::vector<float> expected;
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     if (!test::fuses(*kernels)) continue;
-    std::vector<float> x = Random(11).floats(4 * 100, 4), partial(4 * 4), row(4 * 100);
-    kernels->sum_squares({x.data(), 4, 100, 100}, partial.data(), 4);
+    std::vector<float> x = Random(11).floats(4 * 100, 4), partial(4 * 7), row(4 * 100);
+    kernels->sum_squares({x.data(), 4, 100, 100}, partial.data(), 7);
     kernels->gelu({x.data(), 4, 100, 100});
     kernels->softcap({x.data(), 4, 100, 100}, 3);
     kernels->rms_norm({x.data(), 4, 100, 100}, nullptr, 1e-5f, {row.data(), 4, 100, 100});
