@@ -21,8 +21,8 @@ struct InspectOptions {
 /// Programs, variants, steps with their bytes, arena, weights. Errors: those of read_plan.
 [[nodiscard]] std::string inspect_plan(const InspectOptions& options);
 
-/// This machine: CPU class, features, cores, memory; of each GPU vendor the driver, the compiler, the cards, and what is
-/// missing with the package that brings it. Errors: none; what does not work is part of the text.
+/// This machine: CPU class, features, cores, memory; of each GPU vendor the driver, the compiler, the cards, and what
+/// is missing with the package that brings it. Errors: none; what does not work is part of the text.
 [[nodiscard]] std::string inspect_devices(bool json);
 
 }  // namespace forge::tools
