@@ -64,9 +64,6 @@ FORGE_DEVICE int opaque_zero() {
   asm volatile("" : "+v"(zero));
   return zero;
 }
-FORGE_DEVICE u32 atomic_load(const u32* at) {
-  return __hip_atomic_load(at, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT);
-}
 /// A float that another block wrote, by its last_arrival: past this unit's own caches.
 FORGE_DEVICE float load_fresh(const float* from) {
   return __hip_atomic_load(from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);

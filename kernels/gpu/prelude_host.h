@@ -54,9 +54,6 @@ inline void atomic_store(u32* at, u32 value) {
 inline int opaque_zero() {
   return 0;
 }
-inline u32 atomic_load(const u32* at) {
-  return *at;
-}
 inline float load_fresh(const float* from) {
   return *from;
 }

@@ -50,11 +50,6 @@ FORGE_DEVICE void atomic_store(u32* at, u32 value) {
 FORGE_DEVICE int opaque_zero() {
   return 0;
 }
-FORGE_DEVICE u32 atomic_load(const u32* at) {
-  u32 value;
-  asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-  return value;
-}
 FORGE_DEVICE float load_fresh(const float* from) {
   return __ldcg(from);
 }

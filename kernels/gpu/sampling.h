@@ -144,7 +144,6 @@ struct SampleDraw {
 
   /// The digits' masses, added up over the block in one order, into lds.totals.
   FORGE_DEVICE static void add_up(const float (&mass)[kDigits], Lds& lds) {
-    barrier();
     FORGE_UNROLL
     for (int d = 0; d < kDigits; ++d) {
       const float sum = sum_lanes<kWave>(mass[d]);
