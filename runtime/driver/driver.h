@@ -137,65 +137,60 @@ class Driver {
   std::shared_ptr<DriverState> state_;
 };
 
-/// Device memory. `what` names it in errors ("KV pool"). Errors: kMemory with the numbers, kDevice.
-class Buffer {
- public:
-  Buffer() = default;  ///< empty: 0 bytes
-  Buffer(const Device& device, std::size_t bytes, std::string_view what);
-  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
-  Buffer& operator=(Buffer&& other) noexcept;
-  ~Buffer() { release(); }
-  [[nodiscard]] Address address() const { return {reinterpret_cast<std::uint64_t>(memory_)}; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+enum class HandleKind : std::uint8_t { kDeviceMemory, kPinnedMemory, kStream, kEvent, kModule, kGraphExec };
 
- private:
-  friend class Stream;
-  void release() noexcept;
-  std::shared_ptr<DeviceState> device_;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-/// Page-locked host memory, visible to the device at the same address. Errors: as Buffer's.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  PinnedBuffer(const Device& device, std::size_t bytes, std::string_view what);
-  PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
-  ~PinnedBuffer() { release(); }
-  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  [[nodiscard]] std::span<std::byte> span() const { return {data(), bytes_}; }
-  /// The same memory as a kernel's argument.
-  [[nodiscard]] Address address() const { return {reinterpret_cast<std::uint64_t>(memory_)}; }
-
- private:
-  void release() noexcept;
-  std::shared_ptr<DeviceState> device_;
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
-
-enum class HandleKind : std::uint8_t { kStream, kEvent, kModule, kGraphExec };
-
-/// Owner of one of the driver's handles on a device.
+/// Owner of one of the driver's handles on a device, or of memory that the driver gave.
 class Handle {
  public:
   Handle() = default;
+  /// Empty until the driver has written to out().
   Handle(HandleKind kind, std::shared_ptr<DeviceState> device) : device_(std::move(device)), kind_(kind) {}
+  /// Memory, taken and counted; none for 0 bytes. Errors: as Buffer's.
+  Handle(HandleKind kind, const Device& device, std::size_t bytes, std::string_view what);
   Handle(Handle&& other) noexcept { *this = std::move(other); }
   Handle& operator=(Handle&& other) noexcept;
   ~Handle() { release(); }
   [[nodiscard]] void* get() const { return handle_; }
   [[nodiscard]] void** out() { return &handle_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of memory
   [[nodiscard]] const std::shared_ptr<DeviceState>& device() const { return device_; }
 
  private:
   void release() noexcept;
   std::shared_ptr<DeviceState> device_;
   void* handle_ = nullptr;
+  std::size_t bytes_ = 0;
   HandleKind kind_ = HandleKind::kStream;
+};
+
+/// Device memory. `what` names it in errors ("KV pool"). Errors: kMemory with the numbers, kDevice.
+class Buffer {
+ public:
+  Buffer() = default;  ///< empty: 0 bytes
+  Buffer(const Device& device, std::size_t bytes, std::string_view what)
+      : memory_(HandleKind::kDeviceMemory, device, bytes, what) {}
+  [[nodiscard]] Address address() const { return {reinterpret_cast<std::uint64_t>(memory_.get())}; }
+  [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  friend class Stream;
+  Handle memory_;
+};
+
+/// Page-locked host memory, visible to the device at the same address. Errors: as Buffer's.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(const Device& device, std::size_t bytes, std::string_view what)
+      : memory_(HandleKind::kPinnedMemory, device, bytes, what) {}
+  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
+  [[nodiscard]] std::span<std::byte> span() const { return {data(), bytes()}; }
+  /// The same memory as a kernel's argument.
+  [[nodiscard]] Address address() const { return {reinterpret_cast<std::uint64_t>(memory_.get())}; }
+
+ private:
+  Handle memory_;
 };
 
 class Stream;

@@ -27,60 +27,29 @@ bool inside(std::size_t offset, std::size_t bytes, std::size_t size) {
   return offset <= size && bytes <= size - offset;
 }
 
+/// Where memory of this kind is counted; null for what is no memory.
+AllocationCounter* counter_of(const DeviceState& device, HandleKind kind) {
+  if (kind == HandleKind::kDeviceMemory) return &device.driver->device_memory;
+  return kind == HandleKind::kPinnedMemory ? &device.driver->pinned_memory : nullptr;
+}
+
 void* at(void* memory, std::size_t offset) {
   return static_cast<std::byte*>(memory) + offset;
 }
 
 }  // namespace
 
-Buffer::Buffer(const Device& device, std::size_t bytes, std::string_view what) : device_(device.state()) {
+Handle::Handle(HandleKind kind, const Device& device, std::size_t bytes, std::string_view what)
+    : device_(device.state()), kind_(kind) {
   if (bytes == 0) return;
-  const Status status = device_->with([&](Api& api) { return api.mem_alloc(&memory_, bytes); });
-  if (!status.ok()) throw allocation_error(*device_, status, bytes, what, "device");
+  const bool pinned = kind == HandleKind::kPinnedMemory;
+  void* memory = nullptr;
+  const Status status =
+      device_->with([&](Api& api) { return pinned ? api.host_alloc(&memory, bytes) : api.mem_alloc(&memory, bytes); });
+  if (!status.ok()) throw allocation_error(*device_, status, bytes, what, pinned ? "pinned host" : "device");
+  handle_ = memory;
   bytes_ = bytes;
-  device_->driver->device_memory.add(bytes);
-}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  if (this != &other) {
-    release();
-    device_ = std::move(other.device_);
-    memory_ = std::exchange(other.memory_, nullptr);
-    bytes_ = std::exchange(other.bytes_, 0);
-  }
-  return *this;
-}
-
-void Buffer::release() noexcept {
-  if (memory_ == nullptr) return;
-  device_->driver->released(device_->with([&](Api& api) { return api.mem_free(memory_); }));
-  device_->driver->device_memory.remove(bytes_);
-  memory_ = nullptr;
-}
-
-PinnedBuffer::PinnedBuffer(const Device& device, std::size_t bytes, std::string_view what) : device_(device.state()) {
-  if (bytes == 0) return;
-  const Status status = device_->with([&](Api& api) { return api.host_alloc(&memory_, bytes); });
-  if (!status.ok()) throw allocation_error(*device_, status, bytes, what, "pinned host");
-  bytes_ = bytes;
-  device_->driver->pinned_memory.add(bytes);
-}
-
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  if (this != &other) {
-    release();
-    device_ = std::move(other.device_);
-    memory_ = std::exchange(other.memory_, nullptr);
-    bytes_ = std::exchange(other.bytes_, 0);
-  }
-  return *this;
-}
-
-void PinnedBuffer::release() noexcept {
-  if (memory_ == nullptr) return;
-  device_->driver->released(device_->with([&](Api& api) { return api.host_free(memory_); }));
-  device_->driver->pinned_memory.remove(bytes_);
-  memory_ = nullptr;
+  counter_of(*device_, kind)->add(bytes);
 }
 
 Handle& Handle::operator=(Handle&& other) noexcept {
@@ -88,6 +57,7 @@ Handle& Handle::operator=(Handle&& other) noexcept {
     release();
     device_ = std::move(other.device_);
     handle_ = std::exchange(other.handle_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
     kind_ = other.kind_;
   }
   return *this;
@@ -97,6 +67,10 @@ void Handle::release() noexcept {
   if (handle_ == nullptr) return;
   device_->driver->released(device_->with([&](Api& api) {
     switch (kind_) {
+      case HandleKind::kDeviceMemory:
+        return api.mem_free(handle_);
+      case HandleKind::kPinnedMemory:
+        return api.host_free(handle_);
       case HandleKind::kStream:
         return api.stream_destroy(handle_);
       case HandleKind::kEvent:
@@ -108,6 +82,7 @@ void Handle::release() noexcept {
     }
     return api.graph_exec_destroy(handle_);
   }));
+  if (auto* counter = counter_of(*device_, kind_)) counter->remove(bytes_);
   handle_ = nullptr;
 }
 
@@ -187,7 +162,7 @@ Status Stream::upload(const Buffer& to, std::size_t to_offset, const PinnedBuffe
   }
   if (bytes == 0) return {};
   return handle_.device()->with([&](Api& api) {
-    return api.copy_to_device(at(to.memory_, to_offset), from.data() + from_offset, bytes, handle_.get());
+    return api.copy_to_device(at(to.memory_.get(), to_offset), from.data() + from_offset, bytes, handle_.get());
   });
 }
 
@@ -198,7 +173,7 @@ Status Stream::download(const PinnedBuffer& to, std::size_t to_offset, const Buf
   }
   if (bytes == 0) return {};
   return handle_.device()->with([&](Api& api) {
-    return api.copy_to_host(to.data() + to_offset, at(from.memory_, from_offset), bytes, handle_.get());
+    return api.copy_to_host(to.data() + to_offset, at(from.memory_.get(), from_offset), bytes, handle_.get());
   });
 }
 
@@ -207,11 +182,13 @@ Status Stream::copy(const Buffer& to, std::size_t to_offset, const Buffer& from,
   if (!inside(to_offset, bytes, to.bytes()) || !inside(from_offset, bytes, from.bytes())) {
     return Status::refused("copy", "the range is not inside the buffers");
   }
-  const bool overlap = to.memory_ == from.memory_ && to_offset < from_offset + bytes && from_offset < to_offset + bytes;
+  const bool overlap =
+      to.memory_.get() == from.memory_.get() && to_offset < from_offset + bytes && from_offset < to_offset + bytes;
   if (bytes != 0 && overlap) return Status::refused("copy", "the ranges overlap");
   if (bytes == 0) return {};
   return handle_.device()->with([&](Api& api) {
-    return api.copy_on_device(at(to.memory_, to_offset), at(from.memory_, from_offset), bytes, handle_.get());
+    return api.copy_on_device(at(to.memory_.get(), to_offset), at(from.memory_.get(), from_offset), bytes,
+                              handle_.get());
   });
 }
 
@@ -219,7 +196,7 @@ Status Stream::fill(const Buffer& to, std::size_t offset, std::uint8_t value, st
   if (!inside(offset, bytes, to.bytes())) return Status::refused("fill", "the range is not inside the buffer");
   if (bytes == 0) return {};
   return handle_.device()->with(
-      [&](Api& api) { return api.fill_bytes(at(to.memory_, offset), value, bytes, handle_.get()); });
+      [&](Api& api) { return api.fill_bytes(at(to.memory_.get(), offset), value, bytes, handle_.get()); });
 }
 
 Status Stream::fill_words(const Buffer& to, std::size_t offset, std::uint32_t value, std::size_t words) const {
@@ -229,7 +206,7 @@ Status Stream::fill_words(const Buffer& to, std::size_t offset, std::uint32_t va
   if (offset % 4 != 0) return Status::refused("fill_words", "the offset is not a multiple of 4");
   if (words == 0) return {};
   return handle_.device()->with(
-      [&](Api& api) { return api.fill_words(at(to.memory_, offset), value, words, handle_.get()); });
+      [&](Api& api) { return api.fill_words(at(to.memory_.get(), offset), value, words, handle_.get()); });
 }
 
 Status Stream::wait(const Event& event) const {
