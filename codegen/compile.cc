@@ -4,11 +4,12 @@
 #include <fmt/ranges.h>
 #include <xxhash.h>
 
-#include <charconv>
+#include <algorithm>
 
 #include "codegen/cpu/cpu_target.h"
 #include "codegen/cpu/lower_cpu.h"
 #include "codegen/gpu/lower_gpu.h"
+#include "codegen/gpu/tuning.h"
 #include "ir/text.h"
 #include "runtime/plan/tile_ops.h"
 #include "support/error.h"
@@ -22,24 +23,6 @@ constexpr std::string_view kCpuPrefix = "cpu-";
 std::optional<cpu::CpuClass> cpu_class_of(std::string_view target) {
   if (!target.starts_with(kCpuPrefix)) return std::nullopt;
   return cpu::parse(target.substr(kCpuPrefix.size()));
-}
-
-/// "rows=4,2048x8192:units=2".
-Tuning parse_tuning(std::string_view text) {
-  Tuning out;
-  while (!text.empty()) {
-    const auto comma = text.find(',');
-    const auto one = text.substr(0, comma);
-    const auto equals = one.find('=');
-    std::int64_t value = 0;
-    const auto number = equals == std::string_view::npos ? std::string_view() : one.substr(equals + 1);
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (number.empty() || error != std::errc() || end != number.data() + number.size() || value < 0 || value > 1 << 20)
-      throw Error(ErrorCode::kUsage, "tuning '" + printable(one) + "' is not NAME=NUMBER");
-    out[std::string(one.substr(0, equals))] = value;
-    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
-  }
-  return out;
 }
 
 }  // namespace

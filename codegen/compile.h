@@ -24,7 +24,7 @@ struct CompileOptions {
   /// Compiles kernels for GPU targets; none: programs for GPUs are refused. Not part of the cache key: code objects
   /// name their compiler.
   KernelCompiler* kernels = nullptr;
-  /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/matmul_config.h).
+  /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/tuning.h).
   std::string tune;
 };
 

@@ -63,7 +63,4 @@ class GpuLowering {
   std::int64_t arena_bytes_ = 0, sampling_bytes_ = 0, counter_bytes_ = 0;
 };
 
-/// What of all choices is meant for kernels called `label`.
-Tuning tuning_for(const Tuning& all, std::string_view label);
-
 }  // namespace forge::codegen

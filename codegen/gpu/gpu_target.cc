@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "codegen/gpu/epilogue_source.h"
 #include "codegen/tile_draft.h"
 #include "kernels/quant/rows.h"
 #include "support/error.h"
@@ -72,21 +73,17 @@ std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
 
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning) {
-  const auto tuned = [&](std::string_view key, std::int64_t otherwise) {
-    const auto found = tuning.find(key);
-    return found == tuning.end() ? otherwise : found->second;
-  };
   AttentionConfig out;
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = group;
-  const auto heads_max = std::max<std::int64_t>(tuned("heads", kHeadsPerBlockMax), 1);
+  const auto heads_max = tuned_positive(tuning, "heads", kHeadsPerBlockMax);
   for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
   out.jobs = attention.heads / out.heads_per_block;
-  out.waves = std::max<std::int64_t>(tuned("attention_waves", 256 / target.wave), 1);
-  out.chunks_per_worker = std::max<std::int64_t>(tuned("chunks", 1), 1);
+  out.waves = tuned_positive(tuning, "attention_waves", 256 / target.wave);
+  out.chunks_per_worker = tuned_positive(tuning, "chunks", 1);
   // clang holds more in registers than NVIDIA's compiler does.
-  out.units_per_lane = std::max<std::int64_t>(tuned("key_units", target.vendor == driver::Vendor::kAmd ? 4 : 8), 1);
+  out.units_per_lane = tuned_positive(tuning, "key_units", target.vendor == driver::Vendor::kAmd ? 4 : 8);
   const auto units = attention.head_dim / 8;
   const auto key_lanes = static_cast<std::int64_t>(
       std::bit_ceil(static_cast<std::uint64_t>((units + out.units_per_lane - 1) / out.units_per_lane)));
@@ -95,7 +92,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto rows = bounds.tokens;
   std::int64_t workers = rows > kTokenTile ? 1 : kAttentionBlocksWanted / (out.jobs * rows);
   workers = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(workers, 1))));
-  out.workers = std::clamp<std::int64_t>(tuned("workers", workers), 1, std::min(kWorkersMax, chunks));
+  out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, chunks));
   if (out.workers > 1)
     out.scratch_bytes = rows * out.jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
   return out;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/targets.h"
+#include "codegen/gpu/tuning.h"
 #include "passes/target_model.h"
 
 namespace forge::codegen {

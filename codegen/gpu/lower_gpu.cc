@@ -7,6 +7,8 @@
 #include "codegen/gpu/epilogue_source.h"
 #include "codegen/gpu/gpu_lowering.h"
 #include "codegen/gpu/kernel_text.h"
+#include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/tuning.h"
 #include "codegen/tile_draft.h"
 #include "codegen/value_places.h"
 #include "runtime/plan/gpu_io.h"
@@ -320,18 +322,6 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
                                                f32,
                                                q8};
   finish_step(fmt::format("attention_{}x{}_t{}", a.heads, a.head_dim, bounds.tokens), text, arguments, out);
-}
-
-Tuning tuning_for(const Tuning& all, std::string_view label) {
-  Tuning out;
-  for (const auto& [key, value] : all) {
-    const auto colon = key.find(':');
-    if (colon == std::string::npos) out.emplace(key, value);
-  }
-  for (const auto& [key, value] : all)
-    if (const auto colon = key.find(':'); colon != std::string::npos && key.substr(0, colon) == label)
-      out[key.substr(colon + 1)] = value;
-  return out;
 }
 
 std::unique_ptr<plan::ProgramT> lower_gpu(const passes::Program& program, const ModelFile& model,

@@ -38,15 +38,6 @@ std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rou
   return rounds >= 4 ? 16 : rounds / 2 * rows;
 }
 
-std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t otherwise) {
-  const auto found = tuning.find(key);
-  return found == tuning.end() ? otherwise : found->second;
-}
-
-std::int64_t at_least_one(const Tuning& tuning, std::string_view key, std::int64_t otherwise) {
-  return std::max<std::int64_t>(tuned(tuning, key, otherwise), 1);
-}
-
 }  // namespace
 
 std::int64_t units_of_row(DType weight, std::int64_t k) {
@@ -62,7 +53,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler.
   const bool amd = target.vendor == driver::Vendor::kAmd;
   out.tokens = std::min(tokens, amd ? kTokenTile / 2 : kTokenTile);
-  out.lanes_per_row = at_least_one(tuning, "lanes", lanes_for(units, target.wave));
+  out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;
 
@@ -76,8 +67,8 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // With many tokens a lane's loads of activations are shared by as many rows as registers allow.
   std::int64_t waves = std::max<std::int64_t>(1, kThreadsWanted / target.wave);
   while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
-  out.waves = at_least_one(tuning, "waves", waves);
-  out.rows_per_team = at_least_one(tuning, "rows", std::max<std::int64_t>(1, block_rows / (out.waves * teams)));
+  out.waves = tuned_positive(tuning, "waves", waves);
+  out.rows_per_team = tuned_positive(tuning, "rows", std::max<std::int64_t>(1, block_rows / (out.waves * teams)));
   while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) ++out.rows_per_team;
   const auto rounds = (units + out.lanes_per_row - 1) / out.lanes_per_row;
   const auto blocks = rows / out.block_rows(target.wave);
@@ -85,7 +76,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
   auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
   if (amd && tokens > 1) in_flight /= 2;
-  out.units_ahead = at_least_one(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
+  out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
   out.prefetch_bytes = many ? 0 : tuned(tuning, "prefetch", 0);
   return out;
 }

@@ -2,21 +2,13 @@
 // How a matmul by rows is cut up (kernels/gpu/matmul_rows.h), by type, shape, number of tokens and target.
 
 #include <cstdint>
-#include <map>
-#include <string>
-#include <string_view>
 
 #include "codegen/gpu/epilogue_source.h"
 #include "codegen/gpu/targets.h"
+#include "codegen/gpu/tuning.h"
 #include "kernels/quant/dtype.h"
 
 namespace forge::codegen {
-
-/// Choices made by hand, for measuring: "rows=4,units=2" of CompileOptions::tune. Keys: waves, lanes, rows, units,
-/// prefetch, workers, heads, chunks, attention_waves, key_units, prefixed by a shape and ':' where only some kernels
-/// are meant
-/// ("2048x8192:rows=4").
-using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 
 struct MatmulConfig {
   std::int64_t tokens = 1;  ///< a tile
