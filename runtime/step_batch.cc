@@ -1,5 +1,7 @@
 #include "runtime/step_batch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "support/error.h"
@@ -48,6 +50,12 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
     invariant(in(batch.rows[r], tokens), "RT-007", "logits of a token that is not in the step");
     to.rows[r] = batch.rows[r];
   }
+}
+
+void refuse_batch(const StepBatch& batch) {
+  throw Error(
+      ErrorCode::kInternal, "a step is larger than every variant of the plan",
+      fmt::format("{} tokens, {} rows, {} sequences", batch.ids.size(), batch.rows.size(), batch.kv_length.size()));
 }
 
 }  // namespace forge::runtime

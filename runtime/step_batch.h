@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace forge::runtime {
 
@@ -34,5 +35,19 @@ struct StepInputs {
 /// Checks a batch that fits the variant's bounds and copies it. Of a block table the blocks that kv_length reaches are
 /// looked at and copied. Throws Error(kInternal) when it names tokens, positions or blocks that do not exist.
 void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to);
+
+/// Throws Error(kInternal): the batch is larger than every variant of its plan.
+[[noreturn]] void refuse_batch(const StepBatch& batch);
+
+/// The first variant that has room for the batch; plans list the smaller ones first. A Variant has bounds: tokens,
+/// rows, sequences. Throws Error(kInternal) when none has room.
+template <class Variant>
+const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch) {
+  for (const auto& variant : variants)
+    if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
+        batch.kv_length.size() <= variant.sequences)
+      return variant;
+  refuse_batch(batch);
+}
 
 }  // namespace forge::runtime

@@ -119,16 +119,6 @@ void CpuExecutor::size_scratch() {
   context_.pool = &pool_;
 }
 
-const CpuVariant& CpuExecutor::choose_variant(const StepBatch& batch) const {
-  for (const auto& variant : variants_)
-    if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
-        batch.kv_length.size() <= variant.sequences)
-      return variant;
-  throw Error(
-      ErrorCode::kInternal, "a step is larger than every variant of the plan",
-      fmt::format("{} tokens, {} rows, {} sequences", batch.ids.size(), batch.rows.size(), batch.kv_length.size()));
-}
-
 void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) {
   take_inputs(batch,
               {.vocab = vocab(),
@@ -159,7 +149,7 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
 }
 
 std::span<const float> CpuExecutor::forward(const StepBatch& batch) {
-  const auto& variant = choose_variant(batch);
+  const auto& variant = choose_variant(variants_, batch);
   take_batch(batch, variant);
   if (!profile_) {
     for (const auto& step : variant.steps) run_step(step, context_);

@@ -39,7 +39,6 @@ class CpuExecutor final : public Executor {
  private:
   void size_io();
   void size_scratch();
-  const CpuVariant& choose_variant(const StepBatch& batch) const;
   void take_batch(const StepBatch& batch, const CpuVariant& variant);
 
   struct StepTime {

@@ -135,16 +135,6 @@ void GpuExecutor::record_graphs() {
   }
 }
 
-const GpuVariant& GpuExecutor::choose_variant(const StepBatch& batch) const {
-  for (const auto& variant : variants_)
-    if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
-        batch.kv_length.size() <= variant.sequences)
-      return variant;
-  throw Error(
-      ErrorCode::kInternal, "a step is larger than every variant of the plan",
-      fmt::format("{} tokens, {} rows, {} sequences", batch.ids.size(), batch.rows.size(), batch.kv_length.size()));
-}
-
 StepInputs GpuExecutor::mirror_of(const GpuVariant& variant) const {
   const auto& io = variant.io;
   return {.ids = mirror<std::int32_t>(io.ids),
@@ -195,7 +185,7 @@ void GpuExecutor::launch_forward(const GpuVariant& variant) {
 
 std::span<const float> GpuExecutor::forward(const StepBatch& batch) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
-  const auto& variant = choose_variant(batch);
+  const auto& variant = choose_variant(variants_, batch);
   write_inputs(variant, batch);
   upload_inputs(variant, batch.kv_length.size());
   launch_forward(variant);

@@ -67,7 +67,6 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void take_memory();
   void decode_variants();
   void record_graphs();
-  [[nodiscard]] const GpuVariant& choose_variant(const StepBatch& batch) const;
   [[nodiscard]] StepInputs mirror_of(const GpuVariant& variant) const;
   template <class T>
   [[nodiscard]] T* mirror(std::size_t offset) const {

@@ -1,0 +1,50 @@
+#include "runtime/step_batch.h"
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+struct Bounds {
+  std::size_t tokens, rows, sequences;
+};
+
+/// The place of the variant that a batch of this size gets.
+std::size_t chosen(const std::vector<Bounds>& variants, std::size_t tokens, std::size_t rows, std::size_t sequences) {
+  const std::vector<std::int32_t> zeros(64);
+  const auto list = [&](std::size_t count) { return std::span(zeros).first(count); };
+  const StepBatch batch{.ids = list(tokens), .rows = list(rows), .kv_length = list(sequences)};
+  return static_cast<std::size_t>(&choose_variant(variants, batch) - variants.data());
+}
+
+TEST_CASE("a batch gets the first variant with room for its tokens, rows and sequences") {
+  const std::vector<Bounds> variants{{1, 1, 1}, {4, 4, 4}, {32, 1, 1}, {32, 4, 4}};
+  CHECK(chosen(variants, 1, 1, 1) == 0);
+  CHECK(chosen(variants, 1, 0, 1) == 0);
+  CHECK(chosen(variants, 2, 1, 1) == 1);
+  CHECK(chosen(variants, 5, 1, 1) == 2);
+  CHECK(chosen(variants, 5, 2, 1) == 3);
+  CHECK(chosen(variants, 5, 1, 2) == 3);
+  CHECK(chosen(variants, 32, 4, 4) == 3);
+}
+
+TEST_CASE("a batch that is larger than every variant is refused with its size") {
+  const std::vector<Bounds> variants{{8, 2, 1}};
+  for (const auto& size : {std::array<std::size_t, 3>{9, 2, 1}, {8, 3, 1}, {8, 2, 2}}) try {
+      (void)chosen(variants, size[0], size[1], size[2]);
+      FAIL("no error");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kInternal);
+      const auto text = std::to_string(size[0]) + " tokens, " + std::to_string(size[1]) + " rows, " +
+                        std::to_string(size[2]) + " sequences";
+      CHECK(error.line().find(text) != std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace forge::runtime
