@@ -73,12 +73,6 @@ bool must_compile(const Request& request) {
   return request.force || !request.options.dump_ir_dir.empty() || !request.options.dump_dot_dir.empty();
 }
 
-/// An error's line without "error[code]: " in front.
-std::string without_code(const std::string& line) {
-  const auto end = line.find("]: ");
-  return line.starts_with("error[") && end != std::string::npos ? line.substr(end + 3) : line;
-}
-
 int compile(Request& request) {
   if (request.kv_type != "f16")
     throw Error(ErrorCode::kUsage, fmt::format("KV type '{}' is not supported", printable(request.kv_type)), {},
@@ -97,8 +91,6 @@ int compile(Request& request) {
   std::vector<codegen::CompileReport> reports;
   const auto build = [&] {
     progress("compiling " + request.model);
-    const auto compiler = open_kernel_compiler();
-    options.kernels = compiler.get();
     auto plan = compile_model(file, request.model, targets, options, &reports);
     check_interrupt();
     return plan;

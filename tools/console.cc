@@ -54,6 +54,11 @@ void warn(std::string_view line) {
   note((coded ? "warning" : "warning: ") + std::string(coded ? line.substr(kError.size()) : line));
 }
 
+std::string without_code(std::string_view line) {
+  const auto end = line.find("]: ");
+  return std::string(line.starts_with("error[") && end != line.npos ? line.substr(end + 3) : line);
+}
+
 void progress(std::string_view doing) {
   if (!stderr_is_terminal()) return;
   fmt::print(stderr, "\r\033[K{}...", printable(doing, 70));

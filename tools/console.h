@@ -22,6 +22,8 @@ class Output {
 void note(std::string_view line);
 /// A warning that begins like an error's line ("error[cache]: ..."): shown as "warning[cache]: ...".
 void warn(std::string_view line);
+/// An error's line without "error[code]: " in front, as a reason within another line; other text as it is.
+[[nodiscard]] std::string without_code(std::string_view line);
 /// Shows what is being done in the terminal's last line until the next note, progress or end; else nothing.
 void progress(std::string_view doing);
 void end_progress() noexcept;

@@ -7,6 +7,7 @@
 
 #include "codegen/compile.h"
 #include "support/error.h"
+#include "tools/console.h"
 
 namespace forge::tools {
 namespace {
@@ -49,12 +50,6 @@ DeviceChoice open_named(const driver::Driver& driver, int ordinal) {
 /// The better of two cards comes later.
 auto merit(const driver::DeviceInfo& info) {
   return std::tuple(!info.integrated, info.memory_bytes, info.units);
-}
-
-/// An error's line without "error[code]: " in front.
-std::string without_code(const std::string& line) {
-  const auto end = line.find("]: ");
-  return line.starts_with("error[") && end != std::string::npos ? line.substr(end + 3) : line;
 }
 
 DeviceChoice choose_best(const OpenDriver& open) {

@@ -67,12 +67,6 @@ void write_report(JsonWriter& json, const driver::DriverReport& report) {
   json.close().close();
 }
 
-/// An error's line without its "error[device]: ".
-std::string_view without_code(std::string_view line) {
-  const auto end = line.find("]: ");
-  return line.starts_with("error[") && end != line.npos ? line.substr(end + 3) : line;
-}
-
 /// A first line with the vendor's name, the rest below it.
 std::string report_text(const driver::DriverReport& report) {
   std::vector<std::string> lines;
@@ -81,7 +75,7 @@ std::string report_text(const driver::DriverReport& report) {
     lines.push_back(
         fmt::format("{} {}, {}", compiler_of(report.vendor), report.compiler_version, report.compiler_library));
   }
-  for (const auto& problem : report.problems) lines.emplace_back(without_code(problem));
+  for (const auto& problem : report.problems) lines.push_back(without_code(problem));
   for (const auto& part : report.missing) {
     const auto said = [&](const std::string& problem) { return problem.find(part.package) != std::string::npos; };
     if (std::ranges::none_of(report.problems, said)) {

@@ -49,14 +49,14 @@ std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {
 
 namespace {
 
-/// codegen's compile_plan, with a kernel compiler where a target needs one.
+/// codegen's compile_plan, with a kernel compiler where a target needs one and none was given.
 plan::PlanT compile_for(const ir::Graph& graph, const codegen::ModelFile& model, std::span<const std::string> targets,
                         codegen::CompileOptions options, std::vector<codegen::CompileReport>* reports) {
   std::optional<codegen::CompileService> service;
   if (options.kernels == nullptr && std::ranges::any_of(targets, codegen::is_gpu_target)) {
     codegen::CompileServiceOptions kernels;
     kernels.cache = plan::CacheOptions::from_environment();
-    kernels.note = [](const std::string& line) { warn(line); };
+    kernels.note = [](const std::string& line) { note(line); };
     options.kernels = &service.emplace(std::move(kernels));
   }
   return codegen::compile_plan(graph, model, targets, options, reports);

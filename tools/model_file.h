@@ -40,12 +40,15 @@ class FileWeightSource final : public runtime::WeightSource {
 /// Errors: kModelFormat for a key of the wrong type.
 [[nodiscard]] std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback);
 
-/// A file that build_model made `model` of, compiled for `targets`.
+/// The model of `file`, compiled for `targets`. Where a target is a GPU and options.kernels is null, kernels are
+/// compiled by a service of its own, which keeps them in the cache and says on stderr what it has to say. Errors: those
+/// of build_model, the pipeline and the compilers.
 [[nodiscard]] plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path& path,
                                         std::span<const std::string> targets, const codegen::CompileOptions& options,
                                         std::vector<codegen::CompileReport>* reports = nullptr);
 
-/// One more program for a plan of which the portable graph is at hand. Errors: those of ir::parse and the pipeline.
+/// One more program for a plan of which the portable graph is at hand, with kernels as compile_model's. Errors: those
+/// of ir::parse, the pipeline and the compilers.
 [[nodiscard]] plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file,
                                         const std::filesystem::path& path, const std::string& target,
                                         const codegen::CompileOptions& options);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "codegen/compile.h"
-#include "codegen/gpu/compile_service.h"
 #include "kernels/cpu/kernels.h"
 #include "runtime/plan/cache.h"
 #include "runtime/plan/plan_file.h"
@@ -58,14 +57,11 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   if (opened.context > trained)
     note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", opened.context,
                      trained));
-  codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
+  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
-  auto result = cached(codegen::cache_key(identity, targets, options), [&] {
-    const auto compiler = open_kernel_compiler();
-    options.kernels = compiler.get();
-    return compile_model(*opened.file, opened.path, targets, options);
-  });
+  auto result = cached(codegen::cache_key(identity, targets, options),
+                       [&] { return compile_model(*opened.file, opened.path, targets, options); });
   opened.program = take_program(result.plan, targets.front());
   opened.origin = result.built ? "compiled" : "cache";
   return opened;
@@ -118,25 +114,17 @@ OpenedModel open_plan(const ModelChoice& choice) {
   if (context == 0) context = std::min(trained_context(*opened.file, kContextDefault), kContextDefault);
   opened.context = choice.context.value_or(context);
   note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
-  codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
+  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
   const auto target = target_of(choice);
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
-  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options), [&] {
-    const auto compiler = open_kernel_compiler();
-    options.kernels = compiler.get();
-    return retarget_plan(plan, *opened.file, opened.path, target, options);
-  });
+  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
+                       [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
   opened.program = take_program(result.plan, target);
   opened.origin = fmt::format("plan {}, compiled again", choice.path);
   return opened;
 }
 
 }  // namespace
-
-std::unique_ptr<codegen::KernelCompiler> open_kernel_compiler() {
-  return std::make_unique<codegen::CompileService>(codegen::CompileServiceOptions{
-      .cache = plan::CacheOptions::from_environment(), .note = [](const std::string& line) { note(line); }});
-}
 
 int choose_program(const plan::PlanT& plan, std::string_view target) {
   constexpr std::string_view kPrefix = "cpu-";

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/gpu/kernel_compiler.h"
 #include "loader/gguf.h"
 #include "runtime/plan/plan_generated.h"
 
@@ -43,9 +42,6 @@ struct OpenedModel {
 
 /// Which of a plan's programs runs best on `target`: its own, or on a CPU the best that it runs; -1 when none does.
 [[nodiscard]] int choose_program(const plan::PlanT& plan, std::string_view target = "cpu");
-
-/// A compiler of GPU kernels that keeps them in the cache and says on stderr what it has to say.
-[[nodiscard]] std::unique_ptr<codegen::KernelCompiler> open_kernel_compiler();
 
 /// The plan's model file, opened and compared with the plan. `model` overrides the recorded path.
 /// Errors: kPlan when it is not found or another one; those of Gguf::open.

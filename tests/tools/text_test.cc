@@ -169,6 +169,12 @@ TEST_CASE("sizes are for people") {
   CHECK(human_bytes(std::uint64_t{94} << 20) == "94.0 MiB");
 }
 
+TEST_CASE("an error's line is a reason without its code") {
+  CHECK(without_code(Error(ErrorCode::kDevice, "no card", "none is there").line()) == "no card: none is there");
+  CHECK(without_code("a driver [old]: too old") == "a driver [old]: too old");
+  CHECK(without_code("error[cut") == "error[cut");
+}
+
 TEST_CASE("a plan's figures: steps a layer, weights read, arena ratio") {
   plan::VariantT variant;
   for (const int layer : {-1, 0, 0, 0, 1, 1, 2, 2, -1}) {
