@@ -16,8 +16,6 @@ struct Refusal {
   std::string why;
 };
 
-constexpr std::int64_t kQuantBlock = 32;
-
 bool is_source(Op op) {
   return op == Op::kMatmul || op == Op::kEmbed || op == Op::kGatherRows;
 }
@@ -76,9 +74,7 @@ class Drafter {
   }
 
   std::int64_t head_dim_of(ir::NodeId kv_store) const {
-    ir::NodeId state = graph_.operand(kv_store, 0).node;
-    while (graph_.op(state) == Op::kKvStore) state = graph_.operand(state, 0).node;
-    return graph_.attrs_as<ir::KvStateAttrs>(state).head_dim;
+    return kv_state_of(graph_, graph_.operand(kv_store, 0)).head_dim;
   }
 
   bool inside(ir::NodeId node) const { return members_.contains(node); }
@@ -118,12 +114,12 @@ class Drafter {
     const auto cols = graph_.type(value).cols();
     switch (graph_.op(use.node)) {
       case Op::kSumSquares:
-        need_unit(section, kQuantBlock);
+        need_unit(section, kActivationBlock);
         section.ops.push_back({TileOpKind::kSumSquares, use.node, {use.node, 0}, origin});
         break;
       case Op::kQuantize:
-        if (cols % kQuantBlock != 0) throw Refusal{"columns are no multiple of 32"};
-        need_unit(section, kQuantBlock);
+        if (cols % kActivationBlock != 0) throw Refusal{"columns are no multiple of 32"};
+        need_unit(section, kActivationBlock);
         section.ops.push_back({TileOpKind::kQuantize, use.node, {use.node, 0}, origin});
         break;
       case Op::kKvStore:
@@ -233,7 +229,7 @@ class Drafter {
     for (const auto& section : cut)
       for (const auto& op : section.ops)
         if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) &&
-            (section.begin - op.origin) % kQuantBlock != 0)
+            (section.begin - op.origin) % kActivationBlock != 0)
           throw Refusal{"a section begins inside a quantised block"};
     draft_.sections = std::move(cut);
   }
@@ -289,6 +285,11 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
     default:
       return false;
   }
+}
+
+const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state) {
+  while (graph.op(state.node) == Op::kKvStore) state = graph.operand(state.node, 0);
+  return graph.attrs_as<ir::KvStateAttrs>(state.node);
 }
 
 std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight) {

@@ -10,9 +10,13 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "kernels/quant/dtype.h"
 #include "runtime/plan/tile_ops.h"
 
 namespace forge::codegen {
+
+/// Columns of a quantised block of activations (kernels/quant/q8a.h).
+inline constexpr std::int64_t kActivationBlock = dtype_info(DType::kQ8A).block_elems;
 
 struct DraftOp {
   plan::TileOpKind kind{};
@@ -43,6 +47,9 @@ std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph,
 
 /// Is the node a kernel of its own on every target, not part of a tile program?
 bool stands_alone(const ir::Graph& graph, ir::NodeId node);
+
+/// The KV state behind a state value: that of a store is the one that it stores into.
+const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);
 
 /// Rows of a concatenated weight after which parts begin in packed memory (each part starts at a group of 16 rows);
 /// one part for a plain weight or an interleaved one.

@@ -65,12 +65,6 @@ void ValuePlaces::place_constants() {
       constant_at_.emplace(node, add_constant(graph_.attrs_as<ir::ConstantAttrs>(node).values));
 }
 
-const ir::KvStateAttrs& ValuePlaces::kv_state(ir::Value state) const {
-  ir::NodeId node = state.node;
-  while (graph_.op(node) == Op::kKvStore) node = graph_.operand(node, 0).node;
-  return graph_.attrs_as<ir::KvStateAttrs>(node);
-}
-
 std::vector<plan::KvGroup> ValuePlaces::kv_groups(
     std::int64_t block_tokens, const std::function<std::int64_t(const ir::KvStateAttrs&)>& block_bytes) const {
   std::vector<plan::KvGroup> out;

@@ -41,8 +41,6 @@ class ValuePlaces {
   /// The KV groups of the graph. `block_bytes` of one block of one layer.
   [[nodiscard]] std::vector<plan::KvGroup> kv_groups(
       std::int64_t block_tokens, const std::function<std::int64_t(const ir::KvStateAttrs&)>& block_bytes) const;
-  /// The attributes of the KV state behind a state value.
-  [[nodiscard]] const ir::KvStateAttrs& kv_state(ir::Value state) const;
 
   /// Moves weights, constants and their sizes into the plan's program. Last call.
   void take(plan::ProgramT& out);

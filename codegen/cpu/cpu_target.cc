@@ -16,14 +16,14 @@ using ir::Op;
 constexpr std::int64_t kPrefillChunk = 512;
 constexpr std::int64_t kPrefillRows = 64;    // rows whose logits one prefill step can be asked for
 constexpr std::int64_t kSplitTokensMax = 4;  // beyond, tokens alone keep the threads busy
-constexpr std::int64_t kPackedRows = 16, kQuantBlock = 32;
+constexpr std::int64_t kPackedRows = 16;
 
 std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[0]) != Op::kAttention || graph.op(members[1]) != Op::kQuantize)
     return "attention takes a quantize only";
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
-  if (a.heads / a.kv_heads * a.head_dim % kQuantBlock != 0)
+  if (a.heads / a.kv_heads * a.head_dim % kActivationBlock != 0)
     return "the heads of a KV head are no multiple of 32 columns";
   return std::nullopt;
 }
@@ -37,11 +37,11 @@ std::int64_t split_attention_tokens(const ir::Bounds& bounds) {
 CpuTarget::CpuTarget(cpu::CpuClass cpu_class) : name_(fmt::format("cpu-{}", cpu::name(cpu_class))) {}
 
 DType CpuTarget::activation_type(DType weight, std::int64_t k) const {
-  return is_float(weight) || k % kQuantBlock != 0 ? DType::kF32 : DType::kQ8A;
+  return is_float(weight) || k % kActivationBlock != 0 ? DType::kF32 : DType::kQ8A;
 }
 
 std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
-  return n % kQuantBlock == 0 ? kQuantBlock : n % kPackedRows == 0 ? kPackedRows : 0;
+  return n % kActivationBlock == 0 ? kActivationBlock : n % kPackedRows == 0 ? kPackedRows : 0;
 }
 
 std::optional<std::string> CpuTarget::refuses_group(const ir::Graph& graph, std::span<const ir::NodeId> members) const {

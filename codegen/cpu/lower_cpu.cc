@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "codegen/cpu/cpu_target.h"
+#include "codegen/describe_step.h"
 #include "codegen/tile_draft.h"
 #include "codegen/value_places.h"
 #include "kernels/cpu/tile.h"
@@ -46,7 +47,7 @@ class CpuLowering {
 
  private:
   Ref kv_ref(ir::Value state, std::int64_t layer) const {
-    return {Space::Kv, static_cast<std::uint16_t>(places_.kv_state(state).group), static_cast<std::uint64_t>(layer)};
+    return {Space::Kv, static_cast<std::uint16_t>(kv_state_of(graph_, state).group), static_cast<std::uint64_t>(layer)};
   }
 
   Rows rows_of(ir::Value value) const { return places_.rows_of(value); }
@@ -55,23 +56,13 @@ class CpuLowering {
 
   std::unique_ptr<plan::VariantT> lower_variant(const passes::Variant& variant) {
     places_.enter(variant);
-    auto out = std::make_unique<plan::VariantT>();
-    out->name = variant.name;
-    out->bounds =
-        plan::Bounds(variant.bounds.tokens, variant.bounds.rows, variant.bounds.sequences, variant.bounds.table_blocks);
-    out->arena_bytes = variant.arena_bytes;
-    out->arena_bound_bytes = variant.arena_bound_bytes;
+    auto out = describe_variant(variant);
     for (const auto& step : variant.steps) out->steps.push_back(lower_step(step));
     return out;
   }
 
   std::unique_ptr<plan::StepT> lower_step(const passes::Step& step) {
-    auto out = std::make_unique<plan::StepT>();
-    out->label = step.kernel.kernel;
-    out->layer = step.layer;
-    out->weight_bytes = step.cost.weight_bytes;
-    out->activation_bytes = step.cost.activation_bytes;
-    out->flops = step.cost.flops;
+    auto out = describe_step(step);
     const auto node = step.nodes.front();
     switch (graph_.op(node)) {
       case Op::kAttention:
@@ -215,7 +206,7 @@ class CpuLowering {
       }
       case TileOpKind::kQuantize:
         op->refs = {rows_of(draft.operand).ref};
-        op->ints = {graph_.type(draft.operand).cols(), first / 32};
+        op->ints = {graph_.type(draft.operand).cols(), first / kActivationBlock};
         break;
       case TileOpKind::kStoreK:
       case TileOpKind::kStoreV: {

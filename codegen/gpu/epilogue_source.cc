@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "codegen/gpu/kernel_text.h"
+#include "codegen/gpu/tile_sizes.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -18,16 +19,9 @@ using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 
 constexpr std::int64_t kResults = 16;  // of a token, made by 16 lanes
-constexpr std::int64_t kGluUnit = 16;
 
 bool is_combine(TileOpKind kind) {
   return kind == TileOpKind::kRope || kind == TileOpKind::kGlu;
-}
-
-ir::NodeId state_of(const ir::Graph& graph, ir::NodeId kv_store) {
-  ir::NodeId node = graph.operand(kv_store, 0).node;
-  while (graph.op(node) == Op::kKvStore) node = graph.operand(node, 0).node;
-  return node;
 }
 
 /// Writes load() and run() side by side, section after section.
@@ -175,7 +169,7 @@ class Generator {
       case TileOpKind::kStoreK:
       case TileOpKind::kStoreV: {
         const bool keys = op.kind == TileOpKind::kStoreK;
-        const auto& kv = graph_.attrs_as<ir::KvStateAttrs>(state_of(graph_, op.node));
+        const auto& kv = kv_state_of(graph_, graph_.operand(op.node, 0));
         const auto pool = fmt::format("KvPool<{}, {}, {}>", kv.kv_heads, kv.head_dim, context_.kv_block_tokens);
         const auto slot = operands_++;
         load_ += fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,

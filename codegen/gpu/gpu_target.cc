@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "codegen/gpu/epilogue_source.h"
+#include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
 #include "kernels/quant/rows.h"
 #include "support/error.h"
@@ -16,7 +17,6 @@ namespace {
 using ir::Op;
 
 constexpr std::int64_t kPrefillChunk = 512, kPrefillRows = 64;
-constexpr std::int64_t kTokenTile = 16, kGluUnit = 16, kActivationBlock = 32;
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
 constexpr std::int64_t kAttentionBlocksWanted = 512, kWorkersMax = 32;
 constexpr std::int64_t kHeadDimMax = 256;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/describe_step.h"
 #include "codegen/gpu/epilogue_source.h"
 #include "codegen/gpu/gpu_lowering.h"
 #include "codegen/gpu/kernel_text.h"
@@ -68,24 +69,15 @@ void GpuLowering::compile(KernelCompiler& compiler, plan::ProgramT& out) {
 
 std::unique_ptr<plan::VariantT> GpuLowering::lower_variant(const passes::Variant& variant) {
   places_.enter(variant);
-  auto out = std::make_unique<plan::VariantT>();
-  const auto& bounds = variant.bounds;
-  out->name = variant.name;
-  out->bounds = plan::Bounds(bounds.tokens, bounds.rows, bounds.sequences, bounds.table_blocks);
-  out->arena_bytes = variant.arena_bytes;
-  out->arena_bound_bytes = variant.arena_bound_bytes;
+  auto out = describe_variant(variant);
   for (const auto& step : variant.steps) out->steps.push_back(lower_step(step));
+  const auto& bounds = variant.bounds;
   if (bounds.tokens == bounds.rows && bounds.tokens == bounds.sequences) lower_sampling(out->sample_steps);
   return out;
 }
 
 std::unique_ptr<plan::StepT> GpuLowering::lower_step(const passes::Step& step) {
-  auto out = std::make_unique<plan::StepT>();
-  out->label = step.kernel.kernel;
-  out->layer = step.layer;
-  out->weight_bytes = step.cost.weight_bytes;
-  out->activation_bytes = step.cost.activation_bytes;
-  out->flops = step.cost.flops;
+  auto out = describe_step(step);
   scratch_offset_ = step.scratch_offset;
   const auto node = step.nodes.front();
   if (graph_.op(node) == Op::kAttention) {
@@ -116,7 +108,7 @@ Ref GpuLowering::ref_of(const PointerArgument& argument) const {
       const bool store = graph_.op(argument.node) == Op::kKvStore;
       const auto layer = store ? graph_.attrs_as<ir::KvStoreAttrs>(argument.node).layer
                                : graph_.attrs_as<ir::AttentionAttrs>(argument.node).layer;
-      const auto& state = places_.kv_state(graph_.operand(argument.node, store ? 0 : 1));
+      const auto& state = kv_state_of(graph_, graph_.operand(argument.node, store ? 0 : 1));
       return {Space::Kv, static_cast<std::uint16_t>(state.group),
               static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0))};
     }

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/quant/rows.h"
+#include "codegen/gpu/tile_sizes.h"
+#include "kernels/quant/planes.h"
 
 namespace forge::codegen {
 namespace {
 
-constexpr std::int64_t kTokenTile = 16;
 constexpr std::int64_t kThreadsWanted = 256;
+constexpr std::int64_t kUnitBytes = 16;  // of a row's quants, a lane's load
 /// Rows of a team that has more than eight tokens: each takes a register a token.
 constexpr std::int64_t kRowsWithManyTokens = 2;
 
@@ -40,15 +41,10 @@ std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rou
 
 }  // namespace
 
-std::int64_t units_of_row(DType weight, std::int64_t k) {
-  const auto row = static_cast<std::int64_t>(row_bytes(weight, static_cast<std::size_t>(k)));
-  const std::int64_t scales = weight == DType::kQ4_1 ? 4 : is_float(weight) ? 0 : 2;
-  return (row - k / 32 * scales) / 16;
-}
-
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
-  const auto units = units_of_row(weight, k);
+  const auto quant_bytes = static_cast<std::int64_t>(quant::planes_quant_bytes(weight, static_cast<std::size_t>(k)));
+  const auto units = quant_bytes / kUnitBytes;
   MatmulConfig out;
   // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler.
   const bool amd = target.vendor == driver::Vendor::kAmd;

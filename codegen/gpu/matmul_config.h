@@ -17,9 +17,6 @@ struct MatmulConfig {
   [[nodiscard]] std::int64_t block_rows(int wave) const { return waves * (wave / lanes_per_row) * rows_per_team; }
 };
 
-/// The number of units of 16 bytes in a row of weights.
-std::int64_t units_of_row(DType weight, std::int64_t k);
-
 /// Precondition: the type has kernels, tokens is at most 16 or a multiple of 16.
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning);

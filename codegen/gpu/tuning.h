@@ -12,8 +12,8 @@ namespace forge::codegen {
 /// attention. "2048x8192:rows" means matmuls of that shape alone.
 using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 
-/// CompileOptions::tune: "rows=4,2048x8192:units=2". Keys are not checked: none is an error, an unknown one does
-/// nothing. Errors: Error(kUsage) for what is not NAME=NUMBER, numbers being 0 to 2^20.
+/// CompileOptions::tune: "rows=4,2048x8192:units=2". A key that nothing asks for does nothing.
+/// Errors: Error(kUsage) for what is not NAME=NUMBER, numbers being 0 to 2^20.
 Tuning parse_tuning(std::string_view text);
 
 /// What of all choices is meant for kernels called `label`: those without a shape, and over them those of this one.

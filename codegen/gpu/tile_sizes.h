@@ -1,0 +1,14 @@
+#pragma once
+// Sizes that what is chosen for GPUs and the sources that are generated for them must agree on.
+
+#include <cstdint>
+
+namespace forge::codegen {
+
+/// Tokens of the largest tile, and the unit in which tiles past the step's tokens are skipped (kernels/gpu/tile.h has
+/// the kernels' own).
+inline constexpr std::int64_t kTokenTile = 16;
+/// Gate and up of a merged weight alternate every so many columns, for a block of results is made from one of each.
+inline constexpr std::int64_t kGluUnit = 16;
+
+}  // namespace forge::codegen
