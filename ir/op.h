@@ -16,9 +16,6 @@ namespace forge::ir {
 /// Columns that one of sum_squares' partial sums is over.
 inline constexpr std::int64_t kSquareBlock = 16;
 
-/// What rope_freqs computes without factors: [dims/2].
-std::vector<float> rope_frequencies(const RopeFreqsAttrs& attrs);
-
 enum class Op : std::uint8_t {
   kInput,        // -> i32 step input
   kWeight,       // -> a tensor of the model file

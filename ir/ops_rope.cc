@@ -75,25 +75,33 @@ double correction_dim(const RopeFreqsAttrs& rope, double turns) {
          (2 * std::log(static_cast<double>(rope.base)));
 }
 
+/// The pairs between which YaRN's ramp lies: waves before `low` stay, those behind `high` are stretched.
+struct Ramp {
+  double low = 0, high = 0;
+};
+Ramp ramp_of(const RopeFreqsAttrs& rope) {
+  if (rope.scaling != RopeScaling::kYarn) return {};
+  return {.low = std::max(0.0, std::floor(correction_dim(rope, rope.beta_fast))),
+          .high = std::min(static_cast<double>(rope.dims - 1), std::ceil(correction_dim(rope, rope.beta_slow)))};
+}
+
 /// Frequency i, divided by `factor` before it is scaled.
-double frequency(const RopeFreqsAttrs& rope, std::int64_t i, double factor) {
-  const double low = std::max(0.0, std::floor(correction_dim(rope, rope.beta_fast)));
-  const double high = std::min(static_cast<double>(rope.dims - 1), std::ceil(correction_dim(rope, rope.beta_slow)));
+double frequency(const RopeFreqsAttrs& rope, const Ramp& ramp, std::int64_t i, double factor) {
   const double freq =
       std::pow(static_cast<double>(rope.base), -2.0 * static_cast<double>(i) / static_cast<double>(rope.dims)) / factor;
   const double stretched = freq / rope.factor;
   if (rope.scaling == RopeScaling::kLinear) return stretched;
   if (rope.scaling != RopeScaling::kYarn) return freq;
-  // fast waves stay, slow ones are stretched, a ramp lies between
-  const double ramp = 1 - std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
-  const double mix = ramp * rope.ext_factor;
+  const double place = (static_cast<double>(i) - ramp.low) / std::max(0.001, ramp.high - ramp.low);
+  const double mix = (1 - std::clamp(place, 0.0, 1.0)) * rope.ext_factor;
   return stretched * (1 - mix) + freq * mix;
 }
 
 void run_freqs(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& rope = std::get<RopeFreqsAttrs>(attrs);
+  const Ramp ramp = ramp_of(rope);
   for (std::int64_t i = 0; i < rope.dims / 2; ++i)
-    results[0].f32[i] = static_cast<float>(frequency(rope, i, operands.empty() ? 1.0 : operands[0]->f32[i]));
+    results[0].f32[i] = static_cast<float>(frequency(rope, ramp, i, operands.empty() ? 1.0 : operands[0]->f32[i]));
 }
 
 void run_table(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
@@ -129,20 +137,6 @@ void run_rope(const Attrs& attrs, Operands operands, Results results, EvalContex
 }
 
 }  // namespace
-
-}  // namespace forge::ir::ops
-
-namespace forge::ir {
-
-std::vector<float> rope_frequencies(const RopeFreqsAttrs& attrs) {
-  std::vector<float> out;
-  for (std::int64_t i = 0; i < attrs.dims / 2; ++i) out.push_back(static_cast<float>(ops::frequency(attrs, i, 1.0)));
-  return out;
-}
-
-}  // namespace forge::ir
-
-namespace forge::ir::ops {
 
 std::span<const OpDef> rope_defs() {
   static constexpr std::array kDefs{

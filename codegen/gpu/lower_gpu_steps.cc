@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "codegen/gpu/gpu_lowering.h"
+#include "kernels/cpu/rope.h"
 #include "kernels/quant/planes.h"
 #include "runtime/plan/gpu_io.h"
 #include "support/error.h"
@@ -26,6 +28,21 @@ constexpr std::int64_t kFloat = sizeof(float);
 /// A round number of threads for `count` things.
 std::int64_t threads_for(std::int64_t count, int wave) {
   return std::clamp<std::int64_t>((count + wave - 1) / wave * wave, wave, 256);
+}
+
+/// RoPE's frequencies before factors divide them, by the CPU's kernel: [dims/2].
+std::vector<float> frequencies_of(const ir::RopeFreqsAttrs& rope) {
+  std::vector<float> out(static_cast<std::size_t>(rope.dims / 2));
+  cpu::rope_frequencies({.dims = static_cast<std::size_t>(rope.dims),
+                         .base = rope.base,
+                         .scaling = static_cast<cpu::RopeScaling>(rope.scaling),
+                         .factor = rope.factor,
+                         .original_context = static_cast<std::size_t>(rope.original_context),
+                         .ext_factor = rope.ext_factor,
+                         .beta_fast = rope.beta_fast,
+                         .beta_slow = rope.beta_slow},
+                        out.data());
+  return out;
 }
 
 }  // namespace
@@ -73,7 +90,7 @@ void GpuLowering::lower_rope_freqs(ir::NodeId node, plan::StepT& out) {
                 "do not skip fold_constants for a GPU");
   const auto& attrs = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
   const auto found = frequencies_.find(node);
-  const auto base = found != frequencies_.end() ? found->second : places_.add_constant(ir::rope_frequencies(attrs));
+  const auto base = found != frequencies_.end() ? found->second : places_.add_constant(frequencies_of(attrs));
   frequencies_.emplace(node, base);
   KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeFrequencies", .defaults = {}, .before = {}};
   text.has_lds = false;

@@ -14,18 +14,29 @@ double yarn_pair(const RopeParams& params, double rotations) {
   return dims * std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(params.base));
 }
 
+/// The pairs between which YaRN's ramp lies: those before `low` stay, those behind `high` are stretched.
+struct Ramp {
+  double low = 0, high = 0;
+};
+bool has_ramp(const RopeParams& params) {
+  return params.scaling == RopeScaling::kYarn && params.ext_factor != 0;
+}
+Ramp ramp_of(const RopeParams& params) {
+  if (!has_ramp(params)) return {};
+  return {.low = std::max(0.0, std::floor(yarn_pair(params, params.beta_fast))),
+          .high = std::min(static_cast<double>(params.dims) - 1.0, std::ceil(yarn_pair(params, params.beta_slow)))};
+}
+
 /// Angle per position of one pair.
-double frequency(const RopeParams& params, std::size_t pair) {
+double frequency(const RopeParams& params, const Ramp& ramp, std::size_t pair) {
   const double divisor = params.freq_factors ? static_cast<double>(params.freq_factors[pair]) : 1.0;
   const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(params.dims);
   const double plain = std::pow(params.base, exponent) / divisor;
   if (params.scaling == RopeScaling::kNone) return plain;
   const double stretched = plain / params.factor;
-  if (params.scaling == RopeScaling::kLinear || params.ext_factor == 0) return stretched;
-  const double low = std::max(0.0, std::floor(yarn_pair(params, params.beta_fast)));
-  const double high = std::min(static_cast<double>(params.dims) - 1.0, std::ceil(yarn_pair(params, params.beta_slow)));
-  const double ramp = (static_cast<double>(pair) - low) / std::max(0.001, high - low);
-  const double mix = (1.0 - std::clamp(ramp, 0.0, 1.0)) * params.ext_factor;
+  if (!has_ramp(params)) return stretched;
+  const double place = (static_cast<double>(pair) - ramp.low) / std::max(0.001, ramp.high - ramp.low);
+  const double mix = (1.0 - std::clamp(place, 0.0, 1.0)) * params.ext_factor;
   return stretched * (1.0 - mix) + plain * mix;
 }
 
@@ -37,12 +48,12 @@ void put(double angle, double magnitude, float* out) {
 }  // namespace
 
 void rope_frequencies(const RopeParams& params, float* out) {
-  for (std::size_t i = 0; i < params.dims / 2; ++i) out[i] = static_cast<float>(frequency(params, i));
+  const Ramp ramp = ramp_of(params);
+  for (std::size_t i = 0; i < params.dims / 2; ++i) out[i] = static_cast<float>(frequency(params, ramp, i));
 }
 
 float rope_magnitude(const RopeParams& params) {
-  const bool yarn = params.scaling == RopeScaling::kYarn && params.ext_factor != 0;
-  return static_cast<float>(params.attn_factor * (yarn ? 1.0 + 0.1 * std::log(params.factor) : 1.0));
+  return static_cast<float>(params.attn_factor * (has_ramp(params) ? 1.0 + 0.1 * std::log(params.factor) : 1.0));
 }
 
 void rope_table(const std::int32_t* positions, std::size_t tokens, const float* frequencies, std::size_t dims,
@@ -56,8 +67,9 @@ void rope_table(const std::int32_t* positions, std::size_t tokens, const float* 
 void rope_table(const std::int32_t* positions, std::size_t tokens, const RopeParams& params, float* out,
                 std::size_t stride) {
   const auto magnitude = static_cast<double>(rope_magnitude(params));
+  const Ramp ramp = ramp_of(params);
   for (std::size_t i = 0; i < params.dims / 2; ++i) {
-    const double step = frequency(params, i);
+    const double step = frequency(params, ramp, i);
     for (std::size_t t = 0; t < tokens; ++t)
       put(static_cast<double>(positions[t]) * step, magnitude, out + t * stride + 2 * i);
   }
