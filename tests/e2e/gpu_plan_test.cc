@@ -7,6 +7,7 @@
 #include <set>
 
 #include "codegen/gpu/kernel_compiler.h"
+#include "codegen/gpu/tuning.h"
 #include "passes/pass.h"
 #include "runtime/plan/gpu_io.h"
 #include "support/error.h"
@@ -159,6 +160,18 @@ TEST_CASE("gpu plan: a program without any one pass still lowers") {
     Recorder recorder;
     CHECK(compile(model, "gfx1100", recorder, 1, {std::string(pass.name)})->variants.size() == 3);
   }
+}
+
+TEST_CASE("gpu plan: choices by hand are for all kernels or, over those, for one shape") {
+  const auto all = codegen::parse_tuning("512x256:rows=2,rows=4,units=0");
+  const auto one = codegen::tuning_for(all, "512x256"), other = codegen::tuning_for(all, "256x512");
+  CHECK(codegen::tuned(one, "rows", 1) == 2);
+  CHECK(codegen::tuned(other, "rows", 1) == 4);
+  CHECK(codegen::tuned(one, "waves", 8) == 8);
+  CHECK(codegen::tuned(one, "units", 5) == 0);
+  CHECK(codegen::tuned_positive(one, "units", 5) == 1);
+  CHECK(other.size() == 2);
+  CHECK(codegen::parse_tuning("").empty());
 }
 
 TEST_CASE("gpu plan: what cannot be compiled is refused in one line") {
