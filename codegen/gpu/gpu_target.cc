@@ -18,7 +18,8 @@ using ir::Op;
 
 constexpr std::int64_t kPrefillChunk = 512, kPrefillRows = 64;
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
-constexpr std::int64_t kAttentionBlocksWanted = 512, kWorkersMax = 32;
+constexpr std::int64_t kAttentionBlocksWanted = 256, kAttentionBlocksWantedNvidia = 384, kWorkersMax = 32;
+constexpr std::int64_t kTokensPerWorker = 256;  // with fewer, combining takes longer than it saves
 constexpr std::int64_t kHeadDimMax = 256;
 
 std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
@@ -80,19 +81,15 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
   out.jobs = attention.heads / out.heads_per_block;
-  out.waves = tuned_positive(tuning, "attention_waves", 256 / target.wave);
-  out.chunks_per_worker = tuned_positive(tuning, "chunks", 1);
-  // clang holds more in registers than NVIDIA's compiler does.
-  out.units_per_lane = tuned_positive(tuning, "key_units", target.vendor == driver::Vendor::kAmd ? 4 : 8);
-  const auto units = attention.head_dim / 8;
-  const auto key_lanes = static_cast<std::int64_t>(
-      std::bit_ceil(static_cast<std::uint64_t>((units + out.units_per_lane - 1) / out.units_per_lane)));
-  const auto chunk = out.waves * target.wave / key_lanes;
-  const auto chunks = (bounds.table_blocks * kGpuKvBlockTokens + chunk - 1) / chunk;
   const auto rows = bounds.tokens;
-  std::int64_t workers = rows > kTokenTile ? 1 : kAttentionBlocksWanted / (out.jobs * rows);
-  workers = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(workers, 1))));
-  out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, chunks));
+  // clang holds more in registers than NVIDIA's compiler does. Small blocks are there sooner, between others' blocks.
+  const bool amd = target.vendor == driver::Vendor::kAmd, many = rows > kTokenTile;
+  out.waves = tuned_positive(tuning, "attention_waves", (amd || many ? 256 : 128) / target.wave);
+  out.team_tokens = tuned_positive(tuning, "team_tokens", amd || many ? 4 : 8);
+  out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kTokensPerWorker);
+  const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
+  const auto workers = many ? 1 : (amd ? kAttentionBlocksWanted : kAttentionBlocksWantedNvidia) / (out.jobs * rows);
+  out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
   if (out.workers > 1)
     out.scratch_bytes = rows * out.jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
   return out;

@@ -41,7 +41,7 @@ class GpuTargetModel final : public passes::TargetModel {
 
 /// How attention is spread over the grid (kernels/gpu/attention.h).
 struct AttentionConfig {
-  std::int64_t heads_per_block = 0, workers = 1, waves = 8, chunks_per_worker = 1, units_per_lane = 8;
+  std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
   std::int64_t jobs = 1;           ///< blocks a row, but for the workers
   std::int64_t scratch_bytes = 0;  ///< of all rows
 };

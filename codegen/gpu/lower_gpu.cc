@@ -206,10 +206,10 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
       .number("kTokensTotal", rows.bound)
       .number("kCount", rows.count)
       .number("kWaves", config.waves)
+      .number("kWavesPerRow", config.waves_per_row)
       .number("kLanesPerRow", config.lanes_per_row)
       .number("kRowsPerTeam", config.rows_per_team)
-      .number("kUnitsAhead", config.units_ahead)
-      .number("kPrefetchBytes", config.prefetch_bytes);
+      .number("kUnitsAhead", config.units_ahead);
   text.blocks = (n + block_rows - 1) / block_rows * (rows.bound / config.tokens);
   text.threads = config.waves * target_.target().wave;
   std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},
@@ -291,9 +291,9 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
       .number("kTokensTotal", bounds.tokens)
       .number("kHeadsPerBlock", config.heads_per_block)
       .number("kWorkers", config.workers)
-      .number("kChunksPerWorker", config.chunks_per_worker)
+      .number("kTokensPerWorker", config.tokens_per_worker)
       .number("kWaves", config.waves)
-      .number("kUnitsPerLane", config.units_per_lane)
+      .number("kTeamTokens", config.team_tokens)
       .number("kWindow", a.window)
       .real("kSoftcap", a.softcap)
       .flag("kStored", stored)

@@ -28,15 +28,26 @@ std::int64_t lanes_for(std::int64_t units, int wave) {
   return best;
 }
 
+constexpr std::int64_t kFewBlocks = 160, kSomeBlocks = 400, kManyBlocks = 2000;
+
 /// Units that a lane has in flight over all its rows; each takes five registers. A grid of few blocks needs many to
 /// keep the memory busy. Where blocks follow each other on a unit, fewer registers let more of them be there at once.
 /// Measured on an H200: 1B and 8B shapes of BF16, Q8_0 and Q4_0.
 std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rounds, std::int64_t rows) {
-  constexpr std::int64_t kFewBlocks = 160, kSomeBlocks = 400, kManyBlocks = 2000;
-  if (blocks <= kFewBlocks) return 16;
+  if (blocks <= kFewBlocks || is_float(weight)) return 16;
   if (blocks <= kSomeBlocks || blocks > kManyBlocks) return 8;
-  if (is_float(weight)) return 4;
   return rounds >= 4 ? 16 : rounds / 2 * rows;
+}
+
+/// Waves that share a row, so that each lane has more rows for a load of activations: those take as long as weights do,
+/// f32 ones longer. Every lane has two rounds at least, and few enough sums. Measured like units_in_flight.
+std::int64_t waves_per_row(DType weight, std::int64_t units, int wave, std::int64_t waves, std::int64_t block_rows) {
+  constexpr std::int64_t kRoundsLeast = 2;
+  const std::int64_t rows_most = is_float(weight) ? 8 : 4;
+  std::int64_t split = 1;
+  while (2 * split <= waves && block_rows * 2 * split <= rows_most * waves && units >= wave * 2 * split * kRoundsLeast)
+    split *= 2;
+  return split;
 }
 
 }  // namespace
@@ -46,9 +57,11 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto quant_bytes = static_cast<std::int64_t>(quant::planes_quant_bytes(weight, static_cast<std::size_t>(k)));
   const auto units = quant_bytes / kUnitBytes;
   MatmulConfig out;
-  // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler.
+  // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler. Without a dot
+  // instruction bytes are multiplied one by one, and each takes a register.
   const bool amd = target.vendor == driver::Vendor::kAmd;
-  out.tokens = std::min(tokens, amd ? kTokenTile / 2 : kTokenTile);
+  const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
+  out.tokens = std::min(tokens, unpacks ? 2 : amd ? kTokenTile / 2 : kTokenTile);
   out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;
@@ -56,24 +69,28 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // The fewest rows that the epilogue allows, or more where a block of them would still be one of very many.
   std::int64_t block_rows = multiple;
   const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
-  const bool many = tokens > (amd ? 2 : kTokenTile / 2);
+  const bool many = out.tokens > (amd ? 2 : kTokenTile / 2);
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
   while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
   // With many tokens a lane's loads of activations are shared by as many rows as registers allow.
-  std::int64_t waves = std::max<std::int64_t>(1, kThreadsWanted / target.wave);
+  const bool few_blocks = rows / block_rows <= kSomeBlocks;
+  const auto threads = is_float(weight) && few_blocks && !amd ? 2 * kThreadsWanted : kThreadsWanted;
+  std::int64_t waves = std::max<std::int64_t>(1, threads / target.wave);
   while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
   out.waves = tuned_positive(tuning, "waves", waves);
-  out.rows_per_team = tuned_positive(tuning, "rows", std::max<std::int64_t>(1, block_rows / (out.waves * teams)));
+  const bool shares = tokens <= 2 && out.lanes_per_row == target.wave;
+  out.waves_per_row =
+      tuned_positive(tuning, "split", shares ? waves_per_row(weight, units, target.wave, out.waves, block_rows) : 1);
+  const auto block_teams = out.waves / out.waves_per_row * teams;
+  out.rows_per_team = tuned_positive(tuning, "rows", std::max<std::int64_t>(1, block_rows / block_teams));
   while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) ++out.rows_per_team;
-  const auto rounds = (units + out.lanes_per_row - 1) / out.lanes_per_row;
+  const auto stride = out.lanes_per_row * out.waves_per_row;
+  const auto rounds = (units + stride - 1) / stride;
   const auto blocks = rows / out.block_rows(target.wave);
-  // Without a dot instruction bytes are multiplied one by one, and each takes a register.
-  const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
   auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
   if (amd && tokens > 1) in_flight /= 2;
   out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
-  out.prefetch_bytes = many ? 0 : tuned(tuning, "prefetch", 0);
   return out;
 }
 

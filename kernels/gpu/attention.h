@@ -1,12 +1,13 @@
 #pragma once
 // Attention over the paged f16 KV pool, ragged: each row t has its own sequence and position. A block serves some heads
-// of one KV head for one row, and takes the context a chunk at a time: first each lane (or a few) multiplies the
-// queries with the keys of one token, then teams of lanes add up the values of a few tokens each, weighted. The softmax
-// is kept online from chunk to chunk, in base 2: Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2205.14135. Long
-// contexts are shared by up to kWorkers blocks: worker g takes chunks g, g + workers, ..., and the last of them to
-// finish combines what all have left, in the workers' order. A worker has kChunksPerWorker chunks at least, so that
-// short contexts need no combining. The grid never grows with the context, and the result depends on the position
-// alone, not on who is last.
+// of one KV head for one row. Its waves take the context a chunk at a time, each on its own. A wave is teams of lanes
+// that share a token, 16 bytes a lane: a team multiplies the queries with the keys of a few tokens, sums its lanes'
+// parts so that each lane has a token's score, and adds up the values of those tokens, weighted. The softmax is kept
+// online from chunk to chunk, in base 2: Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2205.14135; nothing is
+// shared between waves before all are done. Long contexts are shared by up to kWorkers blocks: chunk c is worker
+// c % workers', and the last of them to finish combines what all have left, in the workers' order. A worker has
+// kTokensPerWorker tokens at least, so that short contexts need no combining. The grid never grows with the context,
+// and the result depends on the position alone, not on who is last.
 
 #include "kernels/gpu/formats.h"
 #include "kernels/gpu/tile.h"
@@ -16,15 +17,15 @@ namespace forge::gpu {
 /// A configuration derives from this and names Pool (KvPool), kHeads, kTableBlocks and kScale.
 struct AttentionDefaults {
   static constexpr int kTokensTotal = 1;
-  static constexpr int kWorkers = 8;          ///< blocks that may share a row
-  static constexpr int kChunksPerWorker = 1;  ///< at least, before another worker joins
-  static constexpr int kWaves = 8;            ///< a block
-  static constexpr int kUnitsPerLane = 8;     ///< of 16 bytes of a token's keys, at most
-  static constexpr int kHeadsPerBlock = 0;    ///< 0: all the heads of a KV head
-  static constexpr int kWindow = 0;           ///< tokens that a row sees, itself included; 0: all
-  static constexpr float kSoftcap = 0;        ///< scores become cap * tanh(score / cap); 0: they do not
-  static constexpr bool kStored = true;       ///< out is written in f32
-  static constexpr bool kQuantised = false;   ///< out is written as quantised activations
+  static constexpr int kWorkers = 8;            ///< blocks that may share a row
+  static constexpr int kTokensPerWorker = 256;  ///< at least, before another worker joins
+  static constexpr int kWaves = 8;              ///< a block
+  static constexpr int kTeamTokens = 8;         ///< a team takes at a time, at most
+  static constexpr int kHeadsPerBlock = 0;      ///< 0: all the heads of a KV head
+  static constexpr int kWindow = 0;             ///< tokens that a row sees, itself included; 0: all
+  static constexpr float kSoftcap = 0;          ///< scores become cap * tanh(score / cap); 0: they do not
+  static constexpr bool kStored = true;         ///< out is written in f32
+  static constexpr bool kQuantised = false;     ///< out is written as quantised activations
 };
 
 template <class C>
@@ -38,24 +39,22 @@ struct Attention {
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
   static constexpr int kUnits = kHeadDim / 8;  ///< loads of 16 bytes that a row of K or V takes
   static constexpr int kThreads = C::kWaves * kWave;
-  static constexpr int kKeyLanes = lanes_of(ceil_div(kUnits, C::kUnitsPerLane));  ///< lanes that share a token's keys
-  static constexpr int kKeyUnits = ceil_div(kUnits, kKeyLanes);  ///< units of each of them, every kKeyLanes-th
-  static constexpr int kChunk = kThreads / kKeyLanes;            ///< tokens
-  static constexpr int kTeamLanes = lanes_of(kUnits);            ///< lanes that share a token's values
-  static constexpr int kTeams = kThreads / kTeamLanes;
-  static constexpr int kTeamTokens = kChunk / kTeams;  ///< of a chunk, every kTeams-th
-  static constexpr int kJobs = C::kHeads / kGroup;     ///< blocks a row, but for the workers
+  static constexpr int kTeamLanes = lanes_of(kUnits);  ///< lanes that share a token
+  static constexpr int kTeams = kWave / kTeamLanes;
+  static constexpr int kTokens = C::kTeamTokens < kTeamLanes ? C::kTeamTokens : kTeamLanes;  ///< of a team
+  static constexpr int kSpread = kTeamLanes / kTokens;                                       ///< lanes with one score
+  static constexpr int kChunk = kTeams * kTokens;  ///< tokens; a team has every kTeams-th
+  static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
+  static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks a row, but for the workers
   static constexpr int kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
   static constexpr int kPartial = kHeadDim + 2;  ///< floats a head leaves: values, maximum, sum
   static constexpr int kColumns = C::kHeads * kHeadDim;
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
+  static_assert(kTeamLanes <= kWave && is_power_of_two(kTokens), "a team is part of a wave, its tokens a power of two");
 
   struct Lds {
-    Shared<F32x4, kGroup * kHeadDim / 4> query;
-    Shared<float, kGroup * kChunk> weights;  ///< of a chunk's tokens
-    Shared<float, kGroup * C::kWaves> maxima, sums;
-    Shared<F32x4, kTeams * kGroup * kHeadDim / 4> values;  ///< of the teams
-    Shared<float, C::kWorkers * kGroup> worker_maxima, worker_sums;
+    Shared<F32x4, C::kWaves * kGroup * kHeadDim / 4> values;  ///< of the waves
+    Shared<float, C::kWaves * kGroup> maxima, sums;
     Shared<u32, 1> flag;
   };
   /// A row with position -1 is padding: its output is zeros. K and V of positions up to the row's own are written.
@@ -72,22 +71,15 @@ struct Attention {
     u8* rows;        ///< [rows] of Q8Rows<kColumns>
   };
   using Part = Elements<F16>;  // 8 of a head's dimensions
+  /// Of a wave.
   struct State {
     Part values[kGroup];    ///< the team's weighted values
-    float maximum[kGroup];  ///< of all scores so far, the same in all lanes of the block
+    float maximum[kGroup];  ///< of all scores so far, the same in all lanes
     float sum[kGroup];      ///< of the lane's weights
   };
-  /// What a lane has of a chunk: keys of its token, values of its team's tokens.
+  /// What a lane has of a chunk: its unit of the keys and values of its team's tokens.
   struct Chunk {
-    U32x4 keys[kKeyUnits], values[kTeamTokens];
-    FORGE_DEVICE void keys_clear() {
-      FORGE_UNROLL
-      for (int i = 0; i < kKeyUnits; ++i) keys[i] = U32x4{};
-    }
-    FORGE_DEVICE void values_clear() {
-      FORGE_UNROLL
-      for (int i = 0; i < kTeamTokens; ++i) values[i] = U32x4{};
-    }
+    U32x4 keys[kTokens], values[kTokens];
   };
   struct Job {
     int t, position, kv_head, head0, oldest;
@@ -105,150 +97,163 @@ struct Attention {
     }
   }
 
-  FORGE_DEVICE static int key_token(int chunk) { return chunk * kChunk + thread_id() / kKeyLanes; }
-  FORGE_DEVICE static int key_unit(int i) { return i * kKeyLanes + thread_id() % kKeyLanes; }
-  FORGE_DEVICE static int value_place(int i) { return i * kTeams + thread_id() / kTeamLanes; }
-  FORGE_DEVICE static int value_unit() { return thread_id() % kTeamLanes; }
+  FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
+  FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kTeams + lane_id() / kTeamLanes; }
   FORGE_DEVICE static u64 row_of(const Job& job, int token) {
     const int slot = load(job.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
     return Pool::index(slot, job.kv_head, 0);
   }
 
-  /// Of a chunk's tokens, those from `from` to `to` that the row sees.
-  FORGE_DEVICE static void load_keys(const Args& args, const Job& job, int chunk, int from, int to, Chunk& out) {
-    const int token = key_token(chunk);
-    if (!job.seen(token) || token < from || token > to) return;
-    const u16* row = args.k + row_of(job, token);
+  /// Of a chunk's tokens, those up to `newest` that the row sees; the others' are zeros.
+  FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
+    constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0;  // a chunk has one, and its first token is there
+    const u64 first = kOneBlock ? row_of(job, chunk * kChunk) : 0;
     FORGE_UNROLL
-    for (int i = 0; i < kKeyUnits; ++i)
-      if (key_unit(i) < kUnits) out.keys[i] = load16(row + key_unit(i) * 8);
-  }
-  FORGE_DEVICE static void load_values(const Args& args, const Job& job, int chunk, int from, int to, Chunk& out) {
-    FORGE_UNROLL
-    for (int i = 0; i < kTeamTokens; ++i) {
-      const int token = chunk * kChunk + value_place(i);
-      if (!job.seen(token) || token < from || token > to || value_unit() >= kUnits) continue;
-      out.values[i] = load16(args.v + row_of(job, token) + value_unit() * 8);
+    for (int i = 0; i < kTokens; ++i) {
+      const int token = token_of(chunk, i);
+      out.keys[i] = out.values[i] = U32x4{};
+      if (!job.seen(token) || token > newest || unit() >= kUnits) continue;
+      const u64 row = (kOneBlock ? first + (token - chunk * kChunk) * kHeadDim : row_of(job, token)) + unit() * 8;
+      out.keys[i] = load16(args.k + row);
+      out.values[i] = load16(args.v + row);
     }
   }
-  FORGE_DEVICE static void load_query(const float* q, const Job& job, Lds& lds) {
-    const float* from = q + (static_cast<u64>(job.t) * C::kHeads + job.head0) * kHeadDim;
-    for (int i = thread_id(); i < kGroup * kHeadDim / 4; i += kThreads)
-      lds.query.set(i, __builtin_bit_cast(F32x4, load16(from + i * 4)));
+  /// The row's own token alone, which is at `own` in the pools.
+  FORGE_DEVICE static void load_own(const Args& args, const Job& job, int chunk, u64 own, Chunk& out) {
+    FORGE_UNROLL
+    for (int i = 0; i < kTokens; ++i) {
+      if (token_of(chunk, i) != job.position || unit() >= kUnits) continue;
+      out.keys[i] = load16(args.k + own + unit() * 8);
+      out.values[i] = load16(args.v + own + unit() * 8);
+    }
+  }
+  FORGE_DEVICE static void load_query(const float* q, const Job& job, Part (&query)[kGroup]) {
+    FORGE_UNROLL
+    for (int h = 0; h < kGroup; ++h) {
+      const float* from = q + (static_cast<u64>(job.t) * C::kHeads + job.head0 + h) * kHeadDim + unit() * 8;
+      FORGE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const auto four = unit() < kUnits ? __builtin_bit_cast(F32x4, load16(from + half * 4)) : F32x4{};
+        FORGE_UNROLL
+        for (int j = 0; j < 4; ++j) query[h].at[half * 4 + j] = four.at[j];
+      }
+    }
   }
 
-  /// The token's scores, in all of its lanes; kLowest for one that is not seen.
-  FORGE_DEVICE static void scores_of(const Chunk& chunk, bool is_seen, const Lds& lds, float (&scores)[kGroup]) {
+  /// parts: of Count tokens in each of the team's lanes. Answers a token's sum over the team: of the i-th in the
+  /// kSpread lanes from i * kSpread on.
+  template <int Count, int Lanes = kTeamLanes>
+  FORGE_DEVICE static float sum_parts(float (&parts)[kTokens]) {
+    if constexpr (Lanes == 1) {
+      return parts[0];
+    } else if constexpr (Count == 1) {
+      parts[0] += shuffle_xor<Lanes / 2>(parts[0]);
+      return sum_parts<1, Lanes / 2>(parts);
+    } else {
+      const bool upper = (lane_id() & (Lanes / 2)) != 0;
+      FORGE_UNROLL
+      for (int i = 0; i < Count / 2; ++i) {
+        const float first = parts[i], second = parts[i + Count / 2];
+        parts[i] = (upper ? second : first) + shuffle_xor<Lanes / 2>(upper ? first : second);
+      }
+      return sum_parts<Count / 2, Lanes / 2>(parts);
+    }
+  }
+
+  /// One chunk into the wave's running softmax. `next` is loaded into the registers that become free: -1 for no chunk.
+  FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Part (&query)[kGroup], int chunk, int next,
+                                     Chunk& loaded, State& state) {
+    const bool is_seen = job.seen(token_of(chunk, unit() / kSpread));
+    float parts[kGroup][kTokens], weights[kGroup];
     FORGE_UNROLL
-    for (int h = 0; h < kGroup; ++h) scores[h] = 0;
-    FORGE_UNROLL
-    for (int i = 0; i < kKeyUnits; ++i) {
-      // Beyond the last unit the keys are zeros. The query is not to be held in registers from chunk to chunk.
-      const int unit = (key_unit(i) < kUnits ? key_unit(i) : 0) + opaque_zero();
-      const Part key = elements_of<F16>(chunk.keys[i]);
+    for (int i = 0; i < kTokens; ++i) {
+      const Part key = elements_of<F16>(loaded.keys[i]);
       FORGE_UNROLL
       for (int h = 0; h < kGroup; ++h) {
+        parts[h][i] = 0;
         FORGE_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const F32x4 query = lds.query.get(h * (kHeadDim / 4) + unit * 2 + half);
-          FORGE_UNROLL
-          for (int j = 0; j < 4; ++j) scores[h] = fma_of(query.at[j], key.at[half * 4 + j], scores[h]);
-        }
+        for (int j = 0; j < 8; ++j) parts[h][i] = fma_of(query[h].at[j], key.at[j], parts[h][i]);
       }
     }
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
-      const float dot = sum_lanes<kKeyLanes>(scores[h]);
-      scores[h] = is_seen ? score_of(dot) : kLowest;
-    }
-  }
-
-  /// One chunk into the running softmax. `next` is loaded into the registers that become free: -1 for no chunk.
-  FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, int chunk, int next, Chunk& loaded, State& state,
-                                     Lds& lds) {
-    const bool is_seen = job.seen(key_token(chunk));
-    float scores[kGroup], keep[kGroup];
-    scores_of(loaded, is_seen, lds, scores);
-    loaded.keys_clear();
-    if (next >= 0) load_keys(args, job, next, 0, job.position, loaded);
-    FORGE_UNROLL
-    for (int h = 0; h < kGroup; ++h) {
-      const float maximum = max_lanes<kWave>(scores[h]);
-      if (lane_id() == 0) lds.maxima.set(h * C::kWaves + thread_id() / kWave, maximum);
-    }
-    barrier();
-    FORGE_UNROLL
-    for (int h = 0; h < kGroup; ++h) {
-      float maximum = state.maximum[h];
-      FORGE_UNROLL
-      for (int wave = 0; wave < C::kWaves; ++wave) maximum = max_of(maximum, lds.maxima.get(h * C::kWaves + wave));
-      keep[h] = exp2_of(state.maximum[h] - maximum);
+      const float dot = sum_parts<kTokens>(parts[h]);
+      weights[h] = is_seen ? score_of(dot) : kLowest;
+      const float maximum = max_of(state.maximum[h], max_lanes<kWave>(weights[h]));
+      const float keep = exp2_of(state.maximum[h] - maximum);
       state.maximum[h] = maximum;
-      const float weight = is_seen ? exp2_of(scores[h] - maximum) : 0.0f;
-      if (thread_id() % kKeyLanes != 0) continue;
-      lds.weights.set(h * kChunk + thread_id() / kKeyLanes, weight);
-      state.sum[h] = fma_of(state.sum[h], keep[h], weight);
-    }
-    barrier();
-    FORGE_UNROLL
-    for (int h = 0; h < kGroup; ++h) {
+      weights[h] = is_seen ? exp2_of(weights[h] - maximum) : 0.0f;
+      state.sum[h] = fma_of(state.sum[h], keep, weights[h]);
       FORGE_UNROLL
-      for (int j = 0; j < 8; ++j) state.values[h].at[j] *= keep[h];
+      for (int j = 0; j < 8; ++j) state.values[h].at[j] *= keep;
     }
     FORGE_UNROLL
-    for (int i = 0; i < kTeamTokens; ++i) {
+    for (int i = 0; i < kTokens; ++i) {
       const Part value = elements_of<F16>(loaded.values[i]);
       FORGE_UNROLL
       for (int h = 0; h < kGroup; ++h) {
-        const float weight = lds.weights.get(h * kChunk + value_place(i));
+        const float weight = shuffle(weights[h], lane_id() / kTeamLanes * kTeamLanes + i * kSpread);
         FORGE_UNROLL
         for (int j = 0; j < 8; ++j) state.values[h].at[j] = fma_of(weight, value.at[j], state.values[h].at[j]);
       }
     }
-    loaded.values_clear();
-    if (next >= 0) load_values(args, job, next, 0, job.position, loaded);
+    if (next >= 0) load_chunk(args, job, next, job.position, loaded);
   }
 
-  /// The teams' values and the lanes' sums where all lanes see them. Ends with a barrier.
+  /// The same in all teams: `value` summed over them.
+  template <int Lanes = kTeamLanes>
+  FORGE_DEVICE static float sum_teams(float value) {
+    if constexpr (Lanes < kWave)
+      return sum_teams<2 * Lanes>(value + shuffle_xor<Lanes>(value));
+    else
+      return value;
+  }
+  /// The waves' values, maxima and sums where all lanes see them. Ends with a barrier.
   FORGE_DEVICE static void share(const State& state, Lds& lds) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
-      const float sum = sum_lanes<kWave>(state.sum[h]);
-      if (lane_id() == 0) lds.sums.set(h * C::kWaves + thread_id() / kWave, sum);
-      if (value_unit() >= kUnits) continue;
-      FORGE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        F32x4 four;
-        FORGE_UNROLL
-        for (int j = 0; j < 4; ++j) four.at[j] = state.values[h].at[half * 4 + j];
-        lds.values.set(((thread_id() / kTeamLanes * kGroup + h) * kHeadDim) / 4 + value_unit() * 2 + half, four);
+      const float sum = sum_lanes<kWave>(lane_id() % kSpread == 0 ? state.sum[h] : 0.0f);
+      if (lane_id() == 0) {
+        lds.sums.set(h * C::kWaves + wave_id(), sum);
+        lds.maxima.set(h * C::kWaves + wave_id(), state.maximum[h]);
       }
+      F32x4 halves[2];
+      FORGE_UNROLL
+      for (int j = 0; j < 8; ++j) halves[j / 4].at[j % 4] = sum_teams(state.values[h].at[j]);
+      if (lane_id() >= kUnits) continue;
+      FORGE_UNROLL
+      for (int half = 0; half < 2; ++half)
+        lds.values.set(((wave_id() * kGroup + h) * kHeadDim) / 4 + lane_id() * 2 + half, halves[half]);
     }
     barrier();
   }
-  FORGE_DEVICE static float sum_of(const Lds& lds, int h) {
-    float sum = 0;
+  /// What the waves have of a head: their maximum, the sum of weights, and one dimension's weighted value.
+  struct Merged {
+    float maximum, sum, value;
+  };
+  FORGE_DEVICE static Merged merged(const Lds& lds, int h, int dim) {
+    Merged out{kLowest, 0, 0};
     FORGE_UNROLL
-    for (int wave = 0; wave < C::kWaves; ++wave) sum += lds.sums.get(h * C::kWaves + wave);
-    return sum;
-  }
-  /// A dimension of a head, summed over the teams in their order.
-  FORGE_DEVICE static float value_of(const Lds& lds, int h, int dim) {
-    float value = 0;
+    for (int wave = 0; wave < C::kWaves; ++wave)
+      out.maximum = max_of(out.maximum, lds.maxima.get(h * C::kWaves + wave));
     FORGE_UNROLL
-    for (int team = 0; team < kTeams; ++team) value += lds.values.scalar((team * kGroup + h) * kHeadDim + dim);
-    return value;
+    for (int wave = 0; wave < C::kWaves; ++wave) {
+      const float weight = exp2_of(lds.maxima.get(h * C::kWaves + wave) - out.maximum);
+      out.sum = fma_of(lds.sums.get(h * C::kWaves + wave), weight, out.sum);
+      out.value = fma_of(lds.values.scalar((wave * kGroup + h) * kHeadDim + dim), weight, out.value);
+    }
+    return out;
   }
 
   /// The worker's result for the one that combines.
-  FORGE_DEVICE static void leave(const State& state, const Lds& lds, float* partial) {
-    for (int i = thread_id(); i < kGroup * kHeadDim; i += kThreads)
-      partial[i / kHeadDim * kPartial + i % kHeadDim] = value_of(lds, i / kHeadDim, i % kHeadDim);
-    FORGE_UNROLL
-    for (int h = 0; h < kGroup; ++h) {
-      if (thread_id() != h) continue;
-      partial[h * kPartial + kHeadDim] = state.maximum[h];
-      partial[h * kPartial + kHeadDim + 1] = sum_of(lds, h);
+  FORGE_DEVICE static void leave(const Lds& lds, float* partial) {
+    for (int i = thread_id(); i < kGroup * kHeadDim; i += kThreads) {
+      const int h = i / kHeadDim, dim = i % kHeadDim;
+      const Merged all = merged(lds, h, dim);
+      partial[h * kPartial + dim] = all.value;
+      if (dim != 0) continue;
+      partial[h * kPartial + kHeadDim] = all.maximum;
+      partial[h * kPartial + kHeadDim + 1] = all.sum;
     }
   }
 
@@ -273,27 +278,30 @@ struct Attention {
   }
   FORGE_DEVICE static void write_alone(const Args& args, const Job& job, const Lds& lds) {
     write_row(args, job, [&](int h, int dim) {
-      const float sum = sum_of(lds, h);
-      return sum > 0 ? value_of(lds, h, dim) / sum : 0.0f;
+      const Merged all = merged(lds, h, dim);
+      return all.sum > 0 ? all.value / all.sum : 0.0f;
     });
   }
-  /// The first `count` workers' results, in order.
-  FORGE_DEVICE static void write_combined(const Args& args, const Job& job, const float* partials, int count,
-                                          Lds& lds) {
-    for (int i = thread_id(); i < count * kGroup; i += kThreads) {
-      lds.worker_maxima.set(i, load_fresh(partials + static_cast<u64>(i) * kPartial + kHeadDim));
-      lds.worker_sums.set(i, load_fresh(partials + static_cast<u64>(i) * kPartial + kHeadDim + 1));
-    }
-    barrier();
+  /// The first `count` workers' results, in order. Everything is asked for before anything is waited for, and so
+  /// without a branch.
+  FORGE_DEVICE static void write_combined(const Args& args, const Job& job, const float* partials, int count) {
     write_row(args, job, [&](int h, int dim) {
-      float maximum = kLowest, sum = 0, value = 0;
-      for (int w = 0; w < count; ++w) maximum = max_of(maximum, lds.worker_maxima.get(w * kGroup + h));
+      float values[C::kWorkers], maxima[C::kWorkers], sums[C::kWorkers];
       FORGE_UNROLL
-      for (int w = 0; w < C::kWorkers; ++w) {  // without a branch, so that all loads are in flight together
-        const int from = (w < count ? w : 0) * kGroup + h;
-        const float weight = w < count ? exp2_of(lds.worker_maxima.get(from) - maximum) : 0.0f;
-        sum = fma_of(lds.worker_sums.get(from), weight, sum);
-        value = fma_of(load_fresh(partials + static_cast<u64>(from) * kPartial + dim), weight, value);
+      for (int w = 0; w < C::kWorkers; ++w) {
+        const float* from = partials + ((w < count ? w : 0) * kGroup + h) * kPartial;
+        values[w] = load_fresh(from + dim);
+        maxima[w] = load_fresh(from + kHeadDim);
+        sums[w] = load_fresh(from + kHeadDim + 1);
+      }
+      float maximum = kLowest, sum = 0, value = 0;
+      FORGE_UNROLL
+      for (int w = 0; w < C::kWorkers; ++w) maximum = max_of(maximum, maxima[w]);
+      FORGE_UNROLL
+      for (int w = 0; w < C::kWorkers; ++w) {
+        const float weight = w < count ? exp2_of(maxima[w] - maximum) : 0.0f;
+        sum = fma_of(sums[w], weight, sum);
+        value = fma_of(values[w], weight, value);
       }
       return sum > 0 ? value / sum : 0.0f;
     });
@@ -317,38 +325,41 @@ struct Attention {
     release_consumers();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const Job job = job_of(args, t, part);
-    const int first = job.oldest / kChunk, end = job.position < 0 ? first : job.position / kChunk + 1;
-    const int wanted = ceil_div(end - first, C::kChunksPerWorker);
+    const int oldest = job.oldest / kChunk, end = job.position < 0 ? oldest : job.position / kChunk + 1;
+    const int wanted = ceil_div(end - oldest, kChunksPerWorker);
     const int workers = wanted < 1 ? 1 : wanted < C::kWorkers ? wanted : C::kWorkers;
     if (worker >= workers) return;
+    const int first = oldest + worker + workers * wave_id(), stride = workers * C::kWaves;
 
-    // With one row a step, all keys and values but its own are older than the step.
+    // With one row a step, all keys and values but its own are older than the step, and so is its own one's place.
     constexpr bool kOldOnes = C::kTokensTotal == 1;
-    const int from = kOldOnes ? job.position : 0;
     Chunk loaded = {};
-    if (kOldOnes && first + worker < end) {
-      load_keys(args, job, first + worker, 0, job.position - 1, loaded);
-      load_values(args, job, first + worker, 0, job.position - 1, loaded);
+    u64 own = 0;
+    if (kOldOnes && first < end) {
+      own = row_of(job, job.position);
+      load_chunk(args, job, first, job.position - 1, loaded);
     }
     wait_for_producer();
-    if (first + worker < end) {
-      load_keys(args, job, first + worker, from, job.position, loaded);
-      load_values(args, job, first + worker, from, job.position, loaded);
+    Part query[kGroup];
+    load_query(args.q, job, query);
+    if (first < end) {
+      if constexpr (kOldOnes)
+        load_own(args, job, first, own, loaded);
+      else
+        load_chunk(args, job, first, job.position, loaded);
     }
-    load_query(args.q, job, lds);
-    barrier();
     State state = {};
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) state.maximum[h] = kLowest;
     FORGE_LOOP
-    for (int chunk = first + worker; chunk < end; chunk += workers)
-      add_chunk(args, job, chunk, chunk + workers < end ? chunk + workers : -1, loaded, state, lds);
+    for (int chunk = first; chunk < end; chunk += stride)
+      add_chunk(args, job, query, chunk, chunk + stride < end ? chunk + stride : -1, loaded, state);
     share(state, lds);
     if (C::kWorkers > 1 && workers > 1) {
       float* partials = args.scratch + (static_cast<u64>(t) * kJobs + part) * C::kWorkers * kGroup * kPartial;
-      leave(state, lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
+      leave(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
       if (!last_arrival(args.counters + t * kJobs + part, static_cast<u32>(workers), lds.flag)) return;
-      write_combined(args, job, partials, workers, lds);
+      write_combined(args, job, partials, workers);
     } else {
       write_alone(args, job, lds);
     }

@@ -2,9 +2,9 @@
 // Matmul by rows: out[t][n] = sum over k of w[n][k] * x[t][k], for tiles of 1 to 16 tokens t. Decoding has one tile and
 // runs at the rate at which weights are read; with many tokens the grid has a tile more for every 16, and blocks of the
 // same weight rows are neighbours, so that the weights come from the cache.
-// A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units of 16 bytes in turn, a batch of
-// kUnitsAhead units is in flight while the one before is multiplied, and the first one before the activations are
-// waited for.
+// A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units of 16 bytes in turn. Up to
+// kUnitsAhead units of each row are in flight: where one has been multiplied, the next is loaded. The first ones are
+// loaded before the activations are waited for.
 // Order of a sum: a lane's units in k order, then the butterfly of the lanes, then the waves of a row in order. It
 // depends on the configuration, never on how many tokens there are.
 
@@ -23,7 +23,6 @@ struct MatmulDefaults {
   static constexpr int kWavesPerRow = 1;      ///< more where there are few rows
   static constexpr int kRowsPerTeam = 1;      ///< rows that share a load of the activations
   static constexpr int kUnitsAhead = 2;       ///< units a lane and row in flight
-  static constexpr int kPrefetchBytes = 0;    ///< of each row that are asked for before the producer has ended
 };
 
 template <class C>
@@ -62,47 +61,36 @@ struct MatmulRows {
     WeightUnit units[C::kUnitsAhead][C::kRowsPerTeam];
   };
 
-  /// Rows past the end repeat the last one (nobody takes their sums); units past the end are not loaded.
-  FORGE_DEVICE static Batch load_batch(const u8* weights, int row0, int unit0) {
-    Batch batch;
+  /// The units of a lane's batch that lie kStride apart from `unit` on are taken in turn: this is the u-th. Rows past
+  /// the end repeat the last one (nobody takes their sums); units past the end are not loaded.
+  FORGE_DEVICE static void load_units(const u8* weights, int row0, int unit, int u, Batch& out) {
     FORGE_UNROLL
-    for (int u = 0; u < C::kUnitsAhead; ++u) {
-      const int unit = unit0 + u * kStride;
-      FORGE_UNROLL
-      for (int r = 0; r < C::kRowsPerTeam; ++r) {
-        const int row = row0 + r < W::kRows ? row0 + r : W::kRows - 1;
-        if (kWholeBatches || unit < W::kUnits)
-          batch.units[u][r] = W::load_unit(weights, row, unit);
-        else
-          batch.units[u][r] = WeightUnit{};
-      }
+    for (int r = 0; r < C::kRowsPerTeam; ++r) {
+      const int row = row0 + r < W::kRows ? row0 + r : W::kRows - 1;
+      if (kWholeBatches || unit < W::kUnits)
+        out.units[u][r] = W::load_unit(weights, row, unit);
+      else
+        out.units[u][r] = WeightUnit{};
     }
-    return batch;
   }
 
-  /// What of the team's rows is behind their first batch into the L2 cache, by one lane.
-  FORGE_DEVICE static void prefetch(const u8* weights, int row0, int first) {
-    constexpr u64 kFirstBatch = static_cast<u64>(kStride) * C::kUnitsAhead * 16, kLeft = W::kRowBytes - kFirstBatch;
-    constexpr u32 kBytes = static_cast<u32>(kLeft < C::kPrefetchBytes ? kLeft : C::kPrefetchBytes) / 16 * 16;
-    if (first != 0) return;
-    FORGE_UNROLL
-    for (int r = 0; r < C::kRowsPerTeam; ++r)
-      if (row0 + r < W::kRows) prefetch_l2(weights + (row0 + r) * W::kRowBytes + kFirstBatch, kBytes);
-  }
-
-  FORGE_DEVICE static void multiply(const u8* x, const Batch& batch, int unit0,
+  /// A batch into the sums. What follows it is loaded into its registers as they become free, unless it is the last.
+  template <bool IsLast>
+  FORGE_DEVICE static void multiply(const Args& args, const u8* x, int row0, int unit0, Batch& batch,
                                     float (&sums)[C::kRowsPerTeam][C::kTokens]) {
     FORGE_UNROLL
     for (int u = 0; u < C::kUnitsAhead; ++u) {
       const int unit = unit0 + u * kStride;
-      if (!kWholeBatches && unit >= W::kUnits) continue;
-      FORGE_UNROLL
-      for (int t = 0; t < C::kTokens; ++t) {
-        const auto part = W::load_x(x + t * W::kXRowBytes, unit);
+      if (!IsLast || kWholeBatches || unit < W::kUnits) {
         FORGE_UNROLL
-        for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
-        if (C::kTokens > 4 && t % 4 == 3) keep_order();  // or all tokens' activations are loaded ahead, into spills
+        for (int t = 0; t < C::kTokens; ++t) {
+          const auto part = W::load_x(x + t * W::kXRowBytes, unit);
+          FORGE_UNROLL
+          for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
+          if (C::kTokens > 4 && t % 4 == 3) keep_order();  // or all tokens' activations are loaded ahead, into spills
+        }
       }
+      if constexpr (!IsLast) load_units(args.weights, row0, unit + kStride * C::kUnitsAhead, u, batch);
     }
   }
 
@@ -116,20 +104,17 @@ struct MatmulRows {
     const u8* x = args.x + static_cast<u64>(t0) * W::kXRowBytes;
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
-    Batch batch = load_batch(args.weights, row0 + team_row, first);
-    if constexpr (C::kPrefetchBytes > 0 && kBatches > 1) prefetch(args.weights, row0 + team_row, first);
+    Batch batch;
+    FORGE_UNROLL
+    for (int u = 0; u < C::kUnitsAhead; ++u) load_units(args.weights, row0 + team_row, first + u * kStride, u, batch);
     release_consumers();
     wait_for_producer();
     Finish<E, OutTile, W::kRows, C::kTokensTotal> finish(args.epilogue, row0, t0);
     finish.prepare();
+    constexpr int kStep = kStride * C::kUnitsAhead;
     FORGE_LOOP
-    for (int b = 0; b + 1 < kBatches; ++b) {
-      const int unit0 = first + b * kStride * C::kUnitsAhead;
-      const Batch next = load_batch(args.weights, row0 + team_row, unit0 + kStride * C::kUnitsAhead);
-      multiply(x, batch, unit0, sums);
-      batch = next;
-    }
-    multiply(x, batch, first + (kBatches - 1) * kStride * C::kUnitsAhead, sums);
+    for (int b = 0; b + 1 < kBatches; ++b) multiply<false>(args, x, row0 + team_row, first + b * kStep, batch, sums);
+    multiply<true>(args, x, row0 + team_row, first + (kBatches - 1) * kStep, batch, sums);
 
     FORGE_UNROLL
     for (int r = 0; r < C::kRowsPerTeam; ++r) {

@@ -53,10 +53,10 @@ FORGE_DEVICE void fence_device() {
 /// A fence orders what its own wave wrote: before blocks meet, every wave has one.
 inline constexpr bool kFenceByAll = true;
 FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
-  return __hip_atomic_fetch_add(at, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+  return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 FORGE_DEVICE void atomic_store(u32* at, u32 value) {
-  __hip_atomic_store(at, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+  __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 /// 0, which the compiler does not know: an address made with it is not computed, nor loaded from, before this place.
 FORGE_DEVICE int opaque_zero() {
@@ -159,9 +159,6 @@ FORGE_DEVICE T load(const T* from) {
 /// Launch overlap, which AMD has not: a kernel starts when the one before has ended.
 FORGE_DEVICE void wait_for_producer() {}
 FORGE_DEVICE void release_consumers() {}
-
-/// Starts to bring bytes into the L2 cache: of use where kernels overlap only.
-FORGE_DEVICE void prefetch_l2(const void*, u32) {}
 
 /// Copies 16 bytes of device memory to LDS behind the lane's back where the hardware can; wait_copies() waits.
 FORGE_DEVICE void copy16_async(void* lds, const void* from) {

@@ -141,10 +141,6 @@ inline U32x4 load16_once(const void* from, Site site = Site::here()) {
 }
 inline void wait_for_producer() {}
 inline void release_consumers() {}
-inline void prefetch_l2(const void* from, u32 bytes, Site site = Site::here()) {
-  if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0 || bytes % 16 != 0)
-    host_lanes->fail("a prefetch that is no multiple of 16 bytes", site);
-}
 inline void copy16_async(void* lds, const void* from, Site site = Site::here()) {
   host_lanes->lds_write(lds, 16, site);
   *static_cast<U32x4*>(lds) = load16(from, site);

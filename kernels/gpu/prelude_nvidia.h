@@ -41,11 +41,11 @@ FORGE_DEVICE void fence_device() {
 inline constexpr bool kFenceByAll = false;
 FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
   u32 old;
-  asm volatile("atom.add.acq_rel.gpu.u32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(value) : "memory");
+  asm volatile("atom.add.relaxed.gpu.u32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(value) : "memory");
   return old;
 }
 FORGE_DEVICE void atomic_store(u32* at, u32 value) {
-  asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+  asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 FORGE_DEVICE int opaque_zero() {
   return 0;
@@ -83,7 +83,7 @@ FORGE_DEVICE u16 f16_of_f32(float value) {
 }
 FORGE_DEVICE float exp2_of(float value) {
   float power;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(value));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
   return power;
 }
 FORGE_DEVICE float log2_of(float value) {
@@ -135,13 +135,6 @@ FORGE_DEVICE void wait_for_producer() {
 FORGE_DEVICE void release_consumers() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/// Starts to bring `bytes` (a multiple of 16) from `from` (a multiple of 16) into the L2 cache.
-FORGE_DEVICE void prefetch_l2([[maybe_unused]] const void* from, [[maybe_unused]] u32 bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes));
 #endif
 }
 

@@ -19,9 +19,9 @@ struct Heads {
 constexpr Heads kHeads[] = {{4, 4, 64, 0}, {6, 2, 32, 0}, {4, 1, 80, 2}, {2, 1, 256, 0}, {3, 3, 16, 1}};
 // How a row is cut up.
 struct Cut {
-  int workers, waves, chunks_per_worker, units_per_lane;
+  int workers, waves, worker_tokens, team_tokens;
 };
-constexpr Cut kCuts[] = {{1, 1, 1, 8}, {3, 4, 1, 2}, {8, 1, 2, 1}, {2, 8, 1, 4}};
+constexpr Cut kCuts[] = {{1, 1, 1, 8}, {3, 4, 8, 2}, {8, 1, 32, 1}, {2, 8, 64, 4}};
 struct Mask {
   int window;
   float softcap;
@@ -89,8 +89,8 @@ WaveText text_of(const AttentionCase& c) {
       .number("kHeadsPerBlock", c.heads.per_block)
       .number("kWorkers", c.cut.workers)
       .number("kWaves", c.cut.waves)
-      .number("kChunksPerWorker", c.cut.chunks_per_worker)
-      .number("kUnitsPerLane", c.cut.units_per_lane)
+      .number("kTokensPerWorker", c.cut.worker_tokens)
+      .number("kTeamTokens", c.cut.team_tokens)
       .number("kWindow", c.mask.window)
       .real("kSoftcap", c.mask.softcap)
       .flag("kStored", c.output != kQuantised)
@@ -163,9 +163,9 @@ std::vector<double> attend(const AttentionCase& c, const Cache& cache, const flo
 
 void check_attention(const AttentionCase& c, const Kernel& kernel) {
   INFO(c.heads.heads << '/' << c.heads.kv_heads << " heads of " << c.heads.dim << ", workers " << c.cut.workers
-                     << ", waves " << c.cut.waves << ", units " << c.cut.units_per_lane << ", window " << c.mask.window
-                     << ", softcap " << c.mask.softcap << ", output " << c.output << ", block " << c.block_tokens
-                     << ", step " << c.step << ", wave " << c.wave);
+                     << ", waves " << c.cut.waves << ", team tokens " << c.cut.team_tokens << ", window "
+                     << c.mask.window << ", softcap " << c.mask.softcap << ", output " << c.output << ", block "
+                     << c.block_tokens << ", step " << c.step << ", wave " << c.wave);
   const Cache cache(c);
   const int total = c.total(), real = c.real(), columns = c.columns();
   const auto q_values = random_floats(static_cast<std::size_t>(real) * columns);
