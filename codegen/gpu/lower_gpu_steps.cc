@@ -146,7 +146,7 @@ void GpuLowering::lower_interleaved_split(ir::NodeId node, plan::StepT& out) {
 void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out) {
   const auto rows = places_.variant().bounds.rows;
   const auto wave = target_.target().wave;
-  constexpr std::int64_t kScanBlocks = 32, kScanThreads = 256, kDrawThreads = 512;
+  constexpr std::int64_t kScanBlocks = 128, kScanThreads = 256, kDrawThreads = 512;
   ConfigText config;
   config.number("kVocab", model_.vocab)
       .number("kRows", rows)

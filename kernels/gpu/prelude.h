@@ -112,7 +112,10 @@ FORGE_DEVICE bool last_arrival(u32* counter, u32 count, Flag& flag) {
   if (thread_id() == 0) {
     if constexpr (!kFenceByAll) fence_device();
     const bool last = atomic_add(counter, 1u) == count - 1;
-    if (last) atomic_store(counter, 0u);
+    if (last) {
+      if constexpr (!kFenceByAll) fence_device();
+      atomic_store(counter, 0u);
+    }
     flag.set(0, last ? 1u : 0u);
   }
   barrier();

@@ -8,14 +8,19 @@
 
 namespace forge::gpu {
 
+// A source of rows: row(args, t) is what stands in the step's inputs for token t, at(args, row, column) an element.
+// kOlder: all of it is older than the step, so that nobody is waited for.
+
 /// x: [tokens][RowFloats].
 template <int RowFloats>
 struct LoadedRows {
   struct Args {
     const float* x;
   };
-  FORGE_DEVICE static float at(const Args& args, int t, int column) {
-    return load(args.x + static_cast<u64>(t) * RowFloats + column);
+  static constexpr bool kOlder = false;
+  FORGE_DEVICE static int row(const Args&, int t) { return t; }
+  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+    return load(args.x + static_cast<u64>(row) * RowFloats + column);
   }
 };
 
@@ -25,9 +30,11 @@ struct TwoRows {
   struct Args {
     const float *left, *right;
   };
-  FORGE_DEVICE static float at(const Args& args, int t, int column) {
-    return column < Left ? load(args.left + static_cast<u64>(t) * LeftFloats + column)
-                         : load(args.right + static_cast<u64>(t) * RightFloats + column - Left);
+  static constexpr bool kOlder = false;
+  FORGE_DEVICE static int row(const Args&, int t) { return t; }
+  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+    return column < Left ? load(args.left + static_cast<u64>(row) * LeftFloats + column)
+                         : load(args.right + static_cast<u64>(row) * RightFloats + column - Left);
   }
 };
 
@@ -38,8 +45,10 @@ struct GatheredRows {
     const float* x;
     const i32* rows;
   };
-  FORGE_DEVICE static float at(const Args& args, int t, int column) {
-    return load(args.x + static_cast<u64>(load(args.rows + t)) * RowFloats + column);
+  static constexpr bool kOlder = false;
+  FORGE_DEVICE static int row(const Args& args, int t) { return load(args.rows + t); }
+  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+    return load(args.x + static_cast<u64>(row) * RowFloats + column);
   }
 };
 
@@ -50,9 +59,10 @@ struct EmbeddedRows {
     const u8* table;
     const i32* ids;
   };
-  FORGE_DEVICE static float at(const Args& args, int t, int column) {
-    const i32 id = load(args.ids + t);
-    return id >= 0 && id < Weight::kRows ? Weight::element(args.table, id, column) : 0.0f;
+  static constexpr bool kOlder = true;
+  FORGE_DEVICE static int row(const Args& args, int t) { return load(args.ids + t); }
+  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+    return row >= 0 && row < Weight::kRows ? Weight::element(args.table, row, column) : 0.0f;
   }
 };
 
@@ -72,17 +82,22 @@ struct FillRows {
     typename C::Epilogue::Args epilogue;
   };
 
+  FORGE_DEVICE static void fill(const Args& args, int row, int row0, Lds& lds) {
+    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
+      const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
+      lds.tile.set(0, r, C::Source::at(args.source, row, column));
+    }
+  }
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
     release_consumers();
-    wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    const int row = C::Source::row(args.source, t);
+    if constexpr (C::Source::kOlder) fill(args, row, row0, lds);
+    wait_for_producer();
     Finish<typename C::Epilogue, OutTile, C::kColumns, C::kTokensTotal> finish(args.epilogue, row0, t);
     finish.prepare();
-    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
-      const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
-      lds.tile.set(0, r, C::Source::at(args.source, t, column));
-    }
+    if constexpr (!C::Source::kOlder) fill(args, row, row0, lds);
     finish.set_factors(lds.tile);
     barrier();
     finish.run(lds.tile);
@@ -185,9 +200,9 @@ struct RopeTable {
   FORGE_DEVICE static void run(const Args& args) {
     const int t = block_id();
     release_consumers();
-    wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const int position = load(args.positions + t);
+    wait_for_producer();
     for (int i = thread_id(); i < C::kAngles; i += kThreads) {
       float cosine, sine;
       const double angle =

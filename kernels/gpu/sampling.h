@@ -66,12 +66,22 @@ struct SampleScan {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
     release_consumers();
-    wait_for_producer();
     if (row >= load(args.counts + kRowCount)) return;
+    wait_for_producer();
     const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
     BestLogit best{kMinusInfinity, C::kVocab};
-    for (int i = part * kThreads + thread_id(); i < C::kVocab; i += C::kScanBlocks * kThreads)
-      best = better(best, BestLogit{load(logits + i), i});  // a NaN is never better
+    // Four at a time are asked for; one past the end is the last one again. A NaN is never better.
+    constexpr int kStride = C::kScanBlocks * kThreads, kAhead = 4;
+    for (int i = part * kThreads + thread_id(); i < C::kVocab; i += kAhead * kStride) {
+      BestLogit ahead[kAhead];
+      FORGE_UNROLL
+      for (int j = 0; j < kAhead; ++j) {
+        const int at = i + j * kStride < C::kVocab ? i + j * kStride : C::kVocab - 1;
+        ahead[j] = {load(logits + at), at};
+      }
+      FORGE_UNROLL
+      for (int j = 0; j < kAhead; ++j) best = better(best, ahead[j]);
+    }
     best = best_of_block<C::kScanWaves>(best, lds.best);
     if (thread_id() != 0) return;
     args.values[row * C::kScanBlocks + part] = best.value;
@@ -241,7 +251,7 @@ struct SampleDraw {
     return lds.chosen.get(0);
   }
 
-  FORGE_DEVICE static i32 choose(const Args& args, int row, Lds& lds) {
+  FORGE_DEVICE static i32 choose(const Args& args, int row, float temperature, Lds& lds) {
     BestLogit best{kMinusInfinity, C::kVocab};
     for (int i = thread_id(); i < C::kScanBlocks; i += kThreads)
       best = better(
@@ -249,9 +259,8 @@ struct SampleDraw {
     best = best_of_block<C::kDrawWaves>(best, lds.best);
     if (best.index >= C::kVocab) return 0;  // nothing but NaN
     best.value = min_of(best.value, kLargestFloat);
-    const SamplingRow* sampling = args.sampling + row;
-    const float temperature = load(&sampling->temperature);
     if (!(temperature > 0)) return best.index;
+    const SamplingRow* sampling = args.sampling + row;
 
     const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
     Cut cut{key_of(-kLargestFloat), C::kVocab};
@@ -276,20 +285,25 @@ struct SampleDraw {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int row = block_id();
     release_consumers();
+    // What the last step left is older than this one: only the logits' maxima are waited for.
+    const bool real = row < load(args.counts + kRowCount);
+    const int sampled = load(args.counts + kSampledCount), position = load(args.positions + row),
+              length = load(args.kv_length + row);
+    const float temperature = load(&args.sampling[row].temperature);
     wait_for_producer();
-    if (row < load(args.counts + kRowCount)) {
-      const i32 token = choose(args, row, lds);
+    if (real) {
+      const i32 token = choose(args, row, temperature, lds);
       if (thread_id() == 0) {
-        const int slot = load(args.counts + kSampledCount) % kSampledRing;
-        store_host(args.sampled + slot * C::kRows + row, token);
+        store_host(args.sampled + sampled % kSampledRing * C::kRows + row, token);
         args.ids[row] = token;
-        args.positions[row] = load(args.positions + row) + 1;
-        args.kv_length[row] = load(args.kv_length + row) + 1;
-        if (load(&args.sampling[row].temperature) > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
+        args.positions[row] = position + 1;
+        args.kv_length[row] = length + 1;
+        if (temperature > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
       }
     }
-    if (last_arrival(args.counter, C::kRows, lds.flag) && thread_id() == 0)
-      args.counts[kSampledCount] = load(args.counts + kSampledCount) + 1;
+    bool last = true;
+    if constexpr (C::kRows > 1) last = last_arrival(args.counter, C::kRows, lds.flag);
+    if (last && thread_id() == 0) args.counts[kSampledCount] = sampled + 1;
   }
 };
 
