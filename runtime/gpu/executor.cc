@@ -75,13 +75,14 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
   {
     ThreadPool pool(options.threads);
     threads_ = pool.size();
-    WeightUpload upload(device_, *program_, memory_, *kernels_, weights_, staging_, model);
+    WeightUpload upload(device_, *program_, memory_, *kernels_, weights_, staging_, mirror_, model);
     const double memory_seconds = watch.lap();
     load_ = upload.run(pool);
     load_.kernels_seconds = kernels_seconds;
     load_.memory_seconds = memory_seconds;
   }
   (void)watch.lap();
+  std::memset(mirror_.data(), 0, memory_.inputs_end);
   stream_.fill(io_, 0, 0, memory_.inputs_end).check("clearing the step's inputs");
   if (!timer_) record_graphs();
   idle_.record(stream_).check("opening the program");
@@ -100,9 +101,8 @@ void GpuExecutor::take_memory() {
   kv_ = driver::Buffer(device_, need.kv, "the KV cache");
   staging_ = driver::Buffer(device_, need.staging, "staging");
   io_ = driver::Buffer(device_, need.io, "step I/O");
-  mirror_ = driver::PinnedBuffer(device_, need.io, "step I/O");
+  mirror_ = driver::PinnedBuffer(device_, std::max(need.io, need.staging), "step I/O and staging");
   sampled_ = driver::PinnedBuffer(device_, memory_.sampled_bytes, "sampled tokens");
-  std::memset(mirror_.data(), 0, memory_.inputs_end);
 }
 
 void GpuExecutor::decode_variants() {

@@ -1,8 +1,9 @@
 #pragma once
 // Replays a plan's GPU program. All memory is taken when it is opened (gpu_memory.h), each variant is recorded as two
-// graphs, `forward` and `sample`, and a step is a graph launch or two. The host waits for events only, asleep.
+// graphs, `forward` and `sample`, and a step is a graph launch or two. The host waits asleep.
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   [[nodiscard]] double memory_bandwidth() const override;
 
  private:
+  using Clock = std::chrono::steady_clock;
   /// A variant's work, recorded.
   struct Graphs {
     std::optional<driver::GraphExec> forward, sample;
@@ -53,6 +55,8 @@ class GpuExecutor final : public Executor, private DecodeLoop {
     std::size_t sequences = 0;
     std::uint64_t submitted = 0, taken = 0;
     std::uint64_t steps_max = 0;
+    Clock::time_point last;          ///< when tokens were taken last
+    Clock::duration step_time = {};  ///< from one step to the next, about; 0: not known yet
   };
 
   [[nodiscard]] std::size_t sequences_max() const override { return sequences_max_; }
@@ -76,6 +80,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void upload_inputs(const GpuVariant& variant, std::size_t sequences);
   void write_sampling(const GpuVariant& variant, const DecodeStart& start);
   void launch_forward(const GpuVariant& variant);
+  void wait_for_step(const driver::Event& done);
   [[nodiscard]] std::size_t index_of(const GpuVariant& variant) const {
     return static_cast<std::size_t>(&variant - variants_.data());
   }
@@ -86,7 +91,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   std::size_t threads_ = 0;
   std::optional<GpuKernels> kernels_;
   driver::Buffer weights_, arena_, kv_, staging_, io_;
-  driver::PinnedBuffer mirror_;   ///< of the step I/O block
+  driver::PinnedBuffer mirror_;   ///< of the step I/O block; while weights are loaded, the staging ring
   driver::PinnedBuffer sampled_;  ///< i32 [kSampledRing][rows of the variant]
   std::vector<GpuVariant> variants_;
   std::optional<StepTimer> timer_;  ///< while profiling; graphs are not used then

@@ -20,7 +20,8 @@ constexpr std::size_t kSlotBytes = std::size_t{8} << 20;  // pinning memory take
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 28;
 constexpr std::size_t kReadBytes = std::size_t{1} << 19;  ///< of one thread at once
 constexpr std::size_t kStreams = 2;
-constexpr std::size_t kAlignment = 256;                            ///< of pieces in a slot
+constexpr std::size_t kSlotsAtOnce = kStagingSlots / 2;  ///< that threads fill together: waking them takes time
+constexpr std::size_t kAlignment = 256;                  ///< of pieces in a slot
 constexpr std::uint64_t kGridThreadsMax = std::uint64_t{1} << 31;  ///< AMD counts a grid's threads in 32 bits
 constexpr std::size_t kRepackArgs = 7;
 /// Places in a repack kernel's struct (gpu_io.h).
@@ -64,15 +65,21 @@ std::size_t staging_slot_bytes(const plan::ProgramT& program) {
 
 WeightUpload::WeightUpload(const driver::Device& device, const plan::ProgramT& program, const GpuMemory& memory,
                            const GpuKernels& kernels, const driver::Buffer& weights, const driver::Buffer& staging,
-                           const WeightSource& model)
-    : program_(program), memory_(memory), kernels_(kernels), weights_(weights), staging_(staging), model_(model) {
+                           const driver::PinnedBuffer& ring, const WeightSource& model)
+    : program_(program),
+      memory_(memory),
+      kernels_(kernels),
+      weights_(weights),
+      staging_(staging),
+      model_(model),
+      ring_(ring) {
   for (const auto& step : program.load_steps) {
     if (step == nullptr) throw Error(ErrorCode::kPlan, "a load step of the plan is missing");
     loads_.push_back(decode(*step));
   }
   std::ranges::stable_sort(loads_, {}, &Load::file_offset);
   cut_into_batches();
-  ring_ = driver::PinnedBuffer(device, kStagingSlots * memory.staging_slot, "the staging ring");
+  invariant(ring.bytes() >= memory.need.staging, "RT-016", "the staging ring has room for all slots");
   for (std::size_t i = 0; i < kStreams; ++i) streams_.emplace_back(device);
   for (std::size_t i = 0; i < kStagingSlots; ++i)
     slot_free_.emplace_back(device, driver::EventOptions{.blocking = true});
@@ -159,13 +166,15 @@ void WeightUpload::announce(std::size_t batch) const {
   for (const auto& piece : batches_[batch].pieces) model_.prefetch(piece.load->file_offset + piece.first, piece.bytes);
 }
 
-void WeightUpload::read(const Batch& batch, std::size_t slot, ThreadPool& pool) {
+/// `count` batches from `first` on, into their slots.
+void WeightUpload::read(std::size_t first, std::size_t count, ThreadPool& pool) {
   reads_.clear();
-  for (const auto& piece : batch.pieces)
-    for (std::uint64_t done = 0; done < piece.bytes; done += kReadBytes)
-      reads_.push_back({.file_offset = piece.load->file_offset + piece.first + done,
-                        .slot_offset = slot * memory_.staging_slot + piece.slot_offset + done,
-                        .bytes = std::min<std::size_t>(kReadBytes, piece.bytes - done)});
+  for (std::size_t b = first; b < first + count; ++b)
+    for (const auto& piece : batches_[b].pieces)
+      for (std::uint64_t done = 0; done < piece.bytes; done += kReadBytes)
+        reads_.push_back({.file_offset = piece.load->file_offset + piece.first + done,
+                          .slot_offset = b % kStagingSlots * memory_.staging_slot + piece.slot_offset + done,
+                          .bytes = std::min<std::size_t>(kReadBytes, piece.bytes - done)});
   std::mutex mutex;
   std::exception_ptr failed;  // the first one; tasks must not throw
   pool.run(reads_.size(), [&](std::size_t task, std::size_t) {
@@ -217,13 +226,17 @@ LoadReport WeightUpload::run(ThreadPool& pool) {
   LoadReport report;
   upload_constants();
   for (std::size_t b = 0; b < kStagingSlots; ++b) announce(b);
-  for (std::size_t b = 0; b < batches_.size(); ++b) {
-    const std::size_t slot = b % kStagingSlots;
-    announce(b + kStagingSlots);
-    if (b >= kStagingSlots) slot_free_[slot].synchronize().check("waiting for the staging ring");
-    read(batches_[b], slot, pool);
-    enqueue(batches_[b], slot);
-    for (const auto& piece : batches_[b].pieces) report.bytes += piece.bytes;
+  for (std::size_t first = 0; first < batches_.size(); first += kSlotsAtOnce) {
+    const std::size_t count = std::min(kSlotsAtOnce, batches_.size() - first);
+    for (std::size_t b = first; b < first + count; ++b) {
+      announce(b + kStagingSlots);
+      if (b >= kStagingSlots) slot_free_[b % kStagingSlots].synchronize().check("waiting for the staging ring");
+    }
+    read(first, count, pool);
+    for (std::size_t b = first; b < first + count; ++b) {
+      enqueue(batches_[b], b % kStagingSlots);
+      for (const auto& piece : batches_[b].pieces) report.bytes += piece.bytes;
+    }
   }
   for (const auto& stream : streams_) stream.synchronize().check("uploading weights");
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

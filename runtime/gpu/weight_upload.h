@@ -28,11 +28,12 @@ inline constexpr std::size_t kStagingSlots = 4;
 
 class WeightUpload {
  public:
-  /// Checks all load steps and takes the pinned ring. `weights` and `staging` are the executor's blocks.
-  /// Errors: kPlan for a load step that does not fit its weight, its source or the device; kMemory, kDevice.
+  /// Checks all load steps. `weights` and `staging` are the executor's blocks; `ring` has need.staging bytes at least,
+  /// which are the upload's as long as it lives.
+  /// Errors: kPlan for a load step that does not fit its weight, its source or the device; kDevice.
   WeightUpload(const driver::Device& device, const plan::ProgramT& program, const GpuMemory& memory,
                const GpuKernels& kernels, const driver::Buffer& weights, const driver::Buffer& staging,
-               const WeightSource& model);
+               const driver::PinnedBuffer& ring, const WeightSource& model);
   WeightUpload(const WeightUpload&) = delete;
   WeightUpload& operator=(const WeightUpload&) = delete;
   ~WeightUpload();
@@ -69,7 +70,7 @@ class WeightUpload {
   void decode_repack(const plan::StepT& step, const plan::WeightT& weight, const plan::WeightSourceT& source,
                      Load& load) const;
   void cut_into_batches();
-  void read(const Batch& batch, std::size_t slot, ThreadPool& pool);
+  void read(std::size_t first, std::size_t count, ThreadPool& pool);
   void announce(std::size_t batch) const;
   void enqueue(const Batch& batch, std::size_t slot);
   void upload_constants();
@@ -84,7 +85,7 @@ class WeightUpload {
   std::vector<Load> loads_;
   std::vector<Batch> batches_;
   std::vector<Read> reads_;
-  driver::PinnedBuffer ring_;
+  const driver::PinnedBuffer& ring_;
   std::vector<driver::Stream> streams_;
   std::vector<driver::Event> slot_free_;
 };
