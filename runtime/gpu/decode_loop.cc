@@ -82,27 +82,33 @@ void GpuExecutor::submit() {
 }
 
 /// A driver's own way to sleep until an event takes an interrupt and tens of microseconds of the host each time. Steps
-/// take much alike, so most of one is slept through here, and the rest in small pieces; another step is in flight, so
-/// that the device does not wait for a late awakening.
+/// take much alike, so one nap is nearly always enough: it becomes a little shorter when it was long enough, and longer
+/// when it was not. Another step is in flight, so that the device does not wait for a late awakening.
 void GpuExecutor::wait_for_step(const driver::Event& done) {
   constexpr const char* kDoing = "waiting for a step";
   constexpr Clock::duration kShortest = std::chrono::microseconds(20);
-  if (loop_.step_time == Clock::duration::zero() || in_flight_max() < 2) {
+  const auto is_done = [&] {
+    const auto status = done.query();
+    if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
+    return status.ok();
+  };
+  auto& nap = loop_.nap;
+  if (loop_.taken < 2 || in_flight_max() < 2) {  // how long steps take is not known yet
+    const auto begin = Clock::now();
     done.synchronize().check(kDoing);
+    nap = std::max(kShortest, (Clock::now() - begin) / 2);
+  } else if (is_done()) {
+    nap = std::max(kShortest, nap * 3 / 4);
   } else {
-    auto until = loop_.last + loop_.step_time * 3 / 4;
-    for (auto status = done.query(); !status.ok(); status = done.query()) {
-      if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
-      std::this_thread::sleep_until(std::max(until, Clock::now() + kShortest));
-      until = Clock::now() + loop_.step_time / 8;
+    std::this_thread::sleep_for(nap);
+    if (is_done()) {
+      nap = std::max(kShortest, nap - nap / 32);
+      return;
     }
+    do std::this_thread::sleep_for(std::max(kShortest, nap / 8));
+    while (!is_done());
+    nap += nap / 8;
   }
-  const auto now = Clock::now();
-  if (loop_.taken > 0) {
-    const auto took = now - loop_.last;
-    loop_.step_time = loop_.step_time == Clock::duration::zero() ? took : (3 * loop_.step_time + took) / 4;
-  }
-  loop_.last = now;
 }
 
 std::span<const std::int32_t> GpuExecutor::take() {

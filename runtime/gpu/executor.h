@@ -55,8 +55,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
     std::size_t sequences = 0;
     std::uint64_t submitted = 0, taken = 0;
     std::uint64_t steps_max = 0;
-    Clock::time_point last;          ///< when tokens were taken last
-    Clock::duration step_time = {};  ///< from one step to the next, about; 0: not known yet
+    Clock::duration nap = {};  ///< that a step in flight is slept for
   };
 
   [[nodiscard]] std::size_t sequences_max() const override { return sequences_max_; }
