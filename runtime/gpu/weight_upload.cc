@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <exception>
-#include <mutex>
+#include <utility>
 
 #include "runtime/plan/gpu_io.h"
 #include "runtime/program_bounds.h"
@@ -20,8 +18,7 @@ constexpr std::size_t kSlotBytes = std::size_t{8} << 20;  // pinning memory take
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 28;
 constexpr std::size_t kReadBytes = std::size_t{1} << 19;  ///< of one thread at once
 constexpr std::size_t kStreams = 2;
-constexpr std::size_t kSlotsAtOnce = kStagingSlots / 2;  ///< that threads fill together: waking them takes time
-constexpr std::size_t kAlignment = 256;                  ///< of pieces in a slot
+constexpr std::size_t kAlignment = 256;                            ///< of pieces in a slot
 constexpr std::uint64_t kGridThreadsMax = std::uint64_t{1} << 31;  ///< AMD counts a grid's threads in 32 bits
 constexpr std::size_t kRepackArgs = 7;
 /// Places in a repack kernel's struct (gpu_io.h).
@@ -79,6 +76,7 @@ WeightUpload::WeightUpload(const driver::Device& device, const plan::ProgramT& p
   }
   std::ranges::stable_sort(loads_, {}, &Load::file_offset);
   cut_into_batches();
+  cut_into_reads();
   invariant(ring.bytes() >= memory.need.staging, "RT-016", "the staging ring has room for all slots");
   for (std::size_t i = 0; i < kStreams; ++i) streams_.emplace_back(device);
   for (std::size_t i = 0; i < kStagingSlots; ++i)
@@ -166,27 +164,60 @@ void WeightUpload::announce(std::size_t batch) const {
   for (const auto& piece : batches_[batch].pieces) model_.prefetch(piece.load->file_offset + piece.first, piece.bytes);
 }
 
-/// `count` batches from `first` on, into their slots.
-void WeightUpload::read(std::size_t first, std::size_t count, ThreadPool& pool) {
-  reads_.clear();
-  for (std::size_t b = first; b < first + count; ++b)
-    for (const auto& piece : batches_[b].pieces)
-      for (std::uint64_t done = 0; done < piece.bytes; done += kReadBytes)
-        reads_.push_back({.file_offset = piece.load->file_offset + piece.first + done,
+void WeightUpload::cut_into_reads() {
+  progress_.resize(batches_.size());
+  for (std::size_t b = 0; b < batches_.size(); ++b) {
+    for (const auto& piece : batches_[b].pieces) {
+      for (std::uint64_t done = 0; done < piece.bytes; done += kReadBytes) {
+        reads_.push_back({.batch = b,
+                          .file_offset = piece.load->file_offset + piece.first + done,
                           .slot_offset = b % kStagingSlots * memory_.staging_slot + piece.slot_offset + done,
                           .bytes = std::min<std::size_t>(kReadBytes, piece.bytes - done)});
-  std::mutex mutex;
-  std::exception_ptr failed;  // the first one; tasks must not throw
-  pool.run(reads_.size(), [&](std::size_t task, std::size_t) {
-    const auto& part = reads_[task];
-    try {
-      model_.read(part.file_offset, ring_.span().subspan(part.slot_offset, part.bytes));
-    } catch (...) {
-      const std::scoped_lock lock(mutex);
-      if (!failed) failed = std::current_exception();
+        ++progress_[b].reads_left;
+      }
     }
-  });
-  if (failed) std::rethrow_exception(failed);
+  }
+}
+
+/// Reads are claimed in order, so the slot's last batch is in somebody's hands. False: something failed.
+bool WeightUpload::wait_for_slot(std::size_t batch) {
+  std::unique_lock lock(mutex_);
+  auto& progress = progress_[batch];
+  const bool is_first_use = batch < kStagingSlots;
+  while (!failed_ && !progress.slot_free) {
+    if (progress.awaited || (!is_first_use && !progress_[batch - kStagingSlots].enqueued)) {
+      changed_.wait(lock);
+      continue;
+    }
+    progress.awaited = true;
+    lock.unlock();
+    announce(batch + kStagingSlots);
+    if (!is_first_use) slot_free_[batch % kStagingSlots].synchronize().check("waiting for the staging ring");
+    lock.lock();
+    progress.slot_free = true;
+    changed_.notify_all();
+  }
+  return !failed_;
+}
+
+void WeightUpload::finish_read(std::size_t batch) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (--progress_[batch].reads_left > 0 || failed_) return;
+  }
+  {
+    const std::scoped_lock lock(enqueue_mutex_);
+    enqueue(batches_[batch], batch % kStagingSlots);
+  }
+  const std::scoped_lock lock(mutex_);
+  progress_[batch].enqueued = true;
+  changed_.notify_all();
+}
+
+void WeightUpload::give_up(std::exception_ptr error) {
+  const std::scoped_lock lock(mutex_);
+  if (!failed_) failed_ = std::move(error);
+  changed_.notify_all();
 }
 
 void WeightUpload::enqueue(const Batch& batch, std::size_t slot) {
@@ -226,18 +257,18 @@ LoadReport WeightUpload::run(ThreadPool& pool) {
   LoadReport report;
   upload_constants();
   for (std::size_t b = 0; b < kStagingSlots; ++b) announce(b);
-  for (std::size_t first = 0; first < batches_.size(); first += kSlotsAtOnce) {
-    const std::size_t count = std::min(kSlotsAtOnce, batches_.size() - first);
-    for (std::size_t b = first; b < first + count; ++b) {
-      announce(b + kStagingSlots);
-      if (b >= kStagingSlots) slot_free_[b % kStagingSlots].synchronize().check("waiting for the staging ring");
+  pool.run(reads_.size(), [&](std::size_t task, std::size_t) {  // tasks must not throw
+    const auto& part = reads_[task];
+    try {
+      if (!wait_for_slot(part.batch)) return;
+      model_.read(part.file_offset, ring_.span().subspan(part.slot_offset, part.bytes));
+      finish_read(part.batch);
+    } catch (...) {
+      give_up(std::current_exception());
     }
-    read(first, count, pool);
-    for (std::size_t b = first; b < first + count; ++b) {
-      enqueue(batches_[b], b % kStagingSlots);
-      for (const auto& piece : batches_[b].pieces) report.bytes += piece.bytes;
-    }
-  }
+  });
+  if (failed_) std::rethrow_exception(failed_);
+  for (const auto& part : reads_) report.bytes += part.bytes;
   for (const auto& stream : streams_) stream.synchronize().check("uploading weights");
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;

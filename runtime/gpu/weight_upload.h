@@ -4,11 +4,16 @@
 //   file -> pinned slot (threads read, in parallel) -> device slot (copy engine) -> weights (repack kernels, copies)
 //
 // Slots of 8 MiB form a ring; each is filled again only after the event behind its last use. Neighbouring slots go
-// through two streams, so that one's repacking runs beside the other's copy, and the host reads meanwhile. The order is
-// the file's, whatever the plan's is, and what comes next is announced to the kernel ahead of time.
+// through two streams, so that one's repacking runs beside the other's copy. Threads read one piece after the other and
+// never meet: whoever reads a slot's last piece puts the slot on its stream, and who comes to a slot first waits for
+// its event. The order is the file's, whatever the plan's is, and what comes next is announced to the kernel ahead of
+// time.
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,15 +67,26 @@ class WeightUpload {
   };
   /// A part of a piece that one thread reads.
   struct Read {
+    std::size_t batch = 0;
     std::uint64_t file_offset = 0;
     std::size_t slot_offset = 0, bytes = 0;
+  };
+  /// How far a batch is. All under mutex_.
+  struct Progress {
+    std::size_t reads_left = 0;
+    bool awaited = false;  ///< somebody waits, or has waited, for its slot
+    bool slot_free = false;
+    bool enqueued = false;
   };
 
   Load decode(const plan::StepT& step) const;
   void decode_repack(const plan::StepT& step, const plan::WeightT& weight, const plan::WeightSourceT& source,
                      Load& load) const;
   void cut_into_batches();
-  void read(std::size_t first, std::size_t count, ThreadPool& pool);
+  void cut_into_reads();
+  bool wait_for_slot(std::size_t batch);
+  void finish_read(std::size_t batch);
+  void give_up(std::exception_ptr error);
   void announce(std::size_t batch) const;
   void enqueue(const Batch& batch, std::size_t slot);
   void upload_constants();
@@ -85,6 +101,10 @@ class WeightUpload {
   std::vector<Load> loads_;
   std::vector<Batch> batches_;
   std::vector<Read> reads_;
+  std::mutex mutex_, enqueue_mutex_;
+  std::condition_variable changed_;  ///< progress_ or failed_
+  std::vector<Progress> progress_;   ///< [batches]
+  std::exception_ptr failed_;        ///< the first one
   const driver::PinnedBuffer& ring_;
   std::vector<driver::Stream> streams_;
   std::vector<driver::Event> slot_free_;

@@ -47,31 +47,31 @@ plan::StepT& repack_step(GpuModel& model) {
 }  // namespace
 
 TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled before its event") {
-  for (const bool deferred : {true, false}) {
-    const GpuModel model({.driver = {.deferred = deferred}, .large_rows = kManyRows});
-    const auto driver = model.driver();
-    Source source(model.file);
-    const auto executor =
-        std::make_unique<runtime::GpuExecutor>(model.program, source, driver.device(0), runtime::ExecutorOptions{});
-    test::feed(*executor, {1, 2});  // tells where the weight lies
-    const auto expected = model.large_weight();
-    REQUIRE(model.seen->large != 0);
-    CHECK(std::memcmp(reinterpret_cast<const void*>(model.seen->large), expected.data(), expected.size()) == 0);
-    CHECK(test::feed(*executor, {1, 2, 3}) == model.logits({1, 2, 3}));
-    CHECK(executor->load_report().bytes == expected.size() + 128);
-    CHECK(executor->load_report().seconds > 0);
-    CHECK(source.prefetched == expected.size() + 128);
-    CHECK(executor->memory_need().staging == 4 * (std::size_t{8} << 20));
-    // The ring is no memory of its own: what mirrors the step's inputs and logits afterwards.
-    CHECK(driver.pinned_allocations().total == 2);
-    CHECK(driver.pinned_allocations().live_bytes < executor->memory_need().staging + (1 << 20));
-  }
+  const auto [deferred, threads] =
+      GENERATE(table<bool, std::size_t>({{true, 1}, {true, 2}, {true, 9}, {false, 1}, {false, 2}, {false, 9}}));
+  const GpuModel model({.driver = {.deferred = deferred}, .large_rows = kManyRows});
+  const auto driver = model.driver();
+  Source source(model.file);
+  const auto executor = std::make_unique<runtime::GpuExecutor>(model.program, source, driver.device(0),
+                                                               runtime::ExecutorOptions{.threads = threads});
+  test::feed(*executor, {1, 2});  // tells where the weight lies
+  const auto expected = model.large_weight();
+  REQUIRE(model.seen->large != 0);
+  CHECK(std::memcmp(reinterpret_cast<const void*>(model.seen->large), expected.data(), expected.size()) == 0);
+  CHECK(test::feed(*executor, {1, 2, 3}) == model.logits({1, 2, 3}));
+  CHECK(executor->load_report().bytes == expected.size() + 128);
+  CHECK(executor->load_report().seconds > 0);
+  CHECK(source.prefetched == expected.size() + 128);
+  CHECK(executor->memory_need().staging == 4 * (std::size_t{8} << 20));
+  // The ring is no memory of its own: what mirrors the step's inputs and logits afterwards.
+  CHECK(driver.pinned_allocations().total == 2);
+  CHECK(driver.pinned_allocations().live_bytes < executor->memory_need().staging + (1 << 20));
 }
 
 TEST_CASE("slices are whole rows in order, and each launch covers its rows") {
   const GpuModel model({.large_rows = kManyRows});
   const auto driver = model.driver();
-  const auto executor = model.open(driver);
+  const auto executor = model.open(driver, {.threads = 1});
   std::int64_t next = 0, slices = 0;
   for (const auto& launch : model.seen->repacks) {
     std::int64_t words[7] = {};
@@ -96,13 +96,16 @@ TEST_CASE("slices are whole rows in order, and each launch covers its rows") {
 }
 
 TEST_CASE("a file that cannot be read ends the load with its own line, and nothing is left") {
-  for (const std::uint64_t fail_at : {1, 2, 40, 80}) {
+  for (const auto& [fail_at, threads] : std::vector<std::pair<std::uint64_t, std::size_t>>{
+           {1, 2}, {2, 2}, {40, 2}, {80, 2}, {1, 9}, {40, 9}, {80, 9}, {80, 1}}) {
     const GpuModel model({.driver = {.deferred = true}, .large_rows = kManyRows});
     const auto driver = model.driver();
     Source source(model.file);
     source.fail_at = fail_at;
     const auto line = error_line(
-        [&] { runtime::GpuExecutor(model.program, source, driver.device(0), runtime::ExecutorOptions{.threads = 2}); },
+        [&] {
+          runtime::GpuExecutor(model.program, source, driver.device(0), runtime::ExecutorOptions{.threads = threads});
+        },
         ErrorCode::kIo);
     CHECK_THAT(line, Catch::Contains("the disk is gone"));
     CHECK(model.control->counts().held() == 0);
