@@ -107,15 +107,17 @@ struct Attention {
   /// Of a chunk's tokens, those up to `newest` that the row sees; the others' are zeros.
   FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
     constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0;  // a chunk has one, and its first token is there
-    const u64 first = kOneBlock ? row_of(job, chunk * kChunk) : 0;
+    const int token0 = token_of(chunk, 0), from = job.oldest - token0;
+    const int to = (unit() >= kUnits ? -1 : newest < job.position ? newest : job.position) - token0;
+    const u64 first = (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8;
+    const u16 *keys = args.k + first, *values = args.v + first;
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
-      const int token = token_of(chunk, i);
       out.keys[i] = out.values[i] = U32x4{};
-      if (!job.seen(token) || token > newest || unit() >= kUnits) continue;
-      const u64 row = (kOneBlock ? first + (token - chunk * kChunk) * kHeadDim : row_of(job, token)) + unit() * 8;
-      out.keys[i] = load16(args.k + row);
-      out.values[i] = load16(args.v + row);
+      if (i * kTeams < from || i * kTeams > to) continue;
+      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams * kHeadDim : row_of(job, token0 + i * kTeams);
+      out.keys[i] = load16(keys + row);
+      out.values[i] = load16(values + row);
     }
   }
   /// The row's own token alone, which is at `own` in the pools.
@@ -343,10 +345,10 @@ struct Attention {
     Part query[kGroup];
     load_query(args.q, job, query);
     if (first < end) {
-      if constexpr (kOldOnes)
-        load_own(args, job, first, own, loaded);
-      else
+      if constexpr (!kOldOnes)
         load_chunk(args, job, first, job.position, loaded);
+      else if (first == job.position / kChunk)
+        load_own(args, job, first, own, loaded);
     }
     State state = {};
     FORGE_UNROLL
