@@ -2,6 +2,7 @@
 // memory.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <span>
@@ -12,6 +13,11 @@
 #include "support/error.h"
 
 namespace forge::runtime {
+namespace {
+
+constexpr std::int32_t kNoToken = -1;  ///< in the ring: the step has left none yet
+
+}  // namespace
 
 bool GpuExecutor::can_sample(const SamplerParams& params) const {
   const bool penalties = params.repeat_penalty != 1 || params.frequency_penalty != 0 || params.presence_penalty != 0;
@@ -72,6 +78,7 @@ void GpuExecutor::submit() {
             "a step is submitted while a loop runs, has room, and has steps left");
   const auto& variant = *loop_.variant;
   const auto v = index_of(variant);
+  std::ranges::fill(tokens_of(loop_.submitted), kNoToken);
   launch_forward(variant);
   if (timer_)
     timer_->launch(variant.sample, timer_->sample(v), stream_).check(kDoing);
@@ -81,42 +88,54 @@ void GpuExecutor::submit() {
   ++loop_.submitted;
 }
 
+/// The tokens that the sampling kernel of a step leaves, one for each sequence.
+std::span<std::int32_t> GpuExecutor::tokens_of(std::uint64_t step) const {
+  auto* ring = reinterpret_cast<std::int32_t*>(sampled_.data());
+  return {ring + step % gpu::kSampledRing * loop_.variant->rows, loop_.sequences};
+}
+
 /// A driver's own way to sleep until an event takes an interrupt and tens of microseconds of the host each time. Steps
 /// take much alike, so one nap is nearly always enough: it becomes a little shorter when it was long enough, and longer
-/// when it was not. Another step is in flight, so that the device does not wait for a late awakening.
-void GpuExecutor::wait_for_step(const driver::Event& done) {
+/// when it was not. Another step is in flight, so that the device does not wait for a late awakening. Tokens that are
+/// there tell that a step is done without asking the driver; it is asked when they are not, and tells of failures.
+void GpuExecutor::wait_for_step(std::uint64_t step) {
   constexpr const char* kDoing = "waiting for a step";
   constexpr Clock::duration kShortest = std::chrono::microseconds(20);
-  const auto is_done = [&] {
-    const auto status = done.query();
-    if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
-    return status.ok();
+  const auto& done = step_done_[step % kInFlightMax];
+  const auto tokens = tokens_of(step);
+  const auto are_there = [&] {
+    return std::ranges::all_of(
+        tokens, [](std::int32_t& token) { return std::atomic_ref(token).load(std::memory_order_acquire) != kNoToken; });
   };
   auto& nap = loop_.nap;
-  if (loop_.taken < 2 || in_flight_max() < 2) {  // how long steps take is not known yet
+  if (step < 2 || in_flight_max() < 2) {  // how long steps take is not known yet
     const auto begin = Clock::now();
     done.synchronize().check(kDoing);
     nap = std::max(kShortest, (Clock::now() - begin) / 2);
-  } else if (is_done()) {
+    return;
+  }
+  if (are_there()) {
     nap = std::max(kShortest, nap * 3 / 4);
-  } else {
-    std::this_thread::sleep_for(nap);
-    if (is_done()) {
-      nap = std::max(kShortest, nap - nap / 32);
-      return;
-    }
-    do std::this_thread::sleep_for(std::max(kShortest, nap / 8));
-    while (!is_done());
-    nap += nap / 8;
+    return;
+  }
+  std::this_thread::sleep_for(nap);
+  if (are_there()) {
+    nap = std::max(kShortest, nap - nap / 32);
+    return;
+  }
+  nap += nap / 8;
+  for (auto status = done.query(); !status.ok(); status = done.query()) {
+    if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
+    std::this_thread::sleep_for(std::max(kShortest, nap / 8));
+    if (are_there()) return;
   }
 }
 
 std::span<const std::int32_t> GpuExecutor::take() {
   invariant(in_flight() > 0, "RT-015", "a step was submitted before its tokens are taken");
-  wait_for_step(step_done_[loop_.taken % kInFlightMax]);
+  wait_for_step(loop_.taken);
   if (timer_) timer_->collect();
-  const auto* ring = reinterpret_cast<const std::int32_t*>(sampled_.data());
-  const std::span tokens(ring + loop_.taken % gpu::kSampledRing * loop_.variant->rows, loop_.sequences);
+  const auto tokens = tokens_of(loop_.taken);
   ++loop_.taken;
   for (const auto token : tokens)
     if (token < 0 || static_cast<std::size_t>(token) >= vocab())

@@ -79,7 +79,8 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void upload_inputs(const GpuVariant& variant, std::size_t sequences);
   void write_sampling(const GpuVariant& variant, const DecodeStart& start);
   void launch_forward(const GpuVariant& variant);
-  void wait_for_step(const driver::Event& done);
+  [[nodiscard]] std::span<std::int32_t> tokens_of(std::uint64_t step) const;
+  void wait_for_step(std::uint64_t step);
   [[nodiscard]] std::size_t index_of(const GpuVariant& variant) const {
     return static_cast<std::size_t>(&variant - variants_.data());
   }
