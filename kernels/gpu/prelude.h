@@ -36,6 +36,21 @@ namespace forge::gpu {
 
 static_assert(kWave == 32 || kWave == 64, "waves have 32 or 64 lanes");
 
+#if !defined(FORGE_HOST_LANES)
+/// An array in shared memory. The host's own one looks on who reads and writes what.
+template <class T, int Count>
+class Shared {
+ public:
+  FORGE_DEVICE T get(int index) const { return data_[index]; }
+  FORGE_DEVICE void set(int index, T value) { data_[index] = value; }
+  /// Of an array of F32x4: the index-th float.
+  FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
+
+ private:
+  T data_[Count];
+};
+#endif
+
 FORGE_DEVICE int lane_id() {
   return thread_id() % kWave;
 }

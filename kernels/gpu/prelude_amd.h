@@ -58,12 +58,6 @@ FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
 FORGE_DEVICE void atomic_store(u32* at, u32 value) {
   __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-/// 0, which the compiler does not know: an address made with it is not computed, nor loaded from, before this place.
-FORGE_DEVICE int opaque_zero() {
-  int zero = 0;
-  asm volatile("" : "+v"(zero));
-  return zero;
-}
 /// A float that another block wrote, by its last_arrival: past this unit's own caches.
 FORGE_DEVICE float load_fresh(const float* from) {
   return __hip_atomic_load(from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -165,18 +159,5 @@ FORGE_DEVICE void copy16_async(void* lds, const void* from) {
   *static_cast<U32x4*>(lds) = load16(from);
 }
 FORGE_DEVICE void wait_copies() {}
-
-/// An array in shared memory.
-template <class T, int Count>
-class Shared {
- public:
-  FORGE_DEVICE T get(int index) const { return data_[index]; }
-  FORGE_DEVICE void set(int index, T value) { data_[index] = value; }
-  /// Of an array of F32x4: the index-th float.
-  FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
-
- private:
-  T data_[Count];
-};
 
 }  // namespace forge::gpu

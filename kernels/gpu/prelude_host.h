@@ -51,9 +51,6 @@ inline u32 atomic_add(u32* at, u32 value) {
 inline void atomic_store(u32* at, u32 value) {
   *at = value;
 }
-inline int opaque_zero() {
-  return 0;
-}
 inline float load_fresh(const float* from) {
   return *from;
 }

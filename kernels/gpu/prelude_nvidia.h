@@ -47,9 +47,6 @@ FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
 FORGE_DEVICE void atomic_store(u32* at, u32 value) {
   asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
-FORGE_DEVICE int opaque_zero() {
-  return 0;
-}
 FORGE_DEVICE float load_fresh(const float* from) {
   return __ldcg(from);
 }
@@ -152,17 +149,5 @@ FORGE_DEVICE void wait_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }
-
-template <class T, int Count>
-class Shared {
- public:
-  FORGE_DEVICE T get(int index) const { return data_[index]; }
-  FORGE_DEVICE void set(int index, T value) { data_[index] = value; }
-  /// Of an array of F32x4: the index-th float.
-  FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
-
- private:
-  T data_[Count];
-};
 
 }  // namespace forge::gpu
