@@ -47,6 +47,7 @@ test  python3-venv             isolated Python tools
 test  clang-format-19          formatting check
 test  clang-tidy-19            static checks
 test  clang-19                 kernels for GPUs that hipRTC 5.2 does not know
+test  libclang-rt-19-dev       sanitizers and libFuzzer of clang-19
 test  lld-19                   links them
 test  llvm-19                  reads code objects back
 TABLE

@@ -1,0 +1,39 @@
+// Fuzzes the chat template engine (loader/chat): the input is a template, rendered with one conversation that has
+// every kind of message, tools and a clock that stands still. Limits are small, so that what stays within them ends in
+// a moment. Nothing but forge::Error may be thrown, and what is rendered is valid UTF-8.
+
+#include "loader/chat/chat.h"
+#include "tests/fuzz/target.h"
+
+namespace {
+
+using namespace forge;
+using namespace forge::loader::chat;
+
+constexpr std::string_view kConversation = R"({
+  "messages": [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "Wie heißt du? <b>\n"}]},
+    {"role": "assistant", "content": null, "tool_calls": [
+      {"id": "c1", "type": "function", "function": {"name": "now", "arguments": {"zone": "UTC", "n": [1, 2.5, true]}}}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "12:30"},
+    {"role": "user", "content": "  Danke ☃  "}],
+  "tools": [{"type": "function", "function": {"name": "now", "description": "the time",
+    "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}}}],
+  "add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>", "now": "2026-01-15T12:30:00",
+  "enable_thinking": false})";
+
+constexpr RenderLimits kLimits{
+    .steps_max = 100'000, .depth_max = 1000, .output_bytes_max = 1U << 20, .memory_bytes_max = 16U << 20};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const ChatRequest request = parse_chat_request(kConversation);
+  return fuzz::refuse_or_read([&] {
+    const ChatTemplate chat_template = ChatTemplate::parse(fuzz::text_of(data, size));
+    const std::string prompt = render_chat(chat_template, request, kLimits);
+    fuzz::expect(prompt.size() <= kLimits.output_bytes_max, "more output than allowed");
+    (void)Value::string(prompt);  // throws for what is not UTF-8
+  });
+}

@@ -1,0 +1,116 @@
+// Writes the seeds that nobody would write by hand into FOLDER/gguf, FOLDER/plan and FOLDER/ir: a small model, its
+// vocabularies, plans without their header, and the graphs of tests. usage: fuzz_seeds FOLDER. Run by tools/fuzz
+// --seeds after a format has changed; the files are kept in tests/fuzz/corpus.
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "ir/text.h"
+#include "loader/arch/family.h"
+#include "runtime/plan/plan_file.h"
+#include "support/error.h"
+#include "tests/ir/every_op.h"
+#include "tests/ir/small_llama.h"
+#include "tests/runtime/plan_samples.h"
+#include "tests/support/gguf_writer.h"
+
+namespace {
+
+using namespace forge;
+using tests::GgufWriter;
+
+void save(const std::filesystem::path& path, std::string_view bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  if (!out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()))) throw Error(ErrorCode::kIo, "cannot write");
+}
+
+GgufWriter llama_header() {
+  GgufWriter w("llama");
+  w.add("general.name", "seed").add("llama.block_count", 1U).add("llama.context_length", 64U);
+  w.add("llama.embedding_length", 4U).add("llama.feed_forward_length", 4U);
+  w.add("llama.attention.head_count", 2U).add("llama.attention.head_count_kv", 1U);
+  w.add("llama.rope.dimension_count", 2U).add("llama.rope.freq_base", 10000.0F);
+  w.add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  return w;
+}
+
+void add_weights(GgufWriter& w) {
+  const auto add = [&](const char* name, const std::vector<std::int64_t>& dims) {
+    std::size_t elems = 1;
+    for (const auto dim : dims) elems *= static_cast<std::size_t>(dim);
+    w.add_f32(name, dims, std::vector<float>(elems, 0.5F));
+  };
+  add("token_embd.weight", {4, 6});
+  add("output_norm.weight", {4});
+  add("blk.0.attn_norm.weight", {4});
+  add("blk.0.ffn_norm.weight", {4});
+  add("blk.0.attn_q.weight", {4, 4});
+  add("blk.0.attn_k.weight", {4, 2});
+  add("blk.0.attn_v.weight", {4, 2});
+  add("blk.0.attn_output.weight", {4, 4});
+  add("blk.0.ffn_gate.weight", {4, 4});
+  add("blk.0.ffn_up.weight", {4, 4});
+  add("blk.0.ffn_down.weight", {4, 4});
+}
+
+void write_gguf(const std::filesystem::path& folder) {
+  GgufWriter model = llama_header();
+  model.add("tokenizer.ggml.model", "llama").add("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a", "b", "ab"});
+  model.add("tokenizer.ggml.scores", std::vector<float>{0, 0, 0, -1, -2, -3});
+  model.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{2, 3, 3, 1, 1, 1});
+  add_weights(model);
+  const std::string bytes = model.bytes();
+  (void)loader::build_model(loader::Gguf::from(std::as_bytes(std::span(bytes))));  // a seed must be worth its bytes
+  save(folder / "model", bytes);
+
+  GgufWriter scaled = llama_header();
+  scaled.add("llama.rope.scaling.type", "yarn").add("llama.rope.scaling.factor", 4.0F);
+  scaled.add("llama.rope.scaling.original_context_length", 16U);
+  scaled.alignment = 8;
+  add_weights(scaled);
+  save(folder / "scaled", scaled.bytes());
+
+  GgufWriter values("none");
+  values.add("u8", std::uint8_t{1}).add("i8", std::int8_t{-1}).add("u16", std::uint16_t{2});
+  values.add("i64", std::int64_t{-5}).add("f64", 2.5).add("flag", true).add("text", "ä");
+  values.add("numbers", std::vector<float>{1, NAN, INFINITY}).add("texts", {"a", "", "b"});
+  values.add("ints", std::vector<std::int32_t>{1, -1});
+  save(folder / "values", values.bytes());
+
+  GgufWriter bpe("llama");
+  bpe.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "llama-bpe");
+  bpe.add("tokenizer.ggml.tokens", {"a", "b", "Ġ", "ab", "Ġa", "<s>"}).add("tokenizer.ggml.merges", {"a b", "Ġ a"});
+  bpe.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{1, 1, 1, 1, 1, 3});
+  bpe.add("tokenizer.ggml.bos_token_id", 5U).add("tokenizer.ggml.add_bos_token", true);
+  save(folder / "bpe", bpe.bytes());
+}
+
+void write_plans(const std::filesystem::path& folder) {
+  for (const auto& [name, steps] : {std::pair("empty", 0), std::pair("small", 1)}) {
+    const auto image = plan::serialize_plan(test::sample_plan(steps, 20));
+    const auto payload = std::span(image).subspan(plan::kHeaderBytes);
+    save(folder / name, {reinterpret_cast<const char*>(payload.data()), payload.size()});
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 2) throw Error(ErrorCode::kUsage, "one folder, please", {}, "fuzz_seeds FOLDER");
+  const std::filesystem::path folder = argv[1];
+  write_gguf(folder / "gguf");
+  write_plans(folder / "plan");
+  const ir::test::SmallLlama small{.layers = 1};
+  save(folder / "ir" / "llama", ir::print(small.build()));
+  save(folder / "ir" / "every_op", ir::print(ir::test::every_op()));
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "fuzz_seeds: %s\n", error.what());
+  return 1;
+}
