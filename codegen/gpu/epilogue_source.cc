@@ -14,7 +14,6 @@ namespace forge::codegen {
 namespace {
 
 using ir::InputKind;
-using ir::Op;
 using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 

@@ -51,8 +51,6 @@ void GpuLowering::lower_alone(ir::NodeId node, plan::StepT& out) {
   switch (graph_.op(node)) {
     case Op::kRmsNorm:
       return lower_rms_norm(node, out);
-    case Op::kRopeFreqs:
-      return lower_rope_freqs(node, out);
     case Op::kRopeTable:
       return lower_rope_table(node, out);
     default:
@@ -84,27 +82,18 @@ void GpuLowering::lower_rms_norm(ir::NodeId node, plan::StepT& out) {
   finish_step(fmt::format("rms_norm_{}_t{}", norm.dim, rows.bound), text, arguments, out);
 }
 
-void GpuLowering::lower_rope_freqs(ir::NodeId node, plan::StepT& out) {
-  if (graph_.operands(node).empty())
-    throw Error(ErrorCode::kModelUnsupported, "constant RoPE frequencies were not folded", {},
-                "do not skip fold_constants for a GPU");
-  const auto& attrs = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
-  const auto found = frequencies_.find(node);
-  const auto base = found != frequencies_.end() ? found->second : places_.add_constant(frequencies_of(attrs));
-  frequencies_.emplace(node, base);
-  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeFrequencies", .defaults = {}, .before = {}};
-  text.has_lds = false;
-  text.blocks = 1;
-  text.threads = threads_for(attrs.dims / 2, target_.target().wave);
-  text.config.number("kAngles", attrs.dims / 2).number("kThreads", text.threads);
-  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
-                                               {.kind = Kind::kValue, .value = {node, 0}}};
-  finish_step(fmt::format("rope_freqs_{}", attrs.dims), text, arguments, out);
-  out.refs.insert(out.refs.begin() + 1, base);
+/// Frequencies that factors of the model file divide are no step of their own: whoever makes the table divides.
+bool GpuLowering::is_part_of_rope_table(const passes::Step& step) const {
+  return graph_.op(step.nodes.front()) == Op::kRopeFreqs && !graph_.operands(step.nodes.front()).empty();
 }
 
 void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
-  const auto angles = graph_.type(graph_.operand(node, 1)).cols();
+  const auto frequencies = graph_.operand(node, 1);
+  const bool factors = graph_.op(frequencies.node) == Op::kRopeFreqs;
+  if (factors && graph_.operands(frequencies.node).empty())
+    throw Error(ErrorCode::kModelUnsupported, "constant RoPE frequencies were not folded", {},
+                "do not skip fold_constants for a GPU");
+  const auto angles = graph_.type(frequencies).cols();
   const auto rows = rows_of_step(graph_.type({node, 0}).shape[0]);
   KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeTable", .defaults = {}, .before = {}};
   text.has_lds = false;
@@ -113,12 +102,22 @@ void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
   text.config.number("kAngles", angles)
       .number("kThreads", text.threads)
       .number("kTokensTotal", rows.bound)
+      .flag("kFactors", factors)
       .real("kMagnitude", graph_.attrs_as<ir::RopeTableAttrs>(node).magnitude);
+  const auto divisor = factors ? graph_.operand(frequencies.node, 0) : frequencies;
   const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
-                                               {.kind = Kind::kValue, .value = graph_.operand(node, 1)},
+                                               {.kind = Kind::kValue, .value = divisor},
+                                               {.kind = Kind::kValue, .value = divisor},
                                                input(GpuInput::kCounts),
                                                {.kind = Kind::kValue, .value = {node, 0}}};
   finish_step(fmt::format("rope_table_{}_t{}", angles, rows.bound), text, arguments, out);
+  if (!factors) return;
+  const auto found = frequencies_.find(frequencies.node);
+  const auto base = found != frequencies_.end()
+                        ? found->second
+                        : places_.add_constant(frequencies_of(graph_.attrs_as<ir::RopeFreqsAttrs>(frequencies.node)));
+  frequencies_.emplace(frequencies.node, base);
+  out.refs[1] = base;
 }
 
 void GpuLowering::lower_interleaved_split(ir::NodeId node, plan::StepT& out) {

@@ -13,7 +13,9 @@ namespace forge::codegen {
 struct MatmulConfig {
   std::int64_t tokens = 1;  ///< a tile
   std::int64_t waves = 8, waves_per_row = 1, lanes_per_row = 32, rows_per_team = 1, units_ahead = 2;
-  [[nodiscard]] std::int64_t block_rows(int wave) const { return waves / waves_per_row * (wave / lanes_per_row) * rows_per_team; }
+  [[nodiscard]] std::int64_t block_rows(int wave) const {
+    return waves / waves_per_row * (wave / lanes_per_row) * rows_per_team;
+  }
 };
 
 /// Precondition: the type has kernels, tokens is at most 16 or a multiple of 16.

@@ -187,13 +187,15 @@ FORGE_DEVICE void cos_sin(double angle, float* cosine, float* sine) {
 }
 
 /// table[t][i] = cos, sin of positions[t] * frequencies[i], times kMagnitude; padding gives position 0's. C names
-/// kAngles (rotary dims / 2), kMagnitude, kThreads, kTokensTotal.
+/// kAngles (rotary dims / 2), kMagnitude, kThreads, kTokensTotal, and kFactors: do factors of the model file divide the
+/// frequencies? (All scalings, linear and YaRN, multiply a frequency by a number that does not depend on it.)
 template <class C>
 struct RopeTable {
   static constexpr int kThreads = C::kThreads, kBlocks = C::kTokensTotal;
   struct Args {
     const i32* positions;
     const float* frequencies;  ///< [kAngles]
+    const float* factors;      ///< [kAngles], with kFactors
     const i32* counts;
     float* table;  ///< [tokens][kAngles][2]
   };
@@ -204,33 +206,15 @@ struct RopeTable {
     const int position = load(args.positions + t);
     wait_for_producer();
     for (int i = thread_id(); i < C::kAngles; i += kThreads) {
-      float cosine, sine;
-      const double angle =
-          static_cast<double>(position < 0 ? 0 : position) * static_cast<double>(load(args.frequencies + i));
+      float cosine, sine, frequency = load(args.frequencies + i);
+      if constexpr (C::kFactors)
+        frequency = static_cast<float>(static_cast<double>(frequency) / static_cast<double>(load(args.factors + i)));
+      const double angle = static_cast<double>(position < 0 ? 0 : position) * static_cast<double>(frequency);
       cos_sin(angle, &cosine, &sine);
       float* at = args.table + (static_cast<u64>(t) * C::kAngles + i) * 2;
       at[0] = cosine * C::kMagnitude;
       at[1] = sine * C::kMagnitude;
     }
-  }
-};
-
-/// Frequencies whose factors stand in the model file: all scalings (linear, YaRN) multiply a frequency by a number that
-/// does not depend on it, so out[i] = frequencies[i] / factors[i]. C names kAngles, kThreads.
-template <class C>
-struct RopeFrequencies {
-  static constexpr int kThreads = C::kThreads, kBlocks = 1;
-  struct Args {
-    const float* factors;      ///< [kAngles]
-    const float* frequencies;  ///< [kAngles] for factors of 1
-    float* out;
-  };
-  FORGE_DEVICE static void run(const Args& args) {
-    release_consumers();
-    wait_for_producer();
-    for (int i = thread_id(); i < C::kAngles; i += kThreads)
-      args.out[i] = static_cast<float>(static_cast<double>(load(args.frequencies + i)) /
-                                       static_cast<double>(load(args.factors + i)));
   }
 };
 

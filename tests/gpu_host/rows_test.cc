@@ -198,6 +198,7 @@ TEST_CASE("columns that alternate are sorted out") {
 }
 
 TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the last digits of f32") {
+  const bool has_factors = GENERATE(false, true);
   for (const int wave : kWaves)
     for (const Rows& rows : kRows) {
       constexpr int kAngles = 40;
@@ -209,35 +210,25 @@ TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the
       text.config.number("kAngles", kAngles)
           .number("kThreads", 64)
           .number("kTokensTotal", rows.total)
+          .flag("kFactors", has_factors)
           .real("kMagnitude", kMagnitude);
       Buffer<int> positions(rows.total);
       for (int t = 0; t < rows.real; ++t) positions[t] = t < 2 ? t : 131071 * (t - 1) / 15;  // and -1 behind them
       Buffer<float> frequencies(kAngles), table(static_cast<std::size_t>(rows.total) * kAngles * 2);
-      for (int i = 0; i < kAngles; ++i) frequencies[i] = static_cast<float>(std::pow(5e5, -i / double{kAngles}));
+      Buffer<float> factors(kAngles);
+      for (int i = 0; i < kAngles; ++i) {
+        frequencies[i] = static_cast<float>(std::pow(5e5, -i / double{kAngles}));
+        factors[i] = 1.0F + 0.37F * static_cast<float>(i % 7);
+      }
       const Buffer<int> counts = Buffer<int>::of({rows.real, -1, -1, -1});
-      run_text({wave, text}, KernelArgs({positions.data(), frequencies.data(), counts.data(), table.data()}), table);
+      run_text({wave, text},
+               KernelArgs({positions.data(), frequencies.data(), factors.data(), counts.data(), table.data()}), table);
       for (int i = 0; i < rows.made() * kAngles; ++i) {
-        const double angle = static_cast<double>(std::max(positions[i / kAngles], 0)) * frequencies[i % kAngles];
+        const float frequency = frequencies[i % kAngles] / (has_factors ? factors[i % kAngles] : 1.0F);
+        const double angle = static_cast<double>(std::max(positions[i / kAngles], 0)) * frequency;
         REQUIRE(std::fabs(table[2 * i] - kMagnitude * std::cos(angle)) <= 1.5e-7);
         REQUIRE(std::fabs(table[2 * i + 1] - kMagnitude * std::sin(angle)) <= 1.5e-7);
       }
       if (rows.made() < rows.total) REQUIRE(std::isnan(table[rows.made() * kAngles * 2]));
     }
-}
-
-TEST_CASE("RoPE's frequencies are divided by the model's factors") {
-  for (const int wave : kWaves) {
-    constexpr int kAngles = 70;
-    codegen::KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeFrequencies", .defaults = {}, .before = {}};
-    text.has_lds = false;
-    text.threads = 64;
-    text.blocks = 1;
-    text.config.number("kAngles", kAngles).number("kThreads", 64);
-    const auto factors = random_floats(kAngles), frequencies = random_floats(kAngles);
-    const Buffer<float> factors_buffer{std::span<const float>(factors)},
-        frequencies_buffer{std::span<const float>(frequencies)};
-    Buffer<float> out(kAngles);
-    run_text({wave, text}, KernelArgs({factors_buffer.data(), frequencies_buffer.data(), out.data()}), out);
-    for (int i = 0; i < kAngles; ++i) REQUIRE(out[i] == frequencies[i] / factors[i]);
-  }
 }

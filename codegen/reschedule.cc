@@ -1,0 +1,111 @@
+#include "codegen/reschedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "codegen/cpu/cpu_target.h"
+#include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/tuning.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+namespace {
+
+passes::Program run_passes(const ir::Graph& portable, const passes::TargetModel& target,
+                           const CompileOptions& options) {
+  const passes::PipelineOptions pipeline{
+      .context = options.context, .batch_max = options.batch_max, .skip = options.skip};
+  return passes::run_pipeline(portable, target, pipeline).program;
+}
+
+passes::Program run_passes(const ir::Graph& portable, const plan::ProgramT& program) {
+  const auto options = options_of(program);
+  if (const auto* gpu = find_target(program.target))
+    return run_passes(portable, GpuTargetModel(*gpu, parse_tuning(options.tune)), options);
+  constexpr std::string_view kCpuPrefix = "cpu-";
+  const std::string_view target = program.target;
+  const auto cpu_class = target.starts_with(kCpuPrefix) ? cpu::parse(target.substr(kCpuPrefix.size())) : std::nullopt;
+  if (!cpu_class) throw Error(ErrorCode::kPlan, "the plan's target '" + printable(target) + "' is unknown");
+  return run_passes(portable, CpuTarget(*cpu_class), options);
+}
+
+/// Does something that lives at step `at` cover the byte at `offset`? Scratch of no bytes has an address too.
+bool covered(const passes::Variant& variant, std::size_t at, std::uint64_t offset) {
+  const auto step = static_cast<std::int32_t>(at);
+  const auto inside = [&](std::int64_t begin, std::int64_t bytes) {
+    const auto from = static_cast<std::uint64_t>(begin);
+    return offset == from || (offset > from && offset - from < static_cast<std::uint64_t>(bytes));
+  };
+  const auto& own = variant.steps[at];
+  return inside(own.scratch_offset, own.kernel.scratch_bytes) ||
+         std::ranges::any_of(variant.buffers, [&](const passes::Buffer& buffer) {
+           return buffer.first <= step && step <= buffer.last && inside(buffer.offset, buffer.bytes);
+         });
+}
+
+bool same_step(const passes::Variant& variant, std::size_t at, const plan::StepT* written) {
+  if (written == nullptr) return false;
+  const auto& step = variant.steps[at];
+  const auto lies_right = [&](const plan::Ref& ref) {
+    return ref.space() != plan::Space::Arena || covered(variant, at, ref.offset());
+  };
+  return written->label == step.kernel.kernel && written->layer == step.layer &&
+         written->weight_bytes == step.cost.weight_bytes && written->activation_bytes == step.cost.activation_bytes &&
+         std::ranges::all_of(written->refs, lies_right) && std::ranges::all_of(written->ops, [&](const auto& op) {
+           return op != nullptr && std::ranges::all_of(op->refs, lies_right);
+         });
+}
+
+/// What differs first, for people; empty when nothing does.
+std::string difference(const passes::Program& made, const plan::ProgramT& written) {
+  if (made.variants.size() != written.variants.size())
+    return fmt::format("{} variants instead of {}", written.variants.size(), made.variants.size());
+  for (std::size_t v = 0; v < made.variants.size(); ++v) {
+    const auto& variant = made.variants[v];
+    const auto* other = written.variants[v].get();
+    if (other == nullptr || other->name != variant.name) return "variant " + variant.name;
+    if (other->steps.size() != variant.steps.size())
+      return fmt::format("{} has {} steps instead of {}", variant.name, other->steps.size(), variant.steps.size());
+    if (other->arena_bytes != variant.arena_bytes || other->arena_bound_bytes != variant.arena_bound_bytes)
+      return "the arena of " + variant.name;
+    for (std::size_t i = 0; i < variant.steps.size(); ++i)
+      if (!same_step(variant, i, other->steps[i].get())) return fmt::format("step {} of {}", i, variant.name);
+  }
+  return {};
+}
+
+}  // namespace
+
+CompileOptions options_of(const plan::ProgramT& program) {
+  CompileOptions options{.context = program.context, .batch_max = program.batch_max};
+  const std::string_view text = program.options;
+  const auto value = [&](std::string_view key) {
+    const auto at = text.find(key);
+    if (at == std::string_view::npos) return std::string_view();
+    const auto from = text.substr(at + key.size());
+    return from.substr(0, from.find(' '));
+  };
+  options.tune = value(" tune=");
+  for (auto skip = value(" skip="); !skip.empty();) {
+    const auto plus = skip.find('+');
+    options.skip.emplace_back(skip.substr(0, plus));
+    skip.remove_prefix(plus == std::string_view::npos ? skip.size() : plus + 1);
+  }
+  if (options_text(options) != text)
+    throw Error(ErrorCode::kPlan, "the plan's options '" + printable(text, 100) + "' are none that forge writes", {},
+                "compile the model again (forge-compile)");
+  return options;
+}
+
+passes::Program reschedule(const ir::Graph& portable, const plan::ProgramT& program) {
+  auto made = run_passes(portable, program);
+  if (const auto what = difference(made, program); !what.empty())
+    throw Error(ErrorCode::kPlan, "the plan's steps are not those that this forge makes of its graph", what,
+                "compile the model again (forge-compile)");
+  return made;
+}
+
+}  // namespace forge::codegen
