@@ -4,6 +4,8 @@
 
 #include <array>
 #include <iostream>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "support/error.h"
 #include "tools/console.h"
 #include "tools/entry.h"
+#include "tools/inspect_arena.h"
 #include "tools/inspect_chat.h"
 #include "tools/inspect_code.h"
 #include "tools/inspect_model.h"
@@ -54,17 +57,22 @@ int devices(int argc, char** argv) {
 int inspect(int argc, char** argv) {
   InspectOptions request;
   std::string code;
+  std::optional<std::string> svg, variant;
   Options options("forge-inspect", "Shows what is in a GGUF model, or in a plan that forge-compile made.", kFooter);
   options.positional("MODEL", request.path, "MODEL.gguf, or a plan")
       .flag("--json", request.json, "as JSON")
       .flag("--all", request.all, "every tensor of a model, every step and weight of a plan")
       .text("--code", code, "DIR", "write a plan's code objects there, and their disassembly where there is a tool")
+      .text("--arena-svg", svg, "FILE", "draw a plan's arena over its steps")
+      .text("--variant", variant, "NAME", "of which variant --arena-svg draws the arena; default: the first")
       .integer("-c,--context", request.context, 1, kContextMax, "show the memory for this context");
   if (!options.parse(argc, argv)) return 0;
+  if (variant && !svg) throw Error(ErrorCode::kUsage, "--variant goes with --arena-svg", {}, "give --arena-svg FILE");
+  if (svg) note(write_arena_svg(request.path, variant, *svg));
   if (!code.empty()) {
     note(fmt::format("{} code objects written to {}", write_code_objects(request.path, code), printable(code, 200)));
-    return 0;
   }
+  if (svg || !code.empty()) return 0;
   Output().write(plan::looks_like_plan(request.path) ? inspect_plan(request) : inspect_model(request));
   return 0;
 }

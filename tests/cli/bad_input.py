@@ -156,6 +156,16 @@ def bad_outputs():
     refused("a plan into nowhere", RUN, "io", "compile", model, "-o", at("no/such/x.plan"))
     refused("tokens beyond the context leave no file", RUN, "prompt", "run", model, "-c", 2, "--tokens", "1,2,3",
             "--dump-logits", at("l.f32"))
+    tool("compile", model, "-o", "drawn.plan", "--target", "cpu-generic")
+    refused("a picture into a directory", USAGE, "usage", "inspect", "drawn.plan", "--arena-svg", FOLDER)
+    refused("a picture into a device", USAGE, "usage", "inspect", "drawn.plan", "--arena-svg", "/dev/null")
+    refused("a picture into nowhere", RUN, "io", "inspect", "drawn.plan", "--arena-svg", at("no/such/a.svg"))
+    refused("a picture of a model", USAGE, "usage", "inspect", model, "--arena-svg", at("a.svg"), contains=["forge-compile"])
+    refused("a picture of nothing", RUN, "io", "inspect", at("absent.plan"), "--arena-svg", at("a.svg"))
+    refused("a picture of an unknown variant", USAGE, "usage", "inspect", "drawn.plan", "--arena-svg", at("a.svg"),
+            "--variant", "decode99", contains=["decode99", "decode1"])
+    refused("a variant without a picture", USAGE, "usage", "inspect", "drawn.plan", "--variant", "decode1",
+            contains=["--arena-svg"])
     with open("/dev/full", "wb") as full:
         import subprocess
 

@@ -5,9 +5,11 @@ usage: FORGE_BIN=DIR behaviour.py
 """
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+import xml.etree.ElementTree
 
 from lib_cli import BIN, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
 
@@ -135,6 +137,37 @@ def signals():
     run.stderr.close()
 
 
+def boxes_of(image):
+    """(offset, bytes, first step, last step) of each box of a --arena-svg, from its tooltip; checks where it is drawn."""
+    boxes = []
+    for box in xml.etree.ElementTree.fromstring(image).iter("{http://www.w3.org/2000/svg}rect"):
+        if not box.get("class", "").startswith("box "):
+            continue
+        found = re.search(r"^(\d+) bytes .* at offset (\d+)\nsteps? (\d+)(?: to (\d+))?$", box[0].text, re.M)
+        size, offset, first, last = (int(n or found[3]) for n in found.groups())
+        boxes.append((offset, size, first, last, *(float(box.get(k)) for k in ("x", "y", "width", "height"))))
+    return boxes
+
+
+def arena_picture():
+    tool("compile", model, "-o", "arena.plan", "--target", "cpu-generic", "--max-batch", 2)
+    for variant in json.loads(tool("inspect", "arena.plan", "--json", "--all").stdout)["programs"][0]["variants"]:
+        run = tool("inspect", "arena.plan", "--arena-svg", "a.svg", "--variant", variant["name"])
+        with open(at("a.svg"), "rb") as file:
+            image = file.read()
+        boxes = boxes_of(image)
+        lost = [(step, place) for step, facts in enumerate(variant["steps"]) for place in facts["arena"]
+                if not any(o <= place < o + n and first <= step <= last for o, n, first, last, *_ in boxes)]
+        case(f"the arena of {variant['name']}: every place that a step names is in a box that lives then",
+             run.returncode == 0 and not run.stdout and len(boxes) >= 8 and not lost, (run.stderr, len(boxes), lost))
+        case("boxes are inside the plot and as high as their bytes",
+             all(x >= 84 and y >= 91.9 and y + h <= 572.1 and w > 0 and abs(h - 480 * n / variant["arena_bytes"]) < 0.02
+                 for _, n, _, _, x, y, w, h in boxes), boxes)
+        tool("inspect", "arena.plan", "--arena-svg", "b.svg", "--variant", variant["name"])
+        with open(at("b.svg"), "rb") as file:
+            case("the same bytes every time", file.read() == image)
+
+
 def other_tools():
     shown = tool("inspect", model)
     case("inspect shows a model", shown.returncode == 0 and b"llama.block_count" in shown.stdout
@@ -177,6 +210,6 @@ def other_tools():
 
 
 if __name__ == "__main__":
-    for group in (same_logits, same_plan, text, ends, signals, other_tools):
+    for group in (same_logits, same_plan, text, ends, signals, arena_picture, other_tools):
         group()
     finish()

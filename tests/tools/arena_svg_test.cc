@@ -1,0 +1,148 @@
+// The arena's picture: what is drawn where, and that it is exactly the plan's arena.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codegen/reschedule.h"
+#include "support/error.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/support/temp_dir.h"
+#include "tools/arena_svg.h"
+#include "tools/inspect_arena.h"
+#include "tools/model_file.h"
+
+namespace forge::tools::test {
+namespace {
+
+std::size_t count(const std::string& text, std::string_view part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+ArenaPicture two_boxes() {
+  return {.title = "Arena of <a & b>\n",
+          .layers = {-1, 0, 0, 1},
+          .boxes = {{.name = "%1 add", .details = "f32[T,4]\nmade by x<y", .bytes = 64, .first = 0, .last = 2},
+                    {.kind = ArenaBox::Kind::kScratch, .name = "s", .offset = 64, .bytes = 64, .first = 1, .last = 1}},
+          .peak_bytes = 128,
+          .bound_bytes = 64};
+}
+
+plan::PlanT compile(std::string target, const codegen::CompileOptions& options) {
+  const tests::TempDir folder;
+  const auto model = folder.write("tiny.gguf", tests::tiny_gguf({}));
+  const auto file = loader::Gguf::open(model);
+  return compile_model(file, model, std::span(&target, 1), options);
+}
+
+/// The code of the error for this plan and variant; fails the test when there is none.
+ErrorCode code_of(const plan::PlanT& plan, const std::optional<std::string>& variant = {}) {
+  try {
+    (void)arena_picture(plan, variant);
+  } catch (const Error& error) {
+    CHECK(error.line().find('\n') == std::string::npos);
+    return error.code();
+  }
+  FAIL("no error");
+  return ErrorCode::kInternal;
+}
+
+}  // namespace
+
+TEST_CASE("a box lies at its steps and offset") {
+  const auto text = arena_svg(two_boxes());
+  INFO(text);
+  // Steps of 40 px from x 84; 128 bytes are the 480 px above y 572.
+  CHECK(count(text, R"(<rect x="84.0" y="332.00" width="120.0" height="240.00" class="box value">)") == 1);
+  CHECK(count(text, R"(<rect x="124.0" y="92.00" width="40.0" height="240.00" class="box scratch">)") == 1);
+  CHECK(count(text, "<title>%1 add\n64 bytes (64 B) at offset 0\nsteps 0 to 2\nf32[T,4]\nmade by x&lt;y</title>") == 1);
+  CHECK(count(text, "at offset 64\nstep 1</title>") == 1);
+  CHECK(count(text, R"(y1="92.0" x2="844.0" y2="92.0" class="peak"/>)") == 1);
+  CHECK(count(text, R"(y1="332.0" x2="844.0" y2="332.0" class="bound"/>)") == 1);
+  CHECK(count(text, R"(<title>Arena of &lt;a &amp; b&gt;\x0a</title>)") == 1);
+  CHECK(text == arena_svg(two_boxes()));
+  CHECK(count(arena_svg({}), "</svg>") == 1);
+}
+
+TEST_CASE("the picture is the plan's arena: sizes, no two boxes at one place, and filled up to its peak") {
+  for (const auto* target : {"cpu-generic", "cpu-x86-64-v4-vnni"}) {
+    const auto plan = compile(target, {.context = 128, .batch_max = 2, .skip = {"fuse_glu", "merge_qkv"}});
+    for (const auto& variant : plan.programs[0]->variants) {
+      const auto picture = arena_picture(plan, variant->name);
+      INFO(target << " " << variant->name);
+      CHECK(picture.layers.size() == variant->steps.size());
+      CHECK(picture.peak_bytes == variant->arena_bytes);
+      CHECK(picture.bound_bytes == variant->arena_bound_bytes);
+      CHECK(picture.boxes.size() > variant->steps.size() / 2);
+      std::int64_t top = 0;
+      for (const auto& a : picture.boxes) {
+        top = std::max(top, a.offset + a.bytes);
+        for (const auto& b : picture.boxes) {
+          if (&a == &b) continue;
+          const bool in_time = a.first <= b.last && b.first <= a.last;
+          CHECK_FALSE((in_time && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes));
+        }
+      }
+      CHECK(top <= picture.peak_bytes);
+      CHECK(top > picture.peak_bytes - 64);  // buffers are aligned to 64 bytes
+    }
+  }
+}
+
+TEST_CASE("a plan whose steps are not those of its graph is refused") {
+  const auto made = [] { return compile("cpu-generic", {.context = 128}); };
+  auto plan = made();
+  CHECK(code_of(plan, "decode9") == ErrorCode::kUsage);
+  auto& variant = *plan.programs[0]->variants[0];
+  auto& step = *variant.steps.back();
+  SECTION("a step reads beyond what lives") {
+    step.refs.emplace_back(plan::Space::Arena, std::uint16_t{0}, std::uint64_t{1} << 40);
+  }
+  SECTION("a step does something else") {
+    step.label = "another";
+  }
+  SECTION("a step is gone") {
+    variant.steps.pop_back();
+  }
+  SECTION("a step is null") {
+    variant.steps.back() = nullptr;
+  }
+  SECTION("the arena is larger") {
+    variant.arena_bytes += 64;
+  }
+  SECTION("no variants") {
+    plan.programs[0]->variants.clear();
+  }
+  SECTION("other options") {
+    plan.programs[0]->options += " speed=9";
+  }
+  SECTION("no graph") {
+    plan.graph = "abc";
+  }
+  SECTION("an absurd context") {
+    plan.programs[0]->context = std::int64_t{1} << 60;
+  }
+  SECTION("no program") {
+    plan.programs.clear();
+  }
+  CHECK(code_of(plan) == ErrorCode::kPlan);
+}
+
+TEST_CASE("options come back as they were written") {
+  for (const codegen::CompileOptions& options :
+       {codegen::CompileOptions{.context = 128}, codegen::CompileOptions{.context = 1, .batch_max = 4, .skip = {"a"}},
+        codegen::CompileOptions{.context = 7, .skip = {"a", "b"}, .tune = "rows=4,8x8:units=2"}}) {
+    plan::ProgramT program;
+    program.options = codegen::options_text(options);
+    program.context = options.context;
+    program.batch_max = options.batch_max;
+    const auto back = codegen::options_of(program);
+    CHECK(back.skip == options.skip);
+    CHECK(back.tune == options.tune);
+  }
+}
+
+}  // namespace forge::tools::test
