@@ -36,7 +36,6 @@ class GpuLowering {
   void lower_attention(const passes::Step& step, plan::StepT& out);
   void lower_alone(ir::NodeId node, plan::StepT& out);
   void lower_rms_norm(ir::NodeId node, plan::StepT& out);
-  [[nodiscard]] bool is_part_of_rope_table(const passes::Step& step) const;
   void lower_rope_table(ir::NodeId node, plan::StepT& out);
   void lower_interleaved_split(ir::NodeId node, plan::StepT& out);
   void lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out);

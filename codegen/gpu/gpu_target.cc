@@ -131,4 +131,9 @@ std::vector<passes::TargetModel::VariantSpec> GpuTargetModel::variants(std::int6
   return out;
 }
 
+bool has_launch(const ir::Graph& graph, const passes::Step& step) {
+  const auto node = step.nodes.front();
+  return graph.op(node) != Op::kRopeFreqs || graph.operands(node).empty();
+}
+
 }  // namespace forge::codegen

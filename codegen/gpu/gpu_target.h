@@ -9,6 +9,7 @@
 
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tuning.h"
+#include "passes/program.h"
 #include "passes/target_model.h"
 
 namespace forge::codegen {
@@ -47,5 +48,9 @@ struct AttentionConfig {
 };
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning);
+
+/// Is this a step of its own on a GPU? Not RoPE's frequencies that factors of the model file divide: whoever makes the
+/// table divides.
+bool has_launch(const ir::Graph& graph, const passes::Step& step);
 
 }  // namespace forge::codegen

@@ -71,7 +71,7 @@ std::unique_ptr<plan::VariantT> GpuLowering::lower_variant(const passes::Variant
   places_.enter(variant);
   auto out = describe_variant(variant);
   for (const auto& step : variant.steps)
-    if (!is_part_of_rope_table(step)) out->steps.push_back(lower_step(step));
+    if (has_launch(graph_, step)) out->steps.push_back(lower_step(step));
   const auto& bounds = variant.bounds;
   if (bounds.tokens == bounds.rows && bounds.tokens == bounds.sequences) lower_sampling(out->sample_steps);
   return out;

@@ -82,11 +82,6 @@ void GpuLowering::lower_rms_norm(ir::NodeId node, plan::StepT& out) {
   finish_step(fmt::format("rms_norm_{}_t{}", norm.dim, rows.bound), text, arguments, out);
 }
 
-/// Frequencies that factors of the model file divide are no step of their own: whoever makes the table divides.
-bool GpuLowering::is_part_of_rope_table(const passes::Step& step) const {
-  return graph_.op(step.nodes.front()) == Op::kRopeFreqs && !graph_.operands(step.nodes.front()).empty();
-}
-
 void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
   const auto frequencies = graph_.operand(node, 1);
   const bool factors = graph_.op(frequencies.node) == Op::kRopeFreqs;

@@ -8,6 +8,7 @@
 
 #include "codegen/gpu/kernel_compiler.h"
 #include "codegen/gpu/tuning.h"
+#include "codegen/reschedule.h"
 #include "passes/pass.h"
 #include "runtime/plan/gpu_io.h"
 #include "support/error.h"
@@ -66,6 +67,23 @@ TEST_CASE("gpu plan: a layer is five launches, and layers share their kernels") 
     }
     CHECK(kernels_of_two.texts.size() == kernels_of_three.texts.size());
   }
+}
+
+TEST_CASE("gpu plan: RoPE's factors are no launch, and the schedule is found again without it") {
+  TinyShape with = kQ8;
+  with.rope_freqs = true;
+  const TinyModel plain(kQ8), factors(with);
+  Recorder recorder;
+  const auto expected = compile(plain, "gfx1100", recorder)->variants[0]->steps.size();
+  const auto program = compile(factors, "gfx1100", recorder);
+  CHECK(program->variants[0]->steps.size() == expected);
+  const auto tables = recorder.with("rope_table_");
+  CHECK(std::ranges::count_if(tables, [](const auto& text) { return text.find("kFactors = true") != text.npos; }) > 0);
+  CHECK(std::ranges::count_if(tables, [](const auto& text) { return text.find("kFactors = false") != text.npos; }) > 0);
+  const auto schedule = codegen::reschedule(factors.portable().graph, *program);
+  CHECK(schedule.variants[0].steps.size() == expected + 1);
+  program->variants[0]->steps.pop_back();
+  CHECK_THROWS_AS(codegen::reschedule(factors.portable().graph, *program), Error);
 }
 
 TEST_CASE("gpu plan: sources state the model's numbers, and other shapes give other sources") {
