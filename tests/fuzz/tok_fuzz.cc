@@ -132,6 +132,13 @@ void try_text(std::size_t index, std::uint8_t flags, std::string_view text) {
   }
   shown += stream.flush();
   fuzz::expect(is_utf8(shown), "streamed text is not UTF-8");
+  loader::Detokenizer whole(tokenizer), bytes(tokenizer);
+  const std::string at_once = whole.push_bytes(text) + whole.flush();
+  std::string by_byte;
+  for (const char byte : text) by_byte += bytes.push_bytes({&byte, 1});
+  by_byte += bytes.flush();
+  fuzz::expect(is_utf8(at_once), "text that came at once is not UTF-8");
+  fuzz::expect(by_byte == at_once, "text that came byte by byte is another one");
   // Control tokens are silent; with none in the text and no byte replaced, byte-level BPE loses nothing.
   const bool byte_level = index >= 2;
   if (byte_level && flags == 4 && is_utf8(text)) fuzz::expect(shown == text, "the text does not come back");
