@@ -31,6 +31,12 @@ bool is_gpu_target(std::string_view target) {
   return find_target(target) != nullptr;
 }
 
+std::unique_ptr<const passes::TargetModel> target_model_of(std::string_view target, std::string_view tune) {
+  if (const auto* gpu = find_target(target)) return std::make_unique<GpuTargetModel>(*gpu, parse_tuning(tune));
+  if (const auto cpu_class = cpu_class_of(target)) return std::make_unique<CpuTarget>(*cpu_class);
+  return nullptr;
+}
+
 std::string host_target() {
   return fmt::format("{}{}", kCpuPrefix, cpu::name(cpu::detect()));
 }
@@ -77,20 +83,14 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
                                          .dump_ir_dir = options.dump_ir_dir,
                                          .dump_dot_dir = options.dump_dot_dir,
                                          .check_round_trip = options.check_round_trip};
-  passes::PipelineResult result;
-  std::unique_ptr<plan::ProgramT> program;
-  if (const auto* gpu = find_target(target)) {
-    if (options.kernels == nullptr) throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
-    const GpuTargetModel model_of_gpu(*gpu, parse_tuning(options.tune));
-    result = passes::run_pipeline(portable, model_of_gpu, pipeline);
-    program = lower_gpu(result.program, model, model_of_gpu, *options.kernels);
-  } else {
-    const auto cpu_class = cpu_class_of(target);
-    if (!cpu_class) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
-    const CpuTarget cpu_target(*cpu_class);
-    result = passes::run_pipeline(portable, cpu_target, pipeline);
-    program = lower_cpu(result.program, model);
-  }
+  if (is_gpu_target(target) && options.kernels == nullptr)
+    throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
+  const auto target_model = target_model_of(target, options.tune);
+  if (!target_model) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
+  auto result = passes::run_pipeline(portable, *target_model, pipeline);
+  const auto* gpu = dynamic_cast<const GpuTargetModel*>(target_model.get());
+  auto program =
+      gpu != nullptr ? lower_gpu(result.program, model, *gpu, *options.kernels) : lower_cpu(result.program, model);
   program->target = target;
   program->options = options_text(options);
   program->context = options.context;

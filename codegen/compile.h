@@ -11,6 +11,7 @@
 #include "codegen/model_file.h"
 #include "ir/graph.h"
 #include "passes/pass.h"
+#include "passes/target_model.h"
 #include "runtime/plan/plan_generated.h"
 
 namespace forge::codegen {
@@ -45,6 +46,10 @@ std::vector<std::string> resolve_targets(std::string_view list);
 
 /// Is it a GPU's target?
 bool is_gpu_target(std::string_view target);
+
+/// What the passes ask about a target by its full name, with CompileOptions::tune; null for an unknown name.
+/// Errors: parse_tuning's.
+std::unique_ptr<const passes::TargetModel> target_model_of(std::string_view target, std::string_view tune);
 
 /// What of the options changes the code: part of the plan and of the cache key.
 std::string options_text(const CompileOptions& options);

@@ -7,30 +7,19 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/cpu/cpu_target.h"
 #include "codegen/gpu/gpu_target.h"
-#include "codegen/gpu/tuning.h"
 #include "support/error.h"
 
 namespace forge::codegen {
 namespace {
 
-passes::Program run_passes(const ir::Graph& portable, const passes::TargetModel& target,
-                           const CompileOptions& options) {
-  const passes::PipelineOptions pipeline{
-      .context = options.context, .batch_max = options.batch_max, .skip = options.skip};
-  return passes::run_pipeline(portable, target, pipeline).program;
-}
-
 passes::Program run_passes(const ir::Graph& portable, const plan::ProgramT& program) {
   const auto options = options_of(program);
-  if (const auto* gpu = find_target(program.target))
-    return run_passes(portable, GpuTargetModel(*gpu, parse_tuning(options.tune)), options);
-  constexpr std::string_view kCpuPrefix = "cpu-";
-  const std::string_view target = program.target;
-  const auto cpu_class = target.starts_with(kCpuPrefix) ? cpu::parse(target.substr(kCpuPrefix.size())) : std::nullopt;
-  if (!cpu_class) throw Error(ErrorCode::kPlan, "the plan's target '" + printable(target) + "' is unknown");
-  return run_passes(portable, CpuTarget(*cpu_class), options);
+  const auto target = target_model_of(program.target, options.tune);
+  if (!target) throw Error(ErrorCode::kPlan, "the plan's target '" + printable(program.target) + "' is unknown");
+  const passes::PipelineOptions pipeline{
+      .context = options.context, .batch_max = options.batch_max, .skip = options.skip};
+  return passes::run_pipeline(portable, *target, pipeline).program;
 }
 
 /// Does something that lives at step `at` cover the byte at `offset`? Scratch of no bytes has an address too.

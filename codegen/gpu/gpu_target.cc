@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "codegen/gpu/epilogue_source.h"
 #include "codegen/gpu/tile_sizes.h"

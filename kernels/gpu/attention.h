@@ -104,11 +104,11 @@ struct Attention {
     return Pool::index(slot, job.kv_head, 0);
   }
 
-  /// Of a chunk's tokens, those up to `newest` that the row sees; the others' are zeros.
+  /// Of a chunk's tokens, those up to `newest` (the row's own, or older) that the row sees; the others' are zeros.
   FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
     constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0;  // a chunk has one, and its first token is there
     const int token0 = token_of(chunk, 0), from = job.oldest - token0;
-    const int to = (unit() >= kUnits ? -1 : newest < job.position ? newest : job.position) - token0;
+    const int to = (unit() < kUnits ? newest : -1) - token0;
     const u64 first = (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8;
     const u16 *keys = args.k + first, *values = args.v + first;
     FORGE_UNROLL

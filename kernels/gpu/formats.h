@@ -2,8 +2,7 @@
 // Weight formats in the layout `planes` (kernels/quant/planes.h) and the activations that they are multiplied with.
 // A lane takes a weight's row in units of 16 bytes; a format says how many elements that is, loads a unit and what it
 // is multiplied with, and adds the product to a sum.
-//   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations. kRowBytes:
-//   bytes of a row's units, row after row from the weight's start.
+//   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations.
 //   Products: Q8_0, Q4_0, Q4_1 by exact int8 dots with quantised rows (activations.h), scaled in f32; F32, F16, BF16 by
 //   f32 multiply-adds with f32 rows.
 
@@ -28,7 +27,7 @@ struct WeightQ8_0 {
   static_assert(K % 32 == 0, "Q8_0 rows are whole blocks of 32");
   static constexpr int kRows = Rows, kK = K, kUnits = K / 16;
   static constexpr u64 kScales = static_cast<u64>(Rows) * K;
-  static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes, kRowBytes = K;
+  static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
 
   struct XUnit {
     U32x4 quants;
@@ -60,7 +59,7 @@ struct WeightQ4 {
   static_assert(K % 32 == 0, "Q4_0 and Q4_1 rows are whole blocks of 32");
   static constexpr int kRows = Rows, kK = K, kUnits = K / 32;
   static constexpr u64 kScales = static_cast<u64>(Rows) * (K / 2);
-  static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes, kRowBytes = K / 2;
+  static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
 
   struct XUnit {
     U32x4 low, high;
@@ -157,7 +156,7 @@ struct WeightFloat {
   static constexpr int kCount = Elements<Element>::kCount;
   static_assert(K % kCount == 0, "rows are units of 16 bytes");
   static constexpr int kRows = Rows, kK = K, kUnits = K / kCount;
-  static constexpr u64 kXRowBytes = static_cast<u64>(K) * 4, kRowBytes = static_cast<u64>(K) * sizeof(Bits);
+  static constexpr u64 kXRowBytes = static_cast<u64>(K) * 4;
   using XUnit = Elements<Element>;
 
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {

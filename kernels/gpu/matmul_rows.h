@@ -61,8 +61,8 @@ struct MatmulRows {
     WeightUnit units[C::kUnitsAhead][C::kRowsPerTeam];
   };
 
-  /// The units of a lane's batch that lie kStride apart from `unit` on are taken in turn: this is the u-th. Rows past
-  /// the end repeat the last one (nobody takes their sums); units past the end are not loaded.
+  /// `unit` of each of the team's rows, as the u-th of a batch. Rows past the end repeat the last one (nobody takes
+  /// their sums); units past the end are not loaded.
   FORGE_DEVICE static void load_units(const u8* weights, int row0, int unit, int u, Batch& out) {
     FORGE_UNROLL
     for (int r = 0; r < C::kRowsPerTeam; ++r) {
