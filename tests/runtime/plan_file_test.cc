@@ -3,10 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <xxhash.h>
-
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <random>
 
 #include "support/error.h"
@@ -15,6 +12,7 @@
 namespace forge {
 namespace {
 
+using test::forged;
 using test::read_bytes;
 using test::sample_plan;
 using test::TemporaryDirectory;
@@ -87,20 +85,6 @@ TEST_CASE("a plan cut anywhere, or with bytes behind it, is refused") {
   longer.push_back(0);
   write_bytes(path, longer);
   CHECK_THAT(refusal(path), Catch::Contains("behind its end"));
-}
-
-/// A file image around any payload, with the hash that belongs to it: what a forger would write.
-std::vector<std::byte> forged(std::span<const std::byte> payload) {
-  std::vector<std::byte> image = plan::serialize_plan(sample_plan(1));
-  const std::uint64_t bytes = payload.size();
-  image.resize(plan::kHeaderBytes);
-  std::memcpy(image.data() + 16, &bytes, sizeof bytes);
-  const auto hash = XXH3_128bits_withSeed(payload.data(), payload.size(), XXH3_64bits(image.data(), 48));
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, hash);
-  std::memcpy(image.data() + 48, canonical.digest, sizeof canonical.digest);
-  image.insert(image.end(), payload.begin(), payload.end());
-  return image;
 }
 
 TEST_CASE("damage under a right checksum is refused or read, and never runs wild") {

@@ -2,11 +2,15 @@
 // Plans for the tests: small ones and ones of a given size, and a directory that is removed again.
 
 #include <stdlib.h>
+#include <xxhash.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -94,6 +98,25 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   program->code_objects.push_back(std::move(object));
   out.programs.push_back(std::move(program));
   return out;
+}
+
+/// A file image around any payload, with the hash that belongs to it: what a forger would write.
+inline std::vector<std::byte> forged(std::span<const std::byte> payload) {
+  static const auto header = [] {
+    auto image = plan::serialize_plan(sample_plan(1));
+    image.resize(plan::kHeaderBytes);
+    return image;
+  }();
+  std::vector<std::byte> image(plan::kHeaderBytes + payload.size());
+  std::ranges::copy(header, image.begin());
+  std::ranges::copy(payload, image.begin() + plan::kHeaderBytes);
+  const std::uint64_t bytes = payload.size();
+  std::memcpy(image.data() + 16, &bytes, sizeof bytes);
+  const auto hash = XXH3_128bits_withSeed(payload.data(), payload.size(), XXH3_64bits(image.data(), 48));
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, hash);
+  std::memcpy(image.data() + 48, canonical.digest, sizeof canonical.digest);
+  return image;
 }
 
 }  // namespace forge::test
