@@ -1,0 +1,255 @@
+// device_check: what only a card can tell of one model, against the CPU of the same machine. For people with a card;
+// no part of tools/check, since what it measures belongs to the card, the bus and the host.
+//
+//   device_check MODEL.gguf --device hip:0 [--context N] [--batches 1,2,7,16] [--steps N] [--host-tokens N] [--copies
+//   N]
+//
+// - agreement: logits of ragged batches, one sequence of a full context, one of a quarter, the others short
+// - host: share of one core that the process takes while the device decodes
+// - upload: rate of the weights' way to the device, against copies from pinned memory alone
+// - open: what a program costs to open, beside the copy
+// Ends with 'N passed, N failed'; --help names the bounds.
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/error.h"
+#include "tools/console.h"
+#include "tools/entry.h"
+#include "tools/options.h"
+#include "tools/sequences.h"
+#include "tools/session.h"
+
+namespace {
+
+using namespace forge;
+using namespace forge::tools;
+using Clock = std::chrono::steady_clock;
+
+struct Request {
+  std::string model, device = "auto";
+  std::int64_t context = 4096, steps = 6, host_tokens = 1024, copies = 128;
+  std::vector<std::int64_t> batches{1, 2, 7, 16};
+  float nmse_max = 2e-3F, host_max = 0.05F, upload_min = 0.8F;
+  std::int64_t open_max_ms = 50;
+};
+
+class Verdicts {
+ public:
+  explicit Verdicts(Output& output) : output_(output) {}
+  void add(bool good, const std::string& line) {
+    ++(good ? passed_ : failed_);
+    output_.write(fmt::format("{} {}\n", good ? "ok    " : "FAILED", line));
+  }
+  int end() {
+    output_.write(fmt::format("{} passed, {} failed\n", passed_, failed_));
+    return failed_ == 0 ? 0 : 1;
+  }
+
+ private:
+  Output& output_;
+  int passed_ = 0, failed_ = 0;
+};
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Of all threads of the process.
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+struct Opened {
+  Opened(const Request& request, const std::string& device, std::int64_t sequences)
+      : session(options_of(request, device, sequences), stages) {}
+  static Session::Options options_of(const Request& request, const std::string& device, std::int64_t sequences) {
+    Session::Options options;
+    options.model.path = request.model;
+    options.model.context = request.context;
+    options.model.sequences = sequences;
+    options.device = device;
+    return options;
+  }
+  Stages stages;
+  Session session;
+};
+
+std::vector<std::int32_t> random_ids(std::size_t count, std::size_t vocab, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::int32_t> ids(count);
+  for (auto& id : ids) id = static_cast<std::int32_t>(random() % vocab);
+  return ids;
+}
+
+/// The longest first: what fits before `steps` more tokens, a quarter of it, then short ones of all lengths.
+std::size_t prompt_length(const Request& request, std::size_t sequence) {
+  const auto most = static_cast<std::size_t>(request.context - request.steps);
+  return sequence == 0   ? most
+         : sequence == 1 ? std::max<std::size_t>(1, most / 4)
+                         : 1 + sequence * 37 % std::min<std::size_t>(300, most);
+}
+
+/// Rows of logits [rows][vocab]: of each prompt's last token, then of `steps` steps of all sequences.
+std::vector<std::vector<float>> run(const Request& request, const std::string& device, std::size_t batch) {
+  Opened opened(request, device, static_cast<std::int64_t>(batch));
+  auto& executor = opened.session.executor();
+  Sequences sequences(executor, opened.session.context(), static_cast<std::int64_t>(batch));
+  std::vector<std::vector<float>> rows;
+  for (std::size_t s = 0; s < batch; ++s) {
+    const auto last = sequences.prefill(s, random_ids(prompt_length(request, s), executor.vocab(), 1 + s));
+    rows.emplace_back(last.begin(), last.end());
+  }
+  for (std::int64_t step = 0; step < request.steps; ++step) {
+    const auto logits = sequences.decode(random_ids(batch, executor.vocab(), 1000 + static_cast<unsigned>(step)));
+    for (std::size_t s = 0; s < batch; ++s) {
+      const auto row = logits.subspan(s * executor.vocab(), executor.vocab());
+      rows.emplace_back(row.begin(), row.end());
+    }
+  }
+  return rows;
+}
+
+double nmse(const std::vector<float>& got, const std::vector<float>& expected) {
+  double error = 0, power = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(static_cast<double>(got[i]) - expected[i], 2);
+    power += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return error / power;
+}
+
+/// Does the device choose a token that the CPU holds for worse by more than the error between them?
+bool chooses_otherwise(const std::vector<float>& got, const std::vector<float>& expected) {
+  const auto chosen = std::ranges::max_element(got) - got.begin();
+  double error = 0;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    error = std::max(error, std::abs(static_cast<double>(got[i]) - expected[i]));
+  return *std::ranges::max_element(expected) - expected[static_cast<std::size_t>(chosen)] > 2 * error;
+}
+
+void check_agreement(const Request& request, const std::string& device, Verdicts& verdicts) {
+  for (const auto batch : request.batches) {
+    const auto got = run(request, device, static_cast<std::size_t>(batch));
+    const auto expected = run(request, "cpu", static_cast<std::size_t>(batch));
+    double worst = 0;
+    std::size_t same = 0, wrong = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double error = nmse(got[i], expected[i]);
+      worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
+      same += std::ranges::max_element(got[i]) - got[i].begin() ==
+              std::ranges::max_element(expected[i]) - expected[i].begin();
+      wrong += chooses_otherwise(got[i], expected[i]);
+    }
+    verdicts.add(worst <= request.nmse_max && wrong == 0,
+                 fmt::format("batch {}: worst nmse {:.2e} (at most {:.0e}), largest logit the same in {} of {} rows",
+                             batch, worst, request.nmse_max, same, got.size()));
+  }
+}
+
+void check_host(const Request& request, Session& session, Verdicts& verdicts) {
+  auto& executor = session.executor();
+  Sequences sequences(executor, session.context(), 1);
+  const runtime::Sampler sampler(executor.vocab(), {});
+  if (!sequences.can_sample(1, {})) return verdicts.add(false, "host: the device cannot choose tokens");
+  const auto tokens = std::min(request.host_tokens, session.context() - 2);
+  std::int32_t id = 1;
+  sequences.begin(std::span(&id, 1), std::span(&sampler, 1), tokens);
+  const auto warm = tokens / 8;
+  for (std::int64_t i = 0; i < warm; ++i) sequences.next();
+  const auto begin = Clock::now();
+  const double cpu = cpu_seconds();
+  for (std::int64_t i = warm; i < tokens; ++i) sequences.next();
+  const double wall = seconds_since(begin), share = (cpu_seconds() - cpu) / wall;
+  sequences.end();
+  verdicts.add(share <= request.host_max,
+               fmt::format("host: {:.1f} % of a core (at most {:.0f} %) at {:.0f} tokens/s", 100 * share,
+                           100 * request.host_max, static_cast<double>(tokens - warm) / wall));
+}
+
+/// Bytes a second of copies from pinned memory, 8 MiB each, through two streams: the best of three.
+double pinned_rate(const driver::Device& device, std::int64_t copies) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20, kSlots = 4;
+  const driver::PinnedBuffer from(device, kSlots * kBytes, "a measurement");
+  const driver::Buffer to(device, kSlots * kBytes, "a measurement");
+  const driver::Stream streams[2] = {driver::Stream(device), driver::Stream(device)};
+  double best = 0;
+  for (int round = 0; round < 3; ++round) {
+    const auto begin = Clock::now();
+    for (std::int64_t i = 0; i < copies; ++i) {
+      const auto slot = static_cast<std::size_t>(i) % kSlots * kBytes;
+      streams[i % 2].upload(to, slot, from, slot, kBytes).check("measuring copies");
+    }
+    for (const auto& stream : streams) stream.synchronize().check("measuring copies");
+    best = std::max(best, static_cast<double>(copies) * kBytes / seconds_since(begin));
+  }
+  return best;
+}
+
+void check_load(const Request& request, const driver::Device& device, const runtime::LoadReport& load,
+                Verdicts& verdicts) {
+  const double pinned = pinned_rate(device, request.copies), rate = static_cast<double>(load.bytes) / load.seconds;
+  verdicts.add(rate >= request.upload_min * pinned,
+               fmt::format("upload: {:.1f} GB/s, {:.0f} % of {:.1f} GB/s of pinned copies (at least {:.0f} %)",
+                           rate * 1e-9, 100 * rate / pinned, pinned * 1e-9, 100 * request.upload_min));
+  const double open_ms = 1e3 * (load.kernels_seconds + load.memory_seconds + load.graphs_seconds);
+  verdicts.add(open_ms <= static_cast<double>(request.open_max_ms),
+               fmt::format("open: {:.0f} ms beside the copy (kernels {:.0f}, memory {:.0f}, graphs {:.0f}; at most {})",
+                           open_ms, 1e3 * load.kernels_seconds, 1e3 * load.memory_seconds, 1e3 * load.graphs_seconds,
+                           request.open_max_ms));
+}
+
+int check(int argc, char** argv) {
+  Request request;
+  Options options("device_check", "Compares a card with the CPU on one model, and measures host, upload and opening.");
+  options.positional("MODEL", request.model, "MODEL.gguf")
+      .text("--device", request.device, "NAME", "auto, hip:N, cuda:N; default auto")
+      .integer("--context", request.context, 64, kContextMax, "positions of a sequence; default 4096")
+      .integers("--batches", request.batches, 1, kSequencesMax,
+                "sequences that are compared together; default 1,2,7,16")
+      .integer("--steps", request.steps, 1, 32, "steps after the prompts; default 6")
+      .integer("--host-tokens", request.host_tokens, 64, kContextMax, "that the host's share is measured over")
+      .integer("--copies", request.copies, 8, 100000, "of 8 MiB that make the pinned rate; default 128")
+      .real("--nmse-max", request.nmse_max, 0, 1, "bound of a row's error; default 2e-3")
+      .real("--host-max", request.host_max, 0, 100, "bound of the host's share of a core; default 0.05")
+      .real("--upload-min", request.upload_min, 0, 1, "bound of the upload's share of the pinned rate; default 0.8")
+      .integer("--open-max-ms", request.open_max_ms, 1, 100000, "bound of opening beside the copy; default 50");
+  if (!options.parse(argc, argv)) return 0;
+  const auto choice = choose_device(request.device);
+  if (!choice.gpu)
+    throw Error(ErrorCode::kDevice, "there is no card to check", choice.why_cpu, "name one with --device");
+  const auto vendor = choice.gpu->vendor() == driver::Vendor::kAmd ? "hip" : "cuda";
+  const auto device =
+      request.device == "auto" ? fmt::format("{}:{}", vendor, choice.gpu->info().ordinal) : request.device;
+  Output output;
+  Verdicts verdicts(output);
+  {
+    {
+      const Opened cold(request, device, 1);
+    }  // the plan is warm from here on
+    Opened warm(request, device, 1);
+    check_load(request, *choice.gpu, warm.session.executor().load_report(), verdicts);
+    check_host(request, warm.session, verdicts);
+  }
+  check_agreement(request, device, verdicts);
+  return verdicts.end();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_tool([&] { return check(argc, argv); });
+}
