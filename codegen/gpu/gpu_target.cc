@@ -18,7 +18,7 @@ using ir::Op;
 constexpr std::int64_t kPrefillChunk = 512, kPrefillRows = 64;
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
 constexpr std::int64_t kAttentionBlocksWanted = 256, kAttentionBlocksWantedNvidia = 384, kWorkersMax = 32;
-constexpr std::int64_t kTokensPerWorker = 256;  // with fewer, combining takes longer than it saves
+constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys: with fewer, combining takes longer than it saves
 constexpr std::int64_t kHeadDimMax = 256;
 
 std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
@@ -85,7 +85,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const bool amd = target.vendor == driver::Vendor::kAmd, many = rows > kTokenTile;
   out.waves = tuned_positive(tuning, "attention_waves", (amd || many ? 256 : 128) / target.wave);
   out.team_tokens = tuned_positive(tuning, "team_tokens", amd || many ? 4 : 8);
-  out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kTokensPerWorker);
+  out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = many ? 1 : (amd ? kAttentionBlocksWanted : kAttentionBlocksWantedNvidia) / (out.jobs * rows);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));

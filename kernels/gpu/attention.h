@@ -104,21 +104,34 @@ struct Attention {
     return Pool::index(slot, job.kv_head, 0);
   }
 
-  /// Of a chunk's tokens, those up to `newest` (the row's own, or older) that the row sees; the others' are zeros.
-  FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
-    constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0;  // a chunk has one, and its first token is there
-    const int token0 = token_of(chunk, 0), from = job.oldest - token0;
-    const int to = (unit() < kUnits ? newest : -1) - token0;
-    const u64 first = (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8;
-    const u16 *keys = args.k + first, *values = args.v + first;
+  /// Where a chunk's tokens are, and which of the lane's are loaded: from `from` to `to`, counted in tokens from
+  /// `token0`, the team's first.
+  struct Place {
+    int token0, from, to;
+    u64 first;  ///< of the lane's unit in the pools; 0 in place of token0's row if tokens have blocks of their own
+  };
+  static constexpr bool kOneBlock =
+      Pool::kBlockTokens % kChunk == 0;  ///< a chunk has one, and its first token is there
+  /// Of a chunk's tokens, those up to `newest` (the row's own, or older) that the row sees.
+  FORGE_DEVICE static Place place_of(const Job& job, int chunk, int newest) {
+    const int token0 = token_of(chunk, 0);
+    return {token0, job.oldest - token0, (unit() < kUnits ? newest : -1) - token0,
+            (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8};
+  }
+  /// The lane's units of keys or values; those of tokens that are not seen are zeros.
+  FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, U32x4 (&out)[kTokens]) {
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
-      out.keys[i] = out.values[i] = U32x4{};
-      if (i * kTeams < from || i * kTeams > to) continue;
-      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams * kHeadDim : row_of(job, token0 + i * kTeams);
-      out.keys[i] = load16(keys + row);
-      out.values[i] = load16(values + row);
+      out[i] = U32x4{};
+      if (i * kTeams < place.from || i * kTeams > place.to) continue;
+      const u64 row = kOneBlock ? static_cast<u64>(i) * kTeams * kHeadDim : row_of(job, place.token0 + i * kTeams);
+      out[i] = load16(pool + place.first + row);
     }
+  }
+  FORGE_DEVICE static void load_chunk(const Args& args, const Job& job, int chunk, int newest, Chunk& out) {
+    const Place place = place_of(job, chunk, newest);
+    load_units(args.k, job, place, out.keys);
+    load_units(args.v, job, place, out.values);
   }
   /// The row's own token alone, which is at `own` in the pools.
   FORGE_DEVICE static void load_own(const Args& args, const Job& job, int chunk, u64 own, Chunk& out) {
@@ -162,7 +175,8 @@ struct Attention {
     }
   }
 
-  /// One chunk into the wave's running softmax. `next` is loaded into the registers that become free: -1 for no chunk.
+  /// One chunk into the wave's running softmax. `next` is loaded into the registers that become free, its keys as soon
+  /// as the scores are there: -1 for no chunk.
   FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Part (&query)[kGroup], int chunk, int next,
                                      Chunk& loaded, State& state) {
     const bool is_seen = job.seen(token_of(chunk, unit() / kSpread));
@@ -176,6 +190,11 @@ struct Attention {
         FORGE_UNROLL
         for (int j = 0; j < 8; ++j) parts[h][i] = fma_of(query[h].at[j], key.at[j], parts[h][i]);
       }
+    }
+    Place place = {};
+    if (next >= 0) {
+      place = place_of(job, next, job.position);
+      load_units(args.k, job, place, loaded.keys);
     }
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
@@ -199,7 +218,7 @@ struct Attention {
         for (int j = 0; j < 8; ++j) state.values[h].at[j] = fma_of(weight, value.at[j], state.values[h].at[j]);
       }
     }
-    if (next >= 0) load_chunk(args, job, next, job.position, loaded);
+    if (next >= 0) load_units(args.v, job, place, loaded.values);
   }
 
   /// The same in all teams: `value` summed over them.
