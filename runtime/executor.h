@@ -69,7 +69,7 @@ class DecodeLoop {
   [[nodiscard]] virtual bool can_sample(const SamplerParams& params) const = 0;
   /// Begins; the previous loop has been stopped. Throws Error(kInternal) for what does not exist or cannot be sampled.
   virtual void start(const DecodeStart& start) = 0;
-  /// Steps that may be in flight at once: 2, and 1 while the executor profiles.
+  /// Steps that may be in flight at once: 2, a few more of short ones, and 1 while the executor profiles.
   [[nodiscard]] virtual std::size_t in_flight_max() const = 0;
   /// Puts one step behind those that run. Does not wait.
   virtual void submit() = 0;

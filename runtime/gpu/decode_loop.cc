@@ -1,5 +1,5 @@
-// The executor's decode loop. Two graph launches a step and an event behind them; the token comes through pinned
-// memory.
+// The executor's decode loop. Two graph launches a step, and nothing else: the token comes through pinned memory, and
+// tells that its step is done.
 
 #include <algorithm>
 #include <atomic>
@@ -84,7 +84,6 @@ void GpuExecutor::submit() {
     timer_->launch(variant.sample, timer_->sample(v), stream_).check(kDoing);
   else
     graphs_[v].sample->launch(stream_).check(kDoing);
-  step_done_[loop_.submitted % kInFlightMax].record(stream_).check(kDoing);
   ++loop_.submitted;
 }
 
@@ -94,41 +93,65 @@ std::span<std::int32_t> GpuExecutor::tokens_of(std::uint64_t step) const {
   return {ring + step % gpu::kSampledRing * loop_.variant->rows, loop_.sequences};
 }
 
-/// A driver's own way to sleep until an event takes an interrupt and tens of microseconds of the host each time. Steps
-/// take much alike, so one nap is nearly always enough: it becomes a little shorter when it was long enough, and longer
-/// when it was not. Another step is in flight, so that the device does not wait for a late awakening. Tokens that are
-/// there tell that a step is done without asking the driver; it is asked when they are not, and tells of failures.
+bool GpuExecutor::is_done(std::uint64_t step) const {
+  return std::ranges::all_of(tokens_of(step), [](std::int32_t& token) {
+    return std::atomic_ref(token).load(std::memory_order_acquire) != kNoToken;
+  });
+}
+
+/// A driver's own way to sleep until work is done takes an interrupt and tens of microseconds of the host each time.
+/// Steps take much alike, so naps of about half of what is in flight are nearly always enough: a nap becomes a little
+/// shorter when it was long enough, and longer when it was not. The other half keeps the device busy while the host
+/// awakes late, and steps that ended together cost one nap. Tokens that are there tell that a step is done; the driver
+/// is asked only when they are late, and tells of failures.
 void GpuExecutor::wait_for_step(std::uint64_t step) {
   constexpr const char* kDoing = "waiting for a step";
   constexpr Clock::duration kShortest = std::chrono::microseconds(20);
-  const auto& done = step_done_[step % kInFlightMax];
-  const auto tokens = tokens_of(step);
-  const auto are_there = [&] {
-    return std::ranges::all_of(
-        tokens, [](std::int32_t& token) { return std::atomic_ref(token).load(std::memory_order_acquire) != kNoToken; });
-  };
+  if (timer_) {  // nothing runs behind the step
+    idle_.record(stream_).check(kDoing);
+    idle_.synchronize().check(kDoing);
+    return;
+  }
+  if (is_done(step)) return;
   auto& nap = loop_.nap;
-  if (step < 2 || in_flight_max() < 2) {  // how long steps take is not known yet
-    const auto begin = Clock::now();
-    done.synchronize().check(kDoing);
-    nap = std::max(kShortest, (Clock::now() - begin) / 2);
-    return;
-  }
-  if (are_there()) {
-    nap = std::max(kShortest, nap * 3 / 4);
-    return;
-  }
+  const auto begin = Clock::now();
   std::this_thread::sleep_for(nap);
-  if (are_there()) {
-    nap = std::max(kShortest, nap - nap / 32);
-    return;
+  std::uint64_t done = step;
+  while (done < loop_.submitted && is_done(done)) ++done;
+  const auto finished = done - step, wanted = std::max<std::uint64_t>(1, in_flight() / 2);
+  if (finished == 0) {
+    while (true) {
+      const auto status = stream_.query();
+      if (is_done(step) || status.ok()) break;  // a device that is done and has left no token: the caller sees it
+      if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
+      std::this_thread::sleep_for(std::max(kShortest, nap / 8));
+    }
+    // How long steps take is not known at first.
+    nap = step < 2 ? (Clock::now() - begin) / 2 : nap + nap / 8;
+  } else if (finished < wanted) {
+    nap += nap / 8;
+  } else {
+    const bool is_dry = finished > wanted && done == loop_.submitted;
+    nap -= is_dry ? nap / 4 : nap / 32;
   }
-  nap += nap / 8;
-  for (auto status = done.query(); !status.ok(); status = done.query()) {
-    if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
-    std::this_thread::sleep_for(std::max(kShortest, nap / 8));
-    if (are_there()) return;
-  }
+  nap = std::max(kShortest, nap);
+}
+
+/// Short steps need more of them in flight: together they last kAhead, far longer than an awakening is late.
+std::size_t GpuExecutor::in_flight_max() const {
+  constexpr Clock::duration kAhead = std::chrono::milliseconds(1);
+  if (timer_) return 1;
+  if (loop_.step_time <= Clock::duration::zero()) return kInFlightMin;
+  return std::clamp<std::size_t>(static_cast<std::size_t>(1 + kAhead / loop_.step_time), kInFlightMin, kInFlightMax);
+}
+
+/// The mean of some steps is what a step takes, though several may be taken at one awakening.
+void GpuExecutor::count_taken() {
+  const auto now = Clock::now();
+  if (loop_.taken == 1) loop_.step_time = now - loop_.taken_at;
+  if (loop_.taken > 1) loop_.step_time += (now - loop_.taken_at - loop_.step_time) / 16;
+  loop_.taken_at = now;
+  ++loop_.taken;
 }
 
 std::span<const std::int32_t> GpuExecutor::take() {
@@ -136,7 +159,7 @@ std::span<const std::int32_t> GpuExecutor::take() {
   wait_for_step(loop_.taken);
   if (timer_) timer_->collect();
   const auto tokens = tokens_of(loop_.taken);
-  ++loop_.taken;
+  count_taken();
   for (const auto token : tokens)
     if (token < 0 || static_cast<std::size_t>(token) >= vocab())
       throw Error(ErrorCode::kDevice, device_name() + " chose a token that does not exist", {},

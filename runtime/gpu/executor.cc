@@ -62,8 +62,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
       device_(device),
       memory_(*program_, options.kv_blocks),
       stream_(device),
-      idle_(device, kAsleep),
-      step_done_{driver::Event(device, kAsleep), driver::Event(device, kAsleep)} {
+      idle_(device, kAsleep) {
   check_target(*program_, device_.info());
   check_memory(memory_.need, device_);
   Watch watch;

@@ -2,7 +2,6 @@
 // Replays a plan's GPU program. All memory is taken when it is opened (gpu_memory.h), each variant is recorded as two
 // graphs, `forward` and `sample`, and a step is a graph launch or two. The host waits asleep.
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gpu/step_io.h"
 #include "runtime/driver/driver.h"
 #include "runtime/executor.h"
 #include "runtime/gpu/gpu_memory.h"
@@ -23,7 +23,8 @@ namespace forge::runtime {
 
 class GpuExecutor final : public Executor, private DecodeLoop {
  public:
-  static constexpr std::size_t kInFlightMax = 2;
+  static constexpr std::size_t kInFlightMin = 2, kInFlightMax = 4;  ///< steps, by how long they take
+  static_assert(kInFlightMax <= gpu::kSampledRing);
 
   /// Opens the program: loads its kernels, takes memory, brings the weights in, records the graphs.
   /// Errors: kPlan (broken program, or for another target than the device's), kMemory with the numbers before anything
@@ -55,12 +56,14 @@ class GpuExecutor final : public Executor, private DecodeLoop {
     std::size_t sequences = 0;
     std::uint64_t submitted = 0, taken = 0;
     std::uint64_t steps_max = 0;
-    Clock::duration nap = {};  ///< that a step in flight is slept for
+    Clock::duration nap = {};        ///< that steps in flight are slept for
+    Clock::duration step_time = {};  ///< what a step takes; zero: not known yet
+    Clock::time_point taken_at = {};
   };
 
   [[nodiscard]] std::size_t sequences_max() const override { return sequences_max_; }
   [[nodiscard]] bool can_sample(const SamplerParams& params) const override;
-  [[nodiscard]] std::size_t in_flight_max() const override { return timer_ ? 1 : kInFlightMax; }
+  [[nodiscard]] std::size_t in_flight_max() const override;
   void start(const DecodeStart& start) override;
   void submit() override;
   [[nodiscard]] std::size_t in_flight() const override { return loop_.submitted - loop_.taken; }
@@ -80,7 +83,9 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void write_sampling(const GpuVariant& variant, const DecodeStart& start);
   void launch_forward(const GpuVariant& variant);
   [[nodiscard]] std::span<std::int32_t> tokens_of(std::uint64_t step) const;
+  [[nodiscard]] bool is_done(std::uint64_t step) const;
   void wait_for_step(std::uint64_t step);
+  void count_taken();
   [[nodiscard]] std::size_t index_of(const GpuVariant& variant) const {
     return static_cast<std::size_t>(&variant - variants_.data());
   }
@@ -96,8 +101,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   std::vector<GpuVariant> variants_;
   std::optional<StepTimer> timer_;  ///< while profiling; graphs are not used then
   driver::Stream stream_;
-  driver::Event idle_;  ///< behind the last work that is not a loop's step
-  std::array<driver::Event, kInFlightMax> step_done_;
+  driver::Event idle_;  ///< behind the last work that is not a loop's step, or behind a step that is timed
   std::vector<Graphs> graphs_;
   std::size_t sequences_max_ = 0;
   LoadReport load_;

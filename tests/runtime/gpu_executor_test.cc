@@ -93,7 +93,7 @@ TEST_CASE("addresses follow the plan: groups, layers, K and V, blocks of their o
   CHECK(executor->load_report().bytes == 64 + 64);
 }
 
-TEST_CASE("the decode loop makes the model's tokens, one step ahead of the host") {
+TEST_CASE("the decode loop makes the model's tokens, ahead of the host") {
   for (const bool deferred : {false, true}) {
     const GpuModel model({.driver = {.deferred = deferred}});
     const auto driver = model.driver();
@@ -115,6 +115,32 @@ TEST_CASE("the decode loop makes the model's tokens, one step ahead of the host"
     CHECK(tokens == expected);
     CHECK(model.seen->wrong_lengths == 0);
     CHECK(model.control->calls("stream_synchronize") == syncs);
+  }
+}
+
+TEST_CASE("as many steps in flight as the loop allows make the same tokens, and a stop forgets all of them") {
+  for (const bool deferred : {false, true}) {
+    const GpuModel model({.driver = {.deferred = deferred}});
+    const auto driver = model.driver();
+    const auto executor = model.open(driver);
+    Loop loop(*executor);
+    std::vector<std::int32_t> all = {7};
+    for (int round = 0; round < 3; ++round) {
+      const auto position = all.size() - 1;
+      const std::vector<std::int32_t> fed = all;
+      loop.start(all.back(), position, 12);
+      CHECK(loop.loop.in_flight_max() == GpuExecutor::kInFlightMin);  // how long steps take is not known yet
+      for (int submitted = 0, taken = 0; taken < 6; ++taken) {
+        const auto most = loop.loop.in_flight_max();
+        CHECK((GpuExecutor::kInFlightMin <= most && most <= GpuExecutor::kInFlightMax));
+        for (; submitted < 12 && loop.loop.in_flight() < most; ++submitted) loop.loop.submit();
+        all.push_back(loop.loop.take().front());
+      }
+      loop.loop.stop();
+      CHECK(loop.loop.in_flight() == 0);
+      CHECK(std::vector(all.begin() + static_cast<std::ptrdiff_t>(fed.size()), all.end()) ==
+            expected_tokens(model, fed, 6));
+    }
   }
 }
 

@@ -48,7 +48,7 @@ TEST_CASE("generation fills the context to its last position") {
   CHECK(f.sequences.length(0) == test::kContext);
 }
 
-TEST_CASE("a stop takes back the step that overran, and its blocks") {
+TEST_CASE("a stop takes back the steps that overran, and their blocks") {
   Fixture f;
   const auto out =
       generate(f.sequences, test::kVocab, kPrompt, {}, [count = 0](std::int32_t) mutable -> std::optional<Finish> {
@@ -57,7 +57,9 @@ TEST_CASE("a stop takes back the step that overran, and its blocks") {
       });
   CHECK(out.finish == Finish::kStop);
   CHECK(out.tokens == f.expected(kPrompt, 5));
-  CHECK(f.model.seen->sampled == 5);  // four were taken
+  // Four were taken, and what was in flight behind them is forgotten: how much it was depends on how long steps take.
+  CHECK(f.model.seen->sampled >= 4 + runtime::GpuExecutor::kInFlightMin - 1);
+  CHECK(f.model.seen->sampled <= 4 + runtime::GpuExecutor::kInFlightMax - 1);
   CHECK(f.sequences.length(0) == static_cast<std::int64_t>(kPrompt.size()) + 4);
   // The sequence goes on from there, and the other one finds room for its whole context.
   auto tokens = kPrompt;
