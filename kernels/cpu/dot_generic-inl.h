@@ -36,9 +36,8 @@ void micro(const MicroArgs& args) {
   constexpr int kWords = Format::kQuantBytes / 64;
   float sums[T][16] = {};
   for (int t = 0; t < T && !args.first; ++t) std::memcpy(sums[t], args.out + t * args.out_stride, 64);
-  for (std::size_t b = 0; b < args.blocks; ++b) {
-    const std::uint8_t *quants = args.quants + b * Format::kQuantBytes, *scales = args.scales + b * Format::kScaleBytes;
-    const std::uint8_t* panel = args.panel + b * 40 * T;
+  const std::uint8_t* panel = args.panel;
+  const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
     float d[16], offset[16];
     for (int r = 0; r < 16; ++r) {
       std::uint16_t bits;
@@ -57,7 +56,9 @@ void micro(const MicroArgs& args) {
         sums[t][r] = fma_scalar(offset[r], sum, partial);
       }
     }
-  }
+    panel += 40 * T;
+  };
+  for_each_block<Format>(args, [](const std::uint8_t*) {}, block);
   for (int t = 0; t < T; ++t) std::memcpy(args.out + t * args.out_stride, sums[t], 64);
 }
 

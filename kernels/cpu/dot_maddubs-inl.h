@@ -101,15 +101,18 @@ FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* pan
 template <class Format, int T>
 FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
   using F = Ints::F;
-  const std::uint8_t *quants = args.quants + 4 * first_row, *scales = args.scales + 2 * first_row, *panel = args.panel;
+  const std::uint8_t* panel = args.panel;
   float* out = args.out + first_row;
   F sums[T];
 #pragma GCC unroll 12
   for (int t = 0; t < T; ++t) sums[t] = args.first ? Ints::all(0.0f) : Ints::load_floats(out + t * args.out_stride);
-  for (std::size_t b = 0; b < args.blocks; ++b) {
-    if (T <= kTokensFetchingAhead && first_row == 0) fetch_ahead<Format>(args, b);
+  const auto fetch = [&](const std::uint8_t* unit) FORGE_INLINE_BODY {
+    if (T <= kTokensFetchingAhead && first_row == 0) fetch_ahead<Format>(unit);
+  };
+  const auto block = [&](const std::uint8_t* quants, const std::uint8_t* group_scales) FORGE_INLINE_BODY {
+    const std::uint8_t* scales = group_scales + 2 * first_row;
     Ints::I dots[T];
-    block_dots<Format, T>(quants, panel, dots);
+    block_dots<Format, T>(quants + 4 * first_row, panel, dots);
     const F d = Ints::scales(scales);
     const F offset = Format::kMinimum ? Ints::scales(scales + 32) : Ints::times(d, Ints::all(Format::kOffset));
 #pragma GCC unroll 12
@@ -118,10 +121,9 @@ FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
       sums[t] = Ints::fused(step, Ints::to_float(dots[t]), sums[t]);
       sums[t] = Ints::fused(offset, Ints::all(load_f32(panel + 36 * T + 4 * t)), sums[t]);
     }
-    quants += Format::kQuantBytes;
-    scales += Format::kScaleBytes;
     panel += 40 * T;
-  }
+  };
+  for_each_block<Format>(args, fetch, block);
 #pragma GCC unroll 12
   for (int t = 0; t < T; ++t) Ints::store_floats(out + t * args.out_stride, sums[t]);
 }

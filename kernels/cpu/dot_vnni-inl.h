@@ -19,14 +19,16 @@ FORGE_INLINE __m512 load_scales(const std::uint8_t* p) {
 
 template <class Format, int T>
 void micro(const MicroArgs& args) {
-  const std::uint8_t *quants = args.quants, *scales = args.scales, *panel = args.panel;
+  const std::uint8_t* panel = args.panel;
   const __m512i nibble = _mm512_set1_epi8(15);
   __m512 sums[T];
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
     sums[t] = args.first ? _mm512_setzero_ps() : _mm512_loadu_ps(args.out + t * args.out_stride);
-  for (std::size_t b = 0; b < args.blocks; ++b) {
-    if constexpr (T <= kTokensFetchingAhead) fetch_ahead<Format>(args, b);
+  const auto fetch = [](const std::uint8_t* unit) FORGE_INLINE_BODY {
+    if constexpr (T <= kTokensFetchingAhead) fetch_ahead<Format>(unit);
+  };
+  const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
     __m512i dots[T];
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) dots[t] = _mm512_setzero_si512();
@@ -54,10 +56,9 @@ void micro(const MicroArgs& args) {
       sums[t] = _mm512_fmadd_ps(step, _mm512_cvtepi32_ps(dots[t]), sums[t]);
       sums[t] = _mm512_fmadd_ps(offset, _mm512_set1_ps(load_f32(panel + 36 * T + 4 * t)), sums[t]);
     }
-    quants += Format::kQuantBytes;
-    scales += Format::kScaleBytes;
     panel += 40 * T;
-  }
+  };
+  for_each_block<Format>(args, fetch, block);
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t) _mm512_storeu_ps(args.out + t * args.out_stride, sums[t]);
 }

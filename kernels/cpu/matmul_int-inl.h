@@ -8,23 +8,21 @@
 // `out`, which rounds nothing.
 
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/quant/x16.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// Bytes of a block of 32 k in a group of 16 rows. kFlat: the bytes are the unsigned quants themselves (Q8_0), else
+/// A group's geometry (X16Unit) and what its bytes mean. kFlat: they are the unsigned quants themselves (Q8_0), else
 /// nibbles; kMinimum: m is stored, else the offset is kOffset * d.
-struct FormatQ8_0 {
-  static constexpr std::size_t kQuantBytes = 512, kScaleBytes = 32;
+struct FormatQ8_0 : quant::X16Unit<quant::BlockQ8_0> {
   static constexpr bool kFlat = true, kMinimum = false;
   static constexpr float kOffset = -128.0f;
 };
-struct FormatQ4_0 {
-  static constexpr std::size_t kQuantBytes = 256, kScaleBytes = 32;
+struct FormatQ4_0 : quant::X16Unit<quant::BlockQ4_0> {
   static constexpr bool kFlat = false, kMinimum = false;
   static constexpr float kOffset = -8.0f;
 };
-struct FormatQ4_1 {
-  static constexpr std::size_t kQuantBytes = 256, kScaleBytes = 64;
+struct FormatQ4_1 : quant::X16Unit<quant::BlockQ4_1> {
   static constexpr bool kFlat = false, kMinimum = true;
   static constexpr float kOffset = 0.0f;
 };
@@ -32,28 +30,38 @@ struct FormatQ4_1 {
 inline constexpr std::size_t kPanelBytes = 16384;       // half of a 32 KiB L1
 inline constexpr std::size_t kWeightBytes = 384 << 10;  // of a 1 MiB L2
 
-/// One group by T tokens. quants, scales: of the strip's first block; out: of the group and the first token.
+/// One group by T tokens over a strip, which begins at a unit.
 struct MicroArgs {
-  const std::uint8_t* quants;
-  const std::uint8_t* scales;
+  const std::uint8_t* weights;  // of the strip's first unit
   const std::uint8_t* panel;
   std::size_t blocks;
-  float* out;
+  float* out;  // of the group and the first token
   std::size_t out_stride;
-  bool first;                 // out holds nothing yet
-  const std::uint8_t* ahead;  // as far into the group as this strip begins, and kFetchAhead bytes on
+  bool first;  // out holds nothing yet
 };
 
-/// Few tokens are bound by memory. A group's two planes are two short streams that the hardware's prefetcher loses at
-/// every group; this one stream walks all bytes of the groups in order. It fetches into L2: into L1 it takes the few
-/// buffers that the loads themselves need (Zen 4, one token, Q4_1 8192x2048: 13.7 GB/s, 10.7 into L1, 11.9 without).
+/// Few tokens are bound by memory. Groups lie one behind the other and a group is one stream, but the hardware's
+/// prefetcher stops at every page; this one does not. It fetches into L2: into L1 it takes the few buffers that the
+/// loads themselves need (Zen 4, one token, Q4_1 8192x2048: 13.7 GB/s, 10.7 into L1, 11.9 without).
 inline constexpr int kTokensFetchingAhead = 3;
 inline constexpr std::size_t kFetchAhead = 3072;
 template <class Format>
-FORGE_INLINE void fetch_ahead(const MicroArgs& args, std::size_t block) {
-  constexpr std::size_t kBytes = Format::kQuantBytes + Format::kScaleBytes;
-#pragma GCC unroll 9
-  for (std::size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(args.ahead + block * kBytes + line, 0, 2);
+FORGE_INLINE void fetch_ahead(const std::uint8_t* unit) {
+#pragma GCC unroll 17
+  for (std::size_t line = 0; line < Format::kBytes; line += 64) __builtin_prefetch(unit + kFetchAhead + line, 0, 2);
+}
+
+/// body(quants, scales) for the strip's blocks in order, before_unit(unit) before each unit of them.
+template <class Format, class BeforeUnit, class Body>
+FORGE_INLINE void for_each_block(const MicroArgs& args, BeforeUnit before_unit, Body body) {
+  const std::uint8_t* unit = args.weights;
+  for (std::size_t b = 0; b < args.blocks; b += Format::kBlocks, unit += Format::kBytes) {
+    before_unit(unit);
+    const std::size_t left = args.blocks - b, count = left < Format::kBlocks ? left : Format::kBlocks;
+    const std::uint8_t* scales = unit + count * Format::kQuantBytes;
+#pragma GCC unroll 1
+    for (std::size_t i = 0; i < count; ++i) body(unit + i * Format::kQuantBytes, scales + i * Format::kScaleBytes);
+  }
 }
 
 FORGE_INLINE std::int32_t load_i32(const std::uint8_t* p) {
@@ -125,6 +133,7 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
   if (tokens == 0 || groups == 0) return;
   const PanelSource source{x, x_row_bytes, k, row_map};
   const std::size_t blocks = k / 32, group_bytes = blocks * (Format::kQuantBytes + Format::kScaleBytes);
+  const std::size_t units = divide_up(blocks, Format::kBlocks);
   const std::size_t groups_step = groups_together(tokens <= kTokens, groups, group_bytes);
   const std::size_t tiles = divide_up(tokens, kTokens);
   alignas(64) std::uint8_t panel[kPanelBytes];
@@ -133,15 +142,14 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
     for (std::size_t tile = 0; tile < tiles; ++tile) {
       const std::size_t t0 = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t0;
       const MicroFn run = micro_for<Format, static_cast<int>(kTokens)>(count);
-      const std::size_t strips = blocks == 0 ? 1 : divide_up(blocks, kPanelBytes / (40 * count));
+      const std::size_t strips = units == 0 ? 1 : divide_up(units, kPanelBytes / (40 * count * Format::kBlocks));
       for (std::size_t strip = 0; strip < strips; ++strip) {
-        const std::size_t b0 = blocks * strip / strips, b1 = blocks * (strip + 1) / strips;
+        const std::size_t u0 = units * strip / strips, b0 = u0 * Format::kBlocks;
+        const std::size_t end = units * (strip + 1) / strips * Format::kBlocks, b1 = end < blocks ? end : blocks;
         fill_panel(source, t0, count, b0, b1 - b0, panel);
         for (std::size_t g = group0; g < group1; ++g) {
           const auto* group = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes);
-          run({group + b0 * Format::kQuantBytes, group + blocks * Format::kQuantBytes + b0 * Format::kScaleBytes, panel,
-               b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0,
-               group + b0 * (Format::kQuantBytes + Format::kScaleBytes) + kFetchAhead});
+          run({group + u0 * Format::kBytes, panel, b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0});
         }
       }
     }

@@ -19,6 +19,7 @@
 #endif
 
 #define FORGE_INLINE [[gnu::always_inline]] inline
+#define FORGE_INLINE_BODY __attribute__((always_inline))  // of a lambda, behind its parameters
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 

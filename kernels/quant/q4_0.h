@@ -7,6 +7,7 @@
 namespace forge::quant {
 
 struct BlockQ4_0 {
+  static constexpr u32 kElems = 32;
   u16 d;
   u8 qs[16];
 };

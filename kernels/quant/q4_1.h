@@ -7,6 +7,7 @@
 namespace forge::quant {
 
 struct BlockQ4_1 {
+  static constexpr u32 kElems = 32;
   u16 d, m;
   u8 qs[16];
 };

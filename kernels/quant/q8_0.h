@@ -6,6 +6,7 @@
 namespace forge::quant {
 
 struct BlockQ8_0 {
+  static constexpr u32 kElems = 32;
   u16 d;
   i8 qs[32];
 };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/quant/dtype.h"
 #include "kernels/quant/q8a.h"
@@ -12,10 +13,28 @@ namespace forge::quant {
 /// How the bytes of a weight stand in memory. Numbers are part of the plan format.
 enum class Layout : std::uint8_t { kNative = 0, kX16 = 1, kPlanes = 2 };
 
+/// Calls f(std::type_identity<Block>) with the block of a quantised type that forge computes with; false for another
+/// type. The one list of those types.
+template <class F>
+constexpr bool with_block(DType type, F&& f) {
+  switch (type) {
+    case DType::kQ8_0:
+      f(std::type_identity<BlockQ8_0>{});
+      return true;
+    case DType::kQ4_0:
+      f(std::type_identity<BlockQ4_0>{});
+      return true;
+    case DType::kQ4_1:
+      f(std::type_identity<BlockQ4_1>{});
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// The types that forge has kernels for.
 constexpr bool has_kernels(DType type) {
-  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kQ8_0 ||
-         type == DType::kQ4_0 || type == DType::kQ4_1;
+  return is_float(type) || with_block(type, [](auto) {});
 }
 
 /// Element `index` of a row of F32, F16 or BF16.
@@ -32,42 +51,29 @@ inline float float_element(DType type, const std::byte* row, std::size_t index) 
 
 template <class Block>
 void dequantize_blocks(const std::byte* row, std::size_t k, float* out) {
-  for (std::size_t b = 0; b < k / 32; ++b) {
+  for (std::size_t b = 0; b < k / Block::kElems; ++b) {
     Block block;
     std::memcpy(&block, row + b * sizeof(Block), sizeof(Block));
-    dequantize_block(block, out + 32 * b);
+    dequantize_block(block, out + Block::kElems * b);
   }
 }
 
 template <class Block>
 void quantize_blocks(const float* x, std::size_t k, std::byte* row) {
-  for (std::size_t b = 0; b < k / 32; ++b) {
+  for (std::size_t b = 0; b < k / Block::kElems; ++b) {
     Block block;
-    quantize_block(x + 32 * b, block);
+    quantize_block(x + Block::kElems * b, block);
     std::memcpy(row + b * sizeof(Block), &block, sizeof(Block));
   }
 }
 
 /// One native row of k elements to f32. False for a type without kernels.
 inline bool dequantize_native(DType type, const std::byte* row, std::size_t k, float* out) {
-  switch (type) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-      for (std::size_t i = 0; i < k; ++i) out[i] = float_element(type, row, i);
-      return true;
-    case DType::kQ8_0:
-      dequantize_blocks<BlockQ8_0>(row, k, out);
-      return true;
-    case DType::kQ4_0:
-      dequantize_blocks<BlockQ4_0>(row, k, out);
-      return true;
-    case DType::kQ4_1:
-      dequantize_blocks<BlockQ4_1>(row, k, out);
-      return true;
-    default:
-      return false;
+  if (is_float(type)) {
+    for (std::size_t i = 0; i < k; ++i) out[i] = float_element(type, row, i);
+    return true;
   }
+  return with_block(type, [&]<class Block>(std::type_identity<Block>) { dequantize_blocks<Block>(row, k, out); });
 }
 
 /// k floats to one native row (row_bytes(type, k) bytes). False for a type without kernels.
@@ -83,17 +89,8 @@ inline bool quantize_row(DType type, const float* x, std::size_t k, std::byte* r
         std::memcpy(row + 2 * i, &bits, 2);
       }
       return true;
-    case DType::kQ8_0:
-      quantize_blocks<BlockQ8_0>(x, k, row);
-      return true;
-    case DType::kQ4_0:
-      quantize_blocks<BlockQ4_0>(x, k, row);
-      return true;
-    case DType::kQ4_1:
-      quantize_blocks<BlockQ4_1>(x, k, row);
-      return true;
     default:
-      return false;
+      return with_block(type, [&]<class Block>(std::type_identity<Block>) { quantize_blocks<Block>(x, k, row); });
   }
 }
 

@@ -1,15 +1,19 @@
 #pragma once
 // x16, the layout of weights that CPU kernels stream: rows in groups of 16, padded at the end with rows of zeros.
-// A group takes exactly the bytes of its 16 rows: a plane of quants, then a plane of scales.
-//   Q8_0: block b of 32 k, j in 0..7: 64 bytes, lane r holds k = 4j..4j+3 of row r, unsigned (q + 128).
-//   Q4_0, Q4_1: block b, j in 0..3: 64 bytes; byte (r, i) holds k = 4j+i (low nibble) and k = 16+4j+i (high nibble).
-//     With ggml's nibble order this is a transposition of 4-byte words.
-//   scale plane: per block 16 f16 d; Q4_1: 16 f16 d, then 16 f16 m.
-//   F32, F16, BF16: per k 16 elements, lane = row; there is no scale plane.
-// One 64-byte load is then 16 rows' worth of one instruction's operand, and a decode step reads a group from its first
-// byte to its last.
+// A group takes exactly the bytes of its 16 rows and is one stream, read from its first byte to its last: units of a
+// few blocks, each unit the quants of its blocks and right behind them their scales.
+//   unit: as many blocks as make its bytes a multiple of 64 (X16Unit), so that every load in it is aligned like the
+//     group. The last unit of a group may be shorter: it has what blocks are left, laid out the same way.
+//   quants: 64 bytes for each 4-byte word of a native block's quants, in their order; lane r is row r's word.
+//     Q8_0: 8 words, unsigned (q + 128); word j has k = 4j..4j+3.
+//     Q4_0, Q4_1: 4 words; byte i of word j has k = 4j+i (low nibble) and k = 16+4j+i (high nibble).
+//   scales: for each part of a native block's scales 16 of them, lane r row r's. Q8_0, Q4_0: f16 d; Q4_1: f16 d, f16 m.
+//   F32, F16, BF16: per k 16 elements, lane = row; nothing else.
+// One 64-byte load is then 16 rows' worth of one instruction's operand.
 
 #include <cstdint>
+#include <numeric>
+#include <type_traits>
 
 #include "kernels/quant/rows.h"
 
@@ -26,52 +30,74 @@ constexpr std::size_t x16_group_bytes(DType type, std::size_t k) {
 constexpr std::size_t x16_bytes(DType type, std::size_t rows, std::size_t k) {
   return x16_groups(rows) * x16_group_bytes(type, k);
 }
-/// Where the scale plane starts in a group.
-constexpr std::size_t x16_scales_offset(DType type, std::size_t k) {
-  return type == DType::kQ8_0 ? 16 * k : 8 * k;
-}
 
-/// Geometry of a quantised block in a group. kWords: 4-byte words of quants a row and block; kFlip turns signed bytes
-/// into unsigned ones and back.
+/// What a native block is made of: kWords 4-byte words of quants from byte kQuantsAt, and kParts scales of kPartBytes
+/// each from byte kScalesAt. kFlip turns signed bytes of quants into unsigned ones and back. A further type is one more
+/// of these; everything below follows from it.
 template <class Block>
 struct X16Block;
 template <>
 struct X16Block<BlockQ8_0> {
-  static constexpr std::size_t kWords = 8, kScaleParts = 1;
+  static constexpr std::size_t kWords = 8, kQuantsAt = 2, kParts = 1, kPartBytes = 2, kScalesAt = 0;
   static constexpr std::uint32_t kFlip = 0x80808080u;
 };
 template <>
 struct X16Block<BlockQ4_0> {
-  static constexpr std::size_t kWords = 4, kScaleParts = 1;
+  static constexpr std::size_t kWords = 4, kQuantsAt = 2, kParts = 1, kPartBytes = 2, kScalesAt = 0;
   static constexpr std::uint32_t kFlip = 0;
 };
 template <>
 struct X16Block<BlockQ4_1> {
-  static constexpr std::size_t kWords = 4, kScaleParts = 2;
+  static constexpr std::size_t kWords = 4, kQuantsAt = 4, kParts = 2, kPartBytes = 2, kScalesAt = 0;
   static constexpr std::uint32_t kFlip = 0;
 };
 
-/// Moves one block of lane r between its native form and a group; `Pack` says which way.
+/// Bytes of a group's unit, all 16 rows together.
+template <class Block>
+struct X16Unit {
+  static constexpr std::size_t kPlaneBytes = kX16Rows * X16Block<Block>::kPartBytes;  ///< one part of a block's scales
+  static constexpr std::size_t kQuantBytes = 64 * X16Block<Block>::kWords;            ///< a block's
+  static constexpr std::size_t kScaleBytes = kPlaneBytes * X16Block<Block>::kParts;   ///< a block's
+  static constexpr std::size_t kBlocks = 64 / std::gcd(std::size_t{64}, kScaleBytes);
+  static constexpr std::size_t kBytes = kBlocks * (kQuantBytes + kScaleBytes);
+  static_assert(kQuantBytes + kScaleBytes == kX16Rows * sizeof(Block), "a block is its words and its scales");
+};
+
+/// Where block b of `blocks` stands in its group.
+struct X16Place {
+  std::size_t quants, scales;
+};
+template <class Block>
+constexpr X16Place x16_place(std::size_t blocks, std::size_t b) {
+  using Unit = X16Unit<Block>;
+  const std::size_t first = b / Unit::kBlocks * Unit::kBlocks, in_unit = b - first;
+  const std::size_t count = blocks - first < Unit::kBlocks ? blocks - first : Unit::kBlocks;
+  const std::size_t at = first * (Unit::kQuantBytes + Unit::kScaleBytes);
+  return {at + in_unit * Unit::kQuantBytes, at + count * Unit::kQuantBytes + in_unit * Unit::kScaleBytes};
+}
+
+/// Moves one block of lane r between its native form and its place in a group; `Pack` says which way.
 template <class Block, bool Pack, class NativeByte, class GroupByte>
-inline void x16_move_block(NativeByte* native, GroupByte* group, std::size_t k, std::size_t b, std::size_t r) {
-  using Geometry = X16Block<Block>;
-  constexpr std::size_t kScaleBytes = 2 * Geometry::kScaleParts;
-  GroupByte* quants = group + b * Geometry::kWords * 64 + 4 * r;
-  GroupByte* scales = group + 4 * Geometry::kWords * 16 * (k / 32) + b * kScaleBytes * 16 + 2 * r;
-  for (std::size_t j = 0; j < Geometry::kWords; ++j) {
+inline void x16_move_block(NativeByte* native, GroupByte* group, X16Place place, std::size_t r) {
+  using Parts = X16Block<Block>;
+  for (std::size_t j = 0; j < Parts::kWords; ++j) {
+    NativeByte* at_native = native + Parts::kQuantsAt + 4 * j;
+    GroupByte* at_group = group + place.quants + 64 * j + 4 * r;
     std::uint32_t word;
-    std::memcpy(&word, Pack ? native + kScaleBytes + 4 * j : quants + 64 * j, 4);
-    word ^= Geometry::kFlip;
+    std::memcpy(&word, Pack ? at_native : at_group, 4);
+    word ^= Parts::kFlip;
     if constexpr (Pack)
-      std::memcpy(quants + 64 * j, &word, 4);
+      std::memcpy(at_group, &word, 4);
     else
-      std::memcpy(native + kScaleBytes + 4 * j, &word, 4);
+      std::memcpy(at_native, &word, 4);
   }
-  for (std::size_t part = 0; part < Geometry::kScaleParts; ++part) {
+  for (std::size_t part = 0; part < Parts::kParts; ++part) {
+    NativeByte* at_native = native + Parts::kScalesAt + Parts::kPartBytes * part;
+    GroupByte* at_group = group + place.scales + X16Unit<Block>::kPlaneBytes * part + Parts::kPartBytes * r;
     if constexpr (Pack)
-      std::memcpy(scales + 32 * part, native + 2 * part, 2);
+      std::memcpy(at_group, at_native, Parts::kPartBytes);
     else
-      std::memcpy(native + 2 * part, scales + 32 * part, 2);
+      std::memcpy(at_native, at_group, Parts::kPartBytes);
   }
 }
 
@@ -79,15 +105,18 @@ inline void x16_move_block(NativeByte* native, GroupByte* group, std::size_t k, 
 template <class Block>
 void x16_pack_blocks(const std::byte* const* rows, std::size_t k, std::byte* group) {
   constexpr std::byte kZeros[sizeof(Block)]{};
-  for (std::size_t b = 0; b < k / 32; ++b)
+  const std::size_t blocks = k / Block::kElems;
+  for (std::size_t b = 0; b < blocks; ++b)
     for (std::size_t r = 0; r < kX16Rows; ++r)
-      x16_move_block<Block, true>(rows[r] ? rows[r] + b * sizeof(Block) : kZeros, group, k, b, r);
+      x16_move_block<Block, true>(rows[r] ? rows[r] + b * sizeof(Block) : kZeros, group, x16_place<Block>(blocks, b),
+                                  r);
 }
 template <class Block>
 void x16_unpack_blocks(const std::byte* group, std::size_t k, std::byte* const* rows) {
+  const std::size_t blocks = k / Block::kElems;
   for (std::size_t r = 0; r < kX16Rows; ++r)
-    for (std::size_t b = 0; rows[r] && b < k / 32; ++b)
-      x16_move_block<Block, false>(rows[r] + b * sizeof(Block), group, k, b, r);
+    for (std::size_t b = 0; rows[r] && b < blocks; ++b)
+      x16_move_block<Block, false>(rows[r] + b * sizeof(Block), group, x16_place<Block>(blocks, b), r);
 }
 
 /// Elements of one group, transposed; Element has the type's width. Strips of 32 k keep all rows in L1.
@@ -116,30 +145,17 @@ void x16_unpack_elements(const std::byte* group, std::size_t k, std::byte* const
 /// them. False for a type without kernels.
 template <class RowOf>
 bool pack_rows(DType type, std::size_t k, std::size_t first_group, std::size_t groups, RowOf&& row_of, std::byte* out) {
+  if (!has_kernels(type)) return false;
   for (std::size_t g = 0; g < groups; ++g) {
     const std::byte* rows[kX16Rows];
     for (std::size_t r = 0; r < kX16Rows; ++r) rows[r] = row_of((first_group + g) * kX16Rows + r);
     std::byte* group = out + g * x16_group_bytes(type, k);
-    switch (type) {
-      case DType::kF32:
-        x16_pack_elements<std::uint32_t>(rows, k, group);
-        break;
-      case DType::kF16:
-      case DType::kBF16:
-        x16_pack_elements<std::uint16_t>(rows, k, group);
-        break;
-      case DType::kQ8_0:
-        x16_pack_blocks<BlockQ8_0>(rows, k, group);
-        break;
-      case DType::kQ4_0:
-        x16_pack_blocks<BlockQ4_0>(rows, k, group);
-        break;
-      case DType::kQ4_1:
-        x16_pack_blocks<BlockQ4_1>(rows, k, group);
-        break;
-      default:
-        return false;
-    }
+    if (type == DType::kF32)
+      x16_pack_elements<std::uint32_t>(rows, k, group);
+    else if (is_float(type))
+      x16_pack_elements<std::uint16_t>(rows, k, group);
+    else
+      with_block(type, [&]<class Block>(std::type_identity<Block>) { x16_pack_blocks<Block>(rows, k, group); });
   }
   return true;
 }
@@ -148,41 +164,19 @@ bool pack_rows(DType type, std::size_t k, std::size_t first_group, std::size_t g
 template <class RowOf>
 bool unpack_rows(DType type, std::size_t k, std::size_t first_group, std::size_t groups, const std::byte* packed,
                  RowOf&& row_of) {
+  if (!has_kernels(type)) return false;
   for (std::size_t g = 0; g < groups; ++g) {
     std::byte* rows[kX16Rows];
     for (std::size_t r = 0; r < kX16Rows; ++r) rows[r] = row_of((first_group + g) * kX16Rows + r);
     const std::byte* group = packed + g * x16_group_bytes(type, k);
-    switch (type) {
-      case DType::kF32:
-        x16_unpack_elements<std::uint32_t>(group, k, rows);
-        break;
-      case DType::kF16:
-      case DType::kBF16:
-        x16_unpack_elements<std::uint16_t>(group, k, rows);
-        break;
-      case DType::kQ8_0:
-        x16_unpack_blocks<BlockQ8_0>(group, k, rows);
-        break;
-      case DType::kQ4_0:
-        x16_unpack_blocks<BlockQ4_0>(group, k, rows);
-        break;
-      case DType::kQ4_1:
-        x16_unpack_blocks<BlockQ4_1>(group, k, rows);
-        break;
-      default:
-        return false;
-    }
+    if (type == DType::kF32)
+      x16_unpack_elements<std::uint32_t>(group, k, rows);
+    else if (is_float(type))
+      x16_unpack_elements<std::uint16_t>(group, k, rows);
+    else
+      with_block(type, [&]<class Block>(std::type_identity<Block>) { x16_unpack_blocks<Block>(group, k, rows); });
   }
   return true;
-}
-
-template <class Block>
-void x16_dequantize_blocks(const std::byte* group, std::size_t k, std::size_t lane, float* out) {
-  for (std::size_t b = 0; b < k / 32; ++b) {
-    std::byte native[sizeof(Block)];
-    x16_move_block<Block, false>(native, group, k, b, lane);
-    dequantize_blocks<Block>(native, 32, out + 32 * b);
-  }
 }
 
 /// Row `row` of a weight at `base` to k floats. False for a type without kernels.
@@ -192,24 +186,18 @@ inline bool dequantize_row(DType type, Layout layout, const std::byte* base, std
   if (layout != Layout::kX16) return false;
   const std::byte* group = base + row / kX16Rows * x16_group_bytes(type, k);
   const std::size_t lane = row % kX16Rows;
-  switch (type) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-      for (std::size_t i = 0; i < k; ++i) out[i] = float_element(type, group, i * kX16Rows + lane);
-      return true;
-    case DType::kQ8_0:
-      x16_dequantize_blocks<BlockQ8_0>(group, k, lane, out);
-      return true;
-    case DType::kQ4_0:
-      x16_dequantize_blocks<BlockQ4_0>(group, k, lane, out);
-      return true;
-    case DType::kQ4_1:
-      x16_dequantize_blocks<BlockQ4_1>(group, k, lane, out);
-      return true;
-    default:
-      return false;
+  if (is_float(type)) {
+    for (std::size_t i = 0; i < k; ++i) out[i] = float_element(type, group, i * kX16Rows + lane);
+    return true;
   }
+  return with_block(type, [&]<class Block>(std::type_identity<Block>) {
+    const std::size_t blocks = k / Block::kElems;
+    for (std::size_t b = 0; b < blocks; ++b) {
+      std::byte native[sizeof(Block)];
+      x16_move_block<Block, false>(native, group, x16_place<Block>(blocks, b), lane);
+      dequantize_blocks<Block>(native, Block::kElems, out + Block::kElems * b);
+    }
+  });
 }
 
 }  // namespace forge::quant

@@ -83,9 +83,7 @@ Job make_job(const plan::WeightT& weight, std::span<const std::byte> file, std::
     }
   }
   if (job.pack && native_rows != static_cast<std::size_t>(weight.rows)) fail(weight, "its parts are not its rows");
-  if (job.pack && job.dtype != DType::kF32 && job.dtype != DType::kF16 && job.dtype != DType::kBF16 &&
-      job.dtype != DType::kQ8_0 && job.dtype != DType::kQ4_0 && job.dtype != DType::kQ4_1)
-    fail(weight, "its type has no packed layout");
+  if (job.pack && !quant::has_kernels(job.dtype)) fail(weight, "its type has no packed layout");
   job.groups = quant::x16_groups(packed_rows);
   const std::size_t bytes = job.pack ? job.groups * quant::x16_group_bytes(job.dtype, job.k) : native_bytes;
   if (weight.bytes != bytes || weight.offset > weights_bytes || bytes > weights_bytes - weight.offset)

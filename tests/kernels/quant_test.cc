@@ -154,21 +154,43 @@ TEST_CASE("x16 takes the bytes of its rows, gives them back, and pads with zeros
       }
 }
 
-TEST_CASE("x16 planes stand where the kernels read them") {
+TEMPLATE_TEST_CASE("x16: a group is one stream, and a unit has its scales right behind its quants", "", BlockQ8_0,
+                   BlockQ4_0, BlockQ4_1) {
+  using Unit = X16Unit<TestType>;
+  REQUIRE(Unit::kBytes % 64 == 0);
+  REQUIRE(Unit::kBytes == Unit::kBlocks * 16 * sizeof(TestType));
+  for (std::size_t blocks = 1; blocks < 8; ++blocks) {
+    std::size_t end = 0;
+    for (std::size_t first = 0; first < blocks; first += Unit::kBlocks) {
+      const std::size_t count = std::min(Unit::kBlocks, blocks - first);
+      for (std::size_t i = 0; i < count; ++i, end += Unit::kQuantBytes)
+        REQUIRE(x16_place<TestType>(blocks, first + i).quants == end);
+      for (std::size_t i = 0; i < count; ++i, end += Unit::kScaleBytes)
+        REQUIRE(x16_place<TestType>(blocks, first + i).scales == end);
+    }
+    REQUIRE(end == blocks * 16 * sizeof(TestType));
+  }
+}
+
+TEST_CASE("x16: quants and scales stand where the kernels read them") {
   Random random(3);
   test::Weight weight(DType::kQ4_1, 16, 64, random);
   BlockQ4_1 block;
   std::memcpy(&block, weight.native.data() + 7 * row_bytes(DType::kQ4_1, 64) + sizeof(block),
               sizeof(block));  // row 7, block 1
   const auto* group = reinterpret_cast<const std::uint8_t*>(weight.packed.data());
-  REQUIRE(group[256 + 2 * 64 + 7 * 4 + 3] == block.qs[11]);
-  REQUIRE(std::memcmp(group + 512 + 64 + 2 * 7, &block.d, 2) == 0);
-  REQUIRE(std::memcmp(group + 512 + 64 + 32 + 2 * 7, &block.m, 2) == 0);
-  test::Weight bytes(DType::kQ8_0, 16, 64, random);
-  BlockQ8_0 wide;
-  std::memcpy(&wide, bytes.native.data() + 7 * row_bytes(DType::kQ8_0, 64) + sizeof(wide), sizeof(wide));
+  REQUIRE(group[320 + 2 * 64 + 7 * 4 + 3] == block.qs[11]);
+  REQUIRE(std::memcmp(group + 320 + 256 + 2 * 7, &block.d, 2) == 0);
+  REQUIRE(std::memcmp(group + 320 + 256 + 32 + 2 * 7, &block.m, 2) == 0);
+  test::Weight bytes(DType::kQ8_0, 16, 96, random);
+  const auto* row = bytes.native.data() + 7 * row_bytes(DType::kQ8_0, 96);
+  BlockQ8_0 wide[3];
+  std::memcpy(wide, row, sizeof(wide));
   group = reinterpret_cast<const std::uint8_t*>(bytes.packed.data());
-  REQUIRE(group[512 + 2 * 64 + 7 * 4 + 3] == wide.qs[11] + 128);
+  REQUIRE(group[512 + 2 * 64 + 7 * 4 + 3] == wide[1].qs[11] + 128);
+  REQUIRE(std::memcmp(group + 1024 + 32 + 2 * 7, &wide[1].d, 2) == 0);
+  REQUIRE(group[1088 + 2 * 64 + 7 * 4 + 3] == wide[2].qs[11] + 128);  // the short unit
+  REQUIRE(std::memcmp(group + 1088 + 512 + 2 * 7, &wide[2].d, 2) == 0);
 }
 
 TEST_CASE("a slice of groups packs like the whole, from rows of several tensors") {
