@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "kernels/quant/blocks.h"
 #include "kernels/quant/dtype.h"
 #include "kernels/quant/q8a.h"
 
@@ -67,13 +68,13 @@ void quantize_blocks(const float* x, std::size_t k, std::byte* row) {
   }
 }
 
-/// One native row of k elements to f32. False for a type without kernels.
+/// One native row of k elements to f32. False for a type that is no weight's.
 inline bool dequantize_native(DType type, const std::byte* row, std::size_t k, float* out) {
   if (is_float(type)) {
     for (std::size_t i = 0; i < k; ++i) out[i] = float_element(type, row, i);
     return true;
   }
-  return with_block(type, [&]<class Block>(std::type_identity<Block>) { dequantize_blocks<Block>(row, k, out); });
+  return with_file_block(type, [&]<class Block>(std::type_identity<Block>) { dequantize_blocks<Block>(row, k, out); });
 }
 
 /// k floats to one native row (row_bytes(type, k) bytes). False for a type without kernels.

@@ -208,7 +208,7 @@ TEST_CASE("types without kernels are refused") {
   std::byte bytes[256]{};
   float out[256];
   REQUIRE_FALSE(has_kernels(DType::kQ6_K));
-  REQUIRE_FALSE(dequantize_row(DType::kQ6_K, Layout::kNative, bytes, 256, 0, out));
+  REQUIRE_FALSE(dequantize_row(DType::kQ8_1, Layout::kNative, bytes, 256, 0, out));
   REQUIRE_FALSE(dequantize_row(DType::kQ5_0, Layout::kX16, bytes, 32, 0, out));
   REQUIRE_FALSE(quantize_row(DType::kQ4_K, out, 256, bytes));
   REQUIRE_FALSE(pack_rows(DType::kQ5_1, 32, 0, 1, [&](std::size_t) { return bytes; }, bytes));

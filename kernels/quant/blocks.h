@@ -1,0 +1,92 @@
+#pragma once
+// The block types of GGUF files, one row a type: everything that is done for each of them goes by this list. A block B
+// is a struct of a file's bytes with
+//   kElems   elements of a block            kSub      columns that share a scale
+//   kZero    the raw value that stands for 0 kMinimum  an offset is stored instead (kZero is 0)
+// and functions beside it: raw_values(block, u8*) unpacks its elements to unsigned bytes, sub_scale(block, s) and, with
+// kMinimum, sub_offset(block, s) are those of columns s*kSub and on. value = scale * (raw - kZero) + offset.
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/quant/dtype.h"
+#include "kernels/quant/iq1_m.h"
+#include "kernels/quant/iq1_s.h"
+#include "kernels/quant/iq2_s.h"
+#include "kernels/quant/iq2_xs.h"
+#include "kernels/quant/iq2_xxs.h"
+#include "kernels/quant/iq3_s.h"
+#include "kernels/quant/iq3_xxs.h"
+#include "kernels/quant/iq4_nl.h"
+#include "kernels/quant/iq4_xs.h"
+#include "kernels/quant/mxfp4.h"
+#include "kernels/quant/q2_k.h"
+#include "kernels/quant/q3_k.h"
+#include "kernels/quant/q4_0.h"
+#include "kernels/quant/q4_1.h"
+#include "kernels/quant/q4_k.h"
+#include "kernels/quant/q5_0.h"
+#include "kernels/quant/q5_1.h"
+#include "kernels/quant/q5_k.h"
+#include "kernels/quant/q6_k.h"
+#include "kernels/quant/q8_0.h"
+#include "kernels/quant/tq1_0.h"
+#include "kernels/quant/tq2_0.h"
+
+namespace forge::quant {
+
+template <DType kNumber, class B>
+struct BlockRow {
+  static constexpr DType kType = kNumber;
+  using Block = B;
+};
+template <class... Rows>
+struct BlockRows {};
+
+using AllBlocks = BlockRows<
+    BlockRow<DType::kQ8_0, BlockQ8_0>, BlockRow<DType::kQ4_0, BlockQ4_0>, BlockRow<DType::kQ4_1, BlockQ4_1>,
+    BlockRow<DType::kQ5_0, BlockQ5_0>, BlockRow<DType::kQ5_1, BlockQ5_1>, BlockRow<DType::kQ2_K, BlockQ2_K>,
+    BlockRow<DType::kQ3_K, BlockQ3_K>, BlockRow<DType::kQ4_K, BlockQ4_K>, BlockRow<DType::kQ5_K, BlockQ5_K>,
+    BlockRow<DType::kQ6_K, BlockQ6_K>, BlockRow<DType::kIQ4_NL, BlockIQ4_NL>, BlockRow<DType::kIQ4_XS, BlockIQ4_XS>,
+    BlockRow<DType::kMXFP4, BlockMXFP4>, BlockRow<DType::kIQ2_XXS, BlockIQ2_XXS>, BlockRow<DType::kIQ2_XS, BlockIQ2_XS>,
+    BlockRow<DType::kIQ2_S, BlockIQ2_S>, BlockRow<DType::kIQ3_XXS, BlockIQ3_XXS>, BlockRow<DType::kIQ3_S, BlockIQ3_S>,
+    BlockRow<DType::kIQ1_S, BlockIQ1_S>, BlockRow<DType::kIQ1_M, BlockIQ1_M>, BlockRow<DType::kTQ1_0, BlockTQ1_0>,
+    BlockRow<DType::kTQ2_0, BlockTQ2_0>>;
+
+template <class F, class... Rows>
+constexpr bool with_row_of(DType type, F&& f, BlockRows<Rows...>) {
+  return ((type == Rows::kType ? (static_cast<void>(f(std::type_identity<typename Rows::Block>{})), true) : false) ||
+          ...);
+}
+/// Calls f(std::type_identity<Block>) with a file type's block; false for a type that is none of the list.
+template <class F>
+constexpr bool with_file_block(DType type, F&& f) {
+  return with_row_of(type, f, AllBlocks{});
+}
+
+/// The table of element types and the structs agree.
+template <class... Rows>
+constexpr bool sizes_agree(BlockRows<Rows...>) {
+  return ((dtype_info(Rows::kType).block_bytes == sizeof(typename Rows::Block) &&
+           dtype_info(Rows::kType).block_elems == Rows::Block::kElems) &&
+          ...);
+}
+static_assert(sizes_agree(AllBlocks{}));
+
+template <class Block>
+void dequantize_block(const Block& block, float* out) {
+  u8 raw[Block::kElems];
+  raw_values(block, raw);
+  for (u32 sub = 0; sub < Block::kElems / Block::kSub; ++sub) {
+    const float scale = sub_scale(block, sub);
+    float offset = 0;
+    if constexpr (Block::kMinimum) offset = sub_offset(block, sub);
+    for (u32 i = sub * Block::kSub; i < (sub + 1) * Block::kSub; ++i) {
+      const float value = scale * static_cast<float>(static_cast<int>(raw[i]) - static_cast<int>(Block::kZero));
+      out[i] = Block::kMinimum ? value + offset : value;
+    }
+  }
+}
+
+}  // namespace forge::quant

@@ -1,0 +1,34 @@
+#pragma once
+// MXFP4: 32 elements = an exponent byte e and 16 bytes of codes in Q4_0's order. A code is a sign, two bits of exponent
+// and one of mantissa (0 0.5 1 1.5 2 3 4 6); value = 2^(e-127) * code's. Here the levels are doubled and the scale
+// halved. Source: OCP Microscaling Formats (MX) 1.0; ggml's block_mxfp4 as GGUF files carry it (an e of 255 is no NaN
+// there).
+
+#include "kernels/quant/iq4_nl.h"
+
+namespace forge::quant {
+
+/// Doubled values of the codes, plus 12.
+inline constexpr u8 kMxfp4Levels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+struct BlockMXFP4 {
+  static constexpr u32 kElems = 32, kSub = 32, kZero = 12;
+  static constexpr bool kMinimum = false;
+  u8 e;
+  u8 qs[16];
+};
+static_assert(sizeof(BlockMXFP4) == 17);
+
+/// 2^(e-128), exact: subnormal for e of 0 and 1.
+FORGE_QUANT_FN float f32_of_e8m0_half(u32 e) {
+  return f32_of_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+}
+
+FORGE_QUANT_FN void raw_values(const BlockMXFP4& block, u8* raw) {
+  raw_levels(block.qs, kMxfp4Levels, raw);
+}
+FORGE_QUANT_FN float sub_scale(const BlockMXFP4& block, u32) {
+  return f32_of_e8m0_half(block.e);
+}
+
+}  // namespace forge::quant

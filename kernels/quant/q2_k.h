@@ -1,0 +1,33 @@
+#pragma once
+// Q2_K: 256 elements in 16 parts of 16: a byte a part (scale in the low nibble, minimum in the high one), 64 bytes of
+// quants, f16 d, f16 dmin. Each 32 bytes of quants hold 128 elements: element 32j+i is bits 2j, 2j+1 of byte i.
+// value = d * scale * q - dmin * minimum. Source: ggml's block_q2_K as GGUF files carry it.
+
+#include "kernels/quant/f16.h"
+
+namespace forge::quant {
+
+struct BlockQ2_K {
+  static constexpr u32 kElems = 256, kSub = 16, kZero = 0;
+  static constexpr bool kMinimum = true;
+  u8 scales[16];
+  u8 qs[64];
+  u16 d, dmin;
+};
+static_assert(sizeof(BlockQ2_K) == 84);
+
+/// 256 elements of 2 bits, 128 to each 32 bytes.
+FORGE_QUANT_FN void raw_two_bits(const u8* qs, u8* raw) {
+  for (int i = 0; i < 256; ++i) raw[i] = qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3u;
+}
+FORGE_QUANT_FN void raw_values(const BlockQ2_K& block, u8* raw) {
+  raw_two_bits(block.qs, raw);
+}
+FORGE_QUANT_FN float sub_scale(const BlockQ2_K& block, u32 sub) {
+  return f32_of_f16(block.d) * static_cast<float>(block.scales[sub] & 15u);
+}
+FORGE_QUANT_FN float sub_offset(const BlockQ2_K& block, u32 sub) {
+  return -(f32_of_f16(block.dmin) * static_cast<float>(block.scales[sub] >> 4));
+}
+
+}  // namespace forge::quant

@@ -1,0 +1,45 @@
+#pragma once
+// Q4_K: 256 elements in 8 parts of 32: f16 d, f16 dmin, 12 bytes of 6-bit scales and minima, 128 bytes of quants. Each
+// 32 bytes of quants hold two parts: byte i has element i of the first (low nibble) and of the second (high nibble).
+// value = d * scale * q - dmin * minimum. Source: ggml's block_q4_K as GGUF files carry it.
+
+#include "kernels/quant/f16.h"
+
+namespace forge::quant {
+
+struct BlockQ4_K {
+  static constexpr u32 kElems = 256, kSub = 32, kZero = 0;
+  static constexpr bool kMinimum = true;
+  u16 d, dmin;
+  u8 scales[12];
+  u8 qs[128];
+};
+static_assert(sizeof(BlockQ4_K) == 144);
+
+/// 6-bit number `part` of Q4_K's and Q5_K's: scales from byte 0 on, minima from byte 4 on. The first four have a byte's
+/// low 6 bits; the others 4 bits in bytes 8..11 (scales low, minima high) and 2 at the top of the first four's bytes.
+FORGE_QUANT_FN u32 k_scale(const u8* scales, u32 part) {
+  return part < 4 ? scales[part] & 63u : (scales[part + 4] & 15u) | (scales[part - 4] >> 6) << 4;
+}
+FORGE_QUANT_FN u32 k_minimum(const u8* scales, u32 part) {
+  return part < 4 ? scales[part + 4] & 63u : scales[part + 4] >> 4 | (scales[part] >> 6) << 4;
+}
+FORGE_QUANT_FN void raw_part_nibbles(const u8* qs, u8* raw) {
+  for (int pair = 0; pair < 4; ++pair, qs += 32, raw += 64)
+    for (int i = 0; i < 32; ++i) {
+      raw[i] = qs[i] & 15u;
+      raw[32 + i] = qs[i] >> 4;
+    }
+}
+
+FORGE_QUANT_FN void raw_values(const BlockQ4_K& block, u8* raw) {
+  raw_part_nibbles(block.qs, raw);
+}
+FORGE_QUANT_FN float sub_scale(const BlockQ4_K& block, u32 sub) {
+  return f32_of_f16(block.d) * static_cast<float>(k_scale(block.scales, sub));
+}
+FORGE_QUANT_FN float sub_offset(const BlockQ4_K& block, u32 sub) {
+  return -(f32_of_f16(block.dmin) * static_cast<float>(k_minimum(block.scales, sub)));
+}
+
+}  // namespace forge::quant

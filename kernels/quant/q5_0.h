@@ -1,0 +1,33 @@
+#pragma once
+// Q5_0: 32 elements = f16 d, 32 fifth bits and 16 bytes; byte i holds the low 4 bits of element i (low nibble) and of
+// element 16+i (high nibble), bit i of the fifth bits is element i's. value = d * (q - 16).
+// Source: ggml's block_q5_0 as GGUF files carry it.
+
+#include "kernels/quant/f16.h"
+
+namespace forge::quant {
+
+struct BlockQ5_0 {
+  static constexpr u32 kElems = 32, kSub = 32, kZero = 16;
+  static constexpr bool kMinimum = false;
+  u16 d;
+  u8 qh[4];
+  u8 qs[16];
+};
+static_assert(sizeof(BlockQ5_0) == 22);
+
+/// 32 elements of 4 bits as Q4_0 has them, with a plane of fifth bits.
+FORGE_QUANT_FN void raw_nibbles_and_bits(const u8* qs, const u8* qh, u8* raw) {
+  for (int i = 0; i < 32; ++i) {
+    const u32 low = i < 16 ? qs[i] & 15u : qs[i - 16] >> 4;
+    raw[i] = static_cast<u8>(low | (qh[i / 8] >> (i % 8) & 1u) << 4);
+  }
+}
+FORGE_QUANT_FN void raw_values(const BlockQ5_0& block, u8* raw) {
+  raw_nibbles_and_bits(block.qs, block.qh, raw);
+}
+FORGE_QUANT_FN float sub_scale(const BlockQ5_0& block, u32) {
+  return f32_of_f16(block.d);
+}
+
+}  // namespace forge::quant

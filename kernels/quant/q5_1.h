@@ -1,0 +1,28 @@
+#pragma once
+// Q5_1: Q5_0's 32 elements with a minimum: f16 d, f16 m, 32 fifth bits, 16 bytes. value = d * q + m.
+// Source: ggml's block_q5_1 as GGUF files carry it.
+
+#include "kernels/quant/q5_0.h"
+
+namespace forge::quant {
+
+struct BlockQ5_1 {
+  static constexpr u32 kElems = 32, kSub = 32, kZero = 0;
+  static constexpr bool kMinimum = true;
+  u16 d, m;
+  u8 qh[4];
+  u8 qs[16];
+};
+static_assert(sizeof(BlockQ5_1) == 24);
+
+FORGE_QUANT_FN void raw_values(const BlockQ5_1& block, u8* raw) {
+  raw_nibbles_and_bits(block.qs, block.qh, raw);
+}
+FORGE_QUANT_FN float sub_scale(const BlockQ5_1& block, u32) {
+  return f32_of_f16(block.d);
+}
+FORGE_QUANT_FN float sub_offset(const BlockQ5_1& block, u32) {
+  return f32_of_f16(block.m);
+}
+
+}  // namespace forge::quant

@@ -1,0 +1,39 @@
+#pragma once
+// TQ1_0: 256 ternary elements = 48 bytes of five base-3 digits each, 4 bytes of four, f16 d. A byte is the fraction
+// 0.digits in base 3, scaled to 256 and rounded up: times 3, the digit is what leaves the byte at its top. Bytes 0..31
+// hold elements 32n+i, bytes 32..47 elements 160+16n+i, the last four 240+4n+i (n the digit, first first).
+// value = d * (digit - 1). Source: ggml's block_tq1_0 as GGUF files carry it.
+
+#include "kernels/quant/f16.h"
+
+namespace forge::quant {
+
+struct BlockTQ1_0 {
+  static constexpr u32 kElems = 256, kSub = 32, kZero = 1;
+  static constexpr bool kMinimum = false;
+  u8 qs[48];
+  u8 qh[4];
+  u16 d;
+};
+static_assert(sizeof(BlockTQ1_0) == 54);
+
+/// `digits` digits of each of `count` bytes, raw[count * n + i] digit n of byte i.
+FORGE_QUANT_FN void raw_digits(const u8* bytes, int count, int digits, u8* raw) {
+  for (int i = 0; i < count; ++i) {
+    u32 rest = bytes[i];
+    for (int n = 0; n < digits; ++n) {
+      raw[count * n + i] = static_cast<u8>(rest * 3 >> 8);
+      rest = rest * 3 & 255u;
+    }
+  }
+}
+FORGE_QUANT_FN void raw_values(const BlockTQ1_0& block, u8* raw) {
+  raw_digits(block.qs, 32, 5, raw);
+  raw_digits(block.qs + 32, 16, 5, raw + 160);
+  raw_digits(block.qh, 4, 4, raw + 240);
+}
+FORGE_QUANT_FN float sub_scale(const BlockTQ1_0& block, u32) {
+  return f32_of_f16(block.d);
+}
+
+}  // namespace forge::quant

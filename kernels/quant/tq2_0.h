@@ -1,0 +1,24 @@
+#pragma once
+// TQ2_0: 256 ternary elements = 64 bytes of two bits, laid out as Q2_K's, and f16 d. value = d * (q - 1).
+// Source: ggml's block_tq2_0 as GGUF files carry it.
+
+#include "kernels/quant/q2_k.h"
+
+namespace forge::quant {
+
+struct BlockTQ2_0 {
+  static constexpr u32 kElems = 256, kSub = 32, kZero = 1;
+  static constexpr bool kMinimum = false;
+  u8 qs[64];
+  u16 d;
+};
+static_assert(sizeof(BlockTQ2_0) == 66);
+
+FORGE_QUANT_FN void raw_values(const BlockTQ2_0& block, u8* raw) {
+  raw_two_bits(block.qs, raw);
+}
+FORGE_QUANT_FN float sub_scale(const BlockTQ2_0& block, u32) {
+  return f32_of_f16(block.d);
+}
+
+}  // namespace forge::quant
