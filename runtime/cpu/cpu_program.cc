@@ -241,6 +241,7 @@ class Decoder {
   void choose_tile(TileSection& section, std::size_t unit) const {
     constexpr std::size_t kWidth = 64;
     const std::size_t width = section.end - section.begin;
+    section.unit = unit;
     section.tile_width = std::min((kWidth + unit - 1) / unit * unit, (width + 15) / 16 * 16);
     if (section.tile_width > kTileFloats) fail("a tile is too wide");
     section.tile_tokens = std::clamp<std::size_t>(kTileFloats / section.tile_width, 1, kTileTokens);

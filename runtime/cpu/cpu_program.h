@@ -54,8 +54,14 @@ struct TileInstr {
 
 struct TileSection {
   std::size_t begin = 0, end = 0;  ///< columns
+  std::size_t unit = 1;            ///< columns that must stay together in a tile
   std::size_t tile_width = 0, tile_tokens = 0;
   std::vector<TileInstr> ops;  ///< the source first
+};
+
+/// Columns [begin, end) of section `section`, counted from its first.
+struct TilePiece {
+  std::size_t section = 0, begin = 0, end = 0;
 };
 
 struct AttentionStep {
@@ -84,6 +90,7 @@ struct CpuStep {
   std::int32_t layer = -1;
   std::int64_t weight_bytes = 0, activation_bytes = 0, flops = 0;
   std::vector<TileSection> sections;
+  std::vector<TilePiece> pieces;  ///< what a step of few rows is cut into (column_split.h)
   AttentionStep attention;
   RowStep row;
 };

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "runtime/cpu/column_split.h"
 #include "runtime/cpu/load_weights.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
@@ -78,6 +79,8 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
     variants_.push_back(decode_variant(*variant, *program_, blocks_, io_, kernels_));
   }
   if (variants_.empty()) throw Error(ErrorCode::kPlan, "the plan has no variants", {}, "compile the plan again");
+  for (auto& variant : variants_)
+    for (auto& step : variant.steps) step.pieces = split_columns(step.sections, pool_.size());
   size_scratch();
   const auto begin = std::chrono::steady_clock::now();
   load_.bytes = load_weights(*program_, model, weights_.data(), weights_.bytes(), pool_);

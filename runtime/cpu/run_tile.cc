@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "kernels/quant/x16.h"
+#include "runtime/cpu/column_split.h"
 #include "runtime/cpu/run_steps.h"
 
 namespace forge::runtime {
@@ -134,14 +136,25 @@ void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, cpu::Til
 
 namespace {
 
-/// A tile step as a flat range of tasks: tiles of columns of all sections, times runs of tokens.
 struct TileTasks {
   const CpuStep* step;
   StepContext* context;
-  std::size_t rows, row_chunk, row_chunks;
+  std::size_t rows, row_chunks;  ///< runs of kTileTokens rows
 };
 
-/// Neighbouring tasks share a column tile, so that its weights stay in the cache while tokens go by.
+/// Rows [row, row_end) of columns [column, column + width), as many rows at a time as the scratch holds.
+void run_columns(const TileSection& section, std::size_t row, std::size_t row_end, std::size_t column,
+                 std::size_t width, std::size_t rows_at_once, StepContext& context, std::size_t worker) {
+  const std::size_t stride = (width + quant::kX16Rows - 1) / quant::kX16Rows * quant::kX16Rows;
+  for (; row < row_end; row += rows_at_once) {
+    const cpu::Tile tile{context.scratch[worker].tile, std::min(rows_at_once, row_end - row), width, stride};
+    run_source(section.ops[0], tile, row, column, context);
+    run_tile_ops(section.ops, 1, tile, row, column, context);
+  }
+}
+
+/// Many rows: tiles of columns of all sections, times runs of rows. Neighbouring tasks share a column tile, so that its
+/// weights stay in the cache while rows go by.
 void run_tile_task(void* data, std::size_t task, std::size_t worker) {
   const auto& tasks = *static_cast<const TileTasks*>(data);
   const std::size_t chunk = task % tasks.row_chunks;
@@ -154,13 +167,17 @@ void run_tile_task(void* data, std::size_t task, std::size_t worker) {
   }
   const std::size_t column = column_tile * section->tile_width;
   const std::size_t width = std::min(section->tile_width, section->end - section->begin - column);
-  const std::size_t row_end = std::min(tasks.rows, (chunk + 1) * tasks.row_chunk);
-  float* scratch = tasks.context->scratch[worker].tile;
-  for (std::size_t row = chunk * tasks.row_chunk; row < row_end; row += section->tile_tokens) {
-    const cpu::Tile tile{scratch, std::min(section->tile_tokens, row_end - row), width, section->tile_width};
-    run_source(section->ops[0], tile, row, column, *tasks.context);
-    run_tile_ops(section->ops, 1, tile, row, column, *tasks.context);
-  }
+  run_columns(*section, chunk * kTileTokens, std::min(tasks.rows, (chunk + 1) * kTileTokens), column, width,
+              section->tile_tokens, *tasks.context, worker);
+}
+
+/// Few rows: the step's pieces.
+void run_piece_task(void* data, std::size_t task, std::size_t worker) {
+  const auto& tasks = *static_cast<const TileTasks*>(data);
+  const TilePiece& piece = tasks.step->pieces[task];
+  const std::size_t width = piece.end - piece.begin;
+  run_columns(tasks.step->sections[piece.section], 0, tasks.rows, piece.begin, width,
+              std::max<std::size_t>(kTileFloats / (width + quant::kX16Rows), 1), *tasks.context, worker);
 }
 
 struct RowTasks {
@@ -197,11 +214,14 @@ void run_row_task(void* data, std::size_t task, std::size_t) {
 }
 
 void run_tile_step(const CpuStep& step, StepContext& context, std::size_t rows) {
+  TileTasks tasks{&step, &context, rows, (rows + kTileTokens - 1) / kTileTokens};
+  if (rows <= kSplitRows) {
+    context.pool->run(step.pieces.size(), run_piece_task, &tasks);
+    return;
+  }
   std::size_t column_tiles = 0;
   for (const auto& section : step.sections)
     column_tiles += (section.end - section.begin + section.tile_width - 1) / section.tile_width;
-  const std::size_t row_chunk = kTileTokens;
-  TileTasks tasks{&step, &context, rows, row_chunk, (rows + row_chunk - 1) / row_chunk};
   context.pool->run(column_tiles * tasks.row_chunks, run_tile_task, &tasks);
 }
 
