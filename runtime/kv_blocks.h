@@ -1,7 +1,10 @@
 #pragma once
 // Who owns which block of a paged KV pool. Only numbers: the bytes lie in the executor's pool. A block holds
 // `block_tokens` positions of one sequence, or of several that share a prefix; it returns to the pool when its last
-// reference goes. Source: PagedAttention, arXiv 2309.06180.
+// reference goes. Full blocks that a sequence has published can be found by their tokens (kv_prefix.h): later sequences
+// begin with them, and without references they stay, idle, until their memory is wanted; the longest idle goes first.
+// A sequence lets go of its last block first, so a prefix outlives what continues it.
+// Source: PagedAttention, arXiv 2309.06180.
 //
 // All memory is taken by the constructor. Not thread-safe: the scheduler's thread owns the pool.
 
@@ -11,14 +14,17 @@
 #include <span>
 #include <vector>
 
+#include "runtime/kv_prefix.h"
+#include "runtime/step_batch.h"
+
 namespace forge::runtime {
 
 class KvBlockPool;
 
-/// Copy the contents of block `from` to block `to` in every layer, before anything of this step is written.
-struct BlockCopy {
-  std::int32_t from = 0;
-  std::int32_t to = 0;
+/// What of a prompt is in the pool already.
+struct PrefixMatch {
+  std::size_t blocks = 0;  ///< full ones, from the first on
+  std::size_t idle = 0;    ///< of these, how many count in blocks_free() until they are read again
 };
 
 struct AppendResult {
@@ -40,11 +46,16 @@ class KvSequence {
 
   /// Fresh blocks that append(tokens) would take.
   [[nodiscard]] std::size_t blocks_to_append(std::size_t tokens) const;
-  /// Makes room for `tokens` more positions, all or nothing. When the last block is half full and shared, this
-  /// sequence gets a block of its own and the answer says what to copy into it.
+  /// Makes room for `tokens` more positions, all or nothing. When the last block is half full and others read it or
+  /// can find it, this sequence gets a block of its own and the answer says what to copy into it.
   [[nodiscard]] AppendResult append(std::size_t tokens);
   /// Forgets all positions from `tokens` on (rejected drafts, a stop string). More than there are: nothing happens.
   void trim(std::size_t tokens);
+
+  /// The first ids.size() positions have been written and hold `ids`: full blocks among them can be found from now on.
+  /// Where the same prefix was published before, this sequence goes on with that block and lets go of its own, so call
+  /// it while no step is in flight. More ids than tokens(): Error(kInternal).
+  void publish(std::span<const std::int32_t> ids);
 
   /// Another sequence with the first `tokens` positions of this one (at most tokens()), sharing their blocks.
   /// Nothing when sequences_max are open.
@@ -65,6 +76,7 @@ class KvBlockPool {
     std::size_t block_tokens = 0;
     std::size_t sequences_max = 0;
     std::size_t tokens_max = 0;  ///< of one sequence: the context
+    std::uint32_t group = 0;     ///< the KV group whose tables these are; prefixes of different groups differ
   };
 
   /// Errors: Error(kInternal) for limits of zero or beyond 31 bits.
@@ -73,15 +85,24 @@ class KvBlockPool {
   KvBlockPool& operator=(const KvBlockPool&) = delete;
 
   [[nodiscard]] const Limits& limits() const { return limits_; }
-  [[nodiscard]] std::size_t blocks_free() const { return free_blocks_.size(); }
+  /// Blocks that sequences can take: those that hold nothing, and idle ones.
+  [[nodiscard]] std::size_t blocks_free() const { return free_blocks_.size() + prefixes_.idle(); }
+  /// Of these, blocks that hold a prefix which nobody reads now.
+  [[nodiscard]] std::size_t blocks_idle() const { return prefixes_.idle(); }
+  /// Idle blocks that were given up so far.
+  [[nodiscard]] std::uint64_t evictions() const { return evictions_; }
   [[nodiscard]] std::size_t sequences_free() const { return free_slots_.size(); }
   [[nodiscard]] std::uint32_t references(std::int32_t block) const;
 
-  /// An empty sequence, or one that begins with full blocks that somebody holds (a prefix cache). Nothing when
+  /// The longest run of published blocks that hold the beginning of `ids`.
+  [[nodiscard]] PrefixMatch match(std::span<const std::int32_t> ids) const;
+  /// A sequence that begins with match(ids): tokens() says how many of the ids need not be fed. Nothing when
   /// sequences_max are open.
-  [[nodiscard]] std::optional<KvSequence> open(std::span<const std::int32_t> full_blocks = {});
+  [[nodiscard]] std::optional<KvSequence> open(std::span<const std::int32_t> ids = {});
+  /// Forgets every prefix that nobody reads: what lies in the pool's memory is no longer trusted.
+  void drop_idle();
 
-  /// For holders outside sequences, such as a prefix cache: one more reference to a block in use, or one less.
+  /// For holders outside sequences: one more reference to a block in use, or one less.
   void retain(std::int32_t block);
   void release(std::int32_t block);
 
@@ -94,10 +115,13 @@ class KvBlockPool {
   struct Slot {
     std::size_t tokens = 0;
     std::size_t blocks = 0;
+    std::size_t published = 0;  ///< blocks that the index holds, from the first on
     bool open = false;
   };
 
   std::int32_t take();
+  void share(std::int32_t block);
+  std::optional<std::uint32_t> open_slot();
   std::span<std::int32_t> table(std::uint32_t slot);
   std::span<const std::int32_t> table(std::uint32_t slot) const;
   std::size_t blocks_for(std::size_t tokens) const;
@@ -111,6 +135,8 @@ class KvBlockPool {
   std::vector<std::int32_t> tables_;       ///< [sequences_max, table_blocks_]
   std::vector<Slot> slots_;                ///< [sequences_max]
   std::vector<std::uint32_t> free_slots_;  ///< a stack
+  KvPrefixIndex prefixes_;
+  std::uint64_t evictions_ = 0;
 };
 
 }  // namespace forge::runtime

@@ -36,6 +36,9 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
   invariant(batch.table_stride <= to.table_stride && batch.block_table.size() >= sequences * batch.table_stride,
             "RT-002", "a block table is larger than the plan's");
   take_tables(batch, limits, to);
+  for (const auto& copy : batch.copies)
+    invariant(in(copy.from, limits.kv_blocks) && in(copy.to, limits.kv_blocks), "RT-008",
+              "a block that is copied is not in the KV pool");
   for (std::size_t t = 0; t < tokens; ++t) {
     const auto sequence = batch.sequence[t], position = batch.positions[t];
     invariant(in(batch.ids[t], limits.vocab), "RT-005", "a token id is not in the vocabulary");

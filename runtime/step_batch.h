@@ -8,6 +8,12 @@
 
 namespace forge::runtime {
 
+/// The contents of block `from`, in every layer, go to block `to`.
+struct BlockCopy {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+};
+
 /// One step's input: T tokens of B sequences. Spans are read during the call only.
 struct StepBatch {
   std::span<const std::int32_t> ids, positions;  ///< [T]; positions are absolute
@@ -16,6 +22,9 @@ struct StepBatch {
   std::span<const std::int32_t> kv_length;       ///< [B], positions of each sequence after this step
   std::span<const std::int32_t> block_table;     ///< [B][table_stride], blocks of the KV pool
   std::size_t table_stride = 0;
+  /// Made in this order before anything of the step is written: a block may be the source of one and then the target of
+  /// another.
+  std::span<const BlockCopy> copies = {};
 };
 
 /// What a batch may name.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 
 #include "runtime/cpu/column_split.h"
@@ -135,6 +136,9 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
                .kv_length = io_.kv_length.data(),
                .block_table = io_.block_table.data(),
                .table_stride = io_.table_stride});
+  for (const auto& [from, to] : batch.copies)
+    std::memmove(blocks_.kv + static_cast<std::size_t>(to) * blocks_.kv_block_stride,
+                 blocks_.kv + static_cast<std::size_t>(from) * blocks_.kv_block_stride, blocks_.kv_block_stride);
   io_.tokens = batch.ids.size();
   io_.row_count = batch.rows.size();
   io_.sequences = batch.kv_length.size();

@@ -173,6 +173,22 @@ void GpuExecutor::upload_inputs(const GpuVariant& variant, std::size_t sequences
   stream_.upload(io_, variant.io.begin, mirror_, variant.io.begin, end - variant.io.begin).check("uploading a step");
 }
 
+/// A block lies in a plane for each layer's keys and one for its values (gpu_memory.h).
+void GpuExecutor::copy_blocks(std::span<const BlockCopy> copies) {
+  for (const auto& [from, to] : copies)
+    for (std::size_t g = 0; g < memory_.kv_groups.size(); ++g) {
+      const auto& group = program_->kv_groups[g];
+      const auto bytes = static_cast<std::size_t>(group.block_bytes()) / 2;
+      for (std::size_t plane = 0; plane < 2 * static_cast<std::size_t>(group.layers()); ++plane) {
+        const std::size_t begin = memory_.kv_groups[g] + plane * memory_.kv_blocks * bytes;
+        stream_
+            .copy(kv_, begin + static_cast<std::size_t>(to) * bytes, kv_,
+                  begin + static_cast<std::size_t>(from) * bytes, bytes)
+            .check("copying a KV block");
+      }
+    }
+}
+
 void GpuExecutor::launch_forward(const GpuVariant& variant) {
   constexpr const char* kDoing = "running a step";
   const auto v = index_of(variant);
@@ -187,6 +203,7 @@ std::span<const float> GpuExecutor::forward(const StepBatch& batch) {
   const auto& variant = choose_variant(variants_, batch);
   write_inputs(variant, batch);
   upload_inputs(variant, batch.kv_length.size());
+  copy_blocks(batch.copies);
   launch_forward(variant);
   const std::size_t floats = batch.rows.size() * vocab();
   stream_.download(mirror_, memory_.logits, io_, memory_.logits, floats * sizeof(float)).check("reading logits");

@@ -81,6 +81,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void write_inputs(const GpuVariant& variant, const StepBatch& batch);
   void upload_inputs(const GpuVariant& variant, std::size_t sequences);
   void write_sampling(const GpuVariant& variant, const DecodeStart& start);
+  void copy_blocks(std::span<const BlockCopy> copies);
   void launch_forward(const GpuVariant& variant);
   [[nodiscard]] std::span<std::int32_t> tokens_of(std::uint64_t step) const;
   [[nodiscard]] bool is_done(std::uint64_t step) const;

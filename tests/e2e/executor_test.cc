@@ -126,6 +126,34 @@ TEST_CASE("two interleaved sequences that share a prefix block give bit for bit 
   }
 }
 
+TEST_CASE("a copied block gives bit for bit what its source gives, to a sequence that goes another way") {
+  for (const auto dtype : {DType::kQ4_1, DType::kF32}) {
+    const TinyModel model({.dtype = dtype});
+    const auto vocab = static_cast<std::size_t>(model.file().vocab);
+    const auto prompt = random_ids(45, model.file().vocab, 21);  // one full block and a part
+    const auto executor = model.open();
+    run_alone(*executor, prompt, 64, {4, 9});
+    const runtime::BlockCopy copies[] = {{.from = 9, .to = 2}};
+    const std::int32_t ids[] = {1, 2}, positions[] = {45, 45}, sequence[] = {0, 1}, length[] = {46, 46},
+                       tables[] = {4, 9, 4, 2};
+    const auto out = executor->forward({.ids = ids,
+                                        .positions = positions,
+                                        .sequence = sequence,
+                                        .rows = sequence,
+                                        .kv_length = length,
+                                        .block_table = tables,
+                                        .table_stride = 2,
+                                        .copies = copies});
+    for (std::size_t s = 0; s < 2; ++s) {
+      auto ids_alone = prompt;
+      ids_alone.push_back(ids[s]);
+      const auto alone = run_alone(*model.open(), ids_alone, 64, {0, 1});
+      CHECK(std::equal(alone.end() - static_cast<std::ptrdiff_t>(vocab), alone.end(),
+                       out.begin() + static_cast<std::ptrdiff_t>(s * vocab)));
+    }
+  }
+}
+
 TEST_CASE("skipping any optional pass keeps the logits and costs steps or bytes") {
   const TinyModel model({.dtype = DType::kQ8_0});
   const auto ids = random_ids(40, model.file().vocab, 6);

@@ -93,6 +93,35 @@ TEST_CASE("addresses follow the plan: groups, layers, K and V, blocks of their o
   CHECK(executor->load_report().bytes == 64 + 64);
 }
 
+TEST_CASE("a block that is copied before a step holds what its source held, and the source stays") {
+  const GpuModel model;
+  const auto driver = model.driver();
+  const auto executor = model.open(driver);
+  feed(*executor, {kPrompt.begin(), kPrompt.begin() + 6});  // blocks 0 and 1, the second half full
+  const auto step = [&](std::int32_t id, std::int32_t second, std::span<const runtime::BlockCopy> copies) {
+    const std::int32_t ids[] = {id}, positions[] = {6}, zero[] = {0}, length[] = {7}, table[] = {0, second};
+    const auto logits = executor->forward({.ids = ids,
+                                           .positions = positions,
+                                           .sequence = zero,
+                                           .rows = zero,
+                                           .kv_length = length,
+                                           .block_table = table,
+                                           .table_stride = 2,
+                                           .copies = copies});
+    return std::vector(logits.begin(), logits.end());
+  };
+  const auto expected = [&](std::int32_t id) {
+    std::vector<std::int32_t> ids(kPrompt.begin(), kPrompt.begin() + 6);
+    ids.push_back(id);
+    return model.logits(ids);
+  };
+  const runtime::BlockCopy copies[] = {{.from = 1, .to = 7}, {.from = 7, .to = 3}}, wrong[] = {{.from = 1, .to = 9999}};
+  CHECK(step(11, 3, copies) == expected(11));
+  CHECK(step(12, 1, {}) == expected(12));
+  CHECK(step(13, 7, {}) == expected(13));
+  CHECK(error_line([&] { step(1, 1, wrong); }, ErrorCode::kInternal).find("RT-008") != std::string::npos);
+}
+
 TEST_CASE("the decode loop makes the model's tokens, ahead of the host") {
   for (const bool deferred : {false, true}) {
     const GpuModel model({.driver = {.deferred = deferred}});

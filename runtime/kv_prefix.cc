@@ -1,0 +1,100 @@
+#include "runtime/kv_prefix.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "support/error.h"
+
+namespace forge::runtime {
+
+KvPrefixIndex::KvPrefixIndex(std::size_t blocks, std::size_t block_tokens, std::uint32_t group)
+    : block_tokens_(block_tokens),
+      root_{.hash = XXH3_64bits(&group, sizeof group), .birth = 0},
+      entries_(blocks),
+      ids_(blocks * block_tokens),
+      buckets_(std::bit_ceil(2 * blocks), kNone) {}
+
+std::span<const std::int32_t> KvPrefixIndex::ids_of(std::int32_t block) const {
+  return std::span(ids_).subspan(static_cast<std::size_t>(block) * block_tokens_, block_tokens_);
+}
+
+std::uint64_t KvPrefixIndex::hash_of(const Chain& chain, std::span<const std::int32_t> ids) const {
+  return XXH3_64bits_withSeed(ids.data(), ids.size_bytes(), chain.hash);
+}
+
+std::int32_t KvPrefixIndex::find(const Chain& chain, std::span<const std::int32_t> ids) const {
+  const auto hash = hash_of(chain, ids);
+  std::int32_t block = buckets_[bucket_of(hash)];
+  while (block != kNone) {
+    const auto& e = entry(block);
+    if (e.hash == hash && e.parent == chain.birth && std::ranges::equal(ids_of(block), ids)) break;
+    block = e.bucket_next;
+  }
+  return block;
+}
+
+void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block) {
+  auto& e = entry(block);
+  invariant(e.birth == 0 && ids.size() == block_tokens_, "KV-020", "a full block enters the index once");
+  e = {.hash = hash_of(chain, ids), .birth = ++births_, .parent = chain.birth};
+  auto& head = buckets_[bucket_of(e.hash)];
+  e.bucket_next = head;
+  head = block;
+  std::ranges::copy(ids, ids_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(block) * block_tokens_));
+  ++size_;
+}
+
+void KvPrefixIndex::set_idle(std::int32_t block) {
+  auto& e = entry(block);
+  invariant(e.birth != 0 && !e.idle, "KV-021", "a block of the index becomes idle once");
+  e.idle = true;
+  e.older = newest_;
+  e.newer = kNone;
+  (newest_ == kNone ? oldest_ : entry(newest_).newer) = block;
+  newest_ = block;
+  ++idle_;
+}
+
+void KvPrefixIndex::set_busy(std::int32_t block) {
+  auto& e = entry(block);
+  invariant(e.birth != 0 && e.idle, "KV-022", "a block that is read again was idle");
+  (e.older == kNone ? oldest_ : entry(e.older).newer) = e.newer;
+  (e.newer == kNone ? newest_ : entry(e.newer).older) = e.older;
+  e.idle = false;
+  --idle_;
+}
+
+std::int32_t KvPrefixIndex::evict() {
+  invariant(oldest_ != kNone, "KV-023", "an idle block is counted before it is given up");
+  const std::int32_t block = oldest_;
+  set_busy(block);
+  auto& e = entry(block);
+  std::int32_t* link = &buckets_[bucket_of(e.hash)];
+  while (*link != block) link = &entry(*link).bucket_next;
+  *link = e.bucket_next;
+  e = {};
+  --size_;
+  return block;
+}
+
+void KvPrefixIndex::audit(std::span<const bool> is_idle) const {
+  std::size_t held = 0, idle = 0, listed = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const auto block = static_cast<std::int32_t>(i);
+    const auto& e = entries_[i];
+    held += e.birth != 0 ? 1 : 0;
+    idle += e.idle ? 1 : 0;
+    invariant(e.idle == is_idle[i], "KV-024", "the index's idle blocks are those without references");
+    if (e.birth == 0) continue;
+    std::int32_t found = buckets_[bucket_of(e.hash)];
+    while (found != kNone && found != block) found = entry(found).bucket_next;
+    invariant(found == block, "KV-025", "a block of the index is found by its hash");
+  }
+  for (std::int32_t block = oldest_; block != kNone; block = entry(block).newer, ++listed)
+    invariant(entry(block).idle && listed < idle, "KV-026", "idle blocks are listed once, the oldest first");
+  invariant(held == size_ && idle == idle_ && listed == idle, "KV-027", "the index counts what it holds");
+}
+
+}  // namespace forge::runtime

@@ -1,0 +1,275 @@
+// Prefixes that are found by their tokens: what is found, what is given up first, and, with a model of the contents,
+// that every sequence reads what it wrote whatever happens in between.
+
+#include <rapidcheck.h>
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "runtime/kv_blocks.h"
+#include "support/error.h"
+
+namespace forge {
+namespace {
+
+using runtime::KvBlockPool;
+using runtime::KvSequence;
+
+std::vector<std::int32_t> rising(std::size_t count, std::int32_t first = 0) {
+  std::vector<std::int32_t> ids(count);
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+/// A sequence that holds `ids` and has published them.
+KvSequence filled(KvBlockPool& pool, std::span<const std::int32_t> ids) {
+  auto sequence = pool.open(ids).value();
+  REQUIRE(sequence.append(ids.size() - sequence.tokens()).ok);
+  sequence.publish(ids);
+  return sequence;
+}
+
+TEST_CASE("a published prefix begins later sequences, as far as full blocks agree") {
+  KvBlockPool pool({.blocks = 16, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32});
+  const auto ids = rising(10);
+  auto first = filled(pool, ids);
+  CHECK(pool.match(ids).blocks == 2);
+  CHECK(pool.match(std::span(ids).first(7)).blocks == 1);
+  const auto other = rising(10, 1);
+  CHECK(pool.match(other).blocks == 0);
+  auto mixed = ids;
+  mixed[5] = 99;
+  {
+    auto second = pool.open(mixed).value();
+    CHECK(second.tokens() == 4);
+    CHECK(second.blocks()[0] == first.blocks()[0]);
+    CHECK(pool.references(first.blocks()[0]) == 2);
+    CHECK_FALSE(second.append(1).copy.has_value());
+  }
+  // The same block behind another prefix is another content.
+  auto shifted = rising(4, 50);
+  shifted.insert(shifted.end(), ids.begin() + 4, ids.begin() + 8);
+  CHECK(pool.match(shifted).blocks == 0);
+  pool.audit();
+}
+
+TEST_CASE("blocks of a closed sequence stay findable until their memory is wanted, the end of a prefix first") {
+  KvBlockPool pool({.blocks = 6, .block_tokens = 2, .sequences_max = 3, .tokens_max = 12});
+  const auto old = rising(6), young = rising(4, 100);
+  {
+    const auto closed = filled(pool, old);
+  }
+  {
+    const auto closed = filled(pool, young);
+  }
+  CHECK((pool.blocks_free() == 6 && pool.blocks_idle() == 5));
+  CHECK((pool.match(old).blocks == 3 && pool.match(old).idle == 3));
+  auto sequence = pool.open().value();
+  REQUIRE(sequence.append(2).ok);  // the empty one
+  CHECK(pool.evictions() == 0);
+  REQUIRE(sequence.append(2).ok);
+  CHECK(pool.match(old).blocks == 2);
+  {
+    const auto used = pool.open(old);
+  }  // now it is young's turn
+  REQUIRE(sequence.append(2).ok);
+  CHECK((pool.match(old).blocks == 2 && pool.match(young).blocks == 1));
+  pool.audit();
+  REQUIRE(sequence.append(6).ok);
+  CHECK((pool.blocks_free() == 0 && pool.match(old).blocks + pool.match(young).blocks == 0));
+  CHECK(pool.evictions() == 5);
+  pool.audit();
+}
+
+TEST_CASE("what was published is never written again: trimmed into, it is copied") {
+  KvBlockPool pool({.blocks = 6, .block_tokens = 4, .sequences_max = 2, .tokens_max = 16});
+  const auto ids = rising(8);
+  auto sequence = filled(pool, ids);
+  const std::int32_t published = sequence.blocks()[1];
+  sequence.trim(6);
+  CHECK(sequence.blocks_to_append(1) == 1);
+  const auto grown = sequence.append(1);
+  REQUIRE(grown.copy.has_value());
+  CHECK((grown.copy->from == published && grown.copy->to == sequence.blocks()[1]));
+  CHECK((pool.match(ids).blocks == 2 && pool.match(ids).idle == 1));
+  auto changed = ids;
+  changed[6] = 42;
+  REQUIRE(sequence.append(1).ok);
+  sequence.publish(changed);
+  CHECK((pool.match(changed).blocks == 2 && pool.match(ids).blocks == 2));
+  pool.audit();
+}
+
+TEST_CASE("two sequences that wrote the same prefix end up with one copy of it") {
+  KvBlockPool pool({.blocks = 8, .block_tokens = 2, .sequences_max = 2, .tokens_max = 8});
+  const auto ids = rising(5);
+  auto a = pool.open(ids).value(), b = pool.open(ids).value();
+  REQUIRE((a.append(5).ok && b.append(5).ok));
+  CHECK(pool.blocks_free() == 2);
+  a.publish(std::span(ids).first(4));
+  b.publish(ids);
+  CHECK(pool.blocks_free() == 4);
+  CHECK((a.blocks()[0] == b.blocks()[0] && a.blocks()[1] == b.blocks()[1] && a.blocks()[2] != b.blocks()[2]));
+  pool.audit();
+}
+
+TEST_CASE("prefixes of different KV groups differ, and a pool that is not trusted forgets its idle ones") {
+  runtime::KvPrefixIndex full(4, 2, 0), window(4, 2, 1);
+  CHECK(full.root().hash != window.root().hash);
+  // Equal hashes are not enough: the block before must be the same entry.
+  full.insert(full.root(), rising(2), 3);
+  CHECK(full.find(full.root(), rising(2)) == 3);
+  CHECK(full.find({.hash = full.root().hash, .birth = 9}, rising(2)) == runtime::KvPrefixIndex::kNone);
+  KvBlockPool pool({.blocks = 4, .block_tokens = 2, .sequences_max = 2, .tokens_max = 8, .group = 1});
+  const auto ids = rising(4);
+  {
+    const auto closed = filled(pool, ids);
+  }
+  auto open = filled(pool, rising(2, 7));
+  pool.drop_idle();
+  CHECK((pool.match(ids).blocks == 0 && pool.match(rising(2, 7)).blocks == 1 && pool.blocks_free() == 3));
+  pool.audit();
+  CHECK_THROWS_AS(open.publish(rising(3, 7)), Error);  // more than it has
+}
+
+/// A model of the contents: what each sequence should read, and what lies in each block. The value at a position
+/// depends on all tokens up to it, as keys and values of a model do.
+struct World {
+  explicit World(const KvBlockPool::Limits& limits) : pool(limits), store(limits.blocks * limits.block_tokens, 0) {}
+
+  KvBlockPool pool;
+  std::vector<std::uint64_t> store;  // [blocks, block_tokens]
+  struct Entry {
+    KvSequence sequence;
+    std::vector<std::int32_t> ids;
+  };
+  std::vector<std::unique_ptr<Entry>> open;
+  std::set<std::vector<std::int32_t>> published;  // full blocks, since the last eviction
+  std::uint64_t evictions = 0;
+
+  static std::uint64_t next(std::uint64_t value, std::int32_t id) {
+    return (value + static_cast<std::uint64_t>(id) + 1) * 0x9E3779B97F4A7C15;
+  }
+  std::size_t place(const Entry& entry, std::size_t position) const {
+    const std::size_t size = pool.limits().block_tokens;
+    return static_cast<std::size_t>(entry.sequence.blocks()[position / size]) * size + position % size;
+  }
+  bool full() const { return open.size() == pool.limits().sequences_max; }
+
+  void begin(const std::vector<std::int32_t>& ids) {
+    const auto match = pool.match(ids);
+    const std::size_t free = pool.blocks_free();
+    auto sequence = pool.open(ids);
+    RC_ASSERT(sequence.has_value() == !full());
+    if (!sequence) return;
+    RC_ASSERT(pool.blocks_free() == free - match.idle);
+    const std::size_t size = pool.limits().block_tokens;
+    RC_ASSERT(sequence->tokens() == match.blocks * size);
+    if (evictions != pool.evictions()) published.clear();
+    const auto most = std::min(ids.size(), pool.limits().tokens_max) / size;
+    for (std::size_t blocks = most; blocks > match.blocks; --blocks)
+      RC_ASSERT(published.count({ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(blocks * size)}) == 0);
+    auto known = std::vector(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(sequence->tokens()));
+    open.push_back(std::make_unique<Entry>(Entry{std::move(*sequence), std::move(known)}));
+  }
+
+  void append(Entry& entry, const std::vector<std::int32_t>& ids) {
+    const std::size_t need = entry.sequence.blocks_to_append(ids.size()), free = pool.blocks_free();
+    const auto blocks = entry.sequence.blocks();
+    const bool sole = !blocks.empty() && pool.references(blocks.back()) == 1;  // a copy gives its block back
+    const auto result = entry.sequence.append(ids.size());
+    RC_ASSERT(result.ok == (entry.ids.size() + ids.size() <= pool.limits().tokens_max && need <= free));
+    if (!result.ok) {
+      RC_ASSERT(pool.blocks_free() == free);
+      return;
+    }
+    const std::size_t size = pool.limits().block_tokens;
+    if (result.copy) {
+      const auto at = [&](std::int32_t block) { return store.begin() + block * static_cast<std::ptrdiff_t>(size); };
+      std::copy_n(at(result.copy->from), size, at(result.copy->to));
+    }
+    RC_ASSERT(pool.blocks_free() == free - need + (result.copy && sole ? 1 : 0));
+    for (const auto id : ids) {
+      const std::size_t position = entry.ids.size();
+      const std::uint64_t before = position == 0 ? 0 : store[place(entry, position - 1)];
+      entry.ids.push_back(id);
+      store[place(entry, position)] = next(before, id);
+    }
+  }
+
+  void publish(Entry& entry, std::size_t tokens) {
+    const auto ids = std::span(std::as_const(entry.ids)).first(std::min(tokens, entry.ids.size()));
+    entry.sequence.publish(ids);
+    if (std::exchange(evictions, pool.evictions()) != evictions) published.clear();
+    const std::size_t size = pool.limits().block_tokens;
+    for (std::size_t end = size; end <= ids.size(); end += size)
+      published.insert({ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(end)});
+  }
+
+  void check() const {
+    pool.audit();
+    for (const auto& entry : open) {
+      RC_ASSERT(entry->sequence.tokens() == entry->ids.size());
+      std::uint64_t value = 0;
+      for (std::size_t i = 0; i < entry->ids.size(); ++i) {
+        value = next(value, entry->ids[i]);
+        RC_ASSERT(store[place(*entry, i)] == value);
+      }
+    }
+  }
+};
+
+void act(World& world) {
+  const auto action = *rc::gen::inRange(0, 8);
+  const auto some_ids = [] {
+    const auto count = *rc::gen::inRange<std::size_t>(0, 14);
+    return *rc::gen::container<std::vector<std::int32_t>>(count, rc::gen::inRange<std::int32_t>(0, 2));
+  };
+  if (action == 0 || world.open.empty()) return world.begin(some_ids());
+  const std::size_t which = *rc::gen::inRange<std::size_t>(0, world.open.size());
+  auto& entry = *world.open[which];
+  const std::size_t amount = *rc::gen::inRange<std::size_t>(0, 14);
+  if (action <= 2) {
+    world.append(entry, some_ids());
+  } else if (action == 3) {
+    entry.sequence.trim(amount);
+    if (amount < entry.ids.size()) entry.ids.resize(amount);
+  } else if (action == 4) {
+    auto child = entry.sequence.fork(amount);
+    RC_ASSERT(child.has_value() == !world.full());
+    auto prefix = entry.ids;
+    prefix.resize(std::min(amount, prefix.size()));
+    if (child) world.open.push_back(std::make_unique<World::Entry>(World::Entry{std::move(*child), std::move(prefix)}));
+  } else if (action <= 6) {
+    world.publish(entry, action == 5 ? amount : entry.ids.size());
+  } else {
+    world.open.erase(world.open.begin() + static_cast<std::ptrdiff_t>(which));
+  }
+}
+
+TEST_CASE("whatever is done, every sequence reads what it wrote, and no block is lost or owned twice") {
+  const bool held = rc::check([] {
+    World world({.blocks = *rc::gen::inRange<std::size_t>(1, 24),
+                 .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),
+                 .sequences_max = *rc::gen::inRange<std::size_t>(1, 6),
+                 .tokens_max = *rc::gen::inRange<std::size_t>(1, 40)});
+    const int steps = *rc::gen::inRange(1, 80);
+    for (int step = 0; step < steps; ++step) {
+      act(world);
+      world.check();
+    }
+    world.open.clear();
+    world.pool.audit();
+    RC_ASSERT(world.pool.blocks_free() == world.pool.limits().blocks);
+    world.pool.drop_idle();
+    world.pool.audit();
+    RC_ASSERT(world.pool.blocks_free() == world.pool.limits().blocks && world.pool.blocks_idle() == 0);
+  });
+  CHECK(held);
+}
+
+}  // namespace
+}  // namespace forge
