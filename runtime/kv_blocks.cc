@@ -99,7 +99,7 @@ std::optional<KvSequence> KvSequence::fork(std::size_t tokens) const {
 
 namespace {
 
-const KvBlockPool::Limits& checked(const KvBlockPool::Limits& limits) {
+KvBlockPool::Limits checked(const KvBlockPool::Limits& limits) {
   const auto sane = [](std::size_t n) { return n > 0 && n < (std::size_t{1} << 31); };
   invariant(sane(limits.blocks) && sane(limits.block_tokens) && sane(limits.sequences_max) && sane(limits.tokens_max),
             "KV-001", "limits of a block pool are positive and below 2^31");
@@ -168,7 +168,16 @@ void KvBlockPool::retain(std::int32_t block) {
 
 void KvBlockPool::release(std::int32_t block) {
   invariant(references(block) > 0, "KV-004", "a block is not released twice");
-  if (--references_[static_cast<std::size_t>(block)] > 0) return;
+  drop(block);
+}
+
+void KvBlockPool::drop(std::int32_t block) noexcept {
+  auto& references = references_[static_cast<std::size_t>(block)];
+  if (references == 0) {
+    ++dropped_twice_;
+    return;
+  }
+  if (--references > 0) return;
   if (prefixes_.holds(block))
     prefixes_.set_idle(block);
   else
@@ -220,8 +229,8 @@ bool KvBlockPool::must_copy(const Slot& slot, std::uint32_t index, std::size_t t
   return references(last) > 1 || prefixes_.holds(last);
 }
 
-void KvBlockPool::close(std::uint32_t slot) {
-  for (std::size_t i = slots_[slot].blocks; i > 0; --i) release(table(slot)[i - 1]);  // idle before its prefix
+void KvBlockPool::close(std::uint32_t slot) noexcept {
+  for (std::size_t i = slots_[slot].blocks; i > 0; --i) drop(table(slot)[i - 1]);  // idle before its prefix
   slots_[slot] = {};
   free_slots_.push_back(slot);
 }
@@ -243,6 +252,7 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
     }
   }
   for (const std::int32_t block : held_outside) count(block);
+  invariant(dropped_twice_ == 0, "KV-013", "no handle let go of a block that was free");
   invariant(counted == references_, "KV-007", "references are those of the holders");
   invariant(open + free_slots_.size() == slots_.size(), "KV-008", "a sequence is open or free");
   const auto is_idle = std::make_unique<bool[]>(limits_.blocks);

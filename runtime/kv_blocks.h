@@ -126,7 +126,8 @@ class KvBlockPool {
   std::span<const std::int32_t> table(std::uint32_t slot) const;
   std::size_t blocks_for(std::size_t tokens) const;
   bool must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const;
-  void close(std::uint32_t slot);
+  void drop(std::int32_t block) noexcept;
+  void close(std::uint32_t slot) noexcept;
 
   Limits limits_;
   std::size_t table_blocks_ = 0;
@@ -137,6 +138,7 @@ class KvBlockPool {
   std::vector<std::uint32_t> free_slots_;  ///< a stack
   KvPrefixIndex prefixes_;
   std::uint64_t evictions_ = 0;
+  std::uint64_t dropped_twice_ = 0;  ///< always 0: a handle that dies cannot throw, so audit tells of it
 };
 
 }  // namespace forge::runtime

@@ -14,6 +14,7 @@ namespace forge {
 namespace {
 
 using runtime::DecodeLoop;
+using runtime::GpuExecutor;
 using runtime::Sampler;
 using runtime::SamplerParams;
 using test::error_line;
