@@ -1,0 +1,173 @@
+// The scheduler's steps: who is let in, who goes, what is fed, and what becomes of it.
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "runtime/engine/scheduler.h"
+#include "runtime/engine/scheduler_job.h"
+#include "support/error.h"
+
+namespace forge::engine {
+
+std::size_t Scheduler::slots_in_use() const {
+  return std::accumulate(running_.begin(), running_.end(), std::size_t{0},
+                         [](std::size_t sum, const auto& job) { return sum + job->slots(); });
+}
+
+/// Whether a sequence fits beside the first `stay` that run, `blocks_back` more blocks being free then.
+bool Scheduler::fits(const Job& job, std::size_t stay, std::size_t blocks_back) const {
+  const auto& pool = pool_.limits();
+  std::size_t slots = job.slots(), promised = 0;
+  for (const auto& other : std::span(running_).first(stay)) {
+    slots += other->slots();
+    promised += other->kv->blocks_to_append(other->pending()) + other->slots();
+  }
+  if (slots > limits_.sequences) return false;
+  const std::size_t all = (job.ids.size() + pool.block_tokens - 1) / pool.block_tokens;
+  const auto match = limits_.reuse_prefixes ? pool_.match(job.reusable()) : runtime::PrefixMatch{};
+  const std::size_t headroom = stay == 0 ? 0 : job.slots();
+  return all - match.blocks + match.idle + headroom + promised <= pool_.blocks_free() + blocks_back;
+}
+
+/// Preempts sequences of worse rank when that lets `job` in, and none otherwise. Blocks that others read too are not
+/// counted as won, so that nobody is preempted in vain.
+bool Scheduler::make_room(const Job& job) {
+  std::size_t stay = running_.size(), back = 0;
+  while (!fits(job, stay, back)) {
+    if (stay == 0 || before(*running_[stay - 1], job)) return false;
+    --stay;
+    for (const auto block : running_[stay]->kv->blocks()) back += pool_.references(block) == 1 ? 1 : 0;
+  }
+  while (running_.size() > stay) preempt_worst();
+  return true;
+}
+
+void Scheduler::preempt_worst() {
+  auto job = std::move(running_.back());
+  running_.pop_back();
+  const auto blocks = job->kv->blocks();
+  const std::int32_t last = blocks.empty() ? -1 : blocks.back();
+  job->kv.reset();
+  if (limits_.planted == PlantedBug::kDoubleReleaseOnPreemption && last >= 0) pool_.release(last);
+  ++counts_.preemptions;
+  insert(waiting_, std::move(job));
+}
+
+void Scheduler::admit(std::unique_ptr<Job> job) {
+  const auto known = limits_.reuse_prefixes ? job->reusable() : std::span<const std::int32_t>{};
+  job->kv = pool_.open(known);
+  invariant(job->kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
+  counts_.prefix_queries += job->ids.size();
+  counts_.prefix_hits += job->fed();
+  ++counts_.admissions;
+  if (!std::exchange(job->admitted, true)) job->reused = job->fed();
+  insert(running_, std::move(job));
+}
+
+/// In rank, until one does not fit; those that are delayed are passed.
+void Scheduler::admit_all(Time now) {
+  for (std::size_t i = 0; i < waiting_.size();) {
+    if (waiting_[i]->delayed_until > now) {
+      ++i;
+      continue;
+    }
+    if (!make_room(*waiting_[i])) return;
+    auto job = std::move(waiting_[i]);  // whoever was preempted for it stands behind it
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    admit(std::move(job));
+  }
+}
+
+/// What the running sequence `index` feeds, its blocks, and what is left of the budget.
+void Scheduler::plan_part(std::size_t index, std::size_t& budget) {
+  Job& job = *running_[index];
+  const std::size_t behind = running_.size() - 1 - index;
+  std::size_t count = std::min(job.pending(), budget - behind);
+  while (job.kv->blocks_to_append(count) > pool_.blocks_free() && running_.size() - 1 > index) preempt_worst();
+  while (count > 0 && job.kv->blocks_to_append(count) > pool_.blocks_free()) {
+    const std::size_t size = pool_.limits().block_tokens, over = (job.fed() + count) % size;
+    count -= std::min(count, over == 0 ? size : over);  // to the end of a block
+  }
+  if (count == 0) return;
+  const std::size_t position = job.fed();
+  const auto grown = job.kv->append(count);
+  invariant(grown.ok, "SCHED-005", "blocks are counted before they are taken");
+  if (grown.copy) step_.copies.push_back(*grown.copy);
+  job.in_step = true;
+  step_.parts.push_back({.key = job.key,
+                         .ids = std::span(job.ids).subspan(position, count),
+                         .position = position,
+                         .blocks = job.kv->blocks(),
+                         .wants_logits = job.pending() == 0});
+  step_.tokens += count;
+  budget -= count;
+}
+
+const StepPlan& Scheduler::plan(Time now) {
+  invariant(!in_flight_, "SCHED-006", "one step is in flight at a time");
+  step_.parts.clear();
+  step_.copies.clear();
+  step_.tokens = 0;
+  admit_all(now);
+  std::size_t budget = limits_.step_tokens;
+  for (std::size_t i = 0; i < running_.size(); ++i) plan_part(i, budget);
+  in_flight_ = !step_.parts.empty();
+  return step_;
+}
+
+/// The samples of a request become sequences of their own: they share every block of the prompt, the last one until
+/// each writes into it.
+void Scheduler::part_samples(Job& first) {
+  for (std::uint32_t sample = 1; sample <= first.to_part; ++sample) {
+    auto job = std::make_unique<Job>();
+    job->key = {.request = first.key.request, .sample = sample};
+    job->rank = first.rank;
+    job->deadline = first.deadline;
+    job->tokens_max = first.tokens_max;
+    job->ids.reserve(first.tokens_max);
+    job->ids = first.ids;
+    job->reused = first.reused;
+    job->admitted = true;
+    job->kv = first.kv->fork(first.fed());
+    invariant(job->kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
+    insert(running_, std::move(job));
+  }
+  first.to_part = 0;
+}
+
+std::span<const TokenWanted> Scheduler::complete() {
+  invariant(in_flight_, "SCHED-007", "a step was planned before it is completed");
+  in_flight_ = false;
+  wanted_.clear();
+  std::size_t row = 0;
+  for (const auto& part : step_.parts) {
+    const std::size_t logits = part.wants_logits ? row++ : 0;
+    Job* job = find(part.key);
+    if (job == nullptr || !job->kv) continue;  // it ended meanwhile
+    job->in_step = false;
+    if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
+    if (!part.wants_logits) continue;
+    const auto samples = static_cast<std::uint32_t>(job->slots());
+    part_samples(*job);
+    for (std::uint32_t sample = 0; sample < samples; ++sample)
+      wanted_.push_back({.key = {.request = part.key.request, .sample = part.key.sample + sample}, .row = logits});
+  }
+  return wanted_;
+}
+
+std::span<const SequenceKey> Scheduler::abort() {
+  invariant(in_flight_, "SCHED-007", "a step was planned before it fails");
+  in_flight_ = false;
+  aborted_.clear();
+  for (auto& job : running_) {
+    if (std::exchange(job->in_step, false)) aborted_.push_back(job->key);
+    job->kv.reset();
+    insert(waiting_, std::move(job));
+  }
+  running_.clear();
+  pool_.drop_idle();
+  return aborted_;
+}
+
+}  // namespace forge::engine

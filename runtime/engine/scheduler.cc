@@ -1,0 +1,188 @@
+#include "runtime/engine/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "runtime/engine/scheduler_job.h"
+#include "support/error.h"
+
+namespace forge::engine {
+
+std::string_view finish_reason_name(FinishReason reason) {
+  constexpr std::string_view kNames[] = {"none", "stop", "length", "cancelled", "deadline", "error"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+Scheduler::Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits) : pool_(pool), limits_(limits) {
+  invariant(limits.sequences > 0 && limits.sequences <= pool.limits().sequences_max &&
+                limits.step_tokens >= limits.sequences && limits.queue > 0,
+            "SCHED-001", "a step has a token for each sequence, and the pool a place");
+  invariant(limits.aging > Time::zero() && limits.aging <= std::chrono::hours(24), "SCHED-002",
+            "aging is more than nothing and at most a day");
+  running_.reserve(limits.sequences);
+  step_.parts.reserve(limits.sequences);
+  step_.copies.reserve(limits.sequences);
+  wanted_.reserve(limits.sequences);
+  aborted_.reserve(limits.sequences);
+}
+
+Scheduler::~Scheduler() = default;
+
+bool Scheduler::before(const Job& a, const Job& b) {
+  return a.rank < b.rank || (a.rank == b.rank && a.key < b.key);
+}
+
+void Scheduler::insert(Jobs& jobs, std::unique_ptr<Job> job) {
+  const auto at = std::ranges::lower_bound(jobs, *job, before, [](const auto& j) -> const Job& { return *j; });
+  jobs.insert(at, std::move(job));
+}
+
+Scheduler::Job* Scheduler::find(SequenceKey key) const {
+  for (const auto* jobs : {&running_, &waiting_})
+    for (const auto& job : *jobs)
+      if (job->key == key) return job.get();
+  return nullptr;
+}
+
+std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
+  const auto& pool = pool_.limits();
+  const auto refuse = [](RefusalKind kind, std::size_t asked, std::size_t limit, std::string message) {
+    return Refusal{.kind = kind, .asked = asked, .limit = limit, .message = std::move(message)};
+  };
+  const std::size_t prompt = spec.prompt.size();
+  if (prompt == 0) return refuse(RefusalKind::kInvalid, 0, 1, "the prompt is empty");
+  if (spec.max_tokens == 0) return refuse(RefusalKind::kInvalid, 0, 1, "no tokens are asked for");
+  if (std::abs(spec.priority) > kPriorityMax)
+    return refuse(RefusalKind::kInvalid, static_cast<std::size_t>(std::abs(spec.priority)), kPriorityMax,
+                  fmt::format("priority {} is not between -{} and {}", spec.priority, kPriorityMax, kPriorityMax));
+  if (spec.samples == 0 || spec.samples > kSamplesMax)
+    return refuse(RefusalKind::kInvalid, spec.samples, kSamplesMax,
+                  fmt::format("{} samples are asked for, 1 to {} are possible", spec.samples, kSamplesMax));
+  if (spec.samples > limits_.sequences)
+    return refuse(
+        RefusalKind::kNoRoom, spec.samples, limits_.sequences,
+        fmt::format("{} samples are asked for, {} sequences can run at once", spec.samples, limits_.sequences));
+  if (prompt > pool.tokens_max || spec.max_tokens > pool.tokens_max - prompt)
+    return refuse(RefusalKind::kTooLong, prompt + spec.max_tokens, pool.tokens_max,
+                  fmt::format("{} tokens of the prompt and {} more do not fit into the context of {}", prompt,
+                              spec.max_tokens, pool.tokens_max));
+  const std::size_t blocks = (prompt + spec.max_tokens + pool.block_tokens - 1) / pool.block_tokens;
+  if (blocks > pool.blocks)
+    return refuse(
+        RefusalKind::kNoRoom, blocks, pool.blocks,
+        fmt::format("{} tokens need {} KV blocks, the pool has {}", prompt + spec.max_tokens, blocks, pool.blocks));
+  return std::nullopt;
+}
+
+std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Time now) {
+  if (auto refusal = check(spec)) return std::unexpected(*std::move(refusal));
+  if (waiting_.size() >= limits_.queue)
+    return std::unexpected(
+        Refusal{.kind = RefusalKind::kQueueFull,
+                .asked = waiting_.size() + 1,
+                .limit = limits_.queue,
+                .message = fmt::format("{} requests wait already, at most {} may", waiting_.size(), limits_.queue)});
+  auto job = std::make_unique<Job>();
+  job->key = {.request = ++last_request_, .sample = 0};
+  job->rank = now - spec.priority * limits_.aging;
+  if (limits_.planted == PlantedBug::kStarvingPriority) job->rank = -spec.priority * limits_.aging;
+  job->deadline = spec.deadline;
+  job->tokens_max = spec.prompt.size() + spec.max_tokens;
+  job->to_part = spec.samples - 1;
+  job->ids.reserve(job->tokens_max);
+  job->ids.assign(spec.prompt.begin(), spec.prompt.end());
+  insert(waiting_, std::move(job));
+  return last_request_;
+}
+
+bool Scheduler::cancel(RequestId request) {
+  bool found = false;
+  for (auto* jobs : {&running_, &waiting_})
+    for (auto it = jobs->begin(); it != jobs->end();) {
+      if ((*it)->key.request != request) {
+        ++it;
+        continue;
+      }
+      found = true;
+      if (limits_.planted == PlantedBug::kLeakOnCancel && (*it)->fed() > 0) pool_.retain((*it)->kv->blocks().back());
+      it = jobs->erase(it);  // its handle gives the blocks back
+    }
+  return found;
+}
+
+void Scheduler::finish(SequenceKey key) {
+  for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });
+}
+
+bool Scheduler::push(SequenceKey key, std::int32_t token) {
+  Job* job = find(key);
+  invariant(job != nullptr && job->pending() == 0 && job->ids.size() < job->tokens_max, "SCHED-003",
+            "a token goes to a sequence that has been fed and may have one more");
+  job->ids.push_back(token);  // within its capacity
+  return job->ids.size() == job->tokens_max;
+}
+
+void Scheduler::delay(RequestId request, Time moment) {
+  for (const auto& job : waiting_)
+    if (job->key.request == request) job->delayed_until = moment;
+}
+
+std::span<const RequestId> Scheduler::expired(Time now) {
+  expired_.clear();
+  for (const auto* jobs : {&running_, &waiting_})
+    for (const auto& job : *jobs)
+      if (job->deadline <= now && std::ranges::find(expired_, job->key.request) == expired_.end())
+        expired_.push_back(job->key.request);
+  return expired_;
+}
+
+Time Scheduler::next_event(Time now) const {
+  Time next = kNever;
+  for (const auto* jobs : {&running_, &waiting_})
+    for (const auto& job : *jobs) {
+      next = std::min(next, job->deadline);
+      if (job->delayed_until > now) next = std::min(next, job->delayed_until);
+    }
+  return next;
+}
+
+std::vector<Scheduler::State> Scheduler::states() const {
+  std::vector<State> states;
+  for (const auto* jobs : {&running_, &waiting_})
+    for (const auto& job : *jobs)
+      states.push_back({.key = job->key,
+                        .rank = job->rank,
+                        .delayed_until = job->delayed_until,
+                        .tokens = job->ids.size(),
+                        .fed = job->fed(),
+                        .reused = job->reused,
+                        .running = jobs == &running_});
+  return states;
+}
+
+std::size_t Scheduler::reused_tokens(SequenceKey key) const {
+  const Job* job = find(key);
+  return job == nullptr ? 0 : job->reused;
+}
+
+void Scheduler::audit() const {
+  pool_.audit();
+  invariant(slots_in_use() <= limits_.sequences, "SCHED-010", "no more sequences run than there are places");
+  invariant(pool_.limits().sequences_max - pool_.sequences_free() == running_.size(), "SCHED-011",
+            "the pool's open sequences are those that run");
+  for (const auto* jobs : {&running_, &waiting_}) {
+    for (const auto& job : *jobs) {
+      invariant(job->kv.has_value() == (jobs == &running_), "SCHED-012",
+                "who runs has a place in the pool, nobody else");
+      invariant(job->fed() <= job->ids.size() && job->ids.size() <= job->tokens_max, "SCHED-013",
+                "what has been fed are the sequence's tokens");
+    }
+    invariant(std::ranges::is_sorted(*jobs, before, [](const auto& j) -> const Job& { return *j; }), "SCHED-014",
+              "sequences stand in rank");
+  }
+}
+
+}  // namespace forge::engine

@@ -1,0 +1,158 @@
+#pragma once
+// Which tokens of which sequences go into the next step. A state machine: no thread, no device, no clock of its own.
+//
+//   submit -> waiting -> running -> (finish | cancel)       plan -> the device runs it -> complete | abort
+//                ^----------'  preempted, or its step failed: fed again from the start, less what prefixes give
+//
+// Order. Sequences are ranked by `arrival - priority x aging`, the older of equals first. That is a priority which
+// grows by a level for each `aging` of waiting, and an order that never changes while they wait. So a sequence has only
+// those before it that came until a fixed moment; the first in rank is always in the step and never preempted;
+// therefore every sequence ends. Sources of the method: continuous batching, Orca (OSDI 2022); chunked prefill,
+// Sarathi-Serve (arXiv 2403.02310); recompute as preemption, PagedAttention (arXiv 2309.06180).
+//
+// A step has up to `step_tokens` tokens: in rank, each running sequence takes what it has to feed (one token when it
+// decodes, a chunk of its prompt before), but leaves one for each behind it, so a long prompt never stops others.
+//
+// Admission. The first in rank that waits is let in when its tokens fit into free blocks beside what running sequences
+// are still to feed, and one block more for each. Nobody passes it. It may preempt sequences of worse rank, when that
+// makes it fit.
+// Preemption. A running sequence that finds no block takes them from the worst in rank behind it; the worst itself
+// waits for the next step with what it has.
+//
+// KV blocks are held by one handle a sequence (KvSequence): however a sequence ends, the handle gives them back.
+
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/engine/request.h"
+#include "runtime/kv_blocks.h"
+
+namespace forge::engine {
+
+/// Bugs that the simulation plants to show that it finds them; nothing else sets one.
+enum class PlantedBug : std::uint8_t { kNone, kLeakOnCancel, kDoubleReleaseOnPreemption, kStarvingPriority };
+
+struct SchedulerLimits {
+  std::size_t step_tokens = 0;  ///< at least `sequences`
+  std::size_t sequences = 0;    ///< that run at once; at most the pool's sequences_max
+  std::size_t queue = 0;        ///< sequences that may wait before requests are refused
+  Time aging = std::chrono::seconds(10);
+  bool reuse_prefixes = true;
+  PlantedBug planted = PlantedBug::kNone;
+};
+
+/// A sequence's share of a step. Spans hold until the scheduler is called again.
+struct StepPart {
+  SequenceKey key;
+  std::span<const std::int32_t> ids;  ///< to feed
+  std::size_t position = 0;           ///< of the first
+  std::span<const std::int32_t> blocks;
+  bool wants_logits = false;  ///< of its last token: nothing is left to feed then
+};
+
+struct StepPlan {
+  std::vector<StepPart> parts;  ///< none: nothing can run now
+  std::vector<runtime::BlockCopy> copies;
+  std::size_t tokens = 0;
+};
+
+/// A sequence that needs its next token.
+struct TokenWanted {
+  SequenceKey key;
+  std::size_t row = 0;  ///< of the step's logits
+};
+
+struct SchedulerCounts {
+  std::uint64_t prefix_queries = 0, prefix_hits = 0;  ///< in tokens, at admission
+  std::uint64_t preemptions = 0, admissions = 0;
+};
+
+class Scheduler {
+ public:
+  /// Errors: Error(kInternal) for limits that contradict each other.
+  Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+  ~Scheduler();
+
+  /// Puts a request behind those that wait, or says why not.
+  std::expected<RequestId, Refusal> submit(const RequestSpec& spec, Time now);
+  /// Whether submit would refuse: without looking at the queue.
+  [[nodiscard]] std::optional<Refusal> check(const RequestSpec& spec) const;
+
+  /// Ends all samples of a request, at any moment: also while its step is in flight. False: it has ended before.
+  bool cancel(RequestId request);
+  /// Ends one sample.
+  void finish(SequenceKey key);
+
+  /// The next step. Not while one is in flight. Allocates nothing once it has seen steps as large.
+  const StepPlan& plan(Time now);
+  /// The planned step has been run: who needs a token. The samples of a request part here. Each key that is answered
+  /// is then given its token (push), or ended.
+  std::span<const TokenWanted> complete();
+  /// The planned step failed. What the device's memory holds is not trusted any more: all that runs begins anew, and
+  /// nothing is left of prefixes. Keys of the step's sequences, until the next call.
+  std::span<const SequenceKey> abort();
+  /// A sequence's next token. True: that was the last it may have.
+  bool push(SequenceKey key, std::int32_t token);
+  /// A request that waits is not let in before `moment`; others pass it until then.
+  void delay(RequestId request, Time moment);
+
+  /// Requests whose deadline has come, until the next call.
+  std::span<const RequestId> expired(Time now);
+  /// When plan() may have something to do although it had nothing: the end of a delay, or a deadline.
+  [[nodiscard]] Time next_event(Time now) const;
+
+  [[nodiscard]] std::size_t running() const { return running_.size(); }
+  [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
+  [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty(); }
+  [[nodiscard]] bool in_flight() const { return in_flight_; }
+  [[nodiscard]] const SchedulerCounts& counts() const { return counts_; }
+  [[nodiscard]] const SchedulerLimits& limits() const { return limits_; }
+
+  struct State {
+    SequenceKey key;
+    Time rank{}, delayed_until{};
+    std::size_t tokens = 0, fed = 0, reused = 0;
+    bool running = false;
+  };
+  /// What is known of every sequence; for tests and debugging.
+  [[nodiscard]] std::vector<State> states() const;
+  /// Recounts everything, the pool too. Throws Error(kInternal) naming the broken invariant.
+  void audit() const;
+  /// Prompt tokens that a sequence found in the pool when it was let in first; 0 when it has not been.
+  [[nodiscard]] std::size_t reused_tokens(SequenceKey key) const;
+
+ private:
+  struct Job;
+  using Jobs = std::vector<std::unique_ptr<Job>>;
+
+  static bool before(const Job& a, const Job& b);
+  static void insert(Jobs& jobs, std::unique_ptr<Job> job);
+  [[nodiscard]] Job* find(SequenceKey key) const;
+  [[nodiscard]] std::size_t slots_in_use() const;
+  [[nodiscard]] bool fits(const Job& job, std::size_t stay, std::size_t blocks_back) const;
+  bool make_room(const Job& job);
+  void admit(std::unique_ptr<Job> job);
+  void admit_all(Time now);
+  void preempt_worst();
+  void plan_part(std::size_t index, std::size_t& budget);
+  void part_samples(Job& first);
+
+  runtime::KvBlockPool& pool_;
+  SchedulerLimits limits_;
+  Jobs running_, waiting_;  ///< in rank
+  RequestId last_request_ = 0;
+  bool in_flight_ = false;
+  StepPlan step_;
+  std::vector<TokenWanted> wanted_;
+  std::vector<SequenceKey> aborted_;
+  std::vector<RequestId> expired_;
+  SchedulerCounts counts_;
+};
+
+}  // namespace forge::engine

@@ -1,0 +1,292 @@
+// The scheduler, step by step: what goes into a step, who is let in, who goes, what a request shares.
+
+#include "runtime/engine/scheduler.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "support/error.h"
+#include "tests/runtime/allocation_counter.h"
+
+namespace forge::engine {
+namespace {
+
+using runtime::KvBlockPool;
+using std::chrono::seconds;
+
+std::vector<std::int32_t> rising(std::size_t count, std::int32_t first = 0) {
+  std::vector<std::int32_t> ids(count);
+  std::iota(ids.begin(), ids.end(), first);
+  return ids;
+}
+
+struct Options {
+  std::size_t blocks = 64, block_tokens = 4, context = 64;
+  SchedulerLimits limits = {.step_tokens = 16, .sequences = 4, .queue = 8};
+};
+
+/// A scheduler whose device always works and always answers 7.
+struct Bench {
+  explicit Bench(const Options& options = {})
+      : pool({.blocks = options.blocks,
+              .block_tokens = options.block_tokens,
+              .sequences_max = options.limits.sequences,
+              .tokens_max = options.context}),
+        scheduler(pool, options.limits) {}
+
+  KvBlockPool pool;
+  Scheduler scheduler;
+  Time now{};
+
+  RequestId submit(const std::vector<std::int32_t>& prompt, std::size_t max_tokens = 8, int priority = 0,
+                   std::size_t samples = 1) {
+    const auto id =
+        scheduler.submit({.prompt = prompt, .max_tokens = max_tokens, .samples = samples, .priority = priority}, now);
+    REQUIRE(id.has_value());
+    return *id;
+  }
+  /// Tokens that each sequence fed in a step.
+  using Fed = std::map<std::pair<RequestId, std::uint32_t>, std::size_t>;
+  Fed step() {
+    Fed fed;
+    for (const auto& part : scheduler.plan(now).parts) fed[{part.key.request, part.key.sample}] = part.ids.size();
+    scheduler.audit();
+    if (!scheduler.in_flight()) return fed;
+    for (const auto& [key, row] : scheduler.complete())
+      if (scheduler.push(key, 7)) scheduler.finish(key);
+    scheduler.audit();
+    return fed;
+  }
+  [[nodiscard]] bool runs(RequestId request) const {
+    for (const auto& state : scheduler.states())
+      if (state.key.request == request && state.running) return true;
+    return false;
+  }
+  void finish_all() {
+    for (int i = 0; i < 1000 && !scheduler.idle(); ++i) step();
+    CHECK(scheduler.idle());
+    CHECK(pool.blocks_free() == pool.limits().blocks);
+  }
+};
+
+TEST_CASE("a step mixes decoding with chunks of prompts, and a long prompt leaves a token for each behind it") {
+  Bench bench;
+  const auto a = bench.submit(rising(4));
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 4}});
+  const auto b = bench.submit(rising(40, 100)), c = bench.submit(rising(20, 200));
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 14}, {{c, 0}, 1}});
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 14}, {{c, 0}, 1}});
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 12}, {{c, 0}, 3}});
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 1}, {{c, 0}, 14}});
+  bench.finish_all();
+}
+
+TEST_CASE("what can never run is refused with the numbers, what cannot run now with the queue's") {
+  Bench bench({.blocks = 8, .context = 64, .limits = {.step_tokens = 8, .sequences = 2, .queue = 2}});
+  const auto refusal = [&](std::size_t prompt, std::size_t tokens, std::size_t samples = 1, int priority = 0) {
+    const auto ids = rising(prompt);
+    const auto result =
+        bench.scheduler.submit({.prompt = ids, .max_tokens = tokens, .samples = samples, .priority = priority}, Time{});
+    REQUIRE_FALSE(result.has_value());
+    CHECK_FALSE(result.error().message.empty());
+    return result.error();
+  };
+  CHECK(refusal(0, 1).kind == RefusalKind::kInvalid);
+  CHECK(refusal(1, 0).kind == RefusalKind::kInvalid);
+  CHECK(refusal(1, 1, 0).kind == RefusalKind::kInvalid);
+  CHECK(refusal(1, 1, 1, 17).kind == RefusalKind::kInvalid);
+  const auto room = refusal(20, 13);
+  CHECK((room.kind == RefusalKind::kNoRoom && room.asked == 9 && room.limit == 8 && !room.recoverable()));
+  const auto samples = refusal(1, 1, 3);
+  CHECK((samples.kind == RefusalKind::kNoRoom && samples.asked == 3 && samples.limit == 2));
+  for (const std::size_t tokens : {std::size_t{5}, ~std::size_t{0}}) {
+    const auto length = refusal(60, tokens);
+    CHECK((length.kind == RefusalKind::kTooLong && length.limit == 64));
+  }
+  CHECK(refusal(60, 5).message == "60 tokens of the prompt and 5 more do not fit into the context of 64");
+  bench.submit(rising(4));
+  bench.submit(rising(4));
+  const auto full = refusal(4, 1);
+  CHECK((full.kind == RefusalKind::kQueueFull && full.asked == 3 && full.limit == 2 && full.recoverable()));
+  bench.step();
+  bench.submit(rising(4));
+  bench.finish_all();
+}
+
+TEST_CASE("who waits first is let in first: a small request does not pass a large one that does not fit yet") {
+  Bench bench({.blocks = 10, .context = 40});
+  const auto a = bench.submit(rising(16), 16);  // 8 blocks in the end
+  bench.step();
+  const auto large = bench.submit(rising(24, 100), 4), small = bench.submit(rising(2, 200), 2);
+  bench.step();
+  CHECK((bench.runs(a) && !bench.runs(large) && !bench.runs(small)));
+  CHECK(bench.scheduler.counts().preemptions == 0);
+  bench.finish_all();
+}
+
+TEST_CASE("without a free block the worst in rank goes, and begins anew with what is left of its prefix") {
+  Bench bench({.blocks = 8, .context = 32, .limits = {.step_tokens = 16, .sequences = 3, .queue = 8}});
+  const auto a = bench.submit(rising(10), 18), b = bench.submit(rising(10, 100), 18);
+  int preempted_at = -1;
+  for (int i = 0; i < 12; ++i) {
+    bench.step();
+    if (preempted_at < 0 && !bench.runs(b)) preempted_at = i;
+    CHECK(bench.runs(a));
+  }
+  CHECK(preempted_at > 3);
+  CHECK(bench.scheduler.counts().preemptions == 1);
+  bench.finish_all();
+  CHECK(bench.scheduler.counts().prefix_hits > 0);
+}
+
+TEST_CASE("a priority is a head start of so much waiting, and preempts whom it outranks") {
+  Bench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8, .aging = seconds(10)}});
+  const auto low = bench.submit(rising(4), 30);
+  bench.step();
+  bench.now = seconds(5);
+  const auto equal = bench.submit(rising(4, 50), 30);
+  bench.step();
+  CHECK(bench.runs(low));
+  const auto high = bench.submit(rising(4, 100), 4, 1);
+  bench.step();
+  CHECK((bench.runs(high) && !bench.runs(low)));
+  CHECK(bench.scheduler.counts().preemptions == 1);
+  bench.now = seconds(60);
+  const auto late = bench.submit(rising(4, 200), 4, 5);  // 50 s of head start, but low came 60 s ago
+  for (int i = 0; i < 10; ++i) bench.step();
+  CHECK((bench.runs(low) && !bench.runs(late) && !bench.runs(equal)));
+  bench.finish_all();
+}
+
+TEST_CASE("nobody is preempted for a request that would not fit all the same") {
+  Bench bench({.blocks = 12, .context = 48, .limits = {.step_tokens = 40, .sequences = 3, .queue = 8}});
+  const auto first = bench.submit(rising(28), 4, 2);
+  const auto low = bench.submit(rising(4, 50), 8);
+  bench.step();
+  const auto high = bench.submit(rising(24, 100), 4, 1);  // before low, behind first, which holds the blocks
+  bench.step();
+  CHECK((bench.runs(first) && bench.runs(low) && !bench.runs(high)));
+  CHECK(bench.scheduler.counts().preemptions == 0);
+  bench.finish_all();
+}
+
+TEST_CASE("samples share every block of the prompt, and copy the last when they part") {
+  Bench bench;
+  const auto request = bench.submit(rising(10), 8, 0, 3);
+  CHECK(bench.step() == Bench::Fed{{{request, 0}, 10}});
+  CHECK(bench.pool.blocks_free() == 64 - 3);
+  const auto& plan = bench.scheduler.plan(bench.now);
+  CHECK((plan.parts.size() == 3 && plan.copies.size() == 2));
+  CHECK(plan.parts[0].blocks[1] == plan.parts[2].blocks[1]);
+  CHECK(plan.parts[0].blocks[2] != plan.parts[1].blocks[2]);
+  CHECK(bench.pool.blocks_free() == 64 - 5);
+  const auto wanted = bench.scheduler.complete();
+  REQUIRE(wanted.size() == 3);
+  for (std::uint32_t s = 0; s < 3; ++s) CHECK((wanted[s].key == SequenceKey{request, s} && wanted[s].row == s));
+  for (const auto& [key, row] : std::vector(wanted.begin(), wanted.end())) bench.scheduler.push(key, 5);
+  bench.scheduler.finish({request, 1});
+  bench.scheduler.audit();
+  CHECK(bench.scheduler.running() == 2);
+  CHECK(bench.scheduler.cancel(request));
+  CHECK((bench.scheduler.idle() && bench.pool.blocks_free() == 64));
+}
+
+TEST_CASE("a prompt that was seen before is fed from where it differs, but for its last token") {
+  Bench bench;
+  bench.submit(rising(16));
+  bench.finish_all();
+  const auto again = bench.submit(rising(16));
+  CHECK(bench.step() == Bench::Fed{{{again, 0}, 4}});  // the last block anew: logits need a token
+  CHECK(bench.scheduler.reused_tokens({again, 0}) == 12);
+  auto other = rising(16);
+  other[9] = 99;
+  const auto third = bench.submit(other);
+  CHECK(bench.step()[{third, 0}] == 8);
+  bench.finish_all();
+  CHECK(bench.scheduler.counts().prefix_hits == 20);
+
+  Bench plain({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8, .reuse_prefixes = false}});
+  plain.submit(rising(16));
+  plain.finish_all();
+  const auto fresh = plain.submit(rising(16));
+  CHECK(plain.step() == Bench::Fed{{{fresh, 0}, 16}});
+}
+
+TEST_CASE("a request ends at any moment: waiting, running, while its step is in flight") {
+  Bench bench({.limits = {.step_tokens = 16, .sequences = 2, .queue = 8}});
+  const auto a = bench.submit(rising(6)), b = bench.submit(rising(6, 50)), c = bench.submit(rising(6, 100));
+  const auto& plan = bench.scheduler.plan(bench.now);
+  CHECK(plan.parts.size() == 2);
+  CHECK(bench.scheduler.cancel(c));
+  CHECK(bench.scheduler.cancel(a));
+  CHECK_FALSE(bench.scheduler.cancel(a));
+  bench.scheduler.audit();
+  const auto wanted = bench.scheduler.complete();
+  REQUIRE(wanted.size() == 1);
+  CHECK((wanted[0].key.request == b && wanted[0].row == 1));  // rows stay the step's
+  bench.scheduler.push(wanted[0].key, 1);
+  CHECK(bench.scheduler.cancel(b));
+  bench.scheduler.audit();
+  CHECK(bench.pool.blocks_free() == 64);
+}
+
+TEST_CASE("deadlines are told, delays are waited for, and others pass meanwhile") {
+  Bench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8}});
+  const auto ids = rising(4);
+  const auto timed =
+      bench.scheduler.submit({.prompt = ids, .max_tokens = 4, .deadline = seconds(3)}, bench.now).value();
+  CHECK(bench.scheduler.next_event(bench.now) == seconds(3));
+  CHECK(bench.scheduler.expired(seconds(2)).empty());
+  REQUIRE(bench.scheduler.expired(seconds(3)).size() == 1);
+  CHECK(bench.scheduler.expired(seconds(3))[0] == timed);
+  bench.scheduler.cancel(timed);
+  const auto a = bench.submit(rising(4, 10));
+  bench.scheduler.delay(a, seconds(5));
+  CHECK(bench.step().empty());
+  CHECK(bench.scheduler.next_event(bench.now) == seconds(5));
+  const auto b = bench.submit(rising(4, 20), 3);
+  bench.step();
+  CHECK((bench.runs(b) && !bench.runs(a)));
+  bench.now = seconds(5);
+  bench.step();
+  CHECK((bench.runs(a) && !bench.runs(b)));  // it came first
+  bench.finish_all();
+}
+
+TEST_CASE("after a failed step all that ran begins anew, and nothing is found in the pool") {
+  Bench bench({.limits = {.step_tokens = 8, .sequences = 4, .queue = 8}});
+  const auto a = bench.submit(rising(8)), b = bench.submit(rising(8, 50));
+  bench.step();
+  bench.scheduler.plan(bench.now);
+  const auto aborted = bench.scheduler.abort();
+  CHECK(aborted.size() == 2);
+  CHECK((bench.scheduler.running() == 0 && bench.scheduler.waiting() == 2));
+  CHECK((bench.pool.blocks_idle() == 0 && bench.pool.blocks_free() == 64));
+  bench.scheduler.audit();
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 7}, {{b, 0}, 1}});
+  bench.finish_all();
+}
+
+TEST_CASE("planning a step of sequences that decode allocates nothing") {
+  Bench bench({.blocks = 256, .context = 256});
+  for (int i = 0; i < 4; ++i) bench.submit(rising(10, 100 * i), 200);
+  for (int i = 0; i < 6; ++i) bench.step();
+  const auto before = test::allocations();
+  for (int i = 0; i < 100; ++i) {
+    bench.scheduler.plan(bench.now);
+    for (const auto& [key, row] : bench.scheduler.complete()) bench.scheduler.push(key, i);
+  }
+  CHECK(test::allocations() == before);
+}
+
+TEST_CASE("limits that contradict each other are refused") {
+  KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 2, .tokens_max = 32});
+  CHECK_THROWS_AS(Scheduler(pool, {.step_tokens = 8, .sequences = 3, .queue = 1}), Error);
+  CHECK_THROWS_AS(Scheduler(pool, {.step_tokens = 1, .sequences = 2, .queue = 1}), Error);
+  CHECK_THROWS_AS(Scheduler(pool, {.step_tokens = 8, .sequences = 2, .queue = 1, .aging = Time::zero()}), Error);
+}
+
+}  // namespace
+}  // namespace forge::engine
