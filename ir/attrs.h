@@ -18,6 +18,10 @@ enum class Activation : std::uint8_t { kSilu, kGelu };
 /// kPairs rotates (2i, 2i+1); kHalves rotates (i, i + rotary_dims/2), as NeoX does.
 enum class RopeMode : std::uint8_t { kPairs, kHalves };
 enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
+/// What a router makes of its logits: probabilities of all experts together, or one of each expert by itself.
+enum class RouteGate : std::uint8_t { kSoftmax, kSigmoid };
+/// Over which experts a token's weights add up to 1: over all (the gate's values as they are) or over the chosen ones.
+enum class RouteShare : std::uint8_t { kAll, kChosen };
 
 #define FORGE_FIELDS(...)   \
   template <class V>        \
@@ -124,10 +128,24 @@ struct AttentionAttrs {
   FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
                v("scale", scale); v("window", window); v("softcap", softcap);)
 };
+/// Which `used` experts a token goes to. Candidates are ranked by the gate's value plus the operand bias where there is
+/// one (arXiv 2408.15664), equal ones by number; weights come from the gate's value alone. With groups > 1 the experts
+/// are that many equal runs; a group counts as much as its `group_top` best experts together, and only experts of the
+/// `groups_used` best groups are candidates (arXiv 2412.19437, 2.1.2).
+struct RouteAttrs {
+  using Self = RouteAttrs;
+  std::int64_t used = 1;
+  RouteGate gate{};
+  RouteShare share{};
+  float scale = 1;  ///< on the weights, last
+  std::int64_t groups = 1, groups_used = 1, group_top = 1;
+  FORGE_FIELDS(v("used", used); v("gate", gate); v("share", share); v("scale", scale); v("groups", groups);
+               v("groups_used", groups_used); v("group_top", group_top);)
+};
 #undef FORGE_FIELDS
 
 using Attrs =
     std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, ScaleAttrs, GluAttrs,
-                 PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs, AttentionAttrs>;
+                 PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs, AttentionAttrs, RouteAttrs>;
 
 }  // namespace forge::ir

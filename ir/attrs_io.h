@@ -24,6 +24,11 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<RopeMode>{"pairs", "
 template <>
 inline constexpr std::array<std::string_view, 3> kEnumNames<RopeScaling>{"none", "linear", "yarn"};
 
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<RouteGate>{"softmax", "sigmoid"};
+template <>
+inline constexpr std::array<std::string_view, 2> kEnumNames<RouteShare>{"all", "chosen"};
+
 template <class E>
   requires std::is_enum_v<E>
 constexpr std::string_view enum_name(E value) {

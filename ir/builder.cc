@@ -73,4 +73,19 @@ Value Builder::gather_rows(Value x, Value rows) {
   return one(Op::kGatherRows, {x, rows});
 }
 
+Builder::Routed Builder::route(Value logits, const RouteAttrs& attrs, Value bias) {
+  auto operands = bias.node == kNoNode ? std::vector{logits} : std::vector{logits, bias};
+  const NodeId node = graph_.add(Op::kRoute, std::move(operands), attrs, layer_);
+  return {{node, 0}, {node, 1}};
+}
+Value Builder::expert_matmul(Value x, Value weight, Value experts) {
+  return one(Op::kExpertMatmul, {x, weight, experts});
+}
+Value Builder::expert_add(Value x, Value bias, Value experts) {
+  return one(Op::kExpertAdd, {x, bias, experts});
+}
+Value Builder::expert_sum(Value x, Value shares) {
+  return one(Op::kExpertSum, {x, shares});
+}
+
 }  // namespace forge::ir

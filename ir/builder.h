@@ -37,6 +37,14 @@ class Builder {
   Value kv_store(Value state, Value k, Value v, std::int64_t layer);
   Value attention(Value q, Value state, const AttentionAttrs& attrs);
   Value gather_rows(Value x, Value rows);
+  /// The chosen experts and their shares; `bias` moves the choice only.
+  struct Routed {
+    Value experts, shares;
+  };
+  Routed route(Value logits, const RouteAttrs& attrs, Value bias = {});
+  Value expert_matmul(Value x, Value weight, Value experts);
+  Value expert_add(Value x, Value bias, Value experts);
+  Value expert_sum(Value x, Value shares);
 
  private:
   Value one(Op op, std::vector<Value> operands, Attrs attrs = {});

@@ -16,7 +16,7 @@ std::array<OpDef, kOpCount> make_table() {
   std::array<OpDef, kOpCount> table{};
   std::size_t count = 0;
   for (const auto defs : {ops::source_defs(), ops::elementwise_defs(), ops::matmul_defs(), ops::norm_defs(),
-                          ops::rope_defs(), ops::attention_defs()})
+                          ops::rope_defs(), ops::attention_defs(), ops::expert_defs()})
     for (const OpDef& def : defs) {
       table[static_cast<std::size_t>(def.op)] = def;
       ++count;
@@ -99,6 +99,11 @@ void want_f32(std::string_view op, Types operands, std::size_t operand, std::siz
   const TensorType& type = operands[operand];
   if (type.dtype != DType::kF32 || type.shape.size() != rank || !type.shape.back().is_constant())
     refuse_operand(op, operand, type, fmt::format("f32 with {} dimensions, the last one a constant", rank));
+}
+
+void want_rows(std::string_view op, Types operands, std::size_t operand) {
+  const std::size_t rank = operands[operand].shape.size();
+  want_f32(op, operands, operand, rank == 3 ? 3 : 2);
 }
 
 void want_i32(std::string_view op, Types operands, std::size_t operand, const Shape& shape) {

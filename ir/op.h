@@ -25,10 +25,10 @@ enum class Op : std::uint8_t {
   kRmsNorm,      // (x [M,G*dim], weight [dim]) -> f32: each run of dim columns x / sqrt(mean(x^2) + eps) * weight
   kSumSquares,   // (x [M,N]) -> f32 [M, ceil(N/32)]: sums over blocks of 32 columns
   kInvRmsScale,  // (x [M,N], squares [M,ceil(dim/32)]) -> f32: x / sqrt(sum(squares)/dim + eps), dim of the attributes
-  kQuantize,     // (x f32 [M,N]) -> q8a [M,N]
+  kQuantize,     // (x f32 [M,N] or [M,U,N]) -> q8a of that shape
   kMatmul,       // (x [M,K] f32 or q8a, weight [N,K]) -> f32 [M,N]: x . weight^T
-  kConcatRows,   // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time
-  kSplit,        // (x [M,N]) -> parts: columns of x
+  kConcatRows,   // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time; [E,Ni,K] likewise
+  kSplit,        // (x [M,N] or [M,U,N]) -> parts: columns of x
   kAdd,          // (a [M,N], b [M,N] or [N]) -> f32
   kMul,          // (a [M,N], b [M,N] or [N]) -> f32
   kScale,        // (x) -> f32: x * factor
@@ -39,6 +39,10 @@ enum class Op : std::uint8_t {
   kKvStore,      // (state, k, v [T,kv_heads*head_dim], positions, sequence, block_table) -> state
   kAttention,    // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length) -> f32 [T,heads*head_dim]
   kGatherRows,   // (x [T,N], rows [R]) -> [R,N]
+  kRoute,  // (logits [M,E], [bias [E]]) -> i32 [M,U], f32 [M,U]: the experts of each row, best first, and their shares
+  kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by its chosen experts' rows
+  kExpertAdd,     // (x [M,U,N], bias [E,N,1], experts [M,U]) -> f32 [M,U,N]
+  kExpertSum,     // (x [M,U,N], shares [M,U]) -> f32 [M,N]: the sum of share * x over the chosen experts
   kCount_,
 };
 

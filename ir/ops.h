@@ -19,6 +19,7 @@ std::span<const OpDef> matmul_defs();
 std::span<const OpDef> norm_defs();
 std::span<const OpDef> rope_defs();
 std::span<const OpDef> attention_defs();
+std::span<const OpDef> expert_defs();
 
 using Types = std::span<const TensorType>;
 using Operands = std::span<const Tensor* const>;
@@ -34,6 +35,8 @@ using Results = std::span<Tensor>;
 void attr_between(std::string_view op, std::string_view attr, std::int64_t value, std::int64_t low, std::int64_t high);
 /// Throws unless the operand is f32, has `rank` dimensions and a constant last one.
 void want_f32(std::string_view op, Types operands, std::size_t operand, std::size_t rank);
+/// Throws unless the operand is f32 rows: [M,N], or [M,U,N] where each of M rows has one for each of U experts.
+void want_rows(std::string_view op, Types operands, std::size_t operand);
 /// Throws unless the operand is i32 of exactly `shape`.
 void want_i32(std::string_view op, Types operands, std::size_t operand, const Shape& shape);
 /// Throws unless the operand is a state.

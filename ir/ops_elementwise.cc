@@ -32,19 +32,19 @@ std::vector<TensorType> infer_scale(const Attrs& attrs, Types operands) {
 }
 
 std::vector<TensorType> infer_glu(const Attrs&, Types operands) {
-  want_f32("glu", operands, 0, 2);
+  want_rows("glu", operands, 0);
   if (operands[1] != operands[0]) refuse_operand("glu", 1, operands[1], operands[0].text() + ", like operand 0");
   return {operands[0]};
 }
 
 std::vector<TensorType> infer_split(const Attrs& attrs, Types operands) {
   const auto& parts = std::get<PartsAttrs>(attrs);
-  want_f32("split", operands, 0, 2);
+  want_rows("split", operands, 0);
   const std::int64_t total = parts_total("split", parts, parts.sizes.size());
   if (total != operands[0].cols())
     refuse_operand("split", 0, operands[0], fmt::format("as wide as the parts together, {}", total));
   std::vector<TensorType> results;
-  for (const std::int64_t size : parts.sizes) results.push_back({DType::kF32, {operands[0].shape[0], size}});
+  for (const std::int64_t size : parts.sizes) results.emplace_back(operands[0]).shape.back() = size;
   return results;
 }
 

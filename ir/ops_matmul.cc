@@ -27,23 +27,24 @@ std::vector<TensorType> infer_concat(const Attrs& attrs, Types operands) {
   const auto& parts = std::get<PartsAttrs>(attrs);
   const std::int64_t total = parts_total("concat_rows", parts, operands.size());
   const TensorType& first = operands[0];
+  const std::size_t rows = first.shape.size() == 3 ? 1 : 0;  // the dimension that grows: each expert's rows
   for (std::size_t i = 0; i < operands.size(); ++i) {
     TensorType wanted = first;
-    if (wanted.shape.empty() || wanted.shape.size() > 2 || !std::ranges::all_of(wanted.shape, &Dim::is_constant))
-      refuse_operand("concat_rows", i, operands[i], "a weight [N] or [N,K] of constant dimensions");
-    wanted.shape[0] = parts.sizes[i];
+    if (wanted.shape.empty() || wanted.shape.size() > 3 || !std::ranges::all_of(wanted.shape, &Dim::is_constant))
+      refuse_operand("concat_rows", i, operands[i], "a weight [N], [N,K] or [E,N,K] of constant dimensions");
+    wanted.shape[rows] = parts.sizes[i];
     if (operands[i] != wanted)
       refuse_operand(
           "concat_rows", i, operands[i],
           fmt::format("{}, of operand 0's element type and columns and the attribute's size", wanted.text()));
   }
   TensorType result = first;
-  result.shape[0] = total;
+  result.shape[rows] = total;
   return {result};
 }
 
 std::vector<TensorType> infer_quantize(const Attrs&, Types operands) {
-  want_f32("quantize", operands, 0, 2);
+  want_rows("quantize", operands, 0);
   if (operands[0].cols() % kQuantBlock != 0)
     refuse_operand("quantize", 0, operands[0], "a multiple of 32 columns wide");
   return {{DType::kQ8A, operands[0].shape}};
@@ -78,11 +79,15 @@ void run_matmul(const Attrs&, Operands operands, Results results, EvalContext&) 
 void run_concat(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& parts = std::get<PartsAttrs>(attrs);
   const auto offsets = part_offsets(parts);
-  const std::int64_t width = results[0].dims.size() == 1 ? 1 : results[0].cols();
+  const auto& dims = results[0].dims;
+  const std::int64_t width = dims.size() == 1 ? 1 : dims.back(), slices = dims.size() == 3 ? dims[0] : 1;
+  const std::int64_t total = dims.size() == 3 ? dims[1] : dims[0];
   for (std::size_t part = 0; part < operands.size(); ++part)
-    for (std::int64_t row = 0; row < parts.sizes[part]; ++row)
-      std::copy_n(operands[part]->f32.begin() + row * width, width,
-                  results[0].f32.begin() + part_position(parts, offsets, part, row) * width);
+    for (std::int64_t i = 0; i < slices * parts.sizes[part]; ++i) {
+      const std::int64_t slice = i / parts.sizes[part], row = i % parts.sizes[part];
+      std::copy_n(operands[part]->f32.begin() + i * width, width,
+                  results[0].f32.begin() + (slice * total + part_position(parts, offsets, part, row)) * width);
+    }
 }
 
 /// Values stay f32; with quantize_activations they are rounded through int8, scale = largest magnitude of 32 / 127.

@@ -38,7 +38,7 @@ std::vector<TensorType> infer_sum_squares(const Attrs&, Types operands) {
 std::vector<TensorType> infer_inv_rms(const Attrs& attrs, Types operands) {
   const auto& norm = std::get<NormAttrs>(attrs);
   check_attrs("inv_rms_scale", norm);
-  want_f32("inv_rms_scale", operands, 0, 2);
+  want_rows("inv_rms_scale", operands, 0);
   const TensorType squares{DType::kF32, {operands[0].shape[0], square_cols(norm.dim)}};
   if (operands[1] != squares)
     refuse_operand(
@@ -97,9 +97,10 @@ void run_inv_rms(const Attrs& attrs, Operands operands, Results results, EvalCon
   const auto& norm = std::get<NormAttrs>(attrs);
   const Tensor& x = *operands[0];
   const Tensor& squares = *operands[1];
+  const std::int64_t slots = x.dims.size() == 3 ? x.dims[1] : 1;  // rows that share one row of squares
   for (std::int64_t row = 0; row < x.rows(); ++row) {
     double sum = 0;
-    for (std::int64_t j = 0; j < squares.cols(); ++j) sum += squares.f32[row * squares.cols() + j];
+    for (std::int64_t j = 0; j < squares.cols(); ++j) sum += squares.f32[row / slots * squares.cols() + j];
     const double inverse = 1.0 / std::sqrt(sum / static_cast<double>(norm.dim) + norm.eps);
     for (std::int64_t j = 0; j < x.cols(); ++j)
       results[0].f32[row * x.cols() + j] = static_cast<float>(x.f32[row * x.cols() + j] * inverse);

@@ -15,6 +15,7 @@
 //           groups wait for each other
 //   IR-013  each KV group has one kv_state, each weight name one type
 //   IR-014  stores and attention take positions, sequence, block_table and kv_length from those inputs of the step
+//   IR-015  the experts of expert_matmul and expert_add were chosen by a route among as many as the weight has
 
 #include <fmt/format.h>
 
@@ -41,6 +42,7 @@ class Verifier {
     concats();
     state_chains();
     inputs_of_state_ops();
+    experts();
     groups();
     sources();
   }
@@ -192,6 +194,16 @@ class Verifier {
         if (graph_.op(source) != Op::kInput || graph_.attrs_as<InputAttrs>(source).kind != kind)
           broken("IR-014", node, fmt::format("operand {} is not the input {}", i, enum_name(kind)));
       }
+    }
+  }
+
+  void experts() const {
+    for (const NodeId node : nodes_) {
+      if (graph_.op(node) != Op::kExpertMatmul && graph_.op(node) != Op::kExpertAdd) continue;
+      const Value chosen = graph_.operand(node, 2);
+      want(graph_.op(chosen.node) == Op::kRoute && chosen.result == 0, "IR-015", node, "its experts are of no route");
+      want(graph_.type(graph_.operand(chosen.node, 0)).cols() == graph_.type(graph_.operand(node, 1)).shape[0].value,
+           "IR-015", node, "its weight has other experts than were to choose from");
     }
   }
 

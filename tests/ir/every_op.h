@@ -47,6 +47,17 @@ inline Graph every_op() {
   const NodeId halves = graph.add(Op::kSplit, {x}, PartsAttrs{{32, 32}, 8}, 2);
   x = b.glu({halves, 0}, {halves, 1}, Activation::kGelu);
   graph.set_group(halves, group);
+  const auto [chosen, shares] = b.route(b.matmul(x, b.weight("router", DType::kF32, {8, 32})),
+                                        {.used = 3,
+                                         .gate = RouteGate::kSigmoid,
+                                         .share = RouteShare::kChosen,
+                                         .scale = 2.5f,
+                                         .groups = 4,
+                                         .groups_used = 2,
+                                         .group_top = 2},
+                                        b.weight("choice", DType::kF32, {8}));
+  const Value hidden = b.expert_matmul(x, b.weight("experts", DType::kQ4_0, {8, 32, 32}), chosen);
+  x = b.expert_sum(b.expert_add(hidden, b.weight("biases", DType::kF32, {8, 32, 1}), chosen), shares);
   x = b.gather_rows(b.scale(x, 0.125f), b.input(InputKind::kRows));
   graph.add_output("hidden \"state\"", x);
   graph.add_output("kv3", state);

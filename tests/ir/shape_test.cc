@@ -67,6 +67,44 @@ TEST_CASE("every op refuses attributes of another and a wrong number of operands
   CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{}, {}), says("takes at least 1"));
 }
 
+TEST_CASE("experts") {
+  const TensorType logits = f32({T, 8}), chosen = i32({T, 2}), weight{DType::kQ4_0, {8, 40, 64}};
+  const auto route = [&](RouteAttrs attrs) { return infer(Op::kRoute, attrs, {logits}); };
+  CHECK(route({.used = 2}) == "i32[T,2], f32[T,2]");
+  CHECK(infer(Op::kRoute, RouteAttrs{.used = 8}, {logits, f32({8})}) == "i32[T,8], f32[T,8]");
+  CHECK_THAT(infer(Op::kRoute, RouteAttrs{}, {logits, f32({7})}), says("operand 1 is f32[7]: must be f32[8]"));
+  CHECK_THAT(route({.used = 9}), says("used = 9"));
+  CHECK_THAT(route({.used = 2, .groups = 3}), says("a divisor of 8 experts"));
+  CHECK_THAT(route({.used = 2, .groups = 4, .groups_used = 5}), says("groups_used = 5"));
+  CHECK_THAT(route({.used = 3, .groups = 4}), says("at most the experts of 1 groups"));
+  CHECK_THAT(route({.used = 2, .groups = 4, .group_top = 3}), says("group_top = 3"));
+  CHECK_THAT(route({.scale = NAN}), says("scale"));
+
+  CHECK(infer(Op::kExpertMatmul, {}, {f32({T, 64}), weight, chosen}) == "f32[T,2,40]");
+  CHECK(infer(Op::kExpertMatmul, {}, {q8a({T, 2, 64}), weight, chosen}) == "f32[T,2,40]");
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 3, 64}), weight, chosen}), says("operand 2 is i32[T,2]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({R, 64}), weight, chosen}), says("operand 2 is i32[T,2]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 32}), weight, chosen}), says("a weight [E,N,32]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 64}), f32({40, 64}), chosen}), says("operand 1 is f32[40,64]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {i32({T, 64}), weight, chosen}), says("operand 0 is i32[T,64]"));
+  const TensorType slots = f32({T, 2, 40});
+  CHECK(infer(Op::kExpertAdd, {}, {slots, f32({8, 40, 1}), chosen}) == "f32[T,2,40]");
+  CHECK_THAT(infer(Op::kExpertAdd, {}, {slots, f32({8, 40}), chosen}), says("f32 [E,40,1]"));
+  CHECK(infer(Op::kExpertSum, {}, {slots, f32({T, 2})}) == "f32[T,40]");
+  CHECK_THAT(infer(Op::kExpertSum, {}, {slots, f32({T, 3})}), says("must be f32[T,2]"));
+  CHECK(infer(Op::kInvRmsScale, NormAttrs{1e-5F, 32}, {slots, f32({T, 2})}) == "f32[T,2,40]");
+  CHECK(infer(Op::kSplit, PartsAttrs{{20, 20}, 4}, {slots}) == "f32[T,2,20], f32[T,2,20]");
+  CHECK(infer(Op::kConcatRows, PartsAttrs{{40, 40}, 4}, {weight, weight}) == "q4_0[8,80,64]");
+  CHECK(infer(Op::kQuantize, {}, {f32({T, 2, 64})}) == "q8a[T,2,64]");
+
+  const Bounds one{1, 1, 1, 1}, many{16, 1, 1, 1};
+  const std::vector<TensorType> operands{f32({T, 64}), weight, chosen}, results{slots};
+  const auto& def = op_def(Op::kExpertMatmul);
+  CHECK(def.cost({}, operands, results, one).weight_bytes == 2 * 40 * 36);   // two experts
+  CHECK(def.cost({}, operands, results, many).weight_bytes == 8 * 40 * 36);  // all of them, once
+  CHECK(def.cost({}, operands, results, one).flops == 2 * 2 * 40 * 64);
+}
+
 TEST_CASE("sources") {
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kIds}, {}) == "i32[T]");
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kRows}, {}) == "i32[R]");

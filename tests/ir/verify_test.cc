@@ -224,3 +224,17 @@ TEST_CASE("IR-014: step inputs in each other's place") {
   graph.set_operand({attention, 3}, positions);
   CHECK_THAT(complaint(graph), says("IR-014") && says("positions"));
 }
+
+TEST_CASE("IR-015: experts that were chosen for another weight, or by nobody") {
+  Graph graph = test::every_op();
+  const NodeId matmul = first(graph, Op::kExpertMatmul);
+  Builder b(graph);
+  const auto [others, shares] =
+      b.route(b.matmul(graph.operand(matmul, 0), b.weight("r9", DType::kF32, {9, 32})), {.used = 3});
+  graph.add_output("shares", shares);
+  const Value known = graph.operand(matmul, 2);
+  graph.set_operand({matmul, 2}, others);
+  CHECK_THAT(complaint(graph), says("IR-015") && says("other experts"));
+  graph.set_operand({matmul, 2}, known);
+  CHECK(complaint(graph) == "sound");
+}
