@@ -19,7 +19,28 @@ std::int64_t padded(std::int64_t rows) {
   return (rows + kPackedRows - 1) / kPackedRows * kPackedRows;
 }
 
+/// A weight's rows: [N, K] are N of one slice, [E, N, K] are N of each of E slices. Vectors have one row, and K is 1
+/// for the E vectors [E, N, 1].
+struct SlicedRows {
+  std::int64_t slices = 1, rows = 1, cols = 0;
+  bool vector = false;
+};
+SlicedRows sliced(const ir::TensorType& type) {
+  const auto& shape = type.shape;
+  if (shape.size() == 1) return {.cols = type.cols(), .vector = true};
+  if (shape.size() == 2) return {.rows = shape[0].value, .cols = type.cols()};
+  if (type.cols() == 1) return {.slices = shape[0].value, .cols = shape[1].value, .vector = true};
+  return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols()};
+}
+
 }  // namespace
+
+std::uint64_t packed_slice_bytes(const ir::Graph& graph, ir::Value weight) {
+  std::int64_t packed_rows = 0;
+  for (const auto rows : weight_part_rows(graph, weight)) packed_rows += padded(rows);
+  const auto& type = graph.type(weight);
+  return static_cast<std::uint64_t>(packed_rows) * row_bytes(type.dtype, static_cast<std::size_t>(type.cols()));
+}
 
 std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row) {
   const auto& type = graph.type(weight);
@@ -58,9 +79,9 @@ const SourceTensor& WeightPlacer::tensor(ir::NodeId weight) const {
     throw Error(ErrorCode::kPlan, "tensor '" + printable(name) + "' of the plan's graph is not in the model file", {},
                 "compile the plan again from this model");
   const auto& type = graph_.type({weight, 0});
-  const bool vector = type.shape.size() == 1;
-  const std::int64_t rows = vector ? 1 : type.shape[0].value;
-  if (found->second.dtype != type.dtype || found->second.cols != type.cols() || found->second.rows != rows)
+  const auto wanted = sliced(type);
+  if (found->second.dtype != type.dtype || found->second.cols != wanted.cols ||
+      found->second.rows != wanted.slices * wanted.rows)
     throw Error(ErrorCode::kPlan,
                 "tensor '" + printable(name) + "' of the model file has another type or shape than the plan's", {},
                 "compile the plan again from this model");
@@ -79,14 +100,15 @@ void WeightPlacer::place() {
   for (const auto& name : order_) {
     auto& entry = entries_.at(name);
     const auto& type = graph_.type(entry.value);
-    const bool vector = type.shape.size() == 1;
+    const auto [slices, slice_rows, cols, vector] = sliced(type);
     if (!vector && !entry.packed) continue;  // an embedding table alone: its rows are read from the file
     auto weight = std::make_unique<plan::WeightT>();
     weight->name = name;
     weight->dtype = static_cast<std::uint8_t>(type.dtype);
     weight->layout = static_cast<std::uint8_t>(entry.packed ? layout_ : quant::Layout::kNative);
-    weight->rows = vector ? 1 : type.shape[0].value;
-    weight->cols = type.cols();
+    weight->rows = vector ? 1 : slices * slice_rows;
+    weight->cols = cols;
+    weight->slices = slices;
     std::int64_t packed_rows = 0;
     const bool concat = graph_.op(entry.value.node) == ir::Op::kConcatRows;
     weight->unit = concat ? graph_.attrs_as<ir::PartsAttrs>(entry.value.node).unit : 0;
@@ -98,13 +120,14 @@ void WeightPlacer::place() {
       source->bytes = from.bytes;
       source->rows = vector ? 1 : from.rows;
       const bool pads = entry.packed && layout_ == quant::Layout::kX16;
-      packed_rows += pads && weight->unit == 0 ? padded(from.rows) : from.rows;
+      const std::int64_t rows = from.rows / slices;
+      packed_rows += pads && weight->unit == 0 ? padded(rows) : rows;
       weight->sources.push_back(std::move(source));
     }
     if (entry.packed && layout_ == quant::Layout::kX16) packed_rows = padded(packed_rows);
-    weight->bytes =
-        vector ? static_cast<std::uint64_t>(type.cols()) * sizeof(float)
-               : static_cast<std::uint64_t>(packed_rows) * row_bytes(type.dtype, static_cast<std::size_t>(type.cols()));
+    weight->bytes = vector ? static_cast<std::uint64_t>(slices * cols) * sizeof(float)
+                           : static_cast<std::uint64_t>(slices * packed_rows) *
+                                 row_bytes(type.dtype, static_cast<std::size_t>(cols));
     entry.offset = weight->offset = static_cast<std::uint64_t>(bytes_);
     bytes_ = static_cast<std::int64_t>(align_up(weight->offset + weight->bytes));
     weights_.push_back(std::move(weight));

@@ -55,7 +55,11 @@ class WeightPlacer {
   std::int64_t bytes_ = 0;
 };
 
-/// Bytes of x16 rows from the start of a weight up to `row` (a part's begin), each part padded to 16 rows.
+/// Bytes of x16 rows of one matrix of a weight: all of [N, K], one expert of [E, N, K].
+std::uint64_t packed_slice_bytes(const ir::Graph& graph, ir::Value weight);
+
+/// Bytes of x16 rows from the start of a weight (of its first expert) up to `row` (a part's begin), each part padded to
+/// 16 rows.
 std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row);
 
 }  // namespace forge::codegen

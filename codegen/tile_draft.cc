@@ -17,7 +17,7 @@ struct Refusal {
 };
 
 bool is_source(Op op) {
-  return op == Op::kMatmul || op == Op::kEmbed || op == Op::kGatherRows;
+  return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kEmbed || op == Op::kGatherRows;
 }
 
 /// Walks from the source along the uses inside the group and writes down sections. Throws Refusal.
@@ -30,7 +30,7 @@ class Drafter {
     const ir::NodeId first = order.front();
     for (const auto node : order)
       if (is_source(graph_.op(node)) && node != first) throw Refusal{"a source behind another node"};
-    if (is_source(graph_.op(first))) {
+    if (is_source(graph_.op(first)) || graph_.op(first) == Op::kExpertSum) {
       draft_.source = first;
       draft_.input = graph_.operand(first, graph_.op(first) == Op::kEmbed ? 1 : 0);
       visited_.insert(first);
@@ -53,9 +53,11 @@ class Drafter {
  private:
   void begin(ir::Value root, bool stored) {
     const auto& type = graph_.type(root);
-    if (type.is_state() || type.shape.size() != 2) throw Refusal{"the source has no rows and columns"};
+    const std::size_t rank = type.shape.size();
+    if (type.is_state() || rank < 2 || rank > 3) throw Refusal{"the source has no rows and columns"};
     if (type.dtype != DType::kF32) throw Refusal{"the source is not f32"};
     draft_.rows = type.shape[0];
+    draft_.slots = rank == 3 ? type.shape[1].value : 1;
     draft_.cols = type.cols();
     walk(root, {.begin = 0, .end = draft_.cols}, 0, stored);
   }
@@ -180,13 +182,22 @@ class Drafter {
       case Op::kMul: {
         const auto operand = other(1 - use.operand);
         const bool vector = graph_.type(operand).shape.size() == 1;
-        if (graph_.type(value).shape.size() != 2) throw Refusal{"a vector is broadcast over the tile"};
+        if (graph_.type(value).shape.size() < 2) throw Refusal{"a vector is broadcast over the tile"};
         const bool add = op == Op::kAdd;
         section.ops.push_back({vector ? (add ? TileOpKind::kAddVector : TileOpKind::kMulVector)
                                       : (add ? TileOpKind::kAddTensor : TileOpKind::kMulTensor),
                                node, operand, origin});
         return;
       }
+      case Op::kExpertAdd:
+        section.ops.push_back({TileOpKind::kAddExpertVector, node, other(1), origin});
+        return;
+      case Op::kExpertSum:
+        if (draft_.source == ir::kNoNode || graph_.op(draft_.source) != Op::kExpertMatmul)
+          throw Refusal{"experts are summed behind their matmul only"};
+        if (origin != 0 || graph_.type(value).cols() != draft_.cols) throw Refusal{"experts are summed over a part"};
+        section.ops.push_back({TileOpKind::kSumExperts, node, other(1), origin});
+        return;
       case Op::kInvRmsScale:
         section.ops.push_back({TileOpKind::kInvRms, node, other(1), origin});
         return;
@@ -210,7 +221,8 @@ class Drafter {
 
   /// Each part of a concatenated weight starts at its own group of 16 packed rows, so tiles stop there.
   void cut_at_weight_parts() {
-    if (draft_.source == ir::kNoNode || graph_.op(draft_.source) != Op::kMatmul) return;
+    if (draft_.source == ir::kNoNode) return;
+    if (graph_.op(draft_.source) != Op::kMatmul && graph_.op(draft_.source) != Op::kExpertMatmul) return;
     const auto parts = weight_part_rows(graph_, graph_.operand(draft_.source, 1));
     if (parts.size() == 1) return;
     if (halved_) throw Refusal{"a GLU behind weights that are not interleaved"};
@@ -245,7 +257,10 @@ std::string_view tile_op_name(plan::TileOpKind op) {
     case TileOpKind::kInvRms:
       return "inv_rms";
     case TileOpKind::kAddVector:
+    case TileOpKind::kAddExpertVector:
       return "bias";
+    case TileOpKind::kSumExperts:
+      return "sum_experts";
     case TileOpKind::kMulVector:
       return "mul";
     case TileOpKind::kAddTensor:
@@ -274,8 +289,13 @@ std::string_view tile_op_name(plan::TileOpKind op) {
 
 }  // namespace
 
+bool is_expert_op(ir::Op op) {
+  return op == Op::kRoute || op == Op::kExpertMatmul || op == Op::kExpertAdd || op == Op::kExpertSum;
+}
+
 bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
   switch (graph.op(node)) {
+    case Op::kRoute:
     case Op::kRmsNorm:
     case Op::kRopeFreqs:
     case Op::kRopeTable:
@@ -297,16 +317,19 @@ std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value wei
     const auto& parts = graph.attrs_as<ir::PartsAttrs>(weight.node);
     if (parts.unit == 0) return parts.sizes;
   }
-  return {graph.type(weight).shape[0].value};
+  const auto& shape = graph.type(weight).shape;
+  return {shape[shape.size() == 3 ? 1 : 0].value};
 }
 
 std::string TileDraft::label(const ir::Graph& graph) const {
   std::string text;
   if (source != ir::kNoNode) {
     text = ir::op_def(graph.op(source)).name;
-    if (graph.op(source) == Op::kMatmul) {
+    if (graph.op(source) == Op::kMatmul || graph.op(source) == Op::kExpertMatmul) {
       const auto& weight = graph.type(graph.operand(source, 1));
-      text += fmt::format(" {} {}x{}", dtype_name(weight.dtype), weight.shape[0].value, weight.cols());
+      text += fmt::format(" {} ", dtype_name(weight.dtype));
+      for (std::size_t i = 0; i < weight.shape.size(); ++i)
+        text += fmt::format("{}{}", i == 0 ? "" : "x", weight.shape[i].value);
     }
   } else {
     text = "rows";

@@ -1,7 +1,7 @@
 #pragma once
-// Is a group of nodes one tile program, and which? A tile program has one source (a matmul, embedding rows, gathered
-// rows or loaded rows), keeps one current tile of columns and runs transforms and sinks on it. Drafting answers both
-// questions that the CPU target is asked: may these nodes be fused, and what do they become.
+// Is a group of nodes one tile program, and which? A tile program has one source (a matmul, the experts' matmuls,
+// embedding rows, gathered rows or loaded rows), keeps one current tile of columns and runs transforms and sinks on it.
+// Drafting answers both questions that the CPU target is asked: may these nodes be fused, and what do they become.
 
 #include <cstdint>
 #include <expected>
@@ -33,9 +33,11 @@ struct DraftSection {
 };
 
 struct TileDraft {
-  ir::NodeId source = ir::kNoNode;  ///< kMatmul, kEmbed or kGatherRows; kNoNode: `input` is loaded
-  ir::Value input;                  ///< the rows that are loaded; for a matmul its x
-  ir::Dim rows;                     ///< T or R
+  /// kMatmul, kExpertMatmul, kExpertSum, kEmbed or kGatherRows; kNoNode: `input` is loaded
+  ir::NodeId source = ir::kNoNode;
+  ir::Value input;         ///< the rows that are loaded; for a matmul its x
+  ir::Dim rows;            ///< T or R
+  std::int64_t slots = 1;  ///< what the source makes of each row: one for each of its experts in [T, U, N]
   std::int64_t cols = 0;
   std::vector<DraftSection> sections;
 
@@ -48,11 +50,14 @@ std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph,
 /// Is the node a kernel of its own on every target, not part of a tile program?
 bool stands_alone(const ir::Graph& graph, ir::NodeId node);
 
+/// Does the op belong to a mixture of experts?
+bool is_expert_op(ir::Op op);
+
 /// The KV state behind a state value: that of a store is the one that it stores into.
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);
 
 /// Rows of a concatenated weight after which parts begin in packed memory (each part starts at a group of 16 rows);
-/// one part for a plain weight or an interleaved one.
+/// one part for a plain weight or an interleaved one. For experts' weights: of each expert.
 std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight);
 
 }  // namespace forge::codegen

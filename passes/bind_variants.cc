@@ -34,7 +34,8 @@ ir::Cost cost_of_step(const ir::Graph& graph, const StepNodes& nodes, const ir::
     for (const Value& operand : graph.operands(node)) {
       if (inside(operand.node) || !read.insert(operand).second) continue;
       const bool weight = is_weight(graph, operand);
-      const bool rows_only = weight && graph.op(node) == Op::kEmbed;
+      const Op op = graph.op(node);
+      const bool rows_only = weight && (op == Op::kEmbed || op == Op::kExpertMatmul || op == Op::kExpertAdd);
       const std::int64_t bytes = rows_only ? own.weight_bytes : graph.type(operand).bytes(bounds);
       (weight ? cost.weight_bytes : cost.activation_bytes) += bytes;
     }

@@ -1,6 +1,6 @@
-// fuse_epilogues: what is left over joins the step that makes its operand: residual add, the norm's weight and sum of
-// squares, 1/rms, factors, quantisation. Matmuls are asked first, they cost most; then embedding and gathered rows and
-// norms; at last chains of elementwise nodes among themselves.
+// fuse_epilogues: what is left over joins the step that makes its operand: the sum over experts, residual add, the
+// norm's weight and sum of squares, 1/rms, factors, quantisation. Matmuls are asked first, they cost most; then
+// embedding and gathered rows and norms; at last chains of elementwise nodes among themselves.
 
 #include <array>
 
@@ -21,6 +21,8 @@ bool is_epilogue(Op op) {
     case Op::kInvRmsScale:
     case Op::kSumSquares:
     case Op::kQuantize:
+    case Op::kExpertAdd:
+    case Op::kExpertSum:
       return true;
     default:
       return false;
@@ -37,8 +39,9 @@ bool fuse_epilogues(ir::Graph& graph, PassContext& context) {
   GroupGrower grower(graph, context, "fuse_epilogues");
   const auto filter = [&](NodeId node) { return is_epilogue(graph.op(node)); };
   using Wave = bool (*)(Op);
-  constexpr std::array<Wave, 4> kWaves{[](Op op) { return op == Op::kMatmul; }, is_row_source,
-                                       [](Op op) { return op == Op::kRope || op == Op::kSplit; }, is_epilogue};
+  constexpr std::array<Wave, 4> kWaves{[](Op op) { return op == Op::kMatmul || op == Op::kExpertMatmul; },
+                                       is_row_source, [](Op op) { return op == Op::kRope || op == Op::kSplit; },
+                                       is_epilogue};
   bool changed = false;
   for (const Wave wave : kWaves)
     for (const NodeId node : grower.order())

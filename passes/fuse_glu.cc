@@ -10,7 +10,8 @@ using ir::NodeId;
 using ir::Op;
 
 bool is_before_glu(Op op) {
-  return op == Op::kInvRmsScale || op == Op::kAdd || op == Op::kMul || op == Op::kScale || op == Op::kSplit;
+  return op == Op::kInvRmsScale || op == Op::kAdd || op == Op::kExpertAdd || op == Op::kMul || op == Op::kScale ||
+         op == Op::kSplit;
 }
 
 }  // namespace
@@ -22,7 +23,7 @@ bool fuse_glu(ir::Graph& graph, PassContext& context) {
   const auto filter = [&](NodeId node) { return through(node) || goal(node) || graph.op(node) == Op::kQuantize; };
   bool changed = false;
   for (const NodeId node : grower.order())
-    if (graph.op(node) == Op::kMatmul && !grower.taken(node) && leads_to(graph, node, through, goal))
+    if (is_matmul(graph, node) && !grower.taken(node) && leads_to(graph, node, through, goal))
       changed = grower.commit(grower.grow(node, filter)) || changed;
   return changed;
 }

@@ -15,8 +15,8 @@ using ir::Op;
 /// The projection that a GLU's operand is, or one without a matmul.
 Projection operand_projection(const ir::Graph& graph, NodeId glu, std::size_t operand) {
   ir::NodeId node = graph.operand(glu, operand).node;
-  if (graph.op(node) == Op::kAdd) node = graph.operand(node, 0).node;
-  if (graph.op(node) != Op::kMatmul) return {};
+  if (graph.op(node) == Op::kAdd || graph.op(node) == Op::kExpertAdd) node = graph.operand(node, 0).node;
+  if (!is_matmul(graph, node)) return {};
   const Projection projection = projection_of(graph, node);
   return projection.result() == graph.operand(glu, operand) ? projection : Projection{};
 }

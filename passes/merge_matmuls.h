@@ -13,16 +13,17 @@ namespace forge::passes {
 /// A matmul and, where nothing else uses its result, the bias that is added to it.
 struct Projection {
   ir::NodeId matmul = ir::kNoNode;
-  ir::NodeId bias = ir::kNoNode;  ///< the kAdd, or kNoNode
+  ir::NodeId bias = ir::kNoNode;  ///< the kAdd or kExpertAdd, or kNoNode
 
   /// What users see.
   [[nodiscard]] ir::Value result() const { return {bias != ir::kNoNode ? bias : matmul, 0}; }
 };
 
-/// Precondition: `matmul` is a kMatmul.
+/// Precondition: `matmul` is a matmul (is_matmul).
 Projection projection_of(const ir::Graph& graph, ir::NodeId matmul);
 
-/// Why these cannot be merged; empty when they can: the same x, plain weights of one type and K, used by nobody else.
+/// Why these cannot be merged; empty when they can: all kMatmul or all kExpertMatmul of the same experts, the same x,
+/// plain weights of one type and K, used by nobody else.
 std::string refuses_merge(const ir::Graph& graph, std::span<const Projection> projections);
 
 /// One concat_rows, one matmul, one bias where all have one, one split; `unit` as in PartsAttrs.

@@ -31,6 +31,10 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node) {
   }
 }
 
+bool is_matmul(const ir::Graph& graph, ir::NodeId node) {
+  return graph.op(node) == Op::kMatmul || graph.op(node) == Op::kExpertMatmul;
+}
+
 bool is_weight(const ir::Graph& graph, ir::Value value) {
   const Op op = graph.op(value.node);
   return op == Op::kWeight || op == Op::kConcatRows;

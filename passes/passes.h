@@ -31,6 +31,9 @@ ir::NodeId single_user(const ir::Graph& graph, ir::Value value);
 /// Does a step compute the node? Not so inputs, weights, constants and states, nor weights concatenated at load time.
 bool runs_in_step(const ir::Graph& graph, ir::NodeId node);
 
+/// Is it a matmul, by one weight for all rows or by the chosen experts'?
+bool is_matmul(const ir::Graph& graph, ir::NodeId node);
+
 /// Is the value read from the model file (possibly concatenated when it is loaded)?
 bool is_weight(const ir::Graph& graph, ir::Value value);
 

@@ -48,7 +48,7 @@ void check_phase(const ir::Graph& graph, const TargetModel& target, Phase phase)
     const std::string_view name = ir::op_def(graph.op(node)).name;
     invariant(first_phase(graph.op(node)) <= phase, "PH-001",
               fmt::format("node {}: {} comes too early in the pipeline", node, name));
-    if (phase >= Phase::kLowered && graph.op(node) == Op::kMatmul) check_activations(graph, target, node);
+    if (phase >= Phase::kLowered && is_matmul(graph, node)) check_activations(graph, target, node);
     if (graph.group(node) == ir::kNoGroup) continue;
     invariant(phase >= Phase::kGrouped && runs_in_step(graph, node), "PH-003",
               fmt::format("node {}: {} cannot be in a group here", node, name));

@@ -17,7 +17,7 @@ bool quantize_activations(ir::Graph& graph, PassContext& context) {
     if (graph.op(node) == Op::kQuantize) quantised.emplace(graph.operand(node, 0), ir::Value{node, 0});
   bool changed = false;
   for (const ir::NodeId node : graph.topological_order()) {
-    if (graph.op(node) != Op::kMatmul) continue;
+    if (!is_matmul(graph, node)) continue;
     const ir::Value x = graph.operand(node, 0);
     const DType weight = graph.type(graph.operand(node, 1)).dtype;
     const DType wanted = context.target.activation_type(weight, graph.type(x).cols());

@@ -16,7 +16,7 @@ using ir::Value;
 bool only_matmuls_read(const ir::Graph& graph, Value value, std::vector<NodeId>& matmuls) {
   if (graph.is_output(value)) return false;
   for (const ir::Use& use : graph.uses(value)) {
-    if (graph.op(use.node) == Op::kMatmul && use.operand == 0)
+    if (is_matmul(graph, use.node) && use.operand == 0)
       matmuls.push_back(use.node);
     else if (graph.op(use.node) != Op::kQuantize || !only_matmuls_read(graph, {use.node, 0}, matmuls))
       return false;

@@ -50,7 +50,12 @@ class CpuLowering {
     return {Space::Kv, static_cast<std::uint16_t>(kv_state_of(graph_, state).group), static_cast<std::uint64_t>(layer)};
   }
 
-  Rows rows_of(ir::Value value) const { return places_.rows_of(value); }
+  /// Rows of [T, U, N] are its T * U slots.
+  Rows rows_of(ir::Value value) const {
+    auto rows = places_.rows_of(value);
+    if (graph_.type(value).shape.size() == 3) rows.row_floats = graph_.type(value).cols();
+    return rows;
+  }
 
   // ---- steps ----
 
@@ -70,6 +75,9 @@ class CpuLowering {
         break;
       case Op::kRmsNorm:
         lower_rms_norm(node, *out);
+        break;
+      case Op::kRoute:
+        lower_route(node, *out);
         break;
       case Op::kRopeFreqs:
         lower_rope_freqs(node, *out);
@@ -94,8 +102,8 @@ class CpuLowering {
   void lower_tile(std::span<const ir::NodeId> nodes, plan::StepT& out) {
     const auto draft = draft_tile_program(graph_, nodes);
     if (!draft) throw Error(ErrorCode::kInternal, "a step is no tile program", draft.error());
-    out.kernel = "tile";
-    out.ints = {rows_symbol(draft->rows), draft->cols};
+    out.kernel = draft->source != ir::kNoNode && graph_.op(draft->source) == Op::kExpertMatmul ? "experts" : "tile";
+    out.ints = {rows_symbol(draft->rows), draft->cols, draft->slots};
     for (const auto& section : draft->sections) {
       if (section.ops.empty() || section.ops.front().kind != TileOpKind::kLoad)
         out.ops.push_back(source_op(*draft, section));
@@ -114,14 +122,28 @@ class CpuLowering {
   std::unique_ptr<plan::TileOpT> source_op(const TileDraft& draft, const DraftSection& section) {
     if (draft.source == ir::kNoNode) return load_op(section, draft.input, 0);
     const auto node = draft.source;
-    if (graph_.op(node) == Op::kMatmul) {
-      auto op = new_op(section, TileOpKind::kMatmul);
+    if (graph_.op(node) == Op::kExpertSum) {
+      auto op = new_op(section, TileOpKind::kExpertRows);
+      const auto from = rows_of(draft.input);
+      op->refs = {moved(from.ref, section.begin * kFloat), rows_of(graph_.operand(node, 1)).ref};
+      op->ints = {from.row_floats, graph_.type(draft.input).shape[1].value};
+      return op;
+    }
+    if (const bool experts = graph_.op(node) == Op::kExpertMatmul; experts || graph_.op(node) == Op::kMatmul) {
+      auto op = new_op(section, experts ? TileOpKind::kExpertMatmul : TileOpKind::kMatmul);
       const auto weight = graph_.operand(node, 1);
       const auto& type = graph_.type(weight);
       const auto at = places_.weights().at(weight, WeightUse::kMatmul).ref;
       op->refs = {rows_of(draft.input).ref,
                   moved(at, static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)))};
       op->ints = {static_cast<std::int64_t>(type.dtype), type.cols(), x_row_bytes(draft.input), section.unit};
+      if (experts) {
+        op->refs.push_back(rows_of(graph_.operand(node, 2)).ref);
+        for (const std::int64_t number :
+             {type.shape[0].value, draft.slots, static_cast<std::int64_t>(packed_slice_bytes(graph_, weight)),
+              std::int64_t{graph_.type(draft.input).shape.size() == 2}})
+          op->ints.push_back(number);
+      }
       return op;
     }
     if (graph_.op(node) == Op::kEmbed) {
@@ -163,13 +185,23 @@ class CpuLowering {
         const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
         const auto squares = rows_of(draft.operand);
         op->refs = {squares.ref};
-        op->ints = {squares.row_floats, norm.dim};
+        const auto& shape = graph_.type({draft.node, 0}).shape;
+        op->ints = {squares.row_floats, norm.dim, shape.size() == 3 ? shape[1].value : 1};
         op->floats = {norm.eps};
         break;
       }
       case TileOpKind::kAddVector:
       case TileOpKind::kMulVector:
         op->refs = {moved(rows_of(draft.operand).ref, first * kFloat)};
+        break;
+      case TileOpKind::kAddExpertVector: {
+        const auto& shape = graph_.type(draft.operand).shape;
+        op->refs = {moved(rows_of(draft.operand).ref, first * kFloat), rows_of(graph_.operand(draft.node, 2)).ref};
+        op->ints = {shape[1].value, shape[0].value};
+        break;
+      }
+      case TileOpKind::kSumExperts:
+        op->refs = {rows_of(draft.operand).ref};
         break;
       case TileOpKind::kAddTensor:
       case TileOpKind::kMulTensor:
@@ -259,6 +291,25 @@ class CpuLowering {
     out.floats = {norm.eps};
   }
 
+  void lower_route(ir::NodeId node, plan::StepT& out) {
+    const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
+    const auto logits = rows_of(graph_.operand(node, 0));
+    out.kernel = "route";
+    out.refs = {logits.ref, rows_of({node, 0}).ref, rows_of({node, 1}).ref};
+    if (graph_.operands(node).size() > 1) out.refs.push_back(rows_of(graph_.operand(node, 1)).ref);
+    const auto& type = graph_.type(graph_.operand(node, 0));
+    out.ints = {rows_symbol(type.shape[0]),
+                type.cols(),
+                logits.row_floats,
+                route.used,
+                static_cast<std::int64_t>(route.gate),
+                static_cast<std::int64_t>(route.share),
+                route.groups,
+                route.groups_used,
+                route.group_top};
+    out.floats = {route.scale};
+  }
+
   void lower_rope_freqs(ir::NodeId node, plan::StepT& out) {
     const auto& rope = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
     out.kernel = "rope_freqs";
@@ -286,6 +337,8 @@ class CpuLowering {
       out.refs.push_back(part.ref);
       out.ints.push_back(part.row_floats);
     }
+    const auto& shape = graph_.type({node, 0}).shape;
+    out.ints.push_back(shape.size() == 3 ? shape[1].value : 1);
   }
 
   static std::unique_ptr<plan::StepT> load_step(const plan::WeightT& weight, std::size_t index) {

@@ -58,6 +58,7 @@ std::int64_t GpuTargetModel::glu_interleave(DType, std::int64_t n) const {
 std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const {
   for (const auto node : members) {
+    if (is_expert_op(graph.op(node))) return "mixture-of-experts layers have no GPU kernels yet";
     if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
     if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);

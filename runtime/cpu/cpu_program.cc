@@ -9,21 +9,28 @@
 
 #include "kernels/quant/q8a.h"
 #include "kernels/quant/x16.h"
+#include "runtime/cpu/plan_reader.h"
 #include "support/error.h"
 
 namespace forge::runtime {
 namespace {
 
-using plan::Space;
 using plan::TileOpKind;
 
-constexpr std::int64_t kNumberMax = std::int64_t{1} << 40;
+constexpr std::size_t kRowsMax = 1 << 20;  // with kNumberMax: no product of sizes leaves 64 bits
 
-class Decoder {
+float* floats(std::byte* address) {
+  return reinterpret_cast<float*>(address);
+}
+std::int32_t* ints(std::byte* address) {
+  return reinterpret_cast<std::int32_t*>(address);
+}
+
+class Decoder : PlanReader {
  public:
-  Decoder(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks, StepIo& io,
+  Decoder(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks, const StepIo& io,
           const cpu::Kernels& kernels)
-      : in_(variant), program_(program), blocks_(blocks), io_(io), kernels_(kernels) {}
+      : PlanReader(variant, program, blocks, io), kernels_(kernels) {}
 
   CpuVariant run() {
     out_.name = in_.name;
@@ -41,95 +48,18 @@ class Decoder {
   }
 
  private:
-  [[noreturn]] void fail(std::string why) const {
-    throw Error(ErrorCode::kPlan,
-                fmt::format("plan variant '{}', step '{}' is broken", in_.name, step_ ? step_->label : ""),
-                std::move(why), "compile the plan again");
-  }
-
-  std::size_t number(std::int64_t value, std::int64_t low, std::int64_t high = kNumberMax) const {
-    if (value < low || value > high) fail(fmt::format("a number is out of range: {}", value));
-    return static_cast<std::size_t>(value);
-  }
-  std::size_t int_at(const std::vector<std::int64_t>& ints, std::size_t i, std::int64_t low,
-                     std::int64_t high = kNumberMax) const {
-    if (i >= ints.size()) fail("a number is missing");
-    return number(ints[i], low, high);
-  }
-  float float_at(const std::vector<float>& floats, std::size_t i) const {
-    if (i >= floats.size()) fail("a number is missing");
-    return floats[i];
-  }
-  const plan::Ref& ref_at(const std::vector<plan::Ref>& refs, std::size_t i) const {
-    if (i >= refs.size()) fail("a reference is missing");
-    return refs[i];
-  }
-
-  /// The address of `bytes` bytes behind a ref; writable spaces only when `write`.
-  std::byte* resolve(const plan::Ref& ref, std::size_t bytes, bool write) const {
-    const Blocks::Block* block = nullptr;
-    switch (ref.space()) {
-      case Space::Arena:
-        block = &blocks_.arena;
-        break;
-      case Space::Output:
-        block = &blocks_.output;
-        break;
-      case Space::Weights:
-        block = write ? nullptr : &blocks_.weights;
-        break;
-      case Space::Constants:
-        block = write ? nullptr : &blocks_.constants;
-        break;
-      case Space::File:
-        block = write ? nullptr : &blocks_.file;
-        break;
-      default:
-        break;
-    }
-    if (block == nullptr) fail("a reference is to a space that does not belong there");
-    if (ref.offset() > block->bytes || bytes > block->bytes - ref.offset())
-      fail(fmt::format("a reference of {} bytes at {} leaves its block of {}", bytes, ref.offset(), block->bytes));
-    if (ref.offset() % sizeof(float) != 0 && ref.space() != Space::File) fail("a reference is not aligned");
-    return block->data + ref.offset();
-  }
-  /// `rows` rows of `width` floats, `stride` floats apart.
-  std::byte* resolve_rows(const plan::Ref& ref, std::size_t rows, std::size_t width, std::size_t stride,
-                          bool write) const {
-    if (stride < width) fail("rows overlap");
-    return resolve(ref, ((rows - 1) * stride + width) * sizeof(float), write);
-  }
-  const std::int32_t* input(const plan::Ref& ref) const {
-    if (ref.space() != Space::Input || ref.offset() != 0) fail("a reference is no step input");
-    switch (ref.index()) {
-      case 0:
-        return io_.ids.data();
-      case 1:
-        return io_.positions.data();
-      case 2:
-        return io_.sequence.data();
-      case 3:
-        return io_.rows.data();
-      default:
-        fail("an unknown step input");
-    }
-  }
-  const plan::KvGroup& kv_group(const plan::Ref& ref) const {
-    if (ref.space() != Space::Kv || ref.index() >= program_.kv_groups.size()) fail("a reference is no KV group");
-    const auto& group = program_.kv_groups[ref.index()];
-    if (ref.offset() >= static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
-    return group;
-  }
-
   CpuStep decode(const plan::StepT& step) {
     CpuStep out{.label = step.label,
                 .layer = step.layer,
                 .weight_bytes = step.weight_bytes,
                 .activation_bytes = step.activation_bytes,
                 .flops = step.flops};
-    if (step.kernel == "tile") {
-      out.kind = StepKind::kTile;
+    if (step.kernel == "tile" || step.kernel == "experts") {
+      out.kind = step.kernel == "tile" ? StepKind::kTile : StepKind::kExperts;
       decode_tile(step, out);
+    } else if (step.kernel == "route") {
+      out.kind = StepKind::kRoute;
+      decode_route(step, out);
     } else if (step.kernel == "attention") {
       out.kind = StepKind::kAttention;
       decode_attention(step, out.attention);
@@ -155,7 +85,35 @@ class Decoder {
     return out;
   }
 
-  std::size_t rows_of(const CpuStep& step) const { return step.rows_are_logits ? out_.rows : out_.tokens; }
+  std::size_t tokens_of(const CpuStep& step) const { return step.rows_are_logits ? out_.rows : out_.tokens; }
+  std::size_t rows_of(const CpuStep& step) const { return tokens_of(step) * step.slots; }
+  void decode_slots(const plan::StepT& step, std::size_t i, CpuStep& out) const {
+    out.slots = int_at(step.ints, i, 1, cpu::kExpertsMax);
+    if (rows_of(out) > kRowsMax) fail("it has too many rows");
+  }
+
+  void decode_route(const plan::StepT& step, CpuStep& out) {
+    auto& route = out.route;
+    auto& p = route.params;
+    out.rows_are_logits = int_at(step.ints, 0, 0, 1) == 1;
+    p.experts = int_at(step.ints, 1, 1, cpu::kExpertsMax);
+    route.stride = int_at(step.ints, 2, 1);
+    p.used = int_at(step.ints, 3, 1, cpu::kExpertsMax);
+    p.sigmoid = int_at(step.ints, 4, 0, 1) == 1;
+    p.over_chosen = int_at(step.ints, 5, 0, 1) == 1;
+    p.groups = int_at(step.ints, 6, 1, cpu::kExpertsMax);
+    p.groups_used = int_at(step.ints, 7, 1, cpu::kExpertsMax);
+    p.group_top = int_at(step.ints, 8, 1, cpu::kExpertsMax);
+    if (p.experts % p.groups != 0 || p.groups_used > p.groups || p.group_top > p.experts / p.groups ||
+        p.used > p.experts / p.groups * p.groups_used)
+      fail("its experts and groups do not fit together");
+    p.scale = float_at(step.floats, 0);
+    const std::size_t rows = rows_of(out);
+    route.logits = floats(resolve_rows(ref_at(step.refs, 0), rows, p.experts, route.stride, false));
+    route.experts = ints(resolve(ref_at(step.refs, 1), rows * p.used * sizeof(std::int32_t), true));
+    route.shares = floats(resolve_rows(ref_at(step.refs, 2), rows, p.used, p.used, true));
+    if (step.refs.size() > 3) p.bias = floats(resolve(step.refs[3], p.experts * sizeof(float), false));
+  }
 
   void decode_rms_norm(const plan::StepT& step, CpuStep& out) {
     auto& row = out.row;
@@ -192,6 +150,7 @@ class Decoder {
     row.unit = int_at(step.ints, 1, 1);
     row.cols = int_at(step.ints, 2, 1);
     if (row.cols % row.unit != 0 || step.refs.size() != 3) fail("an interleaved split of other than two equal parts");
+    decode_slots(step, 6, out);
     row.a_stride = int_at(step.ints, 3, 1);
     row.out_stride = int_at(step.ints, 4, 1);
     row.out2_stride = int_at(step.ints, 5, 1);
@@ -205,15 +164,16 @@ class Decoder {
   void decode_tile(const plan::StepT& step, CpuStep& out) {
     out.rows_are_logits = int_at(step.ints, 0, 0, 1) == 1;
     const auto cols = int_at(step.ints, 1, 1);
-    const std::size_t rows = rows_of(out);
+    decode_slots(step, 2, out);
     for (std::size_t i = 0; i < step.ops.size();) {
       TileSection section;
       const auto& source = op_at(step, i);
       section.begin = number(source.column_begin, 0);
       section.end = number(source.column_end, 1);
       if (section.begin >= section.end || section.end > cols) fail("a section is no range of columns");
-      std::size_t width = section.end - section.begin;
+      std::size_t width = section.end - section.begin, rows = rows_of(out);
       const std::size_t unit = decode_source(source, section, rows);
+      check_source(out, section.ops[0]);
       bool halved = false;
       for (++i; i < step.ops.size() && !is_source(op_at(step, i)); ++i) {
         const auto& op = op_at(step, i);
@@ -224,11 +184,29 @@ class Decoder {
           width /= 2;
           halved = true;
         }
+        if (section.ops.back().kind == TileOpKind::kSumExperts) {
+          if (out.kind != StepKind::kExperts || section.sum_at != 0 || halved) fail("a sum of no experts");
+          section.sum_at = section.ops.size() - 1;
+          rows = tokens_of(out);
+        }
       }
       choose_tile(section, unit);
       out.sections.push_back(std::move(section));
     }
     if (out.sections.empty()) fail("a tile program without a source");
+    for (const auto& section : out.sections)
+      if ((section.sum_at == 0) != (out.sections[0].sum_at == 0)) fail("only some sections sum their experts");
+  }
+
+  /// An experts step has experts' matmuls for sources, all of the same experts, and sums all of them or none.
+  void check_source(const CpuStep& out, const TileInstr& source) const {
+    if ((source.kind == TileOpKind::kExpertMatmul) != (out.kind == StepKind::kExperts))
+      fail("its source is another kernel's");
+    if (out.kind != StepKind::kExperts) return;
+    const auto& first = out.sections.empty() ? source : out.sections[0].ops[0];
+    if (source.slots != out.slots || source.chosen != first.chosen || source.experts != first.experts ||
+        source.shared_x != first.shared_x)
+      fail("its sections are of different experts");
   }
 
   const plan::TileOpT& op_at(const plan::StepT& step, std::size_t i) const {
@@ -253,7 +231,18 @@ class Decoder {
     const std::size_t width = section.end - section.begin;
     std::size_t unit = 1;
     switch (in.kind) {
-      case TileOpKind::kMatmul: {
+      case TileOpKind::kMatmul:
+      case TileOpKind::kExpertMatmul: {
+        const bool experts = in.kind == TileOpKind::kExpertMatmul;
+        std::size_t x_rows = rows;
+        if (experts) {
+          in.experts = int_at(op.ints, 4, 1, cpu::kExpertsMax);
+          in.slots = int_at(op.ints, 5, 1, cpu::kExpertsMax);
+          in.expert_bytes = int_at(op.ints, 6, 1);
+          in.shared_x = int_at(op.ints, 7, 0, 1) == 1;
+          in.chosen = ints(resolve(ref_at(op.refs, 2), rows * sizeof(std::int32_t), false));
+          if (in.shared_x) x_rows = rows / in.slots;
+        }
         in.dtype = static_cast<DType>(int_at(op.ints, 0, 0, 255));
         in.matmul = kernels_.matmul(in.dtype);
         if (in.matmul == nullptr) fail("no matmul for this weight type");
@@ -264,8 +253,10 @@ class Decoder {
         unit = std::lcm(unit, quant::kX16Rows);
         const std::size_t x_bytes = is_float(in.dtype) ? in.k * sizeof(float) : quant::q8a_row_bytes(in.k);
         if (in.x_row_bytes < x_bytes) fail("rows of x overlap");
-        in.a = resolve(ref_at(op.refs, 0), (rows - 1) * in.x_row_bytes + x_bytes, false);
-        in.b = resolve(ref_at(op.refs, 1), quant::x16_bytes(in.dtype, width, in.k), false);
+        in.a = resolve(ref_at(op.refs, 0), (x_rows - 1) * in.x_row_bytes + x_bytes, false);
+        const std::size_t expert_bytes = quant::x16_bytes(in.dtype, width, in.k);
+        in.b = resolve(ref_at(op.refs, 1), experts ? (in.experts - 1) * in.expert_bytes + expert_bytes : expert_bytes,
+                       false);
         in.group_bytes = quant::x16_group_bytes(in.dtype, in.k);
         break;
       }
@@ -283,6 +274,13 @@ class Decoder {
         unit = (width + 15) / 16 * 16;
         break;
       }
+      case TileOpKind::kExpertRows:
+        in.stride = int_at(op.ints, 0, 1);
+        in.slots = int_at(op.ints, 1, 1, cpu::kExpertsMax);
+        if (rows * in.slots > kRowsMax) fail("it has too many rows");
+        in.a = resolve_rows(ref_at(op.refs, 0), rows * in.slots, width, in.stride, false);
+        in.shares = floats(resolve_rows(ref_at(op.refs, 1), rows, in.slots, in.slots, false));
+        break;
       case TileOpKind::kLoad:
       case TileOpKind::kGather:
         in.stride = int_at(op.ints, 0, 1);
@@ -306,7 +304,18 @@ class Decoder {
         in.count = int_at(op.ints, 0, 1, 1 << 20);
         in.k = int_at(op.ints, 1, 1, 1 << 24);
         in.eps = float_at(op.floats, 0);
-        in.a = resolve_rows(ref_at(op.refs, 0), rows, in.count, in.count, false);
+        in.slots = int_at(op.ints, 2, 1, cpu::kExpertsMax);
+        if (rows % in.slots != 0) fail("its slots are no whole tokens");
+        in.a = resolve_rows(ref_at(op.refs, 0), rows / in.slots, in.count, in.count, false);
+        break;
+      case TileOpKind::kAddExpertVector:
+        in.stride = int_at(op.ints, 0, 1);
+        in.experts = int_at(op.ints, 1, 1, cpu::kExpertsMax);
+        in.a = resolve_rows(ref_at(op.refs, 0), in.experts, width, in.stride, false);
+        in.chosen = ints(resolve(ref_at(op.refs, 1), rows * sizeof(std::int32_t), false));
+        break;
+      case TileOpKind::kSumExperts:
+        in.shares = floats(resolve(ref_at(op.refs, 0), rows * sizeof(float), false));
         break;
       case TileOpKind::kAddVector:
       case TileOpKind::kMulVector:
@@ -425,12 +434,7 @@ class Decoder {
     }
   }
 
-  const plan::VariantT& in_;
-  const plan::ProgramT& program_;
-  const Blocks& blocks_;
-  StepIo& io_;
   const cpu::Kernels& kernels_;
-  const plan::StepT* step_ = nullptr;
   CpuVariant out_;
 };
 

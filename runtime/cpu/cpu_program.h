@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/route.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/plan/tile_ops.h"
 
@@ -33,7 +34,7 @@ struct StepIo {
   std::size_t tokens = 0, row_count = 0, sequences = 0;  ///< the real counts of this step
 };
 
-enum class StepKind : std::uint8_t { kTile, kAttention, kRmsNorm, kRopeFreqs, kRopeTable, kSplit };
+enum class StepKind : std::uint8_t { kTile, kExperts, kAttention, kRoute, kRmsNorm, kRopeFreqs, kRopeTable, kSplit };
 
 /// A tile op with pointers. Which members count depends on the kind; strides are in floats unless they say bytes.
 struct TileInstr {
@@ -48,6 +49,12 @@ struct TileInstr {
   cpu::RopeMode rope_mode{};
   bool gelu = false;
   float eps = 0, factor = 1;
+  // experts
+  std::size_t slots = 1;  ///< of a token; kInvRms: rows that share a row of squares
+  std::size_t experts = 0, expert_bytes = 0;
+  bool shared_x = false;
+  const std::int32_t* chosen = nullptr;  ///< [tokens, slots]; what is no expert's number is passed over
+  const float* shares = nullptr;         ///< [tokens, slots]
   // KV stores
   std::size_t kv_heads = 0, first_head = 0, kv_offset = 0;
 };
@@ -57,6 +64,7 @@ struct TileSection {
   std::size_t unit = 1;            ///< columns that must stay together in a tile
   std::size_t tile_width = 0, tile_tokens = 0;
   std::vector<TileInstr> ops;  ///< the source first
+  std::size_t sum_at = 0;      ///< of experts: the kSumExperts among them; 0: none
 };
 
 /// Columns [begin, end) of section `section`, counted from its first.
@@ -83,15 +91,25 @@ struct RowStep {  ///< rms_norm, rope tables, interleaved splits
   cpu::RopeParams rope;
 };
 
+struct RouteStep {
+  cpu::RouteParams params;
+  const float* logits = nullptr;
+  std::size_t stride = 0;
+  std::int32_t* experts = nullptr;  ///< [tokens, used]
+  float* shares = nullptr;
+};
+
 struct CpuStep {
   StepKind kind{};
   bool rows_are_logits = false;  ///< counts R rows, not T tokens
+  std::size_t slots = 1;         ///< rows that each of these has in the step
   std::string label;
   std::int32_t layer = -1;
   std::int64_t weight_bytes = 0, activation_bytes = 0, flops = 0;
   std::vector<TileSection> sections;
   std::vector<TilePiece> pieces;  ///< what a step of few rows is cut into (column_split.h)
   AttentionStep attention;
+  RouteStep route;
   RowStep row;
 };
 
@@ -104,6 +122,7 @@ struct CpuVariant {
 /// Floats of scratch that one worker needs for the largest tile or attention tile of the program.
 inline constexpr std::size_t kTileFloats = 16 * 1024;
 inline constexpr std::size_t kTileTokens = 48;      ///< a multiple of kMatmulTokens
+inline constexpr std::size_t kSumTokens = 512;      ///< tokens whose experts are added up together
 inline constexpr std::size_t kAttentionTokens = 8;  ///< queries of one attention tile
 
 /// Decodes and checks one variant. Throws Error(kPlan) naming the step for a reference outside its block, an unknown

@@ -100,9 +100,16 @@ void CpuExecutor::size_io() {
 }
 
 void CpuExecutor::size_scratch() {
-  std::size_t attention = 0, heads = 0, arrivals = 0;
+  std::size_t attention = 0, heads = 0, arrivals = 0, sums = 0, slots = 0, experts = 0;
   for (const auto& variant : variants_)
     for (const auto& step : variant.steps) {
+      if (step.kind == StepKind::kExperts) {
+        const std::size_t tokens = step.rows_are_logits ? variant.rows : variant.tokens;
+        slots = std::max(slots, tokens * step.slots);
+        experts = std::max(experts, step.sections[0].ops[0].experts);
+        for (const auto& section : step.sections)
+          if (section.sum_at > 0) sums = std::max(sums, std::min(tokens, kSumTokens) * section.tile_width);
+      }
       if (step.kind != StepKind::kAttention) continue;
       const auto& p = step.attention.params;
       attention = std::max(attention, cpu::attention_scratch_floats(kAttentionTokens, p.group, p.head_dim));
@@ -110,12 +117,14 @@ void CpuExecutor::size_scratch() {
       arrivals = std::max(arrivals, step.attention.split_tokens * p.kv_heads);
     }
   const auto padded = [](std::size_t floats) { return (floats + 1023) / 1024 * 1024; };  // workers share no page
-  const std::size_t worker = padded(kTileFloats) + padded(attention) + padded(heads);
+  const std::size_t worker = padded(kTileFloats) + padded(attention) + padded(heads) + padded(sums);
   scratch_ = MemoryBlock(pool_.size() * worker * sizeof(float), "the threads' scratch", false);
   auto* next = reinterpret_cast<float*>(scratch_.data());
   for (std::size_t i = 0; i < pool_.size(); ++i, next += worker)
-    context_.scratch.push_back({next, next + padded(kTileFloats), next + padded(kTileFloats) + padded(attention)});
+    context_.scratch.push_back({next, next + padded(kTileFloats), next + padded(kTileFloats) + padded(attention),
+                                next + padded(kTileFloats) + padded(attention) + padded(heads)});
   arrivals_ = std::vector<std::atomic<std::uint32_t>>(arrivals);
+  context_.experts.reserve(slots, experts);
   context_.arrivals = &arrivals_;
   context_.kernels = &kernels_;
   context_.io = &io_;

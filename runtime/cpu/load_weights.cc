@@ -18,13 +18,14 @@ constexpr std::size_t kTaskBytes = std::size_t{128} << 10;
 
 struct Part {
   const std::byte* rows = nullptr;
-  std::size_t count = 0, packed_begin = 0;
+  std::size_t count = 0, packed_begin = 0;  ///< rows (bytes where nothing is packed) and place in one slice
 };
 
 /// A weight whose numbers have been checked.
 struct Job {
   const plan::WeightT* weight = nullptr;
   DType dtype{};
+  std::size_t slices = 1, slice_rows = 0;  ///< packed rows of one slice
   std::size_t k = 0, unit = 0, row_bytes = 0, groups = 0, groups_a_task = 1, first_task = 0;
   bool pack = false;
   std::byte* out = nullptr;
@@ -32,15 +33,19 @@ struct Job {
 
   /// Native bytes of a packed row; nullptr for padding.
   [[nodiscard]] const std::byte* row(std::size_t packed) const {
+    const std::size_t slice = packed / slice_rows;
+    packed %= slice_rows;
+    std::size_t p = 0, index = 0;
     if (unit > 0) {
-      const std::size_t part = packed / unit % parts.size();
-      const std::size_t index = packed / (unit * parts.size()) * unit + packed % unit;
-      return index < parts[part].count ? parts[part].rows + index * row_bytes : nullptr;
+      p = packed / unit % parts.size();
+      index = packed / (unit * parts.size()) * unit + packed % unit;
+    } else {
+      p = parts.size() - 1;
+      while (packed < parts[p].packed_begin) --p;
+      index = packed - parts[p].packed_begin;
     }
-    std::size_t p = parts.size() - 1;
-    while (packed < parts[p].packed_begin) --p;
-    const std::size_t index = packed - parts[p].packed_begin;
-    return index < parts[p].count ? parts[p].rows + index * row_bytes : nullptr;
+    const auto& part = parts[p];
+    return index < part.count ? part.rows + (slice * part.count + index) * row_bytes : nullptr;
   }
 };
 
@@ -53,38 +58,43 @@ Job make_job(const plan::WeightT& weight, std::span<const std::byte> file, std::
              std::size_t weights_bytes) {
   const auto* info = find_dtype(weight.dtype);
   if (info == nullptr || weight.rows < 1 || weight.cols < 1 || weight.rows > 1 << 28 || weight.cols > 1 << 28 ||
-      weight.cols % info->block_elems != 0 || weight.unit < 0 || weight.sources.empty())
+      weight.cols % info->block_elems != 0 || weight.unit < 0 || weight.slices < 1 ||
+      weight.slices > weight.rows * weight.cols || weight.sources.empty())
     fail(weight, "its type or shape is absurd");
   Job job{.weight = &weight,
           .dtype = info->type,
+          .slices = static_cast<std::size_t>(weight.slices),
           .k = static_cast<std::size_t>(weight.cols),
           .unit = static_cast<std::size_t>(weight.unit)};
   job.row_bytes = row_bytes(job.dtype, job.k);
   job.pack = weight.layout == static_cast<std::uint8_t>(quant::Layout::kX16);
-  std::size_t native_bytes = 0, packed_rows = 0, native_rows = 0;
+  std::size_t native_bytes = 0, native_rows = 0;
   for (const auto& source : weight.sources) {
     if (source == nullptr || source->rows < 1 || source->rows > weight.rows) fail(weight, "a source is no part of it");
     if (source->offset > file.size() || source->bytes > file.size() - source->offset)
       fail(weight, "a source leaves the model file");
-    const auto rows = static_cast<std::size_t>(source->rows);
-    native_rows += rows;
+    native_rows += static_cast<std::size_t>(source->rows);
     native_bytes += source->bytes;
+    if ((job.pack ? static_cast<std::size_t>(source->rows) : source->bytes) % job.slices != 0)
+      fail(weight, "a source is no whole slices");
+    const auto rows = static_cast<std::size_t>(source->rows) / job.slices;
     if (job.pack) {
-      if (source->bytes != rows * job.row_bytes) fail(weight, "a source has another size");
+      if (source->bytes != job.slices * rows * job.row_bytes) fail(weight, "a source has another size");
       if (job.unit > 0 && (source->rows != weight.sources[0]->rows || rows % job.unit != 0))
         fail(weight, "its parts do not alternate");
-      job.parts.push_back({file.data() + source->offset, rows, packed_rows});
-      packed_rows += job.unit > 0 ? rows : quant::x16_groups(rows) * quant::kX16Rows;
+      job.parts.push_back({file.data() + source->offset, rows, job.slice_rows});
+      job.slice_rows += job.unit > 0 ? rows : quant::x16_groups(rows) * quant::kX16Rows;
     } else {
       if (job.unit > 0 && (info->block_elems != 1 || source->bytes != weight.sources[0]->bytes ||
-                           source->bytes % (job.unit * info->block_bytes) != 0))
+                           source->bytes / job.slices % (job.unit * info->block_bytes) != 0))
         fail(weight, "its parts do not alternate");
-      job.parts.push_back({file.data() + source->offset, source->bytes, 0});
+      job.parts.push_back({file.data() + source->offset, source->bytes / job.slices, 0});
     }
   }
   if (job.pack && native_rows != static_cast<std::size_t>(weight.rows)) fail(weight, "its parts are not its rows");
   if (job.pack && !quant::has_kernels(job.dtype)) fail(weight, "its type has no packed layout");
-  job.groups = quant::x16_groups(packed_rows);
+  job.slice_rows = quant::x16_groups(job.slice_rows) * quant::kX16Rows;
+  job.groups = job.slices * job.slice_rows / quant::kX16Rows;
   const std::size_t bytes = job.pack ? job.groups * quant::x16_group_bytes(job.dtype, job.k) : native_bytes;
   if (weight.bytes != bytes || weight.offset > weights_bytes || bytes > weights_bytes - weight.offset)
     fail(weight, "it leaves its block");
@@ -93,19 +103,17 @@ Job make_job(const plan::WeightT& weight, std::span<const std::byte> file, std::
   return job;
 }
 
-/// Vectors: parts one behind the other, or alternating every `unit` elements.
+/// Vectors: in each slice parts one behind the other, or alternating every `unit` elements.
 void copy_native(const Job& job) {
-  const std::size_t run = job.unit > 0 ? job.unit * row_bytes(job.dtype, 1) : 0;
   std::byte* out = job.out;
-  for (std::size_t begin = 0; run > 0 && begin < job.parts[0].count; begin += run)
-    for (const auto& part : job.parts) {
-      std::memcpy(out, part.rows + begin, run);
-      out += run;
-    }
-  if (run > 0) return;
-  for (const auto& part : job.parts) {
-    std::memcpy(out, part.rows, part.count);
-    out += part.count;
+  for (std::size_t slice = 0; slice < job.slices; ++slice) {
+    const std::size_t run = job.unit > 0 ? job.unit * row_bytes(job.dtype, 1) : job.parts[0].count;
+    for (std::size_t begin = 0; begin < job.parts[0].count; begin += run)
+      for (const auto& part : job.parts) {
+        const std::size_t count = job.unit > 0 ? run : part.count;
+        std::memcpy(out, part.rows + slice * part.count + begin, count);
+        out += count;
+      }
   }
 }
 

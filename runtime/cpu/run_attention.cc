@@ -33,7 +33,7 @@ struct Tasks {
 void finish(const AttentionStep& step, StepContext& context, float* heads, std::size_t token, std::size_t count,
             std::size_t kv_head) {
   const std::size_t width = step.params.group * step.params.head_dim;
-  run_tile_ops(step.ops, 0, {heads, count, width, width}, token, kv_head * width, context);
+  run_tile_ops(step.ops, 0, step.ops.size(), {heads, count, width, width}, token, kv_head * width, context);
 }
 
 void run_query_tile(void* data, std::size_t task, std::size_t worker) {

@@ -16,6 +16,16 @@ struct WorkerScratch {
   float* tile = nullptr;       ///< kTileFloats
   float* attention = nullptr;  ///< attention_scratch_floats of the largest attention tile
   float* heads = nullptr;      ///< [kAttentionTokens][group * head_dim]
+  float* sums = nullptr;       ///< [kSumTokens or less][tile width] where experts are added up
+};
+
+/// The slots of an experts step by expert: those of expert e are slots[begin[e]] .. slots[begin[e + 1] - 1], by token.
+struct ExpertSlots {
+  std::vector<std::int32_t> slots, tokens;  ///< numbers of slots, and of the tokens that they belong to
+  std::vector<std::size_t> begin, next;
+  std::vector<std::int32_t> active;  ///< experts that have a slot, ascending
+
+  void reserve(std::size_t slot_count, std::size_t expert_count);
 };
 
 /// What steps share while a forward runs.
@@ -32,15 +42,18 @@ struct StepContext {
     std::size_t token = 0, count = 0;
   };
   std::vector<QueryTile> query_tiles;
+  ExpertSlots experts;  ///< of the step that runs
 };
 
 void run_step(const CpuStep& step, StepContext& context);
 
-/// Runs sinks and transforms of `ops` from `first` on over a tile whose column 0 is column `column` of the section and
-/// whose row 0 is row `row` of the step.
-void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, cpu::Tile tile, std::size_t row,
-                  std::size_t column, const StepContext& context);
+/// Runs sinks and transforms `first` .. `last` - 1 of `ops` over a tile whose column 0 is column `column` of the
+/// section and whose row 0 is row `row` of the step.
+void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::size_t last, cpu::Tile tile,
+                  std::size_t row, std::size_t column, const StepContext& context);
 
 void run_attention(const AttentionStep& step, StepContext& context);
+void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens);
+void run_route(const RouteStep& step, StepContext& context, std::size_t tokens);
 
 }  // namespace forge::runtime

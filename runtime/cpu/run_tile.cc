@@ -16,6 +16,24 @@ const float* const_floats(const std::byte* address) {
   return reinterpret_cast<const float*>(address);
 }
 
+/// Each row of the tile: the sum of its slots' rows by their shares, 64 columns at a time.
+void sum_expert_rows(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column,
+                     const StepContext& context) {
+  constexpr std::size_t kColumns = 64;
+  float slot_row[kColumns];
+  for (std::size_t t = 0; t < tile.rows; ++t)
+    for (std::size_t begin = 0; begin < tile.width; begin += kColumns) {
+      const std::size_t width = std::min(kColumns, tile.width - begin);
+      const cpu::Tile sum{tile.data + t * tile.stride + begin, 1, width, width}, term{slot_row, 1, width, width};
+      std::fill_n(sum.data, width, 0.0F);
+      for (std::size_t slot = (row + t) * op.slots; slot < (row + t + 1) * op.slots; ++slot) {
+        context.kernels->copy({const_floats(op.a) + slot * op.stride + column + begin, 1, width, width}, term);
+        context.kernels->scale(term, op.shares[slot]);
+        context.kernels->add_tile(sum, term);
+      }
+    }
+}
+
 /// Fills the tile from its source. Rows row .. row+tile.rows, columns column .. column+tile.width of the section.
 void run_source(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column, const StepContext& context) {
   const auto& kernels = *context.kernels;
@@ -32,6 +50,9 @@ void run_source(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_
       return;
     case TileOpKind::kLoad:
       kernels.copy({const_floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride}, tile);
+      return;
+    case TileOpKind::kExpertRows:
+      sum_expert_rows(op, tile, row, column, context);
       return;
     default: {  // kGather
       const auto* indices = reinterpret_cast<const std::int32_t*>(op.b) + row;
@@ -62,8 +83,22 @@ void run_kv_store(const TileInstr& op, cpu::ConstTile tile, std::size_t row, std
 
 void run_inv_rms(const TileInstr& op, cpu::Tile tile, std::size_t row, const StepContext& context) {
   float inv[kTileTokens];
-  context.kernels->inv_rms(const_floats(op.a) + row * op.count, op.count, op.count, tile.rows, op.k, op.eps, inv);
+  if (op.slots == 1) {
+    context.kernels->inv_rms(const_floats(op.a) + row * op.count, op.count, op.count, tile.rows, op.k, op.eps, inv);
+  } else {
+    for (std::size_t t = 0; t < tile.rows; ++t)
+      context.kernels->inv_rms(const_floats(op.a) + (row + t) / op.slots * op.count, op.count, op.count, 1, op.k,
+                               op.eps, inv + t);
+  }
   context.kernels->scale_rows(tile, inv);
+}
+
+void add_expert_vectors(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column,
+                        const StepContext& context) {
+  for (std::size_t t = 0; t < tile.rows; ++t)
+    if (const auto expert = static_cast<std::uint32_t>(op.chosen[row + t]); expert < op.experts)
+      context.kernels->add_row_vector({tile.data + t * tile.stride, 1, tile.width, tile.stride},
+                                      const_floats(op.a) + expert * op.stride + column);
 }
 
 /// Pairs of `count` gate and `count` up columns become `count` columns, in place from the left.
@@ -78,10 +113,10 @@ void run_glu(const TileInstr& op, cpu::Tile& tile, const StepContext& context) {
 
 }  // namespace
 
-void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, cpu::Tile tile, std::size_t row,
-                  std::size_t column, const StepContext& context) {
+void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::size_t last, cpu::Tile tile,
+                  std::size_t row, std::size_t column, const StepContext& context) {
   const auto& kernels = *context.kernels;
-  for (std::size_t i = first; i < ops.size(); ++i) {
+  for (std::size_t i = first; i < last; ++i) {
     const auto& op = ops[i];
     const auto operand = [&] {
       return cpu::ConstTile(const_floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride);
@@ -92,6 +127,9 @@ void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, cpu::Til
         break;
       case TileOpKind::kAddVector:
         kernels.add_row_vector(tile, const_floats(op.a) + column);
+        break;
+      case TileOpKind::kAddExpertVector:
+        add_expert_vectors(op, tile, row, column, context);
         break;
       case TileOpKind::kMulVector:
         kernels.mul_row_vector(tile, const_floats(op.a) + column);
@@ -149,7 +187,7 @@ void run_columns(const TileSection& section, std::size_t row, std::size_t row_en
   for (; row < row_end; row += rows_at_once) {
     const cpu::Tile tile{context.scratch[worker].tile, std::min(rows_at_once, row_end - row), width, stride};
     run_source(section.ops[0], tile, row, column, context);
-    run_tile_ops(section.ops, 1, tile, row, column, context);
+    run_tile_ops(section.ops, 1, section.ops.size(), tile, row, column, context);
   }
 }
 
@@ -228,8 +266,15 @@ void run_tile_step(const CpuStep& step, StepContext& context, std::size_t rows) 
 }  // namespace
 
 void run_step(const CpuStep& step, StepContext& context) {
-  const std::size_t rows = step.rows_are_logits ? context.io->row_count : context.io->tokens;
+  const std::size_t tokens = step.rows_are_logits ? context.io->row_count : context.io->tokens;
+  const std::size_t rows = tokens * step.slots;
   switch (step.kind) {
+    case StepKind::kExperts:
+      if (rows > 0) run_experts(step, context, tokens);
+      return;
+    case StepKind::kRoute:
+      if (rows > 0) run_route(step.route, context, tokens);
+      return;
     case StepKind::kTile:
       if (rows > 0) run_tile_step(step, context, rows);
       return;

@@ -20,6 +20,8 @@ std::optional<std::string> FakeTarget::refuses_group(const ir::Graph& graph, std
   const auto makes_rows = [&](NodeId node) {
     switch (graph.op(node)) {
       case Op::kMatmul:
+      case Op::kExpertMatmul:
+      case Op::kRoute:
       case Op::kAttention:
       case Op::kEmbed:
       case Op::kGatherRows:
