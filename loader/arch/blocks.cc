@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/error.h"
@@ -11,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kDimMax = 1 << 24;  // no width, head count or context of a real model is larger
 
-std::string shape_text(std::int64_t rows, std::int64_t cols) {
+std::string shape_text(std::int64_t rows, std::int64_t cols, std::int64_t experts) {
+  if (experts > 0) return fmt::format("[{}, {}, {}]", experts, rows, cols);
   return cols == 0 ? fmt::format("[{}]", rows) : fmt::format("[{}, {}]", rows, cols);
 }
 
@@ -119,14 +121,15 @@ void DecoderBuilder::refuse_if(bool condition, std::string_view feature) const {
                 {}, "use a model of the same family without it");
 }
 
-ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std::int64_t cols) {
+ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts) {
   const auto& tensor = file_.tensor(name);
   const bool vector = cols == 0;
   const bool fits =
-      vector ? tensor.cols() == rows && tensor.rows() == 1 : tensor.rows() == rows && tensor.cols() == cols;
-  if (!fits || tensor.rank > 2)
+      vector ? tensor.cols() == rows && tensor.rows() == 1
+             : tensor.cols() == cols && tensor.dims[1] == rows && tensor.dims[2] == std::max<std::int64_t>(experts, 1);
+  if (!fits || tensor.rank > (experts > 0 ? 3 : 2))
     contradiction("a tensor has the wrong shape",
-                  fmt::format("{} where the metadata wants {}", tensor.describe(), shape_text(rows, cols)));
+                  fmt::format("{} where the metadata wants {}", tensor.describe(), shape_text(rows, cols, experts)));
   switch (tensor.dtype) {
     case DType::kF32:
     case DType::kF16:
@@ -142,6 +145,7 @@ ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std
   }
   if (vector && tensor.dtype != DType::kF32)
     throw Error(ErrorCode::kModelUnsupported, "a vector is not f32", tensor.describe(), "convert the model again");
+  if (experts > 0) return ir_.weight(name, tensor.dtype, {experts, rows, cols});
   return ir_.weight(name, tensor.dtype, vector ? ir::Shape{rows} : ir::Shape{rows, cols});
 }
 

@@ -33,8 +33,8 @@ class DecoderBuilder {
   /// Refuses by name when the file has a key with another value than forge can run.
   void refuse_if(bool condition, std::string_view feature) const;
 
-  /// The weight [rows, cols] (cols 0: a vector [rows]); errors give both shapes.
-  ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0);
+  /// The weight [rows, cols] (cols 0: a vector [rows]; with experts [experts, rows, cols]); errors give both shapes.
+  ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0, std::int64_t experts = 0);
   [[nodiscard]] bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
   ir::Value embed();

@@ -95,4 +95,11 @@ TEST_CASE("a file that contradicts itself, or wants what forge has not, is refus
   const auto scaled = tiny_gguf({.rope_scaling = "linear"});
   says(refusal(edited(scaled, "llama.rope.scaling.type", "linear", "spiral")), {"spiral", "not supported"});
   CHECK(refusal(tiny_gguf({.dtype = DType::kQ8_0})).empty());
+  const auto mixture = tiny_gguf({.experts = 6, .experts_used = 2});
+  CHECK(refusal(mixture).empty());
+  says(refusal(edited(mixture, "llama.expert_used_count", u32(2), u32(7))), {"7 of 6"});
+  says(refusal(edited(mixture, "llama.expert_used_count", u32(2), u32(0))), {"0 of 6"});
+  says(refusal(edited(mixture, "llama.expert_count", u32(6), u32(3))), {"[64, 6]", "[3, 64]"});
+  says(refusal(edited(mixture, "llama.expert_count", u32(6), u32(2000))), {"2000 experts", "at most 1024"});
+  says(refusal(edited(mixture, "", "blk.0.ffn_up_exps.weight", "blk.0.ffn_uq_exps.weight")), {"ffn_up_exps"});
 }

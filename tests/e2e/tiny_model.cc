@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -15,22 +16,23 @@ class Weights {
  public:
   Weights(GgufWriter& writer, unsigned seed) : writer_(writer), engine_(seed) {}
 
-  void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype) {
+  void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype, std::int64_t experts = 0) {
     std::normal_distribution<float> normal(0, 1.5F / std::sqrt(static_cast<float>(cols)));
     const std::size_t bytes = row_bytes(dtype, static_cast<std::size_t>(cols));
-    std::vector<std::byte> data(static_cast<std::size_t>(rows) * bytes);
+    const std::int64_t count = rows * std::max<std::int64_t>(experts, 1);
+    std::vector<std::byte> data(static_cast<std::size_t>(count) * bytes);
     std::vector<float> row(static_cast<std::size_t>(cols));
-    for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t r = 0; r < count; ++r) {
       for (auto& x : row) x = normal(engine_);
       quant::quantize_row(dtype, row.data(), row.size(), data.data() + static_cast<std::size_t>(r) * bytes);
     }
-    writer_.add_tensor(name, {cols, rows}, dtype, data);
+    writer_.add_tensor(name, experts > 0 ? std::vector{cols, rows, experts} : std::vector{cols, rows}, dtype, data);
   }
-  void vector(const std::string& name, std::int64_t count, float mean, float deviation) {
+  void vector(const std::string& name, std::int64_t count, float mean, float deviation, std::int64_t experts = 0) {
     std::normal_distribution<float> normal(mean, deviation);
-    std::vector<float> values(static_cast<std::size_t>(count));
+    std::vector<float> values(static_cast<std::size_t>(count * std::max<std::int64_t>(experts, 1)));
     for (auto& x : values) x = normal(engine_);
-    writer_.add_f32(name, {count}, values);
+    writer_.add_f32(name, experts > 0 ? std::vector{count, experts} : std::vector{count}, values);
   }
 
  private:
@@ -66,6 +68,7 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
     w.add("llama.rope.scaling.type", s.rope_scaling).add("llama.rope.scaling.factor", 4.0F);
     w.add("llama.rope.scaling.original_context_length", 64u);
   }
+  if (s.experts > 0) w.add("llama.expert_count", u(s.experts)).add("llama.expert_used_count", u(s.experts_used));
   Weights random(w, seed);
   random.matrix("token_embd.weight", s.vocab, s.width, s.dtype);
   if (!s.tied) random.matrix("output.weight", s.vocab, s.width, s.dtype);
@@ -75,14 +78,21 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
     const auto stem = fmt::format("blk.{}.", i);
     random.vector(stem + "attn_norm.weight", s.width, 1, 0.2F);
     random.vector(stem + "ffn_norm.weight", s.width, 1, 0.2F);
-    const auto linear = [&](const char* name, std::int64_t n, std::int64_t k) {
-      random.matrix(stem + name + ".weight", n, k, s.dtype);
-      if (s.biases) random.vector(stem + name + ".bias", n, 0, 0.3F);
+    const auto linear = [&](const char* name, std::int64_t n, std::int64_t k, std::int64_t experts = 0) {
+      random.matrix(stem + name + ".weight", n, k, s.dtype, experts);
+      if (s.biases) random.vector(stem + name + ".bias", n, 0, 0.3F, experts);
     };
     linear("attn_q", s.heads * s.head_dim, s.width);
     linear("attn_k", s.kv_heads * s.head_dim, s.width);
     linear("attn_v", s.kv_heads * s.head_dim, s.width);
     linear("attn_output", s.width, s.heads * s.head_dim);
+    if (s.experts > 0) {
+      random.matrix(stem + "ffn_gate_inp.weight", s.experts, s.width, DType::kF32);
+      linear("ffn_gate_exps", s.ffn, s.width, s.experts);
+      linear("ffn_up_exps", s.ffn, s.width, s.experts);
+      linear("ffn_down_exps", s.width, s.ffn, s.experts);
+      continue;
+    }
     linear("ffn_gate", s.ffn, s.width);
     linear("ffn_up", s.ffn, s.width);
     linear("ffn_down", s.width, s.ffn);

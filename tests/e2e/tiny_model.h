@@ -18,6 +18,7 @@ struct TinyShape {
   DType dtype = DType::kF32;
   std::int64_t layers = 2, width = 64, ffn = 96, heads = 4, kv_heads = 2, head_dim = 16, vocab = 90, context = 1024;
   bool tied = true, biases = false, rope_freqs = false;
+  std::int64_t experts = 0, experts_used = 0;  ///< experts of `ffn` columns each; 0: one network for all
   float rope_base = 10000, eps = 1e-5F;
   std::string rope_scaling;  ///< "": none, else "linear" or "yarn", factor 4
 };

@@ -1,0 +1,276 @@
+// Mixtures of experts from the file to the logits: right by the interpreter, the same bits whatever else is in a step,
+// no weight read of an expert that nobody chose, and broken plans refused.
+
+#include <catch2/catch.hpp>
+
+#include <functional>
+#include <numeric>
+
+#include "codegen/gpu/kernel_compiler.h"
+#include "support/error.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/runtime/allocation_counter.h"
+
+using namespace forge;
+using namespace forge::tests;
+
+namespace {
+
+TinyShape mixture(DType dtype, std::int64_t experts = 6, std::int64_t used = 2) {
+  return {.dtype = dtype, .experts = experts, .experts_used = used};
+}
+
+std::vector<std::int32_t> blocks(std::int32_t count, std::int32_t first = 0) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(count));
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
+
+/// The line that opening the model's plan, changed by `edit`, ends in.
+std::string opening(const TinyModel& model, const std::function<void(plan::ProgramT&)>& edit) {
+  auto program = codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
+                                          {.context = 64, .batch_max = 1});
+  edit(*program);
+  runtime::SpanWeightSource source("tiny", model.bytes(), runtime::SpanWeightSource::Backing::kHeap);
+  try {
+    runtime::CpuExecutor(std::shared_ptr<const plan::ProgramT>(std::move(program)), source, {.threads = 1});
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kPlan);
+    return error.line();
+  }
+  return "";
+}
+
+/// The last step with that kernel: the sum over experts, for "experts".
+plan::StepT& last_step(plan::ProgramT& program, std::string_view kernel) {
+  plan::StepT* found = nullptr;
+  for (const auto& step : program.variants.at(0)->steps)
+    if (step->kernel == kernel) found = step.get();
+  REQUIRE(found != nullptr);
+  return *found;
+}
+
+}  // namespace
+
+TEST_CASE("experts: every weight type gives the interpreter's logits, as one prefill and token by token") {
+  for (const auto dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    const TinyModel model(mixture(dtype), 3);
+    const auto ids = random_ids(70, model.file().vocab, 3);
+    const auto reference = model.reference(model.portable().graph, ids, false);
+    const auto executor = model.open();
+    const auto prefill = run_alone(*executor, ids, 64, blocks(3));
+    INFO(dtype_name(dtype) << " nmse " << nmse(prefill, reference));
+    // A near tie that int8 activations decide otherwise changes a position: the bound for them is wide.
+    CHECK(nmse(prefill, reference) < (is_float(dtype) ? 3e-6 : 2e-2));
+    CHECK(run_alone(*executor, ids, 1, blocks(3)) == prefill);
+  }
+}
+
+TEST_CASE("experts: shapes that do not divide evenly, one expert, all experts, biases") {
+  const TinyShape shapes[] = {
+      {.width = 60,
+       .ffn = 100,
+       .heads = 3,
+       .kv_heads = 1,
+       .head_dim = 20,
+       .vocab = 33,
+       .experts = 5,
+       .experts_used = 3},
+      {.dtype = DType::kF16, .ffn = 24, .biases = true, .experts = 17, .experts_used = 4},
+      {.ffn = 8, .biases = true, .experts = 3, .experts_used = 3},
+      {.ffn = 80, .experts = 1, .experts_used = 1},
+      {.dtype = DType::kBF16, .width = 96, .ffn = 48, .experts = 40, .experts_used = 8},
+  };
+  for (const auto& shape : shapes) {
+    const TinyModel model(shape, 7);
+    const auto ids = random_ids(45, model.file().vocab, 5);
+    const auto reference = model.reference(model.portable().graph, ids, false);
+    const auto executor = model.open(2);
+    const auto logits = run_alone(*executor, ids, 64, blocks(2));
+    INFO("width " << shape.width << " experts " << shape.experts << " nmse " << nmse(logits, reference));
+    CHECK(nmse(logits, reference) < 1e-6);
+    CHECK(run_alone(*executor, ids, 1, blocks(2)) == logits);
+  }
+}
+
+TEST_CASE("experts: a result does not depend on chunking, thread count, or CPU class with FMA") {
+  const TinyModel model(mixture(DType::kQ4_1, 9, 3));
+  const auto ids = random_ids(150, model.file().vocab, 11);
+  const auto expected = run_alone(*model.open(), ids, 64, blocks(5));
+  for (const std::size_t threads : {1, 2, 7})
+    for (const std::size_t chunk : {1, 7, 50, 64}) {
+      INFO("threads " << threads << " chunk " << chunk);
+      CHECK(run_alone(*model.open(threads), ids, chunk, blocks(5)) == expected);
+    }
+  for (const auto cpu_class : {cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512, cpu::CpuClass::kAvx512Vnni}) {
+    if (!cpu::runs_here(cpu_class)) continue;
+    CHECK(run_alone(*model.open(2, 4, {}, "cpu-" + std::string(cpu::name(cpu_class))), ids, 64, blocks(5)) == expected);
+  }
+}
+
+TEST_CASE("experts: more tokens than are added up together") {
+  const TinyModel model(mixture(DType::kF32, 4, 2));
+  const auto ids = random_ids(700, model.file().vocab, 12);
+  const auto at_once = run_alone(*model.open(2, 700), ids, 700, blocks(22));
+  CHECK(at_once == run_alone(*model.open(), ids, 64, blocks(22)));
+}
+
+TEST_CASE("experts: two sequences in one step give bit for bit what each gives alone") {
+  const TinyModel model(mixture(DType::kQ8_0));
+  const auto vocab = static_cast<std::size_t>(model.file().vocab);
+  const auto first = random_ids(20, model.file().vocab, 2), second = random_ids(20, model.file().vocab, 4);
+  const auto alone_first = run_alone(*model.open(), first, 64, {0}),
+             alone_second = run_alone(*model.open(), second, 64, {0});
+  const auto executor = model.open(2);
+  const std::vector<std::int32_t> tables{3, 1};
+  for (std::int32_t i = 0; i < 20; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int32_t ids[] = {first[at], second[at]}, positions[] = {i, i}, sequence[] = {0, 1}, rows[] = {0, 1},
+                       length[] = {i + 1, i + 1};
+    const auto out = executor->forward({.ids = ids,
+                                        .positions = positions,
+                                        .sequence = sequence,
+                                        .rows = rows,
+                                        .kv_length = length,
+                                        .block_table = tables,
+                                        .table_stride = 1});
+    const auto row = [&](const std::vector<float>& logits) { return std::span(logits).subspan(at * vocab, vocab); };
+    REQUIRE(std::ranges::equal(out.first(vocab), row(alone_first)));
+    REQUIRE(std::ranges::equal(out.subspan(vocab), row(alone_second)));
+  }
+}
+
+TEST_CASE("experts: skipping any optional pass keeps the logits") {
+  for (const bool biases : {false, true}) {
+    const TinyModel model({.dtype = DType::kF16, .biases = biases, .experts = 6, .experts_used = 2});
+    const auto ids = random_ids(40, model.file().vocab, 6);
+    const auto expected = run_alone(*model.open(), ids, 64, blocks(2));
+    for (const auto& pass : passes::pipeline_passes()) {
+      if (!pass.optional) continue;
+      INFO(pass.name);
+      const auto executor = model.open(2, 4, {std::string(pass.name)});
+      CHECK(nmse(run_alone(*executor, ids, 64, blocks(2)), expected) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("experts: a layer is seven steps, and decoding reads the chosen experts' weights only") {
+  const TinyModel model(mixture(DType::kQ8_0, 16, 2));
+  const auto executor = model.open(1, 1);
+  const auto& decode = executor->variants()[0];
+  std::vector<int> steps(2);
+  std::int64_t read = 0;
+  for (const auto& step : decode.steps) {
+    if (step.layer >= 0) ++steps[static_cast<std::size_t>(step.layer)];
+    if (step.kind == runtime::StepKind::kExperts) read += step.weight_bytes;
+  }
+  CHECK(steps == std::vector{7, 7});
+  // Layers, matrices, experts, rows (down: 64 rows of 102 bytes), and the next layer's norm, which is applied here.
+  CHECK(read == 2 * 3 * 2 * 96 * 68 + 64 * 4);
+  CHECK(executor->program().variants[0]->arena_bytes == executor->program().variants[0]->arena_bound_bytes);
+}
+
+TEST_CASE("experts: a step allocates nothing") {
+  const TinyModel model(mixture(DType::kQ4_0));
+  const auto executor = model.open(2);
+  const auto ids = random_ids(40, model.file().vocab, 2);
+  const std::vector<std::int32_t> table = blocks(2), positions = blocks(40), sequence(40, 0), rows(1, 39), length{40};
+  const auto before = test::allocations();
+  for (int i = 0; i < 2; ++i)
+    executor->forward({.ids = ids,
+                       .positions = positions,
+                       .sequence = sequence,
+                       .rows = rows,
+                       .kv_length = length,
+                       .block_table = table,
+                       .table_stride = 2});
+  CHECK(test::allocations() == before);
+}
+
+TEST_CASE("experts: another number of chosen experts, another share or another scale is noticed") {
+  const TinyModel model(mixture(DType::kF32));
+  const auto ids = random_ids(30, model.file().vocab, 8);
+  const auto logits = run_alone(*model.open(), ids, 64, blocks(1));
+  const auto changed = [&](auto change) {
+    ir::Graph graph = model.portable().graph;
+    for (const auto node : graph.nodes()) {
+      if (graph.op(node) != ir::Op::kRoute) continue;
+      auto attrs = graph.attrs_as<ir::RouteAttrs>(node);
+      change(attrs);
+      graph.set_attrs(node, attrs);
+    }
+    return nmse(logits, model.reference(graph, ids, false));
+  };
+  CHECK(changed([](ir::RouteAttrs&) {}) < 1e-6);
+  CHECK(changed([](ir::RouteAttrs& a) { a.share = ir::RouteShare::kAll; }) > 1e-3);
+  CHECK(changed([](ir::RouteAttrs& a) { a.gate = ir::RouteGate::kSigmoid; }) > 1e-4);
+  CHECK(changed([](ir::RouteAttrs& a) { a.scale = 1.02F; }) > 1e-5);
+}
+
+TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
+  const TinyModel model(mixture(DType::kQ8_0));
+  CHECK(opening(model, [](auto&) {}).empty());
+  const auto ints_of = [](plan::ProgramT& program, std::string_view kernel) -> std::vector<std::int64_t>& {
+    return kernel == "route" ? last_step(program, kernel).ints : last_step(program, kernel).ops.at(0)->ints;
+  };
+  // One number of the route step and of the experts' matmul at a time, out of every range, or missing.
+  for (const auto* kernel : {"route", "experts"}) {
+    std::size_t count = 0;
+    CHECK(opening(model, [&](auto& program) { count = ints_of(program, kernel).size(); }).empty());
+    for (std::size_t i = 0; i < count; ++i)
+      for (const std::int64_t value : {std::int64_t{-1}, std::int64_t{1} << 41}) {
+        INFO(kernel << " number " << i << " = " << value);
+        CHECK(!opening(model, [&](auto& program) { ints_of(program, kernel)[i] = value; }).empty());
+      }
+    CHECK(!opening(model, [&](auto& program) { ints_of(program, kernel).pop_back(); }).empty());
+    CHECK(!opening(model, [&](auto& program) {
+             last_step(program, kernel).refs.clear(), ints_of(program, kernel).clear();
+           }).empty());
+  }
+  const auto refused = [&](std::string_view kernel, std::size_t i, std::int64_t value, const char* why) {
+    const auto line = opening(model, [&](auto& program) { ints_of(program, kernel)[i] = value; });
+    INFO(line);
+    CHECK(line.find(why) != std::string::npos);
+  };
+  refused("route", 3, 7, "do not fit together");                     // used, of 6
+  refused("route", 6, 4, "do not fit together");                     // groups
+  refused("experts", 4, 1000, "leaves its block");                   // experts
+  refused("experts", 5, 3, "different experts");                     // used: slots of a token
+  refused("experts", 6, std::int64_t{1} << 30, "leaves its block");  // bytes of an expert
+  const auto step_says = [&](auto edit, const char* why) {
+    const auto line = opening(model, [&](auto& program) { edit(last_step(program, "experts")); });
+    INFO(line);
+    CHECK(line.find(why) != std::string::npos);
+  };
+  step_says([](auto& step) { step.kernel = "tile"; }, "another kernel's");
+  step_says([](auto& step) { step.ints[2] = 1 << 20; }, "out of range");
+  step_says([](auto& step) { step.ops.insert(step.ops.begin() + 1, std::make_unique<plan::TileOpT>(*step.ops[1])); },
+            "a sum of no experts");
+  for (const std::int64_t slices : {0, 5, 1 << 30}) {
+    const auto line = opening(model, [&](auto& program) {
+      for (const auto& weight : program.weights)
+        if (weight->slices > 1) weight->slices = slices;
+    });
+    INFO(slices << ": " << line);
+    CHECK(line.find("is broken") != std::string::npos);
+  }
+}
+
+TEST_CASE("experts: targets without kernels for them say so") {
+  struct NoCompiler final : codegen::KernelCompiler {
+    std::vector<codegen::CompiledKernel> compile(const std::string&, std::span<const codegen::KernelSource>) override {
+      FAIL("a compiler was asked");
+      return {};
+    }
+  } compiler;
+  const TinyModel model(mixture(DType::kQ8_0));
+  codegen::CompileOptions options{.context = 64, .batch_max = 1};
+  options.kernels = &compiler;
+  try {
+    codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options);
+    FAIL("a GPU program of experts");
+  } catch (const Error& error) {
+    CHECK(error.exit_status() == 3);
+    CHECK(error.line().find("mixture-of-experts") != std::string::npos);
+  }
+}
