@@ -25,9 +25,11 @@ struct SlicedRows {
   std::int64_t slices = 1, rows = 1, cols = 0;
   bool vector = false;
 };
-SlicedRows sliced(const ir::TensorType& type) {
+/// `as_vector`: a matrix is used as a vector that is dealt out over heads.
+SlicedRows sliced(const ir::TensorType& type, bool as_vector = false) {
   const auto& shape = type.shape;
   if (shape.size() == 1) return {.cols = type.cols(), .vector = true};
+  if (shape.size() == 2 && as_vector) return {.cols = type.elements({}), .vector = true};
   if (shape.size() == 2) return {.rows = shape[0].value, .cols = type.cols()};
   if (type.cols() == 1) return {.slices = shape[0].value, .cols = shape[1].value, .vector = true};
   return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols()};
@@ -55,21 +57,44 @@ std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64
 }
 
 std::string WeightPlacer::key(ir::Value weight) const {
-  if (graph_.op(weight.node) == ir::Op::kWeight) return graph_.attrs_as<ir::WeightAttrs>(weight.node).name;
-  std::string text = fmt::format("concat/{}", graph_.attrs_as<ir::PartsAttrs>(weight.node).unit);
-  for (const auto node : sources(weight)) text += "/" + graph_.attrs_as<ir::WeightAttrs>(node).name;
+  std::string text;
+  if (graph_.op(weight.node) == ir::Op::kConcatRows)
+    text = fmt::format("concat/{}", graph_.attrs_as<ir::PartsAttrs>(weight.node).unit);
+  for (const auto& source : sources(weight)) {
+    text += (text.empty() ? "" : "/") + graph_.attrs_as<ir::WeightAttrs>(source.node).name;
+    if (source.slice) text += fmt::format("[{}:{}]", source.slice->begin, source.slice->begin + source.slice->rows);
+  }
   return text;
 }
 
-std::vector<ir::NodeId> WeightPlacer::sources(ir::Value weight) const {
-  if (graph_.op(weight.node) == ir::Op::kWeight) return {weight.node};
-  invariant(graph_.op(weight.node) == ir::Op::kConcatRows, "CG-002", "a matmul's weight is no weight");
-  std::vector<ir::NodeId> nodes;
-  for (const auto part : graph_.operands(weight.node)) {
-    invariant(graph_.op(part.node) == ir::Op::kWeight, "CG-003", "concatenated weights are nested");
-    nodes.push_back(part.node);
-  }
-  return nodes;
+WeightPlacer::Source WeightPlacer::source(ir::NodeId node) const {
+  if (graph_.op(node) == ir::Op::kWeight) return {node, nullptr};
+  invariant(graph_.op(node) == ir::Op::kSliceRows, "CG-003", "a matmul's weight is no weight, or nested");
+  return {graph_.operand(node, 0).node, &graph_.attrs_as<ir::SliceAttrs>(node)};
+}
+
+std::vector<WeightPlacer::Source> WeightPlacer::sources(ir::Value weight) const {
+  if (graph_.op(weight.node) != ir::Op::kConcatRows) return {source(weight.node)};
+  std::vector<Source> parts;
+  for (const auto part : graph_.operands(weight.node)) parts.push_back(source(part.node));
+  return parts;
+}
+
+/// Rows of a vector are its elements; a source has all of its tensor's, or a slice of them.
+plan::WeightSourceT WeightPlacer::describe(const Source& source, bool vector) const {
+  const auto& from = tensor(source.node);
+  plan::WeightSourceT out;
+  out.tensor = graph_.attrs_as<ir::WeightAttrs>(source.node).name;
+  out.offset = from.offset;
+  out.bytes = from.bytes;
+  out.rows = vector ? 1 : from.rows;
+  if (source.slice == nullptr) return out;
+  const auto& type = graph_.type({source.node, 0});
+  const auto row = row_bytes(type.dtype, type.shape.size() == 1 ? 1 : static_cast<std::size_t>(type.cols()));
+  out.offset += static_cast<std::uint64_t>(source.slice->begin) * row;
+  out.bytes = static_cast<std::uint64_t>(source.slice->rows) * row;
+  if (!vector) out.rows = source.slice->rows;
+  return out;
 }
 
 const SourceTensor& WeightPlacer::tensor(ir::NodeId weight) const {
@@ -90,17 +115,19 @@ const SourceTensor& WeightPlacer::tensor(ir::NodeId weight) const {
 
 void WeightPlacer::declare(ir::Value weight, WeightUse use) {
   auto [entry, fresh] = entries_.try_emplace(key(weight), Entry{.value = weight});
+  if (use == WeightUse::kVector) entry->second.vector = true;
   if (use == WeightUse::kMatmul || (use == WeightUse::kEmbedding && layout_ == quant::Layout::kPlanes))
     entry->second.packed = true;
   if (fresh) order_.push_back(entry->first);
-  for (const auto node : sources(weight)) (void)tensor(node);
+  for (const auto& source : sources(weight)) (void)tensor(source.node);
 }
 
 void WeightPlacer::place() {
   for (const auto& name : order_) {
     auto& entry = entries_.at(name);
     const auto& type = graph_.type(entry.value);
-    const auto [slices, slice_rows, cols, vector] = sliced(type);
+    const auto [slices, slice_rows, cols, vector] = sliced(type, entry.vector);
+    invariant(!vector || (!entry.packed && type.dtype == DType::kF32), "CG-002", "a vector is no f32, or a matrix too");
     if (!vector && !entry.packed) continue;  // an embedding table alone: its rows are read from the file
     auto weight = std::make_unique<plan::WeightT>();
     weight->name = name;
@@ -112,15 +139,10 @@ void WeightPlacer::place() {
     std::int64_t packed_rows = 0;
     const bool concat = graph_.op(entry.value.node) == ir::Op::kConcatRows;
     weight->unit = concat ? graph_.attrs_as<ir::PartsAttrs>(entry.value.node).unit : 0;
-    for (const auto node : sources(entry.value)) {
-      const auto& from = tensor(node);
-      auto source = std::make_unique<plan::WeightSourceT>();
-      source->tensor = graph_.attrs_as<ir::WeightAttrs>(node).name;
-      source->offset = from.offset;
-      source->bytes = from.bytes;
-      source->rows = vector ? 1 : from.rows;
+    for (const auto& part : sources(entry.value)) {
+      auto source = std::make_unique<plan::WeightSourceT>(describe(part, vector));
       const bool pads = entry.packed && layout_ == quant::Layout::kX16;
-      const std::int64_t rows = from.rows / slices;
+      const std::int64_t rows = source->rows / slices;
       packed_rows += pads && weight->unit == 0 ? padded(rows) : rows;
       weight->sources.push_back(std::move(source));
     }

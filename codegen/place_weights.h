@@ -39,11 +39,18 @@ class WeightPlacer {
  private:
   [[nodiscard]] std::string key(ir::Value weight) const;
   [[nodiscard]] const SourceTensor& tensor(ir::NodeId weight) const;
-  std::vector<ir::NodeId> sources(ir::Value weight) const;
+  /// A tensor of the file, or some rows of it.
+  struct Source {
+    ir::NodeId node = ir::kNoNode;          ///< the kWeight
+    const ir::SliceAttrs* slice = nullptr;  ///< null: all rows
+  };
+  [[nodiscard]] Source source(ir::NodeId node) const;
+  [[nodiscard]] std::vector<Source> sources(ir::Value weight) const;
+  [[nodiscard]] plan::WeightSourceT describe(const Source& source, bool vector) const;
 
   struct Entry {
     ir::Value value;
-    bool packed = false;
+    bool packed = false, vector = false;
     std::uint64_t offset = 0;
   };
   const ir::Graph& graph_;

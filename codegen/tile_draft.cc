@@ -12,6 +12,9 @@ namespace {
 using ir::Op;
 using plan::TileOpKind;
 
+constexpr std::int64_t kTileColumnsMax = 16 * 1024;  // floats of a tile (runtime/cpu)
+constexpr std::int64_t kHeadColumnsMax = 512;
+
 struct Refusal {
   std::string why;
 };
@@ -168,6 +171,18 @@ class Drafter {
     walk({glu, 0}, std::move(section), 0, true);
   }
 
+  /// Tiles hold whole runs. Behind a matmul these are heads: longer ones would leave too few tiles for the threads, and
+  /// rows that lie in memory are as well normalised by a step of their own.
+  void norm(ir::Value value, ir::NodeId node, DraftSection& section, std::int64_t origin) {
+    const auto dim = graph_.attrs_as<ir::NormAttrs>(node).dim;
+    if (dim > (draft_.source == ir::kNoNode ? kTileColumnsMax : kHeadColumnsMax))
+      throw Refusal{fmt::format("a norm over {} columns does not fit a tile", dim)};
+    if (graph_.type(value).cols() % dim != 0) throw Refusal{"a norm of other than whole runs"};
+    need_unit(section, dim);
+    const bool rms = graph_.op(node) == Op::kRmsNorm;
+    section.ops.push_back({rms ? TileOpKind::kRmsNorm : TileOpKind::kLayerNorm, node, graph_.operand(node, 1), origin});
+  }
+
   void transform(ir::Value value, const ir::Use& use, DraftSection& section, std::int64_t origin) {
     const auto node = use.node;
     const auto other = [&](std::uint32_t i) {
@@ -207,6 +222,15 @@ class Drafter {
       case Op::kGlu:
         section.ops.push_back({TileOpKind::kGluTensor, node, other(1), origin});
         return;
+      case Op::kActivate:
+        section.ops.push_back({TileOpKind::kActivate, node, {}, origin});
+        return;
+      case Op::kSoftcap:
+        section.ops.push_back({TileOpKind::kSoftcap, node, {}, origin});
+        return;
+      case Op::kRmsNorm:
+      case Op::kLayerNorm:
+        return norm(value, node, section, origin);
       case Op::kRope: {
         const auto head = graph_.attrs_as<ir::RopeAttrs>(node).head_dim;
         if (graph_.type(value).cols() % head != 0) throw Refusal{"the tile is no whole heads"};
@@ -224,8 +248,7 @@ class Drafter {
     if (draft_.source == ir::kNoNode) return;
     if (graph_.op(draft_.source) != Op::kMatmul && graph_.op(draft_.source) != Op::kExpertMatmul) return;
     const auto parts = weight_part_rows(graph_, graph_.operand(draft_.source, 1));
-    if (parts.size() == 1) return;
-    if (halved_) throw Refusal{"a GLU behind weights that are not interleaved"};
+    if (halved_ && parts.size() > 1) throw Refusal{"a GLU behind weights that are not interleaved"};
     std::vector<DraftSection> cut;
     for (const auto& section : draft_.sections) {
       std::int64_t part_begin = 0;
@@ -272,6 +295,14 @@ std::string_view tile_op_name(plan::TileOpKind op) {
     case TileOpKind::kGlu:
     case TileOpKind::kGluTensor:
       return "glu";
+    case TileOpKind::kActivate:
+      return "activate";
+    case TileOpKind::kSoftcap:
+      return "softcap";
+    case TileOpKind::kRmsNorm:
+      return "rms_norm";
+    case TileOpKind::kLayerNorm:
+      return "layer_norm";
     case TileOpKind::kRope:
       return "rope";
     case TileOpKind::kSumSquares:

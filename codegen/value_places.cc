@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "passes/passes.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -33,17 +34,13 @@ void ValuePlaces::place_all() {
   place_constants();
 }
 
-bool ValuePlaces::is_weight(ir::Value value) const {
-  return graph_.op(value.node) == Op::kWeight || graph_.op(value.node) == Op::kConcatRows;
-}
-
 void ValuePlaces::declare_weights() {
   for (const auto node : graph_.topological_order()) {
     const auto op = graph_.op(node);
-    if (op == Op::kWeight || op == Op::kConcatRows) continue;
+    if (!passes::runs_in_step(graph_, node)) continue;
     for (std::size_t i = 0; i < graph_.operands(node).size(); ++i) {
       const auto value = graph_.operand(node, i);
-      if (!is_weight(value)) continue;
+      if (!passes::is_weight(graph_, value)) continue;
       weights_.declare(value, op == Op::kMatmul || op == Op::kExpertMatmul ? WeightUse::kMatmul
                               : op == Op::kEmbed                           ? WeightUse::kEmbedding
                                                                            : WeightUse::kVector);
@@ -91,6 +88,7 @@ Rows ValuePlaces::rows_of(ir::Value value) const {
       return {constant_at_.at(value.node), width};
     case Op::kWeight:
     case Op::kConcatRows:
+    case Op::kSliceRows:
       return {weights_.at(value, WeightUse::kVector).ref, width};
     default:
       break;

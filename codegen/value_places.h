@@ -48,7 +48,6 @@ class ValuePlaces {
  private:
   void declare_weights();
   void place_constants();
-  [[nodiscard]] bool is_weight(ir::Value value) const;
 
   const ir::Graph& graph_;
   WeightPlacer weights_;

@@ -76,10 +76,22 @@ struct ScaleAttrs {
   float factor = 1;
   FORGE_FIELDS(v("factor", factor);)
 };
+/// Of glu and activate.
 struct GluAttrs {
   using Self = GluAttrs;
   Activation activation{};
   FORGE_FIELDS(v("activation", activation);)
+};
+struct SoftcapAttrs {
+  using Self = SoftcapAttrs;
+  float cap = 1;
+  FORGE_FIELDS(v("cap", cap);)
+};
+/// Rows [begin, begin + rows) of a weight.
+struct SliceAttrs {
+  using Self = SliceAttrs;
+  std::int64_t begin = 0, rows = 0;
+  FORGE_FIELDS(v("begin", begin); v("rows", rows);)
 };
 /// Parts of a split, or of concatenated weights. unit 0: parts stand one behind the other with `sizes` columns (rows of
 /// a weight); unit u: all parts are equally wide and alternate every u columns (u of part 0, u of part 1, ...).
@@ -89,14 +101,15 @@ struct PartsAttrs {
   std::int64_t unit = 0;
   FORGE_FIELDS(v("sizes", sizes); v("unit", unit);)
 };
-/// Inverse frequencies, [dims/2]. Scaling by YaRN: arXiv 2309.00071 with ggml's parameter names.
+/// Inverse frequencies, [dims/2]. Scaling by YaRN: arXiv 2309.00071 with ggml's parameter names. Where there are two
+/// lists of factors (LongRoPE, arXiv 2402.13753), contexts beyond `original_context` take the second.
 struct RopeFreqsAttrs {
   using Self = RopeFreqsAttrs;
   std::int64_t dims = 0;
   float base = 10000;
   RopeScaling scaling{};
   float factor = 1;                                     ///< positions are stretched by it; 1 for none
-  std::int64_t original_context = 0;                    ///< yarn
+  std::int64_t original_context = 0;                    ///< yarn, and with two lists of factors
   float ext_factor = 0, beta_fast = 32, beta_slow = 1;  ///< yarn
   FORGE_FIELDS(v("dims", dims); v("base", base); v("scaling", scaling); v("factor", factor);
                v("original_context", original_context); v("ext_factor", ext_factor); v("beta_fast", beta_fast);
@@ -144,8 +157,8 @@ struct RouteAttrs {
 };
 #undef FORGE_FIELDS
 
-using Attrs =
-    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, ScaleAttrs, GluAttrs,
-                 PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs, AttentionAttrs, RouteAttrs>;
+using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, ScaleAttrs,
+                           GluAttrs, SoftcapAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
+                           KvStoreAttrs, AttentionAttrs, RouteAttrs>;
 
 }  // namespace forge::ir

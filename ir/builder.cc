@@ -34,6 +34,15 @@ Value Builder::rms_norm(Value x, Value weight, float eps) {
   const TensorType& type = graph_.type(weight);
   return one(Op::kRmsNorm, {x, weight}, NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
 }
+Value Builder::slice_rows(Value weight, std::int64_t begin, std::int64_t rows) {
+  return one(Op::kSliceRows, {weight}, SliceAttrs{begin, rows});
+}
+Value Builder::layer_norm(Value x, Value weight, Value bias, float eps) {
+  const TensorType& type = graph_.type(weight);
+  std::vector<Value> operands{x, weight};
+  if (bias.node != kNoNode) operands.push_back(bias);
+  return one(Op::kLayerNorm, std::move(operands), NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
+}
 Value Builder::matmul(Value x, Value weight) {
   return one(Op::kMatmul, {x, weight});
 }
@@ -49,8 +58,17 @@ Value Builder::scale(Value x, float factor) {
 Value Builder::glu(Value gate, Value up, Activation activation) {
   return one(Op::kGlu, {gate, up}, GluAttrs{activation});
 }
-Value Builder::rope_freqs(const RopeFreqsAttrs& attrs, Value factors) {
-  return one(Op::kRopeFreqs, factors.node == kNoNode ? std::vector<Value>{} : std::vector{factors}, attrs);
+Value Builder::activate(Value x, Activation activation) {
+  return one(Op::kActivate, {x}, GluAttrs{activation});
+}
+Value Builder::softcap(Value x, float cap) {
+  return one(Op::kSoftcap, {x}, SoftcapAttrs{cap});
+}
+Value Builder::rope_freqs(const RopeFreqsAttrs& attrs, Value factors, Value long_factors) {
+  std::vector<Value> operands;
+  for (const Value list : {factors, long_factors})
+    if (list.node != kNoNode) operands.push_back(list);
+  return one(Op::kRopeFreqs, std::move(operands), attrs);
 }
 Value Builder::rope_table(Value positions, Value freqs, float magnitude) {
   return one(Op::kRopeTable, {positions, freqs}, RopeTableAttrs{magnitude});

@@ -23,14 +23,20 @@ class Builder {
   Value constant(std::vector<float> values, Shape shape);
   Value kv_state(const KvStateAttrs& attrs);
   Value embed(Value table, Value ids);
+  Value slice_rows(Value weight, std::int64_t begin, std::int64_t rows);
   /// The mean is over as many columns as `weight` has: a head's for QK-norm.
   Value rms_norm(Value x, Value weight, float eps);
+  /// As many columns as a row of `weight` has; `bias` may be none.
+  Value layer_norm(Value x, Value weight, Value bias, float eps);
   Value matmul(Value x, Value weight);
   Value add(Value a, Value b);
   Value mul(Value a, Value b);
   Value scale(Value x, float factor);
   Value glu(Value gate, Value up, Activation activation);
-  Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {});
+  Value activate(Value x, Activation activation);
+  Value softcap(Value x, float cap);
+  /// `long_factors`: instead of `factors` where contexts are longer than attrs.original_context.
+  Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {}, Value long_factors = {});
   Value rope_table(Value positions, Value freqs, float magnitude);
   Value rope(Value x, Value table, const RopeAttrs& attrs);
   /// kv_store and attention take positions, sequences and block tables from the step's inputs.

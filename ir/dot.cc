@@ -27,6 +27,7 @@ const char* fill_colour(Op op) {
       return "#e8e8e8";
     case Op::kWeight:
     case Op::kConcatRows:
+    case Op::kSliceRows:
       return "#fff2cc";
     case Op::kKvState:
     case Op::kKvStore:

@@ -44,6 +44,7 @@ class Interpreter {
     context_.inputs = &inputs;
     context_.kv = &kv;
     context_.quantize_activations = quantize_activations;
+    context_.positions_max = counts_.table_blocks * kv.block_tokens;
   }
 
   std::map<std::string, Tensor> run() {

@@ -43,6 +43,7 @@ struct EvalContext {
   const StepInputs* inputs = nullptr;
   ReferenceKv* kv = nullptr;
   bool quantize_activations = false;  ///< round through int8 where the graph says quantize; off: keep f32
+  std::int64_t positions_max = 0;     ///< that the step's block tables have room for
   std::int64_t kv_group = 0;          ///< set from the state's producer while state ops run
 };
 

@@ -23,17 +23,22 @@ enum class Op : std::uint8_t {
   kKvState,      // -> state
   kEmbed,        // (table [V,D], ids [T]) -> f32 [T,D]
   kRmsNorm,      // (x [M,G*dim], weight [dim]) -> f32: each run of dim columns x / sqrt(mean(x^2) + eps) * weight
+  kLayerNorm,    // (x [M,G*dim], weight [dim] or [G,dim], [bias alike]) -> f32: (x - mean) / sqrt(var + eps) * weight +
+                 // bias
   kSumSquares,   // (x [M,N]) -> f32 [M, ceil(N/32)]: sums over blocks of 32 columns
   kInvRmsScale,  // (x [M,N], squares [M,ceil(dim/32)]) -> f32: x / sqrt(sum(squares)/dim + eps), dim of the attributes
   kQuantize,     // (x f32 [M,N] or [M,U,N]) -> q8a of that shape
   kMatmul,       // (x [M,K] f32 or q8a, weight [N,K]) -> f32 [M,N]: x . weight^T
   kConcatRows,   // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time; [E,Ni,K] likewise
+  kSliceRows,    // (weight [N,K] or [N]) -> some of its rows, picked at load time
   kSplit,        // (x [M,N] or [M,U,N]) -> parts: columns of x
   kAdd,          // (a [M,N], b [M,N] or [N]) -> f32
   kMul,          // (a [M,N], b [M,N] or [N]) -> f32
   kScale,        // (x) -> f32: x * factor
   kGlu,          // (gate, up) -> f32: act(gate) * up
-  kRopeFreqs,    // ([freq_factors [dims/2]]) -> f32 [dims/2]
+  kActivate,     // (x) -> f32: act(x)
+  kSoftcap,      // (x) -> f32: cap * tanh(x / cap)
+  kRopeFreqs,    // ([factors [dims/2], [factors of long contexts [dims/2]]]) -> f32 [dims/2]
   kRopeTable,    // (positions [T], freqs [F]) -> f32 [T,F,2]: cos, sin
   kRope,         // (x [T,heads*head_dim], table) -> f32
   kKvStore,      // (state, k, v [T,kv_heads*head_dim], positions, sequence, block_table) -> state

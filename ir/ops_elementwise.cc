@@ -1,4 +1,4 @@
-// Elementwise ops: add, mul, scale, glu; and split, which deals columns out.
+// Elementwise ops: add, mul, scale, glu, activate, softcap; and split, which deals columns out.
 
 #include <array>
 #include <cmath>
@@ -37,6 +37,18 @@ std::vector<TensorType> infer_glu(const Attrs&, Types operands) {
   return {operands[0]};
 }
 
+std::vector<TensorType> infer_activate(const Attrs&, Types operands) {
+  want_f32("activate", operands, 0, 2);
+  return {operands[0]};
+}
+
+std::vector<TensorType> infer_softcap(const Attrs& attrs, Types operands) {
+  const float cap = std::get<SoftcapAttrs>(attrs).cap;
+  if (!std::isfinite(cap) || !(cap > 0)) refuse_attr("softcap", "cap", fmt::to_string(cap), "a positive number");
+  want_f32("softcap", operands, 0, 2);
+  return {operands[0]};
+}
+
 std::vector<TensorType> infer_split(const Attrs& attrs, Types operands) {
   const auto& parts = std::get<PartsAttrs>(attrs);
   want_rows("split", operands, 0);
@@ -61,8 +73,8 @@ Cost binary_cost(const Attrs&, Types operands, Types results, const Bounds& boun
 Cost scale_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   return streaming_cost(operands, results, bounds, 1);
 }
-/// exp, divide and two multiplications are counted as 8.
-Cost glu_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+/// exp, divide and two multiplications are counted as 8; so are tanh and the rest of a soft-cap.
+Cost activation_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   return streaming_cost(operands, results, bounds, 8);
 }
 Cost split_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
@@ -102,6 +114,17 @@ float activate(Activation activation, float x) {
 void run_glu(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const Activation activation = std::get<GluAttrs>(attrs).activation;
   binary(operands, results[0], [=](float gate, float up) { return activate(activation, gate) * up; });
+}
+
+void run_activate(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const Activation activation = std::get<GluAttrs>(attrs).activation;
+  for (std::size_t i = 0; i < results[0].f32.size(); ++i) results[0].f32[i] = activate(activation, operands[0]->f32[i]);
+}
+
+void run_softcap(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const float cap = std::get<SoftcapAttrs>(attrs).cap;
+  for (std::size_t i = 0; i < results[0].f32.size(); ++i)
+    results[0].f32[i] = cap * std::tanh(operands[0]->f32[i] / cap);
 }
 
 void run_split(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
@@ -156,8 +179,28 @@ std::span<const OpDef> elementwise_defs() {
             .elementwise = true,
             .in_place_operand = 0,
             .infer = infer_glu,
-            .cost = glu_cost,
+            .cost = activation_cost,
             .reference = run_glu},
+      OpDef{.op = Op::kActivate,
+            .name = "activate",
+            .operands_min = 1,
+            .operands_max = 1,
+            .attrs_index = attrs_index<GluAttrs>(),
+            .elementwise = true,
+            .in_place_operand = 0,
+            .infer = infer_activate,
+            .cost = activation_cost,
+            .reference = run_activate},
+      OpDef{.op = Op::kSoftcap,
+            .name = "softcap",
+            .operands_min = 1,
+            .operands_max = 1,
+            .attrs_index = attrs_index<SoftcapAttrs>(),
+            .elementwise = true,
+            .in_place_operand = 0,
+            .infer = infer_softcap,
+            .cost = activation_cost,
+            .reference = run_softcap},
       OpDef{.op = Op::kSplit,
             .name = "split",
             .operands_min = 1,

@@ -43,6 +43,19 @@ std::vector<TensorType> infer_concat(const Attrs& attrs, Types operands) {
   return {result};
 }
 
+std::vector<TensorType> infer_slice(const Attrs& attrs, Types operands) {
+  const auto& slice = std::get<SliceAttrs>(attrs);
+  const TensorType& whole = operands[0];
+  if (!is_weight_dtype(whole.dtype) || whole.shape.empty() || whole.shape.size() > 2 ||
+      !std::ranges::all_of(whole.shape, &Dim::is_constant))
+    refuse_operand("slice_rows", 0, whole, "a weight [N] or [N,K] of constant dimensions");
+  attr_between("slice_rows", "begin", slice.begin, 0, whole.shape[0].value - 1);
+  attr_between("slice_rows", "rows", slice.rows, 1, whole.shape[0].value - slice.begin);
+  TensorType result = whole;
+  result.shape[0] = slice.rows;
+  return {result};
+}
+
 std::vector<TensorType> infer_quantize(const Attrs&, Types operands) {
   want_rows("quantize", operands, 0);
   if (operands[0].cols() % kQuantBlock != 0)
@@ -90,6 +103,12 @@ void run_concat(const Attrs& attrs, Operands operands, Results results, EvalCont
     }
 }
 
+void run_slice(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const auto& slice = std::get<SliceAttrs>(attrs);
+  const std::int64_t width = results[0].dims.size() == 1 ? 1 : results[0].cols();
+  std::copy_n(operands[0]->f32.begin() + slice.begin * width, slice.rows * width, results[0].f32.begin());
+}
+
 /// Values stay f32; with quantize_activations they are rounded through int8, scale = largest magnitude of 32 / 127.
 void run_quantize(const Attrs&, Operands operands, Results results, EvalContext& context) {
   auto& out = results[0].f32;
@@ -123,6 +142,14 @@ std::span<const OpDef> matmul_defs() {
             .infer = infer_concat,
             .cost = no_cost,  // done once, at load time
             .reference = run_concat},
+      OpDef{.op = Op::kSliceRows,
+            .name = "slice_rows",
+            .operands_min = 1,
+            .operands_max = 1,
+            .attrs_index = attrs_index<SliceAttrs>(),
+            .infer = infer_slice,
+            .cost = no_cost,  // the rest of the tensor is not loaded for it
+            .reference = run_slice},
       OpDef{.op = Op::kQuantize,
             .name = "quantize",
             .operands_min = 1,

@@ -1,4 +1,5 @@
-// RMSNorm (arXiv 1910.07467), whole, and split between the producer of x (squares summed) and its consumers (1/rms).
+// LayerNorm (arXiv 1607.06450), and RMSNorm (arXiv 1910.07467), whole, and split between the producer of x (squares
+// summed) and its consumers (1/rms).
 
 #include <array>
 #include <cmath>
@@ -30,6 +31,22 @@ std::vector<TensorType> infer_rms_norm(const Attrs& attrs, Types operands) {
   return {operands[0]};
 }
 
+/// Gains and offsets are one row of dim for all runs, or one for each run.
+std::vector<TensorType> infer_layer_norm(const Attrs& attrs, Types operands) {
+  const auto& norm = std::get<NormAttrs>(attrs);
+  check_attrs("layer_norm", norm);
+  want_f32("layer_norm", operands, 0, 2);
+  if (operands[0].cols() % norm.dim != 0)
+    refuse_operand("layer_norm", 0, operands[0], fmt::format("a multiple of the attribute dim = {} wide", norm.dim));
+  const TensorType shared{DType::kF32, {norm.dim}}, own{DType::kF32, {operands[0].cols() / norm.dim, norm.dim}};
+  if (operands[1] != shared && operands[1] != own)
+    refuse_operand("layer_norm", 1, operands[1],
+                   fmt::format("{} or {}; operand 0 is {}", shared.text(), own.text(), operands[0].text()));
+  if (operands.size() > 2 && operands[2] != operands[1])
+    refuse_operand("layer_norm", 2, operands[2], operands[1].text() + ", like operand 1");
+  return {operands[0]};
+}
+
 std::vector<TensorType> infer_sum_squares(const Attrs&, Types operands) {
   want_f32("sum_squares", operands, 0, 2);
   return {{DType::kF32, {operands[0].shape[0], square_cols(operands[0].cols())}}};
@@ -50,6 +67,12 @@ std::vector<TensorType> infer_inv_rms(const Attrs& attrs, Types operands) {
 Cost rms_norm_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost(operands.first(1), results, bounds, 4);
   cost.weight_bytes = operands[1].bytes(bounds);
+  return cost;
+}
+
+Cost layer_norm_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  Cost cost = streaming_cost(operands.first(1), results, bounds, 7);
+  for (const TensorType& type : operands.subspan(1)) cost.weight_bytes += type.bytes(bounds);
   return cost;
 }
 
@@ -76,6 +99,25 @@ void run_rms_norm(const Attrs& attrs, Operands operands, Results results, EvalCo
     const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(dim) + norm.eps);
     for (std::size_t i = 0; i < dim; ++i)
       results[0].f32[start + i] = static_cast<float>(x[start + i] * inverse) * weight[i];
+  }
+}
+
+void run_layer_norm(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const auto& norm = std::get<NormAttrs>(attrs);
+  const auto dim = static_cast<std::size_t>(norm.dim);
+  const auto& x = operands[0]->f32;
+  const auto& weight = operands[1]->f32;
+  for (std::size_t start = 0; start < x.size(); start += dim) {
+    double sum = 0, squares = 0;
+    for (std::size_t i = 0; i < dim; ++i) sum += x[start + i];
+    const double mean = sum / static_cast<double>(dim);
+    for (std::size_t i = 0; i < dim; ++i) squares += (x[start + i] - mean) * (x[start + i] - mean);
+    const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(dim) + norm.eps);
+    for (std::size_t i = 0; i < dim; ++i) {
+      const std::size_t w = (start + i) % weight.size();  // rows are whole runs, and so are the gains
+      const float offset = operands.size() > 2 ? operands[2]->f32[w] : 0.0F;
+      results[0].f32[start + i] = static_cast<float>((x[start + i] - mean) * inverse) * weight[w] + offset;
+    }
   }
 }
 
@@ -120,6 +162,15 @@ std::span<const OpDef> norm_defs() {
             .infer = infer_rms_norm,
             .cost = rms_norm_cost,
             .reference = run_rms_norm},
+      OpDef{.op = Op::kLayerNorm,
+            .name = "layer_norm",
+            .operands_min = 2,
+            .operands_max = 3,
+            .attrs_index = attrs_index<NormAttrs>(),
+            .in_place_operand = 0,
+            .infer = infer_layer_norm,
+            .cost = layer_norm_cost,
+            .reference = run_layer_norm},
       OpDef{.op = Op::kSumSquares,
             .name = "sum_squares",
             .operands_min = 1,

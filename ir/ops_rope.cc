@@ -22,14 +22,16 @@ std::vector<TensorType> infer_freqs(const Attrs& attrs, Types operands) {
   if (rope.dims % 2 != 0) refuse_attr("rope_freqs", "dims", fmt::to_string(rope.dims), "even");
   positive("rope_freqs", "base", rope.base);
   positive("rope_freqs", "factor", rope.factor);
-  if (rope.scaling == RopeScaling::kYarn) {
+  if (rope.scaling == RopeScaling::kYarn || operands.size() > 1)
     attr_between("rope_freqs", "original_context", rope.original_context, 1, kCountMax);
+  if (rope.scaling == RopeScaling::kYarn) {
     if (!std::isfinite(rope.ext_factor)) refuse_attr("rope_freqs", "ext_factor", "not finite", "finite");
     positive("rope_freqs", "beta_fast", rope.beta_fast);
     positive("rope_freqs", "beta_slow", rope.beta_slow);
   }
   const TensorType freqs{DType::kF32, {rope.dims / 2}};
-  if (!operands.empty() && operands[0] != freqs) refuse_operand("rope_freqs", 0, operands[0], freqs.text());
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (operands[i] != freqs) refuse_operand("rope_freqs", i, operands[i], freqs.text());
   return {freqs};
 }
 
@@ -55,7 +57,7 @@ std::vector<TensorType> infer_rope(const Attrs& attrs, Types operands) {
   return {operands[0]};
 }
 
-/// Factors count as weights: they come from the model file.
+/// Factors count as weights: they come from the model file. Of two lists one is read.
 Cost freqs_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost({}, results, bounds, 8);
   if (!operands.empty()) cost.weight_bytes = operands[0].bytes(bounds);
@@ -97,11 +99,12 @@ double frequency(const RopeFreqsAttrs& rope, const Ramp& ramp, std::int64_t i, d
   return stretched * (1 - mix) + freq * mix;
 }
 
-void run_freqs(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+void run_freqs(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
   const auto& rope = std::get<RopeFreqsAttrs>(attrs);
   const Ramp ramp = ramp_of(rope);
+  const std::size_t list = operands.size() > 1 && context.positions_max > rope.original_context ? 1 : 0;
   for (std::int64_t i = 0; i < rope.dims / 2; ++i)
-    results[0].f32[i] = static_cast<float>(frequency(rope, ramp, i, operands.empty() ? 1.0 : operands[0]->f32[i]));
+    results[0].f32[i] = static_cast<float>(frequency(rope, ramp, i, operands.empty() ? 1.0 : operands[list]->f32[i]));
 }
 
 void run_table(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
@@ -143,7 +146,7 @@ std::span<const OpDef> rope_defs() {
       OpDef{.op = Op::kRopeFreqs,
             .name = "rope_freqs",
             .operands_min = 0,
-            .operands_max = 1,
+            .operands_max = 2,
             .attrs_index = attrs_index<RopeFreqsAttrs>(),
             .infer = infer_freqs,
             .cost = freqs_cost,

@@ -7,8 +7,8 @@
 //   IR-005  the stored edges say exactly what the operand lists say
 //   IR-006  result types are those of the shape rule
 //   IR-007  outputs have names, each its own
-//   IR-008  concat_rows takes weights, or concatenations of them: it is done at load time
-//   IR-009  a state goes to at most one store or output; a store's state to exactly one, so no write is lost
+//   IR-008  concat_rows takes weights, slices or concatenations of them, slice_rows a weight: both are done at load
+//   time IR-009  a state goes to at most one store or output; a store's state to exactly one, so no write is lost
 //   IR-010  a store or attention fits the geometry of the KV group its state comes from
 //   IR-011  a chain stores a layer once, and attention to a stored layer reads a state behind that store
 //   IR-012  groups can be executed as single steps: nothing outside a group lies between two of its nodes, and no two
@@ -113,10 +113,12 @@ class Verifier {
 
   void concats() const {
     for (const NodeId node : nodes_) {
-      if (graph_.op(node) != Op::kConcatRows) continue;
+      const bool slice = graph_.op(node) == Op::kSliceRows;
+      if (!slice && graph_.op(node) != Op::kConcatRows) continue;
       for (const Value& value : graph_.operands(node)) {
         const Op producer = graph_.op(value.node);
-        want(producer == Op::kWeight || producer == Op::kConcatRows, "IR-008", node, "an operand is not a weight");
+        const bool made = producer == Op::kConcatRows || producer == Op::kSliceRows;
+        want(producer == Op::kWeight || (!slice && made), "IR-008", node, "an operand is not a weight");
       }
     }
   }

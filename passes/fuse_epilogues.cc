@@ -1,6 +1,6 @@
 // fuse_epilogues: what is left over joins the step that makes its operand: the sum over experts, residual add, the
-// norm's weight and sum of squares, 1/rms, factors, quantisation. Matmuls are asked first, they cost most; then
-// embedding and gathered rows and norms; at last chains of elementwise nodes among themselves.
+// norm's weight and sum of squares, 1/rms, factors, activations, quantisation. Matmuls are asked first, they cost most;
+// then embedding and gathered rows and norms; at last chains of elementwise nodes among themselves.
 
 #include <array>
 
@@ -18,6 +18,8 @@ bool is_epilogue(Op op) {
     case Op::kMul:
     case Op::kScale:
     case Op::kGlu:
+    case Op::kActivate:
+    case Op::kSoftcap:
     case Op::kInvRmsScale:
     case Op::kSumSquares:
     case Op::kQuantize:
@@ -30,7 +32,7 @@ bool is_epilogue(Op op) {
 }
 
 bool is_row_source(Op op) {
-  return op == Op::kEmbed || op == Op::kGatherRows || op == Op::kRmsNorm;
+  return op == Op::kEmbed || op == Op::kGatherRows || op == Op::kRmsNorm || op == Op::kLayerNorm;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // fuse_qkv: a matmul that makes q, k or v goes with all that happens to its rows until they are stored or attended to:
 // 1/rms, bias, split, norms of heads, RoPE, and the write into the KV cache. A factor on q is not on the list:
-// canonicalise has moved it into attention, and no pass needs to know two forms of one thing.
+// canonicalise has moved it into attention, and no pass needs to know two forms of one thing. A norm that no matmul's
+// group could take, for it is over whole rows of q or k, goes with what follows it.
 
 #include <algorithm>
 
@@ -17,6 +18,7 @@ bool is_on_the_way(Op op) {
   switch (op) {
     case Op::kInvRmsScale:
     case Op::kRmsNorm:
+    case Op::kLayerNorm:
     case Op::kAdd:
     case Op::kSplit:
     case Op::kRope:
@@ -64,14 +66,19 @@ bool fuse_qkv(ir::Graph& graph, PassContext& context) {
   const auto through = [&](NodeId node) { return is_on_the_way(graph.op(node)); };
   const auto filter = [&](NodeId node) { return through(node) || graph.op(node) == Op::kKvStore; };
   const auto goal = [&](NodeId node) { return graph.op(node) == Op::kKvStore || graph.op(node) == Op::kAttention; };
+  const auto starts = [&](NodeId node, auto... ops) {
+    return ((graph.op(node) == ops) || ...) && !grower.taken(node) && leads_to(graph, node, through, goal);
+  };
   bool changed = false;
   for (const NodeId node : grower.order()) {
-    if (graph.op(node) != Op::kMatmul || grower.taken(node) || !leads_to(graph, node, through, goal)) continue;
+    if (!starts(node, Op::kMatmul)) continue;
     auto members = grower.grow(node, filter);
     if (members.empty()) continue;
     take_other_half(grower, graph, members, filter);
     changed = grower.commit(members) || changed;
   }
+  for (const NodeId node : grower.order())
+    if (starts(node, Op::kRmsNorm, Op::kLayerNorm)) changed = grower.commit(grower.grow(node, filter)) || changed;
   return changed;
 }
 

@@ -31,8 +31,8 @@ Projection projection_of(const ir::Graph& graph, NodeId matmul) {
   const bool experts = graph.op(matmul) == Op::kExpertMatmul;
   if (user == ir::kNoNode || graph.op(user) != (experts ? Op::kExpertAdd : Op::kAdd)) return {matmul};
   const Value bias = graph.operand(user, 1);
-  const bool is_bias = graph.op(bias.node) == Op::kWeight && graph.type(bias).shape.size() == (experts ? 3 : 1) &&
-                       single_user(graph, bias) == user;
+  const bool is_bias = (graph.op(bias.node) == Op::kWeight || graph.op(bias.node) == Op::kSliceRows) &&
+                       graph.type(bias).shape.size() == (experts ? 3 : 1) && single_user(graph, bias) == user;
   return {matmul, is_bias ? user : ir::kNoNode};
 }
 
@@ -45,7 +45,8 @@ std::string refuses_merge(const ir::Graph& graph, std::span<const Projection> pr
     if (!std::ranges::equal(graph.operands(projection.matmul).subspan(2), others))
       return "the matmuls are not of the same experts";
     if (graph.operand(projection.matmul, 0) != x) return "the matmuls read different values";
-    if (graph.op(weight.node) != Op::kWeight) return "a weight is no tensor of the model file";
+    if (graph.op(weight.node) != Op::kWeight && graph.op(weight.node) != Op::kSliceRows)
+      return "a weight is no tensor of the model file, nor rows of one";
     if (graph.type(weight).dtype != graph.type(first).dtype) return "the weights have different element types";
     if (single_user(graph, weight) != projection.matmul) return "a weight has other users and would be kept twice";
   }

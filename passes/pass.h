@@ -19,6 +19,7 @@ struct PassContext {
   const TargetModel& target;
   /// Guards that refused, one line each ("fuse_qkv: layer 3: k has no RoPE"); shown in dumps.
   std::vector<std::string> notes;
+  std::int64_t context = 0;  ///< positions that a sequence of the program can have
 };
 
 /// What a graph may contain from one border of the pipeline to the next (phases.cc has the rules).

@@ -25,6 +25,7 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node) {
     case Op::kConstant:
     case Op::kKvState:
     case Op::kConcatRows:
+    case Op::kSliceRows:
       return false;
     default:
       return true;
@@ -37,7 +38,7 @@ bool is_matmul(const ir::Graph& graph, ir::NodeId node) {
 
 bool is_weight(const ir::Graph& graph, ir::Value value) {
   const Op op = graph.op(value.node);
-  return op == Op::kWeight || op == Op::kConcatRows;
+  return op == Op::kWeight || op == Op::kConcatRows || op == Op::kSliceRows;
 }
 
 void remove_with_unused_operands(ir::Graph& graph, ir::NodeId node) {

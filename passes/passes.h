@@ -8,6 +8,7 @@
 
 namespace forge::passes {
 
+bool choose_rope_factors(ir::Graph& graph, PassContext& context);
 bool canonicalise(ir::Graph& graph, PassContext& context);
 bool fold_constants(ir::Graph& graph, PassContext& context);
 bool eliminate_common_subexpressions(ir::Graph& graph, PassContext& context);
@@ -28,13 +29,14 @@ void note(PassContext& context, std::string_view pass, const ir::Graph& graph, i
 /// The only user of a value, or kNoNode when it has none, several, or is an output of the graph.
 ir::NodeId single_user(const ir::Graph& graph, ir::Value value);
 
-/// Does a step compute the node? Not so inputs, weights, constants and states, nor weights concatenated at load time.
+/// Does a step compute the node? Not so inputs, weights, constants and states, nor what is cut out of weights or put
+/// together of them at load time.
 bool runs_in_step(const ir::Graph& graph, ir::NodeId node);
 
 /// Is it a matmul, by one weight for all rows or by the chosen experts'?
 bool is_matmul(const ir::Graph& graph, ir::NodeId node);
 
-/// Is the value read from the model file (possibly concatenated when it is loaded)?
+/// Is the value read from the model file (possibly cut or concatenated when it is loaded)?
 bool is_weight(const ir::Graph& graph, ir::Value value);
 
 /// Removes the node, and whatever only it used.

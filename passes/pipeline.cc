@@ -1,6 +1,7 @@
 // The one pipeline. Its order is design:
 //
 // Clean first, on the portable graph, where there is least to look at and nothing target-specific to respect:
+//   choose_rope_factors settles what depends on the program's context, before anything is computed from it;
 //   canonicalise brings scales and operands into one form, fold_constants computes what reads constants only (RoPE's
 //   frequencies), eliminate_common_subexpressions then sees the same table of angles in every layer as one, and
 //   eliminate_dead_nodes sweeps up behind all three.
@@ -29,6 +30,8 @@ namespace forge::passes {
 namespace {
 
 constexpr std::array kPipeline{
+    Pass{"choose_rope_factors", false, Phase::kPortable, choose_rope_factors,
+         "of two lists of RoPE factors, takes the one for the program's context"},
     Pass{"canonicalise", true, Phase::kPortable, canonicalise,
          "drops factors of 1, merges factors, moves q's factor into attention"},
     Pass{"fold_constants", true, Phase::kPortable, fold_constants, "computes what reads only constants"},
@@ -58,7 +61,7 @@ PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const Pi
   if (options.context < 1 || options.batch_max < 1)
     throw Error(ErrorCode::kUsage, "context and batch must be at least 1");
   PipelineResult result;
-  PassContext context{.target = target, .notes = {}};
+  PassContext context{.target = target, .notes = {}, .context = options.context};
   ir::verify(graph);
   check_phase(graph, target, Phase::kPortable);
   result.reports = run_passes(graph, kPipeline, context, options);

@@ -47,7 +47,8 @@ std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
 std::optional<std::string> CpuTarget::refuses_group(const ir::Graph& graph, std::span<const ir::NodeId> members) const {
   for (const auto node : members) {
     if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
-    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
+    const bool tiles = graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm;
+    if (members.size() > 1 && !tiles && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
   }
   if (members.size() == 1 && stands_alone(graph, members[0])) return std::nullopt;

@@ -74,7 +74,10 @@ class CpuLowering {
         lower_attention(step, *out);
         break;
       case Op::kRmsNorm:
-        lower_rms_norm(node, *out);
+        if (step.nodes.size() > 1)
+          lower_tile(step.nodes, *out);
+        else
+          lower_rms_norm(node, *out);
         break;
       case Op::kRoute:
         lower_route(node, *out);
@@ -224,6 +227,16 @@ class CpuLowering {
         op->ints = {static_cast<std::int64_t>(graph_.attrs_as<ir::GluAttrs>(draft.node).activation), rows.row_floats};
         break;
       }
+      case TileOpKind::kActivate:
+        op->ints = {static_cast<std::int64_t>(graph_.attrs_as<ir::GluAttrs>(draft.node).activation)};
+        break;
+      case TileOpKind::kSoftcap:
+        op->floats = {graph_.attrs_as<ir::SoftcapAttrs>(draft.node).cap};
+        break;
+      case TileOpKind::kRmsNorm:
+      case TileOpKind::kLayerNorm:
+        lower_norm(draft, first, *op);
+        break;
       case TileOpKind::kRope: {
         const auto& rope = graph_.attrs_as<ir::RopeAttrs>(draft.node);
         op->refs = {rows_of(draft.operand).ref};
@@ -252,6 +265,16 @@ class CpuLowering {
         throw Error(ErrorCode::kInternal, "a draft holds a source where a tile op belongs");
     }
     return op;
+  }
+
+  /// Gains and offsets that all runs share begin at their first; others at the section's column.
+  void lower_norm(const DraftOp& draft, std::int64_t first, plan::TileOpT& op) const {
+    const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
+    const bool shared = graph_.type(draft.operand).shape.size() == 1;
+    for (const auto vector : graph_.operands(draft.node).subspan(1))
+      op.refs.push_back(moved(rows_of(vector).ref, shared ? 0 : first * kFloat));
+    op.ints = {norm.dim, shared ? 1 : 0};
+    op.floats = {norm.eps};
   }
 
   void lower_attention(const passes::Step& step, plan::StepT& out) {

@@ -98,6 +98,7 @@ class Generator {
     return fmt::format("{} + static_cast<u64>(t) * {} + {}", value_pointer(type, value), floats, col);
   }
 
+  /// Of a GLU or of an activation alone.
   static std::string activation(const ir::GluAttrs& glu, std::string_view x) {
     return fmt::format("{}({})", glu.activation == ir::Activation::kSilu ? "silu" : "gelu", x);
   }
@@ -135,6 +136,12 @@ class Generator {
       }
       case TileOpKind::kScale:
         line(place, fmt::format("v *= {};", float_literal(graph_.attrs_as<ir::ScaleAttrs>(op.node).factor)));
+        break;
+      case TileOpKind::kActivate:
+        line(place, fmt::format("v = {};", activation(graph_.attrs_as<ir::GluAttrs>(op.node), "v")));
+        break;
+      case TileOpKind::kSoftcap:
+        line(place, fmt::format("v = softcap(v, {});", float_literal(graph_.attrs_as<ir::SoftcapAttrs>(op.node).cap)));
         break;
       case TileOpKind::kGluTensor: {
         const auto other =
@@ -260,6 +267,9 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
     if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
     int combines = 0;
     for (const auto& op : section.ops) {
+      if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
+        return std::unexpected(op.kind == TileOpKind::kRmsNorm ? "a norm needs columns of other blocks"
+                                                               : "there is no GPU kernel for layer_norm");
       if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns meet twice");
       const bool sink = op.kind >= TileOpKind::kStore;
       if (sink && combines == 0 &&

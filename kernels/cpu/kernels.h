@@ -74,6 +74,11 @@ struct Kernels {
   void (*rms_norm)(ConstTile x, const float* weight, float eps, Tile out);
   /// rms_norm of every head of every row, in place. x.width = heads * head_dim; weight [head_dim], nullable.
   void (*rms_norm_heads)(Tile x, std::size_t head_dim, const float* weight, float eps);
+  /// LayerNorm (arXiv 1607.06450) of every head of every row, in place: (x - mean) / sqrt(variance + eps) * weight +
+  /// bias (nullable: none). x.width = heads * head_dim; weight and bias: [head_dim], shared by all heads, or [x.width].
+  /// Sums are of 16 lanes by halves, then in f64, in order.
+  void (*layer_norm_heads)(Tile x, std::size_t head_dim, const float* weight, const float* bias, bool shared,
+                           float eps);
 
   // The KV cache (tile.h): token t goes to slot slots[t] (0..31) of the block at blocks[t] (this layer's block;
   // nullptr: a padding token, nothing is written). x: [tokens][kv_heads*head_dim]. f32 -> f16 rounds to nearest even.

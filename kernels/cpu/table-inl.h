@@ -34,6 +34,7 @@ const Kernels kTable{
     .inv_rms = inv_rms,
     .rms_norm = rms_norm,
     .rms_norm_heads = rms_norm_heads,
+    .layer_norm_heads = layer_norm_heads,
     .store_kv_k = store_kv_k,
     .store_kv_v = store_kv_v,
     .attention_chunk = attention_chunk,

@@ -121,6 +121,30 @@ inline void rms_norm_heads(Tile x, std::size_t head_dim, const float* weight, fl
     }
 }
 
+/// The variance is of what is left when the mean is taken off, so that rows far from 0 keep their digits.
+FORGE_INLINE void layer_norm_run(float* x, std::size_t dim, const float* weight, const float* bias, float eps) {
+  double total = 0;
+  for (std::size_t i = 0; i < dim; i += 16) total += static_cast<double>(reduce_add(load_some(x + i, dim - i)));
+  const V mean = M::set1(static_cast<float>(total / static_cast<double>(dim)));
+  for (std::size_t i = 0; i < dim; i += 16) store_some(sub(load_some(x + i, dim - i), mean), x + i, dim - i);
+  double squares = 0;
+  for (std::size_t i = 0; i < dim; i += 16) squares += static_cast<double>(sum_squares_of_block(x + i, dim - i));
+  const V inv = M::set1(inv_rms_of(squares, dim, eps));
+  for (std::size_t i = 0; i < dim; i += 16) {
+    V v = mul(mul(load_some(x + i, dim - i), inv), load_some(weight + i, dim - i));
+    if (bias) v = add(v, load_some(bias + i, dim - i));
+    store_some(v, x + i, dim - i);
+  }
+}
+inline void layer_norm_heads(Tile x, std::size_t head_dim, const float* weight, const float* bias, bool shared,
+                             float eps) {
+  for (std::size_t t = 0; t < x.rows; ++t)
+    for (std::size_t i = 0; i + head_dim <= x.width; i += head_dim) {
+      const std::size_t from = shared ? 0 : i;
+      layer_norm_run(x.data + t * x.stride + i, head_dim, weight + from, bias ? bias + from : nullptr, eps);
+    }
+}
+
 /// Rotates pairs (a, b) by the angles of n pairs; cos_sin interleaved.
 FORGE_INLINE void rope_halves(float* low, float* high, std::size_t pairs, const float* cos_sin) {
   std::size_t i = 0;

@@ -90,8 +90,7 @@ struct Attention {
   FORGE_DEVICE static float score_of(float dot) {
     const float score = dot * C::kScale;
     if constexpr (C::kSoftcap > 0) {
-      const float power = exp2_of(2.0f * kLog2E / C::kSoftcap * score);  // tanh(x) = 1 - 2/(e^2x + 1)
-      return (C::kSoftcap - 2.0f * C::kSoftcap / (power + 1.0f)) * kLog2E;
+      return softcap(score, C::kSoftcap) * kLog2E;
     } else {
       return score * kLog2E;
     }

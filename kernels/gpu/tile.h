@@ -157,6 +157,10 @@ FORGE_DEVICE float gelu(float x) {
   const float inner = 0.797884560802865f * x * fma_of(0.044715f * x, x, 1.0f);
   return x - x / (exp2_of(2.0f * 1.44269504088896f * inner) + 1.0f);
 }
+/// cap * tanh(x / cap), by tanh(x) = 1 - 2 / (e^2x + 1).
+FORGE_DEVICE float softcap(float x, float cap) {
+  return cap - 2.0f * cap / (exp2_of(2.0f * 1.44269504088896f / cap * x) + 1.0f);
+}
 /// The first, or second, of a pair turned by RoPE (RoFormer, arXiv 2104.09864).
 FORGE_DEVICE float rope(float own, float other, float cosine, float sine, bool second) {
   return second ? fma_of(other, sine, own * cosine) : fma_of(own, cosine, -(other * sine));

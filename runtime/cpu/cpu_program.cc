@@ -344,6 +344,16 @@ class Decoder : PlanReader {
         in.stride = int_at(op.ints, 1, 1);
         in.a = resolve_rows(ref_at(op.refs, 0), rows, width, in.stride, false);
         break;
+      case TileOpKind::kActivate:
+        in.gelu = int_at(op.ints, 0, 0, 1) == 1;
+        break;
+      case TileOpKind::kSoftcap:
+        in.factor = float_at(op.floats, 0);
+        break;
+      case TileOpKind::kRmsNorm:
+      case TileOpKind::kLayerNorm:
+        decode_norm(op, in, width, unit_now);
+        break;
       case TileOpKind::kRope:
         in.head_dim = int_at(op.ints, 0, 2, 1 << 16);
         in.rotary = int_at(op.ints, 1, 2, 1 << 16);
@@ -373,6 +383,18 @@ class Decoder : PlanReader {
         fail(fmt::format("tile op {} is unknown", op.kind));
     }
     return in;
+  }
+
+  void decode_norm(const plan::TileOpT& op, TileInstr& in, std::size_t width, std::size_t unit) const {
+    in.head_dim = int_at(op.ints, 0, 1, kTileFloats);
+    in.shared = int_at(op.ints, 1, 0, 1) == 1;
+    in.eps = float_at(op.floats, 0);
+    const bool whole_rows = unit >= width;
+    if (width % in.head_dim != 0 || (unit % in.head_dim != 0 && !whole_rows)) fail("a norm does not fit its tile");
+    if (in.kind == TileOpKind::kRmsNorm && !in.shared) fail("an RMS norm's heads share their weight");
+    const std::size_t bytes = (in.shared ? in.head_dim : width) * sizeof(float);
+    in.a = resolve(ref_at(op.refs, 0), bytes, false);
+    if (op.refs.size() > 1) in.b = resolve(op.refs[1], bytes, false);
   }
 
   void decode_kv_store(const plan::TileOpT& op, TileInstr& in, std::size_t width, std::size_t unit) {

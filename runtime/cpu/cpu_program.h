@@ -47,7 +47,7 @@ struct TileInstr {
   std::size_t k = 0, stride = 0, x_row_bytes = 0, group_bytes = 0, count = 0, head_dim = 0, rotary = 0, block = 0,
               table_rows = 0;
   cpu::RopeMode rope_mode{};
-  bool gelu = false;
+  bool gelu = false, shared = false;  ///< shared: all runs of a norm have the same weight
   float eps = 0, factor = 1;
   // experts
   std::size_t slots = 1;  ///< of a token; kInvRms: rows that share a row of squares

@@ -150,6 +150,21 @@ void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::siz
       case TileOpKind::kGluTensor:
         (op.gelu ? kernels.geglu : kernels.swiglu)(tile, operand(), tile);
         break;
+      case TileOpKind::kActivate:
+        (op.gelu ? kernels.gelu : kernels.silu)(tile);
+        break;
+      case TileOpKind::kSoftcap:
+        kernels.softcap(tile, op.factor);
+        break;
+      case TileOpKind::kRmsNorm:
+        kernels.rms_norm_heads(tile, op.head_dim, const_floats(op.a), op.eps);
+        break;
+      case TileOpKind::kLayerNorm: {
+        const std::size_t from = op.shared ? 0 : column;
+        kernels.layer_norm_heads(tile, op.head_dim, const_floats(op.a) + from,
+                                 op.b == nullptr ? nullptr : const_floats(op.b) + from, op.shared, op.eps);
+        break;
+      }
       case TileOpKind::kRope:
         kernels.rope(tile, op.head_dim, op.rotary, op.rope_mode, const_floats(op.a) + row * op.rotary, op.rotary);
         break;

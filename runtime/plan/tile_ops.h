@@ -7,7 +7,7 @@
 
 namespace forge::plan {
 
-inline constexpr std::uint32_t kPlanVersion = 3;
+inline constexpr std::uint32_t kPlanVersion = 4;
 
 enum class TileOpKind : std::uint16_t {
   // sources: first op of a step
@@ -32,6 +32,10 @@ enum class TileOpKind : std::uint16_t {
   kRope = 24,             ///< refs table; ints head_dim, rotary_dims, mode
   kAddExpertVector = 25,  ///< refs vectors f32 [experts, width], experts i32 [T, used]; ints vector_floats, experts
   kSumExperts = 26,       ///< refs shares f32 [T, used]: sums of share * slot, by expert number
+  kActivate = 27,         ///< ints activation
+  kSoftcap = 28,          ///< floats cap: cap * tanh(tile / cap)
+  kRmsNorm = 29,    ///< refs weight [dim]; ints dim; floats eps: each run of dim columns; the unit holds whole runs
+  kLayerNorm = 30,  ///< refs weight, [bias alike]; ints dim, 1: weight [dim], 0: by column; floats eps
   // sinks: the tile stays as it is
   kStore = 32,       ///< refs f32 rows; ints row_floats
   kSumSquares = 33,  ///< refs f32 [rows, blocks of 16 columns]; ints blocks a row

@@ -19,7 +19,7 @@ inline Graph every_op() {
                                     .ext_factor = 1,
                                     .beta_fast = 31.5f,
                                     .beta_slow = 1.25f},
-                                   factors);
+                                   factors, b.constant({2, 3, 4, 5.5f}, {4}));
   const Value table = b.rope_table(b.input(InputKind::kPositions), freqs, 1.1386294f);
   Value state = b.kv_state({.group = 3, .layers = 2, .kv_heads = 2, .head_dim = 16, .window = 96});
   b.set_layer(1);
@@ -27,7 +27,7 @@ inline Graph every_op() {
   const Value squares{graph.add(Op::kSumSquares, {x}, {}, 1), 0};
   const Value q8{graph.add(Op::kQuantize, {b.mul(x, gain)}, {}, 1), 0};
   const Value wq = b.weight("q", DType::kQ8_0, {64, 64});
-  const Value wk = b.weight("k", DType::kQ8_0, {32, 64});
+  const Value wk = b.slice_rows(b.weight("k", DType::kQ8_0, {48, 64}), 16, 32);
   const Value wv = b.weight("v", DType::kQ8_0, {32, 64});
   const Value qkv_weight{graph.add(Op::kConcatRows, {wq, wk, wv}, PartsAttrs{{64, 32, 32}, 0}, 1), 0};
   const Value bias{graph.add(Op::kConcatRows, {b.weight("bq", DType::kF32, {64}), b.weight("bk", DType::kF32, {64})},
@@ -47,6 +47,9 @@ inline Graph every_op() {
   const NodeId halves = graph.add(Op::kSplit, {x}, PartsAttrs{{32, 32}, 8}, 2);
   x = b.glu({halves, 0}, {halves, 1}, Activation::kGelu);
   graph.set_group(halves, group);
+  x = b.softcap(b.activate(x, Activation::kGelu), 30);
+  const Shape heads{2, 16};
+  x = b.layer_norm(x, b.weight("ln", DType::kF32, heads), b.weight("ln_bias", DType::kF32, heads), 1e-5f);
   const auto [chosen, shares] = b.route(b.matmul(x, b.weight("router", DType::kF32, {8, 32})),
                                         {.used = 3,
                                          .gate = RouteGate::kSigmoid,

@@ -139,6 +139,43 @@ TEST_CASE("experts, by hand") {
   check_near(weight, {1, 5, 2, 6, 3, 7, 4, 8});  // gate and up of each expert by turns
 }
 
+TEST_CASE("activations and soft-caps, by hand") {
+  const auto of = [](auto op) { return run([=](Builder& b) { return op(b, b.constant({1, -2, 40}, {1, 3})); }); };
+  check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kSilu); }), {0.7310586f, -0.2384058f, 40});
+  check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kGelu); }), {0.8411920f, -0.0454023f, 40});
+  check_near(of([](Builder& b, Value x) { return b.softcap(x, 20); }), {0.9991680f, -1.9933599f, 19.2805516f});
+}
+
+TEST_CASE("LayerNorm, by hand: shared gains, and gains and offsets of each head") {
+  const auto x = [](Builder& b) { return b.constant({1, 3, 10, 30}, {1, 4}); };
+  check_near(run([&](Builder& b) { return b.layer_norm(x(b), b.constant({2, 4}, {2}), {}, 3); }),
+             {-1, 2, -20 / 10.1488916f, 40 / 10.1488916f});
+  check_near(run([&](Builder& b) {
+               return b.layer_norm(x(b), b.constant({1, 2, 3, 4}, {2, 2}), b.constant({5, 6, 7, 8}, {2, 2}), 0);
+             }),
+             {4, 8, 4, 12});
+}
+
+TEST_CASE("slice_rows takes rows of matrices and elements of vectors") {
+  check_near(run([](Builder& b) { return b.slice_rows(b.constant({1, 2, 3, 4, 5, 6}, {3, 2}), 1, 2); }), {3, 4, 5, 6});
+  check_near(run([](Builder& b) { return b.slice_rows(b.constant({1, 2, 3}, {3}), 2, 1); }), {3});
+}
+
+TEST_CASE("of two lists of RoPE factors, the second is for contexts longer than the original one") {
+  const auto freqs = [](std::size_t blocks) {
+    StepInputs in = step(2);
+    in.block_table[0].resize(blocks, 0);
+    return run(
+        [](Builder& b) {
+          return b.rope_freqs({.dims = 4, .base = 100, .original_context = 64}, b.constant({1, 2}, {2}),
+                              b.constant({4, 5}, {2}));
+        },
+        false, in);
+  };
+  check_near(freqs(2), {1, 0.05f});
+  check_near(freqs(3), {0.25f, 0.02f});
+}
+
 TEST_CASE("split and concat_rows deal in runs or by turns") {
   const auto part = [](const PartsAttrs& parts, std::uint32_t i) {
     return run([&](Builder& b) {

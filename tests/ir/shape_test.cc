@@ -154,6 +154,36 @@ TEST_CASE("norms") {
   CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 3})}), says("ceil(dim/16)"));
 }
 
+TEST_CASE("layer norms: one gain for all runs, or one for each") {
+  const NormAttrs norm{1e-5f, 16};
+  CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16})}) == "f32[T,64]");
+  CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16}), f32({16})}) == "f32[T,64]");
+  CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({4, 16}), f32({4, 16})}) == "f32[T,64]");
+  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({2, 16})}), says("must be f32[16] or f32[4,16]"));
+  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16}), f32({4, 16})}), says("operand 2 is f32[4,16]"));
+  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 72}), f32({16})}), says("multiple of"));
+  CHECK_THAT(infer(Op::kLayerNorm, NormAttrs{-1, 16}, {f32({T, 64}), f32({16})}), says("eps = -1"));
+}
+
+TEST_CASE("activations and soft-caps") {
+  CHECK(infer(Op::kActivate, GluAttrs{}, {f32({T, 7})}) == "f32[T,7]");
+  CHECK_THAT(infer(Op::kActivate, GluAttrs{}, {q8a({T, 32})}), says("activate: operand 0"));
+  CHECK(infer(Op::kSoftcap, SoftcapAttrs{30}, {f32({R, 7})}) == "f32[R,7]");
+  CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{0}, {f32({R, 7})}), says("cap = 0"));
+  CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), says("cap = inf"));
+}
+
+TEST_CASE("rows of weights") {
+  const TensorType q4{DType::kQ4_0, {12, 32}};
+  CHECK(infer(Op::kSliceRows, SliceAttrs{4, 8}, {q4}) == "q4_0[8,32]");
+  CHECK(infer(Op::kSliceRows, SliceAttrs{0, 3}, {f32({12})}) == "f32[3]");
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{4, 9}, {q4}), says("rows = 9"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{12, 1}, {q4}), says("begin = 12"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{-1, 1}, {q4}), says("begin = -1"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{0, 0}, {q4}), says("rows = 0"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{0, 1}, {f32({T, 4})}), says("constant dimensions"));
+}
+
 TEST_CASE("matrix products and their weights") {
   CHECK(infer(Op::kMatmul, {}, {f32({T, 64}), {DType::kQ4_0, {10, 64}}}) == "f32[T,10]");
   CHECK(infer(Op::kMatmul, {}, {q8a({T, 64}), {DType::kF16, {10, 64}}}) == "f32[T,10]");

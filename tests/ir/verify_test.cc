@@ -135,6 +135,17 @@ TEST_CASE("IR-008: concatenation of what is not a weight") {
   CHECK_THAT(complaint(graph), says("IR-008"));
 }
 
+TEST_CASE("IR-008: rows of what is no tensor of the file; concatenated slices are sound") {
+  Graph graph;
+  Builder b(graph);
+  const Value weight = b.weight("w", DType::kF32, {8, 4});
+  const Value low = b.slice_rows(weight, 0, 4), high = b.slice_rows(weight, 4, 4);
+  const Value both{graph.add(Op::kConcatRows, {high, low}, PartsAttrs{{4, 4}, 0}), 0};
+  CHECK(complaint(graph) == "sound");
+  b.slice_rows(both, 0, 4);
+  CHECK_THAT(complaint(graph), says("IR-008"));
+}
+
 TEST_CASE("IR-009: a state that goes two ways, a store whose state is lost") {
   Graph graph = SmallLlama{.layers = 3}.build();
   const NodeId store = first(graph, Op::kKvStore, 1);

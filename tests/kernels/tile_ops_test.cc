@@ -231,6 +231,41 @@ TEST_CASE("q8a quantisation is the scalar reference bit for bit, wherever the ti
   }
 }
 
+TEST_CASE("layer norm of heads: shared and own gains, with and without offsets, far from zero") {
+  Random random(12);
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t dim : {1, 7, 16, 33, 64, 200})
+      for (const bool shared : {true, false})
+        for (const bool offsets : {true, false}) {
+          CAPTURE(test::label(*kernels), dim, shared, offsets);
+          constexpr std::size_t kHeads = 3;
+          const std::size_t width = kHeads * dim;
+          const auto weight = random.floats(width), bias = random.floats(width);
+          Guarded<float> x(kRows * width);
+          for (std::size_t i = 0; i < x.size(); ++i) x[i] = random.normal(0.5f) + 100;
+          const std::vector<float> before(x.data(), x.data() + x.size());
+          kernels->layer_norm_heads({x.data(), kRows, width, width}, dim, weight.data(),
+                                    offsets ? bias.data() : nullptr, shared, 1e-5f);
+          x.check();
+          for (std::size_t start = 0; start < x.size(); start += dim) {
+            double mean = 0, variance = 0;
+            for (std::size_t i = 0; i < dim; ++i)
+              mean += static_cast<double>(before[start + i]) / static_cast<double>(dim);
+            for (std::size_t i = 0; i < dim; ++i)
+              variance +=
+                  (static_cast<double>(before[start + i]) - mean) * (static_cast<double>(before[start + i]) - mean);
+            const double inverse = 1 / std::sqrt(variance / static_cast<double>(dim) + 1e-5);
+            for (std::size_t i = 0; i < dim; ++i) {
+              const std::size_t w = shared ? i : start % width + i;
+              const double want =
+                  (static_cast<double>(before[start + i]) - mean) * inverse * static_cast<double>(weight[w]) +
+                  (offsets ? static_cast<double>(bias[w]) : 0);
+              REQUIRE(static_cast<double>(x[start + i]) == Approx(want).margin(dim == 1 ? 1e-2 : 2e-4));
+            }
+          }
+        }
+}
+
 TEST_CASE("argmax finds the first largest and passes over NaN") {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   for (const cpu::Kernels* kernels : test::all_kernels()) {

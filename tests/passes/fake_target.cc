@@ -26,6 +26,7 @@ std::optional<std::string> FakeTarget::refuses_group(const ir::Graph& graph, std
       case Op::kEmbed:
       case Op::kGatherRows:
       case Op::kRmsNorm:
+      case Op::kLayerNorm:
       case Op::kRopeFreqs:
       case Op::kRopeTable:
         return true;

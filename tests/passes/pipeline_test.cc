@@ -185,7 +185,7 @@ TEST_CASE("pipeline: dumps are graphs that can be read back, and pictures", "[pi
     return text.str();
   };
   const std::size_t passes = pipeline_passes().size();
-  CHECK(read("01-canonicalise.ir").find("attention") != std::string::npos);
+  CHECK(read("02-canonicalise.ir").find("attention") != std::string::npos);
   const std::string schedule = read(std::to_string(passes + 1) + "-decode2.ir");
   CHECK(schedule.find("ratio 1.000") != std::string::npos);
   CHECK(schedule.find("// step 0") != std::string::npos);
