@@ -16,6 +16,7 @@
 #include "tools/inspect_arena.h"
 #include "tools/inspect_chat.h"
 #include "tools/inspect_code.h"
+#include "tools/inspect_families.h"
 #include "tools/inspect_model.h"
 #include "tools/inspect_tokenize.h"
 #include "tools/open_model.h"
@@ -30,7 +31,8 @@ constexpr const char* kFooter =
     "Further commands:\n"
     "  forge-inspect tokenize MODEL [--special] < TEXT        token ids of a text\n"
     "  forge-inspect render-chat --template FILE < JSON       the prompt that a chat template makes\n"
-    "  forge-inspect devices [--json]                         this machine, as forge sees it\n";
+    "  forge-inspect devices [--json]                         this machine, as forge sees it\n"
+    "  forge-inspect families [--json | --markdown]           which models run\n";
 
 int tokenize(int argc, char** argv) {
   std::string model;
@@ -51,6 +53,18 @@ int devices(int argc, char** argv) {
   Options options("forge-inspect devices", "Shows what this machine offers to forge.");
   options.flag("--json", json, "as JSON");
   if (options.parse(argc, argv)) Output().write(inspect_devices(json));
+  return 0;
+}
+
+int families(int argc, char** argv) {
+  bool json = false, markdown = false;
+  Options options("forge-inspect families", "Shows which model families and tensor types run.");
+  options.flag("--json", json, "as JSON").flag("--markdown", markdown, "as the page docs/models.md");
+  if (!options.parse(argc, argv)) return 0;
+  if (json && markdown) throw Error(ErrorCode::kUsage, "--json and --markdown exclude each other");
+  Output().write(inspect_families(json       ? FamiliesForm::kJson
+                                  : markdown ? FamiliesForm::kMarkdown
+                                             : FamiliesForm::kText));
   return 0;
 }
 
@@ -85,6 +99,7 @@ int main(int argc, char** argv) {
     if (command == "tokenize") return tokenize(argc - 1, argv + 1);
     if (command == "render-chat") return inspect_render_chat({argv + 2, argv + argc});
     if (command == "devices") return devices(argc - 1, argv + 1);
+    if (command == "families") return families(argc - 1, argv + 1);
     return inspect(argc, argv);
   });
 }

@@ -10,109 +10,19 @@
 namespace forge::loader {
 namespace {
 
-constexpr std::int64_t kDimMax = 1 << 24;  // no width, head count or context of a real model is larger
-
 std::string shape_text(std::int64_t rows, std::int64_t cols, std::int64_t experts) {
   if (experts > 0) return fmt::format("[{}, {}, {}]", experts, rows, cols);
   return cols == 0 ? fmt::format("[{}]", rows) : fmt::format("[{}, {}]", rows, cols);
 }
 
-[[noreturn]] void contradiction(std::string what, std::string why) {
-  throw Error(ErrorCode::kModelFormat, std::move(what), std::move(why),
-              "the file is damaged or was converted wrongly: convert or download it again");
-}
-
-std::int64_t positive(const Gguf& file, const std::string& key, std::optional<std::int64_t> fallback = {}) {
-  const auto value = file.find<std::int64_t>(key);
-  const std::int64_t number = value ? *value : fallback ? *fallback : file.require<std::int64_t>(key);
-  if (number < 1 || number > kDimMax)
-    contradiction("metadata key '" + key + "' is out of range", fmt::format("it holds {}", number));
-  return number;
-}
-
-/// A count that some files give layer by layer; forge wants one for all.
-std::int64_t uniform(const Gguf& file, const std::string& key, std::int64_t layers,
-                     std::optional<std::int64_t> fallback = {}) {
-  const GgufValue* value = file.find_value(key);
-  if (value == nullptr || !value->is_array()) return positive(file, key, fallback);
-  const auto list = *file.find_per_layer<std::int64_t>(key, static_cast<std::size_t>(layers));
-  for (const auto number : list)
-    if (number != list[0])
-      throw Error(ErrorCode::kModelUnsupported, "'" + key + "' differs from layer to layer",
-                  fmt::format("{} and {}", list[0], number), "layers of one shape are supported");
-  if (list[0] < 1 || list[0] > kDimMax)
-    contradiction("metadata key '" + key + "' is out of range", fmt::format("it holds {}", list[0]));
-  return list[0];
-}
-
 }  // namespace
-
-DecoderBuilder::DecoderBuilder(const Gguf& file) : file_(file), ir_(graph_) {
-  family_ = file.require<std::string>("general.architecture");
-  auto& p = params_;
-  p.layers = positive(file, key("block_count"));
-  if (p.layers > 4096)
-    contradiction("metadata key '" + key("block_count") + "' is out of range", fmt::format("{}", p.layers));
-  p.width = positive(file, key("embedding_length"));
-  p.ffn_width = uniform(file, key("feed_forward_length"), p.layers);
-  p.heads = uniform(file, key("attention.head_count"), p.layers);
-  p.kv_heads = uniform(file, key("attention.head_count_kv"), p.layers, p.heads);
-  p.context = positive(file, key("context_length"));
-  if (p.heads % p.kv_heads != 0)
-    contradiction("attention heads do not divide among KV heads", fmt::format("{} and {}", p.heads, p.kv_heads));
-  if (!file.has(key("attention.key_length")) && p.width % p.heads != 0)
-    contradiction("the width does not divide among heads", fmt::format("{} and {}", p.width, p.heads));
-  p.head_dim = positive(file, key("attention.key_length"), p.width / p.heads);
-  const auto value_dim = positive(file, key("attention.value_length"), p.head_dim);
-  refuse_if(value_dim != p.head_dim,
-            fmt::format("value heads of another size ({}) than key heads ({})", value_dim, p.head_dim));
-  p.norm_eps = file.require<float>(key("attention.layer_norm_rms_epsilon"));
-  if (!(p.norm_eps >= 0 && p.norm_eps < 1))
-    contradiction("the norm's epsilon is out of range", fmt::format("{}", p.norm_eps));
-  const auto& table = file.tensor("token_embd.weight");
-  p.vocab = table.rows();
-  if (const auto stated = file.find<std::int64_t>(key("vocab_size")); stated && *stated != p.vocab)
-    contradiction("the vocabulary's size is contradicted",
-                  fmt::format("'{}' says {}, token_embd.weight has {} rows", key("vocab_size"), *stated, p.vocab));
-  read_rope();
-}
-
-void DecoderBuilder::read_rope() {
-  auto& p = params_;
-  p.rotary_dims = positive(file_, key("rope.dimension_count"), p.head_dim);
-  if (p.rotary_dims % 2 != 0 || p.rotary_dims > p.head_dim)
-    contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", p.rotary_dims, p.head_dim));
-  auto& rope = p.rope;
-  rope.dims = p.rotary_dims;
-  rope.base = file_.get<float>(key("rope.freq_base"), 10000.0F);
-  if (!(rope.base > 0) || !std::isfinite(rope.base))
-    contradiction("the RoPE base is out of range", fmt::format("{}", rope.base));
-  rope.original_context = positive(file_, key("rope.scaling.original_context_length"), p.context);
-  const auto old_factor = file_.get<float>(key("rope.scale_linear"), 0.0F);
-  const auto factor = file_.get<float>(key("rope.scaling.factor"), old_factor);
-  const auto type = file_.get<std::string>(key("rope.scaling.type"), factor != 0 ? "linear" : "none");
-  if (!(factor >= 0) || !std::isfinite(factor))
-    contradiction("the RoPE factor is out of range", fmt::format("{}", factor));
-  rope.factor = factor == 0 ? 1.0F : factor;
-  if (type == "none") {
-    rope.factor = 1;
-  } else if (type == "linear") {
-    rope.scaling = rope.factor == 1 ? ir::RopeScaling::kNone : ir::RopeScaling::kLinear;
-  } else if (type == "yarn") {
-    rope.scaling = ir::RopeScaling::kYarn;
-    rope.ext_factor = file_.get<float>(key("rope.scaling.yarn_ext_factor"), 1.0F);
-    rope.beta_fast = file_.get<float>(key("rope.scaling.yarn_beta_fast"), 32.0F);
-    rope.beta_slow = file_.get<float>(key("rope.scaling.yarn_beta_slow"), 1.0F);
-    // YaRN, arXiv 2309.00071, equation 22: sqrt(1/t) = 0.1 ln(s) + 1, on cos and sin alike.
-    p.rope_magnitude = file_.get<float>(key("rope.scaling.attn_factor"), 1.0F) *
-                       (rope.factor > 1 ? 1.0F + 0.1F * std::log(rope.factor) : 1.0F);
-  } else {
-    refuse_if(true, fmt::format("RoPE scaling '{}'", printable(type)));
-  }
-}
 
 std::string DecoderBuilder::key(std::string_view suffix) const {
   return fmt::format("{}.{}", family_, suffix);
+}
+
+std::string DecoderBuilder::at(std::int64_t layer, std::string_view stem) {
+  return fmt::format("blk.{}.{}", layer, stem);
 }
 
 void DecoderBuilder::refuse_if(bool condition, std::string_view feature) const {
@@ -121,8 +31,14 @@ void DecoderBuilder::refuse_if(bool condition, std::string_view feature) const {
                 {}, "use a model of the same family without it");
 }
 
+const GgufTensor& DecoderBuilder::tensor(const std::string& name) {
+  const auto& found = file_.tensor(name);
+  read_.insert(name);
+  return found;
+}
+
 ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts) {
-  const auto& tensor = file_.tensor(name);
+  const auto& tensor = this->tensor(name);
   const bool vector = cols == 0;
   const bool fits =
       vector ? tensor.cols() == rows && tensor.rows() == 1
@@ -149,68 +65,146 @@ ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std
   return ir_.weight(name, tensor.dtype, vector ? ir::Shape{rows} : ir::Shape{rows, cols});
 }
 
-ir::Value DecoderBuilder::embed() {
-  return ir_.embed(weight("token_embd.weight", params_.vocab, params_.width), ir_.input(ir::InputKind::kIds));
+ir::Value DecoderBuilder::embed(float scale) {
+  const ir::Value rows =
+      ir_.embed(weight("token_embd.weight", params_.vocab, params_.width), ir_.input(ir::InputKind::kIds));
+  return scale == 1 ? rows : ir_.scale(rows, scale);
 }
 
-ir::Value DecoderBuilder::linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k) {
-  ir::Value y = ir_.matmul(x, weight(stem + ".weight", n, k));
-  if (has(stem + ".bias")) y = ir_.add(y, weight(stem + ".bias", n));
-  return y;
+ir::Value DecoderBuilder::linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k,
+                                 SharedRows shared) {
+  const auto rows = [&](ir::Value whole) { return shared.total == 0 ? whole : ir_.slice_rows(whole, shared.begin, n); };
+  const std::int64_t total = shared.total == 0 ? n : shared.total;
+  const ir::Value y = ir_.matmul(x, rows(weight(stem + ".weight", total, k)));
+  return has(stem + ".bias") ? ir_.add(y, rows(weight(stem + ".bias", total))) : y;
 }
 
-ir::Value DecoderBuilder::norm(ir::Value x, const std::string& name) {
-  return ir_.rms_norm(x, weight(name, params_.width), params_.norm_eps);
+ir::Value DecoderBuilder::normalise(ir::Value x, ir::Value weight, ir::Value bias) {
+  return norm_kind_ == NormKind::kRms ? ir_.rms_norm(x, weight, params_.norm_eps)
+                                      : ir_.layer_norm(x, weight, bias, params_.norm_eps);
 }
 
-ir::Value DecoderBuilder::rope_table() {
+ir::Value DecoderBuilder::norm(ir::Value x, const std::string& stem) {
+  const bool biased = norm_kind_ == NormKind::kLayer && has(stem + ".bias");
+  return normalise(x, weight(stem + ".weight", params_.width),
+                   biased ? weight(stem + ".bias", params_.width) : ir::Value{});
+}
+
+ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, QkNorm kind) {
+  const std::int64_t dim = params_.head_dim;
+  switch (kind) {
+    case QkNorm::kNone:
+      return x;
+    case QkNorm::kHead:
+      return normalise(x, weight(stem + ".weight", dim), {});
+    case QkNorm::kEachHead:
+      refuse_if(file_.tensor(stem + ".weight").dtype != DType::kF32, "norms of q and k that are not f32");
+      return normalise(x, weight(stem + ".weight", heads, dim), {});
+    case QkNorm::kRow:
+      return normalise(x, weight(stem + ".weight", heads * dim), {});
+  }
+  return x;
+}
+
+ir::Value DecoderBuilder::rope_table(const RopeSpec& rope) {
   // One table serves all layers once equal nodes are merged, so it belongs to none.
   const std::int32_t layer = ir_.layer();
   ir_.set_layer(ir::kNoLayer);
-  const ir::Value factors =
-      has("rope_freqs.weight") ? weight("rope_freqs.weight", params_.rotary_dims / 2) : ir::Value{};
-  const ir::Value freqs = ir_.rope_freqs(params_.rope, factors);
-  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, params_.rope_magnitude);
+  const auto factors = [&](const std::string& name) {
+    return name.empty() ? ir::Value{} : weight(name, rope.freqs.dims / 2);
+  };
+  const ir::Value freqs = ir_.rope_freqs(rope.freqs, factors(rope.factors), factors(rope.long_factors));
+  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, rope.magnitude);
   ir_.set_layer(layer);
   return table;
 }
 
-ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, ir::RopeMode mode) {
+AttentionSpec DecoderBuilder::attention_spec(ir::RopeMode mode) const {
+  return {.mode = mode, .rope = params_.rope, .scale = params_.attention_scale};
+}
+
+float DecoderBuilder::width_scale() const {
+  return std::sqrt(static_cast<float>(params_.heads) / static_cast<float>(params_.width));
+}
+
+ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {
   const auto& p = params_;
-  const auto stem = fmt::format("blk.{}.", layer);
   const std::int64_t q_cols = p.heads * p.head_dim, kv_cols = p.kv_heads * p.head_dim;
-  const ir::RopeAttrs rope{.head_dim = p.head_dim, .rotary_dims = p.rotary_dims, .mode = mode};
-  const ir::Value table = rope_table();
-  // The softmax scale is written as what the paper says, a factor on q; canonicalise moves it into the attention.
-  const ir::Value q = ir_.scale(ir_.rope(linear(x, stem + "attn_q", q_cols, p.width), table, rope),
-                                1.0F / std::sqrt(static_cast<float>(p.head_dim)));
-  const ir::Value k = ir_.rope(linear(x, stem + "attn_k", kv_cols, p.width), table, rope);
-  const ir::Value v = linear(x, stem + "attn_v", kv_cols, p.width);
+  const std::int64_t all = q_cols + 2 * kv_cols;
+  const bool fused = has(at(layer, "attn_qkv.weight"));
+  const auto project = [&](const char* stem, std::int64_t begin, std::int64_t n) {
+    return fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
+  };
+  const auto rotate = [&](ir::Value heads) {
+    const ir::RopeAttrs rope{.head_dim = p.head_dim, .rotary_dims = p.rotary_dims, .mode = spec.mode};
+    return spec.rotates ? ir_.rope(heads, rope_table(spec.rope), rope) : heads;
+  };
+  // The softmax scale is written as what the papers say, a factor on q; canonicalise moves it into the attention.
+  const ir::Value q = ir_.scale(
+      rotate(qk_norm(project("attn_q", 0, q_cols), at(layer, "attn_q_norm"), p.heads, spec.qk_norm)), spec.scale);
+  const ir::Value k =
+      rotate(qk_norm(project("attn_k", q_cols, kv_cols), at(layer, "attn_k_norm"), p.kv_heads, spec.qk_norm));
+  const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
   if (kv_.node == ir::kNoNode)
     kv_ = ir_.kv_state({.group = 0, .layers = p.layers, .kv_heads = p.kv_heads, .head_dim = p.head_dim, .window = 0});
   kv_ = ir_.kv_store(kv_, k, v, layer);
-  const ir::Value heads =
-      ir_.attention(q, kv_, {.layer = layer, .heads = p.heads, .kv_heads = p.kv_heads, .head_dim = p.head_dim});
-  return linear(heads, stem + "attn_output", p.width, q_cols);
+  const ir::Value heads = ir_.attention(q, kv_,
+                                        {.layer = layer,
+                                         .heads = p.heads,
+                                         .kv_heads = p.kv_heads,
+                                         .head_dim = p.head_dim,
+                                         .window = spec.window,
+                                         .softcap = spec.softcap});
+  return linear(heads, at(layer, "attn_output"), p.width, q_cols);
 }
 
 ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
   const auto& p = params_;
-  const auto stem = fmt::format("blk.{}.", layer);
-  const ir::Value gate = linear(x, stem + "ffn_gate", p.ffn_width, p.width);
-  const ir::Value up = linear(x, stem + "ffn_up", p.ffn_width, p.width);
-  return linear(ir_.glu(gate, up, activation), stem + "ffn_down", p.width, p.ffn_width);
+  const std::int64_t n = p.ffn_width;
+  const bool fused = !has(at(layer, "ffn_gate.weight"));
+  const ir::Value gate =
+      fused ? linear(x, at(layer, "ffn_up"), n, p.width, {0, 2 * n}) : linear(x, at(layer, "ffn_gate"), n, p.width);
+  const ir::Value up = linear(x, at(layer, "ffn_up"), n, p.width, fused ? SharedRows{n, 2 * n} : SharedRows{});
+  return linear(ir_.glu(gate, up, activation), at(layer, "ffn_down"), p.width, n);
 }
 
-PortableModel DecoderBuilder::finish(ir::Value x) {
+ir::Value DecoderBuilder::plain_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
+  const auto& p = params_;
+  const ir::Value up = linear(x, at(layer, "ffn_up"), p.ffn_width, p.width);
+  return linear(ir_.activate(up, activation), at(layer, "ffn_down"), p.width, p.ffn_width);
+}
+
+ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {
+  return ir_.add(x, scale == 1 ? y : ir_.scale(y, scale));
+}
+
+ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const AttentionSpec& attention_spec,
+                                        const LayerSpec& spec, const Network& network) {
+  const auto before = [&](ir::Value in, const char* stem) {
+    return spec.norms_before ? norm(in, at(layer, stem)) : in;
+  };
+  const auto after = [&](ir::Value out, const char* stem) {
+    return spec.norms_after ? norm(out, at(layer, stem)) : out;
+  };
+  const ir::Value attended = attention(before(x, "attn_norm"), layer, attention_spec);
+  x = residual(x, after(attended, "post_attention_norm"), spec.residual_scale);
+  const ir::Value rows = before(x, "ffn_norm");
+  const ir::Value out = network ? network(rows, layer) : gated_ffn(rows, layer, spec.activation);
+  return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);
+}
+
+PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap) {
   const auto& p = params_;
   ir_.set_layer(ir::kNoLayer);
-  const ir::Value rows = norm(ir_.gather_rows(x, ir_.input(ir::InputKind::kRows)), "output_norm.weight");
+  const ir::Value rows = norm(ir_.gather_rows(x, ir_.input(ir::InputKind::kRows)), "output_norm");
   const std::string head = has("output.weight") ? "output.weight" : "token_embd.weight";
   ir::Value logits = ir_.matmul(rows, weight(head, p.vocab, p.width));
   if (has("output.bias")) logits = ir_.add(logits, weight("output.bias", p.vocab));
+  if (scale != 1) logits = ir_.scale(logits, scale);
+  if (softcap > 0) logits = ir_.softcap(logits, softcap);
   graph_.add_output("logits", logits);
   graph_.add_output("kv0", kv_);
+  refuse_unread();
   ModelInfo info{.family = family_,
                  .name = file_.get<std::string>("general.name", "unnamed"),
                  .context = p.context,

@@ -2,61 +2,155 @@
 // The blocks that families are built of. A family's file reads like its paper: which blocks, which options.
 
 #include <cstdint>
-#include <initializer_list>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ir/builder.h"
 #include "loader/arch/family.h"
 
 namespace forge::loader {
 
+/// RMSNorm has a weight, LayerNorm a weight and, where the file has one, a bias.
+enum class NormKind : std::uint8_t { kRms, kLayer };
+
+/// How a kind of layers rotates q and k.
+struct RopeSpec {
+  ir::RopeFreqsAttrs freqs;
+  float magnitude = 1;         ///< on cos and sin (YaRN's and LongRoPE's)
+  std::string factors{};       ///< tensor [dims/2] that divides the frequencies; "": none
+  std::string long_factors{};  ///< the same for contexts longer than freqs.original_context; "": no such
+};
+
 /// Hyper-parameters that nearly every decoder has, read and checked from "<family>.<key>" metadata.
 struct DecoderParams {
   std::int64_t layers = 0, width = 0, ffn_width = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dims = 0,
                context = 0, vocab = 0;
   float norm_eps = 0;
-  ir::RopeFreqsAttrs rope;
-  float rope_magnitude = 1;  ///< YaRN's factor on cos and sin
+  float attention_scale = 0;  ///< of q.k: what the file says, else 1/sqrt(head_dim)
+  RopeSpec rope;
+};
+
+/// Norms of q and k in front of RoPE, of the model's kind: none; over each head with one weight [head_dim]; over each
+/// head with a weight [heads, head_dim]; over all heads together.
+enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
+
+/// How a layer attends. Layers of one model may differ.
+struct AttentionSpec {
+  ir::RopeMode mode{};
+  RopeSpec rope;
+  bool rotates = true;  ///< false: no positions at all
+  float scale = 0;      ///< of q.k
+  QkNorm qk_norm = QkNorm::kNone;
+  std::int64_t window = 0;  ///< positions that are seen, the own one among them; 0: all
+  float softcap = 0;        ///< of scores; 0: none
+};
+
+/// What stands round attention and the gated network of a layer.
+struct LayerSpec {
+  ir::Activation activation = ir::Activation::kSilu;
+  bool norms_before = true;  ///< attn_norm, ffn_norm
+  bool norms_after = false;  ///< post_attention_norm, post_ffw_norm: on what a block adds to the residual stream
+  float residual_scale = 1;
+};
+
+/// Rows [begin, begin + n) of a tensor of `total` rows that several projections share; total 0: it is not shared.
+struct SharedRows {
+  std::int64_t begin = 0, total = 0;
 };
 
 class DecoderBuilder {
  public:
   /// Reads the parameters. Errors name the key, and both numbers where metadata contradicts tensors.
-  explicit DecoderBuilder(const Gguf& file);
+  explicit DecoderBuilder(const Gguf& file, NormKind norm = NormKind::kRms);
 
   [[nodiscard]] const DecoderParams& params() const { return params_; }
   [[nodiscard]] const Gguf& file() const { return file_; }
   [[nodiscard]] ir::Builder& ir() { return ir_; }
   [[nodiscard]] std::string key(std::string_view suffix) const;
+  /// "blk.3.ffn_norm"
+  [[nodiscard]] static std::string at(std::int64_t layer, std::string_view stem);
   /// Refuses by name when the file has a key with another value than forge can run.
   void refuse_if(bool condition, std::string_view feature) const;
+  /// A factor or bound that some files have and that changes results: `neutral` when the key is absent. `finish`
+  /// refuses a file with one that its family never asked for. Errors: kModelFormat for a number that is not finite or
+  /// negative.
+  float feature(std::string_view suffix, float neutral);
+  /// A base of RoPE's frequencies, 10000 when the key is absent. Errors: kModelFormat when it is no positive number.
+  [[nodiscard]] float rope_base(std::string_view suffix) const;
+  /// The layers' sliding window, 0 where there is none; `fallback` when the file does not say.
+  std::int64_t sliding_window(std::int64_t fallback = 0);
+  /// Which layers have the window where not all do: of each `period` all but the last, unless the file says otherwise.
+  [[nodiscard]] std::vector<bool> windowed_layers(std::int64_t period) const;
 
   /// The weight [rows, cols] (cols 0: a vector [rows]; with experts [experts, rows, cols]); errors give both shapes.
   ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0, std::int64_t experts = 0);
+  /// The file's tensor, for what `weight` cannot say; it counts as read.
+  const GgufTensor& tensor(const std::string& name);
   [[nodiscard]] bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
-  ir::Value embed();
+  /// Rows of the embedding table, times `scale`.
+  ir::Value embed(float scale = 1);
   /// x . W^T (+ bias when the file has one): names are "<stem>.weight" and "<stem>.bias".
-  ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k);
-  ir::Value norm(ir::Value x, const std::string& name);
-  /// Self-attention of one layer on normalised rows, output projection included.
-  ir::Value attention(ir::Value x, std::int64_t layer, ir::RopeMode mode);
+  ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
+  /// The model's kind of norm over whole rows, with "<stem>.weight" and, for LayerNorm, "<stem>.bias" where it is.
+  ir::Value norm(ir::Value x, const std::string& stem);
+  /// What the file says: RoPE of `mode` in all layers, its scale of scores, no window, no soft-cap, no norms.
+  [[nodiscard]] AttentionSpec attention_spec(ir::RopeMode mode) const;
+  /// 1/sqrt(width / heads): the scale of scores of models that leave their own head_dim out of it.
+  [[nodiscard]] float width_scale() const;
+  /// Self-attention of one layer on normalised rows, output projection included. q, k and v have tensors of their own,
+  /// or attn_qkv has their rows in this order.
+  ir::Value attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec);
+  /// down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up has the rows of gate and then those of up.
   ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
-  /// Final norm and head on the rows whose logits are wanted; finishes the graph.
-  PortableModel finish(ir::Value x);
+  /// down(act(up(x)))
+  ir::Value plain_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
+  /// x + scale * y
+  ir::Value residual(ir::Value x, ir::Value y, float scale = 1);
+  /// A layer's network on normalised rows.
+  using Network = std::function<ir::Value(ir::Value x, std::int64_t layer)>;
+  /// The layer that most families share: attention, then a network (none: gated_ffn), each with norms round it and a
+  /// residual.
+  ir::Value decoder_layer(ir::Value x, std::int64_t layer, const AttentionSpec& attention, const LayerSpec& spec = {},
+                          const Network& network = {});
+  /// `layer(x, index)` of every layer, one after the other.
+  template <class Layer>
+  ir::Value each_layer(ir::Value x, Layer&& layer) {
+    for (std::int64_t i = 0; i < params_.layers; ++i) {
+      ir_.set_layer(static_cast<std::int32_t>(i));
+      x = layer(x, i);
+    }
+    return x;
+  }
+  /// Final norm and head on the rows whose logits are wanted, logits times `scale` and soft-capped where `softcap` is
+  /// not 0; finishes the graph. Refuses a file with tensors or features that the graph has no use for: a model that
+  /// runs without them would be another one.
+  PortableModel finish(ir::Value x, float scale = 1, float softcap = 0);
 
  private:
   void read_rope();
-  ir::Value rope_table();
+  ir::Value rope_table(const RopeSpec& rope);
+  ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, QkNorm kind);
+  ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
+  void refuse_unread() const;
 
   const Gguf& file_;
+  NormKind norm_kind_;
   ir::Graph graph_;
   ir::Builder ir_;
   std::string family_;
   DecoderParams params_;
   ir::Value kv_;
+  std::set<std::string, std::less<>> read_;  ///< tensors and feature keys
 };
+
+/// Errors of metadata and tensors that cannot both be right.
+[[noreturn]] void contradiction(std::string what, std::string why);
+/// A whole number of the metadata that sizes something. Errors: kModelFormat when it is no positive number.
+std::int64_t positive(const Gguf& file, const std::string& key, std::optional<std::int64_t> fallback = {});
 
 }  // namespace forge::loader

@@ -9,18 +9,13 @@ namespace {
 
 constexpr std::int64_t kExpertsMax = 1024;  // what back-ends keep room for
 
-[[noreturn]] void contradiction(std::string what, std::string why) {
-  throw Error(ErrorCode::kModelFormat, std::move(what), std::move(why),
-              "the file is damaged or was converted wrongly: convert or download it again");
-}
-
 /// Products with the chosen experts' matrices "<stem>.weight" (+ their rows of "<stem>.bias").
 ir::Value expert_linear(DecoderBuilder& model, ir::Value x, const std::string& stem, ir::Value chosen,
                         std::int64_t count, std::int64_t n, std::int64_t k) {
   const ir::Value y = model.ir().expert_matmul(x, model.weight(stem + ".weight", n, k, count), chosen);
   const std::string bias = stem + ".bias";
   if (!model.has(bias)) return y;
-  const auto& tensor = model.file().tensor(bias);
+  const auto& tensor = model.tensor(bias);
   if (tensor.rank != 2 || tensor.cols() != n || tensor.rows() != count)
     contradiction("a tensor has the wrong shape",
                   fmt::format("{} where the metadata wants [{}, {}]", tensor.describe(), count, n));

@@ -24,7 +24,9 @@ struct PortableModel {
 };
 
 struct Family {
-  std::string_view name;  ///< general.architecture
+  std::string_view name;      ///< general.architecture
+  std::string_view models;    ///< that are published under the name
+  std::string_view features;  ///< what its graph has beyond a pre-norm decoder with RMSNorm, RoPE and SwiGLU
   PortableModel (*build)(const Gguf& file);
 };
 

@@ -3,8 +3,6 @@
 // of the best experts, whose weights are a softmax over the chosen ones. Source: arXiv 2302.13971, 2407.21783,
 // 2401.04088; tensor names: ggml/docs/gguf.md.
 
-#include <fmt/format.h>
-
 #include "loader/arch/blocks.h"
 #include "loader/arch/experts.h"
 #include "loader/arch/registry.h"
@@ -14,17 +12,14 @@ namespace forge::loader {
 PortableModel build_llama(const Gguf& file) {
   DecoderBuilder model(file);
   const ExpertParams experts = expert_params(model);
-  ir::Value x = model.embed();
-  for (std::int64_t layer = 0; layer < model.params().layers; ++layer) {
-    model.ir().set_layer(static_cast<std::int32_t>(layer));
-    const auto stem = fmt::format("blk.{}.", layer);
-    x = model.ir().add(x, model.attention(model.norm(x, stem + "attn_norm.weight"), layer, ir::RopeMode::kPairs));
-    const ir::Value rows = model.norm(x, stem + "ffn_norm.weight");
-    x = model.ir().add(x, experts.count == 0 ? model.gated_ffn(rows, layer, ir::Activation::kSilu)
-                                             : experts_ffn(model, rows, layer, experts,
-                                                           {.share = ir::RouteShare::kChosen}, ir::Activation::kSilu));
-  }
-  return model.finish(x);
+  const auto spec = model.attention_spec(ir::RopeMode::kPairs);
+  const auto ffn = [&](ir::Value x, std::int64_t layer) {
+    return experts.count == 0
+               ? model.gated_ffn(x, layer, ir::Activation::kSilu)
+               : experts_ffn(model, x, layer, experts, {.share = ir::RouteShare::kChosen}, ir::Activation::kSilu);
+  };
+  return model.finish(model.each_layer(
+      model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, {}, ffn); }));
 }
 
 }  // namespace forge::loader

@@ -168,6 +168,21 @@ def arena_picture():
             case("the same bytes every time", file.read() == image)
 
 
+def families():
+    rows = json.loads(tool("inspect", "families", "--json").stdout)
+    names = [row["name"] for row in rows["families"]]
+    case("families are listed by name", names == sorted(names) and "llama" in names and "f16" in rows["types"], rows)
+    listed = tool("inspect", "families").stdout.decode()
+    case("and for people", all(name in listed for name in names), listed)
+    page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "models.md")
+    with open(page, "rb") as text:
+        case("docs/models.md is up to date (forge-inspect families --markdown)",
+             tool("inspect", "families", "--markdown").stdout == text.read())
+    unknown = tool("run", write("odd.gguf", gguf({"general.architecture": "oddball"}, {})), "--tokens", "1,2", "-n", 1)
+    case("another family is refused by name, with those that run",
+         unknown.returncode == 3 and b"oddball" in unknown.stderr and b"starcoder2" in unknown.stderr, unknown.stderr)
+
+
 def other_tools():
     shown = tool("inspect", model)
     case("inspect shows a model", shown.returncode == 0 and b"llama.block_count" in shown.stdout
@@ -210,6 +225,6 @@ def other_tools():
 
 
 if __name__ == "__main__":
-    for group in (same_logits, same_plan, text, ends, signals, arena_picture, other_tools):
+    for group in (same_logits, same_plan, text, ends, signals, arena_picture, families, other_tools):
         group()
     finish()

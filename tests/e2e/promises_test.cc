@@ -15,18 +15,6 @@ namespace {
 
 const std::vector<std::int32_t> kBlocks = {0, 1, 2};
 
-/// The graph with the attributes of every `op` node changed.
-template <class Attrs, class Change>
-ir::Graph changed(ir::Graph graph, ir::Op op, Change change) {
-  for (const auto node : graph.nodes()) {
-    if (graph.op(node) != op) continue;
-    auto attrs = graph.attrs_as<Attrs>(node);
-    change(attrs);
-    graph.set_attrs(node, attrs);
-  }
-  return graph;
-}
-
 }  // namespace
 
 TEST_CASE("a step allocates nothing, whatever its shape") {
@@ -78,8 +66,8 @@ TEST_CASE("a wrong rope base, epsilon, softmax scale or mask is noticed") {
   const auto& graph = model.portable().graph;
   CHECK(nmse(logits, model.reference(graph, ids, false)) < 1e-6);
   const auto wrong = [&](const ir::Graph& other) { return nmse(logits, model.reference(other, ids, false)); };
-  CHECK(wrong(changed<ir::RopeFreqsAttrs>(graph, ir::Op::kRopeFreqs, [](auto& a) { a.base *= 1.01F; })) > 1e-5);
-  CHECK(wrong(changed<ir::NormAttrs>(graph, ir::Op::kRmsNorm, [](auto& a) { a.eps *= 3; })) > 1e-5);
-  CHECK(wrong(changed<ir::ScaleAttrs>(graph, ir::Op::kScale, [](auto& a) { a.factor *= 1.02F; })) > 1e-5);
-  CHECK(wrong(changed<ir::AttentionAttrs>(graph, ir::Op::kAttention, [](auto& a) { a.window = 59; })) > 1e-6);
+  CHECK(wrong(with_attrs<ir::RopeFreqsAttrs>(graph, ir::Op::kRopeFreqs, [](auto& a) { a.base *= 1.01F; })) > 1e-5);
+  CHECK(wrong(with_attrs<ir::NormAttrs>(graph, ir::Op::kRmsNorm, [](auto& a) { a.eps *= 3; })) > 1e-5);
+  CHECK(wrong(with_attrs<ir::ScaleAttrs>(graph, ir::Op::kScale, [](auto& a) { a.factor *= 1.02F; })) > 1e-5);
+  CHECK(wrong(with_attrs<ir::AttentionAttrs>(graph, ir::Op::kAttention, [](auto& a) { a.window = 59; })) > 1e-6);
 }

@@ -100,8 +100,8 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
   return w.bytes();
 }
 
-TinyModel::TinyModel(const TinyShape& shape, unsigned seed)
-    : image_(tiny_gguf(shape, seed)),
+TinyModel::TinyModel(FileImage image)
+    : image_(std::move(image.file)),
       gguf_(loader::Gguf::from(std::as_bytes(std::span(image_)))),
       portable_(loader::build_model(gguf_)),
       file_(describe(gguf_, portable_.info)) {}
@@ -137,7 +137,7 @@ std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vecto
     in.rows.push_back(static_cast<std::int32_t>(t));
   }
   in.kv_length = {static_cast<std::int32_t>(ids.size())};
-  in.block_table.emplace_back((ids.size() + 31) / 32);
+  in.block_table.emplace_back((portable_.info.context + 31) / 32);  // room for the context, as a program's has
   std::iota(in.block_table[0].begin(), in.block_table[0].end(), 0);
   ir::ReferenceKv kv;
   return ir::interpret(graph, in, kv, weights(), quantize_activations).at("logits").f32;

@@ -26,10 +26,16 @@ struct TinyShape {
 /// The model's file image: weights are random but the same for the same seed.
 std::string tiny_gguf(const TinyShape& shape, unsigned seed = 1);
 
+/// A whole model file.
+struct FileImage {
+  std::string file;
+};
+
 /// A model file in memory, its portable graph, and weights for the interpreter.
 class TinyModel {
  public:
-  explicit TinyModel(const TinyShape& shape, unsigned seed = 1);
+  explicit TinyModel(const TinyShape& shape, unsigned seed = 1) : TinyModel(FileImage{tiny_gguf(shape, seed)}) {}
+  explicit TinyModel(FileImage image);
 
   [[nodiscard]] const loader::PortableModel& portable() const { return portable_; }
   [[nodiscard]] const codegen::ModelFile& file() const { return file_; }
@@ -54,6 +60,18 @@ class TinyModel {
 /// Logits [ids, vocab] of one sequence whose blocks are `blocks`, fed `chunk` tokens a step.
 std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
                              std::vector<std::int32_t> blocks);
+
+/// The graph with the attributes of every `op` node changed.
+template <class Attrs, class Change>
+ir::Graph with_attrs(ir::Graph graph, ir::Op op, Change change) {
+  for (const auto node : graph.nodes()) {
+    if (graph.op(node) != op) continue;
+    auto attrs = graph.attrs_as<Attrs>(node);
+    change(attrs);
+    graph.set_attrs(node, attrs);
+  }
+  return graph;
+}
 
 std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsigned seed);
 /// sum((x - ref)^2) / sum((ref - mean(ref))^2)

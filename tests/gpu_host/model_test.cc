@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "runtime/gpu/executor.h"
-#include "tests/e2e/tiny_model.h"
+#include "tests/e2e/family_models.h"
 #include "tests/gpu_host/host_compiler.h"
 
 namespace forge::tests {
@@ -160,6 +160,25 @@ TEST_CASE("gpu model: a ragged batch gives what its sequences give alone") {
                                  .table_stride = kStride});
   REQUIRE(got.size() == expected.size());
   CHECK(nmse(got, expected) < 1e-8);
+}
+
+TEST_CASE("gpu model: families with norms of heads, norms behind blocks, soft-caps, windows, fused tensors") {
+  // The programs' context is beyond phi3's original one, so its factors are the long ones.
+  for (const auto& [name, target] : {std::pair("gemma2", kWave32), std::pair("phi3_long", kWave64)}) {
+    CAPTURE(name, target.name);
+    const auto& family = family_model(name);
+    const TinyModel model(FileImage{family_gguf(family)});
+    HostGpu gpu(model, target, 1);
+    const std::vector<std::int32_t> blocks{5};
+    const auto whole = run_alone(*gpu, family_tokens(), 64, blocks);
+    CHECK(nmse(kept_rows(whole), family_logits(family)) < bound_of(DType::kF32));
+    CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < 1e-8);
+  }
+}
+
+TEST_CASE("gpu model: what has no kernel is refused by name, with what to do") {
+  const TinyModel model(FileImage{family_gguf(family_model("starcoder2"))});
+  CHECK_THROWS_WITH(HostGpu(model, kWave32, 1), Catch::Contains("layer_norm") && Catch::Contains("--device cpu"));
 }
 
 TEST_CASE("gpu model: logits of the reference, waves of 32") {

@@ -1,0 +1,30 @@
+// gemma2: Gemma 2. Gemma with norms behind the blocks too, soft-caps on scores and logits, and a sliding window in
+// every other layer. The 27B model scales scores by the width a head would have if heads shared the model's, not by its
+// own. Source: arXiv 2408.00118.
+
+#include <cmath>
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+
+PortableModel build_gemma2(const Gguf& file) {
+  DecoderBuilder model(file);
+  const auto& p = model.params();
+  auto spec = model.attention_spec(ir::RopeMode::kHalves);
+  constexpr std::int64_t kLayersOf27B = 46;
+  if (p.layers == kLayersOf27B) spec.scale = model.width_scale();
+  spec.softcap = model.feature("attn_logit_softcapping", 50);
+  const auto window = model.sliding_window(4096);
+  const auto windowed = model.windowed_layers(2);
+  const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
+  const float scale = std::sqrt(static_cast<float>(p.width));
+  const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {
+    spec.window = windowed[static_cast<std::size_t>(layer)] ? window : 0;
+    return model.decoder_layer(in, layer, spec, parts);
+  });
+  return model.finish(x, 1, model.feature("final_logit_softcapping", 30));
+}
+
+}  // namespace forge::loader

@@ -1,0 +1,32 @@
+// gemma3: Gemma 3's text models. Gemma 2 without the soft-caps, with norms of q and k; five layers with a sliding
+// window and RoPE of a short base, then one that sees everything and has the file's base and scaling. Source: arXiv
+// 2503.19786.
+
+#include <cmath>
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+
+PortableModel build_gemma3(const Gguf& file) {
+  DecoderBuilder model(file);
+  const auto& p = model.params();
+  auto global = model.attention_spec(ir::RopeMode::kHalves);
+  constexpr std::int64_t kLayersOf27B = 62;
+  if (p.layers == kLayersOf27B) global.scale = model.width_scale();
+  global.qk_norm = QkNorm::kHead;
+  global.softcap = model.feature("attn_logit_softcapping", 0);
+  auto local = global;
+  local.window = model.sliding_window();
+  local.rope = {.freqs = {.dims = p.rotary_dims, .base = model.rope_base("rope.freq_base_swa")}};
+  const auto windowed = model.windowed_layers(6);
+  const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
+  const float scale = std::sqrt(static_cast<float>(p.width));
+  const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {
+    return model.decoder_layer(in, layer, windowed[static_cast<std::size_t>(layer)] ? local : global, parts);
+  });
+  return model.finish(x, 1, model.feature("final_logit_softcapping", 0));
+}
+
+}  // namespace forge::loader

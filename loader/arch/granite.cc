@@ -1,0 +1,24 @@
+// granite: Granite 3. Like llama, with factors: on the embedding, on scores, on what each block adds to the residual
+// stream; logits are divided by one.
+// Source: Granite 3.0 technical report (IBM, 2024); the factors are muP's, arXiv 2203.03466.
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+
+PortableModel build_granite(const Gguf& file) {
+  DecoderBuilder model(file);
+  const auto spec = model.attention_spec(ir::RopeMode::kPairs);
+  const auto factor = [&](std::string_view suffix) {
+    const float value = model.feature(suffix, 1);
+    return value == 0 ? 1.0F : value;
+  };
+  const LayerSpec parts{.residual_scale = factor("residual_scale")};
+  const auto x = model.each_layer(model.embed(factor("embedding_scale")), [&](ir::Value in, std::int64_t layer) {
+    return model.decoder_layer(in, layer, spec, parts);
+  });
+  return model.finish(x, 1.0F / factor("logit_scale"));
+}
+
+}  // namespace forge::loader

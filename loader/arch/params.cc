@@ -1,0 +1,174 @@
+// Reading a decoder's hyper-parameters: from "<family>.<key>" metadata, each checked against its limits.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "loader/arch/blocks.h"
+#include "support/error.h"
+
+namespace forge::loader {
+namespace {
+
+constexpr std::int64_t kDimMax = 1 << 24;  // no width, head count or context of a real model is larger
+
+/// A count that some files give layer by layer; forge wants one for all.
+std::int64_t uniform(const Gguf& file, const std::string& key, std::int64_t layers,
+                     std::optional<std::int64_t> fallback = {}) {
+  const GgufValue* value = file.find_value(key);
+  if (value == nullptr || !value->is_array()) return positive(file, key, fallback);
+  const auto list = *file.find_per_layer<std::int64_t>(key, static_cast<std::size_t>(layers));
+  for (const auto number : list)
+    if (number != list[0])
+      throw Error(ErrorCode::kModelUnsupported, "'" + key + "' differs from layer to layer",
+                  fmt::format("{} and {}", list[0], number), "layers of one shape are supported");
+  if (list[0] < 1 || list[0] > kDimMax)
+    contradiction("metadata key '" + key + "' is out of range", fmt::format("it holds {}", list[0]));
+  return list[0];
+}
+
+}  // namespace
+
+void contradiction(std::string what, std::string why) {
+  throw Error(ErrorCode::kModelFormat, std::move(what), std::move(why),
+              "the file is damaged or was converted wrongly: convert or download it again");
+}
+
+std::int64_t positive(const Gguf& file, const std::string& key, std::optional<std::int64_t> fallback) {
+  const auto value = file.find<std::int64_t>(key);
+  const std::int64_t number = value ? *value : fallback ? *fallback : file.require<std::int64_t>(key);
+  if (number < 1 || number > kDimMax)
+    contradiction("metadata key '" + key + "' is out of range", fmt::format("it holds {}", number));
+  return number;
+}
+
+DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), norm_kind_(norm), ir_(graph_) {
+  family_ = file.require<std::string>("general.architecture");
+  auto& p = params_;
+  p.layers = positive(file, key("block_count"));
+  if (p.layers > 4096)
+    contradiction("metadata key '" + key("block_count") + "' is out of range", fmt::format("{}", p.layers));
+  p.width = positive(file, key("embedding_length"));
+  p.ffn_width = uniform(file, key("feed_forward_length"), p.layers);
+  p.heads = uniform(file, key("attention.head_count"), p.layers);
+  p.kv_heads = uniform(file, key("attention.head_count_kv"), p.layers, p.heads);
+  p.context = positive(file, key("context_length"));
+  if (p.heads % p.kv_heads != 0)
+    contradiction("attention heads do not divide among KV heads", fmt::format("{} and {}", p.heads, p.kv_heads));
+  if (!file.has(key("attention.key_length")) && p.width % p.heads != 0)
+    contradiction("the width does not divide among heads", fmt::format("{} and {}", p.width, p.heads));
+  p.head_dim = positive(file, key("attention.key_length"), p.width / p.heads);
+  const auto value_dim = positive(file, key("attention.value_length"), p.head_dim);
+  refuse_if(value_dim != p.head_dim,
+            fmt::format("value heads of another size ({}) than key heads ({})", value_dim, p.head_dim));
+  p.norm_eps = file.require<float>(
+      key(norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"));
+  if (!(p.norm_eps >= 0 && p.norm_eps < 1))
+    contradiction("the norm's epsilon is out of range", fmt::format("{}", p.norm_eps));
+  const float scale = feature("attention.scale", 0);
+  p.attention_scale = scale > 0 ? scale : 1.0F / std::sqrt(static_cast<float>(p.head_dim));
+  const auto& table = file.tensor("token_embd.weight");
+  p.vocab = table.rows();
+  if (const auto stated = file.find<std::int64_t>(key("vocab_size")); stated && *stated != p.vocab)
+    contradiction("the vocabulary's size is contradicted",
+                  fmt::format("'{}' says {}, token_embd.weight has {} rows", key("vocab_size"), *stated, p.vocab));
+  read_rope();
+}
+
+float DecoderBuilder::rope_base(std::string_view suffix) const {
+  const auto base = file_.get<float>(key(suffix), 10000.0F);
+  if (!(base > 0) || !std::isfinite(base)) contradiction("the RoPE base is out of range", fmt::format("{}", base));
+  return base;
+}
+
+void DecoderBuilder::read_rope() {
+  auto& p = params_;
+  p.rotary_dims = positive(file_, key("rope.dimension_count"), p.head_dim);
+  if (p.rotary_dims % 2 != 0 || p.rotary_dims > p.head_dim)
+    contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", p.rotary_dims, p.head_dim));
+  auto& rope = p.rope.freqs;
+  rope.dims = p.rotary_dims;
+  rope.base = rope_base("rope.freq_base");
+  rope.original_context = positive(file_, key("rope.scaling.original_context_length"), p.context);
+  const auto old_factor = file_.get<float>(key("rope.scale_linear"), 0.0F);
+  const auto factor = file_.get<float>(key("rope.scaling.factor"), old_factor);
+  const auto type = file_.get<std::string>(key("rope.scaling.type"), factor != 0 ? "linear" : "none");
+  if (!(factor >= 0) || !std::isfinite(factor))
+    contradiction("the RoPE factor is out of range", fmt::format("{}", factor));
+  rope.factor = factor == 0 ? 1.0F : factor;
+  if (type == "none" || type == "longrope") {  // LongRoPE's factors say it all
+    rope.factor = 1;
+  } else if (type == "linear") {
+    rope.scaling = rope.factor == 1 ? ir::RopeScaling::kNone : ir::RopeScaling::kLinear;
+  } else if (type == "yarn") {
+    rope.scaling = ir::RopeScaling::kYarn;
+    rope.ext_factor = file_.get<float>(key("rope.scaling.yarn_ext_factor"), 1.0F);
+    rope.beta_fast = file_.get<float>(key("rope.scaling.yarn_beta_fast"), 32.0F);
+    rope.beta_slow = file_.get<float>(key("rope.scaling.yarn_beta_slow"), 1.0F);
+    // YaRN, arXiv 2309.00071, equation 22: sqrt(1/t) = 0.1 ln(s) + 1, on cos and sin alike.
+    if (rope.factor > 1) p.rope.magnitude = 1.0F + 0.1F * std::log(rope.factor);
+  } else {
+    refuse_if(true, fmt::format("RoPE scaling '{}'", printable(type)));
+  }
+  p.rope.magnitude *= file_.get<float>(key("rope.scaling.attn_factor"), 1.0F);
+  if (!(p.rope.magnitude > 0) || !std::isfinite(p.rope.magnitude))
+    contradiction("the RoPE attention factor is out of range", fmt::format("{}", p.rope.magnitude));
+  if (has("rope_freqs.weight")) {
+    p.rope.factors = "rope_freqs.weight";
+  } else if (has("rope_factors_short.weight")) {
+    p.rope.factors = "rope_factors_short.weight";
+    p.rope.long_factors = "rope_factors_long.weight";
+  }
+}
+
+float DecoderBuilder::feature(std::string_view suffix, float neutral) {
+  const auto name = key(suffix);
+  read_.insert(name);
+  const auto value = file_.get<float>(name, neutral);
+  if (!std::isfinite(value) || value < 0)
+    contradiction("metadata key '" + name + "' is out of range", fmt::format("it holds {}", value));
+  return value;
+}
+
+std::int64_t DecoderBuilder::sliding_window(std::int64_t fallback) {
+  const auto name = key("attention.sliding_window");
+  read_.insert(name);
+  const auto window = file_.get<std::int64_t>(name, fallback);
+  if (window < 0 || window > kDimMax)
+    contradiction("metadata key '" + name + "' is out of range", fmt::format("it holds {}", window));
+  return window;
+}
+
+std::vector<bool> DecoderBuilder::windowed_layers(std::int64_t period) const {
+  const auto name = key("attention.sliding_window_pattern");
+  const GgufValue* value = file_.find_value(name);
+  if (value != nullptr && value->is_array())
+    return *file_.find_per_layer<bool>(name, static_cast<std::size_t>(params_.layers));
+  if (value != nullptr) period = positive(file_, name);
+  std::vector<bool> layers;
+  for (std::int64_t i = 0; i < params_.layers; ++i) layers.push_back(i % period < period - 1);
+  return layers;
+}
+
+void DecoderBuilder::refuse_unread() const {
+  constexpr std::array<std::string_view, 8> kFeatures{
+      "attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale",
+      "residual_scale",           "embedding_scale",        "attention.clamp_kqv",     "attention.max_alibi_bias"};
+  for (const auto suffix : kFeatures) {
+    const auto name = key(suffix);
+    const GgufValue* value = file_.find_value(name);
+    if (value == nullptr || read_.contains(name)) continue;
+    const auto number = value->to_f64();
+    const bool scale = suffix.ends_with("_scale");
+    refuse_if(!number || (*number != 0 && !(scale && *number == 1)),
+              fmt::format("'{}' = {}", printable(name), printable(value->describe(), 40)));
+  }
+  // Old converters left tables that are computed from metadata.
+  for (const auto& tensor : file_.tensors())
+    refuse_if(!read_.contains(tensor.name) && !tensor.name.ends_with("attn_rot_embd.weight") &&
+                  !tensor.name.ends_with("rotary_emb.inv_freq"),
+              "tensor " + tensor.describe() + ", which no graph of the family reads,");
+}
+
+}  // namespace forge::loader

@@ -1,0 +1,17 @@
+// qwen3: Qwen 3. RoPE on halves behind an RMSNorm of each head of q and k, whose weight the heads share.
+// Source: arXiv 2505.09388.
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+
+PortableModel build_qwen3(const Gguf& file) {
+  DecoderBuilder model(file);
+  auto spec = model.attention_spec(ir::RopeMode::kHalves);
+  spec.qk_norm = QkNorm::kHead;
+  return model.finish(model.each_layer(
+      model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec); }));
+}
+
+}  // namespace forge::loader

@@ -1,0 +1,23 @@
+// stablelm: StableLM 3B, Zephyr and StableLM 2. LayerNorm, RoPE on part of each head; some have norms of q and k with a
+// weight for each head, and no norm in front of the network, which then reads that of attention.
+// Source: arXiv 2402.17834.
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+
+PortableModel build_stablelm(const Gguf& file) {
+  DecoderBuilder model(file, NormKind::kLayer);
+  auto spec = model.attention_spec(ir::RopeMode::kHalves);
+  if (model.has("blk.0.attn_q_norm.weight")) spec.qk_norm = QkNorm::kEachHead;
+  return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
+    const ir::Value normed = model.norm(x, model.at(layer, "attn_norm"));
+    x = model.residual(x, model.attention(normed, layer, spec));
+    const bool parallel = !model.has(model.at(layer, "ffn_norm.weight"));
+    const ir::Value in = parallel ? normed : model.norm(x, model.at(layer, "ffn_norm"));
+    return model.residual(x, model.gated_ffn(in, layer, ir::Activation::kSilu));
+  }));
+}
+
+}  // namespace forge::loader

@@ -1,0 +1,187 @@
+// Every family against the NumPy models of make_families.py: a random model of each, its logits in families.json. And
+// the proof that the comparison would notice: whatever is taken out of a model's graph moves its logits.
+
+#include <catch2/catch.hpp>
+
+#include <map>
+
+#include "ir/text.h"
+#include "passes/pass.h"
+#include "support/error.h"
+#include "tests/e2e/family_models.h"
+
+using namespace forge;
+using namespace forge::tests;
+using Json = FamilyJson;
+
+namespace {
+
+constexpr double kBound = 1e-6;    // f16 keys and values, f32 sums
+constexpr double kNoticed = 1e-4;  // what a missing part must at least move
+
+/// How far the interpreter's logits of `graph` are from the fixture's.
+double error_of(const Json& model, const ir::Graph& graph) {
+  const TinyModel tiny(FileImage{family_gguf(model)});
+  return nmse(kept_rows(tiny.reference(graph, family_tokens(), false)), family_logits(model));
+}
+
+/// The graph with values passing by every node of `op` that `which` names.
+template <class Which>
+ir::Graph without(ir::Graph graph, ir::Op op, Which which) {
+  for (const auto node : graph.topological_order())
+    if (graph.op(node) == op && which(graph, node)) graph.replace_uses({node, 0}, graph.operand(node, 0));
+  return graph;
+}
+
+bool is_bias(const ir::Graph& graph, ir::NodeId add) {
+  return graph.type(graph.operand(add, 1)).shape.size() == 1;
+}
+
+}  // namespace
+
+TEST_CASE("every family gives the NumPy models' logits, as one prefill and token by token") {
+  std::map<std::string, int> seen;
+  for (const auto& model : family_fixture()["models"]) {
+    INFO(model["name"].get<std::string>());
+    ++seen[model["family"].get<std::string>()];
+    const TinyModel tiny(FileImage{family_gguf(model)});
+    const auto executor = tiny.open(2);
+    const auto prefill = run_alone(*executor, family_tokens(), 64, {0});
+    CHECK(nmse(kept_rows(prefill), family_logits(model)) < kBound);
+    CHECK(prefill == run_alone(*executor, family_tokens(), 1, {0}));
+    CHECK(error_of(model, tiny.portable().graph) < kBound);
+  }
+  for (const auto& family : loader::families())
+    CHECK((seen.contains(std::string(family.name)) || family.name == "llama"));
+}
+
+TEST_CASE("every family computes the same when no optional pass runs") {
+  std::vector<std::string> skip;
+  for (const auto& pass : passes::pipeline_passes())
+    if (pass.optional) skip.emplace_back(pass.name);
+  for (const auto& model : family_fixture()["models"]) {
+    INFO(model["name"].get<std::string>());
+    const TinyModel tiny(FileImage{family_gguf(model)});
+    CHECK(nmse(kept_rows(run_alone(*tiny.open(1, 4, skip), family_tokens(), 64, {0})), family_logits(model)) < kBound);
+  }
+}
+
+TEST_CASE("every family's graph survives its text form") {
+  for (const auto& model : family_fixture()["models"]) {
+    const TinyModel tiny(FileImage{family_gguf(model)});
+    CHECK(ir::parse(ir::print(tiny.portable().graph)).hash() == tiny.portable().graph.hash());
+  }
+}
+
+TEST_CASE("a factor, soft-cap, norm, bias or rotation that is left out is noticed, in every model that has it") {
+  using ir::Op;
+  std::map<Op, int> tried;
+  for (const auto& model : family_fixture()["models"]) {
+    const TinyModel tiny(FileImage{family_gguf(model)});
+    const auto& graph = tiny.portable().graph;
+    for (const auto op : {Op::kScale, Op::kSoftcap, Op::kRmsNorm, Op::kLayerNorm, Op::kAdd, Op::kRope, Op::kActivate}) {
+      const auto which = [&](const ir::Graph& g, ir::NodeId node) { return op != Op::kAdd || is_bias(g, node); };
+      const auto cut = without(graph, op, which);
+      if (cut.hash() == graph.hash()) continue;
+      INFO(model["name"].get<std::string>() << " without " << ir::op_def(op).name);
+      CHECK_FALSE(error_of(model, cut) <= kNoticed);  // without norms there may be no numbers left
+      ++tried[op];
+    }
+    // Norms of heads alone, and those behind the blocks alone.
+    for (const bool heads : {true, false}) {
+      const auto cut = without(graph, Op::kRmsNorm, [&](const ir::Graph& g, ir::NodeId node) {
+        if (heads) return g.attrs_as<ir::NormAttrs>(node).dim != tiny.portable().info.width;
+        const auto users = g.users(node);
+        return users.size() == 1 && g.op(users[0]) == Op::kAdd;
+      });
+      if (cut.hash() == graph.hash()) continue;
+      INFO(model["name"].get<std::string>() << " without norms " << (heads ? "of heads" : "behind blocks"));
+      CHECK(error_of(model, cut) > kNoticed);
+    }
+  }
+  CHECK(tried.size() == 7);
+}
+
+TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of factors that is wrong is noticed") {
+  using ir::Op;
+  const auto graph_of = [](const Json& model) { return TinyModel(FileImage{family_gguf(model)}).portable().graph; };
+  for (const char* name : {"gemma2", "gemma3", "phi3"}) {
+    const auto& model = family_model(name);
+    CHECK(error_of(model, with_attrs<ir::AttentionAttrs>(graph_of(model), Op::kAttention,
+                                                         [](auto& a) { a.window = 0; })) > kNoticed);
+    CHECK(error_of(model, with_attrs<ir::AttentionAttrs>(graph_of(model), Op::kAttention, [](auto& a) {
+                     a.window += a.window > 0 ? 1 : 0;
+                   })) > kNoticed);
+  }
+  const auto& gemma2 = family_model("gemma2");
+  CHECK(error_of(gemma2, with_attrs<ir::AttentionAttrs>(graph_of(gemma2), Op::kAttention,
+                                                        [](auto& a) { a.softcap = 0; })) > kNoticed);
+  const auto& gemma3 = family_model("gemma3");
+  const auto wrong = [&](auto change) {
+    return error_of(gemma3, with_attrs<ir::RopeFreqsAttrs>(graph_of(gemma3), Op::kRopeFreqs, change));
+  };
+  CHECK(wrong([](auto& a) { a.base = 10000; }) > kNoticed / 10);  // one layer of seven
+  CHECK(wrong([](auto& a) { a.base = 1e6F; }) > kNoticed);
+  CHECK(wrong([](auto& a) { a.factor = 1; }) > kNoticed / 10);
+  const auto& phi3 = family_model("phi3");
+  CHECK(error_of(phi3, with_attrs<ir::RopeTableAttrs>(graph_of(phi3), Op::kRopeTable,
+                                                      [](auto& a) { a.magnitude = 1; })) > kNoticed);
+  for (const auto& model : family_fixture()["models"]) {
+    INFO(model["name"].get<std::string>());
+    const auto flip = [](auto& a) {
+      a.mode = a.mode == ir::RopeMode::kPairs ? ir::RopeMode::kHalves : ir::RopeMode::kPairs;
+    };
+    CHECK(error_of(model, with_attrs<ir::RopeAttrs>(graph_of(model), Op::kRope, flip)) > kNoticed);
+  }
+  CHECK(family_logits(family_model("phi3")) != family_logits(family_model("phi3_long")));  // the two lists of factors
+}
+
+TEST_CASE("a bias of a LayerNorm that is left out is noticed") {
+  for (const char* name : {"starcoder2", "stablelm"}) {
+    const auto& model = family_model(name);
+    auto graph = TinyModel(FileImage{family_gguf(model)}).portable().graph;
+    for (const auto node : graph.topological_order()) {
+      if (graph.op(node) != ir::Op::kLayerNorm) continue;
+      const auto bare = graph.add(ir::Op::kLayerNorm, {graph.operand(node, 0), graph.operand(node, 1)},
+                                  graph.attrs(node), graph.layer(node));
+      graph.replace_uses({node, 0}, {bare, 0});
+    }
+    CHECK(error_of(model, graph) > kNoticed);
+  }
+}
+
+TEST_CASE("a missing tensor or key is named, and so is one that the family has no use for") {
+  const auto refusal = [](const std::string& image) -> std::string {
+    try {
+      (void)TinyModel(FileImage{image});
+    } catch (const Error& error) {
+      return error.exit_status() == 3 ? error.line() : "";
+    }
+    return "built";
+  };
+  for (const auto& model : family_fixture()["models"])
+    for (const auto& [name, recipe] : model["tensors"].items()) {
+      // Biases, norms that some models of a family lack, and heads tied to the embedding are optional.
+      const auto built = refusal(family_gguf(model, name));
+      const bool optional = name.ends_with(".bias") || name == "output.weight" || name == "rope_factors_short.weight" ||
+                            name.ends_with("ffn_norm.weight") || name.ends_with("q_norm.weight");
+      INFO(model["name"].get<std::string>() << " without " << name << ": " << built);
+      if (!optional) CHECK(built != "built");
+    }
+  const auto says = [&](Json model, const Json& change, std::initializer_list<const char*> words) {
+    model.merge_patch(change);
+    const auto line = refusal(family_gguf(model));
+    INFO(line);
+    for (const char* word : words) CHECK(line.find(word) != std::string::npos);
+  };
+  says(family_model("qwen2"), {{"keys", {{"attention.sliding_window", 4}}}}, {"attention.sliding_window", "4"});
+  says(family_model("qwen3"), {{"keys", {{"logit_scale", 0.5}}}}, {"logit_scale", "0.5"});
+  says(family_model("gemma"), {{"keys", {{"final_logit_softcapping", 30.0}}}}, {"final_logit_softcapping", "30"});
+  says(family_model("olmo2"), {{"tensors", {{"blk.*.attn_norm.weight", {{48}, 1.0, 0.4}}}}},
+       {"blk.0.attn_norm.weight"});
+  says(family_model("qwen2"), {{"tensors", {{"blk.*.attn_q_norm.weight", {{16}, 1.0, 0.4}}}}},
+       {"blk.0.attn_q_norm.weight"});
+  says(family_model("glm4"), {{"keys", {{"feed_forward_length", 32}}}},
+       {"blk.0.ffn_up.weight", "[64, 48]", "[48, 128]"});
+  says(family_model("phi3"), {{"keys", {{"attention.head_count_kv", 4}}}}, {"blk.0.attn_qkv.weight", "[192, 48]"});
+}

@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Small random models of every family and what they compute, by NumPy in double precision: families.json.
+
+usage: make_families.py            writes families.json beside this file
+       make_families.py --check    exit 1 when it differs from what would be written, logits by more than rounding
+
+families_test.cc builds the same models from the same recipe and compares forge's logits. What stands here is written from
+the papers and from the GGUF conventions (names of keys and tensors, order of rows), not from forge: it is the second
+opinion. Weights are no file: element i of a tensor is a hash of its name and i, the same in C++.
+"""
+import json
+import os
+import re
+import sys
+
+import numpy as np
+
+VOCAB, TOKENS, KEPT_ROWS = 24, 14, [3, 9, 13]
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families.json")
+
+
+def uniform(name, count):
+    """float32 in [-1, 1): bits of a mixed counter (the finaliser of MurmurHash3)."""
+    seed = 2166136261
+    for byte in name.encode():
+        seed = (seed ^ byte) * 16777619 & 0xFFFFFFFF
+    x = np.arange(count, dtype=np.uint32) * np.uint32(0x9E3779B9) + np.uint32(seed)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
+    x ^= x >> np.uint32(16)
+    return (x >> np.uint32(8)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
+
+
+class Model:
+    """Metadata and tensors as they are asked for; forward passes use what they declare."""
+
+    def __init__(self, family, **sizes):
+        self.family = family
+        self.keys, self.tensors, self.values = {}, {}, {}
+        self.layers = sizes.get("layers", 2)
+        self.width, self.ffn = sizes.get("width", 48), sizes.get("ffn", 64)
+        self.heads, self.kv_heads, self.head_dim = sizes.get("heads", 4), sizes.get("kv_heads", 2), sizes.get("head_dim", 16)
+        self.rotary = sizes.get("rotary", self.head_dim)
+        self.context = sizes.get("context", 64)
+        self.base = sizes.get("base", 10000.0)
+        self.layer_norm = sizes.get("layer_norm", False)
+        self.eps = sizes.get("eps", 1e-3)
+        for key, value in (("context_length", self.context), ("embedding_length", self.width), ("block_count", self.layers),
+                           ("feed_forward_length", self.ffn), ("attention.head_count", self.heads),
+                           ("attention.head_count_kv", self.kv_heads), ("attention.key_length", self.head_dim),
+                           ("attention.value_length", self.head_dim), ("rope.dimension_count", self.rotary),
+                           ("rope.freq_base", self.base),
+                           ("attention.layer_norm_epsilon" if self.layer_norm else "attention.layer_norm_rms_epsilon", self.eps)):
+            self.keys[key] = value
+
+    def key(self, name, value):
+        self.keys[name] = value
+        return float(np.float32(value)) if isinstance(value, float) else value
+
+    def tensor(self, name, *shape, mean=0.0, spread=None):
+        """Row-major, slowest first: the file's dims are the other way round."""
+        spread = spread if spread is not None else round(2.5 / shape[-1] ** 0.5, 3)
+        if name not in self.values:
+            recipe = [list(shape), mean, spread]
+            assert self.tensors.setdefault(re.sub(r"blk\.\d+", "blk.*", name), recipe) == recipe, "layers differ"
+            flat = np.float32(mean) + np.float32(spread) * uniform(name, int(np.prod(shape)))
+            self.values[name] = flat.astype(np.float64).reshape(shape)
+        return self.values[name]
+
+    # ---- parts ----
+
+    def linear(self, x, stem, rows, bias=False):
+        y = x @ self.tensor(stem + ".weight", rows, x.shape[-1]).T
+        return y + self.tensor(stem + ".bias", rows, spread=0.5) if bias else y
+
+    def normal(self, x, weight, bias=None):
+        if self.layer_norm:
+            x = x - x.mean(-1, keepdims=True)
+        y = x / np.sqrt((x * x).mean(-1, keepdims=True) + np.float64(np.float32(self.eps))) * weight
+        return y if bias is None else y + bias
+
+    def norm(self, x, stem, bias=False):
+        weight = self.tensor(stem + ".weight", self.width, mean=1.0, spread=0.4)
+        return self.normal(x, weight, self.tensor(stem + ".bias", self.width, spread=0.5) if bias else None)
+
+    def rope(self, x, halves, base=None, factors=1.0, magnitude=1.0, scale=1.0):
+        """x [tokens, heads, head_dim]: the first `rotary` dimensions turn, as neighbours or as halves."""
+        count = self.rotary // 2
+        freqs = np.float64(base or self.base) ** (-2.0 * np.arange(count) / self.rotary) / factors / scale
+        angle = np.arange(len(x))[:, None, None] * freqs
+        cos, sin = np.cos(angle) * magnitude, np.sin(angle) * magnitude
+        out = x.copy()
+        first = np.arange(count) if halves else 2 * np.arange(count)
+        second = first + (count if halves else 1)
+        out[..., first] = x[..., first] * cos - x[..., second] * sin
+        out[..., second] = x[..., first] * sin + x[..., second] * cos
+        return out
+
+    def attend(self, q, k, v, scale=None, window=0, softcap=0.0):
+        """q [tokens, heads, d], k and v [tokens, kv_heads, d] -> [tokens, heads * d]; causal."""
+        scale = self.head_dim ** -0.5 if scale is None else scale
+        out = np.zeros_like(q)
+        for t in range(len(q)):
+            first = max(0, t - window + 1) if window else 0
+            for h in range(self.heads):
+                g = h * self.kv_heads // self.heads
+                s = k[first:t + 1, g] @ q[t, h] * scale
+                if softcap:
+                    s = softcap * np.tanh(s / softcap)
+                p = np.exp(s - s.max())
+                out[t, h] = p / p.sum() @ v[first:t + 1, g]
+        return out.reshape(len(q), -1)
+
+    def qkv(self, x, stem, bias=False, fused=False):
+        n, m, d = self.heads * self.head_dim, self.kv_heads * self.head_dim, self.head_dim
+        if fused:
+            parts = np.split(self.linear(x, stem + "attn_qkv", n + 2 * m, bias), [n, n + m], axis=-1)
+        else:
+            parts = [self.linear(x, stem + "attn_" + c, r, bias) for c, r in (("q", n), ("k", m), ("v", m))]
+        return [p.reshape(len(x), -1, d) for p in parts]
+
+    def ffn_gated(self, x, stem, act, fused=False):
+        if fused:
+            gate, up = np.split(self.linear(x, stem + "ffn_up", 2 * self.ffn), 2, axis=-1)
+        else:
+            gate, up = self.linear(x, stem + "ffn_gate", self.ffn), self.linear(x, stem + "ffn_up", self.ffn)
+        return self.linear(act(gate) * up, stem + "ffn_down", self.width)
+
+    def embed(self, ids):
+        return self.tensor("token_embd.weight", VOCAB, self.width, spread=1.0)[ids]
+
+    def head(self, x, tied=True, bias=False):
+        x = self.norm(x, "output_norm", bias)
+        return x @ (self.tensor("token_embd.weight", VOCAB, self.width) if tied else self.tensor("output.weight", VOCAB, self.width)).T
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))
+
+
+def stems(m):
+    return [f"blk.{i}." for i in range(m.layers)]
+
+
+# ---- families ----
+
+def qwen2(ids):
+    m = Model("qwen2", base=1e6)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
+    return m, m.head(x, tied=False)
+
+
+def qwen3(ids):
+    m = Model("qwen3", base=1e6, head_dim=32)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        q = m.normal(q, m.tensor(s + "attn_q_norm.weight", m.head_dim, mean=1.0, spread=0.4))
+        k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.head_dim, mean=1.0, spread=0.4))
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
+    return m, m.head(x)
+
+
+def granite(ids):
+    m = Model("granite", ffn=40)
+    embedding, residual = m.key("embedding_scale", 3.0), m.key("residual_scale", 0.4)
+    scale, logits = m.key("attention.scale", 0.11), m.key("logit_scale", 4.0)
+    x = m.embed(ids) * embedding
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        x = x + residual * m.linear(m.attend(m.rope(q, False), m.rope(k, False), v, scale), s + "attn_output", m.width)
+        x = x + residual * m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
+    return m, m.head(x) / logits
+
+
+def olmo2(ids):
+    m = Model("olmo2", kv_heads=4)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(x, s)
+        full = m.heads * m.head_dim
+        q = m.normal(q.reshape(len(x), -1), m.tensor(s + "attn_q_norm.weight", full, mean=1.0, spread=0.4)).reshape(q.shape)
+        k = m.normal(k.reshape(len(x), -1), m.tensor(s + "attn_k_norm.weight", full, mean=1.0, spread=0.4)).reshape(k.shape)
+        x = x + m.norm(m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width), s + "post_attention_norm")
+        x = x + m.norm(m.ffn_gated(x, s, silu), s + "post_ffw_norm")
+    return m, m.head(x, tied=False)
+
+
+def phi3(ids, context=64):
+    """LongRoPE: the long factors where the context is beyond the original one."""
+    m = Model("phi3", kv_heads=2, rotary=12, context=context)
+    window = m.key("attention.sliding_window", 5)
+    original, magnitude = m.key("rope.scaling.original_context_length", 64), m.key("rope.scaling.attn_factor", 1.25)
+    factors = {n: m.tensor(f"rope_factors_{n}.weight", m.rotary // 2, mean=mean, spread=0.5) for n, mean in (("long", 4.0), ("short", 1.5))}
+    turn = dict(halves=True, factors=factors["long" if context > original else "short"], magnitude=magnitude)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, fused=True)
+        x = x + m.linear(m.attend(m.rope(q, **turn), m.rope(k, **turn), v, window=window), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu, fused=True)
+    return m, m.head(x, tied=False)
+
+
+def phi3_long(ids):
+    return phi3(ids, context=128)
+
+
+def gemma(ids):
+    m = Model("gemma", kv_heads=1)
+    x = m.embed(ids) * m.width ** 0.5
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, gelu)
+    return m, m.head(x)
+
+
+def gemma2(ids):
+    m = Model("gemma2", layers=3)
+    window, scores, logits = m.key("attention.sliding_window", 4), m.key("attn_logit_softcapping", 2.0), m.key("final_logit_softcapping", 3.0)
+    x = m.embed(ids) * m.width ** 0.5
+    for i, s in enumerate(stems(m)):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        a = m.attend(m.rope(q, True), m.rope(k, True), v, window=window if i % 2 == 0 else 0, softcap=scores)
+        x = x + m.norm(m.linear(a, s + "attn_output", m.width), s + "post_attention_norm")
+        x = x + m.norm(m.ffn_gated(m.norm(x, s + "ffn_norm"), s, gelu), s + "post_ffw_norm")
+    return m, logits * np.tanh(m.head(x) / logits)
+
+
+def gemma3(ids):
+    m = Model("gemma3", layers=7, kv_heads=1, base=1e6)
+    window, factor = m.key("attention.sliding_window", 4), m.key("rope.scaling.factor", 8.0)
+    m.key("rope.scaling.type", "linear")
+    x = m.embed(ids) * m.width ** 0.5
+    for i, s in enumerate(stems(m)):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        q = m.normal(q, m.tensor(s + "attn_q_norm.weight", m.head_dim, mean=1.0, spread=0.4))
+        k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.head_dim, mean=1.0, spread=0.4))
+        local = i % 6 != 5
+        turn = dict(halves=True, base=10000.0 if local else m.base, scale=1.0 if local else factor)
+        a = m.attend(m.rope(q, **turn), m.rope(k, **turn), v, window=window if local else 0)
+        x = x + m.norm(m.linear(a, s + "attn_output", m.width), s + "post_attention_norm")
+        x = x + m.norm(m.ffn_gated(m.norm(x, s + "ffn_norm"), s, gelu), s + "post_ffw_norm")
+    return m, m.head(x)
+
+
+def smollm3(ids):
+    m = Model("smollm3", layers=5)
+    x = m.embed(ids)
+    for i, s in enumerate(stems(m)):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        if i % 4 != 3:
+            q, k = m.rope(q, False), m.rope(k, False)
+        x = x + m.linear(m.attend(q, k, v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
+    return m, m.head(x)
+
+
+def command_r(ids, qk_norm=False):
+    m = Model("command-r", layer_norm=True)
+    scale = m.key("logit_scale", 0.3)
+    x = m.embed(ids)
+    for s in stems(m):
+        normed = m.norm(x, s + "attn_norm")
+        q, k, v = m.qkv(normed, s)
+        if qk_norm:
+            q = m.normal(q, m.tensor(s + "attn_q_norm.weight", m.heads, m.head_dim, mean=1.0, spread=0.4))
+            k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.kv_heads, m.head_dim, mean=1.0, spread=0.4))
+        x = x + m.linear(m.attend(m.rope(q, False), m.rope(k, False), v), s + "attn_output", m.width) + m.ffn_gated(normed, s, silu)
+    return m, m.head(x) * scale
+
+
+def command_r_plus(ids):
+    return command_r(ids, qk_norm=True)
+
+
+def stablelm(ids, parallel=False):
+    m = Model("stablelm", layer_norm=True, rotary=8, kv_heads=4)
+    x = m.embed(ids)
+    for s in stems(m):
+        normed = m.norm(x, s + "attn_norm", bias=True)
+        q, k, v = m.qkv(normed, s, bias=not parallel)
+        if parallel:
+            q = m.normal(q, m.tensor(s + "attn_q_norm.weight", m.heads, m.head_dim, mean=1.0, spread=0.4))
+            k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.kv_heads, m.head_dim, mean=1.0, spread=0.4))
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(normed if parallel else m.norm(x, s + "ffn_norm", bias=True), s, silu)
+    return m, m.head(x, tied=False, bias=True)
+
+
+def stablelm2_12b(ids):
+    return stablelm(ids, parallel=True)
+
+
+def starcoder2(ids):
+    m = Model("starcoder2", layer_norm=True)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm", bias=True), s, bias=True)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width, bias=True)
+        h = gelu(m.linear(m.norm(x, s + "ffn_norm", bias=True), s + "ffn_up", m.ffn, bias=True))
+        x = x + m.linear(h, s + "ffn_down", m.width, bias=True)
+    return m, m.head(x, bias=True)
+
+
+def glm4(ids):
+    m = Model("glm4", rotary=8)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
+        a = m.linear(m.attend(m.rope(q, False), m.rope(k, False), v), s + "attn_output", m.width)
+        x = x + m.norm(a, s + "post_attention_norm")
+        x = x + m.norm(m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu, fused=True), s + "post_ffw_norm")
+    return m, m.head(x, tied=False)
+
+
+MODELS = (command_r, command_r_plus, gemma, gemma2, gemma3, glm4, granite, olmo2, phi3, phi3_long, qwen2, qwen3, smollm3,
+          stablelm, stablelm2_12b, starcoder2)
+
+
+def fixture():
+    """"blk.*" stands for every layer; a tensor is its shape (slowest first), mean and spread."""
+    ids = ((np.arange(TOKENS) * 7 + 3) % VOCAB).tolist()
+    models = []
+    for build in MODELS:
+        model, logits = build(ids)
+        models.append({"name": build.__name__, "family": model.family, "keys": model.keys, "tensors": model.tensors,
+                       "logits": [[float(f"{v:.6g}") for v in logits[row]] for row in KEPT_ROWS]})
+    return {"tokens": ids, "rows": KEPT_ROWS, "models": models}
+
+
+def same(a, b):
+    """Equal but for logits, whose last digits are the BLAS library's."""
+    for x, y in zip(a["models"], b["models"]):
+        if not np.allclose(x.pop("logits"), y.pop("logits"), rtol=1e-5, atol=1e-5):
+            return False
+    return a == b
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        ok = same(json.load(open(PATH)), fixture())
+        print(f"{int(ok)} passed, {int(not ok)} failed")
+        sys.exit(not ok)
+    made = fixture()
+    models = made.pop("models")
+    with open(PATH, "w") as out:
+        lines = ",\n".join(json.dumps(model, separators=(",", ":")) for model in models)
+        out.write(json.dumps(made)[:-1] + f', "models": [\n{lines}\n]}}\n')
