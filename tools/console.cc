@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "runtime/plan/unique_fd.h"
@@ -18,9 +19,9 @@
 namespace forge::tools {
 namespace {
 
-bool stderr_is_terminal() {
-  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
-  return terminal;
+bool can_draw() {
+  static const bool can = ::isatty(STDERR_FILENO) == 1 && !terminal_is_dumb();
+  return can;
 }
 
 std::atomic<bool> progress_shown{false};
@@ -59,8 +60,13 @@ std::string without_code(std::string_view line) {
   return std::string(line.starts_with("error[") && end != line.npos ? line.substr(end + 3) : line);
 }
 
+bool terminal_is_dumb() {
+  const char* term = std::getenv("TERM");
+  return term == nullptr || *term == '\0' || std::string_view(term) == "dumb";
+}
+
 void progress(std::string_view doing) {
-  if (!stderr_is_terminal()) return;
+  if (!can_draw()) return;
   fmt::print(stderr, "\r\033[K{}...", printable(doing, 70));
   progress_shown = true;
 }

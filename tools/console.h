@@ -24,6 +24,8 @@ void note(std::string_view line);
 void warn(std::string_view line);
 /// An error's line without "error[code]: " in front, as a reason within another line; other text as it is.
 [[nodiscard]] std::string without_code(std::string_view line);
+/// Can the terminal only print ($TERM unset or "dumb")? Then nothing is drawn over and no line is edited.
+[[nodiscard]] bool terminal_is_dumb();
 /// Shows what is being done in the terminal's last line until the next note, progress or end; else nothing.
 void progress(std::string_view doing);
 void end_progress() noexcept;

@@ -45,6 +45,20 @@ bool interrupted() noexcept {
   return pending_signal != 0;
 }
 
+void forget_interrupt() noexcept {
+  pending_signal = 0;
+  catch_signals();
+}
+
+bool take_interrupt() {
+  if (pending_signal != SIGINT) {
+    check_interrupt();
+    return false;
+  }
+  forget_interrupt();
+  return true;
+}
+
 void check_interrupt() {
   if (interrupted()) throw Interrupted{static_cast<int>(pending_signal)};
 }

@@ -12,6 +12,11 @@ struct Interrupted {
 
 /// Has Ctrl-C, SIGTERM or SIGHUP come? The first one only sets this; the second one ends the process at once.
 [[nodiscard]] bool interrupted() noexcept;
+/// What came is forgotten, and the next signal is the first again.
+void forget_interrupt() noexcept;
+/// For programs that go on after Ctrl-C: has it come? Then it is forgotten.
+/// Throws Interrupted for another signal.
+bool take_interrupt();
 /// Throws Interrupted when it has: between steps of work, so that temporary files go and output ends whole.
 void check_interrupt();
 

@@ -23,6 +23,7 @@ std::string_view finish_name(Finish finish) {
     case Finish::kStop:
       return "stop";
     case Finish::kReaderGone:
+    case Finish::kInterrupted:
       return "cancelled";
     default:
       return "length";
@@ -41,9 +42,11 @@ void check_prompt(std::span<const std::int32_t> prompt, std::int64_t context) {
 Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std::int32_t> prompt,
                    const GenerateOptions& options, const TakeToken& take) {
   check_prompt(prompt, sequences.context());
+  invariant(options.held < prompt.size() && static_cast<std::int64_t>(options.held) == sequences.length(0), "TOOL-005",
+            "the sequence holds what is not fed");
   runtime::Sampler sampler(vocab, options.sampler);
   runtime::SamplerScratch scratch(vocab);
-  Generated out{.prompt_tokens = prompt.size()};
+  Generated out{.prompt_tokens = prompt.size(), .held_tokens = options.held};
   const std::int64_t room = sequences.context() - static_cast<std::int64_t>(prompt.size()) + 1;
   const std::int64_t limit = options.tokens_max < 0 ? room : std::min(options.tokens_max, room);
   out.finish = limit == room && options.tokens_max != room ? Finish::kContext : Finish::kLength;
@@ -51,14 +54,14 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
   out.tokens.reserve(static_cast<std::size_t>(limit));
 
   auto begin = std::chrono::steady_clock::now();
-  const auto logits = sequences.prefill(0, prompt);
+  const auto logits = sequences.prefill(0, prompt.subspan(options.held));
   out.prompt_seconds = seconds_since(begin);
   for (const auto id : prompt) sampler.accept(id);
   const bool on_device = sequences.can_sample(1, options.sampler);
   begin = std::chrono::steady_clock::now();
   auto id = sampler.sample(logits, scratch);
+  check_interrupt();
   while (true) {
-    check_interrupt();
     invariant(id != runtime::Sampler::kNoToken, "TOOL-003", "the logits hold no number");
     sampler.accept(id);
     out.tokens.push_back(id);
@@ -68,6 +71,7 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
     } else {
       finish = take(id);
     }
+    if (!finish && interrupted()) finish = Finish::kInterrupted;
     if (finish) out.finish = *finish;
     if (finish || static_cast<std::int64_t>(out.tokens.size()) == limit) break;
     if (on_device) {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <ranges>
 
 #include "support/error.h"
 #include "support/version.h"
@@ -29,20 +31,64 @@ T parse_number(std::string_view flag, std::string_view text, T low, T high) {
   return value;
 }
 
+bool parse_switch(std::string_view flag, std::string_view text) {
+  if (text != "on" && text != "off")
+    throw Error(ErrorCode::kUsage, fmt::format("{} is on or off, not '{}'", flag, printable(text)), {},
+                "--help lists the options");
+  return text == "on";
+}
+
+/// "-n,--predict" -> {"-n", "--predict"}
+std::vector<std::string> split_flags(std::string_view flags) {
+  std::vector<std::string> parts;
+  for (const auto part : std::views::split(flags, ',')) parts.emplace_back(part.begin(), part.end());
+  return parts;
+}
+
+std::string text_of(const std::string& value) {
+  return value;
+}
+template <class T>
+  requires std::is_arithmetic_v<T>
+std::string text_of(T value) {
+  return fmt::format("{}", value);
+}
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? text_of(*value) : std::string();
+}
+template <class T>
+std::string text_of(const std::vector<T>& values) {
+  return fmt::format("{}", fmt::join(values, ","));
+}
+
 }  // namespace
 
 struct Options::Impl {
   Impl(std::string name, std::string purpose) : program(std::move(name)), app(std::move(purpose), program) {}
 
   std::string program, group;
+  std::vector<OptionRow> rows;
   CLI::App app;
 
-  /// A row with one value, handed to `take` as it stands.
-  Options& row(Options& self, const std::string& flags, const std::string& value, std::string help,
-               std::function<void(const std::string&)> take) {
-    auto* option = app.add_option_function<std::string>(flags, take, std::move(help))->type_name(value);
+  /// Keeps the row and gives it to `option`, which CLI11 made for it.
+  void add(CLI::Option* option, OptionRow row) {
     if (!group.empty()) option->group(group);
-    return self;
+    row.group = group;
+    rows.push_back(std::move(row));
+  }
+
+  /// A row with one value: `parse` makes it of text, and it is kept in `into`.
+  template <class T, class Parse>
+  void value(const std::string& flags, T& into, const std::string& value, const std::string& help, Parse parse) {
+    const auto take = [&into, parse](const std::string& text) { into = parse(text); };
+    auto* option = app.add_option_function<std::string>(flags, take, help)->type_name(value);
+    add(option, {.flags = split_flags(flags),
+                 .value = value,
+                 .help = help,
+                 .take = take,
+                 .show = [&into] { return text_of(into); },
+                 .reset = [&into, first = into] { into = first; }});
   }
 };
 
@@ -56,61 +102,101 @@ Options::Options(std::string program, std::string purpose, std::string footer)
 }
 Options::~Options() = default;
 
+std::string_view OptionRow::name() const {
+  std::string_view name = flags.back();
+  name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
+  return name;
+}
+
 Options& Options::group(std::string title) {
   impl_->group = std::move(title);
   return *this;
 }
 
 Options& Options::positional(std::string name, std::string& into, std::string help) {
-  impl_->app.add_option(name, into, std::move(help))->required()->type_name("");
+  impl_->app.add_option(name, into, help)->required()->type_name("");
+  impl_->rows.push_back({.flags = {name},
+                         .value = name,
+                         .help = std::move(help),
+                         .positional = true,
+                         .take = [&into](const std::string& text) { into = text; },
+                         .show = [&into] { return into; },
+                         .reset = [&into, first = into] { into = first; }});
   return *this;
 }
 
 Options& Options::flag(std::string flags, bool& into, std::string help) {
-  auto* option = impl_->app.add_flag(flags, into, std::move(help));
-  if (!impl_->group.empty()) option->group(impl_->group);
+  impl_->add(impl_->app.add_flag(flags, into, help),
+             {.flags = split_flags(flags),
+              .help = help,
+              .take = [&into, flags](const auto& text) { into = parse_switch(flags, text); },
+              .show = [&into] { return std::string(into ? "on" : "off"); },
+              .reset = [&into, first = into] { into = first; }});
   return *this;
 }
 
 Options& Options::text(std::string flags, std::string& into, std::string value, std::string help) {
-  return impl_->row(*this, flags, value, std::move(help), [&into](const std::string& text) { into = text; });
+  impl_->value(flags, into, value, help, [](const std::string& text) { return text; });
+  return *this;
 }
 
 Options& Options::text(std::string flags, std::optional<std::string>& into, std::string value, std::string help) {
-  return impl_->row(*this, flags, value, std::move(help), [&into](const std::string& text) { into = text; });
+  impl_->value(flags, into, value, help, [](const std::string& text) { return text; });
+  return *this;
 }
 
 Options& Options::texts(std::string flags, std::vector<std::string>& into, std::string value, std::string help) {
-  auto* option = impl_->app.add_option(flags, into, std::move(help))->type_name(value)->allow_extra_args(false);
-  if (!impl_->group.empty()) option->group(impl_->group);
+  auto* option = impl_->app.add_option(flags, into, help)->type_name(value)->allow_extra_args(false);
+  impl_->add(option, {.flags = split_flags(flags),
+                      .value = value,
+                      .help = help,
+                      .repeats = true,
+                      .take = [&into](const std::string& text) { into.push_back(text); },
+                      .show = [&into] { return fmt::format("{}", fmt::join(into, " ")); },
+                      .reset = [&into, first = into] { into = first; }});
   return *this;
 }
 
 Options& Options::integer(std::string flags, std::int64_t& into, std::int64_t low, std::int64_t high,
                           std::string help) {
-  return impl_->row(*this, flags, "N", std::move(help), [&into, flags, low, high](const std::string& text) {
-    into = parse_number(flags, text, low, high);
-  });
+  impl_->value(flags, into, "N", help,
+               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  return *this;
 }
 
 Options& Options::integer(std::string flags, std::optional<std::int64_t>& into, std::int64_t low, std::int64_t high,
                           std::string help) {
-  return impl_->row(*this, flags, "N", std::move(help), [&into, flags, low, high](const std::string& text) {
-    into = parse_number(flags, text, low, high);
-  });
+  impl_->value(flags, into, "N", help,
+               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  return *this;
 }
 
 Options& Options::integers(std::string flags, std::vector<std::int64_t>& into, std::int64_t low, std::int64_t high,
                            std::string help) {
-  return impl_->row(*this, flags, "N,...", std::move(help), [&into, flags, low, high](const std::string& text) {
-    into = parse_integers(flags, text, low, high);
-  });
+  impl_->value(flags, into, "N,...", help,
+               [flags, low, high](const std::string& text) { return parse_integers(flags, text, low, high); });
+  return *this;
 }
 
 Options& Options::real(std::string flags, float& into, float low, float high, std::string help) {
-  return impl_->row(*this, flags, "F", std::move(help), [&into, flags, low, high](const std::string& text) {
-    into = parse_number(flags, text, low, high);
-  });
+  impl_->value(flags, into, "F", help,
+               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  return *this;
+}
+
+const std::vector<OptionRow>& Options::rows() const {
+  return impl_->rows;
+}
+
+void Options::set(std::string_view name, const std::optional<std::string>& value) {
+  const auto row = std::ranges::find(impl_->rows, name, &OptionRow::name);
+  if (row == impl_->rows.end())
+    throw Error(ErrorCode::kUsage, fmt::format("there is no option '{}'", printable(name)), {},
+                fmt::format("{}", fmt::join(impl_->rows | std::views::transform(&OptionRow::name), ", ")));
+  if (value)
+    row->take(*value);
+  else
+    row->reset();
 }
 
 bool Options::parse(int argc, const char* const* argv) {

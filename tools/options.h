@@ -2,6 +2,7 @@
 // Command lines: one row an option, with its flags, help and bounds. CLI11 does the work and stays in options.cc.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,22 @@
 #include <vector>
 
 namespace forge::tools {
+
+/// An option as the readers of the table see it.
+struct OptionRow {
+  std::vector<std::string> flags;  ///< as typed, short ones first: "-n", "--predict"; of a positional its name
+  std::string value;               ///< what stands for its value in the help; empty: it has none
+  std::string help, group;
+  bool positional = false;
+  bool repeats = false;  ///< each use adds a value
+
+  std::function<void(const std::string&)> take;  ///< parses a value ("on" or "off" without one) and keeps it
+  std::function<std::string()> show;             ///< the value that it has; empty: none
+  std::function<void()> reset;                   ///< back to what it was when the row was made
+
+  /// The last flag without its dashes: what the option is called.
+  [[nodiscard]] std::string_view name() const;
+};
 
 class Options {
  public:
@@ -37,6 +54,11 @@ class Options {
   /// False when --help or --version was asked for: it has been printed and there is nothing more to do.
   /// Errors: kUsage for unknown flags, missing or repeated values, values that are no number or out of bounds.
   [[nodiscard]] bool parse(int argc, const char* const* argv);
+
+  [[nodiscard]] const std::vector<OptionRow>& rows() const;
+  /// One option by its name, outside a command line: to `value`, or without one back to what it was when its row was
+  /// made. Errors: kUsage for an unknown name and as parse.
+  void set(std::string_view name, const std::optional<std::string>& value);
 
  private:
   struct Impl;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "loader/chat/chat.h"
@@ -15,19 +16,18 @@ namespace {
 
 namespace chat = loader::chat;
 
-/// The chat template's text for one turn.
-std::string render(std::string_view source, const loader::Tokenizer& tokenizer, std::string_view text,
-                   const std::optional<std::string>& system) {
+constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
+
+std::string render(std::string_view source, const loader::Tokenizer& tokenizer, std::span<const Message> messages) {
   const auto parsed = chat::ChatTemplate::parse(source);
-  std::vector<chat::Value> messages;
+  std::vector<chat::Value> values;
   try {
-    if (system) messages.push_back(chat::make_message("system", *system));
-    messages.push_back(chat::make_message("user", std::string(text)));
+    for (const auto& [role, content] : messages) values.push_back(chat::make_message(role, content));
   } catch (const chat::EvalError& error) {
     throw Error(ErrorCode::kPrompt, "the prompt cannot be used", error.what(), "give valid UTF-8");
   }
   chat::ChatRequest request;
-  request.messages = chat::Value::list(std::move(messages));
+  request.messages = chat::Value::list(std::move(values));
   request.bos_token = tokenizer.token_text(tokenizer.bos());
   request.eos_token = tokenizer.token_text(tokenizer.eos());
   return chat::render_chat(parsed, request);
@@ -45,20 +45,43 @@ std::string read_prompt(const PromptOptions& options) {
   return text;
 }
 
-std::vector<std::int32_t> encode_prompt(const loader::Gguf& file, const loader::Tokenizer& tokenizer,
-                                        std::string_view text, const PromptOptions& options) {
-  const auto source = file.find<std::string_view>("tokenizer.chat_template");
-  const bool chat = !options.raw && source.has_value();
-  if (options.system && !chat)
+bool uses_template(const loader::Gguf& file, const PromptOptions& options) {
+  const bool present = file.find<std::string_view>(kTemplateKey).has_value();
+  if (options.system && (options.raw || !present))
     throw Error(ErrorCode::kUsage, "--system cannot be used here",
                 options.raw ? "--raw gives the prompt as it stands" : "the model has no chat template",
                 "put the text into the prompt");
-  if (!options.raw && !source) note("note: the model has no chat template: the prompt is given as it stands");
-  auto ids = tokenizer.encode(chat ? render(*source, tokenizer, text, options.system) : std::string(text),
-                              {.add_special = false, .parse_special = true});
+  if (!options.raw && !present) note("note: the model has no chat template: the prompt is given as it stands");
+  return !options.raw && present;
+}
+
+std::vector<std::int32_t> encode_messages(const loader::Gguf& file, const loader::Tokenizer& tokenizer,
+                                          std::span<const Message> messages, bool raw) {
+  const auto source = file.find<std::string_view>(kTemplateKey);
+  std::string text;
+  if (!raw && source)
+    text = render(*source, tokenizer, messages);
+  else
+    for (const auto& message : messages) text += message.content;
+  auto ids = tokenizer.encode(text, {.add_special = false, .parse_special = true});
   const auto bos = tokenizer.bos();
   if (tokenizer.add_bos() && bos >= 0 && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
   return ids;
+}
+
+std::vector<std::int32_t> encode_prompt(const loader::Gguf& file, const loader::Tokenizer& tokenizer,
+                                        std::string_view text, const PromptOptions& options) {
+  std::vector<Message> messages;
+  if (uses_template(file, options) && options.system) messages.push_back({"system", *options.system});
+  messages.push_back({"user", std::string(text)});
+  return encode_messages(file, tokenizer, messages, options.raw);
+}
+
+void check_known(std::span<const std::int32_t> ids, std::size_t vocab) {
+  if (std::ranges::any_of(ids, [&](std::int32_t id) { return static_cast<std::size_t>(id) >= vocab; }))
+    throw Error(ErrorCode::kTokenizer, "the prompt has tokens that the model does not know",
+                fmt::format("its vocabulary has more than the {} rows of its embedding", vocab),
+                "the model file is broken: fetch it again");
 }
 
 std::vector<std::int32_t> parse_tokens(std::string_view text, std::size_t vocab) {

@@ -1,10 +1,10 @@
 #include "tools/run_options.h"
 
 #include <limits>
+#include <random>
 
 #include "support/error.h"
 #include "tools/atomic_file.h"
-#include "tools/options.h"
 
 namespace forge::tools {
 namespace {
@@ -12,8 +12,24 @@ namespace {
 constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
 
 constexpr const char* kFooter =
-    "The text goes to stdout and nothing else does. Without -p or -f the prompt is read from standard input.\n"
+    "The text goes to stdout and nothing else does. Without -p or -f the prompt is read from standard input;\n"
+    "on a terminal that is a chat: /help lists its commands, Ctrl-C ends an answer, Ctrl-D leaves.\n"
     "Exit status: 0 ok, 1 run, 2 usage, 3 model, 4 device, 5 memory, 130 Ctrl-C.\n";
+
+void check(const RunRequest& request) {
+  const auto refuse = [](std::string what, std::string fix) {
+    throw Error(ErrorCode::kUsage, std::move(what), {}, std::move(fix));
+  };
+  if (request.dump && !request.tokens) refuse("--dump-logits needs --tokens", "say which tokens");
+  if (!request.dump && (request.dump_options.decode || request.dump_options.last > 0))
+    refuse("--decode and --logits-last go with --dump-logits", "name a file for the logits");
+  if (request.dump && request.predict) refuse("-n and --dump-logits exclude each other", "give one of them");
+  if (request.tokens && (request.prompt.text || request.prompt.file || request.prompt.system))
+    refuse("--tokens and a prompt exclude each other", "give one of them");
+  if (request.dump) check_output_path(*request.dump);
+}
+
+}  // namespace
 
 void add_sampling(Options& options, RunRequest& request) {
   auto& sampler = request.sampler;
@@ -33,20 +49,20 @@ void add_sampling(Options& options, RunRequest& request) {
       .flag("--ignore-eos", request.ignore_eos, "go on when the model ends its answer");
 }
 
-void check(const RunRequest& request) {
-  const auto refuse = [](std::string what, std::string fix) {
-    throw Error(ErrorCode::kUsage, std::move(what), {}, std::move(fix));
-  };
-  if (request.dump && !request.tokens) refuse("--dump-logits needs --tokens", "say which tokens");
-  if (!request.dump && (request.dump_options.decode || request.dump_options.last > 0))
-    refuse("--decode and --logits-last go with --dump-logits", "name a file for the logits");
-  if (request.dump && request.predict) refuse("-n and --dump-logits exclude each other", "give one of them");
-  if (request.tokens && (request.prompt.text || request.prompt.file || request.prompt.system))
-    refuse("--tokens and a prompt exclude each other", "give one of them");
-  if (request.dump) check_output_path(*request.dump);
+GenerateOptions generate_options(const RunRequest& request, std::uint64_t seed, std::span<const std::int32_t> ends) {
+  GenerateOptions options{.tokens_max = request.predict.value_or(-1), .sampler = request.sampler};
+  options.sampler.top_k = static_cast<std::int32_t>(request.top_k);
+  options.sampler.penalty_window = static_cast<std::size_t>(request.repeat_window);
+  options.sampler.seed = seed;
+  if (!request.ignore_eos) options.ends = ends;
+  return options;
 }
 
-}  // namespace
+std::uint64_t choose_seed(const RunRequest& request) {
+  if (request.seed) return static_cast<std::uint64_t>(*request.seed);
+  std::random_device device;
+  return (std::uint64_t{device()} << 32 | device()) >> 1;
+}
 
 bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
   request.sampler.top_p = 0.95F;

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/sampler.h"
 #include "tools/dump_logits.h"
+#include "tools/generate.h"
+#include "tools/options.h"
 #include "tools/prompt.h"
 #include "tools/session.h"
 
@@ -24,6 +27,15 @@ struct RunRequest {
   std::vector<std::string> stops;
   bool ignore_eos = false, json = false, verbose = false;
 };
+
+/// The rows of the sampling options, which write to `request`.
+void add_sampling(Options& options, RunRequest& request);
+
+/// What the request says about choosing tokens. `ends`: tokens that end an answer.
+[[nodiscard]] GenerateOptions generate_options(const RunRequest& request, std::uint64_t seed,
+                                               std::span<const std::int32_t> ends);
+/// The seed that was asked for, else a new one.
+[[nodiscard]] std::uint64_t choose_seed(const RunRequest& request);
 
 /// False when --help or --version was printed. Errors: kUsage, also for options that exclude each other.
 [[nodiscard]] bool parse_run_options(int argc, const char* const* argv, RunRequest& request);

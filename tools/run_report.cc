@@ -45,7 +45,22 @@ std::string bandwidth_share(double bytes_a_second, double bandwidth) {
   return bandwidth > 0 ? fmt::format(" {:5.1f}%", 100 * bytes_a_second / bandwidth) : std::string();
 }
 
+void note_stages(const Stages& stages, const runtime::LoadReport& load) {
+  auto weights = fmt::format("{} at {:.1f} GB/s", human_bytes(load.bytes),
+                             load.seconds > 0 ? static_cast<double>(load.bytes) / load.seconds * 1e-9 : 0);
+  if (load.kernels_seconds > 0)
+    weights +=
+        fmt::format(", kernels {:.1f} ms, graphs {:.1f} ms", load.kernels_seconds * 1e3, load.graphs_seconds * 1e3);
+  note(fmt::format("plan open after {:.1f} ms, weights {:.1f} ms ({}), tokenizer {:.1f} ms, first token {:.1f} ms",
+                   stages.plan_ms, stages.weights_ms, weights, stages.tokenizer_ms, stages.first_token_ms));
+}
+
 }  // namespace
+
+void report_run(const RunRequest& request, Session& session, const Stages& stages) {
+  if (request.session.profile) fmt::print(stderr, "{}", profile_text(session.executor()));
+  if (request.verbose) note_stages(stages, session.executor().load_report());
+}
 
 std::string closing_line(const Generated& generated, Session& session) {
   const auto& need = session.memory_need();
@@ -54,8 +69,9 @@ std::string closing_line(const Generated& generated, Session& session) {
                            : fmt::format("{} of {}", human_bytes(need.total()), session.executor().device_name());
   return fmt::format(
       "prompt {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s; memory {} ({})", generated.prompt_tokens,
-      rate(static_cast<double>(generated.prompt_tokens), generated.prompt_seconds), generated.tokens.size(),
-      rate(static_cast<double>(generated.decode_steps), generated.decode_seconds), memory, describe_need(need));
+      rate(static_cast<double>(generated.prompt_tokens - generated.held_tokens), generated.prompt_seconds),
+      generated.tokens.size(), rate(static_cast<double>(generated.decode_steps), generated.decode_seconds), memory,
+      describe_need(need));
 }
 
 void note_device(const Session& session) {

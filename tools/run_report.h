@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tools/generate.h"
+#include "tools/run_options.h"
 #include "tools/session.h"
 
 namespace forge::tools {
@@ -17,6 +18,9 @@ void note_device(const Session& session);
 /// One JSON object: model, text, tokens, prompt_tokens, finish_reason, timings, memory.
 [[nodiscard]] std::string run_json(const Generated& generated, std::string_view text, Session& session,
                                    const Stages& stages);
+
+/// What --profile and --verbose asked for, on stderr.
+void report_run(const RunRequest& request, Session& session, const Stages& stages);
 
 /// Time of each kind of step with its rates, one table a variant that ran.
 [[nodiscard]] std::string profile_text(const runtime::Executor& executor);

@@ -39,7 +39,8 @@ class Sequences {
   /// Begins decoding on the device: ids[s], chosen with samplers[s] and not fed, is next in sequence s; at most `steps`
   /// steps follow. Precondition: can_sample; the steps fit into the context.
   void begin(std::span<const std::int32_t> ids, std::span<const runtime::Sampler> samplers, std::int64_t steps);
-  /// One step: the tokens [ids.size()] that it chose; valid until the next call. The device runs one step ahead.
+  /// One step: the tokens [ids.size()] that it chose; valid until the next call. The device may be
+  /// steps ahead, as many as the executor keeps in flight.
   std::span<const std::int32_t> next();
   /// Ends it after any step; the sequences hold what was fed up to the step that was taken last.
   void end();

@@ -10,6 +10,7 @@
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/runtime/allocation_counter.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 #include "tools/generate.h"
 #include "tools/model_file.h"
@@ -48,16 +49,7 @@ struct Fixture {
   std::filesystem::path model;
 };
 
-template <class Body>
-ErrorCode code_of(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  FAIL("no error");
-  return ErrorCode::kInternal;
-}
+using tests::code_of;
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "support/error.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 #include "tools/atomic_file.h"
 #include "tools/bench.h"
@@ -23,18 +24,7 @@
 namespace forge::tools {
 namespace {
 
-/// The code of the error that `body` throws; fails the test when it throws none.
-template <class Body>
-ErrorCode code_of(Body&& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    CHECK(error.line().find('\n') == std::string::npos);
-    return error.code();
-  }
-  FAIL("no error");
-  return ErrorCode::kInternal;
-}
+using tests::code_of;
 
 template <std::size_t N>
 bool parse(RunRequest& request, const std::array<const char*, N>& arguments) {

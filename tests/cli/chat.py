@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+"""forge-run as a chat, on a pseudo-terminal: standard input and error are the terminal, standard output is a pipe.
+
+Everything waits for text or for an end, never for a time; GUARD only ends a test that hangs.
+usage: FORGE_BIN=DIR chat.py
+"""
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import termios
+import time
+
+from lib_cli import BIN, FOLDER, at, case, environment, finish, tiny, tool
+
+GUARD = 120
+PROMPT = b"> "
+model = tiny()
+
+
+class Chat:
+    """A running chat. The terminal is its controlling one, so Ctrl-C typed there is a signal."""
+
+    def __init__(self, *args, term=None):
+        self.master, slave = os.openpty()
+        env = environment(HOME=FOLDER, XDG_STATE_HOME=at("state"))
+        env.pop("TERM", None)
+        env.update({} if term is None else {"TERM": term})
+
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen([os.path.join(BIN, "forge-run"), *map(str, args)], stdin=slave, stderr=slave,
+                                        stdout=subprocess.PIPE, env=env, cwd=FOLDER, preexec_fn=own_terminal)
+        os.close(slave)
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.screen = self.answers = b""
+        self.seen = 0
+        self.ended = time.monotonic() + GUARD
+
+    def pump(self):
+        """Takes what has come from the terminal and from standard output; False when both have ended."""
+        open_ends = [fd for fd in (self.master, self.process.stdout.fileno()) if fd is not None]
+        ready = select.select(open_ends, [], [], max(0, self.ended - time.monotonic()))[0]
+        if not ready:
+            self.process.kill()
+            raise TimeoutError(f"no end in {GUARD} s: {self.screen!r} {self.answers!r}")
+        more = False
+        for fd in ready:
+            try:
+                data = os.read(fd, 65536)
+            except OSError:  # EIO: the terminal's other end is closed
+                data = b""
+            more = more or bool(data)
+            if fd == self.master:
+                self.screen += data
+            else:
+                self.answers += data
+        return more
+
+    def wait(self, text=PROMPT):
+        """Until `text` is on the terminal, after what was waited for before; what came up to its end."""
+        while (found := self.screen.find(text, self.seen)) < 0:
+            if not self.pump():
+                raise EOFError(f"{text!r} never came: {self.screen!r}")
+        begin, self.seen = self.seen, found + len(text)
+        return self.screen[begin:self.seen]
+
+    def wait_answer(self, count):
+        while len(self.answers) < count:
+            self.pump()
+
+    def type(self, text):
+        os.write(self.master, text)
+
+    def say(self, text):
+        """One line and all that comes before the next prompt."""
+        self.type(text + b"\n")
+        self.wait(b"\n")
+        return self.wait()
+
+    def leave(self, text=b"\x04"):
+        """The exit status."""
+        if text:
+            self.type(text)
+        while self.pump():
+            pass
+        status = self.process.wait(GUARD)
+        os.close(self.master)
+        self.process.stdout.close()
+        return status
+
+
+def said_by(*args):
+    run = tool("run", model, *args)
+    return run.stdout + (b"" if run.stdout.endswith(b"\n") else b"\n")
+
+
+def number(pattern, text):
+    found = re.search(pattern, text)
+    return int(found[1]) if found else -1
+
+
+def turns(term):
+    chat = Chat(model, "-n", 8, term=term)
+    greeting = chat.wait()
+    case(f"{term}: it says how to get help", b"/help" in greeting and b"Ctrl-D" in greeting, greeting)
+    chat.say(b"abc the")
+    first = said_by("-p", "abc the", "-n", 8)
+    case(f"{term}: the first answer is the one without a chat, and alone on stdout", chat.answers == first,
+         (chat.answers, first))
+    stats = chat.say(b"/stats")
+    case(f"{term}: statistics", number(rb"context +(\d+) of 256", stats) > 15 and b"tokens/s" in stats, stats)
+    chat.say(b"more")
+    stats = chat.say(b"/stats")
+    case(f"{term}: the second turn keeps the first one's positions",
+         number(rb"(\d+) of them held", stats) > 15 and b"4 messages" in stats, stats)
+    before = chat.answers
+    chat.say(b"/reset")
+    chat.say(b"abc the")
+    case(f"{term}: after a reset the first answer again", chat.answers == before + first, chat.answers)
+    chat.type("é".encode() + b"\\\n")
+    chat.wait(b"... ")
+    chat.say(b"x")
+    stats = chat.say(b"/stats")
+    case(f"{term}: two lines are one message", b"4 messages" in stats, stats)
+    case(f"{term}: Ctrl-D leaves", chat.leave() == 0, chat.screen)
+    case(f"{term}: nothing of the terminal is in the answers", b"\x1b" not in chat.answers and b">" not in chat.answers
+         and b"held" not in chat.answers, chat.answers)
+
+
+def commands():
+    chat = Chat(model, "-n", 4, "--temp", "0.5", "--seed", 3)
+    chat.wait()
+    case("help", all(name in chat.say(b"/help") for name in (b"/reset", b"/stats", b"/set", b"Ctrl-C")))
+    table = chat.say(b"/set")
+    case("/set shows the options and their values", re.search(rb"temp +0.5 ", table) and re.search(rb"seed +3 ", table)
+         and b"top-k" in table, table)
+    case("a value is set", re.search(rb"temp +0.25 ", chat.say(b"/set temp 0.25") + chat.say(b"/set")))
+    case("and goes back", re.search(rb"temp +0.5 ", chat.say(b"/set temp") + chat.say(b"/set")))
+    for bad in (b"/set temp x", b"/set temp 101", b"/set nix 1", b"/nix", b"/"):
+        said = chat.say(bad)
+        case(f"{bad} is refused in a line", said.count(b"\r\n") == 1 and b"error[usage]" in said, said)
+    case("and nothing was answered", chat.answers == b"", chat.answers)
+    chat.say(b"the")
+    before = chat.answers
+    chat.say(b"/reset")
+    chat.say(b"/set seed 3")
+    chat.say(b"the")
+    case("a seed gives the same answer again", chat.answers == before * 2, chat.answers)
+    case("invalid UTF-8 is refused, and the chat goes on", b"error[prompt]" in chat.say(b"\xff\xfe"), chat.screen)
+    chat.type(b"typed and given up\x03")
+    chat.wait()
+    case("Ctrl-C gives a line up, and the chat goes on", b"0 messages" not in chat.say(b"/stats"), chat.screen)
+    case("it ends with status 0", chat.leave() == 0)
+
+
+def context():
+    chat = Chat(model, "-c", 64, "--ignore-eos")
+    chat.wait()
+    said = chat.say(b"the")
+    case("a full context is one line that says what to do", said.count(b"/reset") == 1 and b"64 positions" in said, said)
+    said = chat.say(b"more")
+    case("so is a question that does not fit", b"error[prompt]" in said and b"/reset" in said and b"-c" in said, said)
+    before = chat.answers
+    chat.say(b"/reset")
+    chat.say(b"the")
+    case("after a reset it answers again", chat.answers == before * 2, (before, chat.answers))
+    case("it leaves", chat.leave() == 0)
+
+
+def stopping():
+    big = tiny("big.gguf", context=262144)  # minutes of answer, were it not stopped
+    chat = Chat(big, "-c", 262144, "--ignore-eos")
+    chat.wait()
+    chat.type(b"abc the\n")
+    chat.wait_answer(3)
+    chat.type(b"\x03")
+    chat.wait()
+    stats = chat.say(b"/stats")
+    case("Ctrl-C stops the answer, and what came stays", b"2 messages" in stats and b"ended by   cancelled" in stats
+         and 15 < number(rb"context +(\d+) of", stats) < 262143, stats)
+    chat.say(b"/set ignore-eos off")
+    chat.type(b"more\n")
+    chat.wait_answer(len(chat.answers) + 1)
+    chat.type(b"\x03")
+    chat.wait()
+    stats = chat.say(b"/stats")
+    case("and again; the stopped answer is in the conversation", number(rb"(\d+) of them held", stats) > 15
+         and b"4 messages" in stats, stats)
+    chat.type(b"more\n")
+    chat.wait_answer(len(chat.answers) + 1)
+    chat.process.send_signal(signal.SIGTERM)
+    case("SIGTERM ends an answer and the chat", chat.leave(b"") == 128 + signal.SIGTERM, chat.screen)
+    chat = Chat(model)
+    chat.wait()
+    chat.process.send_signal(signal.SIGTERM)
+    case("SIGTERM ends a chat that waits", chat.leave(b"") == 128 + signal.SIGTERM, chat.screen)
+    chat = Chat(model, term="xterm")
+    chat.wait()
+    chat.process.send_signal(signal.SIGTERM)
+    case("also while a line is edited", chat.leave(b"") == 128 + signal.SIGTERM, chat.screen)
+
+
+def idle():
+    """A chat that waits uses no CPU: there comes a half second in which none of its threads ran."""
+    chat = Chat(model, "-n", 8)
+    chat.wait()
+    chat.say(b"abc")
+
+    def used():
+        tasks = f"/proc/{chat.process.pid}/task"
+        return [open(f"{tasks}/{task}/schedstat", encoding="ascii").read().split()[0] for task in sorted(os.listdir(tasks))]
+
+    try:
+        while True:
+            before = used()
+            time.sleep(0.5)
+            if used() == before or time.monotonic() > chat.ended:
+                break
+        case("a chat that waits uses no CPU", used() == before, before)
+    except FileNotFoundError:
+        case("this kernel does not count the time of threads", True)
+    case("it leaves", chat.leave() == 0)
+
+
+def editing():
+    chat = Chat(model, "-n", 4, term="xterm")
+    chat.wait()
+    chat.say(b"thx\x7fe")  # a letter is taken back
+    chat.say(b"\x10")  # Ctrl-P: the line before
+    stats = chat.say(b"/stats")
+    case("lines are edited, and come back", b"4 messages" in stats, chat.screen)
+    case("it leaves", chat.leave() == 0)
+    path = at("state/forge/chat_history")
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        entries = lines.read().splitlines()
+    case("the history is kept, for its owner alone", entries[-2:] == ["the", "/stats"]
+         and os.stat(path).st_mode & 0o777 == 0o600, entries)
+    again = Chat(model, "-n", 4, term="xterm")
+    again.wait()
+    again.say(b"\x10\x10")
+    case("and is there in the next chat", b"2 messages" in again.say(b"/stats"), again.screen)
+    case("it leaves too", again.leave() == 0)
+
+
+def no_chat():
+    """Everything but a terminal without a prompt is what it was."""
+    plain = tool("run", model, "-n", 8, stdin=b"/stats")
+    case("a pipe is a prompt", plain.returncode == 0 and plain.stdout == tool("run", model, "-n", 8, "-p", "/stats").stdout)
+    chat = Chat(model, "--json", "-n", 2)
+    chat.wait(b"Ctrl-D")
+    chat.type(b"abc the\n\x04")
+    case("--json on a terminal is one answer", chat.leave(b"") == 0
+         and json.loads(chat.answers)["text"] is not None, chat.answers)
+    chat = Chat(model, "-n", 2, "-p", "x")
+    case("so is -p", chat.leave(b"") == 0 and chat.answers == tool("run", model, "-n", 2, "-p", "x").stdout, chat.answers)
+    refused = Chat(model, "--raw", "--system", "x")
+    case("what cannot be is refused before the first question", refused.leave(b"") == 2, refused.screen)
+
+
+try:
+    os.close(os.openpty()[0])
+except OSError as error:
+    case(f"there are no pseudo-terminals here ({error}): the chat is not tested", True)
+else:
+    for part in (lambda: turns(None), lambda: turns("xterm"), commands, context, stopping, idle, editing, no_chat):
+        try:
+            part()
+        except (TimeoutError, EOFError) as error:
+            case("no part hangs or ends early", False, error)
+finish()

@@ -1,0 +1,113 @@
+// What the chat keeps of earlier lines, and who may read it.
+
+#include "tools/chat_history.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+
+#include "support/error.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temp_dir.h"
+
+namespace forge::tools {
+namespace {
+
+using Entries = std::vector<std::string>;
+
+/// An environment variable for one test; null: unset.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* before = ::getenv(name)) before_ = before;
+    set(value);
+  }
+  ~Variable() { set(before_ ? before_->c_str() : nullptr); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  void set(const char* value) const {
+    if (value != nullptr)
+      ::setenv(name_, value, 1);
+    else
+      ::unsetenv(name_);
+  }
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+unsigned mode_of(const std::filesystem::path& path) {
+  struct stat status{};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return status.st_mode & 0777U;
+}
+
+}  // namespace
+
+TEST_CASE("the history lies below the state folder, and nowhere when there is none") {
+  const Variable home("HOME", "/home/USER");
+  const Variable state("XDG_STATE_HOME", "/var/state");
+  CHECK(ChatHistory::default_path() == "/var/state/forge/chat_history");
+  const Variable relative("XDG_STATE_HOME", "state");
+  CHECK(ChatHistory::default_path() == "/home/USER/.local/state/forge/chat_history");
+  const Variable no_home("HOME", nullptr);
+  CHECK(!ChatHistory::default_path());
+  ChatHistory none(std::nullopt);
+  none.append("x");
+  CHECK(none.load().empty());
+}
+
+TEST_CASE("entries come back in order, on a line each, readable by their owner alone") {
+  const tests::TempDir folder;
+  const auto path = folder.file("state/forge/chat_history");
+  CHECK(ChatHistory(path).load().empty());
+  ChatHistory first(path), second(path);
+  first.append("one");
+  second.append("two\nlines\tand \x1b[2J");
+  first.append("three");
+  first.append("three");
+  CHECK(ChatHistory(path).load() == Entries{"one", "two lines and  [2J", "three"});
+  CHECK(mode_of(path) == 0600);
+  CHECK(mode_of(path.parent_path()) == 0700);
+  ::chmod(path.c_str(), 0644);
+  first.append("four");
+  CHECK(mode_of(path) == 0600);
+}
+
+TEST_CASE("a long history is cut to its end") {
+  const tests::TempDir folder;
+  const auto write = [&](std::size_t count) {
+    std::string text = "\n\n";  // empty lines are no entries
+    for (std::size_t i = 0; i < count; ++i) text += std::to_string(i) + "\n";
+    return folder.write("history", text + "last, without a newline");
+  };
+  constexpr auto kMax = ChatHistory::kEntriesMax;
+  auto path = write(kMax + 5);
+  auto size = std::filesystem::file_size(path);
+  auto loaded = ChatHistory(path).load();
+  CHECK(loaded.size() == kMax);
+  CHECK(loaded.front() == "6");
+  CHECK(loaded.back() == "last, without a newline");
+  CHECK(std::filesystem::file_size(path) == size);
+  path = write(2 * kMax);
+  size = std::filesystem::file_size(path);
+  loaded = ChatHistory(path).load();
+  CHECK(loaded.size() == kMax);
+  CHECK(ChatHistory(path).load() == loaded);
+  CHECK(std::filesystem::file_size(path) < size);
+  CHECK(mode_of(path) == 0600);
+}
+
+TEST_CASE("a history that cannot be read or written is one line") {
+  const tests::TempDir folder;
+  const auto in_the_way = folder.write("file", "x");
+  ChatHistory below_a_file(in_the_way / "history");
+  CHECK(tests::code_of([&] { below_a_file.append("x"); }) == ErrorCode::kIo);
+  ChatHistory a_folder(folder.path());
+  CHECK(tests::code_of([&] { (void)a_folder.load(); }) == ErrorCode::kIo);
+  CHECK(tests::code_of([&] { a_folder.append("x"); }) == ErrorCode::kIo);
+}
+
+}  // namespace forge::tools
