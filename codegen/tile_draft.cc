@@ -328,6 +328,7 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
   switch (graph.op(node)) {
     case Op::kRoute:
     case Op::kRmsNorm:
+    case Op::kLayerNorm:
     case Op::kRopeFreqs:
     case Op::kRopeTable:
       return true;

@@ -47,7 +47,8 @@ std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
 std::optional<std::string> CpuTarget::refuses_group(const ir::Graph& graph, std::span<const ir::NodeId> members) const {
   for (const auto node : members) {
     if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
-    const bool tiles = graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm;
+    const bool tiles =
+        graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm || graph.op(node) == Op::kLayerNorm;
     if (members.size() > 1 && !tiles && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
   }

@@ -268,8 +268,7 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
     int combines = 0;
     for (const auto& op : section.ops) {
       if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
-        return std::unexpected(op.kind == TileOpKind::kRmsNorm ? "a norm needs columns of other blocks"
-                                                               : "there is no GPU kernel for layer_norm");
+        return std::unexpected("a norm needs columns of other blocks");
       if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns meet twice");
       const bool sink = op.kind >= TileOpKind::kStore;
       if (sink && combines == 0 &&

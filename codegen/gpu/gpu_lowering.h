@@ -35,7 +35,7 @@ class GpuLowering {
   void lower_rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue, plan::StepT& out);
   void lower_attention(const passes::Step& step, plan::StepT& out);
   void lower_alone(ir::NodeId node, plan::StepT& out);
-  void lower_rms_norm(ir::NodeId node, plan::StepT& out);
+  void lower_norm(ir::NodeId node, plan::StepT& out);
   void lower_rope_table(ir::NodeId node, plan::StepT& out);
   void lower_interleaved_split(ir::NodeId node, plan::StepT& out);
   void lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out);

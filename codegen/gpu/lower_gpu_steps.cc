@@ -50,7 +50,8 @@ std::vector<float> frequencies_of(const ir::RopeFreqsAttrs& rope) {
 void GpuLowering::lower_alone(ir::NodeId node, plan::StepT& out) {
   switch (graph_.op(node)) {
     case Op::kRmsNorm:
-      return lower_rms_norm(node, out);
+    case Op::kLayerNorm:
+      return lower_norm(node, out);
     case Op::kRopeTable:
       return lower_rope_table(node, out);
     default:
@@ -58,13 +59,15 @@ void GpuLowering::lower_alone(ir::NodeId node, plan::StepT& out) {
   }
 }
 
-void GpuLowering::lower_rms_norm(ir::NodeId node, plan::StepT& out) {
-  const auto x = graph_.operand(node, 0);
+void GpuLowering::lower_norm(ir::NodeId node, plan::StepT& out) {
+  const bool rms = graph_.op(node) == Op::kRmsNorm, biased = graph_.operands(node).size() > 2;
+  const auto x = graph_.operand(node, 0), weight = graph_.operand(node, 1);
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
   const auto& type = graph_.type({node, 0});
   const auto rows = rows_of_step(type.shape[0]);
   const auto wave = target_.target().wave;
-  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RmsNorm", .defaults = {}, .before = {}};
+  KernelText text{
+      .header = "kernels/gpu/rows.h", .kernel = rms ? "RmsNorm" : "LayerNorm", .defaults = {}, .before = {}};
   text.threads = threads_for(norm.dim, wave);
   text.blocks = rows.bound * (type.cols() / norm.dim);
   text.config.number("kColumns", type.cols())
@@ -75,11 +78,14 @@ void GpuLowering::lower_rms_norm(ir::NodeId node, plan::StepT& out) {
       .number("kTokensTotal", rows.bound)
       .number("kCount", rows.count)
       .real("kEpsilon", norm.eps);
-  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x},
-                                               {.kind = Kind::kValue, .value = graph_.operand(node, 1)},
-                                               input(GpuInput::kCounts),
-                                               {.kind = Kind::kValue, .value = {node, 0}}};
-  finish_step(fmt::format("rms_norm_{}_t{}", norm.dim, rows.bound), text, arguments, out);
+  std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x}, {.kind = Kind::kValue, .value = weight}};
+  if (!rms) {
+    text.config.flag("kShared", graph_.type(weight).shape.size() == 1).flag("kBiased", biased);
+    arguments.push_back({.kind = Kind::kValue, .value = biased ? graph_.operand(node, 2) : weight});
+  }
+  arguments.push_back(input(GpuInput::kCounts));
+  arguments.push_back({.kind = Kind::kValue, .value = {node, 0}});
+  finish_step(fmt::format("{}_{}_t{}", rms ? "rms_norm" : "layer_norm", norm.dim, rows.bound), text, arguments, out);
 }
 
 void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {

@@ -144,6 +144,58 @@ struct RmsNorm {
   }
 };
 
+/// LayerNorm (arXiv 1607.06450) of runs of kDim columns: (x - mean) / sqrt(variance + epsilon) * weight + bias. C names
+/// what RmsNorm's does, kShared (weight and bias are [kDim] for all runs, else [kColumns]) and kBiased.
+template <class C>
+struct LayerNorm {
+  static constexpr int kThreads = C::kWaves * kWave, kParts = C::kColumns / C::kDim;
+  static constexpr int kBlocks = kParts * C::kTokensTotal;
+  static_assert(C::kColumns % C::kDim == 0, "a row has whole parts");
+  using Sums = Shared<float, C::kWaves>;
+  struct Lds {
+    Sums sums, squares;
+  };
+  struct Args {
+    const float *x, *weight;
+    const float* bias;  ///< read with kBiased only
+    const i32* counts;
+    float* out;
+  };
+
+  /// The lanes' values added up, the same in every lane. All lanes come here.
+  FORGE_DEVICE static float sum_of_block(Sums& sums, float value) {
+    const float sum = sum_lanes<kWave>(value);
+    if (lane_id() == 0) sums.set(wave_id(), sum);
+    barrier();
+    float total = 0;
+    FORGE_UNROLL
+    for (int w = 0; w < C::kWaves; ++w) total += sums.get(w);
+    return total;
+  }
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    const int t = block_id() / kParts, column = block_id() % kParts * C::kDim;
+    release_consumers();
+    wait_for_producer();
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    const float* x = args.x + static_cast<u64>(t) * C::kRowFloats + column;
+    float* out = args.out + static_cast<u64>(t) * C::kOutFloats + column;
+    float sum = 0, squares = 0;
+    for (int i = thread_id(); i < C::kDim; i += kThreads) sum += load(x + i);
+    const float mean = sum_of_block(lds.sums, sum) / static_cast<float>(C::kDim);
+    for (int i = thread_id(); i < C::kDim; i += kThreads) {
+      const float value = load(x + i) - mean;
+      squares = fma_of(value, value, squares);
+    }
+    const float factor = 1.0f / sqrt_of(sum_of_block(lds.squares, squares) / static_cast<float>(C::kDim) + C::kEpsilon);
+    const int first = C::kShared ? 0 : column;
+    for (int i = thread_id(); i < C::kDim; i += kThreads) {
+      const float value = (load(x + i) - mean) * factor * load(args.weight + first + i);
+      out[i] = C::kBiased ? value + load(args.bias + first + i) : value;
+    }
+  }
+};
+
 /// Columns that alternate every kUnit between kPartsCount parts are sorted out into part after part. C names kUnit,
 /// kPartsCount, kColumns (of the whole), kRowFloats, kPartFloats, kThreads, kTokensTotal, kCount.
 template <class C>

@@ -164,6 +164,47 @@ TEST_CASE("RMS norms whole rows and heads") {
     }
 }
 
+TEST_CASE("layer norms of rows and of parts of rows, far from zero, one gain for all parts or one for each") {
+  for (const int wave : kWaves)
+    for (const auto& [columns, dim, rows] : {std::tuple{160, 160, kRows[0]}, {96, 32, kRows[1]}, {7, 7, kRows[2]}})
+      for (const bool shared : {true, false}) {
+        CAPTURE(wave, columns, dim, shared);
+        constexpr float kEpsilon = 1e-5F;
+        const bool biased = shared;  // both, in two combinations
+        codegen::KernelText text{.header = "kernels/gpu/rows.h", .kernel = "LayerNorm", .defaults = {}, .before = {}};
+        text.threads = 2 * wave;
+        text.blocks = rows.total * (columns / dim);
+        text.config.number("kColumns", columns)
+            .number("kDim", dim)
+            .number("kRowFloats", columns)
+            .number("kOutFloats", columns)
+            .number("kWaves", 2)
+            .number("kTokensTotal", rows.total)
+            .number("kCount", 0)
+            .real("kEpsilon", kEpsilon)
+            .flag("kShared", shared)
+            .flag("kBiased", biased);
+        auto x = random_floats(static_cast<std::size_t>(rows.total) * columns);
+        for (auto& value : x) value += 50;
+        const auto weight = random_floats(shared ? dim : columns), bias = random_floats(shared ? dim : columns);
+        const Buffer<float> x_buffer{std::span<const float>(x)}, weight_buffer{std::span<const float>(weight)},
+            bias_buffer{std::span<const float>(bias)};
+        const Buffer<int> counts = Buffer<int>::of({rows.real, -1, -1, -1});
+        Buffer<float> out(static_cast<std::size_t>(rows.total) * columns);
+        run_text({wave, text},
+                 KernelArgs({x_buffer.data(), weight_buffer.data(), bias_buffer.data(), counts.data(), out.data()}),
+                 out);
+        for (int i = 0; i < rows.made() * columns; ++i) {
+          const int n = i % columns, first = i / dim * dim, at = shared ? n % dim : n;
+          double mean = 0, variance = 0;
+          for (int j = first; j < first + dim; ++j) mean += static_cast<double>(x[j]) / dim;
+          for (int j = first; j < first + dim; ++j) variance += std::pow(x[j] - mean, 2) / dim;
+          const double expected = (x[i] - mean) / std::sqrt(variance + kEpsilon) * weight[at] + (biased ? bias[at] : 0);
+          REQUIRE(out[i] == Approx(expected).margin(1e-3));
+        }
+      }
+}
+
 TEST_CASE("columns that alternate are sorted out") {
   for (const int wave : kWaves)
     for (const Rows& rows : kRows) {
