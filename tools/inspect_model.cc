@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "loader/arch/family.h"
 #include "loader/chat/template.h"
 #include "loader/gguf.h"
 #include "loader/tok/tokenizer.h"
@@ -50,6 +51,14 @@ std::string error_of(Body&& body) {
   }
 }
 
+/// The registry's row of the file's family; nullptr when forge does not run it.
+const loader::Family* family_of(const loader::Gguf& file) {
+  const auto name = file.find<std::string_view>("general.architecture");
+  for (const auto& family : loader::families())
+    if (name && family.name == *name) return &family;
+  return nullptr;
+}
+
 ModelFacts gather(const loader::Gguf& file, const InspectOptions& options) {
   ModelFacts facts;
   for (const auto& tensor : file.tensors()) {
@@ -85,13 +94,18 @@ std::string as_text(const loader::Gguf& file, const InspectOptions& options, con
       fmt::format("{}: GGUF version {}, {}, {} tensors, {:.1f} M parameters\nidentity {}\n",
                   printable(options.path, 200), file.version(), human_bytes(file.bytes().size()), file.tensors().size(),
                   static_cast<double>(facts.parameters) / 1e6, file.identity().hex());
+  if (const auto* family = family_of(file))
+    out += fmt::format("family {}: {}{}{}\n", family->name, family->models, family->features.empty() ? "" : "; ",
+                       family->features);
   out += "\nmetadata\n";
   for (const auto& entry : file.metadata())
     out += fmt::format("  {:44} {}\n", printable(entry.key, kValueCharsMax),
                        printable(entry.value.describe(), kValueCharsMax));
-  out += fmt::format("\ntensors\n  {:8} {:>6} {:>14} {:>12}\n", "type", "count", "elements", "size");
+  out += fmt::format("\ntensors\n  {:8} {:>6} {:>14} {:>12} {:>7}\n", "type", "count", "elements", "size", "share");
   for (const auto& [type, total] : facts.types)
-    out += fmt::format("  {:8} {:6} {:14} {:>12}\n", type, total.count, total.elements, human_bytes(total.bytes));
+    out +=
+        fmt::format("  {:8} {:6} {:14} {:>12} {:6.1f}%\n", type, total.count, total.elements, human_bytes(total.bytes),
+                    100.0 * static_cast<double>(total.elements) / static_cast<double>(facts.parameters));
   if (options.all)
     for (const auto& tensor : file.tensors()) out += "  " + tensor.describe() + "\n";
   if (facts.tokenizer) {
@@ -120,7 +134,14 @@ std::string as_json(const loader::Gguf& file, const InspectOptions& options, con
   JsonWriter json;
   json.open('{').field("file", options.path).field("bytes", file.bytes().size());
   json.field("gguf_version", file.version()).field("identity", file.identity().hex());
-  json.field("parameters", facts.parameters).open("metadata", '{');
+  json.field("parameters", facts.parameters);
+  if (const auto* family = family_of(file))
+    json.open("family", '{')
+        .field("name", family->name)
+        .field("models", family->models)
+        .field("features", family->features)
+        .close();
+  json.open("metadata", '{');
   for (const auto& entry : file.metadata()) {
     if (const auto number = entry.value.to_f64(); number && entry.value.type != loader::GgufType::kBool)
       json.field(entry.key, *number);

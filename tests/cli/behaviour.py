@@ -178,6 +178,9 @@ def families():
     with open(page, "rb") as text:
         case("docs/models.md is up to date (forge-inspect families --markdown)",
              tool("inspect", "families", "--markdown").stdout == text.read())
+    told = json.loads(tool("inspect", model, "--json").stdout)
+    case("a model's family is named", told["family"]["name"] == "llama" and "Mistral" in told["family"]["models"], told.get("family"))
+    case("and its types have shares", b"100.0%" in tool("inspect", model).stdout)
     unknown = tool("run", write("odd.gguf", gguf({"general.architecture": "oddball"}, {})), "--tokens", "1,2", "-n", 1)
     case("another family is refused by name, with those that run",
          unknown.returncode == 3 and b"oddball" in unknown.stderr and b"starcoder2" in unknown.stderr, unknown.stderr)
