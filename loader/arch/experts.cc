@@ -9,19 +9,50 @@ namespace {
 
 constexpr std::int64_t kExpertsMax = 1024;  // what back-ends keep room for
 
-/// Products with the chosen experts' matrices "<stem>.weight" (+ their rows of "<stem>.bias").
-ir::Value expert_linear(DecoderBuilder& model, ir::Value x, const std::string& stem, ir::Value chosen,
-                        std::int64_t count, std::int64_t n, std::int64_t k) {
-  const ir::Value y = model.ir().expert_matmul(x, model.weight(stem + ".weight", n, k, count), chosen);
-  const std::string bias = stem + ".bias";
-  if (!model.has(bias)) return y;
-  const auto& tensor = model.tensor(bias);
-  if (tensor.rank != 2 || tensor.cols() != n || tensor.rows() != count)
+/// The vectors [rows] of `count` experts.
+ir::Value expert_bias(DecoderBuilder& model, const std::string& name, std::int64_t count, std::int64_t rows) {
+  const auto& tensor = model.tensor(name);
+  if (tensor.rank > 2 || tensor.cols() != rows || tensor.rows() != count)
     contradiction("a tensor has the wrong shape",
-                  fmt::format("{} where the metadata wants [{}, {}]", tensor.describe(), count, n));
+                  fmt::format("{} where the metadata wants [{}, {}]", tensor.describe(), count, rows));
   if (tensor.dtype != DType::kF32)
     throw Error(ErrorCode::kModelUnsupported, "a bias is not f32", tensor.describe(), "convert the model again");
-  return model.ir().expert_add(y, model.ir().weight(bias, DType::kF32, {count, n, 1}), chosen);
+  return model.ir().weight(name, DType::kF32, {count, rows, 1});
+}
+
+/// `chosen` experts' networks of `width` hidden columns on x, from tensors "<stem>{gate,up,down}<suffix>" of `count`
+/// experts; a row of results for each of a token's experts.
+ir::Value networks(DecoderBuilder& model, ir::Value x, std::int64_t layer, std::string_view suffix,
+                   const ExpertParams& experts, ir::Value chosen, ir::Activation activation) {
+  const auto linear = [&](ir::Value rows, std::string_view name, std::int64_t n, std::int64_t k) {
+    const auto stem = model.at(layer, fmt::format("ffn_{}_{}", name, suffix));
+    const ir::Value y = model.ir().expert_matmul(rows, model.weight(stem + ".weight", n, k, experts.count), chosen);
+    return model.has(stem + ".bias")
+               ? model.ir().expert_add(y, expert_bias(model, stem + ".bias", experts.count, n), chosen)
+               : y;
+  };
+  const std::int64_t width = model.params().width;
+  const ir::Value gate = linear(x, "gate", experts.width, width);
+  const ir::Value up = linear(x, "up", experts.width, width);
+  return linear(model.ir().glu(gate, up, activation), "down", width, experts.width);
+}
+
+/// The network for all tokens. With a gate it is a mixture of one expert, whose share is a sigmoid.
+ir::Value shared_network(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::Activation activation,
+                         bool gated) {
+  const auto& p = model.params();
+  const std::int64_t hidden = model.tensor(model.at(layer, "ffn_up_shexp.weight")).rows();
+  if (gated) {
+    const auto gate = model.weight(model.at(layer, "ffn_gate_inp_shexp.weight"), 1, p.width);
+    const ir::Value logit = model.ir().matmul(x, gate);
+    const auto [all, share] = model.ir().route(logit, {.gate = ir::RouteGate::kSigmoid});
+    return model.ir().expert_sum(networks(model, x, layer, "shexp", {1, 1, hidden}, all, activation), share);
+  }
+  const auto linear = [&](ir::Value rows, const char* stem, std::int64_t n, std::int64_t k) {
+    return model.linear(rows, model.at(layer, stem), n, k);
+  };
+  const ir::Value first = linear(x, "ffn_gate_shexp", hidden, p.width), up = linear(x, "ffn_up_shexp", hidden, p.width);
+  return linear(model.ir().glu(first, up, activation), "ffn_down_shexp", p.width, hidden);
 }
 
 }  // namespace
@@ -35,28 +66,27 @@ ExpertParams expert_params(const DecoderBuilder& model) {
   p.used = file.require<std::int64_t>(model.key("expert_used_count"));
   if (p.used < 1 || p.used > p.count)
     contradiction("a token's experts are not among the model's", fmt::format("{} of {}", p.used, p.count));
-  p.width = file.get<std::int64_t>(model.key("expert_feed_forward_length"), model.params().ffn_width);
-  if (p.width < 1) contradiction("the experts' width is out of range", fmt::format("{}", p.width));
+  p.width = positive(file, model.key("expert_feed_forward_length"), model.params().ffn_width);
   model.refuse_if(!model.has("blk.0.ffn_gate_exps.weight") && model.has("blk.0.ffn_gate.0.weight"),
                   "one tensor for each expert (files from before April 2024; convert the model again)");
   return p;
 }
 
-ir::Value experts_ffn(DecoderBuilder& model, ir::Value x, std::int64_t layer, const ExpertParams& experts,
-                      ir::RouteAttrs route, ir::Activation activation) {
-  const std::int64_t width = model.params().width;
-  const auto stem = fmt::format("blk.{}.", layer);
-  const auto bias = stem + "exp_probs_b.bias";
+DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route, ir::Activation activation,
+                                bool shared_gate) {
+  const ExpertParams experts = expert_params(model);
+  if (experts.count == 0) contradiction("a model of experts has none", model.key("expert_count") + " is 0 or missing");
   route.used = experts.used;
-  const auto [chosen, shares] = model.ir().route(model.linear(x, stem + "ffn_gate_inp", experts.count, width), route,
-                                                 model.has(bias) ? model.weight(bias, experts.count) : ir::Value{});
-  const auto linear = [&](ir::Value rows, const char* name, std::int64_t n, std::int64_t k) {
-    return expert_linear(model, rows, stem + name, chosen, experts.count, n, k);
+  return [&model, route, activation, shared_gate, experts](ir::Value x, std::int64_t layer) {
+    const auto bias = model.at(layer, "exp_probs_b.bias");
+    const ir::Value logits = model.linear(x, model.at(layer, "ffn_gate_inp"), experts.count, model.params().width);
+    const auto [chosen, shares] =
+        model.ir().route(logits, route, model.has(bias) ? model.weight(bias, experts.count) : ir::Value{});
+    const ir::Value mixed =
+        model.ir().expert_sum(networks(model, x, layer, "exps", experts, chosen, activation), shares);
+    const bool shared = model.has(model.at(layer, "ffn_up_shexp.weight"));
+    return shared ? model.ir().add(mixed, shared_network(model, x, layer, activation, shared_gate)) : mixed;
   };
-  const ir::Value gate = linear(x, "ffn_gate_exps", experts.width, width);
-  const ir::Value up = linear(x, "ffn_up_exps", experts.width, width);
-  const ir::Value hidden = model.ir().glu(gate, up, activation);
-  return model.ir().expert_sum(linear(hidden, "ffn_down_exps", width, experts.width), shares);
 }
 
 }  // namespace forge::loader

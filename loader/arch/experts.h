@@ -14,11 +14,13 @@ struct ExpertParams {
 /// supported, files from before 2024-04 with one tensor an expert.
 ExpertParams expert_params(const DecoderBuilder& model);
 
-/// Router, the chosen experts' gated networks and the sum of their results. `share` and `gate` are the family's; the
-/// rest of the route's attributes come from the caller too, but for `used`.
-/// Tensors: blk.N.ffn_gate_inp [experts, width] and ffn_{gate,up,down}_exps [experts, rows, cols], biases of each where
-/// the file has them ([experts, rows]), exp_probs_b.bias [experts] for the choice.
-ir::Value experts_ffn(DecoderBuilder& model, ir::Value x, std::int64_t layer, const ExpertParams& experts,
-                      ir::RouteAttrs route, ir::Activation activation);
+/// A layer's network (DecoderBuilder::decoder_layer): a router, the chosen experts' gated networks and the sum of their
+/// results; beside them, where the file has one, a network for all tokens, with `shared_gate` times the sigmoid of a
+/// number a token. `route` but for `used`, and `activation`, are the family's. Tensors: blk.N.ffn_gate_inp [experts,
+/// width] and ffn_{gate,up,down}_exps [experts, rows, cols], biases of each where the file has them ([experts, rows]),
+/// exp_probs_b.bias [experts] for the choice; ffn_{gate,up,down}_shexp and ffn_gate_inp_shexp [width]. Errors:
+/// kModelFormat where the model says that it has no experts.
+DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route,
+                                ir::Activation activation = ir::Activation::kSilu, bool shared_gate = false);
 
 }  // namespace forge::loader

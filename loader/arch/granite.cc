@@ -1,8 +1,9 @@
-// granite: Granite 3. Like llama, with factors: on the embedding, on scores, on what each block adds to the residual
-// stream; logits are divided by one.
+// granite and granitemoe: Granite 3. Like llama, with factors: on the embedding, on scores, on what each block adds to
+// the residual stream; logits are divided by one. Experts are weighted by a softmax over the chosen ones; later models
+// have a network for all tokens beside them.
 // Source: Granite 3.0 technical report (IBM, 2024); the factors are muP's, arXiv 2203.03466.
 
-#include "loader/arch/blocks.h"
+#include "loader/arch/experts.h"
 #include "loader/arch/registry.h"
 
 namespace forge::loader {
@@ -15,8 +16,10 @@ PortableModel build_granite(const Gguf& file) {
     return value == 0 ? 1.0F : value;
   };
   const LayerSpec parts{.residual_scale = factor("residual_scale")};
+  const auto network =
+      expert_params(model).count > 0 ? mixture(model, {.share = ir::RouteShare::kChosen}) : DecoderBuilder::Network{};
   const auto x = model.each_layer(model.embed(factor("embedding_scale")), [&](ir::Value in, std::int64_t layer) {
-    return model.decoder_layer(in, layer, spec, parts);
+    return model.decoder_layer(in, layer, spec, parts, network);
   });
   return model.finish(x, 1.0F / factor("logit_scale"));
 }

@@ -11,15 +11,12 @@ namespace forge::loader {
 
 PortableModel build_llama(const Gguf& file) {
   DecoderBuilder model(file);
-  const ExpertParams experts = expert_params(model);
   const auto spec = model.attention_spec(ir::RopeMode::kPairs);
-  const auto ffn = [&](ir::Value x, std::int64_t layer) {
-    return experts.count == 0
-               ? model.gated_ffn(x, layer, ir::Activation::kSilu)
-               : experts_ffn(model, x, layer, experts, {.share = ir::RouteShare::kChosen}, ir::Activation::kSilu);
-  };
-  return model.finish(model.each_layer(
-      model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, {}, ffn); }));
+  const auto network =
+      expert_params(model).count > 0 ? mixture(model, {.share = ir::RouteShare::kChosen}) : DecoderBuilder::Network{};
+  return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
+    return model.decoder_layer(x, layer, spec, {}, network);
+  }));
 }
 
 }  // namespace forge::loader

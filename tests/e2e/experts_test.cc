@@ -8,6 +8,7 @@
 
 #include "codegen/gpu/kernel_compiler.h"
 #include "support/error.h"
+#include "tests/e2e/family_models.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/runtime/allocation_counter.h"
 
@@ -273,4 +274,31 @@ TEST_CASE("experts: targets without kernels for them say so") {
     CHECK(error.exit_status() == 3);
     CHECK(error.line().find("mixture-of-experts") != std::string::npos);
   }
+}
+
+TEST_CASE("experts: what a family's mixture is made of is noticed when it is left out") {
+  const auto error = [](const char* name, const auto& change) {
+    const auto& model = family_model(name);
+    const TinyModel tiny(FileImage{family_gguf(model)});
+    ir::Graph graph = tiny.portable().graph;
+    change(graph);
+    return nmse(kept_rows(tiny.reference(graph, family_tokens(), false)), family_logits(model));
+  };
+  constexpr double kNoticed = 1e-4;
+  const auto nothing = [](ir::Graph&) {};
+  const auto other_share = [](ir::Graph& graph) {
+    graph = with_attrs<ir::RouteAttrs>(std::move(graph), ir::Op::kRoute, [](auto& a) {
+      a.share = a.share == ir::RouteShare::kAll ? ir::RouteShare::kChosen : ir::RouteShare::kAll;
+    });
+  };
+  for (const auto* name : {"qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitemoe_shared"}) {
+    INFO(name);
+    CHECK(error(name, nothing) < 1e-6);
+    CHECK(error(name, other_share) > kNoticed);
+  }
+  CHECK(error("qwen2moe", [](ir::Graph& graph) {  // the gate of the network for all tokens
+          for (const auto node : graph.nodes())
+            if (graph.op(node) == ir::Op::kRoute && graph.type(graph.operand(node, 0)).cols() == 1)
+              graph.set_attrs(node, ir::RouteAttrs{.share = ir::RouteShare::kChosen});
+        }) > kNoticed);
 }

@@ -130,6 +130,21 @@ class Model:
             gate, up = self.linear(x, stem + "ffn_gate", self.ffn), self.linear(x, stem + "ffn_up", self.ffn)
         return self.linear(act(gate) * up, stem + "ffn_down", self.width)
 
+    def experts(self, x, stem, count, used, hidden, over_chosen):
+        """The best `used` of `count` networks of `hidden` columns: a softmax over the chosen ones' logits or over all."""
+        self.keys.update({"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": hidden})
+        logits = self.linear(x, stem + "ffn_gate_inp", count)
+        gates, ups, downs = (self.tensor(f"{stem}ffn_{n}_exps.weight", count, r, c) for n, r, c in (
+            ("gate", hidden, self.width), ("up", hidden, self.width), ("down", self.width, hidden)))
+        out = np.zeros_like(x)
+        for t, row in enumerate(x):
+            chosen = np.argsort(-logits[t], kind="stable")[:used]
+            p = np.exp(logits[t] - logits[t].max())
+            shares = p[chosen] / (p[chosen] if over_chosen else p).sum()
+            for e, share in zip(chosen, shares):
+                out[t] += share * (downs[e] @ swiglu(gates[e] @ row, ups[e] @ row))
+        return out
+
     def embed(self, ids):
         return self.tensor("token_embd.weight", VOCAB, self.width, spread=1.0)[ids]
 
@@ -140,6 +155,10 @@ class Model:
 
 def silu(x):
     return x / (1 + np.exp(-x))
+
+
+def swiglu(gate, up):
+    return silu(gate) * up
 
 
 def gelu(x):
@@ -327,8 +346,70 @@ def glm4(ids):
     return m, m.head(x, tied=False)
 
 
-MODELS = (command_r, command_r_plus, gemma, gemma2, gemma3, glm4, granite, olmo2, phi3, phi3_long, qwen2, qwen3, smollm3,
-          stablelm, stablelm2_12b, starcoder2)
+def qwen3moe(ids):
+    m = Model("qwen3moe", base=1e6, head_dim=32)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        q = m.normal(q, m.tensor(s + "attn_q_norm.weight", m.head_dim, mean=1.0, spread=0.4))
+        k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.head_dim, mean=1.0, spread=0.4))
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.experts(m.norm(x, s + "ffn_norm"), s, 6, 3, 32, over_chosen=True)
+    return m, m.head(x)
+
+
+def qwen2moe(ids):
+    m = Model("qwen2moe", base=1e6)
+    shared = m.key("expert_shared_feed_forward_length", 40)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        n = m.norm(x, s + "ffn_norm")
+        h = swiglu(m.linear(n, s + "ffn_gate_shexp", shared), m.linear(n, s + "ffn_up_shexp", shared))
+        gate = 1 / (1 + np.exp(-n @ m.tensor(s + "ffn_gate_inp_shexp.weight", m.width)))
+        x = x + m.experts(n, s, 5, 2, 32, over_chosen=False) + gate[:, None] * m.linear(h, s + "ffn_down_shexp", m.width)
+    return m, m.head(x, tied=False)
+
+
+def olmoe(ids):
+    m = Model("olmoe", kv_heads=4)
+    full = m.heads * m.head_dim
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        q = m.normal(q.reshape(len(x), -1), m.tensor(s + "attn_q_norm.weight", full, mean=1.0, spread=0.4)).reshape(q.shape)
+        k = m.normal(k.reshape(len(x), -1), m.tensor(s + "attn_k_norm.weight", full, mean=1.0, spread=0.4)).reshape(k.shape)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.experts(m.norm(x, s + "ffn_norm"), s, 6, 2, 32, over_chosen=False)
+    return m, m.head(x, tied=False)
+
+
+def granitemoe(ids, shared=0):
+    m = Model("granitemoe")
+    embedding, residual = m.key("embedding_scale", 3.0), m.key("residual_scale", 0.4)
+    scale, logits = m.key("attention.scale", 0.11), m.key("logit_scale", 4.0)
+    if shared:
+        m.key("expert_shared_feed_forward_length", shared)
+    x = m.embed(ids) * embedding
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        x = x + residual * m.linear(m.attend(m.rope(q, False), m.rope(k, False), v, scale), s + "attn_output", m.width)
+        n = m.norm(x, s + "ffn_norm")
+        out = m.experts(n, s, 5, 2, 32, over_chosen=True)
+        if shared:
+            h = swiglu(m.linear(n, s + "ffn_gate_shexp", shared), m.linear(n, s + "ffn_up_shexp", shared))
+            out = out + m.linear(h, s + "ffn_down_shexp", m.width)
+        x = x + residual * out
+    return m, m.head(x) / logits
+
+
+def granitemoe_shared(ids):
+    return granitemoe(ids, shared=24)
+
+
+MODELS = (command_r, command_r_plus, gemma, gemma2, gemma3, glm4, granite, granitemoe, granitemoe_shared, olmo2,
+          olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, smollm3, stablelm, stablelm2_12b, starcoder2)
 
 
 def fixture():
