@@ -6,7 +6,7 @@ usage: FORGE_BIN=DIR bad_input.py
 import os
 import resource
 
-from lib_cli import CACHE, FOLDER, SANITIZED, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
+from lib_cli import CACHE, FOLDER, GUARD, SANITIZED, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
 
 USAGE, MODEL, DEVICE, MEMORY, RUN = 2, 3, 4, 5, 1
 
@@ -171,7 +171,7 @@ def bad_outputs():
 
         from lib_cli import BIN
         run = subprocess.run([os.path.join(BIN, "forge-run"), model, "--raw", "-p", "abc", "-n", "4"], stdout=full,
-                             stderr=subprocess.PIPE, env=environment(), timeout=120)
+                             stderr=subprocess.PIPE, env=environment(), timeout=GUARD)
         case("stdout is full", run.returncode == 1 and len(said(run)) == 1
              and said(run)[0].startswith("error[io]: "), run.stderr)
 

@@ -11,7 +11,7 @@ import subprocess
 import time
 import xml.etree.ElementTree
 
-from lib_cli import BIN, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
+from lib_cli import BIN, GUARD, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
 
 model = tiny()
 IDS = ",".join(str(i * 37 % 256) for i in range(150))
@@ -120,20 +120,20 @@ def signals():
         run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, stdout=subprocess.PIPE)
         run.stdout.read(1)
         run.send_signal(number)
-        _, errors = run.communicate(timeout=60)
+        _, errors = run.communicate(timeout=GUARD)
         clean = errors.count(b"\n") == errors.count(b"note: running on the CPU: ")
         case(f"signal {number} ends it cleanly", run.returncode == 128 + number and clean, (run.returncode, errors))
     before = files()
     run = start(big, "--tokens", ",".join(["7"] * 9000), "-c", 60000, "--decode", "--dump-logits", at("l.f32"))
     time.sleep(0.3)
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=60)
+    run.communicate(timeout=GUARD)
     case("no half of a file", run.returncode in (0, 130) and (run.returncode == 0 or files() == before), run.returncode)
     run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, stdout=subprocess.PIPE)
     run.stdout.read(1)
     run.stdout.close()
     errors = run.stderr.read()
-    case("the reader goes away", run.wait(timeout=60) == 0 and b"error" not in errors, (run.returncode, errors))
+    case("the reader goes away", run.wait(timeout=GUARD) == 0 and b"error" not in errors, (run.returncode, errors))
     run.stderr.close()
 
 

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import time
 
-from lib_cli import BIN, CACHE, Random, case, environment, finish, tiny, tool
+from lib_cli import BIN, CACHE, GUARD, Random, case, environment, finish, tiny, tool
 
 model = tiny(layers=24)  # a compile that takes long enough to be met in the middle
 
@@ -25,13 +25,13 @@ def plans():
 
 def together():
     runs = [start("compile", model) for _ in range(8)]
-    notes = [run.communicate(timeout=120)[1].decode() for run in runs]
+    notes = [run.communicate(timeout=GUARD)[1].decode() for run in runs]
     case("8 processes on an empty cache all succeed", all(run.returncode == 0 for run in runs), notes)
     case("one of them compiles", sum("compiled in" in text for text in notes) == 1, notes)
     case("one entry", len(plans()) == 1, plans())
     case("for the owner's eyes", stat.S_IMODE(os.stat(CACHE).st_mode) == 0o700)
     runs = [start("run", model, "--tokens", "1,2,3", "-n", 4, "--json", "-c", 512) for _ in range(8)]
-    outputs = [run.communicate(timeout=120)[0].decode() for run in runs]
+    outputs = [run.communicate(timeout=GUARD)[0].decode() for run in runs]
     tokens = {text.split('"tokens": ')[1].split("]")[0] for text in outputs if '"tokens": ' in text}
     case("8 runs on a new key agree", len(outputs) == 8 and len(tokens) == 1, outputs)
 
@@ -47,7 +47,7 @@ def killed():
         run = start("compile", model, "--force")
         time.sleep(took * 1.1 * (random.next() % 1000) / 1000)
         run.send_signal(signal.SIGKILL)
-        run.communicate(timeout=60)
+        run.communicate(timeout=GUARD)
         after = tool("run", model, "--raw", "-p", "abc", "-n", 4)
         if after.returncode != 0 or after.stdout != expected or b"warning" in after.stderr:
             failures.append((i, after.returncode, after.stderr))

@@ -14,9 +14,8 @@ import subprocess
 import termios
 import time
 
-from lib_cli import BIN, FOLDER, at, case, environment, finish, tiny, tool
+from lib_cli import BIN, FOLDER, GUARD, at, case, environment, finish, tiny, tool
 
-GUARD = 120
 PROMPT = b"> "
 model = tiny()
 

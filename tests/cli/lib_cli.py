@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 BIN = os.environ.get("FORGE_BIN") or sys.exit("FORGE_BIN is not set: the folder of the built tools")
+GUARD = 600  # seconds until a tool counts as hanging, on the slowest machine
 SANITIZED = os.environ.get("FORGE_SANITIZED") == "1"
 FOLDER = tempfile.mkdtemp(prefix="forge-cli-")
 CACHE = os.path.join(FOLDER, "cache")
@@ -44,7 +45,7 @@ def environment(**changes):
     return env
 
 
-def tool(name, *args, stdin=b"", timeout=120, env=None, **options):
+def tool(name, *args, stdin=b"", timeout=GUARD, env=None, **options):
     """Runs forge-NAME; stdin is bytes. Gives a CompletedProcess with bytes."""
     return subprocess.run([os.path.join(BIN, "forge-" + name), *map(str, args)], input=stdin, capture_output=True,
                           timeout=timeout, env=env or environment(), cwd=FOLDER, **options)
