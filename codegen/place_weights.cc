@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "codegen/tile_draft.h"
-#include "kernels/quant/rows.h"
+#include "kernels/quant/x16.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -35,17 +35,19 @@ SlicedRows sliced(const ir::TensorType& type, bool as_vector = false) {
   return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols()};
 }
 
+std::uint64_t packed_row_bytes(const ir::TensorType& type) {
+  return quant::layout_row_bytes(quant::Layout::kX16, type.dtype, static_cast<std::size_t>(type.cols()));
+}
+
 }  // namespace
 
 std::uint64_t packed_slice_bytes(const ir::Graph& graph, ir::Value weight) {
   std::int64_t packed_rows = 0;
   for (const auto rows : weight_part_rows(graph, weight)) packed_rows += padded(rows);
-  const auto& type = graph.type(weight);
-  return static_cast<std::uint64_t>(packed_rows) * row_bytes(type.dtype, static_cast<std::size_t>(type.cols()));
+  return static_cast<std::uint64_t>(packed_rows) * packed_row_bytes(graph.type(weight));
 }
 
 std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row) {
-  const auto& type = graph.type(weight);
   std::int64_t packed_rows = 0;
   for (const auto rows : weight_part_rows(graph, weight)) {
     if (row < rows) break;
@@ -53,7 +55,7 @@ std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64
     packed_rows += padded(rows);
   }
   invariant(row % kPackedRows == 0, "CG-001", "a section begins inside a group of packed rows");
-  return static_cast<std::uint64_t>(packed_rows + row) * row_bytes(type.dtype, static_cast<std::size_t>(type.cols()));
+  return static_cast<std::uint64_t>(packed_rows + row) * packed_row_bytes(graph.type(weight));
 }
 
 std::string WeightPlacer::key(ir::Value weight) const {
@@ -149,7 +151,7 @@ void WeightPlacer::place() {
     if (entry.packed && layout_ == quant::Layout::kX16) packed_rows = padded(packed_rows);
     weight->bytes = vector ? static_cast<std::uint64_t>(slices * cols) * sizeof(float)
                            : static_cast<std::uint64_t>(slices * packed_rows) *
-                                 row_bytes(type.dtype, static_cast<std::size_t>(cols));
+                                 quant::layout_row_bytes(layout_, type.dtype, static_cast<std::size_t>(cols));
     entry.offset = weight->offset = static_cast<std::uint64_t>(bytes_);
     bytes_ = static_cast<std::int64_t>(align_up(weight->offset + weight->bytes));
     weights_.push_back(std::move(weight));

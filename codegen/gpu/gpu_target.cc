@@ -7,7 +7,7 @@
 #include "codegen/gpu/epilogue_source.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
-#include "kernels/quant/rows.h"
+#include "kernels/quant/planes.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -38,7 +38,7 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
   const auto op = graph.op(draft.source);
   if (op != Op::kMatmul && op != Op::kEmbed) return std::nullopt;
   const auto& weight = graph.type(graph.operand(draft.source, op == Op::kMatmul ? 1 : 0));
-  if (!quant::has_kernels(weight.dtype))
+  if (!quant::has_planes(weight.dtype))
     return fmt::format("there is no GPU kernel for weights of type {}", dtype_name(weight.dtype));
   const std::int64_t unit = is_float(weight.dtype) ? 8 : kActivationBlock;
   if (weight.cols() % unit != 0) return fmt::format("{} columns are no multiple of {}", weight.cols(), unit);

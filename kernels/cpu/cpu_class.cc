@@ -127,7 +127,7 @@ MatmulFn Kernels::matmul(DType type) const {
     case DType::kQ4_1:
       return matmul_q4_1;
     default:
-      return nullptr;
+      return matmul_of_codes(type);
   }
 }
 

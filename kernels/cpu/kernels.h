@@ -23,15 +23,16 @@ enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni };
 
 /// out[t][n] = sum over k of w[n][k] * x[t][k].
 /// weights: `groups` groups of 16 rows of `k` elements, layout x16 (kernels/quant/x16.h).
-/// x: rows `x_row_bytes` apart; q8a (kernels/quant/q8a.h) for Q8_0, Q4_0, Q4_1 weights, f32 for F32, F16, BF16.
+/// x: rows `x_row_bytes` apart; f32 for F32, F16 and BF16 weights, q8a (kernels/quant/q8a.h) for all others.
 /// row_map: nullable; token t reads row row_map[t], else row t.
 /// out: [tokens][16*groups], rows `out_stride` floats apart; padding rows of the last group come out as 0.
-/// k: a multiple of 32 for the quantised types, anything for the float types.
+/// k: a multiple of the type's block, which the float types do not have.
 /// Order of the sum: quantised: block after block of 32, acc = fma(d_w*d_x, float(int dot), acc), then
-/// acc = fma(offset_w, sum_x, acc) with offset -8d (Q4_0), m (Q4_1), -128d (Q8_0; its dot is of q+128). Float types:
-/// four partial sums over k mod 4, fma in k order, combined as (a0+a1)+(a2+a3).
-/// Speed: 1 to 3 tokens run at the read rate of memory; many tokens want calls of at least kMatmulTokens tokens
-/// (multiples of it) and several groups, whose weights and x then come from L2.
+/// acc = fma(offset_w, sum_x, acc) with offset -8d (Q4_0), m (Q4_1), -128d (Q8_0; its dot is of q+128); the others in
+/// the same way with their sub_scale and sub_offset (kernels/quant/blocks.h), part after part of kSub columns, sum_x
+/// being scale_x times the part's sum. Float types: four partial sums over k mod 4, fma in k order, combined as
+/// (a0+a1)+(a2+a3). Speed: 1 to 3 tokens run at the read rate of memory; many tokens want calls of at least
+/// kMatmulTokens tokens (multiples of it) and several groups, whose weights and x then come from L2.
 using MatmulFn = void (*)(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                           std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
                           std::size_t out_stride);
@@ -41,6 +42,8 @@ struct Kernels {
   CpuClass cpu_class;
 
   MatmulFn matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1;
+  /// Of the types of kernels/quant/x16_codes.h; nullptr for another.
+  MatmulFn (*matmul_of_codes)(DType type);
 
   // Elementwise, in place: tile[t][i] for all rows t and columns i.
   void (*scale_rows)(Tile x, const float* factors);        ///< *= factors[t]
@@ -120,7 +123,7 @@ std::string features();
 
 /// Rows of the table of token embeddings as f32: out[t][0..k) = row ids[t]. layout of `table`: native GGUF rows or x16
 /// (kernels/quant/x16.h). out.width = k. An id outside [0, rows) gives a row of zeros.
-/// type: F32, F16, BF16, Q8_0, Q4_0 or Q4_1; returns false for another.
+/// Returns false for a type that no weight has.
 bool embed_rows(DType type, quant::Layout layout, const std::byte* table, std::size_t rows, const std::int32_t* ids,
                 Tile out);
 

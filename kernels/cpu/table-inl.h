@@ -7,6 +7,7 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
+MatmulFn matmul_of_codes(DType type);  // codes_table-inl.h, a translation unit of its own
 extern const Kernels kTable;
 const Kernels kTable{
     .cpu_class = FORGE_CPU_CLASS,
@@ -16,6 +17,7 @@ const Kernels kTable{
     .matmul_q8_0 = matmul_int<FormatQ8_0>,
     .matmul_q4_0 = matmul_int<FormatQ4_0>,
     .matmul_q4_1 = matmul_int<FormatQ4_1>,
+    .matmul_of_codes = matmul_of_codes,
     .scale_rows = scale_rows,
     .scale = scale,
     .add_row_vector = add_row_vector,

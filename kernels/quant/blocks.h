@@ -1,10 +1,13 @@
 #pragma once
 // The block types of GGUF files, one row a type: everything that is done for each of them goes by this list. A block B
 // is a struct of a file's bytes with
-//   kElems   elements of a block            kSub      columns that share a scale
-//   kZero    the raw value that stands for 0 kMinimum  an offset is stored instead (kZero is 0)
-// and functions beside it: raw_values(block, u8*) unpacks its elements to unsigned bytes, sub_scale(block, s) and, with
-// kMinimum, sub_offset(block, s) are those of columns s*kSub and on. value = scale * (raw - kZero) + offset.
+//   kElems     elements of a block                kSub  columns that share a scale
+//   kZero      the raw value that stands for 0    kMinimum  an offset is stored instead (kZero is 0 then)
+//   kPacking   how kernels want it (packing.h)    kLevels   raw values of 4-bit codes, where they are no plain numbers
+// and functions beside it: raw_values(block, u8*) unpacks its elements to unsigned bytes (code_values to codes, where
+// there are levels); half_number(block, i) and
+// whole_number(block, i) are the numbers that kPacking counts.
+// value = scale * (raw - kZero) + offset. Q8_0, Q4_0 and Q4_1 have their own functions for this, shared with GPUs.
 
 #include <cstddef>
 #include <cstring>
@@ -61,7 +64,7 @@ constexpr bool with_row_of(DType type, F&& f, BlockRows<Rows...>) {
 }
 /// Calls f(std::type_identity<Block>) with a file type's block; false for a type that is none of the list.
 template <class F>
-constexpr bool with_file_block(DType type, F&& f) {
+constexpr bool with_block(DType type, F&& f) {
   return with_row_of(type, f, AllBlocks{});
 }
 
@@ -73,6 +76,45 @@ constexpr bool sizes_agree(BlockRows<Rows...>) {
           ...);
 }
 static_assert(sizes_agree(AllBlocks{}));
+
+/// Elements of a block whose codes stand for levels.
+template <class Block>
+  requires requires { Block::kLevels[0]; }
+void raw_values(const Block& block, u8* raw) {
+  code_values(block, raw);
+  for (u32 i = 0; i < Block::kElems; ++i) raw[i] = Block::kLevels[raw[i]];
+}
+
+/// Of columns sub*kSub and on.
+template <class Block>
+float sub_scale(const Block& block, u32 sub) {
+  constexpr Packing kPacking = Block::kPacking;
+  if constexpr (kPacking.scale == ScaleKind::kExponent) {
+    return half_of_e8m0(whole_number(block, sub));
+  } else {
+    const float d = f32_of_f16(half_number(block, 0));
+    if constexpr (kPacking.numbers == 0) {
+      return d;
+    } else {
+      const u32 number = whole_number(block, sub * kPacking.numbers_a_part(Block::kSub));
+      return d * static_cast<float>(scale_factor(kPacking.scale, number)) * kPacking.unit;
+    }
+  }
+}
+/// What is added to scale * raw: the minimum, or the zero.
+template <class Block>
+float sub_offset(const Block& block, u32 sub) {
+  constexpr Packing kPacking = Block::kPacking;
+  if constexpr (!Block::kMinimum) {
+    return -static_cast<float>(Block::kZero) * sub_scale(block, sub);
+  } else {
+    const float m = f32_of_f16(half_number(block, 1));
+    if constexpr (kPacking.numbers == 0)
+      return m;
+    else
+      return -(m * static_cast<float>(whole_number(block, sub * kPacking.numbers_a_part(Block::kSub) + 1)));
+  }
+}
 
 template <class Block>
 void dequantize_block(const Block& block, float* out) {

@@ -11,6 +11,9 @@ namespace forge::quant {
 struct BlockIQ1_M {
   static constexpr u32 kElems = 256, kSub = 16, kZero = 9;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 2, .number_bits = 4, .scale = ScaleKind::kOdd, .unit = 0.125f};
+  static constexpr const u8 (&kLevels)[16] = kIq1Levels;
   u8 qs[32];
   u8 qh[16];
   u8 scales[8];
@@ -25,14 +28,17 @@ FORGE_QUANT_FN u16 super_scale(const BlockIQ1_M& block) {
   for (u32 word = 0; word < 4; ++word) d |= scale_word(block, word) >> 12 << (4 * word);
   return static_cast<u16>(d);
 }
-FORGE_QUANT_FN void raw_values(const BlockIQ1_M& block, u8* raw) {
+FORGE_QUANT_FN void code_values(const BlockIQ1_M& block, u8* codes) {
   for (u32 i = 0; i < 32; ++i) {
     const u32 nibble = block.qh[i / 2] >> (i % 2 * 4) & 15u;
-    raw_ternary(block.qs[i] | (nibble & 7u) << 8, nibble >> 3, raw + 8 * i);
+    ternary_codes(block.qs[i] | (nibble & 7u) << 8, nibble >> 3, codes + 8 * i);
   }
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ1_M& block, u32 sub) {
-  return odd_scale(super_scale(block), scale_word(block, sub / 4) >> (sub % 4 * 3) & 7u, 0.125f);
+FORGE_QUANT_FN u16 half_number(const BlockIQ1_M& block, u32) {
+  return super_scale(block);
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ1_M& block, u32 i) {
+  return scale_word(block, i / 4) >> (i % 4 * 3) & 7u;
 }
 
 }  // namespace forge::quant

@@ -152,28 +152,36 @@ inline constexpr u16 kIq1Grid[2048] = {
 };
 // clang-format on
 
+/// 8 element +- 1, plus 9.
+inline constexpr u8 kIq1Levels[16] = {0, 2, 8, 10, 16, 18};
+
 struct BlockIQ1_S {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 9;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 1, .number_bits = 4, .scale = ScaleKind::kOdd, .unit = 0.125f};
+  static constexpr const u8 (&kLevels)[16] = kIq1Levels;
   u16 d;
   u8 qs[32];
   u16 qh[8];
 };
 static_assert(sizeof(BlockIQ1_S) == 50);
 
-/// raw = 9 + 8 element + 1, or - 1 where delta is negative.
-FORGE_QUANT_FN void raw_ternary(u32 entry, u32 negative, u8* raw) {
-  for (u32 i = 0; i < 8; ++i)
-    raw[i] = static_cast<u8>((kIq1Grid[entry] >> (2 * i) & 3u) * 8 + (negative != 0 ? 0u : 2u));
+/// 8 elements of an entry, -1, 0, 1: of their two levels each the lower where delta is negative.
+FORGE_QUANT_FN void ternary_codes(u32 entry, u32 negative, u8* codes) {
+  store_bytes(2 * bytes_of_pairs(kIq1Grid[entry]) + (negative != 0 ? 0 : 0x0101010101010101u), 8, codes);
 }
-FORGE_QUANT_FN void raw_values(const BlockIQ1_S& block, u8* raw) {
+FORGE_QUANT_FN void code_values(const BlockIQ1_S& block, u8* codes) {
   for (u32 i = 0; i < 32; ++i) {
     const u32 part = block.qh[i / 4];
-    raw_ternary(block.qs[i] | (part >> (i % 4 * 3) & 7u) << 8, part >> 15, raw + 8 * i);
+    ternary_codes(block.qs[i] | (part >> (i % 4 * 3) & 7u) << 8, part >> 15, codes + 8 * i);
   }
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ1_S& block, u32 sub) {
-  return odd_scale(block.d, block.qh[sub] >> 12 & 7u, 0.125f);
+FORGE_QUANT_FN u16 half_number(const BlockIQ1_S& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ1_S& block, u32 i) {
+  return block.qh[i] >> 12 & 7u;
 }
 
 }  // namespace forge::quant

@@ -86,6 +86,9 @@ inline constexpr u16 kIq2SGrid[1024] = {
 struct BlockIQ2_S {
   static constexpr u32 kElems = 256, kSub = 16, kZero = 43;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 2, .number_bits = 4, .scale = ScaleKind::kOdd, .unit = 0.125f};
+  static constexpr const u8 (&kLevels)[16] = kIq2Levels;
   u16 d;
   u8 qs[32];
   u8 signs[32];
@@ -94,14 +97,17 @@ struct BlockIQ2_S {
 };
 static_assert(sizeof(BlockIQ2_S) == 82);
 
-FORGE_QUANT_FN void raw_values(const BlockIQ2_S& block, u8* raw) {
+FORGE_QUANT_FN void code_values(const BlockIQ2_S& block, u8* codes) {
   for (u32 i = 0; i < 32; ++i) {
     const u32 entry = block.qs[i] | (block.qh[i / 4] >> (i % 4 * 2) & 3u) << 8;
-    raw_signed(kIq2SGrid[entry], 2, kIq2Magnitudes, block.signs[i], BlockIQ2_S::kZero, 8, raw + 8 * i);
+    iq2_codes(kIq2SGrid[entry], block.signs[i], codes + 8 * i);
   }
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ2_S& block, u32 sub) {
-  return odd_scale(block.d, block.scales[sub / 2] >> (sub % 2 * 4) & 15u, 0.125f);
+FORGE_QUANT_FN u16 half_number(const BlockIQ2_S& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ2_S& block, u32 i) {
+  return block.scales[i / 2] >> (i % 2 * 4) & 15u;
 }
 
 }  // namespace forge::quant

@@ -51,19 +51,23 @@ inline constexpr u16 kIq2XsGrid[512] = {
 struct BlockIQ2_XS {
   static constexpr u32 kElems = 256, kSub = 16, kZero = 43;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 2, .number_bits = 4, .scale = ScaleKind::kOdd, .unit = 0.125f};
+  static constexpr const u8 (&kLevels)[16] = kIq2Levels;
   u16 d;
   u16 qs[32];
   u8 scales[8];
 };
 static_assert(sizeof(BlockIQ2_XS) == 74);
 
-FORGE_QUANT_FN void raw_values(const BlockIQ2_XS& block, u8* raw) {
-  for (u32 i = 0; i < 32; ++i)
-    raw_signed(kIq2XsGrid[block.qs[i] & 511u], 2, kIq2Magnitudes, even_signs(block.qs[i] >> 9), BlockIQ2_XS::kZero, 8,
-               raw + 8 * i);
+FORGE_QUANT_FN void code_values(const BlockIQ2_XS& block, u8* codes) {
+  for (u32 i = 0; i < 32; ++i) iq2_codes(kIq2XsGrid[block.qs[i] & 511u], even_signs(block.qs[i] >> 9), codes + 8 * i);
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ2_XS& block, u32 sub) {
-  return odd_scale(block.d, block.scales[sub / 2] >> (sub % 2 * 4) & 15u, 0.125f);
+FORGE_QUANT_FN u16 half_number(const BlockIQ2_XS& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ2_XS& block, u32 i) {
+  return block.scales[i / 2] >> (i % 2 * 4) & 15u;
 }
 
 }  // namespace forge::quant

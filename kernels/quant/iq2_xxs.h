@@ -7,7 +7,8 @@
 
 namespace forge::quant {
 
-inline constexpr u8 kIq2Magnitudes[4] = {8, 25, 43, 0};
+/// All values, plus 43.
+inline constexpr u8 kIq2Levels[16] = {0, 18, 35, 51, 68, 86};
 /// Entry e has element i in bits 2 i to 2 i + 1.
 // clang-format off
 inline constexpr u16 kIq2XxsGrid[256] = {
@@ -35,6 +36,9 @@ inline constexpr u16 kIq2XxsGrid[256] = {
 struct BlockIQ2_XXS {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 43;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 1, .number_bits = 4, .scale = ScaleKind::kOdd, .unit = 0.125f};
+  static constexpr const u8 (&kLevels)[16] = kIq2Levels;
   u16 d;
   u8 qs[64];
 };
@@ -44,15 +48,21 @@ FORGE_QUANT_FN u32 load_u32(const u8* bytes) {
   return bytes[0] | static_cast<u32>(bytes[1]) << 8 | static_cast<u32>(bytes[2]) << 16 |
          static_cast<u32>(bytes[3]) << 24;
 }
-FORGE_QUANT_FN void raw_values(const BlockIQ2_XXS& block, u8* raw) {
+/// 8 elements: the magnitudes of an entry of a grid, with signs.
+FORGE_QUANT_FN void iq2_codes(u32 entry, u32 signs, u8* codes) {
+  store_bytes(signed_codes(bytes_of_pairs(entry), signs, 3), 8, codes);
+}
+FORGE_QUANT_FN void code_values(const BlockIQ2_XXS& block, u8* codes) {
   for (u32 i = 0; i < 32; ++i) {
     const u8* part = block.qs + i / 4 * 8;
-    const u32 signs = even_signs(load_u32(part + 4) >> (i % 4 * 7) & 127u);
-    raw_signed(kIq2XxsGrid[part[i % 4]], 2, kIq2Magnitudes, signs, BlockIQ2_XXS::kZero, 8, raw + 8 * i);
+    iq2_codes(kIq2XxsGrid[part[i % 4]], even_signs(load_u32(part + 4) >> (i % 4 * 7) & 127u), codes + 8 * i);
   }
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ2_XXS& block, u32 sub) {
-  return odd_scale(block.d, block.qs[8 * sub + 7] >> 4, 0.125f);
+FORGE_QUANT_FN u16 half_number(const BlockIQ2_XXS& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ2_XXS& block, u32 i) {
+  return block.qs[8 * i + 7] >> 4;
 }
 
 }  // namespace forge::quant

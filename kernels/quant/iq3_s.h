@@ -8,7 +8,8 @@
 
 namespace forge::quant {
 
-inline constexpr u8 kIq3SMagnitudes[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+/// All values, plus 15.
+inline constexpr u8 kIq3SLevels[16] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
 /// Entry e has element i in bits 3 i to 3 i + 2.
 // clang-format off
 inline constexpr u16 kIq3SGrid[512] = {
@@ -53,6 +54,9 @@ inline constexpr u16 kIq3SGrid[512] = {
 struct BlockIQ3_S {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 15;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 1, .number_bits = 4, .scale = ScaleKind::kOdd, .unit = 1.0f};
+  static constexpr const u8 (&kLevels)[16] = kIq3SLevels;
   u16 d;
   u8 qs[64];
   u8 qh[8];
@@ -61,15 +65,18 @@ struct BlockIQ3_S {
 };
 static_assert(sizeof(BlockIQ3_S) == 110);
 
-FORGE_QUANT_FN void raw_values(const BlockIQ3_S& block, u8* raw) {
-  for (u32 i = 0; i < 64; ++i) {
-    const u32 entry = block.qs[i] | (block.qh[i / 8] >> (i % 8) & 1u) << 8;
-    raw_signed(kIq3SGrid[entry], 3, kIq3SMagnitudes, block.signs[i / 2] >> (i % 2 * 4), BlockIQ3_S::kZero, 4,
-               raw + 4 * i);
+FORGE_QUANT_FN void code_values(const BlockIQ3_S& block, u8* codes) {
+  for (u32 i = 0; i < 32; ++i) {
+    const u32 high = block.qh[i / 4] >> (i % 4 * 2);
+    const u32 first = block.qs[2 * i] | (high & 1u) << 8, second = block.qs[2 * i + 1] | (high >> 1 & 1u) << 8;
+    iq3_codes(kIq3SGrid[first], kIq3SGrid[second], block.signs[i], codes + 8 * i);
   }
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ3_S& block, u32 sub) {
-  return odd_scale(block.d, block.scales[sub / 2] >> (sub % 2 * 4) & 15u, 1.0f);
+FORGE_QUANT_FN u16 half_number(const BlockIQ3_S& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ3_S& block, u32 i) {
+  return block.scales[i / 2] >> (i % 2 * 4) & 15u;
 }
 
 }  // namespace forge::quant

@@ -7,7 +7,8 @@
 
 namespace forge::quant {
 
-inline constexpr u8 kIq3XxsMagnitudes[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+/// All values, plus 62.
+inline constexpr u8 kIq3XxsLevels[16] = {0, 10, 18, 26, 34, 42, 50, 58, 66, 74, 82, 90, 98, 106, 114, 124};
 /// Entry e has element i in bits 3 i to 3 i + 2.
 // clang-format off
 inline constexpr u16 kIq3XxsGrid[256] = {
@@ -35,21 +36,26 @@ inline constexpr u16 kIq3XxsGrid[256] = {
 struct BlockIQ3_XXS {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 62;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 1, .number_bits = 4, .scale = ScaleKind::kOdd, .unit = 0.25f};
+  static constexpr const u8 (&kLevels)[16] = kIq3XxsLevels;
   u16 d;
   u8 qs[64];
   u8 signs[32];
 };
 static_assert(sizeof(BlockIQ3_XXS) == 98);
 
-FORGE_QUANT_FN void raw_values(const BlockIQ3_XXS& block, u8* raw) {
-  for (u32 i = 0; i < 64; ++i) {
-    const u32 signs = even_signs(load_u32(block.signs + i / 8 * 4) >> (i / 2 % 4 * 7) & 127u);
-    raw_signed(kIq3XxsGrid[block.qs[i]], 3, kIq3XxsMagnitudes, signs >> (i % 2 * 4), BlockIQ3_XXS::kZero, 4,
-               raw + 4 * i);
+FORGE_QUANT_FN void code_values(const BlockIQ3_XXS& block, u8* codes) {
+  for (u32 i = 0; i < 32; ++i) {
+    const u32 signs = even_signs(load_u32(block.signs + i / 4 * 4) >> (i % 4 * 7) & 127u);
+    iq3_codes(kIq3XxsGrid[block.qs[2 * i]], kIq3XxsGrid[block.qs[2 * i + 1]], signs, codes + 8 * i);
   }
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ3_XXS& block, u32 sub) {
-  return odd_scale(block.d, block.signs[4 * sub + 3] >> 4, 0.25f);
+FORGE_QUANT_FN u16 half_number(const BlockIQ3_XXS& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ3_XXS& block, u32 i) {
+  return block.signs[4 * i + 3] >> 4;
 }
 
 }  // namespace forge::quant

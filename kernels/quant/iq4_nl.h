@@ -2,7 +2,7 @@
 // IQ4_NL: 32 elements = f16 d and 16 bytes of codes in Q4_0's order. value = d * kIq4Levels[code], levels that lie
 // denser about 0. Source: ggml's block_iq4_nl and kvalues_iq4nl as GGUF files carry them.
 
-#include "kernels/quant/f16.h"
+#include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
@@ -12,23 +12,25 @@ inline constexpr u8 kIq4Levels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141,
 struct BlockIQ4_NL {
   static constexpr u32 kElems = 32, kSub = 32, kZero = 128;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{.low = 4, .high = 0, .halves = 1, .numbers = 0, .number_bits = 0};
+  static constexpr const u8 (&kLevels)[16] = kIq4Levels;
   u16 d;
   u8 qs[16];
 };
 static_assert(sizeof(BlockIQ4_NL) == 18);
 
-/// 32 codes in Q4_0's order to the levels that they stand for.
-FORGE_QUANT_FN void raw_levels(const u8* qs, const u8* levels, u8* raw) {
+/// 32 codes in Q4_0's order.
+FORGE_QUANT_FN void nibble_codes(const u8* qs, u8* codes) {
   for (int i = 0; i < 16; ++i) {
-    raw[i] = levels[qs[i] & 15u];
-    raw[16 + i] = levels[qs[i] >> 4];
+    codes[i] = qs[i] & 15u;
+    codes[16 + i] = qs[i] >> 4;
   }
 }
-FORGE_QUANT_FN void raw_values(const BlockIQ4_NL& block, u8* raw) {
-  raw_levels(block.qs, kIq4Levels, raw);
+FORGE_QUANT_FN void code_values(const BlockIQ4_NL& block, u8* codes) {
+  nibble_codes(block.qs, codes);
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ4_NL& block, u32) {
-  return f32_of_f16(block.d);
+FORGE_QUANT_FN u16 half_number(const BlockIQ4_NL& block, u32) {
+  return block.d;
 }
 
 }  // namespace forge::quant

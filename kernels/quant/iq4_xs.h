@@ -10,6 +10,9 @@ namespace forge::quant {
 struct BlockIQ4_XS {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 128;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 1, .numbers = 1, .number_bits = 6, .scale = ScaleKind::kLess32};
+  static constexpr const u8 (&kLevels)[16] = kIq4Levels;
   u16 d;
   u8 scales_h[2];
   u8 scales_l[4];
@@ -17,12 +20,14 @@ struct BlockIQ4_XS {
 };
 static_assert(sizeof(BlockIQ4_XS) == 136);
 
-FORGE_QUANT_FN void raw_values(const BlockIQ4_XS& block, u8* raw) {
-  for (int part = 0; part < 8; ++part) raw_levels(block.qs + 16 * part, kIq4Levels, raw + 32 * part);
+FORGE_QUANT_FN void code_values(const BlockIQ4_XS& block, u8* codes) {
+  for (int part = 0; part < 8; ++part) nibble_codes(block.qs + 16 * part, codes + 32 * part);
 }
-FORGE_QUANT_FN float sub_scale(const BlockIQ4_XS& block, u32 sub) {
-  const u32 low = block.scales_l[sub / 2] >> (sub % 2 * 4) & 15u, high = block.scales_h[sub / 4] >> (sub % 4 * 2) & 3u;
-  return f32_of_f16(block.d) * static_cast<float>(static_cast<int>(low | high << 4) - 32);
+FORGE_QUANT_FN u16 half_number(const BlockIQ4_XS& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockIQ4_XS& block, u32 i) {
+  return (block.scales_l[i / 2] >> (i % 2 * 4) & 15u) | (block.scales_h[i / 4] >> (i % 4 * 2) & 3u) << 4;
 }
 
 }  // namespace forge::quant

@@ -14,21 +14,19 @@ inline constexpr u8 kMxfp4Levels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 
 struct BlockMXFP4 {
   static constexpr u32 kElems = 32, kSub = 32, kZero = 12;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 0, .halves = 0, .numbers = 1, .number_bits = 8, .scale = ScaleKind::kExponent};
+  static constexpr const u8 (&kLevels)[16] = kMxfp4Levels;
   u8 e;
   u8 qs[16];
 };
 static_assert(sizeof(BlockMXFP4) == 17);
 
-/// 2^(e-128), exact: subnormal for e of 0 and 1.
-FORGE_QUANT_FN float f32_of_e8m0_half(u32 e) {
-  return f32_of_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+FORGE_QUANT_FN void code_values(const BlockMXFP4& block, u8* codes) {
+  nibble_codes(block.qs, codes);
 }
-
-FORGE_QUANT_FN void raw_values(const BlockMXFP4& block, u8* raw) {
-  raw_levels(block.qs, kMxfp4Levels, raw);
-}
-FORGE_QUANT_FN float sub_scale(const BlockMXFP4& block, u32) {
-  return f32_of_e8m0_half(block.e);
+FORGE_QUANT_FN u32 whole_number(const BlockMXFP4& block, u32) {
+  return block.e;
 }
 
 }  // namespace forge::quant

@@ -14,6 +14,10 @@ namespace forge::quant {
 constexpr std::size_t planes_scale_bytes(DType type) {
   return type == DType::kQ8_0 || type == DType::kQ4_0 ? 2 : type == DType::kQ4_1 ? 4 : 0;
 }
+/// The types that have this layout, which is what kernels of the GPUs compute with.
+constexpr bool has_planes(DType type) {
+  return is_float(type) || planes_scale_bytes(type) != 0;
+}
 /// Bytes of a row's quants.
 constexpr std::size_t planes_quant_bytes(DType type, std::size_t k) {
   return row_bytes(type, k) - k / 32 * planes_scale_bytes(type);
@@ -49,7 +53,7 @@ void planes_move_row(DType type, std::size_t rows, std::size_t k, std::size_t ro
 template <class RowOf>
 bool pack_planes(DType type, std::size_t rows, std::size_t k, std::size_t first, std::size_t count, RowOf&& row_of,
                  std::byte* planes) {
-  if (!has_kernels(type)) return false;
+  if (!has_planes(type)) return false;
   for (std::size_t row = first; row < first + count; ++row)
     planes_move_row<true>(type, rows, k, row, row_of(row), planes);
   return true;
@@ -59,7 +63,7 @@ bool pack_planes(DType type, std::size_t rows, std::size_t k, std::size_t first,
 template <class RowOf>
 bool unpack_planes(DType type, std::size_t rows, std::size_t k, std::size_t first, std::size_t count,
                    const std::byte* planes, RowOf&& row_of) {
-  if (!has_kernels(type)) return false;
+  if (!has_planes(type)) return false;
   for (std::size_t row = first; row < first + count; ++row)
     planes_move_row<false>(type, rows, k, row, row_of(row), planes);
   return true;

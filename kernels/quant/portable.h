@@ -9,6 +9,7 @@ using i8 = signed char;
 using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
+using u64 = unsigned long long;
 }  // namespace forge::quant
 #else
 #include <cstdint>
@@ -17,6 +18,7 @@ using i8 = std::int8_t;
 using u8 = std::uint8_t;
 using u16 = std::uint16_t;
 using u32 = std::uint32_t;
+using u64 = std::uint64_t;
 }  // namespace forge::quant
 #endif
 

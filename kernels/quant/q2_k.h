@@ -3,13 +3,14 @@
 // quants, f16 d, f16 dmin. Each 32 bytes of quants hold 128 elements: element 32j+i is bits 2j, 2j+1 of byte i.
 // value = d * scale * q - dmin * minimum. Source: ggml's block_q2_K as GGUF files carry it.
 
-#include "kernels/quant/f16.h"
+#include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
 struct BlockQ2_K {
   static constexpr u32 kElems = 256, kSub = 16, kZero = 0;
   static constexpr bool kMinimum = true;
+  static constexpr Packing kPacking{.low = 2, .high = 0, .halves = 2, .numbers = 4, .number_bits = 4};
   u8 scales[16];
   u8 qs[64];
   u16 d, dmin;
@@ -18,16 +19,17 @@ static_assert(sizeof(BlockQ2_K) == 84);
 
 /// 256 elements of 2 bits, 128 to each 32 bytes.
 FORGE_QUANT_FN void raw_two_bits(const u8* qs, u8* raw) {
-  for (int i = 0; i < 256; ++i) raw[i] = qs[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3u;
+  for (int part = 0; part < 8; ++part)
+    for (int i = 0; i < 32; ++i) raw[32 * part + i] = qs[part / 4 * 32 + i] >> (part % 4 * 2) & 3u;
 }
 FORGE_QUANT_FN void raw_values(const BlockQ2_K& block, u8* raw) {
   raw_two_bits(block.qs, raw);
 }
-FORGE_QUANT_FN float sub_scale(const BlockQ2_K& block, u32 sub) {
-  return f32_of_f16(block.d) * static_cast<float>(block.scales[sub] & 15u);
+FORGE_QUANT_FN u16 half_number(const BlockQ2_K& block, u32 part) {
+  return part == 0 ? block.d : block.dmin;
 }
-FORGE_QUANT_FN float sub_offset(const BlockQ2_K& block, u32 sub) {
-  return -(f32_of_f16(block.dmin) * static_cast<float>(block.scales[sub] >> 4));
+FORGE_QUANT_FN u32 whole_number(const BlockQ2_K& block, u32 i) {
+  return block.scales[i / 2] >> (i % 2 * 4) & 15u;
 }
 
 }  // namespace forge::quant

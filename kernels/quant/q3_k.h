@@ -11,6 +11,8 @@ namespace forge::quant {
 struct BlockQ3_K {
   static constexpr u32 kElems = 256, kSub = 16, kZero = 4;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 2, .high = 1, .halves = 1, .numbers = 2, .number_bits = 6, .scale = ScaleKind::kLess32};
   u8 hmask[32];
   u8 qs[64];
   u8 scales[12];
@@ -20,11 +22,15 @@ static_assert(sizeof(BlockQ3_K) == 110);
 
 FORGE_QUANT_FN void raw_values(const BlockQ3_K& block, u8* raw) {
   raw_two_bits(block.qs, raw);
-  for (int i = 0; i < 256; ++i) raw[i] = static_cast<u8>(raw[i] | (block.hmask[i % 32] >> (i / 32) & 1u) << 2);
+  for (int part = 0; part < 8; ++part)
+    for (int i = 0; i < 32; ++i)
+      raw[32 * part + i] = static_cast<u8>(raw[32 * part + i] | (block.hmask[i] >> part & 1u) << 2);
 }
-FORGE_QUANT_FN float sub_scale(const BlockQ3_K& block, u32 sub) {
-  const u32 low = block.scales[sub % 8] >> (sub / 8 * 4) & 15u, high = block.scales[8 + sub % 4] >> (sub / 4 * 2) & 3u;
-  return f32_of_f16(block.d) * static_cast<float>(static_cast<int>(low | high << 4) - 32);
+FORGE_QUANT_FN u16 half_number(const BlockQ3_K& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockQ3_K& block, u32 i) {
+  return (block.scales[i % 8] >> (i / 8 * 4) & 15u) | (block.scales[8 + i % 4] >> (i / 4 * 2) & 3u) << 4;
 }
 
 }  // namespace forge::quant

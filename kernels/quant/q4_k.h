@@ -3,13 +3,14 @@
 // 32 bytes of quants hold two parts: byte i has element i of the first (low nibble) and of the second (high nibble).
 // value = d * scale * q - dmin * minimum. Source: ggml's block_q4_K as GGUF files carry it.
 
-#include "kernels/quant/f16.h"
+#include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
 struct BlockQ4_K {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 0;
   static constexpr bool kMinimum = true;
+  static constexpr Packing kPacking{.low = 4, .high = 0, .halves = 2, .numbers = 2, .number_bits = 6};
   u16 d, dmin;
   u8 scales[12];
   u8 qs[128];
@@ -35,11 +36,11 @@ FORGE_QUANT_FN void raw_part_nibbles(const u8* qs, u8* raw) {
 FORGE_QUANT_FN void raw_values(const BlockQ4_K& block, u8* raw) {
   raw_part_nibbles(block.qs, raw);
 }
-FORGE_QUANT_FN float sub_scale(const BlockQ4_K& block, u32 sub) {
-  return f32_of_f16(block.d) * static_cast<float>(k_scale(block.scales, sub));
+FORGE_QUANT_FN u16 half_number(const BlockQ4_K& block, u32 part) {
+  return part == 0 ? block.d : block.dmin;
 }
-FORGE_QUANT_FN float sub_offset(const BlockQ4_K& block, u32 sub) {
-  return -(f32_of_f16(block.dmin) * static_cast<float>(k_minimum(block.scales, sub)));
+FORGE_QUANT_FN u32 whole_number(const BlockQ4_K& block, u32 i) {
+  return i % 2 == 0 ? k_scale(block.scales, i / 2) : k_minimum(block.scales, i / 2);
 }
 
 }  // namespace forge::quant

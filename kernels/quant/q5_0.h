@@ -3,13 +3,14 @@
 // element 16+i (high nibble), bit i of the fifth bits is element i's. value = d * (q - 16).
 // Source: ggml's block_q5_0 as GGUF files carry it.
 
-#include "kernels/quant/f16.h"
+#include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
 struct BlockQ5_0 {
   static constexpr u32 kElems = 32, kSub = 32, kZero = 16;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{.low = 4, .high = 1, .halves = 1, .numbers = 0, .number_bits = 0};
   u16 d;
   u8 qh[4];
   u8 qs[16];
@@ -18,16 +19,17 @@ static_assert(sizeof(BlockQ5_0) == 22);
 
 /// 32 elements of 4 bits as Q4_0 has them, with a plane of fifth bits.
 FORGE_QUANT_FN void raw_nibbles_and_bits(const u8* qs, const u8* qh, u8* raw) {
-  for (int i = 0; i < 32; ++i) {
-    const u32 low = i < 16 ? qs[i] & 15u : qs[i - 16] >> 4;
-    raw[i] = static_cast<u8>(low | (qh[i / 8] >> (i % 8) & 1u) << 4);
+  for (int i = 0; i < 4; ++i) store_bytes(bytes_of_bits(qh[i]) << 4, 8, raw + 8 * i);
+  for (int i = 0; i < 16; ++i) {
+    raw[i] = static_cast<u8>(raw[i] | (qs[i] & 15u));
+    raw[16 + i] = static_cast<u8>(raw[16 + i] | qs[i] >> 4);
   }
 }
 FORGE_QUANT_FN void raw_values(const BlockQ5_0& block, u8* raw) {
   raw_nibbles_and_bits(block.qs, block.qh, raw);
 }
-FORGE_QUANT_FN float sub_scale(const BlockQ5_0& block, u32) {
-  return f32_of_f16(block.d);
+FORGE_QUANT_FN u16 half_number(const BlockQ5_0& block, u32) {
+  return block.d;
 }
 
 }  // namespace forge::quant

@@ -9,6 +9,7 @@ namespace forge::quant {
 struct BlockQ5_1 {
   static constexpr u32 kElems = 32, kSub = 32, kZero = 0;
   static constexpr bool kMinimum = true;
+  static constexpr Packing kPacking{.low = 4, .high = 1, .halves = 2, .numbers = 0, .number_bits = 0};
   u16 d, m;
   u8 qh[4];
   u8 qs[16];
@@ -18,11 +19,8 @@ static_assert(sizeof(BlockQ5_1) == 24);
 FORGE_QUANT_FN void raw_values(const BlockQ5_1& block, u8* raw) {
   raw_nibbles_and_bits(block.qs, block.qh, raw);
 }
-FORGE_QUANT_FN float sub_scale(const BlockQ5_1& block, u32) {
-  return f32_of_f16(block.d);
-}
-FORGE_QUANT_FN float sub_offset(const BlockQ5_1& block, u32) {
-  return f32_of_f16(block.m);
+FORGE_QUANT_FN u16 half_number(const BlockQ5_1& block, u32 part) {
+  return part == 0 ? block.d : block.m;
 }
 
 }  // namespace forge::quant

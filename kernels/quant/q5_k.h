@@ -10,6 +10,7 @@ namespace forge::quant {
 struct BlockQ5_K {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 0;
   static constexpr bool kMinimum = true;
+  static constexpr Packing kPacking{.low = 4, .high = 1, .halves = 2, .numbers = 2, .number_bits = 6};
   u16 d, dmin;
   u8 scales[12];
   u8 qh[32];
@@ -19,13 +20,15 @@ static_assert(sizeof(BlockQ5_K) == 176);
 
 FORGE_QUANT_FN void raw_values(const BlockQ5_K& block, u8* raw) {
   raw_part_nibbles(block.qs, raw);
-  for (int i = 0; i < 256; ++i) raw[i] = static_cast<u8>(raw[i] | (block.qh[i % 32] >> (i / 32) & 1u) << 4);
+  for (int part = 0; part < 8; ++part)
+    for (int i = 0; i < 32; ++i)
+      raw[32 * part + i] = static_cast<u8>(raw[32 * part + i] | (block.qh[i] >> part & 1u) << 4);
 }
-FORGE_QUANT_FN float sub_scale(const BlockQ5_K& block, u32 sub) {
-  return f32_of_f16(block.d) * static_cast<float>(k_scale(block.scales, sub));
+FORGE_QUANT_FN u16 half_number(const BlockQ5_K& block, u32 part) {
+  return part == 0 ? block.d : block.dmin;
 }
-FORGE_QUANT_FN float sub_offset(const BlockQ5_K& block, u32 sub) {
-  return -(f32_of_f16(block.dmin) * static_cast<float>(k_minimum(block.scales, sub)));
+FORGE_QUANT_FN u32 whole_number(const BlockQ5_K& block, u32 i) {
+  return i % 2 == 0 ? k_scale(block.scales, i / 2) : k_minimum(block.scales, i / 2);
 }
 
 }  // namespace forge::quant

@@ -4,13 +4,15 @@
 // 32n+i has bits 2n, 2n+1 of high byte i. value = d * scale * (q - 32). Source: ggml's block_q6_K as GGUF files carry
 // it.
 
-#include "kernels/quant/f16.h"
+#include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
 struct BlockQ6_K {
   static constexpr u32 kElems = 256, kSub = 16, kZero = 32;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{
+      .low = 4, .high = 2, .halves = 1, .numbers = 2, .number_bits = 8, .scale = ScaleKind::kSigned};
   u8 ql[128];
   u8 qh[64];
   i8 scales[16];
@@ -19,14 +21,17 @@ struct BlockQ6_K {
 static_assert(sizeof(BlockQ6_K) == 210);
 
 FORGE_QUANT_FN void raw_values(const BlockQ6_K& block, u8* raw) {
-  for (int half = 0; half < 2; ++half)
-    for (int i = 0; i < 128; ++i) {
-      const u32 low = block.ql[64 * half + i % 64] >> (i / 64 * 4) & 15u;
-      raw[128 * half + i] = static_cast<u8>(low | (block.qh[32 * half + i % 32] >> (i / 32 * 2) & 3u) << 4);
+  for (int part = 0; part < 8; ++part)
+    for (int i = 0; i < 32; ++i) {
+      const u32 low = block.ql[part / 4 * 64 + part % 2 * 32 + i] >> (part % 4 / 2 * 4) & 15u;
+      raw[32 * part + i] = static_cast<u8>(low | (block.qh[part / 4 * 32 + i] >> (part % 4 * 2) & 3u) << 4);
     }
 }
-FORGE_QUANT_FN float sub_scale(const BlockQ6_K& block, u32 sub) {
-  return f32_of_f16(block.d) * static_cast<float>(block.scales[sub]);
+FORGE_QUANT_FN u16 half_number(const BlockQ6_K& block, u32) {
+  return block.d;
+}
+FORGE_QUANT_FN u32 whole_number(const BlockQ6_K& block, u32 i) {
+  return static_cast<u8>(block.scales[i]);
 }
 
 }  // namespace forge::quant

@@ -14,26 +14,7 @@ namespace forge::quant {
 /// How the bytes of a weight stand in memory. Numbers are part of the plan format.
 enum class Layout : std::uint8_t { kNative = 0, kX16 = 1, kPlanes = 2 };
 
-/// Calls f(std::type_identity<Block>) with the block of a quantised type that forge computes with; false for another
-/// type. The one list of those types.
-template <class F>
-constexpr bool with_block(DType type, F&& f) {
-  switch (type) {
-    case DType::kQ8_0:
-      f(std::type_identity<BlockQ8_0>{});
-      return true;
-    case DType::kQ4_0:
-      f(std::type_identity<BlockQ4_0>{});
-      return true;
-    case DType::kQ4_1:
-      f(std::type_identity<BlockQ4_1>{});
-      return true;
-    default:
-      return false;
-  }
-}
-
-/// The types that forge has kernels for.
+/// The types that a weight can have: what kernels of the CPU compute with.
 constexpr bool has_kernels(DType type) {
   return is_float(type) || with_block(type, [](auto) {});
 }
@@ -74,10 +55,10 @@ inline bool dequantize_native(DType type, const std::byte* row, std::size_t k, f
     for (std::size_t i = 0; i < k; ++i) out[i] = float_element(type, row, i);
     return true;
   }
-  return with_file_block(type, [&]<class Block>(std::type_identity<Block>) { dequantize_blocks<Block>(row, k, out); });
+  return with_block(type, [&]<class Block>(std::type_identity<Block>) { dequantize_blocks<Block>(row, k, out); });
 }
 
-/// k floats to one native row (row_bytes(type, k) bytes). False for a type without kernels.
+/// k floats to one native row (row_bytes(type, k) bytes). False for a type that forge only reads.
 inline bool quantize_row(DType type, const float* x, std::size_t k, std::byte* row) {
   switch (type) {
     case DType::kF32:
@@ -91,7 +72,14 @@ inline bool quantize_row(DType type, const float* x, std::size_t k, std::byte* r
       }
       return true;
     default:
-      return with_block(type, [&]<class Block>(std::type_identity<Block>) { quantize_blocks<Block>(x, k, row); });
+      bool writes = false;
+      with_block(type, [&]<class Block>(std::type_identity<Block>) {
+        if constexpr (requires(Block& block) { quantize_block(x, block); }) {
+          quantize_blocks<Block>(x, k, row);
+          writes = true;
+        }
+      });
+      return writes;
   }
 }
 

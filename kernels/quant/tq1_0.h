@@ -4,13 +4,14 @@
 // hold elements 32n+i, bytes 32..47 elements 160+16n+i, the last four 240+4n+i (n the digit, first first).
 // value = d * (digit - 1). Source: ggml's block_tq1_0 as GGUF files carry it.
 
-#include "kernels/quant/f16.h"
+#include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
 struct BlockTQ1_0 {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 1;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{.low = 2, .high = 0, .halves = 1, .numbers = 0, .number_bits = 0};
   u8 qs[48];
   u8 qh[4];
   u16 d;
@@ -32,8 +33,8 @@ FORGE_QUANT_FN void raw_values(const BlockTQ1_0& block, u8* raw) {
   raw_digits(block.qs + 32, 16, 5, raw + 160);
   raw_digits(block.qh, 4, 4, raw + 240);
 }
-FORGE_QUANT_FN float sub_scale(const BlockTQ1_0& block, u32) {
-  return f32_of_f16(block.d);
+FORGE_QUANT_FN u16 half_number(const BlockTQ1_0& block, u32) {
+  return block.d;
 }
 
 }  // namespace forge::quant

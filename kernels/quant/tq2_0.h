@@ -9,6 +9,7 @@ namespace forge::quant {
 struct BlockTQ2_0 {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 1;
   static constexpr bool kMinimum = false;
+  static constexpr Packing kPacking{.low = 2, .high = 0, .halves = 1, .numbers = 0, .number_bits = 0};
   u8 qs[64];
   u16 d;
 };
@@ -17,8 +18,8 @@ static_assert(sizeof(BlockTQ2_0) == 66);
 FORGE_QUANT_FN void raw_values(const BlockTQ2_0& block, u8* raw) {
   raw_two_bits(block.qs, raw);
 }
-FORGE_QUANT_FN float sub_scale(const BlockTQ2_0& block, u32) {
-  return f32_of_f16(block.d);
+FORGE_QUANT_FN u16 half_number(const BlockTQ2_0& block, u32) {
+  return block.d;
 }
 
 }  // namespace forge::quant

@@ -9,6 +9,7 @@
 //     Q4_0, Q4_1: 4 words; byte i of word j has k = 4j+i (low nibble) and k = 16+4j+i (high nibble).
 //   scales: for each part of a native block's scales 16 of them, lane r row r's. Q8_0, Q4_0: f16 d; Q4_1: f16 d, f16 m.
 //   F32, F16, BF16: per k 16 elements, lane = row; nothing else.
+// The other types are packed as x16_codes.h says.
 // One 64-byte load is then 16 rows' worth of one instruction's operand.
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <type_traits>
 
 #include "kernels/quant/rows.h"
+#include "kernels/quant/x16_codes.h"
 
 namespace forge::quant {
 
@@ -25,7 +27,15 @@ constexpr std::size_t x16_groups(std::size_t rows) {
   return (rows + kX16Rows - 1) / kX16Rows;
 }
 constexpr std::size_t x16_group_bytes(DType type, std::size_t k) {
-  return kX16Rows * row_bytes(type, k);
+  std::size_t bytes = kX16Rows * row_bytes(type, k);
+  with_block(type, [&]<class Block>(std::type_identity<Block>) {
+    if constexpr (HasPacking<Block>) bytes = k / Block::kElems * X16Codes<Block>::kBytes;
+  });
+  return bytes;
+}
+/// Bytes that a row of a weight takes in a layout; x16: of a group's 16, as much for each.
+constexpr std::size_t layout_row_bytes(Layout layout, DType type, std::size_t k) {
+  return layout == Layout::kX16 ? x16_group_bytes(type, k) / kX16Rows : row_bytes(type, k);
 }
 constexpr std::size_t x16_bytes(DType type, std::size_t rows, std::size_t k) {
   return x16_groups(rows) * x16_group_bytes(type, k);
@@ -155,16 +165,24 @@ bool pack_rows(DType type, std::size_t k, std::size_t first_group, std::size_t g
     else if (is_float(type))
       x16_pack_elements<std::uint16_t>(rows, k, group);
     else
-      with_block(type, [&]<class Block>(std::type_identity<Block>) { x16_pack_blocks<Block>(rows, k, group); });
+      with_block(type, [&]<class Block>(std::type_identity<Block>) {
+        if constexpr (HasPacking<Block>)
+          x16_pack_codes<Block>(rows, k, group);
+        else
+          x16_pack_blocks<Block>(rows, k, group);
+      });
   }
   return true;
 }
 
-/// The inverse: row_of(row) gives where the native bytes of a row go, nullptr to skip it.
+/// The inverse: row_of(row) gives where the native bytes of a row go, nullptr to skip it. False also for a type whose
+/// packed form has its values and not its bytes (x16_codes.h): dequantize_row is their inverse.
 template <class RowOf>
 bool unpack_rows(DType type, std::size_t k, std::size_t first_group, std::size_t groups, const std::byte* packed,
                  RowOf&& row_of) {
-  if (!has_kernels(type)) return false;
+  bool has_bytes = is_float(type);
+  with_block(type, [&]<class Block>(std::type_identity<Block>) { has_bytes = !HasPacking<Block>; });
+  if (!has_bytes) return false;
   for (std::size_t g = 0; g < groups; ++g) {
     std::byte* rows[kX16Rows];
     for (std::size_t r = 0; r < kX16Rows; ++r) rows[r] = row_of((first_group + g) * kX16Rows + r);
@@ -174,7 +192,9 @@ bool unpack_rows(DType type, std::size_t k, std::size_t first_group, std::size_t
     else if (is_float(type))
       x16_unpack_elements<std::uint16_t>(group, k, rows);
     else
-      with_block(type, [&]<class Block>(std::type_identity<Block>) { x16_unpack_blocks<Block>(group, k, rows); });
+      with_block(type, [&]<class Block>(std::type_identity<Block>) {
+        if constexpr (!HasPacking<Block>) x16_unpack_blocks<Block>(group, k, rows);
+      });
   }
   return true;
 }
@@ -191,11 +211,15 @@ inline bool dequantize_row(DType type, Layout layout, const std::byte* base, std
     return true;
   }
   return with_block(type, [&]<class Block>(std::type_identity<Block>) {
-    const std::size_t blocks = k / Block::kElems;
-    for (std::size_t b = 0; b < blocks; ++b) {
-      std::byte native[sizeof(Block)];
-      x16_move_block<Block, false>(native, group, x16_place<Block>(blocks, b), lane);
-      dequantize_blocks<Block>(native, Block::kElems, out + Block::kElems * b);
+    if constexpr (HasPacking<Block>) {
+      x16_dequantize_codes<Block>(group, k, lane, out);
+    } else {
+      const std::size_t blocks = k / Block::kElems;
+      for (std::size_t b = 0; b < blocks; ++b) {
+        std::byte native[sizeof(Block)];
+        x16_move_block<Block, false>(native, group, x16_place<Block>(blocks, b), lane);
+        dequantize_blocks<Block>(native, Block::kElems, out + Block::kElems * b);
+      }
     }
   });
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/quant/rows.h"
 #include "support/error.h"
 
 namespace forge::loader {
@@ -13,6 +14,14 @@ namespace {
 std::string shape_text(std::int64_t rows, std::int64_t cols, std::int64_t experts) {
   if (experts > 0) return fmt::format("[{}, {}, {}]", experts, rows, cols);
   return cols == 0 ? fmt::format("[{}]", rows) : fmt::format("[{}, {}]", rows, cols);
+}
+
+/// The types that a weight can have, by name.
+std::string weight_types() {
+  std::string names;
+  for (const auto& row : kDTypes)
+    if (quant::has_kernels(row.type)) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
 }
 
 }  // namespace
@@ -46,19 +55,9 @@ ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std
   if (!fits || tensor.rank > (experts > 0 ? 3 : 2))
     contradiction("a tensor has the wrong shape",
                   fmt::format("{} where the metadata wants {}", tensor.describe(), shape_text(rows, cols, experts)));
-  switch (tensor.dtype) {
-    case DType::kF32:
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kQ8_0:
-    case DType::kQ4_0:
-    case DType::kQ4_1:
-      break;
-    default:
-      throw Error(ErrorCode::kModelUnsupported,
-                  fmt::format("tensor type {} is not supported yet", dtype_name(tensor.dtype)), tensor.describe(),
-                  "use a file in f32, f16, bf16, q8_0, q4_0 or q4_1");
-  }
+  if (!quant::has_kernels(tensor.dtype))
+    throw Error(ErrorCode::kModelUnsupported, fmt::format("tensor type {} is not supported", dtype_name(tensor.dtype)),
+                tensor.describe(), "use a file in " + weight_types());
   if (vector && tensor.dtype != DType::kF32)
     throw Error(ErrorCode::kModelUnsupported, "a vector is not f32", tensor.describe(), "convert the model again");
   if (experts > 0) return ir_.weight(name, tensor.dtype, {experts, rows, cols});

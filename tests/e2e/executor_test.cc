@@ -38,6 +38,21 @@ TEST_CASE("every weight type gives the interpreter's logits, as one prefill and 
   }
 }
 
+TEST_CASE("types of other packings give the interpreter's logits, and memory is what the packings take") {
+  for (const auto dtype : {DType::kQ5_1, DType::kQ2_K, DType::kQ4_K, DType::kQ6_K, DType::kIQ4_XS, DType::kIQ2_XS,
+                           DType::kIQ3_S, DType::kIQ1_S, DType::kTQ1_0}) {
+    const TinyModel model({.dtype = dtype, .width = 256, .ffn = 256, .heads = 4, .kv_heads = 2, .head_dim = 64});
+    const auto ids = random_ids(20, model.file().vocab, 3);
+    const auto reference = model.reference(model.portable().graph, ids, false);
+    const auto executor = model.open();
+    const auto prefill = run_alone(*executor, ids, 64, first_blocks(1));
+    const auto decode = run_alone(*executor, ids, 1, first_blocks(1));
+    INFO(dtype_name(dtype) << " nmse " << nmse(prefill, reference));
+    CHECK(nmse(prefill, reference) < bound(dtype));
+    CHECK(prefill == decode);
+  }
+}
+
 TEST_CASE("shapes that do not divide evenly: odd heads, biases, a head of its own, rope factors, scaled rope") {
   const TinyShape shapes[] = {
       {.width = 60, .ffn = 100, .heads = 3, .kv_heads = 1, .head_dim = 20, .vocab = 33, .tied = false},

@@ -69,6 +69,18 @@ TEST_CASE("gpu plan: a layer is five launches, and layers share their kernels") 
   }
 }
 
+TEST_CASE("gpu plan: a type without kernels there is refused by its name") {
+  Recorder recorder;
+  const TinyModel model({.dtype = DType::kQ6_K, .width = 256, .ffn = 256, .heads = 4, .kv_heads = 2, .head_dim = 64});
+  try {
+    compile(model, "gfx1100", recorder);
+    FAIL("a plan came out");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find("q6_k") != std::string::npos);
+    CHECK(std::string(error.what()).find('\n') == std::string::npos);
+  }
+}
+
 TEST_CASE("gpu plan: RoPE's factors are no launch, and the schedule is found again without it") {
   TinyShape with = kQ8;
   with.rope_freqs = true;

@@ -8,9 +8,30 @@
 
 #include "kernels/quant/rows.h"
 #include "runtime/weight_source.h"
+#include "tests/kernels/golden.h"
 
 namespace forge::tests {
 namespace {
+
+/// Random blocks of a type that forge does not write, their f16 scales made so that values are of size `deviation`.
+std::vector<std::byte> random_blocks(DType dtype, std::size_t elems, float deviation, std::uint64_t seed) {
+  const auto& golden = test::golden_of(dtype);
+  const std::size_t size = dtype_info(dtype).block_bytes;
+  auto data = test::random_blocks(golden, seed, elems / dtype_info(dtype).block_elems);
+  std::vector<float> values(elems);
+  quant::dequantize_native(dtype, data.data(), elems, values.data());
+  double squares = 0;
+  for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+  const float factor = deviation / static_cast<float>(std::sqrt(squares / static_cast<double>(elems)));
+  for (std::size_t at = 0; at < data.size(); at += size)
+    for (const std::size_t exponent : golden.exponents) {
+      std::uint16_t half;
+      std::memcpy(&half, data.data() + at + exponent - 1, 2);
+      half = quant::f16_of_f32(quant::f32_of_f16(half) * factor);
+      std::memcpy(data.data() + at + exponent - 1, &half, 2);
+    }
+  return data;
+}
 
 class Weights {
  public:
@@ -22,10 +43,12 @@ class Weights {
     const std::int64_t count = rows * std::max<std::int64_t>(experts, 1);
     std::vector<std::byte> data(static_cast<std::size_t>(count) * bytes);
     std::vector<float> row(static_cast<std::size_t>(cols));
-    for (std::int64_t r = 0; r < count; ++r) {
+    bool writes = true;
+    for (std::int64_t r = 0; r < count && writes; ++r) {
       for (auto& x : row) x = normal(engine_);
-      quant::quantize_row(dtype, row.data(), row.size(), data.data() + static_cast<std::size_t>(r) * bytes);
+      writes = quant::quantize_row(dtype, row.data(), row.size(), data.data() + static_cast<std::size_t>(r) * bytes);
     }
+    if (!writes) data = random_blocks(dtype, static_cast<std::size_t>(count * cols), normal.stddev(), engine_());
     writer_.add_tensor(name, experts > 0 ? std::vector{cols, rows, experts} : std::vector{cols, rows}, dtype, data);
   }
   void vector(const std::string& name, std::int64_t count, float mean, float deviation, std::int64_t experts = 0) {

@@ -86,24 +86,25 @@ TEST_CASE("rope tables hold cos and sin of position times frequency, also far ou
 
 TEST_CASE("embedding rows come out of both layouts, and ids outside the table are zeros") {
   Random random(1);
-  for (const DType type : test::kAllTypes)
+  for (const DType type : test::all_types())
     for (const auto layout : {quant::Layout::kNative, quant::Layout::kX16}) {
       CAPTURE(dtype_name(type));
-      const test::Weight table(type, 37, 64, random);
+      const std::size_t k = test::whole_blocks(type, 64), stride = k + 6;
+      const test::Weight table(type, 37, k, random);
       const std::int32_t ids[] = {36, 0, -1, 17, 37, 2147483647};
-      Guarded<float> out(6 * 70 - 6);
+      Guarded<float> out(6 * stride - 6);
       const auto& bytes = layout == quant::Layout::kX16 ? table.packed : table.native;
-      REQUIRE(cpu::embed_rows(type, layout, bytes.data(), 37, ids, {out.data(), 6, 64, 70}));
+      REQUIRE(cpu::embed_rows(type, layout, bytes.data(), 37, ids, {out.data(), 6, k, stride}));
       out.check();
       for (std::size_t t = 0; t < 6; ++t) {
-        std::vector<float> want(64);
+        std::vector<float> want(k);
         if (ids[t] >= 0 && ids[t] < 37)
-          quant::dequantize_native(type, table.native.data() + static_cast<std::size_t>(ids[t]) * row_bytes(type, 64),
-                                   64, want.data());
-        REQUIRE(test::same_bits(want.data(), out.data() + t * 70, 64));
+          quant::dequantize_native(type, table.native.data() + static_cast<std::size_t>(ids[t]) * row_bytes(type, k), k,
+                                   want.data());
+        REQUIRE(test::same_bits(want.data(), out.data() + t * stride, k));
       }
     }
   float out[256];
   const std::int32_t id = 0;
-  REQUIRE_FALSE(cpu::embed_rows(DType::kQ6_K, quant::Layout::kNative, nullptr, 1, &id, {out, 1, 256, 256}));
+  REQUIRE_FALSE(cpu::embed_rows(DType::kQ8_1, quant::Layout::kNative, nullptr, 1, &id, {out, 1, 256, 256}));
 }

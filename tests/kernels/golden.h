@@ -2,6 +2,7 @@
 // Random native blocks of every type, and what the PyPI package gguf says that they mean (make_golden.py).
 
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels/quant/dtype.h"
@@ -21,20 +22,38 @@ inline const std::vector<Golden>& goldens() {
   return rows;
 }
 
+inline const Golden& golden_of(DType type) {
+  for (const auto& golden : goldens())
+    if (golden.type == type) return golden;
+  throw std::invalid_argument("a type without golden vectors");
+}
+
+/// Makes the scales of whole blocks 2^-7 .. 2^-4.
+inline void tame_scales(const Golden& golden, std::vector<std::byte>& blocks) {
+  const std::size_t size = dtype_info(golden.type).block_bytes;
+  for (std::size_t at = 0; at < blocks.size(); at += size)
+    for (const std::size_t exponent : golden.exponents)
+      blocks[at + exponent] = (blocks[at + exponent] & std::byte{0x8f}) | std::byte{0x20};
+}
+
 /// `blocks` blocks of a type as a stream of random bytes (splitmix64), scales made 2^-7 .. 2^-4.
 inline std::vector<std::byte> random_blocks(const Golden& golden, std::uint64_t seed, std::size_t blocks) {
-  const std::size_t size = dtype_info(golden.type).block_bytes;
-  std::vector<std::byte> out(blocks * size);
+  std::vector<std::byte> out(blocks * dtype_info(golden.type).block_bytes);
   for (auto& byte : out) {
     seed += 0x9E3779B97F4A7C15u;
     std::uint64_t z = (seed ^ seed >> 30) * 0xBF58476D1CE4E5B9u;
     z = (z ^ z >> 27) * 0x94D049BB133111EBu;
     byte = static_cast<std::byte>(z ^ z >> 31);
   }
-  for (std::size_t at = 0; at < out.size(); at += size)
-    for (const std::size_t exponent : golden.exponents)
-      out[at + exponent] = (out[at + exponent] & std::byte{0x8f}) | std::byte{0x20};
+  tame_scales(golden, out);
   return out;
+}
+
+/// A type's blocks for kernels: an exponent byte of MXFP4 (which golden vectors take as it comes) is tamed too.
+inline Golden weight_blocks(DType type) {
+  Golden golden = golden_of(type);
+  if (type == DType::kMXFP4) golden.exponents = {0};
+  return golden;
 }
 
 }  // namespace forge::test

@@ -25,7 +25,7 @@ TEST_CASE("native blocks of every type dequantise to the gguf package's bits") {
 TEST_CASE("every block type of the list has golden vectors") {
   std::size_t types = 0;
   for (const auto& row : kDTypes)
-    if (quant::with_file_block(row.type, [](auto) {})) {
+    if (quant::with_block(row.type, [](auto) {})) {
       ++types;
       bool found = false;
       for (const auto& golden : test::goldens()) found = found || golden.type == row.type;

@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include <memory>
+#include <vector>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/quant/x16.h"
@@ -15,7 +16,12 @@ namespace {
 
 constexpr cpu::CpuClass kClasses[] = {cpu::CpuClass::kGeneric, cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512,
                                       cpu::CpuClass::kAvx512Vnni};
-constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+std::vector<DType> types() {
+  std::vector<DType> out;
+  for (const auto& row : kDTypes)
+    if (quant::has_kernels(row.type)) out.push_back(row.type);
+  return out;
+}
 
 /// 64-byte aligned bytes of harmless content: small positive f16 scales and anything as quants.
 struct Buffer {
@@ -126,7 +132,7 @@ void register_class(cpu::CpuClass c) {
     std::size_t rows, k;
   };
   for (const std::size_t tokens : {1, 8, 512})
-    for (const DType type : kTypes)
+    for (const DType type : types())
       for (const Shape shape : {Shape{576, 1536}, Shape{1536, 576}, Shape{8192, 2048}}) {
         const std::string label = "matmul/" + class_name + "/" + std::string(dtype_name(type)) + "/" +
                                   std::to_string(shape.rows) + "x" + std::to_string(shape.k) +
@@ -156,7 +162,7 @@ void register_class(cpu::CpuClass c) {
 int main(int argc, char** argv) {
   for (const auto c : kClasses)
     if (cpu::runs_here(c)) register_class(c);
-  for (const DType type : kTypes)
+  for (const DType type : types())
     benchmark::RegisterBenchmark(("pack/" + std::string(dtype_name(type))).c_str(),
                                  [=](benchmark::State& state) { pack(state, type); });
   benchmark::Initialize(&argc, argv);

@@ -127,19 +127,20 @@ TEST_CASE("q8a rows: strides, zeros, and what is not finite") {
   }
 }
 
-TEST_CASE("x16 takes the bytes of its rows, gives them back, and pads with zeros") {
+TEST_CASE("x16 gives back its rows' values, and their bytes where it keeps them, and pads with zeros") {
   Random random(2);
-  for (const DType type : test::kAllTypes)
+  for (const DType type : test::all_types())
     for (const std::size_t rows : {1, 15, 16, 17, 50})
-      for (const std::size_t k : {32, 96, 576}) {
+      for (const std::size_t columns : {32, 96, 576}) {
+        const std::size_t k = test::whole_blocks(type, columns);
         CAPTURE(dtype_name(type), rows, k);
         const test::Weight weight(type, rows, k, random);
         const std::size_t bytes = row_bytes(type, k), groups = x16_groups(rows);
-        REQUIRE(weight.packed.size() == groups * 16 * bytes);
+        REQUIRE(weight.packed.size() == groups * x16_group_bytes(type, k));
         Guarded<std::byte> native(rows * bytes);
-        REQUIRE(unpack_rows(type, k, 0, groups, weight.packed.data(),
-                            [&](std::size_t row) { return row < rows ? native.data() + row * bytes : nullptr; }));
-        REQUIRE(std::memcmp(native.data(), weight.native.data(), rows * bytes) == 0);
+        if (unpack_rows(type, k, 0, groups, weight.packed.data(),
+                        [&](std::size_t row) { return row < rows ? native.data() + row * bytes : nullptr; }))
+          REQUIRE(std::memcmp(native.data(), weight.native.data(), rows * bytes) == 0);
         native.check();
         std::vector<float> a(k), b(k);
         for (std::size_t row = 0; row < groups * 16; ++row) {
@@ -152,6 +153,20 @@ TEST_CASE("x16 takes the bytes of its rows, gives them back, and pads with zeros
           }
         }
       }
+}
+
+TEST_CASE("x16 takes no more than the file but for grids and base 3, and then at most 4.5 bits a weight") {
+  for (const DType type : test::block_types()) {
+    CAPTURE(dtype_name(type));
+    const bool grid = dtype_name(type).starts_with("iq1") || dtype_name(type).starts_with("iq2") ||
+                      dtype_name(type).starts_with("iq3") || type == DType::kTQ1_0;
+    const std::size_t row = layout_row_bytes(Layout::kX16, type, 256);
+    if (grid)
+      CHECK((row > row_bytes(type, 256) && row * 8 <= 256 * 9 / 2));
+    else
+      CHECK(row == row_bytes(type, 256));
+    CHECK(layout_row_bytes(Layout::kNative, type, 256) == row_bytes(type, 256));
+  }
 }
 
 TEMPLATE_TEST_CASE("x16: a group is one stream, and a unit has its scales right behind its quants", "", BlockQ8_0,
@@ -204,12 +219,12 @@ TEST_CASE("a slice of groups packs like the whole, from rows of several tensors"
   REQUIRE(std::memcmp(slice.data(), all.packed.data() + 3 * x16_group_bytes(DType::kQ8_0, k), slice.size()) == 0);
 }
 
-TEST_CASE("types without kernels are refused") {
+TEST_CASE("types that no weight has are refused") {
   std::byte bytes[256]{};
   float out[256];
-  REQUIRE_FALSE(has_kernels(DType::kQ6_K));
+  REQUIRE_FALSE(has_kernels(DType::kQ8_1));
   REQUIRE_FALSE(dequantize_row(DType::kQ8_1, Layout::kNative, bytes, 256, 0, out));
-  REQUIRE_FALSE(dequantize_row(DType::kQ5_0, Layout::kX16, bytes, 32, 0, out));
+  REQUIRE_FALSE(dequantize_row(DType::kQ8_K, Layout::kX16, bytes, 256, 0, out));
   REQUIRE_FALSE(quantize_row(DType::kQ4_K, out, 256, bytes));
-  REQUIRE_FALSE(pack_rows(DType::kQ5_1, 32, 0, 1, [&](std::size_t) { return bytes; }, bytes));
+  REQUIRE_FALSE(pack_rows(DType::kI32, 32, 0, 1, [&](std::size_t) { return bytes; }, bytes));
 }

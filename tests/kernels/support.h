@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/quant/x16.h"
+#include "tests/kernels/golden.h"
 
 namespace forge::test {
 
@@ -92,7 +93,25 @@ inline bool fuses(const cpu::Kernels& kernels) {
 #endif
 }
 
-/// A weight in both layouts, from random values.
+/// Every type that a weight can have, and those of them that are blocks.
+inline std::vector<DType> all_types() {
+  std::vector<DType> out;
+  for (const auto& row : kDTypes)
+    if (quant::has_kernels(row.type)) out.push_back(row.type);
+  return out;
+}
+inline std::vector<DType> block_types() {
+  auto out = all_types();
+  std::erase_if(out, [](DType type) { return is_float(type); });
+  return out;
+}
+/// k, or what of whole blocks is next.
+inline std::size_t whole_blocks(DType type, std::size_t k) {
+  const std::size_t block = dtype_info(type).block_elems;
+  return (k + block - 1) / block * block;
+}
+
+/// A weight in both layouts, from random values, or of random blocks where forge does not write the type.
 struct Weight {
   DType type;
   std::size_t rows, k;
@@ -100,7 +119,11 @@ struct Weight {
   Weight(DType t, std::size_t r, std::size_t columns, Random& random)
       : type(t), rows(r), k(columns), native(r * row_bytes(t, columns)), packed(quant::x16_bytes(t, r, columns)) {
     for (std::size_t row = 0; row < rows; ++row)
-      quant::quantize_row(type, random.floats(k).data(), k, native.data() + row * row_bytes(type, k));
+      if (!quant::quantize_row(type, random.floats(k).data(), k, native.data() + row * row_bytes(type, k))) {
+        native = random_blocks(weight_blocks(type), static_cast<std::uint64_t>(random.below(1 << 30)),
+                               rows * k / dtype_info(type).block_elems);
+        break;
+      }
     pack();
   }
   void pack() {
@@ -110,9 +133,6 @@ struct Weight {
         packed.data());
   }
 };
-
-inline constexpr DType kQuantTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
-inline constexpr DType kAllTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 
 /// q8a rows by the scalar reference.
 inline std::vector<std::byte> q8a_rows(const std::vector<float>& x, std::size_t k) {

@@ -1,0 +1,236 @@
+#pragma once
+// Lanes: what a class's registers do with rows of packed weights. I holds 4 bytes a row, kRows of them; F a float a
+// row. It is the `Ops` of kernels/quant/x16_codes.h, with the integer dots and the little float arithmetic of a matmul.
+
+#include "kernels/cpu/simd-inl.h"
+
+#if !defined(FORGE_CPU_GENERIC)
+#include <immintrin.h>
+#endif
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+#if defined(FORGE_CPU_GENERIC)
+
+struct Lanes {
+  using I = std::uint32_t __attribute__((vector_size(16)));
+  using Signed = std::int32_t __attribute__((vector_size(16)));
+  using Bytes = std::uint8_t __attribute__((vector_size(16)));
+  using F = float __attribute__((vector_size(16)));
+  using Table = const std::uint8_t*;
+  static constexpr int kRows = 4;
+  FORGE_INLINE static I load(const std::uint8_t* p) {
+    I v;
+    std::memcpy(&v, p, sizeof(v));
+    return v;
+  }
+  FORGE_INLINE static void store(std::uint8_t* p, I v) { std::memcpy(p, &v, sizeof(v)); }
+  FORGE_INLINE static I bytes(const std::uint8_t* p) { return I{p[0], p[1], p[2], p[3]}; }
+  FORGE_INLINE static I words(std::int32_t w) { return I{} + static_cast<std::uint32_t>(w); }
+  FORGE_INLINE static I none() { return I{}; }
+  FORGE_INLINE static I both(I a, I b) { return a & b; }
+  FORGE_INLINE static I either(I a, I b) { return a | b; }
+  FORGE_INLINE static I plus(I a, I b) { return a + b; }
+  FORGE_INLINE static I less_one(I a) { return a - (I)(a != 0 ? I{} + 1 : I{}); }
+  template <int n>
+  FORGE_INLINE static I left(I a) {
+    return a << n;
+  }
+  template <int n>
+  FORGE_INLINE static I right(I a) {
+    return a >> n;
+  }
+  template <int n>
+  FORGE_INLINE static I left_word(I a) {
+    return a << n;
+  }
+  template <int n>
+  FORGE_INLINE static I right_signed(I a) {
+    return (I)((Signed)a >> n);
+  }
+  FORGE_INLINE static Table table(const std::uint8_t* levels) { return levels; }
+  FORGE_INLINE static I lookup(Table levels, I codes) {
+    std::uint8_t out[16];
+    store(out, codes);
+    for (auto& byte : out) byte = levels[byte];
+    return load(out);
+  }
+  FORGE_INLINE static F to_float(I a) { return __builtin_convertvector((Signed)a, F); }
+  FORGE_INLINE static F as_float(I a) { return (F)a; }
+  FORGE_INLINE static F all(float x) { return F{x, x, x, x}; }
+  FORGE_INLINE static F halves(const std::uint8_t* p) {
+    std::uint16_t h[4];
+    std::memcpy(h, p, sizeof(h));
+    return F{quant::f32_of_f16(h[0]), quant::f32_of_f16(h[1]), quant::f32_of_f16(h[2]), quant::f32_of_f16(h[3])};
+  }
+  FORGE_INLINE static F load_floats(const float* p) { return base_load(p); }
+  FORGE_INLINE static void store_floats(float* p, F v) { base_store(v, p); }
+  FORGE_INLINE static F times(F a, F b) { return a * b; }
+  FORGE_INLINE static F fused(F a, F b, F c) { return fma(a, b, c); }
+};
+
+#elif defined(__AVX512BW__)
+
+struct Lanes {
+  using I = __m512i;
+  using F = __m512;
+  using Table = __m512i;
+  static constexpr int kRows = 16;
+  FORGE_INLINE static I load(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+  FORGE_INLINE static void store(std::uint8_t* p, I v) { _mm512_storeu_si512(p, v); }
+  FORGE_INLINE static I bytes(const std::uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  FORGE_INLINE static I words(std::int32_t w) { return _mm512_set1_epi32(w); }
+  FORGE_INLINE static I none() { return _mm512_setzero_si512(); }
+  FORGE_INLINE static I both(I a, I b) { return _mm512_and_si512(a, b); }
+  FORGE_INLINE static I either(I a, I b) { return _mm512_or_si512(a, b); }
+  FORGE_INLINE static I plus(I a, I b) { return _mm512_add_epi32(a, b); }
+  FORGE_INLINE static I less_one(I a) { return _mm512_subs_epu16(a, _mm512_set1_epi32(1)); }
+  template <int n>
+  FORGE_INLINE static I left(I a) {
+    return _mm512_slli_epi16(a, n);
+  }
+  template <int n>
+  FORGE_INLINE static I right(I a) {
+    return _mm512_srli_epi16(a, n);
+  }
+  template <int n>
+  FORGE_INLINE static I left_word(I a) {
+    return _mm512_slli_epi32(a, n);
+  }
+  template <int n>
+  FORGE_INLINE static I right_signed(I a) {
+    return _mm512_srai_epi32(a, n);
+  }
+  FORGE_INLINE static Table table(const std::uint8_t* levels) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels)));
+  }
+  FORGE_INLINE static I lookup(Table levels, I codes) { return _mm512_shuffle_epi8(levels, codes); }
+  FORGE_INLINE static I pairs(I u, I s) { return _mm512_maddubs_epi16(u, s); }
+  FORGE_INLINE static I plus_shorts(I a, I b) { return _mm512_add_epi16(a, b); }
+  FORGE_INLINE static I widen(I a, I factor) { return _mm512_madd_epi16(a, factor); }
+  FORGE_INLINE static I shorts(short w) { return _mm512_set1_epi16(w); }
+  FORGE_INLINE static F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+  FORGE_INLINE static F as_float(I a) { return _mm512_castsi512_ps(a); }
+  FORGE_INLINE static F all(float x) { return _mm512_set1_ps(x); }
+  FORGE_INLINE static F halves(const std::uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  FORGE_INLINE static F load_floats(const float* p) { return _mm512_loadu_ps(p); }
+  FORGE_INLINE static void store_floats(float* p, F v) { _mm512_storeu_ps(p, v); }
+  FORGE_INLINE static F times(F a, F b) { return _mm512_mul_ps(a, b); }
+  FORGE_INLINE static F fused(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+};
+
+#else
+
+struct Lanes {
+  using I = __m256i;
+  using F = __m256;
+  using Table = __m256i;
+  static constexpr int kRows = 8;
+  FORGE_INLINE static I load(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  FORGE_INLINE static void store(std::uint8_t* p, I v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+  FORGE_INLINE static I bytes(const std::uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  FORGE_INLINE static I words(std::int32_t w) { return _mm256_set1_epi32(w); }
+  FORGE_INLINE static I none() { return _mm256_setzero_si256(); }
+  FORGE_INLINE static I both(I a, I b) { return _mm256_and_si256(a, b); }
+  FORGE_INLINE static I either(I a, I b) { return _mm256_or_si256(a, b); }
+  FORGE_INLINE static I plus(I a, I b) { return _mm256_add_epi32(a, b); }
+  FORGE_INLINE static I less_one(I a) { return _mm256_subs_epu16(a, _mm256_set1_epi32(1)); }
+  template <int n>
+  FORGE_INLINE static I left(I a) {
+    return _mm256_slli_epi16(a, n);
+  }
+  template <int n>
+  FORGE_INLINE static I right(I a) {
+    return _mm256_srli_epi16(a, n);
+  }
+  template <int n>
+  FORGE_INLINE static I left_word(I a) {
+    return _mm256_slli_epi32(a, n);
+  }
+  template <int n>
+  FORGE_INLINE static I right_signed(I a) {
+    return _mm256_srai_epi32(a, n);
+  }
+  FORGE_INLINE static Table table(const std::uint8_t* levels) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(levels)));
+  }
+  FORGE_INLINE static I lookup(Table levels, I codes) { return _mm256_shuffle_epi8(levels, codes); }
+  FORGE_INLINE static I pairs(I u, I s) { return _mm256_maddubs_epi16(u, s); }
+  FORGE_INLINE static I plus_shorts(I a, I b) { return _mm256_add_epi16(a, b); }
+  FORGE_INLINE static I widen(I a, I factor) { return _mm256_madd_epi16(a, factor); }
+  FORGE_INLINE static I shorts(short w) { return _mm256_set1_epi16(w); }
+  FORGE_INLINE static F to_float(I a) { return _mm256_cvtepi32_ps(a); }
+  FORGE_INLINE static F as_float(I a) { return _mm256_castsi256_ps(a); }
+  FORGE_INLINE static F all(float x) { return _mm256_set1_ps(x); }
+  FORGE_INLINE static F halves(const std::uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  FORGE_INLINE static F load_floats(const float* p) { return _mm256_loadu_ps(p); }
+  FORGE_INLINE static void store_floats(float* p, F v) { _mm256_storeu_ps(p, v); }
+  FORGE_INLINE static F times(F a, F b) { return _mm256_mul_ps(a, b); }
+  FORGE_INLINE static F fused(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+};
+
+#endif
+
+/// How many words of bytes up to `largest` may be added in 16 bits, |x| <= 127, at most the 4 of a short part; 0: not
+/// one, for vpmaddubsw saturates already. Where the dot is exact in 32 bits at once, all formats are of one kind.
+constexpr int words_in_shorts(unsigned largest) {
+#if defined(__AVX512VNNI__) || defined(FORGE_CPU_GENERIC)
+  return largest > 0 ? 4 : 0;
+#else
+  const unsigned words = 32767 / (2 * 127 * largest);
+  return words >= 4 ? 4 : words >= 1 ? 1 : 0;
+#endif
+}
+
+/// The exact dot of kWords words of unsigned bytes by signed ones, a row a lane, for `kShorts` words at a time.
+template <int kShorts, int kWords>
+struct Dot {
+  using I = Lanes::I;
+#if defined(__AVX512VNNI__)
+  I sum = Lanes::none();
+  FORGE_INLINE void add(int, I u, std::int32_t x) { sum = _mm512_dpbusd_epi32(sum, u, Lanes::words(x)); }
+  FORGE_INLINE I total() const { return sum; }
+#elif defined(FORGE_CPU_GENERIC)
+  I sum = Lanes::none();
+  FORGE_INLINE void add(int, I u, std::int32_t x) {
+    for (int i = 0; i < 4; ++i)
+      sum += ((u >> (8 * i)) & 255u) * static_cast<std::uint32_t>(static_cast<std::int8_t>(x >> (8 * i)));
+  }
+  FORGE_INLINE I total() const { return sum; }
+#else
+  // kShorts 0: bytes are taken as two nibbles, low + 16 * high, with a 16-bit sum each: 8 words of 2 * 15 * 127 fit
+  I sum = Lanes::none(), low = Lanes::none(), high = Lanes::none();
+  FORGE_INLINE void add(int word, I u, std::int32_t x) {
+    const I all = Lanes::words(x);
+    if constexpr (kShorts == 0) {
+      const I nibble = Lanes::words(0x0f0f0f0f);
+      low = Lanes::plus_shorts(low, Lanes::pairs(Lanes::both(u, nibble), all));
+      high = Lanes::plus_shorts(high, Lanes::pairs(Lanes::both(Lanes::right<4>(u), nibble), all));
+    } else {
+      low = word % kShorts == 0 ? Lanes::pairs(u, all) : Lanes::plus_shorts(low, Lanes::pairs(u, all));
+      if (word % kShorts == kShorts - 1) sum = Lanes::plus(sum, Lanes::widen(low, Lanes::shorts(1)));
+    }
+  }
+  FORGE_INLINE I total() const {
+    if constexpr (kShorts != 0) return sum;
+    return Lanes::plus(Lanes::widen(low, Lanes::shorts(1)), Lanes::widen(high, Lanes::shorts(16)));
+  }
+#endif
+};
+
+/// f.operator()<0>() .. <N-1>(), in order.
+template <int N, class F>
+FORGE_INLINE void unrolled(F&& f) {
+  [&]<int... i>(std::integer_sequence<int, i...>)
+      FORGE_INLINE_BODY { (f.template operator()<i>(), ...); }(std::make_integer_sequence<int, N>{});
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE
