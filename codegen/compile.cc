@@ -62,6 +62,7 @@ std::vector<std::string> resolve_targets(std::string_view list) {
 
 std::string options_text(const CompileOptions& options) {
   auto text = fmt::format("context={} batch={}", options.context, options.batch_max);
+  if (options.kv_type != DType::kF16) text += fmt::format(" kv={}", dtype_name(options.kv_type));
   if (!options.tune.empty()) text += fmt::format(" tune={}", options.tune);
   if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
   return text;
@@ -85,12 +86,15 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
                                          .check_round_trip = options.check_round_trip};
   if (is_gpu_target(target) && options.kernels == nullptr)
     throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
+  if (is_gpu_target(target) && options.kv_type != DType::kF16)
+    throw Error(ErrorCode::kUsage, fmt::format("no KV cache in {} on {}", dtype_name(options.kv_type), target),
+                "GPUs keep it in f16", "leave --kv-type away, or compile for --target cpu");
   const auto target_model = target_model_of(target, options.tune);
   if (!target_model) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
   auto result = passes::run_pipeline(portable, *target_model, pipeline);
   const auto* gpu = dynamic_cast<const GpuTargetModel*>(target_model.get());
-  auto program =
-      gpu != nullptr ? lower_gpu(result.program, model, *gpu, *options.kernels) : lower_cpu(result.program, model);
+  auto program = gpu != nullptr ? lower_gpu(result.program, model, *gpu, *options.kernels)
+                                : lower_cpu(result.program, model, options.kv_type);
   program->target = target;
   program->options = options_text(options);
   program->context = options.context;

@@ -25,6 +25,7 @@ struct CompileOptions {
   /// Compiles kernels for GPU targets; none: programs for GPUs are refused. Not part of the cache key: code objects
   /// name their compiler.
   KernelCompiler* kernels = nullptr;
+  DType kv_type = DType::kF16;  ///< of the KV cache; Q8_0 on CPUs only
   /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/tuning.h).
   std::string tune;
 };

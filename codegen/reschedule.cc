@@ -82,6 +82,7 @@ CompileOptions options_of(const plan::ProgramT& program) {
     const auto from = text.substr(at + key.size());
     return from.substr(0, from.find(' '));
   };
+  if (const auto kv_type = dtype_of_name(value(" kv="))) options.kv_type = *kv_type;
   options.tune = value(" tune=");
   for (auto skip = value(" skip="); !skip.empty();) {
     const auto plus = skip.find('+');

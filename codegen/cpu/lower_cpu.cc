@@ -27,16 +27,14 @@ constexpr std::int64_t kFloat = sizeof(float);
 
 class CpuLowering {
  public:
-  CpuLowering(const passes::Program& program, const ModelFile& model)
-      : program_(program), graph_(program.graph), places_(program, model, quant::Layout::kX16) {}
+  CpuLowering(const passes::Program& program, const ModelFile& model, DType kv_type)
+      : program_(program), graph_(program.graph), places_(program, model, quant::Layout::kX16), kv_type_(kv_type) {}
 
   std::unique_ptr<plan::ProgramT> run() {
     auto out = std::make_unique<plan::ProgramT>();
     places_.place_all();
-    out->kv_groups = places_.kv_groups(static_cast<std::int64_t>(cpu::kKvBlockTokens), [](const auto& kv) {
-      return static_cast<std::int64_t>(
-          cpu::kv_block_bytes(static_cast<std::size_t>(kv.kv_heads), static_cast<std::size_t>(kv.head_dim)));
-    });
+    out->kv_groups = places_.kv_groups(static_cast<std::int64_t>(cpu::kKvBlockTokens),
+                                       [&](const auto& kv) { return kv_block_bytes_of(kv); });
     for (const auto& variant : program_.variants) out->variants.push_back(lower_variant(variant));
     places_.take(*out);
     for (std::size_t i = 0; i < out->weights.size(); ++i) out->load_steps.push_back(load_step(*out->weights[i], i));
@@ -46,6 +44,15 @@ class CpuLowering {
   }
 
  private:
+  std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv) const {
+    const auto head_dim = static_cast<std::size_t>(kv.head_dim);
+    if (!cpu::kv_type_fits(kv_type_, head_dim))
+      throw Error(ErrorCode::kModelUnsupported, fmt::format("no KV cache in {} for this model", dtype_name(kv_type_)),
+                  fmt::format("its heads have {} columns, no multiple of {}", head_dim, cpu::kKvScaleColumns),
+                  "compile it with --kv-type f16");
+    return static_cast<std::int64_t>(cpu::kv_block_bytes({kv_type_, static_cast<std::size_t>(kv.kv_heads), head_dim}));
+  }
+
   Ref kv_ref(ir::Value state, std::int64_t layer) const {
     return {Space::Kv, static_cast<std::uint16_t>(kv_state_of(graph_, state).group), static_cast<std::uint64_t>(layer)};
   }
@@ -377,12 +384,13 @@ class CpuLowering {
   const passes::Program& program_;
   const ir::Graph& graph_;
   ValuePlaces places_;
+  DType kv_type_;
 };
 
 }  // namespace
 
-std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model) {
-  return CpuLowering(program, model).run();
+std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model, DType kv_type) {
+  return CpuLowering(program, model, kv_type).run();
 }
 
 }  // namespace forge::codegen

@@ -10,7 +10,8 @@
 namespace forge::codegen {
 
 /// Everything of the plan's program but target, options and context, which the caller knows.
-/// Throws Error(kInternal) when a value has no place or a tensor is not in the model file.
-std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model);
+/// kv_type: F16 or Q8_0. Throws Error(kInternal) when a value has no place or a tensor is not in the model file, and
+/// Error(kModelUnsupported) when the model's heads do not fit kv_type.
+std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model, DType kv_type);
 
 }  // namespace forge::codegen

@@ -11,37 +11,62 @@ namespace forge::cpu::FORGE_CPU_NAMESPACE {
 inline constexpr std::size_t kRowsTogether = kLanes == 16 ? 8 : kLanes == 8 ? 4 : 2;
 inline constexpr std::size_t kScoreVectors = kLanes == 16 ? 2 : 1;  // of 16 positions, in registers at a time
 inline constexpr std::size_t kChunkBlocks = kAttentionChunk / kKvBlockTokens;
+/// Blocks between the one computed and the one fetched: a block takes less time than memory takes to answer.
+inline constexpr std::size_t kBlocksAhead = 2;
 inline constexpr std::size_t kAcc = 16;  // where acc starts in a partial result
+
+/// How the cache's elements become floats. Those of Q8_0 are multiplied by their scales as they are loaded, so all that
+/// follows is the same for both.
+struct KvF16 {
+  using Element = std::uint16_t;
+  static constexpr bool kScaled = false;
+  FORGE_INLINE static V load(const Element* p) { return M::load_f16(p); }
+};
+struct KvQ8 {
+  using Element = std::int8_t;
+  static constexpr bool kScaled = true;
+  FORGE_INLINE static V load(const Element* p) { return M::load_i8(p); }
+};
 
 /// Rows that are computed together, and where the chunk's blocks lie. Positions are relative to the chunk.
 struct RowsOfChunk {
   std::size_t head_dim;
   float scale, softcap;
-  const std::uint16_t* keys[kChunkBlocks];
-  const std::uint16_t* values[kChunkBlocks];
+  const std::byte* keys[kChunkBlocks];    // of this head
+  const std::byte* values[kChunkBlocks];  // of this head
   const float* q[kRowsTogether];
   float* partial[kRowsTogether];
   std::size_t begin[kRowsTogether], end[kRowsTogether];  // begin < end
 };
 
-/// `next`: what is read after this block, fetched into L2 meanwhile (blocks lie anywhere in the pool, and each is a
-/// page or so, which the hardware's prefetcher does not leave).
-/// scores[r][0..32) = softcapped scale * q_r . K of one block; sums run over d in order.
-template <std::size_t R>
-FORGE_INLINE void block_scores(const RowsOfChunk& rows, const std::uint16_t* keys, const std::uint16_t* next,
+/// `next`: what is read soon after this block, fetched into L2 meanwhile (blocks lie anywhere in the pool, and each is
+/// a page or so, which the hardware's prefetcher does not leave). scores[r][0..32) = softcapped scale * q_r . K of one
+/// block; sums run over d in order.
+template <class Kv, std::size_t R>
+FORGE_INLINE void block_scores(const RowsOfChunk& rows, const std::byte* block, const std::byte* next,
                                const float* panel, float* scores) {
-  constexpr std::size_t kStep = 16 * kScoreVectors;
+  constexpr std::size_t kStep = 16 * kScoreVectors, kRowBytes = kKvBlockTokens * sizeof(typename Kv::Element);
+  const auto* keys = reinterpret_cast<const typename Kv::Element*>(block);
+  const auto* scales = reinterpret_cast<const std::uint16_t*>(block + kRowBytes * rows.head_dim);
   for (std::size_t lane = 0; lane < kKvBlockTokens; lane += kStep) {
-    V sums[R][kScoreVectors];
+    V sums[R][kScoreVectors], scale[kScoreVectors];
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < kScoreVectors; ++v) scale[v] = zero();
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 2
       for (std::size_t v = 0; v < kScoreVectors; ++v) sums[r][v] = zero();
     for (std::size_t d = 0; d < rows.head_dim; ++d) {
-      if (lane == 0) __builtin_prefetch(next + d * kKvBlockTokens, 0, 2);
+      if (lane == 0 && d * kRowBytes % 64 == 0) __builtin_prefetch(next + d * kRowBytes, 0, 2);
       V key[kScoreVectors];
 #pragma GCC unroll 2
-      for (std::size_t v = 0; v < kScoreVectors; ++v) key[v] = M::load_f16(keys + d * kKvBlockTokens + lane + 16 * v);
+      for (std::size_t v = 0; v < kScoreVectors; ++v) {
+        key[v] = Kv::load(keys + d * kKvBlockTokens + lane + 16 * v);
+        if constexpr (Kv::kScaled) {
+          if (d % kKvScaleColumns == 0) scale[v] = M::load_f16(scales + d + lane + 16 * v);
+          key[v] = mul(key[v], scale[v]);
+        }
+      }
 #pragma GCC unroll 8
       for (std::size_t r = 0; r < R; ++r) {
         const V q = M::set1(panel[d * R + r]);
@@ -78,10 +103,23 @@ FORGE_INLINE void softmax_of_chunk(float* scores, std::size_t begin, std::size_t
   partial[1] = reduce_add(sum);
 }
 
+/// The scales of all tokens of a block, for the N vectors of columns from `at` on.
+template <std::size_t N>
+FORGE_INLINE void load_value_scales(const std::byte* block, std::size_t head_dim, std::size_t at,
+                                    float (*scales)[kKvBlockTokens]) {
+  const auto* from =
+      reinterpret_cast<const std::uint16_t*>(block + kKvBlockTokens * head_dim) + at / kKvScaleColumns * kKvBlockTokens;
+#pragma GCC unroll 2
+  for (std::size_t s = 0; s < (N + 1) / 2; ++s)
+    for (std::size_t i = 0; i < kKvBlockTokens; i += 16)
+      M::store(M::load_f16(from + s * kKvBlockTokens + i), scales[s] + i);
+}
+
 /// acc_r[at .. at + 16 N) += p_r[i] * V[i] for positions i in [begin, end), in order. count: real columns, for N = 1.
-template <std::size_t R, std::size_t N>
+template <class Kv, std::size_t R, std::size_t N>
 FORGE_INLINE void add_values_strip(const RowsOfChunk& rows, std::size_t row0, const float* scores, std::size_t begin,
                                    std::size_t end, std::size_t at, std::size_t count) {
+  using Element = typename Kv::Element;
   V sums[R][N];
 #pragma GCC unroll 8
   for (std::size_t r = 0; r < R; ++r)
@@ -90,16 +128,24 @@ FORGE_INLINE void add_values_strip(const RowsOfChunk& rows, std::size_t row0, co
   for (std::size_t i = begin; i < end;) {
     const std::size_t block = i / kKvBlockTokens,
                       stop = (block + 1) * kKvBlockTokens < end ? (block + 1) * kKvBlockTokens : end;
-    const std::uint16_t* value = rows.values[block] + (i % kKvBlockTokens) * rows.head_dim + at;
-    const bool more = stop < end;  // fetch the next block's strip, row for row
-    const std::uint16_t* next = more ? rows.values[block + 1] + (i % kKvBlockTokens) * rows.head_dim + at : value;
+    const std::size_t first = (i % kKvBlockTokens) * rows.head_dim + at;
+    const auto* value = reinterpret_cast<const Element*>(rows.values[block]) + first;
+    const std::size_t ahead = block + kBlocksAhead;  // its strip is fetched meanwhile, row for row
+    const auto* next =
+        ahead * kKvBlockTokens < end ? reinterpret_cast<const Element*>(rows.values[ahead]) + first : value;
+    alignas(64) float scales[2][kKvBlockTokens];
+    if constexpr (Kv::kScaled) load_value_scales<N>(rows.values[block], rows.head_dim, at, scales);
     for (; i < stop; ++i, value += rows.head_dim, next += rows.head_dim) {
-      __builtin_prefetch(next, 0, 2);
-      if (N > 2) __builtin_prefetch(next + 32, 0, 2);
+#pragma GCC unroll 2
+      for (std::size_t line = 0; line < 16 * N; line += 64 / sizeof(Element)) __builtin_prefetch(next + line, 0, 2);
       V v[N];
 #pragma GCC unroll 4
-      for (std::size_t n = 0; n < N; ++n)
-        v[n] = N == 1 && count < 16 ? load_f16_n(value, count) : M::load_f16(value + 16 * n);
+      for (std::size_t n = 0; n < N; ++n) {
+        if constexpr (Kv::kScaled)
+          v[n] = mul(Kv::load(value + 16 * n), M::set1(scales[n / 2][i % kKvBlockTokens]));
+        else
+          v[n] = N == 1 && count < 16 ? load_f16_n(value, count) : Kv::load(value + 16 * n);
+      }
 #pragma GCC unroll 8
       for (std::size_t r = 0; r < R; ++r) {
         const V p = M::set1(scores[r * kAttentionChunk + i]);
@@ -115,17 +161,18 @@ FORGE_INLINE void add_values_strip(const RowsOfChunk& rows, std::size_t row0, co
 }
 
 /// The same over all columns; scores of row row0 first.
-template <std::size_t R>
+template <class Kv, std::size_t R>
 void add_values(const RowsOfChunk& rows, std::size_t row0, const float* scores, std::size_t begin, std::size_t end) {
   if (begin >= end) return;
   constexpr std::size_t kWide = kLanes == 16 ? (R <= 4 ? 4 : 2) : kLanes == 8 && R <= 2 ? 2 : 1;
   std::size_t at = 0;
   for (; at + 16 * kWide <= rows.head_dim; at += 16 * kWide)
-    add_values_strip<R, kWide>(rows, row0, scores, begin, end, at, 16);
-  for (; at < rows.head_dim; at += 16) add_values_strip<R, 1>(rows, row0, scores, begin, end, at, rows.head_dim - at);
+    add_values_strip<Kv, R, kWide>(rows, row0, scores, begin, end, at, 16);
+  for (; at < rows.head_dim; at += 16)
+    add_values_strip<Kv, R, 1>(rows, row0, scores, begin, end, at, rows.head_dim - at);
 }
 
-template <std::size_t R>
+template <class Kv, std::size_t R>
 void compute_rows(const RowsOfChunk& rows) {
   alignas(64) float panel[kHeadDimMax * R];
   alignas(64) float scores[R * kAttentionChunk];
@@ -139,29 +186,31 @@ void compute_rows(const RowsOfChunk& rows) {
     all_end = rows.end[r] < all_end ? rows.end[r] : all_end;
   }
   for (std::size_t block = first / kKvBlockTokens; block * kKvBlockTokens < last; ++block) {
-    const bool more = (block + 1) * kKvBlockTokens < last;
-    const std::uint16_t* next = more ? rows.keys[block + 1] : rows.values[first / kKvBlockTokens];
-    block_scores<R>(rows, rows.keys[block], next, panel, scores + block * kKvBlockTokens);
+    const std::size_t end = (last + kKvBlockTokens - 1) / kKvBlockTokens, ahead = block + kBlocksAhead;
+    std::size_t value = first / kKvBlockTokens + ahead - end;  // behind the keys, the values
+    value = value < end ? value : end - 1;
+    const std::byte* next = ahead < end ? rows.keys[ahead] : rows.values[value];
+    block_scores<Kv, R>(rows, rows.keys[block], next, panel, scores + block * kKvBlockTokens);
   }
   for (std::size_t r = 0; r < R; ++r)
     softmax_of_chunk(scores + r * kAttentionChunk, rows.begin[r], rows.end[r], rows.partial[r]);
   if (R == 1 || all_begin >= all_end) all_begin = all_end = kAttentionChunk;  // nothing in common
   for (std::size_t r = 0; r < R; ++r) {
     const std::size_t stop = rows.end[r] < all_begin ? rows.end[r] : all_begin;
-    add_values<1>(rows, r, scores + r * kAttentionChunk, rows.begin[r], stop);
+    add_values<Kv, 1>(rows, r, scores + r * kAttentionChunk, rows.begin[r], stop);
   }
-  add_values<R>(rows, 0, scores, all_begin, all_end);
+  add_values<Kv, R>(rows, 0, scores, all_begin, all_end);
   for (std::size_t r = 0; r < R; ++r) {
     const std::size_t start = rows.begin[r] > all_end ? rows.begin[r] : all_end;
-    add_values<1>(rows, r, scores + r * kAttentionChunk, start, rows.end[r]);
+    add_values<Kv, 1>(rows, r, scores + r * kAttentionChunk, start, rows.end[r]);
   }
 }
 
-template <std::size_t R>
+template <class Kv, std::size_t R>
 FORGE_INLINE void compute_rows_for(const RowsOfChunk& rows, std::size_t count) {
   if constexpr (R > 1)
-    if (count < R) return compute_rows_for<R - 1>(rows, count);
-  compute_rows<R>(rows);
+    if (count < R) return compute_rows_for<Kv, R - 1>(rows, count);
+  compute_rows<Kv, R>(rows);
 }
 
 /// What a query at `position` sees of the positions [start, start + kAttentionChunk): [begin, end) relative to start.
@@ -180,10 +229,10 @@ FORGE_INLINE bool seen_of_chunk(const AttentionParams& params, std::int32_t posi
   return true;
 }
 
-inline void attention_chunk(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk,
-                            float* partials) {
-  const std::size_t start = chunk * kAttentionChunk, plane = params.kv_heads * params.head_dim * kKvBlockTokens;
-  const std::size_t head = query.kv_head * params.head_dim * kKvBlockTokens;
+template <class Kv>
+void attention_chunk_of(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk,
+                        float* partials) {
+  const std::size_t start = chunk * kAttentionChunk, head_bytes = kv_head_bytes(params.kv_type, params.head_dim);
   RowsOfChunk rows;
   rows.head_dim = params.head_dim;
   rows.scale = params.scale;
@@ -195,8 +244,8 @@ inline void attention_chunk(const AttentionParams& params, const AttentionQuery&
     if (position >= params.kv_length) continue;
     const auto number = static_cast<std::ptrdiff_t>(params.block_table[position / kKvBlockTokens]);
     const std::byte* block = params.pool + number * static_cast<std::ptrdiff_t>(params.block_stride);
-    rows.keys[b] = reinterpret_cast<const std::uint16_t*>(block) + head;
-    rows.values[b] = rows.keys[b] + plane;
+    rows.keys[b] = block + query.kv_head * head_bytes;
+    rows.values[b] = rows.keys[b] + params.kv_heads * head_bytes;
   }
   std::size_t count = 0;
   for (std::size_t row = 0; row < query.tokens * params.group; ++row) {
@@ -210,11 +259,18 @@ inline void attention_chunk(const AttentionParams& params, const AttentionQuery&
     rows.q[count] = query.q + t * query.token_stride + g * query.head_stride;
     rows.partial[count] = partial;
     if (++count == kRowsTogether) {
-      compute_rows<kRowsTogether>(rows);
+      compute_rows<Kv, kRowsTogether>(rows);
       count = 0;
     }
   }
-  if (count != 0) compute_rows_for<kRowsTogether>(rows, count);
+  if (count != 0) compute_rows_for<Kv, kRowsTogether>(rows, count);
+}
+inline void attention_chunk(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk,
+                            float* partials) {
+  if (params.kv_type == DType::kQ8_0)
+    attention_chunk_of<KvQ8>(params, query, chunk, partials);
+  else
+    attention_chunk_of<KvF16>(params, query, chunk, partials);
 }
 
 /// state (a partial result) takes in the next chunk's. The only place where chunks meet.

@@ -28,6 +28,7 @@ struct AttentionParams {
   std::size_t block_stride;         ///< bytes
   const std::int32_t* block_table;  ///< [ceil(kv_length / 32)], of this sequence
   std::size_t kv_length;            ///< positions that are stored; what lies behind is never used, NaN or not
+  DType kv_type = DType::kF16;      ///< of the pool (tile.h): F16 or Q8_0
 };
 
 /// Query rows of one sequence and one KV head: row (t, g) is at q + t*token_stride + g*head_stride (floats).

@@ -46,6 +46,9 @@ FORGE_INLINE B base_load_f16(const std::uint16_t* p) {
 FORGE_INLINE B base_load_bf16(const std::uint16_t* p) {
   return B{quant::f32_of_bf16(p[0]), quant::f32_of_bf16(p[1]), quant::f32_of_bf16(p[2]), quant::f32_of_bf16(p[3])};
 }
+FORGE_INLINE B base_load_i8(const std::int8_t* p) {
+  return B{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]), static_cast<float>(p[3])};
+}
 FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
   for (int i = 0; i < 4; ++i) p[i] = quant::f16_of_f32(v[i]);
 }
@@ -104,6 +107,7 @@ using DInt = hn::RebindToSigned<D>;
 using DWide = hn::RebindToUnsigned<D>;
 using DHalf = hn::Rebind<hwy::float16_t, D>;
 using DShort = hn::Rebind<std::uint16_t, D>;
+using DByte = hn::Rebind<std::int8_t, D>;
 using B = hn::Vec<D>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(D());
 
@@ -121,6 +125,9 @@ FORGE_INLINE B base_load_f16(const std::uint16_t* p) {
 }
 FORGE_INLINE B base_load_bf16(const std::uint16_t* p) {
   return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(DWide(), hn::LoadU(DShort(), p))));
+}
+FORGE_INLINE B base_load_i8(const std::int8_t* p) {
+  return hn::ConvertTo(D(), hn::PromoteTo(DInt(), hn::LoadU(DByte(), p)));
 }
 FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
   hn::StoreU(hn::DemoteTo(DHalf(), v), DHalf(), reinterpret_cast<hwy::float16_t*>(p));
@@ -246,6 +253,7 @@ struct Make {
   FORGE_INLINE static T load(const float* p) { return base_load(p); }
   FORGE_INLINE static T load_f16(const std::uint16_t* p) { return base_load_f16(p); }
   FORGE_INLINE static T load_bf16(const std::uint16_t* p) { return base_load_bf16(p); }
+  FORGE_INLINE static T load_i8(const std::int8_t* p) { return base_load_i8(p); }
   FORGE_INLINE static void store(T v, float* p) { base_store(v, p); }
   FORGE_INLINE static void store_half(T v, std::uint16_t* p) { store_f16(v, p); }
 };
@@ -259,6 +267,9 @@ struct Make<Pair<H>> {
   }
   FORGE_INLINE static Pair<H> load_bf16(const std::uint16_t* p) {
     return {Make<H>::load_bf16(p), Make<H>::load_bf16(p + kHalf)};
+  }
+  FORGE_INLINE static Pair<H> load_i8(const std::int8_t* p) {
+    return {Make<H>::load_i8(p), Make<H>::load_i8(p + kHalf)};
   }
   FORGE_INLINE static void store(Pair<H> v, float* p) {
     Make<H>::store(v.a, p);

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/quant/dtype.h"
+
 namespace forge::cpu {
 
 /// `rows` rows (tokens) of `width` floats, rows `stride` floats apart.
@@ -22,11 +24,27 @@ struct ConstTile {
 /// kPairs rotates (2i, 2i+1); kHalves rotates (i, i + rotary_dims/2), as NeoX does.
 enum class RopeMode : std::uint8_t { kPairs, kHalves };
 
-/// Tokens of one block of the paged KV cache. A block of one layer, all f16:
-/// K [kv_heads][head_dim][32] (transposed: the lanes are tokens), then V [kv_heads][32][head_dim].
+/// Tokens of one block of the paged KV cache.
 inline constexpr std::size_t kKvBlockTokens = 32;
-[[gnu::always_inline]] constexpr std::size_t kv_block_bytes(std::size_t kv_heads, std::size_t head_dim) {
-  return 2 * kv_heads * head_dim * kKvBlockTokens * sizeof(std::uint16_t);
+/// Columns that share a scale in a Q8_0 cache.
+inline constexpr std::size_t kKvScaleColumns = 32;
+
+/// One layer of the cache: F16, or Q8_0 with head_dim a multiple of 32. A block has K of each head, then V of each.
+///   K of a head: [head_dim][32] elements (transposed: the lanes are tokens); V: [32][head_dim] elements.
+///   Q8_0: int8, and behind the elements of each head's K or V their scales, f16 [head_dim/32][32 tokens].
+struct KvShape {
+  DType type;
+  std::size_t heads, head_dim;
+};
+[[gnu::always_inline]] constexpr bool kv_type_fits(DType type, std::size_t head_dim) {
+  return type == DType::kF16 || (type == DType::kQ8_0 && head_dim % kKvScaleColumns == 0);
+}
+/// K, or V, of one head in a block.
+[[gnu::always_inline]] constexpr std::size_t kv_head_bytes(DType type, std::size_t head_dim) {
+  return kKvBlockTokens * (type == DType::kF16 ? 2 * head_dim : head_dim + 2 * (head_dim / kKvScaleColumns));
+}
+[[gnu::always_inline]] constexpr std::size_t kv_block_bytes(KvShape shape) {
+  return 2 * shape.heads * kv_head_bytes(shape.type, shape.head_dim);
 }
 
 }  // namespace forge::cpu

@@ -203,6 +203,34 @@ inline void rope(Tile x, std::size_t head_dim, std::size_t rotary_dims, RopeMode
   }
 }
 
+/// 32 floats on their way to int8. step: amax / 127; `finite`: all of them are.
+struct Block32 {
+  V x0, x1;
+  float step;
+  bool finite;
+};
+FORGE_INLINE Block32 load_block(const float* in) {
+  Block32 block{M::load(in), M::load(in + 16), 0, false};
+  const V trouble = add(sub(block.x0, block.x0), sub(block.x1, block.x1));  // NaN where x is not finite, else 0
+  block.step = reduce_max(vmax(vabs(block.x0), vabs(block.x1))) / 127.0f;
+  block.finite = reduce_add(trouble) == 0.0f;
+  return block;
+}
+/// q = x / step, to the nearest, ties to even, at most 127 either way; returns their sum.
+FORGE_INLINE std::int32_t round_block(const Block32& block, float step, std::int8_t* q) {
+  float rounded[32];
+  const V limit = M::set1(127.0f), bottom = M::set1(-127.0f), size = M::set1(step);
+  M::store(round_even(vmax(bottom, vmin(limit, div(block.x0, size)))), rounded);
+  M::store(round_even(vmax(bottom, vmin(limit, div(block.x1, size)))), rounded + 16);
+  std::int32_t total = 0;
+  for (int i = 0; i < 32; ++i) {
+    const auto value = static_cast<std::int32_t>(rounded[i]);
+    q[i] = static_cast<std::int8_t>(value);
+    total += value;
+  }
+  return total;
+}
+
 inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block) {
   for (std::size_t t = 0; t < x.rows; ++t) {
     std::byte* row = rows + t * row_bytes;
@@ -210,28 +238,16 @@ inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, st
     auto* scales = reinterpret_cast<float*>(row + quant::q8a_scales_offset(k)) + block;
     auto* sums = reinterpret_cast<float*>(row + quant::q8a_sums_offset(k)) + block;
     for (std::size_t b = 0; b < x.width / 32; ++b) {
-      const float* in = x.data + t * x.stride + 32 * b;
-      const V x0 = M::load(in), x1 = M::load(in + 16);
-      const V trouble = add(sub(x0, x0), sub(x1, x1));  // NaN where x is not finite, else 0
-      const float amax = reduce_max(vmax(vabs(x0), vabs(x1))), step = amax / 127.0f;
-      if (!(reduce_add(trouble) == 0.0f) || !(step > 0)) {
+      const Block32 values = load_block(x.data + t * x.stride + 32 * b);
+      if (!values.finite || !(values.step > 0)) {
         std::memset(quants + 32 * b, 0, 32);
-        scales[b] = amax + reduce_add(trouble) == amax ? step : __builtin_nanf("");
+        scales[b] = values.finite ? values.step : __builtin_nanf("");
         sums[b] = scales[b] * 0.0f;
         continue;
       }
-      float rounded[32];
-      const V limit = M::set1(127.0f), bottom = M::set1(-127.0f), size = M::set1(step);
-      M::store(round_even(vmax(bottom, vmin(limit, div(x0, size)))), rounded);
-      M::store(round_even(vmax(bottom, vmin(limit, div(x1, size)))), rounded + 16);
-      std::int32_t total = 0;
-      for (int i = 0; i < 32; ++i) {
-        const auto q = static_cast<std::int32_t>(rounded[i]);
-        quants[32 * b + i] = static_cast<std::int8_t>(q);
-        total += q;
-      }
-      scales[b] = step;
-      sums[b] = step * static_cast<float>(total);
+      const std::int32_t total = round_block(values, values.step, quants + 32 * b);
+      scales[b] = values.step;
+      sums[b] = values.step * static_cast<float>(total);
     }
   }
 }
@@ -270,39 +286,56 @@ inline std::uint64_t read_bytes(const std::byte* data, std::size_t bytes) {
   return tail;
 }
 
-/// K is transposed inside a block (lanes are tokens): [kv_heads][head_dim][32].
-inline void store_kv_k(ConstTile x, std::size_t kv_heads, std::size_t head_dim, std::byte* const* blocks,
-                       const std::int32_t* slots) {
-  const std::size_t width = kv_heads * head_dim;
-  for (std::size_t t = 0; t < x.rows; ++t) {
-    if (!blocks[t]) continue;
-    auto* out = reinterpret_cast<std::uint16_t*>(blocks[t]) + slots[t];
-    for (std::size_t i = 0; i < width; i += 16) {
-      const std::size_t count = width - i < 16 ? width - i : 16;
-      std::uint16_t halves[16];
-      M::store_half(load_some(x.data + t * x.stride + i, width - i), halves);
+/// A token's row of one head's K (Transposed) or V into its slot; `head` is where the head begins in the block.
+template <bool Transposed>
+FORGE_INLINE void store_head_f16(const float* x, std::size_t head_dim, std::byte* head, std::size_t slot) {
+  auto* out = reinterpret_cast<std::uint16_t*>(head) + (Transposed ? slot : slot * head_dim);
+  for (std::size_t i = 0; i < head_dim; i += 16) {
+    const std::size_t count = head_dim - i < 16 ? head_dim - i : 16;
+    std::uint16_t halves[16];
+    M::store_half(load_some(x + i, head_dim - i), halves);
+    if constexpr (Transposed)
       for (std::size_t j = 0; j < count; ++j) out[(i + j) * kKvBlockTokens] = halves[j];
-    }
+    else
+      std::memcpy(out + i, halves, count * sizeof(std::uint16_t));
+  }
+}
+template <bool Transposed>
+FORGE_INLINE void store_head_q8(const float* x, std::size_t head_dim, std::byte* head, std::size_t slot) {
+  auto* out = reinterpret_cast<std::int8_t*>(head) + (Transposed ? slot : slot * head_dim);
+  auto* scales = reinterpret_cast<std::uint16_t*>(head + kKvBlockTokens * head_dim) + slot;
+  for (std::size_t i = 0; i < head_dim; i += kKvScaleColumns, scales += kKvBlockTokens) {
+    const Block32 values = load_block(x + i);
+    std::int8_t q[kKvScaleColumns] = {};
+    *scales = quant::f16_of_f32(values.finite ? values.step : __builtin_nanf(""));
+    if (const float step = quant::f32_of_f16(*scales); step > 0) round_block(values, step, q);
+    if constexpr (Transposed)
+      for (std::size_t j = 0; j < kKvScaleColumns; ++j) out[(i + j) * kKvBlockTokens] = q[j];
+    else
+      std::memcpy(out + i, q, kKvScaleColumns);
   }
 }
 
-/// V follows K in the block: [kv_heads][32][head_dim].
-inline void store_kv_v(ConstTile x, std::size_t kv_heads, std::size_t head_dim, std::byte* const* blocks,
-                       const std::int32_t* slots) {
+template <bool Transposed>
+FORGE_INLINE void store_kv(const ConstTile& x, const KvShape& shape, std::byte* const* blocks,
+                           const std::int32_t* slots) {
+  const std::size_t head_bytes = kv_head_bytes(shape.type, shape.head_dim);
   for (std::size_t t = 0; t < x.rows; ++t) {
     if (!blocks[t]) continue;
-    for (std::size_t head = 0; head < kv_heads; ++head) {
-      auto* out = reinterpret_cast<std::uint16_t*>(blocks[t]) + kv_heads * head_dim * kKvBlockTokens +
-                  (head * kKvBlockTokens + static_cast<std::size_t>(slots[t])) * head_dim;
-      const float* in = x.data + t * x.stride + head * head_dim;
-      for (std::size_t i = 0; i < head_dim; i += 16) {
-        const std::size_t count = head_dim - i < 16 ? head_dim - i : 16;
-        std::uint16_t halves[16];
-        M::store_half(load_some(in + i, head_dim - i), halves);
-        std::memcpy(out + i, halves, count * sizeof(std::uint16_t));
-      }
-    }
+    std::byte* head = blocks[t] + (Transposed ? 0 : shape.heads * head_bytes);
+    const float* in = x.data + t * x.stride;
+    for (std::size_t h = 0; h < shape.heads; ++h, head += head_bytes, in += shape.head_dim)
+      if (shape.type == DType::kQ8_0)
+        store_head_q8<Transposed>(in, shape.head_dim, head, static_cast<std::size_t>(slots[t]));
+      else
+        store_head_f16<Transposed>(in, shape.head_dim, head, static_cast<std::size_t>(slots[t]));
   }
+}
+inline void store_kv_k(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots) {
+  store_kv<true>(x, shape, blocks, slots);
+}
+inline void store_kv_v(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots) {
+  store_kv<false>(x, shape, blocks, slots);
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -400,6 +400,7 @@ class Decoder : PlanReader {
   void decode_kv_store(const plan::TileOpT& op, TileInstr& in, std::size_t width, std::size_t unit) {
     const auto& ref = ref_at(op.refs, 0);
     const auto& group = kv_group(ref);
+    in.dtype = kv_type_of(group);
     in.head_dim = number(group.head_dim(), 1);
     in.kv_heads = number(group.kv_heads(), 1);
     const std::size_t first = int_at(op.ints, 0, 0);
@@ -435,6 +436,7 @@ class Decoder : PlanReader {
     params.window = static_cast<std::int32_t>(int_at(step.ints, 3, 0, std::numeric_limits<std::int32_t>::max()));
     params.scale = float_at(step.floats, 0);
     params.softcap = float_at(step.floats, 1);
+    params.kv_type = kv_type_of(group);
     params.pool = blocks_.kv + layer_offset(kv);
     params.block_stride = blocks_.kv_block_stride;
     out.q_stride = int_at(step.ints, 4, 1);
@@ -461,6 +463,20 @@ class Decoder : PlanReader {
 };
 
 }  // namespace
+
+DType kv_type_of(const plan::KvGroup& group) {
+  if (group.layers() >= 1 && group.layers() <= 1 << 16 && group.kv_heads() >= 1 && group.kv_heads() <= 1 << 16 &&
+      group.head_dim() >= 1 && group.head_dim() <= static_cast<std::int32_t>(cpu::kHeadDimMax) &&
+      group.block_tokens() == static_cast<std::int32_t>(cpu::kKvBlockTokens)) {
+    const auto heads = static_cast<std::size_t>(group.kv_heads()),
+               head_dim = static_cast<std::size_t>(group.head_dim());
+    for (const DType type : {DType::kF16, DType::kQ8_0})
+      if (cpu::kv_type_fits(type, head_dim) &&
+          static_cast<std::size_t>(group.block_bytes()) == cpu::kv_block_bytes({type, heads, head_dim}))
+        return type;
+  }
+  throw Error(ErrorCode::kPlan, "the plan's KV geometry is broken", {}, "compile the plan again");
+}
 
 CpuVariant decode_variant(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks,
                           StepIo& io, const cpu::Kernels& kernels) {

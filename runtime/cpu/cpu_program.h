@@ -125,6 +125,10 @@ inline constexpr std::size_t kTileTokens = 48;      ///< a multiple of kMatmulTo
 inline constexpr std::size_t kSumTokens = 512;      ///< tokens whose experts are added up together
 inline constexpr std::size_t kAttentionTokens = 8;  ///< queries of one attention tile
 
+/// The element type of a KV group's blocks, which their size tells: F16 or Q8_0. Throws Error(kPlan) when the group's
+/// geometry is broken.
+DType kv_type_of(const plan::KvGroup& group);
+
 /// Decodes and checks one variant. Throws Error(kPlan) naming the step for a reference outside its block, an unknown
 /// kernel or op, or numbers that do not fit together.
 CpuVariant decode_variant(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks,

@@ -20,12 +20,7 @@ constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 std::size_t kv_block_stride(const plan::ProgramT& program) {
   std::size_t bytes = 0;
   for (const auto& group : program.kv_groups) {
-    if (group.layers() < 1 || group.layers() > 1 << 16 || group.kv_heads() < 1 || group.kv_heads() > 1 << 16 ||
-        group.head_dim() < 1 || group.head_dim() > static_cast<std::int32_t>(cpu::kHeadDimMax) ||
-        group.block_tokens() != static_cast<std::int32_t>(cpu::kKvBlockTokens) ||
-        static_cast<std::size_t>(group.block_bytes()) !=
-            cpu::kv_block_bytes(static_cast<std::size_t>(group.kv_heads()), static_cast<std::size_t>(group.head_dim())))
-      throw Error(ErrorCode::kPlan, "the plan's KV geometry is broken", {}, "compile the plan again");
+    (void)kv_type_of(group);  // checks it
     bytes += static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
   }
   return bytes;

@@ -74,11 +74,11 @@ void run_kv_store(const TileInstr& op, cpu::ConstTile tile, std::size_t row, std
                 op.kv_offset;
   // A tile of some heads is stored as if the block held only them, from the first one's place on.
   const std::size_t heads = tile.width / op.head_dim;
-  const std::size_t head_bytes = op.head_dim * cpu::kKvBlockTokens * sizeof(std::uint16_t);
+  const std::size_t head_bytes = cpu::kv_head_bytes(op.dtype, op.head_dim);
   for (std::size_t t = 0; t < tile.rows; ++t)
     blocks[t] += head * head_bytes + (op.kind == TileOpKind::kStoreV ? (op.kv_heads - heads) * head_bytes : 0);
   (op.kind == TileOpKind::kStoreK ? context.kernels->store_kv_k : context.kernels->store_kv_v)(
-      tile, heads, op.head_dim, blocks, io.slot.data() + row);
+      tile, {op.dtype, heads, op.head_dim}, blocks, io.slot.data() + row);
 }
 
 void run_inv_rms(const TileInstr& op, cpu::Tile tile, std::size_t row, const StepContext& context) {

@@ -80,6 +80,31 @@ TEST_CASE("shapes that do not divide evenly: odd heads, biases, a head of its ow
   }
 }
 
+TEST_CASE("a KV cache in q8_0 takes 17/32 of f16's bytes, and costs little of the result") {
+  const TinyModel model({.width = 128, .heads = 4, .kv_heads = 2, .head_dim = 32});
+  const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256
+  const auto blocks = first_blocks(11);
+  const auto exact = run_alone(*model.open(), ids, 64, blocks);
+  const auto open = [&](std::size_t threads) {
+    return model.open(threads, 4, {}, codegen::host_target(), DType::kQ8_0);
+  };
+  const auto one = open(1);
+  CHECK(one->memory_need().kv * 32 == model.open()->memory_need().kv * 17);
+  const auto logits = run_alone(*one, ids, 64, blocks);
+  // A step is 1/127 of the largest of 32 columns, for normal ones 0.017 of their deviation, and rounding to it an NMSE
+  // of 0.017^2 / 12 = 2.5e-5 in each K and V. This model's logits take 16 times that; 40 times would be an error.
+  INFO("nmse " << nmse(logits, exact));
+  CHECK(nmse(logits, exact) < 1e-3);
+  CHECK(nmse(logits, exact) > 1e-9);
+  for (const std::size_t chunk : {1, 7, 50}) CHECK(run_alone(*open(2), ids, chunk, blocks) == logits);
+}
+
+TEST_CASE("heads that Q8_0's blocks do not fit are refused a KV cache in q8_0") {
+  const TinyModel model({.head_dim = 48});
+  CHECK_THROWS_WITH(model.open(1, 1, {}, codegen::host_target(), DType::kQ8_0),
+                    Catch::Contains("48 columns") && Catch::Contains("--kv-type f16"));
+}
+
 TEST_CASE("a result does not depend on chunking, thread count, or CPU class with FMA") {
   const TinyModel model({.dtype = DType::kQ4_1, .ffn = 192});
   const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256

@@ -142,9 +142,11 @@ ir::WeightLoader TinyModel::weights() const {
 }
 
 std::unique_ptr<runtime::CpuExecutor> TinyModel::open(std::size_t threads, std::int64_t batch,
-                                                      std::vector<std::string> skip, std::string target) const {
+                                                      std::vector<std::string> skip, std::string target,
+                                                      DType kv_type) const {
   std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
-      portable_.graph, file_, target, {.context = portable_.info.context, .batch_max = batch, .skip = std::move(skip)});
+      portable_.graph, file_, target,
+      {.context = portable_.info.context, .batch_max = batch, .skip = std::move(skip), .kv_type = kv_type});
   runtime::SpanWeightSource source("tiny", bytes(), runtime::SpanWeightSource::Backing::kHeap);
   return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
                                                 runtime::ExecutorOptions{.threads = threads});

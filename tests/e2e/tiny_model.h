@@ -42,10 +42,11 @@ class TinyModel {
   [[nodiscard]] std::span<const std::byte> bytes() const { return std::as_bytes(std::span(image_)); }
   [[nodiscard]] ir::WeightLoader weights() const;
 
-  /// `context` and `batch` as for forge-compile; passes in `skip` are left out.
+  /// `context`, `batch` and `kv_type` as for forge-compile; passes in `skip` are left out.
   [[nodiscard]] std::unique_ptr<runtime::CpuExecutor> open(std::size_t threads = 1, std::int64_t batch = 4,
                                                            std::vector<std::string> skip = {},
-                                                           std::string target = codegen::host_target()) const;
+                                                           std::string target = codegen::host_target(),
+                                                           DType kv_type = DType::kF16) const;
   /// Logits [tokens, vocab] of one sequence by the reference interpreter.
   [[nodiscard]] std::vector<float> reference(const ir::Graph& graph, const std::vector<std::int32_t>& ids,
                                              bool quantize_activations) const;

@@ -13,21 +13,36 @@ namespace {
 
 struct Geometry {
   std::size_t head_dim = 64, kv_heads = 2, group = 3;
+  DType type = DType::kF16;
+  cpu::KvShape shape() const { return {type, kv_heads, head_dim}; }
 };
+
+constexpr DType kKvTypes[] = {DType::kF16, DType::kQ8_0};
+
+/// 32 floats as a Q8_0 cache holds them, by kernels.h's definition; their scale.
+std::uint16_t round_to_q8(float* x) {
+  float largest = 0;
+  for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(x[i]));
+  const std::uint16_t half = quant::f16_of_f32(largest / 127);
+  const float scale = quant::f32_of_f16(half);
+  for (int i = 0; i < 32; ++i)
+    x[i] = scale > 0 ? scale * std::clamp(std::nearbyint(x[i] / scale), -127.0f, 127.0f) : 0.0f;
+  return half;
+}
 
 /// A cache of one sequence, filled through the store functions; blocks lie shuffled in a pool, and everything that was
 /// not stored is NaN (0xffff).
 struct Cache {
   Geometry geometry;
   std::size_t length, block_bytes;
-  std::vector<float> k, v;  // as f16 holds them: [length][kv_heads][head_dim]
+  std::vector<float> k, v;  // as the cache holds them: [length][kv_heads][head_dim]
   std::vector<std::int32_t> table;
   Guarded<std::byte> pool;
 
   Cache(const cpu::Kernels& kernels, Geometry g, std::size_t n, unsigned seed)
       : geometry(g),
         length(n),
-        block_bytes(cpu::kv_block_bytes(g.kv_heads, g.head_dim)),
+        block_bytes(cpu::kv_block_bytes(g.shape())),
         table((n + 31) / 32),
         pool((table.size() + 1) * block_bytes) {
     Random random(seed);
@@ -41,11 +56,15 @@ struct Cache {
       blocks[p] = pool.data() + static_cast<std::size_t>(table[p / 32]) * block_bytes;
       slots[p] = static_cast<std::int32_t>(p % 32);
     }
-    kernels.store_kv_k({k.data(), n, width, width}, g.kv_heads, g.head_dim, blocks.data(), slots.data());
-    kernels.store_kv_v({v.data(), n, width, width}, g.kv_heads, g.head_dim, blocks.data(), slots.data());
+    kernels.store_kv_k({k.data(), n, width, width}, g.shape(), blocks.data(), slots.data());
+    kernels.store_kv_v({v.data(), n, width, width}, g.shape(), blocks.data(), slots.data());
     pool.check();
-    for (auto* values : {&k, &v})
-      for (float& value : *values) value = quant::f32_of_f16(quant::f16_of_f32(value));
+    for (auto* values : {&k, &v}) {
+      if (g.type == DType::kF16)
+        for (float& value : *values) value = quant::f32_of_f16(quant::f16_of_f32(value));
+      else
+        for (std::size_t i = 0; i < values->size(); i += 32) round_to_q8(values->data() + i);
+    }
   }
   cpu::AttentionParams params() const {
     return {.head_dim = geometry.head_dim,
@@ -55,7 +74,8 @@ struct Cache {
             .pool = pool.data(),
             .block_stride = block_bytes,
             .block_table = table.data(),
-            .kv_length = length};
+            .kv_length = length,
+            .kv_type = geometry.type};
   }
 };
 
@@ -141,11 +161,13 @@ void check_against_reference(const cpu::Kernels& kernels, const Cache& cache, co
 }  // namespace
 
 TEST_CASE("attention is softmax of what a query may see") {
+  std::vector<Geometry> geometries;
+  for (const std::size_t head_dim : {1, 7, 8, 24, 64, 80, 128, 200, 256}) geometries.push_back({head_dim, 2, 3});
+  for (const std::size_t head_dim : {32, 64, 96, 128, 256}) geometries.push_back({head_dim, 2, 3, DType::kQ8_0});
   for (const cpu::Kernels* kernels : test::all_kernels())
-    for (const std::size_t head_dim : {1, 7, 8, 24, 64, 80, 128, 200, 256})
+    for (const Geometry& geometry : geometries)
       for (const std::size_t length : {1, 31, 33, 300}) {
-        CAPTURE(test::label(*kernels), head_dim, length);
-        const Geometry geometry{head_dim, 2, 3};
+        CAPTURE(test::label(*kernels), dtype_name(geometry.type), geometry.head_dim, length);
         const Cache cache(*kernels, geometry, length, 1);
         const std::size_t tokens = std::min<std::size_t>(length, 5);
         const Queries queries(geometry, tokens, static_cast<std::int32_t>(length - tokens), 1, 2);
@@ -158,8 +180,8 @@ TEST_CASE("groups of any size, windows, soft caps and sinks") {
     for (const std::size_t group : {1, 2, 4, 5, 8, 9})
       for (const std::int32_t window : {0, 1, 20, 256, 300})
         for (const float cap : {0.0f, 2.0f}) {
-          CAPTURE(test::label(*kernels), group, window, cap);
-          const Geometry geometry{32, 1, group};
+          const Geometry geometry{32, 1, group, kKvTypes[(group + static_cast<std::size_t>(window)) % 2]};
+          CAPTURE(test::label(*kernels), dtype_name(geometry.type), group, window, cap);
           const Cache cache(*kernels, geometry, 700, 3);
           auto params = cache.params();
           params.window = window;
@@ -186,7 +208,7 @@ TEST_CASE("large scores do not overflow") {
 }
 
 TEST_CASE("a query has the same bits alone, in any tile, in any order, and with any chunking of the cache") {
-  const Geometry geometry{72, 2, 3};
+  const Geometry geometry = GENERATE(Geometry{72, 2, 3}, Geometry{96, 2, 3, DType::kQ8_0});
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::int32_t window : {0, 40}) {
       const Cache cache(*kernels, geometry, 530, 8);
@@ -230,35 +252,35 @@ TEST_CASE("a query has the same bits alone, in any tile, in any order, and with 
 }
 
 TEST_CASE("what a query may not see cannot reach it, infinities and NaNs included") {
-  const Geometry geometry{16, 1, 1};
+  const Geometry geometry{32, 1, 1, GENERATE(DType::kF16, DType::kQ8_0)};
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     Cache cache(*kernels, geometry, 64, 11);
     const Queries queries(geometry, 8, 20, 0, 12);
     const auto before = run_tile(*kernels, cache.params(), queries.query);
     auto* block = cache.pool.data() + static_cast<std::size_t>(cache.table[0]) * cache.block_bytes;
     // infinities from position 24 on, where queries 24 to 27 themselves stand
-    const std::vector<float> poison(16, std::numeric_limits<float>::infinity());
+    const std::vector<float> poison(32, std::numeric_limits<float>::infinity());
     for (std::int32_t slot = 24; slot < 32; ++slot) {
-      kernels->store_kv_k({poison.data(), 1, 16, 16}, 1, 16, &block, &slot);
-      kernels->store_kv_v({poison.data(), 1, 16, 16}, 1, 16, &block, &slot);
+      kernels->store_kv_k({poison.data(), 1, 32, 32}, geometry.shape(), &block, &slot);
+      kernels->store_kv_v({poison.data(), 1, 32, 32}, geometry.shape(), &block, &slot);
     }
     const auto after = run_tile(*kernels, cache.params(), queries.query);
-    REQUIRE(test::same_bits(before.data(), after.data(), 4 * 16));  // positions 20 to 23 see nothing of it
-    REQUIRE(!std::isfinite(after[4 * 16]));
+    REQUIRE(test::same_bits(before.data(), after.data(), 4 * 32));  // positions 20 to 23 see nothing of it
+    REQUIRE(!std::isfinite(after[4 * 32]));
   }
 }
 
 TEST_CASE("a padding token stores nothing") {
   for (const cpu::Kernels* kernels : test::all_kernels()) {
-    Guarded<std::byte> block(cpu::kv_block_bytes(2, 24));
+    Guarded<std::byte> block(cpu::kv_block_bytes({DType::kF16, 2, 24}));
     const std::vector<float> x = Random(13).floats(2 * 48);
     std::byte* blocks[] = {nullptr, nullptr};
     const std::int32_t slots[] = {0, 5};
-    kernels->store_kv_k({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
-    kernels->store_kv_v({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
+    kernels->store_kv_k({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
+    kernels->store_kv_v({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
     blocks[1] = block.data();
-    kernels->store_kv_k({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
-    kernels->store_kv_v({x.data(), 2, 48, 48}, 2, 24, blocks, slots);
+    kernels->store_kv_k({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
+    kernels->store_kv_v({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
     block.check();
     const auto* halves = reinterpret_cast<const std::uint16_t*>(block.data());
     std::size_t written = 0;
@@ -266,6 +288,39 @@ TEST_CASE("a padding token stores nothing") {
     REQUIRE(written == 2 * 48);
     REQUIRE(halves[(24 + 3) * 32 + 5] == quant::f16_of_f32(x[48 + 24 + 3]));
     REQUIRE(halves[48 * 32 + (32 + 5) * 24 + 3] == quant::f16_of_f32(x[48 + 24 + 3]));
+  }
+}
+
+TEST_CASE("a Q8_0 cache holds 32 columns a scale, and trouble is seen in it") {
+  const cpu::KvShape shape{DType::kQ8_0, 2, 64};
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    CAPTURE(test::label(*kernels));
+    Guarded<std::byte> block(cpu::kv_block_bytes(shape));
+    REQUIRE(block.size() == 2 * 2 * 34 * 64);
+    std::vector<float> x = Random(14).floats(128);
+    std::fill_n(x.begin() + 32, 32, 0.0f);  // head 0's second scale is 0
+    x[100] = std::numeric_limits<float>::infinity();
+    std::byte* blocks[] = {block.data()};
+    const std::int32_t slots[] = {7};
+    kernels->store_kv_k({x.data(), 1, 128, 128}, shape, blocks, slots);
+    kernels->store_kv_v({x.data(), 1, 128, 128}, shape, blocks, slots);
+    block.check();
+    std::vector<float> rounded = x;
+    const std::uint16_t half = round_to_q8(rounded.data());
+    const auto* bytes = reinterpret_cast<const std::int8_t*>(block.data());
+    const auto scale_of = [&](std::size_t plane, std::size_t scale) {
+      return reinterpret_cast<const std::uint16_t*>(bytes + plane * 34 * 64 + 32 * 64)[scale * 32 + 7];
+    };
+    for (std::size_t i = 0; i < 32; ++i) {
+      const float scale = quant::f32_of_f16(half);
+      REQUIRE(scale * static_cast<float>(bytes[i * 32 + 7]) == rounded[i]);                // K of head 0
+      REQUIRE(scale * static_cast<float>(bytes[2 * 34 * 64 + 7 * 64 + i]) == rounded[i]);  // V of head 0
+    }
+    for (const std::size_t plane : {0, 2}) {
+      REQUIRE(scale_of(plane, 0) == half);
+      REQUIRE(scale_of(plane, 1) == 0);
+      REQUIRE(std::isnan(quant::f32_of_f16(scale_of(plane + 1, 1))));
+    }
   }
 }
 

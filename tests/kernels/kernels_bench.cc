@@ -62,9 +62,9 @@ void matmul(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std::s
 
 /// One sequence at `depth`, SmolLM2's heads (3 KV heads of 64, 3 query heads each): one decode token over all layers'
 /// worth of memory, or a tile of 16 prefill tokens at the end.
-void attention(benchmark::State& state, cpu::CpuClass cpu_class, std::size_t depth, std::size_t tokens) {
+void attention(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std::size_t depth, std::size_t tokens) {
   constexpr std::size_t kHeads = 3, kGroup = 3, kDim = 64, kLayers = 30;
-  const std::size_t blocks = (depth + 31) / 32, block_bytes = cpu::kv_block_bytes(kHeads, kDim);
+  const std::size_t blocks = (depth + 31) / 32, block_bytes = cpu::kv_block_bytes({type, kHeads, kDim});
   Buffer pool(kLayers * blocks * block_bytes), q(tokens * kHeads * kGroup * kDim * 4), out(q.size);
   Buffer scratch(4 * cpu::attention_scratch_floats(tokens, kGroup, kDim));
   for (std::size_t i = 0; i < q.size / 4; ++i) q.floats()[i] = 0.01f;
@@ -83,7 +83,8 @@ void attention(benchmark::State& state, cpu::CpuClass cpu_class, std::size_t dep
                                         .pool = pool.get() + layer * blocks * block_bytes,
                                         .block_stride = block_bytes,
                                         .block_table = table.data(),
-                                        .kv_length = depth};
+                                        .kv_length = depth,
+                                        .kv_type = type};
       const std::size_t at = head * kGroup * kDim;
       const cpu::AttentionQuery query{q.floats() + at, row, kDim, tokens, positions.data(), head};
       kernels.attention_tile(params, query, scratch.floats(), out.floats() + at, row, kDim);
@@ -140,9 +141,12 @@ void register_class(cpu::CpuClass c) {
         benchmark::RegisterBenchmark(
             label.c_str(), [=](benchmark::State& state) { matmul(state, c, type, shape.rows, shape.k, tokens); });
       }
-  for (const std::size_t tokens : {1, 16})
-    benchmark::RegisterBenchmark(("attention/" + class_name + "/depth:2048/tokens:" + std::to_string(tokens)).c_str(),
-                                 [=](benchmark::State& state) { attention(state, c, 2048, tokens); });
+  for (const DType type : {DType::kF16, DType::kQ8_0})
+    for (const std::size_t tokens : {1, 16})
+      benchmark::RegisterBenchmark(("attention/" + class_name + "/" + std::string(dtype_name(type)) +
+                                    "/depth:2048/tokens:" + std::to_string(tokens))
+                                       .c_str(),
+                                   [=](benchmark::State& state) { attention(state, c, type, 2048, tokens); });
   benchmark::RegisterBenchmark(("read/" + class_name).c_str(), [=](benchmark::State& state) { read(state, c); });
   const auto add_tile = [&](const char* op_name, auto op) {
     benchmark::RegisterBenchmark((std::string(op_name) + "/" + class_name).c_str(),
