@@ -129,19 +129,60 @@ void x16_unpack_blocks(const std::byte* group, std::size_t k, std::byte* const* 
       x16_move_block<Block, false>(rows[r] + b * sizeof(Block), group, x16_place<Block>(blocks, b), r);
 }
 
-/// Elements of one group, transposed; Element has the type's width. Strips of 32 k keep all rows in L1.
+/// A square of elements whose lines are vectors of 16 bytes.
+template <class Element>
+struct X16Square;
+template <>
+struct X16Square<std::uint32_t> {
+  using Line = std::uint32_t __attribute__((vector_size(16)));
+  static constexpr std::size_t kSize = 4;
+  static Line low(Line a, Line b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+  static Line high(Line a, Line b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+};
+template <>
+struct X16Square<std::uint16_t> {
+  using Line = std::uint16_t __attribute__((vector_size(16)));
+  static constexpr std::size_t kSize = 8;
+  static Line low(Line a, Line b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+  static Line high(Line a, Line b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+};
+
+/// Lines become columns: each pass interleaves line i with line i + half, and log2(kSize) passes rotate the bits of an
+/// element's line and column into each other.
+template <class Element>
+void x16_transpose(typename X16Square<Element>::Line* lines) {
+  using Square = X16Square<Element>;
+  constexpr std::size_t kHalf = Square::kSize / 2;
+  for (std::size_t pass = 1; pass < Square::kSize; pass *= 2) {
+    typename Square::Line out[Square::kSize];
+    for (std::size_t i = 0; i < kHalf; ++i) {
+      out[2 * i] = Square::low(lines[i], lines[i + kHalf]);
+      out[2 * i + 1] = Square::high(lines[i], lines[i + kHalf]);
+    }
+    std::memcpy(lines, out, sizeof(out));
+  }
+}
+
+/// Elements of one group, transposed; Element has the type's width.
 template <class Element>
 void x16_pack_elements(const std::byte* const* rows, std::size_t k, std::byte* group) {
-  for (std::size_t strip = 0; strip < k; strip += 32) {
-    const std::size_t count = k - strip < 32 ? k - strip : 32;
-    Element tile[32][kX16Rows];
-    for (std::size_t r = 0; r < kX16Rows; ++r) {
-      Element line[32]{};
-      if (rows[r]) std::memcpy(line, rows[r] + strip * sizeof(Element), count * sizeof(Element));
-      for (std::size_t i = 0; i < 32; ++i) tile[i][r] = line[i];
+  using Square = X16Square<Element>;
+  std::size_t at = 0;
+  for (; at + Square::kSize <= k; at += Square::kSize)
+    for (std::size_t first = 0; first < kX16Rows; first += Square::kSize) {
+      typename Square::Line lines[Square::kSize] = {};
+      for (std::size_t r = 0; r < Square::kSize; ++r)
+        if (rows[first + r]) std::memcpy(&lines[r], rows[first + r] + at * sizeof(Element), sizeof(lines[r]));
+      x16_transpose<Element>(lines);
+      for (std::size_t i = 0; i < Square::kSize; ++i)
+        std::memcpy(group + ((at + i) * kX16Rows + first) * sizeof(Element), &lines[i], sizeof(lines[i]));
     }
-    std::memcpy(group + strip * kX16Rows * sizeof(Element), tile, count * sizeof(tile[0]));
-  }
+  for (; at < k; ++at)
+    for (std::size_t r = 0; r < kX16Rows; ++r) {
+      Element element = 0;
+      if (rows[r]) std::memcpy(&element, rows[r] + at * sizeof(Element), sizeof(Element));
+      std::memcpy(group + (at * kX16Rows + r) * sizeof(Element), &element, sizeof(Element));
+    }
 }
 template <class Element>
 void x16_unpack_elements(const std::byte* group, std::size_t k, std::byte* const* rows) {

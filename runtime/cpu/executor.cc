@@ -55,7 +55,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
       profile_(options.profile) {
   weights_ = MemoryBlock(need_.weights, "the weights", need_.weights >= kHugeBytes);
   arena_ = MemoryBlock(need_.arena, "the arena", false);
-  kv_ = MemoryBlock(need_.kv, "the KV cache", false);
+  kv_ = MemoryBlock(need_.kv, "the KV cache", need_.kv >= kHugeBytes);
   output_ = MemoryBlock(need_.io, "the logits", false);
   blocks_.kv_block_stride = kv_block_stride(*program_);
   blocks_.kv_blocks = blocks_.kv_block_stride == 0 ? 0 : need_.kv / blocks_.kv_block_stride;
