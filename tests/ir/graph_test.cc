@@ -7,6 +7,7 @@
 
 #include "small_llama.h"
 #include "support/error.h"
+#include "tests/support/error_of.h"
 
 using namespace forge;
 using namespace forge::ir;
@@ -21,14 +22,7 @@ Value sum(Graph& graph, Value a, Value b) {
   return {graph.add(Op::kAdd, {a, b}), 0};
 }
 
-std::string error_of(auto&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.line();
-  }
-  return "";
-}
+using tests::error_of;
 
 }  // namespace
 

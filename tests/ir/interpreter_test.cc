@@ -9,6 +9,7 @@
 #include "ir/builder.h"
 #include "small_llama.h"
 #include "support/error.h"
+#include "tests/support/error_of.h"
 
 using namespace forge;
 using namespace forge::ir;
@@ -53,14 +54,7 @@ void check_near(const Floats& got, const Floats& want, double margin = 1e-6) {
   for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(want[i]).margin(margin));
 }
 
-std::string error_of(auto&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.line();
-  }
-  return "";
-}
+using tests::error_of;
 
 /// The same numbers for the same name, small and of both signs.
 Floats made_up_weight(const std::string& name, const TensorType& type) {
