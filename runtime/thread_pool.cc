@@ -51,6 +51,20 @@ std::int64_t now_ns() {
       .count();
 }
 
+/// A run whose tasks are told to an observer.
+struct Observed {
+  ThreadPool::Task task;
+  void* context;
+  ThreadPool::Observer* observer;
+};
+
+void run_observed(void* context, std::size_t task, std::size_t worker) {
+  const auto& observed = *static_cast<const Observed*>(context);
+  const std::int64_t begin = now_ns();
+  observed.task(observed.context, task, worker);
+  observed.observer->task(worker, task, begin, now_ns());
+}
+
 /// Spins until `ready()` or for `limit_ns`. Answers whether it became ready.
 template <class Ready>
 bool spin(std::int64_t limit_ns, Ready&& ready) {
@@ -153,6 +167,15 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(std::size_t tasks, Task task, void* context) {
+  if (observer_ == nullptr) {
+    run_all(tasks, task, context);
+    return;
+  }
+  Observed observed{task, context, observer_};
+  run_all(tasks, run_observed, &observed);
+}
+
+void ThreadPool::run_all(std::size_t tasks, Task task, void* context) {
   if (workers_.empty() || tasks <= 1) {
     for (std::size_t i = 0; i < tasks; ++i) task(context, i, 0);
     return;

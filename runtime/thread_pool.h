@@ -22,6 +22,15 @@ class ThreadPool {
   /// A task must not throw and must not call run.
   using Task = void (*)(void* context, std::size_t task, std::size_t worker);
 
+  /// Told of every task by the thread that ran it, with times of the steady clock.
+  class Observer {
+   public:
+    virtual void task(std::size_t worker, std::size_t task, std::int64_t begin_ns, std::int64_t end_ns) noexcept = 0;
+
+   protected:
+    ~Observer() = default;
+  };
+
   static constexpr std::size_t kThreadsMax = 1024;
 
   /// `threads` counts the caller; 0 means default_threads(). With one thread no worker is started.
@@ -35,6 +44,9 @@ class ThreadPool {
   [[nodiscard]] static std::size_t default_threads();
 
   [[nodiscard]] std::size_t size() const { return workers_.size() + 1; }
+
+  /// From the next run on; nullptr for nobody, which costs nothing. It outlives the pool or is taken away before.
+  void observe(Observer* observer) { observer_ = observer; }
 
   /// Runs all tasks and returns when the last one has ended. What tasks wrote is then visible to the caller, and what
   /// the caller wrote before is visible to tasks. One run at a time: not for two threads at once. Not after fork().
@@ -59,6 +71,7 @@ class ThreadPool {
     std::size_t tasks = 0;
   };
 
+  void run_all(std::size_t tasks, Task task, void* context);
   void run_slice(const Job& job);
   void work(std::size_t worker);
   std::uint64_t wait_for_run(std::uint64_t seen, std::int64_t& spin_ns);
@@ -74,6 +87,7 @@ class ThreadPool {
   alignas(64) std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<std::uint32_t> wake_count_{0};
   std::int64_t spin_max_ns_ = 0;
+  Observer* observer_ = nullptr;
   std::vector<std::jthread> workers_;
 };
 

@@ -6,54 +6,21 @@
 #include <bit>
 #include <string_view>
 
-#include "support/error.h"
 #include "tools/console.h"
+#include "tools/svg.h"
 
 namespace forge::tools {
 namespace {
 
 constexpr double kLeft = 84, kRight = 24, kTop = 92, kBottom = 56, kPlotHeight = 480;
 constexpr double kPlotWidthWanted = 1200, kPlotWidthMin = 760, kStepWidthMin = 4, kStepWidthMax = 40;
-constexpr double kLetterWidth = 6.2;  ///< of the 10 px font, at most
-constexpr std::size_t kTextMax = 400;
 
 constexpr std::string_view kStyle =
-    "<style>\n"
-    "text{font:11px sans-serif;fill:#222}\n"
-    ".title{font-size:15px;font-weight:bold}\n"
     ".box{stroke:#fff;stroke-width:.6}.box:hover{stroke:#000;stroke-width:1.5}\n"
     ".name{font-size:10px;fill:#fff;pointer-events:none}\n"
     ".value{fill:#4878b0}.reused{fill:#2a9d74}.scratch{fill:#d98c2b}\n"
     ".layer{fill:#f1f1f1}.axis{stroke:#888;fill:none}.grid{stroke:#ddd}\n"
-    ".peak{stroke:#c22;stroke-width:1.5}.bound{stroke:#000;stroke-width:1.5;stroke-dasharray:6 5}\n"
-    ".right{text-anchor:end}.middle{text-anchor:middle}\n"
-    "</style>\n";
-
-/// `text` for an element's content: one line, printable, escaped.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text, kTextMax)) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else
-      out += c;
-  }
-  return out;
-}
-
-std::string escaped_lines(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size());
-    out += "\n" + escaped(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
+    ".peak{stroke:#c22;stroke-width:1.5}.bound{stroke:#000;stroke-width:1.5;stroke-dasharray:6 5}\n";
 
 std::string human(std::int64_t bytes) {
   return human_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0)));
@@ -77,25 +44,19 @@ class Drawing {
       : picture_(picture),
         steps_(std::max<std::size_t>(picture.layers.size(), 1)),
         step_width_(std::clamp(kPlotWidthWanted / static_cast<double>(steps_), kStepWidthMin, kStepWidthMax)),
-        bytes_max_(std::max({picture.peak_bytes, picture.bound_bytes, std::int64_t{1}})) {}
+        bytes_max_(std::max({picture.peak_bytes, picture.bound_bytes, std::int64_t{1}})),
+        svg_(kLeft + plot_width() + kRight, kTop + kPlotHeight + kBottom, picture.title, kStyle) {}
 
   std::string text() {
-    const double width = kLeft + plot_width() + kRight, height = kTop + kPlotHeight + kBottom;
-    out_ = fmt::format(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-        "{1:.0f}\">\n"
-        "<title>{2}</title>\n{3}<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n",
-        width, height, escaped(picture_.title), kStyle);
-    label(kLeft, 24, "title", picture_.title);
-    label(kLeft, 43, "", picture_.subtitle);
+    svg_.text(kLeft, 24, "title", picture_.title);
+    svg_.text(kLeft, 43, "", picture_.subtitle);
     legend();
     layers();
     offsets_axis();
     for (const auto& box : picture_.boxes) draw(box);
     steps_axis();
     lines();
-    return std::move(out_) + "</svg>\n";
+    return svg_.take();
   }
 
  private:
@@ -105,32 +66,16 @@ class Drawing {
     return kTop + kPlotHeight * (1 - static_cast<double>(bytes) / static_cast<double>(bytes_max_));
   }
 
-  void label(double at_x, double at_y, std::string_view classes, std::string_view text) {
-    out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", at_x, at_y,
-                        classes.empty() ? "" : fmt::format(" class=\"{}\"", classes), escaped(text));
-  }
-  void line(double x1, double y1, double x2, double y2, std::string_view classes) {
-    out_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1, y1, x2,
-                        y2, classes);
-  }
-
   void legend() {
     double at = kLeft;
-    const auto after = [&](std::string_view text) {
-      label(at + 18, 67, "", text);
-      at += 34 + kLetterWidth * static_cast<double>(text.size());
+    const auto stroke = [&](std::string_view classes, const std::string& text) {
+      svg_.line(at - 2, 63, at + 14, 63, classes);
+      svg_.text(at + 18, 67, "", text);
+      at += 34 + kSvgLetterWidth * static_cast<double>(text.size());
     };
-    const auto swatch = [&](std::string_view classes, std::string_view text) {
-      out_ += fmt::format("<rect x=\"{:.1f}\" y=\"57\" width=\"12\" height=\"12\" class=\"{}\"/>\n", at, classes);
-      after(text);
-    };
-    const auto stroke = [&](std::string_view classes, std::string_view text) {
-      line(at - 2, 63, at + 14, 63, classes);
-      after(text);
-    };
-    swatch("value", "value");
-    swatch("reused", "value, and others computed in its place");
-    swatch("scratch", "scratch of one step");
+    at = svg_.swatch(at, 67, "value", "value");
+    at = svg_.swatch(at, 67, "reused", "value, and others computed in its place");
+    at = svg_.swatch(at, 67, "scratch", "scratch of one step");
     stroke("peak", "arena " + human(picture_.peak_bytes));
     stroke("bound", "lower bound " + human(picture_.bound_bytes));
   }
@@ -143,62 +88,58 @@ class Drawing {
       if (of[begin] < 0) continue;
       const double width = step_width_ * static_cast<double>(end - begin);
       if (of[begin] % 2 == 0)
-        out_ += fmt::format(
-            "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"layer\"><title>layer {}, steps "
-            "{} to {}</title></rect>\n",
-            x(begin), kTop, width, kPlotHeight, of[begin], begin, end - 1);
+        svg_.rect(x(begin), kTop, width, kPlotHeight, "layer",
+                  fmt::format("layer {}, steps {} to {}", of[begin], begin, end - 1));
       const auto name = fmt::format("{}", of[begin]);
-      if (kLetterWidth * static_cast<double>(name.size()) <= width)
-        label(x(begin) + width / 2, kTop + kPlotHeight + 30, "middle", name);
+      if (kSvgLetterWidth * static_cast<double>(name.size()) <= width)
+        svg_.text(x(begin) + width / 2, kTop + kPlotHeight + 30, "middle", name);
     }
-    label(kLeft - 8, kTop + kPlotHeight + 30, "right", "layer");
+    svg_.text(kLeft - 8, kTop + kPlotHeight + 30, "right", "layer");
   }
 
   void offsets_axis() {
     const auto wanted = static_cast<std::uint64_t>(bytes_max_) / 8;
     const auto tick = static_cast<std::int64_t>(std::bit_ceil(std::max<std::uint64_t>(wanted, 1)));
     for (std::int64_t at = 0; at <= bytes_max_; at += tick) {
-      line(kLeft, y(at), kLeft + plot_width(), y(at), "grid");
-      label(kLeft - 8, y(at) + 4, "right", human(at));
+      svg_.line(kLeft, y(at), kLeft + plot_width(), y(at), "grid");
+      svg_.text(kLeft - 8, y(at) + 4, "right", human(at));
       if (at > bytes_max_ - tick) break;
     }
   }
 
   void steps_axis() {
-    line(kLeft, kTop, kLeft, kTop + kPlotHeight, "axis");
-    line(kLeft, kTop + kPlotHeight, kLeft + plot_width(), kTop + kPlotHeight, "axis");
+    svg_.line(kLeft, kTop, kLeft, kTop + kPlotHeight, "axis");
+    svg_.line(kLeft, kTop + kPlotHeight, kLeft + plot_width(), kTop + kPlotHeight, "axis");
     const std::size_t tick = steps_ > 200 ? 20 : steps_ > 40 ? 10 : steps_ > 12 ? 5 : 1;
     for (std::size_t step = 0; step < picture_.layers.size(); step += tick)
-      label(x(step) + step_width_ / 2, kTop + kPlotHeight + 15, "middle", fmt::format("{}", step));
-    label(kLeft - 8, kTop + kPlotHeight + 15, "right", "step");
+      svg_.text(x(step) + step_width_ / 2, kTop + kPlotHeight + 15, "middle", fmt::format("{}", step));
+    svg_.text(kLeft - 8, kTop + kPlotHeight + 15, "right", "step");
   }
 
   void draw(const ArenaBox& box) {
     const double width = step_width_ * static_cast<double>(box.last - box.first + 1);
     const double top = y(box.offset + box.bytes), height = y(box.offset) - top;
     const double left = x(static_cast<std::size_t>(std::max(box.first, 0)));
-    out_ += fmt::format(
-        "<rect x=\"{:.1f}\" y=\"{:.2f}\" width=\"{:.1f}\" height=\"{:.2f}\" class=\"box {}\"><title>{}\n{} bytes ({}) "
-        "at "
-        "offset {}\n{}{}</title></rect>\n",
-        left, top, width, height, class_of(box.kind), escaped(box.name), box.bytes, human(box.bytes), box.offset,
-        box.first == box.last ? fmt::format("step {}", box.first) : fmt::format("steps {} to {}", box.first, box.last),
-        escaped_lines(box.details));
-    if (height >= 13 && kLetterWidth * static_cast<double>(box.name.size()) + 6 <= width)
-      label(left + 3, top + height / 2 + 3.5, "name", box.name);
+    svg_.rect(left, top, width, height, fmt::format("box {}", class_of(box.kind)),
+              fmt::format("{}\n{} bytes ({}) at offset {}\n{}\n{}", box.name, box.bytes, human(box.bytes), box.offset,
+                          box.first == box.last ? fmt::format("step {}", box.first)
+                                                : fmt::format("steps {} to {}", box.first, box.last),
+                          box.details));
+    if (height >= 13 && kSvgLetterWidth * static_cast<double>(box.name.size()) + 6 <= width)
+      svg_.text(left + 3, top + height / 2 + 3.5, "name", box.name);
   }
 
   /// The bound is dashed, so that both are seen where the arena is at its bound.
   void lines() {
-    line(kLeft, y(picture_.peak_bytes), kLeft + plot_width(), y(picture_.peak_bytes), "peak");
-    line(kLeft, y(picture_.bound_bytes), kLeft + plot_width(), y(picture_.bound_bytes), "bound");
+    svg_.line(kLeft, y(picture_.peak_bytes), kLeft + plot_width(), y(picture_.peak_bytes), "peak");
+    svg_.line(kLeft, y(picture_.bound_bytes), kLeft + plot_width(), y(picture_.bound_bytes), "bound");
   }
 
   const ArenaPicture& picture_;
   std::size_t steps_;
   double step_width_;
   std::int64_t bytes_max_;
-  std::string out_;
+  Svg svg_;
 };
 
 }  // namespace

@@ -34,6 +34,16 @@ void check_output_path(const std::filesystem::path& target) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0) throw io_error(target, errno);
 }
 
+int write_all(int fd, std::span<const std::byte> bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1U << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? errno : EIO;
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
 AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
   check_output_path(target_);
   temporary_ = target_.parent_path() / fmt::format(".{}.{}.tmp", target_.filename().native(), ::getpid());
@@ -47,17 +57,18 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_.get(), bytes.data(), std::min<std::size_t>(bytes.size(), 1U << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw io_error(target_, n < 0 ? errno : EIO);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
+  if (const int failed = write_all(fd_.get(), bytes); failed != 0) throw io_error(target_, failed);
 }
 
 void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) throw io_error(target_, errno);
   pending_ = false;
+}
+
+void write_file(const std::filesystem::path& target, std::string_view text) {
+  AtomicFile file(target);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 }  // namespace forge::tools

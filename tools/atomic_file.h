@@ -4,10 +4,14 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 #include "runtime/plan/unique_fd.h"
 
 namespace forge::tools {
+
+/// Writes all of `bytes` to `fd`; 0, or the errno that stopped it.
+[[nodiscard]] int write_all(int fd, std::span<const std::byte> bytes) noexcept;
 
 /// Written beside its target under another name; `commit` renames it into place, and without one it goes away.
 class AtomicFile {
@@ -26,6 +30,9 @@ class AtomicFile {
   plan::UniqueFd fd_;
   bool pending_ = false;
 };
+
+/// `text` as an AtomicFile. Errors: those of AtomicFile.
+void write_file(const std::filesystem::path& target, std::string_view text);
 
 /// Refuses (kUsage) what AtomicFile would refuse: to be asked before long work.
 void check_output_path(const std::filesystem::path& target);

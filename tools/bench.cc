@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
-#include <numeric>
 
+#include "support/error.h"
 #include "tools/console.h"
 #include "tools/entry.h"
+#include "tools/read_rate.h"
 #include "tools/run_report.h"
 #include "tools/sequences.h"
+#include "tools/statistics.h"
 
 namespace forge::tools {
 namespace {
@@ -63,19 +64,42 @@ void measure_once(Sequences& sequences, const BenchCase& what, std::span<const s
   generate_some(sequences, what.predict, ids, samplers);
 }
 
-std::vector<double> measure(Sequences& sequences, const BenchCase& what, std::int64_t repetitions, std::size_t vocab) {
+/// Repeats a row and puts its times into `result`; between generations memory is read where `reading` is there.
+void measure(Sequences& sequences, BenchResult& result, std::int64_t repetitions, std::size_t vocab,
+             ReadRate* reading) {
+  const auto& what = result.what;
   const auto ids = some_tokens(std::max({what.prompt, what.predict, what.depth}), vocab);
   for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, 0);
   feed(sequences, std::span(ids).first(static_cast<std::size_t>(what.depth)));
   const std::vector<runtime::Sampler> samplers(sequences.count(), runtime::Sampler(vocab, {}));
-  std::vector<double> seconds;
   for (std::int64_t r = -1; r < repetitions; ++r) {  // the first one warms caches up
     const auto begin = std::chrono::steady_clock::now();
     measure_once(sequences, what, ids, samplers);
-    if (r >= 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    const auto took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (r >= 0) result.seconds.push_back(took);
     for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, what.depth);
+    if (r >= 0 && what.predict > 0 && reading != nullptr) result.read_rates.push_back(reading->measure());
   }
-  return seconds;
+}
+
+/// Bytes of weights that a step reads which feeds one token of each of `batch` sequences.
+std::int64_t decode_weight_bytes(const runtime::Executor& executor, std::int64_t batch) {
+  for (const auto& variant : executor.program().variants) {
+    const auto& bounds = variant->bounds;
+    if (bounds.tokens() < batch || bounds.rows() < batch || bounds.sequences() < batch) continue;
+    std::int64_t bytes = 0;
+    for (const auto& step : executor.profile())
+      if (step.variant == variant->name) bytes += step.weight_bytes;
+    return bytes;
+  }
+  return 0;
+}
+
+std::unique_ptr<ReadRate> open_read_rate(Session& session) {
+  if (!session.model().program->target.starts_with("cpu-"))
+    throw Error(ErrorCode::kUsage, "--read-rate is of the host's memory, and a GPU runs the model", {},
+                "give --device cpu, or --profile for shares of the card's bandwidth");
+  return std::make_unique<ReadRate>(session.executor().threads());
 }
 
 /// The largest context that a row with so many sequences needs, rounded up so that few plans serve all benchmarks.
@@ -103,23 +127,34 @@ std::vector<BenchCase> bench_cases(const BenchRequest& request) {
 
 void summarise(BenchResult& result) {
   const auto tokens = static_cast<double>((result.what.prompt + result.what.predict) * result.what.batch);
-  std::vector<double> rates;
-  for (const double seconds : result.seconds) rates.push_back(tokens / seconds);
-  const auto count = static_cast<double>(rates.size());
-  result.rate = std::accumulate(rates.begin(), rates.end(), 0.0) / count;
-  double squares = 0;
-  for (const double rate : rates) squares += (rate - result.rate) * (rate - result.rate);
-  result.rate_deviation = rates.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  result.rates.clear();
+  for (const double seconds : result.seconds) result.rates.push_back(tokens / seconds);
+  const auto summary = summary_of(result.rates);
+  result.rate = summary.mean;
+  result.rate_deviation = summary.deviation;
+  result.rate_median = summary.median;
+}
+
+double BenchResult::read_rate() const {
+  return summary_of(read_rates).median;
+}
+
+double BenchResult::read_share() const {
+  const double steps = rate_median / static_cast<double>(what.batch);
+  return read_rates.empty() ? 0 : steps * static_cast<double>(weight_bytes) / read_rate();
 }
 
 void run_bench(const BenchRequest& request, const std::function<void(const BenchResult&)>& done) {
   const auto cases = bench_cases(request);
   std::unique_ptr<Session> session;
   std::unique_ptr<Sequences> sequences;
+  std::unique_ptr<ReadRate> reading;
   std::int64_t batch = -1, threads = -1;
   Stages stages;
   const auto close = [&] {
     if (session && request.profile) fmt::print(stderr, "{}", profile_text(session->executor()));
+    if (session) session->trace_end();
+    reading.reset();
     sequences.reset();
     session.reset();
   };
@@ -134,17 +169,20 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
               .model = {.path = request.path, .model = request.model, .context = context, .sequences = batch},
               .device = request.device,
               .threads = threads,
-              .profile = request.profile},
+              .profile = request.profile,
+              .trace = request.trace},
           stages);
       sequences = std::make_unique<Sequences>(session->executor(), context, batch);
+      if (request.read_rate) reading = open_read_rate(*session);
       note_device(*session);
     }
     progress(fmt::format("measuring {} {} at depth {}", what.prompt > 0 ? "prompt" : "generation",
                          what.prompt + what.predict, what.depth));
     BenchResult result{.what = what};
     result.what.threads = static_cast<std::int64_t>(session->executor().threads());
-    result.seconds = measure(*sequences, what, request.repetitions, session->executor().vocab());
-    result.model_path = session->model().path.native();
+    measure(*sequences, result, request.repetitions, session->executor().vocab(), reading.get());
+    result.weight_bytes = decode_weight_bytes(session->executor(), what.batch);
+    result.model_path = request.shown_path.empty() ? session->model().path.native() : request.shown_path;
     result.model_name = session->file().get<std::string>("general.name", {});
     result.target = session->model().program->target;
     result.device = session->executor().device_name();

@@ -1,46 +1,116 @@
-// forge-bench: tokens a second.
+// forge-bench: tokens a second, and two measurements side by side.
 
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "support/error.h"
+#include "tools/atomic_file.h"
 #include "tools/bench.h"
+#include "tools/bench_compare.h"
 #include "tools/console.h"
 #include "tools/entry.h"
 #include "tools/options.h"
+#include "tools/synthetic_model.h"
 
 namespace {
 
+using namespace forge;
 using namespace forge::tools;
 
 constexpr const char* kFooter =
     "Lists (1,2,4) measure every combination. A prompt row (pp) reads N tokens in one go, a generation row (tg) makes "
     "N\n"
     "tokens one by one; 0 leaves the row out. With -b several sequences are decoded together; rates count all of "
-    "them.\n";
+    "them.\n"
+    "--compare sets two files of -o json or jsonl side by side, ours or llama-bench's; ratios are A's rate over B's.\n"
+    "--synthetic knows the shapes smollm2, 1b, 8b and tiny, and the types that forge runs: 1b:q4_0.\n";
+
+/// What there is to do besides measuring.
+struct Others {
+  std::vector<std::string> compared;
+  std::optional<std::string> synthetic, save, trace;
+};
+
+void check(const BenchRequest& request, const Others& others) {
+  const auto refuse = [](const char* what, const char* fix) { throw Error(ErrorCode::kUsage, what, {}, fix); };
+  const auto sources = int{!request.path.empty()} + int{others.synthetic.has_value()} + int{!others.compared.empty()};
+  if (sources == 0) refuse("MODEL is required", "forge-bench --help lists the options");
+  if (sources > 1) refuse("a model, --synthetic and --compare exclude each other", "give one of them");
+  if (others.save && !others.synthetic)
+    refuse("--save goes with --synthetic", "say what to write: --synthetic 1b:q4_0");
+  if (others.synthetic && !request.model.empty()) refuse("--model goes with a plan", "leave it out");
+}
+
+void measure(BenchRequest& request, const Others& others, RecordFormat format, Output& output) {
+  std::optional<TraceFile> trace;
+  if (others.trace) request.trace = &trace.emplace(*others.trace);
+  BenchWriter writer(format, request.read_rate);
+  bool begun = false;
+  const auto begin = [&] {
+    if (!begun) output.write(writer.begin());
+    begun = true;
+  };
+  run_bench(request, [&](const BenchResult& result) {
+    begin();
+    output.write(writer.row(result));
+  });
+  begin();
+  output.write(writer.end());
+  if (trace) trace->finish();
+}
+
+/// Writes the random model, or measures it.
+void use_synthetic(BenchRequest& request, const Others& others, RecordFormat format, Output& output) {
+  const auto model = SyntheticModel::parse(*others.synthetic);
+  if (others.save) check_output_path(*others.save);
+  progress("making " + model.name());
+  if (others.save) {
+    save_synthetic(model, *others.save);
+    note(fmt::format("{} with random weights, {}, written to {}", model.name(), human_bytes(model.weight_bytes()),
+                     printable(*others.save, 200)));
+    return;
+  }
+  const SyntheticFile file(model);
+  end_progress();
+  request.path = file.path();
+  request.shown_path = "synthetic/" + model.name();
+  measure(request, others, format, output);
+}
 
 int bench(int argc, char** argv) {
   BenchRequest request;
   std::string format_name = "md";
-  Options options("forge-bench", "Measures tokens a second: mean and standard deviation.", kFooter);
-  options.positional("MODEL", request.path, "MODEL.gguf, or a plan")
+  Others others;
+  Options options("forge-bench", "Measures tokens a second: mean, standard deviation and median.", kFooter);
+  options.positional("MODEL", request.path, "MODEL.gguf, or a plan", false)
       .integers("-p,--n-prompt", request.prompt, 0, kContextMax, "prompt tokens; default 512")
       .integers("-n,--n-gen", request.predict, 0, kContextMax, "generated tokens; default 128")
       .integers("-d,--n-depth", request.depth, 0, kContextMax, "positions before the measured ones; default 0")
       .integers("-b,--batch", request.batch, 1, kSequencesMax, "sequences decoded together; default 1")
       .integers("-t,--threads", request.threads, 1, 1024, "default: what this process may use")
       .integer("-r,--repetitions", request.repetitions, 1, 10000, "default 5")
-      .text("-o,--output", format_name, "md|json|csv", "default md")
+      .text("-o,--output", format_name, kRecordFormats, "default md")
+      .text("--synthetic", others.synthetic, "SHAPE:TYPE", "random weights of a known shape instead of a MODEL")
+      .text("--save", others.save, "FILE", "measure nothing: write the --synthetic model, for other programs")
+      .flag("--read-rate", request.read_rate, "read plain memory in turn with decoding; what of its rate is reached")
+      .texts("--compare", others.compared, 2, "A.json B.json", "measure nothing: show two results beside each other")
       .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
       .flag("--profile", request.profile, "time each kind of step; tables on stderr, and slower results")
+      .text("--profile-trace", others.trace, "FILE", "write what each thread did, for Perfetto or forge-inspect trace")
       .text("--model", request.model, "FILE", "where the plan's model is, if not where it was");
   if (!options.parse(argc, argv)) return 0;
-  const auto format = bench_format(format_name);
+  const auto format = record_format(format_name);
+  check(request, others);
   Output output;
-  bool first = true;
-  run_bench(request, [&](const BenchResult& result) {
-    if (first) output.write(bench_begin(format));
-    output.write(bench_row(format, result, first));
-    first = false;
-  });
-  if (first) output.write(bench_begin(format));
-  output.write(bench_end(format));
+  if (!others.compared.empty())
+    output.write(compare_files(others.compared[0], others.compared[1], format));
+  else if (others.synthetic)
+    use_synthetic(request, others, format, output);
+  else
+    measure(request, others, format, output);
   return 0;
 }
 

@@ -1,29 +1,33 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <ctime>
+#include <limits>
+#include <span>
 
 #include "support/error.h"
 #include "support/version.h"
 #include "tools/bench.h"
 #include "tools/console.h"
-#include "tools/json_text.h"
+#include "tools/statistics.h"
 
 namespace forge::tools {
 namespace {
 
-/// "pp512", "tg128 @ d2048", as llama-bench names its rows.
-std::string test_name(const BenchCase& what) {
-  auto name = what.prompt > 0 ? fmt::format("pp{}", what.prompt) : fmt::format("tg{}", what.predict);
-  if (what.depth > 0) name += fmt::format(" @ d{}", what.depth);
-  return name;
-}
+constexpr std::size_t kNameMax = 30;
 
-std::vector<std::int64_t> nanoseconds(const BenchResult& result) {
-  std::vector<std::int64_t> out;
-  for (const double seconds : result.seconds) out.push_back(std::llround(seconds * 1e9));
-  return out;
-}
+constexpr std::array kColumns{MarkdownColumn{"model", kNameMax, true},
+                              MarkdownColumn{"size", 10},
+                              MarkdownColumn{"target", 18, true},
+                              MarkdownColumn{"threads", 7},
+                              MarkdownColumn{"batch", 5},
+                              MarkdownColumn{"test", 15},
+                              MarkdownColumn{"t/s", 20},
+                              MarkdownColumn{"median", 10},
+                              MarkdownColumn{"GB/s", 7},
+                              MarkdownColumn{"of read rate", 14}};
+constexpr std::size_t kColumnsOfRates = 2;  ///< the last ones, where the read rate is measured
 
 std::string now_utc() {
   const std::time_t now = std::time(nullptr);
@@ -33,98 +37,84 @@ std::string now_utc() {
   return std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields) > 0 ? text : "";
 }
 
-/// Mean of the repetitions, and their sample deviation, in nanoseconds.
-std::pair<std::int64_t, std::int64_t> time_statistics(const BenchResult& result) {
-  const auto count = static_cast<double>(result.seconds.size());
-  double mean = 0, squares = 0;
-  for (const double seconds : result.seconds) mean += seconds / count;
-  for (const double seconds : result.seconds) squares += (seconds - mean) * (seconds - mean);
-  const double deviation = result.seconds.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
-  return {std::llround(mean * 1e9), std::llround(deviation * 1e9)};
-}
-
 /// As llama-bench names them.
-std::string_view backend_name(std::string_view target) {
+std::string backend_name(std::string_view target) {
   return target.starts_with("gfx") ? "HIP" : target.starts_with("sm_") ? "CUDA" : "CPU";
-}
-
-std::string row_json(const BenchResult& result) {
-  const auto& what = result.what;
-  const auto [mean_ns, deviation_ns] = time_statistics(result);
-  std::vector<double> rates;
-  const auto tokens = static_cast<double>((what.prompt + what.predict) * what.batch);
-  for (const double seconds : result.seconds) rates.push_back(tokens / seconds);
-  JsonWriter json;
-  const auto backend = backend_name(result.target);
-  json.open('{').field("build_commit", kBuildId).field("backends", backend);
-  json.field(backend == "CPU" ? "cpu_info" : "gpu_info", backend == "CPU" ? result.target : result.device);
-  json.field("target", result.target);
-  json.field("model_filename", result.model_path).field("model_type", result.model_name);
-  json.field("model_size", result.model_bytes).field("model_n_params", result.parameters);
-  json.field("n_threads", what.threads).field("n_parallel", what.batch);
-  json.field("n_prompt", what.prompt).field("n_gen", what.predict).field("n_depth", what.depth);
-  json.field("test_time", now_utc()).field("avg_ns", mean_ns).field("stddev_ns", deviation_ns);
-  json.field("avg_ts", result.rate).field("stddev_ts", result.rate_deviation);
-  json.field("samples_ns", std::span<const std::int64_t>(nanoseconds(result)));
-  json.field("samples_ts", std::span<const double>(rates)).close();
-  auto text = json.take();
-  text.pop_back();  // its newline
-  return text;
-}
-
-/// One field of a comma-separated line, in quotes (RFC 4180).
-std::string csv_field(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
 }
 
 }  // namespace
 
-BenchFormat bench_format(const std::string& name) {
-  if (name == "md") return BenchFormat::kMarkdown;
-  if (name == "json") return BenchFormat::kJson;
-  if (name == "csv") return BenchFormat::kCsv;
-  throw Error(ErrorCode::kUsage, fmt::format("output format '{}' is unknown", printable(name)), {},
-              "formats are md, json and csv");
+std::string test_name(std::int64_t prompt, std::int64_t predict, std::int64_t depth) {
+  std::string name;
+  if (prompt > 0) name = fmt::format("pp{}", prompt);
+  if (predict > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", predict);
+  return depth > 0 ? name + fmt::format(" @ d{}", depth) : name;
 }
 
-std::string bench_begin(BenchFormat format) {
-  switch (format) {
-    case BenchFormat::kJson:
-      return "[\n";
-    case BenchFormat::kCsv:
-      return "model_filename,model_type,model_size,n_threads,n_parallel,n_prompt,n_gen,n_depth,avg_ns,stddev_ns,"
-             "avg_ts,stddev_ts\n";
-    default:
-      return fmt::format(
-          "| {:30} | {:>10} | {:18} | {:>7} | {:>5} | {:>15} | {:>20} |\n|{:-<32}|{:->11}:|{:-<20}|{:->8}:"
-          "|{:->6}:|{:->16}:|{:->21}:|\n",
-          "model", "size", "target", "threads", "batch", "test", "t/s", "", "", "", "", "", "", "");
-  }
-}
-
-std::string bench_row(BenchFormat format, const BenchResult& result, bool first) {
+Record bench_record(const BenchResult& result) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const auto& what = result.what;
-  switch (format) {
-    case BenchFormat::kJson:
-      return (first ? "" : ",\n") + row_json(result);
-    case BenchFormat::kCsv: {
-      const auto [mean_ns, deviation_ns] = time_statistics(result);
-      return fmt::format("{},{},{},{},{},{},{},{},{},{},{:.6f},{:.6f}\n", csv_field(result.model_path),
-                         csv_field(result.model_name), result.model_bytes, what.threads, what.batch, what.prompt,
-                         what.predict, what.depth, mean_ns, deviation_ns, result.rate, result.rate_deviation);
-    }
-    default:
-      return fmt::format("| {:30} | {:>10} | {:18} | {:7} | {:5} | {:>15} | {:>20} |\n",
-                         result.model_name.substr(0, 30), human_bytes(result.model_bytes), result.target, what.threads,
-                         what.batch, test_name(what),
-                         fmt::format("{:.2f} ± {:.2f}", result.rate, result.rate_deviation));
+  std::vector<double> nanoseconds;
+  std::vector<std::int64_t> samples_ns;
+  for (const double seconds : result.seconds) {
+    nanoseconds.push_back(seconds * 1e9);
+    samples_ns.push_back(std::llround(seconds * 1e9));
   }
+  const auto time = summary_of(nanoseconds);
+  const auto backend = backend_name(result.target);
+  return {{"model_filename", result.model_path},
+          {"model_type", result.model_name},
+          {"model_size", static_cast<std::int64_t>(result.model_bytes)},
+          {"model_n_params", result.parameters},
+          {"build_commit", std::string(kBuildId)},
+          {"backends", backend},
+          {backend == "CPU" ? "cpu_info" : "gpu_info", backend == "CPU" ? result.target : result.device},
+          {"target", result.target},
+          {"n_threads", what.threads},
+          {"n_parallel", what.batch},
+          {"n_prompt", what.prompt},
+          {"n_gen", what.predict},
+          {"n_depth", what.depth},
+          {"test_time", now_utc()},
+          {"avg_ns", std::llround(time.mean)},
+          {"stddev_ns", std::llround(time.deviation)},
+          {"median_ns", std::llround(time.median)},
+          {"avg_ts", result.rate},
+          {"stddev_ts", result.rate_deviation},
+          {"median_ts", result.rate_median},
+          {"weight_bytes", result.weight_bytes},
+          {"read_rate", result.read_rates.empty() ? kNone : result.read_rate()},
+          {"read_share", result.read_rates.empty() ? kNone : result.read_share()},
+          {"samples_ns", samples_ns},
+          {"samples_ts", result.rates}};
 }
 
-std::string bench_end(BenchFormat format) {
-  return format == BenchFormat::kJson ? "\n]\n" : "";
+std::string BenchWriter::begin() const {
+  if (format_ != RecordFormat::kMarkdown) return records_.begin(bench_record({}));
+  return markdown_head(std::span(kColumns).first(columns_));
 }
+
+std::string BenchWriter::row(const BenchResult& result) {
+  if (format_ != RecordFormat::kMarkdown) return records_.row(bench_record(result));
+  const auto& what = result.what;
+  const double read = result.read_rate(), share = result.read_share();
+  const std::array<std::string, kColumns.size()> texts{
+      printable(result.model_name, kNameMax),
+      human_bytes(result.model_bytes),
+      result.target,
+      fmt::format("{}", what.threads),
+      fmt::format("{}", what.batch),
+      test_name(what.prompt, what.predict, what.depth),
+      fmt::format("{:.2f} ± {:.2f}", result.rate, result.rate_deviation),
+      fmt::format("{:.2f}", result.rate_median),
+      read > 0 ? fmt::format("{:.2f}", share * read * 1e-9) : "",
+      read > 0 ? fmt::format("{:.0f}% of {:.1f}", 100 * share, read * 1e-9) : ""};
+  return markdown_row(std::span(kColumns).first(columns_), std::span(texts).first(columns_));
+}
+
+BenchWriter::BenchWriter(RecordFormat format, bool read_rate)
+    : format_(format),
+      columns_(read_rate ? kColumns.size() : kColumns.size() - kColumnsOfRates),
+      records_(format, "forge_bench") {}
 
 }  // namespace forge::tools

@@ -1,49 +1,19 @@
 #include "tools/inspect_arena.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <span>
 #include <vector>
 
-#include "codegen/reschedule.h"
-#include "ir/text.h"
-#include "runtime/plan/plan_file.h"
 #include "support/error.h"
 #include "tools/atomic_file.h"
 #include "tools/compile_report.h"
-#include "tools/console.h"
-#include "tools/open_model.h"
+#include "tools/inspect_schedule.h"
 
 namespace forge::tools {
 namespace {
 
 constexpr std::size_t kAliasesShown = 8;  ///< a residual stream has two a layer
-
-const plan::ProgramT& program_of(const plan::PlanT& plan) {
-  const int index = choose_program(plan);
-  const auto found = index >= 0 ? plan.programs.begin() + index
-                                : std::ranges::find_if(plan.programs, [](const auto& p) { return p != nullptr; });
-  if (found == plan.programs.end())
-    throw Error(ErrorCode::kPlan, "the plan has no program", {}, "compile the model again (forge-compile)");
-  const auto& program = **found;
-  if (program.context < 1 || program.context > kContextMax || program.batch_max < 1 ||
-      program.batch_max > kSequencesMax)
-    throw Error(ErrorCode::kPlan, "the plan's context or batch is absurd", {},
-                "compile the model again (forge-compile)");
-  return program;
-}
-
-const passes::Variant& variant_of(const passes::Program& program, const std::optional<std::string>& name) {
-  if (!name) return program.variants.front();
-  const auto found = std::ranges::find(program.variants, *name, &passes::Variant::name);
-  if (found != program.variants.end()) return *found;
-  std::vector<std::string> names;
-  for (const auto& variant : program.variants) names.push_back(variant.name);
-  throw Error(ErrorCode::kUsage, "the plan has no variant '" + printable(*name) + "'", {},
-              fmt::format("its variants are {}", fmt::join(names, ", ")));
-}
 
 /// "%12 add", and which result where there are several.
 std::string name_of(const ir::Graph& graph, ir::Value value) {
@@ -71,11 +41,10 @@ ArenaBox box_of(const ir::Graph& graph, const passes::Variant& variant, const pa
 }  // namespace
 
 ArenaPicture arena_picture(const plan::PlanT& plan, const std::optional<std::string>& name) {
-  const auto& written = program_of(plan);
-  const auto program = codegen::reschedule(ir::parse(plan.graph), written);
-  const auto& variant = variant_of(program, name);
+  const auto program = scheduled(plan);
+  const auto& variant = variant_to_draw(program, name);
   ArenaPicture picture{
-      .title = fmt::format("Arena of {}, {} for {}", plan.model->name, variant.name, written.target),
+      .title = fmt::format("Arena of {}, {} for {}", plan.model->name, variant.name, program_to_draw(plan).target),
       .subtitle = fmt::format("{} steps, {} buffers; {} bytes, {:.3f} of the lower bound; the arena of all variants is "
                               "{} bytes",
                               variant.steps.size(), variant.buffers.size(), variant.arena_bytes,
@@ -102,15 +71,9 @@ ArenaPicture arena_picture(const plan::PlanT& plan, const std::optional<std::str
 std::string write_arena_svg(const std::filesystem::path& path, const std::optional<std::string>& variant,
                             const std::filesystem::path& svg) {
   check_output_path(svg);
-  if (std::filesystem::is_regular_file(path) && !plan::looks_like_plan(path))
-    throw Error(ErrorCode::kUsage, "--arena-svg goes with a plan",
-                fmt::format("{} is none", printable(path.native(), 200)), "make one with forge-compile MODEL -o PLAN");
-  const auto plan = plan::read_plan(path);
+  const auto plan = read_plan_to_draw(path, "--arena-svg");
   const auto picture = arena_picture(plan, variant);
-  const auto text = arena_svg(picture);
-  AtomicFile file(svg);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  write_file(svg, arena_svg(picture));
   return fmt::format("{} boxes of {} steps written to {}", picture.boxes.size(), picture.layers.size(),
                      printable(svg.native(), 200));
 }

@@ -113,8 +113,8 @@ Options& Options::group(std::string title) {
   return *this;
 }
 
-Options& Options::positional(std::string name, std::string& into, std::string help) {
-  impl_->app.add_option(name, into, help)->required()->type_name("");
+Options& Options::positional(std::string name, std::string& into, std::string help, bool required) {
+  impl_->app.add_option(name, into, help)->required(required)->type_name("");
   impl_->rows.push_back({.flags = {name},
                          .value = name,
                          .help = std::move(help),
@@ -151,6 +151,18 @@ Options& Options::texts(std::string flags, std::vector<std::string>& into, std::
                       .value = value,
                       .help = help,
                       .repeats = true,
+                      .take = [&into](const std::string& text) { into.push_back(text); },
+                      .show = [&into] { return fmt::format("{}", fmt::join(into, " ")); },
+                      .reset = [&into, first = into] { into = first; }});
+  return *this;
+}
+
+Options& Options::texts(std::string flags, std::vector<std::string>& into, int count, std::string value,
+                        std::string help) {
+  auto* option = impl_->app.add_option(flags, into, help)->type_name(value)->expected(count);
+  impl_->add(option, {.flags = split_flags(flags),
+                      .value = value,
+                      .help = help,
                       .take = [&into](const std::string& text) { into.push_back(text); },
                       .show = [&into] { return fmt::format("{}", fmt::join(into, " ")); },
                       .reset = [&into, first = into] { into = first; }});

@@ -38,11 +38,14 @@ class Options {
   // Each row writes to `into`, which outlives parse and holds the default. `flags` as "-n,--predict".
   /// Rows after this are listed under `title`.
   Options& group(std::string title);
-  Options& positional(std::string name, std::string& into, std::string help);
+  /// `required` false: whether it must be given depends on other rows, and the tool checks.
+  Options& positional(std::string name, std::string& into, std::string help, bool required = true);
   Options& flag(std::string flags, bool& into, std::string help);
   Options& text(std::string flags, std::string& into, std::string value, std::string help);
   Options& text(std::string flags, std::optional<std::string>& into, std::string value, std::string help);
   Options& texts(std::string flags, std::vector<std::string>& into, std::string value, std::string help);
+  /// Exactly `count` values behind one flag.
+  Options& texts(std::string flags, std::vector<std::string>& into, int count, std::string value, std::string help);
   Options& integer(std::string flags, std::int64_t& into, std::int64_t low, std::int64_t high, std::string help);
   Options& integer(std::string flags, std::optional<std::int64_t>& into, std::int64_t low, std::int64_t high,
                    std::string help);

@@ -1,5 +1,7 @@
 #include "tools/session.h"
 
+#include <fmt/format.h>
+
 #include "runtime/cpu/executor.h"
 #include "runtime/gpu/executor.h"
 #include "runtime/program_bounds.h"
@@ -22,6 +24,9 @@ bool is_of_device(const Error& error) {
 
 Session::Session(const Options& options, Stages& stages) : stages_(stages) {
   auto device = choose_device(options.device);
+  if (options.trace != nullptr && device.gpu)
+    throw Error(ErrorCode::kUsage, "--profile-trace is of the CPU's threads, and a GPU runs the model", {},
+                "give --device cpu");
   if (device.gpu && !device.asked_for) {
     try {
       open(options, device);
@@ -61,10 +66,28 @@ void Session::open(Options options, const DeviceChoice& device) {
   if (device.gpu)
     executor_ = std::make_unique<runtime::GpuExecutor>(model_.program, source, *device.gpu, executor_options);
   else
-    executor_ = std::make_unique<runtime::CpuExecutor>(model_.program, source, executor_options);
+    open_on_cpu(source, executor_options, options.trace);
   end_progress();
   stages_.weights_ms = stages_.now();
   check_interrupt();
+}
+
+void Session::open_on_cpu(runtime::WeightSource& source, const runtime::ExecutorOptions& options, TraceFile* trace) {
+  auto executor = std::make_unique<runtime::CpuExecutor>(model_.program, source, options);
+  if (trace != nullptr) {
+    trace_file_ = trace;
+    trace_ = std::make_unique<runtime::StepTrace>(executor->threads());
+    executor->record(trace_.get());
+  }
+  executor_ = std::move(executor);
+}
+
+void Session::trace_end() {
+  if (trace_file_ == nullptr) return;
+  static_cast<runtime::CpuExecutor&>(*executor_).record(nullptr);
+  trace_file_->add(fmt::format("{}, {} threads", printable(model_.path.filename().native()), executor_->threads()),
+                   *trace_, *executor_);
+  trace_file_ = nullptr;
 }
 
 const loader::Tokenizer& Session::tokenizer() {

@@ -8,8 +8,11 @@
 
 #include "loader/tok/tokenizer.h"
 #include "runtime/executor.h"
+#include "runtime/step_trace.h"
+#include "runtime/weight_source.h"
 #include "tools/device.h"
 #include "tools/open_model.h"
+#include "tools/trace_file.h"
 
 namespace forge::tools {
 
@@ -29,11 +32,12 @@ class Session {
     std::string device = "auto";  ///< auto, cpu, hip:N, cuda:N; decides model.target
     std::int64_t threads = 0;     ///< 0: what the process may use
     bool profile = false;
-    bool tokenizer = false;  ///< open it meanwhile, on a thread of its own
+    TraceFile* trace = nullptr;  ///< where trace_end puts what threads did; outlives the session
+    bool tokenizer = false;      ///< open it meanwhile, on a thread of its own
   };
 
-  /// Errors: those of choose_device and open_model, kMemory with the numbers when it does not fit, the executor's. With
-  /// "auto" what a GPU cannot do the CPU does.
+  /// Errors: those of choose_device and open_model, kMemory with the numbers when it does not fit, the executor's;
+  /// kUsage for a trace of a GPU. With "auto" what a GPU cannot do the CPU does.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
@@ -43,17 +47,22 @@ class Session {
   [[nodiscard]] std::int64_t context() const { return model_.context; }
   /// Why the CPU is used; empty when it was asked for, and on a GPU.
   [[nodiscard]] const std::string& why_cpu() const { return why_cpu_; }
+  /// Adds what threads did so far to Options::trace, when there is one, and records no more. Errors: kIo.
+  void trace_end();
   /// Waits until it is open. Errors: those of Tokenizer::open.
   [[nodiscard]] const loader::Tokenizer& tokenizer();
 
  private:
   void open(Options options, const DeviceChoice& device);
+  void open_on_cpu(runtime::WeightSource& source, const runtime::ExecutorOptions& options, TraceFile* trace);
 
   Stages& stages_;
   std::string why_cpu_;
   OpenedModel model_;
   std::future<std::unique_ptr<loader::Tokenizer>> opening_;  // reads model_.file
   std::unique_ptr<loader::Tokenizer> tokenizer_;
+  TraceFile* trace_file_ = nullptr;
+  std::unique_ptr<runtime::StepTrace> trace_;  // the executor writes to it
   std::unique_ptr<runtime::Executor> executor_;
 };
 

@@ -159,20 +159,29 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
   }
 }
 
+/// Steps with a clock reading between two of them.
+void CpuExecutor::run_measured(const CpuVariant& variant) {
+  const auto place = static_cast<std::size_t>(&variant - variants_.data());
+  const std::int64_t first = StepTrace::now_ns();
+  std::int64_t begin = first;
+  for (std::size_t i = 0; i < variant.steps.size(); ++i) {
+    run_step(variant.steps[i], context_);
+    const std::int64_t end = StepTrace::now_ns();
+    times_[place][i].nanoseconds += static_cast<std::uint64_t>(end - begin);
+    ++times_[place][i].calls;
+    if (trace_ != nullptr) trace_->step(place, i, begin, end);
+    begin = end;
+  }
+  if (trace_ != nullptr) trace_->forward(place, io_.tokens, first, begin);
+}
+
 std::span<const float> CpuExecutor::forward(const StepBatch& batch) {
   const auto& variant = choose_variant(variants_, batch);
   take_batch(batch, variant);
-  if (!profile_) {
+  if (profile_ || trace_ != nullptr)
+    run_measured(variant);
+  else
     for (const auto& step : variant.steps) run_step(step, context_);
-  } else {
-    auto& times = times_[static_cast<std::size_t>(&variant - variants_.data())];
-    for (std::size_t i = 0; i < variant.steps.size(); ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      run_step(variant.steps[i], context_);
-      times[i].nanoseconds += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
-      ++times[i].calls;
-    }
-  }
   return {reinterpret_cast<const float*>(output_.data()), io_.row_count * vocab()};
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/cpu/run_steps.h"
 #include "runtime/executor.h"
 #include "runtime/plan/plan_generated.h"
+#include "runtime/step_trace.h"
 #include "runtime/thread_pool.h"
 #include "runtime/weight_source.h"
 
@@ -35,10 +36,17 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] LoadReport load_report() const override { return load_; }
   [[nodiscard]] std::vector<StepProfile> profile() const override;
   [[nodiscard]] const std::vector<CpuVariant>& variants() const { return variants_; }
+  /// Records every forward, step and chunk from now on; `trace` has as many threads as this and lives as long. nullptr
+  /// ends it.
+  void record(StepTrace* trace) {
+    trace_ = trace;
+    pool_.observe(trace);
+  }
 
  private:
   void size_io();
   void size_scratch();
+  void run_measured(const CpuVariant& variant);
   void take_batch(const StepBatch& batch, const CpuVariant& variant);
 
   struct StepTime {
@@ -57,6 +65,7 @@ class CpuExecutor final : public Executor {
   std::vector<std::atomic<std::uint32_t>> arrivals_;
   StepContext context_;
   bool profile_ = false;
+  StepTrace* trace_ = nullptr;
 };
 
 }  // namespace forge::runtime

@@ -12,7 +12,6 @@
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 #include "tools/atomic_file.h"
-#include "tools/bench.h"
 #include "tools/compile_report.h"
 #include "tools/console.h"
 #include "tools/json_text.h"
@@ -177,29 +176,6 @@ TEST_CASE("a plan's figures: steps a layer, weights read, arena ratio") {
   CHECK(arena_ratio(150, 100) == 1.5);
   CHECK(arena_ratio(0, 0) == 1.0);
   CHECK(steps_a_layer({}) == 0);
-}
-
-TEST_CASE("a benchmark's rows and statistics") {
-  BenchRequest request;
-  request.prompt = {512, 0};
-  request.predict = {128};
-  request.depth = {0, 2048};
-  request.threads = {1, 2};
-  const auto cases = bench_cases(request);
-  REQUIRE(cases.size() == 8);
-  CHECK(cases[0].prompt == 512);
-  CHECK(cases[1].predict == 128);
-  CHECK(cases[2].depth == 2048);
-  CHECK(cases[4].threads == 2);
-  BenchResult result{.what = {.predict = 10, .batch = 3}, .seconds = {0.5, 1.0, 1.5}};
-  summarise(result);
-  CHECK(result.rate == Approx((60.0 + 30.0 + 20.0) / 3));
-  CHECK(result.rate_deviation == Approx(20.8167).epsilon(1e-4));
-  const auto row = bench_row(BenchFormat::kJson, result, true);
-  CHECK(row.find("\"n_gen\": 10") != std::string::npos);
-  CHECK(row.find("\"n_parallel\": 3") != std::string::npos);
-  CHECK(bench_row(BenchFormat::kMarkdown, result, true).find("tg10") != std::string::npos);
-  CHECK(code_of([] { (void)bench_format("xml"); }) == ErrorCode::kUsage);
 }
 
 }  // namespace forge::tools

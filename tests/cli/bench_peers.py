@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""tools/bench_peers against a stand-in of llama-bench that always prints the same rates: order, medians, the table's
+arithmetic, and where it goes. Nothing here depends on how fast anything runs.
+
+usage: FORGE_BIN=DIR bench_peers.py
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+from lib_cli import BIN, FOLDER, at, case, environment, files, finish, tiny, write
+
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "bench_peers")
+STANDIN = f"""#!{sys.executable}
+import json, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+flash = int(options.get("-fa", 0))
+rows = []
+for prompt, predict in ((int(options["-p"]), 0), (0, int(options["-n"]))):
+    if prompt + predict:
+        rate = (3.0 if prompt else 5.0) + flash - 4 * flash * (int(options.get("-d", 0)) > 0)
+        rows.append({{"build_commit": "standin", "n_prompt": prompt, "n_gen": predict, "n_depth": int(options.get("-d", 0)),
+                     "avg_ts": rate}})
+print(json.dumps(rows))
+"""
+model = tiny(context=512)
+peer = at("peer")
+os.makedirs(os.path.join(peer, "bin"))
+os.chmod(write("peer/bin/llama-bench", STANDIN.encode()), 0o755)
+DOCS = "# Words\n\nbefore\n<!-- bench_peers: begin -->\nold\n<!-- bench_peers: end -->\nafter\n"
+
+
+def peers(*args):
+    return subprocess.run([sys.executable, SCRIPT, "--bin", BIN, *map(str, args)], capture_output=True, text=True, timeout=300,
+                          env=environment(), cwd=FOLDER)
+
+
+def measured():
+    docs = write("b.md", DOCS.encode())
+    run = peers("--peer", peer, "--model", model, "--threads", "1", "--rounds", 2, "--docs", docs, "--raw", "raw.json")
+    case("it runs", run.returncode == 0 and not run.stdout, run.stderr)
+    with open(docs, encoding="utf-8") as file:
+        text = file.read()
+    case("the tables stand between the markers, the rest stays",
+         text.startswith(DOCS[:DOCS.index("old")]) and text.endswith("<!-- bench_peers: end -->\nafter\n") and "old" not in text, text)
+    with open(at("raw.json"), encoding="utf-8") as file:
+        raw = json.load(file)
+    who = [os.path.basename(entry["command"][0]) for entry in raw]
+    ours, theirs = ["forge-bench", "forge-bench", "forge-run"], ["llama-bench"] * 5
+    case("the programs alternate, the other one first in the second round", who == ours + theirs + theirs + ours, who)
+    rows = {line.split(" | ")[0].strip("| "): [cell.strip() for cell in line.strip("|").split("|")][2:]
+            for line in text.splitlines() if line.startswith("| ") and "---" not in line}
+
+    def median_of(test):
+        rates = [row["avg_ts"] for entry in raw if entry["command"][0].endswith("forge-bench")
+                 for row in entry["rows"] if test(row)]
+        return sum(rates) / len(rates) if len(rates) == 2 else 0
+
+    for title, test, theirs_shown, rate in (
+            ("prefill 512, tokens/s", lambda row: row["n_prompt"] == 512, "4.000 (`-fa 1`)", 4),
+            ("decode 128, tokens/s", lambda row: row["n_gen"] == 128, "6.000 (`-fa 1`)", 6),
+            ("decode 32 at depth 2048, tokens/s", lambda row: row["n_depth"] == 2048, "5.000 (`-fa 0`)", 5)):
+        cells = rows.get(title, [""] * 4)
+        case(f"{title}: the peer's better setting, and the ratio of medians",
+             cells[1] == theirs_shown and cells[2] == f"{median_of(test) / rate:.2f}", (cells, median_of(test)))
+    case("decoding's share of the read rate", re.fullmatch(r"\d+ %", rows["decode 128, tokens/s"][3]) is not None, rows)
+    case("start and memory", all(float(rows[title][2]) > 0 for title in ("start to end of a 16-token prompt, s", "peak memory, MiB")),
+         rows)
+    case("which peer, and the command", "llama.cpp standin" in text and "--model tiny.gguf" in text and peer not in text, text)
+    printed = peers("--peer", os.path.join(peer, "bin"), "--synthetic", "tiny:q4_0", "--threads", "1", "--minutes", 0,
+                    "--docs", "-")
+    case("out of time: one round, of a random model, printed", printed.returncode == 0 and "medians of 1 round." in printed.stdout
+         and "**tiny:q4_0, random weights**" in printed.stdout, printed.stdout + printed.stderr)
+
+
+def refused():
+    os.makedirs(at("bad"))
+    os.chmod(write("bad/llama-bench", f"#!{sys.executable}\nprint('hello')\n".encode()), 0o755)
+    write("plain.md", b"no markers\n")
+    write("b.md", DOCS.encode())
+    good = ("--peer", peer, "--model", model, "--threads", "1", "--rounds", "1")
+    before = files()
+    for args, status, word in (((), 2, "--peer"), (("--peer", at("nowhere")), 2, "cmake"), (("--frobnicate",), 2, "--help"),
+                               ((*good, "--threads", "0"), 2, "--threads"), ((*good, "--rounds", "0"), 2, "--rounds"),
+                               ((*good, "--rounds", "x"), 2, "--rounds"), ((*good, "--docs", "plain.md"), 2, "bench_peers: begin"),
+                               ((*good, "--docs", "absent.md"), 1, "absent.md"), ((*good, "--docs", "-", "--bin", at("nowhere")), 2, "forge-bench"),
+                               (("--peer", peer, "--model", at("absent.gguf"), "--docs", "-"), 1, "absent.gguf"),
+                               (("--peer", peer, "--synthetic", "9b:q4_0", "--docs", "-"), 2, "shapes"),
+                               ((*good, "--docs", "-", "--raw", at("no/such")), 1, "no/such"),
+                               (("--peer", at("bad"), "--model", model, "--threads", "1", "--docs", "b.md"), 1, "no results")):
+        run = peers(*args)
+        lines = [line for line in run.stderr.splitlines() if "round 1 of" not in line]
+        case(f"bench_peers {args[-2:]} is refused", run.returncode == status and not run.stdout and len(lines) == 1
+             and word in lines[0], (run.returncode, run.stderr))
+    case("and nothing is left behind", files() == before, set(files()) - set(before))
+    with open(at("b.md"), encoding="utf-8") as file:
+        case("the old tables stay when a run fails", file.read() == DOCS)
+    shown = peers("--help")
+    case("--help", shown.returncode == 0 and "--minutes" in shown.stdout and not shown.stderr)
+
+
+if __name__ == "__main__":
+    for group in (measured, refused):
+        group()
+    finish()

@@ -1,0 +1,53 @@
+#include "tools/inspect_schedule.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "codegen/reschedule.h"
+#include "ir/text.h"
+#include "runtime/plan/plan_file.h"
+#include "support/error.h"
+#include "tools/open_model.h"
+
+namespace forge::tools {
+
+const plan::ProgramT& program_to_draw(const plan::PlanT& plan) {
+  const int index = choose_program(plan);
+  const auto found = index >= 0 ? plan.programs.begin() + index
+                                : std::ranges::find_if(plan.programs, [](const auto& p) { return p != nullptr; });
+  if (found == plan.programs.end())
+    throw Error(ErrorCode::kPlan, "the plan has no program", {}, "compile the model again (forge-compile)");
+  const auto& program = **found;
+  if (program.context < 1 || program.context > kContextMax || program.batch_max < 1 ||
+      program.batch_max > kSequencesMax)
+    throw Error(ErrorCode::kPlan, "the plan's context or batch is absurd", {},
+                "compile the model again (forge-compile)");
+  return program;
+}
+
+passes::Program scheduled(const plan::PlanT& plan) {
+  const auto& written = program_to_draw(plan);
+  return codegen::reschedule(ir::parse(plan.graph), written);
+}
+
+const passes::Variant& variant_to_draw(const passes::Program& program, const std::optional<std::string>& name) {
+  if (!name) return program.variants.front();
+  const auto found = std::ranges::find(program.variants, *name, &passes::Variant::name);
+  if (found != program.variants.end()) return *found;
+  std::vector<std::string> names;
+  for (const auto& variant : program.variants) names.push_back(variant.name);
+  throw Error(ErrorCode::kUsage, "the plan has no variant '" + printable(*name) + "'", {},
+              fmt::format("its variants are {}", fmt::join(names, ", ")));
+}
+
+plan::PlanT read_plan_to_draw(const std::filesystem::path& path, std::string_view option) {
+  if (std::filesystem::is_regular_file(path) && !plan::looks_like_plan(path))
+    throw Error(ErrorCode::kUsage, fmt::format("{} goes with a plan", option),
+                fmt::format("{} is none", printable(path.native(), 200)), "make one with forge-compile MODEL -o PLAN");
+  return plan::read_plan(path);
+}
+
+}  // namespace forge::tools
