@@ -13,6 +13,7 @@
 #include "runtime/plan/plan_generated.h"
 #include "runtime/sampler.h"
 #include "runtime/step_batch.h"
+#include "support/error.h"
 
 namespace forge::runtime {
 
@@ -82,6 +83,13 @@ class DecodeLoop {
   virtual void stop() = 0;
 };
 
+/// A failure after which the same step may succeed: whoever runs steps may try it again. Nothing in the KV pool is to be
+/// trusted then.
+class RecoverableError : public Error {
+ public:
+  using Error::Error;
+};
+
 class Executor {
  public:
   Executor(const Executor&) = delete;
@@ -89,7 +97,8 @@ class Executor {
   virtual ~Executor() = default;
 
   /// Runs one step; returns logits [R, vocab], valid until the next call. Throws Error(kInternal) when the batch
-  /// exceeds every variant or names tokens, positions or blocks that do not exist, kDevice when the device fails.
+  /// exceeds every variant or names tokens, positions or blocks that do not exist, kDevice when the device fails (a
+  /// RecoverableError when it may work the next time).
   virtual std::span<const float> forward(const StepBatch& batch) = 0;
 
   /// Decoding without the host, or nullptr: then tokens are chosen from forward's logits.

@@ -61,6 +61,7 @@ void Scheduler::admit(std::unique_ptr<Job> job) {
   counts_.prefix_queries += job->ids.size();
   counts_.prefix_hits += job->fed();
   ++counts_.admissions;
+  job->delayed_until = Time::min();
   if (!std::exchange(job->admitted, true)) job->reused = job->fed();
   insert(running_, std::move(job));
 }

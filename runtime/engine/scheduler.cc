@@ -139,12 +139,12 @@ std::span<const RequestId> Scheduler::expired(Time now) {
   return expired_;
 }
 
-Time Scheduler::next_event(Time now) const {
+Time Scheduler::next_event() const {
   Time next = kNever;
   for (const auto* jobs : {&running_, &waiting_})
     for (const auto& job : *jobs) {
       next = std::min(next, job->deadline);
-      if (job->delayed_until > now) next = std::min(next, job->delayed_until);
+      if (job->delayed_until > Time::min()) next = std::min(next, job->delayed_until);
     }
   return next;
 }

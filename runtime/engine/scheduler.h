@@ -104,8 +104,8 @@ class Scheduler {
 
   /// Requests whose deadline has come, until the next call.
   std::span<const RequestId> expired(Time now);
-  /// When plan() may have something to do although it had nothing: the end of a delay, or a deadline.
-  [[nodiscard]] Time next_event(Time now) const;
+  /// When plan() may have something to do although it had nothing: the end of a delay, or a deadline. May be past.
+  [[nodiscard]] Time next_event() const;
 
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }

@@ -1,0 +1,57 @@
+#include "runtime/engine/batch.h"
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace forge::engine {
+
+BatchLimits BatchLimits::of(const runtime::Executor& executor) {
+  const auto& program = executor.program();
+  const plan::Bounds* largest = nullptr;
+  for (const auto& variant : program.variants)
+    if (largest == nullptr || variant->bounds.tokens() > largest->tokens()) largest = &variant->bounds;
+  const auto size = [](std::int64_t n) { return static_cast<std::size_t>(std::max<std::int64_t>(n, 0)); };
+  BatchLimits limits;
+  if (largest != nullptr) {
+    limits.tokens = size(largest->tokens());
+    limits.sequences = size(std::min({largest->sequences(), largest->rows(), largest->tokens()}));
+    limits.table_blocks = size(largest->table_blocks());
+    limits.context = std::min(size(program.context), limits.table_blocks * size(executor.kv_block_tokens()));
+  }
+  if (limits.sequences == 0 || limits.context == 0 || executor.kv_blocks() <= 0)
+    throw Error(ErrorCode::kPlan, "the plan has no room for a sequence", {}, "compile the plan again");
+  return limits;
+}
+
+BatchBuilder::BatchBuilder(const BatchLimits& limits) : table_blocks_(limits.table_blocks) {
+  for (auto* list : {&ids_, &positions_, &sequence_}) list->reserve(limits.tokens);
+  for (auto* list : {&rows_, &kv_length_}) list->reserve(limits.sequences);
+  block_table_.resize(limits.sequences * table_blocks_);
+}
+
+runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
+  for (auto* list : {&ids_, &positions_, &sequence_, &rows_, &kv_length_}) list->clear();
+  for (const auto& part : plan.parts) {
+    const auto sequence = static_cast<std::int32_t>(kv_length_.size());
+    for (std::size_t i = 0; i < part.ids.size(); ++i) {
+      ids_.push_back(part.ids[i]);
+      positions_.push_back(static_cast<std::int32_t>(part.position + i));
+      sequence_.push_back(sequence);
+    }
+    if (part.wants_logits) rows_.push_back(static_cast<std::int32_t>(ids_.size() - 1));
+    std::ranges::copy(part.blocks,
+                      block_table_.begin() + static_cast<std::ptrdiff_t>(kv_length_.size() * table_blocks_));
+    kv_length_.push_back(static_cast<std::int32_t>(part.position + part.ids.size()));
+  }
+  return {.ids = ids_,
+          .positions = positions_,
+          .sequence = sequence_,
+          .rows = rows_,
+          .kv_length = kv_length_,
+          .block_table = std::span(block_table_).first(kv_length_.size() * table_blocks_),
+          .table_stride = table_blocks_,
+          .copies = plan.copies};
+}
+
+}  // namespace forge::engine

@@ -1,0 +1,189 @@
+#include "runtime/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace forge::engine {
+namespace {
+
+Time steady_now() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
+constexpr const char* kStuck = "error[device]: a step took too long, the device does not answer";
+
+}  // namespace
+
+RequestHandle& RequestHandle::operator=(RequestHandle&& other) noexcept {
+  if (this != &other) {
+    cancel();
+    stream_ = std::move(other.stream_);
+    mailbox_ = std::move(other.mailbox_);
+  }
+  return *this;
+}
+
+void RequestHandle::cancel() {
+  if (stream_ == nullptr || stream_->finished()) return;
+  stream_->abandon();
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    mailbox_->abandoned = true;
+  }
+  mailbox_->some.notify_one();
+}
+
+Engine::Engine(std::unique_ptr<runtime::Executor> executor, const EngineOptions& options)
+    : executor_(std::move(executor)),
+      watchdog_(options.watchdog, [this] { give_up(); }),
+      core_(*executor_, options, steady_now, this) {
+  publish();
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    mailbox_->closing = mailbox_->stopped = true;
+  }
+  mailbox_->some.notify_one();
+  thread_.join();
+}
+
+std::optional<Refusal> Engine::refusal() const {
+  const auto refuse = [](RefusalKind kind, std::string message) {
+    return Refusal{.kind = kind, .asked = 0, .limit = 0, .message = std::move(message)};
+  };
+  if (mailbox_->closing) return refuse(RefusalKind::kUnhealthy, "the engine is being shut down");
+  if (health() == Health::kUnhealthy) return refuse(RefusalKind::kUnhealthy, "the device does not work at the moment");
+  const std::size_t waiting = mailbox_->waiting + mailbox_->arrived.size(), most = core_.options().queue;
+  if (waiting < most) return std::nullopt;
+  auto full = refuse(RefusalKind::kQueueFull, fmt::format("{} requests wait already, at most {} may", waiting, most));
+  full.asked = waiting + 1;
+  full.limit = most;
+  return full;
+}
+
+std::expected<RequestHandle, Refusal> Engine::submit(Request request) {
+  auto prepared = core_.prepare(std::move(request));
+  if (!prepared) return std::unexpected(std::move(prepared.error()));
+  auto stream = EngineCore::stream_of(*prepared);
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    if (auto why = refusal()) return std::unexpected(*std::move(why));
+    mailbox_->arrived.push_back(*std::move(prepared));
+    ++mailbox_->open;
+  }
+  mailbox_->some.notify_one();
+  return RequestHandle(std::move(stream), mailbox_);
+}
+
+Health Engine::health() const {
+  if (broken_ || stuck_) return Health::kUnhealthy;
+  const std::lock_guard lock(status_mutex_);
+  const bool again = status_.health == Health::kUnhealthy && steady_now() >= unhealthy_until_;
+  return again ? Health::kDegraded : status_.health;
+}
+
+EngineStatus Engine::status() const {
+  std::size_t open = 0;
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    open = mailbox_->open;
+  }
+  const auto now = health();
+  const std::lock_guard lock(status_mutex_);
+  return {.health = now, .open = open, .metrics = status_.metrics};
+}
+
+void Engine::close() {
+  const std::lock_guard lock(mailbox_->mutex);
+  mailbox_->closing = true;
+}
+
+/// On the watchdog's thread, while a step is stuck.
+void Engine::give_up() {
+  stuck_ = true;
+  core_.end_streams(FinishReason::kError, kStuck);
+  end_arrived(FinishReason::kError, kStuck);
+}
+
+/// Ends what the engine's thread has not taken yet; it skips that when it does. Clients hear of it without a lock.
+void Engine::end_arrived(FinishReason reason, const std::string& error) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    for (const auto& prepared : mailbox_->arrived) streams.push_back(EngineCore::stream_of(prepared));
+  }
+  for (const auto& stream : streams) stream->end(reason, error);
+}
+
+void Engine::publish() {
+  const std::lock_guard lock(status_mutex_);
+  status_.health = core_.health();
+  unhealthy_until_ = core_.unhealthy_until();
+  status_.metrics = core_.metrics();
+}
+
+/// A step begins: who runs in it waits no more.
+void Engine::begin() {
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    mailbox_->waiting = core_.scheduler().waiting();
+  }
+  watchdog_.begin();
+}
+
+/// Takes what has arrived, and runs a step or waits until something happens.
+void Engine::turn() {
+  bool abandoned = false;
+  std::vector<EngineCore::PreparedPtr> arrived;
+  {
+    const std::lock_guard lock(mailbox_->mutex);
+    arrived.swap(mailbox_->arrived);
+    mailbox_->waiting += arrived.size();
+    abandoned = std::exchange(mailbox_->abandoned, false);
+  }
+  for (auto& prepared : arrived) {
+    const auto stream = EngineCore::stream_of(prepared);
+    if (stream->finished()) continue;  // given up before it began
+    if (const auto id = core_.submit(std::move(prepared)); !id)
+      stream->end(FinishReason::kError, "error[run]: " + id.error().message);
+  }
+  if (abandoned) core_.end_abandoned();
+  const bool ran = core_.step();
+  stuck_ = false;
+  publish();
+  std::unique_lock lock(mailbox_->mutex);
+  mailbox_->waiting = core_.scheduler().waiting();
+  mailbox_->open = core_.open() + mailbox_->arrived.size();
+  if (ran) return;
+  const auto news = [&] { return mailbox_->stopped || mailbox_->abandoned || !mailbox_->arrived.empty(); };
+  const auto next = core_.next_event();
+  if (next == kNever)
+    mailbox_->some.wait(lock, news);
+  else
+    mailbox_->some.wait_until(lock, std::chrono::steady_clock::time_point(next), news);
+}
+
+void Engine::run() {
+  const auto stopped = [&] {
+    const std::lock_guard lock(mailbox_->mutex);
+    return mailbox_->stopped;
+  };
+  std::string why = "the engine was shut down";
+  auto reason = FinishReason::kCancelled;
+  try {
+    while (!stopped()) turn();
+  } catch (const std::exception& error) {  // a bug: nothing of its state is relied on any more
+    broken_ = true;
+    reason = FinishReason::kError;
+    why = fmt::format("error[internal]: the engine failed: {}", error.what());
+  }
+  close();
+  core_.end_streams(reason, why);
+  end_arrived(reason, why);
+}
+
+}  // namespace forge::engine

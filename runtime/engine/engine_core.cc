@@ -1,0 +1,330 @@
+#include "runtime/engine/engine_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/engine/logprobs.h"
+#include "support/error.h"
+
+namespace forge::engine {
+
+struct EngineCore::Prepared {
+  struct Sample {
+    runtime::Sampler sampler;
+    bool ended = false;
+  };
+  Request request;
+  RequestId id = 0;
+  std::vector<Sample> samples;
+  std::shared_ptr<Stream> stream;
+  Usage usage;
+  bool begun = false;  ///< was in a step
+  std::size_t ended = 0;
+  std::size_t attempts = 0;  ///< that failed since it got its last token
+};
+
+namespace {
+
+std::size_t option_within(std::size_t wanted, std::size_t most, const char* what) {
+  if (wanted > most)
+    throw Error(ErrorCode::kUsage, fmt::format("{} {} are asked for", wanted, what),
+                fmt::format("the plan was compiled for {}", most), "ask for fewer, or compile the model for more");
+  return wanted == 0 ? most : wanted;
+}
+
+std::expected<Request, Refusal> refused(std::string why, std::size_t asked = 0, std::size_t limit = 0) {
+  return std::unexpected(
+      Refusal{.kind = RefusalKind::kInvalid, .asked = asked, .limit = limit, .message = std::move(why)});
+}
+
+RequestSpec spec_of(const Request& request, Time now) {
+  return {.prompt = request.prompt,
+          .max_tokens = request.max_tokens,
+          .samples = request.samples,
+          .priority = request.priority,
+          .deadline = request.timeout >= kNever - now ? kNever : now + request.timeout};
+}
+
+/// The request with its defaults filled in, when its own numbers are possible.
+std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std::size_t context) {
+  for (const auto* ids : {&request.prompt, &request.stop_tokens})
+    for (const auto id : *ids)
+      if (id < 0 || static_cast<std::size_t>(id) >= vocab)
+        return refused(fmt::format("token {} is not in the vocabulary of {}", id, vocab));
+  if (request.likeliest > kLikeliestMax)
+    return refused(fmt::format("{} log-probabilities a token are asked for, at most {} are given", request.likeliest,
+                               kLikeliestMax),
+                   request.likeliest, kLikeliestMax);
+  if (request.max_tokens == 0 && request.prompt.size() < context) request.max_tokens = context - request.prompt.size();
+  if (request.max_tokens == 0) request.max_tokens = 1;  // so that the length is what is refused
+  return request;
+}
+
+}  // namespace
+
+void EngineCore::PreparedDeleter::operator()(Prepared* prepared) const {
+  delete prepared;
+}
+
+EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options, Clock clock, StepWatch* watch)
+    : executor_(executor),
+      options_(options),
+      clock_(std::move(clock)),
+      watch_(watch),
+      batch_limits_(BatchLimits::of(executor)),
+      pool_({.blocks = static_cast<std::size_t>(executor.kv_blocks()),
+             .block_tokens = static_cast<std::size_t>(executor.kv_block_tokens()),
+             .sequences_max = option_within(options.sequences, batch_limits_.sequences, "sequences at once"),
+             .tokens_max = batch_limits_.context}),
+      scheduler_(pool_, {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens a step"),
+                         .sequences = pool_.limits().sequences_max,
+                         .queue = options.queue,
+                         .aging = options.aging,
+                         .reuse_prefixes = options.reuse_prefixes,
+                         .planted = options.planted}),
+      batch_(batch_limits_),
+      scratch_(executor.vocab()) {}
+
+EngineCore::~EngineCore() = default;
+
+std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request request) const {
+  auto good = checked(std::move(request), executor_.vocab(), batch_limits_.context);
+  if (!good) return std::unexpected(std::move(good.error()));
+  if (auto refusal = scheduler_.check(spec_of(*good, Time{}))) return std::unexpected(*std::move(refusal));
+  PreparedPtr prepared(new Prepared{.request = *std::move(good)});
+  auto& r = prepared->request;
+  try {
+    auto params = r.sampling;
+    for (std::size_t s = 0; s < r.samples; ++s) {
+      params.seed = r.sampling.seed + s;
+      auto& sampler = prepared->samples.emplace_back(runtime::Sampler(executor_.vocab(), params)).sampler;
+      for (const auto id : r.prompt) sampler.accept(id);
+    }
+  } catch (const Error& error) {
+    return std::unexpected(Refusal{.kind = RefusalKind::kInvalid, .asked = 0, .limit = 0, .message = error.line()});
+  }
+  prepared->stream = std::make_shared<Stream>(r.samples, std::move(r.on_event));
+  prepared->usage.prompt_tokens = r.prompt.size();
+  return prepared;
+}
+
+const std::shared_ptr<Stream>& EngineCore::stream_of(const PreparedPtr& prepared) {
+  return prepared->stream;
+}
+
+std::expected<RequestId, Refusal> EngineCore::submit(PreparedPtr prepared) {
+  const auto now = clock_();
+  auto id = scheduler_.submit(spec_of(prepared->request, now), now);
+  if (!id) {
+    ++metrics_.refused;
+    return id;
+  }
+  ++metrics_.submitted;
+  metrics_.prompt_tokens += prepared->usage.prompt_tokens;
+  prepared->id = *id;
+  prepared->usage.submitted = now;
+  const std::lock_guard lock(streams_mutex_);
+  requests_.emplace(*id, std::move(prepared));
+  return id;
+}
+
+bool EngineCore::end(RequestId request, FinishReason reason, const std::string& error) {
+  const auto found = requests_.find(request);
+  if (found == requests_.end()) return false;
+  scheduler_.cancel(request);
+  auto& open = *found->second;
+  metrics_.finished[static_cast<std::size_t>(reason)] += open.samples.size() - open.ended;
+  open.usage.finished = clock_();
+  open.stream->set_usage(open.usage);
+  open.stream->end(reason, error);
+  close(open);
+  return true;
+}
+
+void EngineCore::end_all(FinishReason reason, const std::string& error) {
+  while (!requests_.empty()) end(requests_.begin()->first, reason, error);
+}
+
+void EngineCore::end_abandoned() {
+  std::vector<RequestId> gone;
+  for (const auto& [id, open] : requests_)
+    if (open->stream->abandoned()) gone.push_back(id);
+  for (const auto id : gone) end(id, FinishReason::kCancelled);
+}
+
+void EngineCore::end_streams(FinishReason reason, const std::string& error) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(streams_mutex_);
+    for (const auto& [id, open] : requests_) streams.push_back(open->stream);
+  }
+  for (const auto& stream : streams) stream->end(reason, error);  // clients hear of it without a lock
+}
+
+void EngineCore::end_expired() {
+  const auto expired = scheduler_.expired(clock_());
+  for (const auto id : std::vector(expired.begin(), expired.end())) end(id, FinishReason::kDeadline);
+}
+
+/// Forgets a request whose samples have all ended.
+void EngineCore::close(Prepared& open) {
+  metrics_.end_to_end += open.usage.finished - open.usage.submitted;
+  const std::lock_guard lock(streams_mutex_);
+  requests_.erase(open.id);
+}
+
+bool EngineCore::step() {
+  end_expired();
+  const auto& plan = scheduler_.plan(clock_());
+  if (plan.parts.empty()) return false;
+  const auto begin = clock_();
+  for (const auto& part : plan.parts)
+    if (auto& open = *requests_.at(part.key.request); !std::exchange(open.begun, true)) {
+      open.usage.started = begin;
+      metrics_.queued += begin - open.usage.submitted;
+    }
+  std::span<const float> logits;
+  const bool ran = run(plan, logits);
+  metrics_.in_steps += clock_() - begin;
+  if (!ran) return true;
+  ++metrics_.steps;
+  metrics_.fed_tokens += plan.tokens;
+  failures_in_row_ = 0;
+  ++steps_since_failure_;
+  const std::size_t vocab = executor_.vocab();
+  for (const auto& wanted : scheduler_.complete()) take_token(wanted, logits.subspan(wanted.row * vocab, vocab));
+  return true;
+}
+
+/// The step on the device. False: it failed, and its requests have been seen to.
+bool EngineCore::run(const StepPlan& plan, std::span<const float>& logits) {
+  bool recoverable = false;
+  std::string line;
+  if (watch_ != nullptr) watch_->begin();
+  try {
+    logits = executor_.forward(batch_.build(plan));
+  } catch (const runtime::RecoverableError& error) {
+    recoverable = true;
+    line = error.line();
+  } catch (const Error& error) {
+    line = error.line();
+  } catch (const std::exception& error) {
+    line = fmt::format("error[internal]: a step failed: {}", printable(error.what()));
+  }
+  if (watch_ != nullptr && watch_->end()) {
+    ++metrics_.stuck_steps;
+    failed(false, line);
+    end_all(FinishReason::kError, "error[device]: a step took too long");  // streams have been told
+    return false;
+  }
+  if (line.empty()) return true;
+  failed(recoverable, line);
+  return false;
+}
+
+void EngineCore::failed(bool recoverable, const std::string& line) {
+  const auto now = clock_();
+  ++metrics_.failed_steps;
+  ever_failed_ = true;
+  steps_since_failure_ = 0;
+  if (++failures_in_row_ >= options_.failures_unhealthy) unhealthy_until_ = now + options_.probation;
+  RequestId seen = 0;
+  const auto aborted = scheduler_.abort();
+  for (const auto& key : std::vector(aborted.begin(), aborted.end())) {
+    const auto found = requests_.find(key.request);
+    if (found == requests_.end() || std::exchange(seen, key.request) == key.request) continue;
+    auto& open = *found->second;
+    if (!recoverable || open.attempts >= options_.retries) {
+      end(key.request, FinishReason::kError, line);
+      continue;
+    }
+    const auto doublings = std::min<std::size_t>(open.attempts++, 30);
+    ++open.usage.retries;
+    ++metrics_.retries;
+    const auto wait = options_.backoff > options_.backoff_max / (std::int64_t{1} << doublings)
+                          ? options_.backoff_max
+                          : options_.backoff * (std::int64_t{1} << doublings);
+    scheduler_.delay(key.request, now + wait);
+  }
+}
+
+void EngineCore::count_token(SequenceKey key, Prepared& open) {
+  open.attempts = 0;
+  ++metrics_.generated_tokens;
+  if (open.usage.generated_tokens++ > 0) return;
+  open.usage.first_token = clock_();
+  open.usage.cached_tokens = scheduler_.reused_tokens(key);
+  metrics_.to_first_token += open.usage.first_token - open.usage.submitted;
+  metrics_.cached_tokens += open.usage.cached_tokens;
+}
+
+void EngineCore::take_token(const TokenWanted& wanted, std::span<const float> logits) {
+  const auto key = wanted.key;
+  auto& open = *requests_.at(key.request);
+  auto& sampler = open.samples[key.sample].sampler;
+  const auto& request = open.request;
+  StreamEvent event{.sample = key.sample};
+  const auto token = sampler.sample(logits, scratch_);
+  if (token == runtime::Sampler::kNoToken) {
+    event.finish = FinishReason::kError;
+    event.error = "error[prompt]: no token can follow: all are forbidden, or the model's logits are no numbers";
+    return end_sample(open, std::move(event));
+  }
+  sampler.accept(token);
+  count_token(key, open);
+  if (std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end()) {
+    event.finish = FinishReason::kStop;
+    return end_sample(open, std::move(event));
+  }
+  event.token = token;
+  if (request.logprobs) {
+    const double log_sum = log_sum_exp(logits);
+    event.chosen = {.token = token, .logprob = logprob_of(logits, log_sum, token)};
+    event.likeliest = likeliest_tokens(logits, log_sum, request.likeliest);
+  }
+  const bool last = scheduler_.push(key, token);
+  try {
+    if (request.stop && request.stop(key.sample, token)) event.finish = FinishReason::kStop;
+  } catch (const std::exception& error) {
+    event.finish = FinishReason::kError;
+    event.error = fmt::format("error[internal]: a stop callback failed: {}", printable(error.what()));
+  }
+  if (event.finish == FinishReason::kNone && last) event.finish = FinishReason::kLength;
+  if (event.finish != FinishReason::kNone) return end_sample(open, std::move(event));
+  open.stream->put(std::move(event));
+}
+
+void EngineCore::end_sample(Prepared& open, StreamEvent event) {
+  scheduler_.finish({.request = open.id, .sample = event.sample});
+  open.samples[event.sample].ended = true;
+  ++metrics_.finished[static_cast<std::size_t>(event.finish)];
+  open.usage.finished = clock_();
+  open.stream->set_usage(open.usage);
+  open.stream->put(std::move(event));
+  if (++open.ended == open.samples.size()) close(open);
+}
+
+Health EngineCore::health() const {
+  if (failures_in_row_ >= options_.failures_unhealthy && clock_() < unhealthy_until_) return Health::kUnhealthy;
+  if (ever_failed_ && steps_since_failure_ < options_.steps_healthy) return Health::kDegraded;
+  return Health::kHealthy;
+}
+
+EngineMetrics EngineCore::metrics() const {
+  auto metrics = metrics_;
+  const auto& counts = scheduler_.counts();
+  metrics.preemptions = counts.preemptions;
+  metrics.prefix_queries = counts.prefix_queries;
+  metrics.prefix_hits = counts.prefix_hits;
+  metrics.evictions = pool_.evictions();
+  metrics.running = scheduler_.running();
+  metrics.waiting = scheduler_.waiting();
+  metrics.kv_blocks = pool_.limits().blocks;
+  metrics.kv_blocks_free = pool_.blocks_free();
+  metrics.kv_blocks_idle = pool_.blocks_idle();
+  return metrics;
+}
+
+}  // namespace forge::engine

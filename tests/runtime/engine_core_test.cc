@@ -1,0 +1,253 @@
+// The engine's core on a fake device with a clock of the test's: how requests end, what they are told, faults.
+
+#include "runtime/engine/engine_core.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "support/error.h"
+#include "tests/runtime/fake_executor.h"
+
+namespace forge::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::FakeExecutor;
+using test::FakeShape;
+using Fault = FakeExecutor::Fault;
+
+const std::vector<std::int32_t> kPrompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
+
+struct Bench {
+  explicit Bench(const EngineOptions& options = {}, const FakeShape& shape = {})
+      : executor(shape), core(executor, options, [this] { return now; }) {}
+
+  Time now = seconds(100);
+  FakeExecutor executor;
+  EngineCore core;
+
+  std::shared_ptr<Stream> submit(Request request) {
+    auto prepared = core.prepare(std::move(request));
+    REQUIRE(prepared.has_value());
+    auto stream = EngineCore::stream_of(*prepared);
+    REQUIRE(core.submit(*std::move(prepared)).has_value());
+    return stream;
+  }
+  void run() {
+    for (int i = 0; i < 10'000 && !core.idle(); ++i)
+      if (!core.step()) now = std::max(now, core.next_event());
+    REQUIRE(core.idle());
+    const auto metrics = core.metrics();
+    CHECK((metrics.kv_blocks_free == metrics.kv_blocks && core.open() == 0));
+  }
+};
+
+struct Taken {
+  std::vector<std::int32_t> tokens;
+  std::vector<StreamEvent> events;
+  FinishReason finish = FinishReason::kNone;
+  std::string error;
+};
+
+Taken take(Stream& stream, std::uint32_t sample = 0) {
+  Taken taken;
+  while (auto event = stream.next(Time::zero())) {
+    if (event->sample != sample) continue;
+    if (event->token >= 0) taken.tokens.push_back(event->token);
+    if (event->finish != FinishReason::kNone) taken.finish = event->finish;
+    taken.error += event->error;
+    taken.events.push_back(*std::move(event));
+  }
+  return taken;
+}
+
+TEST_CASE("a request gets its tokens, its end, and what they cost") {
+  Bench bench;
+  const auto stream = bench.submit({.prompt = kPrompt, .max_tokens = 6});
+  bench.now += milliseconds(7);
+  bench.run();
+  const auto taken = take(*stream);
+  CHECK(taken.tokens == bench.executor.alone(kPrompt, {}, 6));
+  CHECK((taken.finish == FinishReason::kLength && stream->finished()));
+  const auto usage = stream->usage();
+  CHECK((usage.prompt_tokens == 11 && usage.generated_tokens == 6 && usage.cached_tokens == 0));
+  CHECK(usage.started - usage.submitted == milliseconds(7));
+
+  const auto again = bench.submit({.prompt = kPrompt, .max_tokens = 6});
+  bench.run();
+  CHECK(take(*again).tokens == taken.tokens);
+  CHECK(again->usage().cached_tokens == 8);
+  const auto metrics = bench.core.metrics();
+  CHECK((metrics.cached_tokens == 8 && metrics.generated_tokens == 12 && metrics.prompt_tokens == 22));
+  CHECK(metrics.finished[static_cast<std::size_t>(FinishReason::kLength)] == 2);
+  CHECK(metrics.fed_tokens == 11 + 5 + 3 + 5);
+}
+
+TEST_CASE("without a wish for a length a request may fill the context, and a stop ends it before") {
+  Bench bench;
+  const auto expected = bench.executor.alone(kPrompt, {}, 37);
+  const auto whole = bench.submit({.prompt = kPrompt});
+  bench.run();
+  CHECK(take(*whole).tokens == expected);
+
+  std::size_t first = 3;  // where a token comes for the first time
+  while (std::find(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(first), expected[first]) !=
+         expected.begin() + static_cast<std::ptrdiff_t>(first))
+    ++first;
+  const auto by_token = bench.submit({.prompt = kPrompt, .stop_tokens = {expected[first]}});
+  const auto by_call =
+      bench.submit({.prompt = kPrompt,
+                    .stop = [&, seen = std::size_t{0}](std::uint32_t, std::int32_t) mutable { return ++seen == 4; }});
+  bench.run();
+  auto taken = take(*by_token);
+  CHECK((taken.finish == FinishReason::kStop && taken.tokens.size() == first));
+  CHECK(by_token->usage().generated_tokens == first + 1);
+  taken = take(*by_call);
+  CHECK((taken.finish == FinishReason::kStop && taken.tokens.size() == 4));
+}
+
+TEST_CASE("samples of a request are what requests with the following seeds are") {
+  Bench bench;
+  const runtime::SamplerParams sampling{.temperature = 1, .repeat_penalty = 1.3F, .seed = 40};
+  const auto stream = bench.submit({.prompt = kPrompt, .sampling = sampling, .max_tokens = 9, .samples = 3});
+  bench.run();
+  std::vector<std::vector<std::int32_t>> tokens(3);
+  while (const auto event = stream->next(Time::zero())) tokens[event->sample].push_back(event->token);
+  for (std::size_t s = 0; s < 3; ++s) {
+    auto params = sampling;
+    params.seed += s;
+    CHECK(tokens[s] == bench.executor.alone(kPrompt, params, 9));
+  }
+  CHECK(tokens[0] != tokens[1]);
+}
+
+TEST_CASE("log-probabilities are the model's own, the likeliest first, whatever the sampling does") {
+  Bench bench;
+  const auto stream = bench.submit({.prompt = kPrompt,
+                                    .sampling = {.temperature = 0.5F, .seed = 3, .logit_bias = {{2, 100.0F}}},
+                                    .max_tokens = 1,
+                                    .logprobs = true,
+                                    .likeliest = 5});
+  bench.run();
+  const auto taken = take(*stream);
+  REQUIRE(taken.tokens == std::vector<std::int32_t>{2});
+  const auto logits = bench.executor.logits_of(kPrompt);
+  double sum = 0;
+  for (const auto logit : logits) sum += std::exp(static_cast<double>(logit));
+  const auto expected = [&](std::int32_t id) {
+    return static_cast<double>(logits[static_cast<std::size_t>(id)]) - std::log(sum);
+  };
+  const auto& event = taken.events.front();
+  CHECK((event.chosen.token == 2 && std::abs(static_cast<double>(event.chosen.logprob) - expected(2)) < 1e-6));
+  REQUIRE(event.likeliest.size() == 5);
+  const auto top = std::max_element(logits.begin(), logits.end()) - logits.begin();
+  CHECK(event.likeliest[0].token == top);
+  for (std::size_t i = 0; i < 5; ++i) {
+    const auto& [token, logprob] = event.likeliest[i];
+    CHECK(std::abs(static_cast<double>(logprob) - expected(token)) < 1e-6);
+    if (i > 0) CHECK(event.likeliest[i - 1].logprob >= logprob);
+  }
+}
+
+TEST_CASE("a request that forbids every token ends with an error, and others do not notice") {
+  Bench bench;
+  Request forbidden{.prompt = kPrompt, .max_tokens = 4};
+  for (std::int32_t id = 0; id < 16; ++id) forbidden.sampling.logit_bias.push_back({id, -INFINITY});
+  const auto bad = bench.submit(std::move(forbidden)), good = bench.submit({.prompt = kPrompt, .max_tokens = 4}),
+             throws =
+                 bench.submit({.prompt = kPrompt, .max_tokens = 4, .stop = [](std::uint32_t, std::int32_t) -> bool {
+                                 throw std::runtime_error("no");
+                               }});
+  bench.run();
+  CHECK(take(*bad).finish == FinishReason::kError);
+  CHECK(take(*throws).finish == FinishReason::kError);
+  CHECK(take(*good).tokens == bench.executor.alone(kPrompt, {}, 4));
+}
+
+TEST_CASE("impossible requests are refused with a reason before they are queued") {
+  Bench bench;
+  const auto kind = [&](Request request) {
+    const auto prepared = bench.core.prepare(std::move(request));
+    REQUIRE_FALSE(prepared.has_value());
+    CHECK_FALSE(prepared.error().message.empty());
+    return prepared.error().kind;
+  };
+  CHECK(kind({}) == RefusalKind::kInvalid);
+  CHECK(kind({.prompt = {16}}) == RefusalKind::kInvalid);
+  CHECK(kind({.prompt = {-1}}) == RefusalKind::kInvalid);
+  CHECK(kind({.prompt = {1}, .stop_tokens = {99}}) == RefusalKind::kInvalid);
+  CHECK(kind({.prompt = {1}, .sampling = {.temperature = -1}}) == RefusalKind::kInvalid);
+  CHECK(kind({.prompt = {1}, .logprobs = true, .likeliest = 65}) == RefusalKind::kInvalid);
+  CHECK(kind({.prompt = std::vector<std::int32_t>(48)}) == RefusalKind::kTooLong);
+  CHECK(kind({.prompt = {1}, .samples = 5}) == RefusalKind::kNoRoom);
+  CHECK_THROWS_AS(Bench({.sequences = 5}), Error);
+  CHECK_THROWS_AS(Bench({.step_tokens = 17}), Error);
+}
+
+TEST_CASE("deadlines end requests that wait and requests that run") {
+  Bench bench({.sequences = 1});
+  const auto runs = bench.submit({.prompt = kPrompt, .max_tokens = 30, .timeout = milliseconds(5)});
+  const auto waits = bench.submit({.prompt = kPrompt, .max_tokens = 30, .timeout = milliseconds(3)});
+  for (int i = 0; i < 6; ++i, bench.now += milliseconds(1)) bench.core.step();
+  CHECK((runs->finish_reason(0) == FinishReason::kDeadline && waits->finish_reason(0) == FinishReason::kDeadline));
+  CHECK(take(*runs).tokens.size() == 5);
+  bench.run();
+}
+
+TEST_CASE("a recoverable failure is tried again after pauses that double, up to the limit") {
+  Bench bench({.retries = 2, .backoff = milliseconds(10), .failures_unhealthy = 5});
+  const auto stream = bench.submit({.prompt = kPrompt, .max_tokens = 4});
+  bench.core.step();
+  bench.executor.next_fault = Fault::kRecoverable;
+  CHECK(bench.core.step());
+  CHECK(bench.core.health() == Health::kDegraded);
+  CHECK_FALSE(bench.core.step());
+  CHECK(bench.core.next_event() == bench.now + milliseconds(10));
+  bench.now += milliseconds(10);
+  bench.executor.next_fault = Fault::kRecoverable;
+  CHECK(bench.core.step());
+  CHECK(bench.core.next_event() == bench.now + milliseconds(20));
+  bench.run();
+  CHECK(take(*stream).tokens == bench.executor.alone(kPrompt, {}, 4));
+  CHECK(stream->usage().retries == 2);
+
+  const auto fails = bench.submit({.prompt = kPrompt, .max_tokens = 4});
+  for (int i = 0; i < 3;
+       ++i, bench.now = std::max(bench.now, std::min(bench.core.next_event(), bench.now + seconds(1)))) {
+    bench.executor.next_fault = Fault::kRecoverable;
+    CHECK(bench.core.step());
+  }
+  const auto taken = take(*fails);
+  CHECK(taken.finish == FinishReason::kError);
+  CHECK(taken.error.find("hiccuped") != std::string::npos);
+  bench.run();
+}
+
+TEST_CASE("another failure fails the step's requests; those that wait go on, and health comes back with good steps") {
+  for (const auto fault : {Fault::kFatal, Fault::kForeign}) {
+    Bench bench({.sequences = 2, .failures_unhealthy = 2, .steps_healthy = 4, .probation = seconds(5)});
+    const auto a = bench.submit({.prompt = kPrompt, .max_tokens = 4}), b = bench.submit({.prompt = kPrompt});
+    const auto c = bench.submit({.prompt = kPrompt, .max_tokens = 6}), d = bench.submit({.prompt = kPrompt});
+    bench.executor.next_fault = fault;
+    bench.core.step();
+    CHECK((a->finish_reason(0) == FinishReason::kError && b->finish_reason(0) == FinishReason::kError));
+    CHECK((!c->finished() && bench.core.health() == Health::kDegraded));
+    bench.core.end_all(FinishReason::kCancelled, {});
+    CHECK(d->finish_reason(0) == FinishReason::kCancelled);
+    const auto e = bench.submit({.prompt = kPrompt, .max_tokens = 4});
+    bench.executor.next_fault = fault;
+    bench.core.step();
+    CHECK((e->finished() && bench.core.health() == Health::kUnhealthy));
+    bench.now += seconds(5);
+    CHECK(bench.core.health() == Health::kDegraded);
+    const auto f = bench.submit({.prompt = kPrompt, .max_tokens = 8});
+    bench.run();
+    CHECK(take(*f).tokens == bench.executor.alone(kPrompt, {}, 8));
+    CHECK(bench.core.health() == Health::kHealthy);
+  }
+}
+
+}  // namespace
+}  // namespace forge::engine

@@ -1,0 +1,162 @@
+// The engine with its thread: clients of several threads, clients that go, a step that does not come back, the end.
+// Nothing here waits for a time: it waits for what must happen.
+
+#include "runtime/engine/engine.h"
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <latch>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tests/runtime/fake_executor.h"
+
+namespace forge::engine {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using test::FakeExecutor;
+
+constexpr EngineOptions kNoWatchdog{.watchdog = Time::zero()};
+
+std::vector<std::int32_t> prompt_of(std::size_t client) {
+  std::vector<std::int32_t> prompt(4 + client % 20);
+  for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<std::int32_t>((i * (client % 3 + 1)) % 16);
+  return prompt;
+}
+
+std::vector<std::int32_t> all_tokens(RequestHandle& handle) {
+  std::vector<std::int32_t> tokens;
+  while (const auto event = handle.next(hours(1)))
+    if (event->token >= 0) tokens.push_back(event->token);
+  return tokens;
+}
+
+void wait_until(const std::function<bool()>& holds) {
+  while (!holds()) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST_CASE("clients of many threads each get what they get alone, and nothing is left behind") {
+  const FakeExecutor reference({});
+  Engine engine(std::make_unique<FakeExecutor>(test::FakeShape{}), kNoWatchdog);
+  constexpr std::size_t kThreads = 4, kRequests = 50;
+  std::atomic<std::size_t> right{0}, gone{0};
+  {
+    std::vector<std::jthread> clients;
+    for (std::size_t t = 0; t < kThreads; ++t)
+      clients.emplace_back([&, t] {
+        for (std::size_t i = 0; i < kRequests; ++i) {
+          const std::size_t client = t * kRequests + i;
+          const runtime::SamplerParams sampling{.temperature = 0.8F, .seed = client};
+          auto handle = engine.submit({.prompt = prompt_of(client), .sampling = sampling, .max_tokens = 10});
+          if (!handle) continue;
+          if (client % 3 == 0) {  // reads a token and goes
+            (void)handle->next(hours(1));
+            ++gone;
+          } else if (all_tokens(*handle) == reference.alone(prompt_of(client), sampling, 10)) {
+            ++right;
+          }
+        }
+      });
+  }
+  CHECK(gone == 67);
+  CHECK(right == kThreads * kRequests - 67);
+  wait_until([&] { return engine.status().open == 0; });
+  const auto status = engine.status();
+  CHECK((status.metrics.kv_blocks_free == status.metrics.kv_blocks && status.metrics.running == 0));
+  CHECK(status.metrics.submitted == kThreads * kRequests);
+  CHECK(status.health == Health::kHealthy);
+}
+
+/// A device whose step waits until it is released.
+struct Blocked {
+  explicit Blocked(const EngineOptions& options) {
+    auto fake = std::make_unique<FakeExecutor>(test::FakeShape{});
+    executor = fake.get();
+    executor->in_step = [this] {
+      if (executor->steps != 1) return;
+      entered.count_down();
+      release.wait();
+    };
+    engine.emplace(std::move(fake), options);
+  }
+  FakeExecutor* executor = nullptr;
+  std::latch entered{1}, release{1};
+  std::optional<Engine> engine;
+};
+
+TEST_CASE("a queue that is full refuses with its numbers, and takes again when it is not") {
+  Blocked blocked({.queue = 2, .watchdog = Time::zero()});
+  auto& engine = *blocked.engine;
+  auto first = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
+  blocked.entered.wait();
+  auto second = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
+  auto third = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
+  const auto refused = engine.submit({.prompt = {1, 2, 3}});
+  REQUIRE_FALSE(refused.has_value());
+  CHECK((refused.error().kind == RefusalKind::kQueueFull && refused.error().limit == 2 && refused.error().asked == 3));
+  blocked.release.count_down();
+  CHECK(all_tokens(*first).size() == 3);
+  CHECK(all_tokens(*third) == all_tokens(*second));
+  CHECK(engine.submit({.prompt = {1}, .max_tokens = 1}).has_value());
+}
+
+TEST_CASE("a step that does not come back fails every request at once; when it does come back, the engine works on") {
+  Blocked blocked({.watchdog = milliseconds(20)});
+  auto& engine = *blocked.engine;
+  auto runs = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
+  blocked.entered.wait();
+  auto waits = engine.submit({.prompt = {4, 5}, .max_tokens = 3});
+  for (auto* handle : {&*runs, &*waits}) {
+    const auto event = handle->next(hours(1));
+    REQUIRE(event.has_value());
+    CHECK((event->finish == FinishReason::kError && event->error.find("too long") != std::string::npos));
+  }
+  CHECK(engine.status().health == Health::kUnhealthy);
+  const auto refused = engine.submit({.prompt = {1}});
+  REQUIRE_FALSE(refused.has_value());
+  CHECK((refused.error().kind == RefusalKind::kUnhealthy && refused.error().recoverable()));
+  blocked.release.count_down();
+  wait_until([&] { return engine.status().health == Health::kDegraded; });
+  wait_until([&] { return engine.status().open == 0; });
+  CHECK(engine.status().metrics.stuck_steps == 1);
+}
+
+TEST_CASE("an engine that ends ends its requests, and handles outlive it") {
+  std::optional<Engine> engine(std::in_place, std::make_unique<FakeExecutor>(test::FakeShape{}), kNoWatchdog);
+  std::atomic<int> heard{0};
+  auto handle = engine->submit({.prompt = {1, 2}, .max_tokens = 2, .on_event = [&] { ++heard; }});
+  CHECK(all_tokens(*handle).size() == 2);
+  wait_until([&] { return heard == 2; });
+  engine->close();
+  const auto refused = engine->submit({.prompt = {1}});
+  CHECK((!refused.has_value() && refused.error().kind == RefusalKind::kUnhealthy));
+  engine.reset();
+
+  Blocked blocked(kNoWatchdog);
+  auto open = blocked.engine->submit({.prompt = {1, 2}, .max_tokens = 30});
+  blocked.entered.wait();
+  std::jthread ends([&] { blocked.engine.reset(); });
+  blocked.release.count_down();
+  ends.join();
+  while (open->next(hours(1))) continue;
+  CHECK(open->finished());
+  open->cancel();
+}
+
+TEST_CASE("a bug in the engine's own thread ends every request with an error instead of hanging") {
+  Engine engine(std::make_unique<FakeExecutor>(test::FakeShape{}), kNoWatchdog);
+  std::atomic<int> calls{0};
+  auto handle = engine.submit({.prompt = {1, 2}, .max_tokens = 9, .on_event = [&] {
+                                 if (++calls == 2) throw std::runtime_error("a bug");
+                               }});
+  while (handle->next(hours(1))) continue;
+  CHECK(handle->finish_reason() == FinishReason::kError);
+  CHECK(engine.status().health == Health::kUnhealthy);
+  CHECK_FALSE(engine.submit({.prompt = {1}}).has_value());
+}
+
+}  // namespace
+}  // namespace forge::engine

@@ -1,0 +1,128 @@
+#include "tests/runtime/fake_executor.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "runtime/sampler.h"
+#include "support/error.h"
+
+namespace forge::test {
+namespace {
+
+std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
+  auto program = std::make_shared<plan::ProgramT>();
+  program->target = "fake";
+  program->vocab = static_cast<std::int64_t>(shape.vocab);
+  program->context = static_cast<std::int64_t>(shape.context);
+  const auto n = [](std::size_t value) { return static_cast<std::int64_t>(value); };
+  const auto table_blocks = n((shape.context + shape.block_tokens - 1) / shape.block_tokens);
+  for (const auto tokens : {shape.sequences, shape.step_tokens}) {
+    auto variant = std::make_unique<plan::VariantT>();
+    variant->bounds = plan::Bounds(n(tokens), n(shape.sequences), n(shape.sequences), table_blocks);
+    program->variants.push_back(std::move(variant));
+  }
+  program->kv_groups.emplace_back(1, 1, 1, static_cast<std::int32_t>(shape.block_tokens), 0, 8);
+  return program;
+}
+
+std::uint64_t next_value(std::uint64_t value, std::int32_t id) {
+  value = (value ^ (static_cast<std::uint64_t>(id) + 1)) * 0x9E3779B97F4A7C15;
+  return value ^ (value >> 29);
+}
+
+}  // namespace
+
+FakeExecutor::FakeExecutor(const FakeShape& shape)
+    : Executor(program_of(shape)),
+      shape_(shape),
+      store_(shape.blocks * shape.block_tokens, 0),
+      logits_(shape.sequences * shape.vocab) {
+  for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->resize(shape.step_tokens);
+  kv_length_.resize(shape.sequences);
+  tables_.resize(shape.sequences * shape.context);
+}
+
+void FakeExecutor::fill_logits(std::uint64_t value, float* to) const {
+  for (std::size_t i = 0; i < shape_.vocab; ++i) {
+    value = next_value(value, static_cast<std::int32_t>(i));
+    to[i] = static_cast<float>(value >> 40) * 0x1p-22F;  // 0 to 4
+  }
+}
+
+std::vector<float> FakeExecutor::logits_of(std::span<const std::int32_t> ids) const {
+  std::uint64_t value = 1;
+  for (const auto id : ids) value = next_value(value, id);
+  std::vector<float> logits(shape_.vocab);
+  fill_logits(value, logits.data());
+  return logits;
+}
+
+std::vector<std::int32_t> FakeExecutor::alone(std::span<const std::int32_t> prompt, runtime::SamplerParams params,
+                                              std::size_t count) const {
+  runtime::Sampler sampler(shape_.vocab, std::move(params));
+  runtime::SamplerScratch scratch(shape_.vocab);
+  std::vector<std::int32_t> tokens;
+  std::vector<float> logits(shape_.vocab);
+  std::uint64_t value = 1;
+  for (const auto id : prompt) {
+    sampler.accept(id);
+    value = next_value(value, id);
+  }
+  while (tokens.size() < count) {
+    fill_logits(value, logits.data());
+    tokens.push_back(sampler.sample(logits, scratch));
+    sampler.accept(tokens.back());
+    value = next_value(value, tokens.back());
+  }
+  return tokens;
+}
+
+void FakeExecutor::fail_if_told() {
+  const auto fault = std::exchange(next_fault, Fault::kNone);
+  if (fault == Fault::kNone) return;
+  for (auto& value : store_) value ^= 0xDEAD'BEEF'0000'0000 + steps;
+  if (fault == Fault::kRecoverable) throw runtime::RecoverableError(ErrorCode::kDevice, "the fake device hiccuped");
+  if (fault == Fault::kFatal) throw Error(ErrorCode::kDevice, "the fake device failed");
+  throw std::runtime_error("something else");
+}
+
+std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
+  ++steps;
+  if (in_step) in_step();
+  fail_if_told();
+  runtime::take_inputs(batch,
+                       {.vocab = shape_.vocab,
+                        .kv_blocks = shape_.blocks,
+                        .block_tokens = shape_.block_tokens,
+                        .table_blocks = shape_.context},
+                       {.ids = ids_.data(),
+                        .positions = positions_.data(),
+                        .sequence = sequence_.data(),
+                        .rows = rows_.data(),
+                        .kv_length = kv_length_.data(),
+                        .block_table = tables_.data(),
+                        .table_stride = shape_.context});
+  invariant(batch.ids.size() <= shape_.step_tokens && batch.kv_length.size() <= shape_.sequences, "FAKE-001",
+            "a step keeps to its bounds");
+  const std::size_t size = shape_.block_tokens;
+  for (const auto& [from, to] : batch.copies)
+    std::copy_n(store_.begin() + from * static_cast<std::ptrdiff_t>(size), size,
+                store_.begin() + to * static_cast<std::ptrdiff_t>(size));
+  const auto value_at = [&](std::int32_t sequence, std::int32_t position) -> std::uint64_t& {
+    const auto p = static_cast<std::size_t>(position);
+    const auto block = tables_[static_cast<std::size_t>(sequence) * shape_.context + p / size];
+    return store_[static_cast<std::size_t>(block) * size + p % size];
+  };
+  for (std::size_t t = 0; t < batch.ids.size(); ++t) {
+    const auto position = positions_[t];
+    const auto before = position == 0 ? 1 : value_at(sequence_[t], position - 1);
+    value_at(sequence_[t], position) = next_value(before, ids_[t]);
+  }
+  for (std::size_t r = 0; r < batch.rows.size(); ++r) {
+    const auto t = static_cast<std::size_t>(rows_[r]);
+    fill_logits(value_at(sequence_[t], positions_[t]), logits_.data() + r * shape_.vocab);
+  }
+  return std::span(logits_).first(batch.rows.size() * shape_.vocab);
+}
+
+}  // namespace forge::test
