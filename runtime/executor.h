@@ -83,8 +83,8 @@ class DecodeLoop {
   virtual void stop() = 0;
 };
 
-/// A failure after which the same step may succeed: whoever runs steps may try it again. Nothing in the KV pool is to be
-/// trusted then.
+/// A failure after which the same step may succeed: whoever runs steps may try it again. Nothing in the KV pool is to
+/// be trusted then.
 class RecoverableError : public Error {
  public:
   using Error::Error;
