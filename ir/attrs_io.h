@@ -18,7 +18,7 @@ template <>
 inline constexpr std::array<std::string_view, 6> kEnumNames<InputKind>{"ids",  "positions", "sequence",
                                                                        "rows", "kv_length", "block_table"};
 template <>
-inline constexpr std::array<std::string_view, 2> kEnumNames<Activation>{"silu", "gelu"};
+inline constexpr std::array<std::string_view, 3> kEnumNames<Activation>{"silu", "gelu", "clamped_swish"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<RopeMode>{"pairs", "halves"};
 template <>

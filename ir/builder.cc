@@ -81,11 +81,11 @@ Value Builder::kv_store(Value state, Value k, Value v, std::int64_t layer) {
              {state, k, v, input(InputKind::kPositions), input(InputKind::kSequence), input(InputKind::kBlockTable)},
              KvStoreAttrs{layer});
 }
-Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs) {
-  return one(Op::kAttention,
-             {q, state, input(InputKind::kPositions), input(InputKind::kSequence), input(InputKind::kBlockTable),
-              input(InputKind::kKvLength)},
-             attrs);
+Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks) {
+  std::vector<Value> operands{q, state, input(InputKind::kPositions), input(InputKind::kSequence),
+                              input(InputKind::kBlockTable), input(InputKind::kKvLength)};
+  if (sinks.node != kNoNode) operands.push_back(sinks);
+  return one(Op::kAttention, std::move(operands), attrs);
 }
 Value Builder::gather_rows(Value x, Value rows) {
   return one(Op::kGatherRows, {x, rows});

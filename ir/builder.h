@@ -41,7 +41,8 @@ class Builder {
   Value rope(Value x, Value table, const RopeAttrs& attrs);
   /// kv_store and attention take positions, sequences and block tables from the step's inputs.
   Value kv_store(Value state, Value k, Value v, std::int64_t layer);
-  Value attention(Value q, Value state, const AttentionAttrs& attrs);
+  /// `sinks` [heads]: none unless given.
+  Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {});
   Value gather_rows(Value x, Value rows);
   /// The chosen experts and their shares; `bias` moves the choice only.
   struct Routed {

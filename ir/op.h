@@ -42,7 +42,8 @@ enum class Op : std::uint8_t {
   kRopeTable,    // (positions [T], freqs [F]) -> f32 [T,F,2]: cos, sin
   kRope,         // (x [T,heads*head_dim], table) -> f32
   kKvStore,      // (state, k, v [T,kv_heads*head_dim], positions, sequence, block_table) -> state
-  kAttention,    // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length) -> f32 [T,heads*head_dim]
+  kAttention,    // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]]) -> f32
+                 // [T,heads*head_dim]
   kGatherRows,   // (x [T,N], rows [R]) -> [R,N]
   kRoute,  // (logits [M,E], [bias [E]]) -> i32 [M,U], f32 [M,U]: the experts of each row, best first, and their shares
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by its chosen experts' rows

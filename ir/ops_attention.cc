@@ -53,6 +53,9 @@ std::vector<TensorType> infer_attention(const Attrs& attrs, Types operands) {
   want_state("attention", operands, 1);
   want_paging("attention", operands, 2, operands[0].shape[0]);
   want_i32("attention", operands, 5, {operands[4].shape[0]});
+  const TensorType sinks{DType::kF32, {attention.heads}};
+  if (operands.size() > 6 && operands[6] != sinks)
+    refuse_operand("attention", 6, operands[6], sinks.text() + ", one a head");
   return {operands[0]};
 }
 
@@ -61,9 +64,11 @@ Cost kv_store_cost(const Attrs&, Types operands, Types results, const Bounds& bo
   return streaming_cost(operands.subspan(1, 2), results, bounds, 0);
 }
 
-/// Only q and the result: how much of the cache is read, and so the FLOPs, is data.
+/// Only q, sinks and the result: how much of the cache is read, and so the FLOPs, is data.
 Cost attention_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
-  return streaming_cost(operands.first(1), results, bounds, 0);
+  Cost cost = streaming_cost(operands.first(1), results, bounds, 0);
+  if (operands.size() > 6) cost.weight_bytes = operands[6].bytes(bounds);
+  return cost;
 }
 
 struct Paging {
@@ -99,9 +104,10 @@ void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& c
   }
 }
 
-/// softmax(softcap(q . k * scale)) . v of one head over the rows that its token sees.
+/// softmax(softcap(q . k * scale)) . v of one head over the rows that its token sees. A sink is one more score, without
+/// a value: it takes its share of the softmax and adds nothing (arXiv 2309.17453).
 void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* const> seen, std::int64_t head,
-            const float* q, float* out) {
+            const float* sink, const float* q, float* out) {
   const std::int64_t dim = attention.head_dim;
   const std::int64_t offset = head / (attention.heads / attention.kv_heads) * dim;
   std::vector<double> scores(seen.size());
@@ -110,8 +116,9 @@ void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* c
     scores[j] *= attention.scale;
     if (attention.softcap > 0) scores[j] = attention.softcap * std::tanh(scores[j] / attention.softcap);
   }
-  const double top = *std::ranges::max_element(scores);
-  double total = 0;
+  const double largest = *std::ranges::max_element(scores);
+  const double top = sink == nullptr ? largest : std::max<double>(largest, *sink);
+  double total = sink == nullptr ? 0 : std::exp(*sink - top);
   for (double& score : scores) total += score = std::exp(score - top);
   for (std::int64_t i = 0; i < dim; ++i) {
     double sum = 0;
@@ -140,7 +147,8 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
     if (seen.empty()) throw Error(ErrorCode::kInternal, fmt::format("attention at position {}", position));
     for (std::int64_t head = 0; head < attention.heads; ++head) {
       const std::int64_t at = t * q.cols() + head * attention.head_dim;
-      attend(attention, seen, head, q.f32.data() + at, results[0].f32.data() + at);
+      const float* sink = operands.size() > 6 ? operands[6]->f32.data() + head : nullptr;
+      attend(attention, seen, head, sink, q.f32.data() + at, results[0].f32.data() + at);
     }
   }
 }
@@ -161,7 +169,7 @@ std::span<const OpDef> attention_defs() {
       OpDef{.op = Op::kAttention,
             .name = "attention",
             .operands_min = 6,
-            .operands_max = 6,
+            .operands_max = 7,
             .attrs_index = attrs_index<AttentionAttrs>(),
             .infer = infer_attention,
             .cost = attention_cost,

@@ -1,5 +1,6 @@
 // Elementwise ops: add, mul, scale, glu, activate, softcap; and split, which deals columns out.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -103,6 +104,8 @@ float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::kSilu:
       return x / (1.0f + std::exp(-x));
+    case Activation::kClampedSwish:
+      break;  // no function of the gate alone
     case Activation::kGelu: {  // the tanh form (arXiv 1606.08415), which GEGLU models are trained with
       constexpr float kSqrt2OverPi = 0.79788456080286535588f;
       return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
@@ -113,6 +116,13 @@ float activate(Activation activation, float x) {
 
 void run_glu(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const Activation activation = std::get<GluAttrs>(attrs).activation;
+  if (activation == Activation::kClampedSwish) {
+    binary(operands, results[0], [](float gate, float up) {
+      const float swish = std::min(gate, 7.0F);
+      return swish / (1.0F + std::exp(-1.702F * swish)) * (std::clamp(up, -7.0F, 7.0F) + 1.0F);
+    });
+    return;
+  }
   binary(operands, results[0], [=](float gate, float up) { return activate(activation, gate) * up; });
 }
 

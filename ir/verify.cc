@@ -190,7 +190,7 @@ class Verifier {
       const Op op = graph_.op(node);
       if (op != Op::kKvStore && op != Op::kAttention) continue;
       const std::size_t first = op == Op::kKvStore ? 3 : 2;
-      for (std::size_t i = first; i < graph_.operands(node).size(); ++i) {
+      for (std::size_t i = first; i < std::min(graph_.operands(node).size(), first + kKinds.size()); ++i) {
         const NodeId source = graph_.operand(node, i).node;
         const InputKind kind = kKinds[i - first];
         if (graph_.op(source) != Op::kInput || graph_.attrs_as<InputAttrs>(source).kind != kind)

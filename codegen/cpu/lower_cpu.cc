@@ -299,6 +299,7 @@ class CpuLowering {
                 step.kernel.scratch_bytes,
                 split_attention_tokens(places_.variant().bounds)};
     out.floats = {a.scale, a.softcap};
+    if (graph_.operands(node).size() > 6) out.refs.push_back(rows_of(graph_.operand(node, 6)).ref);
     const ir::Value result{node, 0};
     const DraftSection section{.begin = 0, .end = a.heads * a.head_dim};
     const bool quantized = step.nodes.size() > 1;

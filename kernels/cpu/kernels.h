@@ -56,6 +56,8 @@ struct Kernels {
   void (*gelu)(Tile x);                                    ///< x/2 * (1 + tanh(sqrt(2/pi)*(x + 0.044715 x^3)))
   void (*swiglu)(ConstTile gate, ConstTile up, Tile out);  ///< silu(gate)*up; out may be gate or up itself
   void (*geglu)(ConstTile gate, ConstTile up, Tile out);   ///< gelu(gate)*up
+  /// g / (1 + exp(-1.702 g)) * (u + 1) with g = min(gate, 7), u = up clamped to [-7, 7]. Source: arXiv 2508.10925.
+  void (*clamped_swiglu)(ConstTile gate, ConstTile up, Tile out);
   void (*softcap)(Tile x, float cap);                      ///< cap * tanh(x / cap)
   void (*copy)(ConstTile x, Tile out);                     ///< out = x; must not overlap
 

@@ -28,6 +28,7 @@ const Kernels kTable{
     .gelu = gelu,
     .swiglu = swiglu,
     .geglu = geglu,
+    .clamped_swiglu = clamped_swiglu,
     .softcap = softcap,
     .copy = copy,
     .rope = rope,

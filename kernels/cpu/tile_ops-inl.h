@@ -58,15 +58,22 @@ FORGE_INLINE void gated(const ConstTile& gate, const ConstTile& up, const Tile& 
     float* o = out.data + t * out.stride;
     for (std::size_t i = 0; i < out.width; i += 16) {
       const std::size_t n = out.width - i;
-      store_some(mul(f(load_some(g + i, n)), load_some(u + i, n)), o + i, n);
+      store_some(f(load_some(g + i, n), load_some(u + i, n)), o + i, n);
     }
   }
 }
 inline void swiglu(ConstTile gate, ConstTile up, Tile out) {
-  gated(gate, up, out, [](V v) { return silu_of(v); });
+  gated(gate, up, out, [](V g, V u) { return mul(silu_of(g), u); });
 }
 inline void geglu(ConstTile gate, ConstTile up, Tile out) {
-  gated(gate, up, out, [](V v) { return gelu_of(v); });
+  gated(gate, up, out, [](V g, V u) { return mul(gelu_of(g), u); });
+}
+inline void clamped_swiglu(ConstTile gate, ConstTile up, Tile out) {
+  gated(gate, up, out, [](V g, V u) {
+    const V limit = M::set1(7.0f), bounded = vmin(limit, g);  // this order lets NaN through
+    const V shifted = add(vmin(limit, vmax(M::set1(-7.0f), u)), M::set1(1.0f));
+    return mul(times_sigmoid(bounded, mul(bounded, M::set1(1.702f))), shifted);
+  });
 }
 
 inline void copy(ConstTile x, Tile out) {

@@ -334,13 +334,13 @@ class Decoder : PlanReader {
         in.factor = float_at(op.floats, 0);
         break;
       case TileOpKind::kGlu:
-        in.gelu = int_at(op.ints, 0, 0, 1) == 1;
+        in.gated = gated_kernel(op);
         in.count = int_at(op.ints, 1, 1, 1 << 16);
         if (halved || unit % (2 * in.count) != 0 || width % (2 * in.count) != 0)
           fail("a GLU's pairs do not fit its tile");
         break;
       case TileOpKind::kGluTensor:
-        in.gelu = int_at(op.ints, 0, 0, 1) == 1;
+        in.gated = gated_kernel(op);
         in.stride = int_at(op.ints, 1, 1);
         in.a = resolve_rows(ref_at(op.refs, 0), rows, width, in.stride, false);
         break;
@@ -397,6 +397,17 @@ class Decoder : PlanReader {
     if (op.refs.size() > 1) in.b = resolve(op.refs[1], bytes, false);
   }
 
+  auto gated_kernel(const plan::TileOpT& op) const -> decltype(TileInstr::gated) {
+    switch (int_at(op.ints, 0, 0, 2)) {
+      case 0:
+        return kernels_.swiglu;
+      case 1:
+        return kernels_.geglu;
+      default:
+        return kernels_.clamped_swiglu;
+    }
+  }
+
   void decode_kv_store(const plan::TileOpT& op, TileInstr& in, std::size_t width, std::size_t unit) {
     const auto& ref = ref_at(op.refs, 0);
     const auto& group = kv_group(ref);
@@ -449,6 +460,7 @@ class Decoder : PlanReader {
         out.split_tokens * heads * out.chunks_max * cpu::attention_partial_floats(params.head_dim) * sizeof(float);
     if (scratch < needed) fail("the attention's scratch is too small");
     if (scratch > 0) out.partials = reinterpret_cast<float*>(resolve(ref_at(step.refs, 2), scratch, true));
+    if (step.refs.size() > 3) out.sinks = floats(resolve(step.refs[3], heads * sizeof(float), false));
     const std::size_t width = heads * params.head_dim;
     for (std::size_t i = 0; i < step.ops.size(); ++i) {
       const auto& op = op_at(step, i);

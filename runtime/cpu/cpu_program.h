@@ -48,6 +48,7 @@ struct TileInstr {
               table_rows = 0;
   cpu::RopeMode rope_mode{};
   bool gelu = false, shared = false;  ///< shared: all runs of a norm have the same weight
+  void (*gated)(cpu::ConstTile gate, cpu::ConstTile up, cpu::Tile out) = nullptr;  ///< of GLUs
   float eps = 0, factor = 1;
   // experts
   std::size_t slots = 1;  ///< of a token; kInvRms: rows that share a row of squares
@@ -76,6 +77,7 @@ struct AttentionStep {
   cpu::AttentionParams params{};  ///< pool and block_stride set; table and length come with the step
   const float* q = nullptr;
   std::size_t q_stride = 0;
+  const float* sinks = nullptr;  ///< [heads]
   float* partials = nullptr;
   std::size_t split_tokens = 0, chunks_max = 0;
   std::vector<TileInstr> ops;  ///< store and quantize

@@ -21,7 +21,8 @@ cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::s
           .head_stride = p.head_dim,
           .tokens = count,
           .positions = io.positions.data() + token,
-          .kv_head = kv_head};
+          .kv_head = kv_head,
+          .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group};
 }
 
 struct Tasks {

@@ -102,11 +102,10 @@ void add_expert_vectors(const TileInstr& op, cpu::Tile tile, std::size_t row, st
 }
 
 /// Pairs of `count` gate and `count` up columns become `count` columns, in place from the left.
-void run_glu(const TileInstr& op, cpu::Tile& tile, const StepContext& context) {
-  const auto glu = op.gelu ? context.kernels->geglu : context.kernels->swiglu;
+void run_glu(const TileInstr& op, cpu::Tile& tile) {
   const std::size_t unit = op.count;
   for (std::size_t from = 0, to = 0; from < tile.width; from += 2 * unit, to += unit)
-    glu({tile.data + from, tile.rows, unit, tile.stride}, {tile.data + from + unit, tile.rows, unit, tile.stride},
+    op.gated({tile.data + from, tile.rows, unit, tile.stride}, {tile.data + from + unit, tile.rows, unit, tile.stride},
         {tile.data + to, tile.rows, unit, tile.stride});
   tile.width /= 2;
 }
@@ -144,11 +143,11 @@ void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::siz
         kernels.scale(tile, op.factor);
         break;
       case TileOpKind::kGlu:
-        run_glu(op, tile, context);
+        run_glu(op, tile);
         column /= 2;
         break;
       case TileOpKind::kGluTensor:
-        (op.gelu ? kernels.geglu : kernels.swiglu)(tile, operand(), tile);
+        op.gated(tile, operand(), tile);
         break;
       case TileOpKind::kActivate:
         (op.gelu ? kernels.gelu : kernels.silu)(tile);

@@ -40,7 +40,8 @@ inline Graph every_op() {
   const Value k = b.rope({split, 1}, table, {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
   state = b.kv_store(state, k, {split, 2}, 1);
   const Value mixed = b.attention(
-      q, state, {.layer = 1, .heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.3f, .window = 64, .softcap = 50});
+      q, state, {.layer = 1, .heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.3f, .window = 64, .softcap = 50},
+      b.weight("sinks", DType::kF32, {4}));
   const std::uint32_t group = graph.new_group();
   x = b.add(x, mixed);
   graph.set_group(x.node, group);

@@ -85,6 +85,10 @@ TEST_CASE("elementwise ops, by hand") {
   };
   check_near(glu(Activation::kSilu), {0.7310586f * 3, -2 * 0.1192029f * 5});
   check_near(glu(Activation::kGelu), {0.8411920f * 3, -0.0454023f * 5});
+  const auto clamped = run([](Builder& b) {
+    return b.glu(b.constant({8, -2}, {1, 2}), b.constant({3, -9}, {1, 2}), Activation::kClampedSwish);
+  });
+  check_near(clamped, {7 / (1 + std::exp(-1.702f * 7)) * 4, -2 / (1 + std::exp(1.702f * 2)) * -6});
 }
 
 TEST_CASE("experts, by hand") {
@@ -291,7 +295,8 @@ TEST_CASE("rope turns neighbours or halves by position x frequency") {
 namespace {
 
 /// One layer of attention, head_dim 1: token t of the step has q = qs[t], k = ks[t], v = vs[t] (a row each).
-Floats attend(const AttentionAttrs& attrs, const StepInputs& in, ReferenceKv& kv, Floats qs, Floats ks, Floats vs) {
+Floats attend(const AttentionAttrs& attrs, const StepInputs& in, ReferenceKv& kv, Floats qs, Floats ks, Floats vs,
+              Floats sinks = {}) {
   Graph graph;
   Builder b(graph);
   const Value rows = b.input(InputKind::kIds);
@@ -303,7 +308,7 @@ Floats attend(const AttentionAttrs& attrs, const StepInputs& in, ReferenceKv& kv
   const Value q = values(qs);
   const Value k = values(ks);
   state = b.kv_store(state, k, values(vs), attrs.layer);
-  graph.add_output("y", b.attention(q, state, attrs));
+  graph.add_output("y", b.attention(q, state, attrs, sinks.empty() ? Value{} : b.constant(sinks, {attrs.heads})));
   graph.add_output("kv", state);
   verify(graph);
   StepInputs numbered = in;
@@ -331,6 +336,13 @@ TEST_CASE("attention is causal, grouped, scaled, capped and windowed, by hand") 
   const float cap = std::exp(0.5f * std::tanh(2.0f));
   ReferenceKv fresh{.block_tokens = 2, .rows = {}};
   check_near(attend(capped, step(2), fresh, {1, 0, 1, 0}, {0, 2}, {10, 20}), {10, 10, (10 + 20 * cap) / (1 + cap), 15});
+}
+
+TEST_CASE("a sink takes its share of a head's softmax") {
+  ReferenceKv kv{.block_tokens = 2, .rows = {}};
+  const float e = std::exp(1.0f);
+  check_near(attend({0, 2, 1, 1, 0.5f, 0, 0}, step(2), kv, {1, 0, 1, 0}, {0, 2}, {10, 20}, {0, std::log(3.0f)}),
+             {5, 2.5f, (10 + 20 * e) / (2 + e), 6});
 }
 
 TEST_CASE("query heads share the KV head of their group") {

@@ -270,6 +270,10 @@ TEST_CASE("the KV cache's writer and reader") {
   const std::vector<TensorType> read{f32({T, 64}), kState, i32({T}), i32({T}), i32({B, P}), i32({B})};
   CHECK(infer(Op::kAttention, attention, read) == "f32[T,64]");
   CHECK_THAT(infer(Op::kAttention, attention, with(read, 0, f32({T, 32}))), says("heads * head_dim = 4 * 16"));
+  auto sunk = read;
+  sunk.push_back(f32({4}));
+  CHECK(infer(Op::kAttention, attention, sunk) == "f32[T,64]");
+  CHECK_THAT(infer(Op::kAttention, attention, with(sunk, 6, f32({5}))), says("operand 6 is f32[5]: must be f32[4]"));
   CHECK_THAT(infer(Op::kAttention, attention, with(read, 1, f32({T, 64}))), says("operand 1"));
   CHECK_THAT(infer(Op::kAttention, attention, with(read, 5, i32({T}))), says("operand 5 is i32[T]: must be i32[B]"));
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 3, 16, 1, 0, 0}, read), says("multiple of kv_heads"));

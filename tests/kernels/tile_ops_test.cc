@@ -85,22 +85,27 @@ TEST_CASE("gated activations, also onto one of their operands") {
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::size_t width : kWidths) {
       CAPTURE(test::label(*kernels), width);
-      const auto gate = random.floats(kRows * width), up = random.floats(kRows * width);
-      const auto run = [&](auto function, double (*activation)(double)) {
+      auto gate = random.floats(kRows * width), up = random.floats(kRows * width);
+      const auto run = [&](auto function, double (*gated)(double, double)) {
         Guarded<float> out(kRows * width);
         function(cpu::ConstTile{gate.data(), kRows, width, width}, cpu::ConstTile{up.data(), kRows, width, width},
                  cpu::Tile{out.data(), kRows, width, width});
         out.check();
         for (std::size_t i = 0; i < out.size(); ++i)
-          REQUIRE(out[i] ==
-                  Approx(activation(static_cast<double>(gate[i])) * static_cast<double>(up[i])).epsilon(2e-6));
+          REQUIRE(out[i] == Approx(gated(static_cast<double>(gate[i]), static_cast<double>(up[i]))).epsilon(2e-6));
         auto aliased = up;
         const cpu::Tile both{aliased.data(), kRows, width, width};
         function(cpu::ConstTile{gate.data(), kRows, width, width}, cpu::ConstTile(both), both);
         REQUIRE(test::same_bits(aliased.data(), out.data(), out.size()));
       };
-      run(kernels->swiglu, silu);
-      run(kernels->geglu, gelu);
+      run(kernels->swiglu, [](double g, double u) { return silu(g) * u; });
+      run(kernels->geglu, [](double g, double u) { return gelu(g) * u; });
+      for (auto* operand : {&gate, &up})  // beyond the limits of 7, both ways
+        for (float& x : *operand) x *= 5;
+      run(kernels->clamped_swiglu, [](double g, double u) {
+        const double swish = std::min(g, 7.0);
+        return swish / (1 + std::exp(-1.702 * swish)) * (std::clamp(u, -7.0, 7.0) + 1);
+      });
     }
 }
 
