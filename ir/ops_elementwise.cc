@@ -38,7 +38,9 @@ std::vector<TensorType> infer_glu(const Attrs&, Types operands) {
   return {operands[0]};
 }
 
-std::vector<TensorType> infer_activate(const Attrs&, Types operands) {
+std::vector<TensorType> infer_activate(const Attrs& attrs, Types operands) {
+  if (std::get<GluAttrs>(attrs).activation == Activation::kClampedSwish)
+    refuse_attr("activate", "activation", "clamped_swish", "a function of one value");
   want_f32("activate", operands, 0, 2);
   return {operands[0]};
 }
@@ -105,7 +107,7 @@ float activate(Activation activation, float x) {
     case Activation::kSilu:
       return x / (1.0f + std::exp(-x));
     case Activation::kClampedSwish:
-      break;  // no function of the gate alone
+      break;                   // no function of the gate alone
     case Activation::kGelu: {  // the tanh form (arXiv 1606.08415), which GEGLU models are trained with
       constexpr float kSqrt2OverPi = 0.79788456080286535588f;
       return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));

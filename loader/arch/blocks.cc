@@ -153,7 +153,8 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
                                          .kv_heads = p.kv_heads,
                                          .head_dim = p.head_dim,
                                          .window = spec.window,
-                                         .softcap = spec.softcap});
+                                         .softcap = spec.softcap},
+                                        spec.sinks ? weight(at(layer, "attn_sinks.weight"), p.heads) : ir::Value{});
   return linear(heads, at(layer, "attn_output"), p.width, q_cols);
 }
 
@@ -179,7 +180,7 @@ ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {
 
 ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const AttentionSpec& attention_spec,
                                         const LayerSpec& spec, const Network& network) {
-  const auto before = [&](ir::Value in, const char* stem) {
+  const auto before = [&](ir::Value in, std::string_view stem) {
     return spec.norms_before ? norm(in, at(layer, stem)) : in;
   };
   const auto after = [&](ir::Value out, const char* stem) {
@@ -187,7 +188,7 @@ ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const A
   };
   const ir::Value attended = attention(before(x, "attn_norm"), layer, attention_spec);
   x = residual(x, after(attended, "post_attention_norm"), spec.residual_scale);
-  const ir::Value rows = before(x, "ffn_norm");
+  const ir::Value rows = before(x, spec.ffn_norm);
   const ir::Value out = network ? network(rows, layer) : gated_ffn(rows, layer, spec.activation);
   return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);
 }

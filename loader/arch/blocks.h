@@ -47,6 +47,7 @@ struct AttentionSpec {
   QkNorm qk_norm = QkNorm::kNone;
   std::int64_t window = 0;  ///< positions that are seen, the own one among them; 0: all
   float softcap = 0;        ///< of scores; 0: none
+  bool sinks = false;       ///< one more score for each head, without a value: attn_sinks [heads]
 };
 
 /// What stands round attention and the gated network of a layer.
@@ -55,6 +56,7 @@ struct LayerSpec {
   bool norms_before = true;  ///< attn_norm, ffn_norm
   bool norms_after = false;  ///< post_attention_norm, post_ffw_norm: on what a block adds to the residual stream
   float residual_scale = 1;
+  std::string_view ffn_norm = "ffn_norm";
 };
 
 /// Rows [begin, begin + n) of a tensor of `total` rows that several projections share; total 0: it is not shared.

@@ -18,6 +18,8 @@ constexpr std::array kFamilies{
            build_gemma3},
     Family{"glm4", "GLM-4-0414", "norms behind the blocks too, partial rotation, bias on q, k and v, fused gate/up",
            build_glm4},
+    Family{"gpt-oss", "gpt-oss 20B, 120B",
+           "experts with a clamped GLU, attention sinks, windows in every other layer, YaRN, biases", build_gpt_oss},
     Family{"granite", "Granite 3", "factors on embeddings, scores, residuals and logits", build_granite},
     Family{"granitemoe", "Granite 3 MoE", "Granite's factors, experts, a shared network", build_granite},
     Family{"llama", "Llama 1 to 3.3, Mistral, Mixtral, SmolLM 1 and 2, Yi, TinyLlama", "experts (Mixtral)",

@@ -10,6 +10,7 @@ PortableModel build_gemma(const Gguf& file);
 PortableModel build_gemma2(const Gguf& file);
 PortableModel build_gemma3(const Gguf& file);
 PortableModel build_glm4(const Gguf& file);
+PortableModel build_gpt_oss(const Gguf& file);
 PortableModel build_granite(const Gguf& file);
 PortableModel build_llama(const Gguf& file);
 PortableModel build_olmo2(const Gguf& file);

@@ -291,11 +291,28 @@ TEST_CASE("experts: what a family's mixture is made of is noticed when it is lef
       a.share = a.share == ir::RouteShare::kAll ? ir::RouteShare::kChosen : ir::RouteShare::kAll;
     });
   };
-  for (const auto* name : {"qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitemoe_shared"}) {
+  for (const auto* name : {"qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitemoe_shared", "gpt_oss"}) {
     INFO(name);
     CHECK(error(name, nothing) < 1e-6);
     CHECK(error(name, other_share) > kNoticed);
   }
+  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // sinks
+          for (const auto node : graph.topological_order()) {
+            if (graph.op(node) != ir::Op::kAttention) continue;
+            const auto operands = graph.operands(node);
+            const auto bare = graph.add(ir::Op::kAttention, {operands.begin(), operands.begin() + 6}, graph.attrs(node),
+                                        graph.layer(node));
+            graph.replace_uses({node, 0}, {bare, 0});
+          }
+        }) > kNoticed);
+  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // the experts' biases
+          for (const auto node : graph.topological_order())
+            if (graph.op(node) == ir::Op::kExpertAdd) graph.replace_uses({node, 0}, graph.operand(node, 0));
+        }) > kNoticed);
+  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // the clamps, and the 1 that up is shifted by
+          for (const auto node : graph.nodes())
+            if (graph.op(node) == ir::Op::kGlu) graph.set_attrs(node, ir::GluAttrs{ir::Activation::kSilu});
+        }) > kNoticed);
   CHECK(error("qwen2moe", [](ir::Graph& graph) {  // the gate of the network for all tokens
           for (const auto node : graph.nodes())
             if (graph.op(node) == ir::Op::kRoute && graph.type(graph.operand(node, 0)).cols() == 1)

@@ -100,8 +100,9 @@ class Model:
         out[..., second] = x[..., first] * sin + x[..., second] * cos
         return out
 
-    def attend(self, q, k, v, scale=None, window=0, softcap=0.0):
-        """q [tokens, heads, d], k and v [tokens, kv_heads, d] -> [tokens, heads * d]; causal."""
+    def attend(self, q, k, v, scale=None, window=0, softcap=0.0, sinks=None):
+        """q [tokens, heads, d], k and v [tokens, kv_heads, d] -> [tokens, heads * d]; causal. A sink [heads] is one more
+        score, without a value."""
         scale = self.head_dim ** -0.5 if scale is None else scale
         out = np.zeros_like(q)
         for t in range(len(q)):
@@ -111,8 +112,9 @@ class Model:
                 s = k[first:t + 1, g] @ q[t, h] * scale
                 if softcap:
                     s = softcap * np.tanh(s / softcap)
-                p = np.exp(s - s.max())
-                out[t, h] = p / p.sum() @ v[first:t + 1, g]
+                top = s.max() if sinks is None else max(s.max(), sinks[h])
+                p = np.exp(s - top)
+                out[t, h] = p / (p.sum() + (0 if sinks is None else np.exp(sinks[h] - top))) @ v[first:t + 1, g]
         return out.reshape(len(q), -1)
 
     def qkv(self, x, stem, bias=False, fused=False):
@@ -130,19 +132,24 @@ class Model:
             gate, up = self.linear(x, stem + "ffn_gate", self.ffn), self.linear(x, stem + "ffn_up", self.ffn)
         return self.linear(act(gate) * up, stem + "ffn_down", self.width)
 
-    def experts(self, x, stem, count, used, hidden, over_chosen):
-        """The best `used` of `count` networks of `hidden` columns: a softmax over the chosen ones' logits or over all."""
+    def experts(self, x, stem, count, used, hidden, over_chosen, act=None, bias=False, gain=1.0):
+        """The best `used` of `count` networks of `hidden` columns: a softmax over the chosen ones' logits or over all.
+        `gain` makes gates large, so that a clamp is met."""
         self.keys.update({"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": hidden})
-        logits = self.linear(x, stem + "ffn_gate_inp", count)
-        gates, ups, downs = (self.tensor(f"{stem}ffn_{n}_exps.weight", count, r, c) for n, r, c in (
-            ("gate", hidden, self.width), ("up", hidden, self.width), ("down", self.width, hidden)))
+        logits = self.linear(x, stem + "ffn_gate_inp", count, bias)
+        weights = {n: self.tensor(f"{stem}ffn_{n}_exps.weight", count, r, c, spread=round(2.5 * g / c ** 0.5, 3))
+                   for n, r, c, g in (("gate", hidden, self.width, gain), ("up", hidden, self.width, gain),
+                                      ("down", self.width, hidden, 1.0))}
+        biases = {n: self.tensor(f"{stem}ffn_{n}_exps.bias", count, w.shape[1], spread=0.5) if bias else np.zeros((count, 1))
+                  for n, w in weights.items()}
         out = np.zeros_like(x)
         for t, row in enumerate(x):
             chosen = np.argsort(-logits[t], kind="stable")[:used]
             p = np.exp(logits[t] - logits[t].max())
             shares = p[chosen] / (p[chosen] if over_chosen else p).sum()
             for e, share in zip(chosen, shares):
-                out[t] += share * (downs[e] @ swiglu(gates[e] @ row, ups[e] @ row))
+                gate, up = (weights[n][e] @ row + biases[n][e] for n in ("gate", "up"))
+                out[t] += share * (weights["down"][e] @ (act or swiglu)(gate, up) + biases["down"][e])
         return out
 
     def embed(self, ids):
@@ -408,7 +415,26 @@ def granitemoe_shared(ids):
     return granitemoe(ids, shared=24)
 
 
-MODELS = (command_r, command_r_plus, gemma, gemma2, gemma3, glm4, granite, granitemoe, granitemoe_shared, olmo2,
+def clamped_swiglu(gate, up):
+    gate = np.minimum(gate, 7.0)
+    return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7.0, 7.0) + 1)
+
+
+def gpt_oss(ids):
+    m = Model("gpt-oss", base=150000.0, layers=3)
+    window = m.key("attention.sliding_window", 4)
+    x = m.embed(ids)
+    for i, s in enumerate(stems(m)):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
+        a = m.attend(m.rope(q, True), m.rope(k, True), v, window=window if i % 2 == 0 else 0,
+                     sinks=m.tensor(s + "attn_sinks.weight", m.heads, spread=2.0))
+        x = x + m.linear(a, s + "attn_output", m.width, bias=True)
+        n = m.norm(x, s + "post_attention_norm")
+        x = x + m.experts(n, s, 5, 2, 32, over_chosen=True, act=clamped_swiglu, bias=True, gain=4.0)
+    return m, m.head(x, tied=False)
+
+
+MODELS = (command_r, command_r_plus, gemma, gemma2, gemma3, glm4, gpt_oss, granite, granitemoe, granitemoe_shared, olmo2,
           olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, smollm3, stablelm, stablelm2_12b, starcoder2)
 
 
