@@ -13,6 +13,7 @@
 #include "support/error.h"
 #include "tests/codegen_gpu/elf_builder.h"
 #include "tests/codegen_gpu/kernels.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 
 namespace forge::codegen::tests {
@@ -62,14 +63,8 @@ std::string cubin(std::uint32_t text_info, const std::string& info, bool reserve
 }
 
 std::string refusal(const std::string& object, const char* target, const char* entry = "k") {
-  try {
-    static_cast<void>(read_code_object(bytes_of(object), *find_target(target), entry));
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kDevice);
-    return error.line();
-  }
-  FAIL("it was taken");
-  return {};
+  return forge::tests::error_of(
+      [&] { static_cast<void>(read_code_object(bytes_of(object), *find_target(target), entry)); }, ErrorCode::kDevice);
 }
 
 /// Reads damaged copies of an object: any answer will do, as long as there is one.

@@ -11,6 +11,7 @@
 #include "codegen/gpu/compilers.h"
 #include "support/error.h"
 #include "tests/codegen_gpu/kernels.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 
 namespace forge::codegen::tests {
@@ -19,7 +20,10 @@ namespace {
 using forge::tests::TempDir;
 using namespace std::chrono_literals;
 
-PoolOptions faulty(int jobs, std::chrono::milliseconds timeout = 20s) {
+/// Longer than anything here takes that does not hang.
+constexpr std::chrono::milliseconds kGuard = 300s;
+
+PoolOptions faulty(int jobs, std::chrono::milliseconds timeout = kGuard) {
   return {.helper = FORGE_FAULTY_HELPER, .jobs = jobs, .timeout = timeout};
 }
 
@@ -38,7 +42,7 @@ std::map<std::size_t, CompileReply> replies_of(const PoolOptions& options, const
   return replies;
 }
 
-CompileReply reply_to(const std::string& text, std::chrono::milliseconds timeout = 20s) {
+CompileReply reply_to(const std::string& text, std::chrono::milliseconds timeout = kGuard) {
   auto replies = replies_of(faulty(1, timeout), {request_of(text)});
   REQUIRE(replies.size() == 1);
   return std::move(replies.begin()->second);
@@ -127,16 +131,18 @@ TEST_CASE("nonsense is found out") {
 TEST_CASE("what takes too long is ended with all its children, and others go on") {
   const TempDir dir;
   const auto pids = dir.file("pids");
+  constexpr auto kLimit =
+      4000ms;  // what does not hang starts and answers in less, with sanitizers on a busy machine too
   const auto begun = std::chrono::steady_clock::now();
   const auto replies = replies_of(
-      faulty(2, 500ms), {request_of("child " + pids.native()), request_of("a"), request_of("hang"), request_of("b")});
+      faulty(2, kLimit), {request_of("child " + pids.native()), request_of("a"), request_of("hang"), request_of("b")});
   const auto took = std::chrono::steady_clock::now() - begun;
   REQUIRE(replies.size() == 4);
-  CHECK(replies.at(0).failure == "it took more than 0.5 s and was ended");
-  CHECK(replies.at(2).failure == "it took more than 0.5 s and was ended");
+  CHECK(replies.at(0).failure == "it took more than 4 s and was ended");
+  CHECK(replies.at(2).failure == "it took more than 4 s and was ended");
   CHECK(replies.at(1).failure.empty());
   CHECK(replies.at(3).failure.empty());
-  CHECK(took < 10s);
+  CHECK(took < kGuard);
   std::ifstream in(pids);
   pid_t child = 0, helper = 0;
   REQUIRE(in >> child >> helper);
@@ -163,16 +169,12 @@ TEST_CASE("the caller can stop at any reply, by an answer or by an exception") {
 
 TEST_CASE("a helper that cannot be started is one clear error") {
   const std::vector<CompileRequest> requests{request_of("a")};
-  const PoolOptions absent{.helper = "/nonexistent/forge-kernel-compiler", .jobs = 1, .timeout = 1s};
-  try {
-    run_requests(absent, requests, [](std::size_t, CompileReply) { return true; });
-    FAIL("it started");
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kDevice);
-    CHECK(error.line().find("/nonexistent/forge-kernel-compiler") != std::string::npos);
-  }
+  const PoolOptions absent{.helper = "/nonexistent/forge-kernel-compiler", .jobs = 1, .timeout = kGuard};
+  const auto line = forge::tests::error_of(
+      [&] { run_requests(absent, requests, [](std::size_t, CompileReply) { return true; }); }, ErrorCode::kDevice);
+  CHECK(line.find("/nonexistent/forge-kernel-compiler") != std::string::npos);
   // A program that is no helper ends at once.
-  const PoolOptions foreign{.helper = "/bin/false", .jobs = 1, .timeout = 20s};
+  const PoolOptions foreign{.helper = "/bin/false", .jobs = 1, .timeout = kGuard};
   CHECK(replies_of(foreign, requests).at(0).failure == "its process ended with status 1");
 }
 
@@ -209,7 +211,7 @@ TEST_CASE("hipRTC crashes for a target that it does not know, and the process th
                          compile_options(CompilerKind::kHiprtc, target)};
   CompileRequest good = request;
   good.options = compile_options(CompilerKind::kHiprtc, *find_target("gfx1030"));
-  const auto replies = replies_of({.helper = FORGE_HELPER, .jobs = 1, .timeout = 60s}, {request, good});
+  const auto replies = replies_of({.helper = FORGE_HELPER, .jobs = 1, .timeout = kGuard}, {request, good});
   INFO(replies.at(0).failure << replies.at(0).log << replies.at(1).failure);
   // SIGABRT, or what a sanitizer makes of it.
   CHECK(replies.at(0).failure.starts_with("its process "));

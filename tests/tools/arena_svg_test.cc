@@ -8,6 +8,7 @@
 #include "codegen/reschedule.h"
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
+#include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 #include "tools/arena_svg.h"
 #include "tools/inspect_arena.h"
@@ -38,16 +39,8 @@ plan::PlanT compile(std::string target, const codegen::CompileOptions& options) 
   return compile_model(file, model, std::span(&target, 1), options);
 }
 
-/// The code of the error for this plan and variant; fails the test when there is none.
 ErrorCode code_of(const plan::PlanT& plan, const std::optional<std::string>& variant = {}) {
-  try {
-    (void)arena_picture(plan, variant);
-  } catch (const Error& error) {
-    CHECK(error.line().find('\n') == std::string::npos);
-    return error.code();
-  }
-  FAIL("no error");
-  return ErrorCode::kInternal;
+  return tests::code_of([&] { (void)arena_picture(plan, variant); });
 }
 
 }  // namespace
