@@ -430,7 +430,7 @@ def gpt_oss(ids):
                      sinks=m.tensor(s + "attn_sinks.weight", m.heads, spread=2.0))
         x = x + m.linear(a, s + "attn_output", m.width, bias=True)
         n = m.norm(x, s + "post_attention_norm")
-        x = x + m.experts(n, s, 5, 2, 32, over_chosen=True, act=clamped_swiglu, bias=True, gain=4.0)
+        x = x + m.experts(n, s, 5, 2, 32, over_chosen=True, act=clamped_swiglu, bias=True, gain=2.0)
     return m, m.head(x, tied=False)
 
 
