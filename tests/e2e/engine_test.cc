@@ -50,10 +50,10 @@ std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::v
 /// Requests with prompts that share beginnings, greedy and drawn, one and several samples.
 std::vector<engine::Request> mixed_requests(std::int64_t vocab) {
   std::vector<engine::Request> requests;
-  const auto system = random_ids(70, vocab, 5);
+  const auto system = random_ids(150, vocab, 5);  // more than two blocks of the KV pool
   for (unsigned i = 0; i < 12; ++i) {
-    engine::Request request{.prompt = {}, .max_tokens = 12 + i % 5, .logprobs = true, .likeliest = 2};
-    if (i % 4 != 3) request.prompt.assign(system.begin(), system.begin() + 40 + i * 2);
+    engine::Request request{.prompt = {}, .max_tokens = 44 + i % 5, .logprobs = true, .likeliest = 2};
+    if (i % 4 != 3) request.prompt.assign(system.begin(), system.begin() + 126 + i * 2);
     for (const auto id : random_ids(1 + i * 3, vocab, 50 + i % 5)) request.prompt.push_back(id);
     if (i % 2 == 1) request.sampling = {.temperature = 0.9F, .top_p = 0.95F, .repeat_penalty = 1.2F, .seed = i};
     if (i % 5 == 1) request.samples = 3;
@@ -86,7 +86,7 @@ TEST_CASE("a request's tokens and log-probabilities are the same alone and in an
     engine::EngineMetrics metrics;
     CHECK(serve(*large, requests, {.reuse_prefixes = false}) == alone);
     CHECK(serve(*large, requests, {}) == alone);
-    CHECK(serve(*large, requests, {.step_tokens = 32}, &metrics) == alone);
+    CHECK(serve(*large, requests, {.step_tokens = 32, .sequences = 3}, &metrics) == alone);
     CHECK(metrics.prefix_hits > 100);
     CHECK(serve(*small, requests, {.step_tokens = 7}, &metrics) == alone);
     INFO("preemptions " << metrics.preemptions << ", evictions " << metrics.evictions);
