@@ -82,8 +82,12 @@ Value Builder::kv_store(Value state, Value k, Value v, std::int64_t layer) {
              KvStoreAttrs{layer});
 }
 Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks) {
-  std::vector<Value> operands{q, state, input(InputKind::kPositions), input(InputKind::kSequence),
-                              input(InputKind::kBlockTable), input(InputKind::kKvLength)};
+  std::vector<Value> operands{q,
+                              state,
+                              input(InputKind::kPositions),
+                              input(InputKind::kSequence),
+                              input(InputKind::kBlockTable),
+                              input(InputKind::kKvLength)};
   if (sinks.node != kNoNode) operands.push_back(sinks);
   return one(Op::kAttention, std::move(operands), attrs);
 }

@@ -58,8 +58,8 @@ struct Kernels {
   void (*geglu)(ConstTile gate, ConstTile up, Tile out);   ///< gelu(gate)*up
   /// g / (1 + exp(-1.702 g)) * (u + 1) with g = min(gate, 7), u = up clamped to [-7, 7]. Source: arXiv 2508.10925.
   void (*clamped_swiglu)(ConstTile gate, ConstTile up, Tile out);
-  void (*softcap)(Tile x, float cap);                      ///< cap * tanh(x / cap)
-  void (*copy)(ConstTile x, Tile out);                     ///< out = x; must not overlap
+  void (*softcap)(Tile x, float cap);   ///< cap * tanh(x / cap)
+  void (*copy)(ConstTile x, Tile out);  ///< out = x; must not overlap
 
   /// Rotates the first `rotary_dims` (even, <= head_dim) of every head. x.width = heads * head_dim. cos_sin: row t at
   /// t*cos_sin_stride floats: [rotary_dims/2][2] of (cos, sin). Source: RoFormer, arXiv 2104.09864.

@@ -106,7 +106,7 @@ void run_glu(const TileInstr& op, cpu::Tile& tile) {
   const std::size_t unit = op.count;
   for (std::size_t from = 0, to = 0; from < tile.width; from += 2 * unit, to += unit)
     op.gated({tile.data + from, tile.rows, unit, tile.stride}, {tile.data + from + unit, tile.rows, unit, tile.stride},
-        {tile.data + to, tile.rows, unit, tile.stride});
+             {tile.data + to, tile.rows, unit, tile.stride});
   tile.width /= 2;
 }
 
