@@ -194,6 +194,8 @@ class LineReader::Edited final : public Source {
     prompt_ = widen(prompt);
     cancelled_ = false;
     ::el_resize(edit_);
+    // Before the prompt, which libedit shows first: a Ctrl-D that answers it at once would mean nothing afterwards.
+    ::el_wset(edit_, EL_PREP_TERM, 1);
     int count = 0;
     const wchar_t* typed = ::el_wgets(edit_, &count);
     (void)std::fflush(out_);
