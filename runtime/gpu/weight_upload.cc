@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "runtime/plan/gpu_io.h"
@@ -14,7 +15,7 @@
 namespace forge::runtime {
 namespace {
 
-constexpr std::size_t kSlotBytes = std::size_t{8} << 20;  // pinning memory takes 0.3 ms a MiB
+constexpr std::size_t kSlotBytes = std::size_t{4} << 20;  // pinning memory takes 0.3 ms a MiB
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 28;
 constexpr std::size_t kReadBytes = std::size_t{1} << 19;  ///< of one thread at once
 constexpr std::size_t kStreams = 2;
@@ -23,6 +24,21 @@ constexpr std::uint64_t kGridThreadsMax = std::uint64_t{1} << 31;  ///< AMD coun
 constexpr std::size_t kRepackArgs = 7;
 /// Places in a repack kernel's struct (gpu_io.h).
 enum RepackArg : std::size_t { kDestination, kStaged, kFirst, kCount, kRowFirst, kUnit, kStride };
+
+/// How somebody waits who is in no hurry: looks again at once for some microseconds, then naps.
+class Backoff {
+ public:
+  void pause() {
+    if (++rounds_ <= kRounds) return std::this_thread::yield();
+    std::this_thread::sleep_for(kNap);
+  }
+  void reset() { rounds_ = 0; }
+
+ private:
+  static constexpr int kRounds = 32;
+  static constexpr std::chrono::microseconds kNap{20};
+  int rounds_ = 0;
+};
 
 constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -79,8 +95,7 @@ WeightUpload::WeightUpload(const driver::Device& device, const plan::ProgramT& p
   cut_into_reads();
   invariant(ring.bytes() >= memory.need.staging, "RT-016", "the staging ring has room for all slots");
   for (std::size_t i = 0; i < kStreams; ++i) streams_.emplace_back(device);
-  for (std::size_t i = 0; i < kStagingSlots; ++i)
-    slot_free_.emplace_back(device, driver::EventOptions{.blocking = true});
+  for (std::size_t i = 0; i < kStagingSlots; ++i) slot_free_.emplace_back(device);
 }
 
 WeightUpload::~WeightUpload() {
@@ -165,59 +180,80 @@ void WeightUpload::announce(std::size_t batch) const {
 }
 
 void WeightUpload::cut_into_reads() {
-  progress_.resize(batches_.size());
+  reads_left_ = std::vector<std::atomic<std::size_t>>(batches_.size());
   for (std::size_t b = 0; b < batches_.size(); ++b) {
+    bool is_first = true;
     for (const auto& piece : batches_[b].pieces) {
       for (std::uint64_t done = 0; done < piece.bytes; done += kReadBytes) {
         reads_.push_back({.batch = b,
                           .file_offset = piece.load->file_offset + piece.first + done,
                           .slot_offset = b % kStagingSlots * memory_.staging_slot + piece.slot_offset + done,
-                          .bytes = std::min<std::size_t>(kReadBytes, piece.bytes - done)});
-        ++progress_[b].reads_left;
+                          .bytes = std::min<std::size_t>(kReadBytes, piece.bytes - done),
+                          .is_first = std::exchange(is_first, false)});
+        ++reads_left_[b];
       }
     }
   }
 }
 
-/// Reads are claimed in order, so the slot's last batch is in somebody's hands. False: something failed.
-bool WeightUpload::wait_for_slot(std::size_t batch) {
-  std::unique_lock lock(mutex_);
-  auto& progress = progress_[batch];
-  const bool is_first_use = batch < kStagingSlots;
-  while (!failed_ && !progress.slot_free) {
-    if (progress.awaited || (!is_first_use && !progress_[batch - kStagingSlots].enqueued)) {
-      changed_.wait(lock);
-      continue;
+/// Until all batches are on their streams: those that have been read, in order, then slots that are free again.
+void WeightUpload::conduct() {
+  Backoff backoff;
+  std::size_t enqueued = 0, freed = 0;  // batches
+  while (enqueued < batches_.size() && !stopped_) {
+    const auto before = enqueued + freed;
+    while (enqueued < batches_.size() && reads_left_[enqueued].load(std::memory_order_acquire) == 0) {
+      enqueue(batches_[enqueued], enqueued % kStagingSlots);
+      ++enqueued;
     }
-    progress.awaited = true;
-    lock.unlock();
-    announce(batch + kStagingSlots);
-    if (!is_first_use) slot_free_[batch % kStagingSlots].synchronize().check("waiting for the staging ring");
-    lock.lock();
-    progress.slot_free = true;
-    changed_.notify_all();
+    while (freed < enqueued && is_slot_free(freed)) usable_.store(++freed + kStagingSlots, std::memory_order_release);
+    if (enqueued + freed > before || read_one())
+      backoff.reset();
+    else
+      backoff.pause();
   }
-  return !failed_;
 }
 
-void WeightUpload::finish_read(std::size_t batch) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (--progress_[batch].reads_left > 0 || failed_) return;
+/// Whether the batch's slot has been emptied.
+bool WeightUpload::is_slot_free(std::size_t batch) const {
+  const auto status = slot_free_[batch % kStagingSlots].query();
+  if (status.outcome() == driver::Outcome::kNotReady) return false;
+  status.check("waiting for the staging ring");
+  return true;
+}
+
+/// Until nothing is left to claim. A claimed piece waits for its slot; the conductor claims none that would.
+void WeightUpload::read_pieces() {
+  for (Backoff backoff;;) {
+    const std::size_t claimed = claimed_++;
+    if (claimed >= reads_.size()) return;
+    const auto& part = reads_[claimed];
+    for (backoff.reset(); part.batch >= usable_.load(std::memory_order_acquire); backoff.pause())
+      if (stopped_) return;
+    read(part);
   }
-  {
-    const std::scoped_lock lock(enqueue_mutex_);
-    enqueue(batches_[batch], batch % kStagingSlots);
-  }
-  const std::scoped_lock lock(mutex_);
-  progress_[batch].enqueued = true;
-  changed_.notify_all();
+}
+
+/// Reads a piece whose slot is free, if there is one.
+bool WeightUpload::read_one() {
+  std::size_t claimed = claimed_;
+  do
+    if (claimed >= reads_.size() || reads_[claimed].batch >= usable_) return false;
+  while (!claimed_.compare_exchange_weak(claimed, claimed + 1));
+  read(reads_[claimed]);
+  return true;
+}
+
+void WeightUpload::read(const Read& part) {
+  if (part.is_first) announce(part.batch + kStagingSlots);
+  model_.read(part.file_offset, ring_.span().subspan(part.slot_offset, part.bytes));
+  reads_left_[part.batch].fetch_sub(1, std::memory_order_release);
 }
 
 void WeightUpload::give_up(std::exception_ptr error) {
   const std::scoped_lock lock(mutex_);
   if (!failed_) failed_ = std::move(error);
-  changed_.notify_all();
+  stopped_ = true;
 }
 
 void WeightUpload::enqueue(const Batch& batch, std::size_t slot) {
@@ -257,12 +293,10 @@ LoadReport WeightUpload::run(ThreadPool& pool) {
   LoadReport report;
   upload_constants();
   for (std::size_t b = 0; b < kStagingSlots; ++b) announce(b);
-  pool.run(reads_.size(), [&](std::size_t task, std::size_t) {  // tasks must not throw
-    const auto& part = reads_[task];
+  // Tasks are claimed in order, so the conductor's is always somebody's. They must not throw.
+  pool.run(pool.size(), [&](std::size_t task, std::size_t) {
     try {
-      if (!wait_for_slot(part.batch)) return;
-      model_.read(part.file_offset, ring_.span().subspan(part.slot_offset, part.bytes));
-      finish_read(part.batch);
+      task == 0 ? conduct() : read_pieces();
     } catch (...) {
       give_up(std::current_exception());
     }

@@ -3,13 +3,14 @@
 //
 //   file -> pinned slot (threads read, in parallel) -> device slot (copy engine) -> weights (repack kernels, copies)
 //
-// Slots of 8 MiB form a ring; each is filled again only after the event behind its last use. Neighbouring slots go
-// through two streams, so that one's repacking runs beside the other's copy. Threads read one piece after the other and
-// never meet: whoever reads a slot's last piece puts the slot on its stream, and who comes to a slot first waits for
-// its event. The order is the file's, whatever the plan's is, and what comes next is announced to the kernel ahead of
-// time.
+// Slots of 4 MiB form a ring; each is filled again only after the event behind its last use. Neighbouring slots go
+// through two streams, so that one's repacking runs beside the other's copy. One thread, the conductor, speaks with the
+// driver: it puts full slots on their streams and asks for events, for a driver that many threads call at once makes
+// them wait for each other. The others only read, one piece after the other, and never meet; the conductor reads too
+// while there is nothing to conduct. Who waits naps: the ring is long enough to be late in it. The order is the file's,
+// whatever the plan's is, and what comes next is announced to the kernel ahead of time.
 
-#include <condition_variable>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -26,9 +27,9 @@
 
 namespace forge::runtime {
 
-inline constexpr std::size_t kStagingSlots = 4;
+inline constexpr std::size_t kStagingSlots = 8;
 
-/// Bytes of a slot: less than 8 MiB for a small model, more where a row is larger. Errors: kPlan for absurd sizes.
+/// Bytes of a slot: less than 4 MiB for a small model, more where a row is larger. Errors: kPlan for absurd sizes.
 [[nodiscard]] std::size_t staging_slot_bytes(const plan::ProgramT& program);
 
 class WeightUpload {
@@ -70,13 +71,7 @@ class WeightUpload {
     std::size_t batch = 0;
     std::uint64_t file_offset = 0;
     std::size_t slot_offset = 0, bytes = 0;
-  };
-  /// How far a batch is. All under mutex_.
-  struct Progress {
-    std::size_t reads_left = 0;
-    bool awaited = false;  ///< somebody waits, or has waited, for its slot
-    bool slot_free = false;
-    bool enqueued = false;
+    bool is_first = false;  ///< of its batch
   };
 
   Load decode(const plan::StepT& step) const;
@@ -84,8 +79,11 @@ class WeightUpload {
                      Load& load) const;
   void cut_into_batches();
   void cut_into_reads();
-  bool wait_for_slot(std::size_t batch);
-  void finish_read(std::size_t batch);
+  void conduct();
+  [[nodiscard]] bool is_slot_free(std::size_t batch) const;
+  void read_pieces();
+  bool read_one();
+  void read(const Read& part);
   void give_up(std::exception_ptr error);
   void announce(std::size_t batch) const;
   void enqueue(const Batch& batch, std::size_t slot);
@@ -101,10 +99,12 @@ class WeightUpload {
   std::vector<Load> loads_;
   std::vector<Batch> batches_;
   std::vector<Read> reads_;
-  std::mutex mutex_, enqueue_mutex_;
-  std::condition_variable changed_;  ///< progress_ or failed_
-  std::vector<Progress> progress_;   ///< [batches]
-  std::exception_ptr failed_;        ///< the first one
+  std::vector<std::atomic<std::size_t>> reads_left_;  ///< [batches]
+  std::atomic<std::size_t> claimed_ = 0;              ///< of reads_, in order
+  std::atomic<std::size_t> usable_ = kStagingSlots;   ///< batches whose slots may be filled, from the first on
+  std::atomic<bool> stopped_ = false;                 ///< something failed
+  std::mutex mutex_;
+  std::exception_ptr failed_;  ///< the first one; under mutex_
   const driver::PinnedBuffer& ring_;
   std::vector<driver::Stream> streams_;
   std::vector<driver::Event> slot_free_;

@@ -15,7 +15,7 @@ namespace {
 using test::error_line;
 using test::GpuModel;
 
-constexpr std::int64_t kManyRows = 11'000;  // 43 MiB: five slots of 8 MiB and a bit, in a ring of four
+constexpr std::int64_t kManyRows = 11'000;  // 43 MiB: ten slots of 4 MiB and a bit, in a ring of eight
 
 /// A model whose reads can fail, and that counts hints.
 class Source final : public runtime::WeightSource {
@@ -62,7 +62,7 @@ TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled be
   CHECK(executor->load_report().bytes == expected.size() + 128);
   CHECK(executor->load_report().seconds > 0);
   CHECK(source.prefetched == expected.size() + 128);
-  CHECK(executor->memory_need().staging == 4 * (std::size_t{8} << 20));
+  CHECK(executor->memory_need().staging == 8 * (std::size_t{4} << 20));
   // The ring is no memory of its own: what mirrors the step's inputs and logits afterwards.
   CHECK(driver.pinned_allocations().total == 2);
   CHECK(driver.pinned_allocations().live_bytes < executor->memory_need().staging + (1 << 20));
