@@ -38,11 +38,14 @@ struct LoadReport {
   double kernels_seconds = 0, memory_seconds = 0, graphs_seconds = 0;
 };
 
-/// What one step of a variant took so far; bytes and FLOPs are those of one call. Views live as long as the executor.
+/// What one step of a variant took so far; bytes and FLOPs are those of one call with all rows that the variant can
+/// have. Views live as long as the executor.
 struct StepProfile {
   std::string_view variant, label, kernel;
   std::int32_t layer = -1;
   std::uint64_t calls = 0, nanoseconds = 0;
+  double filled = 0;                  ///< calls, each counted by its share of real rows among the variant's
+  double kv_bytes = 0, kv_flops = 0;  ///< of attention on CPUs: of all calls, by the positions that were seen
   std::int64_t weight_bytes = 0, activation_bytes = 0, flops = 0;
 };
 

@@ -152,8 +152,9 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
   std::int64_t batch = -1, threads = -1;
   Stages stages;
   const auto close = [&] {
-    if (session && request.profile) fmt::print(stderr, "{}", profile_text(session->executor()));
     if (session) session->trace_end();
+    if (session && request.profile)
+      fmt::print(stderr, "{}", profile_text(session->executor(), memory_rate(session->executor())));
     reading.reset();
     sequences.reset();
     session.reset();
@@ -164,14 +165,16 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
       batch = what.batch;
       threads = what.threads;
       const auto context = context_needed(cases, batch);
-      session = std::make_unique<Session>(
-          Session::Options{
-              .model = {.path = request.path, .model = request.model, .context = context, .sequences = batch},
-              .device = request.device,
-              .threads = threads,
-              .profile = request.profile,
-              .trace = request.trace},
-          stages);
+      session = std::make_unique<Session>(Session::Options{.model = {.path = request.path,
+                                                                     .model = request.model,
+                                                                     .context = context,
+                                                                     .sequences = batch,
+                                                                     .kv_type = request.kv_type},
+                                                           .device = request.device,
+                                                           .threads = threads,
+                                                           .profile = request.profile,
+                                                           .trace = request.trace},
+                                          stages);
       sequences = std::make_unique<Sequences>(session->executor(), context, batch);
       if (request.read_rate) reading = open_read_rate(*session);
       note_device(*session);

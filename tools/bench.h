@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ struct BenchRequest {
   std::string path, model, device = "auto";
   std::vector<std::int64_t> prompt{512}, predict{128}, depth{0}, batch{1}, threads{0};
   std::int64_t repetitions = 5;
-  std::string shown_path;      ///< what results say instead of `path`, where that is no name for people
+  std::optional<std::string> kv_type;  ///< as ModelChoice's
+  std::string shown_path;              ///< what results say instead of `path`, where that is no name for people
   bool read_rate = false;      ///< measure the memory's plain read rate between repetitions; for programs on the CPU
   TraceFile* trace = nullptr;  ///< of all set-ups
   bool profile = false;        ///< a table on stderr when a set-up has been measured

@@ -92,14 +92,15 @@ int bench(int argc, char** argv) {
       .integers("-b,--batch", request.batch, 1, kSequencesMax, "sequences decoded together; default 1")
       .integers("-t,--threads", request.threads, 1, 1024, "default: what this process may use")
       .integer("-r,--repetitions", request.repetitions, 1, 10000, "default 5")
-      .text("-o,--output", format_name, kRecordFormats, "default md")
+      .choice("-o,--output", format_name, kRecordFormats, "default md")
       .text("--synthetic", others.synthetic, "SHAPE:TYPE", "random weights of a known shape instead of a MODEL")
       .text("--save", others.save, "FILE", "measure nothing: write the --synthetic model, for other programs")
       .flag("--read-rate", request.read_rate, "read plain memory in turn with decoding; what of its rate is reached")
       .texts("--compare", others.compared, 2, "A.json B.json", "measure nothing: show two results beside each other")
       .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
+      .choice("--kv-type", request.kv_type, kKvTypes, kKvTypeHelp)
       .flag("--profile", request.profile, "time each kind of step; tables on stderr, and slower results")
-      .text("--profile-trace", others.trace, "FILE", "write what each thread did, for Perfetto or forge-inspect trace")
+      .text("--profile-trace", others.trace, "FILE", kTraceHelp)
       .text("--model", request.model, "FILE", "where the plan's model is, if not where it was");
   if (!options.parse(argc, argv)) return 0;
   const auto format = record_format(format_name);

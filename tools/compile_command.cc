@@ -57,7 +57,7 @@ bool parse(int argc, char** argv, Request& request) {
       .integer("-c,--context", request.context, 1, kContextMax,
                "positions a sequence can have; default the model's, at most 4096")
       .integer("--max-batch", request.options.batch_max, 1, kSequencesMax, "sequences in one step; default 1")
-      .text("--kv-type", request.kv_type, "TYPE", "type of the KV cache: f16, or on CPUs q8_0")
+      .choice("--kv-type", request.kv_type, kKvTypes, kKvTypeHelp)
       .flag("--force", request.force, "compile even when the cache has the plan")
       .group("Looking inside")
       .text("--dump-ir", request.options.dump_ir_dir, "DIR", "write the graph after every pass as text")
@@ -74,11 +74,7 @@ bool must_compile(const Request& request) {
 }
 
 int compile(Request& request) {
-  const auto kv_type = dtype_of_name(request.kv_type);
-  if (kv_type != DType::kF16 && kv_type != DType::kQ8_0)
-    throw Error(ErrorCode::kUsage, fmt::format("KV type '{}' is not supported", printable(request.kv_type)), {},
-                "the KV cache is f16 or q8_0");
-  request.options.kv_type = *kv_type;
+  request.options.kv_type = dtype_of_name(request.kv_type).value();
   if (!request.output.empty()) check_output_path(request.output);
   const auto targets =
       request.target == "auto" ? std::vector{choose_device("auto").target} : codegen::resolve_targets(request.target);

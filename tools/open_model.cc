@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "codegen/compile.h"
+#include "codegen/reschedule.h"
 #include "kernels/cpu/kernels.h"
 #include "runtime/plan/cache.h"
 #include "runtime/plan/plan_file.h"
@@ -41,6 +42,11 @@ std::string target_of(const ModelChoice& choice) {
   return choice.target.empty() ? codegen::host_target() : choice.target;
 }
 
+/// What the request says, else `fallback`.
+DType kv_type_of(const ModelChoice& choice, DType fallback) {
+  return choice.kv_type ? dtype_of_name(*choice.kv_type).value_or(fallback) : fallback;
+}
+
 /// The program of a plan that was made for `target` alone.
 std::shared_ptr<const plan::ProgramT> take_program(plan::PlanT& plan, std::string_view target) {
   const int index = choose_program(plan, target);
@@ -57,7 +63,10 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   if (opened.context > trained)
     note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", opened.context,
                      trained));
-  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
+  const codegen::CompileOptions options{.context = opened.context,
+                                        .batch_max = choice.sequences,
+                                        .skip = choice.skip,
+                                        .kv_type = kv_type_of(choice, DType::kF16)};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
   auto result = cached(codegen::cache_key(identity, targets, options),
@@ -82,6 +91,13 @@ std::string identity_with_graph(const loader::Gguf& file, const plan::PlanT& pla
   return fmt::format("{} {:016x}{:016x}", file.identity().hex(), hash.high64, hash.low64);
 }
 
+/// The KV cache's type in the plan's programs for CPUs; GPUs have one type alone.
+DType kv_type_of(const plan::PlanT& plan) {
+  for (const auto& program : plan.programs)
+    if (program && !codegen::is_gpu_target(program->target)) return codegen::options_of(*program).kv_type;
+  return DType::kF16;
+}
+
 /// Why the plan's own program cannot serve `choice`; empty when it can.
 std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
   if (index < 0) return "it has no program for " + target_of(choice);
@@ -91,6 +107,9 @@ std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& 
   if (choice.sequences > program.batch_max)
     return fmt::format("it is for {} sequences at once, not {}", program.batch_max, choice.sequences);
   if (!choice.skip.empty()) return "passes are to be skipped";
+  if (choice.kv_type && !codegen::is_gpu_target(program.target))
+    if (const auto has = codegen::options_of(program).kv_type; has != kv_type_of(choice, has))
+      return fmt::format("its KV cache is {}, not {}", dtype_name(has), *choice.kv_type);
   return {};
 }
 
@@ -114,8 +133,12 @@ OpenedModel open_plan(const ModelChoice& choice) {
   if (context == 0) context = std::min(trained_context(*opened.file, kContextDefault), kContextDefault);
   opened.context = choice.context.value_or(context);
   note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
-  const codegen::CompileOptions options{.context = opened.context, .batch_max = choice.sequences, .skip = choice.skip};
   const auto target = target_of(choice);
+  const auto kept = codegen::is_gpu_target(target) ? DType::kF16 : kv_type_of(plan);
+  const codegen::CompileOptions options{.context = opened.context,
+                                        .batch_max = choice.sequences,
+                                        .skip = choice.skip,
+                                        .kv_type = kv_type_of(choice, kept)};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
                        [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });

@@ -17,6 +17,8 @@ namespace forge::tools {
 inline constexpr std::int64_t kContextDefault = 4096;  ///< unless the model was trained for less
 inline constexpr std::int64_t kContextMax = std::int64_t{1} << 24;
 inline constexpr std::int64_t kSequencesMax = 256;
+inline constexpr const char* kKvTypes = "f16|q8_0";
+inline constexpr const char* kKvTypeHelp = "type of the KV cache; default f16; q8_0 on CPUs only";
 
 struct ModelChoice {
   std::string path;                     ///< MODEL.gguf or PLAN
@@ -25,6 +27,7 @@ struct ModelChoice {
   std::optional<std::int64_t> context;  ///< empty: the plan's, or kContextDefault
   std::int64_t sequences = 1;           ///< in one step
   std::vector<std::string> skip;        ///< passes
+  std::optional<std::string> kv_type;   ///< one of kKvTypes; empty: the plan's, or f16
 };
 
 struct OpenedModel {

@@ -39,10 +39,17 @@ bool parse_switch(std::string_view flag, std::string_view text) {
 }
 
 /// "-n,--predict" -> {"-n", "--predict"}
-std::vector<std::string> split_flags(std::string_view flags) {
+std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
-  for (const auto part : std::views::split(flags, ',')) parts.emplace_back(part.begin(), part.end());
+  for (const auto part : std::views::split(text, separator)) parts.emplace_back(part.begin(), part.end());
   return parts;
+}
+
+std::string parse_choice(std::string_view flag, const std::string& text, const std::vector<std::string>& choices) {
+  if (std::ranges::find(choices, text) == choices.end())
+    throw Error(ErrorCode::kUsage, fmt::format("{} is {}, not '{}'", flag, fmt::join(choices, " or "), printable(text)),
+                {}, "--help lists the options");
+  return text;
 }
 
 std::string text_of(const std::string& value) {
@@ -83,12 +90,20 @@ struct Options::Impl {
   void value(const std::string& flags, T& into, const std::string& value, const std::string& help, Parse parse) {
     const auto take = [&into, parse](const std::string& text) { into = parse(text); };
     auto* option = app.add_option_function<std::string>(flags, take, help)->type_name(value);
-    add(option, {.flags = split_flags(flags),
+    add(option, {.flags = split(flags, ','),
                  .value = value,
                  .help = help,
                  .take = take,
                  .show = [&into] { return text_of(into); },
                  .reset = [&into, first = into] { into = first; }});
+  }
+
+  template <class T>
+  void choice(const std::string& flags, T& into, const std::string& values, const std::string& help) {
+    const auto choices = split(values, '|');
+    value(flags, into, values, help,
+          [flags, choices](const std::string& text) { return parse_choice(flags, text, choices); });
+    rows.back().choices = choices;
   }
 };
 
@@ -127,7 +142,7 @@ Options& Options::positional(std::string name, std::string& into, std::string he
 
 Options& Options::flag(std::string flags, bool& into, std::string help) {
   impl_->add(impl_->app.add_flag(flags, into, help),
-             {.flags = split_flags(flags),
+             {.flags = split(flags, ','),
               .help = help,
               .take = [&into, flags](const auto& text) { into = parse_switch(flags, text); },
               .show = [&into] { return std::string(into ? "on" : "off"); },
@@ -147,7 +162,7 @@ Options& Options::text(std::string flags, std::optional<std::string>& into, std:
 
 Options& Options::texts(std::string flags, std::vector<std::string>& into, std::string value, std::string help) {
   auto* option = impl_->app.add_option(flags, into, help)->type_name(value)->allow_extra_args(false);
-  impl_->add(option, {.flags = split_flags(flags),
+  impl_->add(option, {.flags = split(flags, ','),
                       .value = value,
                       .help = help,
                       .repeats = true,
@@ -160,12 +175,22 @@ Options& Options::texts(std::string flags, std::vector<std::string>& into, std::
 Options& Options::texts(std::string flags, std::vector<std::string>& into, int count, std::string value,
                         std::string help) {
   auto* option = impl_->app.add_option(flags, into, help)->type_name(value)->expected(count);
-  impl_->add(option, {.flags = split_flags(flags),
+  impl_->add(option, {.flags = split(flags, ','),
                       .value = value,
                       .help = help,
                       .take = [&into](const std::string& text) { into.push_back(text); },
                       .show = [&into] { return fmt::format("{}", fmt::join(into, " ")); },
                       .reset = [&into, first = into] { into = first; }});
+  return *this;
+}
+
+Options& Options::choice(std::string flags, std::string& into, std::string values, std::string help) {
+  impl_->choice(flags, into, values, help);
+  return *this;
+}
+
+Options& Options::choice(std::string flags, std::optional<std::string>& into, std::string values, std::string help) {
+  impl_->choice(flags, into, values, help);
   return *this;
 }
 

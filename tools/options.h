@@ -16,6 +16,7 @@ struct OptionRow {
   std::vector<std::string> flags;  ///< as typed, short ones first: "-n", "--predict"; of a positional its name
   std::string value;               ///< what stands for its value in the help; empty: it has none
   std::string help, group;
+  std::vector<std::string> choices;  ///< the values that there are; empty: not a list
   bool positional = false;
   bool repeats = false;  ///< each use adds a value
 
@@ -46,6 +47,9 @@ class Options {
   Options& texts(std::string flags, std::vector<std::string>& into, std::string value, std::string help);
   /// Exactly `count` values behind one flag.
   Options& texts(std::string flags, std::vector<std::string>& into, int count, std::string value, std::string help);
+  /// One of `values`: "f16|q8_0".
+  Options& choice(std::string flags, std::string& into, std::string values, std::string help);
+  Options& choice(std::string flags, std::optional<std::string>& into, std::string values, std::string help);
   Options& integer(std::string flags, std::int64_t& into, std::int64_t low, std::int64_t high, std::string help);
   Options& integer(std::string flags, std::optional<std::int64_t>& into, std::int64_t low, std::int64_t high,
                    std::string help);

@@ -72,8 +72,13 @@ int write_logits(RunRequest& request, Stages& stages) {
 }  // namespace
 
 int run_command(RunRequest& request, Stages& stages) {
-  if (request.dump) return write_logits(request, stages);
-  return wants_chat(request) ? chat_command(request, stages) : write_text(request, stages);
+  std::optional<TraceFile> trace;  // opened before any work
+  if (request.trace) request.session.trace = &trace.emplace(*request.trace);
+  const int status = request.dump          ? write_logits(request, stages)
+                     : wants_chat(request) ? chat_command(request, stages)
+                                           : write_text(request, stages);
+  if (trace) trace->finish();
+  return status;
 }
 
 }  // namespace forge::tools

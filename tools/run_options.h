@@ -19,7 +19,7 @@ namespace forge::tools {
 struct RunRequest {
   Session::Options session;
   PromptOptions prompt;
-  std::optional<std::string> tokens, dump;
+  std::optional<std::string> tokens, dump, trace;
   std::optional<std::int64_t> seed, predict;
   DumpOptions dump_options;
   runtime::SamplerParams sampler;

@@ -9,9 +9,12 @@
 #include "tools/console.h"
 #include "tools/json_text.h"
 #include "tools/memory_limit.h"
+#include "tools/read_rate.h"
 
 namespace forge::tools {
 namespace {
+
+constexpr int kReadPasses = 5;
 
 double rate(double count, double seconds) {
   return seconds > 0 ? count / seconds : 0;
@@ -33,16 +36,24 @@ std::vector<ProfileRow> profile_rows(const std::vector<runtime::StepProfile>& st
     const auto calls = static_cast<double>(step.calls);
     row->calls += step.calls;
     row->nanoseconds += step.nanoseconds;
-    row->bytes += calls * static_cast<double>(step.weight_bytes + step.activation_bytes);
-    row->flops += calls * static_cast<double>(step.flops);
+    row->bytes += calls * static_cast<double>(step.weight_bytes) +
+                  step.filled * static_cast<double>(step.activation_bytes) + step.kv_bytes;
+    row->flops += step.filled * static_cast<double>(step.flops) + step.kv_flops;
   }
   std::ranges::sort(rows, std::greater<>(), &ProfileRow::nanoseconds);
   return rows;
 }
 
-/// "  41.2%": of what the memory gives; blanks where that is not known.
-std::string bandwidth_share(double bytes_a_second, double bandwidth) {
-  return bandwidth > 0 ? fmt::format(" {:5.1f}%", 100 * bytes_a_second / bandwidth) : std::string();
+double nonzero(std::uint64_t nanoseconds) {
+  return static_cast<double>(std::max<std::uint64_t>(nanoseconds, 1));
+}
+
+/// GB/s, their share of the memory's rate (blanks where that is not known), and GFLOP/s.
+std::string rates(const ProfileRow& row, const MemoryRate& memory) {
+  const double ns = nonzero(row.nanoseconds), bytes_a_second = row.bytes / ns * 1e9;
+  const auto share =
+      memory.bytes_a_second > 0 ? fmt::format("{:.1f}%", 100 * bytes_a_second / memory.bytes_a_second) : "";
+  return fmt::format("{:8.2f} {:>8} {:8.1f}", bytes_a_second * 1e-9, share, row.flops / ns);
 }
 
 void note_stages(const Stages& stages, const runtime::LoadReport& load) {
@@ -58,7 +69,9 @@ void note_stages(const Stages& stages, const runtime::LoadReport& load) {
 }  // namespace
 
 void report_run(const RunRequest& request, Session& session, const Stages& stages) {
-  if (request.session.profile) fmt::print(stderr, "{}", profile_text(session.executor()));
+  session.trace_end();
+  if (request.session.profile)
+    fmt::print(stderr, "{}", profile_text(session.executor(), memory_rate(session.executor())));
   if (request.verbose) note_stages(stages, session.executor().load_report());
 }
 
@@ -102,31 +115,44 @@ std::string run_json(const Generated& generated, std::string_view text, Session&
   return json.take();
 }
 
-std::string profile_text(const runtime::Executor& executor) {
+MemoryRate memory_rate(const runtime::Executor& executor) {
+  if (const double known = executor.memory_bandwidth(); known > 0)
+    return {known, fmt::format("{:.1f} GB/s, what {} gives", known * 1e-9, executor.device_name())};
+  if (!executor.program().target.starts_with("cpu-")) return {};
+  try {
+    ReadRate reading(executor.threads());
+    const double measured = reading.median(kReadPasses);
+    return {measured, fmt::format("{:.1f} GB/s, read plainly by {} thread{}", measured * 1e-9, executor.threads(),
+                                  executor.threads() == 1 ? "" : "s")};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+std::string profile_text(const runtime::Executor& executor, const MemoryRate& memory) {
   std::string text;
   const auto steps = executor.profile();
-  const double bandwidth = executor.memory_bandwidth();
   for (const auto& variant : executor.program().variants) {
     const auto rows = profile_rows(steps, variant->name);
     if (rows.empty()) continue;
-    ProfileRow sum{.label = "all"};
+    ProfileRow all;
     for (const auto& row : rows) {
-      sum.nanoseconds += row.nanoseconds;
-      sum.bytes += row.bytes;
+      all.nanoseconds += row.nanoseconds;
+      all.bytes += row.bytes;
+      all.flops += row.flops;
     }
-    text += fmt::format("{}\n  {:>6} {:>8} {:>9} {:>8}{} {:>8}  step\n", printable(variant->name), "share", "calls",
-                        "us/call", "GB/s", bandwidth > 0 ? "   peak" : "", "GFLOP/s");
+    const double all_ns = nonzero(all.nanoseconds);
+    text += fmt::format("{}\n  {:>6} {:>8} {:>9} {:>9} {:>8} {:>8} {:>8}  step\n", printable(variant->name), "time",
+                        "calls", "us/call", "MB/call", "GB/s", memory.bytes_a_second > 0 ? "of read" : "", "GFLOP/s");
     for (const auto& row : rows) {
-      const auto ns = static_cast<double>(std::max<std::uint64_t>(row.nanoseconds, 1));
-      text += fmt::format("  {:5.1f}% {:8} {:9.1f} {:8.2f}{} {:8.1f}  {}\n",
-                          100 * ns / static_cast<double>(std::max<std::uint64_t>(sum.nanoseconds, 1)), row.calls,
-                          ns / 1e3 / static_cast<double>(row.calls), row.bytes / ns,
-                          bandwidth_share(row.bytes / ns * 1e9, bandwidth), row.flops / ns, row.label);
+      const double ns = nonzero(row.nanoseconds), calls = static_cast<double>(row.calls);
+      text += fmt::format("  {:5.1f}% {:8} {:9.1f} {:9.3f} {}  {}\n", 100 * ns / all_ns, row.calls, ns / 1e3 / calls,
+                          row.bytes / 1e6 / calls, rates(row, memory), printable(row.label, 200));
     }
-    const auto ns = static_cast<double>(std::max<std::uint64_t>(sum.nanoseconds, 1));
-    text += fmt::format("  {:6} {:8} {:9.1f} {:8.2f}{}  ms in all\n", "", "", ns / 1e6, sum.bytes / ns,
-                        bandwidth_share(sum.bytes / ns * 1e9, bandwidth));
+    text += fmt::format("  {:6} {:8} {:9} {:9} {}  all, {:.1f} ms\n", "", "", "", "", rates(all, memory), all_ns / 1e6);
   }
+  if (!text.empty() && memory.bytes_a_second > 0)
+    text += fmt::format("of read: share of {}; what caches hold can be above it\n", memory.what);
   return text;
 }
 

@@ -19,10 +19,19 @@ void note_device(const Session& session);
 [[nodiscard]] std::string run_json(const Generated& generated, std::string_view text, Session& session,
                                    const Stages& stages);
 
-/// What --profile and --verbose asked for, on stderr.
+/// What --profile and --verbose asked for, on stderr; ends the session's trace.
 void report_run(const RunRequest& request, Session& session, const Stages& stages);
 
-/// Time of each kind of step with its rates, one table a variant that ran.
-[[nodiscard]] std::string profile_text(const runtime::Executor& executor);
+/// What shares of the memory's rate are of: a device's own figure, or what plain reading reached here.
+struct MemoryRate {
+  double bytes_a_second = 0;  ///< 0: not known, and no shares
+  std::string what;           ///< "58.1 GB/s, read plainly by 2 threads"
+};
+/// Of a CPU it is measured, which takes some tenths of a second. Errors: none; without memory for it it is not known.
+[[nodiscard]] MemoryRate memory_rate(const runtime::Executor& executor);
+
+/// A row a kind of step, one table a variant that ran: time, bytes moved, GB/s, share of `memory`, GFLOP/s. Bytes and
+/// FLOPs count the rows that were real.
+[[nodiscard]] std::string profile_text(const runtime::Executor& executor, const MemoryRate& memory);
 
 }  // namespace forge::tools

@@ -27,6 +27,8 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
   if (options.trace != nullptr && device.gpu)
     throw Error(ErrorCode::kUsage, "--profile-trace is of the CPU's threads, and a GPU runs the model", {},
                 "give --device cpu");
+  if (device.gpu && !device.asked_for && options.model.kv_type.value_or("f16") != "f16")
+    device = choose_cpu("GPUs have no KV cache in " + *options.model.kv_type);
   if (device.gpu && !device.asked_for) {
     try {
       open(options, device);

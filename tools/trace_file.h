@@ -15,6 +15,8 @@
 
 namespace forge::tools {
 
+inline constexpr const char* kTraceHelp = "write what each thread did, for Perfetto or forge-inspect trace";
+
 /// A complete event ("ph": "X"); microseconds.
 struct TraceEvent {
   std::string name, category;  ///< category: forward, step, chunk, wait

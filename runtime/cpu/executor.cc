@@ -164,15 +164,38 @@ void CpuExecutor::run_measured(const CpuVariant& variant) {
   const auto place = static_cast<std::size_t>(&variant - variants_.data());
   const std::int64_t first = StepTrace::now_ns();
   std::int64_t begin = first;
+  const double tokens = static_cast<double>(io_.tokens) / static_cast<double>(variant.tokens);
+  const double rows = static_cast<double>(io_.row_count) / static_cast<double>(variant.rows);
   for (std::size_t i = 0; i < variant.steps.size(); ++i) {
     run_step(variant.steps[i], context_);
     const std::int64_t end = StepTrace::now_ns();
     times_[place][i].nanoseconds += static_cast<std::uint64_t>(end - begin);
+    times_[place][i].filled += variant.steps[i].rows_are_logits ? rows : tokens;
     ++times_[place][i].calls;
     if (trace_ != nullptr) trace_->step(place, i, begin, end);
     begin = end;
   }
   if (trace_ != nullptr) trace_->forward(place, io_.tokens, first, begin);
+  for (std::size_t i = 0; i < variant.steps.size(); ++i)
+    if (variant.steps[i].kind == StepKind::kAttention) count_positions(variant.steps[i], times_[place][i]);
+}
+
+/// What an attention step of this batch reads of keys and values, each sequence's once, and multiplies.
+void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
+  const auto& p = step.attention.params;
+  std::vector<double> first(io_.sequences);  // the first position that any of a sequence's tokens sees
+  for (std::size_t s = 0; s < io_.sequences; ++s) first[s] = io_.kv_length[s];
+  double seen = 0;  // by all tokens
+  for (std::size_t t = 0; t < io_.tokens; ++t) {
+    const double end = io_.positions[t] + 1, begin = p.window > 0 ? std::max(end - p.window, 0.0) : 0;
+    auto& lowest = first[static_cast<std::size_t>(io_.sequence[t])];
+    lowest = std::min(lowest, begin);
+    seen += end - begin;
+  }
+  const double block_bytes = static_cast<double>(cpu::kv_block_bytes({p.kv_type, p.kv_heads, p.head_dim}));
+  for (std::size_t s = 0; s < io_.sequences; ++s)
+    time.kv_bytes += (io_.kv_length[s] - first[s]) * block_bytes / cpu::kKvBlockTokens;
+  time.kv_flops += 4 * seen * static_cast<double>(p.kv_heads * p.group * p.head_dim);
 }
 
 std::span<const float> CpuExecutor::forward(const StepBatch& batch) {
@@ -196,6 +219,9 @@ std::vector<StepProfile> CpuExecutor::profile() const {
                       .layer = step.layer,
                       .calls = times_[v][i].calls,
                       .nanoseconds = times_[v][i].nanoseconds,
+                      .filled = times_[v][i].filled,
+                      .kv_bytes = times_[v][i].kv_bytes,
+                      .kv_flops = times_[v][i].kv_flops,
                       .weight_bytes = step.weight_bytes,
                       .activation_bytes = step.activation_bytes,
                       .flops = step.flops});

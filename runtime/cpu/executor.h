@@ -51,7 +51,9 @@ class CpuExecutor final : public Executor {
 
   struct StepTime {
     std::uint64_t calls = 0, nanoseconds = 0;
+    double filled = 0, kv_bytes = 0, kv_flops = 0;
   };
+  void count_positions(const CpuStep& step, StepTime& time) const;
 
   const cpu::Kernels& kernels_;
   MemoryNeed need_;

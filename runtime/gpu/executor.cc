@@ -225,6 +225,7 @@ std::vector<StepProfile> GpuExecutor::profile() const {
                         .layer = step.layer,
                         .calls = times.empty() ? 0 : times[i].calls,
                         .nanoseconds = times.empty() ? 0 : times[i].nanoseconds,
+                        .filled = times.empty() ? 0 : static_cast<double>(times[i].calls),
                         .weight_bytes = step.weight_bytes,
                         .activation_bytes = step.activation_bytes,
                         .flops = step.flops});

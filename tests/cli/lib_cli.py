@@ -129,9 +129,10 @@ TEMPLATE = ("{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}
             "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}")
 
 
-def tiny_parts(seed=1, context=256, layers=2):
+def tiny_parts(seed=1, context=256, layers=2, head_dim=16):
     """metadata and tensors of a small llama with a byte-level vocabulary, ready to be changed."""
-    width, ffn, heads, kv_heads, head_dim = 32, 64, 2, 1, 16
+    width, ffn, kv_heads = 32, 64, 1
+    heads = width // head_dim
     tokens = byte_alphabet() + ["<|start|>", "<|end|>", "Ġt", "he"]
     metadata = {
         "general.architecture": "llama", "general.name": "tiny", "llama.block_count": layers,
