@@ -78,6 +78,13 @@ MappedFile::~MappedFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+std::string MappedFile::stamp() const {
+  struct stat status{};
+  if (fd_ < 0 || ::fstat(fd_, &status) != 0) return {};
+  return fmt::format("{} {} {}.{:09} {}.{:09}", status.st_size, status.st_ino, status.st_mtim.tv_sec,
+                     status.st_mtim.tv_nsec, status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+}
+
 void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset > size_ || out.size() > size_ - offset)
     refuse(path_, fmt::format("{} bytes at {} are not in its {}", out.size(), offset, size_), "check the file");

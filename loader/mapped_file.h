@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 namespace forge::loader {
 
@@ -27,6 +28,10 @@ class MappedFile {
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  /// Size, number and times of the file: another text when its bytes may be others than before. Empty where the system
+  /// does not say.
+  [[nodiscard]] std::string stamp() const;
 
   /// Copies [offset, offset + out.size()) by a read of the file, which touches no mapped page: for data that goes
   /// elsewhere at once. Errors (kIo): outside the file, cut meanwhile, unreadable.

@@ -17,10 +17,13 @@
 
 namespace forge::runtime {
 
+struct PackedWeightsOptions;
+
 struct ExecutorOptions {
-  std::size_t threads = 0;     ///< of the host; 0: what the process may use
-  std::int64_t kv_blocks = 0;  ///< of the pool; 0: context x batch of the plan
-  bool profile = false;        ///< measure each step
+  std::size_t threads = 0;                       ///< of the host; 0: what the process may use
+  std::int64_t kv_blocks = 0;                    ///< of the pool; 0: context x batch of the plan
+  bool profile = false;                          ///< measure each step
+  const PackedWeightsOptions* packed = nullptr;  ///< CPU: where packed weights are kept; nullptr: nowhere
 };
 
 /// Bytes of each of an executor's blocks on its device: known before anything is loaded.
@@ -33,7 +36,8 @@ struct MemoryNeed {
 
 /// What opening took: the weights, and around them a GPU's kernels, memory and graphs.
 struct LoadReport {
-  std::uint64_t bytes = 0;  ///< of the model file
+  std::uint64_t bytes = 0;         ///< of the model file
+  std::uint64_t mapped_bytes = 0;  ///< of weights that were packed before: then nothing of the file was read
   double seconds = 0;
   double kernels_seconds = 0, memory_seconds = 0, graphs_seconds = 0;
 };

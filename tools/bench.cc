@@ -173,6 +173,7 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
                                                            .device = request.device,
                                                            .threads = threads,
                                                            .profile = request.profile,
+                                                           .repack_cache = request.repack_cache,
                                                            .trace = request.trace},
                                           stages);
       sequences = std::make_unique<Sequences>(session->executor(), context, batch);

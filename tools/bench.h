@@ -20,6 +20,7 @@ struct BenchRequest {
   std::string shown_path;              ///< what results say instead of `path`, where that is no name for people
   bool read_rate = false;      ///< measure the memory's plain read rate between repetitions; for programs on the CPU
   TraceFile* trace = nullptr;  ///< of all set-ups
+  bool repack_cache = false;   ///< as Session's
   bool profile = false;        ///< a table on stderr when a set-up has been measured
 };
 

@@ -41,6 +41,8 @@ void check(const BenchRequest& request, const Others& others) {
   if (sources > 1) refuse("a model, --synthetic and --compare exclude each other", "give one of them");
   if (others.save && !others.synthetic)
     refuse("--save goes with --synthetic", "say what to write: --synthetic 1b:q4_0");
+  if (others.synthetic && request.repack_cache)
+    refuse("--repack-cache goes with a model file", "--synthetic makes a new one each time: leave it out");
   if (others.synthetic && !request.model.empty()) refuse("--model goes with a plan", "leave it out");
 }
 
@@ -99,6 +101,7 @@ int bench(int argc, char** argv) {
       .texts("--compare", others.compared, 2, "A.json B.json", "measure nothing: show two results beside each other")
       .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
       .choice("--kv-type", request.kv_type, kKvTypes, kKvTypeHelp)
+      .flag("--repack-cache", request.repack_cache, kRepackCacheHelp)
       .flag("--profile", request.profile, "time each kind of step; tables on stderr, and slower results")
       .text("--profile-trace", others.trace, "FILE", kTraceHelp)
       .text("--model", request.model, "FILE", "where the plan's model is, if not where it was");

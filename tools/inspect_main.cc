@@ -14,6 +14,7 @@
 #include "tools/console.h"
 #include "tools/entry.h"
 #include "tools/inspect_arena.h"
+#include "tools/inspect_cache.h"
 #include "tools/inspect_chat.h"
 #include "tools/inspect_code.h"
 #include "tools/inspect_families.h"
@@ -34,6 +35,7 @@ constexpr const char* kFooter =
     "  forge-inspect tokenize MODEL [--special] < TEXT        token ids of a text\n"
     "  forge-inspect render-chat --template FILE < JSON       the prompt that a chat template makes\n"
     "  forge-inspect devices [--json]                         this machine, as forge sees it\n"
+    "  forge-inspect cache [--json] [--clear all|plans|kernels|weights]    what is kept, and clearing it\n"
     "  forge-inspect families [--json | --markdown]           which models run\n"
     "  forge-inspect trace FILE --svg OUT                     a picture of what --profile-trace wrote\n";
 
@@ -56,6 +58,20 @@ int devices(int argc, char** argv) {
   Options options("forge-inspect devices", "Shows what this machine offers to forge.");
   options.flag("--json", json, "as JSON");
   if (options.parse(argc, argv)) Output().write(inspect_devices(json));
+  return 0;
+}
+
+int cache(int argc, char** argv) {
+  bool json = false;
+  std::optional<std::string> clear;
+  Options options("forge-inspect cache", "Shows what lies in the cache, or removes it.");
+  options.flag("--json", json, "as JSON").choice("--clear", clear, kCacheParts, "remove these; they are made again");
+  if (!options.parse(argc, argv)) return 0;
+  if (clear && json) throw Error(ErrorCode::kUsage, "--clear and --json exclude each other", {}, "give one of them");
+  if (clear)
+    note(clear_cache(*clear));
+  else
+    Output().write(inspect_cache(json));
   return 0;
 }
 
@@ -126,6 +142,7 @@ int main(int argc, char** argv) {
     const std::string_view command = argc > 1 ? argv[1] : "";
     if (command == "tokenize") return tokenize(argc - 1, argv + 1);
     if (command == "render-chat") return inspect_render_chat({argv + 2, argv + argc});
+    if (command == "cache") return cache(argc - 1, argv + 1);
     if (command == "devices") return devices(argc - 1, argv + 1);
     if (command == "families") return families(argc - 1, argv + 1);
     if (command == "trace") return trace(argc - 1, argv + 1);

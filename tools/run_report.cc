@@ -59,6 +59,9 @@ std::string rates(const ProfileRow& row, const MemoryRate& memory) {
 void note_stages(const Stages& stages, const runtime::LoadReport& load) {
   auto weights = fmt::format("{} at {:.1f} GB/s", human_bytes(load.bytes),
                              load.seconds > 0 ? static_cast<double>(load.bytes) / load.seconds * 1e-9 : 0);
+  if (load.mapped_bytes > 0)
+    weights = fmt::format("{} packed before, mapped and tested at {:.1f} GB/s", human_bytes(load.mapped_bytes),
+                          rate(static_cast<double>(load.mapped_bytes), load.seconds) * 1e-9);
   if (load.kernels_seconds > 0)
     weights +=
         fmt::format(", kernels {:.1f} ms, graphs {:.1f} ms", load.kernels_seconds * 1e3, load.graphs_seconds * 1e3);
@@ -108,6 +111,7 @@ std::string run_json(const Generated& generated, std::string_view text, Session&
   const auto load = session.executor().load_report();
   json.close().open("load", '{').field("bytes", load.bytes).field("seconds", load.seconds);
   json.field("bytes_per_second", rate(static_cast<double>(load.bytes), load.seconds));
+  json.field("mapped_bytes", load.mapped_bytes);
   json.field("kernels_seconds", load.kernels_seconds).field("memory_seconds", load.memory_seconds);
   json.field("graphs_seconds", load.graphs_seconds);
   json.close().open("memory", '{').field("weights", need.weights).field("kv", need.kv).field("arena", need.arena);

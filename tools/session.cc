@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "runtime/cpu/executor.h"
+#include "runtime/cpu/packed_weights.h"
 #include "runtime/gpu/executor.h"
+#include "runtime/plan/cache.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
 #include "tools/console.h"
@@ -20,12 +22,29 @@ bool is_of_device(const Error& error) {
          error.code() == ErrorCode::kModelUnsupported;
 }
 
+/// Where packed weights of the model are kept; nothing, and a line, without a cache.
+std::optional<runtime::PackedWeightsOptions> packed_weights(const loader::Gguf& file) {
+  const auto cache = plan::CacheOptions::from_environment();
+  if (cache.directory.empty()) {
+    warn("there is no cache for packed weights; set FORGE_CACHE_DIR to a directory of yours");
+    return std::nullopt;
+  }
+  return runtime::PackedWeightsOptions{.folder = cache.directory / kPackedWeightsFolder,
+                                       .bytes_max = cache.bytes_max,
+                                       .model = file.identity().hex(),
+                                       .stamp = file.file().stamp(),
+                                       .note = [](const std::string& line) { warn(line); }};
+}
+
 }  // namespace
 
 Session::Session(const Options& options, Stages& stages) : stages_(stages) {
   auto device = choose_device(options.device);
   if (options.trace != nullptr && device.gpu)
     throw Error(ErrorCode::kUsage, "--profile-trace is of the CPU's threads, and a GPU runs the model", {},
+                "give --device cpu");
+  if (options.repack_cache && device.gpu)
+    throw Error(ErrorCode::kUsage, "--repack-cache is of the CPU's weights, and a GPU runs the model", {},
                 "give --device cpu");
   if (device.gpu && !device.asked_for && options.model.kv_type.value_or("f16") != "f16")
     device = choose_cpu("GPUs have no KV cache in " + *options.model.kv_type);
@@ -63,8 +82,10 @@ void Session::open(Options options, const DeviceChoice& device) {
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return loader::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
   FileWeightSource source(*model_.file, model_.path);
-  const runtime::ExecutorOptions executor_options{
+  runtime::ExecutorOptions executor_options{
       .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile};
+  const auto packed = options.repack_cache ? packed_weights(*model_.file) : std::nullopt;
+  if (packed) executor_options.packed = &*packed;
   if (device.gpu)
     executor_ = std::make_unique<runtime::GpuExecutor>(model_.program, source, *device.gpu, executor_options);
   else

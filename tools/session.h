@@ -16,6 +16,9 @@
 
 namespace forge::tools {
 
+inline constexpr const char* kPackedWeightsFolder = "weights";  ///< in the cache
+inline constexpr const char* kRepackCacheHelp = "keep packed weights in the cache; a later start maps them";
+
 /// Milliseconds from the start of main to the end of each stage; 0: not done.
 struct Stages {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
@@ -32,12 +35,13 @@ class Session {
     std::string device = "auto";  ///< auto, cpu, hip:N, cuda:N; decides model.target
     std::int64_t threads = 0;     ///< 0: what the process may use
     bool profile = false;
+    bool repack_cache = false;   ///< keep packed weights in the cache, and map what is there
     TraceFile* trace = nullptr;  ///< where trace_end puts what threads did; outlives the session
     bool tokenizer = false;      ///< open it meanwhile, on a thread of its own
   };
 
   /// Errors: those of choose_device and open_model, kMemory with the numbers when it does not fit, the executor's;
-  /// kUsage for a trace of a GPU. With "auto" what a GPU cannot do the CPU does.
+  /// kUsage for a trace or a repack cache of a GPU. With "auto" what a GPU cannot do the CPU does.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }

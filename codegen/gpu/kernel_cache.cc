@@ -6,8 +6,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <span>
 #include <system_error>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "codegen/gpu/compile_wire.h"
+#include "runtime/plan/cache_folder.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/unique_fd.h"
 #include "support/error.h"
@@ -27,7 +26,6 @@ using plan::UniqueFd;
 
 /// An entry: this line, the hash of key and texts, the texts (compiler, code).
 constexpr std::string_view kMagic = "forge kernel 1\n";
-constexpr std::string_view kSuffix = ".kernel";
 constexpr std::size_t kHashDigits = 32;
 /// Kernels may take this part of what the whole cache may: they are some 20 KB each.
 constexpr std::uint64_t kShare = 8;
@@ -40,22 +38,6 @@ std::string cannot_use(const fs::path& directory, const std::string& why) {
   return Error(ErrorCode::kCache, fmt::format("cannot keep kernels in {}", printable(directory.native(), 200)), why,
                "they are compiled each time; set FORGE_CACHE_DIR to a directory of yours")
       .line();
-}
-
-/// Makes `directory` with mode 0700. Code objects are code: a directory that others can write into is not trusted.
-std::string prepare(const fs::path& directory) {
-  std::error_code failed;
-  fs::create_directories(directory.parent_path(), failed);
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return cannot_use(directory, std::generic_category().message(errno));
-  struct stat status{};
-  if (lstat(directory.c_str(), &status) != 0) return cannot_use(directory, std::generic_category().message(errno));
-  if (!S_ISDIR(status.st_mode)) return cannot_use(directory, "it is no directory");
-  const uid_t self = geteuid();
-  if (self != 0 && status.st_uid != self && status.st_uid != 0)
-    return cannot_use(directory, "it belongs to another user");
-  if ((status.st_mode & S_IWOTH) != 0) return cannot_use(directory, "every user can write into it");
-  return {};
 }
 
 /// The file's bytes; nothing when it is no regular file that can be read or is longer than an entry can be.
@@ -88,19 +70,19 @@ std::optional<CachedKernel> parse_entry(std::string_view bytes, std::string_view
 }  // namespace
 
 KernelCache::KernelCache(const plan::CacheOptions& options, std::function<void(const std::string&)> note)
-    : directory_(options.directory.empty() || options.bytes_max == 0 ? fs::path() : options.directory / "kernels"),
+    : directory_(options.directory.empty() || options.bytes_max == 0 ? fs::path() : options.directory / kKernelFolder),
       bytes_max_(options.bytes_max / kShare),
       note_(std::move(note)) {}
 
 fs::path KernelCache::entry_path(const std::string& key) const {
-  return directory_.empty() ? fs::path() : directory_ / (key + std::string(kSuffix));
+  return directory_.empty() ? fs::path() : directory_ / (key + std::string(kKernelSuffix));
 }
 
 bool KernelCache::usable() {
   if (directory_.empty() || std::exchange(prepared_, true)) return !directory_.empty();
-  const std::string problem = prepare(directory_);
+  const std::string problem = plan::prepare_cache_folder(directory_);
   if (problem.empty()) return true;
-  note_(problem);
+  note_(cannot_use(directory_, problem));
   directory_.clear();
   return false;
 }
@@ -113,8 +95,8 @@ std::optional<CachedKernel> KernelCache::find(const std::string& key) {
   const auto bytes = read_entry(path);
   auto kernel = bytes ? parse_entry(*bytes, key) : std::nullopt;
   if (kernel)
-    utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // most recently used; fails harmlessly in a read-only cache
-  else if (lstat(path.c_str(), &status) == 0)       // not merely evicted by another process meanwhile
+    plan::touch_cache_file(path);
+  else if (lstat(path.c_str(), &status) == 0)  // not merely evicted by another process meanwhile
     note_(Error(ErrorCode::kCache, fmt::format("{} is damaged", printable(path.native(), 200)), {},
                 "ignored, compiling the kernel again")
               .line());
@@ -135,28 +117,7 @@ void KernelCache::store(const std::string& key, const CachedKernel& kernel) {
 }
 
 void KernelCache::evict() const {
-  if (directory_.empty()) return;
-  struct Entry {
-    fs::path path;
-    std::uint64_t bytes;
-    std::pair<time_t, long> used;
-  };
-  std::vector<Entry> entries;
-  std::uint64_t bytes = 0;
-  std::error_code failed;
-  for (fs::directory_iterator it(directory_, failed), end; !failed && it != end; it.increment(failed)) {
-    struct stat status{};
-    if (it->path().extension() != kSuffix || lstat(it->path().c_str(), &status) != 0) continue;
-    entries.push_back(
-        {it->path(), static_cast<std::uint64_t>(status.st_size), {status.st_mtim.tv_sec, status.st_mtim.tv_nsec}});
-    bytes += entries.back().bytes;
-  }
-  std::ranges::sort(entries, {}, &Entry::used);
-  for (const Entry& entry : entries) {
-    if (bytes <= bytes_max_) return;
-    unlink(entry.path.c_str());
-    bytes -= entry.bytes;
-  }
+  if (!directory_.empty()) plan::evict_cache_files(plan::cache_files(directory_, kKernelSuffix), bytes_max_);
 }
 
 std::string kernel_key(const std::vector<std::string>& texts) {

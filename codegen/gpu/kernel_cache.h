@@ -8,10 +8,14 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "runtime/plan/cache.h"
 
 namespace forge::codegen {
+
+inline constexpr const char* kKernelFolder = "kernels";  ///< in the cache
+inline constexpr std::string_view kKernelSuffix = ".kernel";
 
 struct CachedKernel {
   std::string compiler;

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/column_split.h"
 #include "runtime/cpu/load_weights.h"
+#include "runtime/cpu/packed_weights.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
 
@@ -53,7 +54,17 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
       need_(memory_need_of(*program_, options.kv_blocks)),
       pool_(options.threads),
       profile_(options.profile) {
-  weights_ = MemoryBlock(need_.weights, "the weights", need_.weights >= kHugeBytes);
+  std::optional<PackedWeights> packed;
+  if (options.packed != nullptr) packed.emplace(*options.packed, *program_);
+  auto begin = std::chrono::steady_clock::now();
+  const auto load_took = [&] {
+    load_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  if (packed) weights_ = packed->find(pool_);
+  load_.mapped_bytes = weights_.bytes();
+  load_took();
+  const bool mapped = weights_.data() != nullptr;
+  if (!mapped) weights_ = MemoryBlock(need_.weights, "the weights", need_.weights >= kHugeBytes);
   arena_ = MemoryBlock(need_.arena, "the arena", false);
   kv_ = MemoryBlock(need_.kv, "the KV cache", need_.kv >= kHugeBytes);
   output_ = MemoryBlock(need_.io, "the logits", false);
@@ -78,9 +89,12 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   for (auto& variant : variants_)
     for (auto& step : variant.steps) step.pieces = split_columns(step.sections, pool_.size());
   size_scratch();
-  const auto begin = std::chrono::steady_clock::now();
-  load_.bytes = load_weights(*program_, model, weights_.data(), weights_.bytes(), pool_);
-  load_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  begin = std::chrono::steady_clock::now();
+  if (!mapped) {
+    load_.bytes = load_weights(*program_, model, weights_.data(), weights_.bytes(), pool_);
+    if (packed) packed->keep({weights_.data(), weights_.bytes()}, pool_);
+  }
+  load_took();
   for (const auto& variant : variants_) times_.emplace_back(variant.steps.size());
 }
 

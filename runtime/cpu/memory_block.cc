@@ -21,6 +21,17 @@ MemoryBlock::MemoryBlock(std::size_t bytes, const std::string& what, bool huge_p
   if (huge_pages) (void)madvise(address, bytes, MADV_HUGEPAGE);
 }
 
+MemoryBlock MemoryBlock::map(int fd, std::size_t offset, std::size_t bytes) noexcept {
+  MemoryBlock block;
+  void* address = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, static_cast<off_t>(offset));
+  if (address == MAP_FAILED) return block;
+  block.data_ = static_cast<std::byte*>(address);
+  block.bytes_ = bytes;
+  (void)madvise(address, bytes, MADV_HUGEPAGE);  // where the kernel has huge pages for files
+  (void)madvise(address, bytes, MADV_WILLNEED);
+  return block;
+}
+
 MemoryBlock::~MemoryBlock() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }

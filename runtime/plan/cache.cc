@@ -11,11 +11,11 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <ctime>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "runtime/plan/cache_folder.h"
 #include "runtime/plan/unique_fd.h"
 #include "support/error.h"
 
@@ -24,47 +24,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kEntrySuffix = ".plan";
 constexpr std::string_view kLockSuffix = ".lock";
-/// A temporary file this old was left by a killed process: writing one takes seconds.
-constexpr std::time_t kStaleSeconds = 3600;
-
-bool is_key(std::string_view key) {
-  return !key.empty() && key.size() <= 128 && std::ranges::all_of(key, [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
-  });
-}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read at start-up
   return value == nullptr ? "" : value;
 }
 
-std::string cache_warning(const fs::path& directory, std::string_view what, int error_number) {
-  return Error(ErrorCode::kCache, fmt::format("{} {}", what, printable(directory.native(), 200)),
-               std::generic_category().message(error_number),
+std::string cache_warning(const fs::path& directory, std::string_view what, std::string why) {
+  return Error(ErrorCode::kCache, fmt::format("{} {}", what, printable(directory.native(), 200)), std::move(why),
                "the plan is used from memory; set FORGE_CACHE_DIR to a directory of yours to keep it")
       .line();
-}
-
-/// Makes the directory (and those above it) with mode 0700. Answers a warning, or nothing when it can be used.
-/// A plan is code: a directory that other users can put files into is not trusted.
-std::optional<std::string> prepare(const fs::path& directory) {
-  std::error_code failed;
-  fs::create_directories(directory.parent_path(), failed);
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    return cache_warning(directory, "cannot make the cache directory", errno);
-  struct stat status{};
-  if (::stat(directory.c_str(), &status) != 0) return cache_warning(directory, "cannot use the cache directory", errno);
-  if (!S_ISDIR(status.st_mode)) return cache_warning(directory, "cannot use the cache directory", ENOTDIR);
-  const uid_t self = ::geteuid();
-  const bool foreign = self != 0 && status.st_uid != self && status.st_uid != 0;
-  if (foreign || (status.st_mode & S_IWOTH) != 0)
-    return Error(ErrorCode::kCache, fmt::format("will not use the cache directory {}", printable(directory.native())),
-                 foreign ? "it belongs to another user" : "every user can write into it",
-                 "the plan is used from memory; chmod it to 0700 or set FORGE_CACHE_DIR to a directory of yours")
-        .line();
-  return std::nullopt;
 }
 
 /// The exclusive lock of one key, held until destruction or death. The file is removed by its holder; a waiter that
@@ -114,58 +84,12 @@ std::optional<PlanT> read_entry(const fs::path& path, std::string_view key, std:
   if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
   try {
     PlanT plan = read_plan(path, key);
-    ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // most recently used; fails harmlessly in a read-only cache
+    touch_cache_file(path);
     return plan;
   } catch (const Error& error) {
     if (::lstat(path.c_str(), &status) == 0)  // not merely evicted by another process meanwhile
       warnings.push_back(error.line() + " (ignored, building it again)");
     return std::nullopt;
-  }
-}
-
-struct Entry {
-  fs::path path;
-  std::uint64_t bytes = 0;
-  timespec used{};
-};
-
-/// Entries of the cache, and removal of what killed processes left. Files of other names are not looked at.
-std::vector<Entry> list_entries(const fs::path& directory, std::string_view locked_key) {
-  std::vector<Entry> entries;
-  std::error_code failed;
-  const std::time_t now = std::time(nullptr);
-  const std::string own_temporary = fmt::format(".{}{}.", locked_key, kEntrySuffix);
-  for (fs::directory_iterator it(directory, failed), end; !failed && it != end; it.increment(failed)) {
-    const std::string name = it->path().filename().native();
-    struct stat status{};
-    if (::lstat(it->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
-    const std::size_t dot = name.find('.', 1);
-    const bool temporary = name.front() == '.' && name.ends_with(".tmp") && dot != std::string::npos &&
-                           is_key(std::string_view(name).substr(1, dot - 1)) &&
-                           std::string_view(name).substr(dot).starts_with(".plan.");
-    if (temporary) {
-      // Only the holder of a key's lock writes its temporary files, and that is us.
-      if (name.starts_with(own_temporary) || now - status.st_mtim.tv_sec > kStaleSeconds) ::unlink(it->path().c_str());
-    } else if (name.ends_with(kEntrySuffix) && is_key(name.substr(0, name.size() - kEntrySuffix.size()))) {
-      entries.push_back({it->path(), static_cast<std::uint64_t>(status.st_size), status.st_mtim});
-    }
-  }
-  return entries;
-}
-
-/// Removes least recently used entries until the rest fits. `kept` stays.
-void evict(const fs::path& directory, std::string_view locked_key, const fs::path& kept, std::uint64_t bytes_max) {
-  std::vector<Entry> entries = list_entries(directory, locked_key);
-  std::uint64_t bytes = 0;
-  for (const Entry& entry : entries) bytes += entry.bytes;
-  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
-    return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
-  });
-  for (const Entry& entry : entries) {
-    if (bytes <= bytes_max) return;
-    if (entry.path == kept) continue;
-    ::unlink(entry.path.c_str());
-    bytes -= entry.bytes;
   }
 }
 
@@ -199,9 +123,9 @@ PlanCache::PlanCache(CacheOptions options) : options_(std::move(options)) {
 }
 
 fs::path PlanCache::entry_path(std::string_view key) const {
-  invariant(is_key(key), "PLAN-003", "a cache key is 1 to 128 letters, digits, '-' or '_'");
+  invariant(is_cache_key(key), "PLAN-003", "a cache key is 1 to 128 letters, digits, '-' or '_'");
   if (options_.directory.empty()) return {};
-  return options_.directory / fmt::format("{}{}", key, kEntrySuffix);
+  return options_.directory / fmt::format("{}{}", key, kPlanSuffix);
 }
 
 CachedPlan PlanCache::get_or_build(std::string_view key, const Build& build,
@@ -221,19 +145,22 @@ CachedPlan PlanCache::get_or_build(std::string_view key, const Build& build,
   };
 
   if (path.empty() || options_.bytes_max == 0) return built_only(std::nullopt);
-  if (auto warning = prepare(options_.directory)) return built_only(std::move(warning));
+  if (auto why = prepare_cache_folder(options_.directory); !why.empty())
+    return built_only(cache_warning(options_.directory, "cannot use the cache directory", std::move(why)));
   if (found()) return result;
 
   const KeyLock lock(options_.directory / fmt::format("{}{}", key, kLockSuffix), waiting);
   if (lock.error() != 0)
-    return built_only(cache_warning(options_.directory, "cannot lock the cache directory", lock.error()));
+    return built_only(cache_warning(options_.directory, "cannot lock the cache directory",
+                                    std::generic_category().message(lock.error())));
   result.warnings.clear();  // the second look repeats what is still true
   if (found()) return result;
 
   result.plan = build();
   result.built = true;
   try {
-    list_entries(options_.directory, key);  // clears what a killed builder of this key left
+    // Only the holder of a key's lock writes its temporary files, and that is us.
+    remove_cache_temporaries(options_.directory, kPlanSuffix, key);
     const auto image = serialize_plan(result.plan, key);
     if (image.size() > options_.bytes_max) {
       result.warnings.push_back(Error(ErrorCode::kCache, "the plan is not kept",
@@ -244,7 +171,7 @@ CachedPlan PlanCache::get_or_build(std::string_view key, const Build& build,
     }
     write_image(path, image, FileAccess::kOwner);
     result.path = path;
-    evict(options_.directory, key, path, options_.bytes_max);
+    evict_cache_files(cache_files(options_.directory, kPlanSuffix), options_.bytes_max, path);
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kInternal) throw;
     result.warnings.push_back(error.line() + " (the plan is used from memory)");

@@ -17,6 +17,7 @@
 
 namespace forge::plan {
 
+inline constexpr std::string_view kPlanSuffix = ".plan";
 inline constexpr std::uint64_t kCacheBytesDefault = std::uint64_t{4} << 30;
 
 struct CacheOptions {

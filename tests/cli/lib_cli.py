@@ -40,7 +40,7 @@ def at(name):
 
 
 def environment(**changes):
-    env = dict(os.environ, FORGE_CACHE_DIR=CACHE, **changes)
+    env = {**os.environ, "FORGE_CACHE_DIR": CACHE, **changes}
     env.pop("FORGE_CACHE_MAX_BYTES", None) if "FORGE_CACHE_MAX_BYTES" not in changes else None
     return env
 

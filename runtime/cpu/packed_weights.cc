@@ -1,0 +1,229 @@
+#include "runtime/cpu/packed_weights.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "runtime/plan/cache_folder.h"
+#include "runtime/plan/unique_fd.h"
+#include "support/error.h"
+#include "support/version.h"
+
+namespace forge::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using plan::UniqueFd;
+
+/// The weights begin at a multiple of every page size that Linux has on the supported machines.
+constexpr std::size_t kHeaderBytes = 64 << 10;
+constexpr std::size_t kChunkBytes = std::size_t{1} << 20;  ///< tested by one task
+
+static_assert(std::endian::native == std::endian::little, "headers are copied as they stand");
+
+struct Header {
+  std::array<char, 16> magic{'f', 'o', 'r', 'g', 'e', ' ', 'w', 'e', 'i', 'g', 'h', 't', 's', ' ', '1', '\n'};
+  std::array<char, 32> key{};
+  std::uint64_t stamp = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t weights_hash = 0;
+  std::uint64_t header_hash = 0;  ///< of what stands before it
+};
+
+std::uint64_t hash_of(const Header& header) {
+  return XXH3_64bits(&header, offsetof(Header, header_hash));
+}
+
+std::uint64_t hash_of(const std::string& text) {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+/// A hash of the chunks' hashes: threads make those side by side.
+std::uint64_t hash_of(std::span<const std::byte> bytes, ThreadPool& pool) {
+  std::vector<std::uint64_t> hashes((bytes.size() + kChunkBytes - 1) / kChunkBytes);
+  pool.run(hashes.size(), [&](std::size_t i, std::size_t) {
+    const auto chunk = bytes.subspan(i * kChunkBytes, std::min(kChunkBytes, bytes.size() - i * kChunkBytes));
+    hashes[i] = XXH3_64bits(chunk.data(), chunk.size());
+  });
+  return XXH3_64bits(hashes.data(), hashes.size() * sizeof(std::uint64_t));
+}
+
+std::string key_of(const std::string& model, const plan::ProgramT& program) {
+  auto text = fmt::format("{} {} {} {} {}\n", kVersion, kBuildId, model, program.target, program.weights_bytes);
+  for (const auto& weight : program.weights) {
+    if (weight == nullptr) continue;  // loading refuses it
+    text += fmt::format("w {} {} {} {} {} {} {} {}", weight->dtype, weight->layout, weight->rows, weight->cols,
+                        weight->unit, weight->offset, weight->bytes, weight->slices);
+    for (const auto& source : weight->sources)
+      if (source != nullptr) text += fmt::format(" {} {} {}", source->offset, source->bytes, source->rows);
+    text += '\n';
+  }
+  for (const auto& step : program.load_steps)
+    if (step != nullptr) text += fmt::format("s {} {}\n", step->kernel, fmt::join(step->ints, " "));
+  const auto hash = XXH3_128bits(text.data(), text.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+/// All of `bytes`; 0, or the errno that stopped it.
+int write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1U << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 ? errno : EIO;
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+  return 0;
+}
+
+/// The temporary file of one key, which always has the same name: what a killed process left is written over. Its lock
+/// says that somebody writes it. It goes unless it was moved.
+class Temporary {
+ public:
+  explicit Temporary(fs::path path)
+      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+    if (!fd_) {
+      error_ = errno;
+      return;
+    }
+    struct stat mine{}, there{};
+    // Its last holder may have moved or removed it between opening and locking: then it is not ours to write.
+    locked_ = ::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0;
+    if (!locked_ && errno != EWOULDBLOCK) error_ = errno;
+    locked_ = locked_ && ::fstat(fd_.get(), &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
+              mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  ~Temporary() {
+    if (locked_) ::unlink(path_.c_str());
+  }
+
+  [[nodiscard]] int error() const { return error_; }
+  [[nodiscard]] bool locked() const { return locked_; }
+  /// Writes header and weights and moves them to `target`; 0 or an errno. No fsync: what a lost power supply leaves of
+  /// the file fails its checksums.
+  int write(std::span<const std::byte> header, std::span<const std::byte> weights, const fs::path& target) {
+    if (::ftruncate(fd_.get(), 0) != 0) return errno;
+    int failed = write_all(fd_.get(), header);
+    if (failed == 0) failed = write_all(fd_.get(), weights);
+    if (failed == 0 && ::rename(path_.c_str(), target.c_str()) != 0) failed = errno;
+    locked_ = failed != 0;
+    return failed;
+  }
+
+ private:
+  fs::path path_;
+  UniqueFd fd_;
+  bool locked_ = false;
+  int error_ = 0;
+};
+
+}  // namespace
+
+PackedWeights::PackedWeights(PackedWeightsOptions options, const plan::ProgramT& program)
+    : options_(std::move(options)),
+      bytes_(static_cast<std::uint64_t>(std::max<std::int64_t>(program.weights_bytes, 0))),
+      key_(key_of(options_.model, program)) {
+  const auto why = why_unusable();
+  usable_ = why.empty() && bytes_ > 0;
+  if (!why.empty()) cannot_keep(why);
+}
+
+std::string PackedWeights::why_unusable() const {
+  if (kHeaderBytes + bytes_ > options_.bytes_max)
+    return fmt::format("their {} bytes are more than FORGE_CACHE_MAX_BYTES, {}", kHeaderBytes + bytes_,
+                       options_.bytes_max);
+  auto why = plan::prepare_cache_folder(options_.folder.parent_path());
+  return why.empty() ? plan::prepare_cache_folder(options_.folder) : why;
+}
+
+fs::path PackedWeights::path() const {
+  return options_.folder / (key_ + kPackedWeightsSuffix);
+}
+
+void PackedWeights::refuse(const std::string& why) const {
+  options_.note(Error(ErrorCode::kCache, fmt::format("packed weights {} are not used", printable(path().native(), 200)),
+                      why, "packing them again")
+                    .line());
+}
+
+void PackedWeights::cannot_keep(const std::string& why) const {
+  options_.note(Error(ErrorCode::kCache,
+                      fmt::format("packed weights cannot be kept in {}", printable(options_.folder.native(), 200)), why,
+                      "they are packed at each start; set FORGE_CACHE_DIR to a directory of yours")
+                    .line());
+}
+
+/// Why the header of an open file does not fit; empty when it does, and `weights_hash` is what the weights must have.
+std::string PackedWeights::why_not(int fd, std::uint64_t& weights_hash) const {
+  Header header, wanted;
+  struct stat status{};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return "it is no regular file";
+  if (::pread(fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) || header.magic != wanted.magic ||
+      header.header_hash != hash_of(header) || !std::ranges::equal(header.key, key_))
+    return "the file is damaged";
+  if (header.bytes != bytes_ || static_cast<std::uint64_t>(status.st_size) != kHeaderBytes + bytes_)
+    return "the file is damaged: it has another size";
+  if (header.stamp != hash_of(options_.stamp)) return "the model file has changed since";
+  weights_hash = header.weights_hash;
+  return {};
+}
+
+MemoryBlock PackedWeights::find(ThreadPool& pool) const {
+  if (!usable_) return {};
+  const auto where = path();
+  // O_NONBLOCK: opening a FIFO must not wait for its writer.
+  const UniqueFd fd(::open(where.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) {
+    if (errno != ENOENT && errno != ENOTDIR) refuse(std::generic_category().message(errno));
+    return {};
+  }
+  std::uint64_t hash = 0;
+  if (const auto why = why_not(fd.get(), hash); !why.empty()) {
+    refuse(why);
+    return {};
+  }
+  auto block = MemoryBlock::map(fd.get(), kHeaderBytes, bytes_);
+  if (block.data() == nullptr) {
+    refuse(std::generic_category().message(errno));
+    return {};
+  }
+  if (hash_of(std::span<const std::byte>(block.data(), block.bytes()), pool) != hash) {
+    refuse("the file is damaged");
+    return {};
+  }
+  plan::touch_cache_file(where);
+  return block;
+}
+
+void PackedWeights::keep(std::span<const std::byte> weights, ThreadPool& pool) const {
+  if (!usable_) return;
+  Temporary file(options_.folder / fmt::format(".{}{}.tmp", key_, kPackedWeightsSuffix));
+  if (file.error() != 0) return cannot_keep(std::generic_category().message(file.error()));
+  if (!file.locked()) return;
+  Header header{.stamp = hash_of(options_.stamp), .bytes = weights.size(), .weights_hash = hash_of(weights, pool)};
+  std::ranges::copy(key_, header.key.begin());
+  header.header_hash = hash_of(header);
+  std::vector<std::byte> head(kHeaderBytes);
+  std::memcpy(head.data(), &header, sizeof header);
+  if (const int failed = file.write(head, weights, path()); failed != 0)
+    return cannot_keep(std::generic_category().message(failed));
+  plan::remove_cache_temporaries(options_.folder, kPackedWeightsSuffix);
+  plan::evict_cache_files(plan::cache_files(options_.folder, kPackedWeightsSuffix), options_.bytes_max, path());
+}
+
+}  // namespace forge::runtime

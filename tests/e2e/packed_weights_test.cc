@@ -1,0 +1,211 @@
+// Packed weights that are kept as files: a second start maps them and computes the same bits; whatever is wrong with a
+// file or its folder is one line, and the weights are packed.
+
+#include "runtime/cpu/packed_weights.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <numeric>
+
+#include "runtime/plan/unique_fd.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace forge {
+namespace {
+
+namespace fs = std::filesystem;
+using tests::TinyModel;
+
+struct Fixture {
+  explicit Fixture(DType dtype = DType::kQ4_0) : model({.dtype = dtype}) {
+    options.folder = folder.file("weights");
+    options.bytes_max = std::uint64_t{1} << 30;
+    options.model = model.file().identity;
+    options.stamp = "1";
+    options.note = [this](const std::string& line) { lines.push_back(line); };
+  }
+  [[nodiscard]] std::unique_ptr<runtime::CpuExecutor> open(const std::string& target = codegen::host_target()) {
+    lines.clear();
+    std::shared_ptr<const plan::ProgramT> program =
+        codegen::compile_program(model.portable().graph, model.file(), target, {.context = 64});
+    runtime::SpanWeightSource source("tiny", model.bytes(), runtime::SpanWeightSource::Backing::kHeap);
+    return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
+                                                  runtime::ExecutorOptions{.threads = 2, .packed = &options});
+  }
+  [[nodiscard]] static std::vector<float> logits(runtime::Executor& executor) {
+    return tests::run_alone(executor, tests::random_ids(20, 90, 3), 20, {0});
+  }
+  /// Has the program's weights been mapped, and not been packed?
+  [[nodiscard]] static bool mapped(const runtime::Executor& executor) {
+    const auto report = executor.load_report();
+    const auto weights = static_cast<std::uint64_t>(executor.program().weights_bytes);
+    CHECK((report.mapped_bytes == 0 || report.mapped_bytes == weights));
+    CHECK((report.mapped_bytes > 0) == (report.bytes == 0));
+    return report.mapped_bytes > 0;
+  }
+  /// The only entry's path.
+  [[nodiscard]] fs::path entry() const {
+    std::vector<fs::path> found;
+    for (const auto& file : fs::directory_iterator(options.folder)) found.push_back(file.path());
+    REQUIRE(found.size() == 1);
+    return found[0];
+  }
+  [[nodiscard]] std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(options.folder), {}));
+  }
+
+  TinyModel model;
+  tests::TempDir folder;
+  runtime::PackedWeightsOptions options;
+  std::vector<std::string> lines;
+};
+
+void flip(const fs::path& path, std::uint64_t at) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(static_cast<std::streamoff>(at));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ 1));
+  REQUIRE(file.good());
+}
+
+}  // namespace
+
+TEST_CASE("a second start maps what the first one packed, and computes the same bits") {
+  for (const auto dtype : {DType::kF16, DType::kQ4_0, DType::kQ8_0}) {
+    Fixture f(dtype);
+    const auto first = f.open();
+    CHECK_FALSE(Fixture::mapped(*first));
+    const auto expected = Fixture::logits(*first);
+    const auto second = f.open();
+    CHECK(Fixture::mapped(*second));
+    CHECK(f.lines.empty());
+    CHECK(Fixture::logits(*second) == expected);
+    CHECK(Fixture::logits(*f.model.open()) == expected);
+    struct stat status{};
+    REQUIRE(::stat(f.entry().c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+    CHECK(second->memory_need().weights == first->memory_need().weights);
+    fs::remove(f.entry());  // a mapping outlives its name: another process may evict it
+    CHECK(Fixture::logits(*second) == expected);
+  }
+}
+
+TEST_CASE("a damaged file of packed weights is one line, and is written anew") {
+  Fixture f;
+  const auto expected = Fixture::logits(*f.open());
+  const auto path = f.entry();
+  const auto bytes = fs::file_size(path);
+  const std::uint64_t header = bytes - static_cast<std::uint64_t>(f.open()->program().weights_bytes);
+  const auto damage = [&](const char* what, const auto& change) {
+    INFO(what);
+    change();
+    const auto executor = f.open();
+    CHECK_FALSE(Fixture::mapped(*executor));
+    REQUIRE(f.lines.size() == 1);
+    CHECK_THAT(f.lines[0], Catch::StartsWith("error[cache]: ") && Catch::Contains("packing them again"));
+    CHECK(f.lines[0].find('\n') == std::string::npos);
+    CHECK(Fixture::logits(*executor) == expected);
+    CHECK(Fixture::mapped(*f.open()));
+    CHECK(f.lines.empty());
+  };
+  for (const std::uint64_t at : {std::uint64_t{0}, std::uint64_t{20}, std::uint64_t{50}, std::uint64_t{57},
+                                 std::uint64_t{64}, header, header + 1000, bytes - 1})
+    damage("a flipped bit", [&] { flip(path, at); });
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{40}, header, bytes - 1, bytes + 1})
+    damage("another size", [&] { fs::resize_file(path, size); });
+  damage("a link", [&] {
+    fs::rename(path, f.folder.file("elsewhere"));
+    fs::create_symlink(f.folder.file("elsewhere"), path);
+  });
+  damage("a pipe", [&] {
+    fs::remove(path);
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  });
+  damage("the model file was written to", [&] { f.options.stamp = "2"; });
+}
+
+TEST_CASE("packed weights of another class, model or layout of the program are another file") {
+  Fixture f;
+  const auto expected = Fixture::logits(*f.open("cpu-generic"));
+  const auto other = f.open();
+  if (other->program().target != "cpu-generic") CHECK_FALSE(Fixture::mapped(*other));
+  CHECK(Fixture::mapped(*f.open("cpu-generic")));
+  CHECK(Fixture::logits(*f.open("cpu-generic")) == expected);
+  f.options.model += "x";
+  CHECK_FALSE(Fixture::mapped(*f.open("cpu-generic")));
+  CHECK(f.lines.empty());
+  f.options.model = f.model.file().identity;
+
+  // A program that loads less must not leave its zeros where the whole program looks.
+  const auto program =
+      codegen::compile_program(f.model.portable().graph, f.model.file(), "cpu-generic", {.context = 64});
+  const auto whole = runtime::PackedWeights(f.options, *program).path();
+  CHECK(fs::exists(whole));
+  program->load_steps.pop_back();
+  CHECK(runtime::PackedWeights(f.options, *program).path() != whole);
+}
+
+TEST_CASE("a folder that cannot keep packed weights is one line") {
+  Fixture f;
+  const auto refused = [&] {
+    const auto executor = f.open();
+    CHECK_FALSE(Fixture::mapped(*executor));
+    CHECK(Fixture::logits(*executor) == Fixture::logits(*f.model.open()));
+    REQUIRE(f.lines.size() == 1);
+    CHECK_THAT(f.lines[0], Catch::StartsWith("error[cache]: ") && Catch::Contains("each start"));
+  };
+  const auto file = f.folder.write("file", "x");
+  const auto good = std::exchange(f.options.folder, file);
+  refused();
+  f.options.folder = file / "below";
+  refused();
+  f.options.folder = good;
+  f.options.bytes_max = 1000;
+  refused();
+  CHECK_FALSE(fs::exists(good));
+  f.options.bytes_max = std::uint64_t{1} << 30;
+  fs::create_directory(good);
+  fs::permissions(good, fs::perms::all);
+  refused();
+  CHECK(fs::is_empty(good));
+}
+
+TEST_CASE("packed weights that another process writes just now are left to it") {
+  Fixture f;
+  (void)f.open();
+  const auto path = f.entry();
+  const auto temporary = path.parent_path() / ("." + path.filename().native() + ".tmp");
+  fs::remove(path);
+  {
+    std::ofstream(temporary) << "what a killed process left is longer than nothing";
+    const plan::UniqueFd writer(::open(temporary.c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(::flock(writer.get(), LOCK_EX | LOCK_NB) == 0);
+    CHECK_FALSE(Fixture::mapped(*f.open()));
+    CHECK(f.lines.empty());
+    CHECK(f.entry() == temporary);
+  }
+  CHECK_FALSE(Fixture::mapped(*f.open()));  // the lock fell: its file is taken over
+  CHECK(f.entry() == path);
+  CHECK(Fixture::mapped(*f.open()));
+}
+
+TEST_CASE("packed weights that were not used for longest make room") {
+  Fixture f;
+  (void)f.open();
+  const auto old = f.entry();
+  f.options.bytes_max = fs::file_size(old) * 3 / 2;
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  f.options.model += "x";
+  (void)f.open();
+  CHECK(f.files() == 1);
+  CHECK_FALSE(fs::exists(old));
+  CHECK(Fixture::mapped(*f.open()));
+}
+
+}  // namespace forge
