@@ -14,8 +14,6 @@
 namespace forge::tools {
 namespace {
 
-constexpr std::string_view kUsage = "usage: forge-inspect render-chat --template FILE < JSON";
-
 std::string read_all(std::FILE* file, const std::string& name, std::size_t bytes_max) {
   std::string text;
   char buffer[1 << 16];
@@ -38,34 +36,14 @@ std::string read_file(const std::string& path, std::size_t bytes_max) {
 
 }  // namespace
 
-int inspect_render_chat(const std::vector<std::string>& arguments) {
+void inspect_render_chat(const std::string& template_file) {
   namespace chat = loader::chat;
-  std::string path;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& flag = arguments[i];
-    if (flag == "--help" || flag == "-h") {
-      fmt::print(
-          "{}\n\nReads {{\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, \"bos_token\": \"\", "
-          "\"eos_token\": \"\", \"now\": \"2026-01-15T12:30:00\"}}\nand writes the prompt. All but messages may be "
-          "left out; other keys become variables of the template.\n",
-          kUsage);
-      return 0;
-    }
-    if (flag == "--template" && i + 1 < arguments.size())
-      path = arguments[++i];
-    else if (flag.starts_with("--template="))
-      path = flag.substr(std::strlen("--template="));
-    else
-      throw Error(ErrorCode::kUsage, fmt::format("render-chat does not take '{}'", printable(flag)), "",
-                  std::string(kUsage));
-  }
-  if (path.empty()) throw Error(ErrorCode::kUsage, "render-chat needs --template FILE", "", std::string(kUsage));
-  const chat::ChatTemplate compiled = chat::ChatTemplate::parse(read_file(path, chat::ChatTemplate::kSourceBytesMax));
+  const chat::ChatTemplate compiled =
+      chat::ChatTemplate::parse(read_file(template_file, chat::ChatTemplate::kSourceBytesMax));
   const chat::ChatRequest request = chat::parse_chat_request(read_all(stdin, "the standard input", 256u << 20));
   const std::string prompt = chat::render_chat(compiled, request);
   if (std::fwrite(prompt.data(), 1, prompt.size(), stdout) != prompt.size() || std::fflush(stdout) != 0)
     throw Error(ErrorCode::kIo, "cannot write the prompt", std::strerror(errno));
-  return 0;
 }
 
 }  // namespace forge::tools

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iostream>
 #include <optional>
@@ -39,71 +40,121 @@ constexpr const char* kFooter =
     "  forge-inspect families [--json | --markdown]           which models run\n"
     "  forge-inspect trace FILE --svg OUT                     a picture of what --profile-trace wrote\n";
 
-int tokenize(int argc, char** argv) {
+// A command: its options' table, and what it does once they are parsed.
+
+struct Tokenize {
   std::string model;
   bool special = false;
-  Options options("forge-inspect tokenize", "Writes the token ids of standard input as a JSON array; no BOS is added.");
-  options.positional("MODEL", model, "a GGUF file")
-      .flag("--special", special, "text that spells a control token becomes that token");
-  if (!options.parse(argc, argv)) return 0;
-  std::ios::sync_with_stdio(false);
-  inspect_tokenize(model, special, std::cin, std::cout, std::cerr);
-  std::cout.flush();
-  if (!std::cout) throw Error(ErrorCode::kIo, "cannot write to standard output");
-  return 0;
-}
+  Options options{"forge-inspect tokenize", "Writes the token ids of standard input as a JSON array; no BOS is added."};
 
-int devices(int argc, char** argv) {
-  bool json = false;
-  Options options("forge-inspect devices", "Shows what this machine offers to forge.");
-  options.flag("--json", json, "as JSON");
-  if (options.parse(argc, argv)) Output().write(inspect_devices(json));
-  return 0;
-}
+  Tokenize() {
+    options.positional("MODEL", model, "a GGUF file")
+        .flag("--special", special, "text that spells a control token becomes that token");
+  }
+  void run() const {
+    std::ios::sync_with_stdio(false);
+    inspect_tokenize(model, special, std::cin, std::cout, std::cerr);
+    std::cout.flush();
+    if (!std::cout) throw Error(ErrorCode::kIo, "cannot write to standard output");
+  }
+};
 
-int cache(int argc, char** argv) {
+struct RenderChat {
+  std::string file;
+  Options options{
+      "forge-inspect render-chat", "Writes the prompt that a chat template makes of JSON on standard input.",
+      "Reads {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, \"bos_token\": \"\",\n"
+      "\"eos_token\": \"\", \"now\": \"2026-01-15T12:30:00\"}. All but messages may be left out; other keys "
+      "become\nvariables of the template.\n"};
+
+  RenderChat() { options.text("--template", file, "FILE", "the template"); }
+  void run() const {
+    if (file.empty())
+      throw Error(ErrorCode::kUsage, "--template is missing", {}, "forge-inspect render-chat --template FILE < JSON");
+    inspect_render_chat(file);
+  }
+};
+
+struct Cache {
   bool json = false;
   std::optional<std::string> clear;
-  Options options("forge-inspect cache", "Shows what lies in the cache, or removes it.");
-  options.flag("--json", json, "as JSON").choice("--clear", clear, kCacheParts, "remove these; they are made again");
-  if (!options.parse(argc, argv)) return 0;
-  if (clear && json) throw Error(ErrorCode::kUsage, "--clear and --json exclude each other", {}, "give one of them");
-  if (clear)
-    note(clear_cache(*clear));
-  else
-    Output().write(inspect_cache(json));
-  return 0;
-}
+  Options options{"forge-inspect cache", "Shows what lies in the cache, or removes it."};
 
-int families(int argc, char** argv) {
+  Cache() {
+    options.flag("--json", json, "as JSON").choice("--clear", clear, kCacheParts, "remove these; they are made again");
+  }
+  void run() const {
+    if (clear && json) throw Error(ErrorCode::kUsage, "--clear and --json exclude each other", {}, "give one of them");
+    if (clear)
+      note(clear_cache(*clear));
+    else
+      Output().write(inspect_cache(json));
+  }
+};
+
+struct Devices {
+  bool json = false;
+  Options options{"forge-inspect devices", "Shows what this machine offers to forge."};
+
+  Devices() { options.flag("--json", json, "as JSON"); }
+  void run() const { Output().write(inspect_devices(json)); }
+};
+
+struct Families {
   bool json = false, markdown = false;
-  Options options("forge-inspect families", "Shows which model families and tensor types run.");
-  options.flag("--json", json, "as JSON").flag("--markdown", markdown, "as the page docs/models.md");
-  if (!options.parse(argc, argv)) return 0;
-  if (json && markdown) throw Error(ErrorCode::kUsage, "--json and --markdown exclude each other");
-  Output().write(inspect_families(json       ? FamiliesForm::kJson
-                                  : markdown ? FamiliesForm::kMarkdown
-                                             : FamiliesForm::kText));
-  return 0;
-}
+  Options options{"forge-inspect families", "Shows which model families and tensor types run."};
 
-int trace(int argc, char** argv) {
+  Families() { options.flag("--json", json, "as JSON").flag("--markdown", markdown, "as the page docs/models.md"); }
+  void run() const {
+    if (json && markdown) throw Error(ErrorCode::kUsage, "--json and --markdown exclude each other");
+    Output().write(inspect_families(json       ? FamiliesForm::kJson
+                                    : markdown ? FamiliesForm::kMarkdown
+                                               : FamiliesForm::kText));
+  }
+};
+
+struct Trace {
   std::string file, svg;
   TraceChoice choice;
-  Options options("forge-inspect trace",
-                  "Draws a part of what --profile-trace wrote: steps, and each thread's chunks.");
-  options.positional("FILE", file, "what --profile-trace wrote")
-      .text("--svg", svg, "OUT", "the picture")
-      .integer("--forward", choice.forward, 1, std::int64_t{1} << 32, "the Nth forward; default the last one")
-      .integer("--layer", choice.layer, 0, 1 << 20, "its steps alone; default the layer in the middle")
-      .flag("--whole", choice.whole, "all steps of the forward");
-  if (!options.parse(argc, argv)) return 0;
-  if (svg.empty()) throw Error(ErrorCode::kUsage, "--svg is missing", {}, "say where the picture goes: --svg OUT");
-  if (choice.whole && choice.layer)
-    throw Error(ErrorCode::kUsage, "--whole and --layer exclude each other", {}, "give one of them");
-  note(write_trace_svg(file, choice, svg));
-  return 0;
+  Options options{"forge-inspect trace",
+                  "Draws a part of what --profile-trace wrote: steps, and each thread's chunks."};
+
+  Trace() {
+    options.positional("FILE", file, "what --profile-trace wrote")
+        .text("--svg", svg, "OUT", "the picture")
+        .integer("--forward", choice.forward, 1, std::int64_t{1} << 32, "the Nth forward; default the last one")
+        .integer("--layer", choice.layer, 0, 1 << 20, "its steps alone; default the layer in the middle")
+        .flag("--whole", choice.whole, "all steps of the forward");
+  }
+  void run() const {
+    if (svg.empty()) throw Error(ErrorCode::kUsage, "--svg is missing", {}, "say where the picture goes: --svg OUT");
+    if (choice.whole && choice.layer)
+      throw Error(ErrorCode::kUsage, "--whole and --layer exclude each other", {}, "give one of them");
+    note(write_trace_svg(file, choice, svg));
+  }
+};
+
+template <class T>
+void run(int argc, char** argv) {
+  T command;
+  if (command.options.parse(argc, argv)) command.run();
 }
+template <class T>
+OptionPage page() {
+  return T().options.page();
+}
+
+struct Command {
+  std::string_view name;
+  void (*run)(int argc, char** argv);
+  OptionPage (*page)();
+};
+constexpr std::array<Command, 6> kCommands{{{"tokenize", run<Tokenize>, page<Tokenize>},
+                                            {"render-chat", run<RenderChat>, page<RenderChat>},
+                                            {"devices", run<Devices>, page<Devices>},
+                                            {"families", run<Families>, page<Families>},
+                                            {"trace", run<Trace>, page<Trace>},
+                                            {"cache", run<Cache>, page<Cache>}}};
 
 int inspect(int argc, char** argv) {
   InspectOptions request;
@@ -119,7 +170,12 @@ int inspect(int argc, char** argv) {
       .text("--graph-svg", graph, "FILE", "draw a plan's graph: steps, values and their places; needs Graphviz")
       .text("--variant", choice.variant, "NAME", "which variant is drawn; default: the first")
       .text("--layer", choice.layer, "N|all", "what of the graph is drawn; default: the layer in the middle")
-      .integer("-c,--context", request.context, 1, kContextMax, "show the memory for this context");
+      .integer("-c,--context", request.context, 1, kContextMax, "show the memory for this context")
+      .commands([] {
+        std::vector<OptionPage> pages;
+        for (const auto& command : kCommands) pages.push_back(command.page());
+        return pages;
+      });
   if (!options.parse(argc, argv)) return 0;
   if (choice.variant && !arena && !graph)
     throw Error(ErrorCode::kUsage, "--variant goes with --arena-svg and --graph-svg", {}, "say what to draw");
@@ -139,13 +195,10 @@ int inspect(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return run_tool([&] {
-    const std::string_view command = argc > 1 ? argv[1] : "";
-    if (command == "tokenize") return tokenize(argc - 1, argv + 1);
-    if (command == "render-chat") return inspect_render_chat({argv + 2, argv + argc});
-    if (command == "cache") return cache(argc - 1, argv + 1);
-    if (command == "devices") return devices(argc - 1, argv + 1);
-    if (command == "families") return families(argc - 1, argv + 1);
-    if (command == "trace") return trace(argc - 1, argv + 1);
-    return inspect(argc, argv);
+    const std::string_view name = argc > 1 ? argv[1] : "";
+    const auto* const command = std::ranges::find(kCommands, name, &Command::name);
+    if (command == kCommands.end()) return inspect(argc, argv);
+    command->run(argc - 1, argv + 1);
+    return 0;
   });
 }

@@ -16,6 +16,9 @@
 namespace forge::tools {
 namespace {
 
+constexpr const char* kHelpHelp = "this text";
+constexpr const char* kVersionHelp = "the version";
+
 template <class T>
 T parse_number(std::string_view flag, std::string_view text, T low, T high) {
   T value{};
@@ -76,6 +79,7 @@ struct Options::Impl {
 
   std::string program, group;
   std::vector<OptionRow> rows;
+  std::function<std::vector<OptionPage>()> commands;
   CLI::App app;
 
   /// Keeps the row and gives it to `option`, which CLI11 made for it.
@@ -112,8 +116,8 @@ Options::Options(std::string program, std::string purpose, std::string footer)
   auto& app = impl_->app;
   app.footer(std::move(footer));
   app.get_formatter()->column_width(34);
-  app.set_help_flag("-h,--help", "this text");
-  app.set_version_flag("--version", fmt::format("{} {} ({})", impl_->program, kVersion, kBuildId));
+  app.set_help_flag("-h,--help", kHelpHelp);
+  app.set_version_flag("--version", fmt::format("{} {} ({})", impl_->program, kVersion, kBuildId), kVersionHelp);
 }
 Options::~Options() = default;
 
@@ -236,7 +240,37 @@ void Options::set(std::string_view name, const std::optional<std::string>& value
     row->reset();
 }
 
+Options& Options::commands(std::function<std::vector<OptionPage>()> pages) {
+  impl_->commands = std::move(pages);
+  return *this;
+}
+
+OptionPage Options::page() const {
+  OptionPage page{.program = impl_->program,
+                  .purpose = impl_->app.get_description(),
+                  .footer = impl_->app.get_footer(),
+                  .rows = {{.flags = {"-h", "--help"}, .value = {}, .help = kHelpHelp, .group = {}, .choices = {}},
+                           {.flags = {"--version"}, .value = {}, .help = kVersionHelp, .group = {}, .choices = {}}}};
+  while (page.footer.ends_with('\n')) page.footer.pop_back();
+  for (const auto& row : impl_->rows)
+    page.rows.push_back({.flags = row.flags,
+                         .value = row.value,
+                         .help = row.help,
+                         .group = row.group,
+                         .choices = row.choices,
+                         .positional = row.positional,
+                         .repeats = row.repeats});
+  return page;
+}
+
 bool Options::parse(int argc, const char* const* argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "--help-as") {
+    std::vector<OptionPage> pages{page()};
+    if (impl_->commands)
+      for (auto& other : impl_->commands()) pages.push_back(std::move(other));
+    Output().write(option_pages(argv[2], pages));
+    return false;
+  }
   try {
     impl_->app.parse(argc, argv);
     return true;

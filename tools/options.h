@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/option_pages.h"
+
 namespace forge::tools {
 
 /// An option as the readers of the table see it.
@@ -58,8 +60,14 @@ class Options {
                     std::string help);
   Options& real(std::string flags, float& into, float low, float high, std::string help);
 
-  /// False when --help or --version was asked for: it has been printed and there is nothing more to do.
-  /// Errors: kUsage for unknown flags, missing or repeated values, values that are no number or out of bounds.
+  /// The pages of the program's commands, which have tables of their own: --help-as shows them behind this one.
+  Options& commands(std::function<std::vector<OptionPage>()> pages);
+  /// What the table says, with --help and --version.
+  [[nodiscard]] OptionPage page() const;
+
+  /// False when --help, --version or --help-as FORM (option_pages.h) was asked for: it has been printed and there is
+  /// nothing more to do. Errors: kUsage for unknown flags, missing or repeated values, values that are no number or out
+  /// of bounds.
   [[nodiscard]] bool parse(int argc, const char* const* argv);
 
   [[nodiscard]] const std::vector<OptionRow>& rows() const;
