@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-from lib_cli import BIN, FOLDER, at, case, environment, files, finish, tiny, write
+from lib_cli import BIN, FOLDER, SANITIZED, at, case, environment, files, finish, tiny, write
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "bench_peers")
 STANDIN = f"""#!{sys.executable}
@@ -48,8 +48,10 @@ def measured():
     with open(at("raw.json"), encoding="utf-8") as file:
         raw = json.load(file)
     who = [os.path.basename(entry["command"][0]) for entry in raw]
-    ours, theirs = ["forge-bench", "forge-bench", "forge-run"], ["llama-bench"] * 5
-    case("the programs alternate, the other one first in the second round", who == ours + theirs + theirs + ours, who)
+    first = [["forge-bench"], ["llama-bench"] * 2, ["forge-bench"], ["llama-bench"] * 2, ["forge-run"], ["llama-bench"]]
+    second = [runs for pair in zip(first[1::2], first[::2]) for runs in pair]
+    case("the programs alternate test by test, the other one first in the second round",
+         who == [run for runs in first + second for run in runs], who)
     rows = {line.split(" | ")[0].strip("| "): [cell.strip() for cell in line.strip("|").split("|")][2:]
             for line in text.splitlines() if line.startswith("| ") and "---" not in line}
 
@@ -69,10 +71,45 @@ def measured():
     case("start and memory", all(float(rows[title][2]) > 0 for title in ("start to end of a 16-token prompt, s", "peak memory, MiB")),
          rows)
     case("which peer, and the command", "llama.cpp standin" in text and "--model tiny.gguf" in text and peer not in text, text)
-    printed = peers("--peer", os.path.join(peer, "bin"), "--synthetic", "tiny:q4_0", "--threads", "1", "--minutes", 0,
-                    "--docs", "-")
-    case("out of time: one round, of a random model, printed", printed.returncode == 0 and "medians of 1 round." in printed.stdout
-         and "**tiny:q4_0, random weights**" in printed.stdout, printed.stdout + printed.stderr)
+
+
+def cells_of(text):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ") and "---" not in line]
+
+
+def several():
+    """Two builds side by side; the second is half as fast in everything."""
+    slow = at("slow")
+    os.makedirs(slow)
+    os.chmod(write("slow/llama-bench", STANDIN.replace('"avg_ts": rate', '"avg_ts": rate / 2').encode()), 0o755)
+    run = peers("--peer", f"AMX={peer}/bin", "--peer", f"no AMX={slow}", "--synthetic", "tiny:q4_0", "--threads", "1", "--minutes", 0,
+                "--docs", "-")
+    case("out of time: one round, of a random model, printed", run.returncode == 0 and "medians of 1 round." in run.stdout
+         and "**tiny:q4_0, random weights**" in run.stdout, run.stdout + run.stderr)
+    rows = cells_of(run.stdout)
+    case("a column and a ratio for each", run.returncode == 0 and rows[0][2:] == ["forge", "AMX", "ratio", "no AMX", "ratio", "of the read rate"],
+         run.stdout + run.stderr)
+    for row in rows[1:4]:
+        case(f"{row[0]}: the slower build's ratio is twice the other's", abs(float(row[6]) - 2 * float(row[4])) <= 0.02, row)
+    case("the command has the labels", "--peer AMX=DIR --peer 'no AMX=DIR' --synthetic tiny:q4_0" in run.stdout, run.stdout)
+    twice = peers("--peer", peer, "--peer", slow, "--docs", "-")
+    case("two peers want labels", twice.returncode == 2 and "label" in twice.stderr and twice.stderr.count("\n") == 1, twice.stderr)
+
+
+def carried():
+    """What --pack makes runs where there is no clone, no git and nothing to fetch with."""
+    packed = at("packed")
+    run = peers("--pack", packed, "--peer", f"built={peer}")
+    case("it is packed", run.returncode == 0 and not run.stdout and run.stderr.count("\n") == 1, run.stderr)
+    case("script, tools and peer", {"bench_peers", "forge", "peers"} == set(os.listdir(packed))
+         and {"forge-bench", "forge-run"} <= set(os.listdir(os.path.join(packed, "forge"))), os.listdir(packed))
+    env = environment(PATH=at("nowhere"))
+    there = subprocess.run([sys.executable, "bench_peers", "--peer", "built=peers/built", "--model", model, "--threads", "1", "--minutes", "0"],
+                           capture_output=True, text=True, timeout=300, cwd=packed, env=env)
+    case("it measures there and prints, since there are no docs", there.returncode == 0 and len(cells_of(there.stdout)) == 6,
+         there.stdout + there.stderr)
+    again = peers("--pack", packed)
+    case("a folder with something in it is left alone", again.returncode == 1 and "not empty" in again.stderr, again.stderr)
 
 
 def refused():
@@ -102,6 +139,6 @@ def refused():
 
 
 if __name__ == "__main__":
-    for group in (measured, refused):
+    for group in (measured, several, *(() if SANITIZED else (carried,)), refused):
         group()
     finish()
