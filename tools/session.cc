@@ -7,6 +7,7 @@
 #include "runtime/gpu/executor.h"
 #include "runtime/plan/cache.h"
 #include "runtime/program_bounds.h"
+#include "runtime/thread_pool.h"
 #include "support/error.h"
 #include "tools/console.h"
 #include "tools/entry.h"
@@ -96,6 +97,9 @@ void Session::open(Options options, const DeviceChoice& device) {
 }
 
 void Session::open_on_cpu(runtime::WeightSource& source, const runtime::ExecutorOptions& options, TraceFile* trace) {
+  if (const auto cores = runtime::ThreadPool::default_threads(); options.threads > cores)
+    note(fmt::format("note: {} threads take turns on {} core{}; -t {} is faster", options.threads, cores,
+                     cores == 1 ? "" : "s", cores));
   auto executor = std::make_unique<runtime::CpuExecutor>(model_.program, source, options);
   if (trace != nullptr) {
     trace_file_ = trace;

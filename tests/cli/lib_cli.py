@@ -3,6 +3,7 @@
 The tools are in $FORGE_BIN. Every run has a cache and a folder of its own, so tests neither see nor leave anything.
 """
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -52,8 +53,9 @@ def tool(name, *args, stdin=b"", timeout=GUARD, env=None, **options):
 
 
 def said(run):
-    """Lines on stderr, but for the one that tells why no GPU is used."""
-    return [line for line in run.stderr.decode().splitlines() if not line.startswith("note: running on the CPU: ")]
+    """Lines on stderr, but for those that tell of the machine: why no GPU is used, and that there are few cores."""
+    return [line for line in run.stderr.decode().splitlines()
+            if not re.match(r"note: (running on the CPU: |\d+ threads take turns on )", line)]
 
 
 def files():

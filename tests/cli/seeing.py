@@ -4,6 +4,7 @@
 usage: FORGE_BIN=DIR seeing.py
 """
 import json
+import os
 import re
 
 from lib_cli import FOLDER, at, case, files, finish, said, tiny, tool
@@ -80,6 +81,14 @@ def trace():
     case("no half of a trace", run.returncode == 1 and files() == before, run.stderr)
 
 
+def many_threads():
+    cores = len(os.sched_getaffinity(0))
+    run = tool("run", model, *TOKENS, "-n", 2, "-t", cores + 1)
+    case("more threads than cores: a line, and they run", run.returncode == 0 and json.loads(run.stdout)["threads"] == cores + 1
+         and f"note: {cores + 1} threads take turns on ".encode() in run.stderr, run.stderr)
+    case("one thread is no such thing", b"take turns" not in tool("run", model, *TOKENS, "-n", 2, "-t", 1).stderr)
+
+
 def memory(*args):
     run = tool("run", *args, *TOKENS, "-n", 2)
     return json.loads(run.stdout)["memory"]["kv"] if run.returncode == 0 else run.stderr
@@ -109,6 +118,6 @@ def kv_type():
 
 
 if __name__ == "__main__":
-    for group in (profile, rows_that_were_real, trace, kv_type):
+    for group in (profile, rows_that_were_real, trace, many_threads, kv_type):
         group()
     finish()
