@@ -51,9 +51,10 @@ std::vector<std::string> resolve_targets(std::string_view list) {
                                : one == "auto" || one == "cpu" ? host_target()
                                                                : std::string(one);
     if (gpu == nullptr && !cpu_class_of(target))
-      throw Error(
-          ErrorCode::kUsage, "target '" + printable(one) + "' is unknown", {},
-          "targets are auto, cpu, cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4, cpu-x86-64-v4-vnni, " + target_names());
+      throw Error(ErrorCode::kUsage, "target '" + printable(one) + "' is unknown", {},
+                  "targets are auto, cpu, cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4, cpu-x86-64-v4-vnni, "
+                  "cpu-x86-64-v4-vnni-amx, " +
+                      target_names());
     if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
     if (comma == std::string_view::npos) return targets;
     list.remove_prefix(comma + 1);

@@ -4,6 +4,11 @@
 
 #if defined(__x86_64__)
 #define FORGE_CPU_X86 1
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace forge::cpu {
@@ -21,6 +26,9 @@ extern const Kernels kTable;
 namespace class_avx512vnni {
 extern const Kernels kTable;
 }
+namespace class_amx {
+MatmulFn matmul_of_blocks(DType type);
+}
 #endif
 
 namespace {
@@ -28,9 +36,18 @@ namespace {
 struct ClassRow {
   CpuClass cpu_class;
   std::string_view name;
-  const Kernels* table;
+  const Kernels* (*table)();
   bool (*runs)();
 };
+
+/// The table of a class; nullptr where the class was not built.
+template <const Kernels& kTable>
+const Kernels* table_of() {
+  return &kTable;
+}
+[[maybe_unused]] const Kernels* no_table() {
+  return nullptr;
+}
 
 #if FORGE_CPU_X86
 // Each covers what its flags in meson.build let the compiler use; the builtins also ask the operating system.
@@ -43,19 +60,68 @@ bool runs_avx512() {
 bool runs_avx512vnni() {
   return runs_avx512() && __builtin_cpu_supports("avx512vnni");
 }
+
+struct AmxFeatures {
+  bool tile, int8, bf16;
+};
+/// What CPUID says. Source: Intel SDM, volume 2, CPUID, leaf 7.
+AmxFeatures amx_features() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
+  return {(d >> 24 & 1) != 0, (d >> 25 & 1) != 0, (d >> 22 & 1) != 0};
+}
+/// Whether the operating system saves tiles (XCR0, bits 17 and 18) and lets this process use them. Linux wants to be
+/// asked, since their 8 KiB make every signal frame larger. Source: Linux, Documentation/arch/x86/xstate.rst.
+bool may_use_tiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0) return false;
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kTiles = 3U << 17;
+  if ((low & kTiles) != kTiles) return false;
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return true;
+#endif
+}
+bool runs_amx() {
+  static const bool runs = [] {
+    const AmxFeatures has = amx_features();
+    return runs_avx512vnni() && has.tile && has.int8 && has.bf16 && may_use_tiles();
+  }();
+  return runs;
+}
+
+/// The table of AVX-512 with VNNI but for matmuls of many rows.
+const Kernels* amx_table() {
+  static const Kernels table = [] {
+    Kernels made = class_avx512vnni::kTable;
+    made.cpu_class = CpuClass::kAvx512VnniAmx;
+    made.matmul_q8_0 = class_amx::matmul_of_blocks(DType::kQ8_0);
+    made.matmul_q4_0 = class_amx::matmul_of_blocks(DType::kQ4_0);
+    made.matmul_q4_1 = class_amx::matmul_of_blocks(DType::kQ4_1);
+    made.matmul_of_codes = class_amx::matmul_of_blocks;
+    return made;
+  }();
+  return &table;
+}
 #endif
 
 /// From the plainest to the best.
 const ClassRow kClasses[] = {
-    {CpuClass::kGeneric, "generic", &class_generic::kTable, [] { return true; }},
+    {CpuClass::kGeneric, "generic", table_of<class_generic::kTable>, [] { return true; }},
 #if FORGE_CPU_X86
-    {CpuClass::kAvx2, "x86-64-v3", &class_avx2::kTable, runs_avx2},
-    {CpuClass::kAvx512, "x86-64-v4", &class_avx512::kTable, runs_avx512},
-    {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", &class_avx512vnni::kTable, runs_avx512vnni},
+    {CpuClass::kAvx2, "x86-64-v3", table_of<class_avx2::kTable>, runs_avx2},
+    {CpuClass::kAvx512, "x86-64-v4", table_of<class_avx512::kTable>, runs_avx512},
+    {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", table_of<class_avx512vnni::kTable>, runs_avx512vnni},
+    {CpuClass::kAvx512VnniAmx, "x86-64-v4-vnni-amx", amx_table, runs_amx},
 #else
-    {CpuClass::kAvx2, "x86-64-v3", nullptr, [] { return false; }},
-    {CpuClass::kAvx512, "x86-64-v4", nullptr, [] { return false; }},
-    {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", nullptr, [] { return false; }},
+    {CpuClass::kAvx2, "x86-64-v3", no_table, [] { return false; }},
+    {CpuClass::kAvx512, "x86-64-v4", no_table, [] { return false; }},
+    {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", no_table, [] { return false; }},
+    {CpuClass::kAvx512VnniAmx, "x86-64-v4-vnni-amx", no_table, [] { return false; }},
 #endif
 };
 
@@ -89,8 +155,8 @@ std::optional<CpuClass> parse(std::string_view name) {
 }
 
 const Kernels& kernels(CpuClass cpu_class) {
-  const ClassRow& row = row_of(cpu_class);
-  return row.table ? *row.table : class_generic::kTable;
+  const Kernels* table = row_of(cpu_class).table();
+  return table != nullptr ? *table : class_generic::kTable;
 }
 
 std::string features() {
@@ -108,6 +174,11 @@ std::string features() {
   add("avx512vl", __builtin_cpu_supports("avx512vl"));
   add("avx512vnni", __builtin_cpu_supports("avx512vnni"));
   add("avx512bf16", __builtin_cpu_supports("avx512bf16"));
+  const AmxFeatures amx = amx_features();
+  add("amx-tile", amx.tile);
+  add("amx-int8", amx.int8);
+  add("amx-bf16", amx.bf16);
+  if (amx.tile) add("(amx not permitted by the system)", !may_use_tiles());
 #endif
   return list.empty() ? "baseline" : list;
 }

@@ -2,9 +2,9 @@
 // CPU kernels: a table of functions for each class of CPU. Every function is pure (no allocation, no threads, no
 // globals), writes only what it names, and gives for one token the same bits whatever else is in the call: how many
 // tokens, which group of weight rows, which tile, which chunk's neighbour.
-// The classes with FMA (avx2, avx512, avx512-vnni) agree bit for bit with each other; kGeneric rounds twice where they
-// fuse, and differs in the last bits.
-// Pointers need no alignment beyond their element's; 64 bytes is fastest. Floats are f32 unless said otherwise.
+// The classes with FMA (avx2, avx512, avx512-vnni, avx512-vnni-amx) agree bit for bit with each other; kGeneric rounds
+// twice where they fuse, and differs in the last bits. Pointers need no alignment beyond their element's; 64 bytes is
+// fastest. Floats are f32 unless said otherwise.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace forge::cpu {
 
-enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni };
+enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni, kAvx512VnniAmx };
 
 /// out[t][n] = sum over k of w[n][k] * x[t][k].
 /// weights: `groups` groups of 16 rows of `k` elements, layout x16 (kernels/quant/x16.h).
@@ -112,9 +112,10 @@ struct Kernels {
 
 /// The best class that this CPU and operating system run.
 CpuClass detect();
-/// Whether kernels(cpu_class) may be called on this machine.
+/// Whether kernels(cpu_class) may be called on this machine. Asking for AMX asks Linux, once, to let this process use
+/// its tiles; it must be asked before a thread uses them.
 bool runs_here(CpuClass cpu_class);
-/// "generic", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni".
+/// "generic", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-amx".
 std::string_view name(CpuClass cpu_class);
 std::optional<CpuClass> parse(std::string_view name);
 /// Never fails: a class that was not built into this binary (another architecture) gives the generic table, whose

@@ -185,6 +185,13 @@ struct CodesType {
   UnpackFn unpack;
 };
 
+/// What the offset of a part of 16 columns is multiplied with.
+FORGE_INLINE float half_sum(float scale, const std::int8_t* quants) {
+  std::int32_t total = 0;
+  for (std::size_t i = 0; i < 16; ++i) total += quants[i];
+  return scale * static_cast<float>(total);
+}
+
 /// Parts [first, first + parts) of tokens' rows into a panel; the sums of parts of 16 columns are made here.
 template <int kSub>
 void fill_codes_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
@@ -203,9 +210,7 @@ void fill_codes_panel(const PanelSource& source, std::size_t first_token, std::s
       std::memcpy(out + 32 * t, quants, 32);
       std::memcpy(out + 32 * tokens + 4 * t, &scale, 4);
       for (std::size_t s = 0; s < 2; ++s) {
-        std::int32_t total = 0;
-        for (std::size_t i = 0; i < 16; ++i) total += quants[16 * s + i];
-        const float sum = scale * static_cast<float>(total);
+        const float sum = half_sum(scale, quants + 16 * s);
         std::memcpy(out + (36 + 4 * s) * tokens + 4 * t, &sum, 4);
       }
     }

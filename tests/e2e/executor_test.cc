@@ -115,7 +115,8 @@ TEST_CASE("a result does not depend on chunking, thread count, or CPU class with
     CHECK(run_alone(*model.open(), ids, chunk, blocks) == expected);
     CHECK(run_alone(*model.open(2), ids, chunk, blocks) == expected);
   }
-  for (const auto cpu_class : {cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512, cpu::CpuClass::kAvx512Vnni}) {
+  for (const auto cpu_class :
+       {cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512, cpu::CpuClass::kAvx512Vnni, cpu::CpuClass::kAvx512VnniAmx}) {
     if (!cpu::runs_here(cpu_class)) continue;
     const auto target = "cpu-" + std::string(cpu::name(cpu_class));
     INFO(target);

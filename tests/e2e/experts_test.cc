@@ -103,7 +103,8 @@ TEST_CASE("experts: a result does not depend on chunking, thread count, or CPU c
       INFO("threads " << threads << " chunk " << chunk);
       CHECK(run_alone(*model.open(threads), ids, chunk, blocks(5)) == expected);
     }
-  for (const auto cpu_class : {cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512, cpu::CpuClass::kAvx512Vnni}) {
+  for (const auto cpu_class :
+       {cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512, cpu::CpuClass::kAvx512Vnni, cpu::CpuClass::kAvx512VnniAmx}) {
     if (!cpu::runs_here(cpu_class)) continue;
     CHECK(run_alone(*model.open(2, 4, {}, "cpu-" + std::string(cpu::name(cpu_class))), ids, 64, blocks(5)) == expected);
   }

@@ -15,7 +15,7 @@ using namespace forge;
 namespace {
 
 constexpr cpu::CpuClass kClasses[] = {cpu::CpuClass::kGeneric, cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512,
-                                      cpu::CpuClass::kAvx512Vnni};
+                                      cpu::CpuClass::kAvx512Vnni, cpu::CpuClass::kAvx512VnniAmx};
 std::vector<DType> types() {
   std::vector<DType> out;
   for (const auto& row : kDTypes)

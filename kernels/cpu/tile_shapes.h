@@ -1,0 +1,23 @@
+#pragma once
+// Shapes of the eight AMX tiles, as LDTILECFG reads them. Source: Intel SDM, volume 1, chapter "Programming with Intel
+// AMX", palette 1.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace forge::cpu {
+
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1, start_row = 0, reserved[14]{};
+  std::uint16_t row_bytes[16]{};  ///< at most 64
+  std::uint8_t rows[16]{};        ///< at most 16
+
+  constexpr TileShapes& set(std::size_t tile, std::size_t tile_rows, std::size_t bytes) {
+    rows[tile] = static_cast<std::uint8_t>(tile_rows);
+    row_bytes[tile] = static_cast<std::uint16_t>(bytes);
+    return *this;
+  }
+};
+static_assert(sizeof(TileShapes) == 64);
+
+}  // namespace forge::cpu

@@ -1,0 +1,38 @@
+#pragma once
+// The tile registers of the CPU (Intel AMX). What each operation means is written out in tiles_model-inl.h, which has
+// the same interface.
+// These are asm statements of our own: g++ 12's intrinsics are asm statements too, but do not tell the compiler which
+// memory they touch. It then drops the stores that fill the configuration before _tile_loadconfig, or moves what
+// reads a stored tile. Here every access to memory is told, and shapes are constants, so there is no store to drop.
+
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/tile_shapes.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+struct Tiles {
+  FORGE_INLINE static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
+  FORGE_INLINE static void release() { asm volatile("tilerelease"); }
+  template <int tile>
+  FORGE_INLINE static void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(tile));
+  }
+  template <int tile>
+  FORGE_INLINE static void load(const void* from, std::size_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+  }
+  template <int tile>
+  FORGE_INLINE static void store(void* to, std::size_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
+  }
+  template <int sum, int a, int b>
+  FORGE_INLINE static void dot_signed_unsigned() {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+  }
+  template <int sum, int a, int b>
+  FORGE_INLINE static void dot_bf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+  }
+};
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

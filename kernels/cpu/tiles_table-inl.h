@@ -1,0 +1,79 @@
+#pragma once
+// Matmuls by tiles for each block type, in the form of the table (kernels.h). Few rows, and what is left of many, go to
+// the matmul of FORGE_CPU_PLAIN, the namespace of the class without tiles, which gives the same bits.
+
+#include "kernels/cpu/matmul_tiles-inl.h"
+
+namespace forge::cpu::FORGE_CPU_PLAIN {
+extern const Kernels kTable;
+}
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+/// Up to here a tile mostly of padding is slower than the plain kernel, which does 12 rows in about the time of two
+/// tiles and unpacks nothing.
+inline constexpr std::size_t kTileRowsMin = 8, kTileRestMin = 6;
+
+template <int Tokens, int Groups, bool Late>
+struct TilePlan {
+  static constexpr int kTokens = Tokens, kGroups = Groups;
+  static constexpr bool kLate = Late;
+};
+
+template <class Format>
+struct IntTileWeights {
+  static constexpr int kSub = 32;
+  static constexpr TileWeights kWeights{1, Format::kQuantBytes + Format::kScaleBytes, unpack_int_parts<Format>};
+};
+template <class Block>
+struct CodesTileWeights {
+  static constexpr int kSub = Block::kSub;
+  static constexpr TileWeights kWeights{quant::X16Codes<Block>::kParts, quant::X16Codes<Block>::kBytes,
+                                        unpack_units<Block>};
+};
+
+template <DType type>
+FORGE_INLINE MatmulFn plain_matmul() {
+  const Kernels& plain = FORGE_CPU_PLAIN::kTable;
+  if constexpr (type == DType::kQ8_0) return plain.matmul_q8_0;
+  if constexpr (type == DType::kQ4_0) return plain.matmul_q4_0;
+  if constexpr (type == DType::kQ4_1) return plain.matmul_q4_1;
+  return plain.matmul_of_codes(type);
+}
+
+template <DType type, class Weights, class Plan>
+void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
+                     std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
+                     std::size_t out_stride) {
+  if (tokens == 0 || groups == 0) return;
+  const std::size_t rest = tokens % Plan::kTokens;
+  const std::size_t tiled = tokens < kTileRowsMin ? 0 : rest < kTileRestMin ? tokens - rest : tokens;
+  if (tiled > 0)
+    matmul_tiles<Weights::kSub, Plan::kTokens, Plan::kGroups, Plan::kLate>(
+        Weights::kWeights, weights, groups, PanelSource{x, x_row_bytes, k, row_map}, tiled, out, out_stride);
+  if (tiled < tokens)
+    plain_matmul<type>()(weights, k, groups, row_map ? x : x + tiled * x_row_bytes, x_row_bytes,
+                         row_map ? row_map + tiled : nullptr, tokens - tiled, out + tiled * out_stride, out_stride);
+}
+
+/// nullptr for what is no block type of `Rows`.
+template <class Plan, class... Rows>
+MatmulFn matmul_by_tiles_of(DType type, quant::BlockRows<Rows...>) {
+  MatmulFn found = nullptr;
+  const auto look = [&]<class Row>(std::type_identity<Row>) FORGE_INLINE_BODY {
+    if (type != Row::kType) return;
+    using Block = typename Row::Block;
+    if constexpr (quant::HasPacking<Block>)
+      found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, Plan>;
+    else if constexpr (Row::kType == DType::kQ8_0)
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ8_0>, Plan>;
+    else if constexpr (Row::kType == DType::kQ4_0)
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_0>, Plan>;
+    else if constexpr (Row::kType == DType::kQ4_1)
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_1>, Plan>;
+  };
+  (look(std::type_identity<Rows>{}), ...);
+  return found;
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

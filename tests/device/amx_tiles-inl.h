@@ -1,0 +1,78 @@
+#pragma once
+// One product of tiles, for a program that compares the CPU's tiles with the model's.
+
+#include "kernels/cpu/simd-inl.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+/// sum[16][16] words += a[rows][a_bytes] by b[a_bytes/4][64]; a and b have 64 bytes a row, and so has sum.
+void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
+                  std::uint8_t* sum);
+void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
+                  std::uint8_t* sum) {
+  TileShapes shapes;
+  shapes.set(0, rows, 64).set(1, rows, a_bytes).set(2, a_bytes / 4, 64);
+  Tiles::configure(shapes);
+  Tiles::load<0>(sum, 64);
+  Tiles::load<1>(a, 64);
+  Tiles::load<2>(b, 64);
+  if (bf16)
+    Tiles::dot_bf16<0, 1, 2>();
+  else
+    Tiles::dot_signed_unsigned<0, 1, 2>();
+  Tiles::store<0>(sum, 64);
+  Tiles::release();
+}
+
+/// `rounds` stages of the matmul's tile operations alone: 2 loads of x, 4 of weights, 4 products, 4 stores.
+void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
+                 std::uint8_t* sums);
+void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
+                 std::uint8_t* sums) {
+  TileShapes shapes;
+  for (std::size_t tile = 0; tile < 4; ++tile) shapes.set(tile, rows, 64);
+  for (std::size_t tile = 4; tile < 6; ++tile) shapes.set(tile, rows, a_bytes);
+  for (std::size_t tile = 6; tile < 8; ++tile) shapes.set(tile, a_bytes / 4, 64);
+  Tiles::configure(shapes);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    std::uint8_t* to = sums + i % 2 * 4096;
+    Tiles::load<4>(lines, 64);
+    Tiles::load<6>(lines + 1024, 64);
+    Tiles::zero<0>();
+    Tiles::dot_signed_unsigned<0, 4, 6>();
+    Tiles::load<7>(lines + 2048, 64);
+    Tiles::zero<1>();
+    Tiles::dot_signed_unsigned<1, 4, 7>();
+    Tiles::load<5>(lines + 32, 64);
+    Tiles::load<6>(lines + 3072, 64);
+    Tiles::zero<2>();
+    Tiles::dot_signed_unsigned<2, 5, 6>();
+    Tiles::load<7>(lines + 4096, 64);
+    Tiles::zero<3>();
+    Tiles::dot_signed_unsigned<3, 5, 7>();
+    Tiles::store<0>(to, 64);
+    Tiles::store<1>(to + 1024, 64);
+    Tiles::store<2>(to + 2048, 64);
+    Tiles::store<3>(to + 3072, 64);
+  }
+  Tiles::release();
+}
+
+/// `rounds` of 4 products alone.
+void tile_products(std::size_t rounds, std::size_t rows, std::size_t a_bytes);
+void tile_products(std::size_t rounds, std::size_t rows, std::size_t a_bytes) {
+  TileShapes shapes;
+  for (std::size_t tile = 0; tile < 4; ++tile) shapes.set(tile, rows, 64);
+  for (std::size_t tile = 4; tile < 6; ++tile) shapes.set(tile, rows, a_bytes);
+  for (std::size_t tile = 6; tile < 8; ++tile) shapes.set(tile, a_bytes / 4, 64);
+  Tiles::configure(shapes);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    Tiles::dot_signed_unsigned<0, 4, 6>();
+    Tiles::dot_signed_unsigned<1, 4, 7>();
+    Tiles::dot_signed_unsigned<2, 5, 6>();
+    Tiles::dot_signed_unsigned<3, 5, 7>();
+  }
+  Tiles::release();
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

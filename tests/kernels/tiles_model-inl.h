@@ -1,0 +1,21 @@
+#pragma once
+// What tests see of one compilation of the tile kernels.
+
+#include "kernels/cpu/tiles_model-inl.h"
+// the kernels follow the tiles
+#include "kernels/cpu/tiles_table-inl.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+/// One type of each kind, where instrumenting them all would take minutes.
+using SomeBlocks =
+    quant::BlockRows<quant::BlockRow<DType::kQ8_0, quant::BlockQ8_0>, quant::BlockRow<DType::kQ4_0, quant::BlockQ4_0>,
+                     quant::BlockRow<DType::kQ4_1, quant::BlockQ4_1>, quant::BlockRow<DType::kQ4_K, quant::BlockQ4_K>,
+                     quant::BlockRow<DType::kQ6_K, quant::BlockQ6_K>>;
+
+MatmulFn matmul_of_blocks(DType type);
+MatmulFn matmul_of_blocks(DType type) {
+  return matmul_by_tiles_of<TilePlan<12, 2, true>>(type, FORGE_TEST_BLOCKS{});
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

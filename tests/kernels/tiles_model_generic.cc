@@ -1,0 +1,7 @@
+// The matmul kernels by tiles, compiled for any CPU, on the model of the tile registers.
+#define FORGE_CPU_NAMESPACE class_tiles_generic
+#define FORGE_CPU_PLAIN class_generic
+#define FORGE_CPU_GENERIC
+#define FORGE_TEST_BLOCKS SomeBlocks
+
+#include "tests/kernels/tiles_model-inl.h"

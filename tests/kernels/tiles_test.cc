@@ -1,0 +1,127 @@
+// Matmul by tiles, on the model of the tile registers: bit for bit what the class without tiles gives. That the model
+// is what the CPU does is tests/device/amx_check.cc's to show.
+
+#include "tests/kernels/support.h"
+
+using namespace forge;
+using forge::test::Guarded;
+using forge::test::Random;
+
+namespace forge::cpu {
+namespace class_tiles_generic {
+MatmulFn matmul_of_blocks(DType type);
+}
+#if defined(__x86_64__)
+namespace class_tiles_avx512 {
+MatmulFn matmul_of_blocks(DType type);
+}
+#endif
+}  // namespace forge::cpu
+
+namespace {
+
+struct Model {
+  std::string name;
+  cpu::MatmulFn (*matmul)(DType type);
+  const cpu::Kernels* plain;
+};
+std::vector<Model> models() {
+  std::vector<Model> out{
+      {"generic", cpu::class_tiles_generic::matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kGeneric)}};
+#if defined(__x86_64__)
+  if (cpu::runs_here(cpu::CpuClass::kAvx512Vnni))
+    out.push_back({"avx512", cpu::class_tiles_avx512::matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kAvx512Vnni)});
+#endif
+  return out;
+}
+std::vector<DType> types_of(const Model& model) {
+  std::vector<DType> out;
+  for (const DType type : test::block_types())
+    if (model.matmul(type) != nullptr) out.push_back(type);
+  return out;
+}
+
+struct Shape {
+  std::size_t rows, columns, tokens;
+  bool mapped = false;
+};
+
+void check(const Model& model, DType type, const Shape& shape, unsigned seed) {
+  const std::size_t k = test::whole_blocks(type, shape.columns), groups = quant::x16_groups(shape.rows);
+  CAPTURE(model.name, dtype_name(type), shape.rows, k, shape.tokens, shape.mapped);
+  Random random(seed);
+  const test::Weight weight(type, shape.rows, k, random);
+  const auto x = test::q8a_rows(random.floats(shape.tokens * k), k);
+  const std::size_t x_stride = quant::q8a_row_bytes(k), stride = 16 * groups + 3;
+  std::vector<std::int32_t> map(shape.tokens);
+  for (auto& row : map) row = random.below(static_cast<int>(shape.tokens));
+  Guarded<float> got(shape.tokens * stride - 3), want(shape.tokens * stride - 3);
+  const auto run = [&](cpu::MatmulFn matmul, Guarded<float>& out) {
+    matmul(weight.packed.data(), k, groups, x.data(), x_stride, shape.mapped ? map.data() : nullptr, shape.tokens,
+           out.data(), stride);
+    out.check();
+  };
+  run(model.matmul(type), got);
+  run(model.plain->matmul(type), want);
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (test::bits(got[i]) != test::bits(want[i]))
+      FAIL("token " << i / stride << " row " << i % stride << ": " << got[i] << ", expected " << want[i]);
+}
+
+}  // namespace
+
+TEST_CASE("tiles give the bits of the class without them, for every type") {
+  for (const auto& model : models())
+    for (const DType type : types_of(model)) {
+      check(model, type, {33, 96, 12}, 1);          // an odd group, an odd number of parts
+      check(model, type, {16, 32, 24}, 2);          // one part
+      check(model, type, {40, 800, 19}, 3);         // a second strip of one part, a rest that is padded
+      check(model, type, {32, 1536, 16, true}, 4);  // rows anywhere, a rest for the plain kernel
+    }
+}
+
+TEST_CASE("tiles at every number of tokens, and at more than panels hold") {
+  for (const auto& model : models())
+    for (const DType type : {DType::kQ4_1, DType::kQ6_K}) {
+      for (std::size_t tokens = 1; tokens <= 26; ++tokens) check(model, type, {17, 64, tokens}, 5);
+      check(model, type, {48, 64, 96 + 31}, 6);
+    }
+}
+
+TEST_CASE("tiles: any shape") {
+  rc::prop("is bit for bit the plain kernel's", [] {
+    const auto all = models();
+    const auto& model = all[*rc::gen::inRange<std::size_t>(0, all.size())];
+    const DType type = *rc::gen::elementOf(types_of(model));
+    check(model, type,
+          {*rc::gen::inRange<std::size_t>(1, 70), 32 * *rc::gen::inRange<std::size_t>(1, 60),
+           *rc::gen::inRange<std::size_t>(1, 40), *rc::gen::arbitrary<bool>()},
+          *rc::gen::arbitrary<unsigned>());
+  });
+}
+
+TEST_CASE("tiles: the largest dots are exact, and no tokens or groups are no work") {
+  for (const auto& model : models())
+    for (const DType type : types_of(model)) {
+      const std::size_t k = test::whole_blocks(type, 64), stride = quant::q8a_row_bytes(k);
+      Random random(7);
+      test::Weight weight(type, 16, k, random);
+      for (const int quant : {0x00, 0x7f, 0x80, 0xff}) {
+        CAPTURE(model.name, dtype_name(type), quant);
+        std::fill(weight.native.begin(), weight.native.end(), static_cast<std::byte>(quant));
+        test::tame_scales(test::weight_blocks(type), weight.native);
+        weight.pack();
+        std::vector<float> x(12 * k, 127.0f);
+        for (std::size_t i = k; i < 12 * k; ++i) x[i] = i % 3 ? -127.0f : 127.0f;
+        const auto rows = test::q8a_rows(x, k);
+        float got[12 * 16], want[12 * 16];
+        model.matmul(type)(weight.packed.data(), k, 1, rows.data(), stride, nullptr, 12, got, 16);
+        model.plain->matmul(type)(weight.packed.data(), k, 1, rows.data(), stride, nullptr, 12, want, 16);
+        REQUIRE(test::same_bits(got, want, 12 * 16));
+      }
+      float out = 3;
+      model.matmul(type)(nullptr, k, 0, nullptr, stride, nullptr, 40, &out, 16);
+      model.matmul(type)(nullptr, k, 4, nullptr, stride, nullptr, 0, &out, 16);
+      REQUIRE(out == 3);
+    }
+}
