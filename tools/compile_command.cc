@@ -33,8 +33,8 @@ constexpr const char* kFooter =
     "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
     "it.\n"
     "Targets: auto is what forge-run would take here, its best GPU or the CPU; cpu, cpu-generic, cpu-x86-64-v3,\n"
-    "cpu-x86-64-v4, cpu-x86-64-v4-vnni; gfx1100 and other GPUs (forge-inspect devices lists those of this machine). A\n"
-    "plan for several targets (a comma list) has a program for each.\n";
+    "cpu-x86-64-v4, cpu-x86-64-v4-vnni, cpu-x86-64-v4-vnni-amx; gfx1100 and other GPUs (forge-inspect devices lists\n"
+    "those of this machine). A plan for several targets (a comma list) has a program for each.\n";
 
 void list_passes() {
   std::string text;

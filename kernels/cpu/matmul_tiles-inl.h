@@ -54,192 +54,186 @@ void unpack_int_parts(const std::uint8_t* first, std::size_t parts, std::uint8_t
   for_each_block<Format>(args, [](const std::uint8_t*) FORGE_INLINE_BODY {}, block);
 }
 
-/// A strip of T tokens' rows.
-template <int kSub, int T>
-struct alignas(64) TilePanel {
-  static constexpr std::size_t kFloats = 1 + 32 / kSub;
-  std::int8_t quants[T][kTileStripColumns];
-  float floats[kTileStripParts][kFloats][T];  ///< scale, and each part's sum
-};
+using TokenFloats = float __attribute__((vector_size(64)));
 
-/// `tokens` rows, and rows of zeros up to T.
-template <int kSub, int T>
-void fill_tile_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
-                     std::size_t parts, TilePanel<kSub, T>& panel) {
-  for (std::size_t t = 0; t < T; ++t) {
-    if (t >= tokens) {
-      std::memset(panel.quants[t], 0, 32 * parts);
-      for (std::size_t p = 0; p < parts; ++p)
-        for (auto& row : panel.floats[p]) row[t] = 0.0f;
-      continue;
+/// Lines become columns: each pass interleaves line i with line i + 8 (kernels/quant/x16.h, x16_transpose).
+FORGE_INLINE void transpose(TokenFloats* lines) {
+#pragma GCC unroll 4
+  for (int pass = 0; pass < 4; ++pass) {
+    TokenFloats out[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      out[2 * i] =
+          __builtin_shufflevector(lines[i], lines[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      out[2 * i + 1] =
+          __builtin_shufflevector(lines[i], lines[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
-    const std::byte* row = source.row(first_token + t);
-    const auto* scales = reinterpret_cast<const std::uint8_t*>(row + source.k + 4 * first);
-    std::memcpy(panel.quants[t], row + 32 * first, 32 * parts);
-    for (std::size_t p = 0; p < parts; ++p) {
-      const float scale = load_f32(scales + 4 * p);
-      panel.floats[p][0][t] = scale;
-      if constexpr (kSub == 32) {
-        panel.floats[p][1][t] = load_f32(scales + source.k / 32 * 4 + 4 * p);
-      } else {
-        for (std::size_t s = 0; s < 2; ++s)
-          panel.floats[p][1 + s][t] = half_sum(scale, panel.quants[t] + 32 * p + 16 * s);
-      }
-    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) lines[i] = out[i];
   }
 }
 
-/// The tiles of a stage: 4 of dots, 2 of x (T rows of kSub bytes), 2 of weights (kSub/4 rows of 16 words).
-template <int kSub, int T>
+inline constexpr std::size_t kTileTokens = 16;
+
+/// A strip of 16 tokens' rows.
+template <int kSub>
+struct alignas(64) TilePanel {
+  static constexpr std::size_t kFloats = 1 + 32 / kSub;
+  std::int8_t quants[kTileTokens][kTileStripColumns];
+  float floats[kTileStripParts][kFloats][kTileTokens];  ///< scale, and each part's sum
+};
+
+/// out[p][token] = from(token)[p] for `parts` numbers p, `stride` floats from one to the next; 0 behind `tokens`.
+template <class From>
+FORGE_INLINE void gather_tokens(From from, std::size_t tokens, std::size_t parts, float* out, std::size_t stride) {
+  for (std::size_t p = 0; p < parts; p += 16) {
+    const std::size_t count = parts - p < 16 ? parts - p : 16;
+    TokenFloats lines[16];
+    for (std::size_t t = 0; t < 16; ++t) {
+      lines[t] = TokenFloats{};
+      if (t < tokens && count == 16)
+        std::memcpy(&lines[t], from(t) + 4 * p, 64);
+      else if (t < tokens)
+        std::memcpy(&lines[t], from(t) + 4 * p, 4 * count);
+    }
+    transpose(lines);
+    for (std::size_t i = 0; i < count; ++i) std::memcpy(out + (p + i) * stride, &lines[i], 64);
+  }
+}
+
+/// `tokens` rows, and rows of zeros up to 16.
+template <int kSub>
+void fill_tile_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
+                     std::size_t parts, TilePanel<kSub>& panel) {
+  constexpr std::size_t kStride = sizeof(panel.floats[0]) / 4;
+  for (std::size_t t = 0; t < kTileTokens; ++t)
+    if (t < tokens)
+      std::memcpy(panel.quants[t], source.row(first_token + t) + 32 * first, 32 * parts);
+    else
+      std::memset(panel.quants[t], 0, 32 * parts);
+  const auto scales = [&](std::size_t t)
+                          FORGE_INLINE_BODY { return source.row(first_token + t) + source.k + 4 * first; };
+  gather_tokens(scales, tokens, parts, panel.floats[0][0], kStride);
+  if constexpr (kSub == 32) {
+    const auto sums = [&](std::size_t t) FORGE_INLINE_BODY { return scales(t) + source.k / 32 * 4; };
+    gather_tokens(sums, tokens, parts, panel.floats[0][1], kStride);
+  } else {
+    for (std::size_t p = 0; p < parts; ++p)
+      for (std::size_t s = 0; s < 2; ++s)
+        for (std::size_t t = 0; t < kTileTokens; ++t)
+          panel.floats[p][1 + s][t] = half_sum(panel.floats[p][0][t], panel.quants[t] + 32 * p + 16 * s);
+  }
+}
+
+/// The tiles of a stage: 4 of dots, 2 of x (16 rows of kSub bytes), 2 of weights (kSub/4 rows of 16 words).
+template <int kSub>
 struct DotTiles {
   static constexpr TileShapes kShapes = [] {
     TileShapes shapes;
-    for (std::size_t tile = 0; tile < 4; ++tile) shapes.set(tile, T, 64);
-    for (std::size_t tile = 4; tile < 6; ++tile) shapes.set(tile, T, kSub);
+    for (std::size_t tile = 0; tile < 4; ++tile) shapes.set(tile, kTileTokens, 64);
+    for (std::size_t tile = 4; tile < 6; ++tile) shapes.set(tile, kTileTokens, kSub);
     for (std::size_t tile = 6; tile < 8; ++tile) shapes.set(tile, kSub / 4, 64);
     return shapes;
   }();
 };
 
 struct TileStrip {
-  const std::uint8_t* unpacked;  ///< of the first group; the next one's is `group_bytes` on
-  std::size_t group_bytes, parts;
-  float* out;  ///< of the first group and token
+  const std::uint8_t* unpacked;
+  std::size_t parts;
+  float* out;  ///< of the group and the first token
   std::size_t out_stride, tokens;
   bool first;  ///< out holds nothing yet
 };
 
-/// G groups by T tokens over a strip; rows of `out` behind `tokens` are left alone.
-template <int kSub, int T, int G, bool kLate>
-void tile_strip(const TileStrip& args, const TilePanel<kSub, T>& panel) {
-  constexpr int kParts = 32 / kSub, kVectors = 16 / Lanes::kRows;
-  alignas(64) std::uint8_t dots[2][2][G][T][64];
-  Lanes::F sums[G][T][kVectors];
-#pragma GCC unroll 2
-  for (int g = 0; g < G; ++g)
+/// One group by 16 tokens over a strip, `kStage` parts a stage; rows of `out` behind `tokens` are left alone.
+template <int kSub, int kStage>
+void tile_strip(const TileStrip& args, const TilePanel<kSub>& panel) {
+  constexpr std::size_t kParts = 32 / kSub;
+  constexpr int T = kTileTokens, kVectors = 16 / Lanes::kRows;
+  alignas(64) std::uint8_t dots[2][kStage][T][64];
+  Lanes::F sums[T][kVectors];
 #pragma GCC unroll 16
-    for (int t = 0; t < T; ++t)
+  for (int t = 0; t < T; ++t)
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
-        sums[g][t][v] = args.first || static_cast<std::size_t>(t) >= args.tokens
-                            ? Lanes::all(0.0f)
-                            : Lanes::load_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + 16 * g +
-                                                 v * Lanes::kRows);
-  // `subs` parts from part `at` on, counted in kSub columns
-  const auto multiply = [&]<int subs>(std::size_t at) FORGE_INLINE_BODY {
-    unrolled<subs>([&]<int i>() FORGE_INLINE_BODY {
-      const std::size_t sub = at + i;
-      const std::uint8_t* lines = args.unpacked + sub / kParts * kUnpackedBytes<kSub> + sub % kParts * 16 * kSub;
-      Tiles::load<4 + i>(panel.quants[0] + kSub * sub, kTileStripColumns);
-      unrolled<G>([&]<int g>() FORGE_INLINE_BODY {
-        Tiles::load<6 + g>(lines + g * args.group_bytes, 64);
-        Tiles::zero<i * G + g>();
-        Tiles::dot_signed_unsigned<i * G + g, 4 + i, 6 + g>();
-      });
+    for (int v = 0; v < kVectors; ++v)
+      sums[t][v] =
+          args.first || static_cast<std::size_t>(t) >= args.tokens
+              ? Lanes::all(0.0f)
+              : Lanes::load_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + v * Lanes::kRows);
+  const std::size_t subs = args.parts * kParts;  // parts of kSub columns
+  const auto multiply = [&](std::size_t stage) FORGE_INLINE_BODY {
+    unrolled<kStage>([&]<int i>() FORGE_INLINE_BODY {
+      const std::size_t sub = kStage * stage + i;
+      if (sub >= subs) return;
+      Tiles::load<4 + i % 2>(panel.quants[0] + kSub * sub, kTileStripColumns);
+      Tiles::load<6 + i % 2>(args.unpacked + sub / kParts * kUnpackedBytes<kSub> + sub % kParts * 16 * kSub, 64);
+      Tiles::zero<i>();
+      Tiles::dot_signed_unsigned<i, 4 + i % 2, 6 + i % 2>();
     });
   };
-  const auto put = [&]<int subs>(std::size_t stage) FORGE_INLINE_BODY {
-    unrolled<subs>([&]<int i>() FORGE_INLINE_BODY {
-      unrolled<G>([&]<int g>() FORGE_INLINE_BODY { Tiles::store<i * G + g>(dots[stage % 2][i][g], 64); });
+  const auto put = [&](std::size_t stage) FORGE_INLINE_BODY {
+    unrolled<kStage>([&]<int i>() FORGE_INLINE_BODY {
+      if (kStage * stage + i < subs) Tiles::store<i>(dots[stage % 2][i], 64);
     });
   };
-  const auto add = [&]<int subs>(std::size_t stage) FORGE_INLINE_BODY {
-    unrolled<subs>([&]<int i>() FORGE_INLINE_BODY {
-      const std::size_t sub = 2 * stage + i, part = sub / kParts, s = kParts == 1 ? 0 : i;
-      const auto* floats = reinterpret_cast<const float*>(args.unpacked + part * kUnpackedBytes<kSub> + 512 + 128 * s);
-      const auto& x = panel.floats[part];
+  const auto add = [&](std::size_t sub, const std::uint8_t(*dot)[64]) FORGE_INLINE_BODY {
+    const std::size_t part = sub / kParts, s = sub % kParts;
+    const auto* floats = reinterpret_cast<const float*>(args.unpacked + part * kUnpackedBytes<kSub> + 512 + 128 * s);
+    const float *x_scale = panel.floats[part][0], *x_sum = panel.floats[part][1 + s];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        Lanes::F scale[G], offset[G];
-#pragma GCC unroll 2
-        for (int g = 0; g < G; ++g) {
-          const float* lane = floats + g * args.group_bytes / 4 + v * Lanes::kRows;
-          scale[g] = Lanes::load_floats(lane);
-          offset[g] = Lanes::load_floats(lane + 16);
-        }
+    for (int v = 0; v < kVectors; ++v) {
+      const Lanes::F scale = Lanes::load_floats(floats + v * Lanes::kRows);
+      const Lanes::F offset = Lanes::load_floats(floats + 16 + v * Lanes::kRows);
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) {
-          const Lanes::F x_scale = Lanes::all(x[0][t]), x_sum = Lanes::all(x[1 + s][t]);
-#pragma GCC unroll 2
-          for (int g = 0; g < G; ++g) {
-            const Lanes::I dot = Lanes::load(dots[stage % 2][i][g][t] + 4 * v * Lanes::kRows);
-            sums[g][t][v] = Lanes::fused(Lanes::times(scale[g], x_scale), Lanes::to_float(dot), sums[g][t][v]);
-            sums[g][t][v] = Lanes::fused(offset[g], x_sum, sums[g][t][v]);
-          }
-        }
+      for (int t = 0; t < T; ++t) {
+        const Lanes::F step = Lanes::times(scale, Lanes::all(x_scale[t]));
+        sums[t][v] = Lanes::fused(step, Lanes::to_float(Lanes::load(dot[t] + 4 * v * Lanes::kRows)), sums[t][v]);
+        sums[t][v] = Lanes::fused(offset, Lanes::all(x_sum[t]), sums[t][v]);
       }
-    });
+    }
   };
-
-  const std::size_t subs = args.parts * kParts;
-  const auto begin = [&](std::size_t stage) FORGE_INLINE_BODY {
-    if (subs >= 2 * stage + 2)
-      multiply.template operator()<2>(2 * stage);
-    else if (subs > 2 * stage)
-      multiply.template operator()<1>(2 * stage);
-  };
-  const auto end = [&](std::size_t stage) FORGE_INLINE_BODY {
-    if (subs >= 2 * stage + 2)
-      put.template operator()<2>(stage);
-    else if (subs > 2 * stage)
-      put.template operator()<1>(stage);
-  };
-  begin(0);
-  end(0);
-  std::size_t stage = 0;
-  for (; 2 * stage + 2 <= subs; ++stage) {
-    begin(stage + 1);
-    if constexpr (!kLate) end(stage + 1);
-    add.template operator()<2>(stage);
-    if constexpr (kLate) end(stage + 1);
+  multiply(0);
+  put(0);
+  multiply(1);
+  for (std::size_t stage = 0; kStage * stage < subs; ++stage) {
+    put(stage + 1);
+    multiply(stage + 2);
+    const std::size_t left = subs - kStage * stage, count = left < kStage ? left : kStage;
+    for (std::size_t i = 0; i < count; ++i) add(kStage * stage + i, dots[stage % 2][i]);
   }
-  if (subs % 2 != 0) add.template operator()<1>(stage);
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
     if (static_cast<std::size_t>(t) < args.tokens)
-#pragma GCC unroll 2
-      for (int g = 0; g < G; ++g)
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v)
-          Lanes::store_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + 16 * g + v * Lanes::kRows,
-                              sums[g][t][v]);
+      for (int v = 0; v < kVectors; ++v)
+        Lanes::store_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + v * Lanes::kRows, sums[t][v]);
 }
 
-/// T tokens by G groups at a time.
-template <int kSub, int T, int G, bool kLate>
+template <int kSub, int kStage>
 void matmul_tiles(const TileWeights& type, const std::byte* weights, std::size_t groups, const PanelSource& source,
                   std::size_t tokens, float* out, std::size_t out_stride) {
-  constexpr std::size_t kStripBytes = kTileStripParts * kUnpackedBytes<kSub>;
-  using Panel = TilePanel<kSub, T>;
-  Panel panels[kTilePanels];
-  alignas(64) std::uint8_t unpacked[G * kStripBytes];
+  constexpr std::size_t kTokens = kTilePanels * kTileTokens;
+  TilePanel<kSub> panels[kTilePanels];
+  alignas(64) std::uint8_t unpacked[kTileStripParts * kUnpackedBytes<kSub>];
   const std::size_t all_parts = source.k / 32, group_bytes = all_parts / type.unit_parts * type.unit_bytes;
-  Tiles::configure(DotTiles<kSub, T>::kShapes);
-  for (std::size_t token0 = 0; token0 < tokens; token0 += kTilePanels * T) {
-    const std::size_t count = tokens - token0 < kTilePanels * T ? tokens - token0 : kTilePanels * T;
-    const std::size_t tiles = divide_up(count, T);
+  Tiles::configure(DotTiles<kSub>::kShapes);
+  for (std::size_t token0 = 0; token0 < tokens; token0 += kTokens) {
+    const std::size_t count = tokens - token0 < kTokens ? tokens - token0 : kTokens;
+    const auto tile_tokens = [&](std::size_t at)
+                                 FORGE_INLINE_BODY { return count - at < kTileTokens ? count - at : kTileTokens; };
     std::size_t first = 0;
     do {
       const std::size_t parts = all_parts - first < kTileStripParts ? all_parts - first : kTileStripParts;
-      for (std::size_t tile = 0; tile < tiles; ++tile)
-        fill_tile_panel<kSub, T>(source, token0 + tile * T, count - tile * T < T ? count - tile * T : T, first, parts,
-                                 panels[tile]);
-      for (std::size_t group = 0; group < groups; group += G) {
-        const std::size_t together = groups - group < G ? groups - group : G;
-        for (std::size_t g = 0; g < together; ++g)
-          type.unpack(reinterpret_cast<const std::uint8_t*>(weights) + (group + g) * group_bytes +
-                          first / type.unit_parts * type.unit_bytes,
-                      parts / type.unit_parts, unpacked + g * kStripBytes);
-        for (std::size_t tile = 0; tile < tiles; ++tile) {
-          const TileStrip strip{unpacked,   kStripBytes,
-                                parts,      out + (token0 + tile * T) * out_stride + 16 * group,
-                                out_stride, count - tile * T < T ? count - tile * T : T,
-                                first == 0};
-          if (together == G)
-            tile_strip<kSub, T, G, kLate>(strip, panels[tile]);
-          else
-            tile_strip<kSub, T, 1, kLate>(strip, panels[tile]);
-        }
+      for (std::size_t at = 0; at < count; at += kTileTokens)
+        fill_tile_panel<kSub>(source, token0 + at, tile_tokens(at), first, parts, panels[at / kTileTokens]);
+      for (std::size_t group = 0; group < groups; ++group) {
+        type.unpack(reinterpret_cast<const std::uint8_t*>(weights) + group * group_bytes +
+                        first / type.unit_parts * type.unit_bytes,
+                    parts / type.unit_parts, unpacked);
+        for (std::size_t at = 0; at < count; at += kTileTokens)
+          tile_strip<kSub, kStage>(
+              {unpacked, parts, out + (token0 + at) * out_stride + 16 * group, out_stride, tile_tokens(at), first == 0},
+              panels[at / kTileTokens]);
       }
       first += parts;
     } while (first < all_parts);

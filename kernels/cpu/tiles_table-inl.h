@@ -10,15 +10,8 @@ extern const Kernels kTable;
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// Up to here a tile mostly of padding is slower than the plain kernel, which does 12 rows in about the time of two
-/// tiles and unpacks nothing.
-inline constexpr std::size_t kTileRowsMin = 8, kTileRestMin = 6;
-
-template <int Tokens, int Groups, bool Late>
-struct TilePlan {
-  static constexpr int kTokens = Tokens, kGroups = Groups;
-  static constexpr bool kLate = Late;
-};
+/// Fewer rows go to the plain kernel, which unpacks nothing: a tile mostly of padding is slower.
+inline constexpr std::size_t kTileRowsMin = 16, kTileRestMin = 6;
 
 template <class Format>
 struct IntTileWeights {
@@ -41,36 +34,36 @@ FORGE_INLINE MatmulFn plain_matmul() {
   return plain.matmul_of_codes(type);
 }
 
-template <DType type, class Weights, class Plan>
+template <DType type, class Weights, int kStage>
 void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                      std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
                      std::size_t out_stride) {
   if (tokens == 0 || groups == 0) return;
-  const std::size_t rest = tokens % Plan::kTokens;
+  const std::size_t rest = tokens % kTileTokens;
   const std::size_t tiled = tokens < kTileRowsMin ? 0 : rest < kTileRestMin ? tokens - rest : tokens;
   if (tiled > 0)
-    matmul_tiles<Weights::kSub, Plan::kTokens, Plan::kGroups, Plan::kLate>(
-        Weights::kWeights, weights, groups, PanelSource{x, x_row_bytes, k, row_map}, tiled, out, out_stride);
+    matmul_tiles<Weights::kSub, kStage>(Weights::kWeights, weights, groups, PanelSource{x, x_row_bytes, k, row_map},
+                                        tiled, out, out_stride);
   if (tiled < tokens)
     plain_matmul<type>()(weights, k, groups, row_map ? x : x + tiled * x_row_bytes, x_row_bytes,
                          row_map ? row_map + tiled : nullptr, tokens - tiled, out + tiled * out_stride, out_stride);
 }
 
 /// nullptr for what is no block type of `Rows`.
-template <class Plan, class... Rows>
+template <int kStage, class... Rows>
 MatmulFn matmul_by_tiles_of(DType type, quant::BlockRows<Rows...>) {
   MatmulFn found = nullptr;
   const auto look = [&]<class Row>(std::type_identity<Row>) FORGE_INLINE_BODY {
     if (type != Row::kType) return;
     using Block = typename Row::Block;
     if constexpr (quant::HasPacking<Block>)
-      found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, Plan>;
+      found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, kStage>;
     else if constexpr (Row::kType == DType::kQ8_0)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ8_0>, Plan>;
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ8_0>, kStage>;
     else if constexpr (Row::kType == DType::kQ4_0)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_0>, Plan>;
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_0>, kStage>;
     else if constexpr (Row::kType == DType::kQ4_1)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_1>, Plan>;
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_1>, kStage>;
   };
   (look(std::type_identity<Rows>{}), ...);
   return found;

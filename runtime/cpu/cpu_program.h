@@ -123,9 +123,18 @@ struct CpuVariant {
 
 /// Floats of scratch that one worker needs for the largest tile or attention tile of the program.
 inline constexpr std::size_t kTileFloats = 16 * 1024;
-inline constexpr std::size_t kTileTokens = 48;      ///< a multiple of kMatmulTokens
+inline constexpr std::size_t kTileTokens = 96;      ///< the most that tile_size gives
 inline constexpr std::size_t kSumTokens = 512;      ///< tokens whose experts are added up together
 inline constexpr std::size_t kAttentionTokens = 8;  ///< queries of one attention tile
+
+/// Columns and tokens of a task of many rows; whole kMatmulTokens. Where tiles multiply, what is done once a call (a
+/// strip of weights unpacked, rows of x gathered) is dearer beside the products, so calls are larger.
+struct TileSize {
+  std::size_t columns, tokens;
+};
+constexpr TileSize tile_size(cpu::CpuClass cpu_class) {
+  return cpu_class == cpu::CpuClass::kAvx512VnniAmx ? TileSize{128, kTileTokens} : TileSize{64, kTileTokens / 2};
+}
 
 /// The element type of a KV group's blocks, which their size tells: F16 or Q8_0. Throws Error(kPlan) when the group's
 /// geometry is broken.

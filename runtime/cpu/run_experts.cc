@@ -166,7 +166,8 @@ void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens) 
   }
   // As many tokens as possible share a read of weights, but every thread has work. Chunks of tokens change no result.
   const std::size_t wanted = (kTasksPerThread * context.pool->size() + tasks.column_tiles - 1) / tasks.column_tiles;
-  const std::size_t chunks = std::clamp<std::size_t>(wanted, 1, (tokens + kTileTokens - 1) / kTileTokens);
+  const std::size_t most = tile_size(context.kernels->cpu_class).tokens;
+  const std::size_t chunks = std::clamp<std::size_t>(wanted, 1, (tokens + most - 1) / most);
   tasks.token_chunk = std::min((tokens + chunks - 1) / chunks, kSumTokens);
   tasks.token_chunks = (tokens + tasks.token_chunk - 1) / tasks.token_chunk;
   context.pool->run(tasks.column_tiles * tasks.token_chunks, run_sum_task, &tasks);

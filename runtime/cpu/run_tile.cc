@@ -188,10 +188,14 @@ void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::siz
 
 namespace {
 
+std::size_t divide_up(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
 struct TileTasks {
   const CpuStep* step;
   StepContext* context;
-  std::size_t rows, row_chunks;  ///< runs of kTileTokens rows
+  std::size_t rows, row_chunk, row_chunks;  ///< chunks of row_chunk rows
 };
 
 /// Rows [row, row_end) of columns [column, column + width), as many rows at a time as the scratch holds.
@@ -213,13 +217,13 @@ void run_tile_task(void* data, std::size_t task, std::size_t worker) {
   std::size_t column_tile = task / tasks.row_chunks;
   const TileSection* section = tasks.step->sections.data();
   for (;; ++section) {
-    const std::size_t tiles = (section->end - section->begin + section->tile_width - 1) / section->tile_width;
+    const std::size_t tiles = divide_up(section->end - section->begin, section->tile_width);
     if (column_tile < tiles) break;
     column_tile -= tiles;
   }
   const std::size_t column = column_tile * section->tile_width;
   const std::size_t width = std::min(section->tile_width, section->end - section->begin - column);
-  run_columns(*section, chunk * kTileTokens, std::min(tasks.rows, (chunk + 1) * kTileTokens), column, width,
+  run_columns(*section, chunk * tasks.row_chunk, std::min(tasks.rows, (chunk + 1) * tasks.row_chunk), column, width,
               section->tile_tokens, *tasks.context, worker);
 }
 
@@ -266,14 +270,19 @@ void run_row_task(void* data, std::size_t task, std::size_t) {
 }
 
 void run_tile_step(const CpuStep& step, StepContext& context, std::size_t rows) {
-  TileTasks tasks{&step, &context, rows, (rows + kTileTokens - 1) / kTileTokens};
+  TileTasks tasks{.step = &step, .context = &context, .rows = rows, .row_chunk = rows, .row_chunks = 1};
   if (rows <= kSplitRows) {
     context.pool->run(step.pieces.size(), run_piece_task, &tasks);
     return;
   }
   std::size_t column_tiles = 0;
-  for (const auto& section : step.sections)
-    column_tiles += (section.end - section.begin + section.tile_width - 1) / section.tile_width;
+  for (const auto& section : step.sections) column_tiles += divide_up(section.end - section.begin, section.tile_width);
+  constexpr std::size_t kLeast = 4 * cpu::kMatmulTokens, kTasksPerThread = 4;
+  tasks.row_chunk = tile_size(context.kernels->cpu_class).tokens;
+  while (tasks.row_chunk > kLeast &&
+         column_tiles * divide_up(rows, tasks.row_chunk) < kTasksPerThread * context.pool->size())
+    tasks.row_chunk /= 2;
+  tasks.row_chunks = divide_up(rows, tasks.row_chunk);
   context.pool->run(column_tiles * tasks.row_chunks, run_tile_task, &tasks);
 }
 

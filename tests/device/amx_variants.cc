@@ -15,18 +15,10 @@ using Blocks =
 
 MatmulFn variant(int number, DType type);
 MatmulFn variant(int number, DType type) {
-  switch (number) {
-    case 0:
-      return matmul_by_tiles_of<TilePlan<12, 2, true>>(type, Blocks{});
-    case 1:
-      return matmul_by_tiles_of<TilePlan<12, 2, false>>(type, Blocks{});
-    case 2:
-      return matmul_by_tiles_of<TilePlan<16, 1, true>>(type, Blocks{});
-    case 3:
-      return matmul_by_tiles_of<TilePlan<8, 2, true>>(type, Blocks{});
-    default:
-      return nullptr;
-  }
+  return number == 0   ? matmul_by_tiles_of<4>(type, Blocks{})
+         : number == 1 ? matmul_by_tiles_of<3>(type, Blocks{})
+         : number == 2 ? matmul_by_tiles_of<2>(type, Blocks{})
+                       : nullptr;
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -31,7 +31,7 @@ namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
 MatmulFn matmul_q4_1();
 MatmulFn matmul_q4_1() {
-  return matmul_by_tiles<DType::kQ4_1, IntTileWeights<FormatQ4_1>, TilePlan<12, 2, true>>;
+  return matmul_by_tiles<DType::kQ4_1, IntTileWeights<FormatQ4_1>, 4>;
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE
