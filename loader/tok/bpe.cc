@@ -24,8 +24,21 @@ ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf) : vocabular
                                      : std::string("the file names no pre-tokenizer"),
                                 pre_->name));
   }
+  check_bytes();
   if (pre_->add_bos && !gguf.has("tokenizer.ggml.add_bos_token")) vocabulary.default_add_bos(gguf, true);
   read_merges(gguf);
+}
+
+/// Public vocabularies lack bytes that hardly occur, or that UTF-8 never has; one without plain ASCII is broken.
+void ByteLevelBpe::check_bytes() const {
+  for (char byte = ' '; byte <= '~'; ++byte) {
+    std::string token;
+    append_printable_bytes(token, {&byte, 1});
+    if (vocabulary_->find(token) == kNoToken)
+      throw Error(ErrorCode::kTokenizer, fmt::format("byte 0x{:02X} has no token", static_cast<unsigned>(byte)),
+                  fmt::format("a byte-level vocabulary wants one that is spelled '{}'", token),
+                  "convert the model again");
+  }
 }
 
 void ByteLevelBpe::read_merges(const Gguf& gguf) {
@@ -36,6 +49,7 @@ void ByteLevelBpe::read_merges(const Gguf& gguf) {
                 "convert the model again");
   merges_ = StringList(*array, kKey);
   slots_ = HashSlots(merges_.size());
+  std::string joined;
   for (std::uint32_t i = 0; i < merges_.size(); ++i) {
     const auto merge = merges_[i];
     const std::size_t space = merge.find(' ', 1);
@@ -43,7 +57,18 @@ void ByteLevelBpe::read_merges(const Gguf& gguf) {
       throw Error(ErrorCode::kTokenizer, fmt::format("merge {} is '{}'", i, printable(merge)),
                   "two parts with a space between them are wanted", "convert the model again");
     longest_pair_ = std::max(longest_pair_, merge.size() - 1);
-    const auto hash = hash_of_pair(hash_of(merge.substr(0, space)), hash_of(merge.substr(space + 1)));
+    const auto left = hash_of(merge.substr(0, space)), right = hash_of(merge.substr(space + 1));
+    const auto hash = hash_of_pair(left, right);
+    joined.assign(merge.substr(0, space)).append(merge.substr(space + 1));
+    const auto refuse_unknown = [&](std::string_view text, std::uint64_t text_hash) {
+      if (!vocabulary_->has_hash(text_hash))
+        throw Error(ErrorCode::kTokenizer,
+                    fmt::format("merge {} is '{}', but '{}' is no token", i, printable(merge), printable(text)),
+                    fmt::format("'{}' does not fit the vocabulary", kKey), "convert the model again");
+    };
+    refuse_unknown(merge.substr(0, space), left);
+    refuse_unknown(merge.substr(space + 1), right);
+    refuse_unknown(joined, hash_of(joined));
     slots_.insert(hash, i, [&](std::uint32_t j) { return merges_[j] == merge; });  // the first rank counts
   }
 }

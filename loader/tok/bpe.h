@@ -17,7 +17,8 @@ namespace forge::loader::tok {
 class ByteLevelBpe {
  public:
   /// Reads tokenizer.ggml.merges and .pre; may add warnings and the pre-tokenizer's BOS rule to `vocabulary`, which
-  /// outlives this. Errors: kTokenizer when the merges are missing or malformed.
+  /// outlives this. Errors: kTokenizer when the merges are missing, malformed or of unknown tokens, or when a printable
+  /// byte has no token.
   ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf);
 
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
@@ -25,6 +26,7 @@ class ByteLevelBpe {
 
  private:
   void read_merges(const Gguf& gguf);
+  void check_bytes() const;
   /// The rank of joining two adjacent stretches of `pair`, HashSlots::kNone when they do not join.
   [[nodiscard]] std::uint32_t rank(std::string_view pair, std::size_t left_bytes, std::uint64_t hash) const;
 

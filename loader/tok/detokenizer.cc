@@ -7,32 +7,12 @@
 namespace forge::loader {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-/// Bytes of the well-formed character at the start of `text`, or 0; then `wrong` is how many bytes one U+FFFD stands
-/// for (the longest beginning of a character, at least one byte: Unicode 15, section 3.9, practice for replacement).
-std::size_t character_bytes(std::string_view text, std::size_t& wrong) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  wrong = 1;
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead < 0xC2 || lead > 0xF4) return 0;
-  const std::size_t bytes = tok::sequence_bytes(text[0]);
-  const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-  const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if (i >= text.size() || byte(i) < (i == 1 ? low : 0x80) || byte(i) > (i == 1 ? high : 0xBF)) return 0;
-    ++wrong;
-  }
-  return bytes;
-}
-
 std::string well_formed(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     std::size_t wrong = 0;
-    const std::size_t bytes = character_bytes(text, wrong);
-    out += bytes != 0 ? text.substr(0, bytes) : kReplacement;
+    const std::size_t bytes = tok::well_formed_bytes(text, wrong);
+    out += bytes != 0 ? text.substr(0, bytes) : tok::kReplacementText;
     text.remove_prefix(bytes != 0 ? bytes : wrong);
   }
   return out;

@@ -1,20 +1,17 @@
 #include "loader/tok/sentencepiece.h"
 
-#include <fmt/core.h>
-
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <deque>
 #include <optional>
 
 #include "loader/tok/merge.h"
+#include "loader/tok/scores.h"
 #include "loader/tok/word_cache.h"
-#include "support/error.h"
 
 namespace forge::loader::tok {
 namespace {
-
-constexpr std::string_view kBlank = "\xE2\x96\x81";  // U+2581, which stands for a space
 
 /// Orders scores as unsigned numbers, the highest score lowest; NaN comes last.
 std::uint32_t rank_of_score(float score) {
@@ -24,34 +21,14 @@ std::uint32_t rank_of_score(float score) {
   return ~ascending;
 }
 
-/// The end of the word that begins at `at`: the next U+2581 that does not follow another one.
-std::size_t word_end(std::string_view text, std::size_t at) {
-  while (text.substr(at).starts_with(kBlank)) at += kBlank.size();
-  const std::size_t end = text.find(kBlank, at);
-  return end == text.npos ? text.size() : end;
-}
-
 }  // namespace
 
 SentencePiece::SentencePiece(Vocabulary& vocabulary, const Gguf& gguf) : vocabulary_(&vocabulary) {
-  constexpr std::string_view kKey = "tokenizer.ggml.scores";
+  const auto scores = read_scores(vocabulary, gguf);
+  if (scores.empty()) vocabulary.warn("the vocabulary has no scores; pairs are joined from left to right");
   ranks_.assign(static_cast<std::size_t>(vocabulary.size()), rank_of_score(0));
-  if (const GgufValue* scores = gguf.find_value(kKey)) {
-    if (!scores->is_array() || scores->element != GgufType::kF32 || scores->count < ranks_.size())
-      throw Error(ErrorCode::kTokenizer, fmt::format("'{}' is {}", kKey, scores->describe()),
-                  fmt::format("an f32 for each of the {} tokens is wanted", ranks_.size()), "convert the model again");
-    for (std::size_t id = 0; id < ranks_.size(); ++id) {
-      float score = 0;
-      std::memcpy(&score, scores->bytes.data() + id * sizeof score, sizeof score);
-      ranks_[id] = rank_of_score(score);
-    }
-  } else {
-    vocabulary.warn("the vocabulary has no scores; pairs are joined from left to right");
-  }
-  for (TokenId id = 0; id < vocabulary.size() && words_are_separate_; ++id) {
-    const auto text = vocabulary.text(id);
-    words_are_separate_ = text.empty() || word_end(text, 0) == text.size();
-  }
+  std::ranges::transform(scores, ranks_.begin(), rank_of_score);
+  words_are_separate_ = words_are_separate(vocabulary);
 }
 
 void SentencePiece::encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
@@ -89,16 +66,6 @@ void SentencePiece::encode(std::span<const Fragment> fragments, std::vector<Toke
       at = end;
     }
   }
-}
-
-std::string SentencePiece::decode(std::string_view token) {
-  std::string out;
-  for (std::size_t at = 0; at < token.size();) {
-    const bool blank = token.substr(at).starts_with(kBlank);
-    out += blank ? ' ' : token[at];
-    at += blank ? kBlank.size() : 1;
-  }
-  return out;
 }
 
 }  // namespace forge::loader::tok

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "loader/gguf.h"
+#include "loader/tok/blank.h"
 #include "loader/tok/special_split.h"
 #include "loader/tok/vocabulary.h"
 
@@ -20,13 +21,11 @@ class SentencePiece {
   SentencePiece(Vocabulary& vocabulary, const Gguf& gguf);
 
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
-  static std::string decode(std::string_view token);
+  static std::string decode(std::string_view token) { return spaces_of_blanks(token); }
 
  private:
   const Vocabulary* vocabulary_;
   std::vector<std::uint32_t> ranks_;  // of each token, from its score: lower is joined first
-  // No token holds a U+2581 after another character, so joins never cross the start of a word and words can be cut
-  // apart before joining; true for every vocabulary trained with split-by-whitespace.
   bool words_are_separate_ = true;
 };
 

@@ -44,16 +44,20 @@ std::vector<Fragment> split_special(const Vocabulary& vocabulary, std::string_vi
     std::size_t end = 0;
     TokenId id = kNoToken;
   };
-  std::map<std::size_t, Taken> taken;  // by first byte
+  std::map<std::size_t, Taken> taken;  // by first byte, stripped spaces included
   for (const Match& match : matches) {
     std::size_t end = match.at + match.bytes;
     const auto next = taken.lower_bound(match.at);
     const std::size_t room_end = next == taken.end() ? text.size() : next->first;
     if (end > room_end) continue;
-    if (next != taken.begin() && std::prev(next)->second.end > match.at) continue;
+    const std::size_t room_begin = next == taken.begin() ? 0 : std::prev(next)->second.end;
+    if (room_begin > match.at) continue;
+    std::size_t begin = match.at;
+    if ((vocabulary.kind(match.id) & kStripsLeft) != 0)
+      while (begin > room_begin && strippable(text[begin - 1])) --begin;
     if ((vocabulary.kind(match.id) & kStripsRight) != 0)
       while (end < room_end && strippable(text[end])) ++end;
-    taken.emplace_hint(next, match.at, Taken{end, match.id});
+    taken.emplace_hint(next, begin, Taken{end, match.id});
   }
 
   std::size_t at = 0;

@@ -15,7 +15,7 @@ struct Fragment {
 };
 
 /// Finds user-defined tokens, and with `parse_special` control and unknown tokens too. A longer token wins over a
-/// shorter one wherever they share bytes, then the one further left; white space after a token that strips it is gone.
+/// shorter one wherever they share bytes, then the one further left; white space beside a token that strips it is gone.
 std::vector<Fragment> split_special(const Vocabulary& vocabulary, std::string_view text, bool parse_special);
 
 }  // namespace forge::loader::tok

@@ -1,78 +1,13 @@
 #include "loader/tok/split.h"
 
+#include <algorithm>
 #include <array>
 
+#include "loader/tok/split_scan.h"
 #include "loader/tok/unicode.h"
 
 namespace forge::loader::tok {
 namespace {
-
-const std::array<std::uint8_t, 128>& kAscii = ascii_classes();
-
-/// One character with its class; bytes == 0 past the end of the piece.
-struct Seen {
-  std::uint32_t code = 0;
-  std::uint32_t bytes = 0;
-  std::uint8_t is = 0;
-
-  [[nodiscard]] bool letter() const { return (is & kLetter) != 0; }
-  [[nodiscard]] bool number() const { return (is & kNumber) != 0; }
-  [[nodiscard]] bool space() const { return (is & kSpace) != 0; }
-  [[nodiscard]] bool newline() const { return bytes != 0 && (code == '\r' || code == '\n'); }
-};
-
-Seen see(std::string_view text, std::size_t at) {
-  if (at >= text.size()) return {};
-  const auto lead = static_cast<unsigned char>(text[at]);
-  if (lead < 0x80) return {lead, 1, kAscii[lead]};
-  const Char c = decode(text, at);
-  return {c.code, c.bytes, char_class_slow(c.code)};
-}
-
-/// The end of the run of characters that `in` accepts, from `at`.
-template <class In>
-std::size_t run_end(std::string_view text, std::size_t at, In in) {
-  for (Seen c = see(text, at); c.bytes != 0 && in(c); c = see(text, at)) at += c.bytes;
-  return at;
-}
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-}
-
-/// Bytes of 's 't 're 've 'm 'll 'd at `at`, 0 when none is there.
-template <bool kAnyCase>
-std::size_t contraction_bytes(std::string_view text, std::size_t at) {
-  if (text.size() - at < 2 || text[at] != '\'') return 0;
-  const auto letter = [&](std::size_t i) {
-    const char c = at + i < text.size() ? text[at + i] : '\0';
-    return kAnyCase ? lower(c) : c;
-  };
-  const char first = letter(1), second = letter(2);
-  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
-  if ((first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l')) return 3;
-  return 0;
-}
-
-/// \s+(?!\S)|\s+ at `at`, which is a space: a run gives its last space to the word after it.
-std::size_t spaces_end(std::string_view text, std::size_t at) {
-  std::size_t end = at, last = at;
-  for (Seen c = see(text, end); c.space(); c = see(text, end)) {
-    last = end;
-    end += c.bytes;
-  }
-  return end < text.size() && last > at ? last : end;
-}
-
-/// \s*[\r\n]+ at `at`: the end of the last line break in this run of spaces; `at` when it has none.
-std::size_t line_breaks_end(std::string_view text, std::size_t at) {
-  std::size_t end = at;
-  for (Seen c = see(text, at); c.space(); c = see(text, at)) {
-    at += c.bytes;
-    if (c.newline()) end = at;
-  }
-  return end;
-}
 
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 std::size_t gpt2(std::string_view text, std::size_t at) {
@@ -159,21 +94,6 @@ std::size_t cased(std::string_view text, std::size_t at) {
   return spaces_end(text, at);
 }
 
-/// Cuts out every match and leaves what lies between as it is. kMatch: bytes matched at `at`, 0 when none.
-template <std::size_t (*kMatch)(std::string_view, std::size_t)>
-std::size_t isolate(std::string_view text, std::size_t at) {
-  if (const std::size_t bytes = kMatch(text, at)) return at + bytes;
-  do at += see(text, at).bytes;
-  while (at < text.size() && kMatch(text, at) == 0);
-  return at;
-}
-
-template <std::uint32_t kMax>
-std::size_t digits(std::string_view text, std::size_t at) {
-  std::uint32_t count = 0;
-  return run_end(text, at, [&](const Seen& s) { return s.number() && count++ < kMax; }) - at;
-}
-
 std::size_t three_ascii_digits(std::string_view text, std::size_t at) {
   if (text.size() - at < 3) return 0;
   for (std::size_t i = 0; i < 3; ++i)
@@ -192,6 +112,22 @@ std::size_t punctuation(std::string_view text, std::size_t at) {
   return run_end(text, at, in) - at;
 }
 
+//  ?[^(\s|.,!?…。，、।۔،)]+
+std::size_t bloom_word(std::string_view text, std::size_t at) {
+  static constexpr std::array<std::uint32_t, 14> kEnds{'(',    ')',    '|',    '.',    ',',   '!',   '?',
+                                                       0x2026, 0x3002, 0xFF0C, 0x3001, 0x964, 0x6D4, 0x60C};
+  const auto in = [](const Seen& s) { return !s.space() && std::ranges::find(kEnds, s.code) == kEnds.end(); };
+  const std::size_t body = at + (text[at] == ' ' ? 1 : 0);
+  const std::size_t end = run_end(text, body, in);
+  return end > body ? end - at : 0;
+}
+
+// [^\n]+|[\n]+
+std::size_t lines(std::string_view text, std::size_t at) {
+  const std::size_t end = text[at] == '\n' ? text.find_first_not_of('\n', at) : text.find('\n', at);
+  return end == text.npos ? text.size() : end;
+}
+
 constexpr std::array<Splitter, 1> kGpt2{gpt2};
 constexpr std::array<Splitter, 2> kSmolLm{isolate<digits<1>>, gpt2};
 constexpr std::array<Splitter, 4> kDefault{isolate<punctuation<false>>, gpt2, isolate<digits<UINT32_MAX>>,
@@ -205,6 +141,9 @@ constexpr std::array<Splitter, 1> kUfakzeka{llama3<WordRules{.digits_max = 1, .c
 constexpr std::array<Splitter, 2> kMiniCpm5{isolate<digits<3>>, llama3<WordRules{.digits_max = UINT32_MAX}>};
 constexpr std::array<Splitter, 1> kGpt4o{cased<true, 3>};
 constexpr std::array<Splitter, 1> kTekken{cased<false, 1>};
+constexpr std::array<Splitter, 1> kBloom{isolate<bloom_word>};
+constexpr std::array<Splitter, 2> kViking{isolate<bloom_word>, isolate<digits<1>>};
+constexpr std::array<Splitter, 2> kLaguna{lines, llama3<WordRules{.digits_max = 1}>};
 
 constexpr PreTokenizer kPreTokenizers[] = {
     {"default", kDefault},
@@ -223,12 +162,18 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"modern-bert", kGpt2},
     {"jina-es", kGpt2},
     {"jina-de", kGpt2},
+    {"jina-v1-en", kGpt2},
+    {"jina-v2-es", kGpt2},
+    {"jina-v2-de", kGpt2},
+    {"jina-v2-code", kGpt2},
+    {"roberta-bpe", kGpt2},
     {"smollm", kSmolLm},
     {"starcoder", kSmolLm},
     {"refact", kSmolLm},
     {"command-r", kSmolLm},
     {"codeshell", kSmolLm},
     {"exaone", kSmolLm},
+    {"minerva", kSmolLm},
     {"minerva-7b", kSmolLm},
     {"mellum2", kSmolLm},
     {"llama-bpe", kLlama3, true, true},
@@ -239,10 +184,12 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"pixtral", kLlama3, true, true},
     {"midm-2.0", kLlama3, true, true},
     {"lfm2", kLlama3, true, true},
+    {"jina-v5-nano", kLlama3, true, true},
     {"dbrx", kLlama3},
     {"smaug-bpe", kLlama3},
     {"chatglm-bpe", kLlama3},
-    {"glm4", kLlama3},
+    {"glm4", kLlama3, true},
+    {"glm5", kLlama3, true},
     {"qwen2", kQwen2},
     {"deepseek-r1-qwen", kQwen2},
     {"stablelm2", kQwen2},
@@ -251,6 +198,10 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"solar-open", kQwen2},
     {"grok-2", kQwen2},
     {"kormo", kQwen2},
+    {"f2llmv2", kQwen2},
+    {"bailingmoe", kQwen2},
+    {"bailingmoe2", kQwen2},
+    {"llada-moe", kQwen2},
     {"qwen35", kQwen35},
     {"seed-coder", kSeedCoder},
     {"ufakzeka", kUfakzeka},
@@ -259,7 +210,19 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"llama4", kGpt4o},
     {"kanana2", kGpt4o},
     {"minimax-m2", kGpt4o},
+    {"talkie", kGpt4o},
     {"tekken", kTekken, true, true},
+    {"bloom", kBloom},
+    {"poro-chat", kBloom},
+    {"gpt3-finnish", kBloom},
+    {"viking", kViking},
+    {"laguna", kLaguna},
+    {"deepseek-llm", kDeepseekLlm},
+    {"deepseek-coder", kDeepseekCoder},
+    {"deepseek-v3", kDeepseekV3},
+    {"hunyuan-dense", kDeepseekV3},
+    {"joyai-llm", kDeepseekV3},
+    {"hy_v4", kDeepseekV3},
 };
 
 }  // namespace

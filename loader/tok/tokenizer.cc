@@ -7,7 +7,9 @@
 #include "loader/tok/bpe.h"
 #include "loader/tok/sentencepiece.h"
 #include "loader/tok/special_split.h"
+#include "loader/tok/unigram.h"
 #include "loader/tok/vocabulary.h"
+#include "loader/tok/wordpiece.h"
 #include "support/error.h"
 
 namespace forge::loader {
@@ -15,7 +17,7 @@ namespace {
 
 constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
 
-/// Scheme: tok::ByteLevelBpe or tok::SentencePiece; it encodes the text between special tokens.
+/// Scheme: tok::ByteLevelBpe, SentencePiece, Unigram or WordPiece; it encodes the text between special tokens.
 template <class Scheme>
 class SchemeTokenizer final : public Tokenizer {
  public:
@@ -89,9 +91,20 @@ class SchemeTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> Tokenizer::open(const Gguf& gguf) {
   tok::Vocabulary vocabulary(gguf);
-  if (vocabulary.vocabulary_kind() == tok::VocabularyKind::kByteLevelBpe)
-    return std::make_unique<SchemeTokenizer<tok::ByteLevelBpe>>(std::move(vocabulary), gguf);
-  return std::make_unique<SchemeTokenizer<tok::SentencePiece>>(std::move(vocabulary), gguf);
+  const auto make = [&]<class Scheme>(std::type_identity<Scheme>) -> std::unique_ptr<Tokenizer> {
+    return std::make_unique<SchemeTokenizer<Scheme>>(std::move(vocabulary), gguf);
+  };
+  switch (vocabulary.vocabulary_kind()) {
+    case tok::VocabularyKind::kByteLevelBpe:
+      return make(std::type_identity<tok::ByteLevelBpe>());
+    case tok::VocabularyKind::kSentencePiece:
+      return make(std::type_identity<tok::SentencePiece>());
+    case tok::VocabularyKind::kUnigram:
+      return make(std::type_identity<tok::Unigram>());
+    case tok::VocabularyKind::kWordPiece:
+      return make(std::type_identity<tok::WordPiece>());
+  }
+  throw Error(ErrorCode::kInternal, "a kind of vocabulary without a tokenizer");
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool special) const {

@@ -16,8 +16,8 @@ struct EncodeOptions {
   bool parse_special = false;  ///< text that spells a control token becomes that token; else only user-defined ones do
 };
 
-/// Byte-level BPE (tokenizer.ggml.model 'gpt2') or SentencePiece BPE ('llama'). Immutable once open, so any number of
-/// threads may encode at once.
+/// Byte-level BPE (tokenizer.ggml.model 'gpt2'), SentencePiece's BPE ('llama') and unigram ('t5'), WordPiece ('bert').
+/// Immutable once open, so any number of threads may encode at once.
 class Tokenizer {
  public:
   /// `gguf` must outlive the tokenizer: token texts are read in place. Errors: kTokenizer for a vocabulary that is
@@ -28,8 +28,8 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   /// Any bytes are accepted, NUL included. Byte-level BPE reads a byte that is no UTF-8 as U+FFFD; SentencePiece keeps
-  /// it as a byte token. A byte that a byte-level vocabulary has no token for is left out, as in llama.cpp.
-  /// Error: kPrompt for more than 256 MiB.
+  /// it as a byte token. Unigram and WordPiece read what their normalisation makes of a text. A byte
+  /// that a byte-level vocabulary has no token for is left out, as in llama.cpp. Error: kPrompt for more than 256 MiB.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
   /// The bytes that a token stands for; they may be a part of a character. Control and unknown tokens have none unless

@@ -8,7 +8,6 @@
 namespace forge::loader::tok {
 namespace {
 
-constexpr std::uint32_t kReplacement = 0xFFFD;
 constexpr std::uint32_t kCodeMax = 0x10FFFF;
 
 bool is_white_space(std::uint32_t c) {
@@ -102,14 +101,30 @@ void append_utf8(std::string& out, std::uint32_t code) {
   }
 }
 
+std::size_t well_formed_bytes(std::string_view text, std::size_t& wrong) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  wrong = 1;
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
+  const std::size_t bytes = sequence_bytes(text[0]);
+  const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if (i >= text.size() || byte(i) < (i == 1 ? low : 0x80) || byte(i) > (i == 1 ? high : 0xBF)) return 0;
+    ++wrong;
+  }
+  return bytes;
+}
+
 std::string_view repair_utf8(std::string_view text, std::string& storage) {
   std::size_t at = first_fault(text);
   if (at == text.size()) return text;
   storage.assign(text.substr(0, at));
   while (at < text.size()) {
     const std::size_t bytes = whole_sequence(text, at);
-    const std::uint32_t code = bytes == 0 ? kReplacement : decode(text, at).code;
-    append_utf8(storage, code > kCodeMax ? kReplacement : code);
+    const std::uint32_t code = bytes == 0 ? kReplacementCode : decode(text, at).code;
+    append_utf8(storage, code > kCodeMax ? kReplacementCode : code);
     at += std::max<std::size_t>(bytes, 1);
   }
   return storage;

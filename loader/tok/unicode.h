@@ -45,6 +45,15 @@ inline std::size_t sequence_bytes(char lead) {
 
 void append_utf8(std::string& out, std::uint32_t code);
 
+/// What stands for bytes that are no character.
+inline constexpr std::uint32_t kReplacementCode = 0xFFFD;
+inline constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
+
+/// Bytes of the well-formed character (RFC 3629) at the start of `text`, or 0; then `wrong` is how many bytes one
+/// U+FFFD stands for (the longest beginning of a character, at least one byte: Unicode 15, section 3.9, practice for
+/// replacement). `text` is not empty.
+[[nodiscard]] std::size_t well_formed_bytes(std::string_view text, std::size_t& wrong);
+
 /// `text` itself when it is well-formed; otherwise a repaired copy in `storage`. Rules, chosen to give the ids that
 /// llama.cpp gives: a byte that begins no whole sequence becomes U+FFFD; overlong forms become the character that they
 /// spell; surrogates stay.

@@ -82,9 +82,22 @@ void Vocabulary::read_model(const Gguf& gguf) {
     bos_ = 1;
     eos_ = 2;
     unknown_ = 0;
+  } else if (*model == "t5") {
+    vocabulary_kind_ = VocabularyKind::kUnigram;
+    add_eos_ = true;
+    eos_ = 1;
+    unknown_ = 2;
+  } else if (*model == "bert") {
+    vocabulary_kind_ = VocabularyKind::kWordPiece;
+    add_bos_ = add_eos_ = true;
+    bos_ = 101;
+    eos_ = 102;
+    unknown_ = 100;
   } else {
-    throw Error(ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
-                "forge has byte-level BPE ('gpt2') and SentencePiece BPE ('llama')", "use a model with one of these");
+    throw Error(
+        ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
+        "forge has byte-level BPE ('gpt2'), SentencePiece's BPE ('llama') and unigram ('t5'), WordPiece ('bert')",
+        "use a model with one of these");
   }
   add_space_prefix_ = gguf.get<bool>("tokenizer.ggml.add_space_prefix", add_space_prefix_);
 }
@@ -137,13 +150,17 @@ TokenId Vocabulary::id_of_key(const Gguf& gguf, std::string_view key, TokenId fa
 }
 
 void Vocabulary::read_special_ids(const Gguf& gguf) {
+  // BERT's texts stand between CLS and SEP. (The key of the latter is spelled so.)
+  const bool bert = vocabulary_kind_ == VocabularyKind::kWordPiece;
+  if (bert) bos_ = id_of_key(gguf, "tokenizer.ggml.cls_token_id", bos_);
   bos_ = id_of_key(gguf, "tokenizer.ggml.bos_token_id", bos_);
-  eos_ = id_of_key(gguf, "tokenizer.ggml.eos_token_id", eos_);
+  eos_ = id_of_key(gguf, bert ? "tokenizer.ggml.seperator_token_id" : "tokenizer.ggml.eos_token_id", eos_);
   unknown_ = id_of_key(gguf, "tokenizer.ggml.unknown_token_id", unknown_);
   default_add_bos(gguf, add_bos_);
-  add_eos_ = gguf.get<bool>("tokenizer.ggml.add_eos_token", false);
+  const std::string_view key = bert ? "tokenizer.ggml.add_sep_token" : "tokenizer.ggml.add_eos_token";
+  add_eos_ = gguf.get<bool>(key, add_eos_);
   if (add_eos_ && eos_ == kNoToken) {
-    warn("tokenizer.ggml.add_eos_token is true, but there is no EOS token; none is added");
+    if (gguf.has(key)) warn(fmt::format("{} is true, but there is no such token; none is added", key));
     add_eos_ = false;
   }
 }
@@ -195,12 +212,27 @@ void Vocabulary::settle_ends() {
   ends_.erase(std::ranges::unique(ends_).begin(), ends_.end());
 }
 
-/// Phi-3's tokenizer takes the white space after most special tokens away; GGUF has no key for it, so it goes by name.
+/// Some tokenizers take the white space beside special tokens away; GGUF has no key for it, so it goes by name: after
+/// most of Phi-3's, before the mask of Jina's and Nomic's (those made from RoBERTa's) and of ModernBERT.
 void Vocabulary::strip_rules(const Gguf& gguf) {
-  const auto name = gguf.find_value("general.name");
-  std::string lower(name == nullptr ? "" : name->to_string().value_or(""));
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
-  if (lower.find("phi-3") == lower.npos && lower.find("phi3") == lower.npos) return;
+  const auto text_of = [&](std::string_view key) {
+    const auto value = gguf.find_value(key);
+    std::string text(value == nullptr ? "" : value->to_string().value_or(""));
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+    return text;
+  };
+  const auto contains = [](std::string_view text, std::initializer_list<std::string_view> parts) {
+    return std::ranges::any_of(parts, [&](std::string_view part) { return text.find(part) != text.npos; });
+  };
+  const auto strips_left = [&](std::string_view token) {
+    if (const TokenId id = find(token); id != kNoToken) kinds_[static_cast<std::uint32_t>(id)] |= kStripsLeft;
+  };
+  if (contains(text_of("tokenizer.ggml.pre"), {"jina-v2-de", "jina-v2-es", "jina-v2-code"}) ||
+      contains(text_of("general.architecture"), {"nomic-bert-moe", "jina-bert-v3"}))
+    return strips_left("<mask>");
+  const std::string name = text_of("general.name");
+  if (contains(name, {"modern-bert"})) return strips_left("[MASK]");
+  if (!contains(name, {"phi-3", "phi3"})) return;
   for (TokenId id = 0; id < size(); ++id)
     if (is_special(id)) kinds_[static_cast<std::uint32_t>(id)] |= kStripsRight;
   for (const auto text : {"<unk>", "<s>", "<|endoftext|>"})
@@ -230,17 +262,19 @@ void Vocabulary::collect_special() {
 
 void Vocabulary::find_bytes() {
   bytes_.fill(kNoToken);
-  if (vocabulary_kind_ != VocabularyKind::kSentencePiece) return;
+  const bool unigram = vocabulary_kind_ == VocabularyKind::kUnigram;
+  if (vocabulary_kind_ != VocabularyKind::kSentencePiece && !unigram) return;
   int missing = 0;
   for (unsigned byte = 0; byte < 256; ++byte) {
     TokenId id = find(fmt::format("<0x{:02X}>", byte));
-    if (id == kNoToken) id = find(std::string(1, static_cast<char>(byte)));
+    if (id == kNoToken && !unigram) id = find(std::string(1, static_cast<char>(byte)));
     if (id == kNoToken) {
       id = unknown_;
       ++missing;
     }
     bytes_.at(byte) = id;
   }
+  if (missing != 0 && unigram) return bytes_.fill(kNoToken);  // most have none, and an unknown token for it
   if (missing != 0)
     warn(fmt::format("the vocabulary lacks {} of the 256 byte tokens; {}", missing,
                      unknown_ == kNoToken ? "such bytes are left out" : "the unknown token stands for them"));

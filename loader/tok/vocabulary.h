@@ -24,8 +24,10 @@ inline constexpr std::uint8_t kUserToken = 8;  ///< found in text before anythin
 inline constexpr std::uint8_t kUnusedToken = 16;
 inline constexpr std::uint8_t kByteToken = 32;
 inline constexpr std::uint8_t kStripsRight = 64;  ///< white space after it belongs to it
+inline constexpr std::uint8_t kStripsLeft = 128;  ///< white space before it belongs to it
 
-enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece };
+/// tokenizer.ggml.model: 'gpt2', 'llama', 't5', 'bert'.
+enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece };
 
 class Vocabulary {
  public:
@@ -41,11 +43,18 @@ class Vocabulary {
   /// kNoToken when no token is spelled so.
   [[nodiscard]] TokenId find(std::string_view text) const { return find(text, hash_of(text)); }
   [[nodiscard]] TokenId find(std::string_view text, std::uint64_t hash) const;
+  /// Whether some token has this hash_of(text), as far as a part of the hash tells: for checks of many, without a look
+  /// at the tokens' texts.
+  [[nodiscard]] bool has_hash(std::uint64_t hash) const {
+    return slots_.find(hash, [](std::uint32_t) { return true; }) != HashSlots::kNone;
+  }
   [[nodiscard]] std::size_t longest() const { return longest_; }  ///< bytes of the longest token
+  /// What stands for a byte that no other token covers: its byte token, or (SentencePiece) the unknown token. Unigram:
+  /// kNoToken for all of them unless the vocabulary has all 256.
   [[nodiscard]] TokenId byte_token(std::uint8_t byte) const { return bytes_.at(byte); }
 
   [[nodiscard]] TokenId bos() const { return bos_; }
-  [[nodiscard]] TokenId eos() const { return eos_; }
+  [[nodiscard]] TokenId eos() const { return eos_; }  ///< WordPiece: the separator, which ends a text there
   [[nodiscard]] TokenId unknown() const { return unknown_; }
   [[nodiscard]] bool add_bos() const { return add_bos_; }
   [[nodiscard]] bool add_eos() const { return add_eos_; }

@@ -74,6 +74,14 @@ constexpr const char* kGpt4o =
 constexpr const char* kTekken = FORGE_PREFIX FORGE_UPPER "*" FORGE_LOWER "+|" FORGE_PREFIX FORGE_UPPER "+" FORGE_LOWER
                                                          R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" FORGE_SPACES;
 
+#define FORGE_IDEOGRAPHS R"([\x{800}-\x{9FA5}\x{AC00}-\x{D7FF}]+)"
+constexpr const char* kBloom = R"( ?[^(\s|.,!?…。，、।۔،)]+)";
+// Of the cased letters that DeepSeek lists, those that tricky_text has.
+constexpr const char* kDeepseekLetters = R"(\s?[A-Za-zéßЖǅ]+)";
+constexpr const char* kDeepseekPunct = R"(\s?[!-/:-~！-／：-～‘-‟\x{3000}-\x{3002}]+)";
+constexpr const char* kDeepseekV3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)" FORGE_SPACES;
+
 struct Case {
   const char* name;
   std::vector<const char*> patterns;  // applied one after another
@@ -91,6 +99,12 @@ const std::vector<Case>& cases() {
       {"minicpm5", {R"(\p{N}{1,3})", kMiniCpm5}},
       {"gpt-4o", {kGpt4o}},
       {"tekken", {kTekken}},
+      {"bloom", {kBloom}},
+      {"viking", {kBloom, R"(\p{N})"}},
+      {"laguna", {R"([^\n]+|[\n]+)", kQwen2}},
+      {"deepseek-llm", {R"([\r\n])", kDeepseekLetters, kDeepseekPunct, R"(\s+\z)", FORGE_IDEOGRAPHS, R"(\p{N}+)"}},
+      {"deepseek-coder", {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", FORGE_IDEOGRAPHS, R"(\p{N})"}},
+      {"deepseek-v3", {R"(\p{N}{1,3})", R"([一-龥\x{3040}-\x{30FF}]+)", kDeepseekV3}},
       {"falcon", {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
       {"default", {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
   };
@@ -100,10 +114,11 @@ const std::vector<Case>& cases() {
 /// Text of characters at the borders of the expressions' classes, so that they meet often.
 std::string tricky_text() {
   static const std::vector<std::string> alphabet{
-      " ",      " ",      "\n", "\r", "\t",   "\v",   "a",      "b", "Z",  "s",         "S", "t",      "'",
-      "'s",     "'LL",    "re", "v",  "e",    "1",    "2",      "9", "½",  "Ⅷ",         "٣", ".",      ",",
-      "$",      "`",      "/",  "^",  "-",    "é",    "ß",      "Ж", "日", "ा",         "́",  "\u00A0", "\u2003",
-      "\u3000", "\u200D", "🦙", "€",  "\x01", "\x7F", "\u0085", "ǅ", "ʰ",  "\U000E0001"};
+      " ",          " ",      "\n",     "\r",     "\t",     "\v", "a", "b",    "Z",    "s",      "S",     "t",
+      "'",          "'s",     "'LL",    "re",     "v",      "e",  "1", "2",    "9",    "½",      "Ⅷ",     "٣",
+      ".",          ",",      "$",      "`",      "/",      "^",  "-", "é",    "ß",    "Ж",      "日",    "ा",
+      "́",           "\u00A0", "\u2003", "\u3000", "\u200D", "🦙", "€", "\x01", "\x7F", "\u0085", "ǅ",     "ʰ",
+      "\U000E0001", "か",     "。",     "！",     "(",      "|",  "“", "가",   "ª",    "…",      "\u2028"};
   std::string text;
   for (const auto i : *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, alphabet.size())))
     text += alphabet[i];
@@ -122,6 +137,16 @@ TEST_CASE("each splitter cuts as its regular expressions do") {
       RC_ASSERT(cut_by_name(one.name, text) == wanted);
     }));
   }
+}
+
+TEST_CASE("every name that public files carry is known") {
+  for (const auto name : {"gpt-2",  "llama-bpe",    "qwen2",          "qwen35",      "smollm",
+                          "gpt-4o", "deepseek-llm", "deepseek-coder", "deepseek-v3", "deepseek-r1-qwen",
+                          "falcon", "starcoder",    "refact",         "command-r",   "mpt",
+                          "olmo",   "dbrx",         "stablelm2",      "chatglm-bpe", "glm4",
+                          "viking", "jais",         "tekken",         "smaug-bpe",   "poro-chat",
+                          "exaone", "minerva-7b",   "bloom",          "codeshell",   "default"})
+    CHECK(find_pre_tokenizer(name) != nullptr);
 }
 
 TEST_CASE("known cuts") {

@@ -9,30 +9,20 @@
 
 #include "loader/tok/byte_level.h"
 #include "support/error.h"
+#include "tests/loader/opened.h"
 #include "tests/support/gguf_writer.h"
 
 using namespace forge;
 using loader::EncodeOptions;
 using tests::GgufWriter;
+using tests::Opened;
+using tests::Piece;
+using tests::refusal_of;
 using Ids = std::vector<std::int32_t>;
 
 namespace {
 
-/// A tokenizer on a file in memory.
-struct Opened {
-  explicit Opened(const GgufWriter& writer)
-      : bytes(writer.bytes()),
-        gguf(loader::Gguf::from(std::as_bytes(std::span(bytes)))),
-        tokenizer(loader::Tokenizer::open(gguf)) {}
-  Ids encode(std::string_view text, EncodeOptions options = {}) const { return tokenizer->encode(text, options); }
-  const loader::Tokenizer* operator->() const { return tokenizer.get(); }
-
-  std::string bytes;
-  loader::Gguf gguf;
-  std::unique_ptr<loader::Tokenizer> tokenizer;
-};
-
-constexpr int kNormal = 1, kUnknown = 2, kControl = 3, kUser = 4, kByte = 6;
+using tests::kByte, tests::kControl, tests::kNormal, tests::kUnknown, tests::kUser;
 
 /// Byte-level BPE: ids 0 to 255 are the bytes, then `more` with its types, and the merges.
 GgufWriter byte_level(const std::vector<std::pair<std::string, int>>& more, const std::vector<std::string>& merges,
@@ -51,25 +41,8 @@ GgufWriter byte_level(const std::vector<std::pair<std::string, int>>& more, cons
   return w;
 }
 
-struct Piece {
-  std::string text;
-  float score;
-  int type = kNormal;
-};
-
 GgufWriter sentencepiece(const std::vector<Piece>& pieces) {
-  std::vector<std::string> tokens;
-  std::vector<float> scores;
-  std::vector<std::int32_t> types;
-  for (const auto& piece : pieces) {
-    tokens.push_back(piece.text);
-    scores.push_back(piece.score);
-    types.push_back(piece.type);
-  }
-  GgufWriter w("llama");
-  w.add("tokenizer.ggml.model", "llama").add("tokenizer.ggml.tokens", tokens);
-  w.add("tokenizer.ggml.scores", scores).add("tokenizer.ggml.token_type", types);
-  return w;
+  return tests::scored("llama", pieces);
 }
 
 const std::vector<Piece> kSmallSpm{{"<unk>", 0, kUnknown},
@@ -102,9 +75,15 @@ TEST_CASE("of a merge that is listed twice the first rank counts") {
   CHECK(t.encode("abc") == Ids{'a', 257});
 }
 
-TEST_CASE("a merge whose result is no token falls apart into bytes") {
-  const Opened t(byte_level({}, {"a b"}));
-  CHECK(t.encode("ab") == Ids{'a', 'b'});
+TEST_CASE("merges of unknown tokens and vocabularies without plain letters are refused, with the place") {
+  CHECK(refusal_of(byte_level({}, {"a b"})).find("merge 0 is 'a b', but 'ab' is no token") != std::string::npos);
+  CHECK(refusal_of(byte_level({{"abc", 1}, {"bc", 1}}, {"b c", "ab c"}))
+            .find("merge 1 is 'ab c', but 'ab' is no token") != std::string::npos);
+  auto bare = byte_level({}, {});
+  bare = GgufWriter("llama");
+  bare.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.tokens", {"a", "b", "Ġ"});
+  bare.add("tokenizer.ggml.merges", std::vector<std::string>{});
+  CHECK(refusal_of(bare).find("byte 0x21 has no token") != std::string::npos);
 }
 
 TEST_CASE("llama-bpe takes whole words that are tokens before it merges, and adds BOS") {
@@ -146,7 +125,7 @@ TEST_CASE("NUL bytes are text; bytes that are no UTF-8 are read as U+FFFD") {
 }
 
 TEST_CASE("decoding gives the bytes back; control tokens show only on demand") {
-  const Opened t(byte_level({{"Ġhi", 1}, {"<x>", kControl}, {"[U]", kUser}}, {"h i", "Ġ hi"}));
+  const Opened t(byte_level({{"Ġhi", 1}, {"<x>", kControl}, {"[U]", kUser}}, {}));
   for (int byte = 0; byte < 256; ++byte) CHECK(t->decode_piece(byte) == std::string(1, static_cast<char>(byte)));
   CHECK(t->decode_piece(256) == " hi");
   CHECK(t->decode_piece(257).empty());
@@ -241,8 +220,8 @@ TEST_CASE("joining is that of the definition: the best pair of all, again and ag
          *rc::gen::container<std::vector<std::pair<std::string, std::string>>>(rc::gen::pair(part, part))) {
       merges.push_back(left + " " + right);
       ranks.emplace(std::pair(left, right), merges.size());
-      if (ids.emplace(left + right, 256 + static_cast<std::int32_t>(more.size())).second)
-        more.emplace_back(left + right, kNormal);
+      for (const auto& token : {left, right, left + right})
+        if (ids.emplace(token, 256 + static_cast<std::int32_t>(more.size())).second) more.emplace_back(token, kNormal);
     }
     const auto text = *rc::gen::container<std::string>(letter);
 

@@ -1,0 +1,41 @@
+#pragma once
+// WordPiece (arXiv 1609.08144) as BERT has it (arXiv 1810.04805): text is cleaned, cut at spaces and punctuation, and
+// each word is covered by the longest token that fits, again and again; a word that cannot be covered is unknown. GGUF
+// spells the tokens that begin a word with U+2581 in front, and those that go on bare.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/gguf.h"
+#include "loader/tok/blank.h"
+#include "loader/tok/special_split.h"
+#include "loader/tok/trie.h"
+#include "loader/tok/vocabulary.h"
+
+namespace forge::loader::tok {
+
+class WordPiece {
+ public:
+  /// `vocabulary` and `gguf` outlive this.
+  WordPiece(Vocabulary& vocabulary, const Gguf& gguf);
+
+  /// Bytes that are no UTF-8 are left out, as BERT leaves out U+FFFD and control characters.
+  void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
+  static std::string decode(std::string_view token) { return spaces_of_blanks(token); }
+
+ private:
+  /// The characters of `text` as words are made of: accents taken off and lower case where the file says so.
+  [[nodiscard]] std::vector<std::uint32_t> cleaned(std::string_view text) const;
+  void encode_word(std::string_view word, std::vector<TokenId>& ids) const;
+
+  const Vocabulary* vocabulary_;
+  Trie trie_;
+  std::uint32_t word_start_ = Trie::kNowhere;  // the node behind U+2581
+  bool lowercase_ = true;
+  bool strip_accents_ = true;
+};
+
+}  // namespace forge::loader::tok
