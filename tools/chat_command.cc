@@ -109,6 +109,7 @@ class Chat {
 
   std::vector<std::int32_t> encode(std::span<const Message> messages) {
     auto ids = encode_messages(session_.file(), session_.tokenizer(), messages, request_.prompt.raw);
+    if (request_.show_prompt) show_prompt(&session_.tokenizer(), ids);
     check_known(ids, session_.executor().vocab());
     return ids;
   }

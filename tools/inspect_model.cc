@@ -23,6 +23,7 @@ namespace forge::tools {
 namespace {
 
 constexpr std::size_t kValueCharsMax = 100;
+constexpr std::size_t kControlShown = 8;
 
 struct TypeTotal {
   std::int64_t count = 0, elements = 0;
@@ -89,6 +90,21 @@ std::string token_json(const loader::Tokenizer& tokenizer, std::int32_t id) {
   return id < 0 ? "none" : fmt::format("{} '{}'", id, printable(tokenizer.token_text(id), 40));
 }
 
+std::vector<std::int32_t> control_tokens(const loader::Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids;
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_control(id)) ids.push_back(id);
+  return ids;
+}
+
+/// The first `shown` of them, and how many more there are.
+std::string token_list(const loader::Tokenizer& tokenizer, std::span<const std::int32_t> ids, std::size_t shown) {
+  std::string out;
+  for (const auto id : ids.first(std::min(shown, ids.size())))
+    out += (out.empty() ? "" : ", ") + token_json(tokenizer, id);
+  return ids.size() > shown ? out + fmt::format(" and {} more (--all)", ids.size() - shown) : out;
+}
+
 std::string as_text(const loader::Gguf& file, const InspectOptions& options, const ModelFacts& facts) {
   std::string out =
       fmt::format("{}: GGUF version {}, {}, {} tensors, {:.1f} M parameters\nidentity {}\n",
@@ -110,11 +126,14 @@ std::string as_text(const loader::Gguf& file, const InspectOptions& options, con
     for (const auto& tensor : file.tensors()) out += "  " + tensor.describe() + "\n";
   if (facts.tokenizer) {
     const auto& tokenizer = *facts.tokenizer;
-    std::string ends;
-    for (const auto id : tokenizer.end_of_generation()) ends += (ends.empty() ? "" : ", ") + token_json(tokenizer, id);
-    out += fmt::format("\ntokenizer\n  {} tokens; BOS {}{}; EOS {}; ends of generation: {}\n", tokenizer.vocab_size(),
-                       token_json(tokenizer, tokenizer.bos()), tokenizer.add_bos() ? " (added)" : "",
-                       token_json(tokenizer, tokenizer.eos()), ends);
+    out += fmt::format("\ntokenizer\n  {}; {} tokens; BOS {}{}; EOS {}{}; ends of generation: {}\n",
+                       tokenizer.describe(), tokenizer.vocab_size(), token_json(tokenizer, tokenizer.bos()),
+                       tokenizer.add_bos() ? " (added)" : "", token_json(tokenizer, tokenizer.eos()),
+                       tokenizer.add_eos() ? " (added)" : "",
+                       token_list(tokenizer, tokenizer.end_of_generation(), SIZE_MAX));
+    const auto control = control_tokens(tokenizer);
+    out += fmt::format("  {} control tokens: {}\n", control.size(),
+                       token_list(tokenizer, control, options.all ? SIZE_MAX : kControlShown));
     for (const auto& warning : tokenizer.warnings()) out += "  warning: " + printable(warning, 300) + "\n";
   } else {
     out += "\ntokenizer\n  " + facts.tokenizer_error + "\n";
@@ -173,6 +192,7 @@ std::string as_json(const loader::Gguf& file, const InspectOptions& options, con
   json.open("tokenizer", '{');
   if (facts.tokenizer) {
     const auto& tokenizer = *facts.tokenizer;
+    json.field("kind", tokenizer.describe()).field("control", std::span<const std::int32_t>(control_tokens(tokenizer)));
     json.field("tokens", tokenizer.vocab_size()).field("bos", tokenizer.bos()).field("eos", tokenizer.eos());
     json.field("add_bos", tokenizer.add_bos()).field("add_eos", tokenizer.add_eos());
     json.field("ends", std::span<const std::int32_t>(tokenizer.end_of_generation()));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 
 #include "loader/chat/chat.h"
@@ -75,6 +76,20 @@ std::vector<std::int32_t> encode_prompt(const loader::Gguf& file, const loader::
   if (uses_template(file, options) && options.system) messages.push_back({"system", *options.system});
   messages.push_back({"user", std::string(text)});
   return encode_messages(file, tokenizer, messages, options.raw);
+}
+
+void show_prompt(const loader::Tokenizer* tokenizer, std::span<const std::int32_t> ids) {
+  note(fmt::format("the prompt has {} tokens{}", ids.size(), tokenizer == nullptr ? "" : ":"));
+  if (tokenizer == nullptr) return;
+  const std::string text = tokenizer->decode(ids, true);
+  std::string shown;
+  for (std::string_view rest = text;;) {
+    const std::size_t end = rest.find('\n');
+    shown += printable(rest.substr(0, end), std::string::npos) + '\n';
+    if (end == rest.npos) break;
+    rest.remove_prefix(end + 1);
+  }
+  (void)std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
 void check_known(std::span<const std::int32_t> ids, std::size_t vocab) {

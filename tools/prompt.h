@@ -44,6 +44,10 @@ bool uses_template(const loader::Gguf& file, const PromptOptions& options);
 [[nodiscard]] std::vector<std::int32_t> encode_prompt(const loader::Gguf& file, const loader::Tokenizer& tokenizer,
                                                       std::string_view text, const PromptOptions& options);
 
+/// Writes the text of `ids` to stderr, special tokens as they are spelled, under a line with their number. Lines stay
+/// lines; other control characters are shown as escapes. Without a tokenizer the number alone.
+void show_prompt(const loader::Tokenizer* tokenizer, std::span<const std::int32_t> ids);
+
 /// Errors: kTokenizer when an id is not below `vocab`, the rows of the model's embedding.
 void check_known(std::span<const std::int32_t> ids, std::size_t vocab);
 

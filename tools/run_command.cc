@@ -26,6 +26,7 @@ int write_text(RunRequest& request, Stages& stages) {
   const auto vocab = session.executor().vocab();
   const auto prompt = request.tokens ? parse_tokens(*request.tokens, vocab)
                                      : encode_prompt(session.file(), *tokenizer, prompt_text, request.prompt);
+  if (request.show_prompt) show_prompt(tokenizer, prompt);
   check_prompt(prompt, session.context());
   check_known(prompt, vocab);
 

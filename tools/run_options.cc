@@ -26,6 +26,8 @@ void check(const RunRequest& request) {
   if (request.dump && request.predict) refuse("-n and --dump-logits exclude each other", "give one of them");
   if (request.tokens && (request.prompt.text || request.prompt.file || request.prompt.system))
     refuse("--tokens and a prompt exclude each other", "give one of them");
+  if (request.dump && request.show_prompt)
+    refuse("--show-prompt and --dump-logits exclude each other", "give one of them");
   if (request.dump) check_output_path(*request.dump);
 }
 
@@ -89,6 +91,7 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
       .flag("--json", request.json, "one JSON object with text, tokens, timings and memory")
       .flag("--profile", session.profile, "time each kind of step; a table on stderr, and a slower run")
       .text("--profile-trace", request.trace, "FILE", kTraceHelp)
+      .flag("--show-prompt", request.show_prompt, "write the prompt as the model gets it to stderr")
       .flag("-v,--verbose", request.verbose, "say on stderr when each stage was done")
       .group("Tokens and logits")
       .text("--tokens", request.tokens, "IDS", "token ids as the prompt: 1,2,3")

@@ -25,7 +25,7 @@ struct RunRequest {
   runtime::SamplerParams sampler;
   std::int64_t top_k = 40, repeat_window = 64;
   std::vector<std::string> stops;
-  bool ignore_eos = false, json = false, verbose = false;
+  bool ignore_eos = false, json = false, verbose = false, show_prompt = false;
 };
 
 /// The rows of the sampling options, which write to `request`.

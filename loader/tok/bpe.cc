@@ -24,9 +24,9 @@ ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf) : vocabular
                                      : std::string("the file names no pre-tokenizer"),
                                 pre_->name));
   }
-  check_bytes();
   if (pre_->add_bos && !gguf.has("tokenizer.ggml.add_bos_token")) vocabulary.default_add_bos(gguf, true);
   read_merges(gguf);
+  check_bytes();
 }
 
 /// Public vocabularies lack bytes that hardly occur, or that UTF-8 never has; one without plain ASCII is broken.
@@ -116,6 +116,10 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
     if (text.data() == storage.data()) text = repaired.emplace_back(std::move(storage));
     split_words(pre_->stages, text, [&](std::string_view word) { cache.append(word, [&] { encode_word(word); }); });
   }
+}
+
+std::string ByteLevelBpe::describe() const {
+  return fmt::format("byte-level BPE, words as '{}'", pre_->name);
 }
 
 std::string ByteLevelBpe::decode(std::string_view token) {

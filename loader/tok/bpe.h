@@ -22,6 +22,7 @@ class ByteLevelBpe {
   ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf);
 
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
+  [[nodiscard]] std::string describe() const;
   static std::string decode(std::string_view token);
 
  private:

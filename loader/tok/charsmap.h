@@ -23,6 +23,7 @@ class Charsmap {
   /// cut short or points outside itself.
   explicit Charsmap(const Gguf& gguf);
 
+  [[nodiscard]] bool empty() const { return unit_count_ == 0; }
   struct Match {
     std::size_t bytes = 0;  ///< of the text; 0 when no key fits
     std::string_view value;

@@ -21,6 +21,7 @@ class SentencePiece {
   SentencePiece(Vocabulary& vocabulary, const Gguf& gguf);
 
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
+  [[nodiscard]] static std::string describe() { return "SentencePiece BPE"; }
   static std::string decode(std::string_view token) { return spaces_of_blanks(token); }
 
  private:

@@ -63,6 +63,7 @@ class SchemeTokenizer final : public Tokenizer {
   bool add_bos() const override { return vocabulary_.add_bos(); }
   bool add_eos() const override { return vocabulary_.add_eos(); }
   std::int32_t vocab_size() const override { return vocabulary_.size(); }
+  std::string describe() const override { return scheme_.describe(); }
   const std::vector<std::string>& warnings() const override { return vocabulary_.warnings(); }
 
  private:

@@ -52,6 +52,8 @@ class Tokenizer {
   [[nodiscard]] virtual bool add_bos() const = 0;
   [[nodiscard]] virtual bool add_eos() const = 0;
   [[nodiscard]] virtual std::int32_t vocab_size() const = 0;
+  /// How text becomes tokens, in a few words: "byte-level BPE, words as 'llama-bpe'".
+  [[nodiscard]] virtual std::string describe() const = 0;
   /// What was assumed about this file, a line each: to be shown once.
   [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
 

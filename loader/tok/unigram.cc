@@ -149,6 +149,10 @@ void Unigram::encode_word(std::string_view word, Lattice& lattice, std::vector<T
   }
 }
 
+std::string Unigram::describe() const {
+  return fmt::format("unigram{}{}", rules_.empty() ? "" : ", text normalised", merge_spaces_ ? ", spaces merged" : "");
+}
+
 void Unigram::encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
   WordCache cache(ids);
   Lattice lattice;

@@ -25,6 +25,7 @@ class Unigram {
   /// A character that no token covers becomes its byte tokens where the vocabulary has all 256, else the unknown
   /// token, one for each run of them. A byte that is no UTF-8 is read as U+FFFD.
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
+  [[nodiscard]] std::string describe() const;
   static std::string decode(std::string_view token) { return spaces_of_blanks(token); }
 
  private:

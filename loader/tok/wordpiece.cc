@@ -153,6 +153,10 @@ void WordPiece::encode_word(std::string_view word, std::vector<TokenId>& ids) co
   }
 }
 
+std::string WordPiece::describe() const {
+  return std::string("WordPiece") + (lowercase_ ? ", lower case" : "") + (strip_accents_ ? ", no accents" : "");
+}
+
 void WordPiece::encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
   std::string word;
   std::size_t chars = 0;

@@ -24,6 +24,7 @@ class WordPiece {
 
   /// Bytes that are no UTF-8 are left out, as BERT leaves out U+FFFD and control characters.
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
+  [[nodiscard]] std::string describe() const;
   static std::string decode(std::string_view token) { return spaces_of_blanks(token); }
 
  private:

@@ -105,6 +105,18 @@ def bad_models():
                     "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}"}), "-p", "x")
 
 
+    conversation = b'{"messages": [{"role": "user", "content": "x"}]}'
+    for name, source, where in (("an endless template", "a\n{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}", "line 2, column"),
+                                ("a recursive template", "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}", "line 1, column"),
+                                ("gigabytes of output", "{% set s = 'x' * 999999 %}{% for a in range(99999) %}{{ s }}{% endfor %}", "line 1, column"),
+                                ("gigabytes at once", "\n\n{{ 'x' * 9999999999 }}", "line 3, column"),
+                                ("an unknown filter", "{{ messages|nonsense }}", "line 1, column 13"),
+                                ("an unknown tag", "{{ 1 }}\n {% nonsense %}", "line 2, column"),
+                                ("an open tag", "{% if 1 %}", "line 1, column")):
+        refused(name, MODEL, "template", "inspect", "render-chat", "--template", write("bad.jinja", source.encode()),
+                stdin=conversation, contains=[where])
+
+
 def bad_flags():
     refused("no model", USAGE, "usage", "run")
     refused("unknown flag", USAGE, "usage", "run", model, "--frobnicate", contains=["--frobnicate"])

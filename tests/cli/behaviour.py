@@ -212,6 +212,13 @@ def other_tools():
     ids = json.loads(tool("inspect", "tokenize", model, stdin=b"abc the").stdout)
     case("tokenize", len(ids) == 5 and ids[-1] == 259, ids)
     case("--special", json.loads(tool("inspect", "tokenize", model, "--special", stdin=b"<|end|>").stdout) == [257])
+    shown = tool("run", model, "-p", "a\033b", "-n", 2, "--system", "Be", "--show-prompt")
+    text = tool("run", model, "-p", "a\033b", "-n", 2, "--system", "Be")
+    case("--show-prompt: the prompt on stderr as the model gets it, escapes shown",
+         shown.stdout == text.stdout and b"the prompt has " in shown.stderr and b"\na\\x1bb<|end|>" in shown.stderr, shown.stderr)
+    tokenizer = json.loads(tool("inspect", model, "--json").stdout)["tokenizer"]
+    case("inspect tells the tokenizer", tokenizer["kind"] == "byte-level BPE, words as 'gpt-2'" and tokenizer["control"] == [257],
+         tokenizer)
     rows = json.loads(tool("bench", model, "-p", "8,16", "-n", 4, "-d", "0,32", "-b", "1,2", "-r", 2, "-o", "json").stdout)
     wanted = {"model_filename", "n_threads", "n_prompt", "n_gen", "n_depth", "avg_ts", "stddev_ts"}
     case("bench: a row a combination, with llama-bench's names",

@@ -85,10 +85,38 @@ void write_gguf(const std::filesystem::path& folder) {
 
   GgufWriter bpe("llama");
   bpe.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "llama-bpe");
-  bpe.add("tokenizer.ggml.tokens", {"a", "b", "Ġ", "ab", "Ġa", "<s>"}).add("tokenizer.ggml.merges", {"a b", "Ġ a"});
-  bpe.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{1, 1, 1, 1, 1, 3});
+  std::vector<std::string> tokens{"a", "b", "Ġ", "ab", "Ġa", "<s>"};  // and the rest of ASCII, which none may lack
+  for (char c = '!'; c <= '~'; ++c)
+    if (c != 'a' && c != 'b') tokens.emplace_back(1, c);
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types[5] = 3;
+  bpe.add("tokenizer.ggml.tokens", tokens).add("tokenizer.ggml.merges", {"a b", "Ġ a"});
+  bpe.add("tokenizer.ggml.token_type", types);
   bpe.add("tokenizer.ggml.bos_token_id", 5U).add("tokenizer.ggml.add_bos_token", true);
   save(folder / "bpe", bpe.bytes());
+
+  // One key in the charsmap, "A" -> "b".
+  GgufWriter unigram("llama");
+  unigram.add("tokenizer.ggml.model", "t5").add("tokenizer.ggml.tokens", {"<pad>", "</s>", "<unk>", "▁", "a", "▁a"});
+  unigram.add("tokenizer.ggml.scores", std::vector<float>{0, 0, 0, -1, -2, -3});
+  unigram.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{3, 3, 2, 1, 1, 1});
+  unigram.add("tokenizer.ggml.add_space_prefix", true).add("tokenizer.ggml.remove_extra_whitespaces", true);
+  std::vector<std::uint32_t> map(67);
+  map[0] = 66 * 4;
+  map[1] = 1U << 10;
+  map[1 + (1 ^ 'A')] = 'A' | 0x100 | 1U << 10;
+  map[1 + 'A'] = 1U << 31;
+  std::string charsmap;
+  for (std::size_t i = 0; i < map.size(); ++i) charsmap += GgufWriter::raw(map[i]);
+  charsmap.append("b\0", 2);
+  unigram.add("tokenizer.ggml.precompiled_charsmap", std::vector<std::uint8_t>(charsmap.begin(), charsmap.end()));
+  save(folder / "unigram", unigram.bytes());
+
+  GgufWriter wordpiece("llama");
+  wordpiece.add("tokenizer.ggml.model", "bert").add("tokenizer.ggml.tokens", {"[PAD]", "[UNK]", "▁a", "b", "[CLS]"});
+  wordpiece.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{3, 3, 1, 1, 3});
+  wordpiece.add("tokenizer.ggml.unknown_token_id", 1U).add("tokenizer.ggml.cls_token_id", 4U);
+  save(folder / "wordpiece", wordpiece.bytes());
 }
 
 void write_plans(const std::filesystem::path& folder) {

@@ -1,7 +1,7 @@
 // Fuzzes the tokenizers (loader/tok) with text: the first byte chooses a small vocabulary made here (SentencePiece,
-// and byte-level BPE with each way of splitting), the second how special tokens are treated, the rest is the text. No
-// text is refused: nothing at all may be thrown. Ids lie inside the vocabulary, streamed text is valid UTF-8 in
-// whatever pieces it comes, and what a vocabulary with all bytes encodes decodes to the text again.
+// unigram, WordPiece, and byte-level BPE with each way of splitting), the second how special tokens are treated, the
+// rest is the text. No text is refused: nothing at all may be thrown. Ids lie inside the vocabulary, streamed text is
+// valid UTF-8 in whatever pieces it comes, and what a vocabulary with all bytes encodes decodes to the text again.
 
 #include "loader/tok/tokenizer.h"
 
@@ -24,8 +24,9 @@ using tests::GgufWriter;
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUser = 4, kByte = 6;
 
 /// One name for each way of splitting in loader/tok/split.cc.
-constexpr std::array kSplits{"default", "falcon",     "gpt-2",    "smollm",   "llama-bpe", "dbrx",  "qwen2",
-                             "qwen35",  "seed-coder", "ufakzeka", "minicpm5", "gpt-4o",    "tekken"};
+constexpr std::array kSplits{"default", "falcon",     "gpt-2",        "smollm",         "llama-bpe",  "dbrx",   "qwen2",
+                             "qwen35",  "seed-coder", "ufakzeka",     "minicpm5",       "gpt-4o",     "tekken", "bloom",
+                             "viking",  "laguna",     "deepseek-llm", "deepseek-coder", "deepseek-v3"};
 
 struct Vocabulary {
   std::string bytes;
@@ -60,7 +61,7 @@ GgufWriter byte_level(std::string_view split) {
   return w;
 }
 
-GgufWriter sentencepiece(bool all_bytes) {
+GgufWriter sentencepiece(bool all_bytes, std::string_view model = "llama") {
   std::vector<std::string> tokens{"<unk>", "<s>", "</s>", "<tool>", "▁", "a", "b", "ab", "ba", "▁a", "▁▁", "é", "aba"};
   std::vector<float> scores{0, 0, 0, 0, -1, -2, -3, -5, -4, -6, -7, -8, -9};
   std::vector<std::int32_t> types(tokens.size(), kNormal);
@@ -75,16 +76,55 @@ GgufWriter sentencepiece(bool all_bytes) {
     types.push_back(kByte);
   }
   GgufWriter w("llama");
-  w.add("tokenizer.ggml.model", "llama").add("tokenizer.ggml.tokens", tokens).add("tokenizer.ggml.scores", scores);
+  w.add("tokenizer.ggml.model", model).add("tokenizer.ggml.tokens", tokens).add("tokenizer.ggml.scores", scores);
   w.add("tokenizer.ggml.token_type", types).add("tokenizer.ggml.bos_token_id", 1U);
   return w;
 }
 
-/// [0, 2): SentencePiece without and with all bytes; the rest byte-level.
+/// Its rules: a tab becomes a space, 'A' becomes "ab".
+GgufWriter unigram(bool all_bytes, bool merge_spaces) {
+  GgufWriter w = sentencepiece(all_bytes, "t5");
+  w.add("tokenizer.ggml.unknown_token_id", 0U).add("tokenizer.ggml.eos_token_id", 2U);
+  w.add("tokenizer.ggml.add_space_prefix", true).add("tokenizer.ggml.remove_extra_whitespaces", merge_spaces);
+  // The root's offset is 1; the value of a node lies in the unit beside it.
+  std::vector<std::uint32_t> units(80, 0xFF);
+  units[0] = 1U << 10;
+  const auto key = [&](char c, std::uint32_t value) {
+    const std::uint32_t node = 1U ^ static_cast<std::uint8_t>(c);
+    units.at(node) = static_cast<std::uint8_t>(c) | 0x100U | 1U << 10;
+    units.at(node ^ 1U) = 1U << 31 | value;
+  };
+  key('\t', 0);
+  key('A', 2);
+  std::string map = GgufWriter::raw(static_cast<std::uint32_t>(units.size() * 4));
+  for (const auto unit : units) map += GgufWriter::raw(unit);
+  map.append(" \0ab\0", 5);
+  w.add("tokenizer.ggml.precompiled_charsmap", std::vector<std::uint8_t>(map.begin(), map.end()));
+  return w;
+}
+
+GgufWriter wordpiece(bool lowercase) {
+  const std::vector<std::string> tokens{"[UNK]", "[CLS]", "[SEP]", "▁a", "▁ab", "b", "c", "▁é", "▁.", "▁日", "<tool>"};
+  std::vector<std::int32_t> types(tokens.size(), kNormal);
+  types[0] = types[1] = types[2] = kControl;
+  types.back() = kUser;
+  GgufWriter w("bert");
+  w.add("tokenizer.ggml.model", "bert").add("tokenizer.ggml.tokens", tokens).add("tokenizer.ggml.token_type", types);
+  w.add("tokenizer.ggml.unknown_token_id", 0U).add("tokenizer.ggml.cls_token_id", 1U);
+  w.add("tokenizer.ggml.seperator_token_id", 2U).add("tokenizer.ggml.normalizer.lowercase", lowercase);
+  return w;
+}
+
+/// The first kOthers: SentencePiece and unigram without and with all bytes, WordPiece; the rest byte-level.
+constexpr std::size_t kOthers = 6;
 const std::vector<std::unique_ptr<Vocabulary>>& vocabularies() {
   static const auto all = [] {
     std::vector<std::unique_ptr<Vocabulary>> made;
-    for (const bool bytes : {false, true}) made.push_back(std::make_unique<Vocabulary>(sentencepiece(bytes)));
+    for (const bool yes : {false, true}) {
+      made.push_back(std::make_unique<Vocabulary>(sentencepiece(yes)));
+      made.push_back(std::make_unique<Vocabulary>(unigram(yes, !yes)));
+      made.push_back(std::make_unique<Vocabulary>(wordpiece(yes)));
+    }
     for (const char* split : kSplits) made.push_back(std::make_unique<Vocabulary>(byte_level(split)));
     return made;
   }();
@@ -140,7 +180,7 @@ void try_text(std::size_t index, std::uint8_t flags, std::string_view text) {
   fuzz::expect(is_utf8(at_once), "text that came at once is not UTF-8");
   fuzz::expect(by_byte == at_once, "text that came byte by byte is another one");
   // Control tokens are silent; with none in the text and no byte replaced, byte-level BPE loses nothing.
-  const bool byte_level = index >= 2;
+  const bool byte_level = index >= kOthers;
   if (byte_level && flags == 4 && is_utf8(text)) fuzz::expect(shown == text, "the text does not come back");
 }
 

@@ -27,8 +27,13 @@ GgufWriter sound() {
   GgufWriter w("llama");
   w.add("llama.block_count", 2U).add("general.name", "tiny").add("flag", true);
   w.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "gpt-2");
-  w.add("tokenizer.ggml.tokens", {"a", "b", "ab", "</s>"}).add("tokenizer.ggml.merges", {"a b"});
-  w.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{1, 1, 1, 3}).add("tokenizer.ggml.eos_token_id", 3U);
+  std::vector<std::string> tokens{"a", "b", "ab", "</s>", "Ġ"};  // and the rest of ASCII, which none may lack
+  for (char c = '!'; c <= '~'; ++c)
+    if (c != 'a' && c != 'b') tokens.emplace_back(1, c);
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types[3] = 3;
+  w.add("tokenizer.ggml.tokens", tokens).add("tokenizer.ggml.merges", {"a b"});
+  w.add("tokenizer.ggml.token_type", types).add("tokenizer.ggml.eos_token_id", 3U);
   w.add_f32("one", {4, 2}, std::vector<float>(8)).add_f32("two", {16}, std::vector<float>(16));
   w.add_tensor("three", {32, 2}, DType::kQ4_1, std::vector<std::byte>(40));
   return w;
@@ -159,7 +164,7 @@ std::vector<Damage> damaged_vocabularies() {
   constexpr const char *kTokens = "tokenizer.ggml.tokens", *kMerges = "tokenizer.ggml.merges";
   return {
       {"no tokenizer", GgufWriter("x").bytes(), "has no tokenizer"},
-      {"an unknown tokenizer", vocabulary("bert").bytes(), "unknown tokenizer model 'bert'"},
+      {"an unknown tokenizer", vocabulary("abacus").bytes(), "unknown tokenizer model 'abacus'"},
       {"a model that is a number", GgufWriter("x").add("tokenizer.ggml.model", 1).bytes(), "a string is wanted"},
       {"no tokens", bpe([](auto&) {}), "no vocabulary"},
       {"zero tokens", bpe([](auto& w) { w.add(kTokens, {}); }), "the vocabulary is empty"},

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <string>
 
+#include "loader/chat/chat.h"
 #include "loader/gguf.h"
 #include "loader/tok/tokenizer.h"
 #include "support/error.h"
@@ -61,6 +62,21 @@ void encode_one_word(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
 }
 
+/// The file's chat template with a conversation of 200 messages.
+void render_chat(benchmark::State& state) {
+  const Gguf gguf = Gguf::open(g_model);
+  const auto source = gguf.find<std::string_view>("tokenizer.chat_template");
+  if (!source) return state.SkipWithError("the file has no chat template");
+  const auto compiled = chat::ChatTemplate::parse(*source);
+  std::string json = R"({"add_generation_prompt": true, "bos_token": "<s>", "eos_token": "</s>", "messages": [)";
+  for (int i = 0; i < 200; ++i)
+    json += std::string(i == 0 ? "" : ", ") + R"({"role": ")" + (i % 2 == 0 ? "user" : "assistant") +
+            R"(", "content": "A sentence or two, as people write them to each other. This is the second."})";
+  const auto request = chat::parse_chat_request(json + "]}");
+  for (auto _ : state) benchmark::DoNotOptimize(chat::render_chat(compiled, request).size());
+}
+
+BENCHMARK(render_chat)->Unit(benchmark::kMillisecond);
 BENCHMARK(gguf_open)->Unit(benchmark::kMicrosecond);
 BENCHMARK(gguf_identity)->Unit(benchmark::kMicrosecond);
 BENCHMARK(tokenizer_open)->Unit(benchmark::kMicrosecond);
