@@ -65,6 +65,13 @@ class Options {
   /// What the table says, with --help and --version.
   [[nodiscard]] OptionPage page() const;
 
+  /// Gives rows values from below the command line, before parse: first those of the TOML file `file` (empty: none), by
+  /// the options' names; then those of the environment, FORGE_NAME with _ for -. A flag is true or false, several values
+  /// are an array, or have commas between them. Errors: kUsage naming the key or the variable; kIo for the file.
+  void take_layers(const std::string& file);
+  /// All rows but `but` as such a file, with what each is for and the value that it has.
+  [[nodiscard]] std::string toml(const std::vector<std::string>& but) const;
+
   /// False when --help, --version or --help-as FORM (option_pages.h) was asked for: it has been printed and there is
   /// nothing more to do. Errors: kUsage for unknown flags, missing or repeated values, values that are no number or out
   /// of bounds.
@@ -79,6 +86,9 @@ class Options {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The value of `flag` on a command line that is not parsed yet; empty: it is not there.
+[[nodiscard]] std::string early_value(int argc, const char* const* argv, std::string_view flag);
 
 /// "1,2,3" -> numbers. Errors: kUsage naming `flag` and the bad one.
 [[nodiscard]] std::vector<std::int64_t> parse_integers(std::string_view flag, std::string_view text, std::int64_t low,

@@ -47,6 +47,8 @@ class Session {
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
   [[nodiscard]] const OpenedModel& model() const { return model_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
+  /// Gives it away; afterwards what asks the executor must not be called.
+  [[nodiscard]] std::unique_ptr<runtime::Executor> take_executor() { return std::move(executor_); }
   [[nodiscard]] const runtime::MemoryNeed& memory_need() const { return executor_->memory_need(); }
   [[nodiscard]] std::int64_t context() const { return model_.context; }
   /// Why the CPU is used; empty when it was asked for, and on a GPU.

@@ -33,6 +33,8 @@ ROOMS = {
     "kernels/gpu/step_io.h": [],  # layouts that host and kernels share
     "runtime/plan": ["kernels/quant", "kernels/gpu/step_io.h", "support"],
     "runtime/driver": ["support"],
+    "runtime/engine": ["runtime", "support"],
+    "serve": ["runtime/engine", "loader", "support"],
     "runtime": ["runtime/plan", "runtime/driver", "kernels", "support"],
 }
 

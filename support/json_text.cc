@@ -1,10 +1,10 @@
-#include "tools/json_text.h"
+#include "support/json_text.h"
 
 #include <cmath>
 
 #include "support/error.h"
 
-namespace forge::tools {
+namespace forge {
 namespace {
 
 /// Bytes of the well-formed UTF-8 character at the start of `text`, 0 when there is none.
@@ -51,13 +51,22 @@ std::string json_string(std::string_view text) {
   return out + '"';
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t n = utf8_length(text);
+    if (n == 0) return false;
+    text.remove_prefix(n);
+  }
+  return true;
+}
+
 std::string json_number(double value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";
 }
 
 void JsonWriter::begin_line() {
   if (!first_) text_ += ',';
-  if (!open_.empty()) text_ += '\n' + std::string(2 * open_.size(), ' ');
+  if (!open_.empty() && !compact_) text_ += '\n' + std::string(2 * open_.size(), ' ');
   first_ = false;
 }
 
@@ -71,7 +80,7 @@ JsonWriter& JsonWriter::open(char bracket) {
 
 JsonWriter& JsonWriter::open(std::string_view key, char bracket) {
   begin_line();
-  text_ += json_string(key) + ": " + bracket;
+  text_ += json_string(key) + (compact_ ? ":" : ": ") + bracket;
   open_ += bracket == '{' ? '}' : ']';
   first_ = true;
   return *this;
@@ -81,7 +90,7 @@ JsonWriter& JsonWriter::close() {
   invariant(!open_.empty(), "JSON-001", "more brackets are closed than opened");
   const char bracket = open_.back();
   open_.pop_back();
-  if (!first_) text_ += '\n' + std::string(2 * open_.size(), ' ');
+  if (!first_ && !compact_) text_ += '\n' + std::string(2 * open_.size(), ' ');
   text_ += bracket;
   first_ = false;
   return *this;
@@ -90,7 +99,7 @@ JsonWriter& JsonWriter::close() {
 JsonWriter& JsonWriter::member(std::string_view key, std::string_view value) {
   begin_line();
   text_ += json_string(key);
-  text_ += ": ";
+  text_ += compact_ ? ":" : ": ";
   text_ += value;
   return *this;
 }
@@ -103,7 +112,8 @@ JsonWriter& JsonWriter::element(std::string_view value) {
 
 std::string JsonWriter::take() {
   invariant(open_.empty(), "JSON-002", "a bracket is not closed");
-  return std::move(text_) + "\n";
+  if (!compact_) text_ += '\n';
+  return std::move(text_);
 }
 
-}  // namespace forge::tools
+}  // namespace forge

@@ -1,0 +1,34 @@
+#pragma once
+// What a listener and its connections share; for server.cc and connection.cc.
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <unordered_set>
+
+#include "serve/http.h"
+
+namespace forge::serve {
+
+class Connection;
+
+/// All of it belongs to the network's thread.
+struct Network {
+  Network(Service& to_serve, const HttpLimits& to_keep) : service(to_serve), limits(to_keep), all_closed(context) {
+    all_closed.expires_at(std::chrono::steady_clock::time_point::max());
+  }
+  Service& service;
+  HttpLimits limits;
+  boost::asio::io_context context{1};
+  std::unordered_set<Connection*> connections;
+  bool draining = false;
+  boost::asio::steady_timer all_closed;  ///< cancelled when the last connection has gone
+};
+
+/// Begins to serve a connection.
+void start_connection(Network& network, boost::asio::ip::tcp::socket socket);
+/// Closes the connections that wait for a request.
+void close_idle(Network& network);
+
+}  // namespace forge::serve

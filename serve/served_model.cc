@@ -1,0 +1,47 @@
+#include "serve/served_model.h"
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+namespace forge::serve {
+
+ServedModel::ServedModel(Parts parts)
+    : name_(std::move(parts.name)),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
+      context_(parts.context),
+      tokenizer_(parts.tokenizer),
+      engine_(std::move(parts.executor), parts.engine) {
+  if (!parts.chat_template.empty()) template_ = loader::chat::ChatTemplate::parse(parts.chat_template);
+}
+
+Read<std::vector<std::int32_t>> ServedModel::encode(const Prompt& prompt) const {
+  const auto* given = std::get_if<std::vector<std::int32_t>>(&prompt);
+  auto ids = given != nullptr ? *given : tokenizer_->encode(std::get<std::string>(prompt), {.parse_special = true});
+  const auto bos = tokenizer_->bos();
+  const bool wants_bos = given == nullptr && tokenizer_->add_bos() && bos >= 0;
+  if (wants_bos && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
+  if (ids.empty()) return std::unexpected(bad_request("invalid_value", "the prompt is empty", "prompt"));
+  return ids;
+}
+
+Read<std::string> ServedModel::render(std::string_view conversation) const {
+  if (!template_)
+    return std::unexpected(bad_request("not_supported", "the model has no chat template: use /v1/completions"));
+  try {
+    auto request = loader::chat::parse_chat_request(conversation);
+    request.bos_token = tokenizer_->token_text(tokenizer_->bos());
+    request.eos_token = tokenizer_->token_text(tokenizer_->eos());
+    return loader::chat::render_chat(*template_, request);
+  } catch (const Error& error) {
+    return std::unexpected(error_of(error));
+  }
+}
+
+std::uint64_t ServedModel::new_seed() {
+  thread_local std::mt19937_64 seeds{std::random_device{}()};
+  return seeds();
+}
+
+}  // namespace forge::serve

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""What forge-serve answers: every route, streamed and whole, and that what a request gets does not depend on others.
+
+usage: FORGE_BIN=DIR answers.py
+"""
+import json
+import threading
+
+from lib_serve import Server, at, case, finish, tiny
+
+PROMPT = "the cat the"
+model = tiny(context=512)
+
+
+def states_and_models(server):
+    case("health", server.get("/health")[::2] == (200, '{"status":"healthy"}'), server.get("/health"))
+    case("ready", server.get("/ready")[::2] == (200, '{"status":"ready"}'))
+    head = server.request("HEAD", "/health")
+    case("HEAD is GET without the body", head[0] == 200 and head[2] == "" and head[1]["Content-Length"] == "20", head)
+    listed = json.loads(server.get("/v1/models")[2])
+    case("models", [m["id"] for m in listed["data"]] == ["tiny"] and listed["data"][0]["max_model_len"] == 512, listed)
+    case("one model", json.loads(server.get("/v1/models/tiny")[2]) == listed["data"][0])
+    case("no such model", server.get("/v1/models/x")[0] == 404)
+    status, answer = server.post("/v1/completions", {"model": "x", "prompt": "a"})
+    case("a model that is not here", status == 404 and answer["error"]["code"] == "model_not_found", answer)
+
+
+def completions(server):
+    body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12, "temperature": 0, "logprobs": 2, "ignore_eos": True}
+    status, whole = server.post("/v1/completions", body)
+    choice = whole["choices"][0]
+    case("a completion", status == 200 and whole["object"] == "text_completion" and choice["text"]
+         and choice["finish_reason"] == "length", whole)
+    case("its usage", whole["usage"]["completion_tokens"] == 12 and whole["usage"]["prompt_tokens"] > 3
+         and whole["usage"]["total_tokens"] == 12 + whole["usage"]["prompt_tokens"], whole["usage"])
+    logprobs = choice["logprobs"]
+    case("its log-probabilities", len(logprobs["tokens"]) == 12 and len(logprobs["token_logprobs"]) == 12
+         and all(x <= 0 for x in logprobs["token_logprobs"])
+         and all(len(t) == 2 and max(t.values()) == p for t, p in
+                 zip(logprobs["top_logprobs"], logprobs["token_logprobs"])), logprobs)
+    events = server.stream("/v1/completions", body | {"stream": True, "stream_options": {"include_usage": True}}).events()
+    pieces = [e for e in events[:-1] if e["choices"]]
+    case("a stream ends with usage and [DONE]", events[-1] == "[DONE]"
+         and events[-2]["usage"]["completion_tokens"] == 12 and events[-2]["choices"] == [], events[-2:])
+    case("the stream has the same text", "".join(p["choices"][0]["text"] for p in pieces) == choice["text"], pieces)
+    case("and the same log-probabilities", sum((p["choices"][0]["logprobs"]["token_logprobs"] for p in pieces
+         if p["choices"][0]["logprobs"]), []) == logprobs["token_logprobs"])
+    case("ids as the prompt", server.post("/v1/completions", body | {"prompt": ids(server, PROMPT)})[1]["choices"][0]["text"]
+         == choice["text"])
+    several = server.post("/v1/completions", body | {"prompt": [PROMPT, "zz"], "n": 2, "temperature": 1, "seed": 5})[1]
+    case("two prompts with two samples each are four choices", [c["index"] for c in several["choices"]] == [0, 1, 2, 3]
+         and several["usage"]["completion_tokens"] == 48, several)
+    text = choice["text"]
+    stop = text[len(text) // 2:len(text) // 2 + 2]
+    stopped = server.post("/v1/completions", body | {"stop": [stop, "never"]})[1]["choices"][0]
+    case("a stop string ends it and is not shown", stopped["text"] == text[:text.index(stop)]
+         and stopped["finish_reason"] == "stop", (text, stop, stopped))
+    events = server.stream("/v1/completions", body | {"stop": stop, "stream": True, "logprobs": None}).events()
+    case("in a stream too", "".join(e["choices"][0]["text"] for e in events[:-1]) == stopped["text"], events)
+    banned = {str(i): 100 if i == 70 else -100 for i in range(260)}
+    biased = server.post("/v1/completions", body | {"logit_bias": banned, "max_tokens": 3, "logprobs": None})[1]
+    case("a bias decides", biased["choices"][0]["text"] == text_of(server, [70]) * 3, biased)
+
+
+def chats(server):
+    body = {"messages": [{"role": "system", "content": "be"}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+            "max_tokens": 10, "temperature": 1, "seed": 11, "logprobs": True, "top_logprobs": 1, "ignore_eos": True}
+    status, whole = server.post("/v1/chat/completions", body)
+    choice = whole["choices"][0]
+    case("a chat", status == 200 and whole["object"] == "chat.completion" and choice["message"]["role"] == "assistant"
+         and whole["id"].startswith("chatcmpl-"), whole)
+    content = choice["logprobs"]["content"]
+    case("its tokens' bytes are the text", bytes(sum((t["bytes"] for t in content), [])).decode(errors="replace")
+         == choice["message"]["content"] and all(len(t["top_logprobs"]) == 1 for t in content), content)
+    again = server.post("/v1/chat/completions", body)[1]
+    case("the same seed, the same text", again["choices"][0]["message"] == choice["message"])
+    other = server.post("/v1/chat/completions", body | {"seed": 12})[1]
+    case("another seed, another text", other["choices"][0]["message"] != choice["message"])
+    three = server.post("/v1/chat/completions", body | {"n": 3})[1]["choices"]
+    case("sample s draws as seed + s", three[0]["message"] == choice["message"]
+         and three[1]["message"] == other["choices"][0]["message"] and len(three) == 3, three)
+    events = server.stream("/v1/chat/completions", body | {"stream": True}).events()
+    deltas = [e["choices"][0]["delta"] for e in events[:-1]]
+    case("a stream begins with the role", deltas[0] == {"role": "assistant", "content": ""}, deltas[:1])
+    case("and has the same text", "".join(d.get("content", "") for d in deltas) == choice["message"]["content"], deltas)
+    case("and says why it ended, once", [e["choices"][0]["finish_reason"] for e in events[:-1]][-1] == "length"
+         and "usage" not in events[0], events[-3:])
+    prompt = server.post("/apply-template", {"messages": body["messages"]})[1]["prompt"]
+    case("the template", prompt == "<|start|>system\nbe<|end|><|start|>user\nhi<|end|><|start|>assistant\n", prompt)
+    case("the prompt is the template's", whole["usage"]["prompt_tokens"] == len(ids(server, prompt)), whole["usage"])
+
+
+def ids(server, text):
+    return server.post("/tokenize", {"content": text})[1]["tokens"]
+
+
+def text_of(server, tokens):
+    return server.post("/detokenize", {"tokens": tokens})[1]["content"]
+
+
+def plain_routes(server):
+    tokens = ids(server, "the é<|end|>")
+    case("tokens and back", text_of(server, tokens) == "the é<|end|>" and 257 in tokens, tokens)
+    case("control tokens only on demand", 257 not in server.post("/tokenize", {"content": "<|end|>",
+                                                                               "parse_special": False})[1]["tokens"])
+    body = {"prompt": PROMPT, "max_tokens": 6, "ignore_eos": True}
+    whole = server.post("/generate", body)[1]
+    case("generate", whole["finished"] and whole["finish_reason"] == "length" and len(whole["tokens"]) == 6, whole)
+    events = server.stream("/generate/stream", body).events()
+    case("generate/stream", "".join(e["text"] for e in events) == whole["text"]
+         and sum((e["tokens"] for e in events), []) == whole["tokens"]
+         and [e["finished"] for e in events] == [False] * 5 + [True], events)
+    status = json.loads(server.get(f"/status/{whole['request_id']}")[2])
+    case("status of one that ended", status == {"request_id": whole["request_id"], "status": "finished", "finished": True,
+                                                "prompt_tokens": whole["usage"]["prompt_tokens"], "generated_tokens": 6,
+                                                "finish_reason": "length"}, status)
+    case("cancelling it says that it had ended", server.post(f"/cancel/{whole['request_id']}", None)[1]["cancelled"] is False)
+    case("status of none", server.get("/status/nix")[0] == 404 and server.post("/cancel/nix", None)[0] == 404)
+    status, answer = server.post("/v1/embeddings", {"input": "x"})
+    case("embeddings are refused by name", status == 400 and answer["error"]["code"] == "not_supported", answer)
+
+
+def company(server):
+    """Each request alone, then all at once: the same texts, greedy and drawn."""
+    bodies = [{"prompt": PROMPT * (1 + i % 7) + chr(97 + i % 26), "max_tokens": 20 + i % 9, "seed": i,
+               "temperature": 0 if i % 2 else 1, "top_p": 0.95, "ignore_eos": True} for i in range(32)]
+    alone = [server.post("/v1/completions", body)[1]["choices"] for body in bodies]
+    together = [None] * len(bodies)
+
+    def ask(i):
+        together[i] = server.post("/v1/completions", bodies[i])[1]["choices"]
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    case("32 texts in a batch are those alone", together == alone,
+         [i for i in range(32) if together[i] != alone[i]])
+
+
+def metrics_move(server):
+    before = server.idle()
+    server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 5, "ignore_eos": True})
+    after = server.idle()
+    for name, by in {"forge_generation_tokens_total": 5, "forge_time_to_first_token_seconds_count": 1,
+                     "forge_inter_token_latency_seconds_count": 4, "forge_e2e_request_latency_seconds_count": 1,
+                     "forge_request_queue_time_seconds_count": 1, "forge_request_prefill_time_seconds_count": 1,
+                     "forge_request_decode_time_seconds_count": 1,
+                     'forge_request_success_total{finished_reason="length"}': 1}.items():
+        case(f"{name} moves", after[name] == before[name] + by, (before[name], after[name]))
+    for name in ("forge_prompt_tokens_total", "forge_prefix_cache_queries_total", "forge_prefix_cache_hits_total",
+                 'forge_http_responses_total{status="200"}'):
+        case(f"{name} moves", after[name] > before[name] or name.endswith("hits_total"), (before[name], after[name]))
+    case("gauges are there", {"forge_num_requests_running", "forge_num_requests_waiting", "forge_kv_cache_usage_perc",
+                              "forge_request_retries_total", "forge_num_preemptions_total"} <= after.keys())
+
+
+running = Server(model, "--parallel", 8)
+for part in (states_and_models, completions, chats, plain_routes, company, metrics_move):
+    part(running)
+case("it ends well", running.stop() == 0, running.lines[-3:])
+finish()

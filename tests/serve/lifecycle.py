@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""forge-serve from start to end: options, loading, logs, draining, and that many mixed requests leave nothing behind.
+
+usage: FORGE_BIN=DIR lifecycle.py [REQUESTS]
+With more than the 200 requests of every run, resident memory is recorded after each tenth of them, and its slope over
+the last 80 % printed and bounded.
+"""
+import json
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+from lib_serve import BIN, GUARD, JSON, SANITIZED, Server, at, case, environment, finish, tiny, until, write
+
+model = tiny(context=512)
+long_model = tiny("long.gguf", context=65536)
+LONG = {"prompt": "the", "max_tokens": 60000, "ignore_eos": True}
+
+
+def run(*args, **env):
+    return subprocess.run([f"{BIN}/forge-serve", *map(str, args)], capture_output=True, timeout=GUARD, env=environment(**env))
+
+
+def options():
+    file = write("serve.toml", b'# ours\nport = 7\nqueue = 5\nalias = "from file"\nno-prefix-cache = true\n'
+                 b'cors-origin = ["http://a", "http://b"]\n')
+    shown = run(model, "--print-config", "--config", file, "--parallel", 3, FORGE_QUEUE="6", FORGE_PARALLEL="2").stdout.decode()
+    for name, line in {"the file": "port = 7", "the environment before the file": "queue = 6",
+                       "the command line before both": "parallel = 3", "text": 'alias = "from file"',
+                       "a flag": "no-prefix-cache = true", "a list": 'cors-origin = "http://a http://b"',
+                       "a default": 'host = "127.0.0.1"'}.items():
+        case(f"options from {name}", f"\n{line}\n" in shown, shown)
+    case("all of them have their variable", "(FORGE_DRAIN_TIMEOUT)" in shown, shown)
+    case("the file's name from the environment", "queue = 5" in run(model, "--print-config", FORGE_CONFIG=file).stdout.decode())
+    for name, args, env, status in (
+            ("an unknown key", ("--config", write("bad1.toml", b"nix = 1\n")), {}, 2),
+            ("a section", ("--config", write("bad2.toml", b"[a]\nport = 1\n")), {}, 2),
+            ("a bad value in the file", ("--config", write("bad3.toml", b"port = 70000\n")), {}, 2),
+            ("a bad value in the environment", (), {"FORGE_PORT": "x"}, 2),
+            ("two values", ("--config", write("bad4.toml", b"port = [1, 2]\n")), {}, 2),
+            ("no such file", ("--config", at("nix")), {}, 1),
+            ("a host that is none", ("--host", "nix nix"), {}, 2),
+            ("a level that is none", ("--log-level", "loud"), {}, 2),
+            ("no keys", ("--api-key-file", write("empty", b"# none\n")), {}, 2),
+            ("an address of another machine", ("--host", "192.0.2.1"), {}, 1)):
+        bad = run(model, *args, **env)
+        case(name, bad.returncode == status and bad.stderr.count(b"\n") == 1 and bad.stderr.startswith(b"error["), bad)
+    case("no model", run().returncode == 2)
+    bad = run(at("nix.gguf"), "--port", 0)
+    case("a model that is not there", bad.returncode == 1 and b"error[io]" in bad.stderr, bad)
+    taken = socket.create_server(("127.0.0.1", 0))
+    bad = run(model, "--port", taken.getsockname()[1])
+    case("a port that is taken", bad.returncode == 1 and b"cannot listen" in bad.stderr, bad)
+    taken.close()
+
+
+def logs():
+    server = Server(model, "--log-format", "json")
+    status, headers, _ = server.request("POST", "/generate", {"prompt": "a", "max_tokens": 2})
+    line = json.loads(server.line('"event":"request"'))
+    case("a line of JSON with the request's id", line["id"] == headers["X-Request-Id"] and line["path"] == "/generate"
+         and line["status"] == 200 and line["method"] == "POST", line)
+    server.get('/x"\\')
+    case("hostile paths stay within their line", json.loads(server.line("x\\\""))["status"] == 404)
+    case("Ctrl-C drains too", (server.signal(signal.SIGINT), server.process.wait(GUARD))[1] == 0)
+
+
+def draining():
+    server = Server(long_model, "-c", 65536, "--parallel", 2, "--drain-timeout", 1000)
+    idle = server.connect()
+    stream = server.stream("/generate/stream", LONG | {"max_tokens": 3000})
+    stream.first()
+    server.signal()
+    server.line("draining")
+    case("an idle connection is closed", idle.sock.recv(1) == b"")
+
+    def closed():
+        try:
+            server.socket().close()
+        except ConnectionRefusedError:
+            return True
+        return False
+    case("no new connection is taken", until(closed, "the port is closed"))
+    events = stream.events()
+    case("what runs is finished", events[-1]["finish_reason"] == "length", events[-1:])
+    case("exit 0 after SIGTERM", server.process.wait(GUARD) == 0, server.lines[-3:])
+    server = Server(long_model, "-c", 65536, "--drain-timeout", 1000)
+    stream = server.stream("/generate/stream", LONG)
+    stream.first()
+    server.signal()
+    server.line("draining")
+    server.signal()
+    case("a second SIGTERM forces", server.process.wait(GUARD) == 128 + signal.SIGTERM, server.lines[-3:])
+    stream.close()
+    server = Server(long_model, "-c", 65536, "--drain-timeout", 0)
+    stream = server.stream("/generate/stream", LONG)
+    stream.first()
+    server.signal()
+    case("what takes longer than it may is given up", server.process.wait(GUARD) == 0, server.lines[-3:])
+    stream.close()
+
+
+def one_request(server, dice):
+    """A request of some kind, a third of them cancelled, a tenth with dropped connections; None or what was wrong."""
+    body = {"prompt": "the cat " * dice.randrange(1, 20), "max_tokens": dice.randrange(1, 60), "seed": dice.randrange(9),
+            "temperature": dice.choice([0, 1]), "n": dice.choice([1, 1, 2]), "ignore_eos": True}
+    kind = dice.random()
+    if kind < 0.1:  # dropped
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps(body | {"max_tokens": 400}), JSON)
+        return connection.close()
+    if kind < 0.25:  # left in the middle of a stream
+        stream = server.stream("/v1/completions", body | {"stream": True, "max_tokens": 100})
+        for _ in range(dice.randrange(1, 10)):
+            stream.first()
+        return stream.close()
+    if kind < 0.43:  # cancelled by its id
+        stream = server.stream("/generate/stream", body | {"n": 1, "max_tokens": 200})
+        name = json.loads(stream.first())["request_id"]
+        server.post(f"/cancel/{name}", None)
+        last = stream.events()[-1]
+        return None if last["finished"] and last["finish_reason"] in ("cancelled", "length") else last
+    if kind < 0.5:  # refused
+        status = server.post("/v1/completions", body | {"top_p": 2})[0]
+        return None if status == 400 else status
+    if kind < 0.75:
+        events = server.stream("/v1/completions", body | {"stream": True}).events()
+        return None if events[-1] == "[DONE]" else events
+    status, answer = server.post("/v1/completions", body)
+    tokens = answer.get("usage", {}).get("completion_tokens")
+    return None if status == 200 and tokens == body["max_tokens"] * body["n"] else answer
+
+
+def resident_kib(server):
+    with open(f"/proc/{server.process.pid}/status") as status:
+        return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
+
+
+def mixed(count):
+    server = Server(model, "--parallel", 6, "--queue", 1000)
+    begun = {what: server.count(what) for what in ("fd", "task")}  # no connection has been made yet
+    wrong, resident, tenths = [], [], 10 if count > 200 else 1
+
+    def work(numbers):
+        for number in numbers:
+            try:
+                if (bad := one_request(server, random.Random(number))) is not None:
+                    wrong.append((number, bad))
+            except Exception as error:  # noqa: BLE001: whatever it is, it is a finding
+                wrong.append((number, repr(error)))
+    for tenth in range(tenths):
+        mine = range(tenth * count // tenths, (tenth + 1) * count // tenths)
+        threads = [threading.Thread(target=work, args=(mine[k::8],)) for k in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        server.idle()
+        resident.append(resident_kib(server))
+    case(f"{count} mixed requests", not wrong, wrong[:3])
+    metrics = server.idle()
+    case("no block, no sequence is left", metrics["forge_num_requests_waiting"] == 0)
+    for what, before in begun.items():
+        case(f"as many of /proc/PID/{what} as before", until(lambda: server.count(what) == before, what))
+    if tenths > 1 and not SANITIZED:
+        last = resident[2:]
+        mean_x, mean_y = (len(last) - 1) / 2, sum(last) / len(last)
+        slope = sum((x - mean_x) * (y - mean_y) for x, y in enumerate(last)) / sum((x - mean_x) ** 2 for x in range(len(last)))
+        print(f"resident KiB after each tenth: {resident}; slope {slope:.0f} KiB a tenth of {count}")
+        case("resident memory has no slope", abs(slope) < 0.01 * last[0], resident)
+    case("mixed: it ends well", server.stop() == 0)
+
+
+if len(sys.argv) > 1:
+    mixed(int(sys.argv[1]))
+else:
+    options()
+    logs()
+    draining()
+    mixed(200)
+finish()
