@@ -53,7 +53,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
 }
 
 std::string StopMatcher::push(std::string_view text) {
-  if (found_) return {};
+  if (found_ || text.empty()) return {};
   if (stops_.empty()) return std::string(text);
   std::size_t hold = 0;
   for (const char c : text) {

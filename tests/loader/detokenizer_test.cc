@@ -112,6 +112,14 @@ TEST_CASE("what was held back comes out at the end") {
   CHECK_FALSE(stream.matched());
 }
 
+TEST_CASE("a piece without text, as a token in the middle of a character gives, changes nothing") {
+  StopMatcher stream({"ab"});
+  CHECK(stream.push("xa") == "x");
+  CHECK(stream.push("").empty());
+  CHECK(stream.push("b").empty());
+  CHECK(stream.matched() == "ab");
+}
+
 TEST_CASE("without stop strings everything passes") {
   StopMatcher stream({""});
   CHECK(stream.push("abc") == "abc");
