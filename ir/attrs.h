@@ -12,7 +12,7 @@
 namespace forge::ir {
 
 /// What the step is told from outside. Shapes: ids, positions, sequence [T]; rows [R]; kv_length [B];
-/// block_table [B,P]. All i32.
+/// block_table [B,P], of the KV group whose state an op takes. All i32.
 enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
 /// kClampedSwish is a GLU's only, gpt-oss's (arXiv 2508.10925): gate' * sigmoid(1.702 gate') * (up' + 1), where gate'
 /// is at most 7 and up' between -7 and 7.
@@ -60,7 +60,8 @@ struct ConstantAttrs {
   TensorType type;
   FORGE_FIELDS(v("values", values); v("type", type);)
 };
-/// The KV cache of one group of layers with the same geometry, before this step.
+/// The KV cache of one group of layers with the same geometry, before this step. With a window it holds the last
+/// `window` positions of a sequence, and while a step runs that step's too.
 struct KvStateAttrs {
   using Self = KvStateAttrs;
   std::int64_t group = 0, layers = 0, kv_heads = 0, head_dim = 0, window = 0;  ///< window 0: full attention

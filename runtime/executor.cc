@@ -4,13 +4,21 @@
 
 namespace forge::runtime {
 
-Executor::Executor(std::shared_ptr<const plan::ProgramT> program)
+Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks)
     : program_(std::move(program)),
       vocab_(checked_bytes(program_->vocab, "vocabulary")),
-      kv_block_tokens_(runtime::kv_block_tokens(*program_)) {
+      kv_block_tokens_(runtime::kv_block_tokens(*program_)),
+      kv_rooms_(runtime::kv_rooms(*program_, kv_blocks)) {
   const auto bounds = bounds_of(*program_);
   tokens_max_ = bounds.tokens;
   rows_max_ = bounds.rows;
+}
+
+std::vector<KvWindow::Limits> Executor::kv_windows() const {
+  std::vector<KvWindow::Limits> windows;
+  for (std::size_t g = 0; g < kv_rooms_.size(); ++g)
+    if (kv_rooms_[g].window > 0) windows.push_back({.group = static_cast<std::int32_t>(g), .room = kv_rooms_[g]});
+  return windows;
 }
 
 }  // namespace forge::runtime

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/kv_window.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/sampler.h"
 #include "runtime/step_batch.h"
@@ -21,7 +22,7 @@ struct PackedWeightsOptions;
 
 struct ExecutorOptions {
   std::size_t threads = 0;                       ///< of the host; 0: what the process may use
-  std::int64_t kv_blocks = 0;                    ///< of the pool; 0: context x batch of the plan
+  std::int64_t kv_blocks = 0;                    ///< of context, for all sequences; 0: context x batch of the plan
   bool profile = false;                          ///< measure each step
   const PackedWeightsOptions* packed = nullptr;  ///< CPU: where packed weights are kept; nullptr: nowhere
 };
@@ -29,8 +30,9 @@ struct ExecutorOptions {
 /// Bytes of each of an executor's blocks on its device: known before anything is loaded.
 struct MemoryNeed {
   std::size_t weights = 0, arena = 0, kv = 0;
-  std::size_t staging = 0;  ///< while weights are loaded
-  std::size_t io = 0;       ///< step inputs and logits
+  std::size_t kv_windows = 0;  ///< of `kv`, in groups with a window: the same for every longer context
+  std::size_t staging = 0;     ///< while weights are loaded
+  std::size_t io = 0;          ///< step inputs and logits
   [[nodiscard]] std::size_t total() const { return weights + arena + kv + staging + io; }
 };
 
@@ -57,7 +59,7 @@ struct StepProfile {
 struct DecodeStart {
   std::span<const std::int32_t> ids, positions;  ///< [B]
   std::span<const Sampler> samplers;             ///< [B]; how tokens are drawn, and how many random numbers have been
-  std::span<const std::int32_t> block_table;     ///< [B][table_stride], as far as `steps_max` steps reach
+  std::span<const std::int32_t> block_table;     ///< as StepBatch's, as far as `steps_max` steps reach
   std::size_t table_stride = 0;
   std::int64_t steps_max = 0;  ///< that will be submitted
 };
@@ -115,6 +117,7 @@ class Executor {
   [[nodiscard]] virtual std::string device_name() const = 0;
   /// Threads of the host that compute or copy.
   [[nodiscard]] virtual std::size_t threads() const = 0;
+  /// Blocks of context that all sequences have together: the pool of groups without a window.
   [[nodiscard]] virtual std::int64_t kv_blocks() const = 0;
   [[nodiscard]] virtual const MemoryNeed& memory_need() const = 0;
   [[nodiscard]] virtual LoadReport load_report() const = 0;
@@ -128,16 +131,21 @@ class Executor {
   [[nodiscard]] std::size_t tokens_max() const { return tokens_max_; }  ///< of the largest variant
   [[nodiscard]] std::size_t rows_max() const { return rows_max_; }      ///< rows of logits one step can give
   [[nodiscard]] std::int64_t kv_block_tokens() const { return kv_block_tokens_; }
+  /// The pools of the program's KV groups.
+  [[nodiscard]] std::span<const KvRoom> kv_rooms() const { return kv_rooms_; }
+  /// Those of groups with a window, for a block pool.
+  [[nodiscard]] std::vector<KvWindow::Limits> kv_windows() const;
 
  protected:
-  /// Errors: kPlan when the program's sizes are absurd.
-  explicit Executor(std::shared_ptr<const plan::ProgramT> program);
+  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan when the program's sizes are absurd.
+  Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks);
 
   std::shared_ptr<const plan::ProgramT> program_;
 
  private:
   std::size_t vocab_ = 0, tokens_max_ = 0, rows_max_ = 0;
   std::int64_t kv_block_tokens_ = 1;
+  std::vector<KvRoom> kv_rooms_;
 };
 
 }  // namespace forge::runtime

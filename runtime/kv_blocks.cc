@@ -28,6 +28,16 @@ std::span<const std::int32_t> KvSequence::blocks() const {
   return std::as_const(*pool_).table(slot_).first(pool_->slots_[slot_].blocks);
 }
 
+std::span<const std::int32_t> KvSequence::table(std::size_t group) const {
+  for (const auto& window : pool_->windows_)
+    if (window.group() == static_cast<std::int32_t>(group)) return window.table(slot_);
+  return blocks();
+}
+
+bool KvSequence::reaches_back(std::size_t tokens) const {
+  return std::ranges::all_of(pool_->windows_, [&](const auto& w) { return w.reaches_back(slot_, tokens); });
+}
+
 std::size_t KvSequence::blocks_to_append(std::size_t tokens) const {
   const auto& slot = pool_->slots_[slot_];
   return pool_->blocks_for(slot.tokens + tokens) - slot.blocks + (pool_->must_copy(slot, slot_, tokens) ? 1 : 0);
@@ -37,7 +47,14 @@ AppendResult KvSequence::append(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   if (tokens > pool_->limits_.tokens_max - slot.tokens) return {};
   if (blocks_to_append(tokens) > pool_->blocks_free()) return {};
+  for (const auto& window : pool_->windows_)
+    if (window.blocks_to_append(slot_, slot.tokens, slot.tokens + tokens) > window.blocks_free()) return {};
   AppendResult result{.ok = true, .copy = std::nullopt};
+  pool_->window_copies_.clear();
+  for (auto& window : pool_->windows_)
+    if (const auto copy = window.append(slot_, slot.tokens, slot.tokens + tokens))
+      pool_->window_copies_.push_back(*copy);  // within its capacity
+  result.window_copies = pool_->window_copies_;
   const auto table = pool_->table(slot_);
   if (pool_->must_copy(slot, slot_, tokens)) {
     std::int32_t& last = table[slot.blocks - 1];
@@ -51,14 +68,35 @@ AppendResult KvSequence::append(std::size_t tokens) {
   return result;
 }
 
-void KvSequence::trim(std::size_t tokens) {
+bool KvSequence::append_round(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
-  if (tokens >= slot.tokens) return;
+  if (tokens > pool_->limits_.tokens_max - slot.tokens || blocks_to_append(tokens) > pool_->blocks_free()) return false;
+  const std::size_t after = slot.tokens + tokens;
+  for (const auto& window : pool_->windows_)
+    if (window.blocks_to_append_round(slot_, after) > window.blocks_free()) return false;
+  invariant(!pool_->must_copy(slot, slot_, tokens), "KV-014", "a decode loop's sequence shares no block");
+  for (auto& window : pool_->windows_) window.append_round(slot_, after);
+  slot.tokens = after;
+  for (const std::size_t blocks = pool_->blocks_for(after); slot.blocks < blocks; ++slot.blocks)
+    pool_->table(slot_)[slot.blocks] = pool_->take();
+  return true;
+}
+
+void KvSequence::release_behind() {
+  for (auto& window : pool_->windows_) window.release_behind(slot_, tokens());
+}
+
+std::size_t KvSequence::trim(std::size_t tokens) {
+  auto& slot = pool_->slots_[slot_];
+  if (tokens >= slot.tokens) return slot.tokens;
+  if (!reaches_back(tokens)) tokens = 0;
+  for (auto& window : pool_->windows_) window.trim(slot_, tokens);
   slot.tokens = tokens;
   const auto table = pool_->table(slot_);
   for (const std::size_t blocks = pool_->blocks_for(tokens); slot.blocks > blocks; --slot.blocks)
     pool_->release(table[slot.blocks - 1]);
   slot.published = std::min(slot.published, tokens / pool_->limits_.block_tokens);
+  return tokens;
 }
 
 void KvSequence::publish(std::span<const std::int32_t> ids) {
@@ -79,6 +117,7 @@ void KvSequence::publish(std::span<const std::int32_t> ids) {
       pool_->release(own);
       own = known;
     }
+    for (auto& window : pool_->windows_) window.publish(slot_, slot.published, own);
   }
 }
 
@@ -86,7 +125,9 @@ std::optional<KvSequence> KvSequence::fork(std::size_t tokens) const {
   const auto child = pool_->open_slot();
   if (!child) return std::nullopt;
   const auto& parent = pool_->slots_[slot_];
-  const std::size_t shared = std::min(tokens, parent.tokens);
+  std::size_t shared = std::min(tokens, parent.tokens);
+  if (!reaches_back(shared)) shared = 0;
+  for (auto& window : pool_->windows_) window.fork(slot_, *child, shared);
   const auto blocks = this->blocks().first(pool_->blocks_for(shared));
   for (const std::int32_t block : blocks) pool_->share(block);
   std::ranges::copy(blocks, pool_->table(*child).begin());
@@ -116,6 +157,14 @@ KvBlockPool::KvBlockPool(const Limits& limits)
   slots_.resize(limits.sequences_max);
   free_blocks_.resize(limits.blocks);
   free_slots_.resize(limits.sequences_max);
+  found_.resize(table_blocks_);
+  windows_.reserve(limits.windows.size());
+  window_copies_.reserve(limits.windows.size());
+  for (const auto& window : limits.windows)
+    windows_.emplace_back(window, KvWindow::Shape{.block_tokens = limits.block_tokens,
+                                                  .sequences_max = limits.sequences_max,
+                                                  .table_blocks = table_blocks_,
+                                                  .pool_blocks = limits.blocks});
   // Stacks from which the lowest number comes first.
   for (std::size_t i = 0; i < limits.blocks; ++i) free_blocks_[i] = static_cast<std::int32_t>(limits.blocks - 1 - i);
   for (std::size_t i = 0; i < limits.sequences_max; ++i)
@@ -126,38 +175,43 @@ std::uint32_t KvBlockPool::references(std::int32_t block) const {
   return references_.at(static_cast<std::size_t>(block));
 }
 
-PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids) const {
-  PrefixMatch match;
+/// Blocks of the longest published prefix of `ids` whose last window is there too. Valid until the next call.
+std::span<const std::int32_t> KvBlockPool::prefix_of(std::span<const std::int32_t> ids) const {
   const std::size_t size = limits_.block_tokens;
   ids = ids.first(std::min(ids.size(), limits_.tokens_max));
-  for (auto chain = prefixes_.root(); (match.blocks + 1) * size <= ids.size(); ++match.blocks) {
-    const auto block = prefixes_.find(chain, ids.subspan(match.blocks * size, size));
-    if (block == KvPrefixIndex::kNone) break;
-    if (references(block) == 0) ++match.idle;
-    chain = prefixes_.chain_of(block);
+  std::size_t count = 0;
+  for (auto chain = prefixes_.root(); (count + 1) * size <= ids.size(); ++count) {
+    found_[count] = prefixes_.find(chain, ids.subspan(count * size, size));
+    if (found_[count] == KvPrefixIndex::kNone) break;
+    chain = prefixes_.chain_of(found_[count]);
   }
-  return match;
+  auto prefix = std::span<const std::int32_t>(found_).first(count);
+  while (!std::ranges::all_of(windows_, [&](const auto& window) { return window.covers(prefix); }))
+    prefix = prefix.first(prefix.size() - 1);
+  return prefix;
+}
+
+PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids) const {
+  const auto prefix = prefix_of(ids);
+  const auto idle = std::ranges::count_if(prefix, [&](std::int32_t block) { return references(block) == 0; });
+  return {.blocks = prefix.size(), .idle = static_cast<std::size_t>(idle)};
 }
 
 std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids) {
   const auto slot = open_slot();
   if (!slot) return std::nullopt;
-  const std::size_t blocks = match(ids).blocks;
-  const auto table = this->table(*slot);
-  auto chain = prefixes_.root();
-  for (std::size_t i = 0; i < blocks; ++i) {
-    table[i] = prefixes_.find(chain, ids.subspan(i * limits_.block_tokens, limits_.block_tokens));
-    share(table[i]);
-    chain = prefixes_.chain_of(table[i]);
-  }
+  const auto prefix = prefix_of(ids);
+  const std::size_t blocks = prefix.size();
+  std::ranges::copy(prefix, table(*slot).begin());
+  for (const std::int32_t block : prefix) share(block);
+  for (auto& window : windows_) window.open(*slot, prefix);
   slots_[*slot] = {.tokens = blocks * limits_.block_tokens, .blocks = blocks, .published = blocks, .open = true};
   return KvSequence(*this, *slot);
 }
 
 void KvBlockPool::drop_idle() {
   while (prefixes_.idle() > 0) {
-    free_blocks_.push_back(prefixes_.evict());  // within its capacity
-    ++evictions_;
+    free_blocks_.push_back(evict());  // within its capacity
   }
 }
 
@@ -189,13 +243,20 @@ void KvBlockPool::share(std::int32_t block) {
   if (references_[static_cast<std::size_t>(block)]++ == 0) prefixes_.set_busy(block);
 }
 
+/// The block that has been idle longest is found no more, nor are its companions.
+std::int32_t KvBlockPool::evict() {
+  const std::int32_t block = prefixes_.evict();
+  for (auto& window : windows_) window.forget(block);
+  ++evictions_;
+  return block;
+}
+
 /// A free block with one reference; callers have checked that there is one.
 std::int32_t KvBlockPool::take() {
   invariant(blocks_free() > 0, "KV-005", "blocks are counted before they are taken");
   std::int32_t block = 0;
   if (free_blocks_.empty()) {
-    block = prefixes_.evict();
-    ++evictions_;
+    block = evict();
   } else {
     block = free_blocks_.back();
     free_blocks_.pop_back();
@@ -231,6 +292,7 @@ bool KvBlockPool::must_copy(const Slot& slot, std::uint32_t index, std::size_t t
 
 void KvBlockPool::close(std::uint32_t slot) noexcept {
   for (std::size_t i = slots_[slot].blocks; i > 0; --i) drop(table(slot)[i - 1]);  // idle before its prefix
+  for (auto& window : windows_) window.trim(slot, 0);
   slots_[slot] = {};
   free_slots_.push_back(slot);
 }
@@ -238,8 +300,10 @@ void KvBlockPool::close(std::uint32_t slot) noexcept {
 void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
   std::vector<std::uint32_t> counted(limits_.blocks);
   const auto count = [&](std::int32_t block) { ++counted.at(static_cast<std::size_t>(block)); };
+  const auto is_open = std::make_unique<bool[]>(slots_.size());
   std::size_t open = 0;
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    is_open[i] = slots_[i].open;
     if (!slots_[i].open) continue;
     ++open;
     invariant(slots_[i].blocks == blocks_for(slots_[i].tokens), "KV-006", "a sequence has the blocks of its length");
@@ -251,6 +315,7 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
       chain = prefixes_.chain_of(block);
     }
   }
+  for (const auto& window : windows_) window.audit({is_open.get(), slots_.size()});
   for (const std::int32_t block : held_outside) count(block);
   invariant(dropped_twice_ == 0, "KV-013", "no handle let go of a block that was free");
   invariant(counted == references_, "KV-007", "references are those of the holders");

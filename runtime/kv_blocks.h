@@ -3,7 +3,8 @@
 // `block_tokens` positions of one sequence, or of several that share a prefix; it returns to the pool when its last
 // reference goes. Full blocks that a sequence has published can be found by their tokens (kv_prefix.h): later sequences
 // begin with them, and without references they stay, idle, until their memory is wanted; the longest idle goes first.
-// A sequence lets go of its last block first, so a prefix outlives what continues it.
+// A sequence lets go of its last block first, so a prefix outlives what continues it. KV groups with a sliding window
+// have pools of their own (kv_window.h), which follow this one.
 // Source: PagedAttention, arXiv 2309.06180.
 //
 // All memory is taken by the constructor. Not thread-safe: the scheduler's thread owns the pool.
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "runtime/kv_prefix.h"
+#include "runtime/kv_window.h"
 #include "runtime/step_batch.h"
 
 namespace forge::runtime {
@@ -30,6 +32,7 @@ struct PrefixMatch {
 struct AppendResult {
   bool ok = false;  ///< false: not enough free blocks, or longer than a sequence can be; nothing changed
   std::optional<BlockCopy> copy;
+  std::span<const BlockCopy> window_copies = {};  ///< the same of groups with a window; valid until the next append
 };
 
 /// One sequence's place in the pool: a length and a table of blocks. Gives everything back when it dies. Must not
@@ -43,26 +46,36 @@ class KvSequence {
   [[nodiscard]] std::size_t tokens() const;
   /// Blocks of positions 0, block_tokens, ...: a row of the executor's block table. Valid until the next change.
   [[nodiscard]] std::span<const std::int32_t> blocks() const;
+  /// The same of one KV group of the program: kNoBlock where its window has let go of positions.
+  [[nodiscard]] std::span<const std::int32_t> table(std::size_t group) const;
 
   /// Fresh blocks that append(tokens) would take.
   [[nodiscard]] std::size_t blocks_to_append(std::size_t tokens) const;
   /// Makes room for `tokens` more positions, all or nothing. When the last block is half full and others read it or
   /// can find it, this sequence gets a block of its own and the answer says what to copy into it.
   [[nodiscard]] AppendResult append(std::size_t tokens);
-  /// Forgets all positions from `tokens` on (rejected drafts, a stop string). More than there are: nothing happens.
-  void trim(std::size_t tokens);
+  /// append for positions that are written one after the other while nobody can give blocks back (a decode loop on the
+  /// device), until trim: a window's blocks come round. Precondition: the sequence shares no block with others.
+  [[nodiscard]] bool append_round(std::size_t tokens);
+  /// Forgets all positions from `tokens` on (rejected drafts, a stop string), or all of them where a window has let go
+  /// of what the next token would see. How many are left. More than there are: nothing happens.
+  std::size_t trim(std::size_t tokens);
+  /// Gives back what the next token does not see of groups with a window. After a step.
+  void release_behind();
 
   /// The first ids.size() positions have been written and hold `ids`: full blocks among them can be found from now on.
   /// Where the same prefix was published before, this sequence goes on with that block and lets go of its own, so call
   /// it while no step is in flight. More ids than tokens(): Error(kInternal).
   void publish(std::span<const std::int32_t> ids);
 
-  /// Another sequence with the first `tokens` positions of this one (at most tokens()), sharing their blocks.
+  /// Another sequence with the first `tokens` positions of this one (at most tokens()), sharing their blocks; an empty
+  /// one where a window has let go of what the next token would see.
   /// Nothing when sequences_max are open.
   [[nodiscard]] std::optional<KvSequence> fork(std::size_t tokens) const;
 
  private:
   friend class KvBlockPool;
+  [[nodiscard]] bool reaches_back(std::size_t tokens) const;
   KvSequence(KvBlockPool& pool, std::uint32_t slot) : pool_(&pool), slot_(slot) {}
 
   KvBlockPool* pool_ = nullptr;
@@ -77,6 +90,7 @@ class KvBlockPool {
     std::size_t sequences_max = 0;
     std::size_t tokens_max = 0;  ///< of one sequence: the context
     std::uint32_t group = 0;     ///< the KV group whose tables these are; prefixes of different groups differ
+    std::vector<KvWindow::Limits> windows = {};  ///< the groups with a window
   };
 
   /// Errors: Error(kInternal) for limits of zero or beyond 31 bits.
@@ -120,11 +134,13 @@ class KvBlockPool {
   };
 
   std::int32_t take();
+  std::int32_t evict();
   void share(std::int32_t block);
   std::optional<std::uint32_t> open_slot();
   std::span<std::int32_t> table(std::uint32_t slot);
   std::span<const std::int32_t> table(std::uint32_t slot) const;
   std::size_t blocks_for(std::size_t tokens) const;
+  std::span<const std::int32_t> prefix_of(std::span<const std::int32_t> ids) const;
   bool must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const;
   void drop(std::int32_t block) noexcept;
   void close(std::uint32_t slot) noexcept;
@@ -137,6 +153,9 @@ class KvBlockPool {
   std::vector<Slot> slots_;                ///< [sequences_max]
   std::vector<std::uint32_t> free_slots_;  ///< a stack
   KvPrefixIndex prefixes_;
+  std::vector<KvWindow> windows_;
+  std::vector<BlockCopy> window_copies_;     ///< of the last append
+  mutable std::vector<std::int32_t> found_;  ///< [table_blocks_], of the last prefix that was looked for
   std::uint64_t evictions_ = 0;
   std::uint64_t dropped_twice_ = 0;  ///< always 0: a handle that dies cannot throw, so audit tells of it
 };

@@ -13,16 +13,34 @@ bool in(std::int32_t value, std::size_t bound) {
   return value >= 0 && static_cast<std::size_t>(value) < bound;
 }
 
+/// The lowest position that sequence `s`, whose tokens follow `t`, has in the step; `t` moves behind them.
+std::size_t first_position(const StepBatch& batch, std::size_t s, std::size_t& t) {
+  auto lowest = batch.kv_length[s];
+  for (; t < batch.sequence.size() && batch.sequence[t] <= static_cast<std::int32_t>(s); ++t)
+    lowest = std::min(lowest, batch.positions[t]);
+  return static_cast<std::size_t>(std::max(lowest, 0));
+}
+
 void take_tables(const StepBatch& batch, const StepLimits& limits, const StepInputs& to) {
+  std::size_t token = 0;
   for (std::size_t s = 0; s < batch.kv_length.size(); ++s) {
     const auto length = batch.kv_length[s];
     const std::size_t blocks =
         length > 0 ? (static_cast<std::size_t>(length) + limits.block_tokens - 1) / limits.block_tokens : 0;
     invariant(length > 0 && blocks <= batch.table_stride && blocks <= limits.table_blocks, "RT-003",
               "a sequence is longer than its block table");
-    const auto table = batch.block_table.subspan(s * batch.table_stride, blocks);
-    for (const auto block : table) invariant(in(block, limits.kv_blocks), "RT-004", "a block is not in the KV pool");
-    std::ranges::copy(table, to.block_table + s * to.table_stride);
+    const std::size_t position = first_position(batch, s, token);
+    for (std::size_t g = 0; g < limits.rooms.size(); ++g) {
+      const auto& room = limits.rooms[g];
+      const auto row = g * batch.kv_length.size() + s;
+      const auto table = batch.block_table.subspan(row * batch.table_stride, blocks);
+      auto* out = to.block_table + g * to.group_stride + s * to.table_stride;
+      const std::size_t first = std::min(blocks, kv_first_block(position, room.window, limits.block_tokens));
+      std::fill_n(out, first, 0);
+      for (const auto block : table.subspan(first))
+        invariant(in(block, room.blocks), "RT-004", "a block is not in the KV pool");
+      std::ranges::copy(table.subspan(first), out + first);
+    }
     to.kv_length[s] = length;
   }
 }
@@ -33,12 +51,15 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
   const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
   invariant(tokens > 0 && batch.positions.size() == tokens && batch.sequence.size() == tokens, "RT-001",
             "a step's inputs differ in length");
-  invariant(batch.table_stride <= to.table_stride && batch.block_table.size() >= sequences * batch.table_stride,
+  invariant(batch.table_stride <= to.table_stride &&
+                batch.block_table.size() >= limits.rooms.size() * sequences * batch.table_stride,
             "RT-002", "a block table is larger than the plan's");
   take_tables(batch, limits, to);
   for (const auto& copy : batch.copies)
-    invariant(in(copy.from, limits.kv_blocks) && in(copy.to, limits.kv_blocks), "RT-008",
-              "a block that is copied is not in the KV pool");
+    for (std::size_t g = 0; g < limits.rooms.size(); ++g)
+      invariant(!is_copied(copy, limits.rooms, g) ||
+                    (in(copy.from, limits.rooms[g].blocks) && in(copy.to, limits.rooms[g].blocks)),
+                "RT-008", "a block that is copied is not in the KV pool");
   for (std::size_t t = 0; t < tokens; ++t) {
     const auto sequence = batch.sequence[t], position = batch.positions[t];
     invariant(in(batch.ids[t], limits.vocab), "RT-005", "a token id is not in the vocabulary");
@@ -53,6 +74,11 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
     invariant(in(batch.rows[r], tokens), "RT-007", "logits of a token that is not in the step");
     to.rows[r] = batch.rows[r];
   }
+}
+
+bool is_copied(const BlockCopy& copy, std::span<const KvRoom> rooms, std::size_t group) {
+  return copy.group == BlockCopy::kWithoutWindow ? rooms[group].window == 0
+                                                 : copy.group == static_cast<std::int32_t>(group);
 }
 
 void refuse_batch(const StepBatch& batch) {

@@ -6,12 +6,16 @@
 #include <span>
 #include <vector>
 
+#include "runtime/kv_groups.h"
+
 namespace forge::runtime {
 
-/// The contents of block `from`, in every layer, go to block `to`.
+/// The contents of block `from` go to block `to`: in every layer of one KV group, or of all groups without a window.
 struct BlockCopy {
+  static constexpr std::int32_t kWithoutWindow = -1;
   std::int32_t from = 0;
   std::int32_t to = 0;
+  std::int32_t group = kWithoutWindow;
 };
 
 /// One step's input: T tokens of B sequences. Spans are read during the call only.
@@ -20,7 +24,8 @@ struct StepBatch {
   std::span<const std::int32_t> sequence;        ///< [T], rising: which of the B sequences
   std::span<const std::int32_t> rows;            ///< [R], tokens whose logits are wanted
   std::span<const std::int32_t> kv_length;       ///< [B], positions of each sequence after this step
-  std::span<const std::int32_t> block_table;     ///< [B][table_stride], blocks of the KV pool
+  /// [KV groups][B][table_stride], blocks of each group's pool; anything where a window does not reach.
+  std::span<const std::int32_t> block_table;
   std::size_t table_stride = 0;
   /// Made in this order before anything of the step is written: a block may be the source of one and then the target of
   /// another.
@@ -30,8 +35,9 @@ struct StepBatch {
 /// What a batch may name.
 struct StepLimits {
   std::size_t vocab = 0;
-  std::size_t kv_blocks = 0, block_tokens = 1;  ///< of the pool
-  std::size_t table_blocks = 0;                 ///< of one sequence in the chosen variant
+  std::span<const KvRoom> rooms;  ///< of the KV groups
+  std::size_t block_tokens = 1;
+  std::size_t table_blocks = 0;  ///< of one sequence in the chosen variant
 };
 
 /// Where a step's inputs go; each has room for the variant's bounds.
@@ -39,11 +45,16 @@ struct StepInputs {
   std::int32_t *ids = nullptr, *positions = nullptr, *sequence = nullptr, *rows = nullptr, *kv_length = nullptr,
                *block_table = nullptr;
   std::size_t table_stride = 0;  ///< entries a sequence has in block_table
+  std::size_t group_stride = 0;  ///< entries a KV group has there
 };
 
-/// Checks a batch that fits the variant's bounds and copies it. Of a block table the blocks that kv_length reaches are
-/// looked at and copied. Throws Error(kInternal) when it names tokens, positions or blocks that do not exist.
+/// Checks a batch that fits the variant's bounds and copies it. Of a block table the blocks that kv_length reaches and
+/// the sequence's first token in the step still sees are looked at and copied; those before are 0. Throws
+/// Error(kInternal) when it names tokens, positions or blocks that do not exist.
 void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to);
+
+/// Is the copy one of `group`?
+[[nodiscard]] bool is_copied(const BlockCopy& copy, std::span<const KvRoom> rooms, std::size_t group);
 
 /// Throws Error(kInternal): the batch is larger than every variant of its plan.
 [[noreturn]] void refuse_batch(const StepBatch& batch);

@@ -77,7 +77,9 @@ void measure(Sequences& sequences, BenchResult& result, std::int64_t repetitions
     measure_once(sequences, what, ids, samplers);
     const auto took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (r >= 0) result.seconds.push_back(took);
-    for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, what.depth);
+    for (std::size_t s = 0; s < sequences.count(); ++s)
+      if (sequences.trim(s, what.depth) < what.depth)  // windows have let go of it
+        (void)sequences.prefill(s, std::span(ids).first(static_cast<std::size_t>(what.depth)));
     if (r >= 0 && what.predict > 0 && reading != nullptr) result.read_rates.push_back(reading->measure());
   }
 }

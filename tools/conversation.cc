@@ -63,13 +63,12 @@ Answer Conversation::run(const std::vector<std::int32_t>& ids, GenerateOptions o
   return answer;
 }
 
-/// Trims the sequence to what it shares with `ids` and returns how many that are; the last id is always fed, for its
-/// logits.
+/// Trims the sequence to what it shares with `ids` and returns how many that are, none where windows have let go of
+/// what comes before; the last id is always fed, for its logits.
 std::size_t Conversation::keep_prefix(std::span<const std::int32_t> ids) {
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(held_, ids).in1 - held_.begin());
   const std::size_t kept = std::min(same, ids.empty() ? 0 : ids.size() - 1);
-  sequences_.trim(0, static_cast<std::int64_t>(kept));
-  return kept;
+  return static_cast<std::size_t>(sequences_.trim(0, static_cast<std::int64_t>(kept)));
 }
 
 }  // namespace forge::tools

@@ -12,6 +12,7 @@
 #include "tools/inspect_kernels.h"
 #include "tools/inspect_model.h"
 #include "tools/json_text.h"
+#include "tools/kv_report.h"
 #include "tools/open_model.h"
 
 namespace forge::tools {
@@ -94,10 +95,7 @@ std::string program_text(const plan::ProgramT& program, bool all) {
       human_bytes(positive(program.weights_bytes)), program.weights.size(), packed,
       human_bytes(positive(program.arena_bytes)), arena_ratio(program.arena_bytes, program.arena_bound_bytes),
       human_bytes(program.constants.size()));
-  for (const auto& group : program.kv_groups)
-    out += fmt::format("  KV group: {} layers, {} heads of {}, {} tokens a block{}\n", group.layers(), group.kv_heads(),
-                       group.head_dim(), group.block_tokens(),
-                       group.window() > 0 ? fmt::format(", window {}", group.window()) : "");
+  out += kv_report_text(kv_report(program, program.context, program.batch_max));
   out += code_objects_text(program);
   for (const auto& variant : program.variants)
     if (variant) out += variant_text(*variant, program, all);
@@ -154,17 +152,8 @@ void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
   json.field("weights_bytes", program.weights_bytes).field("weights_source_bytes", source_bytes(program));
   json.field("arena_bytes", program.arena_bytes).field("arena_bound_bytes", program.arena_bound_bytes);
   json.field("arena_ratio", arena_ratio(program.arena_bytes, program.arena_bound_bytes));
-  json.field("constants_bytes", program.constants.size()).open("kv_groups", '[');
-  for (const auto& group : program.kv_groups)
-    json.open('{')
-        .field("layers", group.layers())
-        .field("kv_heads", group.kv_heads())
-        .field("head_dim", group.head_dim())
-        .field("block_tokens", group.block_tokens())
-        .field("window", group.window())
-        .field("block_bytes", group.block_bytes())
-        .close();
-  json.close();
+  json.field("constants_bytes", program.constants.size());
+  kv_report_json(json, kv_report(program, program.context, program.batch_max));
   code_objects_json(json, program);
   json.open("variants", '[');
   for (const auto& variant : program.variants)

@@ -96,9 +96,10 @@ void check_memory(const runtime::MemoryNeed& need, std::int64_t context, std::in
                   const MemoryLimit& limit) {
   if (need.total() <= limit.bytes) return;
   std::string fix = "use a smaller model";
-  const std::uint64_t fixed = need.total() - need.kv;
-  if (fixed < limit.bytes && need.kv > 0) {
-    const double share = static_cast<double>(limit.bytes - fixed) / static_cast<double>(need.kv);
+  const std::uint64_t grows = need.kv - need.kv_windows;  // with the context
+  const std::uint64_t fixed = need.total() - grows;
+  if (fixed < limit.bytes && grows > 0) {
+    const double share = static_cast<double>(limit.bytes - fixed) / static_cast<double>(grows);
     const auto fits = static_cast<std::int64_t>(share * 0.95 * static_cast<double>(context)) / 16 * 16;
     if (fits >= kContextMin) fix = fmt::format("a context of {} fits: -c {}", fits, fits);
   }

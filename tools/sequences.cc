@@ -16,14 +16,15 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
       pool_({.blocks = static_cast<std::size_t>(executor.kv_blocks()),
              .block_tokens = static_cast<std::size_t>(executor.kv_block_tokens()),
              .sequences_max = static_cast<std::size_t>(count),
-             .tokens_max = static_cast<std::size_t>(context)}) {
+             .tokens_max = static_cast<std::size_t>(context),
+             .windows = executor.kv_windows()}) {
   const auto sequences = static_cast<std::size_t>(count);
   const std::size_t tokens = std::max(executor.tokens_max(), sequences);
   positions_.resize(tokens);
   sequence_.resize(tokens);
   rows_.resize(tokens);
   kv_length_.resize(sequences);
-  block_table_.resize(sequences * table_stride_);
+  block_table_.resize(executor.kv_rooms().size() * sequences * table_stride_);
   for (std::size_t i = 0; i < sequences; ++i) {
     auto sequence = pool_.open();
     invariant(sequence.has_value(), "TOOL-001", "the KV pool gives every sequence that it was made for");
@@ -35,16 +36,24 @@ std::int64_t Sequences::length(std::size_t sequence) const {
   return static_cast<std::int64_t>(sequences_[sequence].tokens());
 }
 
-void Sequences::trim(std::size_t sequence, std::int64_t length) {
-  sequences_[sequence].trim(static_cast<std::size_t>(length));
+std::int64_t Sequences::trim(std::size_t sequence, std::int64_t length) {
+  return static_cast<std::int64_t>(sequences_[sequence].trim(static_cast<std::size_t>(length)));
 }
 
-void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row) {
+void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead) {
   auto& kv = sequences_[sequence];
-  const bool room = kv.append(tokens).ok;
+  kv.release_behind();
+  const bool room = ahead ? kv.append_round(tokens) : kv.append(tokens).ok;
   invariant(room, "TOOL-002", "a sequence outgrows its context");
   kv_length_[row] = static_cast<std::int32_t>(kv.tokens());
-  std::ranges::copy(kv.blocks(), block_table_.begin() + static_cast<std::ptrdiff_t>(row * table_stride_));
+  for (std::size_t group = 0; group < executor_.kv_rooms().size(); ++group) {
+    const std::size_t at = (group * rows + row) * table_stride_;
+    std::ranges::copy(kv.table(group), block_table_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+}
+
+std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
+  return std::span(block_table_).first(executor_.kv_rooms().size() * rows * table_stride_);
 }
 
 void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
@@ -56,7 +65,7 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
     const std::size_t tokens = std::min({ids.size() - begin, tokens_max, silent + rows_max});
     const std::size_t row_count = tokens > silent ? tokens - silent : 0;
     const auto start = static_cast<std::int32_t>(length(sequence));
-    extend(sequence, tokens, 0);
+    extend(sequence, tokens, 0, 1);
     std::iota(positions_.begin(), positions_.begin() + static_cast<std::ptrdiff_t>(tokens), start);
     std::fill_n(sequence_.begin(), tokens, 0);
     std::iota(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(row_count), static_cast<std::int32_t>(silent));
@@ -65,7 +74,7 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .sequence = std::span(sequence_).first(tokens),
                                            .rows = std::span(rows_).first(row_count),
                                            .kv_length = std::span(kv_length_).first(1),
-                                           .block_table = std::span(block_table_).first(table_stride_),
+                                           .block_table = tables(1),
                                            .table_stride = table_stride_});
     if (row_count > 0) take(logits);
     begin += tokens;
@@ -82,14 +91,14 @@ std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
   for (std::size_t s = 0; s < ids.size(); ++s) {
     positions_[s] = static_cast<std::int32_t>(length(s));
     sequence_[s] = rows_[s] = static_cast<std::int32_t>(s);
-    extend(s, 1, s);
+    extend(s, 1, s, ids.size());
   }
   return executor_.forward({.ids = ids,
                             .positions = std::span(positions_).first(ids.size()),
                             .sequence = std::span(sequence_).first(ids.size()),
                             .rows = std::span(rows_).first(ids.size()),
                             .kv_length = std::span(kv_length_).first(ids.size()),
-                            .block_table = std::span(block_table_).first(ids.size() * table_stride_),
+                            .block_table = tables(ids.size()),
                             .table_stride = table_stride_});
 }
 
@@ -107,12 +116,13 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
   if (steps == 0) return;
   for (std::size_t s = 0; s < ids.size(); ++s) {
     positions_[s] = static_cast<std::int32_t>(length(s));
-    extend(s, static_cast<std::size_t>(steps), s);  // all blocks that the loop can reach; end gives back the rest
+    // all blocks that the loop can reach; end gives back the rest
+    extend(s, static_cast<std::size_t>(steps), s, ids.size(), true);
   }
   loop_->start({.ids = ids,
                 .positions = std::span(positions_).first(ids.size()),
                 .samplers = samplers,
-                .block_table = std::span(block_table_).first(ids.size() * table_stride_),
+                .block_table = tables(ids.size()),
                 .table_stride = table_stride_,
                 .steps_max = steps});
 }
@@ -127,7 +137,10 @@ std::span<const std::int32_t> Sequences::next() {
 void Sequences::end() {
   if (loop_ == nullptr) return;
   if (loop_steps_ > 0) loop_->stop();
-  for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) trim(s, length(s) - loop_steps_ + taken_);
+  for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) {
+    const auto fed = length(s) - loop_steps_ + taken_;
+    invariant(trim(s, fed) == fed, "TOOL-006", "a loop leaves what the next token sees");
+  }
   loop_ = nullptr;
 }
 

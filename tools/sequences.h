@@ -21,7 +21,8 @@ class Sequences {
   [[nodiscard]] std::int64_t context() const { return context_; }
   [[nodiscard]] std::size_t count() const { return sequences_.size(); }
   [[nodiscard]] std::int64_t length(std::size_t sequence) const;
-  void trim(std::size_t sequence, std::int64_t length);
+  /// How many tokens are left: 0 where the layers with a window no longer hold what the next token would see.
+  std::int64_t trim(std::size_t sequence, std::int64_t length);
 
   /// Rows of logits as steps give them: [n, vocab], n at least 1; valid during the call only.
   using TakeRows = std::function<void(std::span<const float> rows)>;
@@ -46,7 +47,9 @@ class Sequences {
   void end();
 
  private:
-  void extend(std::size_t sequence, std::size_t tokens, std::size_t row);
+  /// Room for `tokens` more of a sequence, which is the step's number `row` of `rows`; ahead: written by a decode loop.
+  void extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead = false);
+  [[nodiscard]] std::span<const std::int32_t> tables(std::size_t rows) const;
 
   runtime::Executor& executor_;
   std::int64_t context_;

@@ -178,9 +178,10 @@ class Generator {
         const auto& kv = kv_state_of(graph_, graph_.operand(op.node, 0));
         const auto pool = fmt::format("KvPool<{}, {}, {}>", kv.kv_heads, kv.head_dim, context_.kv_block_tokens);
         const auto slot = operands_++;
-        load_ += fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,
-                             input_pointer(InputKind::kPositions), input_pointer(InputKind::kSequence),
-                             input_pointer(InputKind::kBlockTable), context_.table_blocks);
+        load_ +=
+            fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,
+                        input_pointer(InputKind::kPositions), input_pointer(InputKind::kSequence),
+                        pointer("const i32*", {.kind = Kind::kBlockTable, .node = op.node}), context_.table_blocks);
         line(place,
              fmt::format("{}::store({}, o[{}], {}, v, real);", pool,
                          pointer("u16*", {.kind = keys ? Kind::kKeys : Kind::kValues, .node = op.node}), slot, col));

@@ -20,6 +20,7 @@ struct PointerArgument {
     kValues,        ///< its V pool
     kPackedWeight,  ///< a weight in the layout planes
     kInput,         ///< a step input: ir::InputKind or plan::GpuInput
+    kBlockTable,    ///< the block tables of the KV group of `node`, a KV store or an attention
     kScratch,       ///< the step's scratch, `input` bytes from its start
     kCounters,      ///< u32s that are zero between steps, `input` bytes from their start
     kLogits,        ///< the block of the graph's outputs

@@ -45,6 +45,7 @@ class GpuLowering {
   void finish_step(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments,
                    plan::StepT& out);
   [[nodiscard]] plan::Ref ref_of(const PointerArgument& argument) const;
+  [[nodiscard]] std::int64_t kv_group_of(ir::NodeId node) const;
   [[nodiscard]] RowCount rows_of_step(const ir::Dim& rows) const;
   [[nodiscard]] std::string weight_type(ir::Value weight) const;
   static PointerArgument input(ir::InputKind kind);

@@ -106,13 +106,15 @@ Ref GpuLowering::ref_of(const PointerArgument& argument) const {
       return places_.rows_of(argument.value).ref;
     case Kind::kKeys:
     case Kind::kValues: {
-      const bool store = graph_.op(argument.node) == Op::kKvStore;
-      const auto layer = store ? graph_.attrs_as<ir::KvStoreAttrs>(argument.node).layer
-                               : graph_.attrs_as<ir::AttentionAttrs>(argument.node).layer;
-      const auto& state = kv_state_of(graph_, graph_.operand(argument.node, store ? 0 : 1));
-      return {Space::Kv, static_cast<std::uint16_t>(state.group),
+      const auto layer = graph_.op(argument.node) == Op::kKvStore
+                             ? graph_.attrs_as<ir::KvStoreAttrs>(argument.node).layer
+                             : graph_.attrs_as<ir::AttentionAttrs>(argument.node).layer;
+      return {Space::Kv, static_cast<std::uint16_t>(kv_group_of(argument.node)),
               static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0))};
     }
+    case Kind::kBlockTable:
+      return {Space::Input, static_cast<std::uint16_t>(InputKind::kBlockTable),
+              static_cast<std::uint64_t>(kv_group_of(argument.node))};
     case Kind::kPackedWeight: {
       const auto use = graph_.op(argument.node) == Op::kEmbed ? WeightUse::kEmbedding : WeightUse::kMatmul;
       return places_.weights().at(argument.value, use).ref;
@@ -127,6 +129,11 @@ Ref GpuLowering::ref_of(const PointerArgument& argument) const {
       return {Space::Output, 0, 0};
   }
   throw Error(ErrorCode::kInternal, "a pointer argument of an unknown kind");
+}
+
+/// Of a KV store or an attention.
+std::int64_t GpuLowering::kv_group_of(ir::NodeId node) const {
+  return kv_state_of(graph_, graph_.operand(node, graph_.op(node) == Op::kKvStore ? 0 : 1)).group;
 }
 
 PointerArgument GpuLowering::input(InputKind kind) {
@@ -308,7 +315,7 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
                                                {.kind = Kind::kValues, .node = node},
                                                input(InputKind::kPositions),
                                                input(InputKind::kSequence),
-                                               input(InputKind::kBlockTable),
+                                               {.kind = Kind::kBlockTable, .node = node},
                                                input(GpuInput::kCounts),
                                                {.kind = Kind::kScratch},
                                                counters(bounds.tokens * config.jobs),

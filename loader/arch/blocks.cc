@@ -126,6 +126,18 @@ float DecoderBuilder::width_scale() const {
   return std::sqrt(static_cast<float>(params_.heads) / static_cast<float>(params_.width));
 }
 
+DecoderBuilder::KvGroup& DecoderBuilder::kv_group(std::int64_t window) {
+  const auto found = std::ranges::find(kv_groups_, window, &KvGroup::window);
+  if (found != kv_groups_.end()) return *found;
+  const auto& p = params_;
+  const ir::Value state = ir_.kv_state({.group = static_cast<std::int64_t>(kv_groups_.size()),
+                                        .layers = p.layers,  // until all have been built
+                                        .kv_heads = p.kv_heads,
+                                        .head_dim = p.head_dim,
+                                        .window = window});
+  return kv_groups_.emplace_back(KvGroup{.window = window, .source = state.node, .state = state});
+}
+
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {
   const auto& p = params_;
   const std::int64_t q_cols = p.heads * p.head_dim, kv_cols = p.kv_heads * p.head_dim;
@@ -144,11 +156,11 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const ir::Value k =
       rotate(qk_norm(project("attn_k", q_cols, kv_cols), at(layer, "attn_k_norm"), p.kv_heads, spec.qk_norm));
   const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
-  if (kv_.node == ir::kNoNode)
-    kv_ = ir_.kv_state({.group = 0, .layers = p.layers, .kv_heads = p.kv_heads, .head_dim = p.head_dim, .window = 0});
-  kv_ = ir_.kv_store(kv_, k, v, layer);
-  const ir::Value heads = ir_.attention(q, kv_,
-                                        {.layer = layer,
+  auto& group = kv_group(spec.window);
+  const std::int64_t place = group.layers++;
+  group.state = ir_.kv_store(group.state, k, v, place);
+  const ir::Value heads = ir_.attention(q, group.state,
+                                        {.layer = place,
                                          .heads = p.heads,
                                          .kv_heads = p.kv_heads,
                                          .head_dim = p.head_dim,
@@ -203,7 +215,12 @@ PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap) {
   if (scale != 1) logits = ir_.scale(logits, scale);
   if (softcap > 0) logits = ir_.softcap(logits, softcap);
   graph_.add_output("logits", logits);
-  graph_.add_output("kv0", kv_);
+  for (std::size_t g = 0; g < kv_groups_.size(); ++g) {
+    auto attrs = graph_.attrs_as<ir::KvStateAttrs>(kv_groups_[g].source);
+    attrs.layers = kv_groups_[g].layers;
+    graph_.set_attrs(kv_groups_[g].source, attrs);
+    graph_.add_output(fmt::format("kv{}", g), kv_groups_[g].state);
+  }
   refuse_unread();
   ModelInfo info{.family = family_,
                  .name = file_.get<std::string>("general.name", "unnamed"),

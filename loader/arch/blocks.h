@@ -146,7 +146,14 @@ class DecoderBuilder {
   ir::Builder ir_;
   std::string family_;
   DecoderParams params_;
-  ir::Value kv_;
+  /// The layers that keep the same positions.
+  struct KvGroup {
+    std::int64_t window = 0, layers = 0;
+    ir::NodeId source = ir::kNoNode;
+    ir::Value state;
+  };
+  KvGroup& kv_group(std::int64_t window);
+  std::vector<KvGroup> kv_groups_;
   std::set<std::string, std::less<>> read_;  ///< tensors and feature keys
 };
 

@@ -422,13 +422,9 @@ class Decoder : PlanReader {
     in.kv_offset = layer_offset(ref);
   }
 
-  /// Where a layer's block begins inside one block over all layers.
+  /// Where a layer's block begins inside one block over all layers of its group.
   std::size_t layer_offset(const plan::Ref& ref) const {
-    std::size_t offset = 0;
-    for (std::size_t g = 0; g < ref.index(); ++g)
-      offset += static_cast<std::size_t>(program_.kv_groups[g].layers()) *
-                static_cast<std::size_t>(program_.kv_groups[g].block_bytes());
-    return offset + ref.offset() * static_cast<std::size_t>(program_.kv_groups[ref.index()].block_bytes());
+    return ref.offset() * static_cast<std::size_t>(program_.kv_groups[ref.index()].block_bytes());
   }
 
   // ---- attention ----
@@ -447,9 +443,13 @@ class Decoder : PlanReader {
     params.window = static_cast<std::int32_t>(int_at(step.ints, 3, 0, std::numeric_limits<std::int32_t>::max()));
     params.scale = float_at(step.floats, 0);
     params.softcap = float_at(step.floats, 1);
+    in.kv_group = ref.index();
     params.kv_type = kv_type_of(group);
-    params.pool = blocks_.kv + layer_offset(kv);
-    params.block_stride = blocks_.kv_block_stride;
+    if (group.window() > 0 && (params.window == 0 || params.window > group.window()))
+      fail("the attention sees further back than its KV group keeps");
+    out.kv_group = kv.index();
+    params.pool = blocks_.kv[kv.index()].data + layer_offset(kv);
+    params.block_stride = blocks_.kv[kv.index()].block_stride;
     out.q_stride = int_at(step.ints, 4, 1);
     out.q = reinterpret_cast<const float*>(
         resolve_rows(step.refs[0], out_.tokens, heads * params.head_dim, out.q_stride, false));

@@ -21,16 +21,18 @@ struct Blocks {
     std::size_t bytes = 0;
   };
   Block arena, weights, constants, file, output;
-  std::byte* kv = nullptr;          ///< [kv_blocks][layers of all groups] of block_bytes
-  std::size_t kv_block_stride = 0;  ///< bytes of one block over all layers
-  std::size_t kv_blocks = 0;
+  struct KvPool {
+    std::byte* data = nullptr;     ///< [blocks][layers] of block_bytes
+    std::size_t block_stride = 0;  ///< bytes of one block over all layers
+  };
+  std::vector<KvPool> kv;  ///< of each group
 };
 
 /// i32 inputs of the step, at fixed addresses with room for the largest variant.
 struct StepIo {
   std::vector<std::int32_t> ids, positions, sequence, rows, kv_length, block_table;
-  std::size_t table_stride = 0;                          ///< entries a sequence has in block_table
-  std::vector<std::int32_t> block, slot;                 ///< [T] where each token's K and V go; derived from the others
+  std::size_t table_stride = 0, group_stride = 0;  ///< entries that a sequence and a KV group have in block_table
+  std::vector<std::int32_t> block, slot;           ///< [KV groups][T], [T]: where K and V go; derived from the others
   std::size_t tokens = 0, row_count = 0, sequences = 0;  ///< the real counts of this step
 };
 
@@ -57,7 +59,7 @@ struct TileInstr {
   const std::int32_t* chosen = nullptr;  ///< [tokens, slots]; what is no expert's number is passed over
   const float* shares = nullptr;         ///< [tokens, slots]
   // KV stores
-  std::size_t kv_heads = 0, first_head = 0, kv_offset = 0;
+  std::size_t kv_heads = 0, first_head = 0, kv_group = 0, kv_offset = 0;
 };
 
 struct TileSection {
@@ -85,6 +87,7 @@ struct AttentionStep {
 
 struct RowStep {  ///< rms_norm, rope tables, interleaved splits
   const std::byte* a = nullptr;
+  std::size_t kv_group = 0;
   const std::byte* b = nullptr;
   std::byte* out = nullptr;
   std::byte* out2 = nullptr;

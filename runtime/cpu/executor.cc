@@ -18,13 +18,10 @@ namespace {
 
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 
-std::size_t kv_block_stride(const plan::ProgramT& program) {
-  std::size_t bytes = 0;
-  for (const auto& group : program.kv_groups) {
-    (void)kv_type_of(group);  // checks it
-    bytes += static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
-  }
-  return bytes;
+/// Bytes of one block over all layers of its group.
+std::size_t kv_block_stride(const plan::KvGroup& group) {
+  (void)kv_type_of(group);  // checks it
+  return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }
 
 const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
@@ -40,19 +37,26 @@ const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
 }  // namespace
 
 MemoryNeed CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
-  const std::int64_t blocks = kv_blocks > 0 ? kv_blocks : kv_blocks_for(program, program.context, program.batch_max);
-  return {.weights = checked_bytes(program.weights_bytes, "weights block"),
-          .arena = checked_bytes(program.arena_bytes, "arena"),
-          .kv = checked_bytes(blocks, "KV pool") * kv_block_stride(program),
-          .io = logits_bytes(program)};
+  MemoryNeed need{.weights = checked_bytes(program.weights_bytes, "weights block"),
+                  .arena = checked_bytes(program.arena_bytes, "arena"),
+                  .io = logits_bytes(program)};
+  const auto rooms = runtime::kv_rooms(program, kv_blocks);
+  for (std::size_t g = 0; g < rooms.size(); ++g) {
+    const std::size_t bytes = rooms[g].blocks * kv_block_stride(program.kv_groups[g]);
+    need.kv += bytes;
+    if (rooms[g].window > 0) need.kv_windows += bytes;
+  }
+  return need;
 }
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSource& model,
                          const ExecutorOptions& options)
-    : Executor(std::move(program)),
+    : Executor(std::move(program), options.kv_blocks),
       kernels_(kernels_for(*program_)),
       need_(memory_need_of(*program_, options.kv_blocks)),
       pool_(options.threads),
+      kv_blocks_(options.kv_blocks > 0 ? options.kv_blocks
+                                       : kv_blocks_for(*program_, program_->context, program_->batch_max)),
       profile_(options.profile) {
   std::optional<PackedWeights> packed;
   if (options.packed != nullptr) packed.emplace(*options.packed, *program_);
@@ -68,9 +72,11 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   arena_ = MemoryBlock(need_.arena, "the arena", false);
   kv_ = MemoryBlock(need_.kv, "the KV cache", need_.kv >= kHugeBytes);
   output_ = MemoryBlock(need_.io, "the logits", false);
-  blocks_.kv_block_stride = kv_block_stride(*program_);
-  blocks_.kv_blocks = blocks_.kv_block_stride == 0 ? 0 : need_.kv / blocks_.kv_block_stride;
-  blocks_.kv = kv_.data();
+  std::byte* pool = kv_.data();
+  for (std::size_t g = 0; g < kv_rooms().size(); ++g) {
+    blocks_.kv.push_back({.data = pool, .block_stride = kv_block_stride(program_->kv_groups[g])});
+    pool += kv_rooms()[g].blocks * blocks_.kv.back().block_stride;
+  }
   blocks_.arena = {arena_.data(), arena_.bytes()};
   blocks_.weights = {weights_.data(), weights_.bytes()};
   blocks_.output = {output_.data(), output_.bytes()};
@@ -100,11 +106,14 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
 
 void CpuExecutor::size_io() {
   const auto [tokens, rows, sequences, table_blocks] = bounds_of(*program_);
+  const std::size_t groups = kv_rooms().size();
   io_.table_stride = table_blocks;
-  for (auto* list : {&io_.ids, &io_.positions, &io_.sequence, &io_.block, &io_.slot}) list->assign(tokens, 0);
+  io_.group_stride = sequences * table_blocks;
+  for (auto* list : {&io_.ids, &io_.positions, &io_.sequence, &io_.slot}) list->assign(tokens, 0);
+  io_.block.assign(groups * tokens, 0);
   io_.rows.assign(rows, 0);
   io_.kv_length.assign(sequences, 0);
-  io_.block_table.assign(sequences * io_.table_stride, 0);
+  io_.block_table.assign(groups * io_.group_stride, 0);
   context_.query_tiles.reserve(tokens);
 }
 
@@ -144,7 +153,7 @@ void CpuExecutor::size_scratch() {
 void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) {
   take_inputs(batch,
               {.vocab = vocab(),
-               .kv_blocks = blocks_.kv_blocks,
+               .rooms = kv_rooms(),
                .block_tokens = cpu::kKvBlockTokens,
                .table_blocks = variant.table_blocks},
               {.ids = io_.ids.data(),
@@ -153,17 +162,24 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
                .rows = io_.rows.data(),
                .kv_length = io_.kv_length.data(),
                .block_table = io_.block_table.data(),
-               .table_stride = io_.table_stride});
-  for (const auto& [from, to] : batch.copies)
-    std::memmove(blocks_.kv + static_cast<std::size_t>(to) * blocks_.kv_block_stride,
-                 blocks_.kv + static_cast<std::size_t>(from) * blocks_.kv_block_stride, blocks_.kv_block_stride);
+               .table_stride = io_.table_stride,
+               .group_stride = io_.group_stride});
+  for (const auto& copy : batch.copies)
+    for (std::size_t g = 0; g < kv_rooms().size(); ++g) {
+      if (!is_copied(copy, kv_rooms(), g)) continue;
+      const auto [data, stride] = blocks_.kv[g];
+      std::memmove(data + static_cast<std::size_t>(copy.to) * stride,
+                   data + static_cast<std::size_t>(copy.from) * stride, stride);
+    }
   io_.tokens = batch.ids.size();
   io_.row_count = batch.rows.size();
   io_.sequences = batch.kv_length.size();
   context_.query_tiles.clear();
   for (std::size_t t = 0; t < io_.tokens; ++t) {
     const auto sequence = static_cast<std::size_t>(io_.sequence[t]), place = static_cast<std::size_t>(io_.positions[t]);
-    io_.block[t] = io_.block_table[sequence * io_.table_stride + place / cpu::kKvBlockTokens];
+    for (std::size_t g = 0; g < kv_rooms().size(); ++g)
+      io_.block[g * io_.slot.size() + t] =
+          io_.block_table[g * io_.group_stride + sequence * io_.table_stride + place / cpu::kKvBlockTokens];
     io_.slot[t] = static_cast<std::int32_t>(place % cpu::kKvBlockTokens);
     auto& tiles = context_.query_tiles;
     if (t > 0 && io_.sequence[t - 1] == io_.sequence[t] && tiles.back().count < kAttentionTokens)

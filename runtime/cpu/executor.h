@@ -31,7 +31,7 @@ class CpuExecutor final : public Executor {
   std::span<const float> forward(const StepBatch& batch) override;
   [[nodiscard]] std::string device_name() const override { return "CPU"; }
   [[nodiscard]] std::size_t threads() const override { return pool_.size(); }
-  [[nodiscard]] std::int64_t kv_blocks() const override { return static_cast<std::int64_t>(blocks_.kv_blocks); }
+  [[nodiscard]] std::int64_t kv_blocks() const override { return kv_blocks_; }
   [[nodiscard]] const MemoryNeed& memory_need() const override { return need_; }
   [[nodiscard]] LoadReport load_report() const override { return load_; }
   [[nodiscard]] std::vector<StepProfile> profile() const override;
@@ -66,6 +66,7 @@ class CpuExecutor final : public Executor {
   std::vector<std::vector<StepTime>> times_;  ///< of each variant's steps
   std::vector<std::atomic<std::uint32_t>> arrivals_;
   StepContext context_;
+  std::int64_t kv_blocks_ = 0;
   bool profile_ = false;
   StepTrace* trace_ = nullptr;
 };

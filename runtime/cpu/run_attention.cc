@@ -8,7 +8,7 @@ namespace {
 cpu::AttentionParams params_of(const AttentionStep& step, const StepIo& io, std::size_t token) {
   auto params = step.params;
   const auto sequence = static_cast<std::size_t>(io.sequence[token]);
-  params.block_table = io.block_table.data() + sequence * io.table_stride;
+  params.block_table = io.block_table.data() + step.kv_group * io.group_stride + sequence * io.table_stride;
   params.kv_length = static_cast<std::size_t>(io.kv_length[sequence]);
   return params;
 }

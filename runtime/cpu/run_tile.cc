@@ -69,9 +69,10 @@ void run_kv_store(const TileInstr& op, cpu::ConstTile tile, std::size_t row, std
   std::byte* blocks[kTileTokens];
   const auto& io = *context.io;
   const std::size_t head = op.first_head + column / op.head_dim;
+  const auto& pool = context.blocks->kv[op.kv_group];
+  const auto* numbers = io.block.data() + op.kv_group * io.slot.size() + row;
   for (std::size_t t = 0; t < tile.rows; ++t)
-    blocks[t] = context.blocks->kv + static_cast<std::size_t>(io.block[row + t]) * context.blocks->kv_block_stride +
-                op.kv_offset;
+    blocks[t] = pool.data + static_cast<std::size_t>(numbers[t]) * pool.block_stride + op.kv_offset;
   // A tile of some heads is stored as if the block held only them, from the first one's place on.
   const std::size_t heads = tile.width / op.head_dim;
   const std::size_t head_bytes = cpu::kv_head_bytes(op.dtype, op.head_dim);

@@ -17,6 +17,7 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
     limits.tokens = size(largest->tokens());
     limits.sequences = size(std::min({largest->sequences(), largest->rows(), largest->tokens()}));
     limits.table_blocks = size(largest->table_blocks());
+    limits.kv_groups = program.kv_groups.size();
     limits.context = std::min(size(program.context), limits.table_blocks * size(executor.kv_block_tokens()));
   }
   if (limits.sequences == 0 || limits.context == 0 || executor.kv_blocks() <= 0)
@@ -24,10 +25,11 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
   return limits;
 }
 
-BatchBuilder::BatchBuilder(const BatchLimits& limits) : table_blocks_(limits.table_blocks) {
+BatchBuilder::BatchBuilder(const BatchLimits& limits)
+    : table_blocks_(limits.table_blocks), kv_groups_(limits.kv_groups) {
   for (auto* list : {&ids_, &positions_, &sequence_}) list->reserve(limits.tokens);
   for (auto* list : {&rows_, &kv_length_}) list->reserve(limits.sequences);
-  block_table_.resize(limits.sequences * table_blocks_);
+  block_table_.resize(kv_groups_ * limits.sequences * table_blocks_);
 }
 
 runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
@@ -40,8 +42,10 @@ runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
       sequence_.push_back(sequence);
     }
     if (part.wants_logits) rows_.push_back(static_cast<std::int32_t>(ids_.size() - 1));
-    std::ranges::copy(part.blocks,
-                      block_table_.begin() + static_cast<std::ptrdiff_t>(kv_length_.size() * table_blocks_));
+    for (std::size_t group = 0; group < kv_groups_; ++group) {
+      const std::size_t row = group * plan.parts.size() + kv_length_.size();
+      std::ranges::copy(part.kv->table(group), block_table_.begin() + static_cast<std::ptrdiff_t>(row * table_blocks_));
+    }
     kv_length_.push_back(static_cast<std::int32_t>(part.position + part.ids.size()));
   }
   return {.ids = ids_,
@@ -49,7 +53,7 @@ runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
           .sequence = sequence_,
           .rows = rows_,
           .kv_length = kv_length_,
-          .block_table = std::span(block_table_).first(kv_length_.size() * table_blocks_),
+          .block_table = std::span(block_table_).first(kv_groups_ * kv_length_.size() * table_blocks_),
           .table_stride = table_blocks_,
           .copies = plan.copies};
 }

@@ -13,7 +13,7 @@ namespace forge::engine {
 
 /// What one step of a program can hold: the bounds of its largest variant.
 struct BatchLimits {
-  std::size_t tokens = 0, sequences = 0, context = 0, table_blocks = 0;
+  std::size_t tokens = 0, sequences = 0, context = 0, table_blocks = 0, kv_groups = 0;
   /// Errors: kPlan for a program without room for a token.
   static BatchLimits of(const runtime::Executor& executor);
 };
@@ -26,7 +26,7 @@ class BatchBuilder {
   [[nodiscard]] runtime::StepBatch build(const StepPlan& plan);
 
  private:
-  std::size_t table_blocks_;
+  std::size_t table_blocks_, kv_groups_;
   std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, block_table_;
 };
 

@@ -95,11 +95,12 @@ void Scheduler::plan_part(std::size_t index, std::size_t& budget) {
   const auto grown = job.kv->append(count);
   invariant(grown.ok, "SCHED-005", "blocks are counted before they are taken");
   if (grown.copy) step_.copies.push_back(*grown.copy);
+  step_.copies.insert(step_.copies.end(), grown.window_copies.begin(), grown.window_copies.end());
   job.in_step = true;
   step_.parts.push_back({.key = job.key,
                          .ids = std::span(job.ids).subspan(position, count),
                          .position = position,
-                         .blocks = job.kv->blocks(),
+                         .kv = &*job.kv,
                          .wants_logits = job.pending() == 0});
   step_.tokens += count;
   budget -= count;
@@ -148,6 +149,7 @@ std::span<const TokenWanted> Scheduler::complete() {
     if (job == nullptr || !job->kv) continue;  // it ended meanwhile
     job->in_step = false;
     if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
+    job->kv->release_behind();
     if (!part.wants_logits) continue;
     const auto samples = static_cast<std::uint32_t>(job->slots());
     part_samples(*job);

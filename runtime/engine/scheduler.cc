@@ -24,7 +24,7 @@ Scheduler::Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits) 
             "aging is more than nothing and at most a day");
   running_.reserve(limits.sequences);
   step_.parts.reserve(limits.sequences);
-  step_.copies.reserve(limits.sequences);
+  step_.copies.reserve(limits.sequences * (1 + pool.limits().windows.size()));
   wanted_.reserve(limits.sequences);
   aborted_.reserve(limits.sequences);
 }

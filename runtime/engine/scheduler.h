@@ -50,7 +50,7 @@ struct StepPart {
   SequenceKey key;
   std::span<const std::int32_t> ids;  ///< to feed
   std::size_t position = 0;           ///< of the first
-  std::span<const std::int32_t> blocks;
+  const runtime::KvSequence* kv = nullptr;
   bool wants_logits = false;  ///< of its last token: nothing is left to feed then
 };
 

@@ -58,7 +58,7 @@ void check_memory(const MemoryNeed& need, const driver::Device& device) {
 
 GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const WeightSource& model,
                          const driver::Device& device, const ExecutorOptions& options)
-    : Executor(std::move(program)),
+    : Executor(std::move(program), options.kv_blocks),
       device_(device),
       memory_(*program_, options.kv_blocks),
       stream_(device),
@@ -142,7 +142,8 @@ StepInputs GpuExecutor::mirror_of(const GpuVariant& variant) const {
           .rows = mirror<std::int32_t>(io.rows),
           .kv_length = mirror<std::int32_t>(io.kv_length),
           .block_table = mirror<std::int32_t>(io.block_table),
-          .table_stride = variant.table_blocks};
+          .table_stride = variant.table_blocks,
+          .group_stride = io.table_bytes / sizeof(std::int32_t)};
 }
 
 /// The variant's inputs into the mirror. Nothing that reads it is in flight.
@@ -151,7 +152,7 @@ void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch
   const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
   take_inputs(batch,
               {.vocab = vocab(),
-               .kv_blocks = memory_.kv_blocks,
+               .rooms = kv_rooms(),
                .block_tokens = static_cast<std::size_t>(kv_block_tokens()),
                .table_blocks = variant.table_blocks},
               to);
@@ -167,23 +168,26 @@ void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch
   counts[gpu::kSampledCount] = 0;
 }
 
-/// The mirror on to the device: of the tables, which come last, only those in use.
+/// The mirror on to the device: of the last KV group's tables, which come last, only those in use.
 void GpuExecutor::upload_inputs(const GpuVariant& variant, std::size_t sequences) {
-  const std::size_t end = variant.io.block_table + sequences * variant.table_blocks * sizeof(std::int32_t);
+  const std::size_t whole_groups = kv_rooms().empty() ? 0 : kv_rooms().size() - 1;
+  const std::size_t end = variant.io.block_table + whole_groups * variant.io.table_bytes +
+                          sequences * variant.table_blocks * sizeof(std::int32_t);
   stream_.upload(io_, variant.io.begin, mirror_, variant.io.begin, end - variant.io.begin).check("uploading a step");
 }
 
 /// A block lies in a plane for each layer's keys and one for its values (gpu_memory.h).
 void GpuExecutor::copy_blocks(std::span<const BlockCopy> copies) {
-  for (const auto& [from, to] : copies)
+  for (const auto& copy : copies)
     for (std::size_t g = 0; g < memory_.kv_groups.size(); ++g) {
+      if (!is_copied(copy, kv_rooms(), g)) continue;
       const auto& group = program_->kv_groups[g];
       const auto bytes = static_cast<std::size_t>(group.block_bytes()) / 2;
       for (std::size_t plane = 0; plane < 2 * static_cast<std::size_t>(group.layers()); ++plane) {
-        const std::size_t begin = memory_.kv_groups[g] + plane * memory_.kv_blocks * bytes;
+        const std::size_t begin = memory_.kv_groups[g] + plane * kv_rooms()[g].blocks * bytes;
         stream_
-            .copy(kv_, begin + static_cast<std::size_t>(to) * bytes, kv_,
-                  begin + static_cast<std::size_t>(from) * bytes, bytes)
+            .copy(kv_, begin + static_cast<std::size_t>(copy.to) * bytes, kv_,
+                  begin + static_cast<std::size_t>(copy.from) * bytes, bytes)
             .check("copying a KV block");
       }
     }

@@ -32,7 +32,7 @@ std::size_t group_stride(const plan::KvGroup& group) {
   return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }
 
-StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t begin) {
+StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size_t begin) {
   const auto in = [](std::int64_t value) { return value >= 1 && value <= 1 << 24; };
   if (!in(bounds.tokens()) || !in(bounds.rows()) || !in(bounds.sequences()) || !in(bounds.table_blocks()))
     fail("a variant's bounds are absurd");
@@ -52,7 +52,8 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t begin) {
   place(out.sequence, tokens * sizeof(std::int32_t));
   place(out.rows, rows * sizeof(std::int32_t));
   place(out.kv_length, sequences * sizeof(std::int32_t));
-  place(out.block_table, sequences * blocks * sizeof(std::int32_t));
+  out.table_bytes = sequences * blocks * sizeof(std::int32_t);
+  place(out.block_table, groups * out.table_bytes);
   out.end = next;
   return out;
 }
@@ -63,9 +64,12 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
   const auto blocks =
       wanted_kv_blocks > 0 ? wanted_kv_blocks : kv_blocks_for(program, program.context, program.batch_max);
   kv_blocks = checked_bytes(blocks, "KV pool");
-  for (const auto& group : program.kv_groups) {
+  kv_rooms = runtime::kv_rooms(program, blocks);
+  for (std::size_t g = 0; g < kv_rooms.size(); ++g) {
     kv_groups.push_back(need.kv);
-    need.kv += aligned(checked_bytes(static_cast<std::int64_t>(kv_blocks), "KV pool") * group_stride(group));
+    const std::size_t bytes = aligned(kv_rooms[g].blocks * group_stride(program.kv_groups[g]));
+    need.kv += bytes;
+    if (kv_rooms[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the plan's KV pool has an absurd size");
   }
   constants = aligned(checked_bytes(program.weights_bytes, "weights block"));
@@ -75,7 +79,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
   inputs_end = counters_bytes;
   for (const auto& variant : program.variants) {
     if (variant == nullptr) fail("a variant of the plan is missing");
-    inputs.push_back(layout_of(variant->bounds, inputs_end));
+    inputs.push_back(layout_of(variant->bounds, kv_rooms.size(), inputs_end));
     inputs_end = inputs.back().end;
   }
   if (inputs.empty()) fail("the plan has no variants");

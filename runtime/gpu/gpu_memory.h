@@ -4,7 +4,7 @@
 //
 //   weights   repacked weights, then the program's constants
 //   arena     intermediates and scratch
-//   KV pool   group after group: f16 [layers][K, V][blocks][kv_heads][block_tokens][head_dim]
+//   KV pool   group after group: f16 [layers][K, V][blocks of the group][kv_heads][block_tokens][head_dim]
 //   staging   the ring that weights come through (weight_upload.h), with its twin in pinned memory
 //   step I/O  counters, the inputs of each variant, logits; with a pinned mirror of inputs and logits
 
@@ -20,6 +20,7 @@ namespace forge::runtime {
 /// A variant's inputs in the step I/O block; offsets in bytes from the block's start.
 struct StepIoLayout {
   std::size_t counts = 0, sampling = 0, ids = 0, positions = 0, sequence = 0, rows = 0, kv_length = 0, block_table = 0;
+  std::size_t table_bytes = 0;  ///< of one KV group in block_table
   std::size_t begin = 0, end = 0;
 };
 
@@ -28,8 +29,9 @@ struct GpuMemory {
   GpuMemory(const plan::ProgramT& program, std::int64_t kv_blocks);
 
   MemoryNeed need;
-  std::size_t constants = 0;  ///< in the weights block
-  std::size_t kv_blocks = 0;
+  std::size_t constants = 0;           ///< in the weights block
+  std::size_t kv_blocks = 0;           ///< of context
+  std::vector<KvRoom> kv_rooms;        ///< of the groups
   std::vector<std::size_t> kv_groups;  ///< in the KV pool
   std::vector<StepIoLayout> inputs;    ///< one a variant
   std::size_t counters_bytes = 0;      ///< at the start of the step I/O block

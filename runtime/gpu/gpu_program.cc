@@ -91,12 +91,13 @@ Address GpuResolver::kv(const plan::Ref& ref) const {
   if (ref.index() >= program_.kv_groups.size()) fail("a reference is to a KV group that does not exist");
   const auto& group = program_.kv_groups[ref.index()];
   if (ref.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
-  const std::size_t half = memory_.kv_blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
+  const std::size_t half = memory_.kv_rooms[ref.index()].blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
   return addresses_.kv + (memory_.kv_groups[ref.index()] + static_cast<std::size_t>(ref.offset()) * half);
 }
 
 Address GpuResolver::input(const plan::Ref& ref, const StepIoLayout* inputs) const {
-  if (inputs == nullptr || ref.offset() != 0) fail("a reference is no step input");
+  const std::size_t parts = ref.index() == kBlockTable ? memory_.kv_rooms.size() : 1;
+  if (inputs == nullptr || ref.offset() >= parts) fail("a reference is no step input");
   switch (ref.index()) {
     case kIds:
       return addresses_.io + inputs->ids;
@@ -109,7 +110,7 @@ Address GpuResolver::input(const plan::Ref& ref, const StepIoLayout* inputs) con
     case kKvLength:
       return addresses_.io + inputs->kv_length;
     case kBlockTable:
-      return addresses_.io + inputs->block_table;
+      return addresses_.io + (inputs->block_table + static_cast<std::size_t>(ref.offset()) * inputs->table_bytes);
     case static_cast<std::uint16_t>(GpuInput::kCounts):
       return addresses_.io + inputs->counts;
     case static_cast<std::uint16_t>(GpuInput::kSampling):

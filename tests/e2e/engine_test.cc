@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/e2e/tiny_model.h"
+#include "tests/e2e/family_models.h"
 
 using namespace forge;
 using namespace forge::tests;
@@ -92,5 +92,24 @@ TEST_CASE("a request's tokens and log-probabilities are the same alone and in an
     INFO("preemptions " << metrics.preemptions << ", evictions " << metrics.evictions);
     CHECK(metrics.preemptions > 0);
     CHECK(metrics.kv_blocks_free == 12);
+  }
+}
+
+TEST_CASE("the same where layers have sliding windows, which give their blocks back on the way") {
+  for (const auto& [name, window] : {std::pair("gemma2", 40), std::pair("gpt_oss", 33)}) {
+    FamilyJson json = family_model(name);
+    json.merge_patch({{"keys", {{"attention.sliding_window", window}, {"context_length", 256}}}});
+    const TinyModel model(FileImage{family_gguf(json)});
+    const auto requests = mixed_requests(model.file().vocab);
+    const auto alone_executor = open(model, 4, 0);
+    std::vector<std::vector<Result>> alone;
+    for (auto request : requests)
+      alone.push_back(serve(*alone_executor, {std::move(request)}, {.reuse_prefixes = false}).front());
+    const auto large = open(model, 32, 0), small = open(model, 6, 12);
+    engine::EngineMetrics metrics;
+    CHECK(serve(*large, requests, {.step_tokens = 32, .sequences = 3}, &metrics) == alone);
+    CHECK(metrics.prefix_hits > 100);
+    CHECK(serve(*small, requests, {.step_tokens = 7}, &metrics) == alone);
+    CHECK((metrics.preemptions > 0 && metrics.kv_blocks_free == 12));
   }
 }

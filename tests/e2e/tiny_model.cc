@@ -170,6 +170,9 @@ std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vecto
 
 std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
                              std::vector<std::int32_t> blocks) {
+  const std::size_t stride = blocks.size();
+  for (std::size_t group = 1; group < executor.kv_rooms().size(); ++group)
+    for (std::size_t i = 0; i < stride; ++i) blocks.push_back(blocks[i]);
   std::vector<float> logits;
   for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {
     const std::size_t count = std::min(chunk, ids.size() - begin);
@@ -183,7 +186,7 @@ std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std:
                                        .rows = rows,
                                        .kv_length = length,
                                        .block_table = blocks,
-                                       .table_stride = blocks.size()});
+                                       .table_stride = stride});
     logits.insert(logits.end(), out.begin(), out.end());
   }
   return logits;

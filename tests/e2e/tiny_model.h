@@ -58,7 +58,7 @@ class TinyModel {
   codegen::ModelFile file_;
 };
 
-/// Logits [ids, vocab] of one sequence whose blocks are `blocks`, fed `chunk` tokens a step.
+/// Logits [ids, vocab] of one sequence whose blocks are `blocks` in every KV group, fed `chunk` tokens a step.
 std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
                              std::vector<std::int32_t> blocks);
 

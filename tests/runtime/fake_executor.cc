@@ -21,7 +21,10 @@ std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
     variant->bounds = plan::Bounds(n(tokens), n(shape.sequences), n(shape.sequences), table_blocks);
     program->variants.push_back(std::move(variant));
   }
-  program->kv_groups.emplace_back(1, 1, 1, static_cast<std::int32_t>(shape.block_tokens), 0, 8);
+  program->batch_max = n(shape.sequences);
+  const auto block = static_cast<std::int32_t>(shape.block_tokens);
+  program->kv_groups.emplace_back(1, 1, 1, block, 0, 8);
+  if (shape.window > 0) program->kv_groups.emplace_back(1, 1, 1, block, static_cast<std::int32_t>(shape.window), 8);
   return program;
 }
 
@@ -33,13 +36,13 @@ std::uint64_t next_value(std::uint64_t value, std::int32_t id) {
 }  // namespace
 
 FakeExecutor::FakeExecutor(const FakeShape& shape)
-    : Executor(program_of(shape)),
+    : Executor(program_of(shape), static_cast<std::int64_t>(shape.blocks)),
       shape_(shape),
-      store_(shape.blocks * shape.block_tokens, 0),
       logits_(shape.sequences * shape.vocab) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->resize(shape.step_tokens);
   kv_length_.resize(shape.sequences);
-  tables_.resize(shape.sequences * shape.context);
+  for (const auto& room : kv_rooms()) stores_.emplace_back(room.blocks * shape.block_tokens);
+  tables_.resize(stores_.size() * shape.sequences * shape.context);
 }
 
 void FakeExecutor::fill_logits(std::uint64_t value, float* to) const {
@@ -80,7 +83,8 @@ std::vector<std::int32_t> FakeExecutor::alone(std::span<const std::int32_t> prom
 void FakeExecutor::fail_if_told() {
   const auto fault = std::exchange(next_fault, Fault::kNone);
   if (fault == Fault::kNone) return;
-  for (auto& value : store_) value ^= 0xDEAD'BEEF'0000'0000 + steps;
+  for (auto& store : stores_)
+    for (auto& value : store) value ^= 0xDEAD'BEEF'0000'0000 + steps;
   if (fault == Fault::kRecoverable) throw runtime::RecoverableError(ErrorCode::kDevice, "the fake device hiccuped");
   if (fault == Fault::kFatal) throw Error(ErrorCode::kDevice, "the fake device failed");
   throw std::runtime_error("something else");
@@ -90,37 +94,42 @@ std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
   ++steps;
   if (in_step) in_step();
   fail_if_told();
-  runtime::take_inputs(batch,
-                       {.vocab = shape_.vocab,
-                        .kv_blocks = shape_.blocks,
-                        .block_tokens = shape_.block_tokens,
-                        .table_blocks = shape_.context},
-                       {.ids = ids_.data(),
-                        .positions = positions_.data(),
-                        .sequence = sequence_.data(),
-                        .rows = rows_.data(),
-                        .kv_length = kv_length_.data(),
-                        .block_table = tables_.data(),
-                        .table_stride = shape_.context});
+  runtime::take_inputs(
+      batch,
+      {.vocab = shape_.vocab, .rooms = kv_rooms(), .block_tokens = shape_.block_tokens, .table_blocks = shape_.context},
+      {.ids = ids_.data(),
+       .positions = positions_.data(),
+       .sequence = sequence_.data(),
+       .rows = rows_.data(),
+       .kv_length = kv_length_.data(),
+       .block_table = tables_.data(),
+       .table_stride = shape_.context,
+       .group_stride = shape_.sequences * shape_.context});
   invariant(batch.ids.size() <= shape_.step_tokens && batch.kv_length.size() <= shape_.sequences, "FAKE-001",
             "a step keeps to its bounds");
   const std::size_t size = shape_.block_tokens;
-  for (const auto& [from, to] : batch.copies)
-    std::copy_n(store_.begin() + from * static_cast<std::ptrdiff_t>(size), size,
-                store_.begin() + to * static_cast<std::ptrdiff_t>(size));
-  const auto value_at = [&](std::int32_t sequence, std::int32_t position) -> std::uint64_t& {
+  for (const auto& copy : batch.copies)
+    for (std::size_t g = 0; g < stores_.size(); ++g)
+      if (runtime::is_copied(copy, kv_rooms(), g))
+        std::copy_n(stores_[g].begin() + copy.from * static_cast<std::ptrdiff_t>(size), size,
+                    stores_[g].begin() + copy.to * static_cast<std::ptrdiff_t>(size));
+  const auto value_at = [&](std::size_t group, std::int32_t sequence, std::int32_t position) -> std::uint64_t& {
     const auto p = static_cast<std::size_t>(position);
-    const auto block = tables_[static_cast<std::size_t>(sequence) * shape_.context + p / size];
-    return store_[static_cast<std::size_t>(block) * size + p % size];
+    const auto row = group * shape_.sequences + static_cast<std::size_t>(sequence);
+    return stores_[group][static_cast<std::size_t>(tables_[row * shape_.context + p / size]) * size + p % size];
   };
   for (std::size_t t = 0; t < batch.ids.size(); ++t) {
     const auto position = positions_[t];
-    const auto before = position == 0 ? 1 : value_at(sequence_[t], position - 1);
-    value_at(sequence_[t], position) = next_value(before, ids_[t]);
+    const auto before = position == 0 ? 1 : value_at(0, sequence_[t], position - 1);
+    for (std::size_t g = 0; g < stores_.size(); ++g) value_at(g, sequence_[t], position) = next_value(before, ids_[t]);
   }
   for (std::size_t r = 0; r < batch.rows.size(); ++r) {
     const auto t = static_cast<std::size_t>(rows_[r]);
-    fill_logits(value_at(sequence_[t], positions_[t]), logits_.data() + r * shape_.vocab);
+    auto value = value_at(0, sequence_[t], positions_[t]);
+    const auto first = std::max(0, positions_[t] - static_cast<std::int32_t>(shape_.window) + 1);
+    for (auto p = first; shape_.window > 0 && p <= positions_[t]; ++p)
+      if (value_at(1, sequence_[t], p) != value_at(0, sequence_[t], p)) value = ~value;
+    fill_logits(value, logits_.data() + r * shape_.vocab);
   }
   return std::span(logits_).first(batch.rows.size() * shape_.vocab);
 }

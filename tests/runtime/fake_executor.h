@@ -1,8 +1,9 @@
 #pragma once
 // A device without arithmetic: its KV pool holds, at each position, a number made of all tokens up to there, read
 // through the block tables as a model reads keys and values. So a wrong table, a block written by another, a copy that
-// was not made or a prefix that does not fit changes the tokens. It fails when it is told to, and then nothing of its
-// pool is worth anything.
+// was not made or a prefix that does not fit changes the tokens. With a window it has a second KV group, whose
+// positions must hold the same as far back as the window reaches. It fails when it is told to, and then nothing of its
+// pools is worth anything.
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +14,7 @@
 namespace forge::test {
 
 struct FakeShape {
-  std::size_t vocab = 16, step_tokens = 16, sequences = 4, context = 48, block_tokens = 4, blocks = 24;
+  std::size_t vocab = 16, step_tokens = 16, sequences = 4, context = 48, block_tokens = 4, blocks = 24, window = 0;
 };
 
 class FakeExecutor final : public runtime::Executor {
@@ -47,7 +48,7 @@ class FakeExecutor final : public runtime::Executor {
 
   FakeShape shape_;
   runtime::MemoryNeed need_;
-  std::vector<std::uint64_t> store_;  ///< [blocks, block_tokens]
+  std::vector<std::vector<std::uint64_t>> stores_;  ///< of each KV group [blocks, block_tokens]
   std::vector<float> logits_;
   std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, tables_;
 };

@@ -31,7 +31,7 @@ std::vector<std::int32_t> expected_tokens(const GpuModel& model, std::vector<std
 struct Loop {
   DecodeLoop& loop;
   std::vector<Sampler> samplers;
-  std::vector<std::int32_t> table = test::first_blocks();
+  std::vector<std::int32_t> table = test::of_both_groups(test::first_blocks());
 
   explicit Loop(runtime::Executor& executor, SamplerParams params = {})
       : loop(*executor.decode_loop()), samplers(1, Sampler(test::kVocab, std::move(params))) {}
@@ -41,7 +41,7 @@ struct Loop {
                 .positions = positions,
                 .samplers = samplers,
                 .block_table = table,
-                .table_stride = table.size(),
+                .table_stride = table.size() / 2,
                 .steps_max = steps});
   }
 };
@@ -100,7 +100,7 @@ TEST_CASE("a block that is copied before a step holds what its source held, and 
   const auto executor = model.open(driver);
   feed(*executor, {kPrompt.begin(), kPrompt.begin() + 6});  // blocks 0 and 1, the second half full
   const auto step = [&](std::int32_t id, std::int32_t second, std::span<const runtime::BlockCopy> copies) {
-    const std::int32_t ids[] = {id}, positions[] = {6}, zero[] = {0}, length[] = {7}, table[] = {0, second};
+    const std::int32_t ids[] = {id}, positions[] = {6}, zero[] = {0}, length[] = {7}, table[] = {0, second, 0, second};
     const auto logits = executor->forward({.ids = ids,
                                            .positions = positions,
                                            .sequence = zero,
@@ -225,7 +225,7 @@ TEST_CASE("two sequences decode together, with their own tables, positions and s
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
-  std::vector<std::int32_t> tables = {0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11};
+  const auto tables = test::of_both_groups({0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11});
   std::vector<Sampler> samplers(2, Sampler(test::kVocab, {}));
   SamplerParams drawn{.temperature = 1, .top_k = 3, .top_p = 0.5F, .min_p = 0.25F};
   drawn.seed = (std::uint64_t{2} << 32) + 5;

@@ -207,14 +207,15 @@ void GpuModel::add_variant(const char* name, std::int64_t tokens, std::int64_t r
   variant->name = name;
   variant->bounds = plan::Bounds(tokens, rows, sequences, kTableBlocks);
   const Ref k(Space::Kv, 1, 2 * kLayer), v(Space::Kv, 1, 2 * kLayer + 1);
+  const Ref tables(Space::Input, kBlockTable, 1);  // of the same group
   const Ref large(Space::Weights, 0, static_cast<std::uint64_t>(std::min<std::int64_t>(program->weights_bytes, 512)));
   variant->steps.push_back(make_step("store",
                                      {input(kIds), input(kPositions), input(kSequence), input(GpuInput::kCounts),
-                                      input(kBlockTable), Ref(Space::Weights, 0, 256), k, v, large},
+                                      tables, Ref(Space::Weights, 0, 256), k, v, large},
                                      {kTableBlocks, tokens}));
   variant->steps.push_back(
       make_step("logits",
-                {input(kRows), input(kPositions), input(kSequence), input(GpuInput::kCounts), input(kBlockTable), k, v,
+                {input(kRows), input(kPositions), input(kSequence), input(GpuInput::kCounts), tables, k, v,
                  Ref(Space::Weights, 0, 0), Ref(Space::Constants, 0, 4), Ref(Space::Output, 0, 0)},
                 {kTableBlocks}));
   if (samples)
@@ -310,9 +311,14 @@ std::vector<std::int32_t> first_blocks() {
   return blocks;
 }
 
+std::vector<std::int32_t> of_both_groups(std::vector<std::int32_t> tables) {
+  for (std::size_t i = 0, count = tables.size(); i < count; ++i) tables.push_back(tables[i]);
+  return tables;
+}
+
 std::vector<float> feed(runtime::Executor& executor, const std::vector<std::int32_t>& tokens, std::size_t from,
                         std::size_t chunk) {
-  const auto table = first_blocks();
+  const auto table = of_both_groups(first_blocks());
   std::vector<float> last;
   for (std::size_t begin = from; begin < tokens.size(); begin += chunk) {
     const auto count = std::min(chunk, tokens.size() - begin);
@@ -326,7 +332,7 @@ std::vector<float> feed(runtime::Executor& executor, const std::vector<std::int3
                                        .rows = row,
                                        .kv_length = length,
                                        .block_table = table,
-                                       .table_stride = table.size()});
+                                       .table_stride = table.size() / 2});
     last.assign(out.begin(), out.end());
   }
   return last;

@@ -66,6 +66,8 @@ std::vector<float> feed(runtime::Executor& executor, const std::vector<std::int3
 
 /// A block table of one sequence: blocks 0, 1, ...
 std::vector<std::int32_t> first_blocks();
+/// The same tables for both KV groups.
+std::vector<std::int32_t> of_both_groups(std::vector<std::int32_t> tables);
 
 /// The error line that `body` ends in; empty when it ends well.
 template <class Body>

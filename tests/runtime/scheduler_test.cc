@@ -179,8 +179,8 @@ TEST_CASE("samples share every block of the prompt, and copy the last when they 
   CHECK(bench.pool.blocks_free() == 64 - 3);
   const auto& plan = bench.scheduler.plan(bench.now);
   CHECK((plan.parts.size() == 3 && plan.copies.size() == 2));
-  CHECK(plan.parts[0].blocks[1] == plan.parts[2].blocks[1]);
-  CHECK(plan.parts[0].blocks[2] != plan.parts[1].blocks[2]);
+  CHECK(plan.parts[0].kv->blocks()[1] == plan.parts[2].kv->blocks()[1]);
+  CHECK(plan.parts[0].kv->blocks()[2] != plan.parts[1].kv->blocks()[2]);
   CHECK(bench.pool.blocks_free() == 64 - 5);
   const auto wanted = bench.scheduler.complete();
   REQUIRE(wanted.size() == 3);

@@ -56,6 +56,7 @@ TEST_CASE("100,000 steps: nothing is lost, nothing is owned twice, nobody starve
     std::mt19937_64 random(seed);
     FakeShape shape{.step_tokens = 8 + seed % 3 * 8, .sequences = 2 + seed % 7, .block_tokens = 1 + seed % 5};
     shape.blocks = shape.context / shape.block_tokens + 2 + seed % 10;
+    shape.window = seed % 2 * (1 + seed % 13);
     EngineWorld world(shape);
     while (world.steps() < 5'000) world.apply(random_op(random));
     world.finish();
@@ -93,7 +94,7 @@ struct Found {
 Found search(PlantedBug planted, int tests) {
   Found found;
   const auto property = [&](const std::vector<Op>& script) {
-    EngineWorld world({.sequences = 3, .blocks = 16}, planted);
+    EngineWorld world({.sequences = 3, .blocks = 16, .window = script.size() % 3 * 5}, planted);
     try {
       for (const auto& op : script) world.apply(op);
       world.finish();

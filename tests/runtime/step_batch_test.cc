@@ -46,5 +46,37 @@ TEST_CASE("a batch that is larger than every variant is refused with its size") 
     }
 }
 
+/// The table that an executor gets of one sequence with blocks of 4 positions, `count` tokens fed from `first` on.
+std::vector<std::int32_t> taken(std::vector<std::int32_t> table, std::size_t first, std::size_t count,
+                                std::size_t window) {
+  std::vector<std::int32_t> ids(count), positions(count), sequence(count), out(table.size(), 77), sink(count + 1);
+  for (std::size_t i = 0; i < count; ++i) positions[i] = static_cast<std::int32_t>(first + i);
+  const auto length = static_cast<std::int32_t>(first + count);
+  const KvRoom room{.blocks = 6, .window = window};
+  take_inputs({.ids = ids,
+               .positions = positions,
+               .sequence = sequence,
+               .kv_length = std::span(&length, 1),
+               .block_table = table,
+               .table_stride = table.size()},
+              {.vocab = 1, .rooms = std::span(&room, 1), .block_tokens = 4, .table_blocks = table.size()},
+              {.ids = sink.data(),
+               .positions = sink.data(),
+               .sequence = sink.data(),
+               .rows = sink.data(),
+               .kv_length = sink.data(),
+               .block_table = out.data(),
+               .table_stride = table.size()});
+  return out;
+}
+
+TEST_CASE("blocks behind a window need not exist, those that a step's first token sees must") {
+  CHECK(taken({-1, -1, 3, 4, 5}, 13, 7, 5) == std::vector<std::int32_t>{0, 0, 3, 4, 5});  // sees 9 and later
+  CHECK(taken({-1, 2, 3, 4, 5}, 13, 7, 7) == std::vector<std::int32_t>{0, 2, 3, 4, 5});   // 7 and later
+  CHECK_THROWS_AS(taken({-1, -1, 3, 4, 5}, 13, 7, 7), Error);
+  CHECK_THROWS_AS(taken({-1, -1, 3, 4, 5}, 13, 7, 0), Error);
+  CHECK_THROWS_AS(taken({0, 1, 3, 6, 5}, 13, 7, 5), Error);  // six blocks
+}
+
 }  // namespace
 }  // namespace forge::runtime

@@ -1,0 +1,267 @@
+// KV groups with a sliding window beside the pool: what they hold, and that every sequence reads what it wrote as far
+// back as the window reaches.
+
+#include "runtime/kv_window.h"
+
+#include <rapidcheck.h>
+#include <catch2/catch.hpp>
+#include <memory>
+
+#include "runtime/kv_blocks.h"
+#include "support/error.h"
+
+namespace forge {
+namespace {
+
+using runtime::kNoBlock;
+using runtime::KvBlockPool;
+using runtime::KvSequence;
+
+constexpr std::size_t kGroup = 1;
+
+KvBlockPool::Limits limits_of(std::size_t window, std::size_t window_blocks, std::size_t blocks = 32) {
+  return {.blocks = blocks,
+          .block_tokens = 4,
+          .sequences_max = 3,
+          .tokens_max = 64,
+          .windows = {{.group = kGroup, .room = {.blocks = window_blocks, .window = window}}}};
+}
+
+std::size_t held(const KvSequence& sequence) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(sequence.table(kGroup), [](std::int32_t block) { return block != kNoBlock; }));
+}
+
+TEST_CASE("a window of w positions touches so many blocks") {
+  // by trying every place
+  for (std::size_t tokens : {1, 2, 5, 32})
+    for (std::size_t window = 1; window < 140; ++window) {
+      std::size_t most = 0;
+      for (std::size_t first = 0; first < tokens; ++first)
+        most = std::max(most, (first + window - 1) / tokens - first / tokens + 1);
+      CHECK(runtime::kv_window_blocks(window, tokens) == most);
+    }
+  CHECK(runtime::kv_window_blocks(512, 32) == 512 / 32 + 1);
+}
+
+TEST_CASE("token by token a sequence holds no more than its window's blocks, prefilled the step's beside them") {
+  KvBlockPool pool(limits_of(9, 8));
+  auto sequence = pool.open().value();
+  for (std::size_t tokens = 1; tokens <= 30; ++tokens) {
+    sequence.release_behind();
+    REQUIRE(sequence.append(1).ok);
+    CHECK(held(sequence) <= runtime::kv_window_blocks(9, 4));
+    CHECK(sequence.table(kGroup).size() == sequence.blocks().size());
+  }
+  REQUIRE(sequence.append(17).ok);  // up to position 46; the first of them sees 22 and later: blocks 5 to 11
+  CHECK(held(sequence) == 7);
+  sequence.release_behind();
+  CHECK(held(sequence) == 3);
+  CHECK(sequence.table(kGroup)[8] == kNoBlock);
+  CHECK(sequence.blocks()[0] != kNoBlock);
+  CHECK_FALSE(sequence.append(33).ok);  // longer than the context
+  pool.audit();
+}
+
+TEST_CASE("a sequence that cannot go on from a position is emptied by trim and fork, any other is not") {
+  KvBlockPool pool(limits_of(6, 12));
+  auto sequence = pool.open().value();
+  REQUIRE(sequence.append(23).ok);
+  sequence.release_behind();  // position 23 sees 18 and later: block 4 on
+  CHECK(sequence.fork(20).value().tokens() == 0);
+  CHECK(sequence.fork(21).value().tokens() == 21);
+  CHECK(sequence.trim(22) == 22);
+  CHECK(sequence.trim(21) == 21);
+  CHECK(sequence.append(1).ok);
+  CHECK(sequence.trim(20) == 0);
+  CHECK((sequence.tokens() == 0 && held(sequence) == 0 && sequence.blocks().empty()));
+  CHECK(sequence.append(12).ok);
+  CHECK(sequence.trim(5) == 5);  // nothing was released
+  pool.audit();
+}
+
+TEST_CASE("whoever writes into a shared block of a window first gets a copy there too") {
+  KvBlockPool pool(limits_of(6, 12));
+  auto parent = pool.open().value();
+  REQUIRE(parent.append(14).ok);
+  auto child = parent.fork(14).value();
+  CHECK(std::ranges::equal(parent.table(kGroup), child.table(kGroup)));
+  const auto grown = child.append(1);
+  REQUIRE((grown.copy && grown.window_copies.size() == 1));
+  CHECK(grown.window_copies[0].group == kGroup);
+  CHECK(grown.window_copies[0].from == parent.table(kGroup)[3]);
+  CHECK(grown.window_copies[0].to == child.table(kGroup)[3]);
+  CHECK(parent.append(1).window_copies.empty());
+  pool.audit();
+}
+
+TEST_CASE("a prefix is found as far as what its last window sees is there") {
+  KvBlockPool pool(limits_of(6, 8));
+  std::vector<std::int32_t> ids(24);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
+  {
+    auto first = pool.open().value();
+    REQUIRE(first.append(24).ok);
+    first.publish(ids);
+    first.release_behind();
+  }
+  CHECK(pool.match(ids).blocks == 6);
+  {
+    auto again = pool.open(ids).value();
+    CHECK(again.tokens() == 24);
+    CHECK(held(again) == 2);  // position 24 sees 19 and later
+    auto other = pool.open().value();
+    REQUIRE(other.append(16).ok);  // takes what was free, and two blocks that have been idle longest
+    CHECK(pool.match(ids).blocks == 6);
+    CHECK(pool.match(std::span(ids).first(11)).blocks == 0);  // block 0 or 1 is gone
+    pool.audit();
+  }
+  pool.drop_idle();
+  CHECK(pool.match(ids).blocks == 0);
+  pool.audit();
+}
+
+TEST_CASE("blocks come round in a decode loop, and what is left behind it can go on") {
+  for (std::size_t fed = 1; fed < 20; ++fed)
+    for (std::size_t taken = 0; taken <= 30; ++taken) {
+      KvBlockPool pool(limits_of(6, 8));
+      auto sequence = pool.open().value();
+      REQUIRE(sequence.append(fed).ok);
+      sequence.release_behind();
+      REQUIRE(sequence.append_round(30));
+      CHECK(sequence.tokens() == fed + 30);
+      std::vector<std::size_t> last(8, 64);  // which position was written last in each block
+      const auto table = std::vector(sequence.table(kGroup).begin(), sequence.table(kGroup).end());
+      const std::size_t ahead = std::min<std::size_t>(taken + 4, 30);  // steps in flight when it ended
+      for (std::size_t p = fed < 6 ? 0 : fed - 5; p < fed + ahead; ++p)
+        last[static_cast<std::size_t>(table[p / 4])] = p / 4;
+      const std::size_t left = fed + taken;
+      REQUIRE(sequence.trim(left) == left);
+      pool.audit();
+      for (std::size_t p = left < 6 ? 0 : left - 5; p < left; ++p) {
+        const auto block = sequence.table(kGroup)[p / 4];
+        REQUIRE(block != kNoBlock);
+        CHECK((block == table[p / 4] && last[static_cast<std::size_t>(block)] == p / 4));
+      }
+      sequence.release_behind();
+      CHECK(held(sequence) <= 3);
+      CHECK(sequence.append(1).ok);
+    }
+}
+
+/// Sequences, what is written where, and what they must read.
+struct World {
+  struct Entry {
+    KvSequence sequence;
+    std::vector<std::int32_t> ids;
+  };
+  explicit World(const KvBlockPool::Limits& limits) : pool(limits) {
+    for (const auto& window : limits.windows) stores.emplace_back(window.room.blocks * limits.block_tokens);
+  }
+
+  KvBlockPool pool;
+  std::vector<std::vector<std::uint64_t>> stores;  ///< of each window
+  std::vector<std::unique_ptr<Entry>> open;
+
+  std::uint64_t& at(const Entry& entry, std::size_t window, std::size_t position) {
+    const std::size_t size = pool.limits().block_tokens;
+    const auto block = entry.sequence.table(window + 1)[position / size];
+    RC_ASSERT(block != kNoBlock);
+    return stores[window][static_cast<std::size_t>(block) * size + position % size];
+  }
+
+  void append(Entry& entry, const std::vector<std::int32_t>& ids) {
+    const auto grown = entry.sequence.append(ids.size());
+    if (!grown.ok) return;
+    const auto size = static_cast<std::ptrdiff_t>(pool.limits().block_tokens);
+    for (const auto& copy : grown.window_copies) {
+      auto& store = stores[static_cast<std::size_t>(copy.group) - 1];
+      std::copy_n(store.begin() + copy.from * size, size, store.begin() + copy.to * size);
+    }
+    for (const auto id : ids) {
+      entry.ids.push_back(id);
+      std::uint64_t value = 0;
+      for (const auto each : entry.ids) value = (value + static_cast<std::uint64_t>(each) + 1) * 0x9E3779B97F4A7C15;
+      for (std::size_t w = 0; w < stores.size(); ++w) at(entry, w, entry.ids.size() - 1) = value;
+    }
+  }
+
+  void check() {
+    pool.audit();
+    for (const auto& entry : open) {
+      RC_ASSERT(entry->sequence.tokens() == entry->ids.size());
+      std::uint64_t value = 0;
+      for (std::size_t p = 0; p < entry->ids.size(); ++p) {
+        value = (value + static_cast<std::uint64_t>(entry->ids[p]) + 1) * 0x9E3779B97F4A7C15;
+        for (std::size_t w = 0; w < stores.size(); ++w)
+          if (p + pool.limits().windows[w].room.window > entry->ids.size()) RC_ASSERT(at(*entry, w, p) == value);
+      }
+    }
+  }
+};
+
+void act(World& world) {
+  const auto some_ids = [](std::size_t most) {
+    const auto count = *rc::gen::inRange<std::size_t>(0, most);
+    return *rc::gen::container<std::vector<std::int32_t>>(count, rc::gen::inRange<std::int32_t>(0, 2));
+  };
+  const auto action = *rc::gen::inRange(0, 10);
+  if (action == 0 || world.open.empty()) {
+    auto ids = some_ids(20);
+    auto sequence = world.pool.open(ids);
+    if (!sequence) return;
+    ids.resize(sequence->tokens());
+    world.open.push_back(std::make_unique<World::Entry>(World::Entry{std::move(*sequence), std::move(ids)}));
+    return;
+  }
+  const std::size_t which = *rc::gen::inRange<std::size_t>(0, world.open.size());
+  auto& entry = *world.open[which];
+  const std::size_t amount = *rc::gen::inRange<std::size_t>(0, 20);
+  if (action <= 3) {
+    world.append(entry, some_ids(14));
+  } else if (action == 4) {
+    const std::size_t left = entry.sequence.trim(amount);
+    RC_ASSERT(left == 0 || left == std::min(amount, entry.ids.size()));
+    entry.ids.resize(left);
+  } else if (action == 5) {
+    if (auto child = entry.sequence.fork(amount)) {
+      auto ids = entry.ids;
+      ids.resize(child->tokens());
+      world.open.push_back(std::make_unique<World::Entry>(World::Entry{std::move(*child), std::move(ids)}));
+    }
+  } else if (action == 6) {
+    entry.sequence.publish(std::span(std::as_const(entry.ids)).first(std::min(amount, entry.ids.size())));
+  } else if (action <= 8) {
+    entry.sequence.publish(entry.ids);
+    entry.sequence.release_behind();
+  } else {
+    world.open.erase(world.open.begin() + static_cast<std::ptrdiff_t>(which));
+  }
+}
+
+TEST_CASE("whatever is done, every sequence reads what it wrote as far back as its windows reach") {
+  const bool kept = rc::check([] {
+    KvBlockPool::Limits limits{.blocks = *rc::gen::inRange<std::size_t>(1, 24),
+                               .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),
+                               .sequences_max = *rc::gen::inRange<std::size_t>(1, 6),
+                               .tokens_max = *rc::gen::inRange<std::size_t>(1, 40)};
+    for (std::int32_t group = 1; group <= 2; ++group)
+      limits.windows.push_back(
+          {.group = group,
+           .room = {.blocks = *rc::gen::inRange<std::size_t>(1, 24), .window = *rc::gen::inRange<std::size_t>(1, 20)}});
+    World world(limits);
+    const int steps = *rc::gen::inRange(1, 80);
+    for (int step = 0; step < steps; ++step) {
+      act(world);
+      world.check();
+    }
+    world.open.clear();
+    world.pool.drop_idle();
+    world.pool.audit();
+    RC_ASSERT(world.pool.blocks_free() == world.pool.limits().blocks);
+  });
+  CHECK(kept);
+}
+
+}  // namespace
+}  // namespace forge
