@@ -419,6 +419,7 @@ class Decoder : PlanReader {
         first + width > in.head_dim * in.kv_heads)
       fail("a KV store is no whole heads");
     in.first_head = first / in.head_dim;
+    in.kv_group = ref.index();
     in.kv_offset = layer_offset(ref);
   }
 
@@ -443,7 +444,6 @@ class Decoder : PlanReader {
     params.window = static_cast<std::int32_t>(int_at(step.ints, 3, 0, std::numeric_limits<std::int32_t>::max()));
     params.scale = float_at(step.floats, 0);
     params.softcap = float_at(step.floats, 1);
-    in.kv_group = ref.index();
     params.kv_type = kv_type_of(group);
     if (group.window() > 0 && (params.window == 0 || params.window > group.window()))
       fail("the attention sees further back than its KV group keeps");

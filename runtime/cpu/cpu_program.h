@@ -77,6 +77,7 @@ struct TilePiece {
 
 struct AttentionStep {
   cpu::AttentionParams params{};  ///< pool and block_stride set; table and length come with the step
+  std::size_t kv_group = 0;
   const float* q = nullptr;
   std::size_t q_stride = 0;
   const float* sinks = nullptr;  ///< [heads]
@@ -87,7 +88,6 @@ struct AttentionStep {
 
 struct RowStep {  ///< rms_norm, rope tables, interleaved splits
   const std::byte* a = nullptr;
-  std::size_t kv_group = 0;
   const std::byte* b = nullptr;
   std::byte* out = nullptr;
   std::byte* out2 = nullptr;
