@@ -41,9 +41,9 @@ def at(name):
 
 
 def environment(**changes):
-    env = {**os.environ, "FORGE_CACHE_DIR": CACHE, **changes}
-    env.pop("FORGE_CACHE_MAX_BYTES", None) if "FORGE_CACHE_MAX_BYTES" not in changes else None
-    return env
+    """What is here, without settings of the tools' own: FORGE_NAME is an option of forge-serve."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FORGE_")}
+    return {**env, "FORGE_CACHE_DIR": CACHE, **changes}
 
 
 def tool(name, *args, stdin=b"", timeout=GUARD, env=None, **options):
