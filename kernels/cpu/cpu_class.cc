@@ -28,7 +28,6 @@ extern const Kernels kTable;
 }
 namespace class_amx {
 MatmulFn matmul_of_blocks(DType type);
-MatmulFn matmul_of_floats(DType type);
 }  // namespace class_amx
 #endif
 
@@ -104,8 +103,6 @@ const Kernels* amx_table() {
     made.matmul_q4_0 = class_amx::matmul_of_blocks(DType::kQ4_0);
     made.matmul_q4_1 = class_amx::matmul_of_blocks(DType::kQ4_1);
     made.matmul_of_codes = class_amx::matmul_of_blocks;
-    made.matmul_bf16 = class_amx::matmul_of_floats(DType::kBF16);
-    made.matmul_f16 = class_amx::matmul_of_floats(DType::kF16);
     return made;
   }();
   return &table;

@@ -49,16 +49,16 @@ void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups
                          row_map ? row_map + tiled : nullptr, tokens - tiled, out + tiled * out_stride, out_stride);
 }
 
-/// nullptr for what is no block type of `Rows`.
-template <int kStage, class... Rows>
+/// nullptr for what is no block type of `Rows` with a scale for at least kSubMin columns.
+template <int kStage, int kSubMin, class... Rows>
 MatmulFn matmul_by_tiles_of(DType type, quant::BlockRows<Rows...>) {
   MatmulFn found = nullptr;
   const auto look = [&]<class Row>(std::type_identity<Row>) FORGE_INLINE_BODY {
     if (type != Row::kType) return;
     using Block = typename Row::Block;
-    if constexpr (quant::HasPacking<Block>)
-      found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, kStage>;
-    else if constexpr (Row::kType == DType::kQ8_0)
+    if constexpr (quant::HasPacking<Block>) {
+      if constexpr (Block::kSub >= kSubMin) found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, kStage>;
+    } else if constexpr (Row::kType == DType::kQ8_0)
       found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ8_0>, kStage>;
     else if constexpr (Row::kType == DType::kQ4_0)
       found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_0>, kStage>;

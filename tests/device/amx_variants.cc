@@ -15,9 +15,9 @@ using Blocks =
 
 MatmulFn variant(int number, DType type);
 MatmulFn variant(int number, DType type) {
-  return number == 0   ? matmul_by_tiles_of<4>(type, Blocks{})
-         : number == 1 ? matmul_by_tiles_of<3>(type, Blocks{})
-         : number == 2 ? matmul_by_tiles_of<2>(type, Blocks{})
+  return number == 0   ? matmul_by_tiles_of<4, 16>(type, Blocks{})
+         : number == 1 ? matmul_by_tiles_of<3, 16>(type, Blocks{})
+         : number == 2 ? matmul_by_tiles_of<2, 16>(type, Blocks{})
                        : nullptr;
 }
 

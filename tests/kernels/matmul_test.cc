@@ -46,7 +46,7 @@ float float_reference(const float* w, const float* x, std::size_t k) {
 }
 
 /// The contract of kernels.h, row by row.
-float reference(const cpu::Kernels& kernels, const test::Weight& weight, std::size_t row, const std::byte* x) {
+float reference(const test::Weight& weight, std::size_t row, const std::byte* x) {
   const std::byte* native = weight.native.data() + row * row_bytes(weight.type, weight.k);
   float value = 0;
   if (quant::with_block(weight.type, [&]<class Block>(std::type_identity<Block>) {
@@ -55,10 +55,7 @@ float reference(const cpu::Kernels& kernels, const test::Weight& weight, std::si
     return value;
   std::vector<float> w(weight.k);
   quant::dequantize_native(weight.type, native, weight.k, w.data());
-  const auto* values = reinterpret_cast<const float*>(x);
-  const bool by_tiles = kernels.cpu_class == cpu::CpuClass::kAvx512VnniAmx && weight.type != DType::kF32;
-  return by_tiles ? test::tile_sum(weight.type, w.data(), values, weight.k)
-                  : float_reference(w.data(), values, weight.k);
+  return float_reference(w.data(), reinterpret_cast<const float*>(x), weight.k);
 }
 
 /// Root mean square of a row's values, at least 1: what the generic class's rounding grows with.
@@ -97,7 +94,7 @@ void check_against_reference(const cpu::Kernels& kernels, DType type, std::size_
   out.check();
   for (std::size_t t = 0; t < tokens; ++t) {
     for (std::size_t n = 0; n < rows; ++n) {
-      const float want = reference(kernels, weight, n, x.rows.data() + t * x.stride), got = out[t * stride + n];
+      const float want = reference(weight, n, x.rows.data() + t * x.stride), got = out[t * stride + n];
       if (test::fuses(kernels)
               ? test::bits(want) != test::bits(got)
               : !(std::fabs(want - got) <= 1e-5f * std::sqrt(static_cast<float>(k)) * 4 * magnitude(weight, n)))
@@ -178,7 +175,7 @@ TEST_CASE("extreme quants neither saturate nor overflow") {
         REQUIRE(test::same_bits(alone, out[0], 16));
         for (std::size_t t = 0; t < 3; ++t)
           for (std::size_t n = 0; n < 16; ++n) {
-            const float want = reference(*kernels, weight, n, rows.data() + t * stride);
+            const float want = reference(weight, n, rows.data() + t * stride);
             REQUIRE(out[t][n] == Approx(want).epsilon(1e-5).margin(0.01));
             if (test::fuses(*kernels)) REQUIRE(test::bits(out[t][n]) == test::bits(want));
           }

@@ -93,28 +93,6 @@ inline bool fuses(const cpu::Kernels& kernels) {
 #endif
 }
 
-/// x rounded to bf16 by cutting, and the rest of x rounded to nearest, halves away from zero.
-inline std::pair<float, float> two_parts(float x) {
-  const float high = quant::f32_of_bits(quant::bits_of_f32(x) & 0xffff0000U), rest = x - high;
-  return {high, quant::f32_of_bits((quant::bits_of_f32(rest) + 0x8000U) & 0xffff0000U)};
-}
-
-/// BF16 and F16 weights in the class with AMX: the definition at the top of matmul_tiles_float-inl.h.
-inline float tile_sum(DType type, const float* w, const float* x, std::size_t k) {
-  float sum = 0;
-  for (std::size_t first = 0; first < k; first += 32)
-    for (int term = 0; term < (type == DType::kF16 ? 3 : 2); ++term) {
-      float chains[2]{};
-      for (std::size_t i = first; i < std::min(k, first + 32); ++i) {
-        const float w_high = quant::f32_of_bits(quant::bits_of_f32(w[i]) & 0xffff0000U);
-        const auto [x_high, x_low] = two_parts(x[i]);
-        chains[i % 2] = std::fma(term == 2 ? w[i] - w_high : w_high, term == 1 ? x_low : x_high, chains[i % 2]);
-      }
-      sum += chains[0] + chains[1];
-    }
-  return sum;
-}
-
 /// Every type that a weight can have, and those of them that are blocks.
 inline std::vector<DType> all_types() {
   std::vector<DType> out;

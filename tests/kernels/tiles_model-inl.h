@@ -3,7 +3,6 @@
 
 #include "kernels/cpu/tiles_model-inl.h"
 // the kernels follow the tiles
-#include "kernels/cpu/matmul_tiles_float-inl.h"
 #include "kernels/cpu/tiles_table-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
@@ -16,15 +15,7 @@ using SomeBlocks =
 
 MatmulFn matmul_of_blocks(DType type);
 MatmulFn matmul_of_blocks(DType type) {
-  return matmul_by_tiles_of<4>(type, FORGE_TEST_BLOCKS{});
-}
-
-/// Of BF16 and F16.
-MatmulFn matmul_of_floats(DType type);
-MatmulFn matmul_of_floats(DType type) {
-  return type == DType::kBF16  ? matmul_float_tiles<TileBf16>
-         : type == DType::kF16 ? matmul_float_tiles<TileF16>
-                               : nullptr;
+  return matmul_by_tiles_of<4, 16>(type, FORGE_TEST_BLOCKS{});
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -10,12 +10,10 @@ using forge::test::Random;
 namespace forge::cpu {
 namespace class_tiles_generic {
 MatmulFn matmul_of_blocks(DType type);
-MatmulFn matmul_of_floats(DType type);
 }  // namespace class_tiles_generic
 #if defined(__x86_64__)
 namespace class_tiles_avx512 {
 MatmulFn matmul_of_blocks(DType type);
-MatmulFn matmul_of_floats(DType type);
 }  // namespace class_tiles_avx512
 #endif
 }  // namespace forge::cpu
@@ -25,16 +23,14 @@ namespace {
 struct Model {
   std::string name;
   cpu::MatmulFn (*matmul)(DType type);
-  cpu::MatmulFn (*float_matmul)(DType type);
   const cpu::Kernels* plain;
 };
 std::vector<Model> models() {
-  std::vector<Model> out{{"generic", cpu::class_tiles_generic::matmul_of_blocks,
-                          cpu::class_tiles_generic::matmul_of_floats, &cpu::kernels(cpu::CpuClass::kGeneric)}};
+  std::vector<Model> out{
+      {"generic", cpu::class_tiles_generic::matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kGeneric)}};
 #if defined(__x86_64__)
   if (cpu::runs_here(cpu::CpuClass::kAvx512Vnni))
-    out.push_back({"avx512", cpu::class_tiles_avx512::matmul_of_blocks, cpu::class_tiles_avx512::matmul_of_floats,
-                   &cpu::kernels(cpu::CpuClass::kAvx512Vnni)});
+    out.push_back({"avx512", cpu::class_tiles_avx512::matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kAvx512Vnni)});
 #endif
   return out;
 }
@@ -127,52 +123,5 @@ TEST_CASE("tiles: the largest dots are exact, and no tokens or groups are no wor
       model.matmul(type)(nullptr, k, 0, nullptr, stride, nullptr, 40, &out, 16);
       model.matmul(type)(nullptr, k, 4, nullptr, stride, nullptr, 0, &out, 16);
       REQUIRE(out == 3);
-    }
-}
-
-namespace {
-
-void check_floats(const Model& model, DType type, std::size_t rows, std::size_t k, std::size_t tokens, bool mapped,
-                  unsigned seed) {
-  CAPTURE(model.name, dtype_name(type), rows, k, tokens, mapped);
-  Random random(seed);
-  const test::Weight weight(type, rows, k, random);
-  const auto x = random.floats(tokens * k);
-  const std::size_t groups = quant::x16_groups(rows), stride = 16 * groups + 1;
-  std::vector<std::int32_t> map(tokens);
-  for (auto& row : map) row = random.below(static_cast<int>(tokens));
-  Guarded<float> out(tokens * stride - 1);
-  model.float_matmul(type)(weight.packed.data(), k, groups, reinterpret_cast<const std::byte*>(x.data()), 4 * k,
-                           mapped ? map.data() : nullptr, tokens, out.data(), stride);
-  out.check();
-  std::vector<float> w(k);
-  double error = 0, power = 0;
-  for (std::size_t r = 0; r < 16 * groups; ++r) {
-    std::fill(w.begin(), w.end(), 0.0f);
-    if (r < rows) quant::dequantize_native(type, weight.native.data() + r * row_bytes(type, k), k, w.data());
-    for (std::size_t t = 0; t < tokens; ++t) {
-      const float* row = x.data() + (mapped ? static_cast<std::size_t>(map[t]) : t) * k;
-      const float want = test::tile_sum(type, w.data(), row, k), got = out[t * stride + r];
-      if (!(want == got)) FAIL("token " << t << " row " << r << ": " << got << ", expected " << want);
-      double exact = 0;
-      for (std::size_t i = 0; i < k; ++i) exact += static_cast<double>(w[i]) * static_cast<double>(row[i]);
-      error += (got - exact) * (got - exact);
-      power += exact * exact;
-    }
-  }
-  REQUIRE(error <= 1e-9 * power);
-}
-
-}  // namespace
-
-TEST_CASE("float weights by tiles: as defined, for one row and for many, within 1e-9 of the exact sum") {
-  for (const auto& model : models())
-    for (const DType type : {DType::kBF16, DType::kF16}) {
-      for (const std::size_t tokens : {1, 2, 3, 4, 7, 8, 15, 16, 17, 33, 49, 100})
-        check_floats(model, type, 17, 70, tokens, false, 1);
-      for (std::size_t k = 1; k <= 9; ++k) check_floats(model, type, 16, k, 9, false, 2);
-      check_floats(model, type, 40, 1100, 41, true, 3);  // strips of columns, rows anywhere
-      check_floats(model, type, 33, 512, 5, true, 4);
-      REQUIRE(model.float_matmul(DType::kF32) == nullptr);
     }
 }
