@@ -327,6 +327,7 @@ bool is_expert_op(ir::Op op) {
 bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
   switch (graph.op(node)) {
     case Op::kRoute:
+    case Op::kArrange:
     case Op::kRmsNorm:
     case Op::kLayerNorm:
     case Op::kRopeFreqs:

@@ -46,7 +46,9 @@ struct InputAttrs {
   FORGE_FIELDS(v("kind", kind);)
 };
 /// A tensor of the model file, by its name there; its bytes are never part of a graph. `type` is the result's type: in
-/// the text form it stands behind the colon only.
+/// the text form it stands behind the colon only. A name with kEachSlice in it is that of several tensors, one for each
+/// matrix of [E,N,K], with the matrix's number in its place.
+inline constexpr char kEachSlice = '*';
 struct WeightAttrs {
   using Self = WeightAttrs;
   std::string name;
@@ -103,6 +105,16 @@ struct PartsAttrs {
   std::vector<std::int64_t> sizes;
   std::int64_t unit = 0;
   FORGE_FIELDS(v("sizes", sizes); v("unit", unit);)
+};
+/// Columns of several values side by side, head by head. Head h of the result is made of pieces, one behind the other:
+/// piece i is columns [begins[i] + h * strides[i], + widths[i]) of operand sources[i], counted through an operand's
+/// slots; source -1 is zeros. stride 0: all heads have the same. `slots` 1: heads are the result's second dimension.
+struct ArrangeAttrs {
+  using Self = ArrangeAttrs;
+  std::int64_t heads = 1, slots = 0;
+  std::vector<std::int64_t> sources, begins, strides, widths;
+  FORGE_FIELDS(v("heads", heads); v("slots", slots); v("sources", sources); v("begins", begins); v("strides", strides);
+               v("widths", widths);)
 };
 /// Inverse frequencies, [dims/2]. Scaling by YaRN: arXiv 2309.00071 with ggml's parameter names. Where there are two
 /// lists of factors (LongRoPE, arXiv 2402.13753), contexts beyond `original_context` take the second.
@@ -162,6 +174,6 @@ struct RouteAttrs {
 
 using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, ScaleAttrs,
                            GluAttrs, SoftcapAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
-                           KvStoreAttrs, AttentionAttrs, RouteAttrs>;
+                           KvStoreAttrs, AttentionAttrs, RouteAttrs, ArrangeAttrs>;
 
 }  // namespace forge::ir

@@ -1,5 +1,7 @@
 #include "ir/builder.h"
 
+#include <algorithm>
+
 namespace forge::ir {
 
 Value Builder::one(Op op, std::vector<Value> operands, Attrs attrs) {
@@ -90,6 +92,24 @@ Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Valu
                               input(InputKind::kKvLength)};
   if (sinks.node != kNoNode) operands.push_back(sinks);
   return one(Op::kAttention, std::move(operands), attrs);
+}
+Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots, Value rows_like) {
+  ArrangeAttrs attrs{.heads = heads, .slots = slots ? 1 : 0};
+  std::vector<Value> operands;
+  for (const auto& piece : pieces) {
+    std::int64_t source = -1;
+    if (piece.x.node != kNoNode) {
+      const auto known = std::ranges::find(operands, piece.x);
+      source = known - operands.begin();
+      if (known == operands.end()) operands.push_back(piece.x);
+    }
+    attrs.sources.push_back(source);
+    attrs.begins.push_back(piece.begin);
+    attrs.strides.push_back(piece.stride);
+    attrs.widths.push_back(piece.width);
+  }
+  if (operands.empty()) operands.push_back(rows_like);
+  return one(Op::kArrange, std::move(operands), std::move(attrs));
 }
 Value Builder::gather_rows(Value x, Value rows) {
   return one(Op::kGatherRows, {x, rows});

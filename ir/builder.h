@@ -2,6 +2,7 @@
 // A builder with one function an op: model families read like the papers' formulas.
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,14 @@ class Builder {
   /// `sinks` [heads]: none unless given.
   Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {});
   Value gather_rows(Value x, Value rows);
+  /// Columns [begin + head * stride, + width) of x; without x zeros.
+  struct Piece {
+    Value x;
+    std::int64_t begin = 0, stride = 0, width = 0;
+  };
+  /// `heads` times the pieces side by side; slots: heads become a dimension. Where all pieces are zeros, `rows_like`
+  /// has as many rows as the result.
+  Value arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots = false, Value rows_like = {});
   /// The chosen experts and their shares; `bias` moves the choice only.
   struct Routed {
     Value experts, shares;

@@ -32,6 +32,7 @@ enum class Op : std::uint8_t {
   kConcatRows,   // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time; [E,Ni,K] likewise
   kSliceRows,    // (weight [N,K] or [N]) -> some of its rows, picked at load time
   kSplit,        // (x [M,N] or [M,U,N]) -> parts: columns of x
+  kArrange,      // (x [M,N] or [M,U,N]...) -> f32 [M,H*W] or [M,H,W]: columns picked head by head
   kAdd,          // (a [M,N], b [M,N] or [N]) -> f32
   kMul,          // (a [M,N], b [M,N] or [N]) -> f32
   kScale,        // (x) -> f32: x * factor

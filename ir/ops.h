@@ -20,6 +20,7 @@ std::span<const OpDef> norm_defs();
 std::span<const OpDef> rope_defs();
 std::span<const OpDef> attention_defs();
 std::span<const OpDef> expert_defs();
+std::span<const OpDef> arrange_defs();
 
 using Types = std::span<const TensorType>;
 using Operands = std::span<const Tensor* const>;

@@ -89,6 +89,9 @@ class CpuLowering {
       case Op::kRoute:
         lower_route(node, *out);
         break;
+      case Op::kArrange:
+        lower_arrange(node, *out);
+        break;
       case Op::kRopeFreqs:
         lower_rope_freqs(node, *out);
         break;
@@ -370,6 +373,28 @@ class CpuLowering {
     }
     const auto& shape = graph_.type({node, 0}).shape;
     out.ints.push_back(shape.size() == 3 ? shape[1].value : 1);
+  }
+
+  /// Rows of [T, U, N] that lie one behind the other are one row of T.
+  void lower_arrange(ir::NodeId node, plan::StepT& out) {
+    const auto& arrange = graph_.attrs_as<ir::ArrangeAttrs>(node);
+    const auto row_floats = [&](ir::Value value) {
+      const auto& shape = graph_.type(value).shape;
+      return rows_of(value).row_floats * (shape.size() == 3 ? shape[1].value : 1);
+    };
+    out.kernel = "arrange";
+    out.refs = {rows_of({node, 0}).ref};
+    out.ints = {rows_symbol(graph_.type({node, 0}).shape[0]), arrange.heads, row_floats({node, 0})};
+    for (std::size_t i = 0; i < arrange.sources.size(); ++i) {
+      std::int64_t operand = 0, floats = 1;
+      if (arrange.sources[i] >= 0) {
+        const auto value = graph_.operand(node, static_cast<std::size_t>(arrange.sources[i]));
+        operand = static_cast<std::int64_t>(out.refs.size());
+        floats = row_floats(value);
+        out.refs.push_back(rows_of(value).ref);
+      }
+      out.ints.insert(out.ints.end(), {operand, floats, arrange.begins[i], arrange.strides[i], arrange.widths[i]});
+    }
   }
 
   static std::unique_ptr<plan::StepT> load_step(const plan::WeightT& weight, std::size_t index) {

@@ -60,6 +60,7 @@ std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const {
   for (const auto node : members) {
     if (is_expert_op(graph.op(node))) return "mixture-of-experts layers have no GPU kernels yet";
+    if (graph.op(node) == Op::kArrange) return "latent attention has no GPU kernels yet";
     if (graph.op(node) == Op::kGlu && graph.attrs_as<ir::GluAttrs>(node).activation == ir::Activation::kClampedSwish)
       return "clamped GLUs have no GPU kernels yet";
     if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);

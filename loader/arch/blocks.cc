@@ -46,7 +46,9 @@ const GgufTensor& DecoderBuilder::tensor(const std::string& name) {
   return found;
 }
 
-ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts) {
+/// The tensor, when it is what `weight` wants.
+const GgufTensor& DecoderBuilder::checked(const std::string& name, std::int64_t rows, std::int64_t cols,
+                                          std::int64_t experts) {
   const auto& tensor = this->tensor(name);
   const bool vector = cols == 0;
   const bool fits =
@@ -60,6 +62,25 @@ ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std
                 tensor.describe(), "use a file in " + weight_types());
   if (vector && tensor.dtype != DType::kF32)
     throw Error(ErrorCode::kModelUnsupported, "a vector is not f32", tensor.describe(), "convert the model again");
+  return tensor;
+}
+
+ir::Value DecoderBuilder::scattered_weight(const std::string& name, std::int64_t rows, std::int64_t cols,
+                                           std::int64_t experts) {
+  const auto mark = name.find(ir::kEachSlice);
+  const GgufTensor* first = nullptr;
+  for (std::int64_t expert = 0; expert < experts; ++expert) {
+    const auto& tensor = checked(std::string(name).replace(mark, 1, fmt::to_string(expert)), rows, cols, 0);
+    if (first == nullptr) first = &tensor;
+    refuse_if(tensor.dtype != first->dtype,
+              fmt::format("experts of different types ({} and {})", first->describe(), tensor.describe()));
+  }
+  return ir_.weight(name, first->dtype, {experts, rows, cols});
+}
+
+ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts) {
+  const auto& tensor = checked(name, rows, cols, experts);
+  const bool vector = cols == 0;
   if (experts > 0) return ir_.weight(name, tensor.dtype, {experts, rows, cols});
   return ir_.weight(name, tensor.dtype, vector ? ir::Shape{rows} : ir::Shape{rows, cols});
 }
@@ -119,6 +140,8 @@ ir::Value DecoderBuilder::rope_table(const RopeSpec& rope) {
 }
 
 AttentionSpec DecoderBuilder::attention_spec(ir::RopeMode mode) const {
+  refuse_if(params_.value_dim != params_.head_dim,
+            fmt::format("value heads of another size ({}) than key heads ({})", params_.value_dim, params_.head_dim));
   return {.mode = mode, .rope = params_.rope, .scale = params_.attention_scale};
 }
 
@@ -126,16 +149,27 @@ float DecoderBuilder::width_scale() const {
   return std::sqrt(static_cast<float>(params_.heads) / static_cast<float>(params_.width));
 }
 
-DecoderBuilder::KvGroup& DecoderBuilder::kv_group(std::int64_t window) {
-  const auto found = std::ranges::find(kv_groups_, window, &KvGroup::window);
-  if (found != kv_groups_.end()) return *found;
-  const auto& p = params_;
-  const ir::Value state = ir_.kv_state({.group = static_cast<std::int64_t>(kv_groups_.size()),
-                                        .layers = p.layers,  // until all have been built
-                                        .kv_heads = p.kv_heads,
-                                        .head_dim = p.head_dim,
-                                        .window = window});
-  return kv_groups_.emplace_back(KvGroup{.window = window, .source = state.node, .state = state});
+/// The group of layers with this geometry.
+DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& attention) {
+  for (auto& group : kv_groups_)
+    if (group.attrs.window == attention.window && group.attrs.kv_heads == attention.kv_heads &&
+        group.attrs.head_dim == attention.head_dim)
+      return group;
+  ir::KvStateAttrs attrs{.group = static_cast<std::int64_t>(kv_groups_.size()),
+                         .layers = params_.layers,  // until all have been built
+                         .kv_heads = attention.kv_heads,
+                         .head_dim = attention.head_dim,
+                         .window = attention.window};
+  const ir::Value state = ir_.kv_state(attrs);
+  attrs.layers = 0;
+  return kv_groups_.emplace_back(KvGroup{.attrs = attrs, .source = state.node, .state = state});
+}
+
+ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks) {
+  auto& group = kv_group(attrs);
+  attrs.layer = group.attrs.layers++;
+  group.state = ir_.kv_store(group.state, k, v, attrs.layer);
+  return ir_.attention(q, group.state, attrs, sinks);
 }
 
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {
@@ -156,17 +190,13 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const ir::Value k =
       rotate(qk_norm(project("attn_k", q_cols, kv_cols), at(layer, "attn_k_norm"), p.kv_heads, spec.qk_norm));
   const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
-  auto& group = kv_group(spec.window);
-  const std::int64_t place = group.layers++;
-  group.state = ir_.kv_store(group.state, k, v, place);
-  const ir::Value heads = ir_.attention(q, group.state,
-                                        {.layer = place,
-                                         .heads = p.heads,
-                                         .kv_heads = p.kv_heads,
-                                         .head_dim = p.head_dim,
-                                         .window = spec.window,
-                                         .softcap = spec.softcap},
-                                        spec.sinks ? weight(at(layer, "attn_sinks.weight"), p.heads) : ir::Value{});
+  const ir::Value heads = attend(q, k, v,
+                                 {.heads = p.heads,
+                                  .kv_heads = p.kv_heads,
+                                  .head_dim = p.head_dim,
+                                  .window = spec.window,
+                                  .softcap = spec.softcap},
+                                 spec.sinks ? weight(at(layer, "attn_sinks.weight"), p.heads) : ir::Value{});
   return linear(heads, at(layer, "attn_output"), p.width, q_cols);
 }
 
@@ -216,9 +246,7 @@ PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap) {
   if (softcap > 0) logits = ir_.softcap(logits, softcap);
   graph_.add_output("logits", logits);
   for (std::size_t g = 0; g < kv_groups_.size(); ++g) {
-    auto attrs = graph_.attrs_as<ir::KvStateAttrs>(kv_groups_[g].source);
-    attrs.layers = kv_groups_[g].layers;
-    graph_.set_attrs(kv_groups_[g].source, attrs);
+    graph_.set_attrs(kv_groups_[g].source, kv_groups_[g].attrs);
     graph_.add_output(fmt::format("kv{}", g), kv_groups_[g].state);
   }
   refuse_unread();

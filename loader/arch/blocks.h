@@ -30,7 +30,8 @@ struct DecoderParams {
   std::int64_t layers = 0, width = 0, ffn_width = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dims = 0,
                context = 0, vocab = 0;
   float norm_eps = 0;
-  float attention_scale = 0;  ///< of q.k: what the file says, else 1/sqrt(head_dim)
+  std::int64_t value_dim = 0;  ///< of a head; families with attention_spec want it to be head_dim
+  float attention_scale = 0;   ///< of q.k: what the file says, else 1/sqrt(head_dim)
   RopeSpec rope;
 };
 
@@ -90,6 +91,8 @@ class DecoderBuilder {
 
   /// The weight [rows, cols] (cols 0: a vector [rows]; with experts [experts, rows, cols]); errors give both shapes.
   ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0, std::int64_t experts = 0);
+  /// One weight [experts, rows, cols] of as many tensors [rows, cols] of one type; `name` has ir::kEachSlice in it.
+  ir::Value scattered_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
   /// The file's tensor, for what `weight` cannot say; it counts as read.
   const GgufTensor& tensor(const std::string& name);
   [[nodiscard]] bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
@@ -107,6 +110,10 @@ class DecoderBuilder {
   /// Self-attention of one layer on normalised rows, output projection included. q, k and v have tensors of their own,
   /// or attn_qkv has their rows in this order.
   ir::Value attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec);
+  /// Stores k and v of one more layer of their KV group and attends to them; `attrs.layer` is filled in.
+  ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
+  /// cos and sin of the step's positions; one table for all layers.
+  ir::Value rope_table(const RopeSpec& rope);
   /// down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up has the rows of gate and then those of up.
   ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
   /// down(act(up(x)))
@@ -135,10 +142,10 @@ class DecoderBuilder {
 
  private:
   void read_rope();
-  ir::Value rope_table(const RopeSpec& rope);
   ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, QkNorm kind);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread() const;
+  const GgufTensor& checked(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
 
   const Gguf& file_;
   NormKind norm_kind_;
@@ -148,11 +155,11 @@ class DecoderBuilder {
   DecoderParams params_;
   /// The layers that keep the same positions.
   struct KvGroup {
-    std::int64_t window = 0, layers = 0;
+    ir::KvStateAttrs attrs;
     ir::NodeId source = ir::kNoNode;
     ir::Value state;
   };
-  KvGroup& kv_group(std::int64_t window);
+  KvGroup& kv_group(const ir::AttentionAttrs& attention);
   std::vector<KvGroup> kv_groups_;
   std::set<std::string, std::less<>> read_;  ///< tensors and feature keys
 };

@@ -59,9 +59,7 @@ DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), n
   if (!file.has(key("attention.key_length")) && p.width % p.heads != 0)
     contradiction("the width does not divide among heads", fmt::format("{} and {}", p.width, p.heads));
   p.head_dim = positive(file, key("attention.key_length"), p.width / p.heads);
-  const auto value_dim = positive(file, key("attention.value_length"), p.head_dim);
-  refuse_if(value_dim != p.head_dim,
-            fmt::format("value heads of another size ({}) than key heads ({})", value_dim, p.head_dim));
+  p.value_dim = positive(file, key("attention.value_length"), p.head_dim);
   p.norm_eps = file.require<float>(
       key(norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"));
   if (!(p.norm_eps >= 0 && p.norm_eps < 1))

@@ -10,6 +10,8 @@ namespace {
 constexpr std::array kFamilies{
     Family{"command-r", "Command R, R+", "LayerNorm, parallel blocks, norms of q and k, factor on logits",
            build_command_r},
+    Family{"deepseek2", "DeepSeek V2, V2 Lite, V2.5, V3, R1, Moonlight, Kimi K2",
+           "latent attention, experts in groups, networks for all tokens, leading dense layers, YaRN", build_deepseek2},
     Family{"gemma", "Gemma 1", "GEGLU, factor on embeddings", build_gemma},
     Family{"gemma2", "Gemma 2", "GEGLU, norms behind the blocks too, soft-caps, windows in every other layer",
            build_gemma2},

@@ -6,6 +6,7 @@
 namespace forge::loader {
 
 PortableModel build_command_r(const Gguf& file);
+PortableModel build_deepseek2(const Gguf& file);
 PortableModel build_gemma(const Gguf& file);
 PortableModel build_gemma2(const Gguf& file);
 PortableModel build_gemma3(const Gguf& file);

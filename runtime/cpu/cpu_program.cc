@@ -10,6 +10,7 @@
 #include "kernels/quant/q8a.h"
 #include "kernels/quant/x16.h"
 #include "runtime/cpu/plan_reader.h"
+#include "runtime/cpu/read_arrange.h"
 #include "support/error.h"
 
 namespace forge::runtime {
@@ -76,6 +77,8 @@ class Decoder : PlanReader {
       row.magnitude = float_at(step.floats, 0);
       row.a = resolve(ref_at(step.refs, 0), row.dim / 2 * sizeof(float), false);
       row.out = resolve_rows(ref_at(step.refs, 1), out_.tokens, row.dim, row.dim, true);
+    } else if (step.kernel == "arrange") {
+      read_arrange(*this, step, out_, out);
     } else if (step.kernel == "split_interleaved") {
       out.kind = StepKind::kSplit;
       decode_split(step, out);
@@ -427,8 +430,6 @@ class Decoder : PlanReader {
   std::size_t layer_offset(const plan::Ref& ref) const {
     return ref.offset() * static_cast<std::size_t>(program_.kv_groups[ref.index()].block_bytes());
   }
-
-  // ---- attention ----
 
   void decode_attention(const plan::StepT& step, AttentionStep& out) {
     const auto& kv = ref_at(step.refs, 1);

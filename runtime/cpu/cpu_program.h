@@ -36,7 +36,17 @@ struct StepIo {
   std::size_t tokens = 0, row_count = 0, sequences = 0;  ///< the real counts of this step
 };
 
-enum class StepKind : std::uint8_t { kTile, kExperts, kAttention, kRoute, kRmsNorm, kRopeFreqs, kRopeTable, kSplit };
+enum class StepKind : std::uint8_t {
+  kTile,
+  kExperts,
+  kAttention,
+  kRoute,
+  kRmsNorm,
+  kRopeFreqs,
+  kRopeTable,
+  kSplit,
+  kArrange
+};
 
 /// A tile op with pointers. Which members count depends on the kind; strides are in floats unless they say bytes.
 struct TileInstr {
@@ -104,6 +114,17 @@ struct RouteStep {
   float* shares = nullptr;
 };
 
+/// Columns picked head by head (ir::ArrangeAttrs).
+struct ArrangeStep {
+  struct Piece {
+    const float* from = nullptr;  ///< row 0, head 0; nullptr: zeros
+    std::size_t row_floats = 0, head_floats = 0, width = 0;
+  };
+  std::vector<Piece> pieces;
+  std::size_t heads = 0, out_stride = 0;
+  float* out = nullptr;
+};
+
 struct CpuStep {
   StepKind kind{};
   bool rows_are_logits = false;  ///< counts R rows, not T tokens
@@ -116,6 +137,7 @@ struct CpuStep {
   AttentionStep attention;
   RouteStep route;
   RowStep row;
+  ArrangeStep arrange;
 };
 
 struct CpuVariant {

@@ -243,11 +243,26 @@ struct RowTasks {
   std::size_t rows, row_chunk;
 };
 
+void run_arrange(const ArrangeStep& step, std::size_t first, std::size_t end) {
+  for (std::size_t row = first; row < end; ++row) {
+    float* to = step.out + row * step.out_stride;
+    for (std::size_t head = 0; head < step.heads; ++head)
+      for (const auto& piece : step.pieces) {
+        if (piece.from == nullptr)
+          std::fill_n(to, piece.width, 0.0F);
+        else
+          std::copy_n(piece.from + row * piece.row_floats + head * piece.head_floats, piece.width, to);
+        to += piece.width;
+      }
+  }
+}
+
 void run_row_task(void* data, std::size_t task, std::size_t) {
   const auto& tasks = *static_cast<const RowTasks*>(data);
   const auto& row = tasks.step->row;
   const auto& kernels = *tasks.context->kernels;
   const std::size_t first = task * tasks.row_chunk, count = std::min(tasks.row_chunk, tasks.rows - first);
+  if (tasks.step->kind == StepKind::kArrange) return run_arrange(tasks.step->arrange, first, first + count);
   if (tasks.step->kind == StepKind::kRopeTable) {
     cpu::rope_table(tasks.context->io->positions.data() + first, count, const_floats(row.a), row.dim, row.magnitude,
                     floats(row.out) + first * row.dim, row.dim);

@@ -136,6 +136,52 @@ TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of fac
   CHECK(family_logits(family_model("phi3")) != family_logits(family_model("phi3_long")));  // the two lists of factors
 }
 
+TEST_CASE("a router's gate, shares, factor, groups or bias that is wrong is noticed, and so is YaRN") {
+  using ir::Op;
+  for (const char* name : {"deepseek_v2", "deepseek_v3"}) {
+    INFO(name);
+    const auto& model = family_model(name);
+    const auto graph = TinyModel(FileImage{family_gguf(model)}).portable().graph;
+    const auto routed = [&](auto change) {
+      return error_of(model, with_attrs<ir::RouteAttrs>(graph, Op::kRoute, [&](auto& a) {
+                        if (a.used == 3) change(a);  // not the one that names heads
+                      }));
+    };
+    CHECK(routed([](auto& a) { a.scale = 1; }) > kNoticed);
+    CHECK(routed([](auto& a) { a.groups = a.groups_used = a.group_top = 1; }) > kNoticed);
+    CHECK(routed([](auto& a) { a.groups_used = 3; }) > kNoticed);
+    CHECK(routed([](auto& a) { a.group_top = 3 - a.group_top; }) > kNoticed);
+    CHECK(routed([](auto& a) {
+            a.share = a.share == ir::RouteShare::kAll ? ir::RouteShare::kChosen : ir::RouteShare::kAll;
+          }) > kNoticed);
+    CHECK(routed([](auto& a) {
+            a.gate = a.gate == ir::RouteGate::kSoftmax ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax;
+          }) > kNoticed);
+    CHECK(error_of(model, with_attrs<ir::RopeFreqsAttrs>(
+                              graph, Op::kRopeFreqs, [](auto& a) { a.scaling = ir::RopeScaling::kNone; })) > kNoticed);
+    CHECK(error_of(model, with_attrs<ir::RopeTableAttrs>(graph, Op::kRopeTable, [](auto& a) { a.magnitude = 1.14F; })) >
+          kNoticed);
+  }
+  const auto& v3 = family_model("deepseek_v3");
+  auto graph = TinyModel(FileImage{family_gguf(v3)}).portable().graph;
+  for (const auto node : graph.topological_order()) {
+    if (graph.op(node) != Op::kRoute || graph.operands(node).size() < 2) continue;
+    const auto bare = graph.add(Op::kRoute, {graph.operand(node, 0)}, graph.attrs(node), graph.layer(node));
+    for (std::uint32_t i = 0; i < 2; ++i) graph.replace_uses({node, i}, {bare, i});
+  }
+  CHECK(error_of(v3, graph) > kNoticed);
+}
+
+TEST_CASE("latent attention caches one latent row a token where the file lets queries be absorbed") {
+  const auto group = [](const char* name) {
+    const TinyModel model(FileImage{family_gguf(family_model(name))});
+    return model.open()->program().kv_groups.at(0);
+  };
+  const auto latent = group("deepseek_v3"), full = group("deepseek_v2_lite");
+  CHECK((latent.kv_heads() == 1 && latent.head_dim() == 24 + 8));
+  CHECK((full.kv_heads() == 4 && full.head_dim() == 16 + 8));
+}
+
 TEST_CASE("a bias of a LayerNorm that is left out is noticed") {
   for (const char* name : {"starcoder2", "stablelm"}) {
     const auto& model = family_model(name);

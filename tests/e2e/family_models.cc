@@ -50,6 +50,8 @@ std::string family_gguf(const FamilyJson& model, const std::string& without) {
     if (key == without) continue;
     if (value.is_string())
       file.add(name, value.get<std::string>());
+    else if (value.is_boolean())
+      file.add(name, value.get<bool>());
     else if (value.is_number_float())
       file.add(name, value.get<float>());
     else

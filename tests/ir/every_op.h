@@ -62,6 +62,8 @@ inline Graph every_op() {
                                         b.weight("choice", DType::kF32, {8}));
   const Value hidden = b.expert_matmul(x, b.weight("experts", DType::kQ4_0, {8, 32, 32}), chosen);
   x = b.expert_sum(b.expert_add(hidden, b.weight("biases", DType::kF32, {8, 32, 1}), chosen), shares);
+  const Builder::Piece pieces[] = {{x, 2, 8, 4}, {{}, 0, 0, 1}, {hidden, 40, 0, 27}};
+  x = b.expert_sum(b.arrange(3, pieces, true), shares);
   x = b.gather_rows(b.scale(x, 0.125f), b.input(InputKind::kRows));
   graph.add_output("hidden \"state\"", x);
   graph.add_output("kv3", state);

@@ -137,6 +137,15 @@ TEST_CASE("experts, by hand") {
   check_near(weight, {1, 5, 2, 6, 3, 7, 4, 8});  // gate and up of each expert by turns
 }
 
+TEST_CASE("arranged columns, by hand") {
+  const auto out = run([](Builder& b) {
+    const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4}), y = b.constant({10, 20, 30, 40}, {2, 2, 1});
+    const Builder::Piece pieces[] = {{x, 1, 2, 1}, {{}, 0, 0, 1}, {y, 0, 1, 1}, {x, 0, 0, 1}};
+    return b.arrange(2, pieces);
+  });
+  check_near(out, {2, 0, 10, 1, 4, 0, 20, 1, 6, 0, 30, 5, 8, 0, 40, 5});
+}
+
 TEST_CASE("activations and soft-caps, by hand") {
   const auto of = [](auto op) { return run([=](Builder& b) { return op(b, b.constant({1, -2, 40}, {1, 3})); }); };
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kSilu); }), {0.7310586f, -0.2384058f, 40});

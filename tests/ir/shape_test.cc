@@ -105,6 +105,29 @@ TEST_CASE("experts") {
   CHECK(def.cost({}, operands, results, one).flops == 2 * 2 * 40 * 64);
 }
 
+TEST_CASE("arranged columns") {
+  const std::vector<TensorType> operands{f32({T, 24}), f32({T, 2, 8})};
+  const auto arrange = [&](ArrangeAttrs attrs) { return infer(Op::kArrange, std::move(attrs), operands); };
+  // 8 + 4 columns of each of 2 heads, and one of zeros
+  const ArrangeAttrs good{
+      .heads = 2, .slots = 0, .sources = {0, 1, -1}, .begins = {4, 0, 0}, .strides = {12, 8, 0}, .widths = {8, 4, 1}};
+  const auto with = [&](auto change) {
+    auto attrs = good;
+    change(attrs);
+    return arrange(attrs);
+  };
+  CHECK(arrange(good) == "f32[T,26]");
+  CHECK(with([](auto& a) { a.slots = 1; }) == "f32[T,2,13]");
+  CHECK(with([](auto& a) { a.strides[0] = 0; }) == "f32[T,26]");
+  CHECK_THAT(with([](auto& a) { a.begins[0] = 5; }), says("operand 0 is f32[T,24]: must be 25 columns wide"));
+  CHECK_THAT(with([](auto& a) { a.widths[1] = 9; }), says("operand 1 is f32[T,2,8]: must be 17 columns wide"));
+  CHECK_THAT(with([](auto& a) { a.sources[1] = 2; }), says("attribute sources"));
+  CHECK_THAT(with([](auto& a) { a.widths.pop_back(); }), says("as many as begins"));
+  CHECK_THAT(with([](auto& a) { a.heads = 0; }), says("attribute heads"));
+  CHECK_THAT(with([](auto& a) { a.widths[2] = 0; }), says("attribute widths"));
+  CHECK_THAT(infer(Op::kArrange, good, {f32({T, 24}), f32({R, 16})}), says("operand 1 is f32[R,16]: must be as many"));
+}
+
 TEST_CASE("sources") {
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kIds}, {}) == "i32[T]");
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kRows}, {}) == "i32[R]");

@@ -1,0 +1,195 @@
+// deepseek2: DeepSeek V2, V2 Lite, V3, R1, and others of their form. Multi-head latent attention: keys and values of
+// all heads are made from one latent row a token, and only a rotated part that heads share stands beside it. Some dense
+// layers, then experts with networks for all tokens beside them; V3 routes by sigmoids with a bias and limits a token
+// to some groups of experts. YaRN, whose factor is on the scores. Sources: arXiv 2405.04434, 2412.19437.
+//
+// Files come in two forms. With attn_k_b and attn_v_b, one matrix a head each, queries are taken to the latents (the
+// papers' absorbed form): the KV cache has one head, the latent and the rotated part, as its keys and again as its
+// values, since back-ends lay the two out differently. With attn_kv_b the matrix that absorbing needs is there
+// transposed only, so keys and values of all heads are made and cached.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "loader/arch/experts.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+namespace {
+
+/// Columns of a head's parts and of latent rows.
+struct LatentDims {
+  std::int64_t plain = 0, rotated = 0, value = 0;  ///< a key is plain and rotated columns
+  std::int64_t latent = 0, q_latent = 0;           ///< q_latent 0: queries are made from the width
+  [[nodiscard]] std::int64_t key() const { return plain + rotated; }
+};
+
+LatentDims read_dims(const DecoderBuilder& model) {
+  const auto& file = model.file();
+  const auto of_heads = [&](const char* name) {
+    const auto own = model.key(fmt::format("attention.{}_mla", name));
+    return positive(file, file.has(own) ? own : model.key(fmt::format("attention.{}", name)));
+  };
+  LatentDims dims{.rotated = model.params().rotary_dims,
+                  .value = of_heads("value_length"),
+                  .latent = positive(file, model.key("attention.kv_lora_rank"))};
+  dims.plain = of_heads("key_length") - dims.rotated;
+  if (dims.plain < 1)
+    contradiction("the rotary dimensions leave nothing of a key", fmt::format("{} of {}", dims.rotated, dims.key()));
+  if (file.get<std::int64_t>(model.key("attention.q_lora_rank"), 0) != 0)
+    dims.q_latent = positive(file, model.key("attention.q_lora_rank"));
+  return dims;
+}
+
+class LatentAttention {
+ public:
+  LatentAttention(DecoderBuilder& model, ir::Value any_rows)
+      : model_(model), ir_(model.ir()), dims_(read_dims(model)), rope_(model.params().rope), any_rows_(any_rows) {
+    scale_ = 1.0F / std::sqrt(static_cast<float>(dims_.key()));
+    const auto factor = rope_.freqs.factor;
+    if (rope_.freqs.scaling != ir::RopeScaling::kYarn || factor <= 1) return;
+    // YaRN's factor on q and k would reach their rotated parts alone: scores get it, with a multiplier of their own.
+    rope_.magnitude /= 1.0F + 0.1F * std::log(factor);
+    const float on_both = 1.0F + model.feature("rope.scaling.yarn_log_multiplier", 0) * std::log(factor);
+    scale_ *= on_both * on_both;
+  }
+
+  /// Self-attention of one layer on normalised rows, output projection included.
+  ir::Value operator()(ir::Value x, std::int64_t layer) {
+    const auto& p = model_.params();
+    const auto at = [&](const char* stem) { return model_.at(layer, stem); };
+    const ir::Value q = queries(x, layer);
+    const ir::Value q_rotated = rotate(pick({{q, dims_.plain, dims_.key(), dims_.rotated}}));
+    const std::int64_t total = dims_.latent + dims_.rotated;
+    const ir::Value latent = norm(model_.linear(x, at("attn_kv_a_mqa"), dims_.latent, p.width, {0, total}),
+                                  at("attn_kv_a_norm"), dims_.latent);
+    const ir::Value k_rotated =
+        rotate(model_.linear(x, at("attn_kv_a_mqa"), dims_.rotated, p.width, {dims_.latent, total}));
+    const Parts parts{q, q_rotated, latent, k_rotated};
+    const ir::Value heads = model_.has(at("attn_k_b.weight")) ? absorbed(parts, layer) : decompressed(parts, layer);
+    return model_.linear(heads, at("attn_output"), p.width, p.heads * dims_.value);
+  }
+
+ private:
+  using Piece = ir::Builder::Piece;
+  struct Parts {
+    ir::Value q, q_rotated, latent, k_rotated;
+  };
+
+  ir::Value norm(ir::Value x, const std::string& stem, std::int64_t cols) {
+    return ir_.rms_norm(x, model_.weight(stem + ".weight", cols), model_.params().norm_eps);
+  }
+  ir::Value rotate(ir::Value heads) {
+    return ir_.rope(heads, model_.rope_table(rope_),
+                    {.head_dim = dims_.rotated, .rotary_dims = dims_.rotated, .mode = ir::RopeMode::kPairs});
+  }
+  /// For each head the pieces that have any columns, side by side.
+  ir::Value pick(std::vector<Piece> pieces, bool slots = false) {
+    std::erase_if(pieces, [](const Piece& piece) { return piece.width == 0; });
+    return ir_.arrange(model_.params().heads, pieces, slots);
+  }
+
+  ir::Value queries(ir::Value x, std::int64_t layer) {
+    const auto& p = model_.params();
+    const std::int64_t n = p.heads * dims_.key(), rank = dims_.q_latent;
+    if (rank == 0) return model_.linear(x, model_.at(layer, "attn_q"), n, p.width);
+    const ir::Value low = model_.linear(x, model_.at(layer, "attn_q_a"), rank, p.width);
+    return model_.linear(norm(low, model_.at(layer, "attn_q_a_norm"), rank), model_.at(layer, "attn_q_b"), n, rank);
+  }
+
+  /// Numbers of all heads, for each token: heads are experts that every token goes to. Equal logits choose in order.
+  ir::Value all_heads() {
+    const std::int32_t layer = ir_.layer();
+    ir_.set_layer(ir::kNoLayer);
+    const Piece zero{.width = 1};
+    const std::int64_t heads = model_.params().heads;
+    const ir::Value zeros = ir_.arrange(heads, std::span(&zero, 1), false, any_rows_);
+    const ir::Value chosen = ir_.route(zeros, {.used = heads}).experts;
+    ir_.set_layer(layer);
+    return chosen;
+  }
+
+  /// Heads [T, heads * value] from a cache of latents.
+  ir::Value absorbed(const Parts& parts, std::int64_t layer) {
+    const std::int64_t heads = model_.params().heads, row = dims_.latent + dims_.rotated;
+    const auto k_b = model_.weight(model_.at(layer, "attn_k_b.weight"), dims_.latent, dims_.plain, heads);
+    const auto v_b = model_.weight(model_.at(layer, "attn_v_b.weight"), dims_.value, dims_.latent, heads);
+    const ir::Value each = all_heads();
+    const ir::Value to_latent = ir_.expert_matmul(pick({{parts.q, 0, dims_.key(), dims_.plain}}, true), k_b, each);
+    const ir::Value q =
+        pick({{to_latent, 0, dims_.latent, dims_.latent}, {parts.q_rotated, 0, dims_.rotated, dims_.rotated}});
+    const Piece row_pieces[] = {{parts.latent, 0, 0, dims_.latent}, {parts.k_rotated, 0, 0, dims_.rotated}};
+    const ir::Value k = ir_.arrange(1, row_pieces);
+    const ir::Value mixed = model_.attend(ir_.scale(q, scale_), k, k, {.heads = heads, .kv_heads = 1, .head_dim = row});
+    const ir::Value values = ir_.expert_matmul(pick({{mixed, 0, row, dims_.latent}}, true), v_b, each);
+    return pick({{values, 0, dims_.value, dims_.value}});
+  }
+
+  /// The same from a cache of keys and values, the narrower of them with zeros behind.
+  ir::Value decompressed(const Parts& parts, std::int64_t layer) {
+    const std::int64_t heads = model_.params().heads, both = dims_.plain + dims_.value;
+    const std::int64_t row = std::max(dims_.key(), dims_.value);
+    const ir::Value kv = model_.linear(parts.latent, model_.at(layer, "attn_kv_b"), heads * both, dims_.latent);
+    const Piece key_zeros{.width = row - dims_.key()}, value_zeros{.width = row - dims_.value};
+    const ir::Value q =
+        pick({{parts.q, 0, dims_.key(), dims_.plain}, {parts.q_rotated, 0, dims_.rotated, dims_.rotated}, key_zeros});
+    const ir::Value k = pick({{kv, 0, both, dims_.plain}, {parts.k_rotated, 0, 0, dims_.rotated}, key_zeros});
+    const ir::Value v = pick({{kv, dims_.plain, both, dims_.value}, value_zeros});
+    const ir::Value mixed =
+        model_.attend(ir_.scale(q, scale_), k, v, {.heads = heads, .kv_heads = heads, .head_dim = row});
+    return pick({{mixed, 0, row, dims_.value}});
+  }
+
+  DecoderBuilder& model_;
+  ir::Builder& ir_;
+  LatentDims dims_;
+  RopeSpec rope_;
+  ir::Value any_rows_;
+  float scale_ = 1;
+};
+
+ir::RouteAttrs read_route(DecoderBuilder& model) {
+  const auto& file = model.file();
+  const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), 1);
+  model.refuse_if(gate != 1 && gate != 2, fmt::format("'expert_gating_func' = {}", gate));
+  const float scale = model.feature("expert_weights_scale", 1);
+  ir::RouteAttrs route{
+      .gate = gate == 2 ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax,
+      .share = file.get<bool>(model.key("expert_weights_norm"), false) ? ir::RouteShare::kChosen : ir::RouteShare::kAll,
+      .scale = scale == 0 ? 1 : scale};
+  const auto experts = expert_params(model);
+  route.groups = positive(file, model.key("expert_group_count"), 1);
+  if (route.groups == 1) return route;
+  route.groups_used = positive(file, model.key("expert_group_used_count"));
+  route.group_top = route.gate == ir::RouteGate::kSigmoid ? 2 : 1;  // V3 adds up a group's two best, V2 takes its best
+  const auto size = experts.count / route.groups;
+  if (experts.count % route.groups != 0 || route.groups_used > route.groups || route.group_top > size ||
+      experts.used > size * route.groups_used)
+    contradiction("experts and their groups do not fit together",
+                  fmt::format("{} of {} experts in {} of {} groups", experts.used, experts.count, route.groups_used,
+                              route.groups));
+  return route;
+}
+
+}  // namespace
+
+PortableModel build_deepseek2(const Gguf& file) {
+  DecoderBuilder model(file);
+  const auto dense = file.get<std::int64_t>(model.key("leading_dense_block_count"), 0);
+  if (dense < 0 || dense > model.params().layers)
+    contradiction("the dense layers are not among the model's", fmt::format("{} of {}", dense, model.params().layers));
+  const ir::Value rows = model.embed();
+  LatentAttention attention(model, rows);
+  DecoderBuilder::Network experts;
+  if (dense < model.params().layers) experts = mixture(model, read_route(model));
+  return model.finish(model.each_layer(rows, [&](ir::Value x, std::int64_t layer) {
+    x = model.residual(x, attention(model.norm(x, model.at(layer, "attn_norm")), layer));
+    const ir::Value normed = model.norm(x, model.at(layer, "ffn_norm"));
+    return model.residual(
+        x, layer < dense ? model.gated_ffn(normed, layer, ir::Activation::kSilu) : experts(normed, layer));
+  }));
+}
+
+}  // namespace forge::loader
