@@ -84,7 +84,7 @@ std::vector<WeightPlacer::Source> WeightPlacer::sources(ir::Value weight) const 
 
 /// Rows of a vector are its elements; a source has all of its tensor's, or a slice of them.
 plan::WeightSourceT WeightPlacer::describe(const Source& source, bool vector) const {
-  const auto& from = tensor(source.node);
+  const auto& from = *tensors(source.node).front();
   plan::WeightSourceT out;
   out.tensor = graph_.attrs_as<ir::WeightAttrs>(source.node).name;
   out.offset = from.offset;
@@ -99,20 +99,56 @@ plan::WeightSourceT WeightPlacer::describe(const Source& source, bool vector) co
   return out;
 }
 
-const SourceTensor& WeightPlacer::tensor(ir::NodeId weight) const {
-  const auto& name = graph_.attrs_as<ir::WeightAttrs>(weight).name;
+const SourceTensor& WeightPlacer::tensor(const std::string& name) const {
   const auto found = model_.tensors.find(name);
   if (found == model_.tensors.end())
     throw Error(ErrorCode::kPlan, "tensor '" + printable(name) + "' of the plan's graph is not in the model file", {},
                 "compile the plan again from this model");
-  const auto& type = graph_.type({weight, 0});
-  const auto wanted = sliced(type);
-  if (found->second.dtype != type.dtype || found->second.cols != wanted.cols ||
-      found->second.rows != wanted.slices * wanted.rows)
-    throw Error(ErrorCode::kPlan,
-                "tensor '" + printable(name) + "' of the model file has another type or shape than the plan's", {},
-                "compile the plan again from this model");
   return found->second;
+}
+
+/// The weight's tensor, or those of its slices.
+std::vector<const SourceTensor*> WeightPlacer::tensors(ir::NodeId weight) const {
+  const auto& name = graph_.attrs_as<ir::WeightAttrs>(weight).name;
+  const auto& type = graph_.type({weight, 0});
+  auto wanted = sliced(type);
+  const auto mark = name.find(ir::kEachSlice);
+  std::vector<const SourceTensor*> found;
+  if (mark == std::string::npos || type.shape.size() != 3) {
+    wanted.rows *= wanted.slices;
+    found.push_back(&tensor(name));
+  } else {
+    for (std::int64_t slice = 0; slice < wanted.slices; ++slice)
+      found.push_back(&tensor(std::string(name).replace(mark, 1, fmt::to_string(slice))));
+  }
+  for (const auto* each : found)
+    if (each->dtype != type.dtype || each->cols != wanted.cols || each->rows != wanted.rows)
+      throw Error(ErrorCode::kPlan,
+                  "tensor '" + printable(name) + "' of the model file has another type or shape than the plan's", {},
+                  "compile the plan again from this model");
+  return found;
+}
+
+/// Has any part of the weight a tensor for each slice?
+bool WeightPlacer::is_scattered(ir::Value weight) const {
+  return std::ranges::any_of(sources(weight), [&](const Source& part) { return tensors(part.node).size() > 1; });
+}
+
+/// A part's slices as sources of their own, also where they lie in one tensor.
+void WeightPlacer::add_slices(const Source& source, plan::WeightT& weight) const {
+  invariant(source.slice == nullptr, "CG-005", "rows of scattered experts are not picked");
+  const auto found = tensors(source.node);
+  for (std::int64_t slice = 0; slice < weight.slices; ++slice) {
+    const bool own = found.size() > 1;
+    const auto& from = *found[own ? static_cast<std::size_t>(slice) : 0];
+    auto out = std::make_unique<plan::WeightSourceT>();
+    out->tensor = std::string(graph_.attrs_as<ir::WeightAttrs>(source.node).name);
+    if (own) out->tensor.replace(out->tensor.find(ir::kEachSlice), 1, fmt::to_string(slice));
+    out->rows = own ? from.rows : from.rows / weight.slices;
+    out->bytes = own ? from.bytes : from.bytes / static_cast<std::uint64_t>(weight.slices);
+    out->offset = from.offset + (own ? 0 : static_cast<std::uint64_t>(slice) * out->bytes);
+    weight.sources.push_back(std::move(out));
+  }
 }
 
 void WeightPlacer::declare(ir::Value weight, WeightUse use) {
@@ -121,7 +157,7 @@ void WeightPlacer::declare(ir::Value weight, WeightUse use) {
   if (use == WeightUse::kMatmul || (use == WeightUse::kEmbedding && layout_ == quant::Layout::kPlanes))
     entry->second.packed = true;
   if (fresh) order_.push_back(entry->first);
-  for (const auto& source : sources(weight)) (void)tensor(source.node);
+  for (const auto& source : sources(weight)) (void)tensors(source.node);
 }
 
 void WeightPlacer::place() {
@@ -141,12 +177,16 @@ void WeightPlacer::place() {
     std::int64_t packed_rows = 0;
     const bool concat = graph_.op(entry.value.node) == ir::Op::kConcatRows;
     weight->unit = concat ? graph_.attrs_as<ir::PartsAttrs>(entry.value.node).unit : 0;
+    weight->scattered = is_scattered(entry.value);
     for (const auto& part : sources(entry.value)) {
-      auto source = std::make_unique<plan::WeightSourceT>(describe(part, vector));
+      if (weight->scattered)
+        add_slices(part, *weight);
+      else
+        weight->sources.push_back(std::make_unique<plan::WeightSourceT>(describe(part, vector)));
       const bool pads = entry.packed && layout_ == quant::Layout::kX16;
-      const std::int64_t rows = source->rows / slices;
+      const std::int64_t rows =
+          weight->scattered ? weight->sources.back()->rows : weight->sources.back()->rows / slices;
       packed_rows += pads && weight->unit == 0 ? padded(rows) : rows;
-      weight->sources.push_back(std::move(source));
     }
     if (entry.packed && layout_ == quant::Layout::kX16) packed_rows = padded(packed_rows);
     weight->bytes = vector ? static_cast<std::uint64_t>(slices * cols) * sizeof(float)
@@ -161,7 +201,7 @@ void WeightPlacer::place() {
 WeightPlacer::Place WeightPlacer::at(ir::Value weight, WeightUse use) const {
   const auto& entry = entries_.at(key(weight));
   if (use == WeightUse::kEmbedding && !entry.packed)
-    return {plan::Ref(plan::Space::File, 0, tensor(weight.node).offset), false};
+    return {plan::Ref(plan::Space::File, 0, tensors(weight.node).front()->offset), false};
   return {plan::Ref(plan::Space::Weights, 0, entry.offset), entry.packed};
 }
 

@@ -38,7 +38,8 @@ class WeightPlacer {
 
  private:
   [[nodiscard]] std::string key(ir::Value weight) const;
-  [[nodiscard]] const SourceTensor& tensor(ir::NodeId weight) const;
+  [[nodiscard]] std::vector<const SourceTensor*> tensors(ir::NodeId weight) const;
+  [[nodiscard]] const SourceTensor& tensor(const std::string& name) const;
   /// A tensor of the file, or some rows of it.
   struct Source {
     ir::NodeId node = ir::kNoNode;          ///< the kWeight
@@ -47,6 +48,8 @@ class WeightPlacer {
   [[nodiscard]] Source source(ir::NodeId node) const;
   [[nodiscard]] std::vector<Source> sources(ir::Value weight) const;
   [[nodiscard]] plan::WeightSourceT describe(const Source& source, bool vector) const;
+  [[nodiscard]] bool is_scattered(ir::Value weight) const;
+  void add_slices(const Source& source, plan::WeightT& weight) const;
 
   struct Entry {
     ir::Value value;

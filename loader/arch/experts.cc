@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::int64_t kExpertsMax = 1024;  // what back-ends keep room for
 
+constexpr std::string_view kManyExperts = "exps";
+
 /// The vectors [rows] of `count` experts.
 ir::Value expert_bias(DecoderBuilder& model, const std::string& name, std::int64_t count, std::int64_t rows) {
   const auto& tensor = model.tensor(name);
@@ -26,7 +28,12 @@ ir::Value networks(DecoderBuilder& model, ir::Value x, std::int64_t layer, std::
                    const ExpertParams& experts, ir::Value chosen, ir::Activation activation) {
   const auto linear = [&](ir::Value rows, std::string_view name, std::int64_t n, std::int64_t k) {
     const auto stem = model.at(layer, fmt::format("ffn_{}_{}", name, suffix));
-    const ir::Value y = model.ir().expert_matmul(rows, model.weight(stem + ".weight", n, k, experts.count), chosen);
+    const bool scattered = suffix == kManyExperts && !model.has(stem + ".weight") &&
+                           model.has(model.at(layer, fmt::format("ffn_{}.0.weight", name)));
+    const auto each = model.at(layer, fmt::format("ffn_{}.{}.weight", name, ir::kEachSlice));
+    const ir::Value weights = scattered ? model.scattered_weight(each, n, k, experts.count)
+                                        : model.weight(stem + ".weight", n, k, experts.count);
+    const ir::Value y = model.ir().expert_matmul(rows, weights, chosen);
     return model.has(stem + ".bias")
                ? model.ir().expert_add(y, expert_bias(model, stem + ".bias", experts.count, n), chosen)
                : y;
@@ -67,8 +74,6 @@ ExpertParams expert_params(const DecoderBuilder& model) {
   if (p.used < 1 || p.used > p.count)
     contradiction("a token's experts are not among the model's", fmt::format("{} of {}", p.used, p.count));
   p.width = positive(file, model.key("expert_feed_forward_length"), model.params().ffn_width);
-  model.refuse_if(!model.has("blk.0.ffn_gate_exps.weight") && model.has("blk.0.ffn_gate.0.weight"),
-                  "one tensor for each expert (files from before April 2024; convert the model again)");
   return p;
 }
 
@@ -83,7 +88,7 @@ DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route, ir:
     const auto [chosen, shares] =
         model.ir().route(logits, route, model.has(bias) ? model.weight(bias, experts.count) : ir::Value{});
     const ir::Value mixed =
-        model.ir().expert_sum(networks(model, x, layer, "exps", experts, chosen, activation), shares);
+        model.ir().expert_sum(networks(model, x, layer, kManyExperts, experts, chosen, activation), shares);
     const bool shared = model.has(model.at(layer, "ffn_up_shexp.weight"));
     return shared ? model.ir().add(mixed, shared_network(model, x, layer, activation, shared_gate)) : mixed;
   };

@@ -11,13 +11,14 @@ struct ExpertParams {
 };
 
 /// Reads "<family>.expert_*". Errors: counts that contradict each other (both numbers), more experts than are
-/// supported, files from before 2024-04 with one tensor an expert.
+/// supported.
 ExpertParams expert_params(const DecoderBuilder& model);
 
 /// A layer's network (DecoderBuilder::decoder_layer): a router, the chosen experts' gated networks and the sum of their
 /// results; beside them, where the file has one, a network for all tokens, with `shared_gate` times the sigmoid of a
 /// number a token. `route` but for `used`, and `activation`, are the family's. Tensors: blk.N.ffn_gate_inp [experts,
-/// width] and ffn_{gate,up,down}_exps [experts, rows, cols], biases of each where the file has them ([experts, rows]),
+/// width] and ffn_{gate,up,down}_exps [experts, rows, cols] (or, in files from before April 2024,
+/// ffn_{gate,up,down}.E [rows, cols] of each expert E), biases of each where the file has them ([experts, rows]),
 /// exp_probs_b.bias [experts] for the choice; ffn_{gate,up,down}_shexp and ffn_gate_inp_shexp [width]. Errors:
 /// kModelFormat where the model says that it has no experts.
 DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route,

@@ -19,6 +19,7 @@ constexpr std::size_t kTaskBytes = std::size_t{128} << 10;
 struct Part {
   const std::byte* rows = nullptr;
   std::size_t count = 0, packed_begin = 0;  ///< rows (bytes where nothing is packed) and place in one slice
+  std::size_t first_source = 0;             ///< of those of its slices, where these are scattered
 };
 
 /// A weight whose numbers have been checked.
@@ -28,6 +29,7 @@ struct Job {
   std::size_t slices = 1, slice_rows = 0;  ///< packed rows of one slice
   std::size_t k = 0, unit = 0, row_bytes = 0, groups = 0, groups_a_task = 1, first_task = 0;
   bool pack = false;
+  const std::byte* file = nullptr;
   std::byte* out = nullptr;
   std::vector<Part> parts;
 
@@ -45,7 +47,9 @@ struct Job {
       index = packed - parts[p].packed_begin;
     }
     const auto& part = parts[p];
-    return index < part.count ? part.rows + (slice * part.count + index) * row_bytes : nullptr;
+    if (index >= part.count) return nullptr;
+    if (!weight->scattered) return part.rows + (slice * part.count + index) * row_bytes;
+    return file + weight->sources[part.first_source + slice]->offset + index * row_bytes;
   }
 };
 
@@ -66,23 +70,32 @@ Job make_job(const plan::WeightT& weight, std::span<const std::byte> file, std::
           .slices = static_cast<std::size_t>(weight.slices),
           .k = static_cast<std::size_t>(weight.cols),
           .unit = static_cast<std::size_t>(weight.unit)};
+  job.file = file.data();
   job.row_bytes = row_bytes(job.dtype, job.k);
   job.pack = weight.layout == static_cast<std::uint8_t>(quant::Layout::kX16);
+  if (weight.scattered && (!job.pack || weight.sources.size() % job.slices != 0)) fail(weight, "its slices are cut");
   std::size_t native_bytes = 0, native_rows = 0;
-  for (const auto& source : weight.sources) {
+  for (std::size_t s = 0; s < weight.sources.size(); ++s) {
+    const auto& source = weight.sources[s];
     if (source == nullptr || source->rows < 1 || source->rows > weight.rows) fail(weight, "a source is no part of it");
     if (source->offset > file.size() || source->bytes > file.size() - source->offset)
       fail(weight, "a source leaves the model file");
     native_rows += static_cast<std::size_t>(source->rows);
     native_bytes += source->bytes;
-    if ((job.pack ? static_cast<std::size_t>(source->rows) : source->bytes) % job.slices != 0)
+    if (weight.scattered) {
+      const auto& first = weight.sources[s / job.slices * job.slices];  // of the same part
+      if (source->rows != first->rows || source->bytes != static_cast<std::size_t>(source->rows) * job.row_bytes)
+        fail(weight, "a slice has another size");
+      if (s % job.slices != 0) continue;
+    } else if ((job.pack ? static_cast<std::size_t>(source->rows) : source->bytes) % job.slices != 0)
       fail(weight, "a source is no whole slices");
-    const auto rows = static_cast<std::size_t>(source->rows) / job.slices;
+    const auto rows = static_cast<std::size_t>(source->rows) / (weight.scattered ? 1 : job.slices);
     if (job.pack) {
-      if (source->bytes != job.slices * rows * job.row_bytes) fail(weight, "a source has another size");
+      if (!weight.scattered && source->bytes != job.slices * rows * job.row_bytes)
+        fail(weight, "a source has another size");
       if (job.unit > 0 && (source->rows != weight.sources[0]->rows || rows % job.unit != 0))
         fail(weight, "its parts do not alternate");
-      job.parts.push_back({file.data() + source->offset, rows, job.slice_rows});
+      job.parts.push_back({file.data() + source->offset, rows, job.slice_rows, s});
       job.slice_rows += job.unit > 0 ? rows : quant::x16_groups(rows) * quant::kX16Rows;
     } else {
       if (job.unit > 0 && (info->block_elems != 1 || source->bytes != weight.sources[0]->bytes ||

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "codegen/gpu/kernel_compiler.h"
+#include "passes/pass.h"
 #include "support/error.h"
 #include "tests/e2e/family_models.h"
 #include "tests/e2e/tiny_model.h"
@@ -108,6 +109,42 @@ TEST_CASE("experts: a result does not depend on chunking, thread count, or CPU c
     if (!cpu::runs_here(cpu_class)) continue;
     CHECK(run_alone(*model.open(2, 4, {}, "cpu-" + std::string(cpu::name(cpu_class))), ids, 64, blocks(5)) == expected);
   }
+}
+
+TEST_CASE("experts: a tensor for each expert, as old files have it, gives the bits of one tensor for all") {
+  for (const auto dtype : {DType::kF32, DType::kQ4_1, DType::kQ8_0}) {
+    INFO(dtype_name(dtype));
+    auto shape = mixture(dtype, 7, 3);
+    const TinyModel merged(shape);
+    shape.scattered = true;
+    const TinyModel scattered(shape);
+    CHECK_FALSE(scattered.file().tensors.contains("blk.0.ffn_gate_exps.weight"));
+    CHECK(scattered.file().tensors.contains("blk.1.ffn_down.6.weight"));
+    const auto ids = random_ids(40, merged.file().vocab, 9);
+    const auto expected = run_alone(*merged.open(), ids, 64, blocks(2));
+    CHECK(run_alone(*scattered.open(2), ids, 64, blocks(2)) == expected);
+    std::vector<std::string> none;
+    for (const auto& pass : passes::pipeline_passes())
+      if (pass.optional) none.emplace_back(pass.name);
+    CHECK(run_alone(*scattered.open(2, 4, none), ids, 64, blocks(2)) ==
+          run_alone(*merged.open(2, 4, none), ids, 64, blocks(2)));
+    if (dtype == DType::kF32) CHECK(nmse(expected, scattered.reference(scattered.portable().graph, ids, false)) < 1e-6);
+  }
+}
+
+TEST_CASE("experts: a tensor for each expert that is missing or has another type or shape is named") {
+  const auto good = tiny_gguf({.experts = 3, .experts_used = 2, .scattered = true});
+  const auto refusal = [&](std::string_view name, char instead) {
+    auto image = good;
+    image[image.find(name) + name.find("gate.2") + 5] = instead;
+    try {
+      (void)TinyModel(FileImage{image});
+    } catch (const Error& error) {
+      return error.exit_status() == 3 ? error.line() : std::string("another kind of error");
+    }
+    return std::string("built");
+  };
+  CHECK(refusal("blk.1.ffn_gate.2.weight", '7').find("blk.1.ffn_gate.2.weight") != std::string::npos);
 }
 
 TEST_CASE("experts: more tokens than are added up together") {

@@ -37,7 +37,9 @@ class Weights {
  public:
   Weights(GgufWriter& writer, unsigned seed) : writer_(writer), engine_(seed) {}
 
-  void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype, std::int64_t experts = 0) {
+  /// scattered: a tensor for each expert, with its number in front of the name's last part.
+  void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype, std::int64_t experts = 0,
+              bool scattered = false) {
     std::normal_distribution<float> normal(0, 1.5F / std::sqrt(static_cast<float>(cols)));
     const std::size_t bytes = row_bytes(dtype, static_cast<std::size_t>(cols));
     const std::int64_t count = rows * std::max<std::int64_t>(experts, 1);
@@ -49,6 +51,16 @@ class Weights {
       writes = quant::quantize_row(dtype, row.data(), row.size(), data.data() + static_cast<std::size_t>(r) * bytes);
     }
     if (!writes) data = random_blocks(dtype, static_cast<std::size_t>(count * cols), normal.stddev(), engine_());
+    if (scattered && experts > 0) {
+      const auto dot = name.rfind('.');
+      const std::size_t each = data.size() / static_cast<std::size_t>(experts);
+      for (std::int64_t e = 0; e < experts; ++e)
+        writer_.add_tensor(fmt::format("{}.{}{}", name.substr(0, dot), e, name.substr(dot)), std::vector{cols, rows},
+                           dtype,
+                           {data.begin() + static_cast<std::ptrdiff_t>(each) * e,
+                            data.begin() + static_cast<std::ptrdiff_t>(each) * (e + 1)});
+      return;
+    }
     writer_.add_tensor(name, experts > 0 ? std::vector{cols, rows, experts} : std::vector{cols, rows}, dtype, data);
   }
   void vector(const std::string& name, std::int64_t count, float mean, float deviation, std::int64_t experts = 0) {
@@ -111,9 +123,15 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
     linear("attn_output", s.width, s.heads * s.head_dim);
     if (s.experts > 0) {
       random.matrix(stem + "ffn_gate_inp.weight", s.experts, s.width, DType::kF32);
-      linear("ffn_gate_exps", s.ffn, s.width, s.experts);
-      linear("ffn_up_exps", s.ffn, s.width, s.experts);
-      linear("ffn_down_exps", s.width, s.ffn, s.experts);
+      const auto experts = [&](const char* name, std::int64_t n, std::int64_t k) {
+        if (s.scattered)
+          random.matrix(fmt::format("{}ffn_{}.weight", stem, name), n, k, s.dtype, s.experts, true);
+        else
+          linear(fmt::format("ffn_{}_exps", name).c_str(), n, k, s.experts);
+      };
+      experts("gate", s.ffn, s.width);
+      experts("up", s.ffn, s.width);
+      experts("down", s.width, s.ffn);
       continue;
     }
     linear("ffn_gate", s.ffn, s.width);
@@ -130,7 +148,7 @@ TinyModel::TinyModel(FileImage image)
       file_(describe(gguf_, portable_.info)) {}
 
 ir::WeightLoader TinyModel::weights() const {
-  return [this](const std::string& name, const ir::TensorType& type) {
+  const auto load = [this](const std::string& name, const ir::TensorType& type) {
     const auto& tensor = gguf_.tensor(name);
     std::vector<float> out(static_cast<std::size_t>(tensor.elems()));
     const auto cols = static_cast<std::size_t>(tensor.cols());
@@ -138,6 +156,16 @@ ir::WeightLoader TinyModel::weights() const {
       quant::dequantize_native(type.dtype, tensor.data.data() + r * row_bytes(type.dtype, cols), cols,
                                out.data() + r * cols);
     return out;
+  };
+  return [load](const std::string& name, const ir::TensorType& type) {
+    const auto mark = name.find(ir::kEachSlice);
+    if (mark == std::string::npos) return load(name, type);
+    std::vector<float> all;
+    for (std::int64_t slice = 0; slice < type.shape[0].value; ++slice) {
+      const auto one = load(std::string(name).replace(mark, 1, std::to_string(slice)), type);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
   };
 }
 

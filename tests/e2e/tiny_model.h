@@ -19,6 +19,7 @@ struct TinyShape {
   std::int64_t layers = 2, width = 64, ffn = 96, heads = 4, kv_heads = 2, head_dim = 16, vocab = 90, context = 1024;
   bool tied = true, biases = false, rope_freqs = false;
   std::int64_t experts = 0, experts_used = 0;  ///< experts of `ffn` columns each; 0: one network for all
+  bool scattered = false;                      ///< a tensor for each expert
   float rope_base = 10000, eps = 1e-5F;
   std::string rope_scaling;  ///< "": none, else "linear" or "yarn", factor 4
 };
