@@ -76,6 +76,7 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .kv_length = std::span(kv_length_).first(1),
                                            .block_table = tables(1),
                                            .table_stride = table_stride_});
+    sequences_[sequence].release_behind();  // what the step's tokens took is there for other sequences
     if (row_count > 0) take(logits);
     begin += tokens;
   }

@@ -83,6 +83,25 @@ TEST_CASE("the report says what windows hold: their positions and one block, and
   CHECK(kv_report_text(report).find("a window of 64: 3 blocks of 32 tokens a sequence") != std::string::npos);
 }
 
+TEST_CASE("several sequences are prefilled one after the other and decode together, each as alone") {
+  const auto model = model_of("gemma3", 40);
+  const auto executor = model.open(2, 4);
+  const auto ids = random_ids(620, model.file().vocab, 8);
+  Sequences all(*executor, 1024, 4);
+  for (std::size_t s = 0; s < 4; ++s) (void)all.prefill(s, std::span(ids).first(600 + s));
+  std::vector<float> together;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const std::int32_t next[] = {ids[600 + i], ids[601 + i], ids[602 + i], ids[603 + i]};
+    const auto rows = all.decode(next);
+    together.assign(rows.begin(), rows.end());
+  }
+  for (std::size_t s = 0; s < 4; ++s) {
+    Sequences alone(*executor, 1024, 1);
+    const auto row = alone.prefill(0, std::span(ids).first(616 + s));
+    CHECK(std::ranges::equal(row, std::span(together).subspan(s * row.size(), row.size())));
+  }
+}
+
 TEST_CASE("a sequence goes on from where it was trimmed to, or from the start when its windows have let go") {
   const auto model = model_of("gemma2", 40);
   const auto executor = model.open(2, 1);
