@@ -2,6 +2,7 @@
 // tests/loader/tokenizers holds the files, a hash of the ids for each 250 strings, and how the strings are made.
 // FORGE_TOKENIZERS names another folder that make_tokenizers.py wrote.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "loader/tok/byte_level.h"
 #include "loader/tok/string_table.h"
 #include "loader/tok/tokenizer.h"
 #include "loader/tok/unicode.h"
@@ -192,4 +194,32 @@ TEST_CASE("vocabularies with all bytes give every string back", "[vocab]") {
     }
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("a real model's vocabulary gives text back", "[vocab]") {
+  const char* model = std::getenv("FORGE_MODEL");
+  if (model == nullptr) {
+    WARN("FORGE_MODEL names no model: not looked at");
+    return;
+  }
+  const auto gguf = loader::Gguf::open(model);
+  const auto tokenizer = loader::Tokenizer::open(gguf);
+  // Some vocabularies lack bytes that hardly occur.
+  const auto has_bytes = [&](const std::string& text) {
+    return std::ranges::all_of(text, [&](char byte) {
+      std::string token;
+      loader::tok::append_printable_bytes(token, {&byte, 1});
+      return tokenizer->find_token(token) >= 0;
+    });
+  };
+  const auto cases = read_cases(folder() + "/cases.txt");
+  Strings strings(cases.pools, 3);
+  std::size_t looked_at = 0;
+  for (std::size_t i = 0; i < 2000; ++i) {
+    const std::string text = strings.next();
+    if (!has_bytes(text)) continue;
+    ++looked_at;
+    REQUIRE(tokenizer->decode(tokenizer->encode(text), true) == text);
+  }
+  CHECK(looked_at > 500);
 }
