@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -32,16 +31,6 @@ void check_output_path(const std::filesystem::path& target) {
   }
   const auto folder = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
   if (::access(folder.c_str(), W_OK | X_OK) != 0) throw io_error(target, errno);
-}
-
-int write_all(int fd, std::span<const std::byte> bytes) noexcept {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1U << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 ? errno : EIO;
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
-  return 0;
 }
 
 AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {

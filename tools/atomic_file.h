@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "runtime/plan/unique_fd.h"
+#include "runtime/plan/write_all.h"
 
 namespace forge::tools {
 
-/// Writes all of `bytes` to `fd`; 0, or the errno that stopped it.
-[[nodiscard]] int write_all(int fd, std::span<const std::byte> bytes) noexcept;
+using plan::write_all;
 
 /// Written beside its target under another name; `commit` renames it into place, and without one it goes away.
 class AtomicFile {

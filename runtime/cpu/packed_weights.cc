@@ -20,6 +20,7 @@
 
 #include "runtime/plan/cache_folder.h"
 #include "runtime/plan/unique_fd.h"
+#include "runtime/plan/write_all.h"
 #include "support/error.h"
 #include "support/version.h"
 
@@ -78,17 +79,6 @@ std::string key_of(const std::string& model, const plan::ProgramT& program) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-/// All of `bytes`; 0, or the errno that stopped it.
-int write_all(int fd, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), 1U << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 ? errno : EIO;
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
-  return 0;
-}
-
 /// The temporary file of one key, which always has the same name: what a killed process left is written over. Its lock
 /// says that somebody writes it. It goes unless it was moved.
 class Temporary {
@@ -118,8 +108,8 @@ class Temporary {
   /// the file fails its checksums.
   int write(std::span<const std::byte> header, std::span<const std::byte> weights, const fs::path& target) {
     if (::ftruncate(fd_.get(), 0) != 0) return errno;
-    int failed = write_all(fd_.get(), header);
-    if (failed == 0) failed = write_all(fd_.get(), weights);
+    int failed = plan::write_all(fd_.get(), header);
+    if (failed == 0) failed = plan::write_all(fd_.get(), weights);
     if (failed == 0 && ::rename(path_.c_str(), target.c_str()) != 0) failed = errno;
     locked_ = failed != 0;
     return failed;

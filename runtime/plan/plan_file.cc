@@ -7,7 +7,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "runtime/plan/unique_fd.h"
+#include "runtime/plan/write_all.h"
 #include "support/error.h"
 
 namespace forge::plan {
@@ -181,13 +181,8 @@ class TemporaryFile {
 
   /// Each answers 0 or errno.
   int opened() const { return open_errno_; }
-  int write_all(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_.get(), bytes.data(), std::min<std::size_t>(bytes.size(), 1U << 30));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return n < 0 ? errno : EIO;
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-    }
+  int write(std::span<const std::byte> bytes) {
+    if (const int failed = write_all(fd_.get(), bytes); failed != 0) return failed;
     return ::fsync(fd_.get()) == 0 ? 0 : errno;
   }
   int move_to(const std::filesystem::path& target) {
@@ -264,7 +259,7 @@ void write_image(const std::filesystem::path& path, std::span<const std::byte> i
   const std::string fix = "choose a directory that exists, is writable and has room";
   TemporaryFile file(path, access == FileAccess::kOwner ? 0600 : 0666);
   int failed = file.opened();
-  if (failed == 0) failed = file.write_all(image);
+  if (failed == 0) failed = file.write(image);
   if (failed == 0) failed = file.move_to(path);
   if (failed != 0) throw io_error("write", path, failed, fix);
 }

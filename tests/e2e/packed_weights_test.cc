@@ -45,8 +45,9 @@ struct Fixture {
     const auto report = executor.load_report();
     const auto weights = static_cast<std::uint64_t>(executor.program().weights_bytes);
     CHECK((report.mapped_bytes == 0 || report.mapped_bytes == weights));
-    CHECK((report.mapped_bytes > 0) == (report.bytes == 0));
-    return report.mapped_bytes > 0;
+    const bool mapped = report.mapped_bytes > 0;
+    CHECK(mapped == (report.bytes == 0));
+    return mapped;
   }
   /// The only entry's path.
   [[nodiscard]] fs::path entry() const {
