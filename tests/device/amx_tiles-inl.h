@@ -24,16 +24,21 @@ void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::u
   Tiles::release();
 }
 
-/// `rounds` stages of the matmul's tile operations alone: 2 loads of x, 4 of weights, 4 products, 4 stores.
-void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
-                 std::uint8_t* sums);
-void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
-                 std::uint8_t* sums) {
+/// The tiles of a matmul's stage: 4 of sums, 2 of a, 2 of b.
+FORGE_INLINE void configure_stage(std::size_t rows, std::size_t a_bytes) {
   TileShapes shapes;
   for (std::size_t tile = 0; tile < 4; ++tile) shapes.set(tile, rows, 64);
   for (std::size_t tile = 4; tile < 6; ++tile) shapes.set(tile, rows, a_bytes);
   for (std::size_t tile = 6; tile < 8; ++tile) shapes.set(tile, a_bytes / 4, 64);
   Tiles::configure(shapes);
+}
+
+/// `rounds` stages of the matmul's tile operations alone: 2 loads of x, 4 of weights, 4 products, 4 stores.
+void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
+                 std::uint8_t* sums);
+void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
+                 std::uint8_t* sums) {
+  configure_stage(rows, a_bytes);
   for (std::size_t i = 0; i < rounds; ++i) {
     std::uint8_t* to = sums + i % 2 * 4096;
     Tiles::load<4>(lines, 64);
@@ -61,11 +66,7 @@ void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, cons
 /// `rounds` of 4 products alone.
 void tile_products(std::size_t rounds, std::size_t rows, std::size_t a_bytes);
 void tile_products(std::size_t rounds, std::size_t rows, std::size_t a_bytes) {
-  TileShapes shapes;
-  for (std::size_t tile = 0; tile < 4; ++tile) shapes.set(tile, rows, 64);
-  for (std::size_t tile = 4; tile < 6; ++tile) shapes.set(tile, rows, a_bytes);
-  for (std::size_t tile = 6; tile < 8; ++tile) shapes.set(tile, a_bytes / 4, 64);
-  Tiles::configure(shapes);
+  configure_stage(rows, a_bytes);
   for (std::size_t i = 0; i < rounds; ++i) {
     Tiles::dot_signed_unsigned<0, 4, 6>();
     Tiles::dot_signed_unsigned<1, 4, 7>();
