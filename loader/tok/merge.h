@@ -1,6 +1,7 @@
 #pragma once
 // Pair merging, the common part of byte-level BPE (arXiv 1508.07909) and SentencePiece BPE (arXiv 1808.06226): start
-// from characters, join the best adjacent pair until none can be joined. O(n log n) in the word's length.
+// from characters, join the best adjacent pair until none can be joined. O(n log n) in the word's length at most, and
+// linear where few ranks take part.
 
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loader/tok/pair_queue.h"
 #include "loader/tok/string_table.h"
 #include "loader/tok/unicode.h"
 
@@ -34,35 +36,10 @@ class Merger {
   template <class Priority, class Emit>
   void run(std::string_view text, Priority priority, Emit emit) {
     cut(text);
-    pairs_.clear();
-    const auto order = [](const Pair& a, const Pair& b) { return a.order > b.order; };
-    const auto consider = [&](std::int32_t left, std::int32_t right) {
-      const Symbol &a = symbols_[static_cast<std::size_t>(left)], &b = symbols_[static_cast<std::size_t>(right)];
-      const std::uint32_t bytes = a.bytes + b.bytes;
-      const std::optional<std::uint32_t> rank = priority(text.substr(a.begin, bytes), a, b);
-      if (!rank) return false;
-      pairs_.push_back({std::uint64_t{*rank} << 32 | static_cast<std::uint32_t>(left), right, bytes});
-      return true;
-    };
-    for (std::int32_t i = 1; i < static_cast<std::int32_t>(symbols_.size()); ++i) consider(i - 1, i);
-    std::ranges::make_heap(pairs_, order);
-    while (!pairs_.empty()) {
-      const Pair best = pairs_.front();
-      std::ranges::pop_heap(pairs_, order);
-      pairs_.pop_back();
-      const auto left = static_cast<std::int32_t>(best.order & 0xFFFFFFFF);
-      Symbol& a = symbols_[static_cast<std::size_t>(left)];
-      Symbol& b = symbols_[static_cast<std::size_t>(best.right)];
-      // Out of date when either side has been joined to something since.
-      if (a.bytes == 0 || b.bytes == 0 || a.bytes + b.bytes != best.bytes) continue;
-      a.bytes += b.bytes;
-      b.bytes = 0;
-      a.next = b.next;
-      if (a.next >= 0) symbols_[static_cast<std::size_t>(a.next)].prev = left;
-      a.hash = hash_of(text.substr(a.begin, a.bytes));
-      if (a.prev >= 0 && consider(a.prev, left)) std::ranges::push_heap(pairs_, order);
-      if (a.next >= 0 && consider(left, a.next)) std::ranges::push_heap(pairs_, order);
-    }
+    if (symbols_.size() < kLongWord)
+      join(text, heap_, priority);
+    else
+      join(text, lists_, priority);
     for (std::int32_t i = symbols_.empty() ? -1 : 0; i >= 0; i = symbols_[static_cast<std::size_t>(i)].next) {
       const Symbol& symbol = symbols_[static_cast<std::size_t>(i)];
       emit(text.substr(symbol.begin, symbol.bytes), symbol.hash);
@@ -70,15 +47,38 @@ class Merger {
   }
 
  private:
-  struct Pair {
-    std::uint64_t order = 0;  // rank, then the left symbol
-    std::int32_t right = 0;
-    std::uint32_t bytes = 0;
-  };
+  static constexpr std::size_t kLongWord = 256;  // characters
+
+  template <class Queue, class Priority>
+  void join(std::string_view text, Queue& queue, Priority& priority) {
+    queue.clear();
+    const auto consider = [&](std::int32_t left, std::int32_t right) {
+      const Symbol &a = symbols_[static_cast<std::size_t>(left)], &b = symbols_[static_cast<std::size_t>(right)];
+      const std::uint32_t bytes = a.bytes + b.bytes;
+      if (const std::optional<std::uint32_t> rank = priority(text.substr(a.begin, bytes), a, b))
+        queue.push({std::uint64_t{*rank} << 32 | static_cast<std::uint32_t>(left), right, bytes});
+    };
+    for (std::int32_t i = 1; i < static_cast<std::int32_t>(symbols_.size()); ++i) consider(i - 1, i);
+    while (const std::optional<Pair> best = queue.pop()) {
+      const auto left = static_cast<std::int32_t>(best->order & 0xFFFFFFFF);
+      Symbol& a = symbols_[static_cast<std::size_t>(left)];
+      Symbol& b = symbols_[static_cast<std::size_t>(best->right)];
+      // Out of date when either side has been joined to something since.
+      if (a.bytes == 0 || b.bytes == 0 || a.bytes + b.bytes != best->bytes) continue;
+      a.bytes += b.bytes;
+      b.bytes = 0;
+      a.next = b.next;
+      if (a.next >= 0) symbols_[static_cast<std::size_t>(a.next)].prev = left;
+      a.hash = hash_of(text.substr(a.begin, a.bytes));
+      if (a.prev >= 0) consider(a.prev, left);
+      if (a.next >= 0) consider(left, a.next);
+    }
+  }
 
   /// One symbol a character; a character that is cut short by the end takes what is there.
   void cut(std::string_view text) {
     symbols_.clear();
+    symbols_.reserve(text.size());
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t bytes = std::min(sequence_bytes(text[at]), text.size() - at);
       const auto i = static_cast<std::int32_t>(symbols_.size());
@@ -90,7 +90,8 @@ class Merger {
   }
 
   std::vector<Symbol> symbols_;
-  std::vector<Pair> pairs_;
+  PairHeap heap_;
+  PairLists lists_;
 };
 
 }  // namespace forge::loader::tok

@@ -223,7 +223,10 @@ TEST_CASE("joining is that of the definition: the best pair of all, again and ag
       for (const auto& token : {left, right, left + right})
         if (ids.emplace(token, 256 + static_cast<std::int32_t>(more.size())).second) more.emplace_back(token, kNormal);
     }
-    const auto text = *rc::gen::container<std::string>(letter);
+    // Now and then a word long enough for the other queue of pairs.
+    auto text = *rc::gen::container<std::string>(letter);
+    if (!text.empty() && *rc::gen::inRange(0, 3) == 0)
+      while (text.size() < 600) text += text;
 
     std::vector<std::string> symbols;
     for (const char c : text) symbols.emplace_back(1, c);
