@@ -247,7 +247,10 @@ Response Api::refuse(BadHttp why) {
 void Api::ended(const HttpRequest& request, const Outcome& outcome) {
   metrics_.http_ended(outcome.status);
   const double ms = std::chrono::duration<double, std::milli>(outcome.took).count();
-  log_.write(outcome.status >= 500 ? LogLevel::kError : LogLevel::kInfo, "request",
+  const auto level = outcome.status == 500  ? LogLevel::kError
+                     : outcome.status > 500 ? LogLevel::kWarning
+                                            : LogLevel::kInfo;
+  log_.write(level, "request",
              {{"id", std::string_view(request.id)},
               {"method", std::string_view(request.method)},
               {"path", request.path()},

@@ -1,0 +1,262 @@
+// The server in this process, on a device without arithmetic that fails when it is told to: loading, faults, many
+// clients at once and clients that go, the end. Clients are plain sockets. Nothing waits for a time.
+
+#include "serve/server.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "serve/api.h"
+#include "tests/runtime/fake_executor.h"
+#include "tests/support/gguf_writer.h"
+
+using namespace forge;
+using namespace forge::serve;
+using test::FakeExecutor;
+
+namespace {
+
+constexpr test::FakeShape kShape{
+    .vocab = 259, .step_tokens = 32, .sequences = 4, .context = 512, .block_tokens = 16, .blocks = 128};
+
+struct Vocabulary {
+  static std::string image() {
+    tests::GgufWriter w("llama");
+    std::vector<std::string> tokens{"<unk>", "<s>", "</s>"};
+    std::vector<std::int32_t> types{2, 3, 3};
+    for (unsigned byte = 0; byte < 256; ++byte) {
+      tokens.push_back(fmt::format("<0x{:02X}>", byte));
+      types.push_back(6);
+    }
+    w.add("tokenizer.ggml.model", "llama").add("tokenizer.ggml.tokens", tokens);
+    return w.add("tokenizer.ggml.token_type", types).bytes();
+  }
+  std::string file = image();
+  loader::Gguf gguf = loader::Gguf::from(std::as_bytes(std::span(file)));
+  std::unique_ptr<loader::Tokenizer> tokenizer = loader::Tokenizer::open(gguf);
+};
+
+/// A server on a free port, and its end in the right order.
+class Running {
+ public:
+  explicit Running(const HttpLimits& limits = {}) : server_(api_, limits), port_(server_.listen("127.0.0.1", 0)) {
+    network_ = std::thread([this] { server_.run(); });
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    server_.stop();
+    if (network_.joinable()) network_.join();
+    api_.stop();
+  }
+  /// The model begins to be served.
+  FakeExecutor& load() {
+    auto executor = std::make_unique<FakeExecutor>(kShape);
+    auto& device = *executor;
+    auto model = std::make_unique<ServedModel>(ServedModel::Parts{
+        .name = "fake",
+        .tokenizer = vocabulary_.tokenizer.get(),
+        .chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}",
+        .executor = std::move(executor),
+        .context = kShape.context,
+        .engine = {.retries = 1, .backoff = std::chrono::milliseconds(1), .watchdog = engine::Time::zero()}});
+    engine_ = &model->engine();
+    api_.serve(std::move(model));
+    return device;
+  }
+  [[nodiscard]] int connect() const {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port_)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    ::close(fd);
+    return -1;
+  }
+  void drain() {
+    api_.drain();
+    server_.drain(std::chrono::hours(1));
+    network_.join();
+  }
+  /// Waits until nothing of any request is left.
+  [[nodiscard]] engine::EngineStatus idle() const {
+    while (true) {
+      const auto status = engine_->status();
+      if (status.open == 0 && status.metrics.kv_blocks_free == kShape.blocks) return status;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  Vocabulary vocabulary_;
+  Log log_{Log::Format::kText, LogLevel::kError};
+  Api api_{{}, log_};
+  HttpServer server_;
+  std::uint16_t port_;
+  engine::Engine* engine_ = nullptr;
+  std::thread network_;
+};
+
+std::string post(std::string_view path, std::string_view body) {
+  return fmt::format(
+      "POST {} HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", path,
+      body.size(), body);
+}
+
+/// Sends `request` and reads until the server closes, or `enough` has come: then the client goes.
+std::string ask(const Running& server, const std::string& request, std::string_view enough = {}) {
+  const int fd = server.connect();
+  std::string answer;
+  char bytes[4096];
+  bool open = fd >= 0 && ::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == std::ssize(request);
+  while (open && (enough.empty() || answer.find(enough) == std::string::npos)) {
+    const auto count = ::recv(fd, bytes, sizeof bytes, 0);
+    open = count > 0;
+    if (open) answer.append(bytes, static_cast<std::size_t>(count));
+  }
+  if (fd >= 0) ::close(fd);
+  return answer;
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("while the model is loaded the server lives and is not ready") {
+  Running server;
+  const std::string health = "GET /health HTTP/1.0\r\n\r\n", ready = "GET /ready HTTP/1.0\r\n\r\n";
+  CHECK(has(ask(server, health), R"({"status":"loading"})"));
+  CHECK(ask(server, ready).starts_with("HTTP/1.1 503 "));
+  const auto refused = ask(server, post("/generate", R"({"prompt":"a"})"));
+  CHECK(refused.starts_with("HTTP/1.1 503 "));
+  CHECK(has(refused, R"("code":"loading","category":"load","recoverable":true)"));
+  CHECK(has(refused, "Retry-After: 1\r\n"));
+  CHECK(has(ask(server, "GET /metrics HTTP/1.0\r\n\r\n"), "forge_http_responses_total{status=\"503\"} 2"));
+  server.load();
+  CHECK(ask(server, ready).starts_with("HTTP/1.1 200 "));
+  CHECK(ask(server, post("/generate", R"({"prompt":"a","max_tokens":3})")).starts_with("HTTP/1.1 200 "));
+}
+
+TEST_CASE("a step that fails is tried again, or is the device's error, for whole answers and streams") {
+  Running server;
+  auto& device = server.load();
+  const auto whole = post("/v1/completions", R"({"prompt":"a","max_tokens":3,"temperature":0,"ignore_eos":true})");
+  const auto good = ask(server, whole);
+  CHECK(good.starts_with("HTTP/1.1 200 "));
+  (void)server.idle();
+  device.next_fault = FakeExecutor::Fault::kRecoverable;
+  const auto again = ask(server, whole);
+  CHECK(again.starts_with("HTTP/1.1 200 "));
+  CHECK(server.idle().metrics.retries == 1);
+  device.next_fault = FakeExecutor::Fault::kFatal;
+  const auto failed = ask(server, whole);
+  CHECK(failed.starts_with("HTTP/1.1 503 "));
+  CHECK(has(failed, R"("code":"device","category":"device","recoverable":true)"));
+  CHECK(has(ask(server, "GET /health HTTP/1.0\r\n\r\n"), "degraded"));
+  (void)server.idle();
+  device.next_fault = FakeExecutor::Fault::kForeign;
+  const auto stream = ask(server, post("/v1/completions", R"({"prompt":"a","stream":true})"));
+  CHECK(stream.starts_with("HTTP/1.1 200 "));
+  CHECK(has(stream, R"(data: {"error":{"message":"error[internal])"));
+  CHECK(has(stream, "data: [DONE]\n\n"));
+  CHECK(server.idle().metrics.failed_steps == 3);
+}
+
+TEST_CASE("clients of many threads, some of which go: nothing is left, and the server drains") {
+  Running server;
+  server.load();
+  constexpr std::size_t kThreads = 4, kRequests = 24;
+  std::atomic<std::size_t> wrong{0};
+  {
+    std::vector<std::jthread> clients;
+    for (std::size_t t = 0; t < kThreads; ++t)
+      clients.emplace_back([&, t] {
+        for (std::size_t i = 0; i < kRequests; ++i) {
+          const auto body = fmt::format(
+              R"({{"prompt":"{}","max_tokens":{},"seed":{},"n":{},"ignore_eos":true,"stop":"never","stream":{}}})",
+              std::string(1 + (i * 7 + t) % 40, 'x'), 1 + i % 9, i, 1 + i % 2, i % 3 == 0);
+          const auto request = post("/v1/completions", body);
+          const bool leaves = i % 4 == 1;
+          const auto answer = ask(server, request, leaves && i % 3 == 0 ? "data: " : "");
+          if (leaves) (void)ask(server, post("/generate/stream", R"({"prompt":"a","ignore_eos":true})"), "data: ");
+          if (!answer.starts_with("HTTP/1.1 200 ")) ++wrong;
+          if (ask(server, "GET /metrics HTTP/1.0\r\n\r\n").empty()) ++wrong;
+        }
+      });
+  }
+  CHECK(wrong == 0);
+  const auto status = server.idle();
+  CHECK(status.metrics.finished[static_cast<std::size_t>(engine::FinishReason::kError)] == 0);
+  const int idle_connection = server.connect();
+  server.drain();
+  char byte = 0;
+  CHECK(::recv(idle_connection, &byte, 1, 0) == 0);
+  ::close(idle_connection);
+  CHECK(server.connect() < 0);
+}
+
+TEST_CASE("connections beyond the limit are told so") {
+  Running server({.connections = 1});
+  const int first = server.connect();
+  CHECK(ask(server, "GET /health HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 503 "));
+  ::close(first);
+  while (!ask(server, "GET /health HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 ")) {
+  }
+}
+
+TEST_CASE("the OpenAPI file has the routes and no others") {
+  const char* path = std::getenv("FORGE_OPENAPI");
+  REQUIRE(path != nullptr);
+  std::ifstream in(path);
+  const auto file = nlohmann::json::parse(in);
+  std::vector<std::string> described, served;
+  for (const auto& [route, methods] : file["paths"].items())
+    for (const auto& [method, operation] : methods.items()) {
+      const bool open = operation.contains("security") && operation["security"].empty();
+      described.push_back(fmt::format("{} {} {}", method, route, open));
+    }
+  for (const auto& route : routes()) {
+    auto method = std::string(route.method);
+    for (auto& c : method) c = static_cast<char>(std::tolower(c));
+    served.push_back(fmt::format("{} {} {}", method, route.path, route.open));
+  }
+  std::ranges::sort(described);
+  std::ranges::sort(served);
+  CHECK(described == served);
+}
+
+TEST_CASE("a log line is one line, whatever is in it") {
+  const auto line = [](Log::Format format) {
+    return Log(format, LogLevel::kInfo)
+        .line(LogLevel::kWarning, "request",
+              {{"path", std::string_view("/a b\n\"\xff")}, {"ms", 1.5}, {"status", std::int64_t{404}}, {"gone", true}},
+              "T");
+  };
+  CHECK(line(Log::Format::kText) == R"(T warning request path="/a b\\x0a\"\\xff" ms=1.500 status=404 gone=true)");
+  CHECK(
+      line(Log::Format::kJson) ==
+      R"({"time":"T","level":"warning","event":"request","path":"/a b\\x0a\"\\xff","ms":1.5,"status":404,"gone":true})");
+}
+
+TEST_CASE("a histogram counts what lies at or below each bound") {
+  Histogram histogram({0.5, 1});
+  for (const double seconds : {0.25, 0.5, 0.75, 2.0}) histogram.observe(seconds);
+  std::string text;
+  histogram.write(text, "x", "Help.");
+  CHECK(text ==
+        "# HELP x Help.\n# TYPE x histogram\nx_bucket{le=\"0.5\"} 2\nx_bucket{le=\"1\"} 3\nx_bucket{le=\"+Inf\"} 4\n"
+        "x_sum 3.5\nx_count 4\n");
+}
