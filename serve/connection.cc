@@ -84,6 +84,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   using Parser = http::request_parser<http::string_body>;
 
+  asio::awaitable<void> serve();
   asio::awaitable<bool> read(HttpRequest& request);
   asio::awaitable<bool> read_body(Parser& parser);
   asio::awaitable<void> refuse(BadHttp why);
@@ -109,10 +110,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t deadlines_ = 0;  ///< made so far; one that is not the last has no say
   bool timed_out_ = false;       ///< the last one came
   bool idle_ = false, keep_ = false, http11_ = true, streaming_ = false;
-  bool watching_ = false, news_ = false, gone_ = false;
+  bool news_ = false, gone_ = false;
+  std::uint64_t watches_ = 0;  ///< begun so far; one that is not the last has no say
 };
 
 asio::awaitable<void> Connection::run() {
+  co_await serve();
+  disarm();
+  error_code ignored;
+  socket_.close(ignored);  // also what waits on it, and holds the connection
+}
+
+asio::awaitable<void> Connection::serve() {
   if (network_.connections.size() > network_.limits.connections) {
     co_await refuse(BadHttp::kTooManyConnections);
     co_return;
@@ -239,7 +248,8 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   auto outcome = co_await exchange(*answer, kept);
   answer.reset();  // what it stands for is cancelled, unless it has ended
   waker->on_wake = nullptr;
-  if (watching_) socket_.cancel();
+  ++watches_;
+  socket_.cancel();
   outcome.took = Clock::now() - begin;
   keep_ = keep_ && !outcome.gone && !network_.draining;
   network_.service.ended(kept, outcome);
@@ -307,11 +317,10 @@ asio::awaitable<bool> Connection::send(const Answer::Part& part, const HttpReque
 
 /// Has the socket's next event looked at while an answer is made.
 void Connection::watch() {
-  watching_ = true;
-  socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this()](const error_code& failed) {
-    self->watching_ = false;
-    if (failed != asio::error::operation_aborted) self->look();
-  });
+  socket_.async_wait(asio::ip::tcp::socket::wait_read,
+                     [self = shared_from_this(), number = ++watches_](const error_code& failed) {
+                       if (failed != asio::error::operation_aborted && number == self->watches_) self->look();
+                     });
 }
 
 void Connection::look() {

@@ -23,13 +23,6 @@ std::string variable_of(const OptionRow& row) {
   return name;
 }
 
-std::string key_of(const OptionRow& row) {
-  std::string key(row.name());
-  std::ranges::transform(key, key.begin(),
-                         [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
-  return key;
-}
-
 /// Gives a row values in place of those it has. `where`: what is to blame when they are wrong.
 void give(const OptionRow& row, const std::vector<std::string>& values, const std::string& where) {
   row.reset();
@@ -75,14 +68,16 @@ void Options::take_layers(const std::string& file) {
     }
     for (const auto& item : items) {
       const auto where = fmt::format("{}, {}", printable(file, 200), printable(item.fullname()));
-      const auto row = std::ranges::find(rows(), item.name, key_of);
+      const auto row =
+          std::ranges::find_if(rows(), [&](const auto& r) { return !r.positional && r.name() == item.name; });
       if (row == rows().end() || !item.parents.empty())
         throw Error(ErrorCode::kUsage, fmt::format("{}: there is no such option", where), {},
-                    fmt::format("{}", fmt::join(rows() | std::views::transform(key_of), ", ")));
+                    "--print-config shows all options as such a file");
       give(*row, item.inputs, where);
     }
   }
   for (const auto& row : rows()) {
+    if (row.positional) continue;
     const auto name = variable_of(row);
     if (const char* value = std::getenv(name.c_str()); value != nullptr && *value != '\0')
       give(row, row.repeats ? split(value) : std::vector<std::string>{value}, name);
@@ -92,8 +87,8 @@ void Options::take_layers(const std::string& file) {
 std::string Options::toml(const std::vector<std::string>& but) const {
   std::string text;
   for (const auto& row : rows()) {
-    const auto key = key_of(row);
-    if (std::ranges::find(but, key) != but.end()) continue;
+    const auto key = row.name();
+    if (row.positional || std::ranges::find(but, key) != but.end()) continue;
     const auto value = row.show();
     text += fmt::format("# {} ({})\n", row.help, variable_of(row));
     if (value.empty())

@@ -65,9 +65,10 @@ class Options {
   /// What the table says, with --help and --version.
   [[nodiscard]] OptionPage page() const;
 
-  /// Gives rows values from below the command line, before parse: first those of the TOML file `file` (empty: none), by
-  /// the options' names; then those of the environment, FORGE_NAME with _ for -. A flag is true or false, several values
-  /// are an array, or have commas between them. Errors: kUsage naming the key or the variable; kIo for the file.
+  /// Gives rows, but positional ones, values from below the command line, before parse: first those of the TOML file
+  /// `file` (empty: none), by the options' names; then those of the environment, FORGE_NAME with _ for -. A flag is
+  /// true or false, several values are an array, or have commas between them. Errors: kUsage naming the key or the
+  /// variable; kIo for the file.
   void take_layers(const std::string& file);
   /// All rows but `but` as such a file, with what each is for and the value that it has.
   [[nodiscard]] std::string toml(const std::vector<std::string>& but) const;

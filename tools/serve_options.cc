@@ -66,7 +66,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
   options.group("Machine")
       .text("--device", session.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
       .integer("-t,--threads", session.threads, 1, 1024, "default: what this process may use")
-      .text("--model", session.model.model, "FILE", "where the plan's model is, if not where it was")
+      .text("--model,--model-file", session.model.model, "FILE", "where the plan's model is, if not where it was")
       .group("Operation")
       .real("--drain-timeout", request.drain_timeout, 0, kDay, "seconds for what runs at SIGTERM to end; default 30")
       .text("--log-format", request.log_format, "FORMAT", "text or json; default text")

@@ -49,7 +49,7 @@ def options():
             ("an address of another machine", ("--host", "192.0.2.1"), {}, 1)):
         bad = run(model, *args, **env)
         case(name, bad.returncode == status and bad.stderr.count(b"\n") == 1 and bad.stderr.startswith(b"error["), bad)
-    case("no model", run().returncode == 2)
+    case("no model, whatever the environment has", run(FORGE_MODEL=model).returncode == 2)
     bad = run(at("nix.gguf"), "--port", 0)
     case("a model that is not there", bad.returncode == 1 and b"error[io]" in bad.stderr, bad)
     taken = socket.create_server(("127.0.0.1", 0))

@@ -201,6 +201,10 @@ TEST_CASE("clients of many threads, some of which go: nothing is left, and the s
   const auto status = server.idle();
   CHECK(status.metrics.finished[static_cast<std::size_t>(engine::FinishReason::kError)] == 0);
   const int idle_connection = server.connect();
+  const std::string request = "GET /ready HTTP/1.1\r\n\r\n";
+  REQUIRE(::send(idle_connection, request.data(), request.size(), MSG_NOSIGNAL) == std::ssize(request));
+  std::string answer(4096, '\0');
+  REQUIRE(::recv(idle_connection, answer.data(), answer.size(), 0) > 0);  // one small answer comes in one piece
   server.drain();
   char byte = 0;
   CHECK(::recv(idle_connection, &byte, 1, 0) == 0);

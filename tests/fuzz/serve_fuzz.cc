@@ -1,0 +1,60 @@
+// Fuzzes what reads request bodies (serve/request_json.h): the input is a body, given to every route's reader. Nothing
+// may be thrown; a refusal names a code and says something on one line; what is taken keeps to the bounds that the
+// engine counts on, and a conversation that is taken is one that loader/chat reads.
+
+#include <cmath>
+
+#include "loader/chat/chat.h"
+#include "serve/request_json.h"
+#include "tests/fuzz/target.h"
+
+namespace {
+
+using namespace forge;
+using namespace forge::serve;
+
+template <class T>
+bool taken(const Read<T>& read) {
+  if (read) return true;
+  const auto& error = read.error();
+  fuzz::expect(error.status == 400 && !error.code.empty() && !error.message.empty(), "a refusal says what is wrong");
+  fuzz::expect(error.message.find('\n') == std::string::npos, "a refusal is one line");
+  fuzz::expect(!error_json(error).empty(), "a refusal is JSON");
+  return false;
+}
+
+void check(const GenerationParams& params) {
+  const auto& sampling = params.sampling;
+  fuzz::expect(sampling.temperature >= 0 && sampling.temperature <= 2, "temperature");
+  fuzz::expect(sampling.top_p >= 0 && sampling.top_p <= 1 && sampling.top_k >= 0, "top_p, top_k");
+  fuzz::expect(params.samples >= 1 && params.samples <= engine::kSamplesMax, "samples");
+  fuzz::expect(params.likeliest <= engine::kLikeliestMax, "likeliest");
+  for (const auto& bias : sampling.logit_bias) fuzz::expect(bias.token >= 0 && std::isfinite(bias.bias), "logit_bias");
+  for (const auto& stop : params.stops) fuzz::expect(!stop.empty(), "stop");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return fuzz::refuse_or_read([&] {
+    const auto text = fuzz::text_of(data, size);
+    if (const auto body = read_completion(text); taken(body)) {
+      check(body->params);
+      fuzz::expect(!body->prompts.empty(), "a prompt");
+    }
+    if (const auto body = read_generate(text); taken(body)) {
+      check(body->params);
+      fuzz::expect(body->prompts.size() == 1 && body->params.samples == 1, "one prompt, one sample");
+    }
+    if (const auto body = read_chat(text); taken(body)) {
+      check(body->params);
+      try {
+        (void)loader::chat::parse_chat_request(body->conversation);
+      } catch (const Error& error) {  // too deep or with huge integers: a user's error
+        fuzz::expect(error.code() == ErrorCode::kUsage, error.line());
+      }
+    }
+    (void)taken(read_tokenize(text));
+    (void)taken(read_detokenize(text));
+  });
+}
