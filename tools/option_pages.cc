@@ -219,19 +219,13 @@ std::string bash_page(std::span<const OptionPage> pages) {
 // ---- zsh ----
 
 std::string zsh_action(const PageRow& row) {
-  switch (value_of(row)) {
-    case Value::kNone:
-      return {};
-    case Value::kChoice:
-      return fmt::format(":{}:({})", escaped(row.value, ":"), words(row.choices));
-    case Value::kFile:
-      return fmt::format(":{}:_files", escaped(row.value, ":"));
-    case Value::kFolder:
-      return fmt::format(":{}:_files -/", escaped(row.value, ":"));
-    case Value::kOwn:
-      return fmt::format(":{}: ", escaped(row.value, ":"));
-  }
-  return {};
+  const auto value = value_of(row);
+  if (value == Value::kNone) return {};
+  const std::string action = value == Value::kChoice   ? "(" + words(row.choices) + ")"
+                             : value == Value::kFile   ? "_files"
+                             : value == Value::kFolder ? "_files -/"
+                                                       : " ";
+  return ":" + escaped(row.value, ":") + ":" + action;
 }
 
 /// The specifications of a page's options for _arguments, one a line.
