@@ -35,7 +35,7 @@ void ByteLevelBpe::check_bytes() const {
     std::string token;
     append_printable_bytes(token, {&byte, 1});
     if (vocabulary_->find(token) == kNoToken)
-      throw Error(ErrorCode::kTokenizer, fmt::format("byte 0x{:02X} has no token", static_cast<unsigned>(byte)),
+      throw Error(ErrorCode::kTokenizer, fmt::format("byte 0x{:02X} has no token", static_cast<std::uint8_t>(byte)),
                   fmt::format("a byte-level vocabulary wants one that is spelled '{}'", token),
                   "convert the model again");
   }
