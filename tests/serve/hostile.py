@@ -10,7 +10,7 @@ import struct
 from lib_serve import JSON, Server, at, case, finish, read_all, tiny, until, write
 
 model = tiny(context=512)
-long_model = tiny("long.gguf", context=65536)
+long_model = tiny("long.gguf", context=65536, layers=8)
 LONG = {"prompt": "the", "max_tokens": 60000, "ignore_eos": True}  # longer than any test waits
 CHAT = "/v1/chat/completions"
 
@@ -148,7 +148,8 @@ def vanishing():
 
 
 def flood():
-    server = Server(long_model, "-c", 65536, "--parallel", 1, "--queue", 1, "--ping", 0.02, "--request-timeout", 1000)
+    server = Server(long_model, "-c", 65536, "--parallel", 1, "--queue", 1, "--ping", 0.02, "--request-timeout", 1000,
+                    "--write-timeout", 1000)  # the first stream is not read for a while
     first = server.stream("/generate/stream", LONG)
     request_id = json.loads(first.first())["request_id"]
     second = server.stream("/generate/stream", LONG)

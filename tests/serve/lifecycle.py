@@ -17,7 +17,7 @@ import threading
 from lib_serve import BIN, GUARD, JSON, SANITIZED, Server, at, case, environment, finish, tiny, until, write
 
 model = tiny(context=512)
-long_model = tiny("long.gguf", context=65536)
+long_model = tiny("long.gguf", context=65536, layers=8)
 LONG = {"prompt": "the", "max_tokens": 60000, "ignore_eos": True}
 
 
