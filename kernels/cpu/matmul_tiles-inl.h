@@ -17,9 +17,9 @@
 // of 16 tokens.
 //
 // Roads not taken. Weights made bf16 once and multiplied as such need no scales in the inner loop, but then a token's
-// bits differ from those of a step of one row, which stays on vectors. BF16 and F16 weights as tiles of bf16, x split in
-// two parts, pass the reference models' bounds by far (nmse 2e-7 on small models), but for the same bits few rows must
-// sum as a tile does, and one row took 2.6 times as long.
+// bits differ from those of a step of one row, which stays on vectors. BF16 and F16 weights as tiles of bf16, x split
+// in two parts, pass the reference models' bounds by far (nmse 2e-7 on small models), but for the same bits few rows
+// must sum as a tile does, and one row took 2.6 times as long.
 
 #include "kernels/cpu/matmul_codes-inl.h"
 #include "kernels/cpu/tile_shapes.h"
