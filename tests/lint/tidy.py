@@ -18,7 +18,7 @@ import sys
 import time
 
 TIDY = "clang-tidy-19"
-FOLDERS = ("codegen/", "ir/", "kernels/", "loader/", "passes/", "runtime/", "support/", "tools/")
+FOLDERS = ("codegen/", "ir/", "kernels/", "loader/", "passes/", "runtime/", "serve/", "support/", "tools/")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
 SECONDS_MAX = 900  # against hangs alone
 

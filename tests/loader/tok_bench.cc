@@ -1,5 +1,5 @@
 // How long a start waits for the file and its tokenizer, and how fast text becomes ids.
-//   FORGE_MODEL=model.gguf FORGE_TEXT=text.txt loader_tok_bench
+//   FORGE_TEST_MODEL=model.gguf FORGE_TEXT=text.txt loader_tok_bench
 // Without FORGE_TEXT the text is this program's own vocabulary spelled out, which repeats less than prose does.
 
 #include <benchmark/benchmark.h>
@@ -87,9 +87,9 @@ BENCHMARK(encode_one_word)->Arg(1'000)->Arg(10'000)->Arg(100'000)->Arg(1'000'000
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  g_model = std::getenv("FORGE_MODEL");
+  g_model = std::getenv("FORGE_TEST_MODEL");
   if (g_model == nullptr) {
-    std::fputs("set FORGE_MODEL to a GGUF file with a tokenizer\n", stderr);
+    std::fputs("set FORGE_TEST_MODEL to a GGUF file with a tokenizer\n", stderr);
     return EXIT_FAILURE;
   }
   try {

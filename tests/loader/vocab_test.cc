@@ -197,9 +197,9 @@ TEST_CASE("vocabularies with all bytes give every string back", "[vocab]") {
 }
 
 TEST_CASE("a real model's vocabulary gives text back", "[vocab]") {
-  const char* model = std::getenv("FORGE_MODEL");
+  const char* model = std::getenv("FORGE_TEST_MODEL");
   if (model == nullptr) {
-    WARN("FORGE_MODEL names no model: not looked at");
+    WARN("FORGE_TEST_MODEL names no model: not looked at");
     return;
   }
   const auto gguf = loader::Gguf::open(model);
