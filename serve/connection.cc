@@ -73,7 +73,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection& operator=(const Connection&) = delete;
   ~Connection() {
     network_.connections.erase(this);
-    if (network_.connections.empty()) network_.all_closed.cancel();
+    error_code ignored;
+    if (network_.connections.empty()) static_cast<void>(network_.all_closed.cancel(ignored));
   }
 
   asio::awaitable<void> run();
@@ -118,7 +119,7 @@ asio::awaitable<void> Connection::run() {
   co_await serve();
   disarm();
   error_code ignored;
-  socket_.close(ignored);  // also what waits on it, and holds the connection
+  ignored = socket_.close(ignored);  // also what waits on it, and holds the connection
 }
 
 asio::awaitable<void> Connection::serve() {
@@ -205,7 +206,7 @@ asio::awaitable<void> Connection::refuse(BadHttp why) {
 /// A close with bytes unread would reset the connection, and the client might never read what it was told.
 asio::awaitable<void> Connection::linger() {
   error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  ignored = socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   std::string scratch(16 << 10, '\0');
   arm(kLinger);
   for (std::size_t dropped = 0; dropped < kLingerBytesMax;) {
@@ -255,7 +256,7 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   network_.service.ended(kept, outcome);
   if (!keep_ && !outcome.gone) {
     error_code ignored;
-    socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    ignored = socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   }
 }
 
@@ -334,7 +335,7 @@ void Connection::look() {
 
 void start_connection(Network& network, asio::ip::tcp::socket socket) {
   error_code ignored;
-  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  ignored = socket.set_option(asio::ip::tcp::no_delay(true), ignored);
   auto connection = std::make_shared<Connection>(network, std::move(socket));
   asio::co_spawn(network.context, [connection] { return connection->run(); }, asio::detached);
 }

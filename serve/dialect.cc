@@ -131,7 +131,7 @@ class CompletionDialect final : public OpenAiDialect {
 
   /// A token that is no text of its own is told by its bytes, as OpenAI does: bytes:\xe2\x80.
   [[nodiscard]] std::string token_name(std::int32_t token) const {
-    const auto bytes = token_bytes(token);
+    auto bytes = token_bytes(token);
     if (is_utf8(bytes)) return bytes;
     std::string name = "bytes:";
     for (const auto byte : bytes) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));

@@ -59,7 +59,7 @@ struct HttpServer::Impl {
   void drain(std::chrono::milliseconds most) {
     if (std::exchange(network.draining, true)) return;
     boost::system::error_code ignored;
-    acceptor.close(ignored);
+    ignored = acceptor.close(ignored);
     close_idle(network);
     asio::co_spawn(network.context, wait_closed(), asio::detached);
     patience.expires_after(most);
@@ -85,10 +85,10 @@ std::uint16_t HttpServer::listen(const std::string& host, std::uint16_t port) {
                 "give an IPv4 or IPv6 address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all");
   auto& acceptor = impl_->acceptor;
   const Tcp::endpoint endpoint(address, port);
-  acceptor.open(endpoint.protocol(), failed);
-  if (!failed) acceptor.set_option(Tcp::acceptor::reuse_address(true), failed);
-  if (!failed) acceptor.bind(endpoint, failed);
-  if (!failed) acceptor.listen(asio::socket_base::max_listen_connections, failed);
+  failed = acceptor.open(endpoint.protocol(), failed);
+  if (!failed) failed = acceptor.set_option(Tcp::acceptor::reuse_address(true), failed);
+  if (!failed) failed = acceptor.bind(endpoint, failed);
+  if (!failed) failed = acceptor.listen(asio::socket_base::max_listen_connections, failed);
   if (failed)
     throw Error(ErrorCode::kIo, fmt::format("cannot listen on {} port {}", printable(host), port), failed.message(),
                 "choose another --port, or 0 for a free one");
