@@ -24,11 +24,14 @@ std::size_t kv_step_blocks(const plan::ProgramT& program) {
   return std::max(sequences, (tokens - sequences + sequences * (block - 1)) / block);
 }
 
+std::int64_t kv_context_blocks(const plan::ProgramT& program, std::int64_t wanted) {
+  return wanted > 0 ? wanted : kv_blocks_for(program, program.context, program.batch_max);
+}
+
 std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_blocks) {
   if (program.kv_groups.size() > kGroupsMax)
     throw Error(ErrorCode::kPlan, "the plan has too many KV groups", {}, "compile the plan again");
-  const auto all =
-      checked_bytes(kv_blocks > 0 ? kv_blocks : kv_blocks_for(program, program.context, program.batch_max), "KV pool");
+  const auto all = checked_bytes(kv_context_blocks(program, kv_blocks), "KV pool");
   const auto block = static_cast<std::size_t>(kv_block_tokens(program));
   std::vector<KvRoom> rooms;
   for (const auto& group : program.kv_groups) {

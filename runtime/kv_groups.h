@@ -34,8 +34,12 @@ struct KvRoom {
 /// Throws Error(kPlan) for absurd numbers.
 [[nodiscard]] std::size_t kv_step_blocks(const plan::ProgramT& program);
 
-/// The pools of a program whose sequences have `kv_blocks` blocks of context between them (0: as many as context and
-/// batch of the program take). A window's is never larger than that. Throws Error(kPlan) for absurd numbers.
+/// Blocks of context that all sequences have between them: `wanted`, or, 0, as many as context and batch of the program
+/// take.
+[[nodiscard]] std::int64_t kv_context_blocks(const plan::ProgramT& program, std::int64_t wanted);
+
+/// The pools of a program whose sequences have kv_context_blocks(program, kv_blocks) between them. A window's is never
+/// larger than that. Throws Error(kPlan) for absurd numbers.
 [[nodiscard]] std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_blocks);
 
 }  // namespace forge::runtime

@@ -14,7 +14,8 @@ KvPrefixIndex::KvPrefixIndex(std::size_t blocks, std::size_t block_tokens, std::
       root_{.hash = XXH3_64bits(&group, sizeof group), .birth = 0},
       entries_(blocks),
       ids_(blocks * block_tokens),
-      buckets_(std::bit_ceil(2 * blocks), kNone) {}
+      buckets_(std::bit_ceil(2 * blocks), kNone),
+      idle_(blocks) {}
 
 std::span<const std::int32_t> KvPrefixIndex::ids_of(std::int32_t block) const {
   return std::span(ids_).subspan(static_cast<std::size_t>(block) * block_tokens_, block_tokens_);
@@ -47,28 +48,18 @@ void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids
 }
 
 void KvPrefixIndex::set_idle(std::int32_t block) {
-  auto& e = entry(block);
-  invariant(e.birth != 0 && !e.idle, "KV-021", "a block of the index becomes idle once");
-  e.idle = true;
-  e.older = newest_;
-  e.newer = kNone;
-  (newest_ == kNone ? oldest_ : entry(newest_).newer) = block;
-  newest_ = block;
-  ++idle_;
+  invariant(holds(block) && !idle_.holds(block), "KV-021", "a block of the index becomes idle once");
+  idle_.push(block);
 }
 
 void KvPrefixIndex::set_busy(std::int32_t block) {
-  auto& e = entry(block);
-  invariant(e.birth != 0 && e.idle, "KV-022", "a block that is read again was idle");
-  (e.older == kNone ? oldest_ : entry(e.older).newer) = e.newer;
-  (e.newer == kNone ? newest_ : entry(e.newer).older) = e.older;
-  e.idle = false;
-  --idle_;
+  invariant(holds(block) && idle_.holds(block), "KV-022", "a block that is read again was idle");
+  idle_.remove(block);
 }
 
 std::int32_t KvPrefixIndex::evict() {
-  invariant(oldest_ != kNone, "KV-023", "an idle block is counted before it is given up");
-  const std::int32_t block = oldest_;
+  invariant(idle_.size() > 0, "KV-023", "an idle block is counted before it is given up");
+  const std::int32_t block = idle_.oldest();
   set_busy(block);
   auto& e = entry(block);
   std::int32_t* link = &buckets_[bucket_of(e.hash)];
@@ -80,21 +71,20 @@ std::int32_t KvPrefixIndex::evict() {
 }
 
 void KvPrefixIndex::audit(std::span<const bool> is_idle) const {
-  std::size_t held = 0, idle = 0, listed = 0;
+  std::size_t held = 0, idle = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const auto block = static_cast<std::int32_t>(i);
     const auto& e = entries_[i];
     held += e.birth != 0 ? 1 : 0;
-    idle += e.idle ? 1 : 0;
-    invariant(e.idle == is_idle[i], "KV-024", "the index's idle blocks are those without references");
+    idle += idle_.holds(block) ? 1 : 0;
+    invariant(idle_.holds(block) == is_idle[i], "KV-024", "the index's idle blocks are those without references");
     if (e.birth == 0) continue;
     std::int32_t found = buckets_[bucket_of(e.hash)];
     while (found != kNone && found != block) found = entry(found).bucket_next;
     invariant(found == block, "KV-025", "a block of the index is found by its hash");
   }
-  for (std::int32_t block = oldest_; block != kNone; block = entry(block).newer, ++listed)
-    invariant(entry(block).idle && listed < idle, "KV-026", "idle blocks are listed once, the oldest first");
-  invariant(held == size_ && idle == idle_ && listed == idle, "KV-027", "the index counts what it holds");
+  invariant(idle_.is_sound(), "KV-026", "idle blocks are listed once, the oldest first");
+  invariant(held == size_ && idle == idle_.size(), "KV-027", "the index counts what it holds");
 }
 
 }  // namespace forge::runtime

@@ -2,7 +2,7 @@
 // Which blocks of a KV pool can be found by what they hold, and in which order they are given up. A full block is known
 // by the chain of token ids up to its end: its own ids and the block before it. The hash of that chain only finds
 // candidates; ids and predecessor are compared, so a crafted collision costs time and never another's keys and values.
-// Sources: PagedAttention, arXiv 2309.06180; least recently used: Belady, IBM Systems Journal 5(2), 1966.
+// Source: PagedAttention, arXiv 2309.06180.
 //
 // All memory is taken by the constructor. Not thread-safe.
 
@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "runtime/kv_idle.h"
 
 namespace forge::runtime {
 
@@ -44,7 +46,7 @@ class KvPrefixIndex {
   void set_idle(std::int32_t block);
   /// Somebody reads it again.
   void set_busy(std::int32_t block);
-  [[nodiscard]] std::size_t idle() const { return idle_; }
+  [[nodiscard]] std::size_t idle() const { return idle_.size(); }
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Forgets the block that has been idle longest, and returns it; there is one.
   std::int32_t evict();
@@ -56,8 +58,6 @@ class KvPrefixIndex {
   struct Entry {
     std::uint64_t hash = 0, birth = 0, parent = 0;  ///< birth 0: not in the index
     std::int32_t bucket_next = kNone;               ///< of the same bucket
-    std::int32_t older = kNone, newer = kNone;      ///< among the idle
-    bool idle = false;
   };
   [[nodiscard]] const Entry& entry(std::int32_t block) const { return entries_[static_cast<std::size_t>(block)]; }
   Entry& entry(std::int32_t block) { return entries_[static_cast<std::size_t>(block)]; }
@@ -70,8 +70,8 @@ class KvPrefixIndex {
   std::vector<Entry> entries_;         ///< [blocks]
   std::vector<std::int32_t> ids_;      ///< [blocks, block_tokens]
   std::vector<std::int32_t> buckets_;  ///< a power of two, at least twice the blocks: heads of lists
-  std::int32_t oldest_ = kNone, newest_ = kNone;
-  std::size_t idle_ = 0, size_ = 0;
+  KvIdleList idle_;
+  std::size_t size_ = 0;
   std::uint64_t births_ = 0;
 };
 

@@ -7,7 +7,8 @@
 
 namespace forge::runtime {
 
-KvWindow::KvWindow(const Limits& limits, const Shape& shape) : limits_(limits), shape_(shape) {
+KvWindow::KvWindow(const Limits& limits, const Shape& shape)
+    : limits_(limits), shape_(shape), idle_(limits.room.blocks) {
   invariant(limits.room.blocks > 0 && limits.room.blocks < (std::size_t{1} << 31) && limits.room.window > 0, "KV-030",
             "a window's pool has blocks");
   entries_.resize(limits.room.blocks);
@@ -158,17 +159,17 @@ void KvWindow::forget(std::int32_t block) noexcept {
   const std::int32_t own = std::exchange(companions_[static_cast<std::size_t>(block)], kNoBlock);
   if (own == kNoBlock) return;
   entry(own).companion_of = kNoBlock;
-  if (!entry(own).idle) return;
-  unlink(own);
+  if (!idle_.holds(own)) return;
+  idle_.remove(own);
   free_blocks_.push_back(own);  // within its capacity
 }
 
 /// A free block with one reference; callers have checked that there is one.
 std::int32_t KvWindow::take() {
   invariant(blocks_free() > 0, "KV-032", "blocks are counted before they are taken");
-  std::int32_t block = oldest_;
+  std::int32_t block = idle_.oldest();
   if (free_blocks_.empty()) {
-    unlink(block);
+    idle_.remove(block);
     companions_[static_cast<std::size_t>(entry(block).companion_of)] = kNoBlock;
     entry(block).companion_of = kNoBlock;
   } else {
@@ -180,7 +181,7 @@ std::int32_t KvWindow::take() {
 }
 
 void KvWindow::share(std::int32_t block) noexcept {
-  if (entry(block).references++ == 0) unlink(block);
+  if (entry(block).references++ == 0) idle_.remove(block);
 }
 
 void KvWindow::drop(std::int32_t block) noexcept {
@@ -190,20 +191,7 @@ void KvWindow::drop(std::int32_t block) noexcept {
     free_blocks_.push_back(block);  // within its capacity
     return;
   }
-  e.idle = true;
-  e.older = newest_;
-  e.newer = kNoBlock;
-  (newest_ == kNoBlock ? oldest_ : entry(newest_).newer) = block;
-  newest_ = block;
-  ++idle_;
-}
-
-void KvWindow::unlink(std::int32_t block) noexcept {
-  auto& e = entry(block);
-  (e.older == kNoBlock ? oldest_ : entry(e.older).newer) = e.newer;
-  (e.newer == kNoBlock ? newest_ : entry(e.newer).older) = e.older;
-  e.idle = false;
-  --idle_;
+  idle_.push(block);
 }
 
 void KvWindow::audit(std::span<const bool> is_open) const {
@@ -221,16 +209,15 @@ void KvWindow::audit(std::span<const bool> is_open) const {
     const auto& e = entries_[i];
     const auto block = static_cast<std::int32_t>(i);
     invariant(e.references == counted[i], "KV-035", "references of a window's blocks are those of the slots");
-    invariant(e.idle == (e.references == 0 && e.companion_of != kNoBlock), "KV-036", "idle blocks can be found");
+    const bool is_idle = idle_.holds(block);
+    invariant(is_idle == (e.references == 0 && e.companion_of != kNoBlock), "KV-036", "idle blocks can be found");
     invariant(e.companion_of == kNoBlock || companions_[static_cast<std::size_t>(e.companion_of)] == block, "KV-037",
               "a companion is the one of its block");
-    idle += e.idle ? 1 : 0;
-    if (e.references > 0 || e.idle) ++found;
+    idle += is_idle ? 1 : 0;
+    if (e.references > 0 || is_idle) ++found;
   }
-  std::size_t listed = 0;
-  for (std::int32_t block = oldest_; block != kNoBlock; block = entry(block).newer, ++listed)
-    invariant(entry(block).idle && listed < idle, "KV-038", "idle blocks are listed once, the oldest first");
-  invariant(idle == idle_ && listed == idle && found + free_blocks_.size() == entries_.size(), "KV-039",
+  invariant(idle_.is_sound(), "KV-038", "idle blocks are listed once, the oldest first");
+  invariant(idle == idle_.size() && found + free_blocks_.size() == entries_.size(), "KV-039",
             "each of a window's blocks is held, idle or free");
 }
 

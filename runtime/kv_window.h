@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/kv_groups.h"
+#include "runtime/kv_idle.h"
 #include "runtime/step_batch.h"
 
 namespace forge::runtime {
@@ -31,7 +32,7 @@ class KvWindow {
   KvWindow(const Limits& limits, const Shape& shape);
 
   [[nodiscard]] std::int32_t group() const { return limits_.group; }
-  [[nodiscard]] std::size_t blocks_free() const { return free_blocks_.size() + idle_; }
+  [[nodiscard]] std::size_t blocks_free() const { return free_blocks_.size() + idle_.size(); }
   [[nodiscard]] std::uint32_t references(std::int32_t block) const { return entry(block).references; }
   /// Blocks of a sequence's positions; kNoBlock before those that it holds.
   [[nodiscard]] std::span<const std::int32_t> table(std::uint32_t slot) const;
@@ -69,9 +70,7 @@ class KvWindow {
  private:
   struct Entry {
     std::uint32_t references = 0;
-    std::int32_t companion_of = kNoBlock;             ///< a block of the pool
-    std::int32_t older = kNoBlock, newer = kNoBlock;  ///< among the idle
-    bool idle = false;
+    std::int32_t companion_of = kNoBlock;  ///< a block of the pool
   };
   /// Logical blocks [begin, end) are mapped. `round` > 0: so many of them, from `begin` on, are different ones, and
   /// come round again.
@@ -90,7 +89,6 @@ class KvWindow {
   std::int32_t take();
   void share(std::int32_t block) noexcept;
   void drop(std::int32_t block) noexcept;
-  void unlink(std::int32_t block) noexcept;
 
   Limits limits_;
   Shape shape_;
@@ -99,8 +97,7 @@ class KvWindow {
   std::vector<std::int32_t> tables_;       ///< [sequences_max, table_blocks]
   std::vector<Slot> slots_;                ///< [sequences_max]
   std::vector<std::int32_t> companions_;   ///< [pool_blocks], kNoBlock: none
-  std::int32_t oldest_ = kNoBlock, newest_ = kNoBlock;
-  std::size_t idle_ = 0;
+  KvIdleList idle_;
 };
 
 }  // namespace forge::runtime

@@ -12,8 +12,8 @@
 #include "runtime/plan/cache.h"
 #include "runtime/plan/cache_folder.h"
 #include "support/error.h"
+#include "support/json_text.h"
 #include "tools/console.h"
-#include "tools/json_text.h"
 #include "tools/session.h"
 
 namespace forge::tools {

@@ -9,9 +9,9 @@
 #include "runtime/driver/driver.h"
 #include "runtime/thread_pool.h"
 #include "support/error.h"
+#include "support/json_text.h"
 #include "tools/console.h"
 #include "tools/inspect_model.h"
-#include "tools/json_text.h"
 #include "tools/memory_limit.h"
 
 namespace forge::tools {

@@ -6,7 +6,7 @@
 
 #include "kernels/quant/rows.h"
 #include "loader/arch/family.h"
-#include "tools/json_text.h"
+#include "support/json_text.h"
 
 namespace forge::tools {
 namespace {

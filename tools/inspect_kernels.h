@@ -4,7 +4,7 @@
 #include <string>
 
 #include "runtime/plan/plan_generated.h"
-#include "tools/json_text.h"
+#include "support/json_text.h"
 
 namespace forge::tools {
 

@@ -7,11 +7,11 @@
 #include "kernels/quant/x16.h"
 #include "runtime/plan/plan_file.h"
 #include "support/error.h"
+#include "support/json_text.h"
 #include "tools/compile_report.h"
 #include "tools/console.h"
 #include "tools/inspect_kernels.h"
 #include "tools/inspect_model.h"
-#include "tools/json_text.h"
 #include "tools/kv_report.h"
 #include "tools/open_model.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/plan/plan_generated.h"
-#include "tools/json_text.h"
+#include "support/json_text.h"
 
 namespace forge::tools {
 

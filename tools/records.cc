@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "support/error.h"
-#include "tools/json_text.h"
+#include "support/json_text.h"
 
 namespace forge::tools {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "support/error.h"
+#include "support/json_text.h"
 #include "tools/console.h"
-#include "tools/json_text.h"
 #include "tools/memory_limit.h"
 #include "tools/read_rate.h"
 

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "support/error.h"
+#include "support/json_text.h"
 #include "tools/console.h"
-#include "tools/json_text.h"
 
 namespace forge::tools {
 namespace {

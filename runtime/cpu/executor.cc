@@ -55,8 +55,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
       kernels_(kernels_for(*program_)),
       need_(memory_need_of(*program_, options.kv_blocks)),
       pool_(options.threads),
-      kv_blocks_(options.kv_blocks > 0 ? options.kv_blocks
-                                       : kv_blocks_for(*program_, program_->context, program_->batch_max)),
+      kv_blocks_(kv_context_blocks(*program_, options.kv_blocks)),
       profile_(options.profile) {
   std::optional<PackedWeights> packed;
   if (options.packed != nullptr) packed.emplace(*options.packed, *program_);

@@ -61,8 +61,7 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size
 }  // namespace
 
 GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_blocks) {
-  const auto blocks =
-      wanted_kv_blocks > 0 ? wanted_kv_blocks : kv_blocks_for(program, program.context, program.batch_max);
+  const auto blocks = kv_context_blocks(program, wanted_kv_blocks);
   kv_blocks = checked_bytes(blocks, "KV pool");
   kv_rooms = runtime::kv_rooms(program, blocks);
   for (std::size_t g = 0; g < kv_rooms.size(); ++g) {

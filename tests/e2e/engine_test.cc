@@ -71,16 +71,22 @@ std::unique_ptr<runtime::CpuExecutor> open(const TinyModel& model, std::int64_t 
                                                 runtime::ExecutorOptions{.threads = 2, .kv_blocks = kv_blocks});
 }
 
+/// What each request gets when nobody is beside it and nothing was before it.
+std::vector<std::vector<Result>> serve_alone(const TinyModel& model, const std::vector<engine::Request>& requests) {
+  const auto executor = open(model, 4, 0);
+  std::vector<std::vector<Result>> alone;
+  for (auto request : requests)
+    alone.push_back(serve(*executor, {std::move(request)}, {.reuse_prefixes = false}).front());
+  return alone;
+}
+
 }  // namespace
 
 TEST_CASE("a request's tokens and log-probabilities are the same alone and in any batch, chunking or prefix reuse") {
   for (const auto dtype : {DType::kQ4_1, DType::kF16}) {
     const TinyModel model({.dtype = dtype, .context = 256});
     const auto requests = mixed_requests(model.file().vocab);
-    const auto alone_executor = open(model, 4, 0);
-    std::vector<std::vector<Result>> alone;
-    for (auto request : requests)
-      alone.push_back(serve(*alone_executor, {std::move(request)}, {.reuse_prefixes = false}).front());
+    const auto alone = serve_alone(model, requests);
 
     const auto large = open(model, 32, 0), small = open(model, 6, 12);
     engine::EngineMetrics metrics;
@@ -101,10 +107,7 @@ TEST_CASE("the same where layers have sliding windows, which give their blocks b
     json.merge_patch({{"keys", {{"attention.sliding_window", window}, {"context_length", 256}}}});
     const TinyModel model(FileImage{family_gguf(json)});
     const auto requests = mixed_requests(model.file().vocab);
-    const auto alone_executor = open(model, 4, 0);
-    std::vector<std::vector<Result>> alone;
-    for (auto request : requests)
-      alone.push_back(serve(*alone_executor, {std::move(request)}, {.reuse_prefixes = false}).front());
+    const auto alone = serve_alone(model, requests);
     const auto large = open(model, 32, 0), small = open(model, 6, 12);
     engine::EngineMetrics metrics;
     CHECK(serve(*large, requests, {.step_tokens = 32, .sequences = 3}, &metrics) == alone);

@@ -9,12 +9,12 @@
 #include <limits>
 
 #include "support/error.h"
+#include "support/json_text.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 #include "tools/atomic_file.h"
 #include "tools/compile_report.h"
 #include "tools/console.h"
-#include "tools/json_text.h"
 #include "tools/memory_limit.h"
 #include "tools/options.h"
 #include "tools/prompt.h"
