@@ -1,15 +1,55 @@
 #include "tests/gpu_host/kernel_bench.h"
 
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <stdexcept>
+#include <system_error>
 
 #include "codegen/gpu/targets.h"
 #include "kernels/quant/f16.h"
 #include "tests/gpu_host/host_compiler.h"
 
 namespace forge::gpu_host {
+namespace {
+
+const char* target_of(int wave) {
+  return wave == 32 ? "gfx1100" : "gfx90a";
+}
+
+struct Shard {
+  std::size_t number = 0, count = 1;
+};
+Shard this_shard() {
+  const char* text = std::getenv("FORGE_TEST_SHARD");
+  Shard shard;
+  if (text == nullptr) return shard;
+  const char* end = text + std::strlen(text);
+  const auto number = std::from_chars(text, end, shard.number);
+  const auto count = *number.ptr == '/' ? std::from_chars(number.ptr + 1, end, shard.count) : number;
+  if (number.ec != std::errc{} || count.ec != std::errc{} || count.ptr != end || shard.number >= shard.count)
+    throw std::runtime_error("FORGE_TEST_SHARD is I/N with I below N, not '" + std::string(text) + "'");
+  return shard;
+}
+
+}  // namespace
+
+std::vector<std::size_t> order_of_checks(const std::vector<WaveText>& texts) {
+  std::map<std::pair<int, std::string>, std::vector<std::size_t>> of_kernel;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    codegen::KernelSet one(*codegen::find_target(target_of(texts[i].wave)));
+    of_kernel[{texts[i].wave, one.add("kernel", texts[i].text)}].push_back(i);
+  }
+  const Shard shard = this_shard();
+  std::vector<std::size_t> out;
+  std::size_t kernel = 0;
+  for (const auto& [name, numbers] : of_kernel)
+    if (kernel++ % shard.count == shard.number) out.insert(out.end(), numbers.begin(), numbers.end());
+  return out;
+}
 
 std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts) {
   HostKernelCompiler compiler(takes_all_cases());
@@ -17,8 +57,7 @@ std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts) {
   std::vector<std::string> entries;
   for (const auto& [wave, text] : texts) {
     auto& set = sets[wave];
-    if (set == nullptr)
-      set = std::make_unique<codegen::KernelSet>(*codegen::find_target(wave == 32 ? "gfx1100" : "gfx90a"));
+    if (set == nullptr) set = std::make_unique<codegen::KernelSet>(*codegen::find_target(target_of(wave)));
     entries.push_back(set->add("kernel", text));
   }
   std::map<std::pair<int, std::string>, Kernel> built;

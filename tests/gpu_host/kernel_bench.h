@@ -2,6 +2,8 @@
 // What the tests of single kernels share: specialised sources compiled for the host, arguments as the plan passes them,
 // weights and activations in the kernels' layouts with the numbers that they mean.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -26,15 +28,22 @@ struct WaveText {
 /// Compiles all of them, several at once; equal ones once.
 std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts);
 
-/// check(case, kernel) for each case, with the kernel of text_of(case).
+/// Numbers of the texts in the order of their checks: those of one kernel stand together, so that it is compiled once.
+/// Of a run in shards (FORGE_TEST_SHARD=I/N, I from 0) only those whose kernel falls to this one.
+std::vector<std::size_t> order_of_checks(const std::vector<WaveText>& texts);
+
+/// check(case, kernel) for each case of this run, with the kernel of text_of(case).
 template <class Case, class TextOf, class Check>
 void check_cases(const std::vector<Case>& cases, TextOf&& text_of, Check&& check) {
   constexpr std::size_t kBatch = 64;  // loaded at once
-  for (std::size_t first = 0; first < cases.size(); first += kBatch) {
-    std::vector<WaveText> texts;
-    for (std::size_t i = first; i < std::min(first + kBatch, cases.size()); ++i) texts.push_back(text_of(cases[i]));
-    const auto kernels = build_kernels(texts);
-    for (std::size_t i = 0; i < kernels.size(); ++i) check(cases[first + i], kernels[i]);
+  std::vector<WaveText> texts;
+  for (const Case& one : cases) texts.push_back(text_of(one));
+  const auto order = order_of_checks(texts);
+  for (std::size_t first = 0; first < order.size(); first += kBatch) {
+    std::vector<WaveText> batch;
+    for (std::size_t i = first; i < std::min(first + kBatch, order.size()); ++i) batch.push_back(texts[order[i]]);
+    const auto kernels = build_kernels(batch);
+    for (std::size_t i = 0; i < kernels.size(); ++i) check(cases[order[first + i]], kernels[i]);
   }
 }
 
