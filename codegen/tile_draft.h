@@ -19,7 +19,7 @@ namespace forge::codegen {
 inline constexpr std::int64_t kActivationBlock = dtype_info(DType::kQ8A).block_elems;
 
 struct DraftOp {
-  plan::TileOpKind kind{};
+  plan::TileOpKind kind = plan::TileOpKind::kLoad;
   ir::NodeId node = ir::kNoNode;  ///< whose attributes apply
   ir::Value operand;              ///< the memory operand: vector, tensor, squares, table; for sinks what is written
   std::int64_t origin = 0;        ///< column of the source at which the operand's column 0 lies

@@ -43,9 +43,8 @@ test  librapidcheck-dev        property tests
 test  libbenchmark-dev         GoogleBenchmark programs
 test  graphviz                 pictures of graphs, and their tests
 test  python3-numpy            the judge of logits
-test  python3-venv             isolated Python tools
+test  python3-venv             isolated Python tools: clang-tidy
 test  clang-format-19          formatting check
-test  clang-tidy-19            static checks
 test  clang-19                 kernels for GPUs that hipRTC 5.2 does not know
 test  libclang-rt-19-dev       sanitizers and libFuzzer of clang-19
 test  lld-19                   links them

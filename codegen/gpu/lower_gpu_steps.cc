@@ -171,7 +171,7 @@ void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out)
   out.push_back(std::move(step));
 
   KernelText draw{.header = "kernels/gpu/sampling.h", .kernel = "SampleDraw", .defaults = {}, .before = {}};
-  draw.config = config;
+  draw.config = std::move(config);
   draw.blocks = rows;
   draw.threads = kDrawThreads;
   step = std::make_unique<plan::StepT>();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """clang-tidy over the project's own sources (tests aside), in parallel, each file once as long as it does not change.
 
-usage: tidy.py ROOT BUILD_DIR [-j JOBS] [FILE...]
+usage: tidy.py ROOT BUILD_DIR [-j JOBS] [--clang-tidy PROGRAM] [FILE...]
 
 BUILD_DIR holds compile_commands.json and generated headers. A file that was clean is remembered there by a digest of
 itself, the project headers it reaches, the configuration and the compile command, so a second run takes a moment.
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 
-TIDY = "clang-tidy-19"
 FOLDERS = ("codegen/", "ir/", "kernels/", "loader/", "passes/", "runtime/", "serve/", "support/", "tools/")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
 SECONDS_MAX = 900  # against hangs alone
@@ -46,11 +45,11 @@ def digest(path, command, roots, config):
     return h.hexdigest()
 
 
-def tidy(path, root, build):
+def tidy(program, path, root, build):
     try:
         # A library built with precompiled headers includes pch.h by name, which g++ finds beside its .gch alone.
         headers = "--extra-arg=-I" + os.path.join(root, "support")
-        command = [TIDY, "--quiet", headers, "-p", build, path]
+        command = [program, "--quiet", headers, "-p", build, path]
         r = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
         return False, f"{path}: clang-tidy took more than {SECONDS_MAX} s"
@@ -63,6 +62,7 @@ def main():
     p.add_argument("root")
     p.add_argument("build")
     p.add_argument("-j", type=int, default=os.cpu_count())
+    p.add_argument("--clang-tidy", default="clang-tidy", metavar="PROGRAM", help="23 or later: it skips system headers")
     p.add_argument("files", nargs="*")
     a = p.parse_args()
     root, build = os.path.realpath(a.root), os.path.realpath(a.build)
@@ -72,7 +72,7 @@ def main():
         c for c in commands if os.path.relpath(c, root).startswith(FOLDERS)
     )
     with open(os.path.join(root, ".clang-tidy"), "rb") as f:
-        config = f.read() + subprocess.run([TIDY, "--version"], capture_output=True, check=True).stdout
+        config = f.read() + subprocess.run([a.clang_tidy, "--version"], capture_output=True, check=True).stdout
     clean = os.path.join(build, "tidy-clean")
     os.makedirs(clean, exist_ok=True)
     generated = [d for d, _, names in os.walk(build) if any(n.endswith(".h") for n in names)]
@@ -80,7 +80,7 @@ def main():
     todo = [c for c in wanted if not os.path.exists(os.path.join(clean, digests[c]))]
     begun, failed, printed = time.monotonic(), 0, set()
     with concurrent.futures.ThreadPoolExecutor(a.j) as pool:
-        for path, (ok, text) in zip(todo, pool.map(lambda c: tidy(c, root, build), todo)):
+        for path, (ok, text) in zip(todo, pool.map(lambda c: tidy(a.clang_tidy, c, root, build), todo)):
             if ok:
                 open(os.path.join(clean, digests[path]), "w").close()
             else:
