@@ -5,19 +5,17 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <deque>
 #include <limits>
 
 #include "loader/tok/scores.h"
 #include "loader/tok/unicode.h"
-#include "loader/tok/word_cache.h"
 #include "support/error.h"
 
 namespace forge::loader::tok {
 namespace {
 
 /// How much worse than the worst token an unknown character is.
-constexpr double kUnknownPenalty = 10;
+constexpr float kUnknownPenalty = 10;
 /// Longer tokens are found nowhere: each byte of a text may cost as many steps as a token has bytes.
 constexpr std::size_t kTokenBytesMax = 1024;
 
@@ -30,8 +28,11 @@ struct Unigram::Lattice {
     std::uint32_t bytes = 0;  // 0: no way leads here
   };
   std::vector<Step> steps;
-  std::vector<double> sums;
+  std::vector<float> sums;
   std::vector<Step> path;
+  // Of the words before: how sums are rounded depends on them, and a run of unknown characters may go on.
+  float sum = 0;
+  bool unknown = false;
 };
 
 Unigram::Unigram(Vocabulary& vocabulary, const Gguf& gguf)
@@ -41,7 +42,7 @@ Unigram::Unigram(Vocabulary& vocabulary, const Gguf& gguf)
                 fmt::format("'{}' is missing, and unigram tokenizers go by it", kScoresKey), "convert the model again");
   merge_spaces_ = gguf.get<bool>("tokenizer.ggml.remove_extra_whitespaces", false);
   std::vector<TokenId> ids;
-  double least = std::numeric_limits<double>::infinity();
+  float least = std::numeric_limits<float>::infinity();
   std::size_t too_long = 0;
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     if ((vocabulary.kind(id) & (kNormalToken | kUserToken)) == 0 || vocabulary.text(id).empty()) continue;
@@ -49,7 +50,7 @@ Unigram::Unigram(Vocabulary& vocabulary, const Gguf& gguf)
     if (!std::isfinite(score))
       throw Error(ErrorCode::kTokenizer, fmt::format("the score of token {} is {}", id, score),
                   fmt::format("'{}' wants numbers", kScoresKey), "convert the model again");
-    least = std::min<double>(least, score);
+    least = std::min(least, score);
     if (vocabulary.text(id).size() <= kTokenBytesMax)
       ids.push_back(id);
     else
@@ -106,9 +107,9 @@ void Unigram::encode_word(std::string_view word, Lattice& lattice, std::vector<T
   constexpr std::size_t kWindow = std::bit_ceil(kTokenBytesMax + 1);
   lattice.steps.assign(word.size() + 1, {});
   lattice.sums.resize(kWindow);
-  lattice.sums[0] = 0;
-  const auto reach = [&](std::size_t from, std::size_t to, double score, TokenId id) {
-    const double sum = lattice.sums[from % kWindow] + score;
+  lattice.sums[0] = lattice.sum;
+  const auto reach = [&](std::size_t from, std::size_t to, float score, TokenId id) {
+    const float sum = lattice.sums[from % kWindow] + score;
     auto& step = lattice.steps[to];
     if (step.bytes != 0 && sum <= lattice.sums[to % kWindow]) return;
     step = {id, static_cast<std::uint32_t>(to - from)};
@@ -131,20 +132,20 @@ void Unigram::encode_word(std::string_view word, Lattice& lattice, std::vector<T
     if (!covered) reach(at, at + character, unknown_score_, kNoToken);
     at += character;
   }
+  lattice.sum = lattice.sums[word.size() % kWindow];
 
   lattice.path.clear();
   std::size_t at = word.size();
   for (; at > 0; at -= lattice.steps[at].bytes) lattice.path.push_back(lattice.steps[at]);
-  bool unknown = false;
   for (std::size_t i = lattice.path.size(); i-- > 0;) {
     const auto [id, bytes] = lattice.path[i];
     if (id != kNoToken)
       ids.push_back(id);
     else if (vocabulary_->byte_token(0) != kNoToken)
       for (const char c : word.substr(at, bytes)) ids.push_back(vocabulary_->byte_token(static_cast<std::uint8_t>(c)));
-    else if (!unknown && vocabulary_->unknown() != kNoToken)
+    else if (!lattice.unknown && vocabulary_->unknown() != kNoToken)
       ids.push_back(vocabulary_->unknown());
-    unknown = id == kNoToken;
+    lattice.unknown = id == kNoToken;
     at += bytes;
   }
 }
@@ -154,19 +155,18 @@ std::string Unigram::describe() const {
 }
 
 void Unigram::encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
-  WordCache cache(ids);
   Lattice lattice;
-  std::deque<std::string> texts;  // words of the cache point into it
   for (const Fragment& fragment : fragments) {
     if (fragment.id != kNoToken) {
       ids.push_back(fragment.id);
       continue;
     }
-    const std::string_view text = texts.emplace_back(normalized(fragment.text));
+    const std::string text = normalized(fragment.text);
+    lattice.sum = 0;
+    lattice.unknown = false;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = words_are_separate_ ? word_end(text, at) : text.size();
-      const auto word = text.substr(at, end - at);
-      cache.append(word, [&] { encode_word(word, lattice, ids); });
+      encode_word(std::string_view(text).substr(at, end - at), lattice, ids);
       at = end;
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 // SentencePiece's unigram language model (arXiv 1804.10959; T5, XLM-RoBERTa): of all ways to cut a word into tokens
-// the one with the highest sum of scores, the first of equals.
+// the one with the highest sum of scores. Sums are rounded to 32 bits from token to token along the whole text, and ways
+// of equal sums are chosen between by that rounding, as SentencePiece does.
 
 #include <span>
 #include <string>
@@ -39,7 +40,7 @@ class Unigram {
   Charsmap rules_;
   Trie trie_;
   std::vector<float> scores_;
-  double unknown_score_ = 0;
+  float unknown_score_ = 0;
   bool merge_spaces_ = false;
   bool words_are_separate_ = true;
 };

@@ -8,8 +8,8 @@ usage: make_tokenizers.py FOLDER [COUNT] [SEED]
 
 FOLDER gets NAME.gguf and cases.txt. A string is made by a generator that C++ has too, from the pools at the head of
 cases.txt; of each block of 250 strings only a hash of the ids is kept, so that many strings need little space.
-sentencepiece adds scores up in 32 bits, so that rounding chooses between ways of equal sums; forge, llama.cpp and
-tokenizers add in 64 bits and take the first. One string in some ten thousand of "unigram-bytes" differs so by the seed.
+sentencepiece 0.2.3 adds scores up in 32 bits along the whole text, and so does forge: rounding chooses between ways of
+equal sums (0.2.1 compared the sums in 64 bits and kept them in 32; tokenizers, in 64 bits, takes the first).
 """
 import io, json, os, sys, unicodedata
 import gguf, sentencepiece, tokenizers
