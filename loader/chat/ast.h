@@ -55,11 +55,21 @@ enum class NodeKind : std::uint8_t {
 };
 
 struct Node {
-  Node(NodeKind kind, std::uint32_t pos) : kind(kind), pos(pos) {}
+  Node(NodeKind kind, std::uint32_t pos)
+      : kind(kind),
+        constant(kind < NodeKind::kText && kind != NodeKind::kName && kind != NodeKind::kCall &&
+                 kind != NodeKind::kNamespaceRef),
+        sliced(kind == NodeKind::kSlice),
+        pos(pos) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
   virtual ~Node() = default;
+  /// jinja2 works this expression out when it compiles the template, and there a slice of what cannot be sliced is
+  /// undefined instead of an error. So it matters only where there is a slice.
+  [[nodiscard]] bool folds() const { return constant && sliced; }
   NodeKind kind;
+  bool constant;            ///< made of constants, operators, filters and tests without context, as far as needed
+  bool sliced;              ///< is a slice, or has one below it
   std::uint32_t pos;        ///< byte offset into the normalised source
   std::uint32_t depth = 1;  ///< levels of nodes below and with this one
 };

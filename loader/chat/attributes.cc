@@ -114,9 +114,7 @@ Value global_range(Interp& interp, const Value&, CallArgs& arguments) {
   std::vector<Value> items;
   interp.budget.allocate(count * sizeof(Value));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(count); ++i) items.push_back(Value::integer(start + i * step));
-  std::string label =
-      step == 1 ? fmt::format("range({}, {})", start, stop) : fmt::format("range({}, {}, {})", start, stop, step);
-  return Value::list(std::move(items), ListKind::kRange, std::move(label));
+  return Value::range(start, stop, step, std::move(items));
 }
 
 /// The pairs of dict(...) and namespace(...): a mapping or pairs first, then keywords.

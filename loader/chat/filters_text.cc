@@ -354,7 +354,7 @@ Value filter_filesizeformat(Interp& interp, const Value& value, CallArgs& argume
   const bool binary = bound.flag(0, false);
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return interp.text("1 Byte");
-  if (bytes < base) return interp.text(fmt::format("{:.0f} Bytes", std::trunc(bytes)));
+  if (bytes < base) return interp.text(fmt::format("{:.0f} Bytes", std::trunc(bytes) + 0.0));
   static constexpr std::string_view kPrefixes = "kMGTPEZY";
   double unit = base;
   for (std::size_t i = 0;; ++i) {

@@ -79,8 +79,9 @@ Flow Interp::run_statement(const Node& node) {
       print(static_cast<const TextNode&>(node).text);
       return Flow::kNext;
     case NodeKind::kPrint: {
-      const Value value = eval(*static_cast<const UnaryNode&>(node).child);
-      print_value(value);
+      const Node& child = *static_cast<const UnaryNode&>(node).child;
+      const std::optional<Value> folded = child.folds() ? fold(child) : std::nullopt;
+      print_value(folded ? *folded : eval(child));
       return Flow::kNext;
     }
     case NodeKind::kFor:

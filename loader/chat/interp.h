@@ -105,6 +105,8 @@ class Interp {
 
   // expressions (interp_expr.cc)
   Value eval(const Node& node);
+  /// What jinja2's compiler makes of a node that folds; empty when it fails there and is left to the render.
+  std::optional<Value> fold(const Node& node);
   Value eval_compare(const CompareNode& node);
   Value eval_condition(const ConditionNode& node);
   Value eval_concat(const ItemsNode& node);
@@ -127,6 +129,7 @@ class Interp {
   std::string* out_ = nullptr;
   std::shared_ptr<Scope> scope_;
   std::uint32_t position_ = 0, depth_ = 0;
+  bool folding_ = false;
   // What can refer to itself, kept to be emptied at the end.
   std::vector<std::shared_ptr<Namespace>> spaces_;
   std::vector<std::shared_ptr<Scope>> kept_;

@@ -8,9 +8,9 @@
 namespace forge::loader::chat {
 namespace {
 
-/// Python's slice.indices(): the first index and how many steps there are.
+/// Python's slice.indices(), and how many steps there are.
 struct SliceRange {
-  std::int64_t start, step, count;
+  std::int64_t start, stop, step, count;
 };
 
 SliceRange slice_range(std::optional<std::int64_t> start, std::optional<std::int64_t> stop,
@@ -25,13 +25,41 @@ SliceRange slice_range(std::optional<std::int64_t> start, std::optional<std::int
   const std::int64_t first = bound(start, step < 0 ? high : low), last = bound(stop, step < 0 ? low : high);
   const std::int64_t span = step < 0 ? first - last : last - first;
   const std::int64_t width = step < 0 ? -step : step;
-  return {first, step, span <= 0 ? 0 : (span + width - 1) / width};
+  return {first, last, step, span <= 0 ? 0 : (span + width - 1) / width};
+}
+
+/// Whether jinja2 can write the value into the code that it compiles.
+bool has_literal(const Value& value) {
+  if (value.is(Kind::kDict))
+    return std::ranges::all_of(value.dict().entries(),
+                               [](const auto& entry) { return has_literal(entry.first) && has_literal(entry.second); });
+  if (value.is(Kind::kList)) {
+    const ListKind kind = value.list().kind;
+    return kind == ListKind::kRange ||
+           ((kind == ListKind::kList || (kind == ListKind::kTuple && value.list().label.empty())) &&
+            std::ranges::all_of(value.list().items, has_literal));
+  }
+  return value.is(Kind::kNone) || value.is_integer() || value.is(Kind::kFloat) || value.is_string();
 }
 
 }  // namespace
 
+std::optional<Value> Interp::fold(const Node& node) {
+  folding_ = true;
+  std::optional<Value> value;
+  try {
+    value = eval(node);
+  } catch (const EvalError&) {  // the render meets it again
+  }
+  folding_ = false;
+  return value;
+}
+
 Value Interp::eval(const Node& node) {
   const Level level(*this);
+  if (folding_ && !node.constant) throw EvalError("left to the render");
+  if (node.folds() && !folding_)
+    if (std::optional<Value> value = fold(node); value && has_literal(*value)) return *std::move(value);
   switch (node.kind) {
     case NodeKind::kConst:
       return static_cast<const ConstNode&>(node).value;
@@ -140,6 +168,7 @@ Value Interp::eval_compare(const CompareNode& node) {
 Value Interp::eval_condition(const ConditionNode& node) {
   if (truth(eval(*node.test))) return eval(*node.then);
   if (node.otherwise) return eval(*node.otherwise);
+  if (folding_) throw EvalError("left to the render");
   return Value::undefined("the inline if-expression evaluated to false and no else section was defined");
 }
 
@@ -193,9 +222,13 @@ Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
   position_ = slice.pos;
   require_defined(object);
   const bool sequence = object.is_string() || (object.is(Kind::kList) && object.list().kind <= ListKind::kRange);
-  // Unlike items, slices do not become undefined where they fail.
-  if (!sequence) throw EvalError(fmt::format("'{}' object cannot be sliced", object.type_name()));
-  if (!integers) throw EvalError("slice indices must be integers or None");
+  // Unlike items, slices do not become undefined where they fail, unless they are of constants.
+  if (!sequence || !integers) {
+    std::string why = sequence ? "slice indices must be integers or None"
+                               : fmt::format("'{}' object cannot be sliced", object.type_name());
+    if (folding_) return Value::undefined(std::move(why));
+    throw EvalError(std::move(why));
+  }
   const std::int64_t size = length(object);
   const SliceRange range = slice_range(bounds[0], bounds[1], bounds[2], size);
   if (object.is_string()) {
@@ -215,11 +248,16 @@ Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
   for (std::int64_t i = 0; i < range.count; ++i)
     picked.push_back(object.list().items[static_cast<std::size_t>(range.start + i * range.step)]);
   if (object.list().kind != ListKind::kRange) return list(std::move(picked), object.list().kind);
-  const std::int64_t first = picked.empty() ? 0 : picked.front().integer();
-  const std::int64_t gap = picked.size() > 1 ? picked[1].integer() - first : 1;
-  std::string label = fmt::format("range({}, {}{})", first, first + gap * range.count,
-                                  gap == 1 ? std::string() : fmt::format(", {}", gap));
-  return Value::list(std::move(picked), ListKind::kRange, std::move(label));
+  // Unsigned, as the bounds of a range of one element may be anywhere.
+  const List& whole = object.list();
+  const auto scaled = [&](std::int64_t index) {
+    return static_cast<std::uint64_t>(index) * static_cast<std::uint64_t>(whole.step);
+  };
+  const auto bound = [&](std::int64_t index) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(whole.start) + scaled(index));
+  };
+  return Value::range(bound(range.start), bound(range.stop), static_cast<std::int64_t>(scaled(range.step)),
+                      std::move(picked));
 }
 
 CallArgs Interp::eval_arguments(const Arguments& arguments) {

@@ -169,11 +169,17 @@ void split_text(std::string_view text, std::string_view by, std::int64_t limit, 
   parts.emplace_back(text.substr(start));
 }
 
-Value texts(Interp& interp, std::vector<std::string>& parts) {
+/// Parts of `whole`, and markup where that is.
+Value texts(Interp& interp, const Value& whole, std::vector<std::string>& parts, ListKind kind = ListKind::kList) {
   std::vector<Value> items;
   items.reserve(parts.size());
-  for (std::string& part : parts) items.push_back(interp.text(std::move(part)));
-  return interp.list(std::move(items));
+  for (std::string& part : parts) items.push_back(interp.text(std::move(part), whole.string().markup));
+  return interp.list(std::move(items), kind);
+}
+
+/// `text` as a text like `self` takes it in: markup escapes what is none.
+std::string taken_in(const Value& self, const Value& text) {
+  return self.string().markup && !text.string().markup ? escape_html(text.text()) : text.text();
 }
 
 template <bool right>
@@ -184,21 +190,21 @@ Value split(Interp& interp, const Value& self, CallArgs& arguments) {
   if (!bound.given(0)) {
     interp.budget.allocate(self.text().size() * 2);
     right ? split_spaces_right(self.text(), limit, parts) : split_spaces(self.text(), limit, parts);
-    return texts(interp, parts);
+    return texts(interp, self, parts);
   }
   const std::string& by = bound.text(0);
   if (by.empty()) throw EvalError("empty separator");
   if (right) interp.budget.read(self.text().size() * by.size());  // std's rfind is naive
   interp.budget.allocate(self.text().size() / by.size() * sizeof(std::string));
   split_text(self.text(), by, limit, right, parts);
-  return texts(interp, parts);
+  return texts(interp, self, parts);
 }
 
 Value splitlines(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("splitlines", arguments, {"keepends"});
   interp.budget.allocate(self.text().size());
   std::vector<std::string> lines = split_lines(self.text(), bound.flag(0, false));
-  return texts(interp, lines);
+  return texts(interp, self, lines);
 }
 
 template <bool right>
@@ -214,14 +220,15 @@ Value partition(Interp& interp, const Value& self, CallArgs& arguments) {
   } else {
     parts = {text.substr(0, at), by, text.substr(at + by.size())};
   }
-  std::vector<Value> items;
-  for (std::string& part : parts) items.push_back(interp.text(std::move(part)));
-  return interp.list(std::move(items), ListKind::kTuple);
+  return texts(interp, self, parts, ListKind::kTuple);
 }
 
 Value replace(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"});
-  return interp.text(replace_text(self.text(), bound.text(0), bound.text(1), bound.integer(2, -1), interp.budget));
+  (void)require_text(bound.required(1), "replace");
+  const std::string by = taken_in(self, bound.required(1));
+  return interp.text(replace_text(self.text(), bound.text(0), by, bound.integer(2, -1), interp.budget),
+                     self.string().markup);
 }
 
 template <bool prefix>
@@ -231,7 +238,7 @@ Value remove_affix(Interp& interp, const Value& self, CallArgs& arguments) {
   const std::string& affix = bound.text(0);
   if (prefix && text.starts_with(affix)) text.remove_prefix(affix.size());
   if (!prefix && text.ends_with(affix)) text.remove_suffix(affix.size());
-  return interp.text(std::string(text));
+  return interp.text(std::string(text), self.string().markup);
 }
 
 Value join(Interp& interp, const Value& self, CallArgs& arguments) {
@@ -241,11 +248,12 @@ Value join(Interp& interp, const Value& self, CallArgs& arguments) {
   bool first = true;
   for (const Value& item : elements(bound.required(0), interp.budget)) {
     if (!std::exchange(first, false)) out += self.text();
-    out += require_text(item, "join");
+    (void)require_text(item, "join");
+    out += taken_in(self, item);
     interp.budget.read(self.text().size() + item.text().size());
     if (out.size() > interp.text_bytes_max()) throw EvalError("a text grows beyond the limit");
   }
-  return interp.text(std::move(out));
+  return interp.text(std::move(out), self.string().markup);
 }
 
 /// left/right: where the fill goes; both is center, with CPython's choice for the odd one.
@@ -264,7 +272,7 @@ Value padded(Interp& interp, const Value& self, CallArgs& arguments) {
   for (std::int64_t i = 0; i < before; ++i) out += fill;
   out += self.text();
   for (std::int64_t i = before; i < margin; ++i) out += fill;
-  return interp.text(std::move(out));
+  return interp.text(std::move(out), self.string().markup);
 }
 
 Value zfill(Interp& interp, const Value& self, CallArgs& arguments) {
@@ -276,7 +284,7 @@ Value zfill(Interp& interp, const Value& self, CallArgs& arguments) {
   std::string out = self.text();
   const bool sign = !out.empty() && (out[0] == '+' || out[0] == '-');
   out.insert(sign ? 1 : 0, static_cast<std::size_t>(missing), '0');
-  return interp.text(std::move(out));
+  return interp.text(std::move(out), self.string().markup);
 }
 
 Value expandtabs(Interp& interp, const Value& self, CallArgs& arguments) {
@@ -296,7 +304,7 @@ Value expandtabs(Interp& interp, const Value& self, CallArgs& arguments) {
       column = code == '\n' || code == '\r' ? 0 : column + 1;
     }
   }
-  return interp.text(std::move(out));
+  return interp.text(std::move(out), self.string().markup);
 }
 
 Value format(Interp& interp, const Value& self, CallArgs& arguments) {

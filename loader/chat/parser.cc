@@ -87,6 +87,8 @@ void Parser::fail_here(std::string_view wanted) const {
 void Parser::grow(Node& node, const Node* child) {
   if (child == nullptr) return;
   node.depth = std::max(node.depth, child->depth + 1);
+  node.constant &= child->constant;
+  node.sliced |= child->sliced;
   if (node.depth > kTreeDepthMax) fail(node.pos, "the template is nested too deeply");
 }
 

@@ -45,6 +45,7 @@ NodePtr Parser::parse_expression(bool with_condition) {
     grow(*node, node->then.get());
     grow(*node, node->test.get());
     grow(*node, node->otherwise.get());
+    node->constant = node->test->constant;
     value = std::move(node);
   }
   return value;
@@ -107,8 +108,9 @@ NodePtr Parser::parse_compare() {
     node->rest.emplace_back(*op, parse_sum());
     grow(*node, node->rest.back().second.get());
   }
-  if (node) return node;
-  return first;
+  if (!node) return first;
+  node->constant = node->first->constant;
+  return node;
 }
 
 NodePtr Parser::parse_sum() {
@@ -157,6 +159,8 @@ NodePtr Parser::binary(NodeKind kind, std::uint32_t pos, NodePtr left, NodePtr r
   auto node = std::make_unique<BinaryNode>(kind, pos, std::move(left), std::move(right), op);
   grow(*node, node->left.get());
   grow(*node, node->right.get());
+  // What the first operand decides needs no constants behind it.
+  if (kind == NodeKind::kAnd || kind == NodeKind::kOr) node->constant = node->left->constant;
   return node;
 }
 
@@ -356,6 +360,8 @@ NodePtr Parser::parse_filters(NodePtr node, bool bare) {
     filter->row = find_filter(filter->name);
     if (filter->row == nullptr && !soft_)
       fail(filter->pos, fmt::format("there is no filter named '{}'", printable(filter->name)));
+    static constexpr std::string_view kOfContext[] = {"map", "random", "reject", "rejectattr", "select", "selectattr"};
+    filter->constant = node != nullptr && filter->row != nullptr && std::ranges::count(kOfContext, filter->name) == 0;
     filter->input = std::move(node);
     if (at_op("(")) filter->arguments = parse_arguments();
     grow(*filter, filter->input.get());
@@ -375,6 +381,7 @@ NodePtr Parser::parse_test(NodePtr node) {
   test->row = find_test(test->name);
   if (test->row == nullptr && !soft_)
     fail(test->pos, fmt::format("there is no test named '{}'", printable(test->name)));
+  test->constant = test->row != nullptr;
   test->input = std::move(node);
   const Tok type = now().type;
   if (at_op("(")) {

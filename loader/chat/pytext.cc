@@ -47,7 +47,8 @@ void write_items(const std::vector<Value>& items, std::string& out, Budget& budg
 
 void write_list(const List& list, std::string& out, Budget& budget) {
   if (list.kind == ListKind::kRange) {
-    out += list.label;
+    out += fmt::format("range({}, {}", list.start, list.stop);
+    out += list.step == 1 ? std::string(")") : fmt::format(", {})", list.step);
     return;
   }
   static constexpr std::string_view kOpen[] = {"[", "(", "", "dict_keys([", "dict_values([", "dict_items(["};

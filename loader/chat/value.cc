@@ -54,6 +54,11 @@ Value Value::list(std::vector<Value> items, ListKind kind, std::string label) {
   return Value(Storage(std::make_shared<const List>(List{kind, std::move(items), std::move(label), nesting + 1})));
 }
 
+Value Value::range(std::int64_t start, std::int64_t stop, std::int64_t step, std::vector<Value> items) {
+  return Value(
+      Storage(std::make_shared<const List>(List{ListKind::kRange, std::move(items), {}, 1, start, stop, step})));
+}
+
 Value Value::dict(Dict dict) {
   check_nesting(dict.nesting());
   return Value(Storage(std::make_shared<const Dict>(std::move(dict))));

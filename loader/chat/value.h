@@ -81,8 +81,9 @@ enum class ListKind : std::uint8_t { kList, kTuple, kRange, kKeys, kValues, kIte
 struct List {
   ListKind kind = ListKind::kList;
   std::vector<Value> items;
-  std::string label;  ///< what a range prints as
+  std::string label;  ///< "group" for groupby's tuples
   int nesting = 1;
+  std::int64_t start = 0, stop = 0, step = 1;  ///< of a range
 };
 
 class Dict;
@@ -123,6 +124,8 @@ class Value {
   static Value undefined(std::string hint);
   /// Throws EvalError when the nesting gets too deep.
   static Value list(std::vector<Value> items, ListKind kind = ListKind::kList, std::string label = {});
+  /// Python's range(start, stop, step) with its elements; step is not 0.
+  static Value range(std::int64_t start, std::int64_t stop, std::int64_t step, std::vector<Value> items);
   static Value tuple(std::vector<Value> items) { return list(std::move(items), ListKind::kTuple); }
   static Value dict(Dict dict);
   static Value iterator(std::vector<Value> items, std::string name);

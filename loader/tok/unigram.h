@@ -1,7 +1,7 @@
 #pragma once
 // SentencePiece's unigram language model (arXiv 1804.10959; T5, XLM-RoBERTa): of all ways to cut a word into tokens
-// the one with the highest sum of scores. Sums are rounded to 32 bits from token to token along the whole text, and ways
-// of equal sums are chosen between by that rounding, as SentencePiece does.
+// the one with the highest sum of scores. Sums are rounded to 32 bits from token to token along the whole text, and
+// ways of equal sums are chosen between by that rounding, as SentencePiece does.
 
 #include <span>
 #include <string>
