@@ -2,8 +2,8 @@
 // Matmul of quantised weights: the driver that all classes share. A class brings `micro<Format, T>`, which does one
 // group of 16 rows by T tokens over some blocks, and `tokens_max<Format>()`, the largest T that its registers hold.
 //
-// Loops, outermost first: as many groups of weights as fit half of L2; tiles of up to T tokens; strips of k whose
-// activations ("panel") fit L1. x is copied into the panel once a strip: per block [T][32] int8, [T] scale, [T] sum,
+// Loops, outermost first: groups of weights whose strip fits half of L2, mostly all of the call's; strips of k whose
+// activations ("panel") fit L1; tiles of up to T tokens. x is copied into the panel once a strip: per block [T][32] int8, [T] scale, [T] sum,
 // so that the inner loop has one pointer for x and constant offsets. Sums are carried from strip to strip through
 // `out`, which rounds nothing.
 
@@ -119,7 +119,7 @@ FORGE_INLINE std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-/// Groups whose weights stay in L2 while all tiles of tokens pass; all of them if there is one tile only.
+/// Groups whose weights (of a strip, or whole) stay in L2 while all tiles of tokens pass; all if there is one tile only.
 FORGE_INLINE std::size_t groups_together(bool one_tile, std::size_t groups, std::size_t group_bytes) {
   if (one_tile || group_bytes * groups <= kWeightBytes) return groups;
   return group_bytes < kWeightBytes ? kWeightBytes / group_bytes : 1;
@@ -134,18 +134,18 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
   const PanelSource source{x, x_row_bytes, k, row_map};
   const std::size_t blocks = k / 32, group_bytes = blocks * (Format::kQuantBytes + Format::kScaleBytes);
   const std::size_t units = divide_up(blocks, Format::kBlocks);
-  const std::size_t groups_step = groups_together(tokens <= kTokens, groups, group_bytes);
-  const std::size_t tiles = divide_up(tokens, kTokens);
+  const std::size_t tiles = divide_up(tokens, kTokens), most = divide_up(tokens, tiles);
+  const std::size_t strips = units == 0 ? 1 : divide_up(units, kPanelBytes / (40 * most * Format::kBlocks));
+  const std::size_t groups_step = groups_together(tiles == 1, groups, group_bytes / strips);
   alignas(64) std::uint8_t panel[kPanelBytes];
   for (std::size_t group0 = 0; group0 < groups; group0 += groups_step) {
     const std::size_t group1 = group0 + groups_step < groups ? group0 + groups_step : groups;
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
-      const std::size_t t0 = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t0;
-      const MicroFn run = micro_for<Format, static_cast<int>(kTokens)>(count);
-      const std::size_t strips = units == 0 ? 1 : divide_up(units, kPanelBytes / (40 * count * Format::kBlocks));
-      for (std::size_t strip = 0; strip < strips; ++strip) {
-        const std::size_t u0 = units * strip / strips, b0 = u0 * Format::kBlocks;
-        const std::size_t end = units * (strip + 1) / strips * Format::kBlocks, b1 = end < blocks ? end : blocks;
+    for (std::size_t strip = 0; strip < strips; ++strip) {
+      const std::size_t u0 = units * strip / strips, b0 = u0 * Format::kBlocks;
+      const std::size_t end = units * (strip + 1) / strips * Format::kBlocks, b1 = end < blocks ? end : blocks;
+      for (std::size_t tile = 0; tile < tiles; ++tile) {
+        const std::size_t t0 = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t0;
+        const MicroFn run = micro_for<Format, static_cast<int>(kTokens)>(count);
         fill_panel(source, t0, count, b0, b1 - b0, panel);
         for (std::size_t g = group0; g < group1; ++g) {
           const auto* group = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes);

@@ -219,6 +219,60 @@ void tile_strip(const TileStrip& args, const TilePanel<kSub>& panel) {
         Lanes::store_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + v * Lanes::kRows, sums[t][v]);
 }
 
+/// One group by 16 tokens over a strip; rows of `out` behind `tokens` are left alone. While vectors add part p up,
+/// tiles store part p + kLag and multiply part p + kLag + 4.
+template <int kSub, int kLag>
+void tile_strip_ring(const TileStrip& args, const TilePanel<kSub>& panel) {
+  constexpr std::ptrdiff_t kParts = 32 / kSub, kFlight = 4;
+  static_assert(kLag % kFlight == 0);
+  constexpr int T = kTileTokens, kVectors = 16 / Lanes::kRows;
+  alignas(64) std::uint8_t dots[kLag][T][64];
+  Lanes::F sums[T * kVectors];
+  const auto at = [&](int i)
+                      FORGE_INLINE_BODY { return args.out + static_cast<std::size_t>(i / kVectors) * args.out_stride + i % kVectors * Lanes::kRows; };
+  unrolled<T * kVectors>([&]<int i>() FORGE_INLINE_BODY {
+    sums[i] = args.first || static_cast<std::size_t>(i / kVectors) >= args.tokens ? Lanes::all(0.0f) : Lanes::load_floats(at(i));
+  });
+  const auto subs = static_cast<std::ptrdiff_t>(args.parts) * kParts;  // parts of kSub columns
+  const std::uint8_t* const unpacked = args.unpacked;
+  const auto add = [&](std::size_t sub, const std::uint8_t(*dot)[64]) FORGE_INLINE_BODY {
+    const std::size_t part = sub / kParts, s = sub % kParts;
+    const auto* floats = reinterpret_cast<const float*>(unpacked + part * kUnpackedBytes<kSub> + 512 + 128 * s);
+    const float *x_scale = panel.floats[part][0], *x_sum = panel.floats[part][1 + s];
+    unrolled<kVectors>([&]<int v>() FORGE_INLINE_BODY {
+      const Lanes::F scale = Lanes::load_floats(floats + v * Lanes::kRows);
+      const Lanes::F offset = Lanes::load_floats(floats + 16 + v * Lanes::kRows);
+      unrolled<T>([&]<int t>() FORGE_INLINE_BODY {
+        const Lanes::F step = Lanes::times(scale, Lanes::all(x_scale[t]));
+        Lanes::F sum = Lanes::fused(step, Lanes::to_float(Lanes::load(dot[t] + 4 * v * Lanes::kRows)), sums[t * kVectors + v]);
+        sums[t * kVectors + v] = Lanes::fused(offset, Lanes::all(x_sum[t]), sum);
+      });
+    });
+  };
+  const auto tiles = [&]<int i>(std::ptrdiff_t stored, std::uint8_t(*dot)[64]) FORGE_INLINE_BODY {
+    if (stored >= 0 && stored < subs) Tiles::store<i>(dot, 64);
+    if (stored + kFlight >= subs) return;
+    const auto sub = static_cast<std::size_t>(stored + kFlight);
+    Tiles::load<4 + i % 2>(panel.quants[0] + kSub * sub, kTileStripColumns);
+    Tiles::load<6 + i % 2>(unpacked + sub / kParts * kUnpackedBytes<kSub> + sub % kParts * 16 * kSub, 64);
+    Tiles::zero<i>();
+    Tiles::dot_signed_unsigned<i, 4 + i % 2, 6 + i % 2>();
+  };
+  for (std::ptrdiff_t now = -(kLag + kFlight); now < subs; ++now) {
+    auto* dot = dots[static_cast<std::size_t>(now) % kLag];
+    if (now >= 0) add(static_cast<std::size_t>(now), dot);
+    switch (static_cast<std::size_t>(now) % kFlight) {
+      case 0: tiles.template operator()<0>(now + kLag, dot); break;
+      case 1: tiles.template operator()<1>(now + kLag, dot); break;
+      case 2: tiles.template operator()<2>(now + kLag, dot); break;
+      default: tiles.template operator()<3>(now + kLag, dot); break;
+    }
+  }
+  unrolled<T * kVectors>([&]<int i>() FORGE_INLINE_BODY {
+    if (static_cast<std::size_t>(i / kVectors) < args.tokens) Lanes::store_floats(at(i), sums[i]);
+  });
+}
+
 template <int kSub, int kStage>
 void matmul_tiles(const TileWeights& type, const std::byte* weights, std::size_t groups, const PanelSource& source,
                   std::size_t tokens, float* out, std::size_t out_stride) {
@@ -241,9 +295,13 @@ void matmul_tiles(const TileWeights& type, const std::byte* weights, std::size_t
                         first / type.unit_parts * type.unit_bytes,
                     parts / type.unit_parts, unpacked);
         for (std::size_t at = 0; at < count; at += kTileTokens)
-          tile_strip<kSub, kStage>(
-              {unpacked, parts, out + (token0 + at) * out_stride + 16 * group, out_stride, tile_tokens(at), first == 0},
-              panels[at / kTileTokens]);
+{
+          const TileStrip args{unpacked, parts, out + (token0 + at) * out_stride + 16 * group, out_stride, tile_tokens(at), first == 0};
+          if constexpr (kStage >= 100)
+            tile_strip_ring<kSub, kStage - 100>(args, panels[at / kTileTokens]);
+          else
+            tile_strip<kSub, kStage>(args, panels[at / kTileTokens]);
+        }
       }
       first += parts;
     } while (first < all_parts);

@@ -52,6 +52,13 @@ FORGE_INLINE B base_load_i8(const std::int8_t* p) {
 FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
   for (int i = 0; i < 4; ++i) p[i] = quant::f16_of_f32(v[i]);
 }
+/// Whole numbers in [-128, 127].
+FORGE_INLINE void base_store_i8(B v, std::int8_t* p) {
+  for (int i = 0; i < 4; ++i) p[i] = static_cast<std::int8_t>(v[i]);
+}
+FORGE_INLINE bool all_zero(B v) {
+  return v[0] == 0.0f && v[1] == 0.0f && v[2] == 0.0f && v[3] == 0.0f;
+}
 FORGE_INLINE B add(B a, B b) {
   return a + b;
 }
@@ -131,6 +138,13 @@ FORGE_INLINE B base_load_i8(const std::int8_t* p) {
 }
 FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
   hn::StoreU(hn::DemoteTo(DHalf(), v), DHalf(), reinterpret_cast<hwy::float16_t*>(p));
+}
+/// Whole numbers in [-128, 127].
+FORGE_INLINE void base_store_i8(B v, std::int8_t* p) {
+  hn::StoreU(hn::DemoteTo(DByte(), hn::ConvertTo(DInt(), v)), DByte(), p);
+}
+FORGE_INLINE bool all_zero(B v) {
+  return hn::AllTrue(D(), hn::Eq(v, hn::Zero(D())));
 }
 FORGE_INLINE B add(B a, B b) {
   return hn::Add(a, b);
@@ -237,6 +251,10 @@ FORGE_INLINE Pair<H> exp2_integral(Pair<H> n) {
   return {exp2_integral(n.a), exp2_integral(n.b)};
 }
 template <class H>
+FORGE_INLINE bool all_zero(Pair<H> x) {
+  return all_zero(x.a) && all_zero(x.b);
+}
+template <class H>
 FORGE_INLINE float reduce_add(Pair<H> x) {
   return reduce_add(add(x.a, x.b));
 }
@@ -256,6 +274,7 @@ struct Make {
   FORGE_INLINE static T load_i8(const std::int8_t* p) { return base_load_i8(p); }
   FORGE_INLINE static void store(T v, float* p) { base_store(v, p); }
   FORGE_INLINE static void store_half(T v, std::uint16_t* p) { store_f16(v, p); }
+  FORGE_INLINE static void store_i8(T v, std::int8_t* p) { base_store_i8(v, p); }
 };
 template <class H>
 struct Make<Pair<H>> {
@@ -278,6 +297,10 @@ struct Make<Pair<H>> {
   FORGE_INLINE static void store_half(Pair<H> v, std::uint16_t* p) {
     Make<H>::store_half(v.a, p);
     Make<H>::store_half(v.b, p + kHalf);
+  }
+  FORGE_INLINE static void store_i8(Pair<H> v, std::int8_t* p) {
+    Make<H>::store_i8(v.a, p);
+    Make<H>::store_i8(v.b, p + kHalf);
   }
 };
 

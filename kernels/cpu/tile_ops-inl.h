@@ -97,13 +97,25 @@ FORGE_INLINE float inv_rms_of(double total, std::size_t dim, float eps) {
   return static_cast<float>(1.0 / __builtin_sqrt(total / static_cast<double>(dim) + static_cast<double>(eps)));
 }
 
+/// Rows [t, t + N) of inv_rms: each is one chain of additions, so N are summed side by side.
+template <std::size_t N>
+FORGE_INLINE void inv_rms_rows(const float* partial, std::size_t stride, std::size_t count, std::size_t dim, float eps,
+                               float* inv) {
+  double totals[N] = {};
+  for (std::size_t b = 0; b < count; ++b)
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < N; ++i) totals[i] += static_cast<double>(partial[i * stride + b]);
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < N; ++i) inv[i] = inv_rms_of(totals[i], dim, eps);
+}
+
 inline void inv_rms(const float* partial, std::size_t stride, std::size_t count, std::size_t tokens, std::size_t dim,
                     float eps, float* inv) {
-  for (std::size_t t = 0; t < tokens; ++t) {
-    double total = 0;
-    for (std::size_t b = 0; b < count; ++b) total += static_cast<double>(partial[t * stride + b]);
-    inv[t] = inv_rms_of(total, dim, eps);
-  }
+  constexpr std::size_t kTogether = 8;
+  std::size_t t = 0;
+  for (; t + kTogether <= tokens; t += kTogether)
+    inv_rms_rows<kTogether>(partial + t * stride, stride, count, dim, eps, inv + t);
+  for (; t < tokens; ++t) inv_rms_rows<1>(partial + t * stride, stride, count, dim, eps, inv + t);
 }
 
 FORGE_INLINE void rms_norm_row(const float* x, std::size_t width, const float* weight, float eps, float* out) {
@@ -220,22 +232,17 @@ FORGE_INLINE Block32 load_block(const float* in) {
   Block32 block{M::load(in), M::load(in + 16), 0, false};
   const V trouble = add(sub(block.x0, block.x0), sub(block.x1, block.x1));  // NaN where x is not finite, else 0
   block.step = reduce_max(vmax(vabs(block.x0), vabs(block.x1))) / 127.0f;
-  block.finite = reduce_add(trouble) == 0.0f;
+  block.finite = all_zero(trouble);
   return block;
 }
 /// q = x / step, to the nearest, ties to even, at most 127 either way; returns their sum.
 FORGE_INLINE std::int32_t round_block(const Block32& block, float step, std::int8_t* q) {
-  float rounded[32];
   const V limit = M::set1(127.0f), bottom = M::set1(-127.0f), size = M::set1(step);
-  M::store(round_even(vmax(bottom, vmin(limit, div(block.x0, size)))), rounded);
-  M::store(round_even(vmax(bottom, vmin(limit, div(block.x1, size)))), rounded + 16);
-  std::int32_t total = 0;
-  for (int i = 0; i < 32; ++i) {
-    const auto value = static_cast<std::int32_t>(rounded[i]);
-    q[i] = static_cast<std::int8_t>(value);
-    total += value;
-  }
-  return total;
+  const V q0 = round_even(vmax(bottom, vmin(limit, div(block.x0, size))));
+  const V q1 = round_even(vmax(bottom, vmin(limit, div(block.x1, size))));
+  M::store_i8(q0, q);
+  M::store_i8(q1, q + 16);
+  return static_cast<std::int32_t>(reduce_add(add(q0, q1)));  // whole numbers: exact in any order
 }
 
 inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block) {

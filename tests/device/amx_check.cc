@@ -221,8 +221,8 @@ void check_matmul(DType type, Shape shape, int repeats) {
     if (std::memcmp(got.data(), want.data(), got.size() * 4) != 0) verdict(false, label + ": other bits, " + what);
   };
   double best = 0;
-  constexpr const char* kNames[] = {"stages of 4", "stages of 3", "stages of 2"};
-  for (int number = 0; number < 3; ++number) {
+  constexpr const char* kNames[] = {"stages of 4", "stages of 3", "stages of 2", "ring 4", "ring 8"};
+  for (int number = 0; number < 5; ++number) {
     const auto matmul = cpu::amx_check_variants::variant(number, type);
     if (matmul == nullptr) continue;
     std::printf("       %-16s %-11s:", label.c_str(), kNames[number]);

@@ -18,6 +18,8 @@ MatmulFn variant(int number, DType type) {
   return number == 0   ? matmul_by_tiles_of<4, 16>(type, Blocks{})
          : number == 1 ? matmul_by_tiles_of<3, 16>(type, Blocks{})
          : number == 2 ? matmul_by_tiles_of<2, 16>(type, Blocks{})
+         : number == 3 ? matmul_by_tiles_of<104, 16>(type, Blocks{})
+         : number == 4 ? matmul_by_tiles_of<108, 16>(type, Blocks{})
                        : nullptr;
 }
 
