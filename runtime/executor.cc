@@ -12,6 +12,7 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
   const auto bounds = bounds_of(*program_);
   tokens_max_ = bounds.tokens;
   rows_max_ = bounds.rows;
+  hidden_width_ = hidden_width_of(*program_);
 }
 
 std::vector<KvWindow::Limits> Executor::kv_windows() const {

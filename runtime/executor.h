@@ -105,9 +105,10 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
   virtual ~Executor() = default;
 
-  /// Runs one step; returns logits [R, vocab], valid until the next call. Throws Error(kInternal) when the batch
-  /// exceeds every variant or names tokens, positions or blocks that do not exist, kDevice when the device fails (a
-  /// RecoverableError when it may work the next time).
+  /// Runs one step; returns logits [R, vocab], or the final norm's rows [R, hidden_width()] where the batch wants
+  /// those, valid until the next call. Throws Error(kInternal) when the batch exceeds every variant or names tokens,
+  /// positions or blocks that do not exist, kDevice when the device fails (a RecoverableError when it may work the next
+  /// time).
   virtual std::span<const float> forward(const StepBatch& batch) = 0;
 
   /// Decoding without the host, or nullptr: then tokens are chosen from forward's logits.
@@ -130,6 +131,8 @@ class Executor {
   [[nodiscard]] std::size_t vocab() const { return vocab_; }
   [[nodiscard]] std::size_t tokens_max() const { return tokens_max_; }  ///< of the largest variant
   [[nodiscard]] std::size_t rows_max() const { return rows_max_; }      ///< rows of logits one step can give
+  /// Columns of the final norm's rows; 0: the program gives logits alone.
+  [[nodiscard]] std::size_t hidden_width() const { return hidden_width_; }
   [[nodiscard]] std::int64_t kv_block_tokens() const { return kv_block_tokens_; }
   /// The pools of the program's KV groups.
   [[nodiscard]] std::span<const KvRoom> kv_rooms() const { return kv_rooms_; }
@@ -143,7 +146,7 @@ class Executor {
   std::shared_ptr<const plan::ProgramT> program_;
 
  private:
-  std::size_t vocab_ = 0, tokens_max_ = 0, rows_max_ = 0;
+  std::size_t vocab_ = 0, tokens_max_ = 0, rows_max_ = 0, hidden_width_ = 0;
   std::int64_t kv_block_tokens_ = 1;
   std::vector<KvRoom> kv_rooms_;
 };

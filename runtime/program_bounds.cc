@@ -28,7 +28,7 @@ ProgramBounds bounds_of(const plan::ProgramT& program) {
   for (const auto& variant : program.variants) {
     if (variant == nullptr) continue;
     take(most.tokens, variant->bounds.tokens());
-    take(most.rows, variant->bounds.rows());
+    take(variant->hidden_width > 0 ? most.hidden_rows : most.rows, variant->bounds.rows());
     take(most.sequences, variant->bounds.sequences());
     take(most.table_blocks, variant->bounds.table_blocks());
   }
@@ -56,10 +56,24 @@ std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, 
   return (context + tokens - 1) / tokens * sequences;
 }
 
+std::size_t hidden_width_of(const plan::ProgramT& program) {
+  std::int64_t width = 0;
+  for (const auto& variant : program.variants) {
+    if (variant == nullptr || variant->hidden_width == 0) continue;
+    if (variant->hidden_width < 0 || variant->hidden_width > kBoundMax || (width > 0 && variant->hidden_width != width))
+      fail("the width of the plan's hidden rows is absurd");
+    width = variant->hidden_width;
+  }
+  return static_cast<std::size_t>(width);
+}
+
 std::size_t logits_bytes(const plan::ProgramT& program) {
   constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
   if (program.vocab > kVocabMax) fail("the plan's vocabulary has an absurd size");
-  return bounds_of(program).rows * checked_bytes(program.vocab, "vocabulary") * sizeof(float);
+  const auto bounds = bounds_of(program);
+  return std::max(bounds.rows * checked_bytes(program.vocab, "vocabulary"),
+                  bounds.hidden_rows * hidden_width_of(program)) *
+         sizeof(float);
 }
 
 }  // namespace forge::runtime

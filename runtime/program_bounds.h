@@ -9,9 +9,10 @@
 
 namespace forge::runtime {
 
-/// The largest of each bound over all variants; at least 1.
+/// The largest of each bound over all variants; at least 1. Rows are logits'; those of variants that give hidden rows,
+/// which are narrower, count apart.
 struct ProgramBounds {
-  std::size_t tokens = 1, rows = 1, sequences = 1, table_blocks = 1;
+  std::size_t tokens = 1, rows = 1, sequences = 1, table_blocks = 1, hidden_rows = 0;
 };
 [[nodiscard]] ProgramBounds bounds_of(const plan::ProgramT& program);
 
@@ -23,7 +24,10 @@ struct ProgramBounds {
 /// Blocks that `sequences` sequences of `context` positions fill.
 [[nodiscard]] std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences);
 
-/// Bytes of logits of the largest variant.
+/// Columns of the hidden rows that variants give; 0: all give logits.
+[[nodiscard]] std::size_t hidden_width_of(const plan::ProgramT& program);
+
+/// Bytes of what leaves a step of the largest variant: logits, or hidden rows.
 [[nodiscard]] std::size_t logits_bytes(const plan::ProgramT& program);
 
 }  // namespace forge::runtime

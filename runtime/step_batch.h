@@ -30,6 +30,7 @@ struct StepBatch {
   /// Made in this order before anything of the step is written: a block may be the source of one and then the target of
   /// another.
   std::span<const BlockCopy> copies = {};
+  bool hidden = false;  ///< of `rows` the final norm's rows are wanted, not logits
 };
 
 /// What a batch may name.
@@ -59,15 +60,20 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
 /// Throws Error(kInternal): the batch is larger than every variant of its plan.
 [[noreturn]] void refuse_batch(const StepBatch& batch);
 
-/// The first variant that has room for the batch; plans list the smaller ones first. A Variant has bounds: tokens,
-/// rows, sequences. Throws Error(kInternal) when none has room.
-template <class Variant>
-const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch) {
+/// The first variant that has room for the batch and that `gives` what it wants; plans list the smaller ones first. A
+/// Variant has bounds: tokens, rows, sequences. Throws Error(kInternal) when there is none.
+template <class Variant, class Gives>
+const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch, Gives gives) {
   for (const auto& variant : variants)
     if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
-        batch.kv_length.size() <= variant.sequences)
+        batch.kv_length.size() <= variant.sequences && gives(variant))
       return variant;
   refuse_batch(batch);
+}
+/// The same where all variants give logits.
+template <class Variant>
+const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch) {
+  return choose_variant(variants, batch, [&](const Variant&) { return !batch.hidden; });
 }
 
 }  // namespace forge::runtime

@@ -40,6 +40,7 @@ class Decoder : PlanReader {
     out_.rows = number(in_.bounds.rows(), 1, 1 << 20);
     out_.sequences = number(in_.bounds.sequences(), 1, 1 << 20);
     out_.table_blocks = number(in_.bounds.table_blocks(), 1, 1 << 24);
+    out_.hidden_width = number(in_.hidden_width, 0, 1 << 24);
     for (const auto& step : in_.steps) {
       if (step == nullptr) fail("a step is missing");
       step_ = step.get();

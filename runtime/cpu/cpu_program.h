@@ -143,6 +143,7 @@ struct CpuStep {
 struct CpuVariant {
   std::string name;
   std::size_t tokens = 0, rows = 0, sequences = 0, table_blocks = 0;
+  std::size_t hidden_width = 0;  ///< of the rows that leave; 0: logits do
   std::vector<CpuStep> steps;
 };
 

@@ -104,13 +104,13 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
 }
 
 void CpuExecutor::size_io() {
-  const auto [tokens, rows, sequences, table_blocks] = bounds_of(*program_);
+  const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(*program_);
   const std::size_t groups = kv_rooms().size();
   io_.table_stride = table_blocks;
   io_.group_stride = sequences * table_blocks;
   for (auto* list : {&io_.ids, &io_.positions, &io_.sequence, &io_.slot}) list->assign(tokens, 0);
   io_.block.assign(groups * tokens, 0);
-  io_.rows.assign(rows, 0);
+  io_.rows.assign(std::max(rows, hidden_rows), 0);
   io_.kv_length.assign(sequences, 0);
   io_.block_table.assign(groups * io_.group_stride, 0);
   context_.query_tiles.reserve(tokens);
@@ -228,13 +228,15 @@ void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
 }
 
 std::span<const float> CpuExecutor::forward(const StepBatch& batch) {
-  const auto& variant = choose_variant(variants_, batch);
+  const auto& variant =
+      choose_variant(variants_, batch, [&](const CpuVariant& v) { return (v.hidden_width > 0) == batch.hidden; });
   take_batch(batch, variant);
   if (profile_ || trace_ != nullptr)
     run_measured(variant);
   else
     for (const auto& step : variant.steps) run_step(step, context_);
-  return {reinterpret_cast<const float*>(output_.data()), io_.row_count * vocab()};
+  return {reinterpret_cast<const float*>(output_.data()),
+          io_.row_count * (batch.hidden ? variant.hidden_width : vocab())};
 }
 
 std::vector<StepProfile> CpuExecutor::profile() const {

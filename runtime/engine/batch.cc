@@ -10,7 +10,8 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
   const auto& program = executor.program();
   const plan::Bounds* largest = nullptr;
   for (const auto& variant : program.variants)
-    if (largest == nullptr || variant->bounds.tokens() > largest->tokens()) largest = &variant->bounds;
+    if (variant->hidden_width == 0 && (largest == nullptr || variant->bounds.tokens() > largest->tokens()))
+      largest = &variant->bounds;
   const auto size = [](std::int64_t n) { return static_cast<std::size_t>(std::max<std::int64_t>(n, 0)); };
   BatchLimits limits;
   if (largest != nullptr) {
@@ -27,8 +28,8 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
 
 BatchBuilder::BatchBuilder(const BatchLimits& limits)
     : table_blocks_(limits.table_blocks), kv_groups_(limits.kv_groups) {
-  for (auto* list : {&ids_, &positions_, &sequence_}) list->reserve(limits.tokens);
-  for (auto* list : {&rows_, &kv_length_}) list->reserve(limits.sequences);
+  for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->reserve(limits.tokens);
+  kv_length_.reserve(limits.sequences);
   block_table_.resize(kv_groups_ * limits.sequences * table_blocks_);
 }
 
@@ -41,7 +42,8 @@ runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
       positions_.push_back(static_cast<std::int32_t>(part.position + i));
       sequence_.push_back(sequence);
     }
-    if (part.wants_logits) rows_.push_back(static_cast<std::int32_t>(ids_.size() - 1));
+    for (std::size_t row = ids_.size() - part.rows; row < ids_.size(); ++row)
+      rows_.push_back(static_cast<std::int32_t>(row));
     for (std::size_t group = 0; group < kv_groups_; ++group) {
       const std::size_t row = group * plan.parts.size() + kv_length_.size();
       std::ranges::copy(part.kv->table(group), block_table_.begin() + static_cast<std::ptrdiff_t>(row * table_blocks_));
@@ -55,7 +57,8 @@ runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
           .kv_length = kv_length_,
           .block_table = std::span(block_table_).first(kv_groups_ * kv_length_.size() * table_blocks_),
           .table_stride = table_blocks_,
-          .copies = plan.copies};
+          .copies = plan.copies,
+          .hidden = plan.hidden};
 }
 
 }  // namespace forge::engine

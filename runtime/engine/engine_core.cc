@@ -22,6 +22,7 @@ struct EngineCore::Prepared {
   Usage usage;
   bool begun = false;  ///< was in a step
   std::size_t ended = 0;
+  std::vector<double> sum;   ///< of hidden rows
   std::size_t attempts = 0;  ///< that failed since it got its last token
 };
 
@@ -44,7 +45,8 @@ RequestSpec spec_of(const Request& request, Time now) {
           .max_tokens = request.max_tokens,
           .samples = request.samples,
           .priority = request.priority,
-          .deadline = request.timeout >= kNever - now ? kNever : now + request.timeout};
+          .deadline = request.timeout >= kNever - now ? kNever : now + request.timeout,
+          .wants = request.wants};
 }
 
 /// The request with its defaults filled in, when its own numbers are possible.
@@ -57,6 +59,7 @@ std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std:
     return refused(fmt::format("{} log-probabilities a token are asked for, at most {} are given", request.likeliest,
                                kLikeliestMax),
                    request.likeliest, kLikeliestMax);
+  if (request.wants != Wants::kTokens) return request;
   if (request.max_tokens == 0 && request.prompt.size() < context) request.max_tokens = context - request.prompt.size();
   if (request.max_tokens == 0) request.max_tokens = 1;  // so that the length is what is refused
   return request;
@@ -80,6 +83,7 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
              .tokens_max = batch_limits_.context,
              .windows = executor.kv_windows()}),
       scheduler_(pool_, {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens a step"),
+                         .prompt_tokens = options.prompt_tokens,
                          .sequences = pool_.limits().sequences_max,
                          .queue = options.queue,
                          .aging = options.aging,
@@ -93,6 +97,8 @@ EngineCore::~EngineCore() = default;
 std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request request) const {
   auto good = checked(std::move(request), executor_.vocab(), batch_limits_.context);
   if (!good) return std::unexpected(std::move(good.error()));
+  if (good->wants != Wants::kTokens && executor_.hidden_width() == 0)
+    return std::unexpected(Refusal{.message = "the plan gives logits alone, no rows of the final norm"});
   if (auto refusal = scheduler_.check(spec_of(*good, Time{}))) return std::unexpected(*std::move(refusal));
   PreparedPtr prepared(new Prepared{.request = *std::move(good)});
   auto& r = prepared->request;
@@ -194,8 +200,12 @@ bool EngineCore::step() {
   metrics_.fed_tokens += plan.tokens;
   failures_in_row_ = 0;
   ++steps_since_failure_;
-  const std::size_t vocab = executor_.vocab();
-  for (const auto& wanted : scheduler_.complete()) take_token(wanted, logits.subspan(wanted.row * vocab, vocab));
+  const bool hidden = plan.hidden;
+  const std::size_t width = hidden ? executor_.hidden_width() : executor_.vocab();
+  for (const auto& given : scheduler_.complete()) {
+    const auto rows = logits.subspan(given.row * width, given.count * width);
+    hidden ? take_rows(given, rows) : take_token(given, rows);
+  }
   return true;
 }
 
@@ -261,8 +271,25 @@ void EngineCore::count_token(SequenceKey key, Prepared& open) {
   metrics_.cached_tokens += open.usage.cached_tokens;
 }
 
-void EngineCore::take_token(const TokenWanted& wanted, std::span<const float> logits) {
-  const auto key = wanted.key;
+/// Rows are added up in the order of their tokens, so the mean does not depend on how a prompt was cut.
+void EngineCore::take_rows(const RowsGiven& given, std::span<const float> rows) {
+  auto& open = *requests_.at(given.key.request);
+  const std::size_t width = executor_.hidden_width();
+  if (given.position == 0 || open.request.wants == Wants::kLastRow) open.sum.assign(width, 0);
+  for (std::size_t i = 0; i < rows.size(); ++i) open.sum[i % width] += rows[i];
+  open.attempts = 0;
+  if (!given.last) return;
+  open.usage.first_token = clock_();
+  open.usage.cached_tokens = scheduler_.reused_tokens(given.key);
+  metrics_.cached_tokens += open.usage.cached_tokens;
+  const double count = open.request.wants == Wants::kMeanRow ? static_cast<double>(open.request.prompt.size()) : 1;
+  StreamEvent event{.finish = FinishReason::kStop};
+  for (const auto value : open.sum) event.row.push_back(static_cast<float>(value / count));
+  end_sample(open, std::move(event));
+}
+
+void EngineCore::take_token(const RowsGiven& given, std::span<const float> logits) {
+  const auto key = given.key;
   auto& open = *requests_.at(key.request);
   auto& sampler = open.samples[key.sample].sampler;
   const auto& request = open.request;

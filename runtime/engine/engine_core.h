@@ -28,6 +28,7 @@ struct Request {
   std::size_t max_tokens = 0;  ///< of each sample; 0: what the context leaves
   std::size_t samples = 1;
   int priority = 0;
+  Wants wants = Wants::kTokens;           ///< a row: of one sample, with max_tokens 0; what is about tokens is ignored
   Time timeout = kNever;                  ///< from submission to the end
   bool logprobs = false;                  ///< of each token
   std::size_t likeliest = 0;              ///< with logprobs: how many others are told
@@ -40,9 +41,10 @@ struct Request {
 inline constexpr std::size_t kLikeliestMax = 64;
 
 struct EngineOptions {
-  std::size_t step_tokens = 0;  ///< 0: the plan's largest step
-  std::size_t sequences = 0;    ///< that run at once; 0: the plan's batch
-  std::size_t queue = 256;      ///< that wait
+  std::size_t step_tokens = 0;      ///< 0: the plan's largest step
+  std::size_t prompt_tokens = 128;  ///< up to which prompts share a step (SchedulerLimits)
+  std::size_t sequences = 0;        ///< that run at once; 0: the plan's batch
+  std::size_t queue = 256;          ///< that wait
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
   std::size_t retries = 3;                       ///< of a request whose step failed recoverably, before it gets a token
@@ -130,7 +132,8 @@ class EngineCore {
   void end_expired();
   bool run(const StepPlan& plan, std::span<const float>& logits);
   void failed(bool recoverable, const std::string& line);
-  void take_token(const TokenWanted& wanted, std::span<const float> logits);
+  void take_token(const RowsGiven& given, std::span<const float> logits);
+  void take_rows(const RowsGiven& given, std::span<const float> rows);
   void count_token(SequenceKey key, Prepared& open);
   void end_sample(Prepared& open, StreamEvent event);
   void close(Prepared& open);

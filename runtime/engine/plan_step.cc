@@ -58,6 +58,7 @@ void Scheduler::admit(std::unique_ptr<Job> job) {
   const auto known = limits_.reuse_prefixes ? job->reusable() : std::span<const std::int32_t>{};
   job->kv = pool_.open(known);
   invariant(job->kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
+  job->found = job->fed();
   counts_.prefix_queries += job->ids.size();
   counts_.prefix_hits += job->fed();
   ++counts_.admissions;
@@ -80,11 +81,48 @@ void Scheduler::admit_all(Time now) {
   }
 }
 
+/// A prompt that another one before it begins like: fed side by side, both would compute the same.
+void Scheduler::hold_followers() {
+  for (auto& job : running_) job->held = false;
+  if (!limits_.reuse_prefixes) return;
+  const std::size_t size = pool_.limits().block_tokens;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Job& job = *running_[i];
+    const auto wanted = job.reusable();
+    if (!job.fresh() || job.fed() + size > wanted.size()) continue;
+    if (pool_.match(wanted).blocks * size > job.fed()) {  // found since it was let in
+      const auto before = job.fed();
+      job.kv.reset();
+      job.kv = pool_.open(wanted);
+      invariant(job.kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
+      counts_.prefix_hits += job.fed() - std::min(job.fed(), before);
+      if (job.reused == before) job.reused = job.fed();
+      job.found = job.fed();
+    }
+    job.held = std::ranges::any_of(std::span(running_).first(i), [&](const auto& other) {
+      const auto alike = static_cast<std::size_t>(std::ranges::mismatch(wanted, other->ids).in1 - wanted.begin());
+      return alike / size * size > std::max(job.fed(), other->fed());
+    });
+  }
+}
+
+/// What is left of a step's tokens.
+struct Scheduler::Budget {
+  std::size_t tokens = 0;
+  std::size_t prompts = 0;  ///< tokens that another prompt may take
+  std::size_t behind = 0;   ///< sequences not looked at, of which each shall have a token
+  bool first_prompt = true;
+};
+
 /// What the running sequence `index` feeds, its blocks, and what is left of the budget.
-void Scheduler::plan_part(std::size_t index, std::size_t& budget) {
+void Scheduler::plan_part(std::size_t index, Budget& budget) {
   Job& job = *running_[index];
-  const std::size_t behind = running_.size() - 1 - index;
-  std::size_t count = std::min(job.pending(), budget - behind);
+  if (job.held || job.hidden() != step_.hidden) return;
+  const bool prompt = job.pending() > 1;
+  --budget.behind;
+  std::size_t count = std::min(job.pending(), budget.tokens - std::min(budget.tokens, budget.behind));
+  if (prompt && !std::exchange(budget.first_prompt, false))
+    count = std::min(count, std::max<std::size_t>(budget.prompts, 1));
   while (job.kv->blocks_to_append(count) > pool_.blocks_free() && running_.size() - 1 > index) preempt_worst();
   while (count > 0 && job.kv->blocks_to_append(count) > pool_.blocks_free()) {
     const std::size_t size = pool_.limits().block_tokens, over = (job.fed() + count) % size;
@@ -101,9 +139,22 @@ void Scheduler::plan_part(std::size_t index, std::size_t& budget) {
                          .ids = std::span(job.ids).subspan(position, count),
                          .position = position,
                          .kv = &*job.kv,
-                         .wants_logits = job.pending() == 0});
+                         .rows = job.wants == Wants::kMeanRow ? count
+                                 : job.pending() == 0         ? std::size_t{1}
+                                                              : 0});
   step_.tokens += count;
-  budget -= count;
+  budget.tokens -= count;
+  if (prompt) budget.prompts -= std::min(budget.prompts, count);
+}
+
+/// Fills the step with sequences that want logits, or hidden rows.
+void Scheduler::plan_parts(bool hidden) {
+  step_.hidden = hidden;
+  const auto takes_part = [&](const auto& job) { return !job->held && job->hidden() == hidden; };
+  Budget budget{.tokens = limits_.step_tokens,
+                .prompts = limits_.prompt_tokens > 0 ? limits_.prompt_tokens : limits_.step_tokens,
+                .behind = static_cast<std::size_t>(std::ranges::count_if(running_, takes_part))};
+  for (std::size_t i = 0; i < running_.size(); ++i) plan_part(i, budget);
 }
 
 const StepPlan& Scheduler::plan(Time now) {
@@ -112,8 +163,12 @@ const StepPlan& Scheduler::plan(Time now) {
   step_.copies.clear();
   step_.tokens = 0;
   admit_all(now);
-  std::size_t budget = limits_.step_tokens;
-  for (std::size_t i = 0; i < running_.size(); ++i) plan_part(i, budget);
+  hold_followers();
+  const auto hidden = [](const auto& job) { return job->hidden(); };
+  const bool rows = std::ranges::any_of(running_, hidden), logits = !std::ranges::all_of(running_, hidden);
+  const bool first = rows && (!logits || !step_.hidden);
+  plan_parts(first);
+  if (step_.parts.empty() && rows && logits) plan_parts(!first);  // those of one kind may lack blocks that others have
   in_flight_ = !step_.parts.empty();
   return step_;
 }
@@ -138,25 +193,30 @@ void Scheduler::part_samples(Job& first) {
   first.to_part = 0;
 }
 
-std::span<const TokenWanted> Scheduler::complete() {
+std::span<const RowsGiven> Scheduler::complete() {
   invariant(in_flight_, "SCHED-007", "a step was planned before it is completed");
   in_flight_ = false;
-  wanted_.clear();
-  std::size_t row = 0;
+  given_.clear();
+  std::size_t next_row = 0;
   for (const auto& part : step_.parts) {
-    const std::size_t logits = part.wants_logits ? row++ : 0;
+    const std::size_t row = next_row;
+    next_row += part.rows;
     Job* job = find(part.key);
     if (job == nullptr || !job->kv) continue;  // it ended meanwhile
     job->in_step = false;
     if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
     job->kv->release_behind();
-    if (!part.wants_logits) continue;
+    if (part.rows == 0) continue;
     const auto samples = static_cast<std::uint32_t>(job->slots());
     part_samples(*job);
     for (std::uint32_t sample = 0; sample < samples; ++sample)
-      wanted_.push_back({.key = {.request = part.key.request, .sample = part.key.sample + sample}, .row = logits});
+      given_.push_back({.key = {.request = part.key.request, .sample = part.key.sample + sample},
+                        .row = row,
+                        .count = part.rows,
+                        .position = part.position + part.ids.size() - part.rows,
+                        .last = job->pending() == 0});
   }
-  return wanted_;
+  return given_;
 }
 
 std::span<const SequenceKey> Scheduler::abort() {

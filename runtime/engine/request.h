@@ -31,13 +31,21 @@ enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kCancelled, kDea
 /// "stop", "length", "cancelled", "deadline", "error".
 [[nodiscard]] std::string_view finish_reason_name(FinishReason reason);
 
+/// What a request wants of the model.
+enum class Wants : std::uint8_t {
+  kTokens,   ///< that follow its prompt
+  kLastRow,  ///< the final norm's row of the prompt's last token, as an embedding
+  kMeanRow,  ///< the mean of those of all its tokens: all are fed then, whatever the pool has
+};
+
 /// What the scheduler must know of a request.
 struct RequestSpec {
   std::span<const std::int32_t> prompt;  ///< read during the call only
-  std::size_t max_tokens = 0;            ///< of each sample, at least 1
+  std::size_t max_tokens = 0;            ///< of each sample, at least 1; with other wants than tokens 0
   std::size_t samples = 1;               ///< that share the prompt's blocks
   int priority = 0;                      ///< larger goes first
   Time deadline = kNever;                ///< when it is given up
+  Wants wants = Wants::kTokens;          ///< rows: of one sample
 };
 
 enum class RefusalKind : std::uint8_t {

@@ -25,7 +25,7 @@ Scheduler::Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits) 
   running_.reserve(limits.sequences);
   step_.parts.reserve(limits.sequences);
   step_.copies.reserve(limits.sequences * (1 + pool.limits().windows.size()));
-  wanted_.reserve(limits.sequences);
+  given_.reserve(limits.sequences);
   aborted_.reserve(limits.sequences);
 }
 
@@ -54,7 +54,10 @@ std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
   };
   const std::size_t prompt = spec.prompt.size();
   if (prompt == 0) return refuse(RefusalKind::kInvalid, 0, 1, "the prompt is empty");
-  if (spec.max_tokens == 0) return refuse(RefusalKind::kInvalid, 0, 1, "no tokens are asked for");
+  const bool hidden = spec.wants != Wants::kTokens;
+  if (hidden && (spec.max_tokens > 0 || spec.samples != 1))
+    return refuse(RefusalKind::kInvalid, spec.max_tokens, 0, "rows are asked for, and tokens or samples too");
+  if (!hidden && spec.max_tokens == 0) return refuse(RefusalKind::kInvalid, 0, 1, "no tokens are asked for");
   if (std::abs(spec.priority) > kPriorityMax)
     return refuse(RefusalKind::kInvalid, static_cast<std::size_t>(std::abs(spec.priority)), kPriorityMax,
                   fmt::format("priority {} is not between -{} and {}", spec.priority, kPriorityMax, kPriorityMax));
@@ -92,6 +95,7 @@ std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Tim
   job->deadline = spec.deadline;
   job->tokens_max = spec.prompt.size() + spec.max_tokens;
   job->to_part = spec.samples - 1;
+  job->wants = spec.wants;
   job->ids.reserve(job->tokens_max);
   job->ids.assign(spec.prompt.begin(), spec.prompt.end());
   insert(waiting_, std::move(job));

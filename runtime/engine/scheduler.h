@@ -12,6 +12,10 @@
 //
 // A step has up to `step_tokens` tokens: in rank, each running sequence takes what it has to feed (one token when it
 // decodes, a chunk of its prompt before), but leaves one for each behind it, so a long prompt never stops others.
+// Beside the first prompt others go into the step only until all together have `prompt_tokens`, but for that one token:
+// else the first ones' answers would begin later, and nobody's sooner. Shared beginnings. Of running sequences that
+// begin alike and have fed nothing yet, the first in rank feeds; the others are held until its blocks can be found, and
+// begin with them. Steps give logits, or rows of the final norm (embeddings). Where both are wanted, kinds take turns.
 //
 // Admission. The first in rank that waits is let in when its tokens fit into free blocks beside what running sequences
 // are still to feed, and one block more for each. Nobody passes it. It may preempt sequences of worse rank, when that
@@ -37,9 +41,10 @@ namespace forge::engine {
 enum class PlantedBug : std::uint8_t { kNone, kLeakOnCancel, kDoubleReleaseOnPreemption, kStarvingPriority };
 
 struct SchedulerLimits {
-  std::size_t step_tokens = 0;  ///< at least `sequences`
-  std::size_t sequences = 0;    ///< that run at once; at most the pool's sequences_max
-  std::size_t queue = 0;        ///< sequences that may wait before requests are refused
+  std::size_t step_tokens = 0;    ///< at least `sequences`
+  std::size_t prompt_tokens = 0;  ///< up to which prompts share a step; 0: step_tokens
+  std::size_t sequences = 0;      ///< that run at once; at most the pool's sequences_max
+  std::size_t queue = 0;          ///< sequences that may wait before requests are refused
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
   PlantedBug planted = PlantedBug::kNone;
@@ -51,19 +56,23 @@ struct StepPart {
   std::span<const std::int32_t> ids;  ///< to feed
   std::size_t position = 0;           ///< of the first
   const runtime::KvSequence* kv = nullptr;
-  bool wants_logits = false;  ///< of its last token: nothing is left to feed then
+  std::size_t rows = 0;  ///< of its last tokens, that are wanted; of logits one, when nothing is left to feed
 };
 
 struct StepPlan {
   std::vector<StepPart> parts;  ///< none: nothing can run now
   std::vector<runtime::BlockCopy> copies;
   std::size_t tokens = 0;
+  bool hidden = false;  ///< rows are those of the final norm, not logits
 };
 
-/// A sequence that needs its next token.
-struct TokenWanted {
+/// What a step gave a sequence: the logits that its next token comes from, or rows of the final norm.
+struct RowsGiven {
   SequenceKey key;
-  std::size_t row = 0;  ///< of the step's logits
+  std::size_t row = 0;       ///< of what the step gave, the first
+  std::size_t count = 1;     ///< of logits one
+  std::size_t position = 0;  ///< of the first row's token; rows begin anew at 0 when the sequence did
+  bool last = true;          ///< no other rows will come
 };
 
 struct SchedulerCounts {
@@ -91,9 +100,9 @@ class Scheduler {
 
   /// The next step. Not while one is in flight. Allocates nothing once it has seen steps as large.
   const StepPlan& plan(Time now);
-  /// The planned step has been run: who needs a token. The samples of a request part here. Each key that is answered
-  /// is then given its token (push), or ended.
-  std::span<const TokenWanted> complete();
+  /// The planned step has been run: who gets rows. The samples of a request part here. Each key that got logits is then
+  /// given its token (push), or ended; one that got its last hidden rows is ended.
+  std::span<const RowsGiven> complete();
   /// The planned step failed. What the device's memory holds is not trusted any more: all that runs begins anew, and
   /// nothing is left of prefixes. Keys of the step's sequences, until the next call.
   std::span<const SequenceKey> abort();
@@ -140,7 +149,10 @@ class Scheduler {
   void admit(std::unique_ptr<Job> job);
   void admit_all(Time now);
   void preempt_worst();
-  void plan_part(std::size_t index, std::size_t& budget);
+  void hold_followers();
+  struct Budget;
+  void plan_part(std::size_t index, Budget& budget);
+  void plan_parts(bool hidden);
   void part_samples(Job& first);
 
   runtime::KvBlockPool& pool_;
@@ -149,7 +161,7 @@ class Scheduler {
   RequestId last_request_ = 0;
   bool in_flight_ = false;
   StepPlan step_;
-  std::vector<TokenWanted> wanted_;
+  std::vector<RowsGiven> given_;
   std::vector<SequenceKey> aborted_;
   std::vector<RequestId> expired_;
   SchedulerCounts counts_;

@@ -18,15 +18,23 @@ struct Scheduler::Job {
   std::size_t tokens_max = 0;
   std::size_t to_part = 0;  ///< samples that will leave this one when the prompt has been fed
   std::size_t reused = 0;
+  std::size_t found = 0;  ///< tokens that it began with, of the pool
   bool admitted = false;  ///< at any time
+  bool held = false;      ///< in this step, for one before it that feeds what both begin with
+  Wants wants = Wants::kTokens;
   std::optional<runtime::KvSequence> kv;
   bool in_step = false;
 
   [[nodiscard]] std::size_t fed() const { return kv ? kv->tokens() : 0; }
   [[nodiscard]] std::size_t pending() const { return ids.size() - fed(); }
   [[nodiscard]] std::size_t slots() const { return 1 + to_part; }
-  /// What may be looked for in the pool: one token at least is fed, for its logits.
-  [[nodiscard]] std::span<const std::int32_t> reusable() const { return std::span(ids).first(ids.size() - 1); }
+  [[nodiscard]] bool hidden() const { return wants != Wants::kTokens; }
+  /// Has it nothing but what it began with?
+  [[nodiscard]] bool fresh() const { return fed() == found; }
+  /// What may be looked for in the pool: one token at least is fed, for its row.
+  [[nodiscard]] std::span<const std::int32_t> reusable() const {
+    return std::span(ids).first(wants == Wants::kMeanRow ? 0 : ids.size() - 1);
+  }
 };
 
 }  // namespace forge::engine

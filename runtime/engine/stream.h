@@ -30,7 +30,8 @@ struct StreamEvent {
   TokenLogprob chosen;                              ///< when logprobs are asked for
   std::vector<TokenLogprob> likeliest;              ///< the largest first
   FinishReason finish = FinishReason::kNone;
-  std::string error;  ///< one line, with FinishReason::kError
+  std::string error;       ///< one line, with FinishReason::kError
+  std::vector<float> row;  ///< what a request for a row gets, with its end [hidden width]
 };
 
 /// Tokens and moments of a request, all samples together. Moments are the engine's clock; zero: has not happened.

@@ -228,7 +228,7 @@ TEST_CASE("a recoverable failure is tried again after pauses that double, up to 
 TEST_CASE("another failure fails the step's requests; those that wait go on, and health comes back with good steps") {
   for (const auto fault : {Fault::kFatal, Fault::kForeign}) {
     Bench bench({.sequences = 2, .failures_unhealthy = 2, .steps_healthy = 4, .probation = seconds(5)});
-    const auto a = bench.submit({.prompt = kPrompt, .max_tokens = 4}), b = bench.submit({.prompt = kPrompt});
+    const auto a = bench.submit({.prompt = kPrompt, .max_tokens = 4}), b = bench.submit({.prompt = {9, 9, 9, 9, 9}});
     const auto c = bench.submit({.prompt = kPrompt, .max_tokens = 6}), d = bench.submit({.prompt = kPrompt});
     bench.executor.next_fault = fault;
     bench.core.step();

@@ -33,7 +33,8 @@ std::ostream& operator<<(std::ostream& to, const Op& op) {
 
 EngineWorld::EngineWorld(const FakeShape& shape, engine::PlantedBug planted) : shape_(shape), executor_(shape) {
   core_ = std::make_unique<engine::EngineCore>(executor_,
-                                               engine::EngineOptions{.queue = 12,
+                                               engine::EngineOptions{.prompt_tokens = shape.step_tokens / 2,
+                                                                     .queue = 12,
                                                                      .aging = kAging,
                                                                      .retries = 2,
                                                                      .backoff = milliseconds(3),
@@ -53,11 +54,17 @@ void EngineWorld::submit(const Op& op) {
   request.samples = op.c % 5 == 0 ? 1 + op.c % 3 : 1;
   request.priority = static_cast<int>(op.c % 7) - 3;
   request.sampling = {.temperature = op.d % 3 == 0 ? 0.0F : 0.9F, .repeat_penalty = 1.1F, .seed = op.d % 4};
+  if (op.d % 7 == 0) {
+    request.wants = op.d % 2 == 0 ? engine::Wants::kMeanRow : engine::Wants::kLastRow;
+    request.max_tokens = 0;
+    request.samples = 1;
+  }
   if (op.d % 11 == 0) request.timeout = milliseconds(op.d % 60);
   Client client{.stream = nullptr,
                 .prompt = request.prompt,
                 .sampling = request.sampling,
                 .max_tokens = request.max_tokens,
+                .wants = request.wants,
                 .rank = now_ - request.priority * kAging,
                 .tokens = std::vector<std::vector<std::int32_t>>(request.samples)};
   auto prepared = core_->prepare(std::move(request));
@@ -143,6 +150,20 @@ void EngineWorld::check_order() {
       fmt::format("SIM-001: {} was let in before {}, which has a better rank", name_of(admitted), name_of(waiting)));
 }
 
+void EngineWorld::check_row(const Client& client, std::span<const float> row) {
+  const bool mean = client.wants == engine::Wants::kMeanRow;
+  std::vector<double> sum(FakeExecutor::kHiddenWidth);
+  for (std::size_t end = mean ? 1 : client.prompt.size(); end <= client.prompt.size(); ++end) {
+    const auto one = FakeExecutor::row_of(std::span(client.prompt).first(end));
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+  }
+  const double count = mean ? static_cast<double>(client.prompt.size()) : 1;
+  bool same = row.size() == sum.size();
+  for (std::size_t i = 0; same && i < sum.size(); ++i) same = row[i] == static_cast<float>(sum[i] / count);
+  require(same, "SIM-007: a request got another row than alone");
+  ++compared_;
+}
+
 void EngineWorld::check_tokens(const Client& client, std::uint32_t sample, FinishReason finish) {
   auto params = client.sampling;
   params.seed += sample;
@@ -162,7 +183,10 @@ void EngineWorld::listen() {
       if (event->token != runtime::Sampler::kNoToken) client.tokens[event->sample].push_back(event->token);
       if (event->finish == FinishReason::kNone) continue;
       ++ended_;
-      check_tokens(client, event->sample, event->finish);
+      if (client.wants == engine::Wants::kTokens)
+        check_tokens(client, event->sample, event->finish);
+      else if (event->finish == FinishReason::kStop)
+        check_row(client, event->row);
     }
     it = client.stream->finished() ? clients_.erase(it) : std::next(it);
   }

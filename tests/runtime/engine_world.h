@@ -44,6 +44,7 @@ class EngineWorld {
     std::vector<std::int32_t> prompt;
     runtime::SamplerParams sampling;
     std::size_t max_tokens = 0;
+    engine::Wants wants = engine::Wants::kTokens;
     engine::Time rank{};
     std::vector<std::vector<std::int32_t>> tokens;  ///< of each sample
   };
@@ -51,6 +52,7 @@ class EngineWorld {
   void submit(const Op& op);
   void step();
   void listen();
+  void check_row(const Client& client, std::span<const float> row);
   void check_tokens(const Client& client, std::uint32_t sample, engine::FinishReason finish);
   void check_order();
 

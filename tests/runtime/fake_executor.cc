@@ -21,6 +21,10 @@ std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
     variant->bounds = plan::Bounds(n(tokens), n(shape.sequences), n(shape.sequences), table_blocks);
     program->variants.push_back(std::move(variant));
   }
+  auto hidden = std::make_unique<plan::VariantT>();
+  hidden->bounds = plan::Bounds(n(shape.step_tokens), n(shape.step_tokens), n(shape.sequences), table_blocks);
+  hidden->hidden_width = FakeExecutor::kHiddenWidth;
+  program->variants.push_back(std::move(hidden));
   program->batch_max = n(shape.sequences);
   const auto block = static_cast<std::int32_t>(shape.block_tokens);
   program->kv_groups.emplace_back(1, 1, 1, block, 0, 8);
@@ -33,12 +37,19 @@ std::uint64_t next_value(std::uint64_t value, std::int32_t id) {
   return value ^ (value >> 29);
 }
 
+void fill_row(std::uint64_t value, float* to) {
+  for (std::size_t i = 0; i < FakeExecutor::kHiddenWidth; ++i) {
+    value = next_value(value, static_cast<std::int32_t>(i));
+    to[i] = static_cast<float>(value >> 44);
+  }
+}
+
 }  // namespace
 
 FakeExecutor::FakeExecutor(const FakeShape& shape)
     : Executor(program_of(shape), static_cast<std::int64_t>(shape.blocks)),
       shape_(shape),
-      logits_(shape.sequences * shape.vocab) {
+      logits_(shape.sequences * shape.vocab + shape.step_tokens * kHiddenWidth) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->resize(shape.step_tokens);
   kv_length_.resize(shape.sequences);
   for (const auto& room : kv_rooms()) stores_.emplace_back(room.blocks * shape.block_tokens);
@@ -58,6 +69,14 @@ std::vector<float> FakeExecutor::logits_of(std::span<const std::int32_t> ids) co
   std::vector<float> logits(shape_.vocab);
   fill_logits(value, logits.data());
   return logits;
+}
+
+std::vector<float> FakeExecutor::row_of(std::span<const std::int32_t> ids) {
+  std::uint64_t value = 1;
+  for (const auto id : ids) value = next_value(value, id);
+  std::vector<float> row(kHiddenWidth);
+  fill_row(value, row.data());
+  return row;
 }
 
 std::vector<std::int32_t> FakeExecutor::alone(std::span<const std::int32_t> prompt, runtime::SamplerParams params,
@@ -129,9 +148,12 @@ std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
     const auto first = std::max(0, positions_[t] - static_cast<std::int32_t>(shape_.window) + 1);
     for (auto p = first; shape_.window > 0 && p <= positions_[t]; ++p)
       if (value_at(1, sequence_[t], p) != value_at(0, sequence_[t], p)) value = ~value;
-    fill_logits(value, logits_.data() + r * shape_.vocab);
+    if (batch.hidden)
+      fill_row(value, logits_.data() + r * kHiddenWidth);
+    else
+      fill_logits(value, logits_.data() + r * shape_.vocab);
   }
-  return std::span(logits_).first(batch.rows.size() * shape_.vocab);
+  return std::span(logits_).first(batch.rows.size() * (batch.hidden ? kHiddenWidth : shape_.vocab));
 }
 
 }  // namespace forge::test

@@ -30,6 +30,9 @@ class FakeExecutor final : public runtime::Executor {
 
   /// Logits behind `ids`, by the tokens alone.
   [[nodiscard]] std::vector<float> logits_of(std::span<const std::int32_t> ids) const;
+  /// The hidden row behind `ids`.
+  [[nodiscard]] static std::vector<float> row_of(std::span<const std::int32_t> ids);
+  static constexpr std::size_t kHiddenWidth = 3;
   /// What a request must get: its tokens, when it runs alone on a device that works.
   [[nodiscard]] std::vector<std::int32_t> alone(std::span<const std::int32_t> prompt, runtime::SamplerParams params,
                                                 std::size_t count) const;

@@ -51,11 +51,13 @@ struct Bench {
   using Fed = std::map<std::pair<RequestId, std::uint32_t>, std::size_t>;
   Fed step() {
     Fed fed;
-    for (const auto& part : scheduler.plan(now).parts) fed[{part.key.request, part.key.sample}] = part.ids.size();
+    const auto& plan = scheduler.plan(now);
+    for (const auto& part : plan.parts) fed[{part.key.request, part.key.sample}] = part.ids.size();
     scheduler.audit();
     if (!scheduler.in_flight()) return fed;
-    for (const auto& [key, row] : scheduler.complete())
-      if (scheduler.push(key, 7)) scheduler.finish(key);
+    const bool hidden = plan.hidden;
+    for (const auto& given : scheduler.complete())
+      if (hidden ? given.last : scheduler.push(given.key, 7)) scheduler.finish(given.key);
     scheduler.audit();
     return fed;
   }
@@ -185,7 +187,7 @@ TEST_CASE("samples share every block of the prompt, and copy the last when they 
   const auto wanted = bench.scheduler.complete();
   REQUIRE(wanted.size() == 3);
   for (std::uint32_t s = 0; s < 3; ++s) CHECK((wanted[s].key == SequenceKey{request, s} && wanted[s].row == s));
-  for (const auto& [key, row] : std::vector(wanted.begin(), wanted.end())) bench.scheduler.push(key, 5);
+  for (const auto& given : std::vector(wanted.begin(), wanted.end())) bench.scheduler.push(given.key, 5);
   bench.scheduler.finish({request, 1});
   bench.scheduler.audit();
   CHECK(bench.scheduler.running() == 2);
@@ -212,6 +214,66 @@ TEST_CASE("a prompt that was seen before is fed from where it differs, but for i
   plain.finish_all();
   const auto fresh = plain.submit(rising(16));
   CHECK(plain.step() == Bench::Fed{{{fresh, 0}, 16}});
+}
+
+TEST_CASE("prompts share a step up to a limit, so that the first answers begin sooner") {
+  Bench bench({.limits = {.step_tokens = 16, .prompt_tokens = 8, .sequences = 4, .queue = 8}});
+  const auto a = bench.submit(rising(6)), b = bench.submit(rising(6, 50)), c = bench.submit(rising(6, 100));
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 6}, {{b, 0}, 2}, {{c, 0}, 1}});
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 4}, {{c, 0}, 4}});
+  bench.finish_all();
+  const auto alone = bench.submit(rising(20, 200));  // who is alone may have the whole step
+  CHECK(bench.step() == Bench::Fed{{{alone, 0}, 16}});
+  bench.finish_all();
+}
+
+TEST_CASE("prompts that begin alike are computed once, also when they come together") {
+  Bench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
+  const auto a = bench.submit(rising(24));
+  auto other = rising(24);
+  other[13] = 99;
+  const auto b = bench.submit(other);
+  const auto c = bench.submit(rising(6, 100));
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 15}, {{c, 0}, 1}});              // b is held
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 9}, {{b, 0}, 6}, {{c, 0}, 1}});  // 12 of its tokens were found
+  CHECK(bench.scheduler.reused_tokens({b, 0}) == 12);
+  bench.finish_all();
+  CHECK(bench.scheduler.counts().prefix_hits == 12);
+
+  const auto d = bench.submit(rising(24, 200)), e = bench.submit(rising(24, 200));
+  CHECK(bench.step() == Bench::Fed{{{d, 0}, 16}});
+  CHECK(bench.scheduler.cancel(d));  // who was waited for goes: its blocks are still found
+  CHECK(bench.step() == Bench::Fed{{{e, 0}, 8}});
+  bench.finish_all();
+}
+
+TEST_CASE("steps give logits or hidden rows, and take turns where both are wanted") {
+  Bench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
+  const auto rows = [&](const std::vector<std::int32_t>& prompt, Wants wants) {
+    return bench.scheduler.submit({.prompt = prompt, .wants = wants}, bench.now).value();
+  };
+  const auto a = bench.submit(rising(4), 20);
+  bench.step();
+  const auto mean = rows(rising(20, 100), Wants::kMeanRow), last = rows(rising(6, 200), Wants::kLastRow);
+  const auto& plan = bench.scheduler.plan(bench.now);
+  REQUIRE((plan.hidden && plan.parts.size() == 2));
+  CHECK((plan.parts[0].rows == 15 && plan.parts[0].ids.size() == 15 && plan.parts[1].rows == 0));
+  const auto given = bench.scheduler.complete();
+  REQUIRE(given.size() == 1);
+  CHECK((given[0].key.request == mean && given[0].count == 15 && given[0].position == 0 && !given[0].last));
+  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}});
+  bench.scheduler.plan(bench.now);
+  const auto rest = bench.scheduler.complete();
+  REQUIRE(rest.size() == 2);
+  CHECK((rest[0].row == 0 && rest[0].count == 5 && rest[0].position == 15 && rest[0].last));
+  CHECK((rest[1].key.request == last && rest[1].row == 5 && rest[1].count == 1 && rest[1].last));
+  for (const auto id : {mean, last}) bench.scheduler.finish({id, 0});
+  bench.finish_all();
+  // What is in the pool serves a last row; a mean needs every row.
+  const auto again = rows(rising(20, 100), Wants::kLastRow), whole = rows(rising(16, 100), Wants::kMeanRow);
+  CHECK(bench.step() == Bench::Fed{{{again, 0}, 4}, {{whole, 0}, 12}});
+  bench.finish_all();
+  CHECK_FALSE(bench.scheduler.submit({.prompt = rising(4), .max_tokens = 1, .wants = Wants::kLastRow}, {}).has_value());
 }
 
 TEST_CASE("a request ends at any moment: waiting, running, while its step is in flight") {
@@ -276,7 +338,7 @@ TEST_CASE("planning a step of sequences that decode allocates nothing") {
   const auto before = test::allocations();
   for (int i = 0; i < 100; ++i) {
     bench.scheduler.plan(bench.now);
-    for (const auto& [key, row] : bench.scheduler.complete()) bench.scheduler.push(key, i);
+    for (const auto& given : bench.scheduler.complete()) bench.scheduler.push(given.key, i);
   }
   CHECK(test::allocations() == before);
 }
