@@ -58,10 +58,18 @@ struct StepProfile {
 /// How a decode loop begins: B sequences, each with a token that has been chosen and not been fed.
 struct DecodeStart {
   std::span<const std::int32_t> ids, positions;  ///< [B]
-  std::span<const Sampler> samplers;             ///< [B]; how tokens are drawn, and how many random numbers have been
+  std::span<const Sampler* const> samplers;      ///< [B]; how tokens are drawn, and how many random numbers have been
   std::span<const std::int32_t> block_table;     ///< as StepBatch's, as far as `steps_max` steps reach
   std::size_t table_stride = 0;
-  std::int64_t steps_max = 0;  ///< that will be submitted
+  std::int64_t steps_max = 0;              ///< that will be submitted
+  std::span<const BlockCopy> copies = {};  ///< as StepBatch's, before the first step
+};
+
+/// What a step gives when the device chooses: a token [R] for each row with a sampler, kNoToken for the others, whose
+/// logits are in `logits` [R, vocab] instead. Valid until the next call.
+struct ChosenTokens {
+  std::span<const std::int32_t> tokens;
+  std::span<const float> logits;
 };
 
 /// Decoding on the device: each step feeds a token of every sequence, chooses the next and leaves it where the next
@@ -77,6 +85,10 @@ class DecodeLoop {
   [[nodiscard]] virtual std::size_t sequences_max() const = 0;
   /// Can the device draw tokens this way?
   [[nodiscard]] virtual bool can_sample(const SamplerParams& params) const = 0;
+  /// One step outside of a loop, of any kind. samplers: [R]; nullptr where the host needs the row's logits. At most as
+  /// many rows as the batch has sequences. Errors: as Executor::forward; kInternal for what cannot be sampled.
+  virtual ChosenTokens forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) = 0;
+
   /// Begins; the previous loop has been stopped. Throws Error(kInternal) for what does not exist or cannot be sampled.
   virtual void start(const DecodeStart& start) = 0;
   /// Steps that may be in flight at once: 2, a few more of short ones, and 1 while the executor profiles.
@@ -124,6 +136,8 @@ class Executor {
   [[nodiscard]] virtual LoadReport load_report() const = 0;
   /// Steps of all variants in order; no calls unless ExecutorOptions::profile.
   [[nodiscard]] virtual std::vector<StepProfile> profile() const = 0;
+  /// Allocations of device memory so far; none after the executor has been made.
+  [[nodiscard]] virtual std::uint64_t device_allocations() const { return 0; }
   /// Bytes a second that the device's memory gives at most; 0: not known.
   [[nodiscard]] virtual double memory_bandwidth() const { return 0; }
 

@@ -62,6 +62,9 @@ void write_engine(std::string& out, const engine::EngineStatus& status) {
   text.counter("forge_request_retries_total", "Retries after steps that failed.", m.retries);
   text.counter("forge_engine_steps_total", "Steps of the engine.", m.steps);
   text.counter("forge_engine_steps_failed_total", "Steps that failed.", m.failed_steps);
+  text.counter("forge_engine_steps_ahead_total", "Steps that a device ran without a plan between.", m.steps_ahead);
+  text.counter("forge_device_allocations_total", "Allocations of device memory: none after /ready.",
+               m.device_allocations);
   text.head("forge_request_success_total", "counter", "Samples that ended, by reason.");
   for (std::size_t reason = 1; reason < m.finished.size(); ++reason)
     fmt::format_to(std::back_inserter(out), "forge_request_success_total{{finished_reason=\"{}\"}} {}\n",

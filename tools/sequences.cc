@@ -24,6 +24,7 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
   sequence_.resize(tokens);
   rows_.resize(tokens);
   kv_length_.resize(sequences);
+  samplers_.resize(sequences);
   block_table_.resize(executor.kv_rooms().size() * sequences * table_stride_);
   for (std::size_t i = 0; i < sequences; ++i) {
     auto sequence = pool_.open();
@@ -116,13 +117,14 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
   submitted_ = taken_ = 0;
   if (steps == 0) return;
   for (std::size_t s = 0; s < ids.size(); ++s) {
+    samplers_[s] = &samplers[s];
     positions_[s] = static_cast<std::int32_t>(length(s));
     // all blocks that the loop can reach; end gives back the rest
     extend(s, static_cast<std::size_t>(steps), s, ids.size(), true);
   }
   loop_->start({.ids = ids,
                 .positions = std::span(positions_).first(ids.size()),
-                .samplers = samplers,
+                .samplers = std::span(samplers_).first(ids.size()),
                 .block_table = tables(ids.size()),
                 .table_stride = table_stride_,
                 .steps_max = steps});

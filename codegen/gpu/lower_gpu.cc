@@ -72,8 +72,7 @@ std::unique_ptr<plan::VariantT> GpuLowering::lower_variant(const passes::Variant
   auto out = describe_variant(variant);
   for (const auto& step : variant.steps)
     if (has_launch(graph_, step)) out->steps.push_back(lower_step(step));
-  const auto& bounds = variant.bounds;
-  if (bounds.tokens == bounds.rows && bounds.tokens == bounds.sequences) lower_sampling(out->sample_steps);
+  lower_sampling(out->sample_steps);
   return out;
 }
 

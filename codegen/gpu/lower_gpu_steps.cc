@@ -144,7 +144,8 @@ void GpuLowering::lower_interleaved_split(ir::NodeId node, plan::StepT& out) {
 }
 
 void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out) {
-  const auto rows = places_.variant().bounds.rows;
+  const auto& bounds = places_.variant().bounds;
+  const auto rows = std::min(bounds.rows, bounds.sequences);  // more are asked for by who wants logits
   const auto wave = target_.target().wave;
   constexpr std::int64_t kScanBlocks = 128, kScanThreads = 256, kDrawThreads = 512;
   ConfigText config;

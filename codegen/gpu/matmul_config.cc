@@ -61,7 +61,8 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // instruction bytes are multiplied one by one, and each takes a register.
   const bool amd = target.vendor == driver::Vendor::kAmd;
   const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
-  out.tokens = std::min(tokens, unpacks ? 2 : amd ? kTokenTile / 2 : kTokenTile);
+  const auto tile = std::min(tokens, unpacks ? 2 : amd ? kTokenTile / 2 : kTokenTile);
+  out.tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
   out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;

@@ -8,7 +8,7 @@
 
 namespace forge::codegen {
 
-/// Keys: waves, split (waves that share a row), lanes, rows, units of matmuls; workers, worker_tokens, heads,
+/// Keys: waves, split (waves that share a row), lanes, rows, units, tile (tokens) of matmuls; workers, worker_tokens, heads,
 /// attention_waves, team_tokens of attention. "2048x8192:rows" means matmuls of that shape alone.
 using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 

@@ -180,6 +180,9 @@ Vendor Device::vendor() const {
   return state_->api().vendor();
 }
 
+AllocationCounts Device::allocations() const {
+  return state_->driver->device_memory.counts();
+}
 std::uint64_t Device::free_bytes() const {
   std::size_t free_bytes = 0, total_bytes = 0;
   state_->with([&](Api& api) { return api.memory_info(&free_bytes, &total_bytes); }).check("asking for free memory");

@@ -103,6 +103,8 @@ class Device {
   [[nodiscard]] Vendor vendor() const;
   /// Bytes that an allocation could take now.
   [[nodiscard]] std::uint64_t free_bytes() const;
+  /// Of device memory, by all devices of its driver.
+  [[nodiscard]] AllocationCounts allocations() const;
   [[nodiscard]] const std::shared_ptr<DeviceState>& state() const { return state_; }
 
  private:

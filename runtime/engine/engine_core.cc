@@ -90,9 +90,17 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
                          .reuse_prefixes = options.reuse_prefixes,
                          .planted = options.planted}),
       batch_(batch_limits_),
-      scratch_(executor.vocab()) {}
+      scratch_(executor.vocab()),
+      device_(executor.decode_loop()) {
+  samplers_.reserve(batch_limits_.sequences);
+}
 
-EngineCore::~EngineCore() = default;
+EngineCore::~EngineCore() {
+  try {
+    stop_loop();
+  } catch (const Error&) {  // of a device that is lost: nobody waits for its tokens any more
+  }
+}
 
 std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request request) const {
   auto good = checked(std::move(request), executor_.vocab(), batch_limits_.context);
@@ -132,6 +140,7 @@ std::expected<RequestId, Refusal> EngineCore::submit(PreparedPtr prepared) {
   metrics_.prompt_tokens += prepared->usage.prompt_tokens;
   prepared->id = *id;
   prepared->usage.submitted = now;
+  if (scheduler_.has_place(now)) ahead_.ending = true;
   const std::lock_guard lock(streams_mutex_);
   requests_.emplace(*id, std::move(prepared));
   return id;
@@ -141,6 +150,7 @@ bool EngineCore::end(RequestId request, FinishReason reason, const std::string& 
   const auto found = requests_.find(request);
   if (found == requests_.end()) return false;
   scheduler_.cancel(request);
+  ahead_.ending = true;
   auto& open = *found->second;
   metrics_.finished[static_cast<std::size_t>(reason)] += open.samples.size() - open.ended;
   open.usage.finished = clock_();
@@ -184,6 +194,7 @@ void EngineCore::close(Prepared& open) {
 
 bool EngineCore::step() {
   end_expired();
+  if (ahead_.plan != nullptr) return step_ahead();
   const auto& plan = scheduler_.plan(clock_());
   if (plan.parts.empty()) return false;
   const auto begin = clock_();
@@ -192,30 +203,58 @@ bool EngineCore::step() {
       open.usage.started = begin;
       metrics_.queued += begin - open.usage.submitted;
     }
-  std::span<const float> logits;
-  const bool ran = run(plan, logits);
-  metrics_.in_steps += clock_() - begin;
+  const bool on_device = choose_samplers(plan);
+  if (on_device && goes_ahead(plan)) return step_ahead();
+  StepRows rows;
+  const bool ran = run([&] {
+    stop_loop();
+    const auto batch = batch_.build(plan);
+    if (on_device) {
+      const auto chosen = device_->forward_and_choose(batch, samplers_);
+      rows = {.tokens = chosen.tokens, .logits = chosen.logits};
+    } else {
+      rows = {.tokens = {}, .logits = executor_.forward(batch)};
+    }
+  });
   if (!ran) return true;
-  ++metrics_.steps;
   metrics_.fed_tokens += plan.tokens;
-  failures_in_row_ = 0;
-  ++steps_since_failure_;
-  const bool hidden = plan.hidden;
-  const std::size_t width = hidden ? executor_.hidden_width() : executor_.vocab();
-  for (const auto& given : scheduler_.complete()) {
-    const auto rows = logits.subspan(given.row * width, given.count * width);
-    hidden ? take_rows(given, rows) : take_token(given, rows);
-  }
+  finish_step(rows, plan.hidden);
   return true;
 }
 
-/// The step on the device. False: it failed, and its requests have been seen to.
-bool EngineCore::run(const StepPlan& plan, std::span<const float>& logits) {
+/// Whose token the device chooses has a sampler in samplers_, other rows have nullptr. Are there any?
+bool EngineCore::choose_samplers(const StepPlan& plan) {
+  samplers_.clear();
+  if (device_ == nullptr || plan.hidden) return false;
+  bool any = false;
+  for (const auto& part : plan.parts) {
+    if (part.rows == 0) continue;
+    const auto& open = *requests_.at(part.key.request);
+    const auto& sampler = open.samples[part.key.sample].sampler;
+    const bool on_device = part.samples == 1 && !open.request.logprobs && device_->can_sample(sampler.params());
+    samplers_.push_back(on_device ? &sampler : nullptr);
+    any = any || on_device;
+  }
+  return any;
+}
+
+void EngineCore::finish_step(const StepRows& rows, bool hidden) {
+  ++metrics_.steps;
+  failures_in_row_ = 0;
+  ++steps_since_failure_;
+  const std::size_t width = executor_.hidden_width();
+  for (const auto& given : scheduler_.complete())
+    hidden ? take_rows(given, rows.logits.subspan(given.row * width, given.count * width)) : take_token(given, rows);
+}
+
+/// A step's work on the device. False: it failed, and its requests have been seen to.
+bool EngineCore::guard(void (*call)(void*), void* body) {
+  const auto begin = clock_();
   bool recoverable = false;
   std::string line;
   if (watch_ != nullptr) watch_->begin();
   try {
-    logits = executor_.forward(batch_.build(plan));
+    call(body);
   } catch (const runtime::RecoverableError& error) {
     recoverable = true;
     line = error.line();
@@ -224,7 +263,9 @@ bool EngineCore::run(const StepPlan& plan, std::span<const float>& logits) {
   } catch (const std::exception& error) {
     line = fmt::format("error[internal]: a step failed: {}", printable(error.what()));
   }
-  if (watch_ != nullptr && watch_->end()) {
+  const bool stuck = watch_ != nullptr && watch_->end();
+  metrics_.in_steps += clock_() - begin;
+  if (stuck) {
     ++metrics_.stuck_steps;
     failed(false, line);
     end_all(FinishReason::kError, "error[device]: a step took too long");  // streams have been told
@@ -241,6 +282,11 @@ void EngineCore::failed(bool recoverable, const std::string& line) {
   ever_failed_ = true;
   steps_since_failure_ = 0;
   if (++failures_in_row_ >= options_.failures_unhealthy) unhealthy_until_ = now + options_.probation;
+  ahead_ = {};
+  try {
+    stop_loop();
+  } catch (const Error&) {  // it is the failure, or follows from it
+  }
   RequestId seen = 0;
   const auto aborted = scheduler_.abort();
   for (const auto& key : std::vector(aborted.begin(), aborted.end())) {
@@ -288,13 +334,22 @@ void EngineCore::take_rows(const RowsGiven& given, std::span<const float> rows) 
   end_sample(open, std::move(event));
 }
 
-void EngineCore::take_token(const RowsGiven& given, std::span<const float> logits) {
+/// The device's token, or one from the row's logits: kNoToken when they allow none.
+std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row) {
+  if (row < rows.tokens.size() && rows.tokens[row] != runtime::Sampler::kNoToken) {
+    if (sampler.params().temperature > 0) sampler.set_draws(sampler.draws() + 1);
+    return rows.tokens[row];
+  }
+  return sampler.sample(logits_of(rows, row), scratch_);
+}
+
+void EngineCore::take_token(const RowsGiven& given, const StepRows& rows) {
   const auto key = given.key;
   auto& open = *requests_.at(key.request);
   auto& sampler = open.samples[key.sample].sampler;
   const auto& request = open.request;
   StreamEvent event{.sample = key.sample};
-  const auto token = sampler.sample(logits, scratch_);
+  const auto token = choose(sampler, rows, given.row);
   if (token == runtime::Sampler::kNoToken) {
     event.finish = FinishReason::kError;
     event.error = "error[prompt]: no token can follow: all are forbidden, or the model's logits are no numbers";
@@ -308,6 +363,7 @@ void EngineCore::take_token(const RowsGiven& given, std::span<const float> logit
   }
   event.token = token;
   if (request.logprobs) {
+    const auto logits = logits_of(rows, given.row);
     const double log_sum = log_sum_exp(logits);
     event.chosen = {.token = token, .logprob = logprob_of(logits, log_sum, token)};
     event.likeliest = likeliest_tokens(logits, log_sum, request.likeliest);
@@ -326,6 +382,7 @@ void EngineCore::take_token(const RowsGiven& given, std::span<const float> logit
 
 void EngineCore::end_sample(Prepared& open, StreamEvent event) {
   scheduler_.finish({.request = open.id, .sample = event.sample});
+  ahead_.ending = true;
   open.samples[event.sample].ended = true;
   ++metrics_.finished[static_cast<std::size_t>(event.finish)];
   open.usage.finished = clock_();
@@ -352,6 +409,7 @@ EngineMetrics EngineCore::metrics() const {
   metrics.kv_blocks = pool_.limits().blocks;
   metrics.kv_blocks_free = pool_.blocks_free();
   metrics.kv_blocks_idle = pool_.blocks_idle();
+  metrics.device_allocations = executor_.device_allocations();
   return metrics;
 }
 

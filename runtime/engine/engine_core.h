@@ -6,6 +6,11 @@
 // order whatever the batch, the chunks or the reused prefix, and from draws that are numbered per sample (on the CPU
 // bit for bit; on GPUs as far as their logits are). Sample s of a request draws like a request of its own with seed +
 // s.
+//
+// Where the device can choose tokens it does, and only tokens come to the host; rows whose logits the host needs (log-
+// probabilities, penalties, bias, several samples of one prompt) go the long way. While the batch stays the same, steps
+// run ahead on the device: each feeds what the last one chose, and the host gives tokens on meanwhile. An arrival that
+// has a place, or a request that ends, lets the steps in flight come home, and then a new step is planned.
 
 #include <array>
 #include <functional>
@@ -54,6 +59,7 @@ struct EngineOptions {
   std::size_t steps_healthy = 32;             ///< that work before a degraded engine is healthy again
   Time probation = std::chrono::seconds(10);  ///< after which an unhealthy engine tries again
   Time watchdog = std::chrono::seconds(60);   ///< for one step; zero: none
+  std::size_t steps_ahead = 64;               ///< that may follow each other on the device without a plan; 1: none
   PlantedBug planted = PlantedBug::kNone;
 };
 
@@ -68,11 +74,12 @@ struct EngineMetrics {
   std::uint64_t submitted = 0, refused = 0;
   std::array<std::uint64_t, 6> finished{};  ///< samples, by FinishReason
   std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, fed_tokens = 0;
-  std::uint64_t steps = 0, failed_steps = 0, stuck_steps = 0, retries = 0;
+  std::uint64_t steps = 0, steps_ahead = 0, failed_steps = 0, stuck_steps = 0, retries = 0;
   std::uint64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0, evictions = 0;
   Time queued{}, to_first_token{}, end_to_end{}, in_steps{};
   std::size_t running = 0, waiting = 0;  ///< now
   std::size_t kv_blocks = 0, kv_blocks_free = 0, kv_blocks_idle = 0;
+  std::uint64_t device_allocations = 0;  ///< made so far
 };
 
 /// Hears of each step; end() says whether it was given up meanwhile.
@@ -129,10 +136,37 @@ class EngineCore {
   [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
 
  private:
+  /// What a step leaves for its rows: a token, or logits where that is kNoToken.
+  struct StepRows {
+    std::span<const std::int32_t> tokens;
+    std::span<const float> logits;  ///< or rows of the final norm, with StepPlan::hidden
+  };
+  /// Steps that run on the device without a plan between.
+  struct Ahead {
+    const StepPlan* plan = nullptr;  ///< of the first of them; nullptr: none run
+    bool ending = false;             ///< no more are submitted
+    std::size_t steps = 0, submitted = 0;
+  };
+
   void end_expired();
-  bool run(const StepPlan& plan, std::span<const float>& logits);
+  bool choose_samplers(const StepPlan& plan);
+  bool goes_ahead(const StepPlan& plan);
+  void start_loop(const StepPlan& plan);
+  bool step_ahead();
+  void end_ahead();
+  void stop_loop();
+  template <class Body>
+  bool run(Body&& body) {
+    return guard([](void* it) { (*static_cast<std::remove_reference_t<Body>*>(it))(); }, &body);
+  }
+  bool guard(void (*call)(void*), void* body);
+  void finish_step(const StepRows& rows, bool hidden);
   void failed(bool recoverable, const std::string& line);
-  void take_token(const RowsGiven& given, std::span<const float> logits);
+  [[nodiscard]] std::span<const float> logits_of(const StepRows& rows, std::size_t row) const {
+    return rows.logits.subspan(row * executor_.vocab(), executor_.vocab());
+  }
+  std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row);
+  void take_token(const RowsGiven& given, const StepRows& rows);
   void take_rows(const RowsGiven& given, std::span<const float> rows);
   void count_token(SequenceKey key, Prepared& open);
   void end_sample(Prepared& open, StreamEvent event);
@@ -147,6 +181,10 @@ class EngineCore {
   Scheduler scheduler_;
   BatchBuilder batch_;
   runtime::SamplerScratch scratch_;
+  runtime::DecodeLoop* device_;                    ///< chooses tokens; nullptr: the host does
+  std::vector<const runtime::Sampler*> samplers_;  ///< of the step's rows
+  Ahead ahead_;
+  bool loop_open_ = false;            ///< the device's loop has been started and not been stopped
   mutable std::mutex streams_mutex_;  ///< of requests_ against end_streams
   std::unordered_map<RequestId, PreparedPtr> requests_;
   EngineMetrics metrics_;

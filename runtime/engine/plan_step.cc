@@ -141,7 +141,8 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
                          .kv = &*job.kv,
                          .rows = job.wants == Wants::kMeanRow ? count
                                  : job.pending() == 0         ? std::size_t{1}
-                                                              : 0});
+                                                              : 0,
+                         .samples = job.slots()});
   step_.tokens += count;
   budget.tokens -= count;
   if (prompt) budget.prompts -= std::min(budget.prompts, count);
@@ -158,7 +159,7 @@ void Scheduler::plan_parts(bool hidden) {
 }
 
 const StepPlan& Scheduler::plan(Time now) {
-  invariant(!in_flight_, "SCHED-006", "one step is in flight at a time");
+  invariant(!in_flight_ && !reserved_, "SCHED-006", "one step is in flight at a time");
   step_.parts.clear();
   step_.copies.clear();
   step_.tokens = 0;
@@ -204,8 +205,10 @@ std::span<const RowsGiven> Scheduler::complete() {
     Job* job = find(part.key);
     if (job == nullptr || !job->kv) continue;  // it ended meanwhile
     job->in_step = false;
-    if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
-    job->kv->release_behind();
+    if (!reserved_) {
+      if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
+      job->kv->release_behind();
+    }
     if (part.rows == 0) continue;
     const auto samples = static_cast<std::uint32_t>(job->slots());
     part_samples(*job);
@@ -221,11 +224,12 @@ std::span<const RowsGiven> Scheduler::complete() {
 
 std::span<const SequenceKey> Scheduler::abort() {
   invariant(in_flight_, "SCHED-007", "a step was planned before it fails");
-  in_flight_ = false;
+  in_flight_ = reserved_ = false;
   aborted_.clear();
   for (auto& job : running_) {
     if (std::exchange(job->in_step, false)) aborted_.push_back(job->key);
     job->kv.reset();
+    job->reserved = 0;
     insert(waiting_, std::move(job));
   }
   running_.clear();

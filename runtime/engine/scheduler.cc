@@ -118,6 +118,9 @@ bool Scheduler::cancel(RequestId request) {
 }
 
 void Scheduler::finish(SequenceKey key) {
+  // Between reserved steps nothing has been published, and this sequence has no later moment.
+  if (Job* job = reserved_ && limits_.reuse_prefixes ? find(key) : nullptr; job != nullptr && job->kv)
+    job->kv->publish(std::span(job->ids).first(job->fed()));
   for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });
 }
 

@@ -56,7 +56,8 @@ struct StepPart {
   std::span<const std::int32_t> ids;  ///< to feed
   std::size_t position = 0;           ///< of the first
   const runtime::KvSequence* kv = nullptr;
-  std::size_t rows = 0;  ///< of its last tokens, that are wanted; of logits one, when nothing is left to feed
+  std::size_t rows = 0;     ///< of its last tokens, that are wanted; of logits one, when nothing is left to feed
+  std::size_t samples = 1;  ///< that are drawn from a row of logits
 };
 
 struct StepPlan {
@@ -108,6 +109,21 @@ class Scheduler {
   std::span<const SequenceKey> abort();
   /// A sequence's next token. True: that was the last it may have.
   bool push(SequenceKey key, std::int32_t token);
+
+  // Steps one behind the other, without a plan between. Where each sequence of the planned step takes one token and
+  // every token can be fed where it is chosen, blocks are taken for several steps at once:
+  //   plan, reserve, complete and push, advance, complete and push, ..., settle, plan
+  /// Behind plan(): how many steps, the planned one among them, may follow each other: at most `steps`; 1 when nothing
+  /// was reserved, and then nothing of this applies. Until settle() nobody is let in.
+  std::size_t reserve(std::size_t steps);
+  /// The next reserved step; complete() ended the one before. Who ended meanwhile is no longer in it.
+  void advance();
+  /// Instead of advance: gives back what was reserved and has not been fed.
+  void settle();
+  [[nodiscard]] bool reserved() const { return reserved_; }
+  /// Would the first in rank that waits, for all that is known without looking at blocks, be let in?
+  [[nodiscard]] bool has_place(Time now) const;
+
   /// A request that waits is not let in before `moment`; others pass it until then.
   void delay(RequestId request, Time moment);
 
@@ -159,7 +175,7 @@ class Scheduler {
   SchedulerLimits limits_;
   Jobs running_, waiting_;  ///< in rank
   RequestId last_request_ = 0;
-  bool in_flight_ = false;
+  bool in_flight_ = false, reserved_ = false;
   StepPlan step_;
   std::vector<RowsGiven> given_;
   std::vector<SequenceKey> aborted_;

@@ -23,9 +23,10 @@ struct Scheduler::Job {
   bool held = false;      ///< in this step, for one before it that feeds what both begin with
   Wants wants = Wants::kTokens;
   std::optional<runtime::KvSequence> kv;
+  std::size_t reserved = 0;  ///< positions of `kv` for steps to come
   bool in_step = false;
 
-  [[nodiscard]] std::size_t fed() const { return kv ? kv->tokens() : 0; }
+  [[nodiscard]] std::size_t fed() const { return kv ? kv->tokens() - reserved : 0; }
   [[nodiscard]] std::size_t pending() const { return ids.size() - fed(); }
   [[nodiscard]] std::size_t slots() const { return 1 + to_part; }
   [[nodiscard]] bool hidden() const { return wants != Wants::kTokens; }

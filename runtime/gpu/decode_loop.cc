@@ -15,7 +15,7 @@
 namespace forge::runtime {
 namespace {
 
-constexpr std::int32_t kNoToken = -1;  ///< in the ring: the step has left none yet
+constexpr std::int32_t kNoToken = Sampler::kNoToken;  ///< in the ring: the step has left none yet
 
 }  // namespace
 
@@ -24,10 +24,15 @@ bool GpuExecutor::can_sample(const SamplerParams& params) const {
   return !penalties && params.logit_bias.empty() && (params.temperature == 0 || params.typical_p >= 1);
 }
 
-void GpuExecutor::write_sampling(const GpuVariant& variant, const DecodeStart& start) {
+/// Rows without a sampler take the largest logit, which nobody reads.
+void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers) {
   auto* rows = mirror<gpu::SamplingRow>(variant.io.sampling);
-  for (std::size_t s = 0; s < start.samplers.size(); ++s) {
-    const auto& sampler = start.samplers[s];
+  for (std::size_t s = 0; s < samplers.size(); ++s) {
+    if (samplers[s] == nullptr) {
+      rows[s] = {};
+      continue;
+    }
+    const auto& sampler = *samplers[s];
     const auto& params = sampler.params();
     invariant(can_sample(params) && sampler.draws() <= std::numeric_limits<std::uint32_t>::max(), "RT-012",
               "the device can sample what it is asked to");
@@ -48,8 +53,8 @@ void GpuExecutor::start(const DecodeStart& start) {
   invariant(sequences > 0 && sequences <= sequences_max_ && start.positions.size() == sequences &&
                 start.samplers.size() == sequences && start.steps_max > 0,
             "RT-013", "a decode loop has steps and sequences, no more than the plan's largest decode variant");
-  const auto& variant = *std::ranges::find_if(
-      variants_, [&](const GpuVariant& v) { return !v.sample.empty() && sequences <= v.sequences; });
+  const auto& variant =
+      *std::ranges::find_if(variants_, [&](const GpuVariant& v) { return v.loops() && sequences <= v.sequences; });
   // Checked and copied are the tables as far as the loop can reach; the lengths are the first step's.
   const auto reach = std::span(loop_reach_).first(sequences);
   for (std::size_t s = 0; s < sequences; ++s) {
@@ -64,27 +69,64 @@ void GpuExecutor::start(const DecodeStart& start) {
                          .rows = rows,
                          .kv_length = reach,
                          .block_table = start.block_table,
-                         .table_stride = start.table_stride});
+                         .table_stride = start.table_stride,
+                         .copies = start.copies});
   auto* lengths = mirror<std::int32_t>(variant.io.kv_length);
   for (std::size_t s = 0; s < sequences; ++s) lengths[s] = start.positions[s] + 1;
-  write_sampling(variant, start);
+  write_sampling(variant, start.samplers);
   upload_inputs(variant, sequences);
+  copy_blocks(start.copies);
   loop_ = {.variant = &variant, .sequences = sequences, .steps_max = static_cast<std::uint64_t>(start.steps_max)};
 }
 
 void GpuExecutor::submit() {
-  constexpr const char* kDoing = "running a step";
   invariant(loop_.variant != nullptr && in_flight() < in_flight_max() && loop_.submitted < loop_.steps_max, "RT-014",
             "a step is submitted while a loop runs, has room, and has steps left");
   const auto& variant = *loop_.variant;
-  const auto v = index_of(variant);
   std::ranges::fill(tokens_of(loop_.submitted), kNoToken);
   launch_forward(variant);
+  launch_sample(variant);
+  ++loop_.submitted;
+}
+
+void GpuExecutor::launch_sample(const GpuVariant& variant) {
+  constexpr const char* kDoing = "choosing tokens";
+  const auto v = index_of(variant);
   if (timer_)
     timer_->launch(variant.sample, timer_->sample(v), stream_).check(kDoing);
   else
     graphs_[v].sample->launch(stream_).check(kDoing);
-  ++loop_.submitted;
+}
+
+/// The first line of the ring has the tokens: the inputs say that none has been sampled yet.
+ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) {
+  invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
+  invariant(samplers.size() == batch.rows.size() && batch.rows.size() <= batch.kv_length.size(), "RT-017",
+            "a step's rows have samplers, and sequences of their own");
+  const auto& variant = choose_variant(variants_, batch);
+  const auto chosen = std::span(chosen_).first(samplers.size());
+  const std::span<const float> logits(mirror<const float>(memory_.logits), samplers.size() * vocab());
+  const bool samples = !variant.sample.empty();
+  write_inputs(variant, batch);
+  if (samples) write_sampling(variant, samplers);
+  begin_step(variant, batch);
+  if (samples) launch_sample(variant);
+  for (std::size_t row = 0, end = 0; row < samplers.size(); row = end) {
+    const bool needed = !samples || samplers[row] == nullptr;
+    for (end = row + 1; end < samplers.size() && needed == (!samples || samplers[end] == nullptr);) ++end;
+    if (needed) download_logits(row, end - row);
+  }
+  wait_for_idle();
+  const auto* ring = reinterpret_cast<const std::int32_t*>(sampled_.data());
+  for (std::size_t row = 0; row < samplers.size(); ++row)
+    chosen[row] = samples && samplers[row] != nullptr ? checked_token(ring[row]) : kNoToken;
+  return {.tokens = chosen, .logits = logits};
+}
+
+std::int32_t GpuExecutor::checked_token(std::int32_t token) const {
+  if (token >= 0 && static_cast<std::size_t>(token) < vocab()) return token;
+  throw Error(ErrorCode::kDevice, device_name() + " chose a token that does not exist", {},
+              "the device or its driver is broken; --device cpu runs without it");
 }
 
 /// The tokens that the sampling kernel of a step leaves, one for each sequence.
@@ -160,10 +202,7 @@ std::span<const std::int32_t> GpuExecutor::take() {
   if (timer_) timer_->collect();
   const auto tokens = tokens_of(loop_.taken);
   count_taken();
-  for (const auto token : tokens)
-    if (token < 0 || static_cast<std::size_t>(token) >= vocab())
-      throw Error(ErrorCode::kDevice, device_name() + " chose a token that does not exist", {},
-                  "the device or its driver is broken; --device cpu runs without it");
+  for (const auto token : tokens) static_cast<void>(checked_token(token));
   return tokens;
 }
 

@@ -112,10 +112,11 @@ void GpuExecutor::decode_variants() {
                                .sampled = sampled_.address()};
   variants_ = decode_gpu_variants(*program_, memory_, GpuResolver(*program_, memory_, addresses), *kernels_);
   for (const auto& variant : variants_)
-    if (!variant.sample.empty()) sequences_max_ = std::max(sequences_max_, variant.sequences);
+    if (variant.loops()) sequences_max_ = std::max(sequences_max_, variant.sequences);
   loop_rows_.resize(sequences_max_);
   std::iota(loop_rows_.begin(), loop_rows_.end(), 0);
   loop_reach_.resize(sequences_max_);
+  chosen_.resize(rows_max());
 }
 
 void GpuExecutor::record_graphs() {
@@ -202,19 +203,31 @@ void GpuExecutor::launch_forward(const GpuVariant& variant) {
     graphs_[v].forward->launch(stream_).check(kDoing);
 }
 
+void GpuExecutor::begin_step(const GpuVariant& variant, const StepBatch& batch) {
+  upload_inputs(variant, batch.kv_length.size());
+  copy_blocks(batch.copies);
+  launch_forward(variant);
+}
+
+void GpuExecutor::download_logits(std::size_t first, std::size_t rows) {
+  const std::size_t row = vocab() * sizeof(float), at = memory_.logits + first * row;
+  stream_.download(mirror_, at, io_, at, rows * row).check("reading logits");
+}
+
+void GpuExecutor::wait_for_idle() {
+  idle_.record(stream_).check("running a step");
+  idle_.synchronize().check("waiting for a step");
+  if (timer_) timer_->collect();
+}
+
 std::span<const float> GpuExecutor::forward(const StepBatch& batch) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
   const auto& variant = choose_variant(variants_, batch);
   write_inputs(variant, batch);
-  upload_inputs(variant, batch.kv_length.size());
-  copy_blocks(batch.copies);
-  launch_forward(variant);
-  const std::size_t floats = batch.rows.size() * vocab();
-  stream_.download(mirror_, memory_.logits, io_, memory_.logits, floats * sizeof(float)).check("reading logits");
-  idle_.record(stream_).check("running a step");
-  idle_.synchronize().check("waiting for a step");
-  if (timer_) timer_->collect();
-  return {mirror<const float>(memory_.logits), floats};
+  begin_step(variant, batch);
+  download_logits(0, batch.rows.size());
+  wait_for_idle();
+  return {mirror<const float>(memory_.logits), batch.rows.size() * vocab()};
 }
 
 std::vector<StepProfile> GpuExecutor::profile() const {

@@ -34,6 +34,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   ~GpuExecutor() override;
 
   std::span<const float> forward(const StepBatch& batch) override;
+  [[nodiscard]] std::uint64_t device_allocations() const override { return device_.allocations().total; }
   [[nodiscard]] DecodeLoop* decode_loop() override { return sequences_max_ > 0 ? this : nullptr; }
 
   [[nodiscard]] std::string device_name() const override { return device_.info().name; }
@@ -63,6 +64,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
 
   [[nodiscard]] std::size_t sequences_max() const override { return sequences_max_; }
   [[nodiscard]] bool can_sample(const SamplerParams& params) const override;
+  ChosenTokens forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) override;
   [[nodiscard]] std::size_t in_flight_max() const override;
   void start(const DecodeStart& start) override;
   void submit() override;
@@ -80,9 +82,14 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   }
   void write_inputs(const GpuVariant& variant, const StepBatch& batch);
   void upload_inputs(const GpuVariant& variant, std::size_t sequences);
-  void write_sampling(const GpuVariant& variant, const DecodeStart& start);
+  void write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers);
   void copy_blocks(std::span<const BlockCopy> copies);
   void launch_forward(const GpuVariant& variant);
+  void launch_sample(const GpuVariant& variant);
+  [[nodiscard]] std::int32_t checked_token(std::int32_t token) const;
+  void download_logits(std::size_t first, std::size_t rows);
+  void begin_step(const GpuVariant& variant, const StepBatch& batch);
+  void wait_for_idle();
   [[nodiscard]] std::span<std::int32_t> tokens_of(std::uint64_t step) const;
   [[nodiscard]] bool is_done(std::uint64_t step) const;
   void wait_for_step(std::uint64_t step);
@@ -109,6 +116,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   Loop loop_;
   std::vector<std::int32_t> loop_rows_;   ///< 0, 1, ...
   std::vector<std::int32_t> loop_reach_;  ///< scratch of start
+  std::vector<std::int32_t> chosen_;      ///< of forward_and_choose
 };
 
 }  // namespace forge::runtime

@@ -40,6 +40,8 @@ struct GpuVariant {
   std::size_t tokens = 0, rows = 0, sequences = 0, table_blocks = 0;
   StepIoLayout io;
   std::vector<GpuLaunch> forward, sample;  ///< `sample` is empty where tokens are not chosen on the device
+  /// Does a step make the next one's inputs: a token of each sequence, and all rows chosen?
+  [[nodiscard]] bool loops() const { return !sample.empty() && tokens == rows && tokens == sequences; }
 };
 
 /// The code objects of a program on a device, one kernel each.

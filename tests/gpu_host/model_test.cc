@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 
+#include "runtime/engine/engine_core.h"
 #include "runtime/gpu/executor.h"
 #include "tests/e2e/family_models.h"
 #include "tests/gpu_host/host_compiler.h"
@@ -107,11 +108,12 @@ TEST_CASE("gpu model: tokens chosen on the device are those that the host choose
       expected.push_back(greedy_by_host(*gpu, first[s], kSteps, std::span(blocks).subspan(2 * s, 2)));
     std::vector<runtime::Sampler> samplers;
     for (int s = 0; s < 2; ++s) samplers.emplace_back(gpu->vocab(), runtime::SamplerParams{});
+    const runtime::Sampler* const of_rows[] = {&samplers[0], &samplers[1]};
     auto* loop = gpu->decode_loop();
     REQUIRE(loop != nullptr);
     loop->start({.ids = first,
                  .positions = positions,
-                 .samplers = samplers,
+                 .samplers = of_rows,
                  .block_table = blocks,
                  .table_stride = 2,
                  .steps_max = kSteps});
@@ -160,6 +162,46 @@ TEST_CASE("gpu model: a ragged batch gives what its sequences give alone") {
                                  .table_stride = kStride});
   REQUIRE(got.size() == expected.size());
   CHECK(nmse(got, expected) < 1e-8);
+}
+
+TEST_CASE("gpu model: requests of an engine get together what each gets alone") {
+  const TinyModel model({.dtype = DType::kQ4_0});
+  HostGpu gpu(model, kWave32, 8);
+  constexpr std::size_t kRequests = 5, kTokens = 7;
+  const auto run = [&](std::span<const std::size_t> numbers) {
+    engine::Time now{};
+    engine::EngineCore core(*gpu, {}, [&] { return now += std::chrono::milliseconds(1); });
+    std::vector<std::shared_ptr<engine::Stream>> streams;
+    for (const auto number : numbers) {
+      engine::Request request;
+      request.prompt = random_ids(2 + 5 * number, 90, static_cast<unsigned>(number));
+      request.max_tokens = kTokens + number % 2;
+      if (number == 3) request.sampling = {.temperature = 0.7F, .top_k = 20, .top_p = 0.9F, .seed = 5};
+      auto prepared = core.prepare(std::move(request));
+      REQUIRE(prepared.has_value());
+      streams.push_back(engine::EngineCore::stream_of(*prepared));
+      REQUIRE(core.submit(*std::move(prepared)).has_value());
+      if (number == 1) core.step();  // the others join it
+    }
+    for (int steps = 0; steps < 200 && core.open() > 0; ++steps) core.step();
+    CHECK(core.metrics().steps_ahead > 0);
+    std::vector<std::vector<std::int32_t>> tokens;
+    for (const auto& stream : streams) {
+      tokens.emplace_back();
+      while (const auto event = stream->next({}))
+        if (event->token >= 0) tokens.back().push_back(event->token);
+    }
+    return tokens;
+  };
+  const std::vector<std::size_t> all{0, 1, 2, 3, 4};
+  const auto together = run(all);
+  REQUIRE(together.size() == kRequests);
+  for (const auto number : all) {
+    CAPTURE(number);
+    CHECK(together[number].size() == kTokens + number % 2);
+    CHECK(run(std::span(&number, 1)).front() == together[number]);
+  }
+  CHECK(gpu->device_allocations() == 5);
 }
 
 TEST_CASE("gpu model: families with LayerNorm, norms of heads and behind blocks, soft-caps, windows, fused tensors") {

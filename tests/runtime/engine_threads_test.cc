@@ -40,7 +40,8 @@ void wait_until(const std::function<bool()>& holds) {
 
 TEST_CASE("clients of many threads each get what they get alone, and nothing is left behind") {
   const FakeExecutor reference({});
-  Engine engine(std::make_unique<FakeExecutor>(test::FakeShape{}), kNoWatchdog);
+  const bool chooses = GENERATE(false, true);
+  Engine engine(std::make_unique<FakeExecutor>(test::FakeShape{.chooses = chooses}), kNoWatchdog);
   constexpr std::size_t kThreads = 4, kRequests = 50;
   std::atomic<std::size_t> right{0}, gone{0};
   {
@@ -67,16 +68,17 @@ TEST_CASE("clients of many threads each get what they get alone, and nothing is 
   const auto status = engine.status();
   CHECK((status.metrics.kv_blocks_free == status.metrics.kv_blocks && status.metrics.running == 0));
   CHECK(status.metrics.submitted == kThreads * kRequests);
+  CHECK((status.metrics.steps_ahead > 0) == chooses);
   CHECK(status.health == Health::kHealthy);
 }
 
-/// A device whose step waits until it is released.
+/// A device one of whose steps waits until it is released.
 struct Blocked {
-  explicit Blocked(const EngineOptions& options) {
-    auto fake = std::make_unique<FakeExecutor>(test::FakeShape{});
+  explicit Blocked(const EngineOptions& options, const test::FakeShape& shape = {}, std::uint64_t step = 1) {
+    auto fake = std::make_unique<FakeExecutor>(shape);
     executor = fake.get();
-    executor->in_step = [this] {
-      if (executor->steps != 1) return;
+    executor->in_step = [this, step] {
+      if (executor->steps != step) return;
       entered.count_down();
       release.wait();
     };
@@ -122,6 +124,28 @@ TEST_CASE("a step that does not come back fails every request at once; when it d
   wait_until([&] { return engine.status().health == Health::kDegraded; });
   wait_until([&] { return engine.status().open == 0; });
   CHECK(engine.status().metrics.stuck_steps == 1);
+}
+
+TEST_CASE("a step ahead that does not come back is given up like any other") {
+  Blocked blocked({.watchdog = milliseconds(20)}, {.chooses = true}, 4);
+  auto& engine = *blocked.engine;
+  auto runs = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 30});
+  blocked.entered.wait();
+  std::string error;
+  std::size_t tokens = 0;
+  while (const auto event = runs->next(hours(1))) {
+    tokens += event->token >= 0 ? 1 : 0;
+    error += event->error;
+  }
+  CHECK(error.find("too long") != std::string::npos);
+  CHECK(tokens == 3);
+  blocked.release.count_down();
+  wait_until([&] { return engine.status().open == 0; });
+  CHECK(engine.status().metrics.stuck_steps == 1);
+  wait_until([&] { return engine.status().health == Health::kDegraded; });
+  auto after = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 9});
+  REQUIRE(after.has_value());
+  CHECK(all_tokens(*after) == FakeExecutor({}).alone(std::vector{1, 2, 3}, {}, 9));
 }
 
 TEST_CASE("an engine that ends ends its requests, and handles outlive it") {

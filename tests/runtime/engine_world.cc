@@ -53,7 +53,9 @@ void EngineWorld::submit(const Op& op) {
   request.max_tokens = 1 + op.b % 14;
   request.samples = op.c % 5 == 0 ? 1 + op.c % 3 : 1;
   request.priority = static_cast<int>(op.c % 7) - 3;
-  request.sampling = {.temperature = op.d % 3 == 0 ? 0.0F : 0.9F, .repeat_penalty = 1.1F, .seed = op.d % 4};
+  request.sampling = {.temperature = op.d % 3 == 0 ? 0.0F : 0.9F,
+                      .repeat_penalty = shape_.chooses && op.c % 11 > 0 ? 1.0F : 1.1F,
+                      .seed = op.d % 4};
   if (op.d % 7 == 0) {
     request.wants = op.d % 2 == 0 ? engine::Wants::kMeanRow : engine::Wants::kLastRow;
     request.max_tokens = 0;

@@ -1,6 +1,7 @@
 #include "tests/runtime/fake_executor.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 
 #include "runtime/sampler.h"
@@ -110,9 +111,99 @@ void FakeExecutor::fail_if_told() {
 }
 
 std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
+  invariant(loop_rows_.empty(), "FAKE-002", "a loop is stopped before other steps run");
   ++steps;
   if (in_step) in_step();
   fail_if_told();
+  return run(batch);
+}
+
+bool FakeExecutor::can_sample(const runtime::SamplerParams& params) const {
+  return params.repeat_penalty == 1 && params.logit_bias.empty();
+}
+
+runtime::ChosenTokens FakeExecutor::forward_and_choose(const runtime::StepBatch& batch,
+                                                       std::span<const runtime::Sampler* const> samplers) {
+  invariant(samplers.size() == batch.rows.size(), "FAKE-003", "each row has a sampler, or none");
+  std::vector<std::optional<runtime::Sampler>> copies;  // in_step may end their requests
+  for (const auto* sampler : samplers) {
+    copies.emplace_back();
+    if (sampler != nullptr) copies.back() = *sampler;
+  }
+  const auto logits = forward(batch);
+  runtime::SamplerScratch scratch(shape_.vocab);
+  taken_.assign(samplers.size(), runtime::Sampler::kNoToken);
+  for (std::size_t r = 0; r < copies.size(); ++r) {
+    if (!copies[r]) continue;
+    taken_[r] = copies[r]->sample(logits.subspan(r * shape_.vocab, shape_.vocab), scratch);
+    std::fill_n(logits_.begin() + static_cast<std::ptrdiff_t>(r * shape_.vocab), shape_.vocab, -1.0F);  // nobody's
+  }
+  return {.tokens = taken_, .logits = logits};
+}
+
+void FakeExecutor::start(const runtime::DecodeStart& start) {
+  invariant(loop_rows_.empty() && chosen_.empty() && !start.ids.empty() && start.samplers.size() == start.ids.size(),
+            "FAKE-002", "a loop is stopped before another one starts");
+  ++loops;
+  for (std::size_t s = 0; s < start.ids.size(); ++s)
+    loop_rows_.push_back({.id = start.ids[s], .position = start.positions[s], .sampler = *start.samplers[s]});
+  loop_tables_.assign(start.block_table.begin(), start.block_table.end());
+  loop_stride_ = start.table_stride;
+  loop_steps_ = start.steps_max;
+  copy_blocks(start.copies);
+}
+
+void FakeExecutor::submit() {
+  invariant(!loop_rows_.empty() && loop_steps_-- > 0 && chosen_.size() < in_flight_max(), "FAKE-004",
+            "a step is submitted while a loop runs, has room, and has steps left");
+  std::vector<std::int32_t> ids, positions, numbers, lengths;
+  for (const auto& row : loop_rows_) {
+    numbers.push_back(static_cast<std::int32_t>(ids.size()));
+    ids.push_back(row.id);
+    positions.push_back(row.position);
+    lengths.push_back(row.position + 1);
+  }
+  const auto logits = run({.ids = ids,
+                           .positions = positions,
+                           .sequence = numbers,
+                           .rows = numbers,
+                           .kv_length = lengths,
+                           .block_table = loop_tables_,
+                           .table_stride = loop_stride_});
+  runtime::SamplerScratch scratch(shape_.vocab);
+  for (std::size_t s = 0; s < loop_rows_.size(); ++s) {
+    auto& row = loop_rows_[s];
+    row.id = ids[s] = row.sampler.sample(logits.subspan(s * shape_.vocab, shape_.vocab), scratch);
+    ++row.position;
+  }
+  chosen_.push_back(std::move(ids));
+}
+
+std::span<const std::int32_t> FakeExecutor::take() {
+  invariant(!chosen_.empty(), "FAKE-005", "a step was submitted before its tokens are taken");
+  ++steps;
+  if (in_step) in_step();
+  fail_if_told();
+  taken_ = std::move(chosen_.front());
+  chosen_.pop_front();
+  return taken_;
+}
+
+void FakeExecutor::stop() {
+  loop_rows_.clear();
+  chosen_.clear();
+}
+
+void FakeExecutor::copy_blocks(std::span<const runtime::BlockCopy> copies) {
+  const std::size_t size = shape_.block_tokens;
+  for (const auto& copy : copies)
+    for (std::size_t g = 0; g < stores_.size(); ++g)
+      if (runtime::is_copied(copy, kv_rooms(), g))
+        std::copy_n(stores_[g].begin() + copy.from * static_cast<std::ptrdiff_t>(size), size,
+                    stores_[g].begin() + copy.to * static_cast<std::ptrdiff_t>(size));
+}
+
+std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
   runtime::take_inputs(
       batch,
       {.vocab = shape_.vocab, .rooms = kv_rooms(), .block_tokens = shape_.block_tokens, .table_blocks = shape_.context},
@@ -127,11 +218,7 @@ std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
   invariant(batch.ids.size() <= shape_.step_tokens && batch.kv_length.size() <= shape_.sequences, "FAKE-001",
             "a step keeps to its bounds");
   const std::size_t size = shape_.block_tokens;
-  for (const auto& copy : batch.copies)
-    for (std::size_t g = 0; g < stores_.size(); ++g)
-      if (runtime::is_copied(copy, kv_rooms(), g))
-        std::copy_n(stores_[g].begin() + copy.from * static_cast<std::ptrdiff_t>(size), size,
-                    stores_[g].begin() + copy.to * static_cast<std::ptrdiff_t>(size));
+  copy_blocks(batch.copies);
   const auto value_at = [&](std::size_t group, std::int32_t sequence, std::int32_t position) -> std::uint64_t& {
     const auto p = static_cast<std::size_t>(position);
     const auto row = group * shape_.sequences + static_cast<std::size_t>(sequence);

@@ -3,9 +3,11 @@
 // through the block tables as a model reads keys and values. So a wrong table, a block written by another, a copy that
 // was not made or a prefix that does not fit changes the tokens. With a window it has a second KV group, whose
 // positions must hold the same as far back as the window reaches. It fails when it is told to, and then nothing of its
-// pools is worth anything.
+// pools is worth anything. With `chooses` it has a decode loop too, whose steps run when they are submitted: as on a
+// device whose stream is in order.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -15,9 +17,10 @@ namespace forge::test {
 
 struct FakeShape {
   std::size_t vocab = 16, step_tokens = 16, sequences = 4, context = 48, block_tokens = 4, blocks = 24, window = 0;
+  bool chooses = false;
 };
 
-class FakeExecutor final : public runtime::Executor {
+class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop {
  public:
   explicit FakeExecutor(const FakeShape& shape);
 
@@ -27,6 +30,7 @@ class FakeExecutor final : public runtime::Executor {
   /// Called in each step, before anything of it is done.
   std::function<void()> in_step;
   std::uint64_t steps = 0;
+  std::uint64_t loops = 0;  ///< that were started
 
   /// Logits behind `ids`, by the tokens alone.
   [[nodiscard]] std::vector<float> logits_of(std::span<const std::int32_t> ids) const;
@@ -38,6 +42,7 @@ class FakeExecutor final : public runtime::Executor {
                                                 std::size_t count) const;
 
   std::span<const float> forward(const runtime::StepBatch& batch) override;
+  [[nodiscard]] runtime::DecodeLoop* decode_loop() override { return shape_.chooses ? this : nullptr; }
   [[nodiscard]] std::string device_name() const override { return "fake"; }
   [[nodiscard]] std::size_t threads() const override { return 1; }
   [[nodiscard]] std::int64_t kv_blocks() const override { return static_cast<std::int64_t>(shape_.blocks); }
@@ -46,6 +51,25 @@ class FakeExecutor final : public runtime::Executor {
   [[nodiscard]] std::vector<runtime::StepProfile> profile() const override { return {}; }
 
  private:
+  /// A sequence of the loop that runs.
+  struct Row {
+    std::int32_t id = 0, position = 0;
+    runtime::Sampler sampler;
+  };
+
+  [[nodiscard]] std::size_t sequences_max() const override { return shape_.sequences; }
+  [[nodiscard]] bool can_sample(const runtime::SamplerParams& params) const override;
+  runtime::ChosenTokens forward_and_choose(const runtime::StepBatch& batch,
+                                           std::span<const runtime::Sampler* const> samplers) override;
+  void start(const runtime::DecodeStart& start) override;
+  [[nodiscard]] std::size_t in_flight_max() const override { return 1 + loops % 3; }
+  void submit() override;
+  [[nodiscard]] std::size_t in_flight() const override { return chosen_.size(); }
+  std::span<const std::int32_t> take() override;
+  void stop() override;
+
+  std::span<const float> run(const runtime::StepBatch& batch);
+  void copy_blocks(std::span<const runtime::BlockCopy> copies);
   void fill_logits(std::uint64_t value, float* to) const;
   void fail_if_told();
 
@@ -54,6 +78,12 @@ class FakeExecutor final : public runtime::Executor {
   std::vector<std::vector<std::uint64_t>> stores_;  ///< of each KV group [blocks, block_tokens]
   std::vector<float> logits_;
   std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, tables_;
+  std::vector<Row> loop_rows_;  ///< none: no loop runs
+  std::vector<std::int32_t> loop_tables_;
+  std::size_t loop_stride_ = 0;
+  std::int64_t loop_steps_ = 0;                   ///< that may still be submitted
+  std::deque<std::vector<std::int32_t>> chosen_;  ///< of the steps in flight
+  std::vector<std::int32_t> taken_;
 };
 
 }  // namespace forge::test

@@ -151,7 +151,7 @@ GpuModel::GpuModel(const GpuModelOptions& options)
   add_weights(options.large_rows);
   add_variant("decode1", 1, 1, 1, true);
   add_variant("decode2", 2, 2, 2, true);
-  add_variant("prefill8", 8, 4, 2, false);
+  add_variant("prefill8", 8, 4, 2, options.prefill_samples);
   add_kernels();
 }
 

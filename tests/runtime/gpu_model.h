@@ -20,6 +20,7 @@ inline constexpr std::int64_t kBlockTokens = 4, kContext = 64;
 struct GpuModelOptions {
   driver::NullOptions driver;
   std::int64_t large_rows = 0;  ///< rows of 4096 bytes of one more weight, to fill the ring
+  bool prefill_samples = false;
 };
 
 /// A driver with the kernels, the program and the model's bytes.

@@ -350,5 +350,88 @@ TEST_CASE("limits that contradict each other are refused") {
   CHECK_THROWS_AS(Scheduler(pool, {.step_tokens = 8, .sequences = 2, .queue = 1, .aging = Time::zero()}), Error);
 }
 
+TEST_CASE("steps are reserved where every sequence decodes, and what is not fed goes back") {
+  Bench bench({.blocks = 12});
+  const auto first = bench.submit(rising(6), 20), second = bench.submit(rising(3, 40), 5);
+  const auto decode = [&](std::span<const RowsGiven> given) {
+    std::vector<RequestId> got;
+    for (const auto& one : given) {
+      got.push_back(one.key.request);
+      if (bench.scheduler.push(one.key, 7)) bench.scheduler.finish(one.key);
+    }
+    bench.scheduler.audit();
+    return got;
+  };
+  (void)bench.scheduler.plan(bench.now);
+  CHECK(bench.scheduler.reserve(8) == 1);  // prompts
+  CHECK_FALSE(bench.scheduler.reserved());
+  decode(bench.scheduler.complete());
+  const auto free = bench.pool.blocks_free();
+  const auto& plan = bench.scheduler.plan(bench.now);
+  REQUIRE(plan.parts.size() == 2);
+  CHECK(bench.scheduler.reserve(8) == 4);  // tokens that the second may still have
+  CHECK(plan.parts[0].kv->tokens() == 10);
+  CHECK(plan.parts[0].position == 6);
+  CHECK(bench.pool.blocks_free() == free - 2);
+  for (int step = 0; step < 2; ++step) {
+    CHECK(decode(bench.scheduler.complete()) == std::vector{first, second});
+    bench.scheduler.advance();
+  }
+  CHECK(bench.scheduler.cancel(second));  // while its step is in flight
+  bench.scheduler.audit();
+  CHECK(decode(bench.scheduler.complete()) == std::vector{first});
+  const auto third = bench.submit(rising(22, 9), 4);
+  CHECK(bench.scheduler.has_place(bench.now));
+  bench.scheduler.settle();
+  bench.scheduler.audit();
+  CHECK(bench.pool.blocks_free() == 12 - 3);  // 9 positions of the first
+  CHECK(bench.step() == Bench::Fed{{{first, 0}, 1}, {{third, 0}, 15}});
+  CHECK(bench.pool.match(rising(6)).blocks == 1);
+}
+
+TEST_CASE("reserving takes no more steps than there are blocks for, and a failed step forgets them") {
+  Bench bench({.blocks = 4});
+  const auto id = bench.submit(rising(6), 8);
+  (void)bench.step();
+  (void)bench.scheduler.plan(bench.now);
+  CHECK(bench.scheduler.reserve(64) == 7);
+  CHECK(bench.scheduler.abort().size() == 1);
+  bench.scheduler.audit();
+  CHECK(bench.pool.blocks_free() == 4);
+  CHECK(bench.step() == Bench::Fed{{{id, 0}, 7}});
+
+  Bench narrow({.blocks = 5});
+  (void)narrow.submit(rising(2, 30), 14);
+  (void)narrow.submit(rising(6), 8);
+  CHECK(narrow.step().size() == 2);
+  (void)narrow.scheduler.plan(narrow.now);
+  CHECK(narrow.scheduler.reserve(64) == 3);  // of 7
+  CHECK(narrow.pool.blocks_free() == 0);
+  (void)narrow.scheduler.abort();
+  narrow.finish_all();
+}
+
+TEST_CASE("a sequence that ends between reserved steps leaves its prefix") {
+  Bench bench;
+  (void)bench.submit(rising(6), 7);
+  (void)bench.step();
+  (void)bench.scheduler.plan(bench.now);
+  REQUIRE(bench.scheduler.reserve(64) == 6);
+  for (int step = 0;; ++step) {
+    const auto wanted = bench.scheduler.complete();
+    if (bench.scheduler.push(wanted.front().key, 7)) {
+      bench.scheduler.finish(wanted.front().key);
+      break;
+    }
+    bench.scheduler.advance();
+  }
+  bench.scheduler.settle();
+  bench.scheduler.audit();
+  auto ids = rising(6);
+  ids.insert(ids.end(), 6, 7);
+  CHECK(bench.pool.match(ids).blocks == 3);
+  CHECK(bench.pool.blocks_free() == 64);
+}
+
 }  // namespace
 }  // namespace forge::engine

@@ -57,6 +57,7 @@ TEST_CASE("100,000 steps: nothing is lost, nothing is owned twice, nobody starve
     FakeShape shape{.step_tokens = 8 + seed % 3 * 8, .sequences = 2 + seed % 7, .block_tokens = 1 + seed % 5};
     shape.blocks = shape.context / shape.block_tokens + 2 + seed % 10;
     shape.window = seed % 2 * (1 + seed % 13);
+    shape.chooses = seed % 4 < 2;
     EngineWorld world(shape);
     while (world.steps() < 5'000) world.apply(random_op(random));
     world.finish();
@@ -68,17 +69,19 @@ TEST_CASE("100,000 steps: nothing is lost, nothing is owned twice, nobody starve
     total.prefix_hits += metrics.prefix_hits;
     total.evictions += metrics.evictions;
     total.failed_steps += metrics.failed_steps;
+    total.steps_ahead += metrics.steps_ahead;
     for (std::size_t i = 0; i < total.finished.size(); ++i) total.finished[i] += metrics.finished[i];
   }
   INFO(compared << " samples compared; " << total.preemptions << " preemptions, " << total.retries << " retries, "
                 << total.failed_steps << " failed steps, " << total.prefix_hits << " reused tokens, " << total.evictions
-                << " evictions");
+                << " evictions, " << total.steps_ahead << " steps ahead");
   // It saw what it is for.
   CHECK(compared > 5'000);
   CHECK(total.preemptions > 500);
   CHECK(total.retries > 500);
   CHECK(total.prefix_hits > 10'000);
   CHECK(total.evictions > 10'000);
+  CHECK(total.steps_ahead > 10'000);
   for (const auto reason : {engine::FinishReason::kLength, engine::FinishReason::kCancelled,
                             engine::FinishReason::kDeadline, engine::FinishReason::kError})
     CHECK(total.finished[static_cast<std::size_t>(reason)] > 50);
@@ -94,7 +97,8 @@ struct Found {
 Found search(PlantedBug planted, int tests) {
   Found found;
   const auto property = [&](const std::vector<Op>& script) {
-    EngineWorld world({.sequences = 3, .blocks = 16, .window = script.size() % 3 * 5}, planted);
+    EngineWorld world(
+        {.sequences = 3, .blocks = 16, .window = script.size() % 3 * 5, .chooses = script.size() % 2 == 0}, planted);
     try {
       for (const auto& op : script) world.apply(op);
       world.finish();

@@ -1,0 +1,72 @@
+// Steps that follow each other without a plan: the scheduler's side of decoding on the device.
+
+#include <algorithm>
+
+#include "runtime/engine/scheduler.h"
+#include "runtime/engine/scheduler_job.h"
+#include "support/error.h"
+
+namespace forge::engine {
+
+std::size_t Scheduler::reserve(std::size_t steps) {
+  invariant(in_flight_ && !reserved_, "SCHED-015", "a step was planned before others are reserved behind it");
+  if (step_.hidden || step_.parts.size() != running_.size()) return 1;
+  for (const auto& part : step_.parts) {
+    if (part.ids.size() != 1 || part.rows != 1 || part.samples != 1) return 1;
+    const Job& job = *find(part.key);
+    steps = std::min(steps, job.tokens_max - job.ids.size());
+  }
+  const auto takes = [&](std::size_t more) {
+    std::size_t blocks = 0;
+    for (const auto& job : running_) blocks += job->kv->blocks_to_append(more);
+    return blocks;
+  };
+  while (steps > 1 && takes(steps - 1) > pool_.blocks_free()) steps /= 2;
+  for (; steps > 1; steps /= 2) {
+    const auto failed = std::ranges::find_if(running_, [&](const auto& job) {
+      if (!job->kv->append(steps - 1).ok) return true;  // a window's pool is smaller
+      job->reserved = steps - 1;
+      return false;
+    });
+    if (failed == running_.end()) break;
+    for (const auto& job : running_)
+      if (job->reserved > 0) {
+        const auto fed = job->fed();
+        job->reserved = 0;
+        job->kv->trim(fed);
+      }
+  }
+  steps = std::max<std::size_t>(steps, 1);
+  reserved_ = steps > 1;
+  return steps;
+}
+
+void Scheduler::advance() {
+  invariant(!in_flight_ && reserved_, "SCHED-016", "reserved steps follow each other");
+  for (const auto& job : running_) {
+    invariant(job->pending() == 1 && job->reserved > 0, "SCHED-017", "a reserved step feeds what the last one chose");
+    --job->reserved;
+    job->in_step = true;
+  }
+  in_flight_ = true;
+}
+
+void Scheduler::settle() {
+  invariant(!in_flight_ && reserved_, "SCHED-016", "reserved steps follow each other");
+  reserved_ = false;
+  for (const auto& job : running_) {
+    const auto fed = job->fed();
+    job->reserved = 0;
+    invariant(job->kv->trim(fed) == fed, "SCHED-018", "what was reserved goes back, and no more");
+    if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(fed));
+    job->kv->release_behind();
+  }
+}
+
+bool Scheduler::has_place(Time now) const {
+  const auto first = std::ranges::find_if(waiting_, [&](const auto& job) { return job->delayed_until <= now; });
+  if (first == waiting_.end()) return false;
+  return slots_in_use() + (*first)->slots() <= limits_.sequences || before(**first, *running_.back());
+}
+
+}  // namespace forge::engine

@@ -1,0 +1,297 @@
+// engine_check: many requests at once through the engine, on a card or the CPU, with one model. For people with a card;
+// no part of tools/check, since what it measures belongs to the machine.
+//
+//   engine_check MODEL --device cuda:0 [--parallel 32] [--prompt 64] [--tokens 256] [--same 24] [--rate-min R]
+//
+// - same: greedy requests all at once get what each gets alone. Where devices compute batches in another order they may
+//   part, but only where two tokens are as likely as that order can tell: the first other token must be within
+//   --margin of the likeliest one's log-probability, alone
+// - rate: tokens a second of all streams together, from the moment when each has its first token; and the host's cores
+// - churn: requests of all lengths, some with several samples, log-probabilities or penalties, a third of them
+//   cancelled; all that was taken is given back
+// - allocations: none of device memory since the engine was ready
+// Ends with 'N passed, N failed'.
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "support/error.h"
+#include "tools/console.h"
+#include "tools/entry.h"
+#include "tools/options.h"
+#include "tools/run_report.h"
+#include "tools/session.h"
+
+namespace {
+
+using namespace forge;
+using namespace forge::tools;
+using engine::Engine;
+using engine::Request;
+using engine::RequestHandle;
+using Clock = std::chrono::steady_clock;
+
+struct CheckRequest {
+  std::string model, device = "auto";
+  std::int64_t context = 2048, parallel = 32, prompt = 64, tokens = 256, same = 24, churn = 200, threads = 0;
+  float margin = 0.05F, rate_min = 0;
+  bool profile = false;
+};
+
+class Verdicts {
+ public:
+  explicit Verdicts(Output& output) : output_(output) {}
+  void add(bool good, const std::string& line) {
+    ++(good ? passed_ : failed_);
+    output_.write(fmt::format("{} {}\n", good ? "ok    " : "FAILED", line));
+  }
+  int end() {
+    output_.write(fmt::format("{} passed, {} failed\n", passed_, failed_));
+    return failed_ == 0 ? 0 : 1;
+  }
+
+ private:
+  Output& output_;
+  int passed_ = 0, failed_ = 0;
+};
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Of all threads of the process.
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// What a request got.
+struct Answer {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::pair<float, float>> likeliest;  ///< of each token: its log-probability and the next one's
+  std::vector<std::pair<std::int32_t, std::int32_t>> two;
+  std::string error;
+};
+
+RequestHandle submit(Engine& engine, Request request) {
+  auto handle = engine.submit(std::move(request));
+  if (!handle) throw Error(ErrorCode::kInternal, "a request was refused", handle.error().message);
+  return *std::move(handle);
+}
+
+Answer wait(RequestHandle& handle) {
+  Answer answer;
+  while (true) {
+    const auto event = handle.next(std::chrono::seconds(60));
+    if (!event) break;
+    if (event->token >= 0) answer.tokens.push_back(event->token);
+    if (event->likeliest.size() > 1) {
+      answer.likeliest.emplace_back(event->likeliest[0].logprob, event->likeliest[1].logprob);
+      answer.two.emplace_back(event->likeliest[0].token, event->likeliest[1].token);
+    }
+    if (!event->error.empty()) answer.error = event->error;
+    if (event->finish != engine::FinishReason::kNone && handle.finished()) break;
+  }
+  return answer;
+}
+
+class Check {
+ public:
+  Check(const CheckRequest& request, Engine& engine, Verdicts& verdicts)
+      : request_(request),
+        engine_(engine),
+        verdicts_(verdicts),
+        vocab_(engine.executor().vocab()),
+        allocations_(engine.executor().device_allocations()) {}
+
+  void same();
+  void rate();
+  void churn();
+  void end();
+
+ private:
+  [[nodiscard]] Request of(std::size_t number, std::size_t tokens) const {
+    std::mt19937 random(static_cast<unsigned>(number) + 1);
+    Request request;
+    // Prompts of all lengths; those of even numbers begin alike.
+    const std::size_t length =
+        static_cast<std::size_t>(request_.prompt) / 2 + number * 7 % static_cast<std::size_t>(request_.prompt);
+    for (std::size_t i = 0; i < length; ++i) {
+      const auto id = static_cast<std::int32_t>(random() % vocab_);
+      request.prompt.push_back(number % 2 == 0 && i < 40 ? static_cast<std::int32_t>((i * 977 + 13) % vocab_) : id);
+    }
+    request.max_tokens = tokens;
+    return request;
+  }
+
+  const CheckRequest& request_;
+  Engine& engine_;
+  Verdicts& verdicts_;
+  std::size_t vocab_;
+  std::uint64_t allocations_;
+};
+
+void Check::same() {
+  const auto count = static_cast<std::size_t>(request_.parallel), tokens = static_cast<std::size_t>(request_.same);
+  std::vector<Answer> alone;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto request = of(i, tokens);
+    request.logprobs = true;
+    request.likeliest = 2;
+    auto handle = submit(engine_, std::move(request));
+    alone.push_back(wait(handle));
+  }
+  std::vector<RequestHandle> handles;
+  for (std::size_t i = 0; i < count; ++i) handles.push_back(submit(engine_, of(i, tokens)));
+  std::size_t equal = 0, near = 0, wrong = 0;
+  double widest = 0;
+  std::string first;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto got = wait(handles[i]);
+    const auto& expected = alone[i];
+    const auto [a, b] = std::ranges::mismatch(got.tokens, expected.tokens);
+    const auto at = static_cast<std::size_t>(b - expected.tokens.begin());
+    if (got.error.empty() && expected.error.empty() && got.tokens.size() == tokens && a == got.tokens.end()) {
+      ++equal;
+      continue;
+    }
+    const bool known = at < expected.likeliest.size() && a != got.tokens.end() && *a == expected.two[at].second;
+    const double margin = known ? expected.likeliest[at].first - expected.likeliest[at].second : INFINITY;
+    widest = std::max(widest, margin);
+    ++(margin <= request_.margin ? near : wrong);
+    if (first.empty() && margin > request_.margin)
+      first = fmt::format("; request {} at token {}: {} instead of {} {} (got {} tokens)", i, at,
+                          a == got.tokens.end() ? -1 : *a, b == expected.tokens.end() ? -1 : *b,
+                          printable(got.error + expected.error), got.tokens.size());
+  }
+  verdicts_.add(wrong == 0, fmt::format("same: of {} requests {} get the tokens they get alone, {} part where two are "
+                                        "as likely, within {:.1e}, {} elsewhere{}",
+                                        count, equal, near, widest, wrong, first));
+}
+
+void Check::rate() {
+  const auto count = static_cast<std::size_t>(request_.parallel), tokens = static_cast<std::size_t>(request_.tokens);
+  const auto before = engine_.status().metrics;
+  const auto submitted = Clock::now();
+  std::vector<RequestHandle> handles;
+  for (std::size_t i = 0; i < count; ++i) handles.push_back(submit(engine_, of(1000 + i, tokens)));
+  std::size_t got = 0;
+  for (auto& handle : handles)
+    if (handle.next(std::chrono::seconds(60))) ++got;
+  const auto begun = Clock::now();
+  const double cpu = cpu_seconds(), to_first = std::chrono::duration<double>(begun - submitted).count();
+  const auto at_first = engine_.status().metrics;
+  for (auto& handle : handles) got += wait(handle).tokens.size();
+  const double seconds = seconds_since(begun), share = (cpu_seconds() - cpu) / seconds;
+  const auto after = engine_.status().metrics;
+  const auto steps = after.steps - at_first.steps;
+  const double decoded = static_cast<double>(after.generated_tokens - at_first.generated_tokens) / seconds;
+  verdicts_.add(got == count * tokens && decoded >= request_.rate_min,
+                fmt::format("rate: {:.0f} tokens/s of {} streams (at least {:.0f}), {:.3f} ms a step; {} steps, {} of "
+                            "them ahead; all first tokens after {:.1f} ms; {:.0f} tokens/s with prompts; host {:.1f} % "
+                            "of a core; {} of {} tokens",
+                            decoded, count, request_.rate_min,
+                            1e3 * seconds / static_cast<double>(std::max<std::uint64_t>(steps, 1)),
+                            after.steps - before.steps, after.steps_ahead - before.steps_ahead, 1e3 * to_first,
+                            static_cast<double>(got) / seconds_since(submitted), 100 * share, got, count * tokens));
+}
+
+void Check::churn() {
+  std::mt19937 random(7);
+  const auto total = static_cast<std::size_t>(request_.churn);
+  const auto before = engine_.status().metrics;
+  const auto begin = Clock::now();
+  std::vector<RequestHandle> open;
+  std::size_t submitted = 0, failed = 0;
+  while (submitted < total || !open.empty()) {
+    if (submitted < total && open.size() < static_cast<std::size_t>(2 * request_.parallel)) {
+      auto request = of(2000 + submitted, 4 + random() % 60);
+      if (submitted % 5 == 1) request.sampling = {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .seed = submitted};
+      if (submitted % 11 == 2) request.sampling.repeat_penalty = 1.1F;
+      if (submitted % 13 == 3) request.logprobs = true;
+      if (submitted % 17 == 4) request.samples = 3;
+      open.push_back(submit(engine_, std::move(request)));
+      ++submitted;
+      continue;
+    }
+    const auto at = static_cast<std::ptrdiff_t>(random() % open.size());
+    if (random() % 3 != 0) failed += !wait(open[static_cast<std::size_t>(at)]).error.empty();
+    open.erase(open.begin() + at);  // a third: the client is gone
+  }
+  for (int i = 0; i < 2000 && engine_.status().open > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const auto status = engine_.status();
+  const auto& after = status.metrics;
+  verdicts_.add(
+      failed == 0 && status.open == 0 && after.kv_blocks_free == after.kv_blocks,
+      fmt::format("churn: {} requests in {:.2f} s, {} failed, {} left open, {} of {} blocks free; {:.0f} "
+                  "tokens/s; {} steps, {} ahead, {} preemptions, {} reused prompt tokens",
+                  total, seconds_since(begin), failed, status.open, after.kv_blocks_free, after.kv_blocks,
+                  static_cast<double>(after.generated_tokens - before.generated_tokens) / seconds_since(begin),
+                  after.steps - before.steps, after.steps_ahead - before.steps_ahead, after.preemptions,
+                  after.prefix_hits - before.prefix_hits));
+}
+
+void Check::end() {
+  const auto now = engine_.executor().device_allocations();
+  verdicts_.add(now == allocations_, fmt::format("allocations of device memory since the engine was ready: {} (of {})",
+                                                 now - allocations_, now));
+}
+
+int check(int argc, char** argv) {
+  CheckRequest request;
+  Options options("engine_check", "Runs many requests at once through the engine, and each alone.");
+  options.positional("MODEL", request.model, "MODEL.gguf")
+      .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
+      .integer("--context", request.context, 64, kContextMax, "positions of a sequence; default 2048")
+      .integer("--parallel", request.parallel, 1, kSequencesMax, "requests at once; default 32")
+      .integer("--prompt", request.prompt, 2, kContextMax, "tokens of a prompt, half to three halves; default 64")
+      .integer("--tokens", request.tokens, 2, kContextMax, "that each stream of the rate gets; default 256")
+      .integer("--same", request.same, 2, kContextMax, "tokens that are compared; default 24")
+      .integer("--churn", request.churn, 0, 1 << 20, "requests that come and go; default 200")
+      .integer("-t,--threads", request.threads, 0, 1024, "default: what this process may use")
+      .real("--margin", request.margin, 0, 10, "between log-probabilities that count as the same; default 0.05")
+      .real("--rate-min", request.rate_min, 0, 1e9F, "bound of the rate, tokens/s")
+      .flag("--profile", request.profile, "time each kind of step; a table on stderr, and slower results");
+  if (!options.parse(argc, argv)) return 0;
+  Stages stages;
+  Session::Options session_options;
+  session_options.model.path = request.model;
+  session_options.model.context = request.context;
+  session_options.model.sequences = request.parallel;
+  session_options.device = request.device;
+  session_options.threads = request.threads;
+  session_options.profile = request.profile;
+  Session session(session_options, stages);
+  note_device(session);
+  Output output;
+  Verdicts verdicts(output);
+  {
+    Engine engine(session.take_executor());
+    Check checks(request, engine, verdicts);
+    checks.same();
+    checks.rate();
+    if (request.churn > 0) checks.churn();
+    checks.end();
+    if (request.profile) fmt::print(stderr, "{}", profile_text(engine.executor(), memory_rate(engine.executor())));
+  }
+  return verdicts.end();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_tool([&] { return check(argc, argv); });
+}

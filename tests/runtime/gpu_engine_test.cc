@@ -1,0 +1,244 @@
+// The engine on the GPU executor and the null driver: requests together get what each gets alone, tokens are chosen on
+// the device, steps run ahead, nothing is allocated, and failures of the device become errors of requests.
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "runtime/engine/engine_core.h"
+#include "tests/runtime/gpu_model.h"
+
+namespace forge {
+namespace {
+
+using engine::EngineCore;
+using engine::FinishReason;
+using engine::Request;
+using test::GpuModel;
+
+/// An engine on a null device, moved on by hand.
+class Served {
+ public:
+  explicit Served(const test::GpuModelOptions& options = {}, engine::EngineOptions engine = {})
+      : model(options), driver(model.driver()), executor(model.open(driver, {.threads = 1})) {
+    core.emplace(*executor, engine, [this] { return now; });
+  }
+
+  struct Open {
+    std::shared_ptr<engine::Stream> stream;
+    std::vector<std::int32_t> tokens;
+    std::vector<float> logprobs;
+    std::string error;
+    FinishReason finish = FinishReason::kNone;
+  };
+  Open submit(Request request) {
+    auto prepared = core->prepare(std::move(request));
+    REQUIRE(prepared.has_value());
+    Open open{.stream = EngineCore::stream_of(*prepared)};
+    REQUIRE(core->submit(*std::move(prepared)).has_value());
+    return open;
+  }
+  /// Steps until all have ended, at most so many.
+  void run(int steps = 2000) {
+    for (; steps > 0 && core->open() > 0; --steps) {
+      now += std::chrono::milliseconds(1);
+      core->step();
+      core->scheduler().audit();
+    }
+    CHECK(core->open() == 0);
+  }
+  static void listen(Open& open) {
+    while (const auto event = open.stream->next({})) {
+      if (event->token >= 0) open.tokens.push_back(event->token);
+      if (event->chosen.token >= 0) open.logprobs.push_back(event->chosen.logprob);
+      if (!event->error.empty()) open.error = event->error;
+      if (event->finish != FinishReason::kNone) open.finish = event->finish;
+    }
+  }
+
+  GpuModel model;
+  driver::Driver driver;
+  std::unique_ptr<runtime::GpuExecutor> executor;
+  engine::Time now = std::chrono::seconds(1);
+  std::optional<EngineCore> core;
+};
+
+std::vector<std::int32_t> greedy(const GpuModel& model, std::vector<std::int32_t> ids, std::size_t count) {
+  const auto begin = static_cast<std::ptrdiff_t>(ids.size());
+  for (std::size_t i = 0; i < count; ++i) ids.push_back(model.next(ids));
+  return {ids.begin() + begin, ids.end()};
+}
+
+/// Prompts of 1, 6, 11, ... tokens, whose beginnings are the same.
+std::vector<std::int32_t> prompt_of(std::size_t number) {
+  std::vector<std::int32_t> ids;
+  for (std::size_t i = 0; i < 1 + 5 * number % 23; ++i)
+    ids.push_back(static_cast<std::int32_t>((i < 4 ? i : i * (number + 3)) % test::kVocab));
+  return ids;
+}
+
+Request request_of(std::size_t number, std::size_t tokens) {
+  Request request;
+  request.prompt = prompt_of(number);
+  request.max_tokens = tokens;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("requests together on a GPU get what the model gives each alone") {
+  for (const bool deferred : {false, true})
+    for (const bool prefill_samples : {false, true}) {
+      CAPTURE(deferred, prefill_samples);
+      Served served({.driver = {.deferred = deferred}, .prefill_samples = prefill_samples});
+      const auto device = served.driver.device_allocations().total, pinned = served.driver.pinned_allocations().total;
+      std::vector<Served::Open> open;
+      for (std::size_t i = 0; i < 9; ++i) {
+        open.push_back(served.submit(request_of(i, 3 + 4 * i)));
+        for (std::size_t step = 0; step < 2 * i; ++step) served.core->step();  // they join a batch that runs
+      }
+      served.run();
+      for (std::size_t i = 0; i < open.size(); ++i) {
+        Served::listen(open[i]);
+        CAPTURE(i, open[i].error);
+        CHECK(open[i].tokens == greedy(served.model, prompt_of(i), 3 + 4 * i));
+        CHECK(open[i].finish == FinishReason::kLength);
+      }
+      const auto metrics = served.core->metrics();
+      CHECK(metrics.steps_ahead > metrics.steps / 2);
+      CHECK(metrics.prefix_hits > 0);
+      CHECK(metrics.kv_blocks_free == metrics.kv_blocks);
+      CHECK(metrics.device_allocations == device);
+      CHECK(served.driver.device_allocations().total == device);
+      CHECK(served.driver.pinned_allocations().total == pinned);
+      CHECK((prefill_samples || served.model.seen->wrong_lengths == 0));  // rows of prompts have no length of their own
+      // Logits come to the host only where the device cannot choose.
+      CHECK((served.model.control->calls("copy_to_host") == 0) == prefill_samples);
+    }
+}
+
+TEST_CASE("a row whose logits the host needs goes beside rows that the device chooses") {
+  Served served({.prefill_samples = true});
+  auto told = request_of(2, 12), pressed = request_of(3, 12);
+  told.logprobs = true;
+  pressed.sampling.logit_bias = {{.token = 5, .bias = 1000}};
+  auto parted = request_of(1, 6);
+  parted.samples = 2;
+  std::vector<Served::Open> open;
+  for (const auto& request : {told, request_of(4, 12), pressed, parted, request_of(5, 7)})
+    open.push_back(served.submit(request));
+  served.run();
+  for (auto& one : open) Served::listen(one);
+  const auto expected = greedy(served.model, prompt_of(2), 12);
+  CHECK(open[0].tokens == expected);
+  REQUIRE(open[0].logprobs.size() == 12);
+  auto ids = prompt_of(2);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto logits = served.model.logits(ids);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    CHECK(open[0].logprobs[i] == Approx(logits[static_cast<std::size_t>(expected[i])] - std::log(sum)).margin(1e-4));
+    ids.push_back(expected[i]);
+  }
+  CHECK(open[1].tokens == greedy(served.model, prompt_of(4), 12));
+  CHECK(open[2].tokens == std::vector<std::int32_t>(12, 5));
+  auto both = greedy(served.model, prompt_of(1), 6);
+  std::ranges::sort(open[3].tokens);
+  both.insert(both.end(), both.begin(), both.end());
+  std::ranges::sort(both);
+  CHECK(open[3].tokens == both);
+  CHECK(open[4].tokens == greedy(served.model, prompt_of(5), 7));
+}
+
+TEST_CASE("random numbers go on where they were, whether steps run ahead or not") {
+  std::vector<std::vector<std::int32_t>> tokens;
+  for (const std::size_t ahead : {1, 5, 64}) {
+    Served served({.prefill_samples = true}, {.steps_ahead = ahead});
+    auto request = request_of(2, 30);
+    request.sampling = {.temperature = 1, .top_k = 3, .seed = 11};
+    auto open = served.submit(request);
+    auto other = served.submit(request_of(3, 9));
+    served.run();
+    Served::listen(open);
+    Served::listen(other);
+    CHECK((served.core->metrics().steps_ahead > 0) == (ahead > 1));
+    CHECK(other.tokens == greedy(served.model, prompt_of(3), 9));
+    tokens.push_back(open.tokens);
+  }
+  CHECK(tokens[0].size() == 30);
+  CHECK(tokens[0] == tokens[1]);
+  CHECK(tokens[0] == tokens[2]);
+}
+
+TEST_CASE("a cancel or a deadline between steps ahead gives everything back, and others go on") {
+  Served served({.prefill_samples = true});
+  auto gone = served.submit(request_of(2, 40)), stays = served.submit(request_of(3, 40));
+  auto late = request_of(4, 20);
+  late.timeout = std::chrono::milliseconds(4);
+  for (int i = 0; i < 8; ++i) served.core->step();
+  CHECK(served.core->metrics().steps_ahead > 0);
+  gone.stream->abandon();
+  served.core->end_abandoned();
+  auto expired = served.submit(late);
+  served.run();
+  for (auto* one : {&gone, &stays, &expired}) Served::listen(*one);
+  CHECK(gone.finish == FinishReason::kCancelled);
+  CHECK(stays.tokens == greedy(served.model, prompt_of(3), 40));
+  CHECK(expired.finish == FinishReason::kDeadline);
+  const auto expected = greedy(served.model, prompt_of(4), 20);
+  CHECK(std::ranges::equal(expired.tokens, std::span(expected).first(expired.tokens.size())));
+  CHECK(served.core->metrics().kv_blocks_free == served.core->metrics().kv_blocks);
+}
+
+TEST_CASE("any call of the device that fails ends requests with one line, and the engine works on") {
+  Served calm({.prefill_samples = true});
+  const auto opened = calm.model.control->counts().calls;
+  auto first = calm.submit(request_of(2, 9)), second = calm.submit(request_of(3, 9));
+  calm.run();
+  const auto calls = calm.model.control->counts().calls - opened;
+  REQUIRE(calls > 20);
+  for (std::uint64_t nth = 1; nth <= calls; ++nth) {
+    CAPTURE(nth);
+    Served served({.prefill_samples = true});
+    served.model.control->fail_call(nth);
+    std::vector<Served::Open> open;
+    for (const std::size_t number : {2, 3}) open.push_back(served.submit(request_of(number, 9)));
+    served.run();
+    for (std::size_t i = 0; i < 2; ++i) {
+      Served::listen(open[i]);
+      const auto expected = greedy(served.model, prompt_of(2 + i), 9);
+      CHECK(std::ranges::equal(open[i].tokens, std::span(expected).first(open[i].tokens.size())));
+      CHECK((open[i].finish == FinishReason::kLength || open[i].finish == FinishReason::kError));
+      CHECK((open[i].finish == FinishReason::kError) == open[i].error.starts_with("error[device]"));
+      CHECK(open[i].error.find('\n') == std::string::npos);
+    }
+    auto after = served.submit(request_of(4, 5));
+    served.run();
+    Served::listen(after);
+    CHECK(after.tokens == greedy(served.model, prompt_of(4), 5));
+    CHECK(served.core->metrics().kv_blocks_free == served.core->metrics().kv_blocks);
+  }
+}
+
+TEST_CASE("a device that is lost fails every request, and the engine says so") {
+  Served served({.prefill_samples = true});
+  auto running = served.submit(request_of(2, 40));
+  for (int i = 0; i < 6; ++i) served.core->step();
+  served.model.control->lose_device();
+  std::vector<Served::Open> later;
+  for (std::size_t i = 0; i < 4; ++i) later.push_back(served.submit(request_of(i, 4)));
+  served.run();
+  Served::listen(running);
+  CHECK(running.finish == FinishReason::kError);
+  CHECK(running.error.starts_with("error[device]"));
+  for (auto& one : later) {
+    Served::listen(one);
+    CHECK(one.finish == FinishReason::kError);
+  }
+  CHECK(served.core->health() == engine::Health::kUnhealthy);
+  CHECK(served.core->metrics().kv_blocks_free == served.core->metrics().kv_blocks);
+}
+
+}  // namespace forge
