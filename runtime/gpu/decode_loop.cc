@@ -107,6 +107,8 @@ ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<c
   const auto chosen = std::span(chosen_).first(samplers.size());
   const std::span<const float> logits(mirror<const float>(memory_.logits), samplers.size() * vocab());
   const bool samples = !variant.sample.empty();
+  const std::span ring(reinterpret_cast<std::int32_t*>(sampled_.data()), samplers.size());
+  std::ranges::fill(ring, kNoToken);
   write_inputs(variant, batch);
   if (samples) write_sampling(variant, samplers);
   begin_step(variant, batch);
@@ -117,7 +119,6 @@ ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<c
     if (needed) download_logits(row, end - row);
   }
   wait_for_idle();
-  const auto* ring = reinterpret_cast<const std::int32_t*>(sampled_.data());
   for (std::size_t row = 0; row < samplers.size(); ++row)
     chosen[row] = samples && samplers[row] != nullptr ? checked_token(ring[row]) : kNoToken;
   return {.tokens = chosen, .logits = logits};

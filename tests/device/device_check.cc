@@ -13,7 +13,6 @@
 // Ends with 'N passed, N failed'; --help names the bounds.
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,6 +23,7 @@
 #include <vector>
 
 #include "support/error.h"
+#include "tests/device/verdicts.h"
 #include "tools/console.h"
 #include "tools/entry.h"
 #include "tools/options.h"
@@ -43,37 +43,6 @@ struct Request {
   float nmse_max = 2e-3F, host_max = 0.05F, upload_min = 0.8F;
   std::int64_t open_max_ms = 50;
 };
-
-class Verdicts {
- public:
-  explicit Verdicts(Output& output) : output_(output) {}
-  void add(bool good, const std::string& line) {
-    ++(good ? passed_ : failed_);
-    output_.write(fmt::format("{} {}\n", good ? "ok    " : "FAILED", line));
-  }
-  int end() {
-    output_.write(fmt::format("{} passed, {} failed\n", passed_, failed_));
-    return failed_ == 0 ? 0 : 1;
-  }
-
- private:
-  Output& output_;
-  int passed_ = 0, failed_ = 0;
-};
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-/// Of all threads of the process.
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 struct Opened {
   Opened(const Request& request, const std::string& device, std::int64_t sequences, const std::string& model)

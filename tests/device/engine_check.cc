@@ -3,9 +3,10 @@
 //
 //   engine_check MODEL --device cuda:0 [--parallel 32] [--prompt 64] [--tokens 256] [--same 24] [--rate-min R]
 //
-// - same: greedy requests all at once get what each gets alone. Where devices compute batches in another order they may
-//   part, but only where two tokens are as likely as that order can tell: the first other token must be within
-//   --margin of the likeliest one's log-probability, alone
+// - same: greedy requests all at once get what each gets alone. Devices that compute batches in another order may part
+//   from it, but only where two tokens are as likely as that order can tell: where they part, the other token's log-
+//   probability, alone, is within twice the largest difference that log-probabilities of the same tokens have between
+//   alone and together
 // - rate: tokens a second of all streams together, from the moment when each has its first token; and the host's cores
 // - churn: requests of all lengths, some with several samples, log-probabilities or penalties, a third of them
 //   cancelled; all that was taken is given back
@@ -13,7 +14,6 @@
 // Ends with 'N passed, N failed'.
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -25,6 +25,7 @@
 
 #include "runtime/engine/engine.h"
 #include "support/error.h"
+#include "tests/device/verdicts.h"
 #include "tools/console.h"
 #include "tools/entry.h"
 #include "tools/options.h"
@@ -43,46 +44,14 @@ using Clock = std::chrono::steady_clock;
 struct CheckRequest {
   std::string model, device = "auto";
   std::int64_t context = 2048, parallel = 32, prompt = 64, tokens = 256, same = 24, churn = 200, threads = 0;
-  float margin = 0.05F, rate_min = 0;
+  float rate_min = 0;
   bool profile = false;
 };
-
-class Verdicts {
- public:
-  explicit Verdicts(Output& output) : output_(output) {}
-  void add(bool good, const std::string& line) {
-    ++(good ? passed_ : failed_);
-    output_.write(fmt::format("{} {}\n", good ? "ok    " : "FAILED", line));
-  }
-  int end() {
-    output_.write(fmt::format("{} passed, {} failed\n", passed_, failed_));
-    return failed_ == 0 ? 0 : 1;
-  }
-
- private:
-  Output& output_;
-  int passed_ = 0, failed_ = 0;
-};
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-/// Of all threads of the process.
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 /// What a request got.
 struct Answer {
   std::vector<std::int32_t> tokens;
-  std::vector<std::pair<float, float>> likeliest;  ///< of each token: its log-probability and the next one's
-  std::vector<std::pair<std::int32_t, std::int32_t>> two;
+  std::vector<std::vector<engine::TokenLogprob>> likeliest;  ///< of each token, where asked for
   std::string error;
 };
 
@@ -97,10 +66,9 @@ Answer wait(RequestHandle& handle) {
   while (true) {
     const auto event = handle.next(std::chrono::seconds(60));
     if (!event) break;
-    if (event->token >= 0) answer.tokens.push_back(event->token);
-    if (event->likeliest.size() > 1) {
-      answer.likeliest.emplace_back(event->likeliest[0].logprob, event->likeliest[1].logprob);
-      answer.two.emplace_back(event->likeliest[0].token, event->likeliest[1].token);
+    if (event->token >= 0) {
+      answer.tokens.push_back(event->token);
+      answer.likeliest.push_back(event->likeliest);
     }
     if (!event->error.empty()) answer.error = event->error;
     if (event->finish != engine::FinishReason::kNone && handle.finished()) break;
@@ -123,6 +91,7 @@ class Check {
   void end();
 
  private:
+  std::vector<Answer> answers(std::size_t count, std::size_t tokens, bool at_once, bool logprobs);
   [[nodiscard]] Request of(std::size_t number, std::size_t tokens) const {
     std::mt19937 random(static_cast<unsigned>(number) + 1);
     Request request;
@@ -144,42 +113,68 @@ class Check {
   std::uint64_t allocations_;
 };
 
-void Check::same() {
-  const auto count = static_cast<std::size_t>(request_.parallel), tokens = static_cast<std::size_t>(request_.same);
-  std::vector<Answer> alone;
+/// All of `count` requests at once, or one after the other.
+std::vector<Answer> Check::answers(std::size_t count, std::size_t tokens, bool at_once, bool logprobs) {
+  std::vector<Answer> out;
+  std::vector<RequestHandle> handles;
   for (std::size_t i = 0; i < count; ++i) {
     auto request = of(i, tokens);
-    request.logprobs = true;
-    request.likeliest = 2;
-    auto handle = submit(engine_, std::move(request));
-    alone.push_back(wait(handle));
+    request.logprobs = logprobs;
+    request.likeliest = logprobs ? engine::kLikeliestMax : 0;
+    handles.push_back(submit(engine_, std::move(request)));
+    if (!at_once) out.push_back(wait(handles.back()));
   }
-  std::vector<RequestHandle> handles;
-  for (std::size_t i = 0; i < count; ++i) handles.push_back(submit(engine_, of(i, tokens)));
-  std::size_t equal = 0, near = 0, wrong = 0;
-  double widest = 0;
-  std::string first;
+  for (std::size_t i = out.size(); i < count; ++i) out.push_back(wait(handles[i]));
+  return out;
+}
+
+/// The largest difference between log-probabilities of two runs, as far as their tokens are the same.
+double noise_between(const Answer& a, const Answer& b) {
+  double noise = 0;
+  for (std::size_t i = 0; i < std::min(a.likeliest.size(), b.likeliest.size()); ++i) {
+    for (const auto& one : a.likeliest[i])
+      for (const auto& other : b.likeliest[i])
+        if (one.token == other.token)
+          noise = std::max(noise, std::abs(static_cast<double>(one.logprob) - other.logprob));
+    if (a.tokens[i] != b.tokens[i]) break;  // what follows has another beginning
+  }
+  return noise;
+}
+
+/// How much less likely than the likeliest `token` was: infinite where it was not among those that were told.
+double gap_of(const std::vector<engine::TokenLogprob>& likeliest, std::int32_t token) {
+  const auto found = std::ranges::find(likeliest, token, &engine::TokenLogprob::token);
+  return found == likeliest.end() ? INFINITY : static_cast<double>(likeliest.front().logprob) - found->logprob;
+}
+
+void Check::same() {
+  const auto count = static_cast<std::size_t>(request_.parallel), tokens = static_cast<std::size_t>(request_.same);
+  const auto alone = answers(count, tokens, false, true), told = answers(count, tokens, true, true),
+             got = answers(count, tokens, true, false);
+  double noise = 0, widest = 0;
+  for (std::size_t i = 0; i < count; ++i) noise = std::max(noise, noise_between(alone[i], told[i]));
+  std::size_t equal = 0, near = 0, as_told = 0, wrong = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto got = wait(handles[i]);
-    const auto& expected = alone[i];
-    const auto [a, b] = std::ranges::mismatch(got.tokens, expected.tokens);
-    const auto at = static_cast<std::size_t>(b - expected.tokens.begin());
-    if (got.error.empty() && expected.error.empty() && got.tokens.size() == tokens && a == got.tokens.end()) {
+    as_told += got[i].tokens == told[i].tokens;
+    if (!got[i].error.empty() || !alone[i].error.empty() || got[i].tokens.size() != alone[i].tokens.size()) {
+      ++wrong;
+      continue;
+    }
+    const auto [a, b] = std::ranges::mismatch(got[i].tokens, alone[i].tokens);
+    if (a == got[i].tokens.end()) {
       ++equal;
       continue;
     }
-    const bool known = at < expected.likeliest.size() && a != got.tokens.end() && *a == expected.two[at].second;
-    const double margin = known ? expected.likeliest[at].first - expected.likeliest[at].second : INFINITY;
-    widest = std::max(widest, margin);
-    ++(margin <= request_.margin ? near : wrong);
-    if (first.empty() && margin > request_.margin)
-      first = fmt::format("; request {} at token {}: {} instead of {} {} (got {} tokens)", i, at,
-                          a == got.tokens.end() ? -1 : *a, b == expected.tokens.end() ? -1 : *b,
-                          printable(got.error + expected.error), got.tokens.size());
+    const double gap = gap_of(alone[i].likeliest[static_cast<std::size_t>(b - alone[i].tokens.begin())], *a);
+    widest = std::max(widest, gap);
+    ++(gap <= 2 * noise ? near : wrong);
   }
-  verdicts_.add(wrong == 0, fmt::format("same: of {} requests {} get the tokens they get alone, {} part where two are "
-                                        "as likely, within {:.1e}, {} elsewhere{}",
-                                        count, equal, near, widest, wrong, first));
+  verdicts_.add(
+      wrong == 0,
+      fmt::format("same: of {} requests {} get the tokens they get alone, {} part where two are as likely "
+                  "({:.3f} apart at most; log-probabilities differ by up to {:.3f}), {} elsewhere; {} get what "
+                  "they get at once with log-probabilities",
+                  count, equal, near, widest, noise, wrong, as_told));
 }
 
 void Check::rate() {
@@ -262,7 +257,6 @@ int check(int argc, char** argv) {
       .integer("--same", request.same, 2, kContextMax, "tokens that are compared; default 24")
       .integer("--churn", request.churn, 0, 1 << 20, "requests that come and go; default 200")
       .integer("-t,--threads", request.threads, 0, 1024, "default: what this process may use")
-      .real("--margin", request.margin, 0, 10, "between log-probabilities that count as the same; default 0.05")
       .real("--rate-min", request.rate_min, 0, 1e9F, "bound of the rate, tokens/s")
       .flag("--profile", request.profile, "time each kind of step; a table on stderr, and slower results");
   if (!options.parse(argc, argv)) return 0;

@@ -478,8 +478,23 @@ TEST_CASE("a token that does not exist is the device's fault") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
-  model.control->set_kernel("sample", [](const driver::NullLaunch&) {});
   Loop loop(*executor);
+  const auto choose_once = [&] {
+    const std::int32_t ids[] = {1}, zero[] = {0}, length[] = {1};
+    const Sampler* const samplers[] = {loop.samplers.data()};
+    const auto chosen = loop.loop.forward_and_choose({.ids = ids,
+                                                      .positions = zero,
+                                                      .sequence = zero,
+                                                      .rows = zero,
+                                                      .kv_length = length,
+                                                      .block_table = loop.table,
+                                                      .table_stride = loop.table.size() / 2},
+                                                     samplers);
+    return chosen.tokens[0];
+  };
+  CHECK(choose_once() == model.next({1}));
+  model.control->set_kernel("sample", [](const driver::NullLaunch&) {});
+  CHECK_THAT(error_line([&] { (void)choose_once(); }, ErrorCode::kDevice), Catch::Contains("does not exist"));
   loop.start(1, 0, 2);
   loop.loop.submit();
   CHECK_THAT(error_line([&] { (void)loop.loop.take(); }, ErrorCode::kDevice),
