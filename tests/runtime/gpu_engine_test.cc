@@ -241,4 +241,37 @@ TEST_CASE("a device that is lost fails every request, and the engine says so") {
   CHECK(served.core->metrics().kv_blocks_free == served.core->metrics().kv_blocks);
 }
 
+TEST_CASE("a variant whose tokens are not its sequences takes no part in loops, though it samples") {
+  const GpuModel model;
+  model.program->variants[1]->bounds = plan::Bounds(2, 2, 1, 16);
+  const auto driver = model.driver();
+  const auto executor = model.open(driver);
+  CHECK(executor->decode_loop()->sequences_max() == 1);
+}
+
+TEST_CASE("a step that leaves no token is the device's fault") {
+  const GpuModel model;
+  const auto driver = model.driver();
+  const auto executor = model.open(driver);
+  const runtime::Sampler sampler(test::kVocab, {});
+  const auto table = test::of_both_groups(test::first_blocks());
+  const auto choose = [&] {
+    const std::int32_t ids[] = {1}, zero[] = {0}, length[] = {1};
+    const runtime::Sampler* const samplers[] = {&sampler};
+    return executor->decode_loop()
+        ->forward_and_choose({.ids = ids,
+                              .positions = zero,
+                              .sequence = zero,
+                              .rows = zero,
+                              .kv_length = length,
+                              .block_table = table,
+                              .table_stride = table.size() / 2},
+                             samplers)
+        .tokens[0];
+  };
+  CHECK(choose() == model.next({1}));
+  model.control->set_kernel("sample", [](const driver::NullLaunch&) {});
+  CHECK(test::error_line([&] { (void)choose(); }, ErrorCode::kDevice).find("does not exist") != std::string::npos);
+}
+
 }  // namespace forge

@@ -273,14 +273,6 @@ TEST_CASE("the loop takes what its kernels can sample, and nothing else") {
   CHECK(model.open(driver)->decode_loop() == nullptr);
 }
 
-TEST_CASE("a variant whose tokens are not its sequences takes no part in loops, though it samples") {
-  const GpuModel model;
-  model.program->variants[1]->bounds = plan::Bounds(2, 2, 1, 16);
-  const auto driver = model.driver();
-  const auto executor = model.open(driver);
-  CHECK(executor->decode_loop()->sequences_max() == 1);
-}
-
 TEST_CASE("a step allocates nothing, on the device or on the host") {
   const GpuModel model;
   const auto driver = model.driver();
@@ -478,23 +470,8 @@ TEST_CASE("a token that does not exist is the device's fault") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
-  Loop loop(*executor);
-  const auto choose_once = [&] {
-    const std::int32_t ids[] = {1}, zero[] = {0}, length[] = {1};
-    const Sampler* const samplers[] = {loop.samplers.data()};
-    const auto chosen = loop.loop.forward_and_choose({.ids = ids,
-                                                      .positions = zero,
-                                                      .sequence = zero,
-                                                      .rows = zero,
-                                                      .kv_length = length,
-                                                      .block_table = loop.table,
-                                                      .table_stride = loop.table.size() / 2},
-                                                     samplers);
-    return chosen.tokens[0];
-  };
-  CHECK(choose_once() == model.next({1}));
   model.control->set_kernel("sample", [](const driver::NullLaunch&) {});
-  CHECK_THAT(error_line([&] { (void)choose_once(); }, ErrorCode::kDevice), Catch::Contains("does not exist"));
+  Loop loop(*executor);
   loop.start(1, 0, 2);
   loop.loop.submit();
   CHECK_THAT(error_line([&] { (void)loop.loop.take(); }, ErrorCode::kDevice),
