@@ -10,6 +10,13 @@ bool words_are_separate(const Vocabulary& vocabulary) {
   return true;
 }
 
+std::string blanks_of_spaces(std::string_view text) {
+  std::string out;
+  out.reserve(text.size() * 2);
+  for (const char c : text) c == ' ' ? out += kBlank : out += c;
+  return out;
+}
+
 std::string spaces_of_blanks(std::string_view token) {
   std::string out;
   for (std::size_t at = 0; at < token.size();) {

@@ -21,6 +21,9 @@ inline std::size_t word_end(std::string_view text, std::size_t at) {
 /// encoded one by one; true for every vocabulary trained with split-by-whitespace.
 [[nodiscard]] bool words_are_separate(const Vocabulary& vocabulary);
 
+/// Text with U+2581 for its spaces.
+[[nodiscard]] std::string blanks_of_spaces(std::string_view text);
+
 /// A token's text with its spaces as spaces.
 [[nodiscard]] std::string spaces_of_blanks(std::string_view token);
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 
+#include "loader/tok/blank.h"
 #include "loader/tok/byte_level.h"
 #include "loader/tok/merge.h"
 #include "loader/tok/unicode.h"
@@ -15,7 +16,10 @@
 namespace forge::loader::tok {
 
 ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf) : vocabulary_(&vocabulary) {
-  const auto name = gguf.find<std::string_view>("tokenizer.ggml.pre");
+  // Gemma 4's files name a model of its own, and leave this out or not.
+  const bool gemma4 = gguf.find<std::string_view>("tokenizer.ggml.model") == "gemma4";
+  const auto name =
+      gemma4 ? std::optional<std::string_view>("gemma4") : gguf.find<std::string_view>("tokenizer.ggml.pre");
   if (name) pre_ = find_pre_tokenizer(*name);
   if (pre_ == nullptr) {
     pre_ = &default_pre_tokenizer();
@@ -26,7 +30,10 @@ ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const Gguf& gguf) : vocabular
   }
   if (pre_->add_bos && !gguf.has("tokenizer.ggml.add_bos_token")) vocabulary.default_add_bos(gguf, true);
   read_merges(gguf);
-  check_bytes();
+  if (pre_->spelling == Spelling::kBytes)
+    check_bytes();
+  else
+    vocabulary.find_byte_tokens();
 }
 
 /// Public vocabularies lack bytes that hardly occur, or that UTF-8 never has; one without plain ASCII is broken.
@@ -94,12 +101,23 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
     if (found == HashSlots::kNone) return std::nullopt;
     return found;
   };
+  const bool blanks = pre_->spelling == Spelling::kBlanks;
   const auto emit = [&](std::string_view text, std::uint64_t hash) {
     if (const TokenId id = vocabulary_->find(text, hash); id != kNoToken) return ids.push_back(id);
+    if (blanks) {
+      for (const char c : text)
+        if (const TokenId id = vocabulary_->byte_token(static_cast<std::uint8_t>(c)); id != kNoToken) ids.push_back(id);
+      return;
+    }
     for (std::size_t i = 0; i < text.size(); ++i)
       if (const TokenId id = vocabulary_->find(text.substr(i, 1)); id != kNoToken) ids.push_back(id);
   };
   const auto encode_word = [&](std::string_view word) {
+    if (blanks) {
+      // A run of line breaks is a token whatever the merges.
+      const TokenId id = word.front() == '\n' ? vocabulary_->find(word) : kNoToken;
+      return id != kNoToken ? ids.push_back(id) : merger.run(word, priority, emit);
+    }
     printable_word.clear();
     append_printable_bytes(printable_word, word);
     if (pre_->ignore_merges)
@@ -113,17 +131,21 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
     }
     std::string storage;
     std::string_view text = repair_utf8(fragment.text, storage);
-    if (text.data() == storage.data()) text = repaired.emplace_back(std::move(storage));
+    if (blanks)
+      text = repaired.emplace_back(blanks_of_spaces(text));
+    else if (text.data() == storage.data())
+      text = repaired.emplace_back(std::move(storage));
     split_words(pre_->stages, text, [&](std::string_view word) { cache.append(word, [&] { encode_word(word); }); });
   }
 }
 
 std::string ByteLevelBpe::describe() const {
-  return fmt::format("byte-level BPE, words as '{}'", pre_->name);
+  return fmt::format("{} BPE, words as '{}'", pre_->spelling == Spelling::kBytes ? "byte-level" : "byte-fallback",
+                     pre_->name);
 }
 
-std::string ByteLevelBpe::decode(std::string_view token) {
-  return bytes_of_printable(token);
+std::string ByteLevelBpe::decode(std::string_view token) const {
+  return pre_->spelling == Spelling::kBytes ? bytes_of_printable(token) : spaces_of_blanks(token);
 }
 
 }  // namespace forge::loader::tok

@@ -23,7 +23,7 @@ class ByteLevelBpe {
 
   void encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const;
   [[nodiscard]] std::string describe() const;
-  static std::string decode(std::string_view token);
+  [[nodiscard]] std::string decode(std::string_view token) const;
 
  private:
   void read_merges(const Gguf& gguf);

@@ -7,10 +7,9 @@
 #include "loader/tok/unicode.h"
 
 namespace forge::loader::tok {
-namespace {
 
 // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-std::size_t gpt2(std::string_view text, std::size_t at) {
+std::size_t gpt2_words(std::string_view text, std::size_t at) {
   if (const std::size_t bytes = contraction_bytes<false>(text, at)) return at + bytes;
   const std::size_t body = at + (text[at] == ' ' ? 1 : 0);
   const Seen c = see(text, body);
@@ -21,11 +20,14 @@ std::size_t gpt2(std::string_view text, std::size_t at) {
   return spaces_end(text, at);
 }
 
+namespace {
+
 struct WordRules {
   std::uint32_t digits_max = 3;
   bool contractions = true;
   std::uint8_t letters = kLetter;  ///< what a word is made of
   bool breaks_after_punct = true;  ///< line breaks go with the punctuation before them
+  bool doubled_spaces = false;     ///< \s{512}(?!\S)|...|\s{1} in place of \s+(?!\S)|\s+
 };
 
 // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
@@ -47,8 +49,13 @@ std::size_t llama3(std::string_view text, std::size_t at) {
     const std::size_t end = run_end(text, body, other);
     return kRules.breaks_after_punct ? run_end(text, end, [](const Seen& s) { return s.newline(); }) : end;
   }
+  if (kRules.doubled_spaces) {
+    // Where a run of spaces that was cut goes on there is no line break: that would have been taken before the cut.
+    const Seen before = see_before(text, at);
+    if (before.space() && !before.newline() && !c.newline()) return doubled_spaces_end(text, at);
+  }
   if (const std::size_t end = line_breaks_end(text, at); end > at) return end;
-  return spaces_end(text, at);
+  return kRules.doubled_spaces ? doubled_spaces_end(text, at) : spaces_end(text, at);
 }
 
 bool ascii_lower(const Seen& s) {
@@ -128,12 +135,13 @@ std::size_t lines(std::string_view text, std::size_t at) {
   return end == text.npos ? text.size() : end;
 }
 
-constexpr std::array<Splitter, 1> kGpt2{gpt2};
-constexpr std::array<Splitter, 2> kSmolLm{isolate<digits<1>>, gpt2};
-constexpr std::array<Splitter, 4> kDefault{isolate<punctuation<false>>, gpt2, isolate<digits<UINT32_MAX>>,
+constexpr std::array<Splitter, 1> kGpt2{gpt2_words};
+constexpr std::array<Splitter, 2> kSmolLm{isolate<digits<1>>, gpt2_words};
+constexpr std::array<Splitter, 4> kDefault{isolate<punctuation<false>>, gpt2_words, isolate<digits<UINT32_MAX>>,
                                            isolate<three_ascii_digits>};
-constexpr std::array<Splitter, 3> kFalcon{isolate<punctuation<true>>, gpt2, isolate<three_ascii_digits>};
+constexpr std::array<Splitter, 3> kFalcon{isolate<punctuation<true>>, gpt2_words, isolate<three_ascii_digits>};
 constexpr std::array<Splitter, 1> kLlama3{llama3<WordRules{}>};
+constexpr std::array<Splitter, 1> kJais2{llama3<WordRules{.doubled_spaces = true}>};
 constexpr std::array<Splitter, 1> kQwen2{llama3<WordRules{.digits_max = 1}>};
 constexpr std::array<Splitter, 1> kQwen35{llama3<WordRules{.digits_max = 1, .letters = kLetter | kMark}>};
 constexpr std::array<Splitter, 1> kSeedCoder{llama3<WordRules{.digits_max = 1, .breaks_after_punct = false}>};
@@ -143,6 +151,7 @@ constexpr std::array<Splitter, 1> kGpt4o{cased<true, 3>};
 constexpr std::array<Splitter, 1> kTekken{cased<false, 1>};
 constexpr std::array<Splitter, 1> kBloom{isolate<bloom_word>};
 constexpr std::array<Splitter, 2> kViking{isolate<bloom_word>, isolate<digits<1>>};
+constexpr std::array<Splitter, 1> kLines{lines};
 constexpr std::array<Splitter, 2> kLaguna{lines, llama3<WordRules{.digits_max = 1}>};
 
 constexpr PreTokenizer kPreTokenizers[] = {
@@ -223,6 +232,20 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"hunyuan-dense", kDeepseekV3},
     {"joyai-llm", kDeepseekV3},
     {"hy_v4", kDeepseekV3},
+    {"spark2_5", kSpark},
+    {"afmoe", kAfmoe},
+    {"kimi-k2", kKimiK2},
+    {"youtu", kYoutu, true},
+    {"tiny_aya", kTinyAya},
+    {"cohere2moe", kTinyAya},
+    {"granite-embed-multi-97m", kGraniteMulti, true},
+    {"jais-2", kJais2},
+    {"exaone-moe", kExaoneMoe},
+    {"chameleon", kChameleon, false, true},
+    {"superbpe", kSuperBpe},
+    {"gemma4", kLines, false, false, Spelling::kBlanks},
+    {"granite-embed-multi-311m", kLines, false, false, Spelling::kBlanks},
+    {"sarvam-moe", kLines, false, false, Spelling::kBlanks},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 // files and of llama.cpp. Each expression is a hand-written scanner here.
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string_view>
@@ -14,11 +15,18 @@ namespace forge::loader::tok {
 /// The end of the piece that begins at `at` (at < text.size()); always beyond `at`. Text is well-formed UTF-8.
 using Splitter = std::size_t (*)(std::string_view text, std::size_t at);
 
+/// How a vocabulary spells text.
+enum class Spelling : std::uint8_t {
+  kBytes,   ///< bytes as characters of GPT-2's printable alphabet
+  kBlanks,  ///< UTF-8, a space as U+2581; bytes of what is no token as "<0x0A>"
+};
+
 struct PreTokenizer {
   std::string_view name;
   std::span<const Splitter> stages;  ///< each cuts the pieces of the one before
   bool ignore_merges = false;        ///< a word that is a token as a whole is taken as that token, whatever the merges
   bool add_bos = false;              ///< when the file does not say
+  Spelling spelling = Spelling::kBytes;
 };
 
 /// nullptr for a name that forge does not know.

@@ -1,4 +1,5 @@
-// DeepSeek's pre-tokenizers: several expressions one after another, of which some list code points one by one.
+// DeepSeek's pre-tokenizers and those made after them: several expressions one after another, of which some list code
+// points one by one.
 
 #include <algorithm>
 #include <array>
@@ -7,10 +8,6 @@
 
 namespace forge::loader::tok {
 namespace {
-
-struct Range {
-  std::uint32_t first, last;
-};
 
 /// Letters with an upper and a lower case, as the tokenizer lists them (an older Unicode's, some left out).
 constexpr std::array<Range, 87> kCasedLetters{
@@ -38,26 +35,28 @@ constexpr std::array<Range, 6> kPunctuation{
     {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002}, {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}}};
 /// [一-龥ࠀ-一가-퟿]
 constexpr std::array<Range, 2> kIdeographs{{{0x800, 0x9FA5}, {0xAC00, 0xD7FF}}};
-/// [一-龥぀-ゟ゠-ヿ]
-constexpr std::array<Range, 2> kIdeographsAndKana{{{0x3040, 0x30FF}, {0x4E00, 0x9FA5}}};
+/// AFMoE's scripts without spaces between words: Han, kana, Thai, Lao, Khmer, Burmese, Javanese marks, Hangul
+constexpr std::array<Range, 15> kAsianScripts{{{0xE40, 0xE7F},
+                                               {0xE80, 0xEFF},
+                                               {0x1000, 0x109F},
+                                               {0x1100, 0x11FF},
+                                               {0x1780, 0x17FF},
+                                               {0x2F00, 0x2FDF},
+                                               {0x3040, 0x309F},
+                                               {0x30A0, 0x30FF},
+                                               {0x3400, 0x4DBF},
+                                               {0x4E00, 0x9FFF},
+                                               {0xA9E0, 0xA9FF},
+                                               {0xAA60, 0xAA7F},
+                                               {0xAC00, 0xD7AF},
+                                               {0xF900, 0xFAFF},
+                                               {0xFF65, 0xFF9F}}};
 
-/// `ranges` are sorted and apart from each other.
-template <const auto& kRanges>
-bool within(const Seen& s) {
-  const auto above = std::ranges::upper_bound(kRanges, s.code, {}, &Range::first);
-  return above != kRanges.begin() && s.code <= std::prev(above)->last;
-}
 bool is_letter(const Seen& s) {
   return s.letter();
 }
 bool is_punctuation(const Seen& s) {
   return (s.is & kPunct) != 0;
-}
-
-/// [...]+
-template <bool (*kIn)(const Seen&)>
-std::size_t run(std::string_view text, std::size_t at) {
-  return run_end(text, at, kIn) - at;
 }
 
 /// \s?[...]+
@@ -97,7 +96,16 @@ bool punctuation_or_symbol(const Seen& s) {
   return (s.is & (kPunct | kSymbol)) != 0;
 }
 
+bool number(const Seen& s) {
+  return s.number();
+}
+bool anything(const Seen&) {
+  return true;
+}
+
 // [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+// Spark has " ?[\p{P}\p{S}]+" and "[\r\n]" in place of the two that end with line breaks.
+template <bool kBreaksTogether>
 std::size_t v3_word(std::string_view text, std::size_t at) {
   const Seen c = see(text, at);
   const std::size_t after = at + c.bytes;
@@ -108,8 +116,10 @@ std::size_t v3_word(std::string_view text, std::size_t at) {
     if (const std::size_t end = run_end(text, after, letter_or_mark); end > after) return end - at;
   const std::size_t body = c.code == ' ' ? after : at;
   if (const std::size_t end = run_end(text, body, punctuation_or_symbol); end > body)
-    return run_end(text, end, [](const Seen& s) { return s.newline(); }) - at;
-  if (const std::size_t end = line_breaks_end(text, at); end > at) return end - at;
+    return (kBreaksTogether ? run_end(text, end, [](const Seen& s) { return s.newline(); }) : end) - at;
+  if (!kBreaksTogether && c.newline()) return c.bytes;
+  if (kBreaksTogether)
+    if (const std::size_t end = line_breaks_end(text, at); end > at) return end - at;
   return c.space() ? spaces_end(text, at) - at : 0;
 }
 
@@ -125,6 +135,10 @@ const std::array<Splitter, 5> kDeepseekCoder{isolate<line_break>, isolate<run_af
                                              isolate<run_after_space<is_punctuation>>,
                                              isolate<run<within<kIdeographs>>>, isolate<digits<1>>};
 const std::array<Splitter, 3> kDeepseekV3{isolate<digits<3>>, isolate<run<within<kIdeographsAndKana>>>,
-                                          isolate<v3_word>};
+                                          isolate<v3_word<true>>};
+const std::array<Splitter, 4> kSpark{isolate<digits<3>>, isolate<run<within<kIdeographsAndKana>>>,
+                                     isolate<v3_word<false>>, isolate<digits<1>>};
+const std::array<Splitter, 3> kAfmoe{digit_groups<number, anything>, isolate<run<within<kAsianScripts>>>,
+                                     isolate<v3_word<true>>};
 
 }  // namespace forge::loader::tok

@@ -44,7 +44,7 @@ class SchemeTokenizer final : public Tokenizer {
     if ((kind & tok::kUserToken) != 0) return std::string(vocabulary_.text(id));
     if ((kind & tok::kByteToken) != 0)
       if (const int byte = byte_of(vocabulary_.text(id)); byte >= 0) return std::string(1, static_cast<char>(byte));
-    return Scheme::decode(vocabulary_.text(id));
+    return scheme_.decode(vocabulary_.text(id));
   }
 
   std::string_view token_text(std::int32_t id) const override {

@@ -65,12 +65,23 @@ std::uint8_t char_class_slow(std::uint32_t code) {
   const auto within = [&](utf8proc_category_t first, utf8proc_category_t last) {
     return category >= first && category <= last;
   };
+  if (category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LT) return space | kLetter | kUpper;
+  if (category == UTF8PROC_CATEGORY_LL) return space | kLetter | kLower;
   if (within(UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO)) return space | kLetter;
   if (within(UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME)) return space | kMark;
   if (within(UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO)) return space | kNumber;
   if (within(UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO)) return space | kPunct;
   if (within(UTF8PROC_CATEGORY_SM, UTF8PROC_CATEGORY_SO)) return space | kSymbol;
   return space;
+}
+
+bool is_decimal_digit(std::uint32_t code) {
+  if (code < 128) return code >= '0' && code <= '9';
+  return code <= kCodeMax && utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_connector(std::uint32_t code) {
+  return code <= kCodeMax && utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_PC;
 }
 
 const std::array<std::uint8_t, 128>& ascii_classes() {

@@ -10,16 +10,20 @@
 namespace forge::loader::tok {
 
 /// Bits of `char_class`; the letters in brackets are the general categories. A code point has one bit or none, except
-/// that White_Space is its own property and goes with any category.
+/// that White_Space is its own property and goes with any category, and that letters of one case have two.
 inline constexpr std::uint8_t kLetter = 1;   // L*
 inline constexpr std::uint8_t kNumber = 2;   // N*
 inline constexpr std::uint8_t kSpace = 4;    // the White_Space property
 inline constexpr std::uint8_t kPunct = 8;    // P*
 inline constexpr std::uint8_t kSymbol = 16;  // S*
 inline constexpr std::uint8_t kMark = 32;    // M*
+inline constexpr std::uint8_t kUpper = 64;   // Lu, Lt
+inline constexpr std::uint8_t kLower = 128;  // Ll
 
 [[nodiscard]] std::uint8_t char_class_slow(std::uint32_t code);
 [[nodiscard]] const std::array<std::uint8_t, 128>& ascii_classes();
+[[nodiscard]] bool is_decimal_digit(std::uint32_t code);  ///< Nd
+[[nodiscard]] bool is_connector(std::uint32_t code);      ///< Pc
 
 /// One character of text that `repair_utf8` returned.
 struct Char {

@@ -74,7 +74,7 @@ void Vocabulary::read_model(const Gguf& gguf) {
   if (!model || *model == "none" || *model == "no_vocab")
     throw Error(ErrorCode::kTokenizer, "the model has no tokenizer", "tokenizer.ggml.model is missing or 'none'",
                 "give token ids, or a file that was converted with its vocabulary");
-  if (*model == "gpt2") {
+  if (*model == "gpt2" || *model == "gemma4") {
     vocabulary_kind_ = VocabularyKind::kByteLevelBpe;
   } else if (*model == "llama") {
     vocabulary_kind_ = VocabularyKind::kSentencePiece;
@@ -94,10 +94,10 @@ void Vocabulary::read_model(const Gguf& gguf) {
     eos_ = 102;
     unknown_ = 100;
   } else {
-    throw Error(
-        ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
-        "forge has byte-level BPE ('gpt2'), SentencePiece's BPE ('llama') and unigram ('t5'), WordPiece ('bert')",
-        "use a model with one of these");
+    throw Error(ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
+                "forge has byte-level BPE ('gpt2'), Gemma 4's ('gemma4'), SentencePiece's BPE ('llama') and unigram "
+                "('t5'), WordPiece ('bert')",
+                "use a model with one of these");
   }
   add_space_prefix_ = gguf.get<bool>("tokenizer.ggml.add_space_prefix", add_space_prefix_);
 }
@@ -262,8 +262,12 @@ void Vocabulary::collect_special() {
 
 void Vocabulary::find_bytes() {
   bytes_.fill(kNoToken);
+  if (vocabulary_kind_ == VocabularyKind::kSentencePiece || vocabulary_kind_ == VocabularyKind::kUnigram)
+    find_byte_tokens();
+}
+
+void Vocabulary::find_byte_tokens() {
   const bool unigram = vocabulary_kind_ == VocabularyKind::kUnigram;
-  if (vocabulary_kind_ != VocabularyKind::kSentencePiece && !unigram) return;
   int missing = 0;
   for (unsigned byte = 0; byte < 256; ++byte) {
     TokenId id = find(fmt::format("<0x{:02X}>", byte));

@@ -26,7 +26,7 @@ inline constexpr std::uint8_t kByteToken = 32;
 inline constexpr std::uint8_t kStripsRight = 64;  ///< white space after it belongs to it
 inline constexpr std::uint8_t kStripsLeft = 128;  ///< white space before it belongs to it
 
-/// tokenizer.ggml.model: 'gpt2', 'llama', 't5', 'bert'.
+/// tokenizer.ggml.model: 'gpt2' and 'gemma4', 'llama', 't5', 'bert'.
 enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece };
 
 class Vocabulary {
@@ -71,6 +71,8 @@ class Vocabulary {
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
   void default_add_bos(const Gguf& gguf, bool add);
+  /// For a BPE vocabulary that spells bytes as "<0x0A>".
+  void find_byte_tokens();
 
  private:
   void read_model(const Gguf& gguf);

@@ -18,6 +18,11 @@ namespace {
 
 using Pieces = std::vector<std::string>;
 
+/// An empty match is gone on from behind the character that follows it.
+std::size_t after_character(const std::string& text, std::size_t at) {
+  return at + std::min(sequence_bytes(text[at]), text.size() - at);
+}
+
 /// Cuts each piece into the matches of `pattern` and what lies between them.
 Pieces cut_by_regex(const Pieces& pieces, const char* pattern) {
   int error = 0;
@@ -31,15 +36,16 @@ Pieces cut_by_regex(const Pieces& pieces, const char* pattern) {
       pcre2_match_data_create_from_pattern(code.get(), nullptr), pcre2_match_data_free);
   Pieces out;
   for (const auto& piece : pieces) {
-    std::size_t at = 0;
+    std::size_t at = 0, begin = 0;  // where to look from, and where what is not yet in `out` begins
     while (at < piece.size() && pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(), at, 0,
                                             match.get(), nullptr) > 0) {
       const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
-      if (range[0] > at) out.push_back(piece.substr(at, range[0] - at));
-      out.push_back(piece.substr(range[0], range[1] - range[0]));
-      at = range[1];
+      if (range[0] > begin) out.push_back(piece.substr(begin, range[0] - begin));
+      if (range[1] > range[0]) out.push_back(piece.substr(range[0], range[1] - range[0]));
+      begin = range[1];
+      at = std::max(begin, range[0] == range[1] ? after_character(piece, begin) : begin);
     }
-    if (at < piece.size()) out.push_back(piece.substr(at));
+    if (begin < piece.size()) out.push_back(piece.substr(begin));
   }
   return out;
 }
@@ -82,6 +88,30 @@ constexpr const char* kDeepseekPunct = R"(\s?[!-/:-~！-／：-～‘-‟\x{3000
 constexpr const char* kDeepseekV3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)" FORGE_SPACES;
 
+#define FORGE_BREAKS R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"
+constexpr const char* kSpark =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)";
+constexpr const char* kAsian =
+    R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{30FF}\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{E40}-\x{E7F}\x{E80}-\x{EFF}\x{1780}-\x{17FF}\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+)";
+#define FORGE_U R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
+#define FORGE_L R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
+#define FORGE_CASED(u, l) \
+  FORGE_PREFIX u "*" l "+" FORGE_CONTRACTIONS "?|" FORGE_PREFIX u "+" l "*" FORGE_CONTRACTIONS "?"
+constexpr const char* kCased3 = FORGE_CASED(FORGE_U, FORGE_L) R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" FORGE_SPACES;
+constexpr const char* kCased1 = FORGE_CASED(FORGE_U, FORGE_L) R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" FORGE_SPACES;
+constexpr const char* kKimi = R"(\p{sc:Han}+|)" FORGE_CASED(
+    R"((?:(?!\p{sc:Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))",
+    R"((?:(?!\p{sc:Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}]))") R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" FORGE_SPACES;
+constexpr const char* kYoutu =
+    R"([가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[ㄅ-ㄯ]+|[一-龥\x{3040}-\x{30FF}]+)";
+constexpr const char* kJais2 = FORGE_CONTRACTIONS
+    R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S))"
+    R"(|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
+constexpr const char* kExaoneMoe =
+    FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+)" FORGE_BREAKS;
+// \b as Oniguruma takes it, as far as categories tell.
+constexpr const char* kDigitGroups = R"(\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?<=\p{Nd})(?![\p{L}\p{M}\p{N}\p{Pc}])))";
+
 struct Case {
   const char* name;
   std::vector<const char*> patterns;  // applied one after another
@@ -105,6 +135,19 @@ const std::vector<Case>& cases() {
       {"deepseek-llm", {R"([\r\n])", kDeepseekLetters, kDeepseekPunct, R"(\s+\z)", FORGE_IDEOGRAPHS, R"(\p{N}+)"}},
       {"deepseek-coder", {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", FORGE_IDEOGRAPHS, R"(\p{N})"}},
       {"deepseek-v3", {R"(\p{N}{1,3})", R"([一-龥\x{3040}-\x{30FF}]+)", kDeepseekV3}},
+      {"spark2_5", {R"(\p{N}{1,3})", R"([一-龥\x{3040}-\x{30FF}]+)", kSpark, R"(\p{N})"}},
+      {"afmoe", {R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))", kAsian, kDeepseekV3}},
+      {"kimi-k2", {kKimi}},
+      {"youtu", {kYoutu, kCased1}},
+      {"tiny_aya", {kDigitGroups, kCased3}},
+      {"granite-embed-multi-97m", {kCased3}},
+      {"jais-2", {kJais2}},
+      {"exaone-moe", {kExaoneMoe}},
+      {"chameleon",
+       {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", R"(([\t\n]|    |  ))", R"(\p{N})",
+        R"([\p{P}!-/:-@\[-`{-~])", kGpt2}},
+      {"superbpe", {R"(\p{N}+)", R"((?=(?:\p{Nd}{3})+(?!\p{Nd})))"}},
+      {"gemma4", {R"([^\n]+|[\n]+)"}},
       {"falcon", {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
       {"default", {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
   };
@@ -113,12 +156,42 @@ const std::vector<Case>& cases() {
 
 /// Text of characters at the borders of the expressions' classes, so that they meet often.
 std::string tricky_text() {
-  static const std::vector<std::string> alphabet{
-      " ",          " ",      "\n",     "\r",     "\t",     "\v", "a", "b",    "Z",    "s",      "S",     "t",
-      "'",          "'s",     "'LL",    "re",     "v",      "e",  "1", "2",    "9",    "½",      "Ⅷ",     "٣",
-      ".",          ",",      "$",      "`",      "/",      "^",  "-", "é",    "ß",    "Ж",      "日",    "ा",
-      "́",           "\u00A0", "\u2003", "\u3000", "\u200D", "🦙", "€", "\x01", "\x7F", "\u0085", "ǅ",     "ʰ",
-      "\U000E0001", "か",     "。",     "！",     "(",      "|",  "“", "가",   "ª",    "…",      "\u2028"};
+  static const std::vector<std::string> alphabet{" ",          " ",
+                                                 "\n",         "\r",
+                                                 "\t",         "\v",
+                                                 "a",          "b",
+                                                 "Z",          "s",
+                                                 "S",          "t",
+                                                 "'",          "'s",
+                                                 "'LL",        "re",
+                                                 "v",          "e",
+                                                 "1",          "2",
+                                                 "9",          "½",
+                                                 "Ⅷ",          "٣",
+                                                 ".",          ",",
+                                                 "$",          "`",
+                                                 "/",          "^",
+                                                 "-",          "é",
+                                                 "ß",          "Ж",
+                                                 "日",         "ा",
+                                                 "́",           "\u00A0",
+                                                 "\u2003",     "\u3000",
+                                                 "\u200D",     "🦙",
+                                                 "€",          "\x01",
+                                                 "\x7F",       "\u0085",
+                                                 "ǅ",          "ʰ",
+                                                 "\U000E0001", "か",
+                                                 "。",         "！",
+                                                 "(",          "|",
+                                                 "“",          "가",
+                                                 "ª",          "…",
+                                                 "\u2028",     "  ",
+                                                 "    ",       "<sentinel:7>",
+                                                 "IMGIMGABZ",  "_",
+                                                 "ㄅ",         "々",
+                                                 "〇",         "ไ",
+                                                 "123456",     "ALL",
+                                                 "ﾊ"};
   std::string text;
   for (const auto i : *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, alphabet.size())))
     text += alphabet[i];
@@ -140,12 +213,15 @@ TEST_CASE("each splitter cuts as its regular expressions do") {
 }
 
 TEST_CASE("every name that public files carry is known") {
-  for (const auto name : {"gpt-2",  "llama-bpe",    "qwen2",          "qwen35",      "smollm",
-                          "gpt-4o", "deepseek-llm", "deepseek-coder", "deepseek-v3", "deepseek-r1-qwen",
-                          "falcon", "starcoder",    "refact",         "command-r",   "mpt",
-                          "olmo",   "dbrx",         "stablelm2",      "chatglm-bpe", "glm4",
-                          "viking", "jais",         "tekken",         "smaug-bpe",   "poro-chat",
-                          "exaone", "minerva-7b",   "bloom",          "codeshell",   "default"})
+  for (const auto name : {"gpt-2",      "llama-bpe",    "qwen2",          "qwen35",      "smollm",
+                          "gpt-4o",     "deepseek-llm", "deepseek-coder", "deepseek-v3", "deepseek-r1-qwen",
+                          "falcon",     "starcoder",    "refact",         "command-r",   "mpt",
+                          "olmo",       "dbrx",         "stablelm2",      "chatglm-bpe", "glm4",
+                          "viking",     "jais",         "tekken",         "smaug-bpe",   "poro-chat",
+                          "exaone",     "minerva-7b",   "bloom",          "codeshell",   "default",
+                          "kimi-k2",    "superbpe",     "gemma4",         "afmoe",       "tiny_aya",
+                          "youtu",      "exaone-moe",   "jais-2",         "spark2_5",    "chameleon",
+                          "cohere2moe", "sarvam-moe"})
     CHECK(find_pre_tokenizer(name) != nullptr);
 }
 
