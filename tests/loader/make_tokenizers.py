@@ -70,6 +70,14 @@ CASED = """41-5A 61-7A B5 C0-D6 D8-F6 F8-1BA 1BC-1BF 1C4-293 295-2AF 370-373 376
 2184 2C00-2C7B 2C7E-2CE4 2CEB-2CEE 2CF2 2CF3 A640-A66D A680-A69B A722-A76F A771-A787 A78B-A78E AB70-ABBF FB00-FB06 FB13-FB17
 FF21-FF3A FF41-FF5A 10400-1044F 104B0-104D3 104D8-104FB 10C80-10CB2 10CC0-10CF2 118A0-118DF 1E900-1E943"""
 CASED = "[" + "".join("-".join(chr(int(code, 16)) for code in part.split("-")) for part in CASED.split()) + "]+"
+
+
+def cased(but=""):
+    """GPT-4o's words; `but` is taken out of their letters."""
+    upper, lower = (r"[" + letters + but + "]" for letters in (r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"))
+    return "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{upper}{a}{lower}{b}{CONTRACTIONS}?" for a, b in ("*+", "+*"))
+
+
 # tokenizer.ggml.pre, its expressions one after another (those of the models' tokenizer.json), ignore_merges
 SPLITS = {
     "gpt-2": ([], False),
@@ -82,8 +90,19 @@ SPLITS = {
     "deepseek-coder": (["[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+", "\\p{N}"], False),
     "deepseek-v3": (["\\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
                      r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*""" + SPACES], False),
+    "kimi-k2": ([r"\p{Han}+|" + cased("&&[^\\p{Han}]") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + SPACES], False),
+    "tiny_aya": ([r"\d{1,3}(?=(?:\d{3})*\b)", cased() + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACES], False),
+    "granite-embed-multi-97m": ([cased() + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACES], True),
+    "youtu": (["[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，\u3001-\u303f\ufe30-\ufe4f]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+", cased() + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACES], True),
+    "superbpe": ([r"\p{N}+", r"(?=(\d{3})+(?!\d))"], False),
+    "jais-2": ([CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|" +
+                r"".join(r"\s{%d}(?!\S)|" % n for n in (512, 256, 128, 64, 32, 16, 8, 4)) + r"\s{1,2}(?!\S)|\s{1}"], False),
+    "exaone-moe": ([CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"], False),
+    "spark2_5": (["\\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+                  r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+""", "\\p{N}"], False),
+    "chameleon": (["<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]"], False),
 }
-REGEX_AFTER = {"gpt-2", "smollm"}  # those that end with GPT-2's own expression
+REGEX_AFTER = {"gpt-2", "smollm", "chameleon"}  # those that end with GPT-2's own expression
 
 
 def byte_level(folder, corpus):
