@@ -49,7 +49,8 @@ std::optional<Value> Interp::fold(const Node& node) {
   std::optional<Value> value;
   try {
     value = eval(node);
-  } catch (const EvalError&) {  // the render meets it again
+  } catch (const EvalError&) {
+    value.reset();  // the render meets it again
   }
   folding_ = false;
   return value;
@@ -224,10 +225,10 @@ Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
   const bool sequence = object.is_string() || (object.is(Kind::kList) && object.list().kind <= ListKind::kRange);
   // Unlike items, slices do not become undefined where they fail, unless they are of constants.
   if (!sequence || !integers) {
-    std::string why = sequence ? "slice indices must be integers or None"
-                               : fmt::format("'{}' object cannot be sliced", object.type_name());
-    if (folding_) return Value::undefined(std::move(why));
-    throw EvalError(std::move(why));
+    const std::string why = sequence ? "slice indices must be integers or None"
+                                     : fmt::format("'{}' object cannot be sliced", object.type_name());
+    if (folding_) return Value::undefined(why);
+    throw EvalError(why);
   }
   const std::int64_t size = length(object);
   const SliceRange range = slice_range(bounds[0], bounds[1], bounds[2], size);

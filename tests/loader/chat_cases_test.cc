@@ -107,5 +107,5 @@ TEST_CASE("thousands of random templates render as jinja2 renders them, or are r
     }
   }
   CHECK(wrong == 0);
-  CHECK(rendered >= 2000);
+  CHECK(rendered >= 2000U);
 }

@@ -216,3 +216,26 @@ TEST_CASE("a megabyte of one letter is no slower than it is long for these two e
   CHECK(Opened(unigram()).encode(letters).size() == letters.size());
   CHECK(Opened(wordpiece()).encode(letters) == Ids{1});
 }
+
+TEST_CASE(
+    "Gemma 4: merges on UTF-8 with U+2581 for spaces, whole runs of line breaks, bytes of the rest; all of it comes "
+    "back") {
+  std::vector<std::string> tokens{"a", "b", "▁", "ab", "▁ab", "\n", "\n\n"};
+  std::vector<std::int32_t> types(tokens.size(), kNormal);
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr std::string_view kDigits = "0123456789ABCDEF";
+    tokens.push_back({'<', '0', 'x', kDigits[static_cast<std::size_t>(byte / 16)],
+                      kDigits[static_cast<std::size_t>(byte % 16)], '>'});
+    types.push_back(kByte);
+  }
+  GgufWriter w("none");
+  w.add("tokenizer.ggml.model", "gemma4").add("tokenizer.ggml.tokens", tokens);
+  w.add("tokenizer.ggml.token_type", types);
+  w.add("tokenizer.ggml.merges", std::vector<std::string>{"a b", "▁ ab"});
+  const Opened t(w);
+  CHECK(t->warnings().empty());
+  CHECK(t.encode("ab ab  a\n\nb\n") == Ids{3, 4, 2, 2, 0, 6, 1, 5});
+  CHECK(t.encode("a日") == Ids{0, 7 + 0xE6, 7 + 0x97, 7 + 0xA5});
+  for (const std::string text : {"ab ab  a\n\nb\n", " 日本 x\t\n", "\n\n\n"})
+    CHECK(t->decode(t.encode(text), true) == text);
+}
