@@ -64,4 +64,14 @@ void EngineCore::stop_loop() {
   if (std::exchange(loop_open_, false)) device_->stop();
 }
 
+/// After a failure, or at the end: nobody waits for the loop's tokens any more. False: the device is lost.
+bool EngineCore::drop_loop() noexcept {
+  try {
+    stop_loop();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace forge::engine

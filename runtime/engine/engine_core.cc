@@ -96,10 +96,7 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
 }
 
 EngineCore::~EngineCore() {
-  try {
-    stop_loop();
-  } catch (const Error&) {  // of a device that is lost: nobody waits for its tokens any more
-  }
+  static_cast<void>(drop_loop());
 }
 
 std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request request) const {
@@ -283,10 +280,7 @@ void EngineCore::failed(bool recoverable, const std::string& line) {
   steps_since_failure_ = 0;
   if (++failures_in_row_ >= options_.failures_unhealthy) unhealthy_until_ = now + options_.probation;
   ahead_ = {};
-  try {
-    stop_loop();
-  } catch (const Error&) {  // it is the failure, or follows from it
-  }
+  static_cast<void>(drop_loop());
   RequestId seen = 0;
   const auto aborted = scheduler_.abort();
   for (const auto& key : std::vector(aborted.begin(), aborted.end())) {

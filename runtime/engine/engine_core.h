@@ -155,6 +155,7 @@ class EngineCore {
   bool step_ahead();
   void end_ahead();
   void stop_loop();
+  bool drop_loop() noexcept;
   template <class Body>
   bool run(Body&& body) {
     return guard([](void* it) { (*static_cast<std::remove_reference_t<Body>*>(it))(); }, &body);
