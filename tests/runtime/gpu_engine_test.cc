@@ -192,6 +192,37 @@ TEST_CASE("a cancel or a deadline between steps ahead gives everything back, and
   CHECK(served.core->metrics().kv_blocks_free == served.core->metrics().kv_blocks);
 }
 
+TEST_CASE("an arrival, or an end that makes room, waits for no more than the steps in flight") {
+  constexpr int kSoon = 2 + runtime::GpuExecutor::kInFlightMax;
+  Served served({.prefill_samples = true});
+  const auto step = [&](int steps) {
+    for (; steps > 0; --steps) served.core->step();
+  };
+  auto longest = served.submit(request_of(2, 45));
+  step(5);
+  const auto expected = greedy(served.model, prompt_of(3), 20);
+  auto stops = request_of(3, 30);
+  stops.stop_tokens = {expected[12]};
+  auto second = served.submit(stops);
+  step(kSoon);
+  Served::listen(second);
+  CHECK_FALSE(second.tokens.empty());
+  auto third = served.submit(request_of(4, 9));  // two run at once
+  for (int i = 0; i < 20 && second.finish == FinishReason::kNone; ++i) {
+    step(1);
+    Served::listen(second);
+    Served::listen(third);
+    CHECK(third.tokens.empty());
+  }
+  CHECK(second.finish == FinishReason::kStop);
+  step(kSoon);
+  Served::listen(third);
+  CHECK_FALSE(third.tokens.empty());
+  Served::listen(longest);
+  CHECK(longest.finish == FinishReason::kNone);  // it ran all the while
+  served.run();
+}
+
 TEST_CASE("any call of the device that fails ends requests with one line, and the engine works on") {
   Served calm({.prefill_samples = true});
   const auto opened = calm.model.control->counts().calls;
