@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "codegen/cpu/cpu_target.h"
 #include "codegen/cpu/lower_cpu.h"
@@ -64,6 +65,7 @@ std::vector<std::string> resolve_targets(std::string_view list) {
 std::string options_text(const CompileOptions& options) {
   auto text = fmt::format("context={} batch={}", options.context, options.batch_max);
   if (options.kv_type != DType::kF16) text += fmt::format(" kv={}", dtype_name(options.kv_type));
+  if (options.hidden) text += " hidden=1";
   if (!options.tune.empty()) text += fmt::format(" tune={}", options.tune);
   if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
   return text;
@@ -94,8 +96,16 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   if (!target_model) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
   auto result = passes::run_pipeline(portable, *target_model, pipeline);
   const auto* gpu = dynamic_cast<const GpuTargetModel*>(target_model.get());
+  std::optional<passes::Program> hidden;
+  if (options.hidden && gpu == nullptr) {
+    auto beside = pipeline;
+    beside.hidden = true;
+    beside.dump_ir_dir.clear();  // dumps are of the graph with logits
+    beside.dump_dot_dir.clear();
+    hidden = passes::run_pipeline(portable, *target_model, beside).program;
+  }
   auto program = gpu != nullptr ? lower_gpu(result.program, model, *gpu, *options.kernels)
-                                : lower_cpu(result.program, model, options.kv_type);
+                                : lower_cpu(result.program, model, options.kv_type, hidden ? &*hidden : nullptr);
   program->target = target;
   program->options = options_text(options);
   program->context = options.context;

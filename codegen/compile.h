@@ -26,6 +26,7 @@ struct CompileOptions {
   /// name their compiler.
   KernelCompiler* kernels = nullptr;
   DType kv_type = DType::kF16;  ///< of the KV cache; Q8_0 on CPUs only
+  bool hidden = false;          ///< CPUs: a variant whose steps give rows of the final norm, too, for embeddings
   /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/tuning.h).
   std::string tune;
 };

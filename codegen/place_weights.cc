@@ -199,7 +199,9 @@ void WeightPlacer::place() {
 }
 
 WeightPlacer::Place WeightPlacer::at(ir::Value weight, WeightUse use) const {
-  const auto& entry = entries_.at(key(weight));
+  const auto found = entries_.find(key(weight));
+  invariant(found != entries_.end(), "CG-007", "a weight has no place");
+  const auto& entry = found->second;
   if (use == WeightUse::kEmbedding && !entry.packed)
     return {plan::Ref(plan::Space::File, 0, tensors(weight.node).front()->offset), false};
   return {plan::Ref(plan::Space::Weights, 0, entry.offset), entry.packed};

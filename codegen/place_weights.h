@@ -26,6 +26,8 @@ class WeightPlacer {
   /// Declares a use; all uses are declared before any place is asked for.
   void declare(ir::Value weight, WeightUse use);
   void place();
+  /// Instead of both: each weight lies where `other` put it, for another graph of the same model.
+  void place_like(const WeightPlacer& other) { entries_ = other.entries_; }
 
   /// Where the weight (for an embedding: its table) lies. `packed` tells whether it is in the packed layout.
   struct Place {

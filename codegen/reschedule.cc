@@ -52,8 +52,10 @@ bool same_step(const passes::Variant& variant, std::size_t at, const plan::StepT
 /// What differs first, for people; empty when nothing does.
 std::string difference(const passes::Program& made, const plan::ProgramT& written) {
   const bool is_gpu = is_gpu_target(written.target);
-  if (made.variants.size() != written.variants.size())
-    return fmt::format("{} variants instead of {}", written.variants.size(), made.variants.size());
+  const auto gives_logits = [](const auto& variant) { return variant == nullptr || variant->hidden_width == 0; };
+  const auto with_logits = static_cast<std::size_t>(std::ranges::count_if(written.variants, gives_logits));
+  if (made.variants.size() != with_logits)
+    return fmt::format("{} variants instead of {}", with_logits, made.variants.size());
   for (std::size_t v = 0; v < made.variants.size(); ++v) {
     const auto& variant = made.variants[v];
     const auto* other = written.variants[v].get();
@@ -83,6 +85,7 @@ CompileOptions options_of(const plan::ProgramT& program) {
     return from.substr(0, from.find(' '));
   };
   if (const auto kv_type = dtype_of_name(value(" kv="))) options.kv_type = *kv_type;
+  options.hidden = value(" hidden=") == "1";
   options.tune = value(" tune=");
   for (auto skip = value(" skip="); !skip.empty();) {
     const auto plus = skip.find('+');

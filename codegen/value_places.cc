@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "passes/give_hidden.h"
 #include "passes/passes.h"
 #include "support/error.h"
 
@@ -31,6 +32,12 @@ Ref moved(const Ref& ref, std::int64_t bytes) {
 void ValuePlaces::place_all() {
   declare_weights();
   weights_.place();
+  place_constants();
+}
+
+void ValuePlaces::place_beside(const ValuePlaces& others) {
+  weights_.place_like(others.weights_);
+  constants_ = others.constants_;
   place_constants();
 }
 
@@ -94,7 +101,8 @@ Rows ValuePlaces::rows_of(ir::Value value) const {
       break;
   }
   for (const auto& output : graph_.outputs())
-    if (output.value == value && output.name == "logits") return {Ref(Space::Output, 0, 0), width};
+    if (output.value == value && (output.name == "logits" || output.name == passes::kHiddenOutput))
+      return {Ref(Space::Output, 0, 0), width};
   const auto* buffer = variant_->buffer_of(value);
   if (graph_.op(value.node) == Op::kSplit && graph_.attrs_as<ir::PartsAttrs>(value.node).unit == 0) {
     const auto whole = graph_.operand(value.node, 0);

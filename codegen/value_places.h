@@ -29,6 +29,10 @@ class ValuePlaces {
 
   /// Declares and places all weights, and all constants. First call.
   void place_all();
+  /// Instead of place_all: the weights lie where those of `others` do, of the same model, and constants follow its own.
+  void place_beside(const ValuePlaces& others);
+  /// Takes the constants of places that were made beside these.
+  void take_constants(ValuePlaces& beside) { constants_ = std::move(beside.constants_); }
   /// From here on values are those of this variant.
   void enter(const passes::Variant& variant) { variant_ = &variant; }
 

@@ -93,10 +93,10 @@ const Buffer* Variant::buffer_of(Value value) const {
   return nullptr;
 }
 
-Program bind_variants(ir::Graph graph, const TargetModel& target, std::int64_t context, std::int64_t batch_max) {
+Program bind_variants(ir::Graph graph, const TargetModel& target, std::span<const TargetModel::VariantSpec> variants) {
   const auto order = schedule(graph);
   Program program;
-  for (const auto& spec : target.variants(context, batch_max)) {
+  for (const auto& spec : variants) {
     try {
       Variant variant{.name = spec.name, .bounds = spec.bounds};
       variant.steps = bind_steps(graph, order, target, spec.bounds);

@@ -1,11 +1,13 @@
 #pragma once
 // The last stage: one variant for each set of bounds that the target wants, with kernels, costs and places.
 
+#include <span>
+
 #include "passes/program.h"
 
 namespace forge::passes {
 
 /// Takes the graph after all passes. Throws Error of the target where it has no kernel.
-Program bind_variants(ir::Graph graph, const TargetModel& target, std::int64_t context, std::int64_t batch_max);
+Program bind_variants(ir::Graph graph, const TargetModel& target, std::span<const TargetModel::VariantSpec> variants);
 
 }  // namespace forge::passes

@@ -51,6 +51,7 @@ struct PassReport {
 struct PipelineOptions {
   std::int64_t context = 0;       ///< KV positions a sequence can have
   std::int64_t batch_max = 1;     ///< sequences in one step
+  bool hidden = false;            ///< the model gives hidden rows, not logits, in the target's variants for that
   std::vector<std::string> skip;  ///< names; unknown or required ones are Error(kUsage)
   /// "": none; one NN-name.ir after every pass, then one a variant with its schedule in comments. Made when missing.
   std::string dump_ir_dir;

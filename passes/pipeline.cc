@@ -23,6 +23,7 @@
 
 #include "passes/bind_variants.h"
 #include "passes/dump.h"
+#include "passes/give_hidden.h"
 #include "passes/passes.h"
 #include "support/error.h"
 
@@ -61,6 +62,7 @@ PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const Pi
   if (options.context < 1 || options.batch_max < 1)
     throw Error(ErrorCode::kUsage, "context and batch must be at least 1");
   PipelineResult result;
+  if (options.hidden) graph = give_hidden(graph);
   PassContext context{.target = target, .notes = {}, .context = options.context};
   ir::verify(graph);
   check_phase(graph, target, Phase::kPortable);
@@ -68,7 +70,9 @@ PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const Pi
 
   PassReport report{.name = "bind_variants", .nodes_before = graph.size(), .nodes_after = graph.size()};
   const auto start = std::chrono::steady_clock::now();
-  result.program = bind_variants(std::move(graph), target, options.context, options.batch_max);
+  const auto variants = options.hidden ? target.hidden_variants(options.context, options.batch_max)
+                                       : target.variants(options.context, options.batch_max);
+  result.program = bind_variants(std::move(graph), target, variants);
   report.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   result.reports.push_back(report);
   result.notes = std::move(context.notes);

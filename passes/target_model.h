@@ -54,6 +54,9 @@ class TargetModel {
     ir::Bounds bounds;
   };
   [[nodiscard]] virtual std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const = 0;
+  /// The same for a model that gives hidden rows (give_hidden.h): of all tokens of a step. None: the target has no
+  /// such.
+  [[nodiscard]] virtual std::vector<VariantSpec> hidden_variants(std::int64_t, std::int64_t) const { return {}; }
 
   /// Tokens a KV block holds.
   [[nodiscard]] virtual std::int64_t kv_block_tokens() const = 0;

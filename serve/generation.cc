@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kRetryAfterMax = 60;
 
-/// When a refused request is worth trying again: what waits, by how long requests took so far.
+}  // namespace
+
 int retry_after_s(const engine::EngineStatus& status) {
   const auto& metrics = status.metrics;
   std::uint64_t ended = 0;
@@ -20,8 +21,6 @@ int retry_after_s(const engine::EngineStatus& status) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(wait).count() + 1;
   return static_cast<int>(std::clamp<std::int64_t>(seconds, 1, kRetryAfterMax));
 }
-
-}  // namespace
 
 std::string Generation::SampleText::flush() {
   auto text = matcher.push(detokenizer.flush());

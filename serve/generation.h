@@ -32,6 +32,9 @@ struct UsageTotals {
   std::size_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
 };
 
+/// When a refused request is worth trying again: what waits, by how long requests took so far.
+[[nodiscard]] int retry_after_s(const engine::EngineStatus& status);
+
 class Generation {
  public:
   struct Spec {

@@ -7,6 +7,7 @@
 
 #include "serve/answers.h"
 #include "serve/dialect.h"
+#include "serve/embeddings.h"
 #include "serve/request_json.h"
 #include "support/json_text.h"
 
@@ -159,9 +160,30 @@ Handlers::Result Handlers::chat(Call& call) {
   return run(call, std::move(job));
 }
 
-Handlers::Result Handlers::embeddings(Call&) {
-  return answer_of(
-      bad_request("not_supported", "this server makes no embeddings: plans give logits, no pooled hidden state"));
+Handlers::Result Handlers::embeddings(Call& call) {
+  auto body = read_embeddings(call.request.body);
+  if (!body) return answer_of(body.error());
+  const auto model = call.api.model_for(body->model);
+  if (!model) return answer_of(model.error());
+  const auto width = (*model)->engine().executor().hidden_width();
+  if (width == 0)
+    return answer_of(
+        bad_request("not_supported", "no embeddings here: the program gives logits alone (GPUs, plans without them)"));
+  if (!(*model)->pooling())
+    return answer_of(bad_request("not_supported", "no embeddings here: how the model pools rows is not known"));
+  if (body->dimensions > width)
+    return answer_of(bad_request("invalid_value",
+                                 fmt::format("{} dimensions are asked for, the model has {}", body->dimensions, width),
+                                 "dimensions"));
+  const auto most = call.api.options_.request_timeout;
+  EmbeddingsSpec spec{.base64 = body->base64, .dimensions = body->dimensions};
+  spec.timeout = std::min(body->timeout.value_or(most), most);
+  for (const auto& input : body->inputs) {
+    auto ids = (*model)->encode_input(input);
+    if (!ids) return answer_of(ids.error());
+    spec.inputs.push_back(*std::move(ids));
+  }
+  return embeddings_answer(**model, std::move(spec), std::move(call.wake));
 }
 
 Handlers::Result Handlers::generate(Call& call, bool stream) {

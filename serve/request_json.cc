@@ -13,7 +13,7 @@ namespace forge::serve {
 namespace {
 
 constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
-constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kPromptsMax = 128;
+constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kPromptsMax = 128, kInputsMax = 2048;
 constexpr double kTimeoutMax = 7 * 24 * 3600.0;
 constexpr std::size_t kCompletionTokens = 16;  ///< OpenAI's default of /v1/completions
 
@@ -50,6 +50,12 @@ void read_stops(Fields& fields, GenerationParams& params) {
   if (const auto* ids = fields.take("stop_token_ids")) params.stop_tokens = token_ids("stop_token_ids", *ids);
 }
 
+std::optional<std::chrono::milliseconds> read_timeout(Fields& fields) {
+  const auto seconds = fields.number("timeout", 0.001, kTimeoutMax);
+  if (!seconds) return std::nullopt;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+}
+
 /// What all dialects share. `temperature`: where it is not given.
 GenerationParams read_params(Fields& fields, double temperature) {
   GenerationParams params;
@@ -72,8 +78,7 @@ GenerationParams read_params(Fields& fields, double temperature) {
   params.priority =
       static_cast<int>(fields.integer("priority", -engine::kPriorityMax, engine::kPriorityMax).value_or(0));
   params.ignore_eos = fields.boolean("ignore_eos", false);
-  if (const auto seconds = fields.number("timeout", 0.001, kTimeoutMax))
-    params.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+  params.timeout = read_timeout(fields);
   read_stops(fields, params);
   return params;
 }
@@ -96,20 +101,21 @@ void read_stream(Fields& fields, Body& body) {
   inner.done();
 }
 
-Prompt read_prompt(const Json& value) {
+Prompt read_prompt(std::string_view name, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
-  return token_ids("prompt", value);
+  return token_ids(name, value);
 }
 
-std::vector<Prompt> read_prompts(Fields& fields) {
-  const auto* value = fields.take("prompt");
-  if (value == nullptr) refuse_value("prompt", "there is no prompt");
+/// The member `name`: a text, token ids, or a list of at most `most` of either.
+std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, std::size_t most) {
+  const auto* value = fields.take(name);
+  if (value == nullptr) refuse_value(name, fmt::format("there is no {}", name));
   const bool several = value->is_array() && !value->empty() && !(*value)[0].is_number();
-  if (!several) return {read_prompt(*value)};
-  if (value->size() > kPromptsMax)
-    refuse_value("prompt", fmt::format("{} prompts are given, at most {} are possible", value->size(), kPromptsMax));
+  if (!several) return {read_prompt(name, *value)};
+  if (value->size() > most)
+    refuse_value(name, fmt::format("{} {}s are given, at most {} are possible", value->size(), name, most));
   std::vector<Prompt> prompts;
-  for (const auto& item : *value) prompts.push_back(read_prompt(item));
+  for (const auto& item : *value) prompts.push_back(read_prompt(name, item));
   return prompts;
 }
 
@@ -117,7 +123,7 @@ CompletionBody completion(const Json& json) {
   Fields fields(json);
   CompletionBody body;
   body.model = fields.text("model").value_or("");
-  body.prompts = read_prompts(fields);
+  body.prompts = read_prompts(fields, "prompt", kPromptsMax);
   body.params = read_params(fields, 1);
   body.params.max_tokens = read_max_tokens(fields, "max_tokens", kCompletionTokens);
   if (const auto likeliest = fields.integer("logprobs", 0, 20)) {
@@ -139,7 +145,7 @@ CompletionBody generate(const Json& json) {
   body.model = fields.text("model").value_or("");
   const auto* prompt = fields.take("prompt");
   if (prompt == nullptr) refuse_value("prompt", "there is no prompt");
-  body.prompts = {read_prompt(*prompt)};
+  body.prompts = {read_prompt("prompt", *prompt)};
   body.params = read_params(fields, 0);
   body.params.max_tokens = read_max_tokens(fields, "max_tokens", 0);
   if (body.params.samples != 1) refuse_value("n", "this route gives one sample; /v1/completions gives several");
@@ -237,6 +243,22 @@ ChatBody chat(const Json& json) {
   return body;
 }
 
+EmbeddingsBody embeddings(const Json& json) {
+  Fields fields(json);
+  EmbeddingsBody body;
+  body.model = fields.text("model").value_or("");
+  body.inputs = read_prompts(fields, "input", kInputsMax);
+  const auto format = fields.text("encoding_format").value_or("float");
+  if (format != "float" && format != "base64")
+    refuse_value("encoding_format", "encoding_format is not float or base64");
+  body.base64 = format == "base64";
+  body.dimensions = static_cast<std::size_t>(fields.integer("dimensions", 1, kTokensMax).value_or(0));
+  body.timeout = read_timeout(fields);
+  fields.ignore({"user"});
+  fields.done();
+  return body;
+}
+
 TokenizeBody tokenize(const Json& json) {
   Fields fields(json);
   fields.ignore({"model"});
@@ -270,6 +292,9 @@ Read<CompletionBody> read_generate(std::string_view json) {
 }
 Read<ChatBody> read_chat(std::string_view json) {
   return guarded(json, chat);
+}
+Read<EmbeddingsBody> read_embeddings(std::string_view json) {
+  return guarded(json, embeddings);
 }
 Read<TokenizeBody> read_tokenize(std::string_view json) {
   return guarded(json, tokenize);

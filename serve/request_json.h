@@ -49,6 +49,14 @@ struct ChatBody {
   bool stream = false, include_usage = false;
 };
 
+struct EmbeddingsBody {
+  std::string model;
+  std::vector<Prompt> inputs;  ///< at least one
+  bool base64 = false;
+  std::size_t dimensions = 0;  ///< 0: not given
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
 struct TokenizeBody {
   std::string text;
   bool add_special = true, parse_special = true;
@@ -61,6 +69,7 @@ using Read = std::expected<T, ApiError>;
 /// prompt, max_tokens, temperature, top_k, top_p and the other sampling members; greedy unless it says otherwise.
 [[nodiscard]] Read<CompletionBody> read_generate(std::string_view json);
 [[nodiscard]] Read<ChatBody> read_chat(std::string_view json);
+[[nodiscard]] Read<EmbeddingsBody> read_embeddings(std::string_view json);
 [[nodiscard]] Read<TokenizeBody> read_tokenize(std::string_view json);
 [[nodiscard]] Read<std::vector<std::int32_t>> read_detokenize(std::string_view json);
 

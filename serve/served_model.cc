@@ -11,6 +11,7 @@ ServedModel::ServedModel(Parts parts)
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
       context_(parts.context),
+      pooling_(parts.pooling),
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine) {
   if (!parts.chat_template.empty()) template_ = loader::chat::ChatTemplate::parse(parts.chat_template);
@@ -23,6 +24,13 @@ Read<std::vector<std::int32_t>> ServedModel::encode(const Prompt& prompt) const 
   const bool wants_bos = given == nullptr && tokenizer_->add_bos() && bos >= 0;
   if (wants_bos && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
   if (ids.empty()) return std::unexpected(bad_request("invalid_value", "the prompt is empty", "prompt"));
+  return ids;
+}
+
+Read<std::vector<std::int32_t>> ServedModel::encode_input(const Prompt& input) const {
+  const auto* given = std::get_if<std::vector<std::int32_t>>(&input);
+  auto ids = given != nullptr ? *given : tokenizer_->encode(std::get<std::string>(input), {.add_special = true});
+  if (ids.empty()) return std::unexpected(bad_request("invalid_value", "an input is empty", "input"));
   return ids;
 }
 

@@ -24,6 +24,7 @@ class ServedModel {
     std::string_view chat_template;                ///< its source; empty: none
     std::unique_ptr<runtime::Executor> executor;
     std::size_t context = 0;
+    std::optional<engine::Wants> pooling;  ///< which row is a text's embedding; nothing: none that is known here
     engine::EngineOptions engine;
   };
   /// Errors: those of Engine; kTemplate for a template that cannot be read.
@@ -34,11 +35,14 @@ class ServedModel {
   [[nodiscard]] std::size_t context() const { return context_; }
   [[nodiscard]] const loader::Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] engine::Engine& engine() { return engine_; }
+  [[nodiscard]] std::optional<engine::Wants> pooling() const { return pooling_; }
 
   // From any thread.
   /// Text that spells control tokens becomes them; BOS comes first where the model wants one, once. Ids are taken as
   /// they are. Errors: no tokens.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode(const Prompt& prompt) const;
+  /// A text for its embedding: nothing in it is special, and BOS and EOS stand where the model wants them.
+  [[nodiscard]] Read<std::vector<std::int32_t>> encode_input(const Prompt& input) const;
   /// A conversation (ChatBody::conversation) in the model's template.
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
   /// A new request's seed.
@@ -48,6 +52,7 @@ class ServedModel {
   std::string name_;
   std::int64_t created_;
   std::size_t context_;
+  std::optional<engine::Wants> pooling_;
   const loader::Tokenizer* tokenizer_;
   std::optional<loader::chat::ChatTemplate> template_;
   engine::Engine engine_;

@@ -57,6 +57,7 @@ bool parse(int argc, char** argv, Request& request) {
       .integer("-c,--context", request.context, 1, kContextMax,
                "positions a sequence can have; default the model's, at most 4096")
       .integer("--max-batch", request.options.batch_max, 1, kSequencesMax, "sequences in one step; default 1")
+      .flag("--embeddings", request.options.hidden, "give rows for embeddings too, which a server makes; CPUs only")
       .choice("--kv-type", request.kv_type, kKvTypes, kKvTypeHelp)
       .flag("--force", request.force, "compile even when the cache has the plan")
       .group("Looking inside")

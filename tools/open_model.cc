@@ -66,7 +66,8 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   const codegen::CompileOptions options{.context = opened.context,
                                         .batch_max = choice.sequences,
                                         .skip = choice.skip,
-                                        .kv_type = kv_type_of(choice, DType::kF16)};
+                                        .kv_type = kv_type_of(choice, DType::kF16),
+                                        .hidden = choice.hidden && !codegen::is_gpu_target(target_of(choice))};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
   auto result = cached(codegen::cache_key(identity, targets, options),
@@ -138,7 +139,8 @@ OpenedModel open_plan(const ModelChoice& choice) {
   const codegen::CompileOptions options{.context = opened.context,
                                         .batch_max = choice.sequences,
                                         .skip = choice.skip,
-                                        .kv_type = kv_type_of(choice, kept)};
+                                        .kv_type = kv_type_of(choice, kept),
+                                        .hidden = choice.hidden && !codegen::is_gpu_target(target)};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
                        [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });

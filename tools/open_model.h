@@ -27,6 +27,7 @@ struct ModelChoice {
   std::optional<std::int64_t> context;  ///< empty: the plan's, or kContextDefault
   std::int64_t sequences = 1;           ///< in one step
   std::vector<std::string> skip;        ///< passes
+  bool hidden = false;                  ///< on CPUs: it gives hidden rows too, for embeddings
   std::optional<std::string> kv_type;   ///< one of kKvTypes; empty: the plan's, or f16
 };
 

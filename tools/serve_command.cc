@@ -48,6 +48,24 @@ serve::HttpLimits limits(const ServeRequest& request) {
           .ping = milliseconds(request.ping)};
 }
 
+/// Which row is a text's embedding: as asked, else as the model says, else the last token's, which has seen the text.
+/// Source of the numbers: gguf's constants (general architecture keys, PoolingType). Nothing for those that want a
+/// model that sees to both sides, or a head of its own (cls, rank).
+std::optional<engine::Wants> pooling_of(const ServeRequest& request, const loader::Gguf& file) {
+  enum : std::uint32_t { kNone, kMean, kCls, kLast };
+  if (request.pooling != "auto") return request.pooling == "mean" ? engine::Wants::kMeanRow : engine::Wants::kLastRow;
+  const auto family = file.find<std::string_view>("general.architecture").value_or("");
+  switch (file.find<std::uint32_t>(std::string(family) + ".pooling_type").value_or(kLast)) {
+    case kMean:
+      return engine::Wants::kMeanRow;
+    case kNone:
+    case kLast:
+      return engine::Wants::kLastRow;
+    default:
+      return std::nullopt;
+  }
+}
+
 std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, Session& session) {
   if (!has_tokenizer(session.file()))
     throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so there is no text to serve", {},
@@ -58,6 +76,7 @@ std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, Sessio
       .chat_template = session.file().find<std::string_view>("tokenizer.chat_template").value_or(std::string_view()),
       .context = static_cast<std::size_t>(session.context())};
   parts.executor = session.take_executor();
+  parts.pooling = pooling_of(request, session.file());
   parts.engine.queue = static_cast<std::size_t>(request.queue);
   parts.engine.reuse_prefixes = !request.no_prefix_cache;
   parts.engine.watchdog = milliseconds(request.watchdog);

@@ -12,7 +12,7 @@ namespace forge::tools {
 
 struct ServeRequest {
   Session::Options session;
-  std::string host = "127.0.0.1", alias, log_format = "text", log_level = "info", config;
+  std::string host = "127.0.0.1", alias, log_format = "text", log_level = "info", config, pooling = "auto";
   std::optional<std::string> api_key_file;
   std::vector<std::string> origins;
   std::int64_t port = 8080, queue = 256, body_kib = 4096, head_kib = 16, connections = 1024;

@@ -51,6 +51,7 @@ void add_network(Options& options, ServeRequest& request) {
 bool parse_serve_options(int argc, const char* const* argv, ServeRequest& request) {
   auto& session = request.session;
   session.model.sequences = 16;
+  session.model.hidden = true;
   Options options("forge-serve", "Serves a GGUF model, or a plan, by OpenAI's HTTP interface and a plain one.",
                   kFooter);
   options.positional("MODEL", session.model.path, "MODEL.gguf, or a plan", false)
@@ -61,6 +62,8 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
       .integer("--queue", request.queue, 1, 1 << 20, "requests that wait before more are refused; default 256")
       .real("--request-timeout", request.request_timeout, 0.01F, 7 * kDay, "seconds a request may take; default 600")
       .real("--watchdog", request.watchdog, 0, kDay, "seconds until a step counts as stuck; 0 never, default 60")
+      .choice("--pooling", request.pooling, "auto|mean|last",
+              "what of a text's rows is its embedding; default auto: the model's")
       .flag("--no-prefix-cache", request.no_prefix_cache, "do not reuse what prompts begin with alike");
   add_network(options, request);
   options.group("Machine")

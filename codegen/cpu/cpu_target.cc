@@ -86,4 +86,11 @@ std::vector<passes::TargetModel::VariantSpec> CpuTarget::variants(std::int64_t c
           {fmt::format("prefill{}", chunk), {chunk, std::max(kPrefillRows, batch_max), batch_max, blocks}}};
 }
 
+std::vector<passes::TargetModel::VariantSpec> CpuTarget::hidden_variants(std::int64_t context,
+                                                                         std::int64_t batch_max) const {
+  const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
+  const auto chunk = std::max(kPrefillChunk, batch_max);
+  return {{fmt::format("hidden{}", chunk), {chunk, chunk, batch_max, blocks}}};
+}
+
 }  // namespace forge::codegen

@@ -21,6 +21,7 @@ class CpuTarget final : public passes::TargetModel {
   [[nodiscard]] passes::KernelChoice choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
                                                    const ir::Bounds& bounds) const override;
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
+  [[nodiscard]] std::vector<VariantSpec> hidden_variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return cpu::kKvBlockTokens; }
 
  private:

@@ -12,6 +12,7 @@
 #include "codegen/tile_draft.h"
 #include "codegen/value_places.h"
 #include "kernels/cpu/tile.h"
+#include "passes/give_hidden.h"
 #include "runtime/plan/tile_ops.h"
 #include "support/error.h"
 
@@ -28,22 +29,43 @@ constexpr std::int64_t kFloat = sizeof(float);
 class CpuLowering {
  public:
   CpuLowering(const passes::Program& program, const ModelFile& model, DType kv_type)
-      : program_(program), graph_(program.graph), places_(program, model, quant::Layout::kX16), kv_type_(kv_type) {}
+      : program_(program),
+        graph_(program.graph),
+        model_(model),
+        places_(program, model, quant::Layout::kX16),
+        kv_type_(kv_type) {}
 
-  std::unique_ptr<plan::ProgramT> run() {
+  std::unique_ptr<plan::ProgramT> run(const passes::Program* hidden) {
     auto out = std::make_unique<plan::ProgramT>();
     places_.place_all();
     out->kv_groups = places_.kv_groups(static_cast<std::int64_t>(cpu::kKvBlockTokens),
                                        [&](const auto& kv) { return kv_block_bytes_of(kv); });
     for (const auto& variant : program_.variants) out->variants.push_back(lower_variant(variant));
-    places_.take(*out);
-    for (std::size_t i = 0; i < out->weights.size(); ++i) out->load_steps.push_back(load_step(*out->weights[i], i));
     out->arena_bytes = program_.arena_bytes;
     out->arena_bound_bytes = program_.arena_bound_bytes;
+    if (hidden != nullptr) CpuLowering(*hidden, model_, kv_type_).add_hidden(places_, *out);
+    places_.take(*out);
+    for (std::size_t i = 0; i < out->weights.size(); ++i) out->load_steps.push_back(load_step(*out->weights[i], i));
     return out;
   }
 
  private:
+  /// This program's variants, on the weights of the one that `places` is of; its constants join that one's.
+  void add_hidden(ValuePlaces& places, plan::ProgramT& out) {
+    places_.place_beside(places);
+    const auto& outputs = graph_.outputs();
+    const auto hidden = std::ranges::find(outputs, passes::kHiddenOutput, &ir::Graph::Output::name);
+    invariant(hidden != outputs.end(), "CG-006", "a program for embeddings gives hidden rows");
+    for (const auto& variant : program_.variants) {
+      out.variants.push_back(lower_variant(variant));
+      out.variants.back()->hidden_width = graph_.type(hidden->value).cols();
+    }
+    places.take_constants(places_);
+    if (program_.arena_bytes <= out.arena_bytes) return;
+    out.arena_bytes = program_.arena_bytes;
+    out.arena_bound_bytes = program_.arena_bound_bytes;
+  }
+
   std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv) const {
     const auto head_dim = static_cast<std::size_t>(kv.head_dim);
     if (!cpu::kv_type_fits(kv_type_, head_dim))
@@ -409,14 +431,16 @@ class CpuLowering {
 
   const passes::Program& program_;
   const ir::Graph& graph_;
+  const ModelFile& model_;
   ValuePlaces places_;
   DType kv_type_;
 };
 
 }  // namespace
 
-std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model, DType kv_type) {
-  return CpuLowering(program, model, kv_type).run();
+std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model, DType kv_type,
+                                          const passes::Program* hidden) {
+  return CpuLowering(program, model, kv_type).run(hidden);
 }
 
 }  // namespace forge::codegen

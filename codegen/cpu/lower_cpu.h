@@ -10,8 +10,10 @@
 namespace forge::codegen {
 
 /// Everything of the plan's program but target, options and context, which the caller knows.
-/// kv_type: F16 or Q8_0. Throws Error(kInternal) when a value has no place or a tensor is not in the model file, and
-/// Error(kModelUnsupported) when the model's heads do not fit kv_type.
-std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model, DType kv_type);
+/// kv_type: F16 or Q8_0. `hidden`: the same model as it gives hidden rows; its variants follow, on the same weights.
+/// Throws Error(kInternal) when a value has no place or a tensor is not in the model file, and Error(kModelUnsupported)
+/// when the model's heads do not fit kv_type.
+std::unique_ptr<plan::ProgramT> lower_cpu(const passes::Program& program, const ModelFile& model, DType kv_type,
+                                          const passes::Program* hidden = nullptr);
 
 }  // namespace forge::codegen

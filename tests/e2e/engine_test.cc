@@ -3,8 +3,10 @@
 
 #include "runtime/engine/engine_core.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "passes/give_hidden.h"
 #include "tests/e2e/family_models.h"
 
 using namespace forge;
@@ -22,7 +24,8 @@ struct Result {
 
 /// Results of each request's samples, all requests submitted at once.
 std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::vector<engine::Request>& requests,
-                                       const EngineOptions& options, engine::EngineMetrics* metrics = nullptr) {
+                                       const EngineOptions& options, engine::EngineMetrics* metrics = nullptr,
+                                       std::size_t* most = nullptr) {
   engine::Time now{};
   EngineCore core(executor, options, [&] { return now += std::chrono::milliseconds(1); });
   std::vector<std::shared_ptr<engine::Stream>> streams;
@@ -32,7 +35,10 @@ std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::v
     streams.push_back(EngineCore::stream_of(*prepared));
     REQUIRE(core.submit(*std::move(prepared)).has_value());
   }
-  while (core.step()) core.scheduler().audit();
+  while (core.step()) {
+    core.scheduler().audit();
+    if (most != nullptr) *most = std::max(*most, core.scheduler().running());
+  }
   if (metrics != nullptr) *metrics = core.metrics();
   std::vector<std::vector<Result>> results;
   for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -47,11 +53,11 @@ std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::v
   return results;
 }
 
-/// Requests with prompts that share beginnings, greedy and drawn, one and several samples.
-std::vector<engine::Request> mixed_requests(std::int64_t vocab) {
+/// Requests with prompts that share beginnings, greedy and drawn, one and several samples: 12 have 18, 22 have 32.
+std::vector<engine::Request> mixed_requests(std::int64_t vocab, unsigned count = 12) {
   std::vector<engine::Request> requests;
   const auto system = random_ids(150, vocab, 5);  // more than two blocks of the KV pool
-  for (unsigned i = 0; i < 12; ++i) {
+  for (unsigned i = 0; i < count; ++i) {
     engine::Request request{.prompt = {}, .max_tokens = 44 + i % 5, .logprobs = true, .likeliest = 2};
     if (i % 4 != 3) request.prompt.assign(system.begin(), system.begin() + 126 + i * 2);
     for (const auto id : random_ids(1 + i * 3, vocab, 50 + i % 5)) request.prompt.push_back(id);
@@ -62,10 +68,11 @@ std::vector<engine::Request> mixed_requests(std::int64_t vocab) {
   return requests;
 }
 
-std::unique_ptr<runtime::CpuExecutor> open(const TinyModel& model, std::int64_t batch, std::int64_t kv_blocks) {
+std::unique_ptr<runtime::CpuExecutor> open(const TinyModel& model, std::int64_t batch, std::int64_t kv_blocks,
+                                           bool hidden = false) {
   std::shared_ptr<const plan::ProgramT> program =
       codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
-                               {.context = model.portable().info.context, .batch_max = batch});
+                               {.context = model.portable().info.context, .batch_max = batch, .hidden = hidden});
   runtime::SpanWeightSource source("tiny", model.bytes(), runtime::SpanWeightSource::Backing::kHeap);
   return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
                                                 runtime::ExecutorOptions{.threads = 2, .kv_blocks = kv_blocks});
@@ -98,6 +105,78 @@ TEST_CASE("a request's tokens and log-probabilities are the same alone and in an
     INFO("preemptions " << metrics.preemptions << ", evictions " << metrics.evictions);
     CHECK(metrics.preemptions > 0);
     CHECK(metrics.kv_blocks_free == 12);
+  }
+}
+
+TEST_CASE("a batch of 32: each sample's tokens and log-probabilities are those that it has alone") {
+  const TinyModel model({.dtype = DType::kQ8_0, .context = 256});
+  const auto requests = mixed_requests(model.file().vocab, 22);
+  const auto alone_executor = open(model, 4, 0);
+  std::vector<std::vector<Result>> alone;
+  for (auto request : requests)
+    alone.push_back(serve(*alone_executor, {std::move(request)}, {.reuse_prefixes = false}).front());
+  const auto together = open(model, 32, 0);
+  std::size_t most = 0;
+  CHECK(serve(*together, requests, {}, nullptr, &most) == alone);
+  CHECK(most == 32);
+}
+
+/// The rows that requests get, all submitted at once, among requests for tokens.
+std::vector<std::vector<float>> rows_of(runtime::Executor& executor, const std::vector<engine::Request>& requests,
+                                        const EngineOptions& options) {
+  engine::Time now{};
+  EngineCore core(executor, options, [&] { return now += std::chrono::milliseconds(1); });
+  std::vector<std::shared_ptr<engine::Stream>> streams;
+  for (const auto& request : requests) {
+    auto prepared = core.prepare(request);
+    REQUIRE(prepared.has_value());
+    streams.push_back(EngineCore::stream_of(*prepared));
+    REQUIRE(core.submit(*std::move(prepared)).has_value());
+  }
+  while (core.step()) core.scheduler().audit();
+  std::vector<std::vector<float>> rows;
+  for (const auto& stream : streams)
+    while (auto event = stream->next({}))
+      if (!event->row.empty()) rows.push_back(std::move(event->row));
+  return rows;
+}
+
+TEST_CASE("hidden rows are what the head multiplies, and a request's row is the same in any company") {
+  const FamilyJson gemma2 = family_model("gemma2");  // a factor and a soft cap stand behind its head
+  for (const TinyModel& model :
+       {TinyModel({.dtype = DType::kQ4_1, .context = 256}),
+        TinyModel({.dtype = DType::kF32, .context = 256, .tied = false}), TinyModel(FileImage{family_gguf(gemma2)})}) {
+    const auto width = static_cast<std::size_t>(model.portable().info.width);
+    const auto executor = open(model, 8, 0, true), plain = open(model, 8, 0);
+    REQUIRE(executor->hidden_width() == width);
+    CHECK(plain->hidden_width() == 0);
+    CHECK(executor->memory_need().weights == plain->memory_need().weights);
+    std::vector<engine::Request> requests;
+    for (unsigned i = 0; i < 9; ++i) {
+      engine::Request request{.prompt = random_ids(5 + 6 * i, model.file().vocab, i < 4 ? 3 : 4 + i)};
+      request.wants = i % 3 == 0   ? engine::Wants::kTokens
+                      : i % 3 == 1 ? engine::Wants::kMeanRow
+                                   : engine::Wants::kLastRow;
+      if (request.wants == engine::Wants::kTokens) request.max_tokens = 9;
+      requests.push_back(std::move(request));
+    }
+    std::vector<std::vector<float>> alone;
+    for (const auto& request : requests) {
+      if (request.wants == engine::Wants::kTokens) continue;
+      alone.push_back(rows_of(*executor, {request}, {.reuse_prefixes = false}).at(0));
+      const auto all = model.reference(passes::give_hidden(model.portable().graph), request.prompt, false);
+      std::vector<float> row(width);
+      const bool mean = request.wants == engine::Wants::kMeanRow;
+      for (std::size_t t = mean ? 0 : request.prompt.size() - 1; t < request.prompt.size(); ++t)
+        for (std::size_t c = 0; c < width; ++c)
+          row[c] += all[t * width + c] / (mean ? static_cast<float>(request.prompt.size()) : 1);
+      CHECK(nmse(alone.back(), row) < 3e-3);
+    }
+    CHECK(rows_of(*executor, requests, {}) == alone);
+    CHECK(rows_of(*executor, requests, {.step_tokens = 8, .prompt_tokens = 4}) == alone);
+    // What gives logits gives the same ones with rows beside it.
+    const engine::Request tokens{.prompt = requests[0].prompt, .max_tokens = 9, .logprobs = true};
+    CHECK(serve(*executor, {tokens}, {}) == serve(*plain, {tokens}, {}));
   }
 }
 

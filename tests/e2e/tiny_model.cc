@@ -193,7 +193,8 @@ std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vecto
   in.block_table.emplace_back((portable_.info.context + 31) / 32);  // room for the context, as a program's has
   std::iota(in.block_table[0].begin(), in.block_table[0].end(), 0);
   ir::ReferenceKv kv;
-  return ir::interpret(graph, in, kv, weights(), quantize_activations).at("logits").f32;
+  const auto name = graph.outputs().front().name;  // logits, or hidden
+  return ir::interpret(graph, in, kv, weights(), quantize_activations).at(name).f32;
 }
 
 std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,

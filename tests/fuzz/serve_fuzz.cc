@@ -54,6 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         fuzz::expect(error.code() == ErrorCode::kUsage, error.line());
       }
     }
+    if (const auto body = read_embeddings(text); taken(body)) fuzz::expect(!body->inputs.empty(), "an input");
     (void)taken(read_tokenize(text));
     (void)taken(read_detokenize(text));
   });

@@ -163,7 +163,7 @@ TEST_CASE("bind_variants: scratch lies in the arena, beside what is live", "[bin
   s.graph.add_output("kv0", stored);
   FakeTarget target;
   target.scratch_bytes = 4096;
-  const Program program = bind_variants(s.graph, target, 64, 1);
+  const Program program = bind_variants(s.graph, target, target.variants(64, 1));
   const Variant& decode = program.variants[0];
   CHECK(decode.arena_bytes == decode.arena_bound_bytes);
   CHECK(decode.arena_bytes == 4096 + 2 * 256);  // x, the result of attention, scratch
@@ -177,7 +177,7 @@ TEST_CASE("bind_variants: a step's cost counts weights and border values once", 
   const Value y = s.b.add(m, s.x);
   s.graph.add_output("y", y);
   s.group({m, y});
-  const Program program = bind_variants(s.graph, FakeTarget(), 64, 1);
+  const Program program = bind_variants(s.graph, FakeTarget(), FakeTarget().variants(64, 1));
   const Step& step = program.variants[0].steps.back();
   CHECK(step.cost.weight_bytes == 64 * 64 / 32 * 34);
   CHECK(step.cost.activation_bytes == 2 * 64 * 4);  // x once, y

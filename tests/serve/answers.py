@@ -3,10 +3,15 @@
 
 usage: FORGE_BIN=DIR answers.py
 """
+import base64
 import json
+import struct
+import subprocess
 import threading
 
-from lib_serve import Server, at, case, finish, tiny
+from lib_serve import BIN, Server, at, case, environment, finish, tiny, write
+
+from lib_cli import gguf, tiny_parts  # noqa: E402
 
 PROMPT = "the cat the"
 model = tiny(context=512)
@@ -116,8 +121,59 @@ def plain_routes(server):
                                                 "finish_reason": "length"}, status)
     case("cancelling it says that it had ended", server.post(f"/cancel/{whole['request_id']}", None)[1]["cancelled"] is False)
     case("status of none", server.get("/status/nix")[0] == 404 and server.post("/cancel/nix", None)[0] == 404)
-    status, answer = server.post("/v1/embeddings", {"input": "x"})
-    case("embeddings are refused by name", status == 400 and answer["error"]["code"] == "not_supported", answer)
+
+
+def embeddings(server):
+    def vectors(target=server, **body):
+        return [d["embedding"] for d in target.post("/v1/embeddings", body)[1]["data"]]
+    texts = ["the cat", "a dog the", PROMPT * 9] + [chr(97 + i % 26) * (i + 1) for i in range(30)]
+    status, answer = server.post("/v1/embeddings", {"model": "tiny", "input": texts})
+    all_of_them = [d["embedding"] for d in answer["data"]]
+    case("embeddings", status == 200 and answer["object"] == "list" and answer["model"] == "tiny"
+         and [d["index"] for d in answer["data"]] == list(range(33))
+         and {d["object"] for d in answer["data"]} == {"embedding"}, str(answer)[:300])
+    case("their usage", answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] == sum(
+        len(ids(server, text)) for text in texts), answer["usage"])
+    case("vectors have the length 1", all(len(v) == 32 and abs(sum(x * x for x in v) - 1) < 1e-5 for v in all_of_them))
+    case("a text's is the same alone", [vectors(input=text)[0] for text in texts[:5]] == all_of_them[:5])
+    case("and by its ids", vectors(input=[ids(server, text) for text in texts[:3]]) == all_of_them[:3]
+         and vectors(input=ids(server, texts[0])) == all_of_them[:1])
+    coded = vectors(input=texts[:2], encoding_format="base64")
+    case("base64 is the same numbers", [list(struct.unpack("<32f", base64.b64decode(c))) for c in coded] == [
+        list(struct.unpack("<32f", struct.pack("<32f", *v))) for v in all_of_them[:2]], coded)
+    cut = vectors(input=texts[0], dimensions=5)[0]
+    case("fewer dimensions are the first, made as long again", len(cut) == 5 and abs(sum(x * x for x in cut) - 1) < 1e-5
+         and all(abs(a / cut[0] - b / all_of_them[0][0]) < 1e-4 for a, b in zip(cut, all_of_them[0])), cut)
+    for name, body, code in (("no input", {}, "invalid_value"), ("an empty one", {"input": ["a", ""]}, "invalid_value"),
+                             ("too many dimensions", {"input": "a", "dimensions": 33}, "invalid_value"),
+                             ("another encoding", {"input": "a", "encoding_format": "x"}, "invalid_value"),
+                             ("a long one", {"input": ["a", "x" * 600]}, "context_length_exceeded"),
+                             ("an unknown member", {"input": "a", "nix": 1}, "unknown_member"),
+                             ("an id that is none", {"input": [[99999]]}, "invalid_value")):
+        status, answer = server.post("/v1/embeddings", body)
+        case(f"embeddings of {name}", status == 400 and answer["error"]["code"] == code, answer)
+    stream = server.stream("/generate/stream", {"prompt": "the", "max_tokens": 400, "ignore_eos": True})
+    stream.first()
+    case("beside a stream", vectors(input=texts[:5]) == all_of_them[:5])
+    case("which goes on", stream.events()[-1]["finish_reason"] == "length")
+    server.idle()
+    mean = Server(model, "--pooling", "mean")
+    case("another pooling", vectors(mean, input=texts[0]) != all_of_them[:1]
+         and vectors(mean, input="a") == vectors(input="a"))
+    case("the mean of many in company", vectors(mean, input=texts)[:5] == [vectors(mean, input=t)[0] for t in texts[:5]])
+    case("mean: it ends well", mean.stop() == 0)
+    metadata, tensors = tiny_parts(context=512)
+    ranked = Server(write("ranked.gguf", gguf(metadata | {"llama.pooling_type": 4}, tensors)))
+    status, answer = ranked.post("/v1/embeddings", {"input": "a"})
+    case("a pooling that is not known", status == 400 and answer["error"]["code"] == "not_supported", answer)
+    case("ranked: it ends well", ranked.stop() == 0)
+    plan = at("plain.plan")
+    subprocess.run([f"{BIN}/forge-compile", model, "--target", "cpu", "--max-batch", "16", "-o", plan], check=True,
+                   capture_output=True, env=environment())
+    plain = Server(plan)
+    status, answer = plain.post("/v1/embeddings", {"input": "a"})
+    case("a plan without embeddings", status == 400 and answer["error"]["code"] == "not_supported", answer)
+    case("plain: it ends well", plain.stop() == 0)
 
 
 def company(server):
@@ -155,8 +211,8 @@ def metrics_move(server):
                               "forge_request_retries_total", "forge_num_preemptions_total"} <= after.keys())
 
 
-running = Server(model, "--parallel", 8)
-for part in (states_and_models, completions, chats, plain_routes, company, metrics_move):
+running = Server(model, "--parallel", 32)
+for part in (states_and_models, completions, chats, plain_routes, embeddings, company, metrics_move):
     part(running)
 case("it ends well", running.stop() == 0, running.lines[-3:])
 finish()

@@ -66,6 +66,17 @@ def completion(client):
     case("models", [m.id for m in client.models.list()] == ["tiny"] and client.models.retrieve("tiny").owned_by == "forge")
 
 
+def embeddings(client):
+    make = client.embeddings.create  # asks for base64 by itself
+    answer = make(model="tiny", input=["the cat", "a dog"])
+    vectors = [d.embedding for d in answer.data]
+    case("embeddings", len(vectors) == 2 and all(abs(sum(x * x for x in v) - 1) < 1e-5 for v in vectors)
+         and answer.usage.total_tokens == answer.usage.prompt_tokens > 2, answer)
+    plain = make(model="tiny", input="the cat", encoding_format="float").data[0].embedding
+    case("as lists of numbers", all(abs(a - b) < 1e-6 for a, b in zip(plain, vectors[0])) and len(plain) == len(vectors[0]))
+    case("with fewer dimensions", len(make(model="tiny", input="the cat", dimensions=4).data[0].embedding) == 4)
+
+
 def errors(client, server):
     make = client.chat.completions.create
     body = {"model": "tiny", "messages": MESSAGES}
@@ -75,7 +86,8 @@ def errors(client, server):
             ("another model", lambda: make(**body | {"model": "x"}), openai.NotFoundError, "model_not_found"),
             ("a long prompt", lambda: client.completions.create(model="tiny", prompt="x" * 70000), openai.BadRequestError,
              "context_length_exceeded"),
-            ("embeddings", lambda: client.embeddings.create(model="tiny", input="x"), openai.BadRequestError, "not_supported"),
+            ("an empty input", lambda: client.embeddings.create(model="tiny", input=""), openai.BadRequestError,
+             "invalid_value"),
             ("a wrong key", lambda: client.with_options(api_key="x").models.list(), openai.AuthenticationError,
              "invalid_api_key")):
         error = error_of(call)
@@ -121,6 +133,7 @@ running = Server(tiny(context=65536), "-c", 65536, "--parallel", 8, "--api-key-f
 official = openai.OpenAI(base_url=f"http://127.0.0.1:{running.port}/v1", api_key="key", max_retries=0)
 chat(official)
 completion(official)
+embeddings(official)
 errors(official, running)
 cancellation(official, running)
 case("it ends well", running.stop() == 0)

@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <span>
 #include <string>
+
+#include "serve/embeddings.h"
 
 using namespace forge::serve;
 
@@ -170,6 +173,30 @@ TEST_CASE("conversations that no template can take are refused") {
   CHECK(chat(R"("tool_choice":"required")") == "not_supported tool_choice");
   CHECK(chat(R"("tools":5)") == "invalid_value tools");
   CHECK(chat(R"("chat_template_kwargs":{"messages":[]})") == "invalid_value chat_template_kwargs");
+}
+
+TEST_CASE("inputs of embeddings: a text, ids, or several of either") {
+  const auto texts = read_embeddings(R"({"model":"m","input":["a","b"],"encoding_format":"base64","dimensions":7,
+      "timeout":2.5,"user":"u"})");
+  REQUIRE(texts.has_value());
+  CHECK((texts->model == "m" && texts->inputs == std::vector<Prompt>{"a", "b"} && texts->base64));
+  CHECK((texts->dimensions == 7 && texts->timeout == std::chrono::milliseconds(2500)));
+  const auto ids = read_embeddings(R"({"input":[[1,2],[3]],"encoding_format":"float"})");
+  REQUIRE(ids.has_value());
+  CHECK((ids->inputs.size() == 2 && std::get<1>(ids->inputs[0]) == std::vector<std::int32_t>{1, 2} && !ids->base64));
+  CHECK(read_embeddings(R"({"input":[5,6]})")->inputs.size() == 1);
+  CHECK(outcome(read_embeddings("{}")) == "invalid_value input");
+  CHECK(outcome(read_embeddings(R"({"input":{}})")) == "invalid_value input");
+  CHECK(outcome(read_embeddings(R"({"input":["a",5]})")) == "invalid_value input");
+  CHECK(outcome(read_embeddings(R"({"input":"a","encoding_format":"f16"})")) == "invalid_value encoding_format");
+  CHECK(outcome(read_embeddings(R"({"input":"a","dimensions":0})")) == "invalid_value dimensions");
+  CHECK(outcome(read_embeddings(R"({"input":"a","prompt":"a"})")) == "unknown_member prompt");
+}
+
+TEST_CASE("base64 of nothing, and of one to four bytes") {
+  const unsigned char bytes[] = {0xFB, 0xEF, 0xFF, 0x00};
+  constexpr const char* kTexts[] = {"", "+w==", "++8=", "++//", "++//AA=="};
+  for (std::size_t n = 0; n <= 4; ++n) CHECK(base64(std::span(bytes).first(n)) == kTexts[n]);
 }
 
 TEST_CASE("text and ids of the tokenizer's routes") {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -71,6 +72,7 @@ class Running {
         .chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}",
         .executor = std::move(executor),
         .context = kShape.context,
+        .pooling = engine::Wants::kMeanRow,
         .engine = {.retries = 1, .backoff = std::chrono::milliseconds(1), .watchdog = engine::Time::zero()}});
     engine_ = &model->engine();
     api_.serve(std::move(model));
@@ -173,6 +175,38 @@ TEST_CASE("a step that fails is tried again, or is the device's error, for whole
   CHECK(has(stream, R"(data: {"error":{"message":"error[internal])"));
   CHECK(has(stream, "data: [DONE]\n\n"));
   CHECK(server.idle().metrics.failed_steps == 3);
+}
+
+TEST_CASE("embeddings come from the device's rows; more inputs than run at once; a fault is the device's error") {
+  Running server;
+  auto& device = server.load();
+  std::string inputs = "[100,101]";
+  for (int i = 0; i < 40; ++i) inputs += fmt::format(R"(,"{}")", std::string(static_cast<std::size_t>(1 + i % 9), 'x'));
+  const auto body = post("/v1/embeddings", fmt::format(R"({{"input":[{}]}})", inputs));
+  const auto answer = ask(server, body);
+  CHECK(answer.starts_with("HTTP/1.1 200 "));
+  const auto json = nlohmann::json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
+  REQUIRE(json["data"].size() == 41);
+  const auto two = FakeExecutor::row_of(std::vector{100, 101}), one = FakeExecutor::row_of(std::vector{100});
+  std::vector<double> mean;
+  double square = 0;
+  for (std::size_t i = 0; i < two.size(); ++i) {
+    mean.push_back((one[i] + two[i]) / 2);
+    square += mean.back() * mean.back();
+  }
+  for (std::size_t i = 0; i < mean.size(); ++i)
+    CHECK(json["data"][0]["embedding"][i].get<double>() == Approx(mean[i] / std::sqrt(square)));
+  CHECK(json["data"][1]["embedding"] == json["data"][10]["embedding"]);
+  (void)server.idle();
+  device.next_fault = FakeExecutor::Fault::kFatal;
+  const auto failed = ask(server, body);
+  CHECK(failed.starts_with("HTTP/1.1 503 "));
+  CHECK(has(failed, R"("code":"device")"));
+  CHECK(server.idle().metrics.failed_steps == 1);
+  const auto late = ask(server, post("/v1/embeddings", R"({"input":"ab","timeout":0.001})"));
+  CHECK((late.starts_with("HTTP/1.1 504 ") || late.starts_with("HTTP/1.1 200 ")));
+  CHECK(ask(server, post("/v1/embeddings", R"({"input":"ab","dimensions":4})")).starts_with("HTTP/1.1 400 "));
+  (void)server.idle();
 }
 
 TEST_CASE("clients of many threads, some of which go: nothing is left, and the server drains") {

@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Requests that schemathesis makes of serve/openapi.json, right and wrong ones, against forge-serve on a model of the
+tests' own: answers are what the file says, nothing is a 500, and nothing is left behind.
+
+usage: FORGE_BIN=DIR schema_client.py SCHEMATHESIS OPENAPI [SECONDS]     ninja -C BUILD serve_schema fetches the package
+"""
+import subprocess
+import sys
+
+from lib_serve import Server, case, finish, tiny
+
+# Not among the checks: that every request which breaks the schema is refused. null is taken where a member may be left
+# out, and members that only other servers have a use for may hold anything.
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+server = Server(tiny(context=512), "--parallel", 8, "--request-timeout", 20)
+begun = {what: server.count(what) for what in ("fd", "task")}
+ran = subprocess.run([sys.argv[1], "run", sys.argv[2], "--url", f"http://127.0.0.1:{server.port}", "--checks", CHECKS,
+                      "--seed", "8", "--workers", "2", "--generation-database", "none", "--max-time",
+                      sys.argv[3] if len(sys.argv) > 3 else "120"], capture_output=True, text=True)
+print(ran.stdout[-3000:])
+case("schemathesis finds nothing", ran.returncode == 0, ran.stderr[-1000:])
+metrics = server.idle()
+served = {name: count for name, count in metrics.items() if name.startswith("forge_http_responses_total")}
+print(served)
+case("no 500", not any('"500"' in name for name in served), served)
+case("as many file descriptors and threads as before", begun == {what: server.count(what) for what in begun}, begun)
+case("it ends well", server.stop() == 0, server.lines[-3:])
+finish()
