@@ -59,8 +59,8 @@ std::vector<engine::Request> mixed_requests(std::int64_t vocab, unsigned count =
   const auto system = random_ids(150, vocab, 5);  // more than two blocks of the KV pool
   for (unsigned i = 0; i < count; ++i) {
     engine::Request request{.prompt = {}, .max_tokens = 44 + i % 5, .logprobs = true, .likeliest = 2};
-    if (i % 4 != 3) request.prompt.assign(system.begin(), system.begin() + 126 + i * 2);
-    for (const auto id : random_ids(1 + i * 3, vocab, 50 + i % 5)) request.prompt.push_back(id);
+    if (i % 4 != 3) request.prompt.assign(system.begin(), system.begin() + 126 + i % 12 * 2);
+    for (const auto id : random_ids(1 + i % 12 * 3, vocab, 50 + i % 5)) request.prompt.push_back(id);
     if (i % 2 == 1) request.sampling = {.temperature = 0.9F, .top_p = 0.95F, .repeat_penalty = 1.2F, .seed = i};
     if (i % 5 == 1) request.samples = 3;
     requests.push_back(std::move(request));
