@@ -7,11 +7,12 @@ usage: FORGE_BIN=DIR schema_client.py SCHEMATHESIS OPENAPI [SECONDS]     ninja -
 import subprocess
 import sys
 
-from lib_serve import Server, case, finish, tiny
+from lib_serve import Server, case, finish, tiny, until
 
 # Not among the checks: that every request which breaks the schema is refused. null is taken where a member may be left
-# out, and members that only other servers have a use for may hold anything.
-CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+# out, and members that only other servers have a use for may hold anything. Nor that no status is 5xx: 504 is the answer to
+# a timeout of a millisecond. 500 is looked for below.
+CHECKS = "status_code_conformance,content_type_conformance,response_schema_conformance"
 server = Server(tiny(context=512), "--parallel", 8, "--request-timeout", 20)
 begun = {what: server.count(what) for what in ("fd", "task")}
 ran = subprocess.run([sys.argv[1], "run", sys.argv[2], "--url", f"http://127.0.0.1:{server.port}", "--checks", CHECKS,
@@ -23,6 +24,6 @@ metrics = server.idle()
 served = {name: count for name, count in metrics.items() if name.startswith("forge_http_responses_total")}
 print(served)
 case("no 500", not any('"500"' in name for name in served), served)
-case("as many file descriptors and threads as before", begun == {what: server.count(what) for what in begun}, begun)
+case("as many file descriptors and threads as before", until(lambda: begun == {what: server.count(what) for what in begun}, "all closed"), begun)
 case("it ends well", server.stop() == 0, server.lines[-3:])
 finish()
