@@ -179,7 +179,8 @@ void compute_rows(const RowsOfChunk& rows) {
   std::size_t first = kAttentionChunk, last = 0, all_begin = 0, all_end = kAttentionChunk;
   for (std::size_t r = 0; r < R; ++r) {
     for (std::size_t d = 0; d < rows.head_dim; ++d) panel[d * R + r] = rows.q[r][d];
-    std::memset(rows.partial[r] + kAcc, 0, (attention_partial_floats(rows.head_dim) - kAcc) * sizeof(float));
+    for (std::size_t i = kAcc; i < attention_partial_floats(rows.head_dim); i += 16)
+      M::store(zero(), rows.partial[r] + i);
     first = rows.begin[r] < first ? rows.begin[r] : first;
     last = rows.end[r] > last ? rows.end[r] : last;
     all_begin = rows.begin[r] > all_begin ? rows.begin[r] : all_begin;

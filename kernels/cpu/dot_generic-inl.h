@@ -38,22 +38,26 @@ void micro(const MicroArgs& args) {
   for (int t = 0; t < T && !args.first; ++t) std::memcpy(sums[t], args.out + t * args.out_stride, 64);
   const std::uint8_t* panel = args.panel;
   const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
-    float d[16], offset[16];
+    float d[16], minimum[16];
     for (int r = 0; r < 16; ++r) {
       std::uint16_t bits;
       std::memcpy(&bits, scales + 2 * r, 2);
       d[r] = quant::f32_of_f16(bits);
-      if constexpr (Format::kMinimum) std::memcpy(&bits, scales + 32 + 2 * r, 2);
-      offset[r] = Format::kMinimum ? quant::f32_of_f16(bits) : Format::kOffset * d[r];
+      if constexpr (Format::kMinimum) {
+        std::memcpy(&bits, scales + 32 + 2 * r, 2);
+        minimum[r] = quant::f32_of_f16(bits);
+      }
     }
     for (int t = 0; t < T; ++t) {
-      std::int32_t dots[16] = {};
+      const std::uint8_t* last = panel + 36 * T + 4 * t;
+      std::int32_t dots[16];
+      for (int r = 0; r < 16; ++r) dots[r] = Format::kMinimum ? 0 : load_i32(last);
       for (int j = 0; j < kWords; ++j)
         add_word<Format>(quants + 64 * j, reinterpret_cast<const std::int8_t*>(panel + 32 * t), j, dots);
-      const float scale = load_f32(panel + 32 * T + 4 * t), sum = load_f32(panel + 36 * T + 4 * t);
+      const float scale = load_f32(panel + 32 * T + 4 * t);
       for (int r = 0; r < 16; ++r) {
-        const float partial = fma_scalar(d[r] * scale, static_cast<float>(dots[r]), sums[t][r]);
-        sums[t][r] = fma_scalar(offset[r], sum, partial);
+        sums[t][r] = fma_scalar(d[r] * scale, static_cast<float>(dots[r]), sums[t][r]);
+        if constexpr (Format::kMinimum) sums[t][r] = fma_scalar(minimum[r], load_f32(last), sums[t][r]);
       }
     }
     panel += 40 * T;

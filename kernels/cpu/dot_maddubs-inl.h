@@ -95,6 +95,8 @@ FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* pan
   for (int t = 0; t < T; ++t) {
     dots[t] = Ints::widen(low[t], Ints::all_shorts(1));
     if constexpr (Format::kFlat) dots[t] = Ints::add_words(dots[t], Ints::widen(high[t], Ints::all_shorts(16)));
+    if constexpr (!Format::kMinimum)
+      dots[t] = Ints::add_words(dots[t], Ints::all_words(load_i32(panel + 36 * T + 4 * t)));
   }
 }
 
@@ -114,12 +116,13 @@ FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
     Ints::I dots[T];
     block_dots<Format, T>(quants + 4 * first_row, panel, dots);
     const F d = Ints::scales(scales);
-    const F offset = Format::kMinimum ? Ints::scales(scales + 32) : Ints::times(d, Ints::all(Format::kOffset));
+    const F minimum = Format::kMinimum ? Ints::scales(scales + 32) : Ints::all(0.0f);
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) {
       const F step = Ints::times(d, Ints::all(load_f32(panel + 32 * T + 4 * t)));
       sums[t] = Ints::fused(step, Ints::to_float(dots[t]), sums[t]);
-      sums[t] = Ints::fused(offset, Ints::all(load_f32(panel + 36 * T + 4 * t)), sums[t]);
+      if constexpr (Format::kMinimum)
+        sums[t] = Ints::fused(minimum, Ints::all(load_f32(panel + 36 * T + 4 * t)), sums[t]);
     }
     panel += 40 * T;
   };

@@ -7,7 +7,7 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// 12 integer and 12 float sums, two operands of weights, d and offset: 28 of 32 registers.
+/// 12 integer and 12 float sums, two operands of weights, d and minimum: 28 of 32 registers.
 template <class Format>
 constexpr int tokens_max() {
   return 12;
@@ -31,7 +31,8 @@ void micro(const MicroArgs& args) {
   const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
     __m512i dots[T];
 #pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) dots[t] = _mm512_setzero_si512();
+    for (int t = 0; t < T; ++t)
+      dots[t] = Format::kMinimum ? _mm512_setzero_si512() : _mm512_set1_epi32(load_i32(panel + 36 * T + 4 * t));
 #pragma GCC unroll 8
     for (int j = 0; j < 4; ++j) {
       const auto* line = reinterpret_cast<const __m512i*>(quants + (Format::kFlat ? 128 : 64) * j);
@@ -48,13 +49,13 @@ void micro(const MicroArgs& args) {
         dots[t] = _mm512_dpbusd_epi32(dots[t], w1, _mm512_set1_epi32(load_i32(panel + 32 * t + kSecond + kStep * j)));
     }
     const __m512 d = load_scales(scales);
-    const __m512 offset =
-        Format::kMinimum ? load_scales(scales + 32) : _mm512_mul_ps(d, _mm512_set1_ps(Format::kOffset));
+    const __m512 minimum = Format::kMinimum ? load_scales(scales + 32) : _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
       const __m512 step = _mm512_mul_ps(d, _mm512_set1_ps(load_f32(panel + 32 * T + 4 * t)));
       sums[t] = _mm512_fmadd_ps(step, _mm512_cvtepi32_ps(dots[t]), sums[t]);
-      sums[t] = _mm512_fmadd_ps(offset, _mm512_set1_ps(load_f32(panel + 36 * T + 4 * t)), sums[t]);
+      if constexpr (Format::kMinimum)
+        sums[t] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(load_f32(panel + 36 * T + 4 * t)), sums[t]);
     }
     panel += 40 * T;
   };

@@ -32,6 +32,7 @@ struct Lanes {
   FORGE_INLINE static I either(I a, I b) { return a | b; }
   FORGE_INLINE static I plus(I a, I b) { return a + b; }
   FORGE_INLINE static I less_one(I a) { return a - (I)(a != 0 ? I{} + 1 : I{}); }
+  FORGE_INLINE static I less_bytes(I a, I b) { return (I)((Bytes)a - (Bytes)b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
     return a << n;
@@ -87,6 +88,7 @@ struct Lanes {
   FORGE_INLINE static I either(I a, I b) { return _mm512_or_si512(a, b); }
   FORGE_INLINE static I plus(I a, I b) { return _mm512_add_epi32(a, b); }
   FORGE_INLINE static I less_one(I a) { return _mm512_subs_epu16(a, _mm512_set1_epi32(1)); }
+  FORGE_INLINE static I less_bytes(I a, I b) { return _mm512_sub_epi8(a, b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
     return _mm512_slli_epi16(a, n);
@@ -141,6 +143,7 @@ struct Lanes {
   FORGE_INLINE static I either(I a, I b) { return _mm256_or_si256(a, b); }
   FORGE_INLINE static I plus(I a, I b) { return _mm256_add_epi32(a, b); }
   FORGE_INLINE static I less_one(I a) { return _mm256_subs_epu16(a, _mm256_set1_epi32(1)); }
+  FORGE_INLINE static I less_bytes(I a, I b) { return _mm256_sub_epi8(a, b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
     return _mm256_slli_epi16(a, n);

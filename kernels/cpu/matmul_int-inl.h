@@ -3,9 +3,9 @@
 // group of 16 rows by T tokens over some blocks, and `tokens_max<Format>()`, the largest T that its registers hold.
 //
 // Loops, outermost first: groups of weights whose strip fits half of L2, mostly all of the call's; strips of k whose
-// activations ("panel") fit L1; tiles of up to T tokens. x is copied into the panel once a strip: per block [T][32] int8, [T] scale, [T] sum,
-// so that the inner loop has one pointer for x and constant offsets. Sums are carried from strip to strip through
-// `out`, which rounds nothing.
+// activations ("panel") fit L1; tiles of up to T tokens. x is copied into the panel once a strip: per block [T][32]
+// int8, [T] scale, [T] sum (where weights have a bias: what dots begin with), so that the inner loop has one pointer
+// for x and constant offsets. Sums are carried from strip to strip through `out`, which rounds nothing.
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/quant/x16.h"
@@ -13,18 +13,18 @@
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
 /// A group's geometry (X16Unit) and what its bytes mean. kFlat: they are the unsigned quants themselves (Q8_0), else
-/// nibbles; kMinimum: m is stored, else the offset is kOffset * d.
+/// nibbles; kBias: what a byte is above its value. kMinimum: there is no bias, but m is stored.
 struct FormatQ8_0 : quant::X16Unit<quant::BlockQ8_0> {
   static constexpr bool kFlat = true, kMinimum = false;
-  static constexpr float kOffset = -128.0f;
+  static constexpr int kBias = 128;
 };
 struct FormatQ4_0 : quant::X16Unit<quant::BlockQ4_0> {
   static constexpr bool kFlat = false, kMinimum = false;
-  static constexpr float kOffset = -8.0f;
+  static constexpr int kBias = 8;
 };
 struct FormatQ4_1 : quant::X16Unit<quant::BlockQ4_1> {
   static constexpr bool kFlat = false, kMinimum = true;
-  static constexpr float kOffset = 0.0f;
+  static constexpr int kBias = 0;
 };
 
 inline constexpr std::size_t kPanelBytes = 16384;       // half of a 32 KiB L1
@@ -99,8 +99,19 @@ struct PanelSource {
   }
 };
 
-inline void fill_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first_block,
-                       std::size_t blocks, std::uint8_t* panel) {
+/// What the integer dots of a block with weights kBias too large begin with: -kBias times the sum of x's quants, which
+/// scale * sum gives back exactly, for it is a small whole number times the scale, rounded once.
+template <int kBias>
+FORGE_INLINE std::int32_t bias_of(float scale, float sum) {
+  constexpr float kRounder = 0x1.8p23f;
+  const float total = sum / scale;  // NaN where x is not finite or all zeros
+  return __builtin_fabsf(total) <= 32 * 127 ? -kBias * static_cast<std::int32_t>(total + kRounder - kRounder) : 0;
+}
+
+/// kBias 0: the sums of x; else the int32 that dots begin with stands in their place.
+template <int kBias = 0>
+void fill_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first_block,
+                std::size_t blocks, std::uint8_t* panel) {
   for (std::size_t t = 0; t < tokens; ++t) {
     const std::byte* row = source.row(first_token + t);
     const std::byte* quants = row + 32 * first_block;
@@ -112,6 +123,19 @@ inline void fill_panel(const PanelSource& source, std::size_t first_token, std::
       std::memcpy(out + 32 * tokens + 4 * t, scales + 4 * b, 4);
       std::memcpy(out + 36 * tokens + 4 * t, sums + 4 * b, 4);
     }
+    if constexpr (kBias != 0) {
+      constexpr std::size_t kTogether = 16;
+      for (std::size_t b = 0; b < blocks; b += kTogether) {
+        const std::size_t count = blocks - b < kTogether ? blocks - b : kTogether;
+        float scale[kTogether] = {}, sum[kTogether] = {};
+        std::int32_t bias[kTogether];
+        std::memcpy(scale, scales + 4 * b, 4 * count);
+        std::memcpy(sum, sums + 4 * b, 4 * count);
+        for (std::size_t i = 0; i < kTogether; ++i) bias[i] = bias_of<kBias>(scale[i], sum[i]);
+        for (std::size_t i = 0; i < count; ++i)
+          std::memcpy(panel + 40 * tokens * (b + i) + 36 * tokens + 4 * t, bias + i, 4);
+      }
+    }
   }
 }
 
@@ -119,7 +143,8 @@ FORGE_INLINE std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-/// Groups whose weights (of a strip, or whole) stay in L2 while all tiles of tokens pass; all if there is one tile only.
+/// Groups whose weights (of a strip, or whole) stay in L2 while all tiles of tokens pass; all if there is one tile
+/// only.
 FORGE_INLINE std::size_t groups_together(bool one_tile, std::size_t groups, std::size_t group_bytes) {
   if (one_tile || group_bytes * groups <= kWeightBytes) return groups;
   return group_bytes < kWeightBytes ? kWeightBytes / group_bytes : 1;
@@ -146,7 +171,7 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
       for (std::size_t tile = 0; tile < tiles; ++tile) {
         const std::size_t t0 = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t0;
         const MicroFn run = micro_for<Format, static_cast<int>(kTokens)>(count);
-        fill_panel(source, t0, count, b0, b1 - b0, panel);
+        fill_panel<Format::kBias>(source, t0, count, b0, b1 - b0, panel);
         for (std::size_t g = group0; g < group1; ++g) {
           const auto* group = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes);
           run({group + u0 * Format::kBytes, panel, b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0});

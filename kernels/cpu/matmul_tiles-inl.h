@@ -3,18 +3,16 @@
 // bits are those of the other kernels with FMA: tiles give the same exact integer dot of each part that has a scale of
 // its own, and vectors add it to the sums in the same order.
 //
-// What bounds it: a part of 32 columns fills half a tile, and its 16x16 dots then cost 64 vector operations (to float,
-// scale, two fma) on two ports, 32 cycles, beside 16 cycles of the tile unit; on VNNI the dots would be 128 operations
-// more. Measured on a Xeon with AMX at 2.7 GHz (tests/device/amx_check.cc): a product of 16 rows takes 5.9 ns, of 12
-// rows 5.0 and of 8 rows 4.5, so tiles are of 16 rows; a load, product and store of one take 10 ns when nothing else
-// runs. A kernel that read a stage's dots right behind their store was 1.3 times as fast as VNNI, but took the sum of
-// both times, as if a stored tile came to vectors only from the cache (30 ns a product and its 16x16 sums), and 41 ns a
-// part to lay out 16 rows of x one number at a time. So, since then and not measured yet,
-//   - a stage is kStage products. While vectors add stage s up, tiles store s + 1 and multiply s + 2.
-//   - scales and sums of 16 rows of x are transposed in registers.
+// What bounds it: a part of 32 columns fills half a tile, and its 16x16 dots then cost 48 or 64 vector operations (to
+// float, scale, one or two fma) on two ports, beside 16 cycles of the tile unit; on VNNI the dots would be 128 more.
+// A stored tile comes to vectors only from the cache, so a stage is some products: while vectors add stage s up, tiles
+// store s + 1 and multiply s + 2. Measured on a Xeon with AMX (tests/device/amx_check.cc), with all 24 parts of a strip
+// for one group at a time: Q4_1 in stages of 4 320-390 GFLOP/s, of 3 300-350, of 2 370-450, and VNNI 170-340. Fewer
+// dots under way leave more of L1 to x and the weights, so the cut (TileCut) is for L1: the strip of a few groups, what
+// 16 tokens have of it, and the dots fit together, and x comes from L2 once for these groups.
 //
-// Loops, outermost first: tokens whose panels fit L2; strips of columns; groups, whose strip is unpacked into L1; tiles
-// of 16 tokens.
+// Loops, outermost first: tokens whose panels fit L2; strips of columns; runs of groups, whose strips are unpacked into
+// L1; tiles of 16 tokens; the groups of the run.
 //
 // Roads not taken. Weights made bf16 once and multiplied as such need no scales in the inner loop, but then a token's
 // bits differ from those of a step of one row, which stays on vectors. BF16 and F16 weights as tiles of bf16, x split
@@ -26,8 +24,12 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-inline constexpr std::size_t kTileStripParts = 24;  // a group's strip takes 15 of L1's 48 KiB
-inline constexpr std::size_t kTileStripColumns = 32 * kTileStripParts;
+/// How a matmul is cut: products a stage, parts of 32 columns a strip, groups that a panel meets while it is in L1.
+struct TileCut {
+  int stage;
+  std::size_t parts, groups;
+};
+inline constexpr TileCut kTileCut{2, 16, 2};
 inline constexpr std::size_t kTilePanels = 8;
 
 /// What the kernel needs to know of a type: a packed group's bytes, unit_bytes for every unit_parts times 32 columns,
@@ -37,24 +39,27 @@ struct TileWeights {
   void (*unpack)(const std::uint8_t* unit, std::size_t units, std::uint8_t* out);
 };
 
-/// The types whose packed bytes are the file's (matmul_int-inl.h); `first` begins a unit of the layout.
+/// The types whose packed bytes are the file's (matmul_int-inl.h); `first` begins a unit of the layout. Without a
+/// minimum the bytes come out signed, less their bias, and there are no offsets.
 template <class Format>
 void unpack_int_parts(const std::uint8_t* first, std::size_t parts, std::uint8_t* out) {
   const Lanes::I nibble = Lanes::words(0x0f0f0f0f);
+  const auto value = [](Lanes::I bytes) FORGE_INLINE_BODY {
+    if constexpr (Format::kMinimum) return bytes;
+    return Lanes::less_bytes(bytes, Lanes::words(static_cast<std::int32_t>(0x01010101U * Format::kBias)));
+  };
   const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
     auto* floats = reinterpret_cast<float*>(out + 512);
     for (int row = 0; row < 16; row += Lanes::kRows) {
 #pragma GCC unroll 8
       for (int j = 0; j < (Format::kFlat ? 8 : 4); ++j) {
         const Lanes::I word = Lanes::load(quants + 64 * j + 4 * row);
-        Lanes::store(out + 64 * j + 4 * row, Format::kFlat ? word : Lanes::both(word, nibble));
+        Lanes::store(out + 64 * j + 4 * row, value(Format::kFlat ? word : Lanes::both(word, nibble)));
         if constexpr (!Format::kFlat)
-          Lanes::store(out + 64 * (4 + j) + 4 * row, Lanes::both(Lanes::right<4>(word), nibble));
+          Lanes::store(out + 64 * (4 + j) + 4 * row, value(Lanes::both(Lanes::right<4>(word), nibble)));
       }
-      const Lanes::F d = Lanes::halves(scales + 2 * row);
-      Lanes::store_floats(floats + row, d);
-      Lanes::store_floats(floats + 16 + row, Format::kMinimum ? Lanes::halves(scales + 32 + 2 * row)
-                                                              : Lanes::times(d, Lanes::all(Format::kOffset)));
+      Lanes::store_floats(floats + row, Lanes::halves(scales + 2 * row));
+      if constexpr (Format::kMinimum) Lanes::store_floats(floats + 16 + row, Lanes::halves(scales + 32 + 2 * row));
     }
     out += kUnpackedBytes<32>;
   };
@@ -85,12 +90,11 @@ FORGE_INLINE void transpose(TokenFloats* lines) {
 
 inline constexpr std::size_t kTileTokens = 16;
 
-/// A strip of 16 tokens' rows.
+/// 32 columns of 16 tokens; a strip's parts lie one behind the other.
 template <int kSub>
-struct alignas(64) TilePanel {
-  static constexpr std::size_t kFloats = 1 + 32 / kSub;
-  std::int8_t quants[kTileTokens][kTileStripColumns];
-  float floats[kTileStripParts][kFloats][kTileTokens];  ///< scale, and each part's sum
+struct alignas(64) TilePart {
+  std::int8_t quants[kTileTokens][32];
+  float floats[1 + 32 / kSub][kTileTokens];  ///< scale, and each sub-part's sum
 };
 
 /// out[p][token] = from(token)[p] for `parts` numbers p, `stride` floats from one to the next; 0 behind `tokens`.
@@ -111,27 +115,30 @@ FORGE_INLINE void gather_tokens(From from, std::size_t tokens, std::size_t parts
   }
 }
 
-/// `tokens` rows, and rows of zeros up to 16.
+/// Parts [first, first + parts) of `tokens` rows, and of rows of zeros up to 16.
 template <int kSub>
-void fill_tile_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
-                     std::size_t parts, TilePanel<kSub>& panel) {
-  constexpr std::size_t kStride = sizeof(panel.floats[0]) / 4;
-  for (std::size_t t = 0; t < kTileTokens; ++t)
-    if (t < tokens)
-      std::memcpy(panel.quants[t], source.row(first_token + t) + 32 * first, 32 * parts);
-    else
-      std::memset(panel.quants[t], 0, 32 * parts);
+void fill_tile_parts(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
+                     std::size_t parts, TilePart<kSub>* out) {
+  constexpr std::size_t kStride = sizeof(TilePart<kSub>) / 4;
+  for (std::size_t t = 0; t < kTileTokens; ++t) {
+    if (t >= tokens) {
+      for (std::size_t p = 0; p < parts; ++p) std::memset(out[p].quants[t], 0, 32);
+      continue;
+    }
+    const std::byte* quants = source.row(first_token + t) + 32 * first;
+    for (std::size_t p = 0; p < parts; ++p) std::memcpy(out[p].quants[t], quants + 32 * p, 32);
+  }
   const auto scales = [&](std::size_t t)
                           FORGE_INLINE_BODY { return source.row(first_token + t) + source.k + 4 * first; };
-  gather_tokens(scales, tokens, parts, panel.floats[0][0], kStride);
+  gather_tokens(scales, tokens, parts, out->floats[0], kStride);
   if constexpr (kSub == 32) {
     const auto sums = [&](std::size_t t) FORGE_INLINE_BODY { return scales(t) + source.k / 32 * 4; };
-    gather_tokens(sums, tokens, parts, panel.floats[0][1], kStride);
+    gather_tokens(sums, tokens, parts, out->floats[1], kStride);
   } else {
     for (std::size_t p = 0; p < parts; ++p)
       for (std::size_t s = 0; s < 2; ++s)
         for (std::size_t t = 0; t < kTileTokens; ++t)
-          panel.floats[p][1 + s][t] = half_sum(panel.floats[p][0][t], panel.quants[t] + 32 * p + 16 * s);
+          out[p].floats[1 + s][t] = half_sum(out[p].floats[0][t], out[p].quants[t] + 16 * s);
   }
 }
 
@@ -147,6 +154,21 @@ struct DotTiles {
   }();
 };
 
+/// Units of a strip: about the same of each, at most `most`; even, since a line of Q8_0 and Q4_0 has scales of two.
+FORGE_INLINE std::size_t strip_units(std::size_t units, std::size_t most) {
+  if (units <= most) return units;
+  const std::size_t even = divide_up(divide_up(units, divide_up(units, most)), 2) * 2;
+  return even < most ? even : most;
+}
+
+template <bool kSigned, int sum, int a, int b>
+FORGE_INLINE void dot_tiles() {
+  if constexpr (kSigned)
+    Tiles::dot_signed_signed<sum, a, b>();
+  else
+    Tiles::dot_signed_unsigned<sum, a, b>();
+}
+
 struct TileStrip {
   const std::uint8_t* unpacked;
   std::size_t parts;
@@ -155,9 +177,9 @@ struct TileStrip {
   bool first;  ///< out holds nothing yet
 };
 
-/// One group by 16 tokens over a strip, `kStage` parts a stage; rows of `out` behind `tokens` are left alone.
-template <int kSub, int kStage>
-void tile_strip(const TileStrip& args, const TilePanel<kSub>& panel) {
+/// One group by 16 tokens over a strip, `kStage` products a stage; rows of `out` behind `tokens` are left alone.
+template <int kSub, bool kSigned, int kStage>
+void tile_strip(const TileStrip& args, const TilePart<kSub>* panel) {
   constexpr std::size_t kParts = 32 / kSub;
   constexpr int T = kTileTokens, kVectors = 16 / Lanes::kRows;
   alignas(64) std::uint8_t dots[2][kStage][T][64];
@@ -175,10 +197,10 @@ void tile_strip(const TileStrip& args, const TilePanel<kSub>& panel) {
     unrolled<kStage>([&]<int i>() FORGE_INLINE_BODY {
       const std::size_t sub = kStage * stage + i;
       if (sub >= subs) return;
-      Tiles::load<4 + i % 2>(panel.quants[0] + kSub * sub, kTileStripColumns);
+      Tiles::load<4 + i % 2>(panel[sub / kParts].quants[0] + sub % kParts * kSub, 32);
       Tiles::load<6 + i % 2>(args.unpacked + sub / kParts * kUnpackedBytes<kSub> + sub % kParts * 16 * kSub, 64);
       Tiles::zero<i>();
-      Tiles::dot_signed_unsigned<i, 4 + i % 2, 6 + i % 2>();
+      dot_tiles<kSigned, i, 4 + i % 2, 6 + i % 2>();
     });
   };
   const auto put = [&](std::size_t stage) FORGE_INLINE_BODY {
@@ -189,16 +211,16 @@ void tile_strip(const TileStrip& args, const TilePanel<kSub>& panel) {
   const auto add = [&](std::size_t sub, const std::uint8_t(*dot)[64]) FORGE_INLINE_BODY {
     const std::size_t part = sub / kParts, s = sub % kParts;
     const auto* floats = reinterpret_cast<const float*>(args.unpacked + part * kUnpackedBytes<kSub> + 512 + 128 * s);
-    const float *x_scale = panel.floats[part][0], *x_sum = panel.floats[part][1 + s];
+    const float *x_scale = panel[part].floats[0], *x_sum = panel[part].floats[1 + s];
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       const Lanes::F scale = Lanes::load_floats(floats + v * Lanes::kRows);
-      const Lanes::F offset = Lanes::load_floats(floats + 16 + v * Lanes::kRows);
+      const Lanes::F offset = kSigned ? scale : Lanes::load_floats(floats + 16 + v * Lanes::kRows);
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) {
         const Lanes::F step = Lanes::times(scale, Lanes::all(x_scale[t]));
         sums[t][v] = Lanes::fused(step, Lanes::to_float(Lanes::load(dot[t] + 4 * v * Lanes::kRows)), sums[t][v]);
-        sums[t][v] = Lanes::fused(offset, Lanes::all(x_sum[t]), sums[t][v]);
+        if constexpr (!kSigned) sums[t][v] = Lanes::fused(offset, Lanes::all(x_sum[t]), sums[t][v]);
       }
     }
   };
@@ -219,92 +241,39 @@ void tile_strip(const TileStrip& args, const TilePanel<kSub>& panel) {
         Lanes::store_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + v * Lanes::kRows, sums[t][v]);
 }
 
-/// One group by 16 tokens over a strip; rows of `out` behind `tokens` are left alone. While vectors add part p up,
-/// tiles store part p + kLag and multiply part p + kLag + 4.
-template <int kSub, int kLag>
-void tile_strip_ring(const TileStrip& args, const TilePanel<kSub>& panel) {
-  constexpr std::ptrdiff_t kParts = 32 / kSub, kFlight = 4;
-  static_assert(kLag % kFlight == 0);
-  constexpr int T = kTileTokens, kVectors = 16 / Lanes::kRows;
-  alignas(64) std::uint8_t dots[kLag][T][64];
-  Lanes::F sums[T * kVectors];
-  const auto at = [&](int i)
-                      FORGE_INLINE_BODY { return args.out + static_cast<std::size_t>(i / kVectors) * args.out_stride + i % kVectors * Lanes::kRows; };
-  unrolled<T * kVectors>([&]<int i>() FORGE_INLINE_BODY {
-    sums[i] = args.first || static_cast<std::size_t>(i / kVectors) >= args.tokens ? Lanes::all(0.0f) : Lanes::load_floats(at(i));
-  });
-  const auto subs = static_cast<std::ptrdiff_t>(args.parts) * kParts;  // parts of kSub columns
-  const std::uint8_t* const unpacked = args.unpacked;
-  const auto add = [&](std::size_t sub, const std::uint8_t(*dot)[64]) FORGE_INLINE_BODY {
-    const std::size_t part = sub / kParts, s = sub % kParts;
-    const auto* floats = reinterpret_cast<const float*>(unpacked + part * kUnpackedBytes<kSub> + 512 + 128 * s);
-    const float *x_scale = panel.floats[part][0], *x_sum = panel.floats[part][1 + s];
-    unrolled<kVectors>([&]<int v>() FORGE_INLINE_BODY {
-      const Lanes::F scale = Lanes::load_floats(floats + v * Lanes::kRows);
-      const Lanes::F offset = Lanes::load_floats(floats + 16 + v * Lanes::kRows);
-      unrolled<T>([&]<int t>() FORGE_INLINE_BODY {
-        const Lanes::F step = Lanes::times(scale, Lanes::all(x_scale[t]));
-        Lanes::F sum = Lanes::fused(step, Lanes::to_float(Lanes::load(dot[t] + 4 * v * Lanes::kRows)), sums[t * kVectors + v]);
-        sums[t * kVectors + v] = Lanes::fused(offset, Lanes::all(x_sum[t]), sum);
-      });
-    });
-  };
-  const auto tiles = [&]<int i>(std::ptrdiff_t stored, std::uint8_t(*dot)[64]) FORGE_INLINE_BODY {
-    if (stored >= 0 && stored < subs) Tiles::store<i>(dot, 64);
-    if (stored + kFlight >= subs) return;
-    const auto sub = static_cast<std::size_t>(stored + kFlight);
-    Tiles::load<4 + i % 2>(panel.quants[0] + kSub * sub, kTileStripColumns);
-    Tiles::load<6 + i % 2>(unpacked + sub / kParts * kUnpackedBytes<kSub> + sub % kParts * 16 * kSub, 64);
-    Tiles::zero<i>();
-    Tiles::dot_signed_unsigned<i, 4 + i % 2, 6 + i % 2>();
-  };
-  for (std::ptrdiff_t now = -(kLag + kFlight); now < subs; ++now) {
-    auto* dot = dots[static_cast<std::size_t>(now) % kLag];
-    if (now >= 0) add(static_cast<std::size_t>(now), dot);
-    switch (static_cast<std::size_t>(now) % kFlight) {
-      case 0: tiles.template operator()<0>(now + kLag, dot); break;
-      case 1: tiles.template operator()<1>(now + kLag, dot); break;
-      case 2: tiles.template operator()<2>(now + kLag, dot); break;
-      default: tiles.template operator()<3>(now + kLag, dot); break;
-    }
-  }
-  unrolled<T * kVectors>([&]<int i>() FORGE_INLINE_BODY {
-    if (static_cast<std::size_t>(i / kVectors) < args.tokens) Lanes::store_floats(at(i), sums[i]);
-  });
-}
-
-template <int kSub, int kStage>
+template <int kSub, bool kSigned, TileCut kCut>
 void matmul_tiles(const TileWeights& type, const std::byte* weights, std::size_t groups, const PanelSource& source,
                   std::size_t tokens, float* out, std::size_t out_stride) {
-  constexpr std::size_t kTokens = kTilePanels * kTileTokens;
-  TilePanel<kSub> panels[kTilePanels];
-  alignas(64) std::uint8_t unpacked[kTileStripParts * kUnpackedBytes<kSub>];
-  const std::size_t all_parts = source.k / 32, group_bytes = all_parts / type.unit_parts * type.unit_bytes;
+  constexpr std::size_t kTokens = kTilePanels * kTileTokens, kUnpackedStrip = kCut.parts * kUnpackedBytes<kSub>;
+  TilePart<kSub> panels[kTilePanels][kCut.parts];
+  alignas(64) std::uint8_t unpacked[kCut.groups * kUnpackedStrip];
+  const std::size_t units = source.k / 32 / type.unit_parts;
+  const std::size_t step = strip_units(units, kCut.parts / type.unit_parts);
   Tiles::configure(DotTiles<kSub>::kShapes);
   for (std::size_t token0 = 0; token0 < tokens; token0 += kTokens) {
     const std::size_t count = tokens - token0 < kTokens ? tokens - token0 : kTokens;
     const auto tile_tokens = [&](std::size_t at)
                                  FORGE_INLINE_BODY { return count - at < kTileTokens ? count - at : kTileTokens; };
-    std::size_t first = 0;
+    std::size_t u0 = 0;
     do {
-      const std::size_t parts = all_parts - first < kTileStripParts ? all_parts - first : kTileStripParts;
+      const std::size_t u1 = units - u0 < step ? units : u0 + step;
+      const std::size_t first = u0 * type.unit_parts, parts = (u1 - u0) * type.unit_parts;
       for (std::size_t at = 0; at < count; at += kTileTokens)
-        fill_tile_panel<kSub>(source, token0 + at, tile_tokens(at), first, parts, panels[at / kTileTokens]);
-      for (std::size_t group = 0; group < groups; ++group) {
-        type.unpack(reinterpret_cast<const std::uint8_t*>(weights) + group * group_bytes +
-                        first / type.unit_parts * type.unit_bytes,
-                    parts / type.unit_parts, unpacked);
+        fill_tile_parts<kSub>(source, token0 + at, tile_tokens(at), first, parts, panels[at / kTileTokens]);
+      for (std::size_t group0 = 0; group0 < groups; group0 += kCut.groups) {
+        const std::size_t together = groups - group0 < kCut.groups ? groups - group0 : kCut.groups;
+        for (std::size_t g = 0; g < together; ++g)
+          type.unpack(reinterpret_cast<const std::uint8_t*>(weights) + ((group0 + g) * units + u0) * type.unit_bytes,
+                      u1 - u0, unpacked + g * kUnpackedStrip);
         for (std::size_t at = 0; at < count; at += kTileTokens)
-{
-          const TileStrip args{unpacked, parts, out + (token0 + at) * out_stride + 16 * group, out_stride, tile_tokens(at), first == 0};
-          if constexpr (kStage >= 100)
-            tile_strip_ring<kSub, kStage - 100>(args, panels[at / kTileTokens]);
-          else
-            tile_strip<kSub, kStage>(args, panels[at / kTileTokens]);
-        }
+          for (std::size_t g = 0; g < together; ++g)
+            tile_strip<kSub, kSigned, kCut.stage>(
+                {unpacked + g * kUnpackedStrip, parts, out + (token0 + at) * out_stride + 16 * (group0 + g), out_stride,
+                 tile_tokens(at), u0 == 0},
+                panels[at / kTileTokens]);
       }
-      first += parts;
-    } while (first < all_parts);
+      u0 = u1;
+    } while (u0 < units);
   }
   Tiles::release();
 }

@@ -94,9 +94,9 @@ FORGE_INLINE B select_lt(B a, B b, B yes, B no) {
 FORGE_INLINE B copy_sign(B magnitude, B sign) {
   return (B)(((BInt)magnitude & 0x7fffffff) | ((BInt)sign & (BInt{} + INT32_MIN)));
 }
-/// 2^n for integral n in [-126, 127].
-FORGE_INLINE B exp2_integral(B n) {
-  return (B)((__builtin_convertvector(n, BInt) + 127) << 23);
+/// 2^n of n + kRounder, n whole in [-126, 127]: the sum's low bits are n.
+FORGE_INLINE B exp2_rounded(B n_and_rounder) {
+  return (B)(((BInt)n_and_rounder << 23) + (127 << 23));
 }
 FORGE_INLINE float reduce_add(B v) {
   return (v[0] + v[2]) + (v[1] + v[3]);
@@ -176,9 +176,10 @@ FORGE_INLINE B select_lt(B a, B b, B yes, B no) {
 FORGE_INLINE B copy_sign(B magnitude, B sign) {
   return hn::CopySign(magnitude, sign);
 }
-/// 2^n for integral n in [-126, 127].
-FORGE_INLINE B exp2_integral(B n) {
-  return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(DInt(), n), hn::Set(DInt(), 127))));
+/// 2^n of n + kRounder, n whole in [-126, 127]: the sum's low bits are n.
+FORGE_INLINE B exp2_rounded(B n_and_rounder) {
+  const DInt ints;
+  return hn::BitCast(D(), hn::Add(hn::ShiftLeft<23>(hn::BitCast(ints, n_and_rounder)), hn::Set(ints, 127 << 23)));
 }
 /// Halves are added until 4 lanes are left: the same order as Pair's.
 template <class Tag, class Vector>
@@ -247,8 +248,8 @@ FORGE_INLINE Pair<H> copy_sign(Pair<H> magnitude, Pair<H> sign) {
   return {copy_sign(magnitude.a, sign.a), copy_sign(magnitude.b, sign.b)};
 }
 template <class H>
-FORGE_INLINE Pair<H> exp2_integral(Pair<H> n) {
-  return {exp2_integral(n.a), exp2_integral(n.b)};
+FORGE_INLINE Pair<H> exp2_rounded(Pair<H> n) {
+  return {exp2_rounded(n.a), exp2_rounded(n.b)};
 }
 template <class H>
 FORGE_INLINE bool all_zero(Pair<H> x) {
@@ -350,10 +351,10 @@ FORGE_INLINE void store_some(V v, float* p, std::size_t count) {
     store_n(v, p, count);
 }
 
-/// Nearest integer, ties to even, for |x| < 2^22.
+/// A float this large has no fraction, so adding it rounds to nearest even, for |x| < 2^22.
+inline constexpr float kRounder = 0x1.8p23f;
 FORGE_INLINE V round_even(V x) {
-  const V magic = M::set1(0x1.8p23f);
-  return sub(add(x, magic), magic);
+  return sub(add(x, M::set1(kRounder)), M::set1(kRounder));
 }
 
 /// e^x within 2 ulp. Below -87.33 it is 0 (no subnormals), above 88.37 it stays at e^88.37; NaN gives NaN.
@@ -362,7 +363,8 @@ FORGE_INLINE V round_even(V x) {
 FORGE_INLINE V exp(V x) {
   const V lowest = M::set1(-87.33f);
   const V bounded = vmin(M::set1(88.37f), vmax(lowest, x));  // this order lets NaN through
-  const V n = round_even(mul(bounded, M::set1(0x1.715476p0f)));
+  const V n_and_rounder = add(mul(bounded, M::set1(0x1.715476p0f)), M::set1(kRounder));
+  const V n = sub(n_and_rounder, M::set1(kRounder));
   V r = fma(n, M::set1(-0x1.62e4p-1f), bounded);
   r = fma(n, M::set1(-0x1.7f7d1cp-20f), r);
   V p = M::set1(0x1.a01a02p-13f);
@@ -373,7 +375,7 @@ FORGE_INLINE V exp(V x) {
   p = fma(p, r, M::set1(0.5f));
   p = fma(mul(p, r), r, r);
   p = add(p, M::set1(1.0f));
-  return select_lt(x, lowest, zero(), mul(p, exp2_integral(n)));
+  return select_lt(x, lowest, zero(), mul(p, exp2_rounded(n_and_rounder)));
 }
 FORGE_INLINE float exp(float x) {
   float lanes[16];

@@ -1,7 +1,7 @@
 #pragma once
 // A model of the tile registers in plain C++, for tests on any CPU: the interface of tiles_amx-inl.h, each operation as
-// the Intel SDM (volume 2: LDTILECFG, TILELOADD, TDPBSUD, TDPBF16PS) defines it. What would be an invalid operation
-// there throws std::logic_error. Every thread has registers of its own, as there.
+// the Intel SDM (volume 2: LDTILECFG, TILELOADD, TDPBSUD, TDPBSSD, TDPBF16PS) defines it. What would be an invalid
+// operation there throws std::logic_error. Every thread has registers of its own, as there.
 
 #include <bit>
 #include <cmath>
@@ -52,15 +52,12 @@ struct Tiles {
   /// sum[m][n] += sum over k of a[m][k] (signed) * b[k/4][4n + k%4] (unsigned), modulo 2^32.
   template <int sum, int a, int b>
   static void dot_signed_unsigned() {
-    check_shapes(sum, a, b);
-    for (std::size_t m = 0; m < rows(sum); ++m)
-      for (std::size_t n = 0; n < row_bytes(sum) / 4; ++n) {
-        auto total = word(sum, m, n);
-        for (std::size_t k = 0; k < row_bytes(a); ++k)
-          total += static_cast<std::uint32_t>(static_cast<std::int8_t>(used(a).bytes[m][k])) *
-                   used(b).bytes[k / 4][4 * n + k % 4];
-        set_word(sum, m, n, total);
-      }
+    dot_bytes<std::uint8_t>(sum, a, b);
+  }
+  /// The same with b signed.
+  template <int sum, int a, int b>
+  static void dot_signed_signed() {
+    dot_bytes<std::int8_t>(sum, a, b);
   }
 
   /// sum[m][n] += even + odd: each the chain of fused multiply-adds, from 0, over the even or odd k of a[m][k] times
@@ -106,6 +103,18 @@ struct Tiles {
     if (row_bytes(a) % 4 != 0 || row_bytes(b) % 4 != 0 || row_bytes(sum) % 4 != 0) invalid("rows are no whole words");
     if (rows(sum) != rows(a) || row_bytes(a) / 4 != rows(b) || row_bytes(sum) != row_bytes(b))
       invalid("shapes of a product");
+  }
+  template <class Byte>
+  static void dot_bytes(int sum, int a, int b) {
+    check_shapes(sum, a, b);
+    for (std::size_t m = 0; m < rows(sum); ++m)
+      for (std::size_t n = 0; n < row_bytes(sum) / 4; ++n) {
+        auto total = word(sum, m, n);
+        for (std::size_t k = 0; k < row_bytes(a); ++k)
+          total += static_cast<std::uint32_t>(static_cast<std::int8_t>(used(a).bytes[m][k])) *
+                   static_cast<std::uint32_t>(static_cast<Byte>(used(b).bytes[k / 4][4 * n + k % 4]));
+        set_word(sum, m, n, total);
+      }
   }
   static std::uint32_t word(int tile, std::size_t row, std::size_t n) {
     std::uint32_t value;

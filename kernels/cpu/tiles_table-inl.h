@@ -16,11 +16,13 @@ inline constexpr std::size_t kTileRowsMin = 16, kTileRestMin = 6;
 template <class Format>
 struct IntTileWeights {
   static constexpr int kSub = 32;
+  static constexpr bool kSigned = !Format::kMinimum;
   static constexpr TileWeights kWeights{1, Format::kQuantBytes + Format::kScaleBytes, unpack_int_parts<Format>};
 };
 template <class Block>
 struct CodesTileWeights {
   static constexpr int kSub = Block::kSub;
+  static constexpr bool kSigned = false;
   static constexpr TileWeights kWeights{quant::X16Codes<Block>::kParts, quant::X16Codes<Block>::kBytes,
                                         unpack_units<Block>};
 };
@@ -34,7 +36,7 @@ FORGE_INLINE MatmulFn plain_matmul() {
   return plain.matmul_of_codes(type);
 }
 
-template <DType type, class Weights, int kStage>
+template <DType type, class Weights, TileCut kCut>
 void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                      std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
                      std::size_t out_stride) {
@@ -42,28 +44,28 @@ void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups
   const std::size_t rest = tokens % kTileTokens;
   const std::size_t tiled = tokens < kTileRowsMin ? 0 : rest < kTileRestMin ? tokens - rest : tokens;
   if (tiled > 0)
-    matmul_tiles<Weights::kSub, kStage>(Weights::kWeights, weights, groups, PanelSource{x, x_row_bytes, k, row_map},
-                                        tiled, out, out_stride);
+    matmul_tiles<Weights::kSub, Weights::kSigned, kCut>(
+        Weights::kWeights, weights, groups, PanelSource{x, x_row_bytes, k, row_map}, tiled, out, out_stride);
   if (tiled < tokens)
     plain_matmul<type>()(weights, k, groups, row_map ? x : x + tiled * x_row_bytes, x_row_bytes,
                          row_map ? row_map + tiled : nullptr, tokens - tiled, out + tiled * out_stride, out_stride);
 }
 
 /// nullptr for what is no block type of `Rows` with a scale for at least kSubMin columns.
-template <int kStage, int kSubMin, class... Rows>
+template <TileCut kCut, int kSubMin, class... Rows>
 MatmulFn matmul_by_tiles_of(DType type, quant::BlockRows<Rows...>) {
   MatmulFn found = nullptr;
   const auto look = [&]<class Row>(std::type_identity<Row>) FORGE_INLINE_BODY {
     if (type != Row::kType) return;
     using Block = typename Row::Block;
     if constexpr (quant::HasPacking<Block>) {
-      if constexpr (Block::kSub >= kSubMin) found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, kStage>;
+      if constexpr (Block::kSub >= kSubMin) found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, kCut>;
     } else if constexpr (Row::kType == DType::kQ8_0)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ8_0>, kStage>;
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ8_0>, kCut>;
     else if constexpr (Row::kType == DType::kQ4_0)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_0>, kStage>;
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_0>, kCut>;
     else if constexpr (Row::kType == DType::kQ4_1)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_1>, kStage>;
+      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_1>, kCut>;
   };
   (look(std::type_identity<Rows>{}), ...);
   return found;

@@ -21,17 +21,18 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/quant/q8a.h"
 #include "kernels/quant/x16.h"
+#include "tests/device/amx_product.h"
 
 namespace forge::cpu {
 namespace amx_check_cpu {
-void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
+void tile_product(Product product, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
                   std::uint8_t* sum);
 void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
                  std::uint8_t* sums);
 void tile_products(std::size_t rounds, std::size_t rows, std::size_t a_bytes);
 }  // namespace amx_check_cpu
 namespace amx_check_model {
-void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
+void tile_product(Product product, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
                   std::uint8_t* sum);
 }
 namespace amx_check_variants {
@@ -68,7 +69,10 @@ double best_seconds(int repeats, Run run) {
 
 void check_tiles() {
   std::mt19937 random(1);
-  for (const bool bf16 : {false, true})
+  using cpu::Product;
+  for (const auto& [product, name] : {std::pair{Product::kSignedUnsigned, "tdpbsud"},
+                                      {Product::kSignedSigned, "tdpbssd"},
+                                      {Product::kBf16, "tdpbf16ps"}})
     for (const std::size_t rows : {1, 7, 12, 16})
       for (const std::size_t bytes : {4, 16, 32, 64}) {
         std::size_t wrong = 0;
@@ -77,7 +81,8 @@ void check_tiles() {
           for (auto* tile : {a, b, sum})
             for (std::size_t i = 0; i < 1024; i += 2) {
               std::uint32_t bits = random();
-              if (bf16) {  // bf16 or the high half of f32: numbers of all sizes, subnormal and signed zeros among them
+              if (product == Product::kBf16) {  // bf16 or the high half of f32: numbers of all sizes, subnormal and
+                                                // signed zeros among them
                 const float value =
                     std::normal_distribution<float>()(random) * std::ldexp(1.0F, round % 10 == 0 ? -130 : 0);
                 std::memcpy(&bits, &value, 4);
@@ -86,13 +91,12 @@ void check_tiles() {
               std::memcpy(tile + i, &bits, 2);
             }
           std::memcpy(want, sum, sizeof(want));
-          cpu::amx_check_cpu::tile_product(bf16, rows, bytes, a, b, sum);
-          cpu::amx_check_model::tile_product(bf16, rows, bytes, a, b, want);
+          cpu::amx_check_cpu::tile_product(product, rows, bytes, a, b, sum);
+          cpu::amx_check_model::tile_product(product, rows, bytes, a, b, want);
           wrong += std::memcmp(sum, want, 64 * rows) != 0;
         }
-        verdict(wrong == 0, std::string(bf16 ? "tdpbf16ps" : "tdpbsud") + " of " + std::to_string(rows) + " rows, " +
-                                std::to_string(bytes) + " bytes: " + std::to_string(wrong) +
-                                " of 200 tiles are not the model's");
+        verdict(wrong == 0, std::string(name) + " of " + std::to_string(rows) + " rows, " + std::to_string(bytes) +
+                                " bytes: " + std::to_string(wrong) + " of 200 tiles are not the model's");
       }
 }
 
@@ -221,7 +225,7 @@ void check_matmul(DType type, Shape shape, int repeats) {
     if (std::memcmp(got.data(), want.data(), got.size() * 4) != 0) verdict(false, label + ": other bits, " + what);
   };
   double best = 0;
-  constexpr const char* kNames[] = {"stages of 4", "stages of 3", "stages of 2", "ring 4", "ring 8"};
+  constexpr const char* kNames[] = {"2 x24 x1", "2 x16 x2", "2 x8 x4", "1 x16 x2", "3 x16 x2"};
   for (int number = 0; number < 5; ++number) {
     const auto matmul = cpu::amx_check_variants::variant(number, type);
     if (matmul == nullptr) continue;

@@ -2,13 +2,14 @@
 // One product of tiles, for a program that compares the CPU's tiles with the model's.
 
 #include "kernels/cpu/simd-inl.h"
+#include "tests/device/amx_product.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
 /// sum[16][16] words += a[rows][a_bytes] by b[a_bytes/4][64]; a and b have 64 bytes a row, and so has sum.
-void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
+void tile_product(Product product, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
                   std::uint8_t* sum);
-void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
+void tile_product(Product product, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
                   std::uint8_t* sum) {
   TileShapes shapes;
   shapes.set(0, rows, 64).set(1, rows, a_bytes).set(2, a_bytes / 4, 64);
@@ -16,10 +17,16 @@ void tile_product(bool bf16, std::size_t rows, std::size_t a_bytes, const std::u
   Tiles::load<0>(sum, 64);
   Tiles::load<1>(a, 64);
   Tiles::load<2>(b, 64);
-  if (bf16)
-    Tiles::dot_bf16<0, 1, 2>();
-  else
-    Tiles::dot_signed_unsigned<0, 1, 2>();
+  switch (product) {
+    case Product::kBf16:
+      Tiles::dot_bf16<0, 1, 2>();
+      break;
+    case Product::kSignedSigned:
+      Tiles::dot_signed_signed<0, 1, 2>();
+      break;
+    case Product::kSignedUnsigned:
+      Tiles::dot_signed_unsigned<0, 1, 2>();
+  }
   Tiles::store<0>(sum, 64);
   Tiles::release();
 }

@@ -15,12 +15,20 @@ using Blocks =
 
 MatmulFn variant(int number, DType type);
 MatmulFn variant(int number, DType type) {
-  return number == 0   ? matmul_by_tiles_of<4, 16>(type, Blocks{})
-         : number == 1 ? matmul_by_tiles_of<3, 16>(type, Blocks{})
-         : number == 2 ? matmul_by_tiles_of<2, 16>(type, Blocks{})
-         : number == 3 ? matmul_by_tiles_of<104, 16>(type, Blocks{})
-         : number == 4 ? matmul_by_tiles_of<108, 16>(type, Blocks{})
-                       : nullptr;
+  switch (number) {
+    case 0:
+      return matmul_by_tiles_of<TileCut{2, 24, 1}, 16>(type, Blocks{});
+    case 1:
+      return matmul_by_tiles_of<TileCut{2, 16, 2}, 16>(type, Blocks{});
+    case 2:
+      return matmul_by_tiles_of<TileCut{2, 8, 4}, 16>(type, Blocks{});
+    case 3:
+      return matmul_by_tiles_of<TileCut{1, 16, 2}, 16>(type, Blocks{});
+    case 4:
+      return matmul_by_tiles_of<TileCut{3, 16, 2}, 16>(type, Blocks{});
+    default:
+      return nullptr;
+  }
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

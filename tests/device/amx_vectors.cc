@@ -20,6 +20,8 @@ struct Tiles {
   }
   template <int, int, int>
   FORGE_INLINE static void dot_signed_unsigned() {}
+  template <int, int, int>
+  FORGE_INLINE static void dot_signed_signed() {}
 };
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE
@@ -31,7 +33,7 @@ namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
 MatmulFn matmul_q4_1();
 MatmulFn matmul_q4_1() {
-  return matmul_by_tiles<DType::kQ4_1, IntTileWeights<FormatQ4_1>, 4>;
+  return matmul_by_tiles<DType::kQ4_1, IntTileWeights<FormatQ4_1>, kTileCut>;
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

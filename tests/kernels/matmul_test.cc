@@ -32,8 +32,14 @@ float quantised_reference(const std::byte* native, const std::byte* x, std::size
         total = std::fma(quant::sub_offset(block, s), x_scale * static_cast<float>(x_total), total);
       }
     } else {
-      total = std::fma(quant::block_scale(block) * scale[b], static_cast<float>(raw_dot(block, q + 32 * b)), total);
-      total = std::fma(quant::block_offset(block), sum[b], total);
+      int dot = raw_dot(block, q + 32 * b);
+      if constexpr (!std::is_same_v<Block, quant::BlockQ4_1>) {
+        const int bias = std::is_same_v<Block, quant::BlockQ8_0> ? 128 : 8;
+        for (unsigned i = 0; i < 32; ++i) dot -= bias * q[32 * b + i];
+      }
+      total = std::fma(quant::block_scale(block) * scale[b], static_cast<float>(dot), total);
+      if constexpr (std::is_same_v<Block, quant::BlockQ4_1>)
+        total = std::fma(quant::block_offset(block), sum[b], total);
     }
   }
   return total;

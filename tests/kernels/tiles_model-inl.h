@@ -15,7 +15,7 @@ using SomeBlocks =
 
 MatmulFn matmul_of_blocks(DType type);
 MatmulFn matmul_of_blocks(DType type) {
-  return matmul_by_tiles_of<4, 16>(type, FORGE_TEST_BLOCKS{});
+  return matmul_by_tiles_of<kTileCut, 16>(type, FORGE_TEST_BLOCKS{});
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE
