@@ -8,8 +8,8 @@
 // A stored tile comes to vectors only from the cache, so a stage is some products: while vectors add stage s up, tiles
 // store s + 1 and multiply s + 2. Measured on a Xeon with AMX (tests/device/amx_check.cc), with all 24 parts of a strip
 // for one group at a time: Q4_1 in stages of 4 320-390 GFLOP/s, of 3 300-350, of 2 370-450, and VNNI 170-340. Fewer
-// dots under way leave more of L1 to x and the weights, so the cut (TileCut) is for L1: the strip of a few groups, what
-// 16 tokens have of it, and the dots fit together, and x comes from L2 once for these groups.
+// dots under way leave more of L1 to x and the weights. Since then, and not measured yet, the cut (TileCut) is for L1:
+// the strip of a few groups, what 16 tokens have of it, and the dots fit together, and x comes from L2 once for these.
 //
 // Loops, outermost first: tokens whose panels fit L2; strips of columns; runs of groups, whose strips are unpacked into
 // L1; tiles of 16 tokens; the groups of the run.
