@@ -91,11 +91,11 @@ struct Lanes {
   FORGE_INLINE static I less_bytes(I a, I b) { return _mm512_sub_epi8(a, b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
-    return _mm512_slli_epi16(a, n);
+    return n == 0 ? a : _mm512_slli_epi16(a, n);
   }
   template <int n>
   FORGE_INLINE static I right(I a) {
-    return _mm512_srli_epi16(a, n);
+    return n == 0 ? a : _mm512_srli_epi16(a, n);
   }
   template <int n>
   FORGE_INLINE static I left_word(I a) {
@@ -146,11 +146,11 @@ struct Lanes {
   FORGE_INLINE static I less_bytes(I a, I b) { return _mm256_sub_epi8(a, b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
-    return _mm256_slli_epi16(a, n);
+    return n == 0 ? a : _mm256_slli_epi16(a, n);
   }
   template <int n>
   FORGE_INLINE static I right(I a) {
-    return _mm256_srli_epi16(a, n);
+    return n == 0 ? a : _mm256_srli_epi16(a, n);
   }
   template <int n>
   FORGE_INLINE static I left_word(I a) {
@@ -193,7 +193,8 @@ constexpr int words_in_shorts(unsigned largest) {
 #endif
 }
 
-/// The exact dot of kWords words of unsigned bytes by signed ones, a row a lane, for `kShorts` words at a time.
+/// The exact dot of kWords words of unsigned bytes by signed ones, a row a lane, for `kShorts` words at a time; `sum`
+/// may begin with another number.
 template <int kShorts, int kWords>
 struct Dot {
   using I = Lanes::I;
@@ -209,7 +210,8 @@ struct Dot {
   }
   FORGE_INLINE I total() const { return sum; }
 #else
-  // kShorts 0: bytes are taken as two nibbles, low + 16 * high, with a 16-bit sum each: 8 words of 2 * 15 * 127 fit
+  // kShorts 0: bytes are taken as two nibbles, low + 16 * high, with a 16-bit sum each: 8 words of 2 * 15 * 127 fit;
+  // `sum` is then what it began with
   I sum = Lanes::none(), low = Lanes::none(), high = Lanes::none();
   FORGE_INLINE void add(int word, I u, std::int32_t x) {
     const I all = Lanes::words(x);
@@ -224,7 +226,7 @@ struct Dot {
   }
   FORGE_INLINE I total() const {
     if constexpr (kShorts != 0) return sum;
-    return Lanes::plus(Lanes::widen(low, Lanes::shorts(1)), Lanes::widen(high, Lanes::shorts(16)));
+    return Lanes::plus(sum, Lanes::plus(Lanes::widen(low, Lanes::shorts(1)), Lanes::widen(high, Lanes::shorts(16))));
   }
 #endif
 };

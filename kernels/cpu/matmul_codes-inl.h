@@ -2,26 +2,23 @@
 // Matmul of the block types that are packed as codes (kernels/quant/x16_codes.h), by q8a activations. A type is what
 // that header says of it; here are two kernels for all of them:
 //   one row of x     codes become bytes, and scales floats, in registers on their way into the dots
-//   more rows of x   some groups' strips are unpacked once, to bytes and floats in L2, and then read by every tile of
-//                    tokens: unpacking costs about as much as four tokens' dots
+//   more rows of x   a strip of one or two groups is unpacked once, to bytes and floats in L1, and then read by every
+//                    tile of tokens: unpacking costs about as much as four tokens' dots
 // Both add up in the same order: for every part of 32 (or 16) columns that has a scale of its own, from the first on,
-// acc = fma(scale_w * scale_x, float(dot of raw values), acc), then acc = fma(offset_w, sum_x, acc).
+//   a type with a zero     acc = fma(scale_w * scale_x, float(dot of raw - zero), acc), its dot exact
+//   a type with a minimum  acc = fma(scale_w * scale_x, float(dot of raw), acc), then acc = fma(offset_w, sum_x, acc)
 
 #include <utility>
 
-#include "kernels/cpu/lanes-inl.h"
-#include "kernels/cpu/matmul_int-inl.h"
+#include "kernels/cpu/codes_panel-inl.h"
 #include "kernels/quant/x16_codes.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// A panel of T tokens has, for each 32 columns, [T][32] int8, [T] scale and [T] sum of each part.
-template <int kSub>
-constexpr std::size_t panel_part_bytes(std::size_t tokens) {
-  return (36 + 4 * (32 / kSub)) * tokens;
-}
+template <class Block>
+inline constexpr PanelSums kPanelSums{Block::kMinimum, static_cast<std::int32_t>(Block::kZero)};
 
-/// 32 columns of a group, unpacked: 8 lines of bytes, then for each part 16 scales and 16 offsets.
+/// 32 columns of a group, unpacked: 8 lines of bytes, then for each part 16 scales and 16 offsets (of a minimum).
 template <int kSub>
 inline constexpr std::size_t kUnpackedBytes = 512 + 128 * (32 / kSub);
 
@@ -39,11 +36,16 @@ struct Levels {
   }();
 };
 
-/// The unit kFetchAhead bytes on, as fetch_ahead does.
-template <std::size_t kBytes>
-FORGE_INLINE void fetch_unit(const std::uint8_t* unit) {
+/// What lies kCodesFetchAhead bytes on, piece `kPiece` of `kPieces` of a unit: all of a large unit at once fills the
+/// queue of misses, and loads wait behind it. (Zen 5, one token, 8192x2048: Q4_K 30 GB/s, Q6_K 28; a unit at once and
+/// 3072 bytes ahead into L2, as fetch_ahead does for small ones, 25 and 24.)
+inline constexpr std::size_t kCodesFetchAhead = 6144;
+template <std::size_t kBytes, int kPiece, int kPieces>
+FORGE_INLINE void fetch_piece(const std::uint8_t* unit) {
+  constexpr std::size_t kLines = (kBytes + 63) / 64, kFrom = kLines * kPiece / kPieces;
+  constexpr std::size_t kTo = kLines * (kPiece + 1) / kPieces;
 #pragma GCC unroll 64
-  for (std::size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(unit + kFetchAhead + line, 0, 2);
+  for (std::size_t line = kFrom; line < kTo; ++line) __builtin_prefetch(unit + kCodesFetchAhead + 64 * line, 0, 3);
 }
 
 template <class Block>
@@ -66,44 +68,53 @@ FORGE_INLINE void unit_halves(const std::uint8_t* unit, int row, Lanes::F& d, La
   if constexpr (Block::kPacking.halves > 1) m = half_of<Block>(unit, 1, row);
 }
 
-/// One token by one group over `units` units; `panel` of one token.
+/// One token's strip, in the q8a row itself but for the sums' words.
+struct RowOfX {
+  const std::uint8_t *quants, *scales, *sums;
+};
+
+/// One token by one group over `units` units.
 template <class Block>
-void one_row(const std::uint8_t* group, std::size_t units, const std::uint8_t* panel, float* out, bool first) {
+void one_row(const std::uint8_t* group, std::size_t units, const RowOfX& row_of_x, float* out, bool first) {
   using Unit = quant::X16Codes<Block>;
   constexpr int kSub = Block::kSub, kParts = 32 / kSub, kWords = kSub / 4;
   constexpr int kShorts = words_in_shorts(quant::raw_max<Block>());
   const Lanes::Table levels = Lanes::table(Levels<Block>::kBytes.at);
   for (int row = 0; row < 16; row += Lanes::kRows) {
     const std::uint8_t* unit = group;
-    const std::uint8_t* x = panel;
+    RowOfX x = row_of_x;
     Lanes::F sum = first ? Lanes::all(0.0f) : Lanes::load_floats(out + row);
     for (std::size_t u = 0; u < units; ++u, unit += Unit::kBytes) {
-      if (row == 0) fetch_unit<Unit::kBytes>(unit);
       Lanes::F d, m;
       unit_halves<Block>(unit, row, d, m);
       unrolled<static_cast<int>(Unit::kParts)>([&]<int p>() FORGE_INLINE_BODY {
+        if (row == 0) fetch_piece<Unit::kBytes, p, static_cast<int>(Unit::kParts)>(unit);
         const std::uint8_t* codes = unit + p * Unit::kPartBytes + 4 * row;
-        const Lanes::F x_scale = Lanes::all(load_f32(x + 32));
+        const Lanes::F x_scale = Lanes::all(load_f32(x.scales + 4 * p));
         unrolled<kParts>([&]<int s>() FORGE_INLINE_BODY {
+          constexpr int kPart = p * kParts + s;
           Dot<kShorts, kWords> dot;
+          if constexpr (!Block::kMinimum) dot.sum = Lanes::words(load_i32(x.sums + 4 * kPart));
           unrolled<kWords>([&]<int w>() FORGE_INLINE_BODY {
             constexpr int kWord = s * kWords + w;
-            dot.add(w, quant::x16_word<Block, kWord, Lanes>(codes, levels), load_i32(x + 4 * kWord));
+            dot.add(w, quant::x16_word<Block, kWord, Lanes>(codes, levels), load_i32(x.quants + 32 * p + 4 * kWord));
           });
           Lanes::F scale, offset;
-          part_scale<Block, p * kParts + s>(unit, d, m, row, scale, offset);
+          part_scale<Block, kPart>(unit, d, m, row, scale, offset);
           sum = Lanes::fused(Lanes::times(scale, x_scale), Lanes::to_float(dot.total()), sum);
-          sum = Lanes::fused(offset, Lanes::all(load_f32(x + 36 + 4 * s)), sum);
+          if constexpr (Block::kMinimum) sum = Lanes::fused(offset, Lanes::all(load_f32(x.sums + 4 * kPart)), sum);
         });
-        x += panel_part_bytes<kSub>(1);
       });
+      x.quants += 32 * Unit::kParts;
+      x.scales += 4 * Unit::kParts;
+      x.sums += 4 * Unit::kParts * kParts;
     }
     Lanes::store_floats(out + row, sum);
   }
 }
 
-/// `units` units of a group to kUnpackedBytes for each 32 columns.
-template <class Block>
+/// `units` units of a group to kUnpackedBytes for each 32 columns; kSigned: bytes are less their zero.
+template <class Block, bool kSigned = false>
 void unpack_units(const std::uint8_t* group, std::size_t units, std::uint8_t* out) {
   using Unit = quant::X16Codes<Block>;
   constexpr int kSub = Block::kSub, kParts = 32 / kSub;
@@ -116,14 +127,17 @@ void unpack_units(const std::uint8_t* group, std::size_t units, std::uint8_t* ou
         std::uint8_t* part = out + p * kUnpackedBytes<kSub>;
         const std::uint8_t* codes = group + p * Unit::kPartBytes + 4 * row;
         unrolled<8>([&]<int w>() FORGE_INLINE_BODY {
-          Lanes::store(part + 64 * w + 4 * row, quant::x16_word<Block, w, Lanes>(codes, levels));
+          Lanes::I word = quant::x16_word<Block, w, Lanes>(codes, levels);
+          if constexpr (kSigned)
+            word = Lanes::less_bytes(word, Lanes::words(static_cast<std::int32_t>(0x01010101U * Block::kZero)));
+          Lanes::store(part + 64 * w + 4 * row, word);
         });
         unrolled<kParts>([&]<int s>() FORGE_INLINE_BODY {
           Lanes::F scale, offset;
           part_scale<Block, p * kParts + s>(group, d, m, row, scale, offset);
           auto* floats = reinterpret_cast<float*>(part + 512 + 128 * s) + row;
           Lanes::store_floats(floats, scale);
-          Lanes::store_floats(floats + 16, offset);
+          if constexpr (Block::kMinimum) Lanes::store_floats(floats + 16, offset);
         });
       });
     }
@@ -131,136 +145,158 @@ void unpack_units(const std::uint8_t* group, std::size_t units, std::uint8_t* ou
   }
 }
 
-/// T tokens by one unpacked group over `parts` times 32 columns.
-template <int kSub, int kShorts, int T>
-void unpacked_rows(const std::uint8_t* group, std::size_t parts, const std::uint8_t* panel, float* out,
-                   std::size_t out_stride, bool first) {
+template <int kSub>
+inline constexpr std::size_t kGroupStrip = kStripParts * kUnpackedBytes<kSub>;
+
+/// A strip of unpacked groups, kGroupStrip bytes apart, and what is multiplied with it.
+template <int kSub>
+struct UnpackedTile {
+  const std::uint8_t* groups;
+  std::size_t parts;  ///< of 32 columns
+  const CodesPanel<kSub>* panels;
+  float* out;  ///< of the first group and token
+  std::size_t out_stride;
+  bool first;  ///< out holds nothing yet
+};
+
+/// T tokens by G groups: a load of x serves all of them, which leaves the ports of loads half idle.
+template <int kSub, bool kMinimum, int kShorts, int G, int T>
+void unpacked_rows(const UnpackedTile<kSub>& tile) {
   constexpr int kParts = 32 / kSub, kWords = kSub / 4;
   for (int row = 0; row < 16; row += Lanes::kRows) {
-    const std::uint8_t *lines = group + 4 * row, *x = panel;
-    Lanes::F sums[T];
+    const std::uint8_t* lines = tile.groups + 4 * row;
+    const auto out = [&](int g, int t) FORGE_INLINE_BODY {
+      return tile.out + static_cast<std::size_t>(t) * tile.out_stride + 16 * g + row;
+    };
+    Lanes::F sums[G][T];
+#pragma GCC unroll 2
+    for (int g = 0; g < G; ++g)
 #pragma GCC unroll 12
-    for (int t = 0; t < T; ++t)
-      sums[t] = first ? Lanes::all(0.0f) : Lanes::load_floats(out + static_cast<std::size_t>(t) * out_stride + row);
-    for (std::size_t p = 0; p < parts; ++p, lines += kUnpackedBytes<kSub>, x += panel_part_bytes<kSub>(T)) {
+      for (int t = 0; t < T; ++t) sums[g][t] = tile.first ? Lanes::all(0.0f) : Lanes::load_floats(out(g, t));
+    for (std::size_t p = 0; p < tile.parts; ++p, lines += kUnpackedBytes<kSub>) {
 #pragma GCC unroll 2
       for (int s = 0; s < kParts; ++s) {
-        Dot<kShorts, kWords> dots[T];
+        const auto sum_of = [&](int t) FORGE_INLINE_BODY { return &tile.panels[t].sums[p * kParts + s]; };
+        const auto quants_of = [&](int t) FORGE_INLINE_BODY {
+          return reinterpret_cast<const std::uint8_t*>(tile.panels[t].quants) + 32 * p + kSub * s;
+        };
+        Dot<kShorts, kWords> dots[G][T];
+        if constexpr (!kMinimum)
+#pragma GCC unroll 12
+          for (int t = 0; t < T; ++t)
+#pragma GCC unroll 2
+            for (int g = 0; g < G; ++g) dots[g][t].sum = Lanes::words(static_cast<std::int32_t>(*sum_of(t)));
 #pragma GCC unroll 8
         for (int w = 0; w < kWords; ++w) {
-          const Lanes::I bytes = Lanes::load(lines + 64 * (s * kWords + w));
+          Lanes::I bytes[G];
+#pragma GCC unroll 2
+          for (int g = 0; g < G; ++g) bytes[g] = Lanes::load(lines + g * kGroupStrip<kSub> + 64 * (s * kWords + w));
 #pragma GCC unroll 12
-          for (int t = 0; t < T; ++t) dots[t].add(w, bytes, load_i32(x + 32 * t + 4 * (s * kWords + w)));
+          for (int t = 0; t < T; ++t)
+#pragma GCC unroll 2
+            for (int g = 0; g < G; ++g) dots[g][t].add(w, bytes[g], load_i32(quants_of(t) + 4 * w));
         }
-        const auto* floats = reinterpret_cast<const float*>(lines - 4 * row + 512 + 128 * s) + row;
-        const Lanes::F scale = Lanes::load_floats(floats), offset = Lanes::load_floats(floats + 16);
+#pragma GCC unroll 2
+        for (int g = 0; g < G; ++g) {
+          const auto* floats =
+              reinterpret_cast<const float*>(lines - 4 * row + g * kGroupStrip<kSub> + 512 + 128 * s) + row;
+          const Lanes::F scale = Lanes::load_floats(floats);
 #pragma GCC unroll 12
-        for (int t = 0; t < T; ++t) {
-          const Lanes::F step = Lanes::times(scale, Lanes::all(load_f32(x + 32 * T + 4 * t)));
-          sums[t] = Lanes::fused(step, Lanes::to_float(dots[t].total()), sums[t]);
-          sums[t] = Lanes::fused(offset, Lanes::all(load_f32(x + (36 + 4 * s) * T + 4 * t)), sums[t]);
+          for (int t = 0; t < T; ++t) {
+            const Lanes::F step = Lanes::times(scale, Lanes::all(tile.panels[t].scales[p]));
+            sums[g][t] = Lanes::fused(step, Lanes::to_float(dots[g][t].total()), sums[g][t]);
+            if constexpr (kMinimum)
+              sums[g][t] =
+                  Lanes::fused(Lanes::load_floats(floats + 16), Lanes::all(quant::f32_of_bits(*sum_of(t))), sums[g][t]);
+          }
         }
       }
     }
+#pragma GCC unroll 2
+    for (int g = 0; g < G; ++g)
 #pragma GCC unroll 12
-    for (int t = 0; t < T; ++t) Lanes::store_floats(out + static_cast<std::size_t>(t) * out_stride + row, sums[t]);
+      for (int t = 0; t < T; ++t) Lanes::store_floats(out(g, t), sums[g][t]);
   }
 }
 
-using OneRowFn = void (*)(const std::uint8_t*, std::size_t, const std::uint8_t*, float*, bool);
+using OneRowFn = void (*)(const std::uint8_t*, std::size_t, const RowOfX&, float*, bool);
 using UnpackFn = void (*)(const std::uint8_t*, std::size_t, std::uint8_t*);
-using UnpackedRowsFn = void (*)(const std::uint8_t*, std::size_t, const std::uint8_t*, float*, std::size_t, bool);
+template <int kSub>
+using UnpackedRowsFn = void (*)(const UnpackedTile<kSub>&);
 
-template <int kSub, int kShorts, int T>
-FORGE_INLINE UnpackedRowsFn unpacked_rows_for(std::size_t count) {
+template <int kSub, bool kMinimum, int kShorts, int G, int T>
+FORGE_INLINE UnpackedRowsFn<kSub> unpacked_rows_for(std::size_t count) {
   if constexpr (T > 1)
-    if (count < T) return unpacked_rows_for<kSub, kShorts, T - 1>(count);
-  return unpacked_rows<kSub, kShorts, T>;
+    if (count < T) return unpacked_rows_for<kSub, kMinimum, kShorts, G, T - 1>(count);
+  return unpacked_rows<kSub, kMinimum, kShorts, G, T>;
 }
 
 /// What the drivers need to know of a type.
 struct CodesType {
   std::size_t unit_bytes, unit_parts;  ///< parts: of 32 columns
+  PanelSums sums;
   OneRowFn one_row;
   UnpackFn unpack;
 };
 
-/// What the offset of a part of 16 columns is multiplied with.
-FORGE_INLINE float half_sum(float scale, const std::int8_t* quants) {
-  std::int32_t total = 0;
-  for (std::size_t i = 0; i < 16; ++i) total += quants[i];
-  return scale * static_cast<float>(total);
-}
-
-/// Parts [first, first + parts) of tokens' rows into a panel; the sums of parts of 16 columns are made here.
-template <int kSub>
-void fill_codes_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
-                      std::size_t parts, std::uint8_t* panel) {
-  if constexpr (kSub == 32) {
-    fill_panel(source, first_token, tokens, first, parts, panel);
-    return;
-  }
-  for (std::size_t t = 0; t < tokens; ++t) {
-    const std::byte* row = source.row(first_token + t);
-    const auto* quants = reinterpret_cast<const std::int8_t*>(row) + 32 * first;
-    const auto* scales = reinterpret_cast<const std::uint8_t*>(row + source.k + 4 * first);
-    std::uint8_t* out = panel;
-    for (std::size_t p = 0; p < parts; ++p, out += panel_part_bytes<kSub>(tokens), quants += 32) {
-      const float scale = load_f32(scales + 4 * p);
-      std::memcpy(out + 32 * t, quants, 32);
-      std::memcpy(out + 32 * tokens + 4 * t, &scale, 4);
-      for (std::size_t s = 0; s < 2; ++s) {
-        const float sum = half_sum(scale, quants + 16 * s);
-        std::memcpy(out + (36 + 4 * s) * tokens + 4 * t, &sum, 4);
-      }
-    }
-  }
-}
+inline constexpr std::size_t kRowParts = 1024;  ///< of a strip of one row
 
 template <int kSub>
 void matmul_one_row(const CodesType& type, const std::byte* weights, std::size_t units, std::size_t groups,
                     const PanelSource& source, float* out) {
-  alignas(64) std::uint8_t panel[kPanelBytes];
-  const std::size_t strip_units = kPanelBytes / (panel_part_bytes<kSub>(1) * type.unit_parts);
-  const std::size_t strips = units == 0 ? 1 : divide_up(units, strip_units);
+  std::uint32_t sums[kRowParts * (32 / kSub)];
+  const std::byte* row = source.row(0);
+  const std::size_t strips = units == 0 ? 1 : divide_up(units, kRowParts / type.unit_parts);
   for (std::size_t strip = 0; strip < strips; ++strip) {
     const std::size_t u0 = units * strip / strips, count = units * (strip + 1) / strips - u0;
-    fill_codes_panel<kSub>(source, 0, 1, u0 * type.unit_parts, count * type.unit_parts, panel);
+    const std::size_t first = u0 * type.unit_parts;
+    panel_sums<kSub>(type.sums, row, source.k, first, count * type.unit_parts, sums);
+    const auto* quants = reinterpret_cast<const std::uint8_t*>(row);
+    const RowOfX x{quants + 32 * first, quants + source.k + 4 * first, reinterpret_cast<const std::uint8_t*>(sums)};
     for (std::size_t g = 0; g < groups; ++g) {
       const auto* group = reinterpret_cast<const std::uint8_t*>(weights) + (g * units + u0) * type.unit_bytes;
-      type.one_row(group, count, panel, out + 16 * g, strip == 0);
+      type.one_row(group, count, x, out + 16 * g, strip == 0);
     }
   }
 }
 
-inline constexpr std::size_t kStripParts = 24;     // 768 columns: a panel of 12 tokens fits L1
-inline constexpr std::size_t kUnpackedGroups = 8;  // strips of them, 144 KiB, stay in L2
-inline constexpr int kUnpackedTokens = Lanes::kRows == 16 ? 12 : 4;
+inline constexpr int kUnpackedTokens = Lanes::kRows == 16 ? 6 : 4, kUnpackedGroups = Lanes::kRows == 16 ? 2 : 1;
+inline constexpr std::size_t kPanelTokens = 96;  ///< whose strips stay in L2, 67 KiB
 
-template <int kSub, int kShorts>
+/// At most kPanelTokens tokens by G groups' strips.
+template <int kSub, bool kMinimum, int kShorts, int G>
+void multiply_strip(const std::uint8_t* unpacked, std::size_t parts, const CodesPanel<kSub>* panels, std::size_t tokens,
+                    float* out, std::size_t out_stride, bool first) {
+  const std::size_t tiles = divide_up(tokens, kUnpackedTokens);
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const std::size_t t0 = tokens * tile / tiles, width = tokens * (tile + 1) / tiles - t0;
+    unpacked_rows_for<kSub, kMinimum, kShorts, G, kUnpackedTokens>(width)(
+        {unpacked, parts, panels + t0, out + t0 * out_stride, out_stride, first});
+  }
+}
+
+/// Loops, outermost first: tokens whose panels fit L2; strips of columns; groups, whose strips are unpacked into L1;
+/// tiles of tokens.
+template <int kSub, bool kMinimum, int kShorts>
 void matmul_many_rows(const CodesType& type, const std::byte* weights, std::size_t units, std::size_t groups,
                       const PanelSource& source, std::size_t tokens, float* out, std::size_t out_stride) {
-  static_assert(panel_part_bytes<kSub>(kUnpackedTokens) * kStripParts <= kPanelBytes);
-  constexpr std::size_t kStripBytes = kStripParts * kUnpackedBytes<kSub>;
-  alignas(64) std::uint8_t panel[kPanelBytes];
-  alignas(64) std::uint8_t unpacked[kUnpackedGroups * kStripBytes];
-  const std::size_t tiles = divide_up(tokens, kUnpackedTokens);
+  CodesPanel<kSub> panels[kPanelTokens];
+  alignas(64) std::uint8_t unpacked[kUnpackedGroups * kGroupStrip<kSub>];
   const std::size_t strips = units == 0 ? 1 : divide_up(units, kStripParts / type.unit_parts);
-  for (std::size_t group0 = 0; group0 < groups; group0 += kUnpackedGroups) {
-    const std::size_t together = groups - group0 < kUnpackedGroups ? groups - group0 : kUnpackedGroups;
+  for (std::size_t token0 = 0; token0 < tokens; token0 += kPanelTokens) {
+    const std::size_t count = tokens - token0 < kPanelTokens ? tokens - token0 : kPanelTokens;
     for (std::size_t strip = 0; strip < strips; ++strip) {
-      const std::size_t u0 = units * strip / strips, count = units * (strip + 1) / strips - u0;
-      const std::size_t parts = count * type.unit_parts;
-      for (std::size_t g = 0; g < together; ++g)
-        type.unpack(reinterpret_cast<const std::uint8_t*>(weights) + ((group0 + g) * units + u0) * type.unit_bytes,
-                    count, unpacked + g * kStripBytes);
-      for (std::size_t tile = 0; tile < tiles; ++tile) {
-        const std::size_t t0 = tokens * tile / tiles, width = tokens * (tile + 1) / tiles - t0;
-        const UnpackedRowsFn run = unpacked_rows_for<kSub, kShorts, kUnpackedTokens>(width);
-        fill_codes_panel<kSub>(source, t0, width, u0 * type.unit_parts, parts, panel);
+      const std::size_t u0 = units * strip / strips, run = units * (strip + 1) / strips - u0;
+      const std::size_t parts = run * type.unit_parts;
+      fill_codes_panels<kSub>(source, type.sums, token0, count, u0 * type.unit_parts, parts, panels);
+      for (std::size_t group = 0; group < groups; group += kUnpackedGroups) {
+        const std::size_t together = groups - group < kUnpackedGroups ? groups - group : kUnpackedGroups;
         for (std::size_t g = 0; g < together; ++g)
-          run(unpacked + g * kStripBytes, parts, panel, out + t0 * out_stride + 16 * (group0 + g), out_stride,
-              strip == 0);
+          type.unpack(reinterpret_cast<const std::uint8_t*>(weights) + ((group + g) * units + u0) * type.unit_bytes,
+                      run, unpacked + g * kGroupStrip<kSub>);
+        const auto multiply = together == kUnpackedGroups ? multiply_strip<kSub, kMinimum, kShorts, kUnpackedGroups>
+                                                          : multiply_strip<kSub, kMinimum, kShorts, 1>;
+        multiply(unpacked, parts, panels, count, out + token0 * out_stride + 16 * group, out_stride, strip == 0);
       }
     }
   }
@@ -271,14 +307,14 @@ void matmul_codes(const std::byte* weights, std::size_t k, std::size_t groups, c
                   std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
                   std::size_t out_stride) {
   using Unit = quant::X16Codes<Block>;
-  constexpr CodesType kType{Unit::kBytes, Unit::kParts, one_row<Block>, unpack_units<Block>};
+  constexpr CodesType kType{Unit::kBytes, Unit::kParts, kPanelSums<Block>, one_row<Block>, unpack_units<Block>};
   if (tokens == 0 || groups == 0) return;
   const PanelSource source{x, x_row_bytes, k, row_map};
   if (tokens == 1)
     matmul_one_row<Block::kSub>(kType, weights, k / Block::kElems, groups, source, out);
   else
-    matmul_many_rows<Block::kSub, words_in_shorts(quant::raw_max<Block>())>(kType, weights, k / Block::kElems, groups,
-                                                                            source, tokens, out, out_stride);
+    matmul_many_rows<Block::kSub, Block::kMinimum, words_in_shorts(quant::raw_max<Block>())>(
+        kType, weights, k / Block::kElems, groups, source, tokens, out, out_stride);
 }
 
 template <class... Rows>

@@ -30,6 +30,7 @@ struct TileCut {
   std::size_t parts, groups;
 };
 inline constexpr TileCut kTileCut{2, 16, 2};
+inline constexpr std::size_t kTilePartsMax = 32;
 inline constexpr std::size_t kTilePanels = 8;
 
 /// What the kernel needs to know of a type: a packed group's bytes, unit_bytes for every unit_parts times 32 columns,
@@ -135,10 +136,12 @@ void fill_tile_parts(const PanelSource& source, std::size_t first_token, std::si
     const auto sums = [&](std::size_t t) FORGE_INLINE_BODY { return scales(t) + source.k / 32 * 4; };
     gather_tokens(sums, tokens, parts, out->floats[1], kStride);
   } else {
-    for (std::size_t p = 0; p < parts; ++p)
-      for (std::size_t s = 0; s < 2; ++s)
-        for (std::size_t t = 0; t < kTileTokens; ++t)
-          out[p].floats[1 + s][t] = half_sum(out[p].floats[0][t], out[p].quants[t] + 16 * s);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      std::uint32_t sums[2 * kTilePartsMax];
+      panel_sums<kSub>({true, 0}, source.row(first_token + t), source.k, first, parts, sums);
+      for (std::size_t p = 0; p < parts; ++p)
+        for (std::size_t s = 0; s < 2; ++s) std::memcpy(&out[p].floats[1 + s][t], &sums[2 * p + s], 4);
+    }
   }
 }
 
@@ -244,6 +247,7 @@ void tile_strip(const TileStrip& args, const TilePart<kSub>* panel) {
 template <int kSub, bool kSigned, TileCut kCut>
 void matmul_tiles(const TileWeights& type, const std::byte* weights, std::size_t groups, const PanelSource& source,
                   std::size_t tokens, float* out, std::size_t out_stride) {
+  static_assert(kCut.parts <= kTilePartsMax);
   constexpr std::size_t kTokens = kTilePanels * kTileTokens, kUnpackedStrip = kCut.parts * kUnpackedBytes<kSub>;
   TilePart<kSub> panels[kTilePanels][kCut.parts];
   alignas(64) std::uint8_t unpacked[kCut.groups * kUnpackedStrip];

@@ -22,9 +22,9 @@ struct IntTileWeights {
 template <class Block>
 struct CodesTileWeights {
   static constexpr int kSub = Block::kSub;
-  static constexpr bool kSigned = false;
+  static constexpr bool kSigned = !Block::kMinimum;
   static constexpr TileWeights kWeights{quant::X16Codes<Block>::kParts, quant::X16Codes<Block>::kBytes,
-                                        unpack_units<Block>};
+                                        unpack_units<Block, kSigned>};
 };
 
 template <DType type>

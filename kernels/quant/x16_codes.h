@@ -110,16 +110,17 @@ FORGE_QUANT_FN void x16_scale(const u8* numbers, typename Ops::F d, typename Ops
     const typename Ops::I number = x16_number<Block, kIndex, Ops>(numbers);
     scale = Ops::as_float(Ops::template left_word<23>(Ops::less_one(number)));
   } else if constexpr (kPacking.numbers != 0) {
-    scale = Ops::times(d, Ops::to_float(x16_factor<Block, Ops>(x16_number<Block, kIndex, Ops>(numbers))));
-    if constexpr (kPacking.unit != 1.0f) scale = Ops::times(scale, Ops::all(kPacking.unit));
+    // `unit` is a power of two: it makes no difference where it comes in, and here it is the same for all parts
+    const typename Ops::F each = kPacking.unit == 1.0f ? d : Ops::times(d, Ops::all(kPacking.unit));
+    scale = Ops::times(each, Ops::to_float(x16_factor<Block, Ops>(x16_number<Block, kIndex, Ops>(numbers))));
   }
   if constexpr (!Block::kMinimum) {
     offset = Ops::times(Ops::all(-static_cast<float>(Block::kZero)), scale);
   } else if constexpr (kPacking.numbers == 0) {
     offset = m;
   } else {
-    const typename Ops::F minimum = Ops::times(m, Ops::to_float(x16_number<Block, kIndex + 1, Ops>(numbers)));
-    offset = Ops::times(Ops::all(-1.0f), minimum);
+    const typename Ops::F negative = Ops::times(Ops::all(-1.0f), m);  // the same for all parts
+    offset = Ops::times(negative, Ops::to_float(x16_number<Block, kIndex + 1, Ops>(numbers)));
   }
 }
 

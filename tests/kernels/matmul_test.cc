@@ -28,8 +28,10 @@ float quantised_reference(const std::byte* native, const std::byte* x, std::size
           x_total += q[first + i];
         }
         const float x_scale = scale[first / 32];
+        if (!Block::kMinimum) dot -= static_cast<int>(Block::kZero) * x_total;
         total = std::fma(quant::sub_scale(block, s) * x_scale, static_cast<float>(dot), total);
-        total = std::fma(quant::sub_offset(block, s), x_scale * static_cast<float>(x_total), total);
+        if (Block::kMinimum)
+          total = std::fma(quant::sub_offset(block, s), x_scale * static_cast<float>(x_total), total);
       }
     } else {
       int dot = raw_dot(block, q + 32 * b);
