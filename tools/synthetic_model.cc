@@ -34,29 +34,7 @@ constexpr std::array kShapes{
 };
 
 constexpr std::size_t kPoolElems = std::size_t{1} << 20;
-constexpr float kWeightDeviation = 0.02F;  ///< about what trained weights of this size have
 constexpr std::size_t kAlignment = 32;
-
-/// SplitMix64 (source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
-class Random {
- public:
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9E3779B97F4A7C15ULL;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-    return z ^ (z >> 31);
-  }
-  /// Nearly normal, by a sum of four (Irwin and Hall): exact arithmetic, so the same on every machine.
-  float weight() {
-    const std::uint64_t bits = next();
-    const auto sum = static_cast<float>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
-    constexpr float kSumDeviation = 0.57735F;  // of four uniform numbers below 1
-    return (sum / 65536 - 2) * (kWeightDeviation / kSumDeviation);
-  }
-
- private:
-  std::uint64_t state_ = 1234;
-};
 
 struct Tensor {
   std::string name;
@@ -203,36 +181,6 @@ std::vector<float> rope_factors(const SyntheticShape& shape) {
   return factors;
 }
 
-/// Random weights of one type, made once: tensors are cut out of them from random places on.
-class Pool {
- public:
-  /// Nothing when forge cannot make this type.
-  static std::optional<Pool> make(DType type, std::size_t elems) {
-    Random random;
-    std::vector<float> values(elems);
-    for (auto& value : values) value = random.weight();
-    Pool pool;
-    pool.bytes_.resize(row_bytes(type, elems));
-    pool.block_bytes_ = dtype_info(type).block_bytes;
-    if (!quant::has_kernels(type) || !quant::quantize_row(type, values.data(), elems, pool.bytes_.data())) return {};
-    return pool;
-  }
-  /// `bytes` bytes, a multiple of a block's.
-  void write(std::uint64_t bytes, Random& random, const ByteSink& sink) const {
-    std::size_t from = random.next() % (bytes_.size() / block_bytes_) * block_bytes_;
-    while (bytes > 0) {
-      const auto piece = std::min<std::uint64_t>(bytes, bytes_.size() - from);
-      sink(std::span(bytes_).subspan(from, piece));
-      bytes -= piece;
-      from = 0;
-    }
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-  std::size_t block_bytes_ = 1;
-};
-
 std::string shape_names() {
   std::vector<std::string_view> names;
   for (const auto& shape : kShapes) names.push_back(shape.name);
@@ -242,7 +190,7 @@ std::string shape_names() {
 std::string type_names() {
   std::vector<std::string_view> names;
   for (const auto& row : kDTypes)
-    if (quant::has_kernels(row.type) && Pool::make(row.type, row.block_elems)) names.push_back(row.name);
+    if (quant::has_kernels(row.type)) names.push_back(row.name);
   return fmt::format("types are {}", fmt::join(names, ", "));
 }
 
@@ -258,7 +206,7 @@ SyntheticModel SyntheticModel::parse(std::string_view text) {
   const auto shape = std::ranges::find(kShapes, text.substr(0, colon), &SyntheticShape::name);
   if (shape == kShapes.end()) throw refuse("its shape is unknown", shape_names());
   const auto type = dtype_of_name(text.substr(colon + 1));
-  if (!type || !Pool::make(*type, dtype_info(*type).block_elems)) throw refuse("its type is unknown", type_names());
+  if (!type || !quant::has_kernels(*type)) throw refuse("its type is unknown", type_names());
   const auto block = static_cast<std::int64_t>(dtype_info(*type).block_elems);
   for (const auto cols : {shape->width, shape->ffn})
     if (cols % block != 0)
@@ -280,7 +228,7 @@ void write_synthetic(const SyntheticModel& model, const ByteSink& sink) {
   const auto tensors = tensors_of(model);
   const auto header = header_of(model, tensors);
   sink(std::as_bytes(std::span(header)));
-  std::map<DType, Pool> pools;
+  std::map<DType, SyntheticPool> pools;
   Random random;
   constexpr std::array<std::byte, kAlignment> kZeros{};
   for (const auto& tensor : tensors) {
@@ -293,7 +241,7 @@ void write_synthetic(const SyntheticModel& model, const ByteSink& sink) {
     } else {
       auto pool = pools.find(tensor.type);
       if (pool == pools.end()) {
-        auto made = Pool::make(tensor.type, kPoolElems);
+        auto made = SyntheticPool::make(tensor.type, kPoolElems);
         invariant(made.has_value(), "SYN-001", "parse lets no other type through");
         pool = pools.emplace(tensor.type, *std::move(made)).first;
       }

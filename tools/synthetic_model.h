@@ -4,13 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 
 #include "kernels/quant/dtype.h"
 #include "runtime/plan/unique_fd.h"
+#include "tools/synthetic_pool.h"
 
 namespace forge::tools {
 
@@ -28,14 +27,11 @@ struct SyntheticShape {
 struct SyntheticModel {
   const SyntheticShape* shape = nullptr;
   DType type{};
-  /// "1b:q4_0". Errors: kUsage naming the shapes, or the types of which forge can make random weights.
+  /// "1b:q4_0". Errors: kUsage naming the shapes, or the types that a weight can have.
   static SyntheticModel parse(std::string_view text);
   [[nodiscard]] std::string name() const;
   [[nodiscard]] std::uint64_t weight_bytes() const;
 };
-
-/// Takes the next bytes of a file.
-using ByteSink = std::function<void(std::span<const std::byte>)>;
 
 /// The model as a GGUF file, piece by piece. Throws what `sink` throws, and Interrupted between tensors.
 void write_synthetic(const SyntheticModel& model, const ByteSink& sink);

@@ -246,6 +246,33 @@ TEST_CASE("a synthetic model is a model that forge builds, the same bytes every 
   CHECK(loader::Gguf::open(in_memory.path()).identity() == file.identity());
 }
 
+TEST_CASE("random weights of every type have about the deviation and the mean of trained ones") {
+  constexpr std::size_t kElems = 8192;
+  for (const auto& row : kDTypes) {
+    if (!quant::has_kernels(row.type)) {
+      CHECK_FALSE(SyntheticPool::make(row.type, row.block_elems));
+      continue;
+    }
+    CAPTURE(row.name);
+    const auto pool = SyntheticPool::make(row.type, kElems);
+    REQUIRE(pool);
+    Random from;
+    std::vector<std::byte> bytes;
+    pool->write(row_bytes(row.type, kElems), from,
+                [&](std::span<const std::byte> piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
+    REQUIRE(bytes.size() == row_bytes(row.type, kElems));
+    std::vector<float> values(kElems);
+    REQUIRE(quant::dequantize_native(row.type, bytes.data(), kElems, values.data()));
+    double sum = 0, squares = 0;
+    for (const float value : values) {
+      sum += double{value};
+      squares += double{value} * double{value};
+    }
+    CHECK(std::sqrt(squares / kElems) == Approx(0.02).epsilon(0.35));  // MXFP4's scales are powers of two
+    CHECK(std::abs(sum / kElems) < 0.003);
+  }
+}
+
 TEST_CASE("the shapes that are known are those of their models") {
   const auto bytes = [](const char* name) { return SyntheticModel::parse(name).weight_bytes(); };
   // As published: 1,235,814,400 and 134,515,008 weights, of which norms are f32; and 32 factors of RoPE.
