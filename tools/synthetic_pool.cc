@@ -1,9 +1,9 @@
 #include "tools/synthetic_pool.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "kernels/quant/rows.h"
 #include "kernels/quant/x16_codes.h"
@@ -26,11 +26,16 @@ template <class Block>
 void put_scale(Block& block, float scale) {
   const float mean = static_cast<float>(quant::raw_max<Block>()) / 2;
   if constexpr (requires { block.e; })
-    block.e = static_cast<quant::u8>(128 + std::ilogb(scale));
+    block.e = static_cast<quant::u8>(128 + std::ilogb(scale * std::numbers::sqrt2_v<float>));  // the nearest power
   else
     block.d = quant::f16_of_f32(scale);
   if constexpr (requires { block.dmin; }) block.dmin = quant::f16_of_f32(scale * mean);
   if constexpr (requires { block.m; }) block.m = quant::f16_of_f32(-scale * mean);
+}
+/// TQ2_0 has no use for a code of 3, which becomes 1.
+void put_scale(quant::BlockTQ2_0& block, float scale) {
+  for (auto& byte : block.qs) byte = static_cast<quant::u8>(byte & ~((byte & byte >> 1 & 0x55) << 1));
+  block.d = quant::f16_of_f32(scale);
 }
 /// IQ1_M keeps it in the uppermost nibbles of four words.
 void put_scale(quant::BlockIQ1_M& block, float scale) {
