@@ -8,8 +8,8 @@
 
 namespace forge::codegen {
 
-/// Keys: waves, split (waves that share a row), lanes, rows, units, tile (tokens) of matmuls; workers, worker_tokens, heads,
-/// attention_waves, team_tokens of attention. "2048x8192:rows" means matmuls of that shape alone.
+/// Keys: waves, split (waves that share a row), lanes, rows, units, tile (tokens) of matmuls; workers, worker_tokens,
+/// heads, attention_waves, team_tokens of attention. "2048x8192:rows" means matmuls of that shape alone.
 using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 
 /// CompileOptions::tune: "rows=4,2048x8192:units=2". A key that nothing asks for does nothing.

@@ -29,7 +29,7 @@ struct TileCut {
   int stage;
   std::size_t parts, groups;
 };
-inline constexpr TileCut kTileCut{2, 16, 2};
+inline constexpr TileCut kTileCut{2, 24, 1};
 inline constexpr std::size_t kTilePartsMax = 32;
 inline constexpr std::size_t kTilePanels = 8;
 

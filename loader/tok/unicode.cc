@@ -84,10 +84,10 @@ bool is_connector(std::uint32_t code) {
   return code <= kCodeMax && utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_PC;
 }
 
-const std::array<std::uint8_t, 128>& ascii_classes() {
+const std::array<std::uint8_t, 128>& ascii_classes() noexcept {
   static const auto table = [] {
     std::array<std::uint8_t, 128> classes{};
-    for (std::uint32_t c = 0; c < 128; ++c) classes.at(c) = char_class_slow(c);
+    for (std::uint32_t c = 0; c < 128; ++c) classes[c] = char_class_slow(c);
     return classes;
   }();
   return table;

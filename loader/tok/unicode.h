@@ -21,7 +21,7 @@ inline constexpr std::uint8_t kUpper = 64;   // Lu, Lt
 inline constexpr std::uint8_t kLower = 128;  // Ll
 
 [[nodiscard]] std::uint8_t char_class_slow(std::uint32_t code);
-[[nodiscard]] const std::array<std::uint8_t, 128>& ascii_classes();
+[[nodiscard]] const std::array<std::uint8_t, 128>& ascii_classes() noexcept;
 [[nodiscard]] bool is_decimal_digit(std::uint32_t code);  ///< Nd
 [[nodiscard]] bool is_connector(std::uint32_t code);      ///< Pc
 

@@ -50,7 +50,7 @@ enum class StepKind : std::uint8_t {
 
 /// A tile op with pointers. Which members count depends on the kind; strides are in floats unless they say bytes.
 struct TileInstr {
-  plan::TileOpKind kind{};
+  plan::TileOpKind kind = plan::TileOpKind::kLoad;
   std::byte* a = nullptr;
   const std::byte* b = nullptr;
   cpu::MatmulFn matmul = nullptr;

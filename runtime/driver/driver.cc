@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <optional>
 
 #include "runtime/driver/library.h"
@@ -108,7 +109,7 @@ Driver Driver::open(Vendor vendor) {
   if (vendor == Vendor::kNull) return open_null(std::make_shared<NullControl>());
   LibrarySearch search = driver_libraries(vendor);
   std::optional<Driver> without_card;
-  std::optional<Error> failure;
+  std::exception_ptr failure;
   for (;;) {
     try {
       auto state = std::make_shared<DriverState>();
@@ -117,13 +118,13 @@ Driver Driver::open(Vendor vendor) {
       Driver driver = started(std::move(state));
       if (!driver.devices().empty()) return driver;
       if (!failure && !without_card) without_card = std::move(driver);
-    } catch (const Error& error) {
+    } catch (const Error&) {
       if (!has_column(vendor)) throw;
-      if (!failure && !without_card) failure = error;
+      if (!failure && !without_card) failure = std::current_exception();
     }
   }
   if (without_card) return *std::move(without_card);
-  if (failure) throw *failure;
+  if (failure) std::rethrow_exception(failure);
   throw not_loaded(vendor == Vendor::kAmd ? "libamdhip64.so" : "libcuda.so.1", search.failure(),
                    driver_package(vendor));
 }
