@@ -50,7 +50,7 @@ std::string early_value(int argc, const char* const* argv, std::string_view flag
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == flag && i + 1 < argc) return argv[i + 1];
-    if (word.starts_with(flag) && word.substr(flag.size()).starts_with("="))
+    if (word.starts_with(flag) && word.substr(flag.size()).starts_with('='))
       return std::string(word.substr(flag.size() + 1));
   }
   return {};

@@ -5,8 +5,8 @@
 //
 // - same: greedy requests all at once get what each gets alone. Devices that compute batches in another order may part
 //   from it, but only where two tokens are as likely as that order can tell: where they part, the other token's log-
-//   probability, alone, is within twice the largest difference that log-probabilities of the same tokens have between
-//   alone and together
+//   probability, alone (the last that was told, if it was not among those), is within twice the largest difference that
+//   log-probabilities of the same tokens have between alone and together
 // - rate: tokens a second of all streams together, from the moment when each has its first token; and the host's cores
 // - churn: requests of all lengths, some with several samples, log-probabilities or penalties, a third of them
 //   cancelled; all that was taken is given back
@@ -141,10 +141,12 @@ double noise_between(const Answer& a, const Answer& b) {
   return noise;
 }
 
-/// How much less likely than the likeliest `token` was: infinite where it was not among those that were told.
+/// How much less likely than the likeliest `token` was. Where it is not among those that were told, at least as much as
+/// the last of them: random weights make many tokens as likely.
 double gap_of(const std::vector<engine::TokenLogprob>& likeliest, std::int32_t token) {
   const auto found = std::ranges::find(likeliest, token, &engine::TokenLogprob::token);
-  return found == likeliest.end() ? INFINITY : static_cast<double>(likeliest.front().logprob) - found->logprob;
+  const auto& it = found == likeliest.end() ? likeliest.back() : *found;
+  return static_cast<double>(likeliest.front().logprob) - it.logprob;
 }
 
 void Check::same() {
