@@ -47,6 +47,19 @@ class SchemeTokenizer final : public Tokenizer {
     return scheme_.decode(vocabulary_.text(id));
   }
 
+  std::string decode(std::span<const std::int32_t> ids, bool special) const override {
+    std::string text;
+    bool begins = true;  // a text, to encode
+    for (const std::int32_t id : ids) {
+      const std::string piece = decode_piece(id, special);
+      const bool parts = inside(id) && (vocabulary_.kind(id) & (tok::kControlToken | tok::kUserToken)) != 0;
+      const bool added = begins && !parts && vocabulary_.add_space_prefix() && piece.starts_with(' ');
+      text.append(piece, added ? 1 : 0);
+      begins = parts || (begins && piece.empty());
+    }
+    return text;
+  }
+
   std::string_view token_text(std::int32_t id) const override {
     return inside(id) ? vocabulary_.text(id) : std::string_view();
   }
@@ -106,12 +119,6 @@ std::unique_ptr<Tokenizer> Tokenizer::open(const Gguf& gguf) {
       return make(std::type_identity<tok::WordPiece>());
   }
   throw Error(ErrorCode::kInternal, "a kind of vocabulary without a tokenizer");
-}
-
-std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool special) const {
-  std::string text;
-  for (const std::int32_t id : ids) text += decode_piece(id, special);
-  return text;
 }
 
 }  // namespace forge::loader

@@ -35,8 +35,9 @@ class Tokenizer {
   /// The bytes that a token stands for; they may be a part of a character. Control and unknown tokens have none unless
   /// `special`. Ids outside the vocabulary have none.
   [[nodiscard]] virtual std::string decode_piece(std::int32_t id, bool special = false) const = 0;
-  /// All of them; see Detokenizer for streams.
-  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids, bool special = false) const;
+  /// The text that encode makes these ids of: without the space that SentencePiece puts in front of a text, and behind
+  /// control and user-defined tokens. What goes on with a text, a model's answer, is a Detokenizer's.
+  [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids, bool special = false) const = 0;
 
   /// A token as the vocabulary spells it, empty for ids outside it.
   [[nodiscard]] virtual std::string_view token_text(std::int32_t id) const = 0;

@@ -73,7 +73,7 @@ TEST_CASE("unigram takes the way of the highest sum, which no greedy choice find
   CHECK(t.encode("a") == Ids{7});
   CHECK(t.encode("").empty());
   CHECK(t.encode("a", {.add_special = true}) == Ids{7, 1});  // T5 ends with EOS
-  CHECK(t->decode(t.encode("ab a")) == " ab a");
+  CHECK(t->decode(t.encode("ab a")) == "ab a");
   CHECK(t->warnings().empty());
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("unigram: extra spaces go where the model was trained so, and only the
   CHECK(merged.encode("   ").empty());
   const Opened kept(unigram(kSmallUnigram, false));
   CHECK(kept.encode(" a  a ") == Ids{3, 7, 3, 7, 3});
-  CHECK(kept->decode(kept.encode(" a  a ")) == "  a  a ");
+  CHECK(kept->decode(kept.encode(" a  a ")) == " a  a ");
   auto bare = scored("t5", kSmallUnigram);
   bare.add("tokenizer.ggml.remove_extra_whitespaces", true);
   CHECK(Opened(bare).encode(" a") == Ids{4});

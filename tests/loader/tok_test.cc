@@ -190,6 +190,18 @@ TEST_CASE("SentencePiece puts a space in front of the text and after special tok
   CHECK(Opened(bare).encode("a<s>a", special) == Ids{6, 1, 6});
 }
 
+TEST_CASE("SentencePiece's text comes back without the spaces that were put into it, and with its own") {
+  const Opened t(sentencepiece(kSmallSpm));
+  for (const std::string text : {"a", " a", "  a a", "a<s>a", "a<s> a <s><s>a", "<s>", "é", " "})
+    CHECK(t->decode(t.encode(text, {.parse_special = true}), true) == text);
+  CHECK(t->decode(t.encode("aba", {.add_special = true})) == "aba");  // BOS has no text here
+  CHECK(t->decode(t.encode("z"), true) == "<unk>");
+  auto bare = sentencepiece(kSmallSpm);
+  bare.add("tokenizer.ggml.add_space_prefix", false);
+  const Opened plain(bare);
+  CHECK(plain->decode(plain.encode(" a")) == " a");
+}
+
 TEST_CASE("Phi-3's special tokens take the white space after them, all but a few") {
   auto pieces = kSmallSpm;
   pieces.push_back({"<|user|>", 0, kControl});

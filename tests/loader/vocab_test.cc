@@ -185,12 +185,11 @@ TEST_CASE("vocabularies with all bytes give every string back", "[vocab]") {
     if (one.pre != "-") file = with_pre(file, one.pre);
     const auto gguf = loader::Gguf::from(std::as_bytes(std::span(file)));
     const auto tokenizer = loader::Tokenizer::open(gguf);
-    const std::string front = one.file == "spm" ? " " : "";  // SentencePiece's own
     Strings strings(cases.pools, cases.seed + 1);
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < 1000; ++i) {
       const std::string text = strings.next();
-      wrong += !text.empty() && tokenizer->decode(tokenizer->encode(text), true) != front + text ? 1 : 0;
+      wrong += !text.empty() && tokenizer->decode(tokenizer->encode(text), true) != text ? 1 : 0;
     }
     CHECK(wrong == 0);
   }
@@ -204,9 +203,10 @@ TEST_CASE("a real model's vocabulary gives text back", "[vocab]") {
   }
   const auto gguf = loader::Gguf::open(model);
   const auto tokenizer = loader::Tokenizer::open(gguf);
-  // Some vocabularies lack bytes that hardly occur.
+  // Some byte-level vocabularies lack bytes that hardly occur.
+  const bool byte_level = gguf.get<std::string>("tokenizer.ggml.model", "") == "gpt2";
   const auto has_bytes = [&](const std::string& text) {
-    return std::ranges::all_of(text, [&](char byte) {
+    return !byte_level || std::ranges::all_of(text, [&](char byte) {
       std::string token;
       loader::tok::append_printable_bytes(token, {&byte, 1});
       return tokenizer->find_token(token) >= 0;
