@@ -22,12 +22,8 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-/// Results of each request's samples, all requests submitted at once.
-std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::vector<engine::Request>& requests,
-                                       const EngineOptions& options, engine::EngineMetrics* metrics = nullptr,
-                                       std::size_t* most = nullptr) {
-  engine::Time now{};
-  EngineCore core(executor, options, [&] { return now += std::chrono::milliseconds(1); });
+std::vector<std::shared_ptr<engine::Stream>> submit_all(EngineCore& core,
+                                                        const std::vector<engine::Request>& requests) {
   std::vector<std::shared_ptr<engine::Stream>> streams;
   for (const auto& request : requests) {
     auto prepared = core.prepare(request);
@@ -35,6 +31,16 @@ std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::v
     streams.push_back(EngineCore::stream_of(*prepared));
     REQUIRE(core.submit(*std::move(prepared)).has_value());
   }
+  return streams;
+}
+
+/// Results of each request's samples, all requests submitted at once.
+std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::vector<engine::Request>& requests,
+                                       const EngineOptions& options, engine::EngineMetrics* metrics = nullptr,
+                                       std::size_t* most = nullptr) {
+  engine::Time now{};
+  EngineCore core(executor, options, [&] { return now += std::chrono::milliseconds(1); });
+  const auto streams = submit_all(core, requests);
   while (core.step()) {
     core.scheduler().audit();
     if (most != nullptr) *most = std::max(*most, core.scheduler().running());
@@ -126,13 +132,7 @@ std::vector<std::vector<float>> rows_of(runtime::Executor& executor, const std::
                                         const EngineOptions& options) {
   engine::Time now{};
   EngineCore core(executor, options, [&] { return now += std::chrono::milliseconds(1); });
-  std::vector<std::shared_ptr<engine::Stream>> streams;
-  for (const auto& request : requests) {
-    auto prepared = core.prepare(request);
-    REQUIRE(prepared.has_value());
-    streams.push_back(EngineCore::stream_of(*prepared));
-    REQUIRE(core.submit(*std::move(prepared)).has_value());
-  }
+  const auto streams = submit_all(core, requests);
   while (core.step()) core.scheduler().audit();
   std::vector<std::vector<float>> rows;
   for (const auto& stream : streams)

@@ -10,6 +10,7 @@
 
 #include "loader/chat/chat.h"
 #include "support/error.h"
+#include "tests/loader/splitmix.h"
 
 using namespace forge::loader::chat;
 
@@ -23,7 +24,7 @@ std::string read(const std::string& path) {
 /// chat_compare.py's generator, splitmix64 (Steele, Lea, Flood 2014) and all.
 class Templates {
  public:
-  Templates(const Dict& grammar, std::uint64_t seed) : grammar_(grammar), state_(seed) {}
+  Templates(const Dict& grammar, std::uint64_t seed) : grammar_(grammar), random_(seed) {}
 
   // NOLINTNEXTLINE(misc-no-recursion)
   std::string expand(const std::string& rule, std::uint64_t depth) {
@@ -35,11 +36,11 @@ class Templates {
       groups.push_back(&items);
       weights += static_cast<std::uint64_t>(items[0].integer());
     }
-    std::uint64_t at = below(weights);
+    std::uint64_t at = random_.below(weights);
     std::size_t chosen = 0;
     for (; at >= static_cast<std::uint64_t>(groups[chosen]->front().integer()); ++chosen)
       at -= static_cast<std::uint64_t>(groups[chosen]->front().integer());
-    std::istringstream text((*groups[chosen])[1 + below(groups[chosen]->size() - 1)].text());
+    std::istringstream text((*groups[chosen])[1 + random_.below(groups[chosen]->size() - 1)].text());
     std::string out;
     bool name = false;
     for (std::string part; std::getline(text, part, '@'); name = !name) {
@@ -55,16 +56,8 @@ class Templates {
   }
 
  private:
-  std::uint64_t below(std::uint64_t n) {
-    state_ += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state_;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBU;
-    return (z ^ z >> 31) % n;
-  }
-
   const Dict& grammar_;
-  std::uint64_t state_;
+  forge::tests::SplitMix random_;
 };
 
 /// FNV-1a, 32 bits, as eight hexadecimal digits.

@@ -14,6 +14,8 @@ import copy, datetime, json, re, sys, warnings
 import jinja2, jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from splitmix import SplitMix
+
 CONTEXT = {
     "s": "Hello wörld", "t": "  a,b;c d\n", "e": "", "u": "ǅ ßtraße ΑΣ", "n": 7, "m": -3, "f": 2.5, "g": 1e16, "b": True,
     "z": None, "l": [3, 1, 2], "w": ["b", "A", "c", "a"], "d": {"x": 1, "y": [1, 2], "items": "it"}, "nest": [[1, 2], [3, 4]],
@@ -89,18 +91,8 @@ GRAMMAR = {
 }
 
 
-class Templates:
-    """Expands the grammar; splitmix64 (Steele, Lea, Flood 2014). chat_cases_test.cc has the same."""
-
-    def __init__(self, seed): self.state = seed
-
-    def below(self, n):
-        mask = (1 << 64) - 1
-        self.state = (self.state + 0x9E3779B97F4A7C15) & mask
-        z = self.state
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
-        return (z ^ (z >> 31)) % n
+class Templates(SplitMix):
+    """Expands the grammar; chat_cases_test.cc has the same."""
 
     def expand(self, rule="template", depth=2):
         groups = [g for g in GRAMMAR[rule] if depth or "@^" not in g[1]]

@@ -15,6 +15,8 @@ import io, json, os, sys, unicodedata
 import gguf, sentencepiece, tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
+from splitmix import SplitMix
+
 BLOCK = 250
 WORDS = ("the of and Hello world I'm we'll DON'T he'd tokens camelCase HTMLParser naïve Äpfel Straße İstanbul DŽ ǅ "
          "日本語 東京都 한국어 नमस्ते สวัสดี مرحبا привет Ελλάδα ½ ² Ⅷ ﬁne ﷺ 🦙 👩‍👩‍👧 e\u0301 A\u030a 12345 3.14 <s> </s> [MASK] ＡＢ１").split()
@@ -28,18 +30,8 @@ POOLS = [(2, WORDS), (1, [" "]), (3, [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "
          (1, 0x1, 0x1F), (2, OLD), (1, 0x20000, 0x2A000)]
 
 
-class Strings:
-    """The generator: splitmix64 (Steele, Lea, Flood 2014). vocab_test.cc has the same."""
-
-    def __init__(self, seed): self.state = seed
-
-    def below(self, n):
-        mask = (1 << 64) - 1
-        self.state = (self.state + 0x9E3779B97F4A7C15) & mask
-        z = self.state
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
-        return (z ^ (z >> 31)) % n
+class Strings(SplitMix):
+    """The generator; vocab_test.cc has the same."""
 
     def next(self, pools=POOLS):
         out = ""

@@ -15,6 +15,7 @@
 #include "loader/tok/string_table.h"
 #include "loader/tok/tokenizer.h"
 #include "loader/tok/unicode.h"
+#include "tests/loader/splitmix.h"
 #include "tests/support/gguf_writer.h"
 
 using namespace forge;
@@ -34,18 +35,18 @@ struct Pool {
 /// splitmix64 (Steele, Lea, Flood 2014) and what make_tokenizers.py makes of it.
 class Strings {
  public:
-  Strings(const std::vector<Pool>& pools, std::uint64_t seed) : pools_(pools), state_(seed) {}
+  Strings(const std::vector<Pool>& pools, std::uint64_t seed) : pools_(pools), random_(seed) {}
 
   std::string next() {
     std::string out;
-    for (auto pieces = below(16); pieces > 0; --pieces) {
-      const Pool& pool = pools_[below(pools_.size())];
-      for (auto count = 1 + below(pool.most); count > 0; --count) {
+    for (auto pieces = random_.below(16); pieces > 0; --pieces) {
+      const Pool& pool = pools_[random_.below(pools_.size())];
+      for (auto count = 1 + random_.below(pool.most); count > 0; --count) {
         if (!pool.texts.empty()) {
-          out += pool.texts[below(pool.texts.size())];
+          out += pool.texts[random_.below(pool.texts.size())];
           continue;
         }
-        const auto code = static_cast<std::uint32_t>(pool.first + below(pool.last - pool.first + 1));
+        const auto code = static_cast<std::uint32_t>(pool.first + random_.below(pool.last - pool.first + 1));
         loader::tok::append_utf8(out, code >= 0xD800 && code < 0xE000 ? '?' : code);
       }
     }
@@ -53,16 +54,8 @@ class Strings {
   }
 
  private:
-  std::uint64_t below(std::uint64_t n) {
-    state_ += 0x9E3779B97F4A7C15U;
-    std::uint64_t z = state_;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBU;
-    return (z ^ z >> 31) % n;
-  }
-
   const std::vector<Pool>& pools_;
-  std::uint64_t state_;
+  tests::SplitMix random_;
 };
 
 /// FNV-1a over ids; each list is ended by -1.

@@ -1,0 +1,26 @@
+#pragma once
+// splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), so that C++ and Python
+// (splitmix.py) make the same cases of a seed.
+
+#include <cstdint>
+
+namespace forge::tests {
+
+class SplitMix {
+ public:
+  explicit SplitMix(std::uint64_t seed) : state_(seed) {}
+
+  /// Below n, which is at least 1.
+  std::uint64_t below(std::uint64_t n) {
+    state_ += 0x9E3779B97F4A7C15U;
+    std::uint64_t z = state_;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBU;
+    return (z ^ z >> 31) % n;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace forge::tests
