@@ -46,7 +46,7 @@ std::unique_ptr<plan::ProgramT> compile(const TinyModel& model, const std::strin
   return codegen::compile_program(model.portable().graph, model.file(), target, options);
 }
 
-constexpr TinyShape kQ8{.dtype = DType::kQ8_0};
+const TinyShape kQ8{.dtype = DType::kQ8_0};
 constexpr std::array kTypes{DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 
 }  // namespace

@@ -31,7 +31,11 @@ constexpr std::string_view kElfMagic =
 // The sources are C++17, as for the cards. -O1: the unrolled kernels take long to compile otherwise. A line table is
 // what a sanitizer's report needs.
 constexpr const char* kFlags =
-    "-std=c++17 -O1 -g1 -march=native -ffp-contract=off -fPIC -fvisibility=hidden -fno-gnu-unique -w";
+    "-std=c++17 -O1 -g1 -march=native -ffp-contract=off -fPIC -fvisibility=hidden -w"
+#ifndef __clang__
+    " -fno-gnu-unique"
+#endif
+    ;
 
 std::string read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -161,7 +161,7 @@ std::vector<Damage> damaged_vocabularies() {
     add(w);
     return w.bytes();
   };
-  constexpr const char *kTokens = "tokenizer.ggml.tokens", *kMerges = "tokenizer.ggml.merges";
+  static constexpr const char *kTokens = "tokenizer.ggml.tokens", *kMerges = "tokenizer.ggml.merges";
   return {
       {"no tokenizer", GgufWriter("x").bytes(), "has no tokenizer"},
       {"an unknown tokenizer", vocabulary("abacus").bytes(), "unknown tokenizer model 'abacus'"},

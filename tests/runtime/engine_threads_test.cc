@@ -171,8 +171,8 @@ TEST_CASE("an engine that ends ends its requests, and handles outlive it") {
 }
 
 TEST_CASE("a bug in the engine's own thread ends every request with an error instead of hanging") {
+  std::atomic<int> calls{0};  // outlives the engine, which calls once more when it ends
   Engine engine(std::make_unique<FakeExecutor>(test::FakeShape{}), kNoWatchdog);
-  std::atomic<int> calls{0};
   auto handle = engine.submit({.prompt = {1, 2}, .max_tokens = 9, .on_event = [&] {
                                  if (++calls == 2) throw std::runtime_error("a bug");
                                }});

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <random>
@@ -241,10 +242,14 @@ TEST_CASE("somebody who waits is told once") {
   const TemporaryDirectory directory;
   const auto cache = cache_in(directory.path);
   std::thread other;
-  int told = 0;
+  std::atomic<int> told = 0;
+  const auto tell = [&] {
+    ++told;
+    told.notify_all();
+  };
   (void)cache.get_or_build("abc", [&] {
-    other = std::thread([&] { CHECK_FALSE(cache.get_or_build("abc", never, [&] { ++told; }).built); });
-    std::this_thread::sleep_for(50ms);
+    other = std::thread([&] { CHECK_FALSE(cache.get_or_build("abc", never, tell).built); });
+    told.wait(0);
     return sample_plan();
   });
   other.join();

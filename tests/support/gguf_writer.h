@@ -7,6 +7,7 @@
 //   w.add_tensor("output.weight", {64, 100}, DType::kQ8_0, block_bytes);
 //   w.write(path);                                                         // or w.bytes()
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -40,8 +41,12 @@ class GgufWriter {
   GgufWriter& add(std::string_view key, T value) {
     return entry(key, type_of<T>(), raw(value));
   }
-  GgufWriter& add(std::string_view key, std::string_view text) { return entry(key, kString, string(text)); }
-  GgufWriter& add(std::string_view key, const char* text) { return add(key, std::string_view(text)); }
+  /// No list in braces is taken for a text: it deduces no T.
+  template <class T>
+    requires std::convertible_to<const T&, std::string_view>
+  GgufWriter& add(std::string_view key, const T& text) {
+    return entry(key, kString, string(std::string_view(text)));
+  }
   GgufWriter& add(std::string_view key, std::initializer_list<std::string_view> texts) {
     return add_strings(key, texts);
   }
