@@ -210,6 +210,10 @@ void Graph::add_output(std::string name, Value value) {
   impl_->check(value);
   impl_->outputs.push_back({std::move(name), value});
 }
+void Graph::set_output(std::size_t i, std::string name, Value value) {
+  impl_->check(value);
+  impl_->outputs.at(i) = {std::move(name), value};
+}
 bool Graph::is_output(Value value) const {
   return std::ranges::any_of(impl_->outputs, [&](const Output& output) { return output.value == value; });
 }

@@ -87,6 +87,8 @@ class Graph {
   };
   [[nodiscard]] const std::vector<Output>& outputs() const;
   void add_output(std::string name, Value value);
+  /// Puts another in the place of outputs()[i].
+  void set_output(std::size_t i, std::string name, Value value);
 
   [[nodiscard]] std::vector<NodeId> nodes() const;  ///< live, ascending
   /// Operands before users; among ready nodes the smallest id first, so the order is stable. Throws on a cycle

@@ -1,6 +1,7 @@
 #include "passes/give_hidden.h"
 
-#include <map>
+#include <string>
+#include <utility>
 
 #include "passes/passes.h"
 #include "support/error.h"
@@ -8,7 +9,6 @@
 namespace forge::passes {
 namespace {
 
-using ir::NodeId;
 using ir::Op;
 using ir::Value;
 
@@ -24,21 +24,11 @@ Value rows_before_head(const ir::Graph& graph, Value logits) {
 
 }  // namespace
 
-ir::Graph give_hidden(const ir::Graph& graph) {
-  ir::Graph out;
-  std::map<NodeId, NodeId> copies;
-  const auto copy_of = [&](Value value) { return Value{copies.at(value.node), value.result}; };
-  for (const NodeId node : graph.topological_order()) {
-    std::vector<Value> operands;
-    for (const Value& operand : graph.operands(node)) operands.push_back(copy_of(operand));
-    copies[node] = out.add(graph.op(node), std::move(operands), graph.attrs(node), graph.layer(node));
-  }
-  for (const auto& [name, value] : graph.outputs()) {
-    const bool logits = name == "logits";
-    out.add_output(logits ? std::string(kHiddenOutput) : name,
-                   copy_of(logits ? rows_before_head(graph, value) : value));
-  }
-  return out;
+ir::Graph give_hidden(ir::Graph graph) {
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i)
+    if (const auto& [name, value] = graph.outputs()[i]; name == "logits")
+      graph.set_output(i, std::string(kHiddenOutput), rows_before_head(graph, value));
+  return graph;
 }
 
 }  // namespace forge::passes

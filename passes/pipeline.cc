@@ -62,7 +62,7 @@ PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const Pi
   if (options.context < 1 || options.batch_max < 1)
     throw Error(ErrorCode::kUsage, "context and batch must be at least 1");
   PipelineResult result;
-  if (options.hidden) graph = give_hidden(graph);
+  if (options.hidden) graph = give_hidden(std::move(graph));
   PassContext context{.target = target, .notes = {}, .context = options.context};
   ir::verify(graph);
   check_phase(graph, target, Phase::kPortable);

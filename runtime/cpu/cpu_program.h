@@ -159,7 +159,7 @@ struct TileSize {
   std::size_t columns, tokens;
 };
 constexpr TileSize tile_size(cpu::CpuClass cpu_class) {
-  return cpu_class == cpu::CpuClass::kAvx512VnniAmx ? TileSize{128, kTileTokens} : TileSize{128, kTileTokens / 2};
+  return {.columns = 128, .tokens = cpu_class == cpu::CpuClass::kAvx512VnniAmx ? kTileTokens : kTileTokens / 2};
 }
 
 /// The element type of a KV group's blocks, which their size tells: F16 or Q8_0. Throws Error(kPlan) when the group's

@@ -107,6 +107,7 @@ ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<c
   const auto chosen = std::span(chosen_).first(samplers.size());
   const std::span<const float> logits(mirror<const float>(memory_.logits), samplers.size() * vocab());
   const bool samples = !variant.sample.empty();
+  const auto chooses = [&](std::size_t row) { return samples && samplers[row] != nullptr; };
   const std::span ring(reinterpret_cast<std::int32_t*>(sampled_.data()), samplers.size());
   std::ranges::fill(ring, kNoToken);
   write_inputs(variant, batch);
@@ -114,13 +115,12 @@ ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<c
   begin_step(variant, batch);
   if (samples) launch_sample(variant);
   for (std::size_t row = 0, end = 0; row < samplers.size(); row = end) {
-    const bool needed = !samples || samplers[row] == nullptr;
-    for (end = row + 1; end < samplers.size() && needed == (!samples || samplers[end] == nullptr);) ++end;
-    if (needed) download_logits(row, end - row);
+    for (end = row + 1; end < samplers.size() && chooses(end) == chooses(row);) ++end;
+    if (!chooses(row)) download_logits(row, end - row);
   }
   wait_for_idle();
   for (std::size_t row = 0; row < samplers.size(); ++row)
-    chosen[row] = samples && samplers[row] != nullptr ? checked_token(ring[row]) : kNoToken;
+    chosen[row] = chooses(row) ? checked_token(ring[row]) : kNoToken;
   return {.tokens = chosen, .logits = logits};
 }
 
