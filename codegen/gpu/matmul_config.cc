@@ -29,21 +29,23 @@ std::int64_t lanes_for(std::int64_t units, int wave) {
 }
 
 constexpr std::int64_t kFewBlocks = 160, kSomeBlocks = 400, kManyBlocks = 2000;
+constexpr std::int64_t kShortRounds = 8;  ///< a wave reads a short row of floats in so many or fewer
 
 /// Units that a lane has in flight over all its rows; each takes five registers. A grid of few blocks needs many to
 /// keep the memory busy. Where blocks follow each other on a unit, fewer registers let more of them be there at once.
 /// Measured on an H200: 1B and 8B shapes of BF16, Q8_0 and Q4_0.
 std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rounds, std::int64_t rows) {
-  if (blocks <= kFewBlocks || is_float(weight)) return 16;
+  if (blocks <= kFewBlocks) return 16;
+  if (is_float(weight)) return blocks <= 2 * kFewBlocks && rounds <= 4 ? rows : 16;
   if (blocks <= kSomeBlocks || blocks > kManyBlocks) return 8;
   return rounds >= 4 ? 16 : rounds / 2 * rows;
 }
 
 /// Waves that share a row, so that each lane has more rows for a load of activations: those take as long as weights do,
-/// f32 ones longer. Every lane has two rounds at least, and few enough sums. Measured like units_in_flight.
-std::int64_t waves_per_row(DType weight, std::int64_t units, int wave, std::int64_t waves, std::int64_t block_rows) {
+/// f32 ones longer. Every lane has two rounds at least, and `rows_most` sums. Measured like units_in_flight.
+std::int64_t waves_per_row(std::int64_t rows_most, std::int64_t units, int wave, std::int64_t waves,
+                           std::int64_t block_rows) {
   constexpr std::int64_t kRoundsLeast = 2;
-  const std::int64_t rows_most = is_float(weight) ? 8 : 4;
   std::int64_t split = 1;
   while (2 * split <= waves && block_rows * 2 * split <= rows_most * waves && units >= wave * 2 * split * kRoundsLeast)
     split *= 2;
@@ -76,13 +78,18 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
 
   // With many tokens a lane's loads of activations are shared by as many rows as registers allow.
   const bool few_blocks = rows / block_rows <= kSomeBlocks;
-  const auto threads = is_float(weight) && few_blocks && !amd ? 2 * kThreadsWanted : kThreadsWanted;
+  const bool fat = is_float(weight) && !amd;
+  // where many blocks have short rows, small ones with many rows a team are there sooner
+  const bool short_rows =
+      fat && !few_blocks && out.lanes_per_row == target.wave && units <= kShortRounds * target.wave && tokens <= 2;
+  const auto threads = fat && few_blocks ? 2 * kThreadsWanted : short_rows ? kThreadsWanted / 2 : kThreadsWanted;
   std::int64_t waves = std::max<std::int64_t>(1, threads / target.wave);
   while (waves > 1 && waves * teams * (many ? kRowsWithManyTokens : 1) > block_rows) waves /= 2;
   out.waves = tuned_positive(tuning, "waves", waves);
   const bool shares = tokens <= 2 && out.lanes_per_row == target.wave;
+  const std::int64_t rows_most = short_rows ? 16 : is_float(weight) ? 8 : 4;
   out.waves_per_row =
-      tuned_positive(tuning, "split", shares ? waves_per_row(weight, units, target.wave, out.waves, block_rows) : 1);
+      tuned_positive(tuning, "split", shares ? waves_per_row(rows_most, units, target.wave, out.waves, block_rows) : 1);
   const auto block_teams = out.waves / out.waves_per_row * teams;
   out.rows_per_team = tuned_positive(tuning, "rows", std::max<std::int64_t>(1, block_rows / block_teams));
   while (out.block_rows(target.wave) % multiple != 0 || !fits(out.block_rows(target.wave))) ++out.rows_per_team;
