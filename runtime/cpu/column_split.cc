@@ -5,7 +5,7 @@
 namespace forge::runtime {
 
 std::vector<TilePiece> split_columns(const std::vector<TileSection>& sections, std::size_t threads) {
-  constexpr std::size_t kColumnsMax = kTileFloats / kSplitRows, kColumnsMin = 32;
+  constexpr std::size_t kColumnsMax = kTileFloats / 4 / kSplitRows, kColumnsMin = 32;
   std::size_t left = 0;
   for (const auto& section : sections) left += section.end - section.begin;
   std::vector<TilePiece> pieces;

@@ -219,12 +219,12 @@ class Decoder : PlanReader {
   }
   static bool is_source(const plan::TileOpT& op) { return op.kind < static_cast<std::uint16_t>(TileOpKind::kInvRms); }
 
-  /// Tiles of about the class's columns, in whole units, and as many tokens as the scratch holds.
+  /// Equal tiles of at most the class's columns, in whole units, and as many tokens as the scratch holds.
   void choose_tile(TileSection& section, std::size_t unit) const {
     const auto [columns, tokens] = tile_size(kernels_.cpu_class);
-    const std::size_t width = section.end - section.begin;
+    const std::size_t width = section.end - section.begin, tiles = (width + columns - 1) / columns;
     section.unit = unit;
-    section.tile_width = std::min((columns + unit - 1) / unit * unit, (width + 15) / 16 * 16);
+    section.tile_width = std::min(((width + tiles - 1) / tiles + unit - 1) / unit * unit, (width + 15) / 16 * 16);
     if (section.tile_width > kTileFloats) fail("a tile is too wide");
     section.tile_tokens = std::clamp<std::size_t>(kTileFloats / section.tile_width, 1, tokens);
   }
