@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ir/ops.h"
+#include "kernels/quant/q8a.h"
 
 namespace forge::ir::ops {
 namespace {
@@ -118,8 +119,8 @@ void run_quantize(const Attrs&, Operands operands, Results results, EvalContext&
     const std::span block(out.data() + start, kQuantBlock);
     float magnitude = 0;
     for (const float x : block) magnitude = std::max(magnitude, std::fabs(x));
-    const float scale = magnitude / 127.0f;
-    for (float& x : block) x = scale == 0 ? 0 : std::nearbyint(x / scale) * scale;
+    const float scale = magnitude / 127.0f, inverse = scale > quant::kQ8aScaleLeast ? 1.0f / scale : 0.0f;
+    for (float& x : block) x = std::nearbyint(x * inverse) * scale;
   }
 }
 

@@ -88,8 +88,8 @@ struct Kernels {
 
   // The KV cache (tile.h): token t goes to slot slots[t] (0..31) of the block at blocks[t] (this layer's block;
   // nullptr: a padding token, nothing is written). x: [tokens][heads*head_dim]. f32 -> f16 rounds to nearest even.
-  // Q8_0: scale = f16(amax / 127) of 32 columns, q = x / scale rounded to nearest even; a scale of NaN where x is not
-  // finite.
+  // Q8_0: scale = f16(amax / 127) of 32 columns, q = x * (1 / scale) rounded to nearest even; a scale of NaN where x is
+  // not finite.
   void (*store_kv_k)(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots);
   void (*store_kv_v)(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots);
 

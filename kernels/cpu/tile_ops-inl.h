@@ -235,11 +235,12 @@ FORGE_INLINE Block32 load_block(const float* in) {
   block.finite = all_zero(trouble);
   return block;
 }
-/// q = x / step, to the nearest, ties to even, at most 127 either way; returns their sum.
+/// q = x / step, by the step's reciprocal, to the nearest, ties to even, at most 127 either way (a step that was
+/// rounded itself may leave more); returns their sum.
 FORGE_INLINE std::int32_t round_block(const Block32& block, float step, std::int8_t* q) {
-  const V limit = M::set1(127.0f), bottom = M::set1(-127.0f), size = M::set1(step);
-  const V q0 = round_even(vmax(bottom, vmin(limit, div(block.x0, size))));
-  const V q1 = round_even(vmax(bottom, vmin(limit, div(block.x1, size))));
+  const V limit = M::set1(127.0f), bottom = M::set1(-127.0f), inverse = M::set1(1.0f / step);
+  const V q0 = round_even(vmax(bottom, vmin(limit, mul(block.x0, inverse))));
+  const V q1 = round_even(vmax(bottom, vmin(limit, mul(block.x1, inverse))));
   M::store_i8(q0, q);
   M::store_i8(q1, q + 16);
   return static_cast<std::int32_t>(reduce_add(add(q0, q1)));  // whole numbers: exact in any order
@@ -253,7 +254,7 @@ inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, st
     auto* sums = reinterpret_cast<float*>(row + quant::q8a_sums_offset(k)) + block;
     for (std::size_t b = 0; b < x.width / 32; ++b) {
       const Block32 values = load_block(x.data + t * x.stride + 32 * b);
-      if (!values.finite || !(values.step > 0)) {
+      if (!values.finite || !(values.step > quant::kQ8aScaleLeast)) {
         std::memset(quants + 32 * b, 0, 32);
         scales[b] = values.finite ? values.step : __builtin_nanf("");
         sums[b] = scales[b] * 0.0f;

@@ -26,7 +26,7 @@ std::uint16_t round_to_q8(float* x) {
   const std::uint16_t half = quant::f16_of_f32(largest / 127);
   const float scale = quant::f32_of_f16(half);
   for (int i = 0; i < 32; ++i)
-    x[i] = scale > 0 ? scale * std::clamp(std::nearbyint(x[i] / scale), -127.0f, 127.0f) : 0.0f;
+    x[i] = scale > 0 ? scale * std::clamp(std::nearbyint(x[i] * (1 / scale)), -127.0f, 127.0f) : 0.0f;
   return half;
 }
 

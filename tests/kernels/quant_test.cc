@@ -120,6 +120,10 @@ TEST_CASE("q8a rows: strides, zeros, and what is not finite") {
   REQUIRE(scale == 2);
   REQUIRE((q[3] == -127 && q[4] == 0 && q[5] == 2));
   REQUIRE(sum == 2.0f * -125);
+  for (float& each : x) each *= 0x1p-110f;  // too small for a reciprocal: nothing but zeros
+  quantize_q8a_block(x, q, &scale, &sum);
+  REQUIRE((scale == 0x1p-109f && q[3] == 0 && sum == 0));
+  for (float& each : x) each *= 0x1p110f;
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     x[7] = bad;
     quantize_q8a_block(x, q, &scale, &sum);
