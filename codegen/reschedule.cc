@@ -13,13 +13,16 @@
 namespace forge::codegen {
 namespace {
 
-passes::Program run_passes(const ir::Graph& portable, const plan::ProgramT& program) {
+std::vector<passes::Program> run_passes(const ir::Graph& portable, const plan::ProgramT& program) {
   const auto options = options_of(program);
   const auto target = target_model_of(program.target, options.tune);
   if (!target) throw Error(ErrorCode::kPlan, "the plan's target '" + printable(program.target) + "' is unknown");
-  const passes::PipelineOptions pipeline{
-      .context = options.context, .batch_max = options.batch_max, .skip = options.skip};
-  return passes::run_pipeline(portable, *target, pipeline).program;
+  passes::PipelineOptions pipeline{.context = options.context, .batch_max = options.batch_max, .skip = options.skip};
+  std::vector<passes::Program> made;
+  made.push_back(passes::run_pipeline(portable, *target, pipeline).program);
+  pipeline.hidden = options.hidden && !is_gpu_target(program.target);
+  if (pipeline.hidden) made.push_back(passes::run_pipeline(portable, *target, pipeline).program);
+  return made;
 }
 
 /// Does something that lives at step `at` cover the byte at `offset`? Scratch of no bytes has an address too.
@@ -49,26 +52,35 @@ bool same_step(const passes::Variant& variant, std::size_t at, const plan::StepT
          });
 }
 
-/// What differs first, for people; empty when nothing does.
-std::string difference(const passes::Program& made, const plan::ProgramT& written) {
+/// What differs first between a variant of `made` and the one in the plan, for people; empty when nothing does.
+std::string difference(const passes::Program& made, const passes::Variant& variant, const plan::VariantT* other,
+                       bool is_gpu) {
+  if (other == nullptr || other->name != variant.name) return "variant " + variant.name;
+  std::vector<std::size_t> steps;  // those that were lowered
+  for (std::size_t i = 0; i < variant.steps.size(); ++i)
+    if (!is_gpu || has_launch(made.graph, variant.steps[i])) steps.push_back(i);
+  if (other->steps.size() != steps.size())
+    return fmt::format("{} has {} steps instead of {}", variant.name, other->steps.size(), steps.size());
+  if (other->arena_bytes != variant.arena_bytes || other->arena_bound_bytes != variant.arena_bound_bytes)
+    return "the arena of " + variant.name;
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    if (!same_step(variant, steps[i], other->steps[i].get())) return fmt::format("step {} of {}", i, variant.name);
+  return {};
+}
+
+/// The same for all variants: those that give logits come first, then those that give hidden rows.
+std::string difference(const std::vector<passes::Program>& made, const plan::ProgramT& written) {
   const bool is_gpu = is_gpu_target(written.target);
-  const auto gives_logits = [](const auto& variant) { return variant == nullptr || variant->hidden_width == 0; };
-  const auto with_logits = static_cast<std::size_t>(std::ranges::count_if(written.variants, gives_logits));
-  if (made.variants.size() != with_logits)
-    return fmt::format("{} variants instead of {}", with_logits, made.variants.size());
-  for (std::size_t v = 0; v < made.variants.size(); ++v) {
-    const auto& variant = made.variants[v];
-    const auto* other = written.variants[v].get();
-    if (other == nullptr || other->name != variant.name) return "variant " + variant.name;
-    std::vector<std::size_t> steps;  // those that were lowered
-    for (std::size_t i = 0; i < variant.steps.size(); ++i)
-      if (!is_gpu || has_launch(made.graph, variant.steps[i])) steps.push_back(i);
-    if (other->steps.size() != steps.size())
-      return fmt::format("{} has {} steps instead of {}", variant.name, other->steps.size(), steps.size());
-    if (other->arena_bytes != variant.arena_bytes || other->arena_bound_bytes != variant.arena_bound_bytes)
-      return "the arena of " + variant.name;
-    for (std::size_t i = 0; i < steps.size(); ++i)
-      if (!same_step(variant, steps[i], other->steps[i].get())) return fmt::format("step {} of {}", i, variant.name);
+  std::size_t count = 0;
+  for (const auto& program : made) count += program.variants.size();
+  if (written.variants.size() != count) return fmt::format("{} variants instead of {}", written.variants.size(), count);
+  std::size_t at = 0;
+  for (const auto& program : made) {
+    for (const auto& variant : program.variants) {
+      const auto* other = written.variants[at++].get();
+      if (auto what = difference(program, variant, other, is_gpu); !what.empty()) return what;
+      if ((other->hidden_width > 0) != (&program != &made.front())) return "what " + variant.name + " gives";
+    }
   }
   return {};
 }
@@ -98,7 +110,7 @@ CompileOptions options_of(const plan::ProgramT& program) {
   return options;
 }
 
-passes::Program reschedule(const ir::Graph& portable, const plan::ProgramT& program) {
+std::vector<passes::Program> reschedule(const ir::Graph& portable, const plan::ProgramT& program) {
   auto made = run_passes(portable, program);
   if (const auto what = difference(made, program); !what.empty())
     throw Error(ErrorCode::kPlan, "the plan's steps are not those that this forge makes of its graph", what,

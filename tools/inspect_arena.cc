@@ -41,14 +41,15 @@ ArenaBox box_of(const ir::Graph& graph, const passes::Variant& variant, const pa
 }  // namespace
 
 ArenaPicture arena_picture(const plan::PlanT& plan, const std::optional<std::string>& name) {
-  const auto program = scheduled(plan);
-  const auto& variant = variant_to_draw(program, name);
+  const auto programs = scheduled(plan);
+  const auto& [program, variant] = variant_to_draw(programs, name);
   ArenaPicture picture{
       .title = fmt::format("Arena of {}, {} for {}", plan.model->name, variant.name, program_to_draw(plan).target),
       .subtitle = fmt::format("{} steps, {} buffers; {} bytes, {:.3f} of the lower bound; the arena of all variants is "
                               "{} bytes",
                               variant.steps.size(), variant.buffers.size(), variant.arena_bytes,
-                              arena_ratio(variant.arena_bytes, variant.arena_bound_bytes), program.arena_bytes),
+                              arena_ratio(variant.arena_bytes, variant.arena_bound_bytes),
+                              std::ranges::max(programs, {}, &passes::Program::arena_bytes).arena_bytes),
       .peak_bytes = variant.arena_bytes,
       .bound_bytes = variant.arena_bound_bytes};
   for (const auto& buffer : variant.buffers) picture.boxes.push_back(box_of(program.graph, variant, buffer));

@@ -54,8 +54,8 @@ std::string draw(const std::string& text) {
 std::string write_graph_svg(const std::filesystem::path& plan_path, const GraphChoice& choice,
                             const std::filesystem::path& svg) {
   check_output_path(svg);
-  const auto program = scheduled(read_plan_to_draw(plan_path, "--graph-svg"));
-  const auto& variant = variant_to_draw(program, choice.variant);
+  const auto programs = scheduled(read_plan_to_draw(plan_path, "--graph-svg"));
+  const auto& [program, variant] = variant_to_draw(programs, choice.variant);
   const auto layer = layer_of(program.graph, choice.layer);
   progress("drawing the graph");
   const auto image = draw(passes::schedule_dot(program, variant, layer));

@@ -28,17 +28,19 @@ const plan::ProgramT& program_to_draw(const plan::PlanT& plan) {
   return program;
 }
 
-passes::Program scheduled(const plan::PlanT& plan) {
+std::vector<passes::Program> scheduled(const plan::PlanT& plan) {
   const auto& written = program_to_draw(plan);
   return codegen::reschedule(ir::parse(plan.graph), written);
 }
 
-const passes::Variant& variant_to_draw(const passes::Program& program, const std::optional<std::string>& name) {
-  if (!name) return program.variants.front();
-  const auto found = std::ranges::find(program.variants, *name, &passes::Variant::name);
-  if (found != program.variants.end()) return *found;
+Drawn variant_to_draw(const std::vector<passes::Program>& programs, const std::optional<std::string>& name) {
   std::vector<std::string> names;
-  for (const auto& variant : program.variants) names.push_back(variant.name);
+  for (const auto& program : programs) {
+    for (const auto& variant : program.variants) {
+      if (!name || variant.name == *name) return {program, variant};
+      names.push_back(variant.name);
+    }
+  }
   throw Error(ErrorCode::kUsage, "the plan has no variant '" + printable(*name) + "'", {},
               fmt::format("its variants are {}", fmt::join(names, ", ")));
 }

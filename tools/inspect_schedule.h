@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "passes/program.h"
 #include "runtime/plan/plan_generated.h"
@@ -17,12 +18,19 @@ namespace forge::tools {
 /// absurd sizes.
 [[nodiscard]] const plan::ProgramT& program_to_draw(const plan::PlanT& plan);
 
-/// Errors: those of program_to_draw; kPlan for steps that this forge would not make.
-[[nodiscard]] passes::Program scheduled(const plan::PlanT& plan);
+/// What reschedule gives for program_to_draw. Errors: those of program_to_draw; kPlan for steps that this forge would
+/// not make.
+[[nodiscard]] std::vector<passes::Program> scheduled(const plan::PlanT& plan);
 
-/// `name` among its variants; none: the first. Errors: kUsage naming those that there are.
-[[nodiscard]] const passes::Variant& variant_to_draw(const passes::Program& program,
-                                                     const std::optional<std::string>& name);
+/// A variant, and the program whose graph its steps are of.
+struct Drawn {
+  const passes::Program& program;
+  const passes::Variant& variant;
+};
+
+/// `name` among the variants of `programs`; none: the first. Errors: kUsage naming those that there are.
+[[nodiscard]] Drawn variant_to_draw(const std::vector<passes::Program>& programs,
+                                    const std::optional<std::string>& name);
 
 /// Errors: those of read_plan; kUsage naming `option` when the file is no plan.
 [[nodiscard]] plan::PlanT read_plan_to_draw(const std::filesystem::path& path, std::string_view option);

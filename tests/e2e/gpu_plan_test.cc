@@ -93,7 +93,7 @@ TEST_CASE("gpu plan: RoPE's factors are no launch, and the schedule is found aga
   CHECK(std::ranges::count_if(tables, [](const auto& text) { return text.find("kFactors = true") != text.npos; }) > 0);
   CHECK(std::ranges::count_if(tables, [](const auto& text) { return text.find("kFactors = false") != text.npos; }) > 0);
   const auto schedule = codegen::reschedule(factors.portable().graph, *program);
-  CHECK(schedule.variants[0].steps.size() == expected + 1);
+  CHECK(schedule.front().variants[0].steps.size() == expected + 1);
   program->variants[0]->steps.pop_back();
   CHECK_THROWS_AS(codegen::reschedule(factors.portable().graph, *program), Error);
 }

@@ -1,6 +1,7 @@
 // The arena's picture: what is drawn where, and that it is exactly the plan's arena.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,7 +63,9 @@ TEST_CASE("a box lies at its steps and offset") {
 
 TEST_CASE("the picture is the plan's arena: sizes, no two boxes at one place, and filled up to its peak") {
   for (const auto* target : {"cpu-generic", "cpu-x86-64-v4-vnni"}) {
-    const auto plan = compile(target, {.context = 128, .batch_max = 2, .skip = {"fuse_glu", "merge_qkv"}});
+    const auto plan =
+        compile(target, {.context = 128, .batch_max = 2, .skip = {"fuse_glu", "merge_qkv"}, .hidden = true});
+    REQUIRE(std::ranges::any_of(plan.programs[0]->variants, [](const auto& one) { return one->hidden_width > 0; }));
     for (const auto& variant : plan.programs[0]->variants) {
       const auto picture = arena_picture(plan, variant->name);
       INFO(target << " " << variant->name);
@@ -124,10 +127,43 @@ TEST_CASE("a plan whose steps are not those of its graph is refused") {
   CHECK(code_of(plan) == ErrorCode::kPlan);
 }
 
+TEST_CASE("a plan for embeddings is refused where its variants for them are not those of its graph") {
+  auto plan = compile("cpu-generic", {.context = 128, .hidden = true});
+  auto& variants = plan.programs[0]->variants;
+  auto& last = *variants.back();
+  REQUIRE(last.hidden_width > 0);
+  REQUIRE_NOTHROW(arena_picture(plan, last.name));
+  SECTION("a step does something else") {
+    last.steps.front()->label = "another";
+  }
+  SECTION("a step reads beyond what lives") {
+    last.steps.back()->refs.emplace_back(plan::Space::Arena, std::uint16_t{0}, std::uint64_t{1} << 40);
+  }
+  SECTION("it is gone") {
+    variants.pop_back();
+  }
+  SECTION("it comes first") {
+    std::ranges::rotate(variants, variants.end() - 1);
+  }
+  SECTION("it says that it gives logits") {
+    last.hidden_width = 0;
+  }
+  SECTION("another says that it gives hidden rows") {
+    variants.front()->hidden_width = last.hidden_width;
+  }
+  SECTION("there is one more") {
+    variants.push_back(std::make_unique<plan::VariantT>(last));
+  }
+  SECTION("its options do not ask for it") {
+    plan.programs[0]->options = codegen::options_text({.context = 128});
+  }
+  CHECK(code_of(plan) == ErrorCode::kPlan);
+}
+
 TEST_CASE("options come back as they were written") {
   for (const codegen::CompileOptions& options :
        {codegen::CompileOptions{.context = 128}, codegen::CompileOptions{.context = 1, .batch_max = 4, .skip = {"a"}},
-        codegen::CompileOptions{.context = 7, .skip = {"a", "b"}, .tune = "rows=4,8x8:units=2"}}) {
+        codegen::CompileOptions{.context = 7, .skip = {"a", "b"}, .hidden = true, .tune = "rows=4,8x8:units=2"}}) {
     plan::ProgramT program;
     program.options = codegen::options_text(options);
     program.context = options.context;
@@ -135,6 +171,7 @@ TEST_CASE("options come back as they were written") {
     const auto back = codegen::options_of(program);
     CHECK(back.skip == options.skip);
     CHECK(back.tune == options.tune);
+    CHECK(back.hidden == options.hidden);
   }
 }
 
