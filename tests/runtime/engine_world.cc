@@ -109,7 +109,7 @@ void EngineWorld::apply(const Op& op) {
       executor_.next_fault = static_cast<FakeExecutor::Fault>(op.a % 8 == 0 ? 2 + op.b % 2 : 1);
       break;
     case Op::Kind::kWait:
-      now_ += milliseconds(op.a % 40);
+      now_ += milliseconds(op.b % 4 == 0 ? op.a : op.a % 40);  // now and then for longer than priorities count
       break;
   }
   core_->scheduler().audit();
@@ -126,18 +126,21 @@ void EngineWorld::step() {
 }
 
 /// Nobody is let in before somebody who has waited, priority and age together, longer. That is what keeps anyone from
-/// starving: only those that came until a fixed moment can be before a request.
+/// starving: only those that came until a fixed moment can be before a request. A sample that parts from the first one
+/// is not let in: it has had its place since the first one got its own.
 void EngineWorld::check_order() {
-  std::set<engine::SequenceKey> now;
+  std::set<engine::SequenceKey> now, known;
   Time worst_admitted = Time::min(), best_waiting = Time::max();
   engine::SequenceKey admitted, waiting;
   for (const auto& state : core_->scheduler().states()) {
     const auto found = clients_.find(state.key.request);
     if (found == clients_.end()) continue;
+    known.insert(state.key);
     const Time rank = found->second.rank;
     if (state.running) {
       now.insert(state.key);
-      if (!running_.contains(state.key) && rank > worst_admitted) {
+      const bool parted = state.key.sample > 0 && !known_.contains(state.key);
+      if (!running_.contains(state.key) && !parted && rank > worst_admitted) {
         worst_admitted = rank;
         admitted = state.key;
       }
@@ -147,6 +150,7 @@ void EngineWorld::check_order() {
     }
   }
   running_ = std::move(now);
+  known_ = std::move(known);
   require(
       worst_admitted <= best_waiting || worst_admitted == Time::min(),
       fmt::format("SIM-001: {} was let in before {}, which has a better rank", name_of(admitted), name_of(waiting)));

@@ -61,7 +61,7 @@ class EngineWorld {
   FakeExecutor executor_;
   std::unique_ptr<engine::EngineCore> core_;
   std::map<engine::RequestId, Client> clients_;
-  std::set<engine::SequenceKey> running_;  ///< after the last step
+  std::set<engine::SequenceKey> running_, known_;  ///< after the last step; known_: those that wait too
   std::uint64_t steps_ = 0, compared_ = 0, samples_ = 0, ended_ = 0;
 };
 

@@ -53,6 +53,7 @@ TEST_CASE("100,000 steps: nothing is lost, nothing is owned twice, nobody starve
   std::uint64_t steps = 0, compared = 0;
   engine::EngineMetrics total;
   for (std::uint64_t seed = 1; steps < 100'000; ++seed) {
+    CAPTURE(seed, steps);
     std::mt19937_64 random(seed);
     FakeShape shape{.step_tokens = 8 + seed % 3 * 8, .sequences = 2 + seed % 7, .block_tokens = 1 + seed % 5};
     shape.blocks = shape.context / shape.block_tokens + 2 + seed % 10;
@@ -87,40 +88,53 @@ TEST_CASE("100,000 steps: nothing is lost, nothing is owned twice, nobody starve
     CHECK(total.finished[static_cast<std::size_t>(reason)] > 50);
 }
 
-/// What is found in scripts of operations, and the length of the smallest one that still shows it.
+using Script = std::vector<Op>;
+
+/// The invariant that the script breaks; empty: none.
+std::string broken_by(const Script& script, PlantedBug planted) {
+  EngineWorld world({.sequences = 3, .blocks = 16, .window = script.size() % 3 * 5, .chooses = script.size() % 2 == 0},
+                    planted);
+  try {
+    for (const auto& op : script) world.apply(op);
+    world.finish();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// What is found in scripts of operations, and the smallest one that still shows it.
 struct Found {
   bool failed = false;
-  std::size_t smallest = 0;
+  Script smallest;
   std::string what;
+  std::string report;  ///< RapidCheck's: the smallest script, operation by operation
 };
 
-Found search(PlantedBug planted, int tests) {
+Found search(PlantedBug planted) {
   Found found;
-  const auto property = [&](const std::vector<Op>& script) {
-    EngineWorld world(
-        {.sequences = 3, .blocks = 16, .window = script.size() % 3 * 5, .chooses = script.size() % 2 == 0}, planted);
-    try {
-      for (const auto& op : script) world.apply(op);
-      world.finish();
-    } catch (const std::exception& error) {
-      found = {.failed = true, .smallest = script.size(), .what = error.what()};  // the last failure is the smallest
-      RC_FAIL(found.what);
-    }
+  const auto property = [&](const Script& script) {
+    const auto what = broken_by(script, planted);
+    if (what.empty()) return;
+    found = {.failed = true, .smallest = script, .what = what};  // the last failure is the smallest
+    RC_FAIL(what);
   };
   rc::detail::TestParams params;
   params.seed = 20'26;
-  params.maxSuccess = tests;
+  params.maxSuccess = 2000;
   params.maxSize = 150;
   const auto result = rc::detail::checkTestable(property, rc::detail::TestMetadata{}, params);
   std::ostringstream text;
   rc::detail::printResultMessage(result, text);
-  UNSCOPED_INFO(text.str());
+  found.report = text.str();
   REQUIRE(found.failed == !result.is<rc::detail::SuccessResult>());
   return found;
 }
 
 TEST_CASE("random scripts of operations break no invariant") {
-  CHECK_FALSE(search(PlantedBug::kNone, 200).failed);
+  const auto found = search(PlantedBug::kNone);
+  INFO(found.report);
+  CHECK_FALSE(found.failed);
 }
 
 TEST_CASE("planted bugs are found, and the script that shows one is made small") {
@@ -131,11 +145,14 @@ TEST_CASE("planted bugs are found, and the script that shows one is made small")
   for (const auto& [bug, what] :
        {Plant{PlantedBug::kLeakOnCancel, "KV-007"}, Plant{PlantedBug::kDoubleReleaseOnPreemption, "KV-0"},
         Plant{PlantedBug::kStarvingPriority, "SIM-001"}}) {
-    const auto found = search(bug, 2000);
-    INFO("bug " << static_cast<int>(bug) << ": " << found.what << ", shown by " << found.smallest << " operations");
+    const auto found = search(bug);
+    INFO("bug " << static_cast<int>(bug) << ": " << found.what << ", shown by " << found.smallest.size()
+                << " operations\n"
+                << found.report);
     REQUIRE(found.failed);
     CHECK(found.what.find(what) != std::string::npos);
-    CHECK(found.smallest <= 10);
+    CHECK(found.smallest.size() <= 10);
+    CHECK(broken_by(found.smallest, PlantedBug::kNone).empty());  // it is the bug that breaks it
   }
 }
 
