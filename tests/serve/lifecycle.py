@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """forge-serve from start to end: options, loading, logs, draining, and that many mixed requests leave nothing behind.
 
-usage: FORGE_BIN=DIR lifecycle.py [REQUESTS]
+usage: FORGE_BIN=DIR lifecycle.py [REQUESTS]    with REQUESTS only those, and what idle connections cost
 With more than the 200 requests of every run as many go before, after which the heap has the size that such a load needs
 (what lives in it does not grow at all; pages are touched for the first time, ever more rarely, when more requests than
 before meet). Then resident memory is recorded after each tenth, and its slope over the last 80 % printed and bounded.
 """
 import json
+import os
 import random
 import re
 import signal
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 from lib_serve import BIN, GUARD, JSON, SANITIZED, Server, at, case, environment, finish, tiny, until, write
 
@@ -182,7 +184,41 @@ def mixed(count):
     case("mixed: it ends well", server.stop() == 0)
 
 
+def cpu_seconds(server):
+    with open(f"/proc/{server.process.pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle_connections(count=500, seconds=10):
+    """What connections cost that were used once and stay: memory, and time of the processor beside a server without any."""
+    server = Server(model)
+    begun = server.count("fd")  # no connection has been made yet
+    server.get("/health")
+    before = resident_kib(server)
+
+    def share():
+        cpu = cpu_seconds(server)
+        time.sleep(seconds)
+        return (cpu_seconds(server) - cpu) / seconds
+    alone, kept = share(), []
+    for _ in range(count):
+        kept.append(server.connect())
+        kept[-1].request("GET", "/health")
+        case("a connection that is kept", kept[-1].getresponse().read() and kept[-1].sock)
+    grown, with_them = resident_kib(server) - before, share()
+    print(f"{count} idle connections: {grown} KiB; {100 * with_them:.2f} % of a core for {seconds} s, {100 * alone:.2f} % without them")
+    case("they cost less than 20 MB", SANITIZED or grown < 20e6 / 1024, grown)
+    case("and no time", with_them < 0.01 and alone < 0.01, (with_them, alone))
+    case("all are still there", all(c.request("GET", "/health") or c.getresponse().status == 200 for c in kept))
+    for connection in kept:
+        connection.close()
+    case("as many file descriptors as before", until(lambda: server.count("fd") == begun, "all closed"))
+    case("idle: it ends well", server.stop() == 0)
+
+
 if len(sys.argv) > 1:
+    idle_connections()
     mixed(int(sys.argv[1]))
 else:
     options()
