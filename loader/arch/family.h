@@ -1,5 +1,5 @@
 #pragma once
-// Model families: GGUF metadata and tensors -> the portable graph. One file a family, one row in registry.cc.
+// Model families: GGUF metadata and tensors -> the portable graph. One file a family, one row in families.def.
 
 #include <cstdint>
 #include <span>
