@@ -44,6 +44,16 @@ def qwen3(ids):
     return m, m.head(x)
 
 
+def seed_oss(ids):
+    m = Model("seed_oss", base=1e7, head_dim=32)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "post_attention_norm"), s, silu)
+    return m, m.head(x, tied=False)
+
+
 def granite(ids):
     m = Model("granite", ffn=40)
     embedding, residual = m.key("embedding_scale", 3.0), m.key("residual_scale", 0.4)
@@ -291,7 +301,7 @@ def deepseek_v3(ids):
 
 
 MODELS = (command_r, command_r_plus, deepseek_v2, deepseek_v2_lite, deepseek_v3, gemma, gemma2, gemma3, glm4, gpt_oss, granite, granitemoe, granitemoe_shared, olmo2,
-          olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, smollm3, stablelm, stablelm2_12b, starcoder2)
+          olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2)
 
 
 def fixture():

@@ -1,0 +1,17 @@
+// seed_oss: Seed-OSS. Like qwen2, with heads wider than the width divided by them, and the norm in front of the network
+// under the name post_attention_norm. Source: the model's card and config (ByteDance-Seed/Seed-OSS-36B-Instruct).
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+
+PortableModel build_seed_oss(const Gguf& file) {
+  DecoderBuilder model(file);
+  const auto spec = model.attention_spec(ir::RopeMode::kHalves);
+  const LayerSpec parts{.ffn_norm = "post_attention_norm"};
+  return model.finish(model.each_layer(
+      model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, parts); }));
+}
+
+}  // namespace forge::loader
