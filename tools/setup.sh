@@ -35,7 +35,6 @@ build libmimalloc-dev          host heap of the tools
 build libpcre2-dev             pre-tokenizer expressions
 build libutf8proc-dev          Unicode tables
 build libedit-dev              line editing of the chat prompt
-build libssl-dev               SHA-256, TLS
 build python3-pip              fetches the model
 build ca-certificates          fetches the model
 test  catch2                   unit tests

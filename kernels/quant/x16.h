@@ -86,49 +86,6 @@ constexpr X16Place x16_place(std::size_t blocks, std::size_t b) {
   return {at + in_unit * Unit::kQuantBytes, at + count * Unit::kQuantBytes + in_unit * Unit::kScaleBytes};
 }
 
-/// Moves one block of lane r between its native form and its place in a group; `Pack` says which way.
-template <class Block, bool Pack, class NativeByte, class GroupByte>
-inline void x16_move_block(NativeByte* native, GroupByte* group, X16Place place, std::size_t r) {
-  using Parts = X16Block<Block>;
-  for (std::size_t j = 0; j < Parts::kWords; ++j) {
-    NativeByte* at_native = native + Parts::kQuantsAt + 4 * j;
-    GroupByte* at_group = group + place.quants + 64 * j + 4 * r;
-    std::uint32_t word;
-    std::memcpy(&word, Pack ? at_native : at_group, 4);
-    word ^= Parts::kFlip;
-    if constexpr (Pack)
-      std::memcpy(at_group, &word, 4);
-    else
-      std::memcpy(at_native, &word, 4);
-  }
-  for (std::size_t part = 0; part < Parts::kParts; ++part) {
-    NativeByte* at_native = native + Parts::kScalesAt + Parts::kPartBytes * part;
-    GroupByte* at_group = group + place.scales + X16Unit<Block>::kPlaneBytes * part + Parts::kPartBytes * r;
-    if constexpr (Pack)
-      std::memcpy(at_group, at_native, Parts::kPartBytes);
-    else
-      std::memcpy(at_native, at_group, Parts::kPartBytes);
-  }
-}
-
-/// One group of a quantised type from 16 native rows; nullptr rows are zeros.
-template <class Block>
-void x16_pack_blocks(const std::byte* const* rows, std::size_t k, std::byte* group) {
-  constexpr std::byte kZeros[sizeof(Block)]{};
-  const std::size_t blocks = k / Block::kElems;
-  for (std::size_t b = 0; b < blocks; ++b)
-    for (std::size_t r = 0; r < kX16Rows; ++r)
-      x16_move_block<Block, true>(rows[r] ? rows[r] + b * sizeof(Block) : kZeros, group, x16_place<Block>(blocks, b),
-                                  r);
-}
-template <class Block>
-void x16_unpack_blocks(const std::byte* group, std::size_t k, std::byte* const* rows) {
-  const std::size_t blocks = k / Block::kElems;
-  for (std::size_t r = 0; r < kX16Rows; ++r)
-    for (std::size_t b = 0; rows[r] && b < blocks; ++b)
-      x16_move_block<Block, false>(rows[r] + b * sizeof(Block), group, x16_place<Block>(blocks, b), r);
-}
-
 /// A square of elements whose lines are vectors of 16 bytes.
 template <class Element>
 struct X16Square;
@@ -161,6 +118,58 @@ void x16_transpose(typename X16Square<Element>::Line* lines) {
     }
     std::memcpy(lines, out, sizeof(out));
   }
+}
+
+/// One block's native bytes of lane r, from its place in a group.
+template <class Block>
+inline void x16_unpack_block(std::byte* native, const std::byte* group, X16Place place, std::size_t r) {
+  using Parts = X16Block<Block>;
+  for (std::size_t j = 0; j < Parts::kWords; ++j) {
+    std::uint32_t word;
+    std::memcpy(&word, group + place.quants + 64 * j + 4 * r, 4);
+    word ^= Parts::kFlip;
+    std::memcpy(native + Parts::kQuantsAt + 4 * j, &word, 4);
+  }
+  for (std::size_t part = 0; part < Parts::kParts; ++part)
+    std::memcpy(native + Parts::kScalesAt + Parts::kPartBytes * part,
+                group + place.scales + X16Unit<Block>::kPlaneBytes * part + Parts::kPartBytes * r, Parts::kPartBytes);
+}
+
+/// One group of a quantised type from 16 native rows; nullptr rows are zeros.
+template <class Block>
+void x16_pack_blocks(const std::byte* const* rows, std::size_t k, std::byte* group) {
+  using Parts = X16Block<Block>;
+  using Square = X16Square<std::uint32_t>;
+  static_assert(Parts::kWords % Square::kSize == 0);
+  constexpr std::byte kZeros[sizeof(Block)]{};
+  const std::size_t blocks = k / Block::kElems;
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const auto place = x16_place<Block>(blocks, b);
+    const std::byte* native[kX16Rows];
+    for (std::size_t r = 0; r < kX16Rows; ++r) native[r] = rows[r] ? rows[r] + b * sizeof(Block) : kZeros;
+    for (std::size_t first = 0; first < kX16Rows; first += Square::kSize)
+      for (std::size_t j = 0; j < Parts::kWords; j += Square::kSize) {
+        Square::Line lines[Square::kSize];
+        for (std::size_t r = 0; r < Square::kSize; ++r) {
+          std::memcpy(&lines[r], native[first + r] + Parts::kQuantsAt + 4 * j, sizeof(lines[r]));
+          lines[r] ^= Parts::kFlip;
+        }
+        x16_transpose<std::uint32_t>(lines);
+        for (std::size_t i = 0; i < Square::kSize; ++i)
+          std::memcpy(group + place.quants + 64 * (j + i) + 4 * first, &lines[i], sizeof(lines[i]));
+      }
+    for (std::size_t part = 0; part < Parts::kParts; ++part)
+      for (std::size_t r = 0; r < kX16Rows; ++r)
+        std::memcpy(group + place.scales + X16Unit<Block>::kPlaneBytes * part + Parts::kPartBytes * r,
+                    native[r] + Parts::kScalesAt + Parts::kPartBytes * part, Parts::kPartBytes);
+  }
+}
+template <class Block>
+void x16_unpack_blocks(const std::byte* group, std::size_t k, std::byte* const* rows) {
+  const std::size_t blocks = k / Block::kElems;
+  for (std::size_t r = 0; r < kX16Rows; ++r)
+    for (std::size_t b = 0; rows[r] && b < blocks; ++b)
+      x16_unpack_block<Block>(rows[r] + b * sizeof(Block), group, x16_place<Block>(blocks, b), r);
 }
 
 /// Elements of one group, transposed; Element has the type's width.
@@ -258,7 +267,7 @@ inline bool dequantize_row(DType type, Layout layout, const std::byte* base, std
       const std::size_t blocks = k / Block::kElems;
       for (std::size_t b = 0; b < blocks; ++b) {
         std::byte native[sizeof(Block)];
-        x16_move_block<Block, false>(native, group, x16_place<Block>(blocks, b), lane);
+        x16_unpack_block<Block>(native, group, x16_place<Block>(blocks, b), lane);
         dequantize_blocks<Block>(native, Block::kElems, out + Block::kElems * b);
       }
     }

@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <fstream>
 #include <numeric>
 
@@ -75,7 +77,41 @@ void flip(const fs::path& path, std::uint64_t at) {
   REQUIRE(file.good());
 }
 
+/// A file that cannot be read any more from its n-th read on.
+class FailingSource final : public runtime::WeightSource {
+ public:
+  FailingSource(std::span<const std::byte> bytes, int good) : bytes_(bytes), good_(good) {}
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  [[nodiscard]] std::uint64_t bytes() const override { return bytes_.size(); }
+  [[nodiscard]] std::span<const std::byte> data() const override { return bytes_; }
+  void read(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (good_.fetch_sub(1) <= 0) throw Error(ErrorCode::kIo, "cannot read model", "the disk is gone");
+    std::memcpy(out.data(), bytes_.data() + offset, out.size());
+  }
+  void prefetch(std::uint64_t, std::uint64_t) const noexcept override {}
+  void release(std::uint64_t, std::uint64_t) const noexcept override {}
+
+ private:
+  std::span<const std::byte> bytes_;
+  mutable std::atomic<int> good_;
+  std::string name_ = "model";
+};
+
 }  // namespace
+
+TEST_CASE("a read that fails while weights are packed, on whichever thread, is told") {
+  const Fixture fixture;
+  std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
+      fixture.model.portable().graph, fixture.model.file(), codegen::host_target(), {.context = 64});
+  const std::size_t threads = GENERATE(1, 2);
+  for (const int good : {0, 1, 7}) {
+    FailingSource source(fixture.model.bytes(), good);
+    CHECK_THROWS_WITH(runtime::CpuExecutor(program, source, runtime::ExecutorOptions{.threads = threads}),
+                      Catch::Contains("the disk is gone"));
+  }
+  FailingSource source(fixture.model.bytes(), 1 << 20);
+  CHECK_NOTHROW(runtime::CpuExecutor(program, source, runtime::ExecutorOptions{.threads = threads}));
+}
 
 TEST_CASE("a second start maps what the first one packed, and computes the same bits") {
   for (const auto dtype : {DType::kF16, DType::kQ4_0, DType::kQ8_0}) {
