@@ -112,6 +112,34 @@ def carried():
     case("a folder with something in it is left alone", again.returncode == 1 and "not empty" in again.stderr, again.stderr)
 
 
+def kept():
+    """A second call measures what the first one has not, and its table is of both."""
+    args = ("--peer", peer, "--model", model, "--threads", "1", "--docs", "-", "--keep", "kept.json")
+    first = peers(*args, "--rounds", 1, "--minutes", 0)
+    with open(at("kept.json"), encoding="utf-8") as file:
+        before = json.load(file)
+    again = peers(*args, "--rounds", 1)
+    case("what is kept is not measured again", again.returncode == 0 and "round" not in again.stderr and again.stdout == first.stdout,
+         again.stdout + again.stderr)
+    more = peers(*args, "--rounds", 2, "--raw", "more.json")
+    with open(at("more.json"), encoding="utf-8") as file:
+        raw = json.load(file)
+    case("a second round is the only one that runs, the peer first", more.returncode == 0 and "round 1 of" not in more.stderr
+         and "round 2 of 2" in more.stderr and os.path.basename(raw[0]["command"][0]) == "llama-bench" and "medians of 2 rounds" in more.stdout,
+         more.stdout + more.stderr)
+    with open(at("kept.json"), encoding="utf-8") as file:
+        after = json.load(file)
+    (old,), (new,) = before["groups"].values(), after["groups"].values()
+    case("the first round's samples stay", new["rounds"] == 2 and all(
+        theirs[2] == ours[2][:1] and len(ours[2]) == 2 for was, now in zip(old["samples"], new["samples"]) for theirs, ours in zip(was, now)), after)
+    for text, word in ((b"{}", "not written by"), (b"[1]", "not written by"),
+                       (json.dumps({**after, "setting": {**after["setting"], "machine": "another"}}).encode(), "other machine"),
+                       (json.dumps({**after, "setting": {**after["setting"], "peers": ["x"]}}).encode(), "other peers")):
+        write("kept.json", text)
+        run = peers(*args)
+        case(f"a file that says {text[:20]} is refused", run.returncode == 2 and word in run.stderr and run.stderr.count("\n") == 1, run.stderr)
+
+
 def refused():
     os.makedirs(at("bad"))
     os.chmod(write("bad/llama-bench", f"#!{sys.executable}\nprint('hello')\n".encode()), 0o755)
@@ -139,6 +167,6 @@ def refused():
 
 
 if __name__ == "__main__":
-    for group in (measured, several, *(() if SANITIZED else (carried,)), refused):
+    for group in (measured, several, kept, *(() if SANITIZED else (carried,)), refused):
         group()
     finish()
