@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """forge-serve from start to end: options, loading, logs, draining, and that many mixed requests leave nothing behind.
 
-usage: FORGE_BIN=DIR lifecycle.py [REQUESTS]    with REQUESTS only those, and what idle connections cost
-With more than the 200 requests of every run as many go before, after which the heap has the size that such a load needs
-(what lives in it does not grow at all; pages are touched for the first time, ever more rarely, when more requests than
-before meet). Then resident memory is recorded after each tenth, and its slope over the last 80 % printed and bounded.
+usage: FORGE_BIN=DIR lifecycle.py [REQUESTS]
+
+With REQUESTS: only those, what idle connections cost and, with $FORGE_HEAP_COUNTER (heap_count.cc as it was built), what
+lives in the heap. As many requests go before, after which the heap has the size that such a load needs: pages are touched
+for the first time, ever more rarely, when more requests than before meet. Then memory is recorded after each tenth, and
+its slope over the last 80 % printed and bounded.
 """
 import json
 import os
@@ -12,6 +14,7 @@ import random
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -143,45 +146,75 @@ def resident_kib(server):
         return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
 
 
-def mixed(count):
-    server = Server(model, "--parallel", 6, "--queue", 1000)
-    begun = {what: server.count(what) for what in ("fd", "task")}  # no connection has been made yet
-    wrong, tenths = [], 10 if count > 200 else 1
-
-    def work(numbers):
-        for number in numbers:
+def together(server, numbers, wrong):
+    """These requests, eight at once, until nothing of them is left; what was wrong with any joins `wrong`."""
+    def work(mine):
+        for number in mine:
             try:
                 if (bad := one_request(server, random.Random(number))) is not None:
                     wrong.append((number, bad))
             except Exception as error:  # noqa: BLE001: whatever it is, it is a finding
                 wrong.append((number, repr(error)))
+    threads = [threading.Thread(target=work, args=(numbers[k::8],)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    server.idle()
 
-    def together(numbers):
-        threads = [threading.Thread(target=work, args=(numbers[k::8],)) for k in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        server.idle()
-        return resident_kib(server)
+
+def remember_all(server):
+    """The last 1,024 that ended are remembered: that list is full before memory is looked at."""
+    for _ in range(1100):
+        server.post("/generate", {"prompt": "the", "max_tokens": 1})
+
+
+def slope_of(values):
+    """Of the line through them, by least squares."""
+    mean_x, mean_y = (len(values) - 1) / 2, sum(values) / len(values)
+    return sum((x - mean_x) * (y - mean_y) for x, y in enumerate(values)) / sum((x - mean_x) ** 2 for x in range(len(values)))
+
+
+def mixed(count):
+    server = Server(model, "--parallel", 6, "--queue", 1000)
+    begun = {what: server.count(what) for what in ("fd", "task")}  # no connection has been made yet
+    wrong, resident, tenths = [], [], 10 if count > 200 else 1
     if tenths > 1:
-        for _ in range(1100):  # the last 1,024 that ended are remembered: that list is full before memory is looked at
-            server.post("/generate", {"prompt": "the", "max_tokens": 1})
-        together(range(count, 2 * count))
-    resident = [together(range(tenth * count // tenths, (tenth + 1) * count // tenths)) for tenth in range(tenths)]
+        remember_all(server)
+        together(server, range(count, 2 * count), wrong)
+    for tenth in range(tenths):
+        together(server, range(tenth * count // tenths, (tenth + 1) * count // tenths), wrong)
+        resident.append(resident_kib(server))
     case(f"{count} mixed requests", not wrong, wrong[:3])
     metrics = server.idle()
     case("no block, no sequence is left", metrics["forge_num_requests_waiting"] == 0)
     for what, before in begun.items():
         case(f"as many of /proc/PID/{what} as before", until(lambda: server.count(what) == before, what))
     if tenths > 1 and not SANITIZED:
-        last = resident[2:]
-        mean_x, mean_y = (len(last) - 1) / 2, sum(last) / len(last)
-        slope = sum((x - mean_x) * (y - mean_y) for x, y in enumerate(last)) / sum((x - mean_x) ** 2 for x in range(len(last)))
-        slope *= 1000 / count
+        slope = slope_of(resident[2:]) * 1000 / count
         print(f"resident KiB after each tenth of {count}: {resident}; slope {slope:.1f} KiB for 100 requests")
-        case("resident memory has no slope", abs(slope) < 0.002 * last[0], resident)
+        case("resident memory has no slope", abs(slope) < 0.002 * resident[2], resident)
     case("mixed: it ends well", server.stop() == 0)
+
+
+def heap(count):
+    """Between requests the same lives in the heap, however many there have been: heap_count.cc counts it."""
+    file, live, wrong = at("heap"), [], []
+    server = Server(model, "--parallel", 6, "--queue", 1000,
+                    env={"LD_PRELOAD": os.environ["FORGE_HEAP_COUNTER"], "FORGE_HEAP_COUNT": file})
+    begun = server.count("fd")
+    remember_all(server)
+    for tenth in range(10):
+        together(server, range(tenth * count // 10, (tenth + 1) * count // 10), wrong)
+        until(lambda: server.count("fd") == begun, "all connections are closed")
+        with open(file, "rb") as counts:
+            live.append(struct.unpack("2q", counts.read(16)))
+    held = [size for size, _ in live[2:]]
+    print(f"live bytes and blocks of the heap after each tenth of {count}: {live}; slope "
+          f"{slope_of(held) * 1000 / count:.0f} bytes for 100 requests")
+    case("heap: all requests", not wrong, wrong[:3])
+    case("the heap holds what it held", max(held) - min(held) < 16384 and abs(slope_of(held)) < 1024, live)
+    case("heap: it ends well", server.stop() == 0)
 
 
 def cpu_seconds(server):
@@ -220,6 +253,8 @@ def idle_connections(count=500, seconds=10):
 if len(sys.argv) > 1:
     idle_connections()
     mixed(int(sys.argv[1]))
+    if "FORGE_HEAP_COUNTER" in os.environ:
+        heap(int(sys.argv[1]))
 else:
     options()
     logs()
