@@ -153,14 +153,16 @@ inline constexpr std::size_t kTileTokens = 128;     ///< the most that tile_size
 inline constexpr std::size_t kSumTokens = 512;      ///< tokens whose experts are added up together
 inline constexpr std::size_t kAttentionTokens = 8;  ///< queries of one attention tile
 
-/// Columns and tokens of a task of many rows, at most. Rows of x are gathered once for all columns, a strip of weights
-/// is unpacked once for all tokens. Where tiles multiply, that is dearer beside the products, so calls are larger. (512
-/// columns instead of 128: 6 % more of a prefill on Zen 5, 9 % with AMX. The results lie in L2 meanwhile.)
+/// Columns and tokens of a task of many rows, at most. What is done once a task (a strip of weights unpacked for its
+/// tokens, rows of x gathered for its columns) costs a tenth of the products and more, so tasks are large: 512 columns
+/// instead of 128 are 6 % more of a prefill on Zen 5, 9 % with AMX, and 64 tokens instead of 48 another 3 to 8 % of a
+/// 1B shape's. Where tiles multiply, products are cheaper beside the unpacking, and more tokens pay. The results lie in
+/// L2 meanwhile.
 struct TileSize {
   std::size_t columns, tokens;
 };
 constexpr TileSize tile_size(cpu::CpuClass cpu_class) {
-  return {.columns = 512, .tokens = cpu_class == cpu::CpuClass::kAvx512VnniAmx ? kTileTokens : 4 * cpu::kMatmulTokens};
+  return {.columns = 512, .tokens = cpu_class == cpu::CpuClass::kAvx512VnniAmx ? kTileTokens : kTileTokens / 2};
 }
 
 /// The element type of a KV group's blocks, which their size tells: F16 or Q8_0. Throws Error(kPlan) when the group's
