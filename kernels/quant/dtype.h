@@ -43,6 +43,9 @@ enum class DType : std::uint8_t {
   kTQ1_0 = 34,
   kTQ2_0 = 35,
   kMXFP4 = 39,
+  kNVFP4 = 40,
+  kQ1_0 = 41,
+  kQ2_0 = 42,
   // forge's own, never in a file
   kQ8A = 128,    ///< activations, int8 with scale and sum a block of 32 (kernels/quant/q8a.h)
   kState = 129,  ///< an opaque state value (the KV cache); has no elements
@@ -88,6 +91,9 @@ inline constexpr std::array kDTypes{
     DTypeInfo{DType::kTQ1_0, "tq1_0", 256, 54},
     DTypeInfo{DType::kTQ2_0, "tq2_0", 256, 66},
     DTypeInfo{DType::kMXFP4, "mxfp4", 32, 17},
+    DTypeInfo{DType::kNVFP4, "nvfp4", 64, 36},
+    DTypeInfo{DType::kQ1_0, "q1_0", 128, 18},
+    DTypeInfo{DType::kQ2_0, "q2_0", 64, 18},
     DTypeInfo{DType::kQ8A, "q8a", 32, 40},
     DTypeInfo{DType::kState, "state", 1, 0},
 };
