@@ -24,6 +24,7 @@
 #include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/iq4_xs.h"
 #include "kernels/quant/mxfp4.h"
+#include "kernels/quant/q1_0.h"
 #include "kernels/quant/q2_k.h"
 #include "kernels/quant/q3_k.h"
 #include "kernels/quant/q4_0.h"
@@ -55,7 +56,7 @@ using AllBlocks = BlockRows<
     BlockRow<DType::kMXFP4, BlockMXFP4>, BlockRow<DType::kIQ2_XXS, BlockIQ2_XXS>, BlockRow<DType::kIQ2_XS, BlockIQ2_XS>,
     BlockRow<DType::kIQ2_S, BlockIQ2_S>, BlockRow<DType::kIQ3_XXS, BlockIQ3_XXS>, BlockRow<DType::kIQ3_S, BlockIQ3_S>,
     BlockRow<DType::kIQ1_S, BlockIQ1_S>, BlockRow<DType::kIQ1_M, BlockIQ1_M>, BlockRow<DType::kTQ1_0, BlockTQ1_0>,
-    BlockRow<DType::kTQ2_0, BlockTQ2_0>>;
+    BlockRow<DType::kTQ2_0, BlockTQ2_0>, BlockRow<DType::kQ1_0, BlockQ1_0>>;
 
 template <class F, class... Rows>
 constexpr bool with_row_of(DType type, F&& f, BlockRows<Rows...>) {

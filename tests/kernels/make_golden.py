@@ -18,7 +18,7 @@ TYPES = {
     "Q8_0": [1], "Q4_0": [1], "Q4_1": [1, 3], "Q5_0": [1], "Q5_1": [1, 3], "Q2_K": [81, 83], "Q3_K": [109],
     "Q4_K": [1, 3], "Q5_K": [1, 3], "Q6_K": [209], "IQ4_NL": [1], "IQ4_XS": [1], "MXFP4": [], "IQ2_XXS": [1],
     "IQ2_XS": [1], "IQ2_S": [1], "IQ3_XXS": [1], "IQ3_S": [1], "IQ1_S": [1], "IQ1_M": [55], "TQ1_0": [53],
-    "TQ2_0": [65],
+    "TQ2_0": [65], "Q1_0": [1],
 }
 MASK = (1 << 64) - 1
 
@@ -52,6 +52,12 @@ def grid(name):
         print("    " + ", ".join(f"0x{w:04x}" for w in words[at:at + 15]) + ",")
 
 
+def signs(blocks):
+    """Q1_0, of which the package knows the sizes only: an f16, and the sign of each of 128 elements, set for plus."""
+    d = blocks[:, :2].copy().view("<f2").astype("<f4")
+    return np.where(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little"), d, -d)
+
+
 def main():
     if len(sys.argv) == 3:
         return grid(sys.argv[2])
@@ -64,7 +70,8 @@ def main():
             for at in exponents:
                 data[block * size + at] = data[block * size + at] & 0x8F | 0x20
         with np.errstate(over="ignore"):
-            values = quants.dequantize(np.frombuffer(bytes(data), np.uint8), number).astype("<f4")
+            native = np.frombuffer(bytes(data), np.uint8)
+            values = (signs(native.reshape(BLOCKS, size)) if name == "Q1_0" else quants.dequantize(native, number)).astype("<f4")
         assert values.size == BLOCKS * elems
         first = ", ".join(f"0x{bits:08x}" for bits in values.view("<u4").ravel()[:4])
         print(f"{{DType::k{name}, {{{', '.join(map(str, exponents))}}}, 0x{fnv1a(values.tobytes()):016x}u, {{{first}}}}},")

@@ -159,11 +159,11 @@ TEST_CASE("x16 gives back its rows' values, and their bytes where it keeps them,
       }
 }
 
-TEST_CASE("x16 takes no more than the file but for grids and base 3, and then at most 4.5 bits a weight") {
+TEST_CASE("x16 takes no more than the file but for grids, base 3 and single bits, and then at most 4.5 bits a weight") {
   for (const DType type : test::block_types()) {
     CAPTURE(dtype_name(type));
     const bool grid = dtype_name(type).starts_with("iq1") || dtype_name(type).starts_with("iq2") ||
-                      dtype_name(type).starts_with("iq3") || type == DType::kTQ1_0;
+                      dtype_name(type).starts_with("iq3") || type == DType::kTQ1_0 || type == DType::kQ1_0;
     const std::size_t row = layout_row_bytes(Layout::kX16, type, 256);
     if (grid)
       CHECK((row > row_bytes(type, 256) && row * 8 <= 256 * 9 / 2));
