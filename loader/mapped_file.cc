@@ -98,22 +98,11 @@ void MappedFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-void MappedFile::advise(Advice advice, std::size_t offset, std::size_t bytes) const noexcept {
+void MappedFile::prefetch(std::size_t offset, std::size_t bytes) const noexcept {
   if (data_ == nullptr || offset >= size_) return;
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  std::size_t begin = offset;
-  std::size_t end = offset + std::min(bytes, size_ - offset);
-  if (advice == Advice::kDontNeed) {
-    begin = (begin + page - 1) / page * page;
-    if (end != size_) end = end / page * page;
-  } else {
-    begin = begin / page * page;
-  }
-  if (begin >= end) return;
-  const int number = advice == Advice::kSequential ? MADV_SEQUENTIAL
-                     : advice == Advice::kWillNeed ? MADV_WILLNEED
-                                                   : MADV_DONTNEED;
-  (void)::madvise(const_cast<std::byte*>(data_) + begin, end - begin, number);
+  const std::size_t begin = offset - offset % static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t end = offset + std::min(bytes, size_ - offset);
+  (void)::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_WILLNEED);
 }
 
 }  // namespace forge::loader

@@ -12,8 +12,6 @@ namespace forge::loader {
 
 class MappedFile {
  public:
-  enum class Advice : std::uint8_t { kSequential, kWillNeed, kDontNeed };
-
   /// Maps the whole regular file at `path`, read-only and private. The bytes live as long as this object and never
   /// move, also when the object is moved. Errors (kIo): missing, a directory or another non-file, empty, unreadable.
   static MappedFile open(const std::filesystem::path& path);
@@ -37,9 +35,9 @@ class MappedFile {
   /// elsewhere at once. Errors (kIo): outside the file, cut meanwhile, unreadable.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  /// A hint for `bytes` bytes from `offset` (widened to whole pages, except for kDontNeed, which is narrowed so that a
-  /// neighbour's bytes stay). Ranges outside the file are cut. Never fails: a refused hint costs only speed.
-  void advise(Advice advice, std::size_t offset = 0, std::size_t bytes = SIZE_MAX) const noexcept;
+  /// Says that `bytes` bytes from `offset` are read soon; what lies outside the file is cut off. Never fails: a refused
+  /// hint costs only speed.
+  void prefetch(std::size_t offset, std::size_t bytes) const noexcept;
 
  private:
   const std::byte* data_ = nullptr;

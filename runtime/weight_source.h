@@ -2,10 +2,6 @@
 // Where weights come from, as the runtime sees it: a range of bytes that somebody else opened and checked. The runtime
 // knows nothing of model formats; tools connect a loader's file to this.
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -31,20 +27,12 @@ class WeightSource {
   virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
   /// Says that a range will be read soon, so that the kernel can fetch it meanwhile. Never fails.
   virtual void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept = 0;
-  /// Says that a range is not needed soon: its pages may leave memory and will be read again on use. Never fails.
-  virtual void release(std::uint64_t offset, std::uint64_t bytes) const noexcept = 0;
 };
 
 /// Bytes in memory that outlive this object.
 class SpanWeightSource final : public WeightSource {
  public:
-  enum class Backing : std::uint8_t {
-    kFile,  ///< a read-only mapping of a file: pages may be dropped
-    kHeap,  ///< anything else: dropping pages would lose the bytes, so hints do nothing
-  };
-
-  SpanWeightSource(std::string name, std::span<const std::byte> data, Backing backing)
-      : name_(std::move(name)), data_(data), backing_(backing) {}
+  SpanWeightSource(std::string name, std::span<const std::byte> data) : name_(std::move(name)), data_(data) {}
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] std::uint64_t bytes() const override { return data_.size(); }
@@ -58,33 +46,11 @@ class SpanWeightSource final : public WeightSource {
                   "the model may have changed since the plan was made: compile it again");
     if (!out.empty()) std::memcpy(out.data(), data_.data() + offset, out.size());
   }
-  void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept override {
-    advise(offset, bytes, MADV_WILLNEED);
-  }
-  void release(std::uint64_t offset, std::uint64_t bytes) const noexcept override {
-    advise(offset, bytes, MADV_DONTNEED);
-  }
+  void prefetch(std::uint64_t, std::uint64_t) const noexcept override {}
 
  private:
-  /// On whole pages: those inside the range when dropping (a neighbour may be in use), those touching it otherwise.
-  void advise(std::uint64_t offset, std::uint64_t bytes, int advice) const noexcept {
-    if (backing_ != Backing::kFile || offset >= data_.size()) return;
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto base = reinterpret_cast<std::uintptr_t>(data_.data());
-    std::uintptr_t begin = base + offset, end = begin + std::min<std::uint64_t>(bytes, data_.size() - offset);
-    if (advice == MADV_DONTNEED) {
-      begin = (begin + page - 1) / page * page;
-      end = end / page * page;
-    } else {
-      begin = begin / page * page;
-    }
-    auto* const first = const_cast<std::byte*>(data_.data()) + static_cast<std::ptrdiff_t>(begin - base);
-    if (begin < end) (void)::madvise(first, end - begin, advice);
-  }
-
   std::string name_;
   std::span<const std::byte> data_;
-  Backing backing_;
 };
 
 }  // namespace forge::runtime

@@ -25,10 +25,7 @@ class FileWeightSource final : public runtime::WeightSource {
   [[nodiscard]] std::span<const std::byte> data() const override { return file_.bytes(); }
   void read(std::uint64_t offset, std::span<std::byte> out) const override { file_.file().read(offset, out); }
   void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept override {
-    file_.file().advise(loader::MappedFile::Advice::kWillNeed, offset, bytes);
-  }
-  void release(std::uint64_t offset, std::uint64_t bytes) const noexcept override {
-    file_.file().advise(loader::MappedFile::Advice::kDontNeed, offset, bytes);
+    file_.file().prefetch(offset, bytes);
   }
 
  private:

@@ -79,7 +79,7 @@ std::unique_ptr<runtime::CpuExecutor> open(const TinyModel& model, std::int64_t 
   std::shared_ptr<const plan::ProgramT> program =
       codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
                                {.context = model.portable().info.context, .batch_max = batch, .hidden = hidden});
-  runtime::SpanWeightSource source("tiny", model.bytes(), runtime::SpanWeightSource::Backing::kHeap);
+  runtime::SpanWeightSource source("tiny", model.bytes());
   return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
                                                 runtime::ExecutorOptions{.threads = 2, .kv_blocks = kv_blocks});
 }

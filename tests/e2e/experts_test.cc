@@ -33,7 +33,7 @@ std::string opening(const TinyModel& model, const std::function<void(plan::Progr
   auto program = codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
                                           {.context = 64, .batch_max = 1});
   edit(*program);
-  runtime::SpanWeightSource source("tiny", model.bytes(), runtime::SpanWeightSource::Backing::kHeap);
+  runtime::SpanWeightSource source("tiny", model.bytes());
   try {
     runtime::CpuExecutor(std::shared_ptr<const plan::ProgramT>(std::move(program)), source, {.threads = 1});
   } catch (const Error& error) {

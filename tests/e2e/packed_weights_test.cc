@@ -35,7 +35,7 @@ struct Fixture {
     lines.clear();
     std::shared_ptr<const plan::ProgramT> program =
         codegen::compile_program(model.portable().graph, model.file(), target, {.context = 64});
-    runtime::SpanWeightSource source("tiny", model.bytes(), runtime::SpanWeightSource::Backing::kHeap);
+    runtime::SpanWeightSource source("tiny", model.bytes());
     return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
                                                   runtime::ExecutorOptions{.threads = 2, .packed = &options});
   }
@@ -89,7 +89,6 @@ class FailingSource final : public runtime::WeightSource {
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
   }
   void prefetch(std::uint64_t, std::uint64_t) const noexcept override {}
-  void release(std::uint64_t, std::uint64_t) const noexcept override {}
 
  private:
   std::span<const std::byte> bytes_;

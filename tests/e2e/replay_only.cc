@@ -34,8 +34,7 @@ int main(int argc, char** argv) try {
   auto plan = forge::plan::read_plan(argv[1]);
   std::ifstream file(argv[2], std::ios::binary);
   const std::vector<char> model((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  forge::runtime::SpanWeightSource source(argv[2], std::as_bytes(std::span(model)),
-                                          forge::runtime::SpanWeightSource::Backing::kHeap);
+  forge::runtime::SpanWeightSource source(argv[2], std::as_bytes(std::span(model)));
   const auto opened = open(std::shared_ptr<forge::plan::ProgramT>(std::move(plan.programs.at(0))), source);
   auto& executor = *opened;
   std::vector<std::int32_t> blocks(static_cast<std::size_t>(executor.kv_blocks()));

@@ -175,7 +175,7 @@ std::unique_ptr<runtime::CpuExecutor> TinyModel::open(std::size_t threads, std::
   std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
       portable_.graph, file_, target,
       {.context = portable_.info.context, .batch_max = batch, .skip = std::move(skip), .kv_type = kv_type});
-  runtime::SpanWeightSource source("tiny", bytes(), runtime::SpanWeightSource::Backing::kHeap);
+  runtime::SpanWeightSource source("tiny", bytes());
   return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
                                                 runtime::ExecutorOptions{.threads = threads});
 }

@@ -34,8 +34,7 @@ class HostGpu {
         std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target.wave, .arch = target.name});
     gpu_host::run_on_host(*control_);
     driver_ = std::make_unique<driver::Driver>(driver::Driver::open_null(control_));
-    source_ =
-        std::make_unique<runtime::SpanWeightSource>("tiny", model.bytes(), runtime::SpanWeightSource::Backing::kHeap);
+    source_ = std::make_unique<runtime::SpanWeightSource>("tiny", model.bytes());
     executor_ = std::make_unique<runtime::GpuExecutor>(program, *source_, driver_->device(0),
                                                        runtime::ExecutorOptions{.threads = 1});
   }

@@ -187,10 +187,8 @@ TEST_CASE("a file is mapped, checked and kept while it is moved") {
   CHECK(text.data() == second.require<std::string_view>("general.architecture").data());
   CHECK(second.file().size() == bytes.size());
   CHECK(second.file().path() == path);
-  using Advice = loader::MappedFile::Advice;
-  for (const auto advice : {Advice::kSequential, Advice::kWillNeed, Advice::kDontNeed})
-    for (const std::size_t offset : {std::size_t{0}, std::size_t{5}, bytes.size(), SIZE_MAX})
-      second.file().advise(advice, offset, SIZE_MAX);
+  for (const std::size_t offset : {std::size_t{0}, std::size_t{5}, bytes.size(), SIZE_MAX})
+    second.file().prefetch(offset, SIZE_MAX);
   CHECK(text == "llama");
 }
 

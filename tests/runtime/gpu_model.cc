@@ -267,7 +267,7 @@ void GpuModel::add_kernels() {
 
 std::unique_ptr<runtime::GpuExecutor> GpuModel::open(const driver::Driver& driver,
                                                      runtime::ExecutorOptions options) const {
-  const runtime::SpanWeightSource source("model", file, runtime::SpanWeightSource::Backing::kHeap);
+  const runtime::SpanWeightSource source("model", file);
   return std::make_unique<runtime::GpuExecutor>(program, source, driver.device(0), options);
 }
 

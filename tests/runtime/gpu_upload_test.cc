@@ -29,7 +29,6 @@ class Source final : public runtime::WeightSource {
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
   }
   void prefetch(std::uint64_t, std::uint64_t count) const noexcept override { prefetched += count; }
-  void release(std::uint64_t, std::uint64_t) const noexcept override {}
 
   mutable std::atomic<std::uint64_t> reads = 0, prefetched = 0;
   std::uint64_t fail_at = 0;
