@@ -19,10 +19,11 @@ struct LoadBf16 {
   FORGE_INLINE static B load(const std::byte* p) { return base_load_bf16(reinterpret_cast<const std::uint16_t*>(p)); }
 };
 
-/// kLanes rows by T tokens over all k; `weights` points at the first of these rows' elements of k = 0.
+/// kLanes rows by T tokens over all k; `weights` points at the first of these rows' elements of k = 0. A group's first
+/// rows fetch for all of it.
 template <class Weight, int T>
-FORGE_INLINE void float_rows(const std::byte* weights, std::size_t k, const float* const* x, float* out,
-                             std::size_t out_stride) {
+FORGE_INLINE void float_rows(const std::byte* weights, bool first_rows, std::size_t k, const float* const* x,
+                             float* out, std::size_t out_stride) {
   constexpr std::size_t kStep = 16 * Weight::kBytes;
   B sums[4][T];
 #pragma GCC unroll 4
@@ -31,6 +32,9 @@ FORGE_INLINE void float_rows(const std::byte* weights, std::size_t k, const floa
     for (int t = 0; t < T; ++t) sums[i][t] = base_set1(0.0f);
   std::size_t at = 0;
   for (; at + 4 <= k; at += 4, weights += 4 * kStep) {
+    if (T <= kTokensFetchingAhead && first_rows)
+#pragma GCC unroll 4
+      for (std::size_t line = 0; line < 4 * kStep; line += 64) __builtin_prefetch(weights + kFetchAhead + line, 0, 2);
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) {
       const B w = Weight::load(weights + i * kStep);
@@ -56,7 +60,7 @@ void float_group(const std::byte* group, std::size_t k, const float* const* rows
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) x[t] = rows[t];
   for (std::size_t row = 0; row < 16; row += kLanes)
-    float_rows<Weight, T>(group + row * Weight::kBytes, k, x, out + row, out_stride);
+    float_rows<Weight, T>(group + row * Weight::kBytes, row == 0, k, x, out + row, out_stride);
 }
 
 using FloatGroupFn = void (*)(const std::byte*, std::size_t, const float* const*, float*, std::size_t);

@@ -17,7 +17,7 @@ template <class Format>
 struct IntTileWeights {
   static constexpr int kSub = 32;
   static constexpr bool kSigned = !Format::kMinimum;
-  static constexpr TileWeights kWeights{1, Format::kQuantBytes + Format::kScaleBytes, unpack_int_parts<Format>};
+  static constexpr TileWeights kWeights{1, Format::kBlockBytes, unpack_int_parts<Format>};
 };
 template <class Block>
 struct CodesTileWeights {

@@ -69,8 +69,9 @@ struct X16Unit {
   static constexpr std::size_t kQuantBytes = 64 * X16Block<Block>::kWords;            ///< a block's
   static constexpr std::size_t kScaleBytes = kPlaneBytes * X16Block<Block>::kParts;   ///< a block's
   static constexpr std::size_t kBlocks = 64 / std::gcd(std::size_t{64}, kScaleBytes);
-  static constexpr std::size_t kBytes = kBlocks * (kQuantBytes + kScaleBytes);
-  static_assert(kQuantBytes + kScaleBytes == kX16Rows * sizeof(Block), "a block is its words and its scales");
+  static constexpr std::size_t kBlockBytes = kQuantBytes + kScaleBytes;
+  static constexpr std::size_t kBytes = kBlocks * kBlockBytes;
+  static_assert(kBlockBytes == kX16Rows * sizeof(Block), "a block is its words and its scales");
 };
 
 /// Where block b of `blocks` stands in its group.
@@ -82,7 +83,7 @@ constexpr X16Place x16_place(std::size_t blocks, std::size_t b) {
   using Unit = X16Unit<Block>;
   const std::size_t first = b / Unit::kBlocks * Unit::kBlocks, in_unit = b - first;
   const std::size_t count = blocks - first < Unit::kBlocks ? blocks - first : Unit::kBlocks;
-  const std::size_t at = first * (Unit::kQuantBytes + Unit::kScaleBytes);
+  const std::size_t at = first * (Unit::kBlockBytes);
   return {at + in_unit * Unit::kQuantBytes, at + count * Unit::kQuantBytes + in_unit * Unit::kScaleBytes};
 }
 
