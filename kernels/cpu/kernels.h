@@ -30,10 +30,10 @@ enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni, kAvx
 /// Order of the sum: quantised: block after block of 32, acc = fma(d_w*d_x, float(int dot), acc); for Q4_1 then
 /// acc = fma(m_w, sum_x, acc). The dot is of whole numbers, Q4_0's and Q8_0's signed ones. The others as Q4_1, with
 /// their sub_scale and sub_offset (kernels/quant/blocks.h), part after part of kSub columns, sum_x being scale_x times
-/// the part's sum; those with a kZero as Q4_0, their dot being of what is left when it is taken off. Float types: four
-/// partial sums over k mod 4, fma in k order, combined as (a0+a1)+(a2+a3). Speed: 1 to 3 tokens run at the read rate of
-/// memory; many tokens want calls of at least kMatmulTokens tokens (multiples of it) and several groups, whose weights
-/// and x then come from L2.
+/// the part's sum; those with a kZero as Q4_0, their dot being of what is left when it is taken off. Float types: in
+/// each 256 of k two chains of fma, even and odd, whose sum is added to the blocks' before. Speed: 1 to 3 tokens run at
+/// the read rate of memory; many tokens want calls of at least kMatmulTokens tokens (multiples of it) and several
+/// groups, whose weights and x then come from L2.
 using MatmulFn = void (*)(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                           std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
                           std::size_t out_stride);
