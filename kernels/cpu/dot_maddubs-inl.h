@@ -109,7 +109,7 @@ FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
 #pragma GCC unroll 12
   for (int t = 0; t < T; ++t) sums[t] = args.first ? Ints::all(0.0f) : Ints::load_floats(out + t * args.out_stride);
   const auto fetch = [&](const std::uint8_t* block) FORGE_INLINE_BODY {
-    if (T <= kTokensFetchingAhead && first_row == 0) fetch_ahead<Format>(block);
+    if (args.fetch && first_row == 0) fetch_ahead<Format>(block);
   };
   const auto block = [&](const std::uint8_t* quants, const std::uint8_t* group_scales) FORGE_INLINE_BODY {
     const std::uint8_t* scales = group_scales + 2 * first_row;

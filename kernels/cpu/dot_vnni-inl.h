@@ -25,8 +25,8 @@ void micro(const MicroArgs& args) {
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
     sums[t] = args.first ? _mm512_setzero_ps() : _mm512_loadu_ps(args.out + t * args.out_stride);
-  const auto fetch = [](const std::uint8_t* block) FORGE_INLINE_BODY {
-    if constexpr (T <= kTokensFetchingAhead) fetch_ahead<Format>(block);
+  const auto fetch = [&](const std::uint8_t* block) FORGE_INLINE_BODY {
+    if (args.fetch) fetch_ahead<Format>(block);
   };
   const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
     __m512i dots[T];

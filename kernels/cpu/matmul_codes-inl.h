@@ -263,12 +263,13 @@ void matmul_one_row(const CodesType& type, const std::byte* weights, std::size_t
 inline constexpr int kUnpackedTokens = Lanes::kRows == 16 ? 6 : 4, kUnpackedGroups = Lanes::kRows == 16 ? 2 : 1;
 inline constexpr std::size_t kPanelTokens = 96;  ///< whose strips stay in L2, 67 KiB
 
-/// At most kPanelTokens tokens by G groups' strips.
+/// At most kPanelTokens tokens by G groups' strips; fetches what is read next.
 template <int kSub, bool kMinimum, int kShorts, int G>
 void multiply_strip(const std::uint8_t* unpacked, std::size_t parts, const CodesPanel<kSub>* panels, std::size_t tokens,
-                    float* out, std::size_t out_stride, bool first) {
+                    float* out, std::size_t out_stride, bool first, const NextWeights& next) {
   const std::size_t tiles = divide_up(tokens, kUnpackedTokens);
   for (std::size_t tile = 0; tile < tiles; ++tile) {
+    next.fetch(tile, tiles);
     const std::size_t t0 = tokens * tile / tiles, width = tokens * (tile + 1) / tiles - t0;
     unpacked_rows_for<kSub, kMinimum, kShorts, G, kUnpackedTokens>(width)(
         {unpacked, parts, panels + t0, out + t0 * out_stride, out_stride, first});
@@ -296,7 +297,8 @@ void matmul_many_rows(const CodesType& type, const std::byte* weights, std::size
                       run, unpacked + g * kGroupStrip<kSub>);
         const auto multiply = together == kUnpackedGroups ? multiply_strip<kSub, kMinimum, kShorts, kUnpackedGroups>
                                                           : multiply_strip<kSub, kMinimum, kShorts, 1>;
-        multiply(unpacked, parts, panels, count, out + token0 * out_stride + 16 * group, out_stride, strip == 0);
+        multiply(unpacked, parts, panels, count, out + token0 * out_stride + 16 * group, out_stride, strip == 0,
+                 next_weights(weights, type.unit_bytes, units, groups, u0, u0 + run, group, together));
       }
     }
   }

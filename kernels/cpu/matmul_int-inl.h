@@ -38,20 +38,42 @@ struct MicroArgs {
   float* out;  // of the group and the first token
   std::size_t out_stride;
   bool first;  // out holds nothing yet
+  bool fetch;  // weights ahead
 };
 
-/// Few tokens are bound by memory. Groups lie one behind the other and a group is one stream, but the hardware's
-/// prefetcher stops at every page; this one does not. It fetches a block's share before each block: a unit's lines all
-/// at once fill the queue of misses, and loads wait behind it (Zen 5, one token, the 1B shape: Q4_0 42 tokens/s a unit
-/// at once and 3072 bytes ahead, 51 so; Q8_0 26 and 27; SmolLM2's Q4_1 305 and 327). Into L2: into L1 it takes the few
-/// buffers that the loads themselves need (Zen 4, Q4_1 8192x2048: 13.7 GB/s, 10.7 into L1; Zen 5 sees no difference).
-inline constexpr int kTokensFetchingAhead = 3;
+/// The first tile of tokens reads weights from memory. Groups lie one behind the other and a group is one stream, but
+/// the hardware's prefetcher stops at every page; this one does not. It fetches a block's share before each block: a
+/// unit's lines all at once fill the queue of misses, and loads wait behind it (Zen 5, one token, the 1B shape: Q4_0 42
+/// tokens/s a unit at once and 3072 bytes ahead, 51 so; Q8_0 26 and 27; SmolLM2's Q4_1 305 and 327; 128 tokens, Q8_0:
+/// 215 without, 250 so). Into L2: into L1 it takes the few buffers that the loads themselves need (Zen 4, Q4_1
+/// 8192x2048: 13.7 GB/s, 10.7 into L1; Zen 5 sees no difference).
 inline constexpr std::size_t kFetchAhead = 6144;
 template <class Format>
 FORGE_INLINE void fetch_ahead(const std::uint8_t* block) {
 #pragma GCC unroll 9
   for (std::size_t line = 0; line < Format::kBlockBytes; line += 64)
     __builtin_prefetch(block + kFetchAhead + line, 0, 2);
+}
+
+/// Weights that are read next: a piece of each of some groups. Work before that fetches them share by share (128
+/// tokens, one thread, the 1B shape: Q4_K 242 tokens/s without, 276 with; Q6_K 220 and 246).
+struct NextWeights {
+  const std::byte* first;
+  std::size_t bytes, stride, groups;  ///< of a group's piece; from a group to the next
+  FORGE_INLINE void fetch(std::size_t share, std::size_t shares) const {
+    const std::size_t lines = (bytes + 63) / 64, end = lines * (share + 1) / shares;
+    for (std::size_t g = 0; g < groups; ++g)
+      for (std::size_t line = lines * share / shares; line < end; ++line)
+        __builtin_prefetch(first + g * stride + 64 * line, 0, 2);
+  }
+};
+/// After piece [u0, u1) of groups [group, group + together): the next groups' of the same strip, or the next strip's.
+FORGE_INLINE NextWeights next_weights(const std::byte* weights, std::size_t unit_bytes, std::size_t units,
+                                      std::size_t groups, std::size_t u0, std::size_t u1, std::size_t group,
+                                      std::size_t together) {
+  const bool strip_ends = group + together >= groups && u1 < units;
+  const std::byte* first = weights + (strip_ends ? u1 : (group + together) * units + u0) * unit_bytes;
+  return {first, (u1 - u0) * unit_bytes, units * unit_bytes, together};
 }
 
 /// body(quants, scales) for the strip's blocks in order; before_block(p) before each, p moving on by a block's share.
@@ -179,7 +201,8 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
         fill_panel<Format::kBias>(source, t0, count, b0, b1 - b0, panel);
         for (std::size_t g = group0; g < group1; ++g) {
           const auto* group = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes);
-          run({group + u0 * Format::kBytes, panel, b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0});
+          run({group + u0 * Format::kBytes, panel, b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0,
+               tile == 0});
         }
       }
     }

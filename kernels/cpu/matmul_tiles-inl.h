@@ -269,12 +269,15 @@ void matmul_tiles(const TileWeights& type, const std::byte* weights, std::size_t
         for (std::size_t g = 0; g < together; ++g)
           type.unpack(reinterpret_cast<const std::uint8_t*>(weights) + ((group0 + g) * units + u0) * type.unit_bytes,
                       u1 - u0, unpacked + g * kUnpackedStrip);
-        for (std::size_t at = 0; at < count; at += kTileTokens)
+        const NextWeights next = next_weights(weights, type.unit_bytes, units, groups, u0, u1, group0, together);
+        for (std::size_t at = 0; at < count; at += kTileTokens) {
+          next.fetch(at / kTileTokens, divide_up(count, kTileTokens));
           for (std::size_t g = 0; g < together; ++g)
             tile_strip<kSub, kSigned, kCut.stage>(
                 {unpacked + g * kUnpackedStrip, parts, out + (token0 + at) * out_stride + 16 * (group0 + g), out_stride,
                  tile_tokens(at), u0 == 0},
                 panels[at / kTileTokens]);
+        }
       }
       u0 = u1;
     } while (u0 < units);
