@@ -16,7 +16,8 @@ using Json = FamilyJson;
 
 namespace {
 
-constexpr double kBound = 1e-6;    // f16 keys and values, f32 sums
+constexpr double kBound = 1e-7;    // f32 sums; a key or value may round to its other neighbour in f16
+constexpr double kExact = 1e-10;   // f32 sums alone
 constexpr double kNoticed = 1e-4;  // what a missing part must at least move
 
 /// How far the interpreter's logits of `graph` are from the fixture's.
@@ -47,9 +48,9 @@ TEST_CASE("every family gives the NumPy models' logits, as one prefill and token
     const TinyModel tiny(FileImage{family_gguf(model)});
     const auto executor = tiny.open(2);
     const auto prefill = run_alone(*executor, family_tokens(), 64, {0});
-    CHECK(nmse(kept_rows(prefill), family_logits(model)) < kBound);
+    CHECK(nmse(kept_rows(prefill), family_logits_of_f16_cache(model)) < kBound);
     CHECK(prefill == run_alone(*executor, family_tokens(), 1, {0}));
-    CHECK(error_of(model, tiny.portable().graph) < kBound);
+    CHECK(error_of(model, tiny.portable().graph) < kExact);
   }
   for (const auto& family : loader::families())
     CHECK((seen.contains(std::string(family.name)) || family.name == "llama"));
@@ -62,7 +63,8 @@ TEST_CASE("every family computes the same when no optional pass runs") {
   for (const auto& model : family_fixture()["models"]) {
     INFO(model["name"].get<std::string>());
     const TinyModel tiny(FileImage{family_gguf(model)});
-    CHECK(nmse(kept_rows(run_alone(*tiny.open(1, 4, skip), family_tokens(), 64, {0})), family_logits(model)) < kBound);
+    const auto plain = run_alone(*tiny.open(1, 4, skip), family_tokens(), 64, {0});
+    CHECK(nmse(kept_rows(plain), family_logits_of_f16_cache(model)) < kBound);
   }
 }
 

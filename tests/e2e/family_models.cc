@@ -75,11 +75,22 @@ const FamilyJson& family_model(const std::string& name) {
   throw std::runtime_error("no model " + name);
 }
 
-std::vector<float> family_logits(const FamilyJson& model) {
+namespace {
+
+std::vector<float> flat(const FamilyJson& rows) {
   std::vector<float> all;
-  for (const auto& row : model["logits"])
+  for (const auto& row : rows)
     for (const auto& value : row) all.push_back(value.get<float>());
   return all;
+}
+
+}  // namespace
+
+std::vector<float> family_logits(const FamilyJson& model) {
+  return flat(model["logits"]);
+}
+std::vector<float> family_logits_of_f16_cache(const FamilyJson& model) {
+  return flat(model["cached"]);
 }
 
 std::vector<float> kept_rows(const std::vector<float>& logits) {

@@ -11,7 +11,7 @@ namespace forge::tests {
 
 using FamilyJson = nlohmann::ordered_json;
 
-/// families.json: {"tokens", "rows", "models": [{"name", "family", "keys", "tensors", "logits"}]}.
+/// families.json: {"tokens", "rows", "models": [{"name", "family", "keys", "tensors", "logits", "cached"}]}.
 const FamilyJson& family_fixture();
 const FamilyJson& family_model(const std::string& name);
 
@@ -19,8 +19,9 @@ const FamilyJson& family_model(const std::string& name);
 std::string family_gguf(const FamilyJson& model, const std::string& without = {});
 
 std::vector<std::int32_t> family_tokens();
-/// Logits of the rows that the fixture keeps, and the same rows out of all of a run.
+/// Logits of the rows that the fixture keeps, exact ones or those of a cache of f16; the same rows out of all of a run.
 std::vector<float> family_logits(const FamilyJson& model);
+std::vector<float> family_logits_of_f16_cache(const FamilyJson& model);
 std::vector<float> kept_rows(const std::vector<float>& logits);
 
 }  // namespace forge::tests

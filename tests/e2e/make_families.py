@@ -13,7 +13,7 @@ import os
 import sys
 
 sys.dont_write_bytecode = True  # the folder stays as it is
-from numpy_model import VOCAB, Model, gelu, np, silu, stems, swiglu
+from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
 from numpy_latent import deepseek2
 
 TOKENS, KEPT_ROWS = 14, [3, 9, 13]
@@ -304,21 +304,29 @@ MODELS = (command_r, command_r_plus, deepseek_v2, deepseek_v2_lite, deepseek_v3,
           olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2)
 
 
+def kept(logits):
+    return [[float(f"{v:.6g}") for v in logits[row]] for row in KEPT_ROWS]
+
+
 def fixture():
-    """"blk.*" stands for every layer; a tensor is its shape (slowest first), mean and spread."""
+    """"blk.*" stands for every layer; a tensor is its shape (slowest first), mean and spread. "cached" are the logits where keys
+    and values were rounded to f16."""
     ids = ((np.arange(TOKENS) * 7 + 3) % VOCAB).tolist()
     models = []
     for build in MODELS:
+        Cache.half = True
+        cached = build(ids)[1]
+        Cache.half = False
         model, logits = build(ids)
         models.append({"name": build.__name__, "family": model.family, "keys": model.keys, "tensors": model.tensors,
-                       "logits": [[float(f"{v:.6g}") for v in logits[row]] for row in KEPT_ROWS]})
+                       "logits": kept(logits), "cached": kept(cached)})
     return {"tokens": ids, "rows": KEPT_ROWS, "models": models}
 
 
 def same(a, b):
     """Equal but for logits, whose last digits are the BLAS library's."""
     for x, y in zip(a["models"], b["models"]):
-        if not np.allclose(x.pop("logits"), y.pop("logits"), rtol=1e-5, atol=1e-5):
+        if any(not np.allclose(x.pop(name), y.pop(name), rtol=1e-5, atol=1e-5) for name in ("logits", "cached")):
             return False
     return a == b
 

@@ -1,7 +1,7 @@
 """DeepSeek V2 and V3 by NumPy: for make_families.py."""
 import numpy as np
 
-from numpy_model import Model, silu, stems, swiglu
+from numpy_model import Model, silu, stems, stored, swiglu
 
 
 def yarn(m, factor, original):
@@ -15,14 +15,16 @@ def yarn(m, factor, original):
 
 
 def latent_attention(m, x, s, q_rank, kv_b, turn, scale):
-    """Keys and values of every head in full (arXiv 2405.04434, equations 9 to 19)."""
+    """Keys and values of every head in full (arXiv 2405.04434, equations 9 to 19). A cache holds those where one matrix makes
+    both, else the latent."""
     plain, rotated, value, rank = 16, m.rotary, 12, 24
     heads = np.split(np.arange(m.heads * (plain + rotated)), m.heads)
     q = m.linear(m.normal(m.linear(x, s + "attn_q_a", q_rank), m.tensor(s + "attn_q_a_norm.weight", q_rank, mean=1.0, spread=0.4)),
                  s + "attn_q_b", m.heads * (plain + rotated)) if q_rank else m.linear(x, s + "attn_q", m.heads * (plain + rotated))
     both = m.linear(x, s + "attn_kv_a_mqa", rank + rotated)
     latent = m.normal(both[:, :rank], m.tensor(s + "attn_kv_a_norm.weight", rank, mean=1.0, spread=0.4))
-    k_turned = m.rope(both[:, None, rank:], False, **turn)[:, 0]
+    k_turned = stored(m.rope(both[:, None, rank:], False, **turn)[:, 0])
+    latent = latent if kv_b else stored(latent)
     if kv_b:
         w = m.tensor(s + "attn_kv_b.weight", m.heads * (plain + value), rank).reshape(m.heads, plain + value, rank)
         w_k, w_v = w[:, :plain], w[:, plain:]
@@ -33,6 +35,7 @@ def latent_attention(m, x, s, q_rank, kv_b, turn, scale):
     for h, columns in enumerate(heads):
         q_turned = m.rope(q[:, None, columns[plain:]], False, **turn)[:, 0]
         k, v = latent @ w_k[h].T, latent @ w_v[h].T
+        k, v = (stored(k), stored(v)) if kv_b else (k, v)
         for t in range(len(x)):
             score = (k[:t + 1] @ q[t, columns[:plain]] + k_turned[:t + 1] @ q_turned[t]) * scale
             p = np.exp(score - score.max())

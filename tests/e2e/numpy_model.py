@@ -23,6 +23,16 @@ def uniform(name, count):
     return (x >> np.uint32(8)).astype(np.float32) / np.float32(1 << 23) - np.float32(1)
 
 
+class Cache:
+    """What keys and values are kept in."""
+    half = False
+
+
+def stored(x):
+    """Keys and values as the cache gives them back."""
+    return x.astype(np.float16).astype(np.float64) if Cache.half else x
+
+
 class Model:
     """Metadata and tensors as they are asked for; forward passes use what they declare."""
 
@@ -94,6 +104,7 @@ class Model:
         """q [tokens, heads, d], k and v [tokens, kv_heads, d] -> [tokens, heads * d]; causal. A sink [heads] is one more
         score, without a value."""
         scale = self.head_dim ** -0.5 if scale is None else scale
+        k, v = stored(k), stored(v)
         out = np.zeros_like(q)
         for t in range(len(q)):
             first = max(0, t - window + 1) if window else 0
