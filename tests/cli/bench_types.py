@@ -53,15 +53,15 @@ def measured():
          and rows["Q3_K"][4] == f"{100 * rate['q3_k'] / rate['q8_0']:.0f} %", rows)
     docs = write("b.md", DOCS.encode())
     before = kept()["q8_0"]
-    more = types("--peer", f"{peer}/", "--keep", "kept.json", "--types", "tq2_0", *SHORT, "--docs", docs)
+    more = types("--peer", f"{peer}/", "--keep", "kept.json", "--types", "tq2_0,f16", *SHORT, "--docs", docs)
     with open(docs, encoding="utf-8") as file:
         text = file.read()
-    case("another call adds to what was kept", more.returncode == 0 and not more.stdout and list(rows_of(text)) == ["type", "Q8_0", "Q3_K", "TQ2_0"]
+    case("another call adds to what was kept", more.returncode == 0 and not more.stdout and list(rows_of(text)) == ["type", "F16", "Q8_0", "Q3_K", "TQ2_0"]
          and kept()["q8_0"] == before, more.stderr + text)
     case("the table stands between the markers, with its command", text.startswith("before\n<!-- bench_types: begin -->\nOn ")
          and text.endswith("<!-- bench_types: end -->\nafter\n") and "old" not in text and "--shape tiny" in text and peer not in text, text)
     late = types("--peer", peer, "--keep", "kept.json", *SHORT, "--minutes", "0", "--docs", "-")
-    case("without names the first that is missing, when time is up", late.returncode == 0 and len(kept()) == 4 and kept()["q8_0"] == before,
+    case("without names the first that is missing, when time is up", late.returncode == 0 and len(kept()) == 5 and kept()["q8_0"] == before,
          (late.stderr, list(kept())))
     case("no model is left", not [name for name in files() if name.endswith(".gguf")], files())
 
@@ -72,7 +72,7 @@ def refused():
     good = ("--peer", peer, "--keep", "kept.json", *SHORT)
     before = files()
     for args, word in ((("--keep", "x"), "--peer"), (("--peer", peer), "--keep"), ((*good, "--types", "q9_9", "--docs", "-"), "q9_9"),
-                       ((*good, "--types", "f16", "--docs", "-"), "f16"), ((*good, "--rounds", "0"), "--rounds"),
+                       ((*good, "--rounds", "0"), "--rounds"),
                        ((*good, "--docs", "plain.md"), "bench_types: begin"), ((*good, "--prompt", "9", "--docs", "-"), "lengths"),
                        ((*good, "--shape", "9b", "--docs", "-"), "kept.json"), (("--peer", peer, "--keep", "y", "--shape", "9b", "--docs", "-"), "shapes"),
                        (("--peer", peer, "--keep", "other.json", "--docs", "-"), "other.json"), (("--frobnicate",), "--help")):
