@@ -184,7 +184,7 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
   constexpr std::size_t kTokens = tokens_max<Format>();
   if (tokens == 0 || groups == 0) return;
   const PanelSource source{x, x_row_bytes, k, row_map};
-  const std::size_t blocks = k / 32, group_bytes = blocks * (Format::kBlockBytes);
+  const std::size_t blocks = k / 32, group_bytes = blocks * Format::kBlockBytes;
   const std::size_t units = divide_up(blocks, Format::kBlocks);
   const std::size_t tiles = divide_up(tokens, kTokens), most = divide_up(tokens, tiles);
   const std::size_t strips = units == 0 ? 1 : divide_up(units, kPanelBytes / (40 * most * Format::kBlocks));

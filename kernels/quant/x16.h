@@ -83,7 +83,7 @@ constexpr X16Place x16_place(std::size_t blocks, std::size_t b) {
   using Unit = X16Unit<Block>;
   const std::size_t first = b / Unit::kBlocks * Unit::kBlocks, in_unit = b - first;
   const std::size_t count = blocks - first < Unit::kBlocks ? blocks - first : Unit::kBlocks;
-  const std::size_t at = first * (Unit::kBlockBytes);
+  const std::size_t at = first * Unit::kBlockBytes;
   return {at + in_unit * Unit::kQuantBytes, at + count * Unit::kQuantBytes + in_unit * Unit::kScaleBytes};
 }
 
