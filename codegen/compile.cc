@@ -42,6 +42,12 @@ std::string host_target() {
   return fmt::format("{}{}", kCpuPrefix, cpu::name(cpu::detect()));
 }
 
+std::string cpu_target_names() {
+  std::string names = "cpu";
+  for (const auto cpu_class : cpu::all_classes()) names += fmt::format(", {}{}", kCpuPrefix, cpu::name(cpu_class));
+  return names;
+}
+
 std::vector<std::string> resolve_targets(std::string_view list) {
   std::vector<std::string> targets;
   while (true) {
@@ -53,9 +59,7 @@ std::vector<std::string> resolve_targets(std::string_view list) {
                                                                : std::string(one);
     if (gpu == nullptr && !cpu_class_of(target))
       throw Error(ErrorCode::kUsage, "target '" + printable(one) + "' is unknown", {},
-                  "targets are auto, cpu, cpu-generic, cpu-x86-64-v3, cpu-x86-64-v4, cpu-x86-64-v4-vnni, "
-                  "cpu-x86-64-v4-vnni-amx, " +
-                      target_names());
+                  "targets are auto, " + cpu_target_names() + ", " + target_names());
     if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
     if (comma == std::string_view::npos) return targets;
     list.remove_prefix(comma + 1);

@@ -38,6 +38,8 @@ struct CompileReport {
   std::vector<std::string> notes;
 };
 
+/// What a target on a CPU is called, for people: "cpu, cpu-generic, cpu-x86-64-v3, ...".
+[[nodiscard]] std::string cpu_target_names();
 /// The target that fits this machine: "cpu-x86-64-v4-vnni".
 std::string host_target();
 

@@ -29,12 +29,15 @@ struct Request {
   bool force = false, list_passes = false, verbose = false;
 };
 
-constexpr const char* kFooter =
-    "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
-    "it.\n"
-    "Targets: auto is what forge-run would take here, its best GPU or the CPU; cpu, cpu-generic, cpu-x86-64-v3,\n"
-    "cpu-x86-64-v4, cpu-x86-64-v4-vnni, cpu-x86-64-v4-vnni-amx; gfx1100 and other GPUs (forge-inspect devices lists\n"
-    "those of this machine). A plan for several targets (a comma list) has a program for each.\n";
+std::string footer() {
+  return fmt::format(
+      "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
+      "it.\n"
+      "Targets: auto is what forge-run would take here, its best GPU or the CPU; gfx1100 and other GPUs\n"
+      "(forge-inspect devices lists those of this machine);\n{}.\n"
+      "A plan for several targets (a comma list) has a program for each.\n",
+      codegen::cpu_target_names());
+}
 
 void list_passes() {
   std::string text;
@@ -49,7 +52,7 @@ bool wants_list(int argc, char** argv) {
 }
 
 bool parse(int argc, char** argv, Request& request) {
-  Options options("forge-compile", "Compiles a GGUF model into a plan that forge-run replays.", kFooter);
+  Options options("forge-compile", "Compiles a GGUF model into a plan that forge-run replays.", footer());
   options.positional("MODEL", request.model, "a GGUF file")
       .text("-o,--output", request.output, "PLAN", "write the plan to this file")
       .text("--target", request.target, "LIST", "what to compile for; default auto")

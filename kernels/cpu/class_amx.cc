@@ -1,4 +1,4 @@
-// What CpuClass::kAvx512VnniAmx has beyond CpuClass::kAvx512Vnni: matmuls of many rows by tiles. Flags are in
+// What CpuClass::kAvx512VnniAmx has beyond CpuClass::kAvx512VnniBf16: matmuls of many rows by tiles. Flags are in
 // meson.build.
 #define FORGE_CPU_NAMESPACE class_amx
 #define FORGE_CPU_PLAIN class_avx512vnni

@@ -2,6 +2,9 @@
 
 #include "kernels/cpu/kernels.h"
 
+#include <array>
+#include <iterator>
+
 #if defined(__x86_64__)
 #define FORGE_CPU_X86 1
 #include <cpuid.h>
@@ -25,6 +28,9 @@ extern const Kernels kTable;
 }
 namespace class_avx512vnni {
 extern const Kernels kTable;
+}
+namespace class_avx512bf16 {
+extern const MatmulFn kMatmulBf16;
 }
 namespace class_amx {
 MatmulFn matmul_of_blocks(DType type);
@@ -61,6 +67,10 @@ bool runs_avx512vnni() {
   return runs_avx512() && __builtin_cpu_supports("avx512vnni");
 }
 
+bool runs_avx512bf16() {
+  return runs_avx512vnni() && __builtin_cpu_supports("avx512bf16");
+}
+
 struct AmxFeatures {
   bool tile, int8, bf16;
 };
@@ -89,15 +99,25 @@ bool may_use_tiles() {
 bool runs_amx() {
   static const bool runs = [] {
     const AmxFeatures has = amx_features();
-    return runs_avx512vnni() && has.tile && has.int8 && has.bf16 && may_use_tiles();
+    return runs_avx512bf16() && has.tile && has.int8 && has.bf16 && may_use_tiles();
   }();
   return runs;
 }
 
-/// The table of AVX-512 with VNNI but for matmuls of many rows.
-const Kernels* amx_table() {
+/// The table of AVX-512 with VNNI but for BF16.
+const Kernels* bf16_table() {
   static const Kernels table = [] {
     Kernels made = class_avx512vnni::kTable;
+    made.cpu_class = CpuClass::kAvx512VnniBf16;
+    made.matmul_bf16 = class_avx512bf16::kMatmulBf16;
+    return made;
+  }();
+  return &table;
+}
+/// That table but for matmuls of many rows.
+const Kernels* amx_table() {
+  static const Kernels table = [] {
+    Kernels made = *bf16_table();
     made.cpu_class = CpuClass::kAvx512VnniAmx;
     made.matmul_q8_0 = class_amx::matmul_of_blocks(DType::kQ8_0);
     made.matmul_q4_0 = class_amx::matmul_of_blocks(DType::kQ4_0);
@@ -110,17 +130,19 @@ const Kernels* amx_table() {
 #endif
 
 /// From the plainest to the best.
-const ClassRow kClasses[] = {
+constexpr ClassRow kClasses[] = {
     {CpuClass::kGeneric, "generic", table_of<class_generic::kTable>, [] { return true; }},
 #if FORGE_CPU_X86
     {CpuClass::kAvx2, "x86-64-v3", table_of<class_avx2::kTable>, runs_avx2},
     {CpuClass::kAvx512, "x86-64-v4", table_of<class_avx512::kTable>, runs_avx512},
     {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", table_of<class_avx512vnni::kTable>, runs_avx512vnni},
+    {CpuClass::kAvx512VnniBf16, "x86-64-v4-vnni-bf16", bf16_table, runs_avx512bf16},
     {CpuClass::kAvx512VnniAmx, "x86-64-v4-vnni-amx", amx_table, runs_amx},
 #else
     {CpuClass::kAvx2, "x86-64-v3", no_table, [] { return false; }},
     {CpuClass::kAvx512, "x86-64-v4", no_table, [] { return false; }},
     {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", no_table, [] { return false; }},
+    {CpuClass::kAvx512VnniBf16, "x86-64-v4-vnni-bf16", no_table, [] { return false; }},
     {CpuClass::kAvx512VnniAmx, "x86-64-v4-vnni-amx", no_table, [] { return false; }},
 #endif
 };
@@ -138,6 +160,15 @@ CpuClass detect() {
   for (const auto& row : kClasses)
     if (row.runs()) best = row.cpu_class;
   return best;
+}
+
+std::span<const CpuClass> all_classes() {
+  static constexpr auto kAll = [] {
+    std::array<CpuClass, std::size(kClasses)> all{};
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = kClasses[i].cpu_class;
+    return all;
+  }();
+  return kAll;
 }
 
 bool runs_here(CpuClass cpu_class) {

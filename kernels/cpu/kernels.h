@@ -2,13 +2,14 @@
 // CPU kernels: a table of functions for each class of CPU. Every function is pure (no allocation, no threads, no
 // globals), writes only what it names, and gives for one token the same bits whatever else is in the call: how many
 // tokens, which group of weight rows, which tile, which chunk's neighbour.
-// The classes with FMA (avx2, avx512, avx512-vnni, avx512-vnni-amx) agree bit for bit with each other; kGeneric rounds
-// twice where they fuse, and differs in the last bits. Pointers need no alignment beyond their element's; 64 bytes is
-// fastest. Floats are f32 unless said otherwise.
+// The classes with FMA (all but kGeneric) agree bit for bit with each other, but for matmuls of BF16 weights where
+// there are dots of BF16 (multiplies_bf16); kGeneric rounds twice where they fuse, and differs in the last bits.
+// Pointers need no alignment beyond their element's; 64 bytes is fastest. Floats are f32 unless said otherwise.
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,7 +20,7 @@
 
 namespace forge::cpu {
 
-enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni, kAvx512VnniAmx };
+enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni, kAvx512VnniBf16, kAvx512VnniAmx };
 
 /// out[t][n] = sum over k of w[n][k] * x[t][k].
 /// weights: `groups` groups of 16 rows of `k` elements, layout x16 (kernels/quant/x16.h).
@@ -31,9 +32,10 @@ enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni, kAvx
 /// acc = fma(m_w, sum_x, acc). The dot is of whole numbers, Q4_0's and Q8_0's signed ones. The others as Q4_1, with
 /// their sub_scale and sub_offset (kernels/quant/blocks.h), part after part of kSub columns, sum_x being scale_x times
 /// the part's sum; those with a kZero as Q4_0, their dot being of what is left when it is taken off. Float types: in
-/// each 256 of k two chains of fma, even and odd, whose sum is added to the blocks' before. Speed: 1 to 3 tokens run at
-/// the read rate of memory; many tokens want calls of at least kMatmulTokens tokens (multiples of it) and several
-/// groups, whose weights and x then come from L2.
+/// each 256 of k two chains of fma, even and odd columns, whose sum is added to the blocks' before. BF16 where the
+/// class multiplies_bf16: x is rounded to BF16, the chains are of even and odd pairs of columns, in a pair the odd
+/// column comes first, and denormals count as 0. Speed: 1 to 3 tokens run at the read rate of memory; many tokens want
+/// calls of at least kMatmulTokens tokens (multiples of it) and several groups, whose weights and x then come from L2.
 using MatmulFn = void (*)(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                           std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
                           std::size_t out_stride);
@@ -116,7 +118,13 @@ CpuClass detect();
 /// Whether kernels(cpu_class) may be called on this machine. Asking for AMX asks Linux, once, to let this process use
 /// its tiles; it must be asked before a thread uses them.
 bool runs_here(CpuClass cpu_class);
-/// "generic", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-amx".
+/// Of every architecture, from the plainest to the best.
+std::span<const CpuClass> all_classes();
+/// Whether BF16 weights meet activations rounded to BF16.
+constexpr bool multiplies_bf16(CpuClass cpu_class) {
+  return cpu_class >= CpuClass::kAvx512VnniBf16;
+}
+/// "generic", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16", "x86-64-v4-vnni-amx".
 std::string_view name(CpuClass cpu_class);
 std::optional<CpuClass> parse(std::string_view name);
 /// Never fails: a class that was not built into this binary (another architecture) gives the generic table, whose

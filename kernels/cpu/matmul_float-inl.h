@@ -1,29 +1,48 @@
 #pragma once
-// Matmul of F32, F16 and BF16 weights by f32 activations. Lanes are rows. However many tokens there are, the order of a
-// sum is the same: in each kFloatBlock columns the even ones are one chain of fma and the odd ones another; the two are
-// added, and then blocks in order. Two chains, since one waits for itself where a single token streams its weights.
+// Matmul of F32, F16 and BF16 weights by f32 activations. Lanes are rows. A step is what one vector of weights holds of
+// each row: a column, or the two that a dot of BF16 takes (matmul_bf16-inl.h). However many tokens there are, the order
+// of a sum is the same: in each kFloatBlock columns the even steps are one chain of fma and the odd ones another; the
+// two are added, and then blocks in order. Two chains, since one waits for itself where a single token streams its
+// weights.
 //
 // Loops, outermost first: strips of k; vectors of rows; tiles of tokens. A tile is two vectors of rows by up to
 // kFloatTokens tokens, so that two loads of weights, which convert them, and a broadcast a token feed two fma a token;
 // meanwhile the first tiles fetch the weights of the next two vectors, which lie too far away for the hardware's
 // prefetcher (Zen 5, the 1B shape, 128 tokens, one thread: F16 87 tokens/s without, 99 with; F32 86 and 98). A few
-// tokens take one vector at a time: weights are then one stream. x is copied once a strip into a panel, [k/8][T][8] for
-// each tile, so that the inner loop has one pointer for x and constant offsets; a single token is its own panel. Sums
-// are carried from strip to strip through `out`, which rounds nothing.
+// tokens take one vector at a time: weights are then one stream. x is copied once a strip into a panel, of steps
+// [steps/8][T][8] for each tile, so that the inner loop has one pointer for x and constant offsets; a single token is
+// its own panel where x is taken as it is. Sums are carried from strip to strip through `out`, which rounds nothing.
 
 #include "kernels/cpu/matmul_int-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-struct LoadF32 {
+inline constexpr std::size_t kFloatChunk = 8;                 ///< steps, in the panel
+inline constexpr std::size_t kFloatBlock = 256;               ///< of k: two groups of 16-bit weights in 16 KiB
+inline constexpr std::size_t kFloatPanel = 96 * kFloatBlock;  ///< words: of L2
+
+/// How weights of a type meet x. A step is a word of the panel for each token, and kBytes of each row.
+struct FloatColumns {
+  static constexpr std::size_t kColumns = 1;  ///< of a step
+  static constexpr bool kInPlace = true;      ///< x's row is a panel
+  FORGE_INLINE static B multiply_add(B weights, float x, B sum) { return fma(weights, base_set1(x), sum); }
+  /// `count` columns, at most a chunk's, from x to the panel.
+  FORGE_INLINE static void fill(const float* x, std::size_t count, float* panel) {
+    if (count == kFloatChunk)
+      std::memcpy(panel, x, kFloatChunk * sizeof(float));
+    else
+      std::memcpy(panel, x, count * sizeof(float));
+  }
+};
+struct LoadF32 : FloatColumns {
   static constexpr std::size_t kBytes = 4;
   FORGE_INLINE static B load(const std::byte* p) { return base_load(reinterpret_cast<const float*>(p)); }
 };
-struct LoadF16 {
+struct LoadF16 : FloatColumns {
   static constexpr std::size_t kBytes = 2;
   FORGE_INLINE static B load(const std::byte* p) { return base_load_f16(reinterpret_cast<const std::uint16_t*>(p)); }
 };
-struct LoadBf16 {
+struct LoadBf16 : FloatColumns {
   static constexpr std::size_t kBytes = 2;
   FORGE_INLINE static B load(const std::byte* p) { return base_load_bf16(reinterpret_cast<const std::uint16_t*>(p)); }
 };
@@ -31,15 +50,13 @@ struct LoadBf16 {
 /// Two chains for each of two vectors a token, two vectors of weights and one of x: 31 of 32 registers, or 15 of 16.
 inline constexpr int kFloatTokens = kLanes == 16 ? 7 : 3;
 inline constexpr int kFloatFewTokens = 3;
-inline constexpr std::size_t kFloatChunk = 8;                 ///< of k, in the panel
-inline constexpr std::size_t kFloatBlock = 256;               ///< of k: two groups of 16-bit weights in 16 KiB
-inline constexpr std::size_t kFloatPanel = 96 * kFloatBlock;  ///< floats: of L2
 
 /// Vectors of rows by T tokens over a strip, which is whole blocks but at the end of k.
 struct FloatTile {
-  const std::byte* weights;  ///< of the first vector and the strip's first k
+  const std::byte* weights;  ///< of the first vector and the strip's first step
   std::size_t second;        ///< bytes from a vector's weights to the next one's
-  std::size_t k;             ///< of the strip
+  std::size_t steps;         ///< whole ones
+  bool is_rest;              ///< a last step of fewer columns follows
   const float* panel;
   float* out;
   std::size_t out_stride;
@@ -50,28 +67,29 @@ struct FloatTile {
 
 template <class Weight, int V, int T>
 void float_tile(const FloatTile& tile) {
-  constexpr std::size_t kColumn = 16 * Weight::kBytes;
+  constexpr std::size_t kStep = 16 * Weight::kBytes, kBlock = kFloatBlock / Weight::kColumns;
   const std::byte* weights = tile.weights;
   const float* panel = tile.panel;
   B sums[2][V][T];
-  const auto column = [&](std::size_t i) FORGE_INLINE_BODY {
+  const auto multiply = [&](const auto& load, std::size_t i) FORGE_INLINE_BODY {
     B w[V];
 #pragma GCC unroll 2
-    for (std::size_t v = 0; v < V; ++v) w[v] = Weight::load(weights + v * tile.second + i * kColumn);
+    for (std::size_t v = 0; v < V; ++v) w[v] = load(weights + v * tile.second + i * kStep);
 #pragma GCC unroll 7
     for (std::size_t t = 0; t < T; ++t) {
-      const B x = base_set1(panel[t * kFloatChunk + i]);
+      const float x = panel[t * kFloatChunk + i];
 #pragma GCC unroll 2
-      for (std::size_t v = 0; v < V; ++v) sums[i % 2][v][t] = fma(w[v], x, sums[i % 2][v][t]);
+      for (std::size_t v = 0; v < V; ++v) sums[i % 2][v][t] = Weight::multiply_add(w[v], x, sums[i % 2][v][t]);
     }
   };
-  const auto fetch_column = [&](std::size_t i) FORGE_INLINE_BODY {
+  const auto step = [&](std::size_t i) FORGE_INLINE_BODY { multiply(Weight::load, i); };
+  const auto fetch = [&](std::size_t i) FORGE_INLINE_BODY {
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < V; ++v)
-      if ((tile.fetching >> v & 1) != 0) __builtin_prefetch(weights + v * tile.second + tile.ahead + i * kColumn, 0, 2);
+      if ((tile.fetching >> v & 1) != 0) __builtin_prefetch(weights + v * tile.second + tile.ahead + i * kStep, 0, 2);
   };
   bool first = tile.first;
-  std::size_t left = tile.k;
+  std::size_t left = tile.steps + (tile.is_rest ? 1 : 0);
   do {
 #pragma GCC unroll 2
     for (auto& chain : sums)
@@ -79,20 +97,24 @@ void float_tile(const FloatTile& tile) {
       for (auto& vector : chain)
 #pragma GCC unroll 7
         for (B& sum : vector) sum = base_set1(0.0f);
-    const std::size_t count = left < kFloatBlock ? left : kFloatBlock;
+    const bool ends = left <= kBlock;
+    const std::size_t count = ends ? left : kBlock, whole = count - (ends && tile.is_rest ? 1 : 0);
     std::size_t at = 0;
-    for (; at + kFloatChunk <= count; at += kFloatChunk) {
+    for (; at + kFloatChunk <= whole; at += kFloatChunk) {
 #pragma GCC unroll 8
       for (std::size_t i = 0; i < kFloatChunk; ++i) {
-        if (i * kColumn % 64 == 0) fetch_column(i);
-        column(i);
+        if (i * kStep % 64 == 0) fetch(i);
+        step(i);
       }
-      weights += kFloatChunk * kColumn;
+      weights += kFloatChunk * kStep;
       panel += kFloatChunk * T;
     }
-#pragma GCC unroll 7
-    for (std::size_t i = 0; i < kFloatChunk - 1; ++i)
-      if (at + i < count) column(i);
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kFloatChunk; ++i) {
+      if (at + i < whole) step(i);
+      if constexpr (Weight::kColumns > 1)
+        if (at + i == whole && whole < count) multiply(Weight::load_rest, i);
+    }
 #pragma GCC unroll 2
     for (std::size_t v = 0; v < V; ++v)
 #pragma GCC unroll 7
@@ -116,15 +138,16 @@ FORGE_INLINE FloatTileFn float_tile_for(std::size_t count) {
 }
 
 /// Columns [first, first + count) of `tokens` tokens.
+template <class Weight>
 FORGE_INLINE void fill_float_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens,
                                    std::size_t first, std::size_t count, float* panel) {
+  constexpr std::size_t kChunk = kFloatChunk * Weight::kColumns;
   for (std::size_t t = 0; t < tokens; ++t) {
     const float* row = reinterpret_cast<const float*>(source.row(first_token + t)) + first;
     float* to = panel + t * kFloatChunk;
     std::size_t at = 0;
-    for (; at + kFloatChunk <= count; at += kFloatChunk, to += tokens * kFloatChunk)
-      std::memcpy(to, row + at, kFloatChunk * sizeof(float));
-    std::memcpy(to, row + at, (count - at) * sizeof(float));
+    for (; at + kChunk <= count; at += kChunk, to += tokens * kFloatChunk) Weight::fill(row + at, kChunk, to);
+    if (at < count) Weight::fill(row + at, count - at, to);
   }
 }
 
@@ -132,28 +155,31 @@ FORGE_INLINE void fill_float_panel(const PanelSource& source, std::size_t first_
 template <class Weight>
 void matmul_float_tiles(const std::byte* weights, std::size_t k, std::size_t groups, const PanelSource& source,
                         std::size_t token0, std::size_t tokens, float* out, std::size_t out_stride) {
-  constexpr std::size_t kColumn = 16 * Weight::kBytes;
-  const std::size_t group_bytes = k * kColumn, vectors = groups * 16 / kLanes;
+  constexpr std::size_t kColumns = Weight::kColumns, kColumnBytes = 16 * Weight::kBytes / kColumns;
+  const std::size_t group_bytes = k * kColumnBytes, vectors = groups * 16 / kLanes;
   const std::size_t tiles = divide_up(tokens, kFloatTokens);
   const auto tile_at = [&](std::size_t tile) { return tokens * tile / tiles; };
-  const bool few = tokens <= kFloatFewTokens, in_place = tokens == 1;
+  const bool few = tokens <= kFloatFewTokens, in_place = tokens == 1 && Weight::kInPlace;
   alignas(64) float panel[kFloatPanel];
   // weights of one tile pass once: its strips are as long as the panel allows
-  const std::size_t strip = in_place ? k : tiles == 1 ? kFloatPanel / tokens / kFloatBlock * kFloatBlock : kFloatBlock;
+  const std::size_t strip = in_place     ? k
+                            : tiles == 1 ? kFloatPanel * kColumns / tokens / kFloatBlock * kFloatBlock
+                                         : kFloatBlock;
   std::size_t at = 0;
   do {
     const std::size_t count = k - at < strip ? k - at : strip;
-    const std::size_t padded = divide_up(count, kFloatChunk) * kFloatChunk;
+    const std::size_t padded = divide_up(count, kFloatChunk * kColumns) * kFloatChunk;
     for (std::size_t tile = 0; !in_place && tile < tiles; ++tile) {
       const std::size_t t0 = tile_at(tile);
-      fill_float_panel(source, token0 + t0, tile_at(tile + 1) - t0, at, count, panel + t0 * padded);
+      fill_float_panel<Weight>(source, token0 + t0, tile_at(tile + 1) - t0, at, count, panel + t0 * padded);
     }
     for (std::size_t vector = 0, together = 0; vector < vectors; vector += together) {
       together = few || vectors - vector == 1 ? 1 : 2;
       const std::size_t lane = vector * kLanes;
-      FloatTile run{.weights = weights + lane / 16 * group_bytes + at * kColumn + lane % 16 * Weight::kBytes,
+      FloatTile run{.weights = weights + lane / 16 * group_bytes + at * kColumnBytes + lane % 16 * Weight::kBytes,
                     .second = kLanes == 16 ? group_bytes : kLanes * Weight::kBytes,
-                    .k = count,
+                    .steps = count / kColumns,
+                    .is_rest = count % kColumns != 0,
                     .panel = nullptr,
                     .out = nullptr,
                     .out_stride = out_stride,

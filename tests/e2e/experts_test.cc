@@ -62,8 +62,8 @@ TEST_CASE("experts: every weight type gives the interpreter's logits, as one pre
     const auto executor = model.open();
     const auto prefill = run_alone(*executor, ids, 64, blocks(3));
     INFO(dtype_name(dtype) << " nmse " << nmse(prefill, reference));
-    // A near tie that int8 activations decide otherwise changes a position: the bound for them is wide.
-    CHECK(nmse(prefill, reference) < (is_float(dtype) ? 3e-6 : 2e-2));
+    // A near tie that rounded activations decide otherwise changes a position: the bound for them is wide.
+    CHECK(nmse(prefill, reference) < (meets_floats(dtype) ? 3e-6 : is_float(dtype) ? 1e-3 : 2e-2));
     CHECK(run_alone(*executor, ids, 1, blocks(3)) == prefill);
   }
 }
@@ -90,7 +90,7 @@ TEST_CASE("experts: shapes that do not divide evenly, one expert, all experts, b
     const auto executor = model.open(2);
     const auto logits = run_alone(*executor, ids, 64, blocks(2));
     INFO("width " << shape.width << " experts " << shape.experts << " nmse " << nmse(logits, reference));
-    CHECK(nmse(logits, reference) < 1e-6);
+    CHECK(nmse(logits, reference) < (meets_floats(shape.dtype) ? 1e-6 : 2e-3));
     CHECK(run_alone(*executor, ids, 1, blocks(2)) == logits);
   }
 }
@@ -104,9 +104,8 @@ TEST_CASE("experts: a result does not depend on chunking, thread count, or CPU c
       INFO("threads " << threads << " chunk " << chunk);
       CHECK(run_alone(*model.open(threads), ids, chunk, blocks(5)) == expected);
     }
-  for (const auto cpu_class :
-       {cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512, cpu::CpuClass::kAvx512Vnni, cpu::CpuClass::kAvx512VnniAmx}) {
-    if (!cpu::runs_here(cpu_class)) continue;
+  for (const auto cpu_class : cpu::all_classes()) {
+    if (cpu_class == cpu::CpuClass::kGeneric || !cpu::runs_here(cpu_class)) continue;
     CHECK(run_alone(*model.open(2, 4, {}, "cpu-" + std::string(cpu::name(cpu_class))), ids, 64, blocks(5)) == expected);
   }
 }

@@ -8,6 +8,7 @@
 
 #include "codegen/compile.h"
 #include "ir/interpreter.h"
+#include "kernels/cpu/kernels.h"
 #include "loader/arch/family.h"
 #include "runtime/cpu/executor.h"
 #include "tests/support/gguf_writer.h"
@@ -73,6 +74,11 @@ ir::Graph with_attrs(ir::Graph graph, ir::Op op, Change change) {
     graph.set_attrs(node, attrs);
   }
   return graph;
+}
+
+/// Whether weights of this type meet activations that nothing has rounded, on this machine's class of CPU.
+inline bool meets_floats(DType dtype) {
+  return is_float(dtype) && !(dtype == DType::kBF16 && cpu::multiplies_bf16(cpu::detect()));
 }
 
 std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsigned seed);

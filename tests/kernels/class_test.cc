@@ -10,8 +10,7 @@ using forge::test::Guarded;
 using forge::test::Random;
 
 TEST_CASE("classes have names that parse back, and the table says which class it is") {
-  for (const auto c : {cpu::CpuClass::kGeneric, cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512,
-                       cpu::CpuClass::kAvx512Vnni, cpu::CpuClass::kAvx512VnniAmx}) {
+  for (const auto c : cpu::all_classes()) {
     REQUIRE(cpu::parse(cpu::name(c)) == c);
     const auto got = cpu::kernels(c).cpu_class;
     REQUIRE((got == c || (got == cpu::CpuClass::kGeneric && !cpu::runs_here(c))));

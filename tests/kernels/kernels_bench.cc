@@ -14,8 +14,6 @@ using namespace forge;
 
 namespace {
 
-constexpr cpu::CpuClass kClasses[] = {cpu::CpuClass::kGeneric, cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512,
-                                      cpu::CpuClass::kAvx512Vnni, cpu::CpuClass::kAvx512VnniAmx};
 std::vector<DType> types() {
   std::vector<DType> out;
   for (const auto& row : kDTypes)
@@ -164,7 +162,7 @@ void register_class(cpu::CpuClass c) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const auto c : kClasses)
+  for (const auto c : cpu::all_classes())
     if (cpu::runs_here(c)) register_class(c);
   for (const DType type : types())
     benchmark::RegisterBenchmark(("pack/" + std::string(dtype_name(type))).c_str(),

@@ -57,8 +57,25 @@ float float_reference(const float* w, const float* x, std::size_t k) {
   return total;
 }
 
+/// Where the class multiplies BF16: x is rounded to it, and pairs take the places of columns, the odd one first.
+float bf16_reference(const float* w, const float* x, std::size_t k) {
+  std::vector<float> rounded(k);
+  for (std::size_t i = 0; i < k; ++i) rounded[i] = quant::f32_of_bf16(quant::bf16_of_f32(x[i]));
+  float total = 0;
+  for (std::size_t block = 0; block < k; block += 256) {
+    float chains[2] = {};
+    for (std::size_t i = block; i < std::min(k, block + 256); i += 2) {
+      float& chain = chains[i / 2 % 2];
+      if (i + 1 < k) chain += w[i + 1] * rounded[i + 1];
+      chain += w[i] * rounded[i];
+    }
+    total += chains[0] + chains[1];
+  }
+  return total;
+}
+
 /// The contract of kernels.h, row by row.
-float reference(const test::Weight& weight, std::size_t row, const std::byte* x) {
+float reference(const cpu::Kernels& kernels, const test::Weight& weight, std::size_t row, const std::byte* x) {
   const std::byte* native = weight.native.data() + row * row_bytes(weight.type, weight.k);
   float value = 0;
   if (quant::with_block(weight.type, [&]<class Block>(std::type_identity<Block>) {
@@ -67,7 +84,8 @@ float reference(const test::Weight& weight, std::size_t row, const std::byte* x)
     return value;
   std::vector<float> w(weight.k);
   quant::dequantize_native(weight.type, native, weight.k, w.data());
-  return float_reference(w.data(), reinterpret_cast<const float*>(x), weight.k);
+  const bool is_dot = weight.type == DType::kBF16 && cpu::multiplies_bf16(kernels.cpu_class);
+  return (is_dot ? bf16_reference : float_reference)(w.data(), reinterpret_cast<const float*>(x), weight.k);
 }
 
 /// Root mean square of a row's values, at least 1: what the generic class's rounding grows with.
@@ -106,7 +124,7 @@ void check_against_reference(const cpu::Kernels& kernels, DType type, std::size_
   out.check();
   for (std::size_t t = 0; t < tokens; ++t) {
     for (std::size_t n = 0; n < rows; ++n) {
-      const float want = reference(weight, n, x.rows.data() + t * x.stride), got = out[t * stride + n];
+      const float want = reference(kernels, weight, n, x.rows.data() + t * x.stride), got = out[t * stride + n];
       if (test::fuses(kernels)
               ? test::bits(want) != test::bits(got)
               : !(std::fabs(want - got) <= 1e-5f * std::sqrt(static_cast<float>(k)) * 4 * magnitude(weight, n)))
@@ -187,7 +205,7 @@ TEST_CASE("extreme quants neither saturate nor overflow") {
         REQUIRE(test::same_bits(alone, out[0], 16));
         for (std::size_t t = 0; t < 3; ++t)
           for (std::size_t n = 0; n < 16; ++n) {
-            const float want = reference(weight, n, rows.data() + t * stride);
+            const float want = reference(*kernels, weight, n, rows.data() + t * stride);
             REQUIRE(out[t][n] == Approx(want).epsilon(1e-5).margin(0.01));
             if (test::fuses(*kernels)) REQUIRE(test::bits(out[t][n]) == test::bits(want));
           }

@@ -76,8 +76,7 @@ inline bool same_bits(const float* a, const float* b, std::size_t count) {
 /// Kernels of every class that this CPU runs.
 inline std::vector<const cpu::Kernels*> all_kernels() {
   std::vector<const cpu::Kernels*> out;
-  for (const auto c : {cpu::CpuClass::kGeneric, cpu::CpuClass::kAvx2, cpu::CpuClass::kAvx512,
-                       cpu::CpuClass::kAvx512Vnni, cpu::CpuClass::kAvx512VnniAmx})
+  for (const auto c : cpu::all_classes())
     if (cpu::runs_here(c)) out.push_back(&cpu::kernels(c));
   return out;
 }
