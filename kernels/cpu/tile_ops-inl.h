@@ -2,6 +2,8 @@
 // Elementwise operations and norms on tiles of floats. Every row is independent; the lanes of a row's short end are
 // computed as full vectors in a buffer, so an element's bits do not depend on where it stands.
 
+#include <type_traits>
+
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/quant/q8a.h"
 
@@ -87,10 +89,48 @@ FORGE_INLINE float sum_squares_of_block(const float* x, std::size_t count) {
   return reduce_add(mul(a, a));
 }
 
+/// f(row, column, n as a constant) for runs of n columns' parts, `width` floats each, so that 16 / n rows have 16
+/// parts; rest(row, column) for a part where no 16 are left. Every part of the tile once.
+template <std::size_t width, std::size_t n = 16, class F, class Rest>
+FORGE_INLINE void for_sixteen_parts(const ConstTile& x, F f, Rest rest, std::size_t column = 0) {
+  constexpr std::size_t kRows = 16 / n;
+  for (; column + n * width <= x.width; column += n * width) {
+    std::size_t t = 0;
+    for (; t + kRows <= x.rows; t += kRows) f(t, column, std::integral_constant<std::size_t, n>{});
+    for (; t < x.rows; ++t)
+      for (std::size_t part = 0; part < n; ++part) rest(t, column + part * width);
+  }
+  if constexpr (n > 1)
+    for_sixteen_parts<width, n / 2>(x, f, rest, column);
+  else if (column < x.width)
+    for (std::size_t t = 0; t < x.rows; ++t) rest(t, column);
+}
+
+/// Lanes of a vector that are `n` of a row each, to rows `stride` floats apart.
+template <std::size_t n>
+FORGE_INLINE void store_parts(V v, float* out, std::size_t stride) {
+  if constexpr (n == 16) return M::store(v, out);
+  alignas(64) float lanes[16];
+  M::store(v, lanes);
+#pragma GCC unroll 16
+  for (std::size_t row = 0; row < 16 / n; ++row) std::memcpy(out + row * stride, lanes + row * n, n * sizeof(float));
+}
+
 inline void sum_squares(ConstTile x, float* partial, std::size_t stride) {
-  for (std::size_t t = 0; t < x.rows; ++t)
-    for (std::size_t i = 0; i < x.width; i += 16)
-      partial[t * stride + i / 16] = sum_squares_of_block(x.data + t * x.stride + i, x.width - i);
+  const auto sixteen = [&]<std::size_t n>(std::size_t t, std::size_t column, std::integral_constant<std::size_t, n>)
+                           FORGE_INLINE_BODY {
+                             const float* first = x.data + t * x.stride + column;
+                             V squares[16];
+#pragma GCC unroll 16
+                             for (std::size_t i = 0; i < 16; ++i) {
+                               const V a = M::load(first + i / n * x.stride + i % n * 16);
+                               squares[i] = mul(a, a);
+                             }
+                             store_parts<n>(reduce_each<Sum>(squares), partial + t * stride + column / 16, stride);
+                           };
+  for_sixteen_parts<16>(x, sixteen, [&](std::size_t t, std::size_t column) FORGE_INLINE_BODY {
+    partial[t * stride + column / 16] = sum_squares_of_block(x.data + t * x.stride + column, x.width - column);
+  });
 }
 
 FORGE_INLINE float inv_rms_of(double total, std::size_t dim, float eps) {
@@ -165,45 +205,46 @@ inline void layer_norm_heads(Tile x, std::size_t head_dim, const float* weight, 
 }
 
 /// Rotates pairs (a, b) by the angles of n pairs; cos_sin interleaved.
+/// Rotates the pairs (low[i], high[i]).
 FORGE_INLINE void rope_halves(float* low, float* high, std::size_t pairs, const float* cos_sin) {
+  const auto turn = [](float* at, float* opposite, const float* angles) FORGE_INLINE_BODY {
+    const B a = base_load(at), b = base_load(opposite), first = base_load(angles), second = base_load(angles + kLanes);
+    const B c = concat_even(first, second), s = concat_odd(first, second);
+    base_store(sub(mul(a, c), mul(b, s)), at);
+    base_store(add(mul(a, s), mul(b, c)), opposite);
+  };
   std::size_t i = 0;
-  for (; i + 16 <= pairs; i += 16) {
-    float c[16], s[16];
-    for (std::size_t j = 0; j < 16; ++j) {
-      c[j] = cos_sin[2 * (i + j)];
-      s[j] = cos_sin[2 * (i + j) + 1];
-    }
-    const V a = M::load(low + i), b = M::load(high + i), cv = M::load(c), sv = M::load(s);
-    M::store(sub(mul(a, cv), mul(b, sv)), low + i);
-    M::store(add(mul(a, sv), mul(b, cv)), high + i);
-  }
-  for (; i < pairs; ++i) {
-    const float a = low[i], b = high[i], c = cos_sin[2 * i], s = cos_sin[2 * i + 1];
-    low[i] = a * c - b * s;
-    high[i] = a * s + b * c;
-  }
+  for (; i + kLanes <= pairs; i += kLanes) turn(low + i, high + i, cos_sin + 2 * i);
+  if (i == pairs) return;
+  const std::size_t bytes = (pairs - i) * sizeof(float);
+  float a[kLanes]{}, b[kLanes]{}, angles[2 * kLanes]{};
+  std::memcpy(a, low + i, bytes);
+  std::memcpy(b, high + i, bytes);
+  std::memcpy(angles, cos_sin + 2 * i, 2 * bytes);
+  turn(a, b, angles);
+  std::memcpy(low + i, a, bytes);
+  std::memcpy(high + i, b, bytes);
 }
 
-/// In blocks of 16 pairs taken apart into vectors: left as a scalar loop, g++ 12 at -O3 makes vfmaddsub of it in spite
-/// of -ffp-contract=off, and the classes round differently.
+/// Rotates the pairs (head[2i], head[2i + 1]). As vectors to the end: of a scalar loop g++ 12 at -O3 makes vfmaddsub in
+/// spite of -ffp-contract=off, and the classes round differently.
 FORGE_INLINE void rope_pairs(float* head, std::size_t pairs, const float* cos_sin) {
-  for (std::size_t i = 0; i < pairs; i += 16) {
-    const std::size_t count = pairs - i < 16 ? pairs - i : 16;
-    float a[16]{}, b[16]{}, c[16]{}, s[16]{};
-    for (std::size_t j = 0; j < count; ++j) {
-      a[j] = head[2 * (i + j)];
-      b[j] = head[2 * (i + j) + 1];
-      c[j] = cos_sin[2 * (i + j)];
-      s[j] = cos_sin[2 * (i + j) + 1];
-    }
-    const V av = M::load(a), bv = M::load(b), cv = M::load(c), sv = M::load(s);
-    M::store(sub(mul(av, cv), mul(bv, sv)), a);
-    M::store(add(mul(av, sv), mul(bv, cv)), b);
-    for (std::size_t j = 0; j < count; ++j) {
-      head[2 * (i + j)] = a[j];
-      head[2 * (i + j) + 1] = b[j];
-    }
-  }
+  alignas(64) float signs[kLanes];
+  for (std::size_t i = 0; i < kLanes; ++i) signs[i] = i % 2 == 0 ? -1.0f : 1.0f;
+  const B sign = base_load(signs);
+  const auto turn = [&](float* at, const float* angles) FORGE_INLINE_BODY {
+    const B x = base_load(at), angle = base_load(angles);
+    base_store(add(mul(x, dup_even(angle)), mul(swap_pairs(x), mul(dup_odd(angle), sign))), at);
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= 2 * pairs; i += kLanes) turn(head + i, cos_sin + i);
+  if (i == 2 * pairs) return;
+  const std::size_t bytes = (2 * pairs - i) * sizeof(float);
+  float x[kLanes]{}, angles[kLanes]{};
+  std::memcpy(x, head + i, bytes);
+  std::memcpy(angles, cos_sin + i, bytes);
+  turn(x, angles);
+  std::memcpy(head + i, x, bytes);
 }
 
 inline void rope(Tile x, std::size_t head_dim, std::size_t rotary_dims, RopeMode mode, const float* cos_sin,
@@ -230,9 +271,8 @@ struct Block32 {
 };
 FORGE_INLINE Block32 load_block(const float* in) {
   Block32 block{M::load(in), M::load(in + 16), 0, false};
-  const V trouble = add(sub(block.x0, block.x0), sub(block.x1, block.x1));  // NaN where x is not finite, else 0
-  block.step = reduce_max(vmax(vabs(block.x0), vabs(block.x1))) / 127.0f;
-  block.finite = all_zero(trouble);
+  block.step = reduce_max_bits(max_bits(vabs(block.x0), vabs(block.x1))) / 127.0f;
+  block.finite = block.step < __builtin_inff();
   return block;
 }
 /// q = x / step, by the step's reciprocal, to the nearest, ties to even, at most 127 either way (a step that was
@@ -246,25 +286,63 @@ FORGE_INLINE std::int32_t round_block(const Block32& block, float step, std::int
   return static_cast<std::int32_t>(reduce_add(add(q0, q1)));  // whole numbers: exact in any order
 }
 
-inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block) {
-  for (std::size_t t = 0; t < x.rows; ++t) {
-    std::byte* row = rows + t * row_bytes;
-    auto* quants = reinterpret_cast<std::int8_t*>(row) + 32 * block;
-    auto* scales = reinterpret_cast<float*>(row + quant::q8a_scales_offset(k)) + block;
-    auto* sums = reinterpret_cast<float*>(row + quant::q8a_sums_offset(k)) + block;
-    for (std::size_t b = 0; b < x.width / 32; ++b) {
-      const Block32 values = load_block(x.data + t * x.stride + 32 * b);
-      if (!values.finite || !(values.step > quant::kQ8aScaleLeast)) {
-        std::memset(quants + 32 * b, 0, 32);
-        scales[b] = values.finite ? values.step : __builtin_nanf("");
-        sums[b] = scales[b] * 0.0f;
-        continue;
-      }
-      const std::int32_t total = round_block(values, values.step, quants + 32 * b);
-      scales[b] = values.step;
-      sums[b] = values.step * static_cast<float>(total);
-    }
+FORGE_INLINE void quantize_block(const float* x, std::int8_t* quants, float* scale, float* sum) {
+  const Block32 values = load_block(x);
+  if (!values.finite || !(values.step > quant::kQ8aScaleLeast)) {
+    std::memset(quants, 0, 32);
+    *scale = values.finite ? values.step : __builtin_nanf("");
+    *sum = *scale * 0.0f;
+    return;
   }
+  *scale = values.step;
+  *sum = values.step * static_cast<float>(round_block(values, values.step, quants));
+}
+
+inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block) {
+  const auto quants_at = [&](std::size_t t, std::size_t column) FORGE_INLINE_BODY {
+    return reinterpret_cast<std::int8_t*>(rows + t * row_bytes) + 32 * block + column;
+  };
+  const auto scales_at = [&](std::size_t t, std::size_t column) FORGE_INLINE_BODY {
+    return reinterpret_cast<float*>(rows + t * row_bytes + quant::q8a_scales_offset(k)) + block + column / 32;
+  };
+  const auto sums_at = [&](std::size_t t, std::size_t column) FORGE_INLINE_BODY {
+    return reinterpret_cast<float*>(rows + t * row_bytes + quant::q8a_sums_offset(k)) + block + column / 32;
+  };
+  const auto one = [&](std::size_t t, std::size_t column) FORGE_INLINE_BODY {
+    quantize_block(x.data + t * x.stride + column, quants_at(t, column), scales_at(t, column), sums_at(t, column));
+  };
+  // What is one number of a block is a lane of one vector for 16.
+  const auto sixteen = [&]<std::size_t n>(std::size_t t, std::size_t column,
+                                          std::integral_constant<std::size_t, n>) FORGE_INLINE_BODY {
+    const float* first = x.data + t * x.stride + column;
+    V vectors[16];
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < 16; ++i) {
+      const float* in = first + i / n * x.stride + i % n * 32;
+      vectors[i] = max_bits(vabs(M::load(in)), vabs(M::load(in + 16)));
+    }
+    const V step = div(reduce_each<LargestBits>(vectors), M::set1(127.0f));
+    const V is_odd = select_lt(M::set1(quant::kQ8aScaleLeast), step, zero(), M::set1(1.0f));
+    if (!all_zero(add(is_odd, sub(step, step)))) {
+      for (std::size_t i = 0; i < 16; ++i) one(t + i / n, column + i % n * 32);
+      return;
+    }
+    alignas(64) float inverses[16];
+    M::store(div(M::set1(1.0f), step), inverses);
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < 16; ++i) {  // a step that nothing has rounded since leaves no more than 127
+      const float* in = first + i / n * x.stride + i % n * 32;
+      std::int8_t* out = quants_at(t + i / n, column + i % n * 32);
+      const V inverse = M::set1(inverses[i]);
+      const V q0 = round_even(mul(M::load(in), inverse)), q1 = round_even(mul(M::load(in + 16), inverse));
+      M::store_i8(q0, out);
+      M::store_i8(q1, out + 16);
+      vectors[i] = add(q0, q1);
+    }
+    store_parts<n>(step, scales_at(t, column), row_bytes / sizeof(float));
+    store_parts<n>(mul(step, reduce_each<Sum>(vectors)), sums_at(t, column), row_bytes / sizeof(float));
+  };
+  for_sixteen_parts<32>(x, sixteen, one);
 }
 
 inline std::size_t argmax(const float* values, std::size_t count) {

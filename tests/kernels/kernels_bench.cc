@@ -110,16 +110,18 @@ void read(benchmark::State& state, cpu::CpuClass cpu_class) {
   rate(state, "GB/s", static_cast<double>(data.size));
 }
 
-/// A tile of 12 tokens by 1536 columns, as an epilogue sees it. `op`: which function.
+inline constexpr std::size_t kRopeFloats = 12 * 64;
+/// A tile of 12 tokens by 1536 columns, as an epilogue sees it. `op`: which function, of two tiles and a place for
+/// results, a third. What works in place must keep its values: many CPUs are slow with what vanishes into denormals.
 template <class Op>
 void tile(benchmark::State& state, cpu::CpuClass cpu_class, Op op) {
   constexpr std::size_t kRows = 12, kWidth = 1536;
-  Buffer data(kRows * kWidth * 4), other(kRows * kWidth * 4), rows(kRows * quant::q8a_row_bytes(kWidth));
+  Buffer data(kRows * kWidth * 4), other(kRows * kWidth * 4), third(kRows * kWidth * 4);
   for (std::size_t i = 0; i < kRows * kWidth; ++i)
     data.floats()[i] = other.floats()[i] = 0.001f * static_cast<float>(i % 2000) - 1.0f;
   const cpu::Tile x{data.floats(), kRows, kWidth, kWidth}, y{other.floats(), kRows, kWidth, kWidth};
   for (auto _ : state) {
-    op(cpu::kernels(cpu_class), x, y, rows.get());
+    op(cpu::kernels(cpu_class), x, y, cpu::Tile{third.floats(), kRows, kWidth, kWidth});
     benchmark::ClobberMemory();
   }
   rate(state, "Gelem/s", static_cast<double>(kRows * kWidth));
@@ -150,13 +152,25 @@ void register_class(cpu::CpuClass c) {
     benchmark::RegisterBenchmark((std::string(op_name) + "/" + class_name).c_str(),
                                  [=](benchmark::State& state) { tile(state, c, op); });
   };
-  add_tile("swiglu", [](const auto& k, auto x, auto y, std::byte*) { k.swiglu(x, y, y); });
-  add_tile("quantize_q8a", [](const auto& k, auto x, auto, std::byte* rows) {
-    k.quantize_q8a(x, rows, quant::q8a_row_bytes(x.width), x.width, 0);
+  add_tile("swiglu", [](const auto& k, auto x, auto y, auto out) { k.swiglu(x, y, out); });
+  add_tile("add_tile", [](const auto& k, auto x, auto y, auto out) {
+    k.copy(x, out);
+    k.add_tile(out, y);
   });
-  add_tile("rms_norm", [](const auto& k, auto x, auto y, std::byte*) { k.rms_norm(x, nullptr, 1e-5f, y); });
-  add_tile("rope",
-           [](const auto& k, auto x, auto y, std::byte*) { k.rope(x, 64, 64, cpu::RopeMode::kPairs, y.data, 64); });
+  add_tile("sum_squares", [](const auto& k, auto x, auto, auto out) { k.sum_squares(x, out.data, x.width / 16); });
+  add_tile("quantize_q8a", [](const auto& k, auto x, auto, auto out) {
+    k.quantize_q8a(x, reinterpret_cast<std::byte*>(out.data), quant::q8a_row_bytes(x.width), x.width, 0);
+  });
+  add_tile("rms_norm", [](const auto& k, auto x, auto, auto out) { k.rms_norm(x, nullptr, 1e-5f, out); });
+  add_tile("rope", [](const auto& k, auto x, auto, auto out) {
+    static const std::vector<float> angles = [] {
+      std::vector<float> pairs(kRopeFloats);
+      for (std::size_t i = 0; i < pairs.size(); i += 2) pairs[i] = 0.6f, pairs[i + 1] = 0.8f;
+      return pairs;
+    }();
+    k.copy(x, out);
+    k.rope(out, 64, 64, cpu::RopeMode::kPairs, angles.data(), 64);
+  });
 }
 
 }  // namespace

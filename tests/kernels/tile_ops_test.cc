@@ -243,6 +243,57 @@ TEST_CASE("q8a quantisation is the scalar reference bit for bit, wherever the ti
   }
 }
 
+TEST_CASE("sums of squares of many blocks at once give each block's own bits") {
+  constexpr std::size_t kRows = 9, width = 1000, blocks = 63;
+  const auto x = Random(21).floats(kRows * width, 3);
+  for (const cpu::Kernels* kernels : test::all_kernels()) {
+    CAPTURE(test::label(*kernels));
+    Guarded<float> partial(kRows * blocks);
+    kernels->sum_squares({x.data(), kRows, width, width}, partial.data(), blocks);
+    partial.check();
+    for (std::size_t t = 0; t < kRows; ++t)
+      for (std::size_t b = 0; b < blocks; ++b) {
+        float alone = 0;
+        const std::size_t count = std::min<std::size_t>(16, width - 16 * b);
+        kernels->sum_squares({x.data() + t * width + 16 * b, 1, count, count}, &alone, 1);
+        CAPTURE(t, b);
+        REQUIRE(test::bits(partial[t * blocks + b]) == test::bits(alone));
+      }
+  }
+}
+
+TEST_CASE("q8a quantisation of many blocks at once gives each block's own bits") {
+  constexpr std::size_t kRows = 9, k = 1120;  // runs of 16, 8, 4, 2 blocks and one, by rows that do not fill 16
+  const std::size_t stride = quant::q8a_row_bytes(k);
+  Random random(20);
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const bool odd : {false, true}) {
+      CAPTURE(test::label(*kernels), odd);
+      auto x = random.floats(kRows * k, 3);
+      if (odd) {
+        x[3 * k + 700] = std::numeric_limits<float>::infinity();
+        x[5 * k + 90] = std::numeric_limits<float>::quiet_NaN();
+        for (std::size_t i = 0; i < 32; ++i) x[6 * k + 512 + i] = 0;
+        for (std::size_t i = 0; i < 32; ++i) x[7 * k + 1088 + i] = 1e-42f;
+      }
+      const auto want = test::q8a_rows(x, k);
+      Guarded<std::byte> rows(kRows * stride);
+      std::memset(rows.data(), 0, rows.size());
+      kernels->quantize_q8a({x.data(), kRows, k, k}, rows.data(), stride, k, 0);
+      rows.check();
+      for (std::size_t t = 0; t < kRows; ++t) {
+        REQUIRE(std::memcmp(rows.data() + t * stride, want.data() + t * stride, k) == 0);
+        for (std::size_t at = k; at < 40 * (k / 32); at += 4) {
+          float a, b;
+          std::memcpy(&a, rows.data() + t * stride + at, 4);
+          std::memcpy(&b, want.data() + t * stride + at, 4);
+          CAPTURE(t, at);
+          REQUIRE((test::bits(a) == test::bits(b) || (std::isnan(a) && std::isnan(b))));
+        }
+      }
+    }
+}
+
 TEST_CASE("layer norm of heads: shared and own gains, with and without offsets, far from zero") {
   Random random(12);
   for (const cpu::Kernels* kernels : test::all_kernels())
