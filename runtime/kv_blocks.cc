@@ -175,12 +175,13 @@ std::uint32_t KvBlockPool::references(std::int32_t block) const {
   return references_.at(static_cast<std::size_t>(block));
 }
 
-/// Blocks of the longest published prefix of `ids` whose last window is there too. Valid until the next call.
-std::span<const std::int32_t> KvBlockPool::prefix_of(std::span<const std::int32_t> ids) const {
+/// Blocks of the longest published prefix of `ids` whose last window is there too.
+KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids) const {
   const std::size_t size = limits_.block_tokens;
   ids = ids.first(std::min(ids.size(), limits_.tokens_max));
   std::size_t count = 0;
-  for (auto chain = prefixes_.root(); (count + 1) * size <= ids.size(); ++count) {
+  auto chain = prefixes_.root();
+  for (; (count + 1) * size <= ids.size(); ++count) {
     found_[count] = prefixes_.find(chain, ids.subspan(count * size, size));
     if (found_[count] == KvPrefixIndex::kNone) break;
     chain = prefixes_.chain_of(found_[count]);
@@ -188,24 +189,40 @@ std::span<const std::int32_t> KvBlockPool::prefix_of(std::span<const std::int32_
   auto prefix = std::span<const std::int32_t>(found_).first(count);
   while (!std::ranges::all_of(windows_, [&](const auto& window) { return window.covers(prefix); }))
     prefix = prefix.first(prefix.size() - 1);
-  return prefix;
+  const auto is_idle = [&](std::int32_t block) { return references(block) == 0; };
+  Prefix found{.blocks = prefix, .idle = static_cast<std::size_t>(std::ranges::count_if(prefix, is_idle))};
+  if (!windows_.empty()) return found;
+  const auto next = prefixes_.find_beginning(chain, ids.subspan(count * size));
+  if (next.tokens < std::max<std::size_t>(limits_.least_beginning, 1)) return found;
+  // Until it is copied its block is held beside the sequence's own: one that needs the whole pool goes without.
+  const std::size_t fresh = blocks_for(ids.size() + 1) - count, held = is_idle(next.block) ? 1 : 0;
+  if (fresh + found.idle + held > blocks_free()) return found;
+  found.next = next;
+  found.idle += held;
+  return found;
 }
 
 PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids) const {
   const auto prefix = prefix_of(ids);
-  const auto idle = std::ranges::count_if(prefix, [&](std::int32_t block) { return references(block) == 0; });
-  return {.blocks = prefix.size(), .idle = static_cast<std::size_t>(idle)};
+  return {.blocks = prefix.blocks.size(),
+          .tokens = prefix.blocks.size() * limits_.block_tokens + prefix.next.tokens,
+          .idle = prefix.idle};
 }
 
 std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids) {
   const auto slot = open_slot();
   if (!slot) return std::nullopt;
-  const auto prefix = prefix_of(ids);
+  const auto [prefix, next, idle] = prefix_of(ids);
   const std::size_t blocks = prefix.size();
   std::ranges::copy(prefix, table(*slot).begin());
   for (const std::int32_t block : prefix) share(block);
   for (auto& window : windows_) window.open(*slot, prefix);
   slots_[*slot] = {.tokens = blocks * limits_.block_tokens, .blocks = blocks, .published = blocks, .open = true};
+  if (next.tokens > 0) {
+    share(next.block);
+    table(*slot)[slots_[*slot].blocks++] = next.block;
+    slots_[*slot].tokens += next.tokens;
+  }
   return KvSequence(*this, *slot);
 }
 

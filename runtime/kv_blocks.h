@@ -2,10 +2,10 @@
 // Who owns which block of a paged KV pool. Only numbers: the bytes lie in the executor's pool. A block holds
 // `block_tokens` positions of one sequence, or of several that share a prefix; it returns to the pool when its last
 // reference goes. Full blocks that a sequence has published can be found by their tokens (kv_prefix.h): later sequences
-// begin with them, and without references they stay, idle, until their memory is wanted; the longest idle goes first.
-// A sequence lets go of its last block first, so a prefix outlives what continues it. KV groups with a sliding window
-// have pools of their own (kv_window.h), which follow this one.
-// Source: PagedAttention, arXiv 2309.06180.
+// begin with them (and with a copy of one of which they share the first tokens), and without references they stay,
+// idle, until their memory is wanted; the longest idle goes first. A sequence lets go of its last block first, so a
+// prefix outlives what continues it. KV groups with a sliding window have pools of their own (kv_window.h), which
+// follow this one. Source: PagedAttention, arXiv 2309.06180.
 //
 // All memory is taken by the constructor. Not thread-safe: the scheduler's thread owns the pool.
 
@@ -26,7 +26,8 @@ class KvBlockPool;
 /// What of a prompt is in the pool already.
 struct PrefixMatch {
   std::size_t blocks = 0;  ///< full ones, from the first on
-  std::size_t idle = 0;    ///< of these, how many count in blocks_free() until they are read again
+  std::size_t tokens = 0;  ///< theirs, and of a block that begins as the next one does
+  std::size_t idle = 0;    ///< blocks of both that count in blocks_free() until they are read again
 };
 
 struct AppendResult {
@@ -91,6 +92,7 @@ class KvBlockPool {
     std::size_t tokens_max = 0;  ///< of one sequence: the context
     std::uint32_t group = 0;     ///< the KV group whose tables these are; prefixes of different groups differ
     std::vector<KvWindow::Limits> windows = {};  ///< the groups with a window
+    std::size_t least_beginning = 4;             ///< tokens of a block for which a sequence begins with its copy
   };
 
   /// Errors: Error(kInternal) for limits of zero or beyond 31 bits.
@@ -108,10 +110,12 @@ class KvBlockPool {
   [[nodiscard]] std::size_t sequences_free() const { return free_slots_.size(); }
   [[nodiscard]] std::uint32_t references(std::int32_t block) const;
 
-  /// The longest run of published blocks that hold the beginning of `ids`.
+  /// The longest run of published blocks that hold the beginning of `ids`, and, where no group has a window, what a
+  /// block behind them has of the next one: its first tokens, if those are limits().least_beginning or more and the
+  /// pool has room for all of `ids` beside it.
   [[nodiscard]] PrefixMatch match(std::span<const std::int32_t> ids) const;
-  /// A sequence that begins with match(ids): tokens() says how many of the ids need not be fed. Nothing when
-  /// sequences_max are open.
+  /// A sequence that begins with match(ids): tokens() says how many of the ids need not be fed. The block of which it
+  /// has a part is copied by the first append. Nothing when sequences_max are open.
   [[nodiscard]] std::optional<KvSequence> open(std::span<const std::int32_t> ids = {});
   /// Forgets every prefix that nobody reads: what lies in the pool's memory is no longer trusted.
   void drop_idle();
@@ -140,7 +144,12 @@ class KvBlockPool {
   std::span<std::int32_t> table(std::uint32_t slot);
   std::span<const std::int32_t> table(std::uint32_t slot) const;
   std::size_t blocks_for(std::size_t tokens) const;
-  std::span<const std::int32_t> prefix_of(std::span<const std::int32_t> ids) const;
+  struct Prefix {
+    std::span<const std::int32_t> blocks;  ///< valid until the next call
+    KvPrefixIndex::Beginning next = {};
+    std::size_t idle = 0;  ///< of all these
+  };
+  Prefix prefix_of(std::span<const std::int32_t> ids) const;
   bool must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const;
   void drop(std::int32_t block) noexcept;
   void close(std::uint32_t slot) noexcept;

@@ -15,6 +15,7 @@ KvPrefixIndex::KvPrefixIndex(std::size_t blocks, std::size_t block_tokens, std::
       entries_(blocks),
       ids_(blocks * block_tokens),
       buckets_(std::bit_ceil(2 * blocks), kNone),
+      newest_(buckets_.size(), kNone),
       idle_(blocks) {}
 
 std::span<const std::int32_t> KvPrefixIndex::ids_of(std::int32_t block) const {
@@ -36,6 +37,19 @@ std::int32_t KvPrefixIndex::find(const Chain& chain, std::span<const std::int32_
   return block;
 }
 
+KvPrefixIndex::Beginning KvPrefixIndex::find_beginning(const Chain& chain, std::span<const std::int32_t> ids) const {
+  Beginning best;
+  std::size_t looked_at = 0;
+  for (std::int32_t block = newest_[parent_bucket_of(chain.birth)]; block != kNone && looked_at < kBeginningsMax;
+       block = entry(block).older, ++looked_at) {
+    if (entry(block).parent != chain.birth) continue;
+    const auto alike = std::ranges::mismatch(ids, ids_of(block)).in1 - ids.begin();
+    if (const auto tokens = static_cast<std::size_t>(alike); tokens > best.tokens && tokens < block_tokens_)
+      best = {.block = block, .tokens = tokens};
+  }
+  return best;
+}
+
 void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block) {
   auto& e = entry(block);
   invariant(e.birth == 0 && ids.size() == block_tokens_, "KV-020", "a full block enters the index once");
@@ -43,6 +57,10 @@ void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids
   auto& head = buckets_[bucket_of(e.hash)];
   e.bucket_next = head;
   head = block;
+  auto& newest = newest_[parent_bucket_of(e.parent)];
+  e.older = newest;
+  if (newest != kNone) entry(newest).newer = block;
+  newest = block;
   std::ranges::copy(ids, ids_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(block) * block_tokens_));
   ++size_;
 }
@@ -65,6 +83,8 @@ std::int32_t KvPrefixIndex::evict() {
   std::int32_t* link = &buckets_[bucket_of(e.hash)];
   while (*link != block) link = &entry(*link).bucket_next;
   *link = e.bucket_next;
+  if (e.older != kNone) entry(e.older).newer = e.newer;
+  (e.newer != kNone ? entry(e.newer).older : newest_[parent_bucket_of(e.parent)]) = e.older;
   e = {};
   --size_;
   return block;
@@ -82,6 +102,9 @@ void KvPrefixIndex::audit(std::span<const bool> is_idle) const {
     std::int32_t found = buckets_[bucket_of(e.hash)];
     while (found != kNone && found != block) found = entry(found).bucket_next;
     invariant(found == block, "KV-025", "a block of the index is found by its hash");
+    const auto& newer = e.newer == kNone ? newest_[parent_bucket_of(e.parent)] : entry(e.newer).older;
+    invariant(newer == block && (e.older == kNone || entry(e.older).newer == block), "KV-028",
+              "a block of the index is listed once by its parent");
   }
   invariant(idle_.is_sound(), "KV-026", "idle blocks are listed once, the oldest first");
   invariant(held == size_ && idle == idle_.size(), "KV-027", "the index counts what it holds");

@@ -18,6 +18,7 @@ namespace forge::runtime {
 class KvPrefixIndex {
  public:
   static constexpr std::int32_t kNone = -1;
+  static constexpr std::size_t kBeginningsMax = 64;  ///< that are looked at: a system prompt has as many as requests
 
   /// How far a chain of full blocks has come. `birth` names the entry of its last block for ever; numbers of blocks
   /// come back, births do not.
@@ -31,6 +32,13 @@ class KvPrefixIndex {
   [[nodiscard]] Chain root() const { return root_; }
   /// The block that continues `chain` with exactly `ids` [block_tokens], or kNone.
   [[nodiscard]] std::int32_t find(const Chain& chain, std::span<const std::int32_t> ids) const;
+  /// What of the block that is next a published one holds too.
+  struct Beginning {
+    std::int32_t block = kNone;
+    std::size_t tokens = 0;  ///< of its first ids; less than a block
+  };
+  /// The block behind `chain` that begins with most of `ids`; of equals, and of more than kBeginningsMax, the newest.
+  [[nodiscard]] Beginning find_beginning(const Chain& chain, std::span<const std::int32_t> ids) const;
   /// Makes `block` findable as the one that continues `chain` with `ids`; neither is there yet.
   void insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block);
   [[nodiscard]] bool holds(std::int32_t block) const { return entry(block).birth != 0; }
@@ -58,10 +66,14 @@ class KvPrefixIndex {
   struct Entry {
     std::uint64_t hash = 0, birth = 0, parent = 0;  ///< birth 0: not in the index
     std::int32_t bucket_next = kNone;               ///< of the same bucket
+    std::int32_t newer = kNone, older = kNone;      ///< of the same bucket of parents
   };
   [[nodiscard]] const Entry& entry(std::int32_t block) const { return entries_[static_cast<std::size_t>(block)]; }
   Entry& entry(std::int32_t block) { return entries_[static_cast<std::size_t>(block)]; }
   [[nodiscard]] std::size_t bucket_of(std::uint64_t hash) const { return hash & (buckets_.size() - 1); }
+  [[nodiscard]] std::size_t parent_bucket_of(std::uint64_t birth) const {
+    return birth * 0x9e3779b97f4a7c15U >> 20U & (newest_.size() - 1);
+  }
   [[nodiscard]] std::span<const std::int32_t> ids_of(std::int32_t block) const;
   [[nodiscard]] std::uint64_t hash_of(const Chain& chain, std::span<const std::int32_t> ids) const;
 
@@ -70,6 +82,7 @@ class KvPrefixIndex {
   std::vector<Entry> entries_;         ///< [blocks]
   std::vector<std::int32_t> ids_;      ///< [blocks, block_tokens]
   std::vector<std::int32_t> buckets_;  ///< a power of two, at least twice the blocks: heads of lists
+  std::vector<std::int32_t> newest_;   ///< the same by parents: who continues the same chain is in one list
   KvIdleList idle_;
   std::size_t size_ = 0;
   std::uint64_t births_ = 0;

@@ -78,11 +78,11 @@ TEST_CASE("a request gets its tokens, its end, and what they cost") {
   const auto again = bench.submit({.prompt = kPrompt, .max_tokens = 6});
   bench.run();
   CHECK(take(*again).tokens == taken.tokens);
-  CHECK(again->usage().cached_tokens == 8);
+  CHECK(again->usage().cached_tokens == 10);
   const auto metrics = bench.core.metrics();
-  CHECK((metrics.cached_tokens == 8 && metrics.generated_tokens == 12 && metrics.prompt_tokens == 22));
+  CHECK((metrics.cached_tokens == 10 && metrics.generated_tokens == 12 && metrics.prompt_tokens == 22));
   CHECK(metrics.finished[static_cast<std::size_t>(FinishReason::kLength)] == 2);
-  CHECK(metrics.fed_tokens == 11 + 5 + 3 + 5);
+  CHECK(metrics.fed_tokens == 11 + 5 + 1 + 5);
 }
 
 TEST_CASE("without a wish for a length a request may fill the context, and a stop ends it before") {

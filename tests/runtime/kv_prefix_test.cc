@@ -56,6 +56,45 @@ TEST_CASE("a published prefix begins later sequences, as far as full blocks agre
   pool.audit();
 }
 
+TEST_CASE("a sequence begins with a copy of the block that begins as its next one does") {
+  KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .least_beginning = 2});
+  const auto ids = rising(12);
+  const auto first = filled(pool, ids);
+  auto alike = ids;
+  alike[6] = 99;
+  {
+    auto second = pool.open(alike).value();
+    CHECK((pool.match(alike).blocks == 1 && pool.match(alike).tokens == 6 && second.tokens() == 6));
+    CHECK(second.blocks()[1] == first.blocks()[1]);
+    CHECK(second.blocks_to_append(4) == 2);  // one of them in place of the other's
+    const auto grown = second.append(4);
+    REQUIRE((grown.ok && grown.copy.has_value()));
+    CHECK((grown.copy->from == first.blocks()[1] && grown.copy->to == second.blocks()[1]));
+    CHECK(pool.references(first.blocks()[1]) == 1);
+    second.publish(std::span(alike).first(10));
+  }
+  auto third = alike;
+  third[7] = 98;
+  CHECK(pool.match(third).tokens == 7);  // of the block that has most of it
+  third[5] = 97;
+  CHECK(pool.match(third).tokens == 4);  // one token is not worth it
+  pool.audit();
+}
+
+TEST_CASE("a sequence that needs the whole pool does not hold a block that it only copies") {
+  KvBlockPool pool({.blocks = 3, .block_tokens = 4, .sequences_max = 2, .tokens_max = 12, .least_beginning = 1});
+  auto ids = rising(12);
+  {
+    const auto closed = filled(pool, ids);
+  }
+  ids[6] = 99;
+  CHECK(pool.match(std::span(ids).first(7)).tokens == 6);
+  CHECK(pool.match(std::span(ids).first(11)).tokens == 4);
+  auto whole = pool.open(std::span(ids).first(11)).value();
+  CHECK(whole.append(12 - whole.tokens()).ok);
+  pool.audit();
+}
+
 TEST_CASE("blocks of a closed sequence stay findable until their memory is wanted, the end of a prefix first") {
   KvBlockPool pool({.blocks = 6, .block_tokens = 2, .sequences_max = 3, .tokens_max = 12});
   const auto old = rising(6), young = rising(4, 100);
@@ -167,7 +206,11 @@ struct World {
     if (!sequence) return;
     RC_ASSERT(pool.blocks_free() == free - match.idle);
     const std::size_t size = pool.limits().block_tokens;
-    RC_ASSERT(sequence->tokens() == match.blocks * size);
+    RC_ASSERT(sequence->tokens() == match.tokens);
+    RC_ASSERT((match.tokens >= match.blocks * size && match.tokens < (match.blocks + 1) * size));
+    RC_ASSERT(std::max(sequence->blocks_to_append(ids.size() + 1 - match.tokens), std::size_t{1}) <=
+                  pool.blocks_free() ||
+              match.tokens == match.blocks * size || ids.size() + 1 > pool.limits().tokens_max);
     if (evictions != pool.evictions()) published.clear();
     const auto most = std::min(ids.size(), pool.limits().tokens_max) / size;
     for (std::size_t blocks = most; blocks > match.blocks; --blocks)
@@ -255,7 +298,8 @@ TEST_CASE("whatever is done, every sequence reads what it wrote, and no block is
     World world({.blocks = *rc::gen::inRange<std::size_t>(1, 24),
                  .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),
                  .sequences_max = *rc::gen::inRange<std::size_t>(1, 6),
-                 .tokens_max = *rc::gen::inRange<std::size_t>(1, 40)});
+                 .tokens_max = *rc::gen::inRange<std::size_t>(1, 40),
+                 .least_beginning = *rc::gen::inRange<std::size_t>(1, 6)});
     const int steps = *rc::gen::inRange(1, 80);
     for (int step = 0; step < steps; ++step) {
       act(world);
