@@ -409,52 +409,6 @@ FORGE_INLINE void store_some(V v, float* p, std::size_t count) {
     store_n(v, p, count);
 }
 
-/// What vectors are reduced by: halves are combined until one lane is left.
-struct Sum {
-  FORGE_INLINE static V halves(V a, V b) { return add(a, b); }
-  FORGE_INLINE static float all(V v) { return reduce_add(v); }
-};
-struct LargestBits {
-  FORGE_INLINE static V halves(V a, V b) { return max_bits(a, b); }
-  FORGE_INLINE static float all(V v) { return reduce_max_bits(v); }
-};
-/// Lane i is what v[i], of 16 vectors, is reduced to; the bits of one after the other. With 16 lanes two vectors'
-/// halves are combined at once, and so on: 15 steps of two shuffles instead of 64.
-template <class By>
-FORGE_INLINE V reduce_each(const V* v) {
-#if defined(__AVX512F__) && !defined(FORGE_CPU_GENERIC)
-#define FORGE_COMBINE(a, b, low, high) \
-  By::halves(B{__builtin_shufflevector((a).raw, (b).raw, low)}, B{__builtin_shufflevector((a).raw, (b).raw, high)})
-#define FORGE_LANES(...) __VA_ARGS__
-  B eighths[8], quarters[4], pairs[2];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {  // in an order that ends with lane i for v[i]
-    const int first = 2 * i, second = 2 * i + 1;
-    eighths[i] = FORGE_COMBINE(v[first % 4 * 4 + first / 4], v[second % 4 * 4 + second / 4],
-                               FORGE_LANES(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
-                               FORGE_LANES(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i)
-    quarters[i] = FORGE_COMBINE(eighths[2 * i], eighths[2 * i + 1],
-                                FORGE_LANES(0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27),
-                                FORGE_LANES(4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31));
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i)
-    pairs[i] = FORGE_COMBINE(quarters[2 * i], quarters[2 * i + 1],
-                             FORGE_LANES(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
-                             FORGE_LANES(2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
-  return FORGE_COMBINE(pairs[0], pairs[1], FORGE_LANES(0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30),
-                       FORGE_LANES(1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31));
-#undef FORGE_LANES
-#undef FORGE_COMBINE
-#else
-  float lanes[16];
-  for (int i = 0; i < 16; ++i) lanes[i] = By::all(v[i]);
-  return M::load(lanes);
-#endif
-}
-
 /// A float this large has no fraction, so adding it rounds to nearest even, for |x| < 2^22.
 inline constexpr float kRounder = 0x1.8p23f;
 FORGE_INLINE V round_even(V x) {

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/reduce-inl.h"
 #include "kernels/quant/q8a.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {

@@ -212,7 +212,8 @@ void run_columns(const TileSection& section, std::size_t row, std::size_t row_en
     const std::size_t together = std::max<std::size_t>(kRowsInL1 / stride, 1);
     for (std::size_t t = 0; t < tile.rows; t += together)
       run_tile_ops(section.ops, 1, section.ops.size(),
-                   {tile.data + t * stride, std::min(together, tile.rows - t), width, stride}, row + t, column, context);
+                   {tile.data + t * stride, std::min(together, tile.rows - t), width, stride}, row + t, column,
+                   context);
   }
 }
 
