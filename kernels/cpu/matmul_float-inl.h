@@ -28,10 +28,7 @@ struct FloatColumns {
   FORGE_INLINE static B multiply_add(B weights, float x, B sum) { return fma(weights, base_set1(x), sum); }
   /// `count` columns, at most a chunk's, from x to the panel.
   FORGE_INLINE static void fill(const float* x, std::size_t count, float* panel) {
-    if (count == kFloatChunk)
-      std::memcpy(panel, x, kFloatChunk * sizeof(float));
-    else
-      std::memcpy(panel, x, count * sizeof(float));
+    std::memcpy(panel, x, count * sizeof(float));
   }
 };
 struct LoadF32 : FloatColumns {

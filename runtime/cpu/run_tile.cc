@@ -193,7 +193,7 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-constexpr std::size_t kRowsInL1 = 4096;  ///< floats: half of a 32 KiB L1
+constexpr std::size_t kFloatsInL1 = 4096;  ///< half of a 32 KiB L1
 
 struct TileTasks {
   const CpuStep* step;
@@ -209,7 +209,7 @@ void run_columns(const TileSection& section, std::size_t row, std::size_t row_en
     const cpu::Tile tile{context.scratch[worker].tile, std::min(rows_at_once, row_end - row), width, stride};
     run_source(section.ops[0], tile, row, column, context);
     // some rows at a time go through all operations while they are in L1; a whole tile lies in L2
-    const std::size_t together = std::max<std::size_t>(kRowsInL1 / stride, 1);
+    const std::size_t together = std::max<std::size_t>(kFloatsInL1 / stride, 1);
     for (std::size_t t = 0; t < tile.rows; t += together)
       run_tile_ops(section.ops, 1, section.ops.size(),
                    {tile.data + t * stride, std::min(together, tile.rows - t), width, stride}, row + t, column,

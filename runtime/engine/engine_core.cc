@@ -65,14 +65,6 @@ std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std:
   return request;
 }
 
-}  // namespace
-
-void EngineCore::PreparedDeleter::operator()(Prepared* prepared) const {
-  delete prepared;
-}
-
-namespace {
-
 /// Prompts that share a step end together; cut finer, the first of them end sooner. On a CPU a step's time is its
 /// tokens' (SmolLM2, 16 clients at once: first token 59 ms with 128, 47 with 64); a GPU's is mostly its own.
 constexpr std::size_t kPromptTokens = 64, kPromptTokensOnGpu = 128;
@@ -83,6 +75,10 @@ std::size_t prompt_tokens_for(runtime::Executor& executor, const EngineOptions& 
 }
 
 }  // namespace
+
+void EngineCore::PreparedDeleter::operator()(Prepared* prepared) const {
+  delete prepared;
+}
 
 EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options, Clock clock, StepWatch* watch)
     : executor_(executor),

@@ -65,6 +65,8 @@ TEST_CASE("experts: every weight type gives the interpreter's logits, as one pre
     // A near tie that rounded activations decide otherwise changes a position: the bound for them is wide.
     CHECK(nmse(prefill, reference) < (meets_floats(dtype) ? 3e-6 : is_float(dtype) ? 1e-3 : 2e-2));
     CHECK(run_alone(*executor, ids, 1, blocks(3)) == prefill);
+    if (is_float(dtype))
+      CHECK(nmse(run_alone(*model.open(1, 4, {}, target_of_floats()), ids, 64, blocks(3)), reference) < 3e-6);
   }
 }
 
@@ -92,6 +94,7 @@ TEST_CASE("experts: shapes that do not divide evenly, one expert, all experts, b
     INFO("width " << shape.width << " experts " << shape.experts << " nmse " << nmse(logits, reference));
     CHECK(nmse(logits, reference) < (meets_floats(shape.dtype) ? 1e-6 : 2e-3));
     CHECK(run_alone(*executor, ids, 1, blocks(2)) == logits);
+    CHECK(nmse(run_alone(*model.open(2, 4, {}, target_of_floats()), ids, 64, blocks(2)), reference) < 1e-6);
   }
 }
 

@@ -81,6 +81,9 @@ inline bool meets_floats(DType dtype) {
   return is_float(dtype) && !(dtype == DType::kBF16 && cpu::multiplies_bf16(cpu::detect()));
 }
 
+/// The target of this machine's best class that rounds no activations for weights of floats.
+std::string target_of_floats();
+
 std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsigned seed);
 /// sum((x - ref)^2) / sum((ref - mean(ref))^2)
 double nmse(std::span<const float> x, std::span<const float> reference);
