@@ -16,6 +16,7 @@ namespace forge::cpu {
 
 inline constexpr std::size_t kAttentionChunk = 256;
 inline constexpr std::size_t kHeadDimMax = 1024;
+inline constexpr std::size_t kAttentionRows = 64;  ///< query rows that share a block's conversion to floats
 
 struct AttentionParams {
   std::size_t head_dim;             ///< 1 .. kHeadDimMax; multiples of 16 are fastest
@@ -46,13 +47,17 @@ struct AttentionQuery {
 [[gnu::always_inline]] constexpr std::size_t attention_partial_floats(std::size_t head_dim) {
   return 16 + (head_dim + 15) / 16 * 16;
 }
+/// Floats that attention_chunk works with, whatever the number of rows: their scores and a block of K or V.
+[[gnu::always_inline]] constexpr std::size_t attention_chunk_scratch_floats(std::size_t head_dim) {
+  return kAttentionRows * kAttentionChunk + (kKvBlockTokens * head_dim + 15) / 16 * 16;
+}
 /// attention_chunk writes partials [tokens][group] of attention_partial_floats each.
 /// attention_merge reads partials[c] at c * chunk_stride floats, c = 0 .. chunks-1 in ascending chunk order, and writes
 /// out row (t, g) at out + t*out_token_stride + g*out_head_stride. A row that sees nothing at all gives zeros.
 /// attention_tile loops over all chunks itself; scratch: attention_scratch_floats(...) floats.
 [[gnu::always_inline]] constexpr std::size_t attention_scratch_floats(std::size_t tokens, std::size_t group,
                                                                       std::size_t head_dim) {
-  return 2 * tokens * group * attention_partial_floats(head_dim);
+  return 2 * tokens * group * attention_partial_floats(head_dim) + attention_chunk_scratch_floats(head_dim);
 }
 /// Chunks 0 .. n-1 that a cache of kv_length positions has.
 [[gnu::always_inline]] constexpr std::size_t attention_chunks(std::size_t kv_length) {

@@ -96,7 +96,7 @@ struct Kernels {
   void (*store_kv_v)(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots);
 
   // Attention (attention.h).
-  void (*attention_chunk)(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk,
+  void (*attention_chunk)(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk, float* scratch,
                           float* partials);
   void (*attention_merge)(const AttentionParams& params, const AttentionQuery& query, const float* partials,
                           std::size_t chunks, std::size_t chunk_stride, float* out, std::size_t out_token_stride,

@@ -101,19 +101,27 @@ struct alignas(64) TilePart {
 /// out[p][token] = from(token)[p] for `parts` numbers p, `stride` floats from one to the next; 0 behind `tokens`.
 template <class From>
 FORGE_INLINE void gather_tokens(From from, std::size_t tokens, std::size_t parts, float* out, std::size_t stride) {
-  for (std::size_t p = 0; p < parts; p += 16) {
-    const std::size_t count = parts - p < 16 ? parts - p : 16;
-    TokenFloats lines[16];
-    for (std::size_t t = 0; t < 16; ++t) {
-      lines[t] = TokenFloats{};
-      if (t < tokens && count == 16)
-        std::memcpy(&lines[t], from(t) + 4 * p, 64);
-      else if (t < tokens)
-        std::memcpy(&lines[t], from(t) + 4 * p, 4 * count);
-    }
+  TokenFloats lines[16];
+  const auto put = [&](std::size_t p, std::size_t count) FORGE_INLINE_BODY {
     transpose(lines);
     for (std::size_t i = 0; i < count; ++i) std::memcpy(out + (p + i) * stride, &lines[i], 64);
+  };
+  std::size_t p = 0;
+  for (; p + 16 <= parts; p += 16) {
+#pragma GCC unroll 16
+    for (std::size_t t = 0; t < 16; ++t) {
+      lines[t] = TokenFloats{};
+      if (t < tokens) std::memcpy(&lines[t], from(t) + 4 * p, 64);
+    }
+    put(p, 16);
   }
+  if (p == parts) return;
+  const std::size_t again = parts < 16 ? 0 : parts - 16;  // some twice rather than an odd number of bytes at a time
+  for (std::size_t t = 0; t < 16; ++t) {
+    lines[t] = TokenFloats{};
+    if (t < tokens) std::memcpy(&lines[t], from(t) + 4 * again, parts < 16 ? 4 * parts : 64);
+  }
+  put(again, parts - again);
 }
 
 /// Parts [first, first + parts) of `tokens` rows, and of rows of zeros up to 16.

@@ -415,15 +415,14 @@ FORGE_INLINE V round_even(V x) {
   return sub(add(x, M::set1(kRounder)), M::set1(kRounder));
 }
 
-/// e^x within 2 ulp. Below -87.33 it is 0 (no subnormals), above 88.37 it stays at e^88.37; NaN gives NaN.
-/// Reduction by ln 2 in two parts (Cody and Waite), then a polynomial of degree 7 on [-ln2/2, ln2/2] (Taylor's
-/// coefficients; their truncation error there is below 2^-27).
-FORGE_INLINE V exp(V x) {
-  const V lowest = M::set1(-87.33f);
-  const V bounded = vmin(M::set1(88.37f), vmax(lowest, x));  // this order lets NaN through
-  const V n_and_rounder = add(mul(bounded, M::set1(0x1.715476p0f)), M::set1(kRounder));
+/// The lowest x whose e^x is not 0 here: there are no subnormals.
+inline constexpr float kExpLowest = -87.33f;
+/// e^x for x in [kExpLowest, 88.37]. Reduction by ln 2 in two parts (Cody and Waite), then a polynomial of degree 7 on
+/// [-ln2/2, ln2/2] (Taylor's coefficients; their truncation error there is below 2^-27).
+FORGE_INLINE V exp_in_range(V x) {
+  const V n_and_rounder = add(mul(x, M::set1(0x1.715476p0f)), M::set1(kRounder));
   const V n = sub(n_and_rounder, M::set1(kRounder));
-  V r = fma(n, M::set1(-0x1.62e4p-1f), bounded);
+  V r = fma(n, M::set1(-0x1.62e4p-1f), x);
   r = fma(n, M::set1(-0x1.7f7d1cp-20f), r);
   V p = M::set1(0x1.a01a02p-13f);
   p = fma(p, r, M::set1(0x1.6c16c2p-10f));
@@ -433,7 +432,17 @@ FORGE_INLINE V exp(V x) {
   p = fma(p, r, M::set1(0.5f));
   p = fma(mul(p, r), r, r);
   p = add(p, M::set1(1.0f));
-  return select_lt(x, lowest, zero(), mul(p, exp2_rounded(n_and_rounder)));
+  return mul(p, exp2_rounded(n_and_rounder));
+}
+/// e^x within 2 ulp. Below kExpLowest it is 0, above 88.37 it stays at e^88.37; NaN gives NaN.
+FORGE_INLINE V exp(V x) {
+  const V lowest = M::set1(kExpLowest);
+  const V bounded = vmin(M::set1(88.37f), vmax(lowest, x));  // this order lets NaN through
+  return select_lt(x, lowest, zero(), exp_in_range(bounded));
+}
+/// The same where x is not above 0: what exp_in_range makes of too low an x is not looked at.
+FORGE_INLINE V exp_of_negative(V x) {
+  return select_lt(x, M::set1(kExpLowest), zero(), exp_in_range(x));
 }
 FORGE_INLINE float exp(float x) {
   float lanes[16];

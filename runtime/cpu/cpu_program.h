@@ -151,7 +151,7 @@ struct CpuVariant {
 inline constexpr std::size_t kTileFloats = 64 * 1024;
 inline constexpr std::size_t kTileTokens = 128;     ///< the most that tile_size gives
 inline constexpr std::size_t kSumTokens = 512;      ///< tokens whose experts are added up together
-inline constexpr std::size_t kAttentionTokens = 8;  ///< queries of one attention tile
+inline constexpr std::size_t kAttentionTokens = 16;  ///< queries of one attention tile
 
 /// Columns and tokens of a task of many rows, at most. What is done once a task (a strip of weights unpacked for its
 /// tokens, rows of x gathered for its columns) costs a tenth of the products and more, so tasks are large: 512 columns

@@ -75,7 +75,7 @@ void run_chunk(void* data, std::size_t task, std::size_t worker) {
   const auto params = params_of(step, io, token);
   const auto query = query_of(step, io, token, 1, kv_head);
   context.kernels->attention_chunk(params, query, chunks_before(step, io, token) + chunk,
-                                   partials + chunk * chunk_stride);
+                                   context.scratch[worker].attention, partials + chunk * chunk_stride);
   auto& arrived = (*context.arrivals)[token * p.kv_heads + kv_head];
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < chunks) return;
   arrived.store(0, std::memory_order_relaxed);

@@ -124,8 +124,10 @@ std::vector<float> run_chunks(const cpu::Kernels& kernels, const cpu::AttentionP
   const std::size_t chunks = cpu::attention_chunks(params.kv_length);
   const std::size_t stride = count * cpu::attention_partial_floats(dim);
   Guarded<float> out(count * dim), partials(chunks * stride);
+  Guarded<float> scratch(cpu::attention_chunk_scratch_floats(dim));
   for (std::size_t c = chunks; c-- > 0;)  // any order
-    kernels.attention_chunk(params, query, c, partials.data() + c * stride);
+    kernels.attention_chunk(params, query, c, scratch.data(), partials.data() + c * stride);
+  scratch.check();
   partials.check();
   kernels.attention_merge(params, query, partials.data(), chunks, stride, out.data(), params.group * dim, dim);
   out.check();

@@ -1,0 +1,364 @@
+#pragma once
+// The loops of attention over one chunk (attention.h says what is computed and why it is cut so).
+// Up to kRowsTogether query rows share each load of K and V. A row's own operations never depend on its neighbours:
+// positions that only some of the rows see are added row by row, and lanes outside a row's range are overwritten before
+// anything looks at them, so neither stale memory nor a later token's infinity reaches a row that does not see it.
+// Many rows (compute_groups) share more: each block becomes floats once for all of them, in a place that stays in L1.
+
+#include "kernels/cpu/simd-inl.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+inline constexpr std::size_t kRowsTogether = kLanes == 16 ? 8 : kLanes == 8 ? 4 : 2;
+inline constexpr std::size_t kScoreVectors = kLanes == 16 ? 2 : 1;  // of 16 positions, in registers at a time
+inline constexpr std::size_t kChunkBlocks = kAttentionChunk / kKvBlockTokens;
+/// Blocks between the one computed and the one fetched: a block takes less time than memory takes to answer.
+inline constexpr std::size_t kBlocksAhead = 2;
+inline constexpr std::size_t kAcc = 16;  // where acc starts in a partial result
+
+/// How the cache's elements become floats. Those of Q8_0 are multiplied by their scales as they are loaded, so all that
+/// follows is the same for both.
+struct KvF16 {
+  using Element = std::uint16_t;
+  static constexpr bool kScaled = false, kInCache = true;
+  FORGE_INLINE static V load(const Element* p) { return M::load_f16(p); }
+  FORGE_INLINE static V load_n(const Element* p, std::size_t count) { return load_f16_n(p, count); }
+};
+struct KvQ8 {
+  using Element = std::int8_t;
+  static constexpr bool kScaled = true, kInCache = true;
+  FORGE_INLINE static V load(const Element* p) { return M::load_i8(p); }
+};
+/// A block that was made floats already, of either type.
+struct KvFloats {
+  using Element = float;
+  static constexpr bool kScaled = false, kInCache = false;
+  FORGE_INLINE static V load(const Element* p) { return M::load(p); }
+  FORGE_INLINE static V load_n(const Element* p, std::size_t count) {
+    return cpu::FORGE_CPU_NAMESPACE::load_n(p, count);
+  }
+};
+
+/// Where the chunk's blocks lie, and what its scores are made with.
+struct Chunk {
+  std::size_t head_dim;
+  float scale, softcap;
+  const std::byte* keys[kChunkBlocks];    // of this head
+  const std::byte* values[kChunkBlocks];  // of this head
+};
+/// Rows that are computed together. Positions are relative to the chunk.
+struct Rows {
+  const float* q[kRowsTogether];
+  float* partial[kRowsTogether];
+  std::size_t begin[kRowsTogether], end[kRowsTogether];  // begin < end
+};
+
+/// `next`: what is read soon after this block of the cache, fetched into L2 meanwhile (blocks lie anywhere in the pool,
+/// and each is a page or so, which the hardware's prefetcher does not leave). scores[r][0..32) = scale * q_r . K
+/// of one block, sums run over d in order.
+template <class Kv, std::size_t R>
+FORGE_INLINE void block_scores(const Chunk& chunk, const Rows& rows, const std::byte* block, const std::byte* next,
+                               float* scores) {
+  constexpr std::size_t kStep = 16 * kScoreVectors, kRowBytes = kKvBlockTokens * sizeof(typename Kv::Element);
+  const auto* keys = reinterpret_cast<const typename Kv::Element*>(block);
+  const auto* scales = reinterpret_cast<const std::uint16_t*>(block + kRowBytes * chunk.head_dim);
+  for (std::size_t lane = 0; lane < kKvBlockTokens; lane += kStep) {
+    V sums[R][kScoreVectors], scale[kScoreVectors];
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < kScoreVectors; ++v) scale[v] = zero();
+#pragma GCC unroll 8
+    for (std::size_t r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < kScoreVectors; ++v) sums[r][v] = zero();
+    for (std::size_t d = 0; d < chunk.head_dim; ++d) {
+      if constexpr (Kv::kInCache)
+        if (lane == 0 && d * kRowBytes % 64 == 0) __builtin_prefetch(next + d * kRowBytes, 0, 2);
+      V key[kScoreVectors];
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < kScoreVectors; ++v) {
+        key[v] = Kv::load(keys + d * kKvBlockTokens + lane + 16 * v);
+        if constexpr (Kv::kScaled) {
+          if (d % kKvScaleColumns == 0) scale[v] = M::load_f16(scales + d + lane + 16 * v);
+          key[v] = mul(key[v], scale[v]);
+        }
+      }
+#pragma GCC unroll 8
+      for (std::size_t r = 0; r < R; ++r) {
+        const V q = M::set1(rows.q[r][d]);
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < kScoreVectors; ++v) sums[r][v] = fma(q, key[v], sums[r][v]);
+      }
+    }
+#pragma GCC unroll 8
+    for (std::size_t r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < kScoreVectors; ++v) {
+        M::store(mul(sums[r][v], M::set1(chunk.scale)), scores + r * kAttentionChunk + lane + 16 * v);
+      }
+  }
+}
+
+/// Scores [begin, end) of a row become exp(score - m) of what the soft cap makes of them; m and l go to the partial
+/// result.
+FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, std::size_t begin, std::size_t end, float* partial) {
+  const std::size_t first = begin / 16 * 16, last = (end + 15) / 16 * 16;
+  if (softcap != 0)
+    for (std::size_t i = first; i < last; i += 16)
+      M::store(mul(tanh(div(M::load(scores + i), M::set1(softcap))), M::set1(softcap)), scores + i);
+  for (std::size_t i = first; i < begin; ++i) scores[i] = -__builtin_inff();
+  for (std::size_t i = end; i < last; ++i) scores[i] = -__builtin_inff();
+  V largest = M::load(scores + first);
+  for (std::size_t i = first + 16; i < last; i += 16) largest = vmax(largest, M::load(scores + i));
+  const float m = reduce_max(largest);
+  V sum = zero();
+  for (std::size_t i = first; i < last; i += 16) {
+    const V p = exp_of_negative(sub(M::load(scores + i), M::set1(m)));
+    sum = add(sum, p);
+    M::store(p, scores + i);
+  }
+  partial[0] = m;
+  partial[1] = reduce_add(sum);
+}
+
+/// The scales of all tokens of a block, for the N vectors of columns from `at` on.
+template <std::size_t N>
+FORGE_INLINE void load_value_scales(const std::byte* block, std::size_t head_dim, std::size_t at,
+                                    float (*scales)[kKvBlockTokens]) {
+  const auto* from =
+      reinterpret_cast<const std::uint16_t*>(block + kKvBlockTokens * head_dim) + at / kKvScaleColumns * kKvBlockTokens;
+#pragma GCC unroll 2
+  for (std::size_t s = 0; s < (N + 1) / 2; ++s)
+    for (std::size_t i = 0; i < kKvBlockTokens; i += 16)
+      M::store(M::load_f16(from + s * kKvBlockTokens + i), scales[s] + i);
+}
+
+/// acc_r[at .. at + 16 N) += p_r[i] * V[i] for positions i in [begin, end), in order. count: real columns, for N = 1.
+template <class Kv, std::size_t R, std::size_t N>
+FORGE_INLINE void add_values_strip(const Chunk& chunk, const Rows& rows, std::size_t row0, const float* scores,
+                                   std::size_t begin, std::size_t end, std::size_t at, std::size_t count) {
+  using Element = typename Kv::Element;
+  V sums[R][N];
+#pragma GCC unroll 8
+  for (std::size_t r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (std::size_t n = 0; n < N; ++n) sums[r][n] = M::load(rows.partial[row0 + r] + kAcc + at + 16 * n);
+  for (std::size_t i = begin; i < end;) {
+    const std::size_t block = i / kKvBlockTokens,
+                      stop = (block + 1) * kKvBlockTokens < end ? (block + 1) * kKvBlockTokens : end;
+    const std::size_t first = (i % kKvBlockTokens) * chunk.head_dim + at;
+    const auto* value = reinterpret_cast<const Element*>(chunk.values[block]) + first;
+    const std::size_t ahead = block + kBlocksAhead;  // its strip is fetched meanwhile, row for row
+    const auto* next =
+        ahead * kKvBlockTokens < end ? reinterpret_cast<const Element*>(chunk.values[ahead]) + first : value;
+    alignas(64) float scales[2][kKvBlockTokens];
+    if constexpr (Kv::kScaled) load_value_scales<N>(chunk.values[block], chunk.head_dim, at, scales);
+    for (; i < stop; ++i, value += chunk.head_dim, next += chunk.head_dim) {
+#pragma GCC unroll 2
+      for (std::size_t line = 0; Kv::kInCache && line < 16 * N; line += 64 / sizeof(Element))
+        __builtin_prefetch(next + line, 0, 2);
+      V v[N];
+#pragma GCC unroll 4
+      for (std::size_t n = 0; n < N; ++n) {
+        if constexpr (Kv::kScaled)
+          v[n] = mul(Kv::load(value + 16 * n), M::set1(scales[n / 2][i % kKvBlockTokens]));
+        else
+          v[n] = N == 1 && count < 16 ? Kv::load_n(value, count) : Kv::load(value + 16 * n);
+      }
+#pragma GCC unroll 8
+      for (std::size_t r = 0; r < R; ++r) {
+        const V p = M::set1(scores[r * kAttentionChunk + i]);
+#pragma GCC unroll 4
+        for (std::size_t n = 0; n < N; ++n) sums[r][n] = fma(p, v[n], sums[r][n]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (std::size_t r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (std::size_t n = 0; n < N; ++n) M::store(sums[r][n], rows.partial[row0 + r] + kAcc + at + 16 * n);
+}
+
+/// The same over all columns; scores of row row0 first.
+template <class Kv, std::size_t R>
+void add_values(const Chunk& chunk, const Rows& rows, std::size_t row0, const float* scores, std::size_t begin,
+                std::size_t end) {
+  if (begin >= end) return;
+  constexpr std::size_t kWide = kLanes == 16 ? (R <= 4 ? 4 : 2) : kLanes == 8 && R <= 2 ? 2 : 1;
+  std::size_t at = 0;
+  for (; at + 16 * kWide <= chunk.head_dim; at += 16 * kWide)
+    add_values_strip<Kv, R, kWide>(chunk, rows, row0, scores, begin, end, at, 16);
+  for (; at < chunk.head_dim; at += 16)
+    add_values_strip<Kv, R, 1>(chunk, rows, row0, scores, begin, end, at, chunk.head_dim - at);
+}
+
+/// What the rows of a group see of the chunk.
+struct SeenRange {
+  std::size_t first = kAttentionChunk, last = 0;  ///< by some row
+  std::size_t begin = 0, end = kAttentionChunk;   ///< by all of them; nothing: both are kAttentionChunk
+};
+template <std::size_t R>
+FORGE_INLINE SeenRange seen_range(const Rows& rows) {
+  SeenRange seen;
+  for (std::size_t r = 0; r < R; ++r) {
+    seen.first = rows.begin[r] < seen.first ? rows.begin[r] : seen.first;
+    seen.last = rows.end[r] > seen.last ? rows.end[r] : seen.last;
+    seen.begin = rows.begin[r] > seen.begin ? rows.begin[r] : seen.begin;
+    seen.end = rows.end[r] < seen.end ? rows.end[r] : seen.end;
+  }
+  if (R == 1 || seen.begin >= seen.end) seen.begin = seen.end = kAttentionChunk;
+  return seen;
+}
+
+FORGE_INLINE std::size_t lower(std::size_t a, std::size_t b) {
+  return a < b ? a : b;
+}
+FORGE_INLINE std::size_t higher(std::size_t a, std::size_t b) {
+  return a > b ? a : b;
+}
+
+/// Adds positions [from, to) of what each row sees, in ascending order for each.
+template <class Kv, std::size_t R>
+FORGE_INLINE void add_seen_values(const Chunk& chunk, const Rows& rows, const SeenRange& seen, const float* scores,
+                                  std::size_t from, std::size_t to) {
+  const bool all_see = seen.begin <= from && to <= seen.end;
+  if (!all_see)
+    for (std::size_t r = 0; r < R; ++r)
+      add_values<Kv, 1>(chunk, rows, r, scores + r * kAttentionChunk, higher(rows.begin[r], from),
+                        lower(lower(rows.end[r], seen.begin), to));
+  add_values<Kv, R>(chunk, rows, 0, scores, higher(seen.begin, from), lower(seen.end, to));
+  if (!all_see)
+    for (std::size_t r = 0; r < R; ++r)
+      add_values<Kv, 1>(chunk, rows, r, scores + r * kAttentionChunk, higher(higher(rows.begin[r], seen.end), from),
+                        lower(rows.end[r], to));
+}
+
+template <std::size_t R>
+FORGE_INLINE void clear_partials(const Rows& rows, std::size_t head_dim) {
+  for (std::size_t r = 0; r < R; ++r)
+    for (std::size_t i = kAcc; i < attention_partial_floats(head_dim); i += 16) M::store(zero(), rows.partial[r] + i);
+}
+
+/// What is read `kBlocksAhead` blocks after key block `block` of [begin, end): keys, and behind them values.
+FORGE_INLINE const std::byte* block_ahead(const Chunk& chunk, std::size_t block, std::size_t begin, std::size_t end) {
+  const std::size_t ahead = block + kBlocksAhead;
+  return ahead < end ? chunk.keys[ahead] : chunk.values[lower(begin + ahead - end, end - 1)];
+}
+
+template <class Kv, std::size_t R>
+void compute_rows(const Chunk& chunk, const Rows& rows) {
+  alignas(64) float scores[R * kAttentionChunk];
+  const SeenRange seen = seen_range<R>(rows);
+  clear_partials<R>(rows, chunk.head_dim);
+  const std::size_t begin = seen.first / kKvBlockTokens, end = (seen.last + kKvBlockTokens - 1) / kKvBlockTokens;
+  for (std::size_t block = begin; block < end; ++block)
+    block_scores<Kv, R>(chunk, rows, chunk.keys[block], block_ahead(chunk, block, begin, end),
+                        scores + block * kKvBlockTokens);
+  for (std::size_t r = 0; r < R; ++r)
+    softmax_of_chunk(chunk.softcap, scores + r * kAttentionChunk, rows.begin[r], rows.end[r], rows.partial[r]);
+  add_seen_values<Kv, R>(chunk, rows, seen, scores, 0, kAttentionChunk);
+}
+
+/// f.template operator()<count>(), 1 <= count <= R.
+template <std::size_t R, class F>
+FORGE_INLINE void for_count(std::size_t count, F f) {
+  if constexpr (R > 1)
+    if (count < R) return for_count<R - 1>(count, f);
+  f.template operator()<R>();
+}
+
+/// out[d][32] = the keys of a block.
+template <class Kv>
+FORGE_INLINE void keys_to_floats(const std::byte* block, const std::byte* next, std::size_t head_dim, float* out) {
+  constexpr std::size_t kRowBytes = kKvBlockTokens * sizeof(typename Kv::Element);
+  const auto* keys = reinterpret_cast<const typename Kv::Element*>(block);
+  const auto* scales = reinterpret_cast<const std::uint16_t*>(block + kRowBytes * head_dim);
+  V scale[2] = {zero(), zero()};
+  for (std::size_t d = 0; d < head_dim; ++d) {
+    if (d * kRowBytes % 64 == 0) __builtin_prefetch(next + d * kRowBytes, 0, 2);
+#pragma GCC unroll 2
+    for (std::size_t v = 0; v < 2; ++v) {
+      V key = Kv::load(keys + d * kKvBlockTokens + 16 * v);
+      if constexpr (Kv::kScaled) {
+        if (d % kKvScaleColumns == 0) scale[v] = M::load_f16(scales + d + 16 * v);
+        key = mul(key, scale[v]);
+      }
+      M::store(key, out + d * kKvBlockTokens + 16 * v);
+    }
+  }
+}
+
+/// out[32][head_dim] = the values of a block.
+template <class Kv>
+FORGE_INLINE void values_to_floats(const std::byte* block, const std::byte* next, std::size_t head_dim, float* out) {
+  using Element = typename Kv::Element;
+  constexpr std::size_t kLine = 64 / sizeof(Element);
+  const auto* values = reinterpret_cast<const Element*>(block);
+  const auto* ahead = reinterpret_cast<const Element*>(next);
+  if constexpr (Kv::kScaled) {
+    alignas(64) float scales[1][kKvBlockTokens];
+    for (std::size_t at = 0; at < head_dim; at += kKvScaleColumns) {
+      load_value_scales<1>(block, head_dim, at, scales);
+      for (std::size_t i = 0, from = at; i < kKvBlockTokens; ++i, from += head_dim) {
+        if (at % kLine == 0) __builtin_prefetch(ahead + from, 0, 2);
+        const V scale = M::set1(scales[0][i]);
+        M::store(mul(Kv::load(values + from), scale), out + from);
+        M::store(mul(Kv::load(values + from + 16), scale), out + from + 16);
+      }
+    }
+  } else {
+    for (std::size_t at = 0; at < kKvBlockTokens * head_dim; at += kLine) {
+      __builtin_prefetch(ahead + at, 0, 2);
+#pragma GCC unroll 4
+      for (std::size_t i = at; i < at + kLine; i += 16) M::store(Kv::load(values + i), out + i);
+    }
+  }
+}
+
+/// The same for `count` rows, groups[0] to groups[(count - 1) / kRowsTogether], of which only the last may be smaller.
+/// scratch: attention_chunk_scratch_floats.
+template <class Kv>
+void compute_groups(const Chunk& chunk, const Rows* groups, std::size_t count, float* scratch) {
+  constexpr std::size_t kGroupScores = kRowsTogether * kAttentionChunk;
+  const std::size_t group_count = (count + kRowsTogether - 1) / kRowsTogether;
+  float* scores = scratch;                                     // of one group after the other
+  float* floats = scratch + kAttentionRows * kAttentionChunk;  // a block
+  Chunk shared = chunk;
+  for (std::size_t b = 0; b < kChunkBlocks; ++b)
+    shared.keys[b] = shared.values[b] = reinterpret_cast<const std::byte*>(floats);
+  SeenRange seen[kAttentionRows / kRowsTogether];
+  std::size_t begin = kChunkBlocks, end = 0;
+  const auto for_groups = [&](auto f) FORGE_INLINE_BODY {
+    for (std::size_t g = 0; g < group_count; ++g)
+      for_count<kRowsTogether>(count - g * kRowsTogether, [&]<std::size_t R>() FORGE_INLINE_BODY {
+        f.template operator()<R>(groups[g], seen[g], scores + g * kGroupScores);
+      });
+  };
+  for_groups([&]<std::size_t R>(const Rows& rows, SeenRange& range, float*) FORGE_INLINE_BODY {
+    range = seen_range<R>(rows);
+    clear_partials<R>(rows, chunk.head_dim);
+    begin = lower(begin, range.first / kKvBlockTokens);
+    end = higher(end, (range.last + kKvBlockTokens - 1) / kKvBlockTokens);
+  });
+  for (std::size_t block = begin; block < end; ++block) {
+    const std::size_t from = block * kKvBlockTokens;
+    keys_to_floats<Kv>(chunk.keys[block], block_ahead(chunk, block, begin, end), chunk.head_dim, floats);
+    for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange& range, float* to) FORGE_INLINE_BODY {
+      if (range.first < from + kKvBlockTokens && range.last > from)
+        block_scores<KvFloats, R>(shared, rows, shared.keys[block], nullptr, to + from);
+    });
+  }
+  for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange&, float* to) FORGE_INLINE_BODY {
+    for (std::size_t r = 0; r < R; ++r)
+      softmax_of_chunk(chunk.softcap, to + r * kAttentionChunk, rows.begin[r], rows.end[r], rows.partial[r]);
+  });
+  for (std::size_t block = begin; block < end; ++block) {
+    const std::size_t from = block * kKvBlockTokens;
+    values_to_floats<Kv>(chunk.values[block], chunk.values[lower(block + kBlocksAhead, end - 1)], chunk.head_dim,
+                         floats);
+    for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange& range, const float* with) FORGE_INLINE_BODY {
+      add_seen_values<KvFloats, R>(shared, rows, range, with, from, from + kKvBlockTokens);
+    });
+  }
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE
