@@ -37,15 +37,17 @@ struct Levels {
 };
 
 /// What lies kCodesFetchAhead bytes on, piece `kPiece` of `kPieces` of a unit: all of a large unit at once fills the
-/// queue of misses, and loads wait behind it. (Zen 5, one token, 8192x2048: Q4_K 30 GB/s, Q6_K 28; a unit at once and
-/// 3072 bytes ahead into L2, as fetch_ahead does for small ones, 25 and 24.)
-inline constexpr std::size_t kCodesFetchAhead = 6144;
+/// queue of misses, and loads wait behind it. The barrier keeps g++ 12 from gathering the pieces in front of the unit.
+/// (Zen 5, one token, 8192x2048, GB/s, gathered and 6144 bytes ahead, then as it is: Q2_K 27 and 34, Q5_K 26 and 33,
+/// Q6_K 29 and 33, Q4_K 29 and 31; 3072 bytes ahead 25 to 27, 16384 as it is.)
+inline constexpr std::size_t kCodesFetchAhead = 9216;
 template <std::size_t kBytes, int kPiece, int kPieces>
 FORGE_INLINE void fetch_piece(const std::uint8_t* unit) {
   constexpr std::size_t kLines = (kBytes + 63) / 64, kFrom = kLines * kPiece / kPieces;
   constexpr std::size_t kTo = kLines * (kPiece + 1) / kPieces;
 #pragma GCC unroll 64
   for (std::size_t line = kFrom; line < kTo; ++line) __builtin_prefetch(unit + kCodesFetchAhead + 64 * line, 0, 3);
+  asm volatile("" ::: "memory");
 }
 
 template <class Block>
