@@ -51,6 +51,7 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
   const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
   invariant(tokens > 0 && batch.positions.size() == tokens && batch.sequence.size() == tokens, "RT-001",
             "a step's inputs differ in length");
+  invariant(batch.prompt.empty() || batch.prompt.size() == tokens, "RT-009", "a step does not say what is a prompt's");
   invariant(batch.table_stride <= to.table_stride &&
                 batch.block_table.size() >= limits.rooms.size() * sequences * batch.table_stride,
             "RT-002", "a block table is larger than the plan's");

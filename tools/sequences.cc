@@ -23,6 +23,7 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
   positions_.resize(tokens);
   sequence_.resize(tokens);
   rows_.resize(tokens);
+  prompt_.resize(tokens);
   kv_length_.resize(sequences);
   samplers_.resize(sequences);
   block_table_.resize(executor.kv_rooms().size() * sequences * table_stride_);
@@ -60,6 +61,7 @@ std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
 void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
                         const TakeRows& take) {
   const std::size_t tokens_max = executor_.tokens_max(), rows_max = executor_.rows_max();
+  std::ranges::fill(prompt_, ids.size() >= runtime::kPromptTokensLeast ? 1 : 0);
   for (std::size_t begin = 0; begin < ids.size();) {
     check_interrupt();
     const std::size_t silent = first_row > begin ? first_row - begin : 0;  // tokens before the first wanted row
@@ -74,6 +76,7 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .positions = std::span(positions_).first(tokens),
                                            .sequence = std::span(sequence_).first(tokens),
                                            .rows = std::span(rows_).first(row_count),
+                                           .prompt = std::span(prompt_).first(tokens),
                                            .kv_length = std::span(kv_length_).first(1),
                                            .block_table = tables(1),
                                            .table_stride = table_stride_});

@@ -57,6 +57,7 @@ class Sequences {
   runtime::KvBlockPool pool_;
   std::vector<runtime::KvSequence> sequences_;
   std::vector<std::int32_t> positions_, sequence_, rows_, kv_length_, block_table_;
+  std::vector<std::uint8_t> prompt_;  ///< of the step
   std::vector<const runtime::Sampler*> samplers_;
   runtime::DecodeLoop* loop_ = nullptr;  ///< between begin and end
   std::size_t loop_sequences_ = 0;

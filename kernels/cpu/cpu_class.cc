@@ -34,6 +34,7 @@ extern const MatmulFn kMatmulBf16;
 }
 namespace class_amx {
 MatmulFn matmul_of_blocks(DType type);
+MatmulFn prompt_matmul_of_blocks(DType type);
 }  // namespace class_amx
 #endif
 
@@ -123,6 +124,7 @@ const Kernels* amx_table() {
     made.matmul_q4_0 = class_amx::matmul_of_blocks(DType::kQ4_0);
     made.matmul_q4_1 = class_amx::matmul_of_blocks(DType::kQ4_1);
     made.matmul_of_codes = class_amx::matmul_of_blocks;
+    made.prompt_matmul_of = class_amx::prompt_matmul_of_blocks;
     return made;
   }();
   return &table;
@@ -231,6 +233,11 @@ MatmulFn Kernels::matmul(DType type) const {
     default:
       return matmul_of_codes(type);
   }
+}
+
+MatmulFn Kernels::prompt_matmul(DType type) const {
+  const MatmulFn found = prompt_matmul_of == nullptr ? nullptr : prompt_matmul_of(type);
+  return found != nullptr ? found : matmul(type);
 }
 
 }  // namespace forge::cpu

@@ -47,6 +47,8 @@ struct Kernels {
   MatmulFn matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1;
   /// Of the types of kernels/quant/x16_codes.h; nullptr for another.
   MatmulFn (*matmul_of_codes)(DType type);
+  /// Of block types, for tokens of prompts; nullptr where they are multiplied as all others.
+  MatmulFn (*prompt_matmul_of)(DType type);
 
   // Elementwise, in place: tile[t][i] for all rows t and columns i.
   void (*scale_rows)(Tile x, const float* factors);        ///< *= factors[t]
@@ -111,6 +113,10 @@ struct Kernels {
 
   /// nullptr for a type without a kernel.
   [[nodiscard]] MatmulFn matmul(DType type) const;
+  /// For tokens of prompts. Where it is not matmul(type) it is faster for many rows and rounds otherwise, so who calls
+  /// it does so for each row of a prompt, however few there are, and for no others; what a row gives depends, as
+  /// matmul's, on itself alone.
+  [[nodiscard]] MatmulFn prompt_matmul(DType type) const;
 };
 
 /// The best class that this CPU and operating system run.

@@ -14,10 +14,12 @@
 // Loops, outermost first: tokens whose panels fit L2; strips of columns; runs of groups, whose strips are unpacked into
 // L1; tiles of 16 tokens; the groups of the run.
 //
-// Roads not taken. Weights made bf16 once and multiplied as such need no scales in the inner loop, but then a token's
-// bits differ from those of a step of one row, which stays on vectors. BF16 and F16 weights as tiles of bf16, x split
-// in two parts, pass the reference models' bounds by far (nmse 2e-7 on small models), but for the same bits few rows
-// must sum as a tile does, and one row took 2.6 times as long.
+// These tiles are for tokens that are generated, many together: each must have the bits of a step of one row, which
+// stays on vectors. A long prompt's tokens need not, and go by prompt_tiles-inl.h.
+//
+// A road not taken: BF16 and F16 weights as tiles of bf16, x split in two parts, pass the reference models' bounds by
+// far (nmse 2e-7 on small models), but for the same bits few rows must sum as a tile does, and one row took 2.6 times
+// as long.
 
 #include "kernels/cpu/matmul_codes-inl.h"
 #include "kernels/cpu/tile_shapes.h"

@@ -18,6 +18,7 @@ const Kernels kTable{
     .matmul_q4_0 = matmul_int<FormatQ4_0>,
     .matmul_q4_1 = matmul_int<FormatQ4_1>,
     .matmul_of_codes = matmul_of_codes,
+    .prompt_matmul_of = nullptr,
     .scale_rows = scale_rows,
     .scale = scale,
     .add_row_vector = add_row_vector,

@@ -2,7 +2,7 @@
 // Matmuls by tiles for each block type, in the form of the table (kernels.h). Few rows, and what is left of many, go to
 // the matmul of FORGE_CPU_PLAIN, the namespace of the class without tiles, which gives the same bits.
 
-#include "kernels/cpu/matmul_tiles-inl.h"
+#include "kernels/cpu/prompt_tiles-inl.h"
 
 namespace forge::cpu::FORGE_CPU_PLAIN {
 extern const Kernels kTable;
@@ -51,24 +51,51 @@ void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups
                          row_map ? row_map + tiled : nullptr, tokens - tiled, out + tiled * out_stride, out_stride);
 }
 
-/// nullptr for what is no block type of `Rows` with a scale for at least kSubMin columns.
-template <TileCut kCut, int kSubMin, class... Rows>
-MatmulFn matmul_by_tiles_of(DType type, quant::BlockRows<Rows...>) {
+template <class Weights>
+void prompt_matmul(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
+                   std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
+                   std::size_t out_stride) {
+  if (tokens == 0 || groups == 0) return;
+  prompt_tiles<Weights::kSub, Weights::kSigned>(Weights::kWeights, weights, groups,
+                                                PanelSource{x, x_row_bytes, k, row_map}, tokens, out, out_stride);
+}
+
+/// f.template operator()<Row::kType, TileWeights' type>() for the row of `type`; nullptr where that is no block type.
+template <class F, class... Rows>
+FORGE_INLINE MatmulFn with_tile_weights(DType type, quant::BlockRows<Rows...>, F f) {
   MatmulFn found = nullptr;
   const auto look = [&]<class Row>(std::type_identity<Row>) FORGE_INLINE_BODY {
     if (type != Row::kType) return;
     using Block = typename Row::Block;
-    if constexpr (quant::HasPacking<Block>) {
-      if constexpr (Block::kSub >= kSubMin) found = matmul_by_tiles<Row::kType, CodesTileWeights<Block>, kCut>;
-    } else if constexpr (Row::kType == DType::kQ8_0)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ8_0>, kCut>;
+    if constexpr (quant::HasPacking<Block>)
+      found = f.template operator()<Row::kType, CodesTileWeights<Block>>();
+    else if constexpr (Row::kType == DType::kQ8_0)
+      found = f.template operator()<Row::kType, IntTileWeights<FormatQ8_0>>();
     else if constexpr (Row::kType == DType::kQ4_0)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_0>, kCut>;
+      found = f.template operator()<Row::kType, IntTileWeights<FormatQ4_0>>();
     else if constexpr (Row::kType == DType::kQ4_1)
-      found = matmul_by_tiles<Row::kType, IntTileWeights<FormatQ4_1>, kCut>;
+      found = f.template operator()<Row::kType, IntTileWeights<FormatQ4_1>>();
   };
   (look(std::type_identity<Rows>{}), ...);
   return found;
+}
+
+/// nullptr for what is no block type of `rows` with a scale for at least kSubMin columns.
+template <TileCut kCut, int kSubMin, class Rows>
+MatmulFn matmul_by_tiles_of(DType type, Rows rows) {
+  return with_tile_weights(type, rows, []<DType kType, class Weights>() FORGE_INLINE_BODY -> MatmulFn {
+    if constexpr (Weights::kSub < kSubMin)
+      return nullptr;
+    else
+      return matmul_by_tiles<kType, Weights, kCut>;
+  });
+}
+
+/// nullptr for what is no block type of `rows`.
+template <class Rows>
+MatmulFn prompt_matmul_of(DType type, Rows rows) {
+  return with_tile_weights(type, rows,
+                           []<DType, class Weights>() FORGE_INLINE_BODY -> MatmulFn { return prompt_matmul<Weights>; });
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -23,9 +23,6 @@ constexpr std::size_t kRowsMax = 1 << 20;  // with kNumberMax: no product of siz
 float* floats(std::byte* address) {
   return reinterpret_cast<float*>(address);
 }
-std::int32_t* ints(std::byte* address) {
-  return reinterpret_cast<std::int32_t*>(address);
-}
 
 class Decoder : PlanReader {
  public:
@@ -35,7 +32,6 @@ class Decoder : PlanReader {
 
   CpuVariant run() {
     out_.name = in_.name;
-
     out_.tokens = number(in_.bounds.tokens(), 1, 1 << 20);
     out_.rows = number(in_.bounds.rows(), 1, 1 << 20);
     out_.sequences = number(in_.bounds.sequences(), 1, 1 << 20);
@@ -114,7 +110,8 @@ class Decoder : PlanReader {
     p.scale = float_at(step.floats, 0);
     const std::size_t rows = rows_of(out);
     route.logits = floats(resolve_rows(ref_at(step.refs, 0), rows, p.experts, route.stride, false));
-    route.experts = ints(resolve(ref_at(step.refs, 1), rows * p.used * sizeof(std::int32_t), true));
+    route.experts =
+        reinterpret_cast<std::int32_t*>(resolve(ref_at(step.refs, 1), rows * p.used * sizeof(std::int32_t), true));
     route.shares = floats(resolve_rows(ref_at(step.refs, 2), rows, p.used, p.used, true));
     if (step.refs.size() > 3) p.bias = floats(resolve(step.refs[3], p.experts * sizeof(float), false));
   }
@@ -178,6 +175,8 @@ class Decoder : PlanReader {
       std::size_t width = section.end - section.begin, rows = rows_of(out);
       const std::size_t unit = decode_source(source, section, rows);
       check_source(out, section.ops[0]);
+      // tokens' own rows alone are a prompt's or not: experts' and logits' all meet one matmul
+      if (out.rows_are_logits || out.slots > 1) section.ops[0].prompt_matmul = nullptr;
       bool halved = false;
       for (++i; i < step.ops.size() && !is_source(op_at(step, i)); ++i) {
         const auto& op = op_at(step, i);
@@ -244,12 +243,13 @@ class Decoder : PlanReader {
           in.slots = int_at(op.ints, 5, 1, cpu::kExpertsMax);
           in.expert_bytes = int_at(op.ints, 6, 1);
           in.shared_x = int_at(op.ints, 7, 0, 1) == 1;
-          in.chosen = ints(resolve(ref_at(op.refs, 2), rows * sizeof(std::int32_t), false));
+          in.chosen = reinterpret_cast<std::int32_t*>(resolve(ref_at(op.refs, 2), rows * sizeof(std::int32_t), false));
           if (in.shared_x) x_rows = rows / in.slots;
         }
         in.dtype = static_cast<DType>(int_at(op.ints, 0, 0, 255));
         in.matmul = kernels_.matmul(in.dtype);
         if (in.matmul == nullptr) fail("no matmul for this weight type");
+        in.prompt_matmul = kernels_.prompt_matmul(in.dtype);
         in.k = int_at(op.ints, 1, 1, 1 << 24);
         if (in.k % dtype_info(in.dtype).block_elems != 0) fail("a row is no whole blocks");
         in.x_row_bytes = int_at(op.ints, 2, 1);
@@ -316,7 +316,7 @@ class Decoder : PlanReader {
         in.stride = int_at(op.ints, 0, 1);
         in.experts = int_at(op.ints, 1, 1, cpu::kExpertsMax);
         in.a = resolve_rows(ref_at(op.refs, 0), in.experts, width, in.stride, false);
-        in.chosen = ints(resolve(ref_at(op.refs, 1), rows * sizeof(std::int32_t), false));
+        in.chosen = reinterpret_cast<std::int32_t*>(resolve(ref_at(op.refs, 1), rows * sizeof(std::int32_t), false));
         break;
       case TileOpKind::kSumExperts:
         in.shares = floats(resolve(ref_at(op.refs, 0), rows * sizeof(float), false));

@@ -31,6 +31,7 @@ struct Blocks {
 /// i32 inputs of the step, at fixed addresses with room for the largest variant.
 struct StepIo {
   std::vector<std::int32_t> ids, positions, sequence, rows, kv_length, block_table;
+  std::vector<std::uint8_t> prompt;                ///< [T]: 1 for a token of a prompt
   std::size_t table_stride = 0, group_stride = 0;  ///< entries that a sequence and a KV group have in block_table
   std::vector<std::int32_t> block, slot;           ///< [KV groups][T], [T]: where K and V go; derived from the others
   std::size_t tokens = 0, row_count = 0, sequences = 0;  ///< the real counts of this step
@@ -53,7 +54,7 @@ struct TileInstr {
   plan::TileOpKind kind = plan::TileOpKind::kLoad;
   std::byte* a = nullptr;
   const std::byte* b = nullptr;
-  cpu::MatmulFn matmul = nullptr;
+  cpu::MatmulFn matmul = nullptr, prompt_matmul = nullptr;  ///< of a row; of a prompt's, nullptr: the same
   DType dtype{};
   bool packed = false;  ///< embedding table in x16
   std::size_t k = 0, stride = 0, x_row_bytes = 0, group_bytes = 0, count = 0, head_dim = 0, rotary = 0, block = 0,
@@ -149,20 +150,21 @@ struct CpuVariant {
 
 /// Floats of scratch that one worker needs for the largest tile or attention tile of the program.
 inline constexpr std::size_t kTileFloats = 64 * 1024;
-inline constexpr std::size_t kTileTokens = 128;     ///< the most that tile_size gives
-inline constexpr std::size_t kSumTokens = 512;      ///< tokens whose experts are added up together
+inline constexpr std::size_t kTileTokens = 256;      ///< the most that tile_size gives
+inline constexpr std::size_t kSumTokens = 512;       ///< tokens whose experts are added up together
 inline constexpr std::size_t kAttentionTokens = 16;  ///< queries of one attention tile
 
 /// Columns and tokens of a task of many rows, at most. What is done once a task (a strip of weights unpacked for its
 /// tokens, rows of x gathered for its columns) costs a tenth of the products and more, so tasks are large: 512 columns
 /// instead of 128 are 6 % more of a prefill on Zen 5, 9 % with AMX, and 64 tokens instead of 48 another 3 to 8 % of a
-/// 1B shape's. Where tiles multiply, products are cheaper beside the unpacking, and more tokens pay. The results lie in
-/// L2 meanwhile.
+/// 1B shape's. Where tiles multiply, products are cheaper beside the unpacking, and more tokens pay, with fewer
+/// columns: the results lie in L2 meanwhile.
 struct TileSize {
   std::size_t columns, tokens;
 };
 constexpr TileSize tile_size(cpu::CpuClass cpu_class) {
-  return {.columns = 512, .tokens = cpu_class == cpu::CpuClass::kAvx512VnniAmx ? kTileTokens : kTileTokens / 2};
+  if (cpu_class == cpu::CpuClass::kAvx512VnniAmx) return {.columns = 256, .tokens = kTileTokens};
+  return {.columns = 512, .tokens = 64};
 }
 
 /// The element type of a KV group's blocks, which their size tells: F16 or Q8_0. Throws Error(kPlan) when the group's

@@ -109,6 +109,7 @@ void CpuExecutor::size_io() {
   io_.table_stride = table_blocks;
   io_.group_stride = sequences * table_blocks;
   for (auto* list : {&io_.ids, &io_.positions, &io_.sequence, &io_.slot}) list->assign(tokens, 0);
+  io_.prompt.assign(tokens, 0);
   io_.block.assign(groups * tokens, 0);
   io_.rows.assign(std::max(rows, hidden_rows), 0);
   io_.kv_length.assign(sequences, 0);
@@ -171,6 +172,8 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
                    data + static_cast<std::size_t>(copy.from) * stride, stride);
     }
   io_.tokens = batch.ids.size();
+  std::fill_n(io_.prompt.begin(), io_.tokens, std::uint8_t{0});
+  std::ranges::copy(batch.prompt, io_.prompt.begin());
   io_.row_count = batch.rows.size();
   io_.sequences = batch.kv_length.size();
   context_.query_tiles.clear();

@@ -34,16 +34,27 @@ void sum_expert_rows(const TileInstr& op, cpu::Tile tile, std::size_t row, std::
     }
 }
 
+void run_matmul(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column, const StepContext& context) {
+  const std::size_t groups = (tile.width + 15) / 16;
+  const auto multiply = [&](cpu::MatmulFn matmul, std::size_t first, std::size_t end) {
+    matmul(op.b + column / 16 * op.group_bytes, op.k, groups, op.a + (row + first) * op.x_row_bytes, op.x_row_bytes,
+           nullptr, end - first, tile.data + first * tile.stride, tile.stride);
+  };
+  if (op.prompt_matmul == nullptr || op.prompt_matmul == op.matmul) return multiply(op.matmul, 0, tile.rows);
+  const auto* prompt = context.io->prompt.data() + row;
+  for (std::size_t first = 0, end = 0; first < tile.rows; first = end) {  // runs of one kind
+    while (end < tile.rows && prompt[end] == prompt[first]) ++end;
+    multiply(prompt[first] != 0 ? op.prompt_matmul : op.matmul, first, end);
+  }
+}
+
 /// Fills the tile from its source. Rows row .. row+tile.rows, columns column .. column+tile.width of the section.
 void run_source(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column, const StepContext& context) {
   const auto& kernels = *context.kernels;
   switch (op.kind) {
-    case TileOpKind::kMatmul: {
-      const std::size_t groups = (tile.width + 15) / 16;
-      op.matmul(op.b + column / 16 * op.group_bytes, op.k, groups, op.a + row * op.x_row_bytes, op.x_row_bytes, nullptr,
-                tile.rows, tile.data, tile.stride);
+    case TileOpKind::kMatmul:
+      run_matmul(op, tile, row, column, context);
       return;
-    }
     case TileOpKind::kEmbed:
       cpu::embed_rows(op.dtype, op.packed ? quant::Layout::kX16 : quant::Layout::kNative, op.b, op.table_rows,
                       reinterpret_cast<const std::int32_t*>(op.a) + row, tile);

@@ -29,18 +29,21 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
 BatchBuilder::BatchBuilder(const BatchLimits& limits)
     : table_blocks_(limits.table_blocks), kv_groups_(limits.kv_groups) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->reserve(limits.tokens);
+  prompt_.reserve(limits.tokens);
   kv_length_.reserve(limits.sequences);
   block_table_.resize(kv_groups_ * limits.sequences * table_blocks_);
 }
 
 runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_, &kv_length_}) list->clear();
+  prompt_.clear();
   for (const auto& part : plan.parts) {
     const auto sequence = static_cast<std::int32_t>(kv_length_.size());
     for (std::size_t i = 0; i < part.ids.size(); ++i) {
       ids_.push_back(part.ids[i]);
       positions_.push_back(static_cast<std::int32_t>(part.position + i));
       sequence_.push_back(sequence);
+      prompt_.push_back(i < part.prompt ? 1 : 0);
     }
     for (std::size_t row = ids_.size() - part.rows; row < ids_.size(); ++row)
       rows_.push_back(static_cast<std::int32_t>(row));
@@ -54,6 +57,7 @@ runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
           .positions = positions_,
           .sequence = sequence_,
           .rows = rows_,
+          .prompt = prompt_,
           .kv_length = kv_length_,
           .block_table = std::span(block_table_).first(kv_groups_ * kv_length_.size() * table_blocks_),
           .table_stride = table_blocks_,

@@ -28,6 +28,7 @@ class BatchBuilder {
  private:
   std::size_t table_blocks_, kv_groups_;
   std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, block_table_;
+  std::vector<std::uint8_t> prompt_;
 };
 
 }  // namespace forge::engine

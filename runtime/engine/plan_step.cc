@@ -6,6 +6,7 @@
 
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/scheduler_job.h"
+#include "runtime/step_batch.h"
 #include "support/error.h"
 
 namespace forge::engine {
@@ -129,6 +130,7 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
     count -= std::min(count, over == 0 ? size : over);  // to the end of a block
   }
   if (count == 0) return;
+  if (!job.prompt) job.prompt = job.pending() >= runtime::kPromptTokensLeast ? job.ids.size() : 0;
   const std::size_t position = job.fed();
   const auto grown = job.kv->append(count);
   invariant(grown.ok, "SCHED-005", "blocks are counted before they are taken");
@@ -138,6 +140,7 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
   step_.parts.push_back({.key = job.key,
                          .ids = std::span(job.ids).subspan(position, count),
                          .position = position,
+                         .prompt = std::min(count, *job.prompt - std::min(*job.prompt, position)),
                          .kv = &*job.kv,
                          .rows = job.wants == Wants::kMeanRow ? count
                                  : job.pending() == 0         ? std::size_t{1}
@@ -183,6 +186,7 @@ void Scheduler::part_samples(Job& first) {
     job->rank = first.rank;
     job->deadline = first.deadline;
     job->tokens_max = first.tokens_max;
+    job->prompt = first.prompt;
     job->ids.reserve(first.tokens_max);
     job->ids = first.ids;
     job->reused = first.reused;

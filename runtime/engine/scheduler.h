@@ -55,6 +55,7 @@ struct StepPart {
   SequenceKey key;
   std::span<const std::int32_t> ids;  ///< to feed
   std::size_t position = 0;           ///< of the first
+  std::size_t prompt = 0;             ///< how many of them, from the first on, are its prompt's
   const runtime::KvSequence* kv = nullptr;
   std::size_t rows = 0;     ///< of its last tokens, that are wanted; of logits one, when nothing is left to feed
   std::size_t samples = 1;  ///< that are drawn from a row of logits

@@ -22,6 +22,8 @@ struct Tiles {
   FORGE_INLINE static void dot_signed_unsigned() {}
   template <int, int, int>
   FORGE_INLINE static void dot_signed_signed() {}
+  template <int, int, int>
+  FORGE_INLINE static void dot_bf16() {}
 };
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -5,7 +5,7 @@
 # must be addressed from the instruction pointer. Whoever configures also releases.
 set -eu
 code=$(objdump -d --no-show-raw-insn "$1")
-for instruction in ldtilecfg tilerelease tileloadd tilestored tdpbsud; do
+for instruction in ldtilecfg tilerelease tileloadd tilestored tdpbsud tdpbf16ps; do
   echo "$code" | grep -q "$instruction" || { echo "no $instruction"; exit 1; }
 done
 echo "$code" | sed "s/ *#.*//" | awk '

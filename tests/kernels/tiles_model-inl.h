@@ -14,8 +14,12 @@ using SomeBlocks =
                      quant::BlockRow<DType::kQ6_K, quant::BlockQ6_K>>;
 
 MatmulFn matmul_of_blocks(DType type);
+MatmulFn prompt_matmul_of_blocks(DType type);
 MatmulFn matmul_of_blocks(DType type) {
   return matmul_by_tiles_of<kTileCut, 16>(type, FORGE_TEST_BLOCKS{});
+}
+MatmulFn prompt_matmul_of_blocks(DType type) {
+  return prompt_matmul_of(type, FORGE_TEST_BLOCKS{});
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

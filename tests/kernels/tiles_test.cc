@@ -1,5 +1,5 @@
-// Matmul by tiles, on the model of the tile registers: bit for bit what the class without tiles gives. That the model
-// is what the CPU does is tests/device/amx_check.cc's to show.
+// Matmul by tiles, on the model of the tile registers, and on those of a CPU that has them: bit for bit what the class
+// without tiles gives; of prompts, what the model gives. More of what the CPU does is in tests/device/amx_check.cc.
 
 #include "tests/kernels/support.h"
 
@@ -10,10 +10,12 @@ using forge::test::Random;
 namespace forge::cpu {
 namespace class_tiles_generic {
 MatmulFn matmul_of_blocks(DType type);
+MatmulFn prompt_matmul_of_blocks(DType type);
 }  // namespace class_tiles_generic
 #if defined(__x86_64__)
 namespace class_tiles_avx512 {
 MatmulFn matmul_of_blocks(DType type);
+MatmulFn prompt_matmul_of_blocks(DType type);
 }  // namespace class_tiles_avx512
 #endif
 }  // namespace forge::cpu
@@ -23,14 +25,21 @@ namespace {
 struct Model {
   std::string name;
   cpu::MatmulFn (*matmul)(DType type);
+  cpu::MatmulFn (*prompt_matmul)(DType type);
   const cpu::Kernels* plain;
 };
 std::vector<Model> models() {
-  std::vector<Model> out{
-      {"generic", cpu::class_tiles_generic::matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kGeneric)}};
+  std::vector<Model> out{{"generic", cpu::class_tiles_generic::matmul_of_blocks,
+                          cpu::class_tiles_generic::prompt_matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kGeneric)}};
 #if defined(__x86_64__)
   if (cpu::runs_here(cpu::CpuClass::kAvx512Vnni))
-    out.push_back({"avx512", cpu::class_tiles_avx512::matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kAvx512Vnni)});
+    out.push_back({"avx512", cpu::class_tiles_avx512::matmul_of_blocks,
+                   cpu::class_tiles_avx512::prompt_matmul_of_blocks, &cpu::kernels(cpu::CpuClass::kAvx512Vnni)});
+  constexpr auto kAmx = cpu::CpuClass::kAvx512VnniAmx;
+  if (cpu::runs_here(kAmx))
+    out.push_back({"the CPU's own", [](DType type) { return cpu::kernels(kAmx).matmul(type); },
+                   [](DType type) { return cpu::kernels(kAmx).prompt_matmul(type); },
+                   &cpu::kernels(cpu::CpuClass::kAvx512Vnni)});
 #endif
   return out;
 }
@@ -123,5 +132,97 @@ TEST_CASE("tiles: the largest dots are exact, and no tokens or groups are no wor
       model.matmul(type)(nullptr, k, 0, nullptr, stride, nullptr, 40, &out, 16);
       model.matmul(type)(nullptr, k, 4, nullptr, stride, nullptr, 0, &out, 16);
       REQUIRE(out == 3);
+    }
+}
+
+namespace {
+
+/// A prompt's matmul: near the exact sum, nothing behind its rows touched, and a row alone the same bits as among
+/// others.
+void check_prompt(const Model& model, DType type, const Shape& shape, unsigned seed) {
+  const std::size_t k = test::whole_blocks(type, shape.columns), groups = quant::x16_groups(shape.rows);
+  CAPTURE(model.name, dtype_name(type), shape.rows, k, shape.tokens, shape.mapped);
+  Random random(seed);
+  const test::Weight weight(type, shape.rows, k, random);
+  const auto x = test::q8a_rows(random.floats(shape.tokens * k), k);
+  const std::size_t x_stride = quant::q8a_row_bytes(k), stride = 16 * groups + 3;
+  std::vector<std::int32_t> map(shape.tokens);
+  for (auto& row : map) row = random.below(static_cast<int>(shape.tokens));
+  const auto row_of = [&](std::size_t t) { return shape.mapped ? static_cast<std::size_t>(map[t]) : t; };
+  const auto run = [&](std::size_t first, std::size_t count, float* out) {
+    model.prompt_matmul(type)(weight.packed.data(), k, groups, x.data() + (shape.mapped ? 0 : first * x_stride),
+                              x_stride, shape.mapped ? map.data() + first : nullptr, count, out, stride);
+  };
+  Guarded<float> all(shape.tokens * stride - 3);
+  run(0, shape.tokens, all.data());
+  all.check();
+  std::vector<float> weights(shape.rows * k);
+  for (std::size_t r = 0; r < shape.rows; ++r)
+    REQUIRE(quant::dequantize_row(type, quant::Layout::kNative, weight.native.data(), k, r, weights.data() + r * k));
+  double error = 0, size = 0;
+  for (std::size_t t = 0; t < shape.tokens; ++t)
+    for (std::size_t r = 0; r < shape.rows; ++r) {
+      const auto* row = reinterpret_cast<const std::int8_t*>(x.data() + row_of(t) * x_stride);
+      const auto* scales = reinterpret_cast<const float*>(row + quant::q8a_scales_offset(k));
+      double want = 0;
+      for (std::size_t i = 0; i < k; ++i)
+        want += static_cast<double>(weights[r * k + i]) * static_cast<double>(scales[i / 32]) * row[i];
+      const double off = static_cast<double>(all[t * stride + r]) - want;
+      error += off * off;
+      size += want * want;
+    }
+  // each factor is off by at most 2^-9 of itself, evenly distributed: 2 * (2^-9)^2 / 3 of the products' squares
+  if (shape.rows * shape.tokens > 100) REQUIRE(error <= 1e-5 * size);
+  for (std::size_t t = 0; t < shape.tokens; t += 1 + shape.tokens / 3) {
+    const std::size_t count = std::min<std::size_t>(1 + seed % 5, shape.tokens - t);
+    Guarded<float> some(count * stride - 3);
+    run(t, count, some.data());
+    some.check();
+    for (std::size_t i = 0; i < count; ++i)
+      REQUIRE(test::same_bits(some.data() + i * stride, all.data() + (t + i) * stride, 16 * groups));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("prompts by tiles of BF16: near the exact sums, and each row depends on itself alone") {
+  for (const auto& model : models())
+    for (const DType type : types_of(model)) {
+      check_prompt(model, type, {33, 96, 24}, 1);          // an odd group, an odd panel that is padded
+      check_prompt(model, type, {16, 32, 1}, 2);           // one part, one row
+      check_prompt(model, type, {40, 800, 50}, 3);         // a second strip, panels in pairs and a rest
+      check_prompt(model, type, {64, 1536, 32, true}, 4);  // rows anywhere
+      check_prompt(model, type, {32, 64, 300}, 5);         // more than panels hold
+    }
+  rc::prop("any shape", [] {
+    const auto all = models();
+    const auto& model = all[*rc::gen::inRange<std::size_t>(0, all.size())];
+    const DType type = *rc::gen::elementOf(types_of(model));
+    check_prompt(model, type,
+                 {*rc::gen::inRange<std::size_t>(1, 70), 32 * *rc::gen::inRange<std::size_t>(1, 60),
+                  *rc::gen::inRange<std::size_t>(1, 70), *rc::gen::arbitrary<bool>()},
+                 *rc::gen::arbitrary<unsigned>());
+  });
+}
+
+TEST_CASE("prompts by tiles of BF16: classes with FMA give the same bits") {
+  std::vector<Model> fused;
+  for (const auto& model : models())
+    if (test::fuses(*model.plain)) fused.push_back(model);
+  for (const auto& model : fused)
+    for (const DType type : types_of(fused[0])) {
+      const std::size_t k = test::whole_blocks(type, 800), groups = 3, tokens = 21;
+      CAPTURE(model.name, dtype_name(type));
+      Random random(11);
+      const test::Weight weight(type, 16 * groups, k, random);
+      const auto x = test::q8a_rows(random.floats(tokens * k), k);
+      std::vector<float> got(tokens * 16 * groups), want = got;
+      const auto run = [&](const Model& by, std::vector<float>& out) {
+        by.prompt_matmul(type)(weight.packed.data(), k, groups, x.data(), quant::q8a_row_bytes(k), nullptr, tokens,
+                               out.data(), 16 * groups);
+      };
+      run(model, got);
+      run(fused[0], want);
+      REQUIRE(test::same_bits(got.data(), want.data(), got.size()));
     }
 }

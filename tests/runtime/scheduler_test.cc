@@ -216,6 +216,50 @@ TEST_CASE("a prompt that was seen before is fed from where it differs, but for i
   CHECK(plain.step() == Bench::Fed{{{fresh, 0}, 16}});
 }
 
+TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemption; no others are") {
+  constexpr std::size_t kLong = runtime::kPromptTokensLeast;
+  Bench bench({.blocks = 100, .context = 4 * kLong, .limits = {.step_tokens = 50, .sequences = 3, .queue = 8}});
+  std::map<RequestId, std::vector<bool>> fed;  // of each position
+  const auto step = [&] {
+    for (const auto& part : bench.scheduler.plan(bench.now).parts) {
+      auto& seen = fed[part.key.request];
+      seen.resize(std::max(seen.size(), part.position + part.ids.size()));
+      for (std::size_t i = 0; i < part.ids.size(); ++i) seen[part.position + i] = i < part.prompt;
+    }
+    for (const auto& given : bench.scheduler.complete())
+      if (bench.scheduler.push(given.key, 7)) bench.scheduler.finish(given.key);
+  };
+  const auto kinds = [](std::size_t prompt, std::size_t others) {
+    std::vector<bool> out(prompt, true);
+    out.resize(prompt + others, false);
+    return out;
+  };
+  const auto first = bench.submit(rising(kLong + 40), kLong), second = bench.submit(rising(kLong, 1000), kLong),
+             brief = bench.submit(rising(kLong - 1, 2000), 9);
+  for (int i = 0; i < 400 && !bench.scheduler.idle(); ++i) step();
+  CHECK(bench.scheduler.counts().preemptions > 0);
+  CHECK(fed[first] == kinds(kLong + 40, kLong - 1));
+  CHECK(fed[second] == kinds(kLong, kLong - 1));
+  CHECK(fed[brief] == kinds(0, kLong - 1 + 8));
+}
+
+TEST_CASE("what is left of a prompt that was seen before is a prompt's where it is long enough") {
+  constexpr std::size_t kLong = runtime::kPromptTokensLeast;
+  Bench bench({.blocks = 200, .context = 4 * kLong, .limits = {.step_tokens = 4 * kLong, .sequences = 3, .queue = 8}});
+  const auto kind = [&](std::size_t tokens) {
+    const auto id = bench.submit(rising(tokens), 1);
+    std::size_t prompt = 0;
+    for (const auto& part : bench.scheduler.plan(bench.now).parts) prompt = part.prompt;
+    for (const auto& given : bench.scheduler.complete())
+      if (bench.scheduler.push(given.key, 7)) bench.scheduler.finish(given.key);
+    CHECK(bench.scheduler.idle());
+    return prompt + 1000 * bench.scheduler.reused_tokens({id, 0});
+  };
+  CHECK(kind(kLong) == kLong);
+  CHECK(kind(kLong + 40) % 1000 == 0);  // all but 40 and the end of a block are there
+  CHECK(kind(2 * kLong + 60) % 1000 >= kLong);
+}
+
 TEST_CASE("prompts share a step up to a limit, so that the first answers begin sooner") {
   Bench bench({.limits = {.step_tokens = 16, .prompt_tokens = 8, .sequences = 4, .queue = 8}});
   const auto a = bench.submit(rising(6)), b = bench.submit(rising(6, 50)), c = bench.submit(rising(6, 100));

@@ -1,0 +1,69 @@
+// Steps of the CPU executor by hand: which matmul a row meets.
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "runtime/cpu/run_steps.h"
+
+namespace forge::runtime {
+namespace {
+
+/// Every result is kValue, and x's first float.
+template <int kValue>
+void write_value(const std::byte*, std::size_t, std::size_t groups, const std::byte* x, std::size_t x_row_bytes,
+                 const std::int32_t*, std::size_t tokens, float* out, std::size_t out_stride) {
+  for (std::size_t t = 0; t < tokens; ++t)
+    for (std::size_t i = 0; i < 16 * groups; ++i)
+      out[t * out_stride + i] = kValue + *reinterpret_cast<const float*>(x + t * x_row_bytes);
+}
+
+/// What rows with these kinds get, of a step 16 columns wide that knows a prompt's matmul or not.
+std::vector<float> rows_of(const std::vector<std::uint8_t>& prompt, bool knows) {
+  const std::size_t rows = prompt.size();
+  std::vector<float> x(rows), out(16 * rows), scratch(kTileFloats);
+  for (std::size_t t = 0; t < rows; ++t) x[t] = static_cast<float>(t);
+  CpuStep step;
+  step.kind = StepKind::kTile;
+  TileInstr source{.kind = plan::TileOpKind::kMatmul}, store{.kind = plan::TileOpKind::kStore};
+  source.a = reinterpret_cast<std::byte*>(x.data());
+  source.x_row_bytes = sizeof(float);
+  source.matmul = write_value<1000>;
+  source.prompt_matmul = knows ? write_value<2000> : nullptr;
+  store.a = reinterpret_cast<std::byte*>(out.data());
+  store.stride = 16;
+  step.sections.push_back(
+      {.begin = 0, .end = 16, .unit = 16, .tile_width = 16, .tile_tokens = 24, .ops = {source, store}});
+  step.pieces.push_back({.section = 0, .begin = 0, .end = 16});
+  ThreadPool pool(1);
+  StepIo io;
+  io.prompt = prompt;
+  io.tokens = rows;
+  StepContext context;
+  context.kernels = &cpu::kernels(cpu::CpuClass::kGeneric);
+  context.io = &io;
+  context.pool = &pool;
+  context.scratch.push_back({.tile = scratch.data()});
+  run_step(step, context);
+  std::vector<float> first;
+  for (std::size_t t = 0; t < rows; ++t) {
+    for (std::size_t i = 1; i < 16; ++i) REQUIRE(out[16 * t + i] == out[16 * t]);
+    first.push_back(out[16 * t]);
+  }
+  return first;
+}
+
+TEST_CASE("rows of prompts meet the prompt's matmul, in runs, and all others the other one") {
+  CHECK(rows_of({1}, true) == std::vector<float>{2000});
+  CHECK(rows_of({0, 1, 1, 0}, true) == std::vector<float>{1000, 2001, 2002, 1003});
+  CHECK(rows_of({1, 0, 1}, false) == std::vector<float>{1000, 1001, 1002});
+  std::vector<std::uint8_t> kinds(200);
+  std::vector<float> want(200);
+  for (std::size_t t = 0; t < kinds.size(); ++t) {
+    kinds[t] = t % 61 > 20 ? 1 : 0;  // runs over the borders of tiles
+    want[t] = static_cast<float>((kinds[t] != 0 ? 2000 : 1000) + t);
+  }
+  CHECK(rows_of(kinds, true) == want);
+}
+
+}  // namespace
+}  // namespace forge::runtime
