@@ -4,11 +4,12 @@
 // No part has a scale of its own any more, so nothing is left for vectors to do in between: of the time of tiles of
 // int8 (matmul_tiles-inl.h) that is half, and BF16 has 32 columns a tile as well.
 //
-// Rounding to BF16 moves a dot by less than q8a did already (2^-9 of a factor, at random; q8a: about 1/254 of a
-// block's largest). The bits are not those of the other kernels, and sums run in another order: in each 32 columns two
-// chains of fma from 0, over the even and the odd ones, whose sum is added to the parts' before; denormals count as 0.
-// So all tokens of prompts go this way, one as well as many, and no others do: what a token gives depends neither on
-// how a prompt is cut nor on what shares its step (Kernels::prompt_matmul).
+// Rounding to BF16 moves a dot by less than q8a did already: both factors' together by some 5e-6 of its products'
+// squares, q8a (half of 1/127 of a block's largest) by some 3e-5. The bits are not those of the other kernels, and sums
+// run in another order: in each 32 columns two chains of fma from 0, over the even and the odd ones, whose sum is added
+// to the parts' before; denormals count as 0. So all tokens of a long prompt go this way, one as well as many, and no
+// others do: what a token gives depends neither on how a prompt is cut nor on what shares its step
+// (Kernels::prompt_matmul, runtime/step_batch.h).
 //
 // Loops, outermost first: tokens whose panels fit L2; strips of columns; pairs of groups, whose weights are made BF16
 // into L1; pairs of panels of 16 tokens: 4 tiles of sums, for which each tile of x and of weights is loaded once.

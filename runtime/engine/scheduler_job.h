@@ -17,7 +17,7 @@ struct Scheduler::Job {
   std::vector<std::int32_t> ids;  ///< prompt and what has been generated; capacity tokens_max
   std::size_t tokens_max = 0;
   std::optional<std::size_t> prompt;  ///< tokens that are fed as a prompt's; from its first part on
-  std::size_t to_part = 0;  ///< samples that will leave this one when the prompt has been fed
+  std::size_t to_part = 0;            ///< samples that will leave this one when the prompt has been fed
   std::size_t reused = 0;
   std::size_t found = 0;  ///< tokens that it began with, of the pool
   bool admitted = false;  ///< at any time
