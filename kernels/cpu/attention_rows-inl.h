@@ -16,6 +16,13 @@ inline constexpr std::size_t kChunkBlocks = kAttentionChunk / kKvBlockTokens;
 inline constexpr std::size_t kBlocksAhead = 2;
 inline constexpr std::size_t kAcc = 16;  // where acc starts in a partial result
 
+FORGE_INLINE std::size_t lower(std::size_t a, std::size_t b) {
+  return a < b ? a : b;
+}
+FORGE_INLINE std::size_t higher(std::size_t a, std::size_t b) {
+  return a > b ? a : b;
+}
+
 /// How the cache's elements become floats. Those of Q8_0 are multiplied by their scales as they are loaded, so all that
 /// follows is the same for both.
 struct KvF16 {
@@ -92,9 +99,8 @@ FORGE_INLINE void block_scores(const Chunk& chunk, const Rows& rows, const std::
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 2
-      for (std::size_t v = 0; v < kScoreVectors; ++v) {
+      for (std::size_t v = 0; v < kScoreVectors; ++v)
         M::store(mul(sums[r][v], M::set1(chunk.scale)), scores + r * kAttentionChunk + lane + 16 * v);
-      }
   }
 }
 
@@ -143,8 +149,7 @@ FORGE_INLINE void add_values_strip(const Chunk& chunk, const Rows& rows, std::si
 #pragma GCC unroll 4
     for (std::size_t n = 0; n < N; ++n) sums[r][n] = M::load(rows.partial[row0 + r] + kAcc + at + 16 * n);
   for (std::size_t i = begin; i < end;) {
-    const std::size_t block = i / kKvBlockTokens,
-                      stop = (block + 1) * kKvBlockTokens < end ? (block + 1) * kKvBlockTokens : end;
+    const std::size_t block = i / kKvBlockTokens, stop = lower((block + 1) * kKvBlockTokens, end);
     const std::size_t first = (i % kKvBlockTokens) * chunk.head_dim + at;
     const auto* value = reinterpret_cast<const Element*>(chunk.values[block]) + first;
     const std::size_t ahead = block + kBlocksAhead;  // its strip is fetched meanwhile, row for row
@@ -200,20 +205,13 @@ template <std::size_t R>
 FORGE_INLINE SeenRange seen_range(const Rows& rows) {
   SeenRange seen;
   for (std::size_t r = 0; r < R; ++r) {
-    seen.first = rows.begin[r] < seen.first ? rows.begin[r] : seen.first;
-    seen.last = rows.end[r] > seen.last ? rows.end[r] : seen.last;
-    seen.begin = rows.begin[r] > seen.begin ? rows.begin[r] : seen.begin;
-    seen.end = rows.end[r] < seen.end ? rows.end[r] : seen.end;
+    seen.first = lower(seen.first, rows.begin[r]);
+    seen.last = higher(seen.last, rows.end[r]);
+    seen.begin = higher(seen.begin, rows.begin[r]);
+    seen.end = lower(seen.end, rows.end[r]);
   }
   if (R == 1 || seen.begin >= seen.end) seen.begin = seen.end = kAttentionChunk;
   return seen;
-}
-
-FORGE_INLINE std::size_t lower(std::size_t a, std::size_t b) {
-  return a < b ? a : b;
-}
-FORGE_INLINE std::size_t higher(std::size_t a, std::size_t b) {
-  return a > b ? a : b;
 }
 
 /// Adds positions [from, to) of what each row sees, in ascending order for each.
@@ -314,7 +312,7 @@ FORGE_INLINE void values_to_floats(const std::byte* block, const std::byte* next
   }
 }
 
-/// The same for `count` rows, groups[0] to groups[(count - 1) / kRowsTogether], of which only the last may be smaller.
+/// compute_rows for `count` rows, of groups[0] to groups[(count - 1) / kRowsTogether]; only the last may be smaller.
 /// scratch: attention_chunk_scratch_floats.
 template <class Kv>
 void compute_groups(const Chunk& chunk, const Rows* groups, std::size_t count, float* scratch) {

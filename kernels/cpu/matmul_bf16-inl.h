@@ -4,8 +4,7 @@
 // those who trained such weights do, and a step is two columns of 16 rows. Twice the rate of fma (Zen 5: 230 Gmul/s a
 // core, 115). Source: Intel SDM, volume 2, VDPBF16PS.
 
-#include <immintrin.h>
-
+#include "kernels/cpu/bf16_pairs-inl.h"
 #include "kernels/cpu/matmul_float-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
@@ -14,12 +13,7 @@ struct DotBf16 {
   static constexpr std::size_t kBytes = 4, kColumns = 2;
   static constexpr bool kInPlace = false;
 
-  /// Both columns of 16 rows, row after row.
-  FORGE_INLINE static B pairs(__m512i columns) {
-    const __m512i rows = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    return B{_mm512_castsi512_ps(_mm512_permutexvar_epi16(rows, columns))};
-  }
+  FORGE_INLINE static B pairs(__m512i columns) { return B{_mm512_castsi512_ps(bf16_pairs(columns))}; }
   FORGE_INLINE static B load(const std::byte* p) { return pairs(_mm512_loadu_si512(p)); }
   /// Of the last column where k is odd: its neighbour counts as 0.
   FORGE_INLINE static B load_rest(const std::byte* p) {

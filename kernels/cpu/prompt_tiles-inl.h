@@ -16,6 +16,10 @@
 
 #include "kernels/cpu/matmul_tiles-inl.h"
 
+#if defined(__AVX512BF16__)
+#include "kernels/cpu/bf16_pairs-inl.h"
+#endif
+
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
 inline constexpr std::size_t kPromptPanels = 16;  ///< of 16 tokens
@@ -29,9 +33,7 @@ FORGE_INLINE void store_bf16(V a, V b, std::uint8_t* out) {
 }
 /// out[2i], out[2i + 1] = even[i], odd[i].
 FORGE_INLINE void store_bf16_pairs(Lanes::F even, Lanes::F odd, std::uint8_t* out) {
-  const __m512i places = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  _mm512_storeu_si512(out, _mm512_permutexvar_epi16(places, (__m512i)_mm512_cvtne2ps_pbh(odd, even)));
+  _mm512_storeu_si512(out, bf16_pairs((__m512i)_mm512_cvtne2ps_pbh(odd, even)));
 }
 #else
 FORGE_INLINE void put_bf16(float x, std::uint8_t* out) {

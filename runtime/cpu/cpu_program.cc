@@ -20,10 +20,6 @@ using plan::TileOpKind;
 
 constexpr std::size_t kRowsMax = 1 << 20;  // with kNumberMax: no product of sizes leaves 64 bits
 
-float* floats(std::byte* address) {
-  return reinterpret_cast<float*>(address);
-}
-
 class Decoder : PlanReader {
  public:
   Decoder(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks, const StepIo& io,
@@ -110,8 +106,7 @@ class Decoder : PlanReader {
     p.scale = float_at(step.floats, 0);
     const std::size_t rows = rows_of(out);
     route.logits = floats(resolve_rows(ref_at(step.refs, 0), rows, p.experts, route.stride, false));
-    route.experts =
-        reinterpret_cast<std::int32_t*>(resolve(ref_at(step.refs, 1), rows * p.used * sizeof(std::int32_t), true));
+    route.experts = ints(resolve(ref_at(step.refs, 1), rows * p.used * sizeof(std::int32_t), true));
     route.shares = floats(resolve_rows(ref_at(step.refs, 2), rows, p.used, p.used, true));
     if (step.refs.size() > 3) p.bias = floats(resolve(step.refs[3], p.experts * sizeof(float), false));
   }
@@ -176,7 +171,7 @@ class Decoder : PlanReader {
       const std::size_t unit = decode_source(source, section, rows);
       check_source(out, section.ops[0]);
       // tokens' own rows alone are a prompt's or not: experts' and logits' all meet one matmul
-      if (out.rows_are_logits || out.slots > 1) section.ops[0].prompt_matmul = nullptr;
+      if (out.rows_are_logits || out.slots > 1) section.ops[0].prompt_matmul = section.ops[0].matmul;
       bool halved = false;
       for (++i; i < step.ops.size() && !is_source(op_at(step, i)); ++i) {
         const auto& op = op_at(step, i);
@@ -243,7 +238,7 @@ class Decoder : PlanReader {
           in.slots = int_at(op.ints, 5, 1, cpu::kExpertsMax);
           in.expert_bytes = int_at(op.ints, 6, 1);
           in.shared_x = int_at(op.ints, 7, 0, 1) == 1;
-          in.chosen = reinterpret_cast<std::int32_t*>(resolve(ref_at(op.refs, 2), rows * sizeof(std::int32_t), false));
+          in.chosen = ints(resolve(ref_at(op.refs, 2), rows * sizeof(std::int32_t), false));
           if (in.shared_x) x_rows = rows / in.slots;
         }
         in.dtype = static_cast<DType>(int_at(op.ints, 0, 0, 255));
@@ -316,7 +311,7 @@ class Decoder : PlanReader {
         in.stride = int_at(op.ints, 0, 1);
         in.experts = int_at(op.ints, 1, 1, cpu::kExpertsMax);
         in.a = resolve_rows(ref_at(op.refs, 0), in.experts, width, in.stride, false);
-        in.chosen = reinterpret_cast<std::int32_t*>(resolve(ref_at(op.refs, 1), rows * sizeof(std::int32_t), false));
+        in.chosen = ints(resolve(ref_at(op.refs, 1), rows * sizeof(std::int32_t), false));
         break;
       case TileOpKind::kSumExperts:
         in.shares = floats(resolve(ref_at(op.refs, 0), rows * sizeof(float), false));

@@ -54,7 +54,7 @@ struct TileInstr {
   plan::TileOpKind kind = plan::TileOpKind::kLoad;
   std::byte* a = nullptr;
   const std::byte* b = nullptr;
-  cpu::MatmulFn matmul = nullptr, prompt_matmul = nullptr;  ///< of a row; of a prompt's, nullptr: the same
+  cpu::MatmulFn matmul = nullptr, prompt_matmul = nullptr;  ///< of a row; of a prompt's
   DType dtype{};
   bool packed = false;  ///< embedding table in x16
   std::size_t k = 0, stride = 0, x_row_bytes = 0, group_bytes = 0, count = 0, head_dim = 0, rotary = 0, block = 0,

@@ -21,6 +21,9 @@ class PlanReader {
       : in_(variant), program_(program), blocks_(blocks), io_(io) {}
 
  protected:
+  static float* floats(std::byte* address) { return reinterpret_cast<float*>(address); }
+  static std::int32_t* ints(std::byte* address) { return reinterpret_cast<std::int32_t*>(address); }
+
   [[noreturn]] void fail(std::string why) const {
     throw Error(ErrorCode::kPlan,
                 fmt::format("plan variant '{}', step '{}' is broken", in_.name, step_ ? step_->label : ""),

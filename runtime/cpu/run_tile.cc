@@ -40,7 +40,7 @@ void run_matmul(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_
     matmul(op.b + column / 16 * op.group_bytes, op.k, groups, op.a + (row + first) * op.x_row_bytes, op.x_row_bytes,
            nullptr, end - first, tile.data + first * tile.stride, tile.stride);
   };
-  if (op.prompt_matmul == nullptr || op.prompt_matmul == op.matmul) return multiply(op.matmul, 0, tile.rows);
+  if (op.prompt_matmul == op.matmul) return multiply(op.matmul, 0, tile.rows);
   const auto* prompt = context.io->prompt.data() + row;
   for (std::size_t first = 0, end = 0; first < tile.rows; first = end) {  // runs of one kind
     while (end < tile.rows && prompt[end] == prompt[first]) ++end;

@@ -55,26 +55,52 @@ struct Shape {
   bool mapped = false;
 };
 
-void check(const Model& model, DType type, const Shape& shape, unsigned seed) {
-  const std::size_t k = test::whole_blocks(type, shape.columns), groups = quant::x16_groups(shape.rows);
-  CAPTURE(model.name, dtype_name(type), shape.rows, k, shape.tokens, shape.mapped);
-  Random random(seed);
-  const test::Weight weight(type, shape.rows, k, random);
-  const auto x = test::q8a_rows(random.floats(shape.tokens * k), k);
-  const std::size_t x_stride = quant::q8a_row_bytes(k), stride = 16 * groups + 3;
-  std::vector<std::int32_t> map(shape.tokens);
-  for (auto& row : map) row = random.below(static_cast<int>(shape.tokens));
-  Guarded<float> got(shape.tokens * stride - 3), want(shape.tokens * stride - 3);
-  const auto run = [&](cpu::MatmulFn matmul, Guarded<float>& out) {
-    matmul(weight.packed.data(), k, groups, x.data(), x_stride, shape.mapped ? map.data() : nullptr, shape.tokens,
-           out.data(), stride);
+/// A weight and rows of x of one shape, and what a matmul makes of them.
+struct Inputs {
+  Inputs(DType t, const Shape& of, unsigned seed) : Inputs(t, of, Random(seed)) {}
+
+  /// Tokens [first, first + count) of the results; what lies between and around them stays as it is.
+  [[nodiscard]] std::vector<float> run(cpu::MatmulFn matmul, std::size_t first, std::size_t count) const {
+    Guarded<float> out(count * stride - 3);
+    matmul(weight.packed.data(), k, groups, x.data() + (shape.mapped ? 0 : first * x_stride), x_stride,
+           shape.mapped ? map.data() + first : nullptr, count, out.data(), stride);
     out.check();
-  };
-  run(model.matmul(type), got);
-  run(model.plain->matmul(type), want);
+    return {out.data(), out.data() + out.size()};
+  }
+  [[nodiscard]] std::vector<float> run(cpu::MatmulFn matmul) const { return run(matmul, 0, shape.tokens); }
+  [[nodiscard]] const std::byte* row(std::size_t token) const {
+    return x.data() + (shape.mapped ? static_cast<std::size_t>(map[token]) : token) * x_stride;
+  }
+
+  DType type;
+  Shape shape;
+  std::size_t k, groups, x_stride, stride;
+  test::Weight weight;
+  std::vector<std::byte> x;
+  std::vector<std::int32_t> map;
+
+ private:
+  Inputs(DType t, const Shape& of, Random random)
+      : type(t),
+        shape(of),
+        k(test::whole_blocks(t, of.columns)),
+        groups(quant::x16_groups(of.rows)),
+        x_stride(quant::q8a_row_bytes(k)),
+        stride(16 * groups + 3),
+        weight(t, of.rows, k, random),
+        x(test::q8a_rows(random.floats(of.tokens * k), k)),
+        map(of.tokens) {
+    for (auto& place : map) place = random.below(static_cast<int>(of.tokens));
+  }
+};
+
+void check(const Model& model, DType type, const Shape& shape, unsigned seed) {
+  const Inputs inputs(type, shape, seed);
+  CAPTURE(model.name, dtype_name(type), shape.rows, inputs.k, shape.tokens, shape.mapped);
+  const auto got = inputs.run(model.matmul(type)), want = inputs.run(model.plain->matmul(type));
   for (std::size_t i = 0; i < got.size(); ++i)
     if (test::bits(got[i]) != test::bits(want[i]))
-      FAIL("token " << i / stride << " row " << i % stride << ": " << got[i] << ", expected " << want[i]);
+      FAIL("token " << i / inputs.stride << " row " << i % inputs.stride << ": " << got[i] << ", expected " << want[i]);
 }
 
 }  // namespace
@@ -140,29 +166,18 @@ namespace {
 /// A prompt's matmul: near the exact sum, nothing behind its rows touched, and a row alone the same bits as among
 /// others.
 void check_prompt(const Model& model, DType type, const Shape& shape, unsigned seed) {
-  const std::size_t k = test::whole_blocks(type, shape.columns), groups = quant::x16_groups(shape.rows);
+  const Inputs inputs(type, shape, seed);
+  const std::size_t k = inputs.k, stride = inputs.stride;
   CAPTURE(model.name, dtype_name(type), shape.rows, k, shape.tokens, shape.mapped);
-  Random random(seed);
-  const test::Weight weight(type, shape.rows, k, random);
-  const auto x = test::q8a_rows(random.floats(shape.tokens * k), k);
-  const std::size_t x_stride = quant::q8a_row_bytes(k), stride = 16 * groups + 3;
-  std::vector<std::int32_t> map(shape.tokens);
-  for (auto& row : map) row = random.below(static_cast<int>(shape.tokens));
-  const auto row_of = [&](std::size_t t) { return shape.mapped ? static_cast<std::size_t>(map[t]) : t; };
-  const auto run = [&](std::size_t first, std::size_t count, float* out) {
-    model.prompt_matmul(type)(weight.packed.data(), k, groups, x.data() + (shape.mapped ? 0 : first * x_stride),
-                              x_stride, shape.mapped ? map.data() + first : nullptr, count, out, stride);
-  };
-  Guarded<float> all(shape.tokens * stride - 3);
-  run(0, shape.tokens, all.data());
-  all.check();
+  const auto all = inputs.run(model.prompt_matmul(type));
   std::vector<float> weights(shape.rows * k);
   for (std::size_t r = 0; r < shape.rows; ++r)
-    REQUIRE(quant::dequantize_row(type, quant::Layout::kNative, weight.native.data(), k, r, weights.data() + r * k));
+    REQUIRE(
+        quant::dequantize_row(type, quant::Layout::kNative, inputs.weight.native.data(), k, r, weights.data() + r * k));
   double error = 0, squares = 0;
   for (std::size_t t = 0; t < shape.tokens; ++t)
     for (std::size_t r = 0; r < shape.rows; ++r) {
-      const auto* row = reinterpret_cast<const std::int8_t*>(x.data() + row_of(t) * x_stride);
+      const auto* row = reinterpret_cast<const std::int8_t*>(inputs.row(t));
       const auto* scales = reinterpret_cast<const float*>(row + quant::q8a_scales_offset(k));
       double want = 0;
       for (std::size_t i = 0; i < k; ++i) {
@@ -177,11 +192,9 @@ void check_prompt(const Model& model, DType type, const Shape& shape, unsigned s
   if (shape.rows * shape.tokens > 100) REQUIRE(error <= 1e-5 * squares);
   for (std::size_t t = 0; t < shape.tokens; t += 1 + shape.tokens / 3) {
     const std::size_t count = std::min<std::size_t>(1 + seed % 5, shape.tokens - t);
-    Guarded<float> some(count * stride - 3);
-    run(t, count, some.data());
-    some.check();
+    const auto some = inputs.run(model.prompt_matmul(type), t, count);
     for (std::size_t i = 0; i < count; ++i)
-      REQUIRE(test::same_bits(some.data() + i * stride, all.data() + (t + i) * stride, 16 * groups));
+      REQUIRE(test::same_bits(some.data() + i * stride, all.data() + (t + i) * stride, 16 * inputs.groups));
   }
 }
 
@@ -213,18 +226,9 @@ TEST_CASE("prompts by tiles of BF16: classes with FMA give the same bits") {
     if (test::fuses(*model.plain)) fused.push_back(model);
   for (const auto& model : fused)
     for (const DType type : types_of(fused[0])) {
-      const std::size_t k = test::whole_blocks(type, 800), groups = 3, tokens = 21;
+      const Inputs inputs(type, {48, 800, 21}, 11);
       CAPTURE(model.name, dtype_name(type));
-      Random random(11);
-      const test::Weight weight(type, 16 * groups, k, random);
-      const auto x = test::q8a_rows(random.floats(tokens * k), k);
-      std::vector<float> got(tokens * 16 * groups), want = got;
-      const auto run = [&](const Model& by, std::vector<float>& out) {
-        by.prompt_matmul(type)(weight.packed.data(), k, groups, x.data(), quant::q8a_row_bytes(k), nullptr, tokens,
-                               out.data(), 16 * groups);
-      };
-      run(model, got);
-      run(fused[0], want);
+      const auto got = inputs.run(model.prompt_matmul(type)), want = inputs.run(fused[0].prompt_matmul(type));
       REQUIRE(test::same_bits(got.data(), want.data(), got.size()));
     }
 }

@@ -28,7 +28,7 @@ std::vector<float> rows_of(const std::vector<std::uint8_t>& prompt, bool knows) 
   source.a = reinterpret_cast<std::byte*>(x.data());
   source.x_row_bytes = sizeof(float);
   source.matmul = write_value<1000>;
-  source.prompt_matmul = knows ? write_value<2000> : nullptr;
+  source.prompt_matmul = knows ? write_value<2000> : source.matmul;
   store.a = reinterpret_cast<std::byte*>(out.data());
   store.stride = 16;
   step.sections.push_back(

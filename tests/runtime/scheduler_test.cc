@@ -3,6 +3,7 @@
 #include "runtime/engine/scheduler.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <vector>
@@ -49,9 +50,10 @@ struct Bench {
   }
   /// Tokens that each sequence fed in a step.
   using Fed = std::map<std::pair<RequestId, std::uint32_t>, std::size_t>;
-  Fed step() {
+  Fed step(const std::function<void(const StepPlan&)>& look = {}) {
     Fed fed;
     const auto& plan = scheduler.plan(now);
+    if (look) look(plan);
     for (const auto& part : plan.parts) fed[{part.key.request, part.key.sample}] = part.ids.size();
     scheduler.audit();
     if (!scheduler.in_flight()) return fed;
@@ -220,14 +222,12 @@ TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemp
   constexpr std::size_t kLong = runtime::kPromptTokensLeast;
   Bench bench({.blocks = 100, .context = 4 * kLong, .limits = {.step_tokens = 50, .sequences = 3, .queue = 8}});
   std::map<RequestId, std::vector<bool>> fed;  // of each position
-  const auto step = [&] {
-    for (const auto& part : bench.scheduler.plan(bench.now).parts) {
+  const auto look = [&](const StepPlan& plan) {
+    for (const auto& part : plan.parts) {
       auto& seen = fed[part.key.request];
       seen.resize(std::max(seen.size(), part.position + part.ids.size()));
       for (std::size_t i = 0; i < part.ids.size(); ++i) seen[part.position + i] = i < part.prompt;
     }
-    for (const auto& given : bench.scheduler.complete())
-      if (bench.scheduler.push(given.key, 7)) bench.scheduler.finish(given.key);
   };
   const auto kinds = [](std::size_t prompt, std::size_t others) {
     std::vector<bool> out(prompt, true);
@@ -236,7 +236,7 @@ TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemp
   };
   const auto first = bench.submit(rising(kLong + 40), kLong), second = bench.submit(rising(kLong, 1000), kLong),
              brief = bench.submit(rising(kLong - 1, 2000), 9);
-  for (int i = 0; i < 400 && !bench.scheduler.idle(); ++i) step();
+  for (int i = 0; i < 400 && !bench.scheduler.idle(); ++i) bench.step(look);
   CHECK(bench.scheduler.counts().preemptions > 0);
   CHECK(fed[first] == kinds(kLong + 40, kLong - 1));
   CHECK(fed[second] == kinds(kLong, kLong - 1));
@@ -249,9 +249,7 @@ TEST_CASE("what is left of a prompt that was seen before is a prompt's where it 
   const auto kind = [&](std::size_t tokens) {
     const auto id = bench.submit(rising(tokens), 1);
     std::size_t prompt = 0;
-    for (const auto& part : bench.scheduler.plan(bench.now).parts) prompt = part.prompt;
-    for (const auto& given : bench.scheduler.complete())
-      if (bench.scheduler.push(given.key, 7)) bench.scheduler.finish(given.key);
+    bench.step([&](const StepPlan& plan) { prompt = plan.parts.at(0).prompt; });
     CHECK(bench.scheduler.idle());
     return prompt + 1000 * bench.scheduler.reused_tokens({id, 0});
   };
