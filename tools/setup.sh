@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what forge needs from Debian 12 (bookworm): only what is missing, and nothing where nothing is.
 #
-#   tools/setup.sh [--group build|test|all] [--list] [--check]
+#   tools/setup.sh [--group build|test|cross|all] [--list] [--check]
 #
-#   --group  what to install: `build` for a build of the tools, `all` (default) for the tests and checks too
+#   --group  what to install: `build` for a build of the tools, `cross` for what tools/build_aarch64 wants besides, `all`
+#            (default) for the tests and checks too
 #   --list   print the packages of the group, one a line, and stop
 #   --check  install nothing; exit 1 and name the missing packages when there are any
 #
@@ -48,6 +49,8 @@ test  clang-19                 kernels for GPUs that hipRTC 5.2 does not know
 test  libclang-rt-19-dev       sanitizers and libFuzzer of clang-19
 test  lld-19                   links them
 test  llvm-19                  reads code objects back
+cross g++-aarch64-linux-gnu    compiler for ARM
+cross qemu-user                runs what it makes
 TABLE
 }
 
@@ -58,7 +61,7 @@ group=all
 action=install
 while [ $# -gt 0 ]; do
   case $1 in
-    --group) [ $# -ge 2 ] || die "--group needs a name: build, test or all"; group=$2; shift ;;
+    --group) [ $# -ge 2 ] || die "--group needs a name: build, test, cross or all"; group=$2; shift ;;
     --list) action=list ;;
     --check) action=check ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
@@ -66,7 +69,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-case $group in build | test | all) ;; *) die "unknown group '$group': build, test or all" ;; esac
+case $group in build | test | cross | all) ;; *) die "unknown group '$group': build, test, cross or all" ;; esac
 
 mapfile -t wanted < <(packages | awk -v group="$group" 'group == "all" || $1 == group { print $2 }')
 if [ $action = list ]; then

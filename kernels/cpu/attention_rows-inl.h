@@ -9,8 +9,8 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-inline constexpr std::size_t kRowsTogether = kLanes == 16 ? 8 : kLanes == 8 ? 4 : 2;
-inline constexpr std::size_t kScoreVectors = kLanes == 16 ? 2 : 1;  // of 16 positions, in registers at a time
+inline constexpr std::size_t kRowsTogether = kVectorsHeld == 32 ? 8 : kVectorsHeld == 8 ? 4 : 2;
+inline constexpr std::size_t kScoreVectors = kVectorsHeld == 32 ? 2 : 1;  // of 16 positions, in registers at a time
 inline constexpr std::size_t kChunkBlocks = kAttentionChunk / kKvBlockTokens;
 /// Blocks between the one computed and the one fetched: a block takes less time than memory takes to answer.
 inline constexpr std::size_t kBlocksAhead = 2;
@@ -188,7 +188,7 @@ template <class Kv, std::size_t R>
 void add_values(const Chunk& chunk, const Rows& rows, std::size_t row0, const float* scores, std::size_t begin,
                 std::size_t end) {
   if (begin >= end) return;
-  constexpr std::size_t kWide = kLanes == 16 ? (R <= 4 ? 4 : 2) : kLanes == 8 && R <= 2 ? 2 : 1;
+  constexpr std::size_t kWide = kVectorsHeld == 32 ? (R <= 4 ? 4 : 2) : kVectorsHeld == 8 && R <= 2 ? 2 : 1;
   std::size_t at = 0;
   for (; at + 16 * kWide <= chunk.head_dim; at += 16 * kWide)
     add_values_strip<Kv, R, kWide>(chunk, rows, row0, scores, begin, end, at, 16);

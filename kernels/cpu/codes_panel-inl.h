@@ -34,6 +34,12 @@ FORGE_INLINE void sums_of_128(const std::int8_t* q, std::uint32_t* out) {
     for (int i = 0; i < kSub; ++i) total += q[kSub * s + i];
     out[s] = static_cast<std::uint32_t>(total);
   }
+#elif defined(__aarch64__)
+  for (int s = 0; s < 128 / kSub; ++s) {
+    std::int32_t total = 0;
+    for (int i = 0; i < kSub; i += 16) total += vaddlvq_s8(vld1q_s8(q + kSub * s + i));
+    out[s] = static_cast<std::uint32_t>(total);
+  }
 #else
   const auto quads = [&](int i) FORGE_INLINE_BODY {  // sums of 4
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q + 32 * i));

@@ -12,6 +12,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#elif defined(__aarch64__)
+#define FORGE_CPU_ARM 1
+#if defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 #endif
 
 namespace forge::cpu {
@@ -36,6 +42,13 @@ namespace class_amx {
 MatmulFn matmul_of_blocks(DType type);
 MatmulFn prompt_matmul_of_blocks(DType type);
 }  // namespace class_amx
+#elif FORGE_CPU_ARM
+namespace class_neon {
+extern const Kernels kTable;
+}
+namespace class_neondot {
+extern const Kernels kTable;
+}
 #endif
 
 namespace {
@@ -129,11 +142,27 @@ const Kernels* amx_table() {
   }();
   return &table;
 }
+#elif FORGE_CPU_ARM
+/// Whether the CPU has SDOT. Source: Linux, Documentation/arm64/elf_hwcaps.rst; there alone it is asked for.
+bool runs_neondot() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return false;
+#endif
+}
 #endif
 
 /// From the plainest to the best.
 constexpr ClassRow kClasses[] = {
     {CpuClass::kGeneric, "generic", table_of<class_generic::kTable>, [] { return true; }},
+#if FORGE_CPU_ARM
+    {CpuClass::kNeon, "armv8-neon", table_of<class_neon::kTable>, [] { return true; }},
+    {CpuClass::kNeonDot, "armv8-neon-dotprod", table_of<class_neondot::kTable>, runs_neondot},
+#else
+    {CpuClass::kNeon, "armv8-neon", no_table, [] { return false; }},
+    {CpuClass::kNeonDot, "armv8-neon-dotprod", no_table, [] { return false; }},
+#endif
 #if FORGE_CPU_X86
     {CpuClass::kAvx2, "x86-64-v3", table_of<class_avx2::kTable>, runs_avx2},
     {CpuClass::kAvx512, "x86-64-v4", table_of<class_avx512::kTable>, runs_avx512},
@@ -194,10 +223,10 @@ const Kernels& kernels(CpuClass cpu_class) {
 
 std::string features() {
   std::string list;
-#if FORGE_CPU_X86
-  const auto add = [&](std::string_view feature, bool has) {
+  [[maybe_unused]] const auto add = [&](std::string_view feature, bool has) {
     if (has) list += (list.empty() ? "" : " ") + std::string(feature);
   };
+#if FORGE_CPU_X86
   add("sse4.2", __builtin_cpu_supports("sse4.2"));
   add("avx2", __builtin_cpu_supports("avx2"));
   add("fma", __builtin_cpu_supports("fma"));
@@ -212,6 +241,9 @@ std::string features() {
   add("amx-int8", amx.int8);
   add("amx-bf16", amx.bf16);
   if (amx.tile) add("(amx not permitted by the system)", !may_use_tiles());
+#elif FORGE_CPU_ARM
+  add("neon", true);
+  add("dotprod", runs_neondot());
 #endif
   return list.empty() ? "baseline" : list;
 }

@@ -20,7 +20,16 @@
 
 namespace forge::cpu {
 
-enum class CpuClass : std::uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Vnni, kAvx512VnniBf16, kAvx512VnniAmx };
+enum class CpuClass : std::uint8_t {
+  kGeneric,
+  kNeon,
+  kNeonDot,
+  kAvx2,
+  kAvx512,
+  kAvx512Vnni,
+  kAvx512VnniBf16,
+  kAvx512VnniAmx
+};
 
 /// out[t][n] = sum over k of w[n][k] * x[t][k].
 /// weights: `groups` groups of 16 rows of `k` elements, layout x16 (kernels/quant/x16.h).
@@ -130,7 +139,8 @@ std::span<const CpuClass> all_classes();
 constexpr bool multiplies_bf16(CpuClass cpu_class) {
   return cpu_class >= CpuClass::kAvx512VnniBf16;
 }
-/// "generic", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16", "x86-64-v4-vnni-amx".
+/// "generic", "armv8-neon", "armv8-neon-dotprod", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16",
+/// "x86-64-v4-vnni-amx".
 std::string_view name(CpuClass cpu_class);
 std::optional<CpuClass> parse(std::string_view name);
 /// Never fails: a class that was not built into this binary (another architecture) gives the generic table, whose

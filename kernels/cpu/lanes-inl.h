@@ -4,7 +4,11 @@
 
 #include "kernels/cpu/simd-inl.h"
 
-#if !defined(FORGE_CPU_GENERIC)
+#if defined(FORGE_CPU_GENERIC)
+// the compiler's own vectors
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
 #endif
 
@@ -68,6 +72,117 @@ struct Lanes {
   FORGE_INLINE static void store_floats(float* p, F v) { base_store(v, p); }
   FORGE_INLINE static F times(F a, F b) { return a * b; }
   FORGE_INLINE static F fused(F a, F b, F c) { return fma(a, b, c); }
+};
+
+#elif defined(__aarch64__)
+
+/// Four registers that act as one.
+template <class R>
+struct Four {
+  R a, b, c, d;
+};
+template <class R, class Op>
+FORGE_INLINE auto each(const Four<R>& x, Op op) {
+  return Four<decltype(op(x.a))>{op(x.a), op(x.b), op(x.c), op(x.d)};
+}
+template <class R, class S, class Op>
+FORGE_INLINE auto each(const Four<R>& x, const Four<S>& y, Op op) {
+  return Four<decltype(op(x.a, y.a))>{op(x.a, y.a), op(x.b, y.b), op(x.c, y.c), op(x.d, y.d)};
+}
+#define FORGE_EACH(x, expression) each(x, [&](auto v) FORGE_INLINE_BODY { return expression; })
+#define FORGE_EACH2(x, y, expression) each(x, y, [&](auto v, auto w) FORGE_INLINE_BODY { return expression; })
+
+/// sum + the dots of 4 bytes a lane. Without SDOT two products fit 16 bits: 2 * 128 * 127 = 32512.
+FORGE_INLINE int32x4_t add_dots(int32x4_t sum, int8x16_t w, int8x16_t x) {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return vdotq_s32(sum, w, x);
+#else
+  const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(x)), high = vmull_high_s8(w, x);
+  return vpadalq_s16(sum, vpaddq_s16(low, high));
+#endif
+}
+FORGE_INLINE int8x16_t all_words(std::int32_t w) {
+  return vreinterpretq_s8_s32(vdupq_n_s32(w));
+}
+
+struct Lanes {
+  using I = Four<uint8x16_t>;
+  using F = Four<float32x4_t>;
+  using Table = uint8x16_t;
+  static constexpr int kRows = 16;
+  FORGE_INLINE static I load(const std::uint8_t* p) {
+    return {vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)};
+  }
+  FORGE_INLINE static void store(std::uint8_t* p, const I& v) {
+    vst1q_u8(p, v.a);
+    vst1q_u8(p + 16, v.b);
+    vst1q_u8(p + 32, v.c);
+    vst1q_u8(p + 48, v.d);
+  }
+  FORGE_INLINE static I bytes(const std::uint8_t* p) {
+    const uint8x16_t line = vld1q_u8(p);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(line)), high = vmovl_high_u8(line);
+    const Four<uint32x4_t> wide{vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)),
+                                vmovl_high_u16(high)};
+    return FORGE_EACH(wide, vreinterpretq_u8_u32(v));
+  }
+  FORGE_INLINE static I same(uint8x16_t v) { return {v, v, v, v}; }
+  FORGE_INLINE static I words(std::int32_t w) { return same(vreinterpretq_u8_s8(all_words(w))); }
+  FORGE_INLINE static I none() { return same(vdupq_n_u8(0)); }
+  FORGE_INLINE static I both(const I& a, const I& b) { return FORGE_EACH2(a, b, vandq_u8(v, w)); }
+  FORGE_INLINE static I either(const I& a, const I& b) { return FORGE_EACH2(a, b, vorrq_u8(v, w)); }
+  FORGE_INLINE static I plus(const I& a, const I& b) {
+    return FORGE_EACH2(a, b, vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(v), vreinterpretq_u32_u8(w))));
+  }
+  FORGE_INLINE static I less_one(const I& a) {
+    return FORGE_EACH(a, vreinterpretq_u8_u32(vqsubq_u32(vreinterpretq_u32_u8(v), vdupq_n_u32(1))));
+  }
+  FORGE_INLINE static I less_bytes(const I& a, const I& b) { return FORGE_EACH2(a, b, vsubq_u8(v, w)); }
+  // by bytes, not by words: what moves from one to the next is masked anyway
+  template <int n>
+  FORGE_INLINE static I left(const I& a) {
+    return FORGE_EACH(a, vshlq_n_u8(v, n));
+  }
+  template <int n>
+  FORGE_INLINE static I right(const I& a) {
+    if constexpr (n == 0)
+      return a;
+    else
+      return FORGE_EACH(a, vshrq_n_u8(v, n));
+  }
+  template <int n>
+  FORGE_INLINE static I left_word(const I& a) {
+    return FORGE_EACH(a, vreinterpretq_u8_u32(vshlq_n_u32(vreinterpretq_u32_u8(v), n)));
+  }
+  template <int n>
+  FORGE_INLINE static I right_signed(const I& a) {
+    return FORGE_EACH(a, vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), n)));
+  }
+  FORGE_INLINE static Table table(const std::uint8_t* levels) { return vld1q_u8(levels); }
+  FORGE_INLINE static I lookup(Table levels, const I& codes) { return FORGE_EACH(codes, vqtbl1q_u8(levels, v)); }
+  FORGE_INLINE static F to_float(const I& a) { return FORGE_EACH(a, vcvtq_f32_s32(vreinterpretq_s32_u8(v))); }
+  FORGE_INLINE static F as_float(const I& a) { return FORGE_EACH(a, vreinterpretq_f32_u8(v)); }
+  FORGE_INLINE static F all(float x) {
+    const float32x4_t v = vdupq_n_f32(x);
+    return {v, v, v, v};
+  }
+  FORGE_INLINE static F halves(const std::uint8_t* p) {
+    const Four<uint8x8_t> bits{vld1_u8(p), vld1_u8(p + 8), vld1_u8(p + 16), vld1_u8(p + 24)};
+    return FORGE_EACH(bits, vcvt_f32_f16(vreinterpret_f16_u8(v)));
+  }
+  FORGE_INLINE static F load_floats(const float* p) {
+    return {vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+  }
+  FORGE_INLINE static void store_floats(float* p, const F& v) {
+    vst1q_f32(p, v.a);
+    vst1q_f32(p + 4, v.b);
+    vst1q_f32(p + 8, v.c);
+    vst1q_f32(p + 12, v.d);
+  }
+  FORGE_INLINE static F times(const F& a, const F& b) { return FORGE_EACH2(a, b, vmulq_f32(v, w)); }
+  FORGE_INLINE static F fused(const F& a, const F& b, const F& c) {
+    return {vfmaq_f32(c.a, a.a, b.a), vfmaq_f32(c.b, a.b, b.b), vfmaq_f32(c.c, a.c, b.c), vfmaq_f32(c.d, a.d, b.d)};
+  }
 };
 
 #elif defined(__AVX512BW__)
@@ -182,10 +297,19 @@ struct Lanes {
 
 #endif
 
+/// What raw values up to `largest` are less by in Dot::add: where bytes are signed in it, those above 127 are.
+constexpr unsigned dot_bias([[maybe_unused]] unsigned largest) {
+#if defined(__aarch64__) && !defined(FORGE_CPU_GENERIC)
+  return largest > 127 ? 128 : 0;
+#else
+  return 0;
+#endif
+}
+
 /// How many words of bytes up to `largest` may be added in 16 bits, |x| <= 127, at most the 4 of a short part; 0: not
 /// one, for vpmaddubsw saturates already. Where the dot is exact in 32 bits at once, all formats are of one kind.
 constexpr int words_in_shorts(unsigned largest) {
-#if defined(__AVX512VNNI__) || defined(FORGE_CPU_GENERIC)
+#if defined(__AVX512VNNI__) || defined(FORGE_CPU_GENERIC) || defined(__aarch64__)
   return largest > 0 ? 4 : 0;
 #else
   const unsigned words = 32767 / (2 * 127 * largest);
@@ -193,8 +317,8 @@ constexpr int words_in_shorts(unsigned largest) {
 #endif
 }
 
-/// The exact dot of kWords words of unsigned bytes by signed ones, a row a lane, for `kShorts` words at a time; `sum`
-/// may begin with another number.
+/// The exact dot of kWords words of unsigned bytes (less dot_bias) by signed ones, a row a lane, for `kShorts` words at
+/// a time; `sum` may begin with another number.
 template <int kShorts, int kWords>
 struct Dot {
   using I = Lanes::I;
@@ -207,6 +331,13 @@ struct Dot {
   FORGE_INLINE void add(int, I u, std::int32_t x) {
     for (int i = 0; i < 4; ++i)
       sum += ((u >> (8 * i)) & 255u) * static_cast<std::uint32_t>(static_cast<std::int8_t>(x >> (8 * i)));
+  }
+  FORGE_INLINE I total() const { return sum; }
+#elif defined(__aarch64__)
+  I sum = Lanes::none();
+  FORGE_INLINE void add(int, const I& u, std::int32_t x) {
+    const int8x16_t all = all_words(x);
+    sum = FORGE_EACH2(sum, u, vreinterpretq_u8_s32(add_dots(vreinterpretq_s32_u8(v), vreinterpretq_s8_u8(w), all)));
   }
   FORGE_INLINE I total() const { return sum; }
 #else

@@ -15,8 +15,13 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
+/// What a class's bytes are below the type's raw values: levels alone can be too large for it.
 template <class Block>
-inline constexpr PanelSums kPanelSums{Block::kMinimum, static_cast<std::int32_t>(Block::kZero)};
+inline constexpr std::uint32_t kDotBias = dot_bias(quant::raw_max<Block>());
+
+template <class Block>
+  requires(!Block::kMinimum || kDotBias<Block> == 0)  // a minimum's word is of no dot
+inline constexpr PanelSums kPanelSums{Block::kMinimum, static_cast<std::int32_t>(Block::kZero - kDotBias<Block>)};
 
 /// 32 columns of a group, unpacked: 8 lines of bytes, then for each part 16 scales and 16 offsets (of a minimum).
 template <int kSub>
@@ -31,7 +36,7 @@ struct Levels {
   static constexpr Bytes kBytes = [] {
     Bytes out{};
     if constexpr (quant::HasLevels<Block>)
-      for (std::size_t i = 0; i < 16; ++i) out.at[i] = Block::kLevels[i];
+      for (std::size_t i = 0; i < 16; ++i) out.at[i] = static_cast<std::uint8_t>(Block::kLevels[i] - kDotBias<Block>);
     return out;
   }();
 };
@@ -262,7 +267,9 @@ void matmul_one_row(const CodesType& type, const std::byte* weights, std::size_t
   }
 }
 
-inline constexpr int kUnpackedTokens = Lanes::kRows == 16 ? 6 : 4, kUnpackedGroups = Lanes::kRows == 16 ? 2 : 1;
+/// Registers: one vector of rows, two (AVX-512), or four (NEON).
+inline constexpr int kUnpackedTokens = kLanes == 16 ? 6 : Lanes::kRows == 16 ? 3 : 4;
+inline constexpr int kUnpackedGroups = kLanes == 16 ? 2 : 1;
 inline constexpr std::size_t kPanelTokens = 96;  ///< whose strips stay in L2, 67 KiB
 
 /// At most kPanelTokens tokens by G groups' strips; fetches what is read next.

@@ -45,8 +45,9 @@ struct LoadBf16 : FloatColumns {
 };
 
 /// Two chains for each of two vectors a token, two vectors of weights and one of x: 31 of 32 registers, or 15 of 16.
-inline constexpr int kFloatTokens = kLanes == 16 ? 7 : 3;
-inline constexpr int kFloatFewTokens = 3;
+inline constexpr int kFloatTokens = kRegisters == 32 ? 7 : 3;
+/// Few tokens take a vector at a time, or a group where registers hold its four (29 of 32).
+inline constexpr int kFloatFewTokens = 3, kFloatFewVectors = kRegisters == 32 && kLanes == 4 ? 4 : 1;
 
 /// Vectors of rows by T tokens over a strip, which is whole blocks but at the end of k.
 struct FloatTile {
@@ -70,18 +71,18 @@ void float_tile(const FloatTile& tile) {
   B sums[2][V][T];
   const auto multiply = [&](const auto& load, std::size_t i) FORGE_INLINE_BODY {
     B w[V];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (std::size_t v = 0; v < V; ++v) w[v] = load(weights + v * tile.second + i * kStep);
 #pragma GCC unroll 7
     for (std::size_t t = 0; t < T; ++t) {
       const float x = panel[t * kFloatChunk + i];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (std::size_t v = 0; v < V; ++v) sums[i % 2][v][t] = Weight::multiply_add(w[v], x, sums[i % 2][v][t]);
     }
   };
   const auto step = [&](std::size_t i) FORGE_INLINE_BODY { multiply(Weight::load, i); };
   const auto fetch = [&](std::size_t i) FORGE_INLINE_BODY {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (std::size_t v = 0; v < V; ++v)
       if ((tile.fetching >> v & 1) != 0) __builtin_prefetch(weights + v * tile.second + tile.ahead + i * kStep, 0, 2);
   };
@@ -90,7 +91,7 @@ void float_tile(const FloatTile& tile) {
   do {
 #pragma GCC unroll 2
     for (auto& chain : sums)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (auto& vector : chain)
 #pragma GCC unroll 7
         for (B& sum : vector) sum = base_set1(0.0f);
@@ -112,7 +113,7 @@ void float_tile(const FloatTile& tile) {
       if constexpr (Weight::kColumns > 1)
         if (at + i == whole && whole < count) multiply(Weight::load_rest, i);
     }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (std::size_t v = 0; v < V; ++v)
 #pragma GCC unroll 7
       for (std::size_t t = 0; t < T; ++t) {
@@ -171,7 +172,7 @@ void matmul_float_tiles(const std::byte* weights, std::size_t k, std::size_t gro
       fill_float_panel<Weight>(source, token0 + t0, tile_at(tile + 1) - t0, at, count, panel + t0 * padded);
     }
     for (std::size_t vector = 0, together = 0; vector < vectors; vector += together) {
-      together = few || vectors - vector == 1 ? 1 : 2;
+      together = few ? kFloatFewVectors : vectors - vector == 1 ? 1 : 2;
       const std::size_t lane = vector * kLanes;
       FloatTile run{.weights = weights + lane / 16 * group_bytes + at * kColumnBytes + lane % 16 * Weight::kBytes,
                     .second = kLanes == 16 ? group_bytes : kLanes * Weight::kBytes,
@@ -191,7 +192,7 @@ void matmul_float_tiles(const std::byte* weights, std::size_t k, std::size_t gro
           run.fetching = lane % 16 == 0 && tile == 0 ? 1 : 0;
         else
           run.fetching = tiles == 1 ? 3 : tile < 2 ? 1U << tile : 0;
-        const FloatTileFn multiply = few             ? float_tile_for<Weight, 1, kFloatFewTokens>(width)
+        const FloatTileFn multiply = few             ? float_tile_for<Weight, kFloatFewVectors, kFloatFewTokens>(width)
                                      : together == 1 ? float_tile_for<Weight, 1, kFloatTokens>(width)
                                                      : float_tile_for<Weight, 2, kFloatTokens>(width);
         multiply(run);

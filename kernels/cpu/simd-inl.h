@@ -23,6 +23,12 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr std::size_t kRegisters = 32;
+#else
+inline constexpr std::size_t kRegisters = 16;
+#endif
+
 #if defined(FORGE_CPU_GENERIC)
 
 using B = float __attribute__((vector_size(16)));
@@ -186,11 +192,20 @@ FORGE_INLINE B div(B a, B b) {
 FORGE_INLINE B fma(B a, B b, B c) {
   return hn::MulAdd(a, b, c);
 }
+// b where either is NaN, as x86 has it; Highway's NEON would give the number
 FORGE_INLINE B vmin(B a, B b) {
+#if defined(__aarch64__)
+  return hn::IfThenElse(hn::Lt(a, b), a, b);
+#else
   return hn::Min(a, b);
+#endif
 }
 FORGE_INLINE B vmax(B a, B b) {
+#if defined(__aarch64__)
+  return hn::IfThenElse(hn::Gt(a, b), a, b);
+#else
   return hn::Max(a, b);
+#endif
 }
 FORGE_INLINE B vabs(B a) {
   return hn::Abs(a);
@@ -379,6 +394,7 @@ struct Sixteen<4> {
 };
 using V = Sixteen<kLanes>::Type;
 using M = Make<V>;
+inline constexpr std::size_t kVectorsHeld = kRegisters * kLanes / 16;  ///< V that the registers hold
 
 FORGE_INLINE V zero() {
   return M::set1(0.0f);
