@@ -153,29 +153,31 @@ bool runs_neondot() {
 }
 #endif
 
+[[maybe_unused]] bool never() {
+  return false;
+}
+#if FORGE_CPU_X86
+#define FORGE_ON_X86(table, runs) table, runs
+#else
+#define FORGE_ON_X86(table, runs) no_table, never
+#endif
+#if FORGE_CPU_ARM
+#define FORGE_ON_ARM(table, runs) table, runs
+#else
+#define FORGE_ON_ARM(table, runs) no_table, never
+#endif
+constexpr auto kAlways = [] { return true; };
+
 /// From the plainest to the best.
 constexpr ClassRow kClasses[] = {
-    {CpuClass::kGeneric, "generic", table_of<class_generic::kTable>, [] { return true; }},
-#if FORGE_CPU_ARM
-    {CpuClass::kNeon, "armv8-neon", table_of<class_neon::kTable>, [] { return true; }},
-    {CpuClass::kNeonDot, "armv8-neon-dotprod", table_of<class_neondot::kTable>, runs_neondot},
-#else
-    {CpuClass::kNeon, "armv8-neon", no_table, [] { return false; }},
-    {CpuClass::kNeonDot, "armv8-neon-dotprod", no_table, [] { return false; }},
-#endif
-#if FORGE_CPU_X86
-    {CpuClass::kAvx2, "x86-64-v3", table_of<class_avx2::kTable>, runs_avx2},
-    {CpuClass::kAvx512, "x86-64-v4", table_of<class_avx512::kTable>, runs_avx512},
-    {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", table_of<class_avx512vnni::kTable>, runs_avx512vnni},
-    {CpuClass::kAvx512VnniBf16, "x86-64-v4-vnni-bf16", bf16_table, runs_avx512bf16},
-    {CpuClass::kAvx512VnniAmx, "x86-64-v4-vnni-amx", amx_table, runs_amx},
-#else
-    {CpuClass::kAvx2, "x86-64-v3", no_table, [] { return false; }},
-    {CpuClass::kAvx512, "x86-64-v4", no_table, [] { return false; }},
-    {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", no_table, [] { return false; }},
-    {CpuClass::kAvx512VnniBf16, "x86-64-v4-vnni-bf16", no_table, [] { return false; }},
-    {CpuClass::kAvx512VnniAmx, "x86-64-v4-vnni-amx", no_table, [] { return false; }},
-#endif
+    {CpuClass::kGeneric, "generic", table_of<class_generic::kTable>, kAlways},
+    {CpuClass::kNeon, "armv8-neon", FORGE_ON_ARM(table_of<class_neon::kTable>, kAlways)},
+    {CpuClass::kNeonDot, "armv8-neon-dotprod", FORGE_ON_ARM(table_of<class_neondot::kTable>, runs_neondot)},
+    {CpuClass::kAvx2, "x86-64-v3", FORGE_ON_X86(table_of<class_avx2::kTable>, runs_avx2)},
+    {CpuClass::kAvx512, "x86-64-v4", FORGE_ON_X86(table_of<class_avx512::kTable>, runs_avx512)},
+    {CpuClass::kAvx512Vnni, "x86-64-v4-vnni", FORGE_ON_X86(table_of<class_avx512vnni::kTable>, runs_avx512vnni)},
+    {CpuClass::kAvx512VnniBf16, "x86-64-v4-vnni-bf16", FORGE_ON_X86(bf16_table, runs_avx512bf16)},
+    {CpuClass::kAvx512VnniAmx, "x86-64-v4-vnni-amx", FORGE_ON_X86(amx_table, runs_amx)},
 };
 
 const ClassRow& row_of(CpuClass cpu_class) {
