@@ -50,12 +50,17 @@ using MatmulFn = void (*)(const std::byte* weights, std::size_t k, std::size_t g
                           std::size_t out_stride);
 inline constexpr std::size_t kMatmulTokens = 12;
 
+/// One group in layout x16 from 16 native rows of k elements; a row of nullptr is zeros. The same bytes in every class.
+/// Rows are aligned as the type's block is: to 2 bytes, MXFP4's to 1.
+using PackFn = void (*)(const std::byte* const* rows, std::size_t k, std::byte* group);
+
 struct Kernels {
   CpuClass cpu_class;
 
   MatmulFn matmul_f32, matmul_f16, matmul_bf16, matmul_q8_0, matmul_q4_0, matmul_q4_1;
   /// Of the types of kernels/quant/x16_codes.h; nullptr for another.
   MatmulFn (*matmul_of_codes)(DType type);
+  PackFn (*pack)(DType type);  ///< nullptr for a type without kernels
   /// Of block types, for tokens of prompts; nullptr where they are multiplied as all others.
   MatmulFn (*prompt_matmul_of)(DType type);
 

@@ -7,7 +7,9 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-MatmulFn matmul_of_codes(DType type);  // codes_table-inl.h, a translation unit of its own
+// codes_table-inl.h, a translation unit of its own
+MatmulFn matmul_of_codes(DType type);
+PackFn pack(DType type);
 extern const Kernels kTable;
 const Kernels kTable{
     .cpu_class = FORGE_CPU_CLASS,
@@ -18,6 +20,7 @@ const Kernels kTable{
     .matmul_q4_0 = matmul_int<FormatQ4_0>,
     .matmul_q4_1 = matmul_int<FormatQ4_1>,
     .matmul_of_codes = matmul_of_codes,
+    .pack = pack,
     .prompt_matmul_of = nullptr,
     .scale_rows = scale_rows,
     .scale = scale,

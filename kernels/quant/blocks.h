@@ -81,7 +81,7 @@ static_assert(sizes_agree(AllBlocks{}));
 /// Elements of a block whose codes stand for levels.
 template <class Block>
   requires requires { Block::kLevels[0]; }
-void raw_values(const Block& block, u8* raw) {
+FORGE_QUANT_FN void raw_values(const Block& block, u8* raw) {
   code_values(block, raw);
   for (u32 i = 0; i < Block::kElems; ++i) raw[i] = Block::kLevels[raw[i]];
 }

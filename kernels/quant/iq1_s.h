@@ -169,7 +169,7 @@ static_assert(sizeof(BlockIQ1_S) == 50);
 
 /// 8 elements of an entry, -1, 0, 1: of their two levels each the lower where delta is negative.
 FORGE_QUANT_FN void ternary_codes(u32 entry, u32 negative, u8* codes) {
-  store_bytes(2 * bytes_of_pairs(kIq1Grid[entry]) + (negative != 0 ? 0 : 0x0101010101010101u), 8, codes);
+  store_bytes(2 * bytes_of_pairs(kIq1Grid[entry]) + (negative != 0 ? 0 : 0x0101010101010101u), codes);
 }
 FORGE_QUANT_FN void code_values(const BlockIQ1_S& block, u8* codes) {
   for (u32 i = 0; i < 32; ++i) {

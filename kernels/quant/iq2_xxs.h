@@ -50,7 +50,7 @@ FORGE_QUANT_FN u32 load_u32(const u8* bytes) {
 }
 /// 8 elements: the magnitudes of an entry of a grid, with signs.
 FORGE_QUANT_FN void iq2_codes(u32 entry, u32 signs, u8* codes) {
-  store_bytes(signed_codes(bytes_of_pairs(entry), signs, 3), 8, codes);
+  store_bytes(signed_codes(bytes_of_pairs(entry), signs, 3), codes);
 }
 FORGE_QUANT_FN void code_values(const BlockIQ2_XXS& block, u8* codes) {
   for (u32 i = 0; i < 32; ++i) {

@@ -19,13 +19,6 @@ struct BlockIQ4_NL {
 };
 static_assert(sizeof(BlockIQ4_NL) == 18);
 
-/// 32 codes in Q4_0's order.
-FORGE_QUANT_FN void nibble_codes(const u8* qs, u8* codes) {
-  for (int i = 0; i < 16; ++i) {
-    codes[i] = qs[i] & 15u;
-    codes[16 + i] = qs[i] >> 4;
-  }
-}
 FORGE_QUANT_FN void code_values(const BlockIQ4_NL& block, u8* codes) {
   nibble_codes(block.qs, codes);
 }

@@ -29,7 +29,7 @@ FORGE_QUANT_FN u64 signed_codes(u64 c, u32 signs, u32 positive) {
 /// 8 elements: the magnitudes of two entries of a grid, with signs.
 FORGE_QUANT_FN void iq3_codes(u32 first, u32 second, u32 signs, u8* codes) {
   const u64 magnitudes = bytes_of_triples(first) | static_cast<u64>(bytes_of_triples(second)) << 32;
-  store_bytes(signed_codes(magnitudes, signs, 8), 8, codes);
+  store_bytes(signed_codes(magnitudes, signs, 8), codes);
 }
 
 }  // namespace forge::quant

@@ -29,9 +29,22 @@ FORGE_QUANT_FN u64 bytes_of_bits(u32 bits) {
   const u64 each = (bits & 255u) * 0x0101010101010101u & 0x8040201008040201u;
   return (each + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
 }
-/// The low 8 * `count` bits of `word`, lowest byte first.
-FORGE_QUANT_FN void store_bytes(u64 word, int count, u8* out) {
-  for (int i = 0; i < count; ++i) out[i] = static_cast<u8>(word >> (8 * i));
+// Bytes go by words, lowest first: of loops over 8 or 16 of them g++ 12 makes single bytes where registers are wider.
+FORGE_QUANT_FN u64 load_bytes(const u8* in) {
+  u64 word;
+  __builtin_memcpy(&word, in, 8);
+  return word;
+}
+FORGE_QUANT_FN void store_bytes(u64 word, u8* out) {
+  __builtin_memcpy(out, &word, 8);
+}
+/// 32 nibbles in Q4_0's order.
+FORGE_QUANT_FN void nibble_codes(const u8* qs, u8* codes) {
+  for (int half = 0; half < 16; half += 8) {
+    const u64 word = load_bytes(qs + half);
+    store_bytes(word & 0x0f0f0f0f0f0f0f0fu, codes + half);
+    store_bytes(word >> 4 & 0x0f0f0f0f0f0f0f0fu, codes + 16 + half);
+  }
 }
 
 /// of(number) for all kinds but kExponent.

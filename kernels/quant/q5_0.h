@@ -19,11 +19,8 @@ static_assert(sizeof(BlockQ5_0) == 22);
 
 /// 32 elements of 4 bits as Q4_0 has them, with a plane of fifth bits.
 FORGE_QUANT_FN void raw_nibbles_and_bits(const u8* qs, const u8* qh, u8* raw) {
-  for (int i = 0; i < 4; ++i) store_bytes(bytes_of_bits(qh[i]) << 4, 8, raw + 8 * i);
-  for (int i = 0; i < 16; ++i) {
-    raw[i] = static_cast<u8>(raw[i] | (qs[i] & 15u));
-    raw[16 + i] = static_cast<u8>(raw[16 + i] | qs[i] >> 4);
-  }
+  nibble_codes(qs, raw);
+  for (int i = 0; i < 4; ++i) store_bytes(load_bytes(raw + 8 * i) | bytes_of_bits(qh[i]) << 4, raw + 8 * i);
 }
 FORGE_QUANT_FN void raw_values(const BlockQ5_0& block, u8* raw) {
   raw_nibbles_and_bits(block.qs, block.qh, raw);

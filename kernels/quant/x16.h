@@ -79,46 +79,12 @@ struct X16Place {
   std::size_t quants, scales;
 };
 template <class Block>
-constexpr X16Place x16_place(std::size_t blocks, std::size_t b) {
+FORGE_QUANT_FN constexpr X16Place x16_place(std::size_t blocks, std::size_t b) {
   using Unit = X16Unit<Block>;
   const std::size_t first = b / Unit::kBlocks * Unit::kBlocks, in_unit = b - first;
   const std::size_t count = blocks - first < Unit::kBlocks ? blocks - first : Unit::kBlocks;
   const std::size_t at = first * Unit::kBlockBytes;
   return {at + in_unit * Unit::kQuantBytes, at + count * Unit::kQuantBytes + in_unit * Unit::kScaleBytes};
-}
-
-/// A square of elements whose lines are vectors of 16 bytes.
-template <class Element>
-struct X16Square;
-template <>
-struct X16Square<std::uint32_t> {
-  using Line = std::uint32_t __attribute__((vector_size(16)));
-  static constexpr std::size_t kSize = 4;
-  static Line low(Line a, Line b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-  static Line high(Line a, Line b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
-};
-template <>
-struct X16Square<std::uint16_t> {
-  using Line = std::uint16_t __attribute__((vector_size(16)));
-  static constexpr std::size_t kSize = 8;
-  static Line low(Line a, Line b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
-  static Line high(Line a, Line b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
-};
-
-/// Lines become columns: each pass interleaves line i with line i + half, and log2(kSize) passes rotate the bits of an
-/// element's line and column into each other.
-template <class Element>
-void x16_transpose(typename X16Square<Element>::Line* lines) {
-  using Square = X16Square<Element>;
-  constexpr std::size_t kHalf = Square::kSize / 2;
-  for (std::size_t pass = 1; pass < Square::kSize; pass *= 2) {
-    typename Square::Line out[Square::kSize];
-    for (std::size_t i = 0; i < kHalf; ++i) {
-      out[2 * i] = Square::low(lines[i], lines[i + kHalf]);
-      out[2 * i + 1] = Square::high(lines[i], lines[i + kHalf]);
-    }
-    std::memcpy(lines, out, sizeof(out));
-  }
 }
 
 /// One block's native bytes of lane r, from its place in a group.
@@ -136,35 +102,6 @@ inline void x16_unpack_block(std::byte* native, const std::byte* group, X16Place
                 group + place.scales + X16Unit<Block>::kPlaneBytes * part + Parts::kPartBytes * r, Parts::kPartBytes);
 }
 
-/// One group of a quantised type from 16 native rows; nullptr rows are zeros.
-template <class Block>
-void x16_pack_blocks(const std::byte* const* rows, std::size_t k, std::byte* group) {
-  using Parts = X16Block<Block>;
-  using Square = X16Square<std::uint32_t>;
-  static_assert(Parts::kWords % Square::kSize == 0);
-  constexpr std::byte kZeros[sizeof(Block)]{};
-  const std::size_t blocks = k / Block::kElems;
-  for (std::size_t b = 0; b < blocks; ++b) {
-    const auto place = x16_place<Block>(blocks, b);
-    const std::byte* native[kX16Rows];
-    for (std::size_t r = 0; r < kX16Rows; ++r) native[r] = rows[r] ? rows[r] + b * sizeof(Block) : kZeros;
-    for (std::size_t first = 0; first < kX16Rows; first += Square::kSize)
-      for (std::size_t j = 0; j < Parts::kWords; j += Square::kSize) {
-        Square::Line lines[Square::kSize];
-        for (std::size_t r = 0; r < Square::kSize; ++r) {
-          std::memcpy(&lines[r], native[first + r] + Parts::kQuantsAt + 4 * j, sizeof(lines[r]));
-          lines[r] ^= Parts::kFlip;
-        }
-        x16_transpose<std::uint32_t>(lines);
-        for (std::size_t i = 0; i < Square::kSize; ++i)
-          std::memcpy(group + place.quants + 64 * (j + i) + 4 * first, &lines[i], sizeof(lines[i]));
-      }
-    for (std::size_t part = 0; part < Parts::kParts; ++part)
-      for (std::size_t r = 0; r < kX16Rows; ++r)
-        std::memcpy(group + place.scales + X16Unit<Block>::kPlaneBytes * part + Parts::kPartBytes * r,
-                    native[r] + Parts::kScalesAt + Parts::kPartBytes * part, Parts::kPartBytes);
-  }
-}
 template <class Block>
 void x16_unpack_blocks(const std::byte* group, std::size_t k, std::byte* const* rows) {
   const std::size_t blocks = k / Block::kElems;
@@ -173,57 +110,11 @@ void x16_unpack_blocks(const std::byte* group, std::size_t k, std::byte* const* 
       x16_unpack_block<Block>(rows[r] + b * sizeof(Block), group, x16_place<Block>(blocks, b), r);
 }
 
-/// Elements of one group, transposed; Element has the type's width.
-template <class Element>
-void x16_pack_elements(const std::byte* const* rows, std::size_t k, std::byte* group) {
-  using Square = X16Square<Element>;
-  std::size_t at = 0;
-  for (; at + Square::kSize <= k; at += Square::kSize)
-    for (std::size_t first = 0; first < kX16Rows; first += Square::kSize) {
-      typename Square::Line lines[Square::kSize] = {};
-      for (std::size_t r = 0; r < Square::kSize; ++r)
-        if (rows[first + r]) std::memcpy(&lines[r], rows[first + r] + at * sizeof(Element), sizeof(lines[r]));
-      x16_transpose<Element>(lines);
-      for (std::size_t i = 0; i < Square::kSize; ++i)
-        std::memcpy(group + ((at + i) * kX16Rows + first) * sizeof(Element), &lines[i], sizeof(lines[i]));
-    }
-  for (; at < k; ++at)
-    for (std::size_t r = 0; r < kX16Rows; ++r) {
-      Element element = 0;
-      if (rows[r]) std::memcpy(&element, rows[r] + at * sizeof(Element), sizeof(Element));
-      std::memcpy(group + (at * kX16Rows + r) * sizeof(Element), &element, sizeof(Element));
-    }
-}
 template <class Element>
 void x16_unpack_elements(const std::byte* group, std::size_t k, std::byte* const* rows) {
   for (std::size_t r = 0; r < kX16Rows; ++r)
     for (std::size_t i = 0; rows[r] && i < k; ++i)
       std::memcpy(rows[r] + i * sizeof(Element), group + (i * kX16Rows + r) * sizeof(Element), sizeof(Element));
-}
-
-/// Packs groups first_group .. first_group+groups-1 to `out` (the first of them). row_of(row) gives the native bytes of
-/// a row, nullptr for a padding row: rows may come from several tensors. Groups are independent: threads can share
-/// them. False for a type without kernels.
-template <class RowOf>
-bool pack_rows(DType type, std::size_t k, std::size_t first_group, std::size_t groups, RowOf&& row_of, std::byte* out) {
-  if (!has_kernels(type)) return false;
-  for (std::size_t g = 0; g < groups; ++g) {
-    const std::byte* rows[kX16Rows];
-    for (std::size_t r = 0; r < kX16Rows; ++r) rows[r] = row_of((first_group + g) * kX16Rows + r);
-    std::byte* group = out + g * x16_group_bytes(type, k);
-    if (type == DType::kF32)
-      x16_pack_elements<std::uint32_t>(rows, k, group);
-    else if (is_float(type))
-      x16_pack_elements<std::uint16_t>(rows, k, group);
-    else
-      with_block(type, [&]<class Block>(std::type_identity<Block>) {
-        if constexpr (HasPacking<Block>)
-          x16_pack_codes<Block>(rows, k, group);
-        else
-          x16_pack_blocks<Block>(rows, k, group);
-      });
-  }
-  return true;
 }
 
 /// The inverse: row_of(row) gives where the native bytes of a row go, nullptr to skip it. False also for a type whose

@@ -96,7 +96,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   size_scratch();
   begin = std::chrono::steady_clock::now();
   if (!mapped) {
-    load_.bytes = load_weights(*program_, model, weights_.data(), weights_.bytes(), pool_);
+    load_.bytes = load_weights(*program_, model, weights_.data(), weights_.bytes(), kernels_, pool_);
     if (packed) packed->keep({weights_.data(), weights_.bytes()}, pool_);
   }
   load_took();

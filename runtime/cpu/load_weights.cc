@@ -9,8 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/quant/rows.h"
-#include "kernels/quant/x16.h"
+#include "kernels/cpu/pack.h"
 #include "support/error.h"
 
 namespace forge::runtime {
@@ -132,7 +131,8 @@ void read_native(const Job& job, const WeightSource& model) {
 }
 
 /// Reads the rows of some groups into `native`, rows that follow each other in the file at once, and packs them.
-void read_and_pack(const Job& job, std::size_t task, const WeightSource& model, std::vector<std::byte>& native) {
+void read_and_pack(const Job& job, std::size_t task, const WeightSource& model, const cpu::Kernels& kernels,
+                   std::vector<std::byte>& native) {
   const std::size_t first = task * job.groups_a_task, count = std::min(job.groups_a_task, job.groups - first);
   const std::size_t begin = first * quant::kX16Rows, end = begin + count * quant::kX16Rows;
   native.resize(std::max(native.size(), (end - begin) * job.row_bytes));
@@ -146,14 +146,15 @@ void read_and_pack(const Job& job, std::size_t task, const WeightSource& model, 
   const auto row_of = [&](std::size_t row) -> const std::byte* {
     return job.row(row) == kPadding ? nullptr : native.data() + (row - begin) * job.row_bytes;
   };
-  quant::pack_rows(job.dtype, job.k, first, count, row_of, job.out + first * quant::x16_group_bytes(job.dtype, job.k));
+  std::byte* out = job.out + first * quant::x16_group_bytes(job.dtype, job.k);
+  cpu::pack_rows(kernels, job.dtype, job.k, first, count, row_of, out);
 }
 
 /// All weights as tasks of a pool. Tasks must not throw: what the first failed read threw is kept for the caller.
 class Loading {
  public:
-  Loading(std::vector<Job> jobs, const WeightSource& model, std::size_t workers)
-      : jobs_(std::move(jobs)), model_(model), native_(workers) {}
+  Loading(std::vector<Job> jobs, const WeightSource& model, const cpu::Kernels& kernels, std::size_t workers)
+      : jobs_(std::move(jobs)), model_(model), kernels_(kernels), native_(workers) {}
 
   void operator()(std::size_t task, std::size_t worker) noexcept {
     if (failed_.load(std::memory_order_relaxed)) return;
@@ -162,7 +163,7 @@ class Loading {
     const Job& job = *(after - 1);
     try {
       if (job.pack)
-        read_and_pack(job, task - job.first_task, model_, native_[worker]);
+        read_and_pack(job, task - job.first_task, model_, kernels_, native_[worker]);
       else
         read_native(job, model_);
     } catch (...) {
@@ -176,6 +177,7 @@ class Loading {
  private:
   std::vector<Job> jobs_;  ///< in the order of their tasks
   const WeightSource& model_;
+  const cpu::Kernels& kernels_;
   std::vector<std::vector<std::byte>> native_;  ///< of each worker
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
@@ -184,7 +186,7 @@ class Loading {
 }  // namespace
 
 std::uint64_t load_weights(const plan::ProgramT& program, const WeightSource& model, std::byte* weights,
-                           std::size_t weights_bytes, ThreadPool& pool) {
+                           std::size_t weights_bytes, const cpu::Kernels& kernels, ThreadPool& pool) {
   std::vector<Job> jobs;
   std::size_t tasks = 0;
   std::uint64_t read = 0;
@@ -199,7 +201,7 @@ std::uint64_t load_weights(const plan::ProgramT& program, const WeightSource& mo
     tasks += job.pack ? (job.groups + job.groups_a_task - 1) / job.groups_a_task : 1;
     for (const auto& source : weight.sources) read += source->bytes;
   }
-  Loading loading(std::move(jobs), model, pool.size());
+  Loading loading(std::move(jobs), model, kernels, pool.size());
   pool.run(tasks, loading);
   loading.rethrow();
   return read;

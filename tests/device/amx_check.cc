@@ -18,9 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/quant/q8a.h"
-#include "kernels/quant/x16.h"
 #include "tests/device/amx_product.h"
 
 namespace forge::cpu {
@@ -150,8 +149,8 @@ Case make(DType type, Shape shape, std::size_t tokens) {
     }
   }
   out.weights.resize(quant::x16_bytes(type, shape.rows, shape.k));
-  quant::pack_rows(
-      type, shape.k, 0, quant::x16_groups(shape.rows),
+  cpu::pack_rows(
+      cpu::kernels(cpu::CpuClass::kGeneric), type, shape.k, 0, quant::x16_groups(shape.rows),
       [&](std::size_t r) { return r < shape.rows ? native.data() + r * row_bytes : nullptr; }, out.weights.data());
   out.x.resize(tokens * out.x_stride);
   for (std::size_t t = 0; t < tokens; ++t) {

@@ -7,8 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/kernels.h"
-#include "kernels/quant/x16.h"
+#include "kernels/cpu/pack.h"
 
 using namespace forge;
 
@@ -95,11 +94,13 @@ void attention(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std
   rate(state, "GB/s", static_cast<double>(blocks * block_bytes));
 }
 
-void pack(benchmark::State& state, DType type) {
+void pack(benchmark::State& state, cpu::CpuClass cpu_class, DType type) {
   const std::size_t rows = 2048, k = 2048, bytes = row_bytes(type, k);
   Buffer native(rows * bytes), packed(quant::x16_bytes(type, rows, k));
   for (auto _ : state) {
-    quant::pack_rows(type, k, 0, rows / 16, [&](std::size_t row) { return native.get() + row * bytes; }, packed.get());
+    cpu::pack_rows(
+        cpu::kernels(cpu_class), type, k, 0, rows / 16, [&](std::size_t row) { return native.get() + row * bytes; },
+        packed.get());
     benchmark::ClobberMemory();
   }
   rate(state, "GB/s", static_cast<double>(rows * bytes));
@@ -133,6 +134,9 @@ void register_class(cpu::CpuClass c) {
   struct Shape {
     std::size_t rows, k;
   };
+  for (const DType type : types())
+    benchmark::RegisterBenchmark(("pack/" + class_name + "/" + std::string(dtype_name(type))).c_str(),
+                                 [=](benchmark::State& state) { pack(state, c, type); });
   for (const std::size_t tokens : {1, 8, 512})
     for (const DType type : types())
       for (const Shape shape : {Shape{576, 1536}, Shape{1536, 576}, Shape{8192, 2048}}) {
@@ -179,9 +183,6 @@ void register_class(cpu::CpuClass c) {
 int main(int argc, char** argv) {
   for (const auto c : cpu::all_classes())
     if (cpu::runs_here(c)) register_class(c);
-  for (const DType type : types())
-    benchmark::RegisterBenchmark(("pack/" + std::string(dtype_name(type))).c_str(),
-                                 [=](benchmark::State& state) { pack(state, type); });
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

@@ -217,10 +217,29 @@ TEST_CASE("a slice of groups packs like the whole, from rows of several tensors"
   const std::size_t k = 96, bytes = row_bytes(DType::kQ8_0, k);
   const test::Weight all(DType::kQ8_0, 70, k, random);
   std::vector<std::byte> slice(2 * x16_group_bytes(DType::kQ8_0, k));
-  pack_rows(
-      DType::kQ8_0, k, 3, 2, [&](std::size_t row) { return row < 70 ? all.native.data() + row * bytes : nullptr; },
-      slice.data());
+  cpu::pack_rows(
+      cpu::kernels(cpu::CpuClass::kGeneric), DType::kQ8_0, k, 3, 2,
+      [&](std::size_t row) { return row < 70 ? all.native.data() + row * bytes : nullptr; }, slice.data());
   REQUIRE(std::memcmp(slice.data(), all.packed.data() + 3 * x16_group_bytes(DType::kQ8_0, k), slice.size()) == 0);
+}
+
+TEST_CASE("every class packs the same bytes, whatever the alignment, and none beside them") {
+  Random random(5);
+  for (const auto* kernels : test::all_kernels())
+    for (const DType type : test::all_types())
+      for (const std::size_t rows : {16, 3})
+        for (const std::size_t columns : {32, 37, 320}) {
+          const std::size_t k = is_float(type) ? columns : test::whole_blocks(type, columns);
+          CAPTURE(test::label(*kernels), dtype_name(type), rows, k);
+          const test::Weight weight(type, rows, k, random);
+          Guarded<std::byte> native(weight.native.size(), 2), packed(weight.packed.size(), 1);
+          std::memcpy(native.data(), weight.native.data(), native.size());
+          const std::byte* at[kX16Rows]{};
+          for (std::size_t row = 0; row < rows; ++row) at[row] = native.data() + row * row_bytes(type, k);
+          kernels->pack(type)(at, k, packed.data());
+          packed.check();
+          REQUIRE(std::memcmp(packed.data(), weight.packed.data(), packed.size()) == 0);
+        }
 }
 
 TEST_CASE("types that no weight has are refused") {
@@ -230,5 +249,5 @@ TEST_CASE("types that no weight has are refused") {
   REQUIRE_FALSE(dequantize_row(DType::kQ8_1, Layout::kNative, bytes, 256, 0, out));
   REQUIRE_FALSE(dequantize_row(DType::kQ8_K, Layout::kX16, bytes, 256, 0, out));
   REQUIRE_FALSE(quantize_row(DType::kQ4_K, out, 256, bytes));
-  REQUIRE_FALSE(pack_rows(DType::kI32, 32, 0, 1, [&](std::size_t) { return bytes; }, bytes));
+  for (const auto cpu_class : cpu::all_classes()) REQUIRE(cpu::kernels(cpu_class).pack(DType::kI32) == nullptr);
 }

@@ -11,8 +11,7 @@
 #include <rapidcheck/catch.h>
 #include <catch2/catch.hpp>
 
-#include "kernels/cpu/kernels.h"
-#include "kernels/quant/x16.h"
+#include "kernels/cpu/pack.h"
 #include "tests/kernels/golden.h"
 
 namespace forge::test {
@@ -126,8 +125,8 @@ struct Weight {
     pack();
   }
   void pack() {
-    quant::pack_rows(
-        type, k, 0, quant::x16_groups(rows),
+    cpu::pack_rows(
+        cpu::kernels(cpu::CpuClass::kGeneric), type, k, 0, quant::x16_groups(rows),
         [&](std::size_t row) { return row < rows ? native.data() + row * row_bytes(type, k) : nullptr; },
         packed.data());
   }
