@@ -28,16 +28,10 @@ struct alignas(64) CodesPanel {
 /// The sums of 128 bytes, a sum for each kSub of them.
 template <int kSub>
 FORGE_INLINE void sums_of_128(const std::int8_t* q, std::uint32_t* out) {
-#if defined(FORGE_CPU_GENERIC)
+#if defined(FORGE_CPU_GENERIC) || defined(__aarch64__)  // a loop that compilers make dots or widening sums of
   for (int s = 0; s < 128 / kSub; ++s) {
     std::int32_t total = 0;
     for (int i = 0; i < kSub; ++i) total += q[kSub * s + i];
-    out[s] = static_cast<std::uint32_t>(total);
-  }
-#elif defined(__aarch64__)
-  for (int s = 0; s < 128 / kSub; ++s) {
-    std::int32_t total = 0;
-    for (int i = 0; i < kSub; i += 16) total += vaddlvq_s8(vld1q_s8(q + kSub * s + i));
     out[s] = static_cast<std::uint32_t>(total);
   }
 #else

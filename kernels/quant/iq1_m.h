@@ -29,10 +29,13 @@ FORGE_QUANT_FN u16 super_scale(const BlockIQ1_M& block) {
   return static_cast<u16>(d);
 }
 FORGE_QUANT_FN void code_values(const BlockIQ1_M& block, u8* codes) {
+  GridGroups groups;
   for (u32 i = 0; i < 32; ++i) {
     const u32 nibble = block.qh[i / 2] >> (i % 2 * 4) & 15u;
-    ternary_codes(block.qs[i] | (nibble & 7u) << 8, nibble >> 3, codes + 8 * i);
+    groups.entries[i] = kIq1Grid[block.qs[i] | (nibble & 7u) << 8];
+    groups.signs[i] = nibble >> 3;
   }
+  iq1_codes(groups, codes);
 }
 FORGE_QUANT_FN u16 half_number(const BlockIQ1_M& block, u32) {
   return super_scale(block);

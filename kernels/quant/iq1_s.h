@@ -167,15 +167,19 @@ struct BlockIQ1_S {
 };
 static_assert(sizeof(BlockIQ1_S) == 50);
 
-/// 8 elements of an entry, -1, 0, 1: of their two levels each the lower where delta is negative.
-FORGE_QUANT_FN void ternary_codes(u32 entry, u32 negative, u8* codes) {
-  store_bytes(2 * bytes_of_pairs(kIq1Grid[entry]) + (negative != 0 ? 0 : 0x0101010101010101u), codes);
+/// Elements -1, 0, 1: of their two levels each the lower where delta is negative, which `signs` says with 1.
+FORGE_QUANT_FN void iq1_codes(const GridGroups& groups, u8* codes) {
+  for (u32 i = 0; i < 32; ++i)
+    store_bytes(2 * bytes_of_pairs(groups.entries[i]) + (1 - groups.signs[i]) * 0x0101010101010101u, codes + 8 * i);
 }
 FORGE_QUANT_FN void code_values(const BlockIQ1_S& block, u8* codes) {
+  GridGroups groups;
   for (u32 i = 0; i < 32; ++i) {
     const u32 part = block.qh[i / 4];
-    ternary_codes(block.qs[i] | (part >> (i % 4 * 3) & 7u) << 8, part >> 15, codes + 8 * i);
+    groups.entries[i] = kIq1Grid[block.qs[i] | (part >> (i % 4 * 3) & 7u) << 8];
+    groups.signs[i] = part >> 15;
   }
+  iq1_codes(groups, codes);
 }
 FORGE_QUANT_FN u16 half_number(const BlockIQ1_S& block, u32) {
   return block.d;

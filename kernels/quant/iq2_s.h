@@ -98,10 +98,12 @@ struct BlockIQ2_S {
 static_assert(sizeof(BlockIQ2_S) == 82);
 
 FORGE_QUANT_FN void code_values(const BlockIQ2_S& block, u8* codes) {
+  GridGroups groups;
   for (u32 i = 0; i < 32; ++i) {
-    const u32 entry = block.qs[i] | (block.qh[i / 4] >> (i % 4 * 2) & 3u) << 8;
-    iq2_codes(kIq2SGrid[entry], block.signs[i], codes + 8 * i);
+    groups.entries[i] = kIq2SGrid[block.qs[i] | (block.qh[i / 4] >> (i % 4 * 2) & 3u) << 8];
+    groups.signs[i] = block.signs[i];
   }
+  iq2_codes(groups, codes);
 }
 FORGE_QUANT_FN u16 half_number(const BlockIQ2_S& block, u32) {
   return block.d;

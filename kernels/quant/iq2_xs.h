@@ -61,7 +61,10 @@ struct BlockIQ2_XS {
 static_assert(sizeof(BlockIQ2_XS) == 74);
 
 FORGE_QUANT_FN void code_values(const BlockIQ2_XS& block, u8* codes) {
-  for (u32 i = 0; i < 32; ++i) iq2_codes(kIq2XsGrid[block.qs[i] & 511u], even_signs(block.qs[i] >> 9), codes + 8 * i);
+  GridGroups groups;
+  for (u32 i = 0; i < 32; ++i) groups.entries[i] = kIq2XsGrid[block.qs[i] & 511u];
+  for (u32 i = 0; i < 32; ++i) groups.signs[i] = even_signs(block.qs[i] >> 9);
+  iq2_codes(groups, codes);
 }
 FORGE_QUANT_FN u16 half_number(const BlockIQ2_XS& block, u32) {
   return block.d;

@@ -44,19 +44,11 @@ struct BlockIQ2_XXS {
 };
 static_assert(sizeof(BlockIQ2_XXS) == 66);
 
-FORGE_QUANT_FN u32 load_u32(const u8* bytes) {
-  return bytes[0] | static_cast<u32>(bytes[1]) << 8 | static_cast<u32>(bytes[2]) << 16 |
-         static_cast<u32>(bytes[3]) << 24;
-}
-/// 8 elements: the magnitudes of an entry of a grid, with signs.
-FORGE_QUANT_FN void iq2_codes(u32 entry, u32 signs, u8* codes) {
-  store_bytes(signed_codes(bytes_of_pairs(entry), signs, 3), codes);
-}
 FORGE_QUANT_FN void code_values(const BlockIQ2_XXS& block, u8* codes) {
-  for (u32 i = 0; i < 32; ++i) {
-    const u8* part = block.qs + i / 4 * 8;
-    iq2_codes(kIq2XxsGrid[part[i % 4]], even_signs(load_u32(part + 4) >> (i % 4 * 7) & 127u), codes + 8 * i);
-  }
+  GridGroups groups;
+  for (u32 i = 0; i < 32; ++i) groups.entries[i] = kIq2XxsGrid[block.qs[i / 4 * 8 + i % 4]];
+  for (u32 part = 0; part < 8; ++part) put_signs(load_u32(block.qs + 8 * part + 4), groups.signs + 4 * part);
+  iq2_codes(groups, codes);
 }
 FORGE_QUANT_FN u16 half_number(const BlockIQ2_XXS& block, u32) {
   return block.d;

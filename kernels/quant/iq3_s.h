@@ -66,11 +66,14 @@ struct BlockIQ3_S {
 static_assert(sizeof(BlockIQ3_S) == 110);
 
 FORGE_QUANT_FN void code_values(const BlockIQ3_S& block, u8* codes) {
+  GridGroups groups;
   for (u32 i = 0; i < 32; ++i) {
     const u32 high = block.qh[i / 4] >> (i % 4 * 2);
     const u32 first = block.qs[2 * i] | (high & 1u) << 8, second = block.qs[2 * i + 1] | (high >> 1 & 1u) << 8;
-    iq3_codes(kIq3SGrid[first], kIq3SGrid[second], block.signs[i], codes + 8 * i);
+    groups.entries[i] = kIq3SGrid[first] | static_cast<u64>(kIq3SGrid[second]) << 32;
+    groups.signs[i] = block.signs[i];
   }
+  iq3_codes(groups, codes);
 }
 FORGE_QUANT_FN u16 half_number(const BlockIQ3_S& block, u32) {
   return block.d;

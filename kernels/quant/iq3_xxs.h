@@ -46,10 +46,11 @@ struct BlockIQ3_XXS {
 static_assert(sizeof(BlockIQ3_XXS) == 98);
 
 FORGE_QUANT_FN void code_values(const BlockIQ3_XXS& block, u8* codes) {
-  for (u32 i = 0; i < 32; ++i) {
-    const u32 signs = even_signs(load_u32(block.signs + i / 4 * 4) >> (i % 4 * 7) & 127u);
-    iq3_codes(kIq3XxsGrid[block.qs[2 * i]], kIq3XxsGrid[block.qs[2 * i + 1]], signs, codes + 8 * i);
-  }
+  GridGroups groups;
+  for (u32 i = 0; i < 32; ++i)
+    groups.entries[i] = kIq3XxsGrid[block.qs[2 * i]] | static_cast<u64>(kIq3XxsGrid[block.qs[2 * i + 1]]) << 32;
+  for (u32 part = 0; part < 8; ++part) put_signs(load_u32(block.signs + 4 * part), groups.signs + 4 * part);
+  iq3_codes(groups, codes);
 }
 FORGE_QUANT_FN u16 half_number(const BlockIQ3_XXS& block, u32) {
   return block.d;

@@ -25,7 +25,7 @@ struct Packing {
 };
 
 /// 8 bits as 8 bytes of 0 or 1; the lowest first.
-FORGE_QUANT_FN u64 bytes_of_bits(u32 bits) {
+FORGE_QUANT_FN u64 bytes_of_bits(u64 bits) {
   const u64 each = (bits & 255u) * 0x0101010101010101u & 0x8040201008040201u;
   return (each + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
 }
