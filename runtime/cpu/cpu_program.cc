@@ -18,7 +18,8 @@ namespace {
 
 using plan::TileOpKind;
 
-constexpr std::size_t kRowsMax = 1 << 20;  // with kNumberMax: no product of sizes leaves 64 bits
+constexpr std::size_t kRowsMax = 1 << 20;      // with kNumberMax: no product of sizes leaves 64 bits
+constexpr std::int64_t kColumnsMax = 1 << 28;  // nor of a weight's bytes: rows of 1 << 24 elements
 
 class Decoder : PlanReader {
  public:
@@ -159,7 +160,7 @@ class Decoder : PlanReader {
 
   void decode_tile(const plan::StepT& step, CpuStep& out) {
     out.rows_are_logits = int_at(step.ints, 0, 0, 1) == 1;
-    const auto cols = int_at(step.ints, 1, 1);
+    const auto cols = int_at(step.ints, 1, 1, kColumnsMax);
     decode_slots(step, 2, out);
     for (std::size_t i = 0; i < step.ops.size();) {
       TileSection section;
@@ -170,6 +171,7 @@ class Decoder : PlanReader {
       std::size_t width = section.end - section.begin, rows = rows_of(out);
       const std::size_t unit = decode_source(source, section, rows);
       check_source(out, section.ops[0]);
+      check_inputs(source, out.rows_are_logits, out.slots);
       // tokens' own rows alone are a prompt's or not: experts' and logits' all meet one matmul
       if (out.rows_are_logits || out.slots > 1) section.ops[0].prompt_matmul = section.ops[0].matmul;
       bool halved = false;
@@ -178,6 +180,7 @@ class Decoder : PlanReader {
         if (number(op.column_begin, 0) != section.begin || number(op.column_end, 1) != section.end)
           fail("an op's columns are not its section's");
         section.ops.push_back(decode_op(op, rows, width, unit, halved));
+        check_inputs(op, out.rows_are_logits, out.slots);
         if (section.ops.back().kind == TileOpKind::kGlu) {
           width /= 2;
           halved = true;
@@ -220,7 +223,7 @@ class Decoder : PlanReader {
     section.unit = unit;
     section.tile_width = std::min(((width + tiles - 1) / tiles + unit - 1) / unit * unit, (width + 15) / 16 * 16);
     if (section.tile_width > kTileFloats) fail("a tile is too wide");
-    section.tile_tokens = std::clamp<std::size_t>(kTileFloats / section.tile_width, 1, tokens);
+    section.tile_tokens = tile_rows(section.tile_width, tokens);
   }
 
   /// Appends the source's instruction; returns the unit of the section's tile widths.
@@ -265,7 +268,7 @@ class Decoder : PlanReader {
         in.packed = int_at(op.ints, 1, 0, 1) == 1;
         in.k = int_at(op.ints, 2, 1, 1 << 24);
         if (in.k != width || in.k % dtype_info(in.dtype).block_elems != 0) fail("an embedding row is cut");
-        in.table_rows = int_at(op.ints, 3, 1);
+        in.table_rows = int_at(op.ints, 3, 1, kColumnsMax);
         const std::size_t table =
             in.packed ? quant::x16_bytes(in.dtype, in.table_rows, in.k) : in.table_rows * row_bytes(in.dtype, in.k);
         in.b = resolve(ref_at(op.refs, 0), table, false);

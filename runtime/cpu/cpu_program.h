@@ -2,6 +2,7 @@
 // A plan's CPU program with every address resolved and every number checked: what the executor replays. After decoding
 // nothing of the plan is trusted or looked at again.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -150,6 +151,14 @@ struct CpuVariant {
 
 /// Floats of scratch that one worker needs for the largest tile or attention tile of the program.
 inline constexpr std::size_t kTileFloats = 64 * 1024;
+/// From row to row of a tile; kernels write whole groups of 16 columns.
+constexpr std::size_t tile_stride(std::size_t width) {
+  return (width + 15) / 16 * 16;
+}
+/// Rows of a tile, as many as a worker's scratch holds and at most `rows`. width <= kTileFloats.
+constexpr std::size_t tile_rows(std::size_t width, std::size_t rows) {
+  return std::clamp<std::size_t>(kTileFloats / tile_stride(width), 1, rows);
+}
 inline constexpr std::size_t kTileTokens = 256;      ///< the most that tile_size gives
 inline constexpr std::size_t kSumTokens = 512;       ///< tokens whose experts are added up together
 inline constexpr std::size_t kAttentionTokens = 16;  ///< queries of one attention tile

@@ -63,7 +63,7 @@ struct Job {
 Job make_job(const plan::WeightT& weight, std::uint64_t file_bytes, std::byte* weights, std::size_t weights_bytes) {
   const auto* info = find_dtype(weight.dtype);
   if (info == nullptr || weight.rows < 1 || weight.cols < 1 || weight.rows > 1 << 28 || weight.cols > 1 << 28 ||
-      weight.cols % info->block_elems != 0 || weight.unit < 0 || weight.slices < 1 ||
+      weight.cols % info->block_elems != 0 || weight.unit < 0 || weight.unit > 1 << 28 || weight.slices < 1 ||
       weight.slices > weight.rows * weight.cols || weight.sources.empty())
     fail(weight, "its type or shape is absurd");
   Job job{.weight = &weight,

@@ -66,15 +66,18 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, ThreadPool& pool) {
 std::string key_of(const std::string& model, const plan::ProgramT& program) {
   auto text = fmt::format("{} {} {} {} {}\n", kVersion, kBuildId, model, program.target, program.weights_bytes);
   for (const auto& weight : program.weights) {
-    if (weight == nullptr) continue;  // loading refuses it
-    text += fmt::format("w {} {} {} {} {} {} {} {}", weight->dtype, weight->layout, weight->rows, weight->cols,
-                        weight->unit, weight->offset, weight->bytes, weight->slices);
+    if (weight == nullptr) {  // loading refuses it
+      text += "-\n";
+      continue;
+    }
+    text += fmt::format("w {} {} {} {} {} {} {} {} {}", weight->dtype, weight->layout, weight->rows, weight->cols,
+                        weight->unit, weight->offset, weight->bytes, weight->slices, int{weight->scattered});
     for (const auto& source : weight->sources)
-      if (source != nullptr) text += fmt::format(" {} {} {}", source->offset, source->bytes, source->rows);
+      text += source == nullptr ? " -" : fmt::format(" {} {} {}", source->offset, source->bytes, source->rows);
     text += '\n';
   }
-  for (const auto& step : program.load_steps)
-    if (step != nullptr) text += fmt::format("s {} {}\n", step->kernel, fmt::join(step->ints, " "));
+  for (const auto& step : program.load_steps)  // numbers alone: a plan's text could be made to read like more steps
+    text += step == nullptr ? "-\n" : fmt::format("s {}\n", fmt::join(step->ints, " "));
   const auto hash = XXH3_128bits(text.data(), text.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -89,17 +92,17 @@ class Temporary {
       error_ = errno;
       return;
     }
-    struct stat mine{}, there{};
     // Its last holder may have moved or removed it between opening and locking: then it is not ours to write.
     locked_ = ::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0;
     if (!locked_ && errno != EWOULDBLOCK) error_ = errno;
-    locked_ = locked_ && ::fstat(fd_.get(), &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
-              mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+    locked_ = locked_ && is_there();
+    // What a killed process left is old, and cleaning would take it; this also says that it is new.
+    if (locked_ && ::ftruncate(fd_.get(), 0) != 0) error_ = errno;
   }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
   ~Temporary() {
-    if (locked_) ::unlink(path_.c_str());
+    if (locked_ && is_there()) ::unlink(path_.c_str());
   }
 
   [[nodiscard]] int error() const { return error_; }
@@ -107,15 +110,26 @@ class Temporary {
   /// Writes header and weights and moves them to `target`; 0 or an errno. No fsync: what a lost power supply leaves of
   /// the file fails its checksums.
   int write(std::span<const std::byte> header, std::span<const std::byte> weights, const fs::path& target) {
-    if (::ftruncate(fd_.get(), 0) != 0) return errno;
     int failed = plan::write_all(fd_.get(), header);
     if (failed == 0) failed = plan::write_all(fd_.get(), weights);
-    if (failed == 0 && ::rename(path_.c_str(), target.c_str()) != 0) failed = errno;
-    locked_ = failed != 0;
-    return failed;
+    if (failed != 0) return failed;
+    if (!is_there()) {  // removed while it was written: nothing is lost but the time
+      locked_ = false;
+      return 0;
+    }
+    if (::rename(path_.c_str(), target.c_str()) != 0) return errno;
+    locked_ = false;
+    return 0;
   }
 
  private:
+  /// Is the file of its name still the one that is open?
+  [[nodiscard]] bool is_there() const {
+    struct stat mine{}, there{};
+    return ::fstat(fd_.get(), &mine) == 0 && ::lstat(path_.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
+           mine.st_dev == there.st_dev;
+  }
+
   fs::path path_;
   UniqueFd fd_;
   bool locked_ = false;

@@ -82,6 +82,18 @@ class PlanReader {
     if (stride < width) fail("rows overlap");
     return resolve(ref, ((rows - 1) * stride + width) * sizeof(float), write);
   }
+  /// Step inputs have an entry a token, but for the rows of logits: a step of other rows would read behind them.
+  void check_inputs(const plan::TileOpT& op, bool rows_are_logits, std::size_t slots) const {
+    using plan::TileOpKind;
+    const auto kind = static_cast<TileOpKind>(op.kind);
+    const auto is_rows = [&] { return ref_at(op.refs, 1).index() == kRowsInput; };
+    const bool tokens_own = !rows_are_logits && slots == 1;
+    if (kind == TileOpKind::kGather && (!rows_are_logits || slots != 1 || !is_rows()))
+      fail("it gathers by other numbers than the rows of logits");
+    if (kind == TileOpKind::kEmbed && (!tokens_own || is_rows())) fail("it embeds other rows than the tokens");
+    if ((kind == TileOpKind::kStoreK || kind == TileOpKind::kStoreV) && !tokens_own)
+      fail("it stores keys or values of other rows than the tokens");
+  }
   const std::int32_t* input(const plan::Ref& ref) const {
     if (ref.space() != plan::Space::Input || ref.offset() != 0) fail("a reference is no step input");
     switch (ref.index()) {
@@ -91,7 +103,7 @@ class PlanReader {
         return io_.positions.data();
       case 2:
         return io_.sequence.data();
-      case 3:
+      case kRowsInput:
         return io_.rows.data();
       default:
         fail("an unknown step input");
@@ -104,6 +116,7 @@ class PlanReader {
     return group;
   }
 
+  static constexpr unsigned kRowsInput = 3;
   static constexpr std::int64_t kNumberMax = std::int64_t{1} << 40;
 
   const plan::VariantT& in_;

@@ -19,6 +19,7 @@ class ArrangeReader : PlanReader {
     for (std::size_t at = kPiecesBegin; at < step.ints.size(); at += kPieceInts) {
       out.pieces.push_back(piece(step, at, out.heads, rows));
       width += out.pieces.back().width;
+      if (width > static_cast<std::size_t>(kFloatsMax)) fail("its row is too wide");
     }
     auto* address = resolve_rows(ref_at(step.refs, 0), rows, out.heads * width, out.out_stride, true);
     out.out = reinterpret_cast<float*>(address);

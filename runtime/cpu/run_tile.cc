@@ -215,7 +215,7 @@ struct TileTasks {
 /// Rows [row, row_end) of columns [column, column + width), as many rows at a time as the scratch holds.
 void run_columns(const TileSection& section, std::size_t row, std::size_t row_end, std::size_t column,
                  std::size_t width, std::size_t rows_at_once, StepContext& context, std::size_t worker) {
-  const std::size_t stride = (width + quant::kX16Rows - 1) / quant::kX16Rows * quant::kX16Rows;
+  const std::size_t stride = tile_stride(width);
   for (; row < row_end; row += rows_at_once) {
     const cpu::Tile tile{context.scratch[worker].tile, std::min(rows_at_once, row_end - row), width, stride};
     run_source(section.ops[0], tile, row, column, context);

@@ -3,6 +3,7 @@
 
 #include "runtime/cpu/packed_weights.h"
 
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -185,6 +186,36 @@ TEST_CASE("packed weights of another class, model or layout of the program are a
   CHECK(fs::exists(whole));
   program->load_steps.pop_back();
   CHECK(runtime::PackedWeights(f.options, *program).path() != whole);
+}
+
+TEST_CASE("a plan cannot be made to share the packed weights of another that loads otherwise") {
+  Fixture f;
+  const auto path_of = [&](const plan::ProgramT& program) { return runtime::PackedWeights(f.options, program).path(); };
+  const auto compiled = [&] {
+    return codegen::compile_program(f.model.portable().graph, f.model.file(), "cpu-generic", {.context = 64});
+  };
+  const auto whole = compiled();
+  SECTION("by a kernel's name that reads like a step of its own") {
+    const auto less = compiled();
+    auto& steps = less->load_steps;
+    REQUIRE(steps.size() > 2);
+    const auto first = fmt::format("{} {}", steps[0]->kernel, steps[0]->ints.at(0));
+    steps[1]->kernel = fmt::format("{}\ns {}", first, steps[1]->kernel);
+    steps.erase(steps.begin());
+    CHECK(path_of(*less) != path_of(*whole));
+  }
+  SECTION("by rows that lie elsewhere in the file") {
+    const auto scattered = compiled();
+    scattered->weights[0]->scattered = !scattered->weights[0]->scattered;
+    CHECK(path_of(*scattered) != path_of(*whole));
+  }
+  SECTION("by a weight that is none") {
+    const auto missing = compiled();
+    missing->weights[0] = nullptr;
+    const auto absent = compiled();
+    absent->weights.erase(absent->weights.begin());
+    CHECK(path_of(*missing) != path_of(*absent));
+  }
 }
 
 TEST_CASE("a folder that cannot keep packed weights is one line") {

@@ -52,6 +52,16 @@ std::vector<float> rows_of(const std::vector<std::uint8_t>& prompt, bool knows) 
   return first;
 }
 
+TEST_CASE("a tile of any width fits its scratch, and no row more would") {
+  for (std::size_t width = 1; width <= kTileFloats; ++width) {
+    const auto rows = tile_rows(width, 256);
+    const bool fits = rows >= 1 && rows <= 256 && rows * tile_stride(width) <= kTileFloats;
+    const bool full = rows == 256 || (rows + 1) * tile_stride(width) > kTileFloats;
+    if (!fits || !full) FAIL("width " << width << ", rows " << rows);
+  }
+  CHECK(tile_rows(300, 256) == 215);  // with 218, 65536 / 300, the last row would lie behind it
+}
+
 TEST_CASE("rows of prompts meet the prompt's matmul, in runs, and all others the other one") {
   CHECK(rows_of({1}, true) == std::vector<float>{2000});
   CHECK(rows_of({0, 1, 1, 0}, true) == std::vector<float>{1000, 2001, 2002, 1003});

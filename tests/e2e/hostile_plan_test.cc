@@ -1,0 +1,101 @@
+// Plans that no compiler made: numbers that the executor would follow out of its memory are refused when it is opened.
+
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "runtime/plan/tile_ops.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/support/error_of.h"
+
+namespace forge {
+namespace {
+
+using plan::TileOpKind;
+using tests::TinyModel;
+
+class Plan {
+ public:
+  Plan()
+      : program_(codegen::compile_program(model_.portable().graph, model_.file(), codegen::host_target(),
+                                          {.context = 64})) {}
+
+  /// Shows each step that has such an op, and the op, to `change`; there must be one.
+  void change(TileOpKind kind, const std::function<void(plan::StepT&, plan::TileOpT&)>& change) {
+    std::size_t found = 0;
+    for (auto& variant : program_->variants)
+      for (auto& step : variant->steps)
+        for (auto& op : step->ops)
+          if (op->kind == static_cast<std::uint16_t>(kind)) change(*step, *op), ++found;
+    REQUIRE(found > 0);
+  }
+  plan::ProgramT& program() { return *program_; }
+  void open() {
+    runtime::SpanWeightSource source("tiny", model_.bytes());
+    runtime::CpuExecutor(program_, source, {.threads = 1});
+  }
+  std::string refusal() {
+    const auto error = tests::thrown_by([&] { open(); });
+    CHECK(error->code() == ErrorCode::kPlan);
+    return error->line();
+  }
+
+ private:
+  TinyModel model_{{.dtype = DType::kF32}};
+  std::shared_ptr<plan::ProgramT> program_;
+};
+
+void set_int(std::vector<std::int64_t>& ints, std::size_t i, std::int64_t value) {
+  if (ints.size() <= i) ints.resize(i + 1);
+  ints[i] = value;
+}
+
+}  // namespace
+
+TEST_CASE("a plan as it was compiled opens") {
+  Plan plan;
+  CHECK_NOTHROW(plan.open());
+}
+
+TEST_CASE("step inputs are for the rows that they have entries for") {
+  constexpr std::size_t kLogitsInt = 0, kSlotsInt = 2;
+  SECTION("keys of more rows than tokens") {
+    Plan plan;
+    // rows of the smallest step that has room for the others' x
+    plan.change(TileOpKind::kStoreK, [&](auto& step, auto&) { set_int(step.ints, kSlotsInt, 2); });
+    plan.refusal();
+  }
+  SECTION("values of rows of logits") {
+    Plan plan;
+    plan.change(TileOpKind::kStoreV, [&](auto& step, auto&) { set_int(step.ints, kLogitsInt, 1); });
+    CHECK_THAT(plan.refusal(), Catch::Contains("rows than the tokens"));
+  }
+  SECTION("embeddings by rows of logits") {
+    Plan plan;
+    plan.change(TileOpKind::kEmbed, [&](auto&, auto& op) { op.refs[1] = plan::Ref(plan::Space::Input, 3, 0); });
+    CHECK_THAT(plan.refusal(), Catch::Contains("embeds"));
+  }
+  SECTION("embeddings for rows of logits") {
+    Plan plan;
+    plan.change(TileOpKind::kEmbed, [&](auto& step, auto&) { set_int(step.ints, kLogitsInt, 1); });
+    plan.refusal();
+  }
+  SECTION("a gather by token ids") {
+    Plan plan;
+    plan.change(TileOpKind::kGather, [&](auto&, auto& op) { op.refs[1] = plan::Ref(plan::Space::Input, 0, 0); });
+    CHECK_THAT(plan.refusal(), Catch::Contains("gathers"));
+  }
+}
+
+TEST_CASE("a unit whose bytes are none in 64 bits is refused") {
+  Plan plan;
+  bool found = false;
+  for (auto& weight : plan.program().weights)
+    if (weight->layout == 0 && weight->dtype == static_cast<int>(DType::kF32) && weight->sources.size() == 1) {
+      weight->unit = std::int64_t{1} << 62;
+      found = true;
+    }
+  REQUIRE(found);
+  CHECK_THAT(plan.refusal(), Catch::Contains("is broken"));
+}
+
+}  // namespace forge
