@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "support/error.h"
@@ -19,9 +20,19 @@ Error io_error(const std::filesystem::path& path, int number) {
                "choose a directory that exists, is writable and has room");
 }
 
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(a, b, ignored) ||
+         std::filesystem::weakly_canonical(a, ignored) == std::filesystem::weakly_canonical(b, ignored);
+}
+
 }  // namespace
 
-void check_output_path(const std::filesystem::path& target) {
+void check_output_path(const std::filesystem::path& target, std::initializer_list<std::filesystem::path> others) {
+  for (const auto& other : others)
+    if (!other.empty() && same_file(target, other))
+      throw Error(ErrorCode::kUsage, "cannot write " + printable(target.native(), 200),
+                  "the same command reads it, or writes something else to it", "name another file");
   struct stat status{};
   if (::stat(target.c_str(), &status) == 0) {
     if (!S_ISREG(status.st_mode))
@@ -33,10 +44,10 @@ void check_output_path(const std::filesystem::path& target) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0) throw io_error(target, errno);
 }
 
-AtomicFile::AtomicFile(std::filesystem::path target) : target_(std::move(target)) {
+AtomicFile::AtomicFile(std::filesystem::path target, unsigned mode) : target_(std::move(target)) {
   check_output_path(target_);
   temporary_ = target_.parent_path() / fmt::format(".{}.{}.tmp", target_.filename().native(), ::getpid());
-  fd_ = plan::UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+  fd_ = plan::UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd_) throw io_error(target_, errno);
   pending_ = true;
 }

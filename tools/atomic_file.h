@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -17,7 +18,8 @@ using plan::write_all;
 class AtomicFile {
  public:
   /// Errors: kIo; kUsage when `target` exists and is no regular file (a rename would replace a device or folder).
-  explicit AtomicFile(std::filesystem::path target);
+  /// `mode` as open takes it.
+  explicit AtomicFile(std::filesystem::path target, unsigned mode = 0666);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
@@ -34,7 +36,8 @@ class AtomicFile {
 /// `text` as an AtomicFile. Errors: those of AtomicFile.
 void write_file(const std::filesystem::path& target, std::string_view text);
 
-/// Refuses (kUsage) what AtomicFile would refuse: to be asked before long work.
-void check_output_path(const std::filesystem::path& target);
+/// Refuses (kUsage) what AtomicFile would refuse, and a file that is one of `others`, which are read or written too
+/// (empty ones do not count): to be asked before long work.
+void check_output_path(const std::filesystem::path& target, std::initializer_list<std::filesystem::path> others = {});
 
 }  // namespace forge::tools

@@ -146,7 +146,7 @@ double BenchResult::read_share() const {
   return read_rates.empty() ? 0 : steps * static_cast<double>(weight_bytes) / read_rate();
 }
 
-void run_bench(const BenchRequest& request, const std::function<void(const BenchResult&)>& done) {
+void run_bench(const BenchRequest& request, const std::function<bool(const BenchResult&)>& done) {
   const auto cases = bench_cases(request);
   std::unique_ptr<Session> session;
   std::unique_ptr<Sequences> sequences;
@@ -155,8 +155,7 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
   Stages stages;
   const auto close = [&] {
     if (session) session->trace_end();
-    if (session && request.profile)
-      fmt::print(stderr, "{}", profile_text(session->executor(), memory_rate(session->executor())));
+    if (session && request.profile) say(profile_text(session->executor(), memory_rate(session->executor())));
     reading.reset();
     sequences.reset();
     session.reset();
@@ -196,7 +195,7 @@ void run_bench(const BenchRequest& request, const std::function<void(const Bench
     for (const auto& tensor : session->file().tensors()) result.parameters += tensor.elems();
     summarise(result);
     end_progress();
-    done(result);
+    if (!done(result)) break;
   }
   close();
 }

@@ -53,9 +53,9 @@ struct BenchResult {
 /// Rates of `seconds`, and their mean, sample deviation and median.
 void summarise(BenchResult& result);
 
-/// Measures every row, one untimed run before the timed ones; `done` gets each result at once.
+/// Measures every row, one untimed run before the timed ones; `done` gets each result at once, and ends it with false.
 /// Errors: those of Session; Interrupted; kUsage for a read rate where a GPU runs the program.
-void run_bench(const BenchRequest& request, const std::function<void(const BenchResult&)>& done);
+void run_bench(const BenchRequest& request, const std::function<bool(const BenchResult&)>& done);
 
 /// "pp512", "tg128 @ d2048", as llama-bench names its rows; "pp512+tg128" where a row has both.
 [[nodiscard]] std::string test_name(std::int64_t prompt, std::int64_t predict, std::int64_t depth);

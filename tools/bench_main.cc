@@ -44,6 +44,9 @@ void check(const BenchRequest& request, const Others& others) {
   if (others.synthetic && request.repack_cache)
     refuse("--repack-cache goes with a model file", "--synthetic makes a new one each time: leave it out");
   if (others.synthetic && !request.model.empty()) refuse("--model goes with a plan", "leave it out");
+  if (others.compared.empty() && !others.save && bench_cases(request).empty())
+    refuse("there is nothing to measure", "give -p or -n above 0");
+  if (others.trace) check_output_path(*others.trace, {request.path, request.model, others.save.value_or("")});
 }
 
 void measure(BenchRequest& request, const Others& others, RecordFormat format, Output& output) {
@@ -55,11 +58,16 @@ void measure(BenchRequest& request, const Others& others, RecordFormat format, O
     if (!begun) output.write(writer.begin());
     begun = true;
   };
-  run_bench(request, [&](const BenchResult& result) {
-    begin();
-    output.write(writer.row(result));
-  });
-  begin();
+  try {
+    run_bench(request, [&](const BenchResult& result) {
+      begin();
+      output.write(writer.row(result));
+      return !output.closed();
+    });
+  } catch (...) {  // what was measured stays, and whole
+    if (begun) output.write(writer.end());
+    throw;
+  }
   output.write(writer.end());
   if (trace) trace->finish();
 }

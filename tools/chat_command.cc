@@ -56,7 +56,7 @@ class Chat {
       keeps_history = keeps_history && attempt([&] { return history.append(line), true; }).has_value();
       attempt([&] { return take(line), true; });
     }
-    if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\n");
+    if (::isatty(STDERR_FILENO) == 1) say("\n");
     return 0;
   }
 
@@ -89,7 +89,7 @@ class Chat {
     std::string line;
     while (true) {
       const auto event = reader.read(message.empty() ? "> " : "... ", line);
-      if (event == LineReader::Event::kCancelled && ::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\n");
+      if (event == LineReader::Event::kCancelled && ::isatty(STDERR_FILENO) == 1) say("\n");
       if (event != LineReader::Event::kLine) return event;
       message += line;
       if (!message.ends_with('\\')) return event;
@@ -146,16 +146,16 @@ class Chat {
 
   void help(const ChatLine&) {
     for (const auto& command : kTable)
-      fmt::print(stderr, "  {:18} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help);
-    fmt::print(stderr, "  {:18} {}\n  {:18} {}\n  {:18} {}\n", "Ctrl-C", "ends the answer; what has come of it stays",
-               "Ctrl-D", "leaves", "a \\ at the end", "goes on in the next line");
+      say(fmt::format("  {:18} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help));
+    say(fmt::format("  {:18} {}\n  {:18} {}\n  {:18} {}\n", "Ctrl-C", "ends the answer; what has come of it stays",
+                    "Ctrl-D", "leaves", "a \\ at the end", "goes on in the next line"));
   }
 
   void reset(const ChatLine&) { conversation_.reset(); }
 
   void stats(const ChatLine&) {
     const auto row = [](std::string_view name, std::string_view text) {
-      fmt::print(stderr, "  {:10} {}\n", name, printable(text, 300));
+      say(fmt::format("  {:10} {}\n", name, printable(text, 300)));
     };
     row("model", session_.model().path.filename().native());
     row("device", session_.executor().device_name());
@@ -171,12 +171,13 @@ class Chat {
   void set(const ChatLine& line) {
     if (line.key.empty()) {
       for (const auto& row : settings_.rows())
-        fmt::print(stderr, "  {:18} {:8} {}\n", row.name(), printable(row.show(), 40), row.help);
+        say(fmt::format("  {:18} {:8} {}\n", row.name(), printable(row.show(), 40), row.help));
       return;
     }
     settings_.set(line.key, line.argument);
-    seed_ = request_.seed ? choose_seed(request_) : seed_;
-    turns_ = line.key == "seed" ? 0 : turns_;
+    if (line.key != "seed") return;
+    seed_ = choose_seed(request_);
+    turns_ = 0;
   }
 
   RunRequest& request_;

@@ -41,7 +41,7 @@ std::optional<std::filesystem::path> ChatHistory::default_path() {
 
 std::vector<std::string> ChatHistory::load() {
   std::error_code ignored;
-  if (!path_ || !std::filesystem::exists(*path_, ignored)) return {};
+  if (!path_ || !std::filesystem::exists(*path_, ignored) || std::filesystem::is_other(*path_, ignored)) return {};
   std::vector<std::string> entries;
   const auto text = read_text(path_->native(), kBytesMax);
   for (std::size_t at = 0; at < text.size();) {
@@ -55,10 +55,9 @@ std::vector<std::string> ChatHistory::load() {
   if (cut) {
     std::string kept;
     for (const auto& entry : entries) kept += entry + '\n';
-    AtomicFile file(*path_);
+    AtomicFile file(std::filesystem::weakly_canonical(*path_), S_IRUSR | S_IWUSR);  // of a link the file it names
     file.write(std::as_bytes(std::span(kept)));
     file.commit();
-    if (::chmod(path_->c_str(), S_IRUSR | S_IWUSR) != 0) throw failed("protect", *path_, errno);
   }
   return entries;
 }
@@ -75,8 +74,12 @@ void ChatHistory::append(std::string_view entry) {
   const auto folder = path_->parent_path();
   if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), S_IRWXU);
   if (error) throw failed("make", folder, error.value());
-  const plan::UniqueFd file(::open(path_->c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR));
-  if (!file || ::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0) throw failed("write", *path_, errno);
+  const plan::UniqueFd file(
+      ::open(path_->c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
+  struct stat status{};
+  if (!file || ::fstat(file.get(), &status) != 0 ||
+      (S_ISREG(status.st_mode) && ::fchmod(file.get(), S_IRUSR | S_IWUSR) != 0))
+    throw failed("write", *path_, errno);
   if (::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     throw failed("write", *path_, errno);
 }

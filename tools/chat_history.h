@@ -26,7 +26,8 @@ class ChatHistory {
   [[nodiscard]] std::vector<std::string> load();
 
   /// Appends one entry, so that chats at the same time keep each other's; not the one before it again. Control
-  /// characters become spaces. Folder and file are made when they are missing, with modes 0700 and 0600. Errors: kIo.
+  /// characters become spaces. Folder and file are made when they are missing, with modes 0700 and 0600; what is no
+  /// regular file (a link to /dev/null) keeps its mode, and is not read. Errors: kIo.
   void append(std::string_view entry);
 
  private:

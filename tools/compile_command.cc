@@ -79,7 +79,7 @@ bool must_compile(const Request& request) {
 
 int compile(Request& request) {
   request.options.kv_type = dtype_of_name(request.kv_type).value();
-  if (!request.output.empty()) check_output_path(request.output);
+  if (!request.output.empty()) check_output_path(request.output, {request.model});
   const auto targets =
       request.target == "auto" ? std::vector{choose_device("auto").target} : codegen::resolve_targets(request.target);
   Stopwatch watch;

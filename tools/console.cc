@@ -44,9 +44,13 @@ void Output::write(std::string_view text) {
   }
 }
 
+void say(std::string_view text) noexcept {
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 void note(std::string_view line) {
   end_progress();
-  fmt::print(stderr, "{}\n", printable(line, kLineCharsMax));
+  say(printable(line, kLineCharsMax) + '\n');
 }
 
 void warn(std::string_view line) {
@@ -67,12 +71,12 @@ bool terminal_is_dumb() {
 
 void progress(std::string_view doing) {
   if (!can_draw()) return;
-  fmt::print(stderr, "\r\033[K{}...", printable(doing, 70));
+  say(fmt::format("\r\033[K{}...", printable(doing, 70)));
   progress_shown = true;
 }
 
 void end_progress() noexcept {
-  if (progress_shown.exchange(false)) (void)std::fputs("\r\033[K", stderr);
+  if (progress_shown.exchange(false)) say("\r\033[K");
 }
 
 std::string human_bytes(std::uint64_t bytes) {

@@ -18,6 +18,9 @@ class Output {
   bool closed_ = false;
 };
 
+/// Text for people on stderr, as it is. Where it cannot be written nothing else changes: not the answer, not the
+/// status.
+void say(std::string_view text) noexcept;
 /// One line on stderr; control characters are shown as escapes.
 void note(std::string_view line);
 /// A warning that begins like an error's line ("error[cache]: ..."): shown as "warning[cache]: ...".

@@ -1,8 +1,9 @@
 #include "tools/entry.h"
 
-#include <fmt/core.h>
+#include <fcntl.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -33,9 +34,18 @@ void catch_signals() {
   (void)std::signal(SIGPIPE, SIG_IGN);
 }
 
+/// A standard stream that the caller has closed becomes one that fails when it is used: its number would go to the next
+/// file that is opened, and text would be written into that. Notes are best effort, so standard error takes them.
+void keep_standard_streams() {
+  constexpr std::array kModes{O_WRONLY, O_RDONLY, O_WRONLY};
+  for (int stream = 0; stream < static_cast<int>(kModes.size()); ++stream)
+    if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
+      (void)::open("/dev/null", kModes.at(static_cast<std::size_t>(stream)));
+}
+
 int fail(const Error& error) {
   end_progress();
-  fmt::print(stderr, "{}\n", error.line());
+  say(error.line() + '\n');
   return error.exit_status();
 }
 
@@ -65,6 +75,7 @@ void check_interrupt() {
 
 int run_tool(const std::function<int()>& body) noexcept {
   try {
+    keep_standard_streams();
     catch_signals();
     try {
       return body();
@@ -79,7 +90,7 @@ int run_tool(const std::function<int()>& body) noexcept {
       return fail(Error(ErrorCode::kInternal, error.what(), {}, "please report this with the command"));
     }
   } catch (...) {
-    (void)std::fputs("error[internal]: the error could not be reported\n", stderr);
+    say("error[internal]: the error could not be reported\n");
     return 1;
   }
 }

@@ -71,7 +71,7 @@ ArenaPicture arena_picture(const plan::PlanT& plan, const std::optional<std::str
 
 std::string write_arena_svg(const std::filesystem::path& path, const std::optional<std::string>& variant,
                             const std::filesystem::path& svg) {
-  check_output_path(svg);
+  check_output_path(svg, {path});
   const auto plan = read_plan_to_draw(path, "--arena-svg");
   const auto picture = arena_picture(plan, variant);
   write_file(svg, arena_svg(picture));

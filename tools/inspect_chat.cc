@@ -10,6 +10,7 @@
 
 #include "loader/chat/chat.h"
 #include "support/error.h"
+#include "tools/console.h"
 
 namespace forge::tools {
 namespace {
@@ -42,8 +43,7 @@ void inspect_render_chat(const std::string& template_file) {
       chat::ChatTemplate::parse(read_file(template_file, chat::ChatTemplate::kSourceBytesMax));
   const chat::ChatRequest request = chat::parse_chat_request(read_all(stdin, "the standard input", 256u << 20));
   const std::string prompt = chat::render_chat(compiled, request);
-  if (std::fwrite(prompt.data(), 1, prompt.size(), stdout) != prompt.size() || std::fflush(stdout) != 0)
-    throw Error(ErrorCode::kIo, "cannot write the prompt", std::strerror(errno));
+  Output().write(prompt);
 }
 
 }  // namespace forge::tools

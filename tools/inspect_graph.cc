@@ -53,7 +53,7 @@ std::string draw(const std::string& text) {
 
 std::string write_graph_svg(const std::filesystem::path& plan_path, const GraphChoice& choice,
                             const std::filesystem::path& svg) {
-  check_output_path(svg);
+  check_output_path(svg, {plan_path});
   const auto programs = scheduled(read_plan_to_draw(plan_path, "--graph-svg"));
   const auto& [program, variant] = variant_to_draw(programs, choice.variant);
   const auto layer = layer_of(program.graph, choice.layer);

@@ -6,6 +6,7 @@
 #include <array>
 #include <iostream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,9 +54,9 @@ struct Tokenize {
   }
   void run() const {
     std::ios::sync_with_stdio(false);
-    inspect_tokenize(model, special, std::cin, std::cout, std::cerr);
-    std::cout.flush();
-    if (!std::cout) throw Error(ErrorCode::kIo, "cannot write to standard output");
+    std::ostringstream ids;
+    inspect_tokenize(model, special, std::cin, ids, std::cerr);
+    Output().write(ids.view());
   }
 };
 

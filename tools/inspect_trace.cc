@@ -175,7 +175,7 @@ TracePicture trace_picture(const std::filesystem::path& trace, const TraceChoice
 
 std::string write_trace_svg(const std::filesystem::path& trace, const TraceChoice& choice,
                             const std::filesystem::path& svg) {
-  check_output_path(svg);
+  check_output_path(svg, {trace});
   const auto picture = trace_picture(trace, choice);
   write_file(svg, trace_svg(picture));
   return fmt::format("{} events of {} threads written to {}", picture.events.size(), picture.threads.size(),

@@ -145,7 +145,7 @@ class LineReader::Plain final : public Source {
 
  protected:
   Event next_line(const std::string& prompt, std::string& line) override {
-    if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "{}", prompt);
+    if (::isatty(STDERR_FILENO) == 1) say(prompt);
     line.clear();
     while (true) {
       const int byte = input().next();

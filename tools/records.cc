@@ -136,11 +136,19 @@ std::string RecordWriter::end() const {
   return format_ == RecordFormat::kJson ? "\n]\n" : "";
 }
 
+/// A bar within a cell would end it.
+std::string without_bars(std::string_view cell) {
+  std::string text;
+  for (const char c : cell) text += c == '|' ? std::string("\\|") : std::string(1, c);
+  return text;
+}
+
 std::string markdown_head(std::span<const MarkdownColumn> columns) {
   std::string titles = "|", rule = "|";
   for (const auto& column : columns) {
-    titles += column.left ? fmt::format(" {:<{}} |", column.title, column.width)
-                          : fmt::format(" {:>{}} |", column.title, column.width);
+    const auto title = without_bars(column.title);
+    titles +=
+        column.left ? fmt::format(" {:<{}} |", title, column.width) : fmt::format(" {:>{}} |", title, column.width);
     rule +=
         column.left ? fmt::format(" {:-<{}} |", "", column.width) : fmt::format(" {:->{}}: |", "", column.width - 1);
   }
@@ -151,8 +159,7 @@ std::string markdown_row(std::span<const MarkdownColumn> columns, std::span<cons
   invariant(columns.size() == texts.size(), "REC-001", "a text a column");
   std::string line = "|";
   for (std::size_t i = 0; i < columns.size(); ++i) {
-    std::string text;  // a bar within a cell would end it
-    for (const char c : texts[i]) text += c == '|' ? std::string("\\|") : std::string(1, c);
+    const auto text = without_bars(texts[i]);
     line += columns[i].left ? fmt::format(" {:<{}} |", text, columns[i].width)
                             : fmt::format(" {:>{}} |", text, columns[i].width);
   }

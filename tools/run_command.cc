@@ -13,11 +13,19 @@
 namespace forge::tools {
 namespace {
 
+/// A plan says where its model is only when it is open.
+void check_outputs(const RunRequest& request, const Session& session) {
+  const auto& model = session.file().file().path();
+  if (request.dump) check_output_path(*request.dump, {model});
+  if (request.trace) check_output_path(*request.trace, {model});
+}
+
 int write_text(RunRequest& request, Stages& stages) {
   std::string prompt_text;
   if (!request.tokens) prompt_text = read_prompt(request.prompt);
   request.session.tokenizer = !request.tokens;
   Session session(request.session, stages);
+  check_outputs(request, session);
   const bool text = !request.tokens || has_tokenizer(session.file());
   if (!text && !request.json)
     throw Error(ErrorCode::kTokenizer, "the model has no vocabulary to write text with", {},
@@ -60,6 +68,7 @@ int write_text(RunRequest& request, Stages& stages) {
 
 int write_logits(RunRequest& request, Stages& stages) {
   Session session(request.session, stages);
+  check_outputs(request, session);
   const auto ids = parse_tokens(*request.tokens, session.executor().vocab());
   check_prompt(ids, session.context());
   Sequences sequences(session.executor(), session.context(), 1);

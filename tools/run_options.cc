@@ -28,7 +28,11 @@ void check(const RunRequest& request) {
     refuse("--tokens and a prompt exclude each other", "give one of them");
   if (request.dump && request.show_prompt)
     refuse("--show-prompt and --dump-logits exclude each other", "give one of them");
-  if (request.dump) check_output_path(*request.dump);
+  const auto& model = request.session.model;
+  const auto prompt_file = request.prompt.file.value_or("");
+  if (request.dump) check_output_path(*request.dump, {model.path, model.model, prompt_file});
+  if (request.trace)
+    check_output_path(*request.trace, {model.path, model.model, prompt_file, request.dump.value_or("")});
 }
 
 }  // namespace

@@ -73,8 +73,7 @@ void note_stages(const Stages& stages, const runtime::LoadReport& load) {
 
 void report_run(const RunRequest& request, Session& session, const Stages& stages) {
   session.trace_end();
-  if (request.session.profile)
-    fmt::print(stderr, "{}", profile_text(session.executor(), memory_rate(session.executor())));
+  if (request.session.profile) say(profile_text(session.executor(), memory_rate(session.executor())));
   if (request.verbose) note_stages(stages, session.executor().load_report());
 }
 

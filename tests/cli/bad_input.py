@@ -180,6 +180,25 @@ def bad_outputs():
             "--variant", "decode99", contains=["decode99", "decode1"])
     refused("a variant without a picture", USAGE, "usage", "inspect", "drawn.plan", "--variant", "decode1",
             contains=["--arena-svg"])
+    refused("nothing to measure", USAGE, "usage", "bench", model, "-p", 0, "-n", 0)
+    with open(model, "rb") as file:
+        whole = file.read()
+    tool("compile", model, "-o", "bound.plan", "--target", "cpu-generic")
+    for name, *command in (("a plan", "compile", model, "-o", model), ("a plan by a link", "compile", model, "-o", at("link.gguf")),
+                           ("logits", "run", model, "--tokens", "1,2", "--dump-logits", model),
+                           ("logits of a plan", "run", at("bound.plan"), "--tokens", "1,2", "--dump-logits", model),
+                           ("a trace", "run", model, "--tokens", "1,2", "--json", "--profile-trace", model),
+                           ("a trace of a plan", "run", at("bound.plan"), "--tokens", "1,2", "--json", "--profile-trace", model),
+                           ("a benchmark's trace", "bench", model, "-p", 8, "-n", 0, "--profile-trace", model)):
+        if "link" in name:
+            os.symlink(model, at("link.gguf"))
+        refused(f"{name} over its model", USAGE, "usage", *command)
+    with open(model, "rb") as file:
+        case("the model is as it was", file.read() == whole)
+    for option in ("--arena-svg", "--graph-svg"):
+        refused(f"{option} over the plan", USAGE, "usage", "inspect", "drawn.plan", option, "drawn.plan")
+    refused("two outputs in one file", USAGE, "usage", "run", model, "--tokens", "1,2", "--dump-logits", at("l.f32"),
+            "--profile-trace", at("l.f32"))
     with open("/dev/full", "wb") as full:
         import subprocess
 

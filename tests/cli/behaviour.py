@@ -137,6 +137,44 @@ def signals():
     run.stderr.close()
 
 
+def streams():
+    """Standard streams that are closed or full."""
+    def closed(number, name, *args):
+        return subprocess.run([os.path.join(BIN, "forge-" + name), *map(str, args)], env=environment(), timeout=GUARD,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if number == 1 else subprocess.PIPE,
+                              stderr=subprocess.DEVNULL if number == 2 else subprocess.PIPE, preexec_fn=lambda: os.close(number))
+
+    def whole(path):
+        with open(path, encoding="utf-8") as file:
+            return bool(json.load(file)["traceEvents"])
+    trace = at("closed.json")
+    run = closed(1, "run", model, "--tokens", "1,2,3", "--json", "-n", 2, "--profile-trace", trace)
+    case("without standard output: a line, and no file that has the answer in it", run.returncode == 1
+         and b"error[io]: cannot write to standard output" in run.stderr and not os.path.exists(trace), run.stderr)
+    run = closed(2, "run", model, "--tokens", "1,2,3", "--json", "-n", 2, "--profile-trace", trace)
+    case("without standard error: the answer, and a trace that is whole", run.returncode == 0 and json.loads(run.stdout)
+         and whole(trace), (run.returncode, run.stdout))
+    run = closed(0, "inspect", "tokenize", model)
+    case("without standard input no file is read in its place", run.returncode == 1 and run.stdout == b"", run)
+    expected = tool("run", model, "-p", "abc", "-n", 4)
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run([os.path.join(BIN, "forge-run"), model, "-p", "abc", "-n", "4"], env=environment(), timeout=GUARD,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=full)
+    case("notes that cannot be written change nothing", run.returncode == 0 and run.stdout == expected.stdout, run)
+    big = b"abc " * 200000
+    for name, args, text in (("tokenize", [model], big),
+                             ("render-chat", ["--template", write("plain.jinja", b"{{ messages[0].content }}")],
+                              json.dumps({"messages": [{"role": "user", "content": big.decode()}]}).encode())):
+        run = subprocess.Popen([os.path.join(BIN, "forge-inspect"), name, *args], env=environment(), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        run.stdout.close()
+        run.stdin.write(text)
+        run.stdin.close()
+        errors = run.stderr.read()
+        case(f"{name}: a reader that has gone is no error", run.wait(GUARD) == 0 and not errors, (run.returncode, errors))
+        run.stderr.close()
+
+
 def boxes_of(image):
     """(offset, bytes, first step, last step) of each box of a --arena-svg, from its tooltip; checks where it is drawn."""
     boxes = []
@@ -235,6 +273,6 @@ def other_tools():
 
 
 if __name__ == "__main__":
-    for group in (same_logits, same_plan, text, ends, signals, arena_picture, families, other_tools):
+    for group in (same_logits, same_plan, text, ends, signals, streams, arena_picture, families, other_tools):
         group()
     finish()

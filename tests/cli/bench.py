@@ -7,11 +7,14 @@ usage: FORGE_BIN=DIR bench.py
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 import sqlite3
+import subprocess
 import xml.etree.ElementTree
 
-from lib_cli import FOLDER, at, case, environment, files, finish, said, tiny, tool, write
+from lib_cli import BIN, FOLDER, GUARD, at, case, environment, files, finish, said, tiny, tool, write
 
 model = tiny(context=512)
 TEST = (model, "--device", "cpu", "-p", "8", "-n", "4,2", "-r", "3", "-t", "1,2")
@@ -50,8 +53,18 @@ def formats():
          == ("text", "integer", "real"))
     shown = bench(*TEST, "-o", "md").splitlines()
     case("a table with a row a test", len(shown) == 8 and {line.count("|") for line in shown} == {9} and "median" in shown[0], shown)
-    for name, rows_only in (("json", "[\n\n]\n"), ("jsonl", "")):
-        case(f"no rows in {name}", bench(model, "-p", 0, "-n", 0, "-o", name) == rows_only)
+    ended = subprocess.Popen([os.path.join(BIN, "forge-bench"), *map(str, (model, "--device", "cpu", "-p", 8, "-n", "4000", "-r", 100)),
+                              "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), cwd=FOLDER)
+    first = ended.stdout.readline() + ended.stdout.readline()
+    ended.send_signal(signal.SIGINT)
+    rest = ended.stdout.read()
+    case("ended early it is JSON still", ended.wait(GUARD) == 130 and len(json.loads(first + rest)) == 1, first + rest)
+    ended = subprocess.Popen([os.path.join(BIN, "forge-bench"), model, "--device", "cpu", "-p", "8", "-n", "0", "-r", "1", "-o", "jsonl",
+                              "-d", ",".join(["0"] * 200)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=FOLDER)
+    ended.stdout.readline()
+    ended.stdout.close()
+    errors = ended.stderr.read()
+    case("nothing is measured for a reader that has gone", ended.wait(GUARD) == 0 and b"error" not in errors, errors)
 
 
 def compare():

@@ -158,6 +158,21 @@ def commands():
     case("it ends with status 0", chat.leave() == 0)
 
 
+def seeds():
+    chat = Chat(model, "-n", 24, "--temp", 100, "--top-k", 0, "--top-p", 1, "--min-p", 0)
+    chat.wait()
+
+    def answer(*settings):
+        before = len(chat.answers)
+        for line in (b"/reset", *settings, b"the"):
+            chat.say(line)
+        return chat.answers[before:]
+    seven = answer(b"/set seed 7")
+    case("a seed is kept when something else is set", answer(b"/set seed 7", b"/set temp 100") == seven, seven)
+    case("and goes back to a new one", answer(b"/set seed") != seven, seven)
+    case("the chat ends", chat.leave() == 0)
+
+
 def context():
     chat = Chat(model, "-c", 64, "--ignore-eos")
     chat.wait()
@@ -267,7 +282,7 @@ try:
 except OSError as error:
     case(f"there are no pseudo-terminals here ({error}): the chat is not tested", True)
 else:
-    for part in (lambda: turns(None), lambda: turns("xterm"), commands, context, stopping, idle, editing, no_chat):
+    for part in (lambda: turns(None), lambda: turns("xterm"), commands, seeds, context, stopping, idle, editing, no_chat):
         try:
             part()
         except (TimeoutError, EOFError) as error:

@@ -44,6 +44,7 @@ PACKAGE_HOST = re.compile(
     r"\b(?:[\w-]+\.)*(?:pypi\.org|pythonhosted\.org|pkg\.dev|deb\.debian\.org|snapshot\.debian\.org|ftp\.\w+\.debian\.org"
     r"|security\.debian\.org|archive\.ubuntu\.com|crates\.io|npmjs\.org|artifactory[\w.-]*)\b"
 )
+THROWING_NOTE = re.compile(r"print(?:ln)?\(stderr\b")
 TEST_CASE = re.compile(r"^(?:TEST_CASE|TEST_CASE_METHOD|TEMPLATE_TEST_CASE\w*|SCENARIO)\s*\(", re.M)
 ASSERTS = re.compile(
     r"\b(?:CHECK|REQUIRE|FAIL|STATIC_REQUIRE)(?:_\w+)?\s*\(|\bRC_ASSERT\w*\s*\(|\brc::(?:check|prop)\b|\b(?:check|expect|require)\w*\s*(?:<[^;()]*>)?\("
@@ -100,12 +101,19 @@ def test_asserts(path, text):
             yield text.count("\n", 0, start) + 1, f"this case asserts nothing: {head[:80]}"
 
 
+def notes_that_throw(path, text):
+    """fmt::print throws where stderr cannot be written: a note would then cost the answer. tools/console.h has say()."""
+    if path.startswith("tools/"):
+        yield from matches(THROWING_NOTE, "stderr is for say(), not for")(path, text)
+
+
 RULES = {
     "include-direction": ((".cc", ".h"), include_direction),
     "file-length": ((".cc", ".h", ".py", ".sh", ".fbs", ".def", ".build", ""), file_length),
     "machine-path": (None, matches(MACHINE_PATH, "a machine's own path")),
     "package-host": (None, matches(PACKAGE_HOST, "a package host")),
     "test-asserts": ((".cc",), test_asserts),
+    "notes-that-throw": ((".cc", ".h"), notes_that_throw),
 }
 
 
@@ -167,6 +175,7 @@ def self_test():
         ("docs/a.md", "from files.pythonhosted.org\n", "package-host"),
         ("tests/a/b_test.cc", 'TEST_CASE("x") {\n  f();\n}\nTEST_CASE("y") {\n  CHECK(f());\n}\n', "test-asserts"),
         ("tests/a/b_test.cc", 'TEST_CASE("x") { REQUIRE_THROWS_AS(f(), E); }\n', None),
+        ("tools/a.cc", 'fmt::print(stderr, "x");\n', "notes-that-throw"),
         ("ir/graph.h", "#include <boost/graph/adjacency_list.hpp>\n", "graph-header"),
     ]
     described = {"tests/a/meson.build": "'b_test.cc'"}

@@ -82,6 +82,19 @@ TEST_CASE("the median of an even count lies between the middle two, and order do
   CHECK(summary_of({}).mean == 0);
 }
 
+TEST_CASE("results of CPUs and of cards have the same names") {  // a table's, made before the first of them
+  const auto names = [](const std::string& target) {
+    BenchResult result;
+    result.target = target;
+    std::vector<std::string> out;
+    for (const auto& [name, value] : bench_record(result)) out.emplace_back(name);
+    return out;
+  };
+  CHECK(names("cpu-x86-64-v3") == names(""));
+  CHECK(names("gfx1100") == names(""));
+  CHECK(names("sm_90") == names(""));
+}
+
 TEST_CASE("records in every format: quotes, lists, numbers that are none") {
   const Record record{{"name", std::string("a \"b\", 'c'")},
                       {"count", std::int64_t{3}},

@@ -2,11 +2,14 @@
 
 #include "tools/chat_history.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 
+#include "runtime/plan/unique_fd.h"
 #include "support/error.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
@@ -98,6 +101,36 @@ TEST_CASE("a long history is cut to its end") {
   CHECK(ChatHistory(path).load() == loaded);
   CHECK(std::filesystem::file_size(path) < size);
   CHECK(mode_of(path) == 0600);
+}
+
+TEST_CASE("a history that is no file keeps its mode, and is not read") {  // a link to /dev/null, say
+  const tests::TempDir folder;
+  const auto pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  REQUIRE(::chmod(pipe.c_str(), 0640) == 0);
+  ChatHistory history(pipe);
+  CHECK(history.load().empty());
+  CHECK(tests::code_of([&] { history.append("nobody reads"); }) == ErrorCode::kIo);
+  const plan::UniqueFd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  REQUIRE(reader);
+  history.append("one");
+  char text[8]{};
+  CHECK(::read(reader.get(), text, sizeof text) == 4);
+  CHECK(std::string_view(text) == "one\n");
+  CHECK(mode_of(pipe) == 0640);
+}
+
+TEST_CASE("a history behind a link is cut where it lies") {
+  const tests::TempDir folder;
+  std::string text;
+  for (std::size_t i = 0; i < 3 * ChatHistory::kEntriesMax; ++i) text += std::to_string(i) + "\n";
+  const auto kept = folder.write("kept", text);
+  const auto link = folder.file("link");
+  std::filesystem::create_symlink(kept, link);
+  CHECK(ChatHistory(link).load().size() == ChatHistory::kEntriesMax);
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(std::filesystem::file_size(kept) < text.size());
+  CHECK(mode_of(kept) == 0600);
 }
 
 TEST_CASE("a history that cannot be read or written is one line") {
