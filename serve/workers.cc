@@ -35,7 +35,12 @@ class LaterAnswer final : public Answer {
 }  // namespace
 
 Workers::Workers(std::size_t threads) {
-  for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  try {
+    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (...) {  // those that did start wait for work
+    stop();
+    throw;
+  }
 }
 
 std::unique_ptr<Answer> Workers::answer(std::function<std::unique_ptr<Answer>()> make, Wake wake) {

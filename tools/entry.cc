@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "support/error.h"
 #include "tools/console.h"
@@ -49,6 +50,10 @@ int fail(const Error& error) {
   return error.exit_status();
 }
 
+int fail_unknown(const std::exception& error) {
+  return fail(Error(ErrorCode::kInternal, error.what(), {}, "please report this with the command"));
+}
+
 }  // namespace
 
 bool interrupted() noexcept {
@@ -86,8 +91,12 @@ int run_tool(const std::function<int()>& body) noexcept {
       return fail(error);
     } catch (const std::bad_alloc&) {
       return fail(Error(ErrorCode::kMemory, "out of memory", {}, "use a smaller context (-c) or a smaller model"));
+    } catch (const std::system_error& error) {
+      if (error.code() != std::errc::resource_unavailable_try_again) return fail_unknown(error);
+      return fail(Error(ErrorCode::kMemory, "cannot start a thread", error.code().message(),
+                        "allow this user more processes (ulimit -u) or more memory"));
     } catch (const std::exception& error) {
-      return fail(Error(ErrorCode::kInternal, error.what(), {}, "please report this with the command"));
+      return fail_unknown(error);
     }
   } catch (...) {
     say("error[internal]: the error could not be reported\n");

@@ -133,7 +133,7 @@ std::string man_page(std::span<const OptionPage> pages) {
       "\\fI$XDG_CACHE_HOME/forge\\fR or \\fI~/.cache/forge\\fR\n.TP\n\\fBFORGE_CACHE_MAX_BYTES\\fR\nhow much of each "
       "may be kept; default 4 GiB\n.SH SEE ALSO\n";
   std::string others;
-  for (const char* other : {"forge-bench", "forge-compile", "forge-inspect", "forge-run"})
+  for (const char* other : {"forge-bench", "forge-compile", "forge-inspect", "forge-run", "forge-serve"})
     if (other != main.program) others += fmt::format("{}\\fB{}\\fR(1)", others.empty() ? "" : ", ", roff(other));
   return text + others + "\n";
 }

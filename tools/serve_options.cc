@@ -20,13 +20,6 @@ constexpr float kDay = 86'400;
 constexpr std::size_t kKeyFileBytesMax = 1 << 20;
 
 void check(const ServeRequest& request) {
-  const auto one_of = [](const char* flag, const std::string& value, std::initializer_list<const char*> words) {
-    if (std::ranges::find(words, value) == words.end())
-      throw Error(ErrorCode::kUsage, fmt::format("{} cannot be '{}'", flag, printable(value)), {},
-                  fmt::format("give {}", fmt::join(words, " or ")));
-  };
-  one_of("--log-format", request.log_format, {"text", "json"});
-  one_of("--log-level", request.log_level, {"error", "warning", "info"});
   if (request.session.model.path.empty())
     throw Error(ErrorCode::kUsage, "there is no MODEL", {}, "forge-serve --help lists the options");
 }
@@ -72,8 +65,8 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
       .text("--model,--model-file", session.model.model, "FILE", "where the plan's model is, if not where it was")
       .group("Operation")
       .real("--drain-timeout", request.drain_timeout, 0, kDay, "seconds for what runs at SIGTERM to end; default 30")
-      .text("--log-format", request.log_format, "FORMAT", "text or json; default text")
-      .text("--log-level", request.log_level, "LEVEL", "error, warning or info; default info")
+      .choice("--log-format", request.log_format, "text|json", "default text")
+      .choice("--log-level", request.log_level, "error|warning|info", "default info")
       .text("--config", request.config, "FILE", "read options from a TOML file")
       .flag("--print-config", request.print_config, "print all options with their values as such a file, and stop");
   auto file = early_value(argc, argv, "--config");

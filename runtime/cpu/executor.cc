@@ -24,6 +24,14 @@ std::size_t kv_block_stride(const plan::KvGroup& group) {
   return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }
 
+/// Bytes of the step inputs that size_io() makes room for.
+std::size_t step_input_bytes(const plan::ProgramT& program, std::size_t groups) {
+  const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(program);
+  const auto in_table = checked_bytes(static_cast<std::int64_t>(sequences * table_blocks), "block table") * groups;
+  const std::size_t a_token = 4 * sizeof(std::int32_t) + 1 + groups * sizeof(std::int32_t);
+  return tokens * a_token + (std::max(rows, hidden_rows) + sequences + in_table) * sizeof(std::int32_t);
+}
+
 const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
   constexpr std::string_view kPrefix = "cpu-";
   std::optional<cpu::CpuClass> wanted;
@@ -37,10 +45,10 @@ const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
 }  // namespace
 
 MemoryNeed CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
+  const auto rooms = runtime::kv_rooms(program, kv_blocks);
   MemoryNeed need{.weights = checked_bytes(program.weights_bytes, "weights block"),
                   .arena = checked_bytes(program.arena_bytes, "arena"),
-                  .io = logits_bytes(program)};
-  const auto rooms = runtime::kv_rooms(program, kv_blocks);
+                  .io = step_input_bytes(program, rooms.size()) + logits_bytes(program)};
   for (std::size_t g = 0; g < rooms.size(); ++g) {
     const std::size_t bytes = rooms[g].blocks * kv_block_stride(program.kv_groups[g]);
     need.kv += bytes;
@@ -70,7 +78,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   if (!mapped) weights_ = MemoryBlock(need_.weights, "the weights", need_.weights >= kHugeBytes);
   arena_ = MemoryBlock(need_.arena, "the arena", false);
   kv_ = MemoryBlock(need_.kv, "the KV cache", need_.kv >= kHugeBytes);
-  output_ = MemoryBlock(need_.io, "the logits", false);
+  output_ = MemoryBlock(logits_bytes(*program_), "the logits", false);
   std::byte* pool = kv_.data();
   for (std::size_t g = 0; g < kv_rooms().size(); ++g) {
     blocks_.kv.push_back({.data = pool, .block_stride = kv_block_stride(program_->kv_groups[g])});

@@ -12,7 +12,7 @@ import subprocess
 
 from lib_cli import BIN, FOLDER, at, case, environment, finish, said, tool, write
 
-TOOLS = ("bench", "compile", "inspect", "run")
+TOOLS = ("bench", "compile", "inspect", "run", "serve")
 COMMANDS = ("tokenize", "render-chat", "devices", "families", "trace", "cache")
 FORMS = {"man": "{}.1", "bash": "{}.bash", "zsh": "_{}", "fish": "{}.fish"}
 
@@ -83,6 +83,7 @@ def bash():
                            (("forge-inspect", "t"), ["tokenize", "trace"]), (("forge-inspect", "f"), ["families", "folder"]),
                            (("forge-inspect", "cache", "--clear", "w"), ["weights"]), (("forge-inspect", "cache", ""), []),
                            (("forge-inspect", "trace", "--w"), ["--whole"]), (("forge-inspect", "--whole"), []),
+                           (("forge-serve", "--log-level", ""), ["error", "info", "warning"]), (("forge-serve", "m"), ["model.gguf"]),
                            (("forge-inspect", "tokenize", ""), everything)):
         found = complete(*typed)
         case(f"{typed} completes to {offered}", found == offered, found)
@@ -100,6 +101,8 @@ def man():
         found = [line[4:] for line in lines if line.startswith(".SH ")]
         case("its sections in their order", [section for section in found if section in sections] == sections, found)
         used = {line.split()[0] for line in lines if line.startswith((".", "'"))}
+        others = {f"forge-{other}" for other in TOOLS if other != name}
+        case("it names the other tools", set(re.findall(r"\\fB(.+?)\\fR\(1\)", lines[-1].replace("\\-", "-"))) == others, lines[-1])
         case("no line is a request by chance", used <= macros, used - macros)
         case("no empty line, no tab", all(line and "\t" not in line for line in lines[:lines.index('.SH EXIT STATUS')]
                                           if ".nf" not in text or line), name)

@@ -86,6 +86,24 @@ TEST_CASE("step inputs are for the rows that they have entries for") {
   }
 }
 
+TEST_CASE("what a plan's step inputs take is known before it is opened") {
+  Plan plan;
+  auto& program = plan.program();
+  for (auto& variant : program.variants) variant->bounds = plan::Bounds(8, 4, 3, 5);
+  const auto io = [&](const plan::Bounds& last) {
+    program.variants.back()->bounds = last;
+    return runtime::CpuExecutor::memory_need_of(program, 8).io;
+  };
+  const auto small = io({8, 4, 3, 5});
+  const auto vocab = static_cast<std::size_t>(program.vocab);
+  CHECK(io({8, 4, 3, 1'000'005}) - small == program.kv_groups.size() * 3 * 1'000'000 * sizeof(std::int32_t));
+  CHECK(io({8, 4, 1'000'003, 5}) - small == (program.kv_groups.size() * 5 + 1) * 1'000'000 * sizeof(std::int32_t));
+  CHECK(io({8, 1'004, 3, 5}) - small == 1'000 * (vocab + 1) * sizeof(float));
+  CHECK(io({1'008, 4, 3, 5}) - small == 1'000 * ((4 + program.kv_groups.size()) * sizeof(std::int32_t) + 1));
+  program.variants.back()->bounds = plan::Bounds(8, 4, 1 << 24, 1 << 24);
+  CHECK_THAT(plan.refusal(), Catch::Contains("block table"));
+}
+
 TEST_CASE("a unit whose bytes are none in 64 bits is refused") {
   Plan plan;
   bool found = false;
