@@ -42,11 +42,11 @@ ApiError bad_request(std::string code, std::string message, std::string param) {
   return {.status = 400, .code = std::move(code), .message = std::move(message), .param = std::move(param)};
 }
 
-ApiError error_of(const engine::Refusal& refusal, int retry_after_s) {
+ApiError error_of(const engine::Refusal& refusal, int retry_after_s, std::string_view input) {
   using engine::RefusalKind;
   switch (refusal.kind) {
     case RefusalKind::kTooLong:
-      return bad_request("context_length_exceeded", refusal.message, "messages");
+      return bad_request("context_length_exceeded", refusal.message, std::string(input));
     case RefusalKind::kNoRoom:
       return bad_request("no_room", refusal.message);
     case RefusalKind::kQueueFull:

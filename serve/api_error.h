@@ -27,8 +27,8 @@ struct ApiError {
 
 /// What is wrong with a request's body: 400.
 [[nodiscard]] ApiError bad_request(std::string code, std::string message, std::string param = {});
-/// `retry_after_s` is for those that may be tried again.
-[[nodiscard]] ApiError error_of(const engine::Refusal& refusal, int retry_after_s);
+/// `retry_after_s` is for those that may be tried again, `input` the member of the body that may be too long.
+[[nodiscard]] ApiError error_of(const engine::Refusal& refusal, int retry_after_s, std::string_view input);
 [[nodiscard]] ApiError error_of(const Error& error);
 /// How a sample ended that did not end well; `line` is the engine's.
 [[nodiscard]] ApiError error_of(engine::FinishReason reason, std::string_view line);

@@ -7,6 +7,7 @@
 #include "serve/connection.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -33,6 +34,8 @@ using boost::system::error_code;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kLingerBytesMax = std::size_t{16} << 20;  ///< read and dropped before an early close
 constexpr std::chrono::seconds kLinger{2};
+constexpr std::size_t kReadBytes = std::size_t{64} << 10;  ///< what Beast reads at once
+constexpr std::chrono::milliseconds kGlance{200};
 
 /// Carries wakes from any thread to the network's, one on its way at a time.
 struct Waker {
@@ -66,12 +69,18 @@ std::string head_text(const Response& response, const std::string& id, std::stri
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Network& network, asio::ip::tcp::socket socket)
-      : network_(network), socket_(std::move(socket)), signal_(network.context), deadline_(network.context) {
+      : network_(network),
+        socket_(std::move(socket)),
+        buffer_(network.limits.head_bytes + kReadBytes),
+        signal_(network.context),
+        deadline_(network.context),
+        glance_(network.context) {
     network_.connections.insert(this);
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
   ~Connection() {
+    if (network_.ending) return;
     network_.connections.erase(this);
     error_code ignored;
     if (network_.connections.empty()) static_cast<void>(network_.all_closed.cancel(ignored));
@@ -97,6 +106,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<bool> pause();
   void watch();
   void look();
+  void glance();
   void arm(std::chrono::milliseconds time);
   void disarm() {
     ++deadlines_;
@@ -105,9 +115,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Network& network_;
   asio::ip::tcp::socket socket_;
-  beast::flat_buffer buffer_;
+  beast::flat_buffer buffer_;  ///< bounded: lines of chunks and trailers have no other limit
   asio::steady_timer signal_;  ///< waited for between the parts of an answer; cancelled when there is news
   asio::steady_timer deadline_;
+  asio::steady_timer glance_;    ///< until the client is looked at again, where an event would come at once
   std::uint64_t deadlines_ = 0;  ///< made so far; one that is not the last has no say
   bool timed_out_ = false;       ///< the last one came
   bool idle_ = false, keep_ = false, http11_ = true, streaming_ = false;
@@ -184,7 +195,7 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
   const auto [failed, count] = co_await http::async_read(socket_, buffer_, parser, kAwait);
   disarm();
   if (!failed) co_return true;
-  if (failed == http::error::body_limit)
+  if (failed == http::error::body_limit || failed == http::error::buffer_overflow)
     co_await refuse(BadHttp::kBodyTooLarge);
   else if (timed_out_)
     co_await refuse(BadHttp::kTimeout);
@@ -250,6 +261,7 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   answer.reset();  // what it stands for is cancelled, unless it has ended
   waker->on_wake = nullptr;
   ++watches_;
+  glance_.cancel();
   socket_.cancel();
   outcome.took = Clock::now() - begin;
   keep_ = keep_ && !outcome.gone && !network_.draining;
@@ -327,10 +339,21 @@ void Connection::watch() {
 void Connection::look() {
   char byte = 0;
   const auto count = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (count > 0) return;  // the next request: it is read when this one has been answered
-  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch();
+  if (count > 0) {  // the next request: it is read when this one has been answered
+    pollfd hung_up{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
+    if (::poll(&hung_up, 1, 0) == 0) return glance();
+  } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+    return watch();
   gone_ = true;
   signal_.cancel();
+}
+
+/// Looks again in a while: the bytes that wait would wake a watch at once.
+void Connection::glance() {
+  glance_.expires_after(kGlance);
+  glance_.async_wait([self = shared_from_this(), number = watches_](const error_code& failed) {
+    if (!failed && number == self->watches_) self->look();
+  });
 }
 
 void start_connection(Network& network, asio::ip::tcp::socket socket) {

@@ -18,11 +18,16 @@ struct Network {
   Network(Service& to_serve, const HttpLimits& to_keep) : service(to_serve), limits(to_keep), all_closed(context) {
     all_closed.expires_at(std::chrono::steady_clock::time_point::max());
   }
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+  ~Network() { ending = true; }
+
   Service& service;
   HttpLimits limits;
-  boost::asio::io_context context{1};
   std::unordered_set<Connection*> connections;
   bool draining = false;
+  bool ending = false;  ///< the connections that are left go with `context`, after what is below it
+  boost::asio::io_context context{1};
   boost::asio::steady_timer all_closed;  ///< cancelled when the last connection has gone
 };
 

@@ -73,8 +73,7 @@ class EmbeddingsAnswer final : public Answer {
       request.on_event = wake_;
       auto handle = model_.engine().submit(std::move(request));
       if (!handle) {
-        failure_ = error_of(handle.error(), retry_after_s(model_.engine().status()));
-        if (failure_->code == "context_length_exceeded") failure_->param = "input";
+        failure_ = error_of(handle.error(), retry_after_s(model_.engine().status()), "input");
         running_.clear();
         return;
       }

@@ -29,12 +29,15 @@ std::string Generation::SampleText::flush() {
 }
 
 Generation::Generation(Spec& spec, const loader::Tokenizer& tokenizer)
-    : samples_a_prompt_(spec.params.samples), between_tokens_(std::move(spec.between_tokens)) {
+    : samples_a_prompt_(spec.params.samples),
+      stops_(std::make_shared<const loader::StopStrings>(std::move(spec.params.stops))),
+      between_tokens_(std::move(spec.between_tokens)) {
   for (std::size_t i = 0; i < spec.prompts.size() * samples_a_prompt_; ++i)
-    samples_.push_back({.text = SampleText(tokenizer, spec.params.stops), .last = {}});
+    samples_.push_back({.text = SampleText(tokenizer, stops_), .last = {}});
 }
 
-engine::Request Generation::request_of(const ServedModel& model, const Spec& spec, std::vector<std::int32_t> prompt) {
+engine::Request Generation::request_of(const ServedModel& model, const Spec& spec,
+                                       std::vector<std::int32_t> prompt) const {
   const auto& params = spec.params;
   engine::Request request{.prompt = std::move(prompt), .sampling = params.sampling, .max_tokens = params.max_tokens};
   request.samples = params.samples;
@@ -45,9 +48,8 @@ engine::Request Generation::request_of(const ServedModel& model, const Spec& spe
   request.stop_tokens = params.stop_tokens;
   const auto& ends = model.tokenizer().end_of_generation();
   if (!params.ignore_eos) request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
-  if (!params.stops.empty()) {
-    auto texts = std::make_shared<std::vector<SampleText>>();
-    for (std::size_t s = 0; s < params.samples; ++s) texts->emplace_back(model.tokenizer(), params.stops);
+  if (!stops_->empty()) {
+    auto texts = std::make_shared<std::vector<SampleText>>(params.samples, SampleText(model.tokenizer(), stops_));
     request.stop = [texts](std::uint32_t sample, std::int32_t token) {
       auto& text = (*texts)[sample];
       (void)text.push(token);
@@ -63,8 +65,8 @@ Read<std::shared_ptr<Generation>> Generation::start(ServedModel& model, Spec spe
   std::shared_ptr<Generation> generation(new Generation(spec, model.tokenizer()));
   for (auto& prompt : spec.prompts) {
     generation->prompt_tokens_ += prompt.size();
-    auto handle = model.engine().submit(request_of(model, spec, std::move(prompt)));
-    if (!handle) return std::unexpected(error_of(handle.error(), retry_after_s(model.engine().status())));
+    auto handle = model.engine().submit(generation->request_of(model, spec, std::move(prompt)));
+    if (!handle) return std::unexpected(error_of(handle.error(), retry_after_s(model.engine().status()), spec.input));
     generation->handles_.push_back(*std::move(handle));
   }
   return generation;

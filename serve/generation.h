@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loader/tok/detokenizer.h"
@@ -40,6 +41,7 @@ class Generation {
   struct Spec {
     std::vector<std::vector<std::int32_t>> prompts;
     GenerationParams params;
+    std::string_view input = "prompt";  ///< the member of the body that the prompts came from
     Wake wake;
     std::function<void(std::chrono::nanoseconds)> between_tokens;  ///< of a sample; on the thread of next()
   };
@@ -64,8 +66,8 @@ class Generation {
   using Clock = std::chrono::steady_clock;
   /// A sample's text. The engine's thread has another one, to see stop strings where tokens are made.
   struct SampleText {
-    SampleText(const loader::Tokenizer& tokenizer, const std::vector<std::string>& stops)
-        : detokenizer(tokenizer), matcher(stops) {}
+    SampleText(const loader::Tokenizer& tokenizer, std::shared_ptr<const loader::StopStrings> stops)
+        : detokenizer(tokenizer), matcher(std::move(stops)) {}
     std::string push(std::int32_t token) { return matcher.push(detokenizer.push(token)); }
     std::string flush();
     loader::Detokenizer detokenizer;
@@ -77,11 +79,12 @@ class Generation {
     bool begun = false;
   };
 
-  explicit Generation(Spec& spec, const loader::Tokenizer& tokenizer);
-  static engine::Request request_of(const ServedModel& model, const Spec& spec, std::vector<std::int32_t> prompt);
+  Generation(Spec& spec, const loader::Tokenizer& tokenizer);
+  engine::Request request_of(const ServedModel& model, const Spec& spec, std::vector<std::int32_t> prompt) const;
   Piece piece_of(std::size_t prompt, engine::StreamEvent event);
 
   std::size_t samples_a_prompt_;
+  std::shared_ptr<const loader::StopStrings> stops_;  ///< of all samples
   std::function<void(std::chrono::nanoseconds)> between_tokens_;
   std::vector<Sample> samples_;
   std::vector<engine::RequestHandle> handles_;

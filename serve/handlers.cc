@@ -53,6 +53,7 @@ struct Handlers::Job {
   ServedModel* model = nullptr;
   GenerationParams params;
   std::vector<std::vector<std::int32_t>> prompts;
+  std::string_view input = "prompt";
   std::unique_ptr<Dialect> (*dialect)(ReplyHead) = nullptr;
   bool stream = false, include_usage = false;
 };
@@ -119,6 +120,7 @@ Handlers::Result Handlers::run(Call& call, Job job) {
   auto generation = Generation::start(
       *job.model, {.prompts = std::move(job.prompts),
                    .params = std::move(job.params),
+                   .input = job.input,
                    .wake = std::move(call.wake),
                    .between_tokens = [&metrics = api.metrics_](auto time) { metrics.between_tokens(time); }});
   if (!generation) return answer_of(generation.error());
@@ -153,7 +155,7 @@ Handlers::Result Handlers::chat(Call& call) {
   if (!text) return answer_of(text.error());
   auto ids = (*model)->encode(*std::move(text));
   if (!ids) return answer_of(ids.error());
-  Job job{.model = *model, .params = std::move(body->params), .dialect = chat_dialect};
+  Job job{.model = *model, .params = std::move(body->params), .input = "messages", .dialect = chat_dialect};
   job.stream = body->stream;
   job.include_usage = body->include_usage;
   job.prompts.push_back(*std::move(ids));

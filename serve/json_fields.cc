@@ -3,12 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace forge::serve {
 namespace {
 
 constexpr int kDepthMax = 100;
+
+/// Looks at each event of a parse: what costs more than its bytes is refused before it is built.
+class Watch {
+ public:
+  explicit Watch(std::string_view what) : what_(what) {}
+  bool operator()(int depth, Json::parse_event_t event, const Json&) {
+    if (depth > kDepthMax) refuse(fmt::format("is nested deeper than {} levels", kDepthMax));
+    if (event == Json::parse_event_t::object_start) members_[static_cast<std::size_t>(depth) + 1] = 0;
+    if (event == Json::parse_event_t::key && ++members_[static_cast<std::size_t>(depth)] > kMembersMax)
+      refuse(fmt::format("has an object with more than {} members", kMembersMax));
+    return true;
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view why) const {
+    throw Refused{bad_request("invalid_json", fmt::format("{} {}", what_, why))};
+  }
+  std::string what_;
+  std::array<std::size_t, kDepthMax + 2> members_{};  ///< so far, of the open object at each depth
+};
 
 }  // namespace
 
@@ -17,15 +38,10 @@ void refuse_value(std::string_view name, std::string message) {
 }
 
 Json parse_object(std::string_view text) {
-  const auto watch = [](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kDepthMax)
-      throw Refused{bad_request("invalid_json", fmt::format("the body is nested deeper than {} levels", kDepthMax))};
-    return true;
-  };
   if (text.find('\0') != std::string_view::npos)  // the parser would take it for the end
     throw Refused{bad_request("invalid_json", "the body is not JSON: it has a NUL byte")};
   try {
-    auto json = Json::parse(text.begin(), text.end(), watch);
+    auto json = Json::parse(text.begin(), text.end(), Watch("the body"));
     if (!json.is_object()) throw Refused{bad_request("invalid_json", "the body is not a JSON object")};
     return json;
   } catch (const Json::parse_error& error) {
@@ -33,6 +49,10 @@ Json parse_object(std::string_view text) {
   } catch (const Json::exception&) {
     throw Refused{bad_request("invalid_json", "the body has a number that is out of range")};
   }
+}
+
+Json parse_inner(const std::string& text, std::string_view what) {
+  return Json::parse(text, Watch(what), false);
 }
 
 const Json* Fields::take(std::string_view name) {

@@ -24,8 +24,15 @@ struct Refused {
 
 [[noreturn]] void refuse_value(std::string_view name, std::string message);
 
-/// Errors: not JSON, nested deeper than any request of ours, or no object.
+/// Members of one object, which is looked through from its beginning for each.
+inline constexpr std::size_t kMembersMax = 1024;
+
+/// Errors: not JSON, nested deeper than any request of ours, an object with more than kMembersMax members, or no
+/// object.
 [[nodiscard]] Json parse_object(std::string_view text);
+/// JSON in a string of the body, called `what` in messages; discarded when it is none. Errors: its bounds, which are
+/// those of a body.
+[[nodiscard]] Json parse_inner(const std::string& text, std::string_view what);
 
 class Fields {
  public:

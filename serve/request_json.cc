@@ -13,7 +13,7 @@ namespace forge::serve {
 namespace {
 
 constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
-constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kPromptsMax = 128, kInputsMax = 2048;
+constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kPromptsMax = 128, kInputsMax = 2048, kStopTokensMax = 1024;
 constexpr double kTimeoutMax = 7 * 24 * 3600.0;
 constexpr std::size_t kCompletionTokens = 16;  ///< OpenAI's default of /v1/completions
 
@@ -48,6 +48,9 @@ void read_stops(Fields& fields, GenerationParams& params) {
       refuse_value("stop",
                    fmt::format("a stop string has {} bytes, and 1 to {} are possible", stop.size(), kStopBytesMax));
   if (const auto* ids = fields.take("stop_token_ids")) params.stop_tokens = token_ids("stop_token_ids", *ids);
+  if (params.stop_tokens.size() > kStopTokensMax)
+    refuse_value("stop_token_ids", fmt::format("stop_token_ids has {} ids, at most {} are possible",
+                                               params.stop_tokens.size(), kStopTokensMax));
 }
 
 std::optional<std::chrono::milliseconds> read_timeout(Fields& fields) {
@@ -181,7 +184,7 @@ void settle_calls(Json& message) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     auto& function = call["function"];
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    auto arguments = Json::parse(function["arguments"].get_ref<const std::string&>(), nullptr, false);
+    auto arguments = parse_inner(function["arguments"].get_ref<const std::string&>(), "a call's arguments");
     if (arguments.is_object()) function["arguments"] = std::move(arguments);
   }
 }

@@ -99,6 +99,8 @@ std::uint16_t HttpServer::listen(const std::string& host, std::uint16_t port) {
 void HttpServer::run() {
   const auto work = asio::make_work_guard(impl_->network.context);
   impl_->network.context.run();
+  boost::system::error_code ignored;
+  ignored = impl_->signals.clear(ignored);  // nobody waits for them now: they end the process again
 }
 
 void HttpServer::on_signal(std::function<void(int)> action) {

@@ -38,10 +38,10 @@ std::string Detokenizer::flush() {
   return out;
 }
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) {
+StopStrings::StopStrings(std::vector<std::string> stops) {
   for (auto& text : stops) {
     if (text.empty()) continue;
-    Stop stop{std::move(text), {}, 0};
+    Stop stop{std::move(text), {}};
     stop.fallback.assign(stop.text.size(), 0);
     for (std::uint32_t i = 1, k = 0; i < stop.text.size(); ++i) {
       while (k > 0 && stop.text[i] != stop.text[k]) k = stop.fallback[k - 1];
@@ -52,32 +52,40 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
   }
 }
 
+StopMatcher::StopMatcher(std::vector<std::string> stops)
+    : StopMatcher(std::make_shared<const StopStrings>(std::move(stops))) {}
+
+StopMatcher::StopMatcher(std::shared_ptr<const StopStrings> stops)
+    : stops_(std::move(stops)), states_(stops_->stops_.size()) {}
+
 std::string StopMatcher::push(std::string_view text) {
-  if (found_ || text.empty()) return {};
-  if (stops_.empty()) return std::string(text);
+  if (found_ != nullptr || text.empty()) return {};
+  if (states_.empty()) return std::string(text);
   std::size_t hold = 0;
   for (const char c : text) {
     held_ += c;
     hold = 0;
-    for (Stop& stop : stops_) {
-      while (stop.state > 0 && stop.text[stop.state] != c) stop.state = stop.fallback[stop.state - 1];
-      if (stop.text[stop.state] == c) ++stop.state;
-      if (stop.state == stop.text.size() && (!found_ || stop.text.size() > found_->size())) found_ = stop.text;
-      hold = std::max<std::size_t>(hold, stop.state);
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const auto& stop = stops_->stops_[i];
+      auto& state = states_[i];
+      while (state > 0 && stop.text[state] != c) state = stop.fallback[state - 1];
+      if (stop.text[state] == c) ++state;
+      if (state == stop.text.size() && (found_ == nullptr || stop.text.size() > found_->size())) found_ = &stop.text;
+      hold = std::max<std::size_t>(hold, state);
     }
-    if (found_) {
+    if (found_ != nullptr) {
       hold = found_->size();
       break;
     }
   }
   std::string out = held_.substr(0, held_.size() - hold);
   held_.erase(0, out.size());
-  if (found_) held_.clear();
+  if (found_ != nullptr) held_.clear();
   return out;
 }
 
 std::string StopMatcher::flush() {
-  for (Stop& stop : stops_) stop.state = 0;
+  std::ranges::fill(states_, 0);
   return std::exchange(held_, {});
 }
 

@@ -2,6 +2,7 @@
 // Generated tokens to text as they come: only whole characters are shown, and nothing of a stop string is.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,12 +32,28 @@ class Detokenizer {
   std::string pending_;  // fewer than 4 bytes
 };
 
+/// Stop strings, made ready for any number of matchers.
+class StopStrings {
+ public:
+  /// Empty strings are ignored.
+  explicit StopStrings(std::vector<std::string> stops);
+  [[nodiscard]] bool empty() const { return stops_.empty(); }
+
+ private:
+  friend class StopMatcher;
+  struct Stop {
+    std::string text;
+    std::vector<std::uint32_t> fallback;  // Knuth-Morris-Pratt: how much still matches after a mismatch
+  };
+  std::vector<Stop> stops_;
+};
+
 /// Looks for stop strings in text that comes in pieces; they may begin in one piece and end in a later one. Holds back
 /// exactly what may still become the beginning of a stop string. O(bytes x stop strings), whatever the text.
 class StopMatcher {
  public:
-  /// Empty strings are ignored.
   explicit StopMatcher(std::vector<std::string> stops);
+  explicit StopMatcher(std::shared_ptr<const StopStrings> stops);
 
   /// Text that is certain not to belong to a stop string. Once one is complete, the text before it comes out, the rest
   /// is dropped, and all later calls return nothing. When several are complete at once the longest counts.
@@ -45,18 +62,14 @@ class StopMatcher {
   std::string flush();
   /// The stop string that was found.
   [[nodiscard]] std::optional<std::string_view> matched() const {
-    return found_ ? std::optional<std::string_view>(*found_) : std::nullopt;
+    return found_ != nullptr ? std::optional<std::string_view>(*found_) : std::nullopt;
   }
 
  private:
-  struct Stop {
-    std::string text;
-    std::vector<std::uint32_t> fallback;  // Knuth-Morris-Pratt: how much still matches after a mismatch
-    std::uint32_t state = 0;              // bytes that match so far
-  };
-  std::vector<Stop> stops_;
+  std::shared_ptr<const StopStrings> stops_;
+  std::vector<std::uint32_t> states_;  // of each stop string: bytes that match so far
   std::string held_;
-  std::optional<std::string> found_;
+  const std::string* found_ = nullptr;  // in stops_
 };
 
 }  // namespace forge::loader

@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 
-from lib_serve import JSON, Server, at, case, finish, read_all, tiny, until, write
+from lib_serve import JSON, SANITIZED, Server, at, case, finish, read_all, tiny, until, write
 
 model = tiny(context=512)
 long_model = tiny("long.gguf", context=65536, layers=8)
@@ -45,8 +45,10 @@ def bodies(server):
             {"Content-Type": "text/plain"})
     long = {"prompt": "x" * 600}
     refused(server, "a prompt longer than the context", "/v1/completions", long, 400, "context_length_exceeded")
-    message = server.post("/v1/completions", long | {"max_tokens": 7})[1]["error"]["message"]
-    case("with the numbers", all(number in message for number in ("600", "7", "512")), message)
+    error = server.post("/v1/completions", long | {"max_tokens": 7})[1]["error"]
+    case("with the numbers", all(number in error["message"] for number in ("600", "7", "512")), error)
+    spoken = server.post(CHAT, {"messages": [{"role": "user", "content": "x" * 600}]})[1]["error"]
+    case("and the member's name", (error["param"], spoken["param"]) == ("prompt", "messages"), (error, spoken))
     refused(server, "everything forbidden", "/v1/completions",
             {"prompt": "a", "temperature": 0, "stop_token_ids": [1, 2, 3], "timeout": -1}, 400, "invalid_value")
     case("the server is as before", server.post("/v1/completions", {"prompt": "a"})[0] == 200)
@@ -77,7 +79,11 @@ def wire(server):
             ("a large head", b"GET /health HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n", 431),
             ("a large body", b"POST /generate HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
             ("a large body in chunks", b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-             + b"10000\r\n" + b" " * 65536 + b"\r\n" + b"10000\r\n" + b" " * 65536 + b"\r\n0\r\n\r\n", 413)):
+             + b"10000\r\n" + b" " * 65536 + b"\r\n" + b"10000\r\n" + b" " * 65536 + b"\r\n0\r\n\r\n", 413),
+            ("a chunk's line without an end", b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;a="
+             + b"a" * (1 << 20), 413),
+            ("trailers without an end", b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+             + b"A: b\r\n" * (1 << 18), 413)):
         answer = server.raw(data)
         case(name, answer.startswith(b"HTTP/1.1 %d " % status) and b'"error"' in answer, answer[:200])
     case("nothing at all", server.raw_half(b"") == b"")
@@ -135,6 +141,11 @@ def vanishing():
         until(lambda: server.metrics()["forge_num_requests_running"] == 1, "it runs")
         s.shutdown(socket.SHUT_WR)
         case("so is one that closes its half", server.idle())
+    with server.socket() as s:  # what it has sent too much is not read while it waits
+        s.sendall(b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        until(lambda: server.metrics()["forge_num_requests_running"] == 1, "it runs")
+        s.sendall(b"\r\n")
+    case("so is one that says more and goes", server.idle())
     stuck = server.socket()  # takes nothing: its buffers fill, then the write times out
     stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     bodies = json.dumps(LONG | {"logprobs": 20, "stream": True}).encode()
@@ -173,6 +184,20 @@ def flood():
     case("flood: it ends well", server.stop() == 0)
 
 
+def copies():
+    """A small body that asks for many samples costs about what each of them needs, not the body times their number."""
+    server = Server(model, "--parallel", 16)
+    body = {"prompt": ["a"] * 128, "n": 16, "max_tokens": 1, "stop": [chr(97 + i) * 1024 for i in range(16)]}
+    peak = lambda: int(next(line for line in open(f"/proc/{server.process.pid}/status") if line.startswith("VmHWM")).split()[1])
+    case("one sample", server.post("/v1/completions", body | {"prompt": "a", "n": 1})[0] == 200)
+    before = peak()
+    status, answer = server.post("/v1/completions", body)
+    case("2048 samples with 16 KiB of stop strings", status == 200 and len(answer["choices"]) == 2048, answer)
+    grown = (peak() - before) >> 10
+    case("take less than 64 MiB", SANITIZED or grown < 64, grown)
+    case("copies: it ends well", server.stop() == 0)
+
+
 def keys_and_origins():
     keys = write("keys", b"# ours\nsecret\n\nother \n")
     server = Server(model, "--api-key-file", keys, "--cors-origin", "http://good", "--max-body-kib", 1)
@@ -200,6 +225,6 @@ for part in (bodies, paths, wire):
     part(server)
 server.idle()
 case("it ends well", server.stop() == 0)
-for part in (slow, vanishing, flood, keys_and_origins):
+for part in (slow, vanishing, flood, copies, keys_and_origins):
     part()
 finish()

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "serve/embeddings.h"
 
@@ -112,6 +113,34 @@ TEST_CASE("what is no JSON object is refused") {
   CHECK(outcome(read_completion("{\"prompt\":" + std::string(1 << 20, '['))) == "invalid_json ");
 }
 
+TEST_CASE("a call's arguments are JSON in JSON, and bounded as the body is") {
+  const auto with = [](std::string_view arguments) {
+    return outcome(read_chat(fmt::format(
+        R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"arguments":"{}"}}}}]}}]}})", arguments)));
+  };
+  CHECK(with("no JSON {") == "ok");  // a model may have written it: the template has the string
+  CHECK(with(R"({\"a\":)" + std::string(50, '[') + std::string(50, ']') + "}") == "ok");
+  CHECK(with(R"({\"a\":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}") == "invalid_json ");
+  CHECK(with(R"({\"a\":)" + std::string(100'000, '[')) == "invalid_json ");
+}
+
+TEST_CASE("an object has at most 1024 members, wherever it is, and its neighbours do not count") {
+  const auto object = [](int members, std::string_view quote) {
+    std::string text = "{";
+    for (int i = 0; i < members; ++i) text += fmt::format("{}{}{}{}:0", i == 0 ? "" : ",", quote, i, quote);
+    return text + "}";
+  };
+  CHECK(completion("\"logit_bias\":" + object(1024, "\"")) == "ok");
+  CHECK(completion("\"logit_bias\":" + object(1025, "\"")) == "invalid_json ");
+  CHECK(outcome(read_completion(object(1025, "\""))) == "invalid_json ");
+  const auto two = fmt::format(R"("metadata":{{"a":{0},"b":{0}}})", object(1000, "\""));
+  CHECK(chat(two) == "ok");
+  const auto call =
+      fmt::format(R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"arguments":"{}"}}}}]}}]}})",
+                  object(1025, R"(\")"));
+  CHECK(outcome(read_chat(call)) == "invalid_json ");
+}
+
 TEST_CASE("wrong types, impossible values and unknown members are refused by name") {
   for (const auto& [members, name] : std::initializer_list<std::pair<std::string, std::string>>{
            {R"("temperature":"1")", "temperature"},
@@ -136,6 +165,7 @@ TEST_CASE("wrong types, impossible values and unknown members are refused by nam
            {R"("stop":{})", "stop"},
            {R"("stop_token_ids":[-1])", "stop_token_ids"},
            {R"("stop_token_ids":[2147483648])", "stop_token_ids"},
+           {fmt::format(R"("stop_token_ids":[{}])", fmt::join(std::vector<int>(1025), ",")), "stop_token_ids"},
            {R"("logit_bias":[])", "logit_bias"},
            {R"("logit_bias":{"x":1})", "logit_bias"},
            {R"("logit_bias":{"-1":1})", "logit_bias"},

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cctype>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -52,13 +53,14 @@ struct Vocabulary {
 /// A server on a free port, and its end in the right order.
 class Running {
  public:
-  explicit Running(const HttpLimits& limits = {}) : server_(api_, limits), port_(server_.listen("127.0.0.1", 0)) {
-    network_ = std::thread([this] { server_.run(); });
+  explicit Running(const HttpLimits& limits = {})
+      : server_(std::make_unique<HttpServer>(api_, limits)), port_(server_->listen("127.0.0.1", 0)) {
+    network_ = std::thread([this] { server_->run(); });
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
   ~Running() {
-    server_.stop();
+    if (server_) server_->stop();
     if (network_.joinable()) network_.join();
     api_.stop();
   }
@@ -86,9 +88,18 @@ class Running {
     ::close(fd);
     return -1;
   }
+  void catch_signals() {
+    server_->on_signal([](int) {});
+  }
+  /// The network goes, whoever is connected.
+  void end() {
+    server_->stop();
+    network_.join();
+    server_.reset();
+  }
   void drain() {
     api_.drain();
-    server_.drain(std::chrono::hours(1));
+    server_->drain(std::chrono::hours(1));
     network_.join();
   }
   /// Waits until nothing of any request is left.
@@ -104,7 +115,7 @@ class Running {
   Vocabulary vocabulary_;
   Log log_{Log::Format::kText, LogLevel::kError};
   Api api_{{}, log_};
-  HttpServer server_;
+  std::unique_ptr<HttpServer> server_;
   std::uint16_t port_;
   engine::Engine* engine_ = nullptr;
   std::thread network_;
@@ -244,6 +255,32 @@ TEST_CASE("clients of many threads, some of which go: nothing is left, and the s
   CHECK(::recv(idle_connection, &byte, 1, 0) == 0);
   ::close(idle_connection);
   CHECK(server.connect() < 0);
+}
+
+TEST_CASE("signals end the process again once the network has ended") {
+  const auto is_default = [] {
+    struct sigaction now{};
+    REQUIRE(::sigaction(SIGTERM, nullptr, &now) == 0);
+    return now.sa_handler == SIG_DFL;
+  };
+  Running server;
+  server.catch_signals();
+  CHECK_FALSE(is_default());
+  server.load();
+  server.drain();  // what is left is joining threads, which may take as long as a step
+  CHECK(is_default());
+}
+
+TEST_CASE("a server that ends at once leaves nothing of connections that wait") {
+  Running server;
+  const int open = server.connect();
+  const std::string part = "GET /hea";
+  REQUIRE(::send(open, part.data(), part.size(), MSG_NOSIGNAL) == std::ssize(part));
+  CHECK(ask(server, "GET /health HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));  // the other is served by now
+  server.end();
+  char byte = 0;
+  CHECK(::recv(open, &byte, 1, 0) <= 0);
+  ::close(open);
 }
 
 TEST_CASE("connections beyond the limit are told so") {
