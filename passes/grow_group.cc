@@ -24,6 +24,21 @@ GroupGrower::GroupGrower(ir::Graph& graph, PassContext& context, std::string_vie
     if (group >= in_group_.size()) in_group_.resize(group + 1);
     in_group_[group].push_back(node);
   }
+  reach_.resize(order_.size());
+  for (std::uint32_t i = 0; i < reach_.size(); ++i) reach_[i] = i;
+  for (const auto& members : in_group_)
+    if (!members.empty()) note_span(position_[members.front()], position_[members.back()]);
+}
+
+/// A group from the one position to the other has been made.
+void GroupGrower::note_span(std::uint32_t first, std::uint32_t last) {
+  for (std::uint32_t i = first; i < last; ++i) reach_[i] = std::max(reach_[i], last);
+}
+
+/// No way leads from behind this position back to `position` or before it: a way goes back only inside a group.
+std::uint32_t GroupGrower::farthest_to_look(std::uint32_t position) const {
+  while (reach_[position] > position) position = reach_[position];
+  return position;
 }
 
 std::vector<NodeId> GroupGrower::grow(NodeId seed, const Filter& filter) {
@@ -100,9 +115,10 @@ bool GroupGrower::try_add(std::vector<NodeId>& members, std::span<const NodeId> 
 bool GroupGrower::would_wait_for_itself(std::span<const NodeId> members) {
   ++stamp_;
   for (const NodeId member : members) member_[member] = stamp_;
+  const std::uint32_t farthest = farthest_to_look(position_[members.back()]);
   std::vector<NodeId> open;
   const auto visit = [&](NodeId node) {
-    if (seen_[node] == stamp_) return;
+    if (seen_[node] == stamp_ || position_[node] > farthest) return;
     const std::uint32_t group = graph_.group(node);
     const auto single = std::span<const NodeId>(&node, 1);
     for (const NodeId step : group == ir::kNoGroup ? single : std::span<const NodeId>(in_group_[group])) {
@@ -132,11 +148,16 @@ bool GroupGrower::commit(std::span<const NodeId> members) {
     graph_.set_group(member, group);
     in_group_[group].push_back(member);
   }
+  note_span(position_[members.front()], position_[members.back()]);
   return true;
 }
 
 bool leads_to(const ir::Graph& graph, NodeId node, const GroupGrower::Filter& through,
               const GroupGrower::Filter& goal) {
+  const auto is_residual = [&](NodeId sum) {
+    return graph.op(sum) == ir::Op::kAdd && runs_in_step(graph, graph.operand(sum, 0).node) &&
+           runs_in_step(graph, graph.operand(sum, 1).node);
+  };
   std::vector<NodeId> open{node};
   std::vector<NodeId> seen{node};
   while (!open.empty()) {
@@ -144,7 +165,7 @@ bool leads_to(const ir::Graph& graph, NodeId node, const GroupGrower::Filter& th
     open.pop_back();
     for (const NodeId user : graph.users(at)) {
       if (goal(user)) return true;
-      if (!through(user) || std::ranges::find(seen, user) != seen.end()) continue;
+      if (!through(user) || is_residual(user) || std::ranges::find(seen, user) != seen.end()) continue;
       seen.push_back(user);
       open.push_back(user);
     }

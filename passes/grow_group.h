@@ -38,6 +38,8 @@ class GroupGrower {
   void follow_users(std::vector<ir::NodeId>& members, const Filter& filter);
   bool try_add(std::vector<ir::NodeId>& members, std::span<const ir::NodeId> more);
   [[nodiscard]] bool would_wait_for_itself(std::span<const ir::NodeId> members);
+  [[nodiscard]] std::uint32_t farthest_to_look(std::uint32_t position) const;
+  void note_span(std::uint32_t first, std::uint32_t last);
   [[nodiscard]] std::vector<ir::NodeId> frontier(std::span<const ir::NodeId> members, const Filter& filter) const;
 
   ir::Graph& graph_;
@@ -47,13 +49,15 @@ class GroupGrower {
   std::vector<std::uint32_t> position_;            ///< in order_, by node
   std::vector<std::vector<ir::NodeId>> users_;     ///< by node
   std::vector<std::vector<ir::NodeId>> in_group_;  ///< members by group
-  std::vector<std::uint32_t> seen_, member_;       ///< stamps by node
+  std::vector<std::uint32_t> reach_;          ///< by position: the last one of the groups that begin there or before
+  std::vector<std::uint32_t> seen_, member_;  ///< stamps by node
   std::uint32_t stamp_ = 0;
   std::string refusal_;  ///< of the last try_add that the target refused
 };
 
 /// Walks forward from the node's results through ops that `through` lets pass and says whether a node that `goal`
-/// names is met (the node itself does not count).
+/// names is met (the node itself does not count). A sum of two computed values is not passed: it is the residual
+/// stream, which all later layers hang on, and no bias.
 bool leads_to(const ir::Graph& graph, ir::NodeId node, const GroupGrower::Filter& through,
               const GroupGrower::Filter& goal);
 

@@ -62,7 +62,9 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
   auto id = sampler.sample(logits, scratch);
   check_interrupt();
   while (true) {
-    invariant(id != runtime::Sampler::kNoToken, "TOOL-003", "the logits hold no number");
+    if (id == runtime::Sampler::kNoToken)
+      throw Error(ErrorCode::kModelFormat, "the model's logits are no numbers", {},
+                  "the file is damaged: convert or download it again");
     sampler.accept(id);
     out.tokens.push_back(id);
     std::optional<Finish> finish;

@@ -6,6 +6,7 @@
 
 #include "codegen/tile_draft.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/route.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -25,6 +26,21 @@ std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<c
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
   if (a.heads / a.kv_heads * a.head_dim % kActivationBlock != 0)
     return "the heads of a KV head are no multiple of 32 columns";
+  return std::nullopt;
+}
+
+/// What kernels have no room for on their stacks.
+std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node) {
+  const auto above = [](std::int64_t count, std::size_t most) { return count > static_cast<std::int64_t>(most); };
+  if (graph.op(node) == Op::kAttention)
+    if (const auto columns = graph.attrs_as<ir::AttentionAttrs>(node).head_dim; above(columns, cpu::kHeadDimMax))
+      return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
+  std::int64_t experts = 1;
+  if (graph.op(node) == Op::kRoute) experts = graph.type(graph.operand(node, 0)).cols();
+  if (graph.op(node) == Op::kExpertMatmul) experts = graph.type(graph.operand(node, 1)).shape[0].value;
+  if (above(experts, cpu::kExpertsMax))
+    return fmt::format("it has {} experts, or heads with weights of their own, and at most {} are possible", experts,
+                       cpu::kExpertsMax);
   return std::nullopt;
 }
 
@@ -62,6 +78,9 @@ passes::KernelChoice CpuTarget::choose_kernel(const ir::Graph& graph, std::span<
                                               const ir::Bounds& bounds) const {
   if (const auto why = refuses_group(graph, members))
     throw Error(ErrorCode::kInternal, "the CPU has no kernel for a fused group", *why);
+  for (const auto member : members)
+    if (const auto why = refuses_size(graph, member))
+      throw Error(ErrorCode::kModelUnsupported, "the CPU has no kernel for a step of this model", *why);
   const auto node = members[0];
   if (graph.op(node) == Op::kAttention) {
     const auto& a = graph.attrs_as<ir::AttentionAttrs>(node);

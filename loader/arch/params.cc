@@ -11,7 +11,10 @@
 namespace forge::loader {
 namespace {
 
-constexpr std::int64_t kDimMax = 1 << 24;  // no width, head count or context of a real model is larger
+constexpr std::int64_t kDimMax = 1 << 24;  // no width or context of a real model is larger
+constexpr std::int64_t kHeadsMax = 1 << 16;
+constexpr std::int64_t kLayersMax = 1024;               // beyond any real model: some passes are quadratic in them
+constexpr float kFactorMin = 1e-9F, kFactorMax = 1e9F;  // products and reciprocals of a few stay finite
 
 /// A count that some files give layer by layer; forge wants one for all.
 std::int64_t uniform(const Gguf& file, const std::string& key, std::int64_t layers,
@@ -47,13 +50,15 @@ DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), n
   family_ = file.require<std::string>("general.architecture");
   auto& p = params_;
   p.layers = positive(file, key("block_count"));
-  if (p.layers > 4096)
+  if (p.layers > kLayersMax)
     contradiction("metadata key '" + key("block_count") + "' is out of range", fmt::format("{}", p.layers));
   p.width = positive(file, key("embedding_length"));
   p.ffn_width = uniform(file, key("feed_forward_length"), p.layers);
   p.heads = uniform(file, key("attention.head_count"), p.layers);
   p.kv_heads = uniform(file, key("attention.head_count_kv"), p.layers, p.heads);
   p.context = positive(file, key("context_length"));
+  if (std::max(p.heads, p.kv_heads) > kHeadsMax)
+    contradiction("the number of attention heads is out of range", fmt::format("{} and {}", p.heads, p.kv_heads));
   if (p.heads % p.kv_heads != 0)
     contradiction("attention heads do not divide among KV heads", fmt::format("{} and {}", p.heads, p.kv_heads));
   if (!file.has(key("attention.key_length")) && p.width % p.heads != 0)
@@ -101,9 +106,11 @@ void DecoderBuilder::read_rope() {
     rope.scaling = rope.factor == 1 ? ir::RopeScaling::kNone : ir::RopeScaling::kLinear;
   } else if (type == "yarn") {
     rope.scaling = ir::RopeScaling::kYarn;
-    rope.ext_factor = file_.get<float>(key("rope.scaling.yarn_ext_factor"), 1.0F);
-    rope.beta_fast = file_.get<float>(key("rope.scaling.yarn_beta_fast"), 32.0F);
-    rope.beta_slow = file_.get<float>(key("rope.scaling.yarn_beta_slow"), 1.0F);
+    rope.ext_factor = feature("rope.scaling.yarn_ext_factor", 1);
+    rope.beta_fast = feature("rope.scaling.yarn_beta_fast", 32);
+    rope.beta_slow = feature("rope.scaling.yarn_beta_slow", 1);
+    if (rope.beta_fast == 0 || rope.beta_slow == 0)
+      contradiction("YaRN's betas are out of range", fmt::format("{} and {}", rope.beta_fast, rope.beta_slow));
     // YaRN, arXiv 2309.00071, equation 22: sqrt(1/t) = 0.1 ln(s) + 1, on cos and sin alike.
     if (rope.factor > 1) p.rope.magnitude = 1.0F + 0.1F * std::log(rope.factor);
   } else {
@@ -124,7 +131,7 @@ float DecoderBuilder::feature(std::string_view suffix, float neutral) {
   const auto name = key(suffix);
   read_.insert(name);
   const auto value = file_.get<float>(name, neutral);
-  if (!std::isfinite(value) || value < 0)
+  if (value != 0 && !(value >= kFactorMin && value <= kFactorMax))
     contradiction("metadata key '" + name + "' is out of range", fmt::format("it holds {}", value));
   return value;
 }

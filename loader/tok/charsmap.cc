@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::string_view kKey = "tokenizer.ggml.precompiled_charsmap";
 constexpr std::uint32_t kValueBit = 1U << 31;
+/// NFKC's longest replacement has 33 bytes (U+FDFA); a text grows by this much at most.
+constexpr std::size_t kValueBytesMax = 256;
 
 constexpr bool has_value(std::uint32_t unit) {
   return (unit & 0x100) != 0;
@@ -52,6 +54,8 @@ Charsmap::Charsmap(const Gguf& gguf) {
     const std::uint32_t at = i ^ offset_of(node);
     if (at >= unit_count_ || (unit(at) & ~kValueBit) >= values_.size())
       broken(fmt::format("the value of unit {} of {} lies outside it", i, unit_count_));
+    if (values_.substr(unit(at) & ~kValueBit, kValueBytesMax + 1).find('\0') == std::string_view::npos)
+      broken(fmt::format("the value of unit {} has more than {} bytes", i, kValueBytesMax));
   }
   const auto child = [&](std::uint32_t from, std::uint32_t byte) {
     const std::uint32_t at = from ^ byte;

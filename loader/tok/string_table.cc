@@ -1,13 +1,26 @@
 #include "loader/tok/string_table.h"
 
 #include <fmt/core.h>
+#include <sys/random.h>
 
 #include <bit>
+#include <chrono>
 #include <limits>
 
 #include "support/error.h"
 
 namespace forge::loader::tok {
+namespace {
+
+std::uint64_t random_seed() noexcept {
+  std::uint64_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, GRND_NONBLOCK) == sizeof seed) return seed;
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace
+
+const std::uint64_t kHashSeed = random_seed();
 
 StringList::StringList(const GgufValue& array, std::string_view key) : base_(array.bytes.data()) {
   const auto strings = array.to_strings();

@@ -15,9 +15,13 @@
 
 namespace forge::loader::tok {
 
+/// Of this process alone: whoever writes a file cannot choose strings of one hash. Nothing depends on the order of
+/// hashes.
+extern const std::uint64_t kHashSeed;
+
 /// The hash of every string here; kept beside strings that are looked up again and again.
 inline std::uint64_t hash_of(std::string_view text) {
-  return XXH3_64bits(text.data(), text.size());
+  return XXH3_64bits_withSeed(text.data(), text.size(), kHashSeed);
 }
 inline std::uint64_t hash_of_pair(std::uint64_t left, std::uint64_t right) {
   return (left ^ (right * 0x9E3779B97F4A7C15U + 0x7F4A7C15U)) * 0xD6E8FEB86659FD93U;

@@ -15,8 +15,6 @@
 namespace forge::loader {
 namespace {
 
-constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
-
 /// Scheme: tok::ByteLevelBpe, SentencePiece, Unigram or WordPiece; it encodes the text between special tokens.
 template <class Scheme>
 class SchemeTokenizer final : public Tokenizer {
@@ -25,9 +23,7 @@ class SchemeTokenizer final : public Tokenizer {
       : vocabulary_(std::move(vocabulary)), scheme_(vocabulary_, gguf) {}
 
   std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options) const override {
-    if (text.size() > kTextBytesMax)
-      throw Error(ErrorCode::kPrompt, fmt::format("the text has {} bytes", text.size()),
-                  fmt::format("at most {} are tokenized at once", kTextBytesMax), "cut it");
+    tok::check_text(text.size());
     std::vector<std::int32_t> ids;
     ids.reserve(text.size() / 4 + 2);
     if (options.add_special && vocabulary_.add_bos()) ids.push_back(vocabulary_.bos());

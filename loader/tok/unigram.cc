@@ -99,6 +99,7 @@ std::string Unigram::normalized(std::string_view text) const {
       bytes = std::max<std::size_t>(bytes, 1);
     }
     text.remove_prefix(bytes);
+    check_text(out.size());
   }
   return out;
 }

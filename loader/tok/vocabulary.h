@@ -29,6 +29,9 @@ inline constexpr std::uint8_t kStripsLeft = 128;  ///< white space before it bel
 /// tokenizer.ggml.model: 'gpt2' and 'gemma4', 'llama', 't5', 'bert'.
 enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece };
 
+/// Throws Error(kPrompt) for a text of more than 256 MiB, as it is given or as it is normalised.
+void check_text(std::size_t bytes);
+
 class Vocabulary {
  public:
   /// Views into `gguf`, which outlives this. Errors: kTokenizer (no vocabulary, an unknown model, arrays that do not

@@ -82,6 +82,18 @@ def bad_models():
     contradicts("absurd layers", changes={"llama.block_count": 4000000000})
     contradicts("absurd width", changes={"llama.embedding_length": 4000000000})
     contradicts("family of another type", changes={"general.architecture": 7})
+    yarn = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+    contradicts("YaRN without a number", "yarn_beta_fast", changes=yarn | {"llama.rope.scaling.yarn_beta_fast": float("nan")})
+    contradicts("YaRN with nothing", "YaRN", changes=yarn | {"llama.rope.scaling.yarn_beta_slow": 0.0})
+    contradicts("absurd heads", "70000", changes={"llama.attention.head_count": 70000, "llama.attention.key_length": 16})
+    contradicts("a scale that no product survives", "attention.scale", changes={"llama.attention.scale": 3e38})
+    refused("weights that are no numbers", MODEL, "model-format", "run",
+            variant("bad.gguf", tensor_changes={"output_norm.weight": ((32,), b"\xff" * 128)}), "--device", "cpu", "-p", "x",
+            contains=["no numbers"])
+    wide = {f"blk.{layer}.attn_{part}.weight": ((1026, 32) if part == "output" else (32, 1026), b"\0" * 4 * 32 * 1026)
+            for layer in range(2) for part in ("q", "k", "v", "output")}
+    unsupported("heads wider than any kernel", "1026", tensor_changes=wide,
+                changes={"llama.attention.head_count": 1, "llama.attention.key_length": 1026, "llama.attention.value_length": 1026})
     refused("unknown tensor type", MODEL, "model-unsupported", "run",
             variant("bad.gguf", tensor_changes={"output_norm.weight": ((32,), b"\0" * 128, 77)}), "-p", "x")
     refused("a type without a kernel", MODEL, "model-unsupported", "run",

@@ -224,6 +224,7 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family has n
   };
   says(family_model("qwen2"), {{"keys", {{"attention.sliding_window", 4}}}}, {"attention.sliding_window", "4"});
   says(family_model("qwen3"), {{"keys", {{"logit_scale", 0.5}}}}, {"logit_scale", "0.5"});
+  says(family_model("granite"), {{"keys", {{"logit_scale", 1e-40}}}}, {"logit_scale", "out of range"});
   says(family_model("gemma"), {{"keys", {{"final_logit_softcapping", 30.0}}}}, {"final_logit_softcapping", "30"});
   says(family_model("olmo2"), {{"tensors", {{"blk.*.attn_norm.weight", {{48}, 1.0, 0.4}}}}},
        {"blk.0.attn_norm.weight"});

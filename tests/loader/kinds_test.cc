@@ -122,6 +122,9 @@ TEST_CASE("unigram: rules replace the longest key; damaged ones are refused with
   refused(GgufWriter::raw(400U) + std::string(100, '\0'), "states 400 for its trie");
   refused(charsmap(96, 7), "the value of unit 64 of 96 lies outside it");
   refused(charsmap(96, 0, "ab"), "its last value has no end");
+  const auto of_length = [](std::size_t bytes) { return charsmap(96, 0, std::string(bytes, 'b') + '\0'); };
+  CHECK(Opened(with_charsmap(of_length(256))).encode("A") == t.encode(std::string(256, 'b')));
+  refused(of_length(257), "has more than 256 bytes");  // or a prompt would grow without a bound
 }
 
 TEST_CASE("unigram: broken scores are refused with the place") {
