@@ -185,7 +185,14 @@ std::unique_ptr<Answer> Api::answer(HttpRequest request, Wake wake) {
   return std::make_unique<WithHeaders>(route(std::move(request), std::move(wake)), kept);
 }
 
-std::unique_ptr<Answer> Api::route(HttpRequest request, Wake wake) {
+/// Where a request goes by its head: to a route, or back.
+struct Api::Way {
+  const Route* route = nullptr;  ///< nullptr: refused
+  std::string_view id;           ///< into the request
+  Response refusal;
+};
+
+Api::Way Api::way_of(const HttpRequest& request) const {
   std::string methods;
   const auto method = request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
   for (const auto& route : kRoutes) {
@@ -196,27 +203,39 @@ std::unique_ptr<Answer> Api::route(HttpRequest request, Wake wake) {
       continue;
     }
     if (!route.info.open && !may_enter(request))
-      return answer_of(ApiError{.status = 401,
-                                .code = "invalid_api_key",
-                                .message = "the API key is missing or wrong: send Authorization: Bearer KEY"});
+      return {.refusal =
+                  error_response({.status = 401,
+                                  .code = "invalid_api_key",
+                                  .message = "the API key is missing or wrong: send Authorization: Bearer KEY"})};
     if (route.works && !is_json(request.content_type))
-      return answer_of(ApiError{.status = 415,
-                                .code = "unsupported_media_type",
-                                .message = "the body must be JSON: send Content-Type: application/json"});
-    std::string id(*rest);
-    auto call = std::make_shared<Call>(*this, std::move(request), std::move(id), wake);
-    if (!route.works) return guarded(route, *call);
-    return workers_.answer([&route, call] { return guarded(route, *call); }, std::move(wake));
+      return {.refusal = error_response({.status = 415,
+                                         .code = "unsupported_media_type",
+                                         .message = "the body must be JSON: send Content-Type: application/json"})};
+    return {.route = &route, .id = *rest, .refusal = {}};
   }
   if (methods.empty())
-    return answer_of(ApiError{.status = 404,
-                              .code = "unknown_route",
-                              .message = fmt::format("there is no '{}' here", printable(request.path()))});
-  auto response = error_response({.status = 405,
-                                  .code = "method_not_allowed",
-                                  .message = fmt::format("{} takes {}", printable(request.path()), methods)});
-  response.headers.emplace_back("Allow", methods);
-  return answer_of(std::move(response));
+    return {.refusal = error_response({.status = 404,
+                                       .code = "unknown_route",
+                                       .message = fmt::format("there is no '{}' here", printable(request.path()))})};
+  Way way{.refusal = error_response({.status = 405,
+                                     .code = "method_not_allowed",
+                                     .message = fmt::format("{} takes {}", printable(request.path()), methods)})};
+  way.refusal.headers.emplace_back("Allow", methods);
+  return way;
+}
+
+bool Api::wants_body(const HttpRequest& head) const {
+  return way_of(head).route != nullptr;
+}
+
+std::unique_ptr<Answer> Api::route(HttpRequest request, Wake wake) {
+  auto way = way_of(request);
+  if (way.route == nullptr) return answer_of(std::move(way.refusal));
+  std::string id(way.id);
+  const auto& route = *way.route;
+  auto call = std::make_shared<Call>(*this, std::move(request), std::move(id), wake);
+  if (!route.works) return guarded(route, *call);
+  return workers_.answer([&route, call] { return guarded(route, *call); }, std::move(wake));
 }
 
 Response Api::refuse(BadHttp why) {

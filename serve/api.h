@@ -48,13 +48,16 @@ class Api final : public Service {
   void stop();
 
   [[nodiscard]] std::string new_id() override;
+  [[nodiscard]] bool wants_body(const HttpRequest& head) const override;
   [[nodiscard]] std::unique_ptr<Answer> answer(HttpRequest request, Wake wake) override;
   [[nodiscard]] Response refuse(BadHttp why) override;
   void ended(const HttpRequest& request, const Outcome& outcome) override;
 
  private:
   friend struct Handlers;
+  struct Way;
   [[nodiscard]] bool may_enter(const HttpRequest& request) const;
+  [[nodiscard]] Way way_of(const HttpRequest& request) const;
   [[nodiscard]] std::unique_ptr<Answer> route(HttpRequest request, Wake wake);
   [[nodiscard]] std::optional<std::string_view> allowed_origin(const HttpRequest& request) const;
   /// The model, when something can be generated now.

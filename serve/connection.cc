@@ -123,6 +123,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool timed_out_ = false;       ///< the last one came
   bool idle_ = false, keep_ = false, http11_ = true, streaming_ = false;
   bool news_ = false, gone_ = false;
+  bool unread_ = false;        ///< the body of the request in hand was left where it is
   std::uint64_t watches_ = 0;  ///< begun so far; one that is not the last has no say
 };
 
@@ -169,21 +170,25 @@ asio::awaitable<bool> Connection::read(HttpRequest& request) {
       co_await refuse(BadHttp::kMalformed);
     co_return false;
   }
-  const bool whole = co_await read_body(parser);
-  if (!whole) co_return false;
-  auto message = parser.release();
-  const auto field = [&](http::field name) { return std::string(message[name]); };
-  http11_ = message.version() >= 11;
-  keep_ = message.keep_alive() && !network_.draining;
+  const auto& head = parser.get();
+  const auto field = [&](http::field name) { return std::string(head[name]); };
+  http11_ = head.version() >= 11;
+  keep_ = head.keep_alive() && !network_.draining;
   request.id = network_.service.new_id();
-  request.method = std::string(message.method_string());
-  request.target = std::string(message.target());
+  request.method = std::string(head.method_string());
+  request.target = std::string(head.target());
   request.authorization = field(http::field::authorization);
   request.origin = field(http::field::origin);
   request.content_type = field(http::field::content_type);
   request.asked_headers = field(http::field::access_control_request_headers);
-  request.body = std::move(message.body());
-  co_return true;
+  unread_ = !parser.is_done() && !network_.service.wants_body(request);
+  if (unread_) {  // without a key nobody has bodies kept here
+    keep_ = false;
+    co_return true;
+  }
+  const bool whole = co_await read_body(parser);
+  if (whole) request.body = std::move(parser.get().body());
+  co_return whole;
 }
 
 asio::awaitable<bool> Connection::read_body(Parser& parser) {
@@ -266,7 +271,9 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   outcome.took = Clock::now() - begin;
   keep_ = keep_ && !outcome.gone && !network_.draining;
   network_.service.ended(kept, outcome);
-  if (!keep_ && !outcome.gone) {
+  if (unread_ && !outcome.gone) {
+    co_await linger();
+  } else if (!keep_ && !outcome.gone) {
     error_code ignored;
     ignored = socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
   }

@@ -85,6 +85,8 @@ class Service {
   Service& operator=(const Service&) = delete;
   virtual ~Service() = default;
   [[nodiscard]] virtual std::string new_id() = 0;
+  /// False: what answer() says of the request does not depend on its body, which then need not be read.
+  [[nodiscard]] virtual bool wants_body(const HttpRequest& head) const = 0;
   [[nodiscard]] virtual std::unique_ptr<Answer> answer(HttpRequest request, Wake wake) = 0;
   [[nodiscard]] virtual Response refuse(BadHttp why) = 0;
   virtual void ended(const HttpRequest& request, const Outcome& outcome) = 0;

@@ -31,6 +31,7 @@ void check(const GenerationParams& params) {
   fuzz::expect(params.likeliest <= engine::kLikeliestMax, "likeliest");
   for (const auto& bias : sampling.logit_bias) fuzz::expect(bias.token >= 0 && std::isfinite(bias.bias), "logit_bias");
   for (const auto& stop : params.stops) fuzz::expect(!stop.empty(), "stop");
+  fuzz::expect(params.stop_tokens.size() <= 1024 && sampling.logit_bias.size() <= 1024, "lists that samples copy");
 }
 
 }  // namespace

@@ -75,14 +75,14 @@ def wire(server):
             ("a negative length", b"POST /generate HTTP/1.1\r\nContent-Length: -5\r\n\r\n", 400),
             ("two lengths", b"POST /generate HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
             ("length and chunks", b"POST /generate HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-            ("a bad chunk", b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+            ("a bad chunk", b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
             ("a large head", b"GET /health HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n", 431),
             ("a large body", b"POST /generate HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
-            ("a large body in chunks", b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            ("a large body in chunks", b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
              + b"10000\r\n" + b" " * 65536 + b"\r\n" + b"10000\r\n" + b" " * 65536 + b"\r\n0\r\n\r\n", 413),
-            ("a chunk's line without an end", b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;a="
+            ("a chunk's line without an end", b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1;a="
              + b"a" * (1 << 20), 413),
-            ("trailers without an end", b"POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+            ("trailers without an end", b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
              + b"A: b\r\n" * (1 << 18), 413)):
         answer = server.raw(data)
         case(name, answer.startswith(b"HTTP/1.1 %d " % status) and b'"error"' in answer, answer[:200])
@@ -115,7 +115,7 @@ def slow():
     answer = server.raw(b"GET /hea")
     case("a head that never ends", answer.startswith(b"HTTP/1.1 408"), answer)
     case("a connection that says nothing is closed", server.raw(b"") == b"")
-    answer = server.raw(b"POST /generate HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
+    answer = server.raw(b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{")
     case("a body that never ends", answer.startswith(b"HTTP/1.1 408"), answer)
     case("slow clients: it ends well", server.stop() == 0)
 
@@ -216,7 +216,16 @@ def keys_and_origins():
     before = server.request("OPTIONS", "/generate", headers={"Origin": "http://good", "Access-Control-Request-Method": "POST",
                                                              "Access-Control-Request-Headers": "authorization"})
     case("a preflight needs no key", before[0] == 204 and before[1]["Access-Control-Allow-Headers"] == "authorization", before)
-    refused(server, "the body's limit", "/generate", {"prompt": "a" * 2000}, 413, "body_too_large")
+    head = b"POST %s HTTP/1.1\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n"
+    for name, path, framing, status in (
+            ("without a key no body is asked for", b"/generate", b"Content-Length: 1000", b"401"),
+            ("a body that is too long is refused by its length", b"/generate", b"Content-Length: 100000000", b"413"),
+            ("nor one in chunks", b"/generate", b"Transfer-Encoding: chunked", b"401"),
+            ("nor by a path that is nowhere", b"/nowhere", b"Content-Length: 1000", b"404")):
+        answer = server.raw(head % path + framing + b"\r\n\r\n")
+        case(name, answer.startswith(b"HTTP/1.1 " + status) and b"Connection: close" in answer, answer)
+    refused(server, "the body's limit", "/generate", {"prompt": "a" * 2000}, 413, "body_too_large",
+            JSON | {"Authorization": "Bearer secret"})
     case("keys: it ends well", server.stop() == 0)
 
 
