@@ -127,12 +127,12 @@ struct PanelSource {
 };
 
 /// What the integer dots of a block with weights kBias too large begin with: -kBias times the sum of x's quants, which
-/// scale * sum gives back exactly, for it is a small whole number times the scale, rounded once.
+/// scale * sum gives back: it is a whole number of at most 32 x 127 times the scale, rounded twice on the way here.
 template <int kBias>
 FORGE_INLINE std::int32_t bias_of(float scale, float sum) {
   constexpr float kRounder = 0x1.8p23f;
   const float total = sum / scale;  // NaN where x is not finite or all zeros
-  return __builtin_fabsf(total) <= 32 * 127 ? -kBias * static_cast<std::int32_t>(total + kRounder - kRounder) : 0;
+  return __builtin_fabsf(total) < 32 * 127 + 0.5f ? -kBias * static_cast<std::int32_t>(total + kRounder - kRounder) : 0;
 }
 
 /// kBias 0: the sums of x; else the int32 that dots begin with stands in their place.
