@@ -88,7 +88,7 @@ void KvSequence::release_behind() {
 
 std::size_t KvSequence::trim(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
-  if (tokens >= slot.tokens) return slot.tokens;
+  if (tokens > slot.tokens) return slot.tokens;  // all of them: ends a decode round, which was used up
   if (!reaches_back(tokens)) tokens = 0;
   for (auto& window : pool_->windows_) window.trim(slot_, tokens);
   slot.tokens = tokens;

@@ -45,7 +45,14 @@ std::int64_t Sequences::trim(std::size_t sequence, std::int64_t length) {
 void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead) {
   auto& kv = sequences_[sequence];
   kv.release_behind();
-  const bool room = ahead ? kv.append_round(tokens) : kv.append(tokens).ok;
+  bool room = false;
+  if (ahead) {
+    room = kv.append_round(tokens);
+  } else {
+    const auto grown = kv.append(tokens);
+    room = grown.ok;
+    invariant(!grown.copy && grown.window_copies.empty(), "TOOL-008", "these sequences share no blocks");
+  }
   invariant(room, "TOOL-002", "a sequence outgrows its context");
   kv_length_[row] = static_cast<std::int32_t>(kv.tokens());
   for (std::size_t group = 0; group < executor_.kv_rooms().size(); ++group) {

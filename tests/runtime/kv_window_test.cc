@@ -145,8 +145,37 @@ TEST_CASE("blocks come round in a decode loop, and what is left behind it can go
       }
       sequence.release_behind();
       CHECK(held(sequence) <= 3);
-      CHECK(sequence.append(1).ok);
+      pool.audit();
+      for (int more = 0; more < 4; ++more) {
+        CHECK(sequence.append(1).ok);
+        sequence.release_behind();
+        pool.audit();
+      }
     }
+}
+
+TEST_CASE("after a decode loop nothing goes back to what the loop has written over") {
+  for (std::size_t fed = 1; fed < 20; ++fed)
+    for (const std::size_t taken : {std::size_t{0}, std::size_t{7}, std::size_t{29}, std::size_t{30}})
+      for (std::size_t back = 1; back <= fed; ++back) {
+        KvBlockPool pool(limits_of(6, 8));
+        auto sequence = pool.open().value();
+        REQUIRE(sequence.append(fed).ok);
+        REQUIRE(sequence.append_round(30));
+        std::vector<std::size_t> last(8, 64);
+        const auto table = std::vector(sequence.table(kGroup).begin(), sequence.table(kGroup).end());
+        const std::size_t ahead = std::min<std::size_t>(taken + 4, 30);
+        for (std::size_t p = 0; p < fed + ahead; ++p) last[static_cast<std::size_t>(table[p / 4])] = p / 4;
+        REQUIRE(sequence.trim(fed + taken) == fed + taken);
+        const auto kept = sequence.trim(back);
+        pool.audit();
+        CHECK((kept == 0 || kept == back));
+        for (std::size_t p = kept < 6 ? 0 : kept - 5; p < kept; ++p) {
+          const auto block = sequence.table(kGroup)[p / 4];
+          REQUIRE(block != kNoBlock);
+          CHECK(last[static_cast<std::size_t>(block)] == p / 4);
+        }
+      }
 }
 
 /// Sequences, what is written where, and what they must read.
