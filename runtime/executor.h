@@ -65,8 +65,11 @@ struct DecodeStart {
   std::span<const BlockCopy> copies = {};  ///< as StepBatch's, before the first step
 };
 
-/// What a step gives when the device chooses: a token [R] for each row with a sampler, kNoToken for the others, whose
-/// logits are in `logits` [R, vocab] instead. Valid until the next call.
+/// What a device gives in place of a token for a row whose logits are all NaN or -infinity.
+inline constexpr std::int32_t kNoNumbers = -2;
+
+/// What a step gives when the device chooses: a token [R] or kNoNumbers for each row with a sampler, kNoToken for the
+/// others, whose logits are in `logits` [R, vocab] instead. Valid until the next call.
 struct ChosenTokens {
   std::span<const std::int32_t> tokens;
   std::span<const float> logits;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,10 +11,10 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
-#include <fstream>
 #include <string>
 #include <system_error>
 
+#include "support/cpus.h"
 #include "support/error.h"
 
 namespace forge::runtime {
@@ -91,27 +90,6 @@ void futex_wake(std::atomic<std::uint32_t>& word, std::uint32_t count) {
             nullptr, 0);
 }
 
-std::size_t allowed_cpus() {
-  for (int cpus = CPU_SETSIZE; cpus <= 1 << 16; cpus *= 2) {  // the kernel's mask may be wider than cpu_set_t
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
-    const int failed = set == nullptr ? ENOMEM : (::sched_getaffinity(0, bytes, set) == 0 ? 0 : errno);
-    const int count = failed == 0 ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (count > 0) return static_cast<std::size_t>(count);
-    if (failed != EINVAL) break;
-  }
-  return std::max(1U, std::thread::hardware_concurrency());
-}
-
-/// CPUs' worth of time that this process's control group may use (version 2: "max 100000" or "200000 100000").
-std::size_t quota_cpus() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::uint64_t quota = 0, period = 0;
-  if (!(file >> quota >> period) || quota == 0 || period == 0) return SIZE_MAX;
-  return static_cast<std::size_t>((quota - 1) / period + 1);
-}
-
 /// Blocks all signals for the life of this object: workers inherit the mask and leave signals to the program's threads.
 class SignalsBlocked {
  public:
@@ -131,7 +109,7 @@ class SignalsBlocked {
 }  // namespace
 
 std::size_t ThreadPool::default_threads() {
-  return std::clamp<std::size_t>(std::min(allowed_cpus(), quota_cpus()), 1, kThreadsMax);
+  return std::clamp<std::size_t>(usable_cpus(), 1, kThreadsMax);
 }
 
 ThreadPool::ThreadPool(std::size_t threads) {

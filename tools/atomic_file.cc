@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/random.h"
 
 namespace forge::tools {
 namespace {
@@ -46,8 +47,8 @@ void check_output_path(const std::filesystem::path& target, std::initializer_lis
 
 AtomicFile::AtomicFile(std::filesystem::path target, unsigned mode) : target_(std::move(target)) {
   check_output_path(target_);
-  temporary_ = target_.parent_path() / fmt::format(".{}.{}.tmp", target_.filename().native(), ::getpid());
-  fd_ = plan::UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
+  temporary_ = target_.parent_path() / fmt::format(".{}.{:016x}.tmp", target_.filename().native(), random_number());
+  fd_ = plan::UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd_) throw io_error(target_, errno);
   pending_ = true;
 }

@@ -116,8 +116,12 @@ bool answer(std::string_view bytes) {
 }
 
 int serve(const char* directory) {
-  // With the service gone, nobody wants the result. A crash that is expected leaves no core file.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // With the service gone, nobody wants the result: not from here, and not from a clang that runs. A crash that is
+  // expected leaves no core file.
+  struct sigaction end_all{};
+  end_all.sa_handler = [](int) { kill(getpgrp() == getpid() ? 0 : getpid(), SIGKILL); };
+  sigaction(SIGTERM, &end_all, nullptr);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   fcntl(kHelperSocket, F_SETFD, FD_CLOEXEC);

@@ -254,13 +254,19 @@ void wait_for(const std::vector<std::unique_ptr<Helper>>& helpers) {
 
 std::size_t run_requests(const PoolOptions& options, std::span<const CompileRequest> requests,
                          const OnReply& on_reply) {
-  const std::size_t jobs = std::min<std::size_t>(static_cast<std::size_t>(std::max(options.jobs, 1)), requests.size());
+  std::size_t jobs = std::min<std::size_t>(static_cast<std::size_t>(std::max(options.jobs, 1)), requests.size());
   remove_stale_directories();
   std::vector<std::unique_ptr<Helper>> helpers;
   std::size_t next = 0, started = 0;
   while (true) {
     while (helpers.size() < jobs && next < requests.size()) {
-      helpers.push_back(std::make_unique<Helper>(options));
+      try {
+        helpers.push_back(std::make_unique<Helper>(options));
+      } catch (const Error&) {
+        if (helpers.empty()) throw;
+        jobs = helpers.size();  // the machine has room for no more
+        break;
+      }
       ++started;
       helpers.back()->start(next, requests[next]);
       ++next;

@@ -9,12 +9,12 @@
 #include <fstream>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "codegen/gpu/code_object.h"
 #include "codegen/gpu/compile_pool.h"
 #include "codegen/gpu/sources.h"
+#include "support/cpus.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -65,7 +65,7 @@ struct CompileService::Job {
 
 CompileService::CompileService(CompileServiceOptions options)
     : options_(std::move(options)), cache_(options_.cache, options_.note ? options_.note : [](const std::string&) {}) {
-  if (options_.jobs <= 0) options_.jobs = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  if (options_.jobs <= 0) options_.jobs = static_cast<int>(usable_cpus());
 }
 
 const InstalledCompiler& CompileService::compiler_for(const GpuTarget& target) {

@@ -80,7 +80,8 @@ fs::path KernelCache::entry_path(const std::string& key) const {
 
 bool KernelCache::usable() {
   if (directory_.empty() || std::exchange(prepared_, true)) return !directory_.empty();
-  const std::string problem = plan::prepare_cache_folder(directory_);
+  auto problem = plan::prepare_cache_folder(directory_.parent_path());  // its own mode counts too
+  if (problem.empty()) problem = plan::prepare_cache_folder(directory_);
   if (problem.empty()) return true;
   note_(cannot_use(directory_, problem));
   directory_.clear();
@@ -117,7 +118,9 @@ void KernelCache::store(const std::string& key, const CachedKernel& kernel) {
 }
 
 void KernelCache::evict() const {
-  if (!directory_.empty()) plan::evict_cache_files(plan::cache_files(directory_, kKernelSuffix), bytes_max_);
+  if (directory_.empty()) return;
+  plan::remove_cache_temporaries(directory_, kKernelSuffix);
+  plan::evict_cache_files(plan::cache_files(directory_, kKernelSuffix), bytes_max_);
 }
 
 std::string kernel_key(const std::vector<std::string>& texts) {

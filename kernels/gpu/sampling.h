@@ -257,7 +257,7 @@ struct SampleDraw {
       best = better(
           best, BestLogit{load(args.values + row * C::kScanBlocks + i), load(args.indices + row * C::kScanBlocks + i)});
     best = best_of_block<C::kDrawWaves>(best, lds.best);
-    if (best.index >= C::kVocab) return 0;  // nothing but NaN
+    if (best.index >= C::kVocab || best.value == kMinusInfinity) return kNoNumbers;
     best.value = min_of(best.value, kLargestFloat);
     if (!(temperature > 0)) return best.index;
     const SamplingRow* sampling = args.sampling + row;
@@ -295,7 +295,7 @@ struct SampleDraw {
       const i32 token = choose(args, row, temperature, lds);
       if (thread_id() == 0) {
         store_host(args.sampled + sampled % kSampledRing * C::kRows + row, token);
-        args.ids[row] = token;
+        args.ids[row] = token < 0 ? 0 : token;
         args.positions[row] = position + 1;
         args.kv_length[row] = length + 1;
         if (temperature > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;

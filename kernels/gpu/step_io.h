@@ -18,6 +18,9 @@ static_assert(sizeof(SamplingRow) == 32);
 /// Steps whose sampled tokens the ring in pinned memory holds.
 inline constexpr int kSampledRing = 64;
 
+/// In the ring in place of a token: the row's logits are NaN or -infinity, all of them. The next step is fed id 0.
+inline constexpr int kNoNumbers = -2;
+
 /// The step's counts: i32[4].
 enum Count { kTokenCount = 0, kRowCount = 1, kSequenceCount = 2, kSampledCount = 3 };
 

@@ -1,26 +1,16 @@
 #include "loader/tok/string_table.h"
 
 #include <fmt/core.h>
-#include <sys/random.h>
 
 #include <bit>
-#include <chrono>
 #include <limits>
 
 #include "support/error.h"
+#include "support/random.h"
 
 namespace forge::loader::tok {
-namespace {
 
-std::uint64_t random_seed() noexcept {
-  std::uint64_t seed = 0;
-  if (::getrandom(&seed, sizeof seed, GRND_NONBLOCK) == sizeof seed) return seed;
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
-}  // namespace
-
-const std::uint64_t kHashSeed = random_seed();
+const std::uint64_t kHashSeed = random_number();
 
 StringList::StringList(const GgufValue& array, std::string_view key) : base_(array.bytes.data()) {
   const auto strings = array.to_strings();

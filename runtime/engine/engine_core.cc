@@ -338,9 +338,10 @@ void EngineCore::take_rows(const RowsGiven& given, std::span<const float> rows) 
   end_sample(open, std::move(event));
 }
 
-/// The device's token, or one from the row's logits: kNoToken when they allow none.
+/// The device's token, or one from the row's logits: kNoToken when they allow none, or hold no number.
 std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row) {
   if (row < rows.tokens.size() && rows.tokens[row] != runtime::Sampler::kNoToken) {
+    if (rows.tokens[row] == runtime::kNoNumbers) return runtime::Sampler::kNoToken;
     if (sampler.params().temperature > 0) sampler.set_draws(sampler.draws() + 1);
     return rows.tokens[row];
   }

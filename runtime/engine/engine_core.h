@@ -136,7 +136,7 @@ class EngineCore {
   [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
 
  private:
-  /// What a step leaves for its rows: a token, or logits where that is kNoToken.
+  /// What a step leaves for its rows: a token or kNoNumbers, or logits where that is kNoToken.
   struct StepRows {
     std::span<const std::int32_t> tokens;
     std::span<const float> logits;  ///< or rows of the final norm, with StepPlan::hidden

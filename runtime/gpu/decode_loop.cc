@@ -125,7 +125,8 @@ ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<c
 }
 
 std::int32_t GpuExecutor::checked_token(std::int32_t token) const {
-  if (token >= 0 && static_cast<std::size_t>(token) < vocab()) return token;
+  static_assert(kNoNumbers == gpu::kNoNumbers);
+  if (token == kNoNumbers || (token >= 0 && static_cast<std::size_t>(token) < vocab())) return token;
   throw Error(ErrorCode::kDevice, device_name() + " chose a token that does not exist", {},
               "the device or its driver is broken; --device cpu runs without it");
 }

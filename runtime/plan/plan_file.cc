@@ -8,7 +8,6 @@
 #include <xxhash.h>
 
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include "runtime/plan/unique_fd.h"
 #include "runtime/plan/write_all.h"
 #include "support/error.h"
+#include "support/random.h"
 
 namespace forge::plan {
 namespace {
@@ -158,17 +158,16 @@ PlanT unpack(std::span<const std::byte> payload, std::string_view name) {
   return out;
 }
 
-/// A directory entry that vanishes unless it was renamed into place.
+/// A directory entry that vanishes unless it was renamed into place. Processes of several containers may share a folder
+/// and have the same ids, so its name is a random one.
 class TemporaryFile {
  public:
   TemporaryFile(const std::filesystem::path& target, mode_t mode) {
-    static std::atomic<std::uint32_t> serial{0};
-    const std::string stem = fmt::format(".{}.{}.{}.tmp", target.filename().native(), ::getpid(), serial++);
-    path_ = target.parent_path() / stem;
-    fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
-    if (!fd_ && errno == EEXIST) {  // left by a killed process whose id we have been given
-      ::unlink(path_.c_str());
+    constexpr int kTries = 8;
+    for (int tries = 0; tries < kTries; ++tries) {
+      path_ = target.parent_path() / fmt::format(".{}.{:016x}.tmp", target.filename().native(), random_number());
       fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
+      if (fd_ || errno != EEXIST) break;
     }
     if (!fd_) open_errno_ = errno;
     armed_ = static_cast<bool>(fd_);

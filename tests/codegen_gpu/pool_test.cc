@@ -1,11 +1,14 @@
 // Helper processes that crash, hang and lie.
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "codegen/gpu/compile_pool.h"
 #include "codegen/gpu/compilers.h"
@@ -176,6 +179,62 @@ TEST_CASE("a helper that cannot be started is one clear error") {
   // A program that is no helper ends at once.
   const PoolOptions foreign{.helper = "/bin/false", .jobs = 1, .timeout = kGuard};
   CHECK(replies_of(foreign, requests).at(0).failure == "its process ended with status 1");
+}
+
+TEST_CASE("where no further helper can be started those that are do the work") {
+  std::vector<CompileRequest> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(request_of("slow " + std::to_string(i)));
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  bool with_fewer = false;
+  for (rlim_t more = 1; more < 24; ++more) {  // room for no helper at first, then for one, two...
+    rlimit low = before;
+    low.rlim_cur = descriptors() + more;
+    std::size_t started = 0;
+    std::map<std::size_t, CompileReply> replies;
+    std::optional<ErrorCode> refused;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    try {
+      replies = replies_of(faulty(6), requests, &started);
+    } catch (const Error& error) {
+      refused = error.code();
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    INFO(more << " more descriptors, " << started << " helpers");
+    if (refused) {
+      CHECK_FALSE(with_fewer);
+      continue;
+    }
+    REQUIRE(replies.size() == requests.size());
+    for (const auto& [index, reply] : replies) CHECK(reply.failure.empty());
+    with_fewer = with_fewer || started < 6;
+  }
+  CHECK(with_fewer);
+}
+
+TEST_CASE("when forge is killed a clang that it waits for goes too") {
+  const TempDir dir;
+  const auto pid_file = dir.file("pid");
+  const auto clang = dir.write("clang", "#!/bin/sh\necho $$ >" + pid_file.native() + ".new && mv " + pid_file.native() +
+                                            ".new " + pid_file.native() + "\nexec sleep 3600\n");
+  std::filesystem::permissions(clang, std::filesystem::perms::owner_all);
+  auto request = request_of("x");
+  request.program = clang.native();
+  const pid_t forge = fork();
+  if (forge == 0) {
+    static_cast<void>(run_requests({.helper = FORGE_HELPER, .jobs = 1, .timeout = kGuard}, {{request}},
+                                   [](std::size_t, CompileReply) { return true; }));
+    _exit(0);
+  }
+  for (int i = 0; i < 6000 && !std::filesystem::exists(pid_file); ++i) usleep(10'000);
+  pid_t running = 0;
+  std::ifstream(pid_file) >> running;
+  REQUIRE(running > 0);
+  CHECK(is_running(running));
+  kill(forge, SIGKILL);
+  REQUIRE(waitpid(forge, nullptr, 0) == forge);
+  for (int i = 0; i < 6000 && is_running(running); ++i) usleep(10'000);
+  CHECK_FALSE(is_running(running));
 }
 
 TEST_CASE("working directories go with the helpers") {

@@ -174,6 +174,26 @@ TEST_CASE("a cache that cannot be used costs one line and nothing else") {
   CHECK(none.notes.empty());
 }
 
+TEST_CASE("a new cache is its owner's alone, and what killed processes left goes") {
+  const TempDir dir;
+  const auto root = dir.file("new/cache"), folder = root / "kernels";
+  const auto before = ::umask(0);
+  KernelCache cache({.directory = root, .bytes_max = 1 << 20}, [](const std::string&) {});
+  const auto key = kernel_key({"a"});
+  cache.store(key, {"some compiler", "code"});
+  ::umask(before);
+  for (const auto& path : {root, folder})
+    CHECK((fs::status(path).permissions() & fs::perms::mask) == fs::perms::owner_all);
+  const auto name = cache.entry_path(key).filename().native();
+  const auto old = folder / ("." + name + ".0.tmp"), fresh = folder / ("." + name + ".1.tmp");
+  for (const auto& path : {old, fresh}) std::ofstream(path) << "x";
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  cache.evict();
+  CHECK_FALSE(fs::exists(old));
+  CHECK(fs::exists(fresh));
+  CHECK(cache.find(key));
+}
+
 TEST_CASE("kernels used least recently leave a cache that is full") {
   const TempDir dir;
   plan::CacheOptions options{.directory = dir.path(), .bytes_max = 8 * 10'000};  // an eighth of it is for kernels

@@ -147,7 +147,7 @@ TEST_CASE("draws are the host sampler's, with every filter") {
 }
 
 TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what is no number never wins") {
-  constexpr int kRows = 6, kVocab = 500;
+  constexpr int kRows = 8, kVocab = 500;
   for (const int wave : kWaves)
     for (const Order order : kOrders) {
       Sampling device(kVocab, kRows, wave);
@@ -159,7 +159,11 @@ TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what 
       logit(2, 7) = NAN;
       logit(2, 8) = 40;
       logit(3, 17) = INFINITY;
-      for (int i = 0; i < kVocab; ++i) logit(4, i) = i == 77 ? -INFINITY : NAN;
+      for (int i = 0; i < kVocab; ++i) {
+        logit(4, i) = i == 77 ? -INFINITY : NAN;
+        logit(5, i) = NAN;
+        logit(6, i) = i == 78 ? -1e30F : -INFINITY;
+      }
       device.counts[gpu::kRowCount] = kRows - 1;  // the last one is padding
       device.counts[gpu::kSampledCount] = gpu::kSampledRing + 2;
       for (int row = 0; row < kRows; ++row) {
@@ -171,12 +175,16 @@ TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what 
       CHECK(device.ids[1] == 3);
       CHECK(device.ids[2] == 8);
       CHECK(device.ids[3] == 17);
-      CHECK(device.ids[4] == 77);
-      CHECK(device.ids[5] == -1);
-      CHECK(device.positions[5] == 9);
+      CHECK(device.ids[6] == 78);
+      for (const int row : {4, 5}) {
+        CHECK(device.ids[row] == 0);  // the next step reads a row that is there
+        CHECK(device.sampled[2 * kRows + row] == gpu::kNoNumbers);
+      }
+      CHECK(device.ids[7] == -1);
+      CHECK(device.positions[7] == 9);
       CHECK(device.sampling[0].draws == 5);
       CHECK(device.counts[gpu::kSampledCount] == gpu::kSampledRing + 3);
-      for (int row = 0; row < kRows; ++row) CHECK(device.sampled[2 * kRows + row] == device.ids[row]);
+      for (const int row : {0, 1, 2, 3, 6, 7}) CHECK(device.sampled[2 * kRows + row] == device.ids[row]);
     }
 }
 

@@ -166,6 +166,26 @@ TEST_CASE("a request that forbids every token ends with an error, and others do 
   CHECK(take(*good).tokens == bench.executor.alone(kPrompt, {}, 4));
 }
 
+TEST_CASE("logits that are no numbers end a request with an error, wherever its tokens are chosen") {
+  for (const bool chooses : {false, true})
+    for (const std::int32_t from : {0, 7, 20}) {
+      INFO("device chooses " << chooses << ", NaN from " << from);
+      Bench bench({}, {.chooses = chooses});
+      bench.executor.no_numbers_from = from;
+      const auto bad = bench.submit({.prompt = kPrompt, .max_tokens = 30});
+      bench.run();
+      const auto taken = take(*bad);
+      CHECK(taken.finish == FinishReason::kError);
+      CHECK(taken.error.find("no numbers") != std::string::npos);
+      const auto before = std::max<std::int64_t>(from - std::ssize(kPrompt) + 1, 0);
+      CHECK(std::ssize(taken.tokens) == before);
+      bench.executor.no_numbers_from = INT32_MAX;
+      const auto good = bench.submit({.prompt = kPrompt, .max_tokens = 4});
+      bench.run();
+      CHECK(take(*good).tokens == bench.executor.alone(kPrompt, {}, 4));
+    }
+}
+
 TEST_CASE("impossible requests are refused with a reason before they are queued") {
   Bench bench;
   const auto kind = [&](Request request) {

@@ -1,6 +1,7 @@
 #include "tests/runtime/fake_executor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 
@@ -118,6 +119,13 @@ std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
   return run(batch);
 }
 
+/// As a device tells it.
+std::int32_t FakeExecutor::choose(runtime::Sampler& sampler, std::span<const float> logits,
+                                  runtime::SamplerScratch& scratch) {
+  const auto token = sampler.sample(logits, scratch);
+  return token == runtime::Sampler::kNoToken ? runtime::kNoNumbers : token;
+}
+
 bool FakeExecutor::can_sample(const runtime::SamplerParams& params) const {
   return params.repeat_penalty == 1 && params.logit_bias.empty();
 }
@@ -135,7 +143,7 @@ runtime::ChosenTokens FakeExecutor::forward_and_choose(const runtime::StepBatch&
   taken_.assign(samplers.size(), runtime::Sampler::kNoToken);
   for (std::size_t r = 0; r < copies.size(); ++r) {
     if (!copies[r]) continue;
-    taken_[r] = copies[r]->sample(logits.subspan(r * shape_.vocab, shape_.vocab), scratch);
+    taken_[r] = choose(*copies[r], logits.subspan(r * shape_.vocab, shape_.vocab), scratch);
     std::fill_n(logits_.begin() + static_cast<std::ptrdiff_t>(r * shape_.vocab), shape_.vocab, -1.0F);  // nobody's
   }
   return {.tokens = taken_, .logits = logits};
@@ -173,7 +181,8 @@ void FakeExecutor::submit() {
   runtime::SamplerScratch scratch(shape_.vocab);
   for (std::size_t s = 0; s < loop_rows_.size(); ++s) {
     auto& row = loop_rows_[s];
-    row.id = ids[s] = row.sampler.sample(logits.subspan(s * shape_.vocab, shape_.vocab), scratch);
+    ids[s] = choose(row.sampler, logits.subspan(s * shape_.vocab, shape_.vocab), scratch);
+    row.id = std::max(ids[s], 0);
     ++row.position;
   }
   chosen_.push_back(std::move(ids));
@@ -237,6 +246,8 @@ std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
       if (value_at(1, sequence_[t], p) != value_at(0, sequence_[t], p)) value = ~value;
     if (batch.hidden)
       fill_row(value, logits_.data() + r * kHiddenWidth);
+    else if (positions_[t] >= no_numbers_from)
+      std::fill_n(logits_.begin() + static_cast<std::ptrdiff_t>(r * shape_.vocab), shape_.vocab, NAN);
     else
       fill_logits(value, logits_.data() + r * shape_.vocab);
   }

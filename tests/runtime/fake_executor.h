@@ -27,6 +27,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   enum class Fault : std::uint8_t { kNone, kRecoverable, kFatal, kForeign };
   /// The next step fails so.
   Fault next_fault = Fault::kNone;
+  std::int32_t no_numbers_from = INT32_MAX;  ///< logits of this position and those behind it are NaN
   /// Called in each step, before anything of it is done.
   std::function<void()> in_step;
   std::uint64_t steps = 0;
@@ -69,6 +70,8 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   void stop() override;
 
   std::span<const float> run(const runtime::StepBatch& batch);
+  static std::int32_t choose(runtime::Sampler& sampler, std::span<const float> logits,
+                             runtime::SamplerScratch& scratch);
   void copy_blocks(std::span<const runtime::BlockCopy> copies);
   void fill_logits(std::uint64_t value, float* to) const;
   void fail_if_told();
