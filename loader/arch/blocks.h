@@ -86,6 +86,9 @@ class DecoderBuilder {
   [[nodiscard]] float rope_base(std::string_view suffix) const;
   /// The layers' sliding window, 0 where there is none; `fallback` when the file does not say.
   std::int64_t sliding_window(std::int64_t fallback = 0);
+  /// Do three positions of a picture turn parts of a head each (M-RoPE)? In a text all are the token's, so that halves
+  /// turn as they do without: converters order the rows for that.
+  bool rope_has_sections();
   /// Which layers have the window where not all do: of each `period` all but the last, unless the file says otherwise.
   [[nodiscard]] std::vector<bool> windowed_layers(std::int64_t period) const;
 
@@ -144,7 +147,7 @@ class DecoderBuilder {
   void read_rope();
   ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, QkNorm kind);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
-  void refuse_unread() const;
+  void refuse_unread();
   const GgufTensor& checked(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
 
   const Gguf& file_;
@@ -153,6 +156,7 @@ class DecoderBuilder {
   ir::Builder ir_;
   std::string family_;
   DecoderParams params_;
+  std::int64_t file_layers_ = 0;  ///< with those that predict further tokens, which no graph of ours reads
   /// The layers that keep the same positions.
   struct KvGroup {
     ir::KvStateAttrs attrs;

@@ -1,6 +1,7 @@
 // command-r: Command R and R+. LayerNorm without bias; attention and the network read the same norm and are added
-// together; logits have a factor. R+ normalises each head of q and k, with a weight for each.
-// Source: docs.cohere.com and the published configurations of Command R.
+// together; logits have a factor. R+ normalises each head of q and k, with a weight for each. cohere2: of four layers
+// three rotate and have a sliding window, one sees everything and knows no positions.
+// Source: docs.cohere.com and the published configurations of Command R and R7B.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"
@@ -11,10 +12,19 @@ PortableModel build_command_r(const Gguf& file) {
   DecoderBuilder model(file, NormKind::kLayer);
   auto spec = model.attention_spec(ir::RopeMode::kPairs);
   if (model.has("blk.0.attn_q_norm.weight")) spec.qk_norm = QkNorm::kEachHead;
+  auto all = spec, local = spec;
+  const bool windows = file.require<std::string>("general.architecture") == "cohere2";
+  if (windows) {
+    all.rotates = false;
+    local.window = model.sliding_window();
+  }
+  const auto windowed =
+      windows ? model.windowed_layers(4) : std::vector<bool>(static_cast<std::size_t>(model.params().layers));
   const float logit_scale = model.feature("logit_scale", 1);
   const auto x = model.each_layer(model.embed(), [&](ir::Value in, std::int64_t layer) {
     const ir::Value normed = model.norm(in, model.at(layer, "attn_norm"));
-    const ir::Value attended = model.residual(in, model.attention(normed, layer, spec));
+    const auto& attention = windowed[static_cast<std::size_t>(layer)] ? local : all;
+    const ir::Value attended = model.residual(in, model.attention(normed, layer, attention));
     return model.residual(attended, model.gated_ffn(normed, layer, ir::Activation::kSilu));
   });
   return model.finish(x, logit_scale == 0 ? 1 : logit_scale);

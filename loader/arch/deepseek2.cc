@@ -152,7 +152,9 @@ class LatentAttention {
 
 ir::RouteAttrs read_route(DecoderBuilder& model) {
   const auto& file = model.file();
-  const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), 1);
+  // Early files of GLM-4.7-Flash do not say; a bias is on sigmoids.
+  const bool biased = model.has(model.at(model.params().layers - 1, "exp_probs_b.bias"));
+  const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), biased ? 2 : 1);
   model.refuse_if(gate != 1 && gate != 2, fmt::format("'expert_gating_func' = {}", gate));
   const float scale = model.feature("expert_weights_scale", 1);
   ir::RouteAttrs route{

@@ -73,7 +73,11 @@ ExpertParams expert_params(const DecoderBuilder& model) {
   p.used = file.require<std::int64_t>(model.key("expert_used_count"));
   if (p.used < 1 || p.used > p.count)
     contradiction("a token's experts are not among the model's", fmt::format("{} of {}", p.used, p.count));
-  p.width = positive(file, model.key("expert_feed_forward_length"), model.params().ffn_width);
+  // Files of early converters do not say; those of qwen2moe have the width of all of a token's experts together.
+  const bool all_of_them = file.require<std::string>("general.architecture") == "qwen2moe";
+  p.width =
+      positive(file, model.key("expert_feed_forward_length"),
+               all_of_them ? std::max<std::int64_t>(model.params().ffn_width / p.used, 1) : model.params().ffn_width);
   return p;
 }
 

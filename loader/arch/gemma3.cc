@@ -1,6 +1,6 @@
 // gemma3: Gemma 3's text models. Gemma 2 without the soft-caps, with norms of q and k; five layers with a sliding
-// window and RoPE of a short base, then one that sees everything and has the file's base and scaling. Source: arXiv
-// 2503.19786.
+// window and RoPE of a short base, then one that sees everything and has the file's base and scaling; all layers are of
+// the latter kind where there is no window (Rnj-1). Source: arXiv 2503.19786.
 
 #include <cmath>
 
@@ -19,8 +19,14 @@ PortableModel build_gemma3(const Gguf& file) {
   global.softcap = model.feature("attn_logit_softcapping", 0);
   auto local = global;
   local.window = model.sliding_window();
-  local.rope = {.freqs = {.dims = p.rotary_dims, .base = model.rope_base("rope.freq_base_swa")}};
-  const auto windowed = model.windowed_layers(6);
+  // Early files have the bases under names of their own.
+  const auto base = [&](const char* old_name, const char* name) {
+    return model.rope_base(file.has(model.key(old_name)) && !file.has(model.key(name)) ? old_name : name);
+  };
+  global.rope.freqs.base = base("rope.global.freq_base", "rope.freq_base");
+  local.rope = {.freqs = {.dims = p.rotary_dims, .base = base("rope.local.freq_base", "rope.freq_base_swa")}};
+  auto windowed = model.windowed_layers(6);
+  if (local.window == 0) windowed.assign(windowed.size(), false);
   const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
   const float scale = std::sqrt(static_cast<float>(p.width));
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {

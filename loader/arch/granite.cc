@@ -10,7 +10,8 @@ namespace forge::loader {
 
 PortableModel build_granite(const Gguf& file) {
   DecoderBuilder model(file);
-  const auto spec = model.attention_spec(ir::RopeMode::kPairs);
+  auto spec = model.attention_spec(ir::RopeMode::kPairs);
+  spec.rotates = file.get<bool>(model.key("rope.scaling.finetuned"), true);  // Granite's name for RoPE at all
   const auto factor = [&](std::string_view suffix) {
     const float value = model.feature(suffix, 1);
     return value == 0 ? 1.0F : value;

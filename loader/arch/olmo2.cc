@@ -1,6 +1,6 @@
-// olmo2: OLMo 2. Norms stand behind attention and the network, not in front of them; q and k are normalised over all
-// heads together. RoPE on halves.
-// Source: arXiv 2501.00656.
+// olmo2: OLMo 2 and 3. Norms stand behind attention and the network, not in front of them; q and k are normalised over
+// all heads together. RoPE on halves. OLMo 3: three layers with a sliding window, whose frequencies are not scaled,
+// then one that sees everything. Source: arXiv 2501.00656 and the published configurations of OLMo 3.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"
@@ -11,9 +11,16 @@ PortableModel build_olmo2(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kRow;
+  auto local = spec;
+  local.window = model.sliding_window();
+  const auto& freqs = model.params().rope.freqs;
+  local.rope = {.freqs = {.dims = freqs.dims, .base = freqs.base}};
+  auto windowed = model.windowed_layers(4);
+  if (local.window == 0) windowed.assign(windowed.size(), false);
   const LayerSpec parts{.norms_before = false, .norms_after = true};
-  return model.finish(model.each_layer(
-      model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, parts); }));
+  return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
+    return model.decoder_layer(x, layer, windowed[static_cast<std::size_t>(layer)] ? local : spec, parts);
+  }));
 }
 
 }  // namespace forge::loader

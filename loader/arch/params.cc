@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -10,6 +11,8 @@
 
 namespace forge::loader {
 namespace {
+
+using namespace std::string_view_literals;
 
 constexpr std::int64_t kDimMax = 1 << 24;  // no width or context of a real model is larger
 constexpr std::int64_t kHeadsMax = 1 << 16;
@@ -49,13 +52,17 @@ std::int64_t positive(const Gguf& file, const std::string& key, std::optional<st
 DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), norm_kind_(norm), ir_(graph_) {
   family_ = file.require<std::string>("general.architecture");
   auto& p = params_;
-  p.layers = positive(file, key("block_count"));
-  if (p.layers > kLayersMax)
-    contradiction("metadata key '" + key("block_count") + "' is out of range", fmt::format("{}", p.layers));
+  file_layers_ = positive(file, key("block_count"));
+  if (file_layers_ > kLayersMax)
+    contradiction("metadata key '" + key("block_count") + "' is out of range", fmt::format("{}", file_layers_));
+  const auto predicting = file.get<std::int64_t>(key("nextn_predict_layers"), 0);
+  if (predicting < 0 || predicting >= file_layers_)
+    contradiction("metadata key '" + key("nextn_predict_layers") + "' is out of range", fmt::format("{}", predicting));
+  p.layers = file_layers_ - predicting;
   p.width = positive(file, key("embedding_length"));
-  p.ffn_width = uniform(file, key("feed_forward_length"), p.layers);
-  p.heads = uniform(file, key("attention.head_count"), p.layers);
-  p.kv_heads = uniform(file, key("attention.head_count_kv"), p.layers, p.heads);
+  p.ffn_width = uniform(file, key("feed_forward_length"), file_layers_);
+  p.heads = uniform(file, key("attention.head_count"), file_layers_);
+  p.kv_heads = uniform(file, key("attention.head_count_kv"), file_layers_, p.heads);
   p.context = positive(file, key("context_length"));
   if (std::max(p.heads, p.kv_heads) > kHeadsMax)
     contradiction("the number of attention heads is out of range", fmt::format("{} and {}", p.heads, p.kv_heads));
@@ -145,34 +152,58 @@ std::int64_t DecoderBuilder::sliding_window(std::int64_t fallback) {
   return window;
 }
 
+bool DecoderBuilder::rope_has_sections() {
+  const auto name = key("rope.dimension_sections");
+  read_.insert(name);
+  const GgufValue* value = file_.find_value(name);
+  if (value == nullptr || value->count == 0) return false;
+  const auto sections = *file_.find_per_layer<std::int64_t>(name, value->count);
+  return std::ranges::any_of(sections, [](auto dims) { return dims != 0; });
+}
+
 std::vector<bool> DecoderBuilder::windowed_layers(std::int64_t period) const {
   const auto name = key("attention.sliding_window_pattern");
   const GgufValue* value = file_.find_value(name);
   if (value != nullptr && value->is_array())
-    return *file_.find_per_layer<bool>(name, static_cast<std::size_t>(params_.layers));
+    return *file_.find_per_layer<bool>(name, static_cast<std::size_t>(file_layers_));
   if (value != nullptr) period = positive(file_, name);
   std::vector<bool> layers;
   for (std::int64_t i = 0; i < params_.layers; ++i) layers.push_back(i % period < period - 1);
   return layers;
 }
 
-void DecoderBuilder::refuse_unread() const {
-  constexpr std::array<std::string_view, 8> kFeatures{
-      "attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale",
-      "residual_scale",           "embedding_scale",        "attention.clamp_kqv",     "attention.max_alibi_bias"};
+void DecoderBuilder::refuse_unread() {
+  constexpr std::array kFeatures{"attention.sliding_window"sv,
+                                 "attn_logit_softcapping"sv,
+                                 "final_logit_softcapping"sv,
+                                 "logit_scale"sv,
+                                 "residual_scale"sv,
+                                 "embedding_scale"sv,
+                                 "attention.clamp_kqv"sv,
+                                 "attention.max_alibi_bias"sv,
+                                 "attention.temperature_scale"sv,
+                                 "expert_weights_scale"sv};
   for (const auto suffix : kFeatures) {
     const auto name = key(suffix);
     const GgufValue* value = file_.find_value(name);
     if (value == nullptr || read_.contains(name)) continue;
     const auto number = value->to_f64();
-    const bool scale = suffix.ends_with("_scale");
+    const bool scale = suffix.ends_with("_scale") && suffix != "attention.temperature_scale";
     refuse_if(!number || (*number != 0 && !(scale && *number == 1)),
               fmt::format("'{}' = {}", printable(name), printable(value->describe(), 40)));
   }
+  const auto sections = key("rope.dimension_sections");
+  refuse_if(!read_.contains(sections) && rope_has_sections(), "'" + sections + "'");
+  refuse_if(!file_.get<bool>(key("attention.causal"), true), "'" + key("attention.causal") + "' = false");
+  const auto predicts = [&](std::string_view name) {
+    for (std::int64_t layer = params_.layers; layer < file_layers_; ++layer)
+      if (name.starts_with(fmt::format("blk.{}.", layer))) return true;
+    return false;
+  };
   // Old converters left tables that are computed from metadata.
   for (const auto& tensor : file_.tensors())
-    refuse_if(!read_.contains(tensor.name) && !tensor.name.ends_with("attn_rot_embd.weight") &&
-                  !tensor.name.ends_with("rotary_emb.inv_freq"),
+    refuse_if(!read_.contains(tensor.name) && !predicts(tensor.name) &&
+                  !tensor.name.ends_with("attn_rot_embd.weight") && !tensor.name.ends_with("rotary_emb.inv_freq"),
               "tensor " + tensor.describe() + ", which no graph of the family reads,");
 }
 

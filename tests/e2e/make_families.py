@@ -14,7 +14,7 @@ import sys
 
 sys.dont_write_bytecode = True  # the folder stays as it is
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
-from numpy_latent import deepseek2
+from numpy_latent import deepseek2, yarn
 
 TOKENS, KEPT_ROWS = 14, [3, 9, 13]
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families.json")
@@ -54,29 +54,50 @@ def seed_oss(ids):
     return m, m.head(x, tied=False)
 
 
-def granite(ids):
+def granite(ids, turns=True):
     m = Model("granite", ffn=40)
+    if not turns:
+        m.key("rope.scaling.finetuned", False)
     embedding, residual = m.key("embedding_scale", 3.0), m.key("residual_scale", 0.4)
     scale, logits = m.key("attention.scale", 0.11), m.key("logit_scale", 4.0)
     x = m.embed(ids) * embedding
     for s in stems(m):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
-        x = x + residual * m.linear(m.attend(m.rope(q, False), m.rope(k, False), v, scale), s + "attn_output", m.width)
+        if turns:
+            q, k = m.rope(q, False), m.rope(k, False)
+        x = x + residual * m.linear(m.attend(q, k, v, scale), s + "attn_output", m.width)
         x = x + residual * m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
     return m, m.head(x) / logits
 
 
-def olmo2(ids):
-    m = Model("olmo2", kv_heads=4)
+def granite_nope(ids):
+    return granite(ids, turns=False)
+
+
+def olmo2(ids, windows=False):
+    """OLMo 3: windows in three of four layers, whose RoPE is plain; the others' is YaRN's."""
+    m = Model("olmo2", kv_heads=4, layers=5 if windows else 2)
+    window, turn = 0, {}
+    if windows:
+        window, factor, original = m.key("attention.sliding_window", 4), m.key("rope.scaling.factor", 4.0), m.key("rope.scaling.original_context_length", 16)
+        m.key("rope.scaling.type", "yarn")
+        turn = dict(factors=yarn(m, factor, original), magnitude=1 + 0.1 * np.log(factor))
     x = m.embed(ids)
-    for s in stems(m):
+    for i, s in enumerate(stems(m)):
+        local = windows and i % 4 != 3
         q, k, v = m.qkv(x, s)
         full = m.heads * m.head_dim
         q = m.normal(q.reshape(len(x), -1), m.tensor(s + "attn_q_norm.weight", full, mean=1.0, spread=0.4)).reshape(q.shape)
         k = m.normal(k.reshape(len(x), -1), m.tensor(s + "attn_k_norm.weight", full, mean=1.0, spread=0.4)).reshape(k.shape)
-        x = x + m.norm(m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width), s + "post_attention_norm")
+        how = {} if local else turn
+        a = m.attend(m.rope(q, True, **how), m.rope(k, True, **how), v, window=window if local else 0)
+        x = x + m.norm(m.linear(a, s + "attn_output", m.width), s + "post_attention_norm")
         x = x + m.norm(m.ffn_gated(x, s, silu), s + "post_ffw_norm")
     return m, m.head(x, tied=False)
+
+
+def olmo3(ids):
+    return olmo2(ids, windows=True)
 
 
 def phi3(ids, context=64):
@@ -120,21 +141,26 @@ def gemma2(ids):
     return m, logits * np.tanh(m.head(x) / logits)
 
 
-def gemma3(ids):
+def gemma3(ids, windows=True):
+    """Without windows all layers are of the kind that sees everything."""
     m = Model("gemma3", layers=7, kv_heads=1, base=1e6)
-    window, factor = m.key("attention.sliding_window", 4), m.key("rope.scaling.factor", 8.0)
+    window, factor = m.key("attention.sliding_window", 4) if windows else 0, m.key("rope.scaling.factor", 8.0)
     m.key("rope.scaling.type", "linear")
     x = m.embed(ids) * m.width ** 0.5
     for i, s in enumerate(stems(m)):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
         q = m.normal(q, m.tensor(s + "attn_q_norm.weight", m.head_dim, mean=1.0, spread=0.4))
         k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.head_dim, mean=1.0, spread=0.4))
-        local = i % 6 != 5
+        local = windows and i % 6 != 5
         turn = dict(halves=True, base=10000.0 if local else m.base, scale=1.0 if local else factor)
         a = m.attend(m.rope(q, **turn), m.rope(k, **turn), v, window=window if local else 0)
         x = x + m.norm(m.linear(a, s + "attn_output", m.width), s + "post_attention_norm")
         x = x + m.norm(m.ffn_gated(m.norm(x, s + "ffn_norm"), s, gelu), s + "post_ffw_norm")
     return m, m.head(x)
+
+
+def gemma3_global(ids):
+    return gemma3(ids, windows=False)
 
 
 def smollm3(ids):
@@ -167,6 +193,20 @@ def command_r_plus(ids):
     return command_r(ids, qk_norm=True)
 
 
+def cohere2(ids):
+    m = Model("cohere2", layer_norm=True, layers=5)
+    scale, window = m.key("logit_scale", 0.3), m.key("attention.sliding_window", 4)
+    x = m.embed(ids)
+    for i, s in enumerate(stems(m)):
+        normed = m.norm(x, s + "attn_norm")
+        q, k, v = m.qkv(normed, s)
+        local = i % 4 != 3
+        if local:
+            q, k = m.rope(q, False), m.rope(k, False)
+        x = x + m.linear(m.attend(q, k, v, window=window if local else 0), s + "attn_output", m.width) + m.ffn_gated(normed, s, silu)
+    return m, m.head(x) * scale
+
+
 def stablelm(ids, parallel=False):
     m = Model("stablelm", layer_norm=True, rotary=8, kv_heads=4)
     x = m.embed(ids)
@@ -196,14 +236,31 @@ def starcoder2(ids):
     return m, m.head(x, bias=True)
 
 
-def glm4(ids):
+def glm4(ids, sections=False):
+    """With sections (M-RoPE) rows stand so that halves turn; a text's positions are the same in all of them."""
     m = Model("glm4", rotary=8)
+    if sections:
+        m.keys["rope.dimension_sections"] = [2, 1, 1, 0]
     x = m.embed(ids)
     for s in stems(m):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
-        a = m.linear(m.attend(m.rope(q, False), m.rope(k, False), v), s + "attn_output", m.width)
+        a = m.linear(m.attend(m.rope(q, sections), m.rope(k, sections), v), s + "attn_output", m.width)
         x = x + m.norm(a, s + "post_attention_norm")
         x = x + m.norm(m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu, fused=True), s + "post_ffw_norm")
+    return m, m.head(x, tied=False)
+
+
+def glm4_mrope(ids):
+    return glm4(ids, sections=True)
+
+
+def chatglm(ids):
+    m = Model("chatglm", rotary=8)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True, fused=True)
+        x = x + m.linear(m.attend(m.rope(q, False), m.rope(k, False), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu, fused=True)
     return m, m.head(x, tied=False)
 
 
@@ -300,8 +357,8 @@ def deepseek_v3(ids):
     return deepseek2(ids, q_rank=20, kv_b=False, sigmoid=True, groups=4, groups_used=2, norm=True, scale=2.5)
 
 
-MODELS = (command_r, command_r_plus, deepseek_v2, deepseek_v2_lite, deepseek_v3, gemma, gemma2, gemma3, glm4, gpt_oss, granite, granitemoe, granitemoe_shared, olmo2,
-          olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2)
+MODELS = (chatglm, cohere2, command_r, command_r_plus, deepseek_v2, deepseek_v2_lite, deepseek_v3, gemma, gemma2, gemma3, gemma3_global, glm4, glm4_mrope, gpt_oss, granite, granite_nope,
+          granitemoe, granitemoe_shared, olmo2, olmo3, olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2)
 
 
 def kept(logits):
