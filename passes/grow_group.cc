@@ -1,6 +1,7 @@
 #include "passes/grow_group.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace forge::passes {
 
@@ -25,7 +26,7 @@ GroupGrower::GroupGrower(ir::Graph& graph, PassContext& context, std::string_vie
     in_group_[group].push_back(node);
   }
   reach_.resize(order_.size());
-  for (std::uint32_t i = 0; i < reach_.size(); ++i) reach_[i] = i;
+  std::iota(reach_.begin(), reach_.end(), 0U);
   for (const auto& members : in_group_)
     if (!members.empty()) note_span(position_[members.front()], position_[members.back()]);
 }

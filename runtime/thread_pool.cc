@@ -109,7 +109,7 @@ class SignalsBlocked {
 }  // namespace
 
 std::size_t ThreadPool::default_threads() {
-  return std::clamp<std::size_t>(usable_cpus(), 1, kThreadsMax);
+  return std::min<std::size_t>(usable_cpus(), kThreadsMax);
 }
 
 ThreadPool::ThreadPool(std::size_t threads) {

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
-#include <string>
 #include <thread>
 
 namespace forge {

@@ -80,8 +80,7 @@ fs::path KernelCache::entry_path(const std::string& key) const {
 
 bool KernelCache::usable() {
   if (directory_.empty() || std::exchange(prepared_, true)) return !directory_.empty();
-  auto problem = plan::prepare_cache_folder(directory_.parent_path());  // its own mode counts too
-  if (problem.empty()) problem = plan::prepare_cache_folder(directory_);
+  const std::string problem = plan::prepare_cache_part(directory_);
   if (problem.empty()) return true;
   note_(cannot_use(directory_, problem));
   directory_.clear();

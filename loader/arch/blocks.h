@@ -70,6 +70,8 @@ class DecoderBuilder {
   /// Reads the parameters. Errors name the key, and both numbers where metadata contradicts tensors.
   explicit DecoderBuilder(const Gguf& file, NormKind norm = NormKind::kRms);
 
+  /// general.architecture; some names share a graph but for a part.
+  [[nodiscard]] const std::string& family() const { return family_; }
   [[nodiscard]] const DecoderParams& params() const { return params_; }
   [[nodiscard]] const Gguf& file() const { return file_; }
   [[nodiscard]] ir::Builder& ir() { return ir_; }
@@ -89,8 +91,9 @@ class DecoderBuilder {
   /// Do three positions of a picture turn parts of a head each (M-RoPE)? In a text all are the token's, so that halves
   /// turn as they do without: converters order the rows for that.
   bool rope_has_sections();
-  /// Which layers have the window where not all do: of each `period` all but the last, unless the file says otherwise.
-  [[nodiscard]] std::vector<bool> windowed_layers(std::int64_t period) const;
+  /// Which layers have the window where not all do: of each `period` all but the last, unless the file says otherwise;
+  /// none where `window` is 0.
+  [[nodiscard]] std::vector<bool> windowed_layers(std::int64_t window, std::int64_t period) const;
 
   /// The weight [rows, cols] (cols 0: a vector [rows]; with experts [experts, rows, cols]); errors give both shapes.
   ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0, std::int64_t experts = 0);

@@ -13,13 +13,11 @@ PortableModel build_command_r(const Gguf& file) {
   auto spec = model.attention_spec(ir::RopeMode::kPairs);
   if (model.has("blk.0.attn_q_norm.weight")) spec.qk_norm = QkNorm::kEachHead;
   auto all = spec, local = spec;
-  const bool windows = file.require<std::string>("general.architecture") == "cohere2";
-  if (windows) {
+  if (model.family() == "cohere2") {
     all.rotates = false;
     local.window = model.sliding_window();
   }
-  const auto windowed =
-      windows ? model.windowed_layers(4) : std::vector<bool>(static_cast<std::size_t>(model.params().layers));
+  const auto windowed = model.windowed_layers(local.window, 4);
   const float logit_scale = model.feature("logit_scale", 1);
   const auto x = model.each_layer(model.embed(), [&](ir::Value in, std::int64_t layer) {
     const ir::Value normed = model.norm(in, model.at(layer, "attn_norm"));

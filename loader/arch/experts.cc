@@ -74,10 +74,9 @@ ExpertParams expert_params(const DecoderBuilder& model) {
   if (p.used < 1 || p.used > p.count)
     contradiction("a token's experts are not among the model's", fmt::format("{} of {}", p.used, p.count));
   // Files of early converters do not say; those of qwen2moe have the width of all of a token's experts together.
-  const bool all_of_them = file.require<std::string>("general.architecture") == "qwen2moe";
-  p.width =
-      positive(file, model.key("expert_feed_forward_length"),
-               all_of_them ? std::max<std::int64_t>(model.params().ffn_width / p.used, 1) : model.params().ffn_width);
+  const auto ffn_width = model.params().ffn_width;
+  const auto unsaid = model.family() == "qwen2moe" ? std::max<std::int64_t>(ffn_width / p.used, 1) : ffn_width;
+  p.width = positive(file, model.key("expert_feed_forward_length"), unsaid);
   return p;
 }
 

@@ -17,7 +17,7 @@ PortableModel build_gemma2(const Gguf& file) {
   if (p.layers == kLayersOf27B) spec.scale = model.width_scale();
   spec.softcap = model.feature("attn_logit_softcapping", 50);
   const auto window = model.sliding_window(4096);
-  const auto windowed = model.windowed_layers(2);
+  const auto windowed = model.windowed_layers(window, 2);
   const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
   const float scale = std::sqrt(static_cast<float>(p.width));
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {

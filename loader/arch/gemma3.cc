@@ -25,8 +25,7 @@ PortableModel build_gemma3(const Gguf& file) {
   };
   global.rope.freqs.base = base("rope.global.freq_base", "rope.freq_base");
   local.rope = {.freqs = {.dims = p.rotary_dims, .base = base("rope.local.freq_base", "rope.freq_base_swa")}};
-  auto windowed = model.windowed_layers(6);
-  if (local.window == 0) windowed.assign(windowed.size(), false);
+  const auto windowed = model.windowed_layers(local.window, 6);
   const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
   const float scale = std::sqrt(static_cast<float>(p.width));
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {

@@ -10,7 +10,7 @@ namespace forge::loader {
 PortableModel build_glm4(const Gguf& file) {
   DecoderBuilder model(file);
   const auto spec = model.attention_spec(model.rope_has_sections() ? ir::RopeMode::kHalves : ir::RopeMode::kPairs);
-  const LayerSpec parts{.norms_after = file.require<std::string>("general.architecture") == "glm4"};
+  const LayerSpec parts{.norms_after = model.family() == "glm4"};
   return model.finish(model.each_layer(
       model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, parts); }));
 }

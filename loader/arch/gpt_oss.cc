@@ -12,7 +12,7 @@ PortableModel build_gpt_oss(const Gguf& file) {
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.sinks = true;
   const auto window = model.sliding_window();
-  const auto windowed = model.windowed_layers(2);
+  const auto windowed = model.windowed_layers(window, 2);
   const LayerSpec parts{.ffn_norm = "post_attention_norm"};
   const auto experts = mixture(model, {.share = ir::RouteShare::kChosen}, ir::Activation::kClampedSwish);
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {

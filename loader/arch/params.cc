@@ -161,7 +161,8 @@ bool DecoderBuilder::rope_has_sections() {
   return std::ranges::any_of(sections, [](auto dims) { return dims != 0; });
 }
 
-std::vector<bool> DecoderBuilder::windowed_layers(std::int64_t period) const {
+std::vector<bool> DecoderBuilder::windowed_layers(std::int64_t window, std::int64_t period) const {
+  if (window == 0) return std::vector<bool>(static_cast<std::size_t>(params_.layers));
   const auto name = key("attention.sliding_window_pattern");
   const GgufValue* value = file_.find_value(name);
   if (value != nullptr && value->is_array())

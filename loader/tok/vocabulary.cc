@@ -57,11 +57,9 @@ std::uint8_t kind_of_type(std::int64_t type) {
 
 }  // namespace
 
-void check_text(std::size_t bytes) {
-  constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
-  if (bytes > kTextBytesMax)
-    throw Error(ErrorCode::kPrompt, fmt::format("the text has {} bytes", bytes),
-                fmt::format("at most {} are tokenized at once", kTextBytesMax), "cut it");
+void refuse_text(std::size_t bytes) {
+  throw Error(ErrorCode::kPrompt, fmt::format("the text has {} bytes", bytes),
+              fmt::format("at most {} are tokenized at once", kTextBytesMax), "cut it");
 }
 
 Vocabulary::Vocabulary(const Gguf& gguf) {

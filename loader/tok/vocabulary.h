@@ -29,8 +29,12 @@ inline constexpr std::uint8_t kStripsLeft = 128;  ///< white space before it bel
 /// tokenizer.ggml.model: 'gpt2' and 'gemma4', 'llama', 't5', 'bert'.
 enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece };
 
-/// Throws Error(kPrompt) for a text of more than 256 MiB, as it is given or as it is normalised.
-void check_text(std::size_t bytes);
+inline constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
+[[noreturn]] void refuse_text(std::size_t bytes);
+/// Throws Error(kPrompt) for a text of more than kTextBytesMax, as it is given or as it is normalised so far.
+inline void check_text(std::size_t bytes) {
+  if (bytes > kTextBytesMax) refuse_text(bytes);
+}
 
 class Vocabulary {
  public:

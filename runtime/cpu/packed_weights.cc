@@ -151,8 +151,7 @@ std::string PackedWeights::why_unusable() const {
   if (kHeaderBytes + bytes_ > options_.bytes_max)
     return fmt::format("their {} bytes are more than FORGE_CACHE_MAX_BYTES, {}", kHeaderBytes + bytes_,
                        options_.bytes_max);
-  auto why = plan::prepare_cache_folder(options_.folder.parent_path());
-  return why.empty() ? plan::prepare_cache_folder(options_.folder) : why;
+  return plan::prepare_cache_part(options_.folder);
 }
 
 fs::path PackedWeights::path() const {

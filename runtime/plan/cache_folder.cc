@@ -27,6 +27,11 @@ std::string prepare_cache_folder(const fs::path& folder) {
   return {};
 }
 
+std::string prepare_cache_part(const fs::path& folder) {
+  auto why = prepare_cache_folder(folder.parent_path());
+  return why.empty() ? prepare_cache_folder(folder) : why;
+}
+
 bool is_cache_key(std::string_view key) {
   return !key.empty() && key.size() <= 128 && std::ranges::all_of(key, [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';

@@ -22,6 +22,9 @@ struct CacheFile {
 /// What lies there is code or becomes weights: a folder that other users can put files into is not trusted.
 [[nodiscard]] std::string prepare_cache_folder(const std::filesystem::path& folder);
 
+/// The same for a folder inside the cache's, whose own mode counts too.
+[[nodiscard]] std::string prepare_cache_part(const std::filesystem::path& folder);
+
 /// 1 to 128 letters, digits, '-' or '_'.
 [[nodiscard]] bool is_cache_key(std::string_view key);
 

@@ -163,12 +163,8 @@ PlanT unpack(std::span<const std::byte> payload, std::string_view name) {
 class TemporaryFile {
  public:
   TemporaryFile(const std::filesystem::path& target, mode_t mode) {
-    constexpr int kTries = 8;
-    for (int tries = 0; tries < kTries; ++tries) {
-      path_ = target.parent_path() / fmt::format(".{}.{:016x}.tmp", target.filename().native(), random_number());
-      fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
-      if (fd_ || errno != EEXIST) break;
-    }
+    path_ = target.parent_path() / fmt::format(".{}.{:016x}.tmp", target.filename().native(), random_number());
+    fd_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
     if (!fd_) open_errno_ = errno;
     armed_ = static_cast<bool>(fd_);
   }
