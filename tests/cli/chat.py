@@ -20,6 +20,16 @@ PROMPT = b"> "
 model = tiny()
 
 
+def read_now(fd):
+    """What is there to read, b"" at the end, None when nothing is there yet."""
+    try:
+        return os.read(fd, 65536)
+    except BlockingIOError:
+        return None
+    except OSError:  # EIO: the terminal's other end is closed
+        return b""
+
+
 class Chat:
     """A running chat. The terminal is its controlling one, so Ctrl-C typed there is a signal."""
 
@@ -36,30 +46,26 @@ class Chat:
         self.process = subprocess.Popen([os.path.join(BIN, "forge-run"), *map(str, args)], stdin=slave, stderr=slave,
                                         stdout=subprocess.PIPE, env=env, cwd=FOLDER, preexec_fn=own_terminal)
         os.close(slave)
+        os.set_blocking(self.master, False)
         os.set_blocking(self.process.stdout.fileno(), False)
         self.screen = self.answers = b""
         self.seen = 0
         self.ended = time.monotonic() + GUARD
 
     def pump(self):
-        """Takes what has come from the terminal and from standard output; False when both have ended."""
-        open_ends = [fd for fd in (self.master, self.process.stdout.fileno()) if fd is not None]
-        ready = select.select(open_ends, [], [], max(0, self.ended - time.monotonic()))[0]
-        if not ready:
+        """Takes what has come from the terminal and from standard output; False when both have ended.
+
+        The terminal is read first, and standard output whatever select said of it: what is written there before
+        text of the terminal is never missing once that text is here.
+        """
+        descriptors = (self.master, self.process.stdout.fileno())
+        if not select.select(descriptors, [], [], max(0, self.ended - time.monotonic()))[0]:
             self.process.kill()
             raise TimeoutError(f"no end in {GUARD} s: {self.screen!r} {self.answers!r}")
-        more = False
-        for fd in ready:
-            try:
-                data = os.read(fd, 65536)
-            except OSError:  # EIO: the terminal's other end is closed
-                data = b""
-            more = more or bool(data)
-            if fd == self.master:
-                self.screen += data
-            else:
-                self.answers += data
-        return more
+        screen, answers = map(read_now, descriptors)
+        self.screen += screen or b""
+        self.answers += answers or b""
+        return screen != b"" or answers != b""
 
     def wait(self, text=PROMPT):
         """Until `text` is on the terminal, after what was waited for before; what came up to its end."""
