@@ -162,7 +162,7 @@ def flood():
     server = Server(long_model, "-c", 65536, "--parallel", 1, "--queue", 1, "--ping", 0.02, "--request-timeout", 1000,
                     "--write-timeout", 1000)  # the first stream is not read for a while
     first = server.stream("/generate/stream", LONG)
-    request_id = json.loads(first.first())["request_id"]
+    request_id = json.loads(next(first.answers()))["request_id"]
     second = server.stream("/generate/stream", LONG)
     case("who waits is kept alive by pings", second.first() == "ping")
     status, headers, text = server.request("POST", "/generate", {"prompt": "a"})
@@ -171,9 +171,9 @@ def flood():
          and error["category"] == "load" and error["code"] == "queue_full", (status, text))
     case("status of one that runs", json.loads(server.get(f"/status/{request_id}")[2])["status"] == "running")
     case("it is cancelled by its id", server.post(f"/cancel/{request_id}", None)[1]["cancelled"])
-    last = [json.loads(e) for e in first if e != "ping"][-1]
+    last = [json.loads(e) for e in first.answers()][-1]
     case("and says so", last["finished"] and last["finish_reason"] == "cancelled", last)
-    case("then the next one runs", json.loads(next(e for e in second if e != "ping"))["text"] is not None)
+    case("then the next one runs", json.loads(next(second.answers()))["text"] is not None)
     second.close()
     server.idle()
     status, answer = server.post("/generate", LONG | {"timeout": 0.05})

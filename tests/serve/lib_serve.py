@@ -161,7 +161,12 @@ class Stream:
             self.close()
 
     def first(self):
+        """The next event."""
         return next(iter(self))
+
+    def answers(self):
+        """Events but no pings, which a busy machine puts between any two."""
+        return (event for event in self if event != "ping")
 
     def close(self):
         self.answer.close()
