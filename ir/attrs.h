@@ -130,11 +130,14 @@ struct RopeFreqsAttrs {
                v("original_context", original_context); v("ext_factor", ext_factor); v("beta_fast", beta_fast);
                v("beta_slow", beta_slow);)
 };
-/// cos and sin of positions x frequencies, both multiplied by `magnitude` (YaRN's attention factor).
+/// cos and sin of positions x frequencies, both multiplied by `magnitude` (YaRN's attention factor) and, with a
+/// temperature, by 1 + temperature * ln(1 + floor(position / temperature_length)), which sharpens attention far out
+/// when q alone is turned by this table (Llama 4's and Ministral 3's scaling of queries).
 struct RopeTableAttrs {
   using Self = RopeTableAttrs;
-  float magnitude = 1;
-  FORGE_FIELDS(v("magnitude", magnitude);)
+  float magnitude = 1, temperature = 0;
+  std::int64_t temperature_length = 0;
+  FORGE_FIELDS(v("magnitude", magnitude); v("temperature", temperature); v("temperature_length", temperature_length);)
 };
 struct RopeAttrs {
   using Self = RopeAttrs;

@@ -72,8 +72,9 @@ Value Builder::rope_freqs(const RopeFreqsAttrs& attrs, Value factors, Value long
     if (list.node != kNoNode) operands.push_back(list);
   return one(Op::kRopeFreqs, std::move(operands), attrs);
 }
-Value Builder::rope_table(Value positions, Value freqs, float magnitude) {
-  return one(Op::kRopeTable, {positions, freqs}, RopeTableAttrs{magnitude});
+Value Builder::rope_table(Value positions, Value freqs, float magnitude, float temperature,
+                          std::int64_t temperature_length) {
+  return one(Op::kRopeTable, {positions, freqs}, RopeTableAttrs{magnitude, temperature, temperature_length});
 }
 Value Builder::rope(Value x, Value table, const RopeAttrs& attrs) {
   return one(Op::kRope, {x, table}, attrs);

@@ -38,7 +38,8 @@ class Builder {
   Value softcap(Value x, float cap);
   /// `long_factors`: instead of `factors` where contexts are longer than attrs.original_context.
   Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {}, Value long_factors = {});
-  Value rope_table(Value positions, Value freqs, float magnitude);
+  Value rope_table(Value positions, Value freqs, float magnitude, float temperature = 0,
+                   std::int64_t temperature_length = 0);
   Value rope(Value x, Value table, const RopeAttrs& attrs);
   /// kv_store and attention take positions, sequences and block tables from the step's inputs.
   Value kv_store(Value state, Value k, Value v, std::int64_t layer);

@@ -36,7 +36,14 @@ std::vector<TensorType> infer_freqs(const Attrs& attrs, Types operands) {
 }
 
 std::vector<TensorType> infer_table(const Attrs& attrs, Types operands) {
-  positive("rope_table", "magnitude", std::get<RopeTableAttrs>(attrs).magnitude);
+  const auto& table = std::get<RopeTableAttrs>(attrs);
+  positive("rope_table", "magnitude", table.magnitude);
+  if (table.temperature != 0) {
+    positive("rope_table", "temperature", table.temperature);
+    attr_between("rope_table", "temperature_length", table.temperature_length, 1, kCountMax);
+  } else {
+    attr_between("rope_table", "temperature_length", table.temperature_length, 0, 0);
+  }
   if (operands[0].dtype != DType::kI32 || operands[0].shape.size() != 1)
     refuse_operand("rope_table", 0, operands[0], "i32 with 1 dimension");
   want_f32("rope_table", operands, 1, 1);
@@ -108,15 +115,19 @@ void run_freqs(const Attrs& attrs, Operands operands, Results results, EvalConte
 }
 
 void run_table(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
-  const double magnitude = std::get<RopeTableAttrs>(attrs).magnitude;
+  const auto& table = std::get<RopeTableAttrs>(attrs);
   const auto& freqs = operands[1]->f32;
   auto out = results[0].f32.begin();
-  for (const std::int32_t position : operands[0]->i32)
+  for (const std::int32_t position : operands[0]->i32) {
+    double magnitude = table.magnitude;
+    if (table.temperature != 0)
+      magnitude *= 1 + table.temperature * std::log(1.0 + static_cast<double>(position / table.temperature_length));
     for (const float freq : freqs) {
       const double angle = static_cast<double>(position) * freq;
       *out++ = static_cast<float>(std::cos(angle) * magnitude);
       *out++ = static_cast<float>(std::sin(angle) * magnitude);
     }
+  }
 }
 
 void run_rope(const Attrs& attrs, Operands operands, Results results, EvalContext&) {

@@ -45,8 +45,8 @@ std::string as_json() {
 std::string as_text() {
   std::string text;
   for (const auto& family : loader::families())
-    text += fmt::format("{:<12}{}\n            {}\n", family.name, family.models, features_of(family));
-  return text + fmt::format("types       {}\n", listed(types_that_run()));
+    text += fmt::format("{:<14}{}\n              {}\n", family.name, family.models, features_of(family));
+  return text + fmt::format("types         {}\n", listed(types_that_run()));
 }
 
 std::string as_markdown() {

@@ -379,7 +379,12 @@ class CpuLowering {
     out.kernel = "rope_table";
     out.refs = {rows_of(graph_.operand(node, 1)).ref, rows_of({node, 0}).ref};
     out.ints = {2 * graph_.type(graph_.operand(node, 1)).cols()};
-    out.floats = {graph_.attrs_as<ir::RopeTableAttrs>(node).magnitude};
+    const auto& table = graph_.attrs_as<ir::RopeTableAttrs>(node);
+    out.floats = {table.magnitude};
+    if (table.temperature == 0) return;
+    out.kernel = "rope_table_tempered";
+    out.ints.push_back(table.temperature_length);
+    out.floats.push_back(table.temperature);
   }
 
   void lower_interleaved_split(ir::NodeId node, plan::StepT& out) {

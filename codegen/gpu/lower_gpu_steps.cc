@@ -95,6 +95,7 @@ void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
     throw Error(ErrorCode::kModelUnsupported, "constant RoPE frequencies were not folded", {},
                 "do not skip fold_constants for a GPU");
   const auto angles = graph_.type(frequencies).cols();
+  const auto& table = graph_.attrs_as<ir::RopeTableAttrs>(node);
   const auto rows = rows_of_step(graph_.type({node, 0}).shape[0]);
   KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeTable", .defaults = {}, .before = {}};
   text.has_lds = false;
@@ -104,7 +105,9 @@ void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
       .number("kThreads", text.threads)
       .number("kTokensTotal", rows.bound)
       .flag("kFactors", factors)
-      .real("kMagnitude", graph_.attrs_as<ir::RopeTableAttrs>(node).magnitude);
+      .real("kMagnitude", table.magnitude)
+      .real("kTemperature", table.temperature)
+      .number("kTemperatureLength", table.temperature_length);
   const auto divisor = factors ? graph_.operand(frequencies.node, 0) : frequencies;
   const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
                                                {.kind = Kind::kValue, .value = divisor},

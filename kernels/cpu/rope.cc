@@ -45,6 +45,13 @@ void put(double angle, double magnitude, float* out) {
   out[1] = static_cast<float>(std::sin(angle) * magnitude);
 }
 
+double magnitude_at(const RopeMagnitude& magnitude, std::int32_t position) {
+  const auto base = static_cast<double>(magnitude.base);
+  if (magnitude.length == 0) return base;
+  return base *
+         (1 + static_cast<double>(magnitude.temperature) * std::log(1.0 + std::max(position, 0) / magnitude.length));
+}
+
 }  // namespace
 
 void rope_frequencies(const RopeParams& params, float* out) {
@@ -57,11 +64,12 @@ float rope_magnitude(const RopeParams& params) {
 }
 
 void rope_table(const std::int32_t* positions, std::size_t tokens, const float* frequencies, std::size_t dims,
-                float magnitude, float* out, std::size_t stride) {
-  for (std::size_t t = 0; t < tokens; ++t)
+                const RopeMagnitude& magnitude, float* out, std::size_t stride) {
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const double factor = magnitude_at(magnitude, positions[t]);
     for (std::size_t i = 0; i < dims / 2; ++i)
-      put(static_cast<double>(positions[t]) * static_cast<double>(frequencies[i]), static_cast<double>(magnitude),
-          out + t * stride + 2 * i);
+      put(static_cast<double>(positions[t]) * static_cast<double>(frequencies[i]), factor, out + t * stride + 2 * i);
+  }
 }
 
 void rope_table(const std::int32_t* positions, std::size_t tokens, const RopeParams& params, float* out,

@@ -26,9 +26,15 @@ void rope_frequencies(const RopeParams& params, float* out);
 /// What multiplies cos and sin: attn_factor, and for yarn with ext_factor != 0 also 1 + 0.1 ln(factor).
 float rope_magnitude(const RopeParams& params);
 
+/// What multiplies cos and sin of a position: `base`, and with a length 1 + temperature * ln(1 + position / length),
+/// whole lengths.
+struct RopeMagnitude {
+  float base = 1, temperature = 0;
+  std::int32_t length = 0;
+};
 /// out row t (t*stride floats): [dims/2][2] of (cos, sin) of positions[t]*frequencies[i], times magnitude.
 void rope_table(const std::int32_t* positions, std::size_t tokens, const float* frequencies, std::size_t dims,
-                float magnitude, float* out, std::size_t stride);
+                const RopeMagnitude& magnitude, float* out, std::size_t stride);
 /// The same from the parameters, without rounding the frequencies to f32 in between.
 void rope_table(const std::int32_t* positions, std::size_t tokens, const RopeParams& params, float* out,
                 std::size_t stride);

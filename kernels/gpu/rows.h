@@ -240,7 +240,8 @@ FORGE_DEVICE void cos_sin(double angle, float* cosine, float* sine) {
 
 /// table[t][i] = cos, sin of positions[t] * frequencies[i], times kMagnitude; padding gives position 0's. C names
 /// kAngles (rotary dims / 2), kMagnitude, kThreads, kTokensTotal, and kFactors: do factors of the model file divide the
-/// frequencies? (All scalings, linear and YaRN, multiply a frequency by a number that does not depend on it.)
+/// frequencies? (All scalings, linear and YaRN, multiply a frequency by a number that does not depend on it.) With
+/// kTemperatureLength > 0 the magnitude grows by kTemperature * ln(1 + position / kTemperatureLength), whole lengths.
 template <class C>
 struct RopeTable {
   static constexpr int kThreads = C::kThreads, kBlocks = C::kTokensTotal;
@@ -256,6 +257,12 @@ struct RopeTable {
     release_consumers();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const int position = load(args.positions + t);
+    float magnitude = C::kMagnitude;
+    if constexpr (C::kTemperatureLength > 0) {
+      constexpr float kLn2 = 0.693147181f;
+      const int lengths = (position < 0 ? 0 : position) / C::kTemperatureLength;
+      magnitude *= 1.0f + C::kTemperature * kLn2 * log2_of(static_cast<float>(1 + lengths));
+    }
     wait_for_producer();
     for (int i = thread_id(); i < C::kAngles; i += kThreads) {
       float cosine, sine, frequency = load(args.frequencies + i);
@@ -264,8 +271,8 @@ struct RopeTable {
       const double angle = static_cast<double>(position < 0 ? 0 : position) * static_cast<double>(frequency);
       cos_sin(angle, &cosine, &sine);
       float* at = args.table + (static_cast<u64>(t) * C::kAngles + i) * 2;
-      at[0] = cosine * C::kMagnitude;
-      at[1] = sine * C::kMagnitude;
+      at[0] = cosine * magnitude;
+      at[1] = sine * magnitude;
     }
   }
 };

@@ -126,7 +126,7 @@ ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int
   return x;
 }
 
-ir::Value DecoderBuilder::rope_table(const RopeSpec& rope) {
+ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, float temperature) {
   // One table serves all layers once equal nodes are merged, so it belongs to none.
   const std::int32_t layer = ir_.layer();
   ir_.set_layer(ir::kNoLayer);
@@ -134,7 +134,8 @@ ir::Value DecoderBuilder::rope_table(const RopeSpec& rope) {
     return name.empty() ? ir::Value{} : weight(name, rope.freqs.dims / 2);
   };
   const ir::Value freqs = ir_.rope_freqs(rope.freqs, factors(rope.factors), factors(rope.long_factors));
-  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, rope.magnitude);
+  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, rope.magnitude, temperature,
+                                         temperature == 0 ? 0 : rope.freqs.original_context);
   ir_.set_layer(layer);
   return table;
 }
@@ -180,15 +181,18 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const auto project = [&](const char* stem, std::int64_t begin, std::int64_t n) {
     return fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
   };
-  const auto rotate = [&](ir::Value heads) {
-    const ir::RopeAttrs rope{.head_dim = p.head_dim, .rotary_dims = p.rotary_dims, .mode = spec.mode};
-    return spec.rotates ? ir_.rope(heads, rope_table(spec.rope), rope) : heads;
+  const auto place = [&](ir::Value x, const char* stem, std::int64_t n, float temperature) {
+    const auto norm = [&](ir::Value rows) { return qk_norm(rows, at(layer, stem), n, spec.qk_norm); };
+    const auto rotate = [&](ir::Value rows) {
+      const ir::RopeAttrs rope{.head_dim = p.head_dim, .rotary_dims = p.rotary_dims, .mode = spec.mode};
+      return spec.rotates ? ir_.rope(rows, rope_table(spec.rope, temperature), rope) : rows;
+    };
+    return spec.norms_rotated ? norm(rotate(x)) : rotate(norm(x));
   };
   // The softmax scale is written as what the papers say, a factor on q; canonicalise moves it into the attention.
-  const ir::Value q = ir_.scale(
-      rotate(qk_norm(project("attn_q", 0, q_cols), at(layer, "attn_q_norm"), p.heads, spec.qk_norm)), spec.scale);
-  const ir::Value k =
-      rotate(qk_norm(project("attn_k", q_cols, kv_cols), at(layer, "attn_k_norm"), p.kv_heads, spec.qk_norm));
+  const ir::Value q =
+      ir_.scale(place(project("attn_q", 0, q_cols), "attn_q_norm", p.heads, spec.temperature), spec.scale);
+  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", p.kv_heads, 0);
   const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
   const ir::Value heads = attend(q, k, v,
                                  {.heads = p.heads,

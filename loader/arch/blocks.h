@@ -35,7 +35,7 @@ struct DecoderParams {
   RopeSpec rope;
 };
 
-/// Norms of q and k in front of RoPE, of the model's kind: none; over each head with one weight [head_dim]; over each
+/// Norms of q and k, of the model's kind: none; over each head with one weight [head_dim]; over each
 /// head with a weight [heads, head_dim]; over all heads together.
 enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
 
@@ -43,12 +43,14 @@ enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
 struct AttentionSpec {
   ir::RopeMode mode{};
   RopeSpec rope;
-  bool rotates = true;  ///< false: no positions at all
-  float scale = 0;      ///< of q.k
+  bool rotates = true;    ///< false: no positions at all
+  float temperature = 0;  ///< on q by its position (ir::RopeTableAttrs), in lengths of rope.freqs.original_context
+  float scale = 0;        ///< of q.k
   QkNorm qk_norm = QkNorm::kNone;
-  std::int64_t window = 0;  ///< positions that are seen, the own one among them; 0: all
-  float softcap = 0;        ///< of scores; 0: none
-  bool sinks = false;       ///< one more score for each head, without a value: attn_sinks [heads]
+  bool norms_rotated = false;  ///< the norms of q and k stand behind RoPE
+  std::int64_t window = 0;     ///< positions that are seen, the own one among them; 0: all
+  float softcap = 0;           ///< of scores; 0: none
+  bool sinks = false;          ///< one more score for each head, without a value: attn_sinks [heads]
 };
 
 /// What stands round attention and the gated network of a layer.
@@ -119,7 +121,7 @@ class DecoderBuilder {
   /// Stores k and v of one more layer of their KV group and attends to them; `attrs.layer` is filled in.
   ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
   /// cos and sin of the step's positions; one table for all layers.
-  ir::Value rope_table(const RopeSpec& rope);
+  ir::Value rope_table(const RopeSpec& rope, float temperature = 0);
   /// down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up has the rows of gate and then those of up.
   ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
   /// down(act(up(x)))

@@ -150,47 +150,16 @@ class LatentAttention {
   float scale_ = 1;
 };
 
-ir::RouteAttrs read_route(DecoderBuilder& model) {
-  const auto& file = model.file();
-  // Early files of GLM-4.7-Flash do not say; a bias is on sigmoids.
-  const bool biased = model.has(model.at(model.params().layers - 1, "exp_probs_b.bias"));
-  const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), biased ? 2 : 1);
-  model.refuse_if(gate != 1 && gate != 2, fmt::format("'expert_gating_func' = {}", gate));
-  const float scale = model.feature("expert_weights_scale", 1);
-  ir::RouteAttrs route{
-      .gate = gate == 2 ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax,
-      .share = file.get<bool>(model.key("expert_weights_norm"), false) ? ir::RouteShare::kChosen : ir::RouteShare::kAll,
-      .scale = scale == 0 ? 1 : scale};
-  const auto experts = expert_params(model);
-  route.groups = positive(file, model.key("expert_group_count"), 1);
-  if (route.groups == 1) return route;
-  route.groups_used = positive(file, model.key("expert_group_used_count"));
-  route.group_top = route.gate == ir::RouteGate::kSigmoid ? 2 : 1;  // V3 adds up a group's two best, V2 takes its best
-  const auto size = experts.count / route.groups;
-  if (experts.count % route.groups != 0 || route.groups_used > route.groups || route.group_top > size ||
-      experts.used > size * route.groups_used)
-    contradiction("experts and their groups do not fit together",
-                  fmt::format("{} of {} experts in {} of {} groups", experts.used, experts.count, route.groups_used,
-                              route.groups));
-  return route;
-}
-
 }  // namespace
 
 PortableModel build_deepseek2(const Gguf& file) {
   DecoderBuilder model(file);
-  const auto dense = file.get<std::int64_t>(model.key("leading_dense_block_count"), 0);
-  if (dense < 0 || dense > model.params().layers)
-    contradiction("the dense layers are not among the model's", fmt::format("{} of {}", dense, model.params().layers));
   const ir::Value rows = model.embed();
   LatentAttention attention(model, rows);
-  DecoderBuilder::Network experts;
-  if (dense < model.params().layers) experts = mixture(model, read_route(model));
+  const auto network = dense_then_mixture(model, routing(model));
   return model.finish(model.each_layer(rows, [&](ir::Value x, std::int64_t layer) {
     x = model.residual(x, attention(model.norm(x, model.at(layer, "attn_norm")), layer));
-    const ir::Value normed = model.norm(x, model.at(layer, "ffn_norm"));
-    return model.residual(
-        x, layer < dense ? model.gated_ffn(normed, layer, ir::Activation::kSilu) : experts(normed, layer));
+    return model.residual(x, network(model.norm(x, model.at(layer, "ffn_norm")), layer));
   }));
 }
 

@@ -97,4 +97,40 @@ DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route, ir:
   };
 }
 
+ir::RouteAttrs routing(DecoderBuilder& model, ir::RouteShare unsaid) {
+  const auto& file = model.file();
+  const bool biased = model.has(model.at(model.params().layers - 1, "exp_probs_b.bias"));
+  const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), biased ? 2 : 1);
+  model.refuse_if(gate != 1 && gate != 2, fmt::format("'expert_gating_func' = {}", gate));
+  const float scale = model.feature("expert_weights_scale", 1);
+  const bool over_chosen = file.get<bool>(model.key("expert_weights_norm"), unsaid == ir::RouteShare::kChosen);
+  ir::RouteAttrs route{.gate = gate == 2 ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax,
+                       .share = over_chosen ? ir::RouteShare::kChosen : ir::RouteShare::kAll,
+                       .scale = scale == 0 ? 1 : scale};
+  const auto experts = expert_params(model);
+  route.groups = positive(file, model.key("expert_group_count"), 1);
+  if (route.groups == 1) return route;
+  route.groups_used = positive(file, model.key("expert_group_used_count"));
+  // DeepSeek V3 adds up a group's two best, V2 takes its best.
+  route.group_top = route.gate == ir::RouteGate::kSigmoid ? 2 : 1;
+  const auto size = experts.count / route.groups;
+  if (experts.count % route.groups != 0 || route.groups_used > route.groups || route.group_top > size ||
+      experts.used > size * route.groups_used)
+    contradiction("experts and their groups do not fit together",
+                  fmt::format("{} of {} experts in {} of {} groups", experts.used, experts.count, route.groups_used,
+                              route.groups));
+  return route;
+}
+
+DecoderBuilder::Network dense_then_mixture(DecoderBuilder& model, ir::RouteAttrs route) {
+  const auto layers = model.params().layers;
+  const auto dense = model.file().get<std::int64_t>(model.key("leading_dense_block_count"), 0);
+  if (dense < 0 || dense > layers)
+    contradiction("the dense layers are not among the model's", fmt::format("{} of {}", dense, layers));
+  const auto experts = dense < layers ? mixture(model, route) : DecoderBuilder::Network{};
+  return [&model, dense, experts](ir::Value x, std::int64_t layer) {
+    return layer < dense ? model.gated_ffn(x, layer, ir::Activation::kSilu) : experts(x, layer);
+  };
+}
+
 }  // namespace forge::loader

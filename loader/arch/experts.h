@@ -24,4 +24,14 @@ ExpertParams expert_params(const DecoderBuilder& model);
 DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route,
                                 ir::Activation activation = ir::Activation::kSilu, bool shared_gate = false);
 
+/// How a file says that tokens choose: expert_gating_func (1 a softmax, 2 sigmoids; unsaid, sigmoids where the choice
+/// has a bias), expert_weights_norm (else `unsaid`), expert_weights_scale, expert_group_count and
+/// expert_group_used_count. Errors: kModelUnsupported for another gate, kModelFormat for groups that do not fit the
+/// experts.
+ir::RouteAttrs routing(DecoderBuilder& model, ir::RouteShare unsaid = ir::RouteShare::kAll);
+
+/// gated_ffn in the first "<family>.leading_dense_block_count" layers, a mixture in the others. Errors: kModelFormat
+/// for more such layers than the model has.
+DecoderBuilder::Network dense_then_mixture(DecoderBuilder& model, ir::RouteAttrs route);
+
 }  // namespace forge::loader

@@ -64,11 +64,13 @@ class Decoder : PlanReader {
     } else if (step.kernel == "rope_freqs") {
       out.kind = StepKind::kRopeFreqs;
       decode_rope_freqs(step, out.row);
-    } else if (step.kernel == "rope_table") {
+    } else if (const bool tempered = step.kernel == "rope_table_tempered"; tempered || step.kernel == "rope_table") {
       out.kind = StepKind::kRopeTable;
       auto& row = out.row;
       row.dim = int_at(step.ints, 0, 2, 1 << 16);
-      row.magnitude = float_at(step.floats, 0);
+      row.magnitude = {.base = float_at(step.floats, 0)};
+      if (tempered) row.magnitude.temperature = float_at(step.floats, 1);
+      if (tempered) row.magnitude.length = static_cast<std::int32_t>(int_at(step.ints, 1, 1, INT32_MAX));
       row.a = resolve(ref_at(step.refs, 0), row.dim / 2 * sizeof(float), false);
       row.out = resolve_rows(ref_at(step.refs, 1), out_.tokens, row.dim, row.dim, true);
     } else if (step.kernel == "arrange") {

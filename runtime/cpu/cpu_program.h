@@ -104,7 +104,8 @@ struct RowStep {  ///< rms_norm, rope tables, interleaved splits
   std::byte* out = nullptr;
   std::byte* out2 = nullptr;
   std::size_t cols = 0, a_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
-  float eps = 0, magnitude = 1;
+  float eps = 0;
+  cpu::RopeMagnitude magnitude;
   cpu::RopeParams rope;
 };
 

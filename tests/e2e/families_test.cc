@@ -68,6 +68,8 @@ TEST_CASE("what early and late converters write of the same model is the same mo
   };
   same("qwen2moe", "expert_feed_forward_length", {});
   same("deepseek_v3", "expert_gating_func", {});
+  same("dots1", "expert_gating_func", {});
+  same("minicpm", "", {{"keys", {{"embedding_scale", 12.0}, {"residual_scale", 0.80829038}, {"logit_scale", 0.1875}}}});
   same("gemma3", "rope.freq_base", {{"keys", {{"rope.global.freq_base", 1e6}, {"rope.local.freq_base", 1e4}}}});
   // A layer that predicts one token more is counted, and left alone.
   same("deepseek_v3", "",
@@ -126,7 +128,7 @@ TEST_CASE("a factor, soft-cap, norm, bias or rotation that is left out is notice
 TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of factors that is wrong is noticed") {
   using ir::Op;
   const auto graph_of = [](const Json& model) { return TinyModel(FileImage{family_gguf(model)}).portable().graph; };
-  for (const char* name : {"cohere2", "gemma2", "gemma3", "olmo3", "phi3"}) {
+  for (const char* name : {"cohere2", "exaone4", "gemma2", "gemma3", "olmo3", "phi3"}) {
     const auto& model = family_model(name);
     CHECK(error_of(model, with_attrs<ir::AttentionAttrs>(graph_of(model), Op::kAttention,
                                                          [](auto& a) { a.window = 0; })) > kNoticed);
@@ -147,6 +149,14 @@ TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of fac
   const auto& phi3 = family_model("phi3");
   CHECK(error_of(phi3, with_attrs<ir::RopeTableAttrs>(graph_of(phi3), Op::kRopeTable,
                                                       [](auto& a) { a.magnitude = 1; })) > kNoticed);
+  const auto& mistral3 = family_model("mistral3");
+  const auto table_wrong = [&](auto change) {
+    return error_of(mistral3, with_attrs<ir::RopeTableAttrs>(graph_of(mistral3), Op::kRopeTable, change));
+  };
+  const auto tempered = [](auto& a) { return a.temperature != 0; };
+  CHECK(table_wrong([&](auto& a) { a.temperature = tempered(a) ? 0.5F : 0; }) > kNoticed);
+  CHECK(table_wrong([&](auto& a) { a.temperature_length = tempered(a) ? 6 : 0; }) > kNoticed);
+  CHECK(table_wrong([](auto& a) { a.magnitude = 1.14F; }) > kNoticed);
   for (const auto& model : family_fixture()["models"]) {
     INFO(model["name"].get<std::string>());
     const auto flip = [](auto& a) {
@@ -162,38 +172,48 @@ TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of fac
 
 TEST_CASE("a router's gate, shares, factor, groups or bias that is wrong is noticed, and so is YaRN") {
   using ir::Op;
-  for (const char* name : {"deepseek_v2", "deepseek_v3"}) {
+  const auto graph_of = [](const Json& model) { return TinyModel(FileImage{family_gguf(model)}).portable().graph; };
+  for (const char* name : {"bailingmoe2", "deepseek", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5_moe", "glm4moe",
+                           "glm4moe_air", "minimax_m2"}) {
     INFO(name);
     const auto& model = family_model(name);
-    const auto graph = TinyModel(FileImage{family_gguf(model)}).portable().graph;
+    const auto graph = graph_of(model);
     const auto routed = [&](auto change) {
       return error_of(model, with_attrs<ir::RouteAttrs>(graph, Op::kRoute, [&](auto& a) {
                         if (a.used == 3) change(a);  // not the one that names heads
                       }));
     };
-    CHECK(routed([](auto& a) { a.scale = 1; }) > kNoticed);
-    CHECK(routed([](auto& a) { a.groups = a.groups_used = a.group_top = 1; }) > kNoticed);
-    CHECK(routed([](auto& a) { a.groups_used = 3; }) > kNoticed);
-    CHECK(routed([](auto& a) { a.group_top = 3 - a.group_top; }) > kNoticed);
+    CHECK(routed([](auto& a) { a.scale *= 1.25F; }) > kNoticed);
     CHECK(routed([](auto& a) {
             a.share = a.share == ir::RouteShare::kAll ? ir::RouteShare::kChosen : ir::RouteShare::kAll;
           }) > kNoticed);
     CHECK(routed([](auto& a) {
             a.gate = a.gate == ir::RouteGate::kSoftmax ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax;
           }) > kNoticed);
+    if (!model["keys"].contains("expert_group_count")) continue;
+    CHECK(routed([](auto& a) { a.groups_used = 3; }) > kNoticed);
+    CHECK(routed([](auto& a) { a.group_top = 3 - a.group_top; }) > kNoticed);
+  }
+  for (const char* name : {"deepseek_v2", "deepseek_v3"}) {
+    INFO(name);
+    const auto& model = family_model(name);
+    const auto graph = graph_of(model);
     CHECK(error_of(model, with_attrs<ir::RopeFreqsAttrs>(
                               graph, Op::kRopeFreqs, [](auto& a) { a.scaling = ir::RopeScaling::kNone; })) > kNoticed);
     CHECK(error_of(model, with_attrs<ir::RopeTableAttrs>(graph, Op::kRopeTable, [](auto& a) { a.magnitude = 1.14F; })) >
           kNoticed);
   }
-  const auto& v3 = family_model("deepseek_v3");
-  auto graph = TinyModel(FileImage{family_gguf(v3)}).portable().graph;
-  for (const auto node : graph.topological_order()) {
-    if (graph.op(node) != Op::kRoute || graph.operands(node).size() < 2) continue;
-    const auto bare = graph.add(Op::kRoute, {graph.operand(node, 0)}, graph.attrs(node), graph.layer(node));
-    for (std::uint32_t i = 0; i < 2; ++i) graph.replace_uses({node, i}, {bare, i});
+  for (const char* name : {"bailingmoe2", "deepseek_v3", "dots1", "ernie4_5_moe", "glm4moe", "minimax_m2"}) {
+    INFO(name);
+    const auto& model = family_model(name);
+    auto graph = graph_of(model);
+    for (const auto node : graph.topological_order()) {
+      if (graph.op(node) != Op::kRoute || graph.operands(node).size() < 2) continue;
+      const auto bare = graph.add(Op::kRoute, {graph.operand(node, 0)}, graph.attrs(node), graph.layer(node));
+      for (std::uint32_t i = 0; i < 2; ++i) graph.replace_uses({node, i}, {bare, i});
+    }
+    CHECK(error_of(model, graph) > kNoticed);
   }
-  CHECK(error_of(v3, graph) > kNoticed);
 }
 
 TEST_CASE("latent attention caches one latent row a token where the file lets queries be absorbed") {
@@ -234,7 +254,8 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family has n
       // Biases, norms that some models of a family lack, and heads tied to the embedding are optional.
       const auto built = refusal(family_gguf(model, name));
       const bool optional = name.ends_with(".bias") || name == "output.weight" || name == "rope_factors_short.weight" ||
-                            name.ends_with("ffn_norm.weight") || name.ends_with("q_norm.weight");
+                            name == "rope_freqs.weight" || name.ends_with("ffn_norm.weight") ||
+                            name.ends_with("q_norm.weight");
       INFO(model["name"].get<std::string>() << " without " << name << ": " << built);
       if (!optional) CHECK(built != "built");
     }
@@ -252,6 +273,10 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family has n
   says(family_model("qwen3moe"), {{"keys", {{"expert_weights_scale", 2.5}}}}, {"expert_weights_scale"});
   says(family_model("deepseek_v3"), {{"keys", {{"attention.temperature_scale", 0.1}}}},
        {"attention.temperature_scale"});
+  says(family_model("ernie4_5_moe"), {{"keys", {{"interleave_moe_layer_step", 2}}}},
+       {"interleave_moe_layer_step", "2"});
+  says(family_model("glm4moe"), {{"keys", {{"leading_dense_block_count", 4}}}}, {"dense layers", "4 of 3"});
+  says(family_model("dots1"), {{"keys", {{"expert_gating_func", 3}}}}, {"expert_gating_func", "3"});
   says(family_model("gemma"), {{"keys", {{"final_logit_softcapping", 30.0}}}}, {"final_logit_softcapping", "30"});
   says(family_model("olmo2"), {{"tensors", {{"blk.*.attn_norm.weight", {{48}, 1.0, 0.4}}}}},
        {"blk.0.attn_norm.weight"});

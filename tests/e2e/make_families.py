@@ -15,6 +15,7 @@ import sys
 sys.dont_write_bytecode = True  # the folder stays as it is
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
 from numpy_latent import deepseek2, yarn
+from numpy_sparse import bailingmoe2, deepseek, dots1, ernie4_5_moe, glm4moe, glm4moe_air, head_norm, hunyuan_dense, hunyuan_moe, minimax_m2
 
 TOKENS, KEPT_ROWS = 14, [3, 9, 13]
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families.json")
@@ -22,8 +23,61 @@ PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families.json")
 
 # ---- families ----
 
-def qwen2(ids):
-    m = Model("qwen2", base=1e6)
+def llama(ids, family="ernie4_5"):
+    m = Model(family, head_dim=32)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        x = x + m.linear(m.attend(m.rope(q, False), m.rope(k, False), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
+    return m, m.head(x)
+
+
+def ernie4_5(ids):
+    return llama(ids)
+
+
+def internlm2(ids):
+    return llama(ids, "internlm2")
+
+
+def mistral3(ids):
+    """YaRN without its factor on cos and sin; queries grow with every whole original context that lies before them."""
+    m = Model("mistral3", head_dim=32, base=1e6)
+    factor, original = m.key("rope.scaling.factor", 4.0), m.key("rope.scaling.original_context_length", 5)
+    m.keys.update({"rope.scaling.type": "yarn", "rope.scaling.yarn_log_multiplier": 1.0})
+    scale = m.key("attention.temperature_scale", 0.4)
+    growth = 1 + scale * np.log(1 + np.arange(len(ids)) // original)
+    factors = yarn(m, factor, original)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        q, k = m.rope(q, False, factors=factors) * growth[:, None, None], m.rope(k, False, factors=factors)
+        x = x + m.linear(m.attend(q, k, v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
+    return m, m.head(x, tied=False)
+
+
+def with_sections(made):
+    """Positions of a picture's rows and columns turn parts of a head each (M-RoPE); a text's are the same in all parts."""
+    made[0].keys["rope.dimension_sections"] = [4, 2, 2, 0]
+    return made
+
+
+def qwen2vl(ids):
+    return with_sections(qwen2(ids, "qwen2vl"))
+
+
+def qwen3vl(ids):
+    return with_sections(qwen3(ids, "qwen3vl"))
+
+
+def qwen3vlmoe(ids):
+    return with_sections(qwen3moe(ids, "qwen3vlmoe"))
+
+
+def qwen2(ids, family="qwen2"):
+    m = Model(family, base=1e6)
     x = m.embed(ids)
     for s in stems(m):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
@@ -32,8 +86,8 @@ def qwen2(ids):
     return m, m.head(x, tied=False)
 
 
-def qwen3(ids):
-    m = Model("qwen3", base=1e6, head_dim=32)
+def qwen3(ids, family="qwen3"):
+    m = Model(family, base=1e6, head_dim=32)
     x = m.embed(ids)
     for s in stems(m):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
@@ -70,6 +124,18 @@ def granite(ids, turns=True):
     return m, m.head(x) / logits
 
 
+def minicpm(ids):
+    """The factors are the published ones where the file does not say: 12, 1.4 / sqrt(layers), width / 256."""
+    m = Model("minicpm", layers=3)
+    residual = 1.4 / m.layers ** 0.5
+    x = m.embed(ids) * 12
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        x = x + residual * m.linear(m.attend(m.rope(q, False), m.rope(k, False), v), s + "attn_output", m.width)
+        x = x + residual * m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
+    return m, m.head(x) / (m.width / 256)
+
+
 def granite_nope(ids):
     return granite(ids, turns=False)
 
@@ -98,6 +164,27 @@ def olmo2(ids, windows=False):
 
 def olmo3(ids):
     return olmo2(ids, windows=True)
+
+
+def exaone4(ids, windows=True):
+    """With windows the layers that see everything know no positions."""
+    m = Model("exaone4", layers=5 if windows else 2, base=1e6)
+    window = m.key("attention.sliding_window", 4) if windows else 0
+    factors = m.tensor("rope_freqs.weight", m.rotary // 2, mean=2.0, spread=0.5)
+    x = m.embed(ids)
+    for i, s in enumerate(stems(m)):
+        local = windows and i % 4 != 3
+        q, k, v = m.qkv(x, s)
+        q, k = head_norm(m, q, s + "attn_q_norm"), head_norm(m, k, s + "attn_k_norm")
+        if local or not windows:
+            q, k = m.rope(q, True, factors=factors), m.rope(k, True, factors=factors)
+        x = x + m.norm(m.linear(m.attend(q, k, v, window=window if local else 0), s + "attn_output", m.width), s + "post_attention_norm")
+        x = x + m.norm(m.ffn_gated(x, s, silu), s + "post_ffw_norm")
+    return m, m.head(x, tied=False)
+
+
+def exaone4_global(ids):
+    return exaone4(ids, windows=False)
 
 
 def phi3(ids, context=64):
@@ -264,8 +351,8 @@ def chatglm(ids):
     return m, m.head(x, tied=False)
 
 
-def qwen3moe(ids):
-    m = Model("qwen3moe", base=1e6, head_dim=32)
+def qwen3moe(ids, family="qwen3moe"):
+    m = Model(family, base=1e6, head_dim=32)
     x = m.embed(ids)
     for s in stems(m):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
@@ -357,8 +444,11 @@ def deepseek_v3(ids):
     return deepseek2(ids, q_rank=20, kv_b=False, sigmoid=True, groups=4, groups_used=2, norm=True, scale=2.5)
 
 
-MODELS = (chatglm, cohere2, command_r, command_r_plus, deepseek_v2, deepseek_v2_lite, deepseek_v3, gemma, gemma2, gemma3, gemma3_global, glm4, glm4_mrope, gpt_oss, granite, granite_nope,
-          granitemoe, granitemoe_shared, olmo2, olmo3, olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen3, qwen3moe, seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2)
+MODELS = (bailingmoe2, chatglm, cohere2, command_r, command_r_plus, deepseek, deepseek_v2, deepseek_v2_lite, deepseek_v3, dots1, ernie4_5,
+          ernie4_5_moe, exaone4, exaone4_global, gemma, gemma2, gemma3, gemma3_global, glm4, glm4_mrope, glm4moe, glm4moe_air, gpt_oss,
+          granite, granite_nope, granitemoe, granitemoe_shared, hunyuan_dense, hunyuan_moe, internlm2, minicpm, minimax_m2, mistral3, olmo2, olmo3,
+          olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smollm3, stablelm,
+          stablelm2_12b, starcoder2)
 
 
 def kept(logits):

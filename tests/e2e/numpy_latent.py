@@ -43,11 +43,12 @@ def latent_attention(m, x, s, q_rank, kv_b, turn, scale):
     return m.linear(out.reshape(len(x), -1), s + "attn_output", m.width)
 
 
-def grouped_experts(m, x, s, count, used, hidden, sigmoid, groups, groups_used, norm, scale):
+def grouped_experts(m, x, s, count, used, hidden, sigmoid, groups, groups_used, norm, scale, biased=None):
     """Experts of the best groups only (arXiv 2412.19437, 2.1.2, and V2's device limit): V3 ranks by sigmoids and a bias and
-    adds up a group's two best, V2 ranks by the softmax and takes its best one. The bias has no part in the weights."""
+    adds up a group's two best, V2 ranks by the softmax and takes its best one. The bias has no part in the weights;
+    sigmoids have one unless `biased` says otherwise."""
     logits = m.linear(x, s + "ffn_gate_inp", count)
-    bias = m.tensor(s + "exp_probs_b.bias", count, spread=0.5) if sigmoid else np.zeros(count)
+    bias = m.tensor(s + "exp_probs_b.bias", count, spread=0.5) if (sigmoid if biased is None else biased) else np.zeros(count)
     w = {n: m.tensor(f"{s}ffn_{n}_exps.weight", count, r, c) for n, r, c in
          (("gate", hidden, m.width), ("up", hidden, m.width), ("down", m.width, hidden))}
     out = np.zeros_like(x)

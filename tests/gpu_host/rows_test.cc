@@ -240,8 +240,10 @@ TEST_CASE("columns that alternate are sorted out") {
 
 TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the last digits of f32") {
   const bool has_factors = GENERATE(false, true);
+  const int length = GENERATE(0, 1000);
   for (const int wave : kWaves)
     for (const Rows& rows : kRows) {
+      constexpr float kTemperature = 0.25F;
       constexpr int kAngles = 40;
       constexpr float kMagnitude = 1.25F;
       codegen::KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeTable", .defaults = {}, .before = {}};
@@ -252,7 +254,9 @@ TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the
           .number("kThreads", 64)
           .number("kTokensTotal", rows.total)
           .flag("kFactors", has_factors)
-          .real("kMagnitude", kMagnitude);
+          .real("kMagnitude", kMagnitude)
+          .real("kTemperature", kTemperature)
+          .number("kTemperatureLength", length);
       Buffer<int> positions(rows.total);
       for (int t = 0; t < rows.real; ++t) positions[t] = t < 2 ? t : 131071 * (t - 1) / 15;  // and -1 behind them
       Buffer<float> frequencies(kAngles), table(static_cast<std::size_t>(rows.total) * kAngles * 2);
@@ -266,9 +270,13 @@ TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the
                KernelArgs({positions.data(), frequencies.data(), factors.data(), counts.data(), table.data()}), table);
       for (int i = 0; i < rows.made() * kAngles; ++i) {
         const float frequency = frequencies[i % kAngles] / (has_factors ? factors[i % kAngles] : 1.0F);
-        const double angle = static_cast<double>(std::max(positions[i / kAngles], 0)) * frequency;
-        REQUIRE(std::fabs(table[2 * i] - kMagnitude * std::cos(angle)) <= 1.5e-7);
-        REQUIRE(std::fabs(table[2 * i + 1] - kMagnitude * std::sin(angle)) <= 1.5e-7);
+        const int position = std::max(positions[i / kAngles], 0);
+        const double angle = static_cast<double>(position) * frequency;
+        const double lengths = length == 0 ? 0 : position / length;
+        const double magnitude = kMagnitude * (1 + kTemperature * std::log(1 + lengths));
+        const double bound = length == 0 ? 1.5e-7 : 6e-7;  // the factor is rounded too
+        REQUIRE(std::fabs(table[2 * i] - magnitude * std::cos(angle)) <= bound);
+        REQUIRE(std::fabs(table[2 * i + 1] - magnitude * std::sin(angle)) <= bound);
       }
       if (rows.made() < rows.total) REQUIRE(std::isnan(table[rows.made() * kAngles * 2]));
     }

@@ -79,8 +79,15 @@ TEST_CASE("rope tables hold cos and sin of position times frequency, also far ou
     }
   float frequencies[4], from_frequencies[8];
   cpu::rope_frequencies(params, frequencies);
-  cpu::rope_table(positions + 1, 1, frequencies, 8, 1.5f, from_frequencies, 8);
+  cpu::rope_table(positions + 1, 1, frequencies, 8, {.base = 1.5f}, from_frequencies, 8);
   for (std::size_t i = 0; i < 8; ++i) REQUIRE(from_frequencies[i] == Approx(table[10 + i]).margin(1e-6));
+  // a temperature grows with every whole length
+  const std::int32_t far[] = {0, 999, 1000, 2999, 3000};
+  float tempered[5 * 8], plain[5 * 8];
+  cpu::rope_table(far, 5, frequencies, 8, {.base = 1.5f}, plain, 8);
+  cpu::rope_table(far, 5, frequencies, 8, {.base = 1.5f, .temperature = 0.25f, .length = 1000}, tempered, 8);
+  const double factors[] = {1, 1, 1 + 0.25 * std::log(2.0), 1 + 0.25 * std::log(3.0), 1 + 0.25 * std::log(4.0)};
+  for (std::size_t i = 0; i < 5 * 8; ++i) REQUIRE(tempered[i] == Approx(plain[i] * factors[i / 8]).margin(1e-6));
 }
 
 TEST_CASE("embedding rows come out of both layouts, and ids outside the table are zeros") {
