@@ -16,7 +16,7 @@ namespace forge::ir {
 enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
 /// kClampedSwish is a GLU's only, gpt-oss's (arXiv 2508.10925): gate' * sigmoid(1.702 gate') * (up' + 1), where gate'
 /// is at most 7 and up' between -7 and 7.
-enum class Activation : std::uint8_t { kSilu, kGelu, kClampedSwish };
+enum class Activation : std::uint8_t { kSilu, kGelu, kClampedSwish, kReluSquared };
 /// kPairs rotates (2i, 2i+1); kHalves rotates (i, i + rotary_dims/2), as NeoX does.
 enum class RopeMode : std::uint8_t { kPairs, kHalves };
 enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };

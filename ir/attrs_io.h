@@ -18,7 +18,8 @@ template <>
 inline constexpr std::array<std::string_view, 6> kEnumNames<InputKind>{"ids",  "positions", "sequence",
                                                                        "rows", "kv_length", "block_table"};
 template <>
-inline constexpr std::array<std::string_view, 3> kEnumNames<Activation>{"silu", "gelu", "clamped_swish"};
+inline constexpr std::array<std::string_view, 4> kEnumNames<Activation>{"silu", "gelu", "clamped_swish",
+                                                                        "relu_squared"};
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<RopeMode>{"pairs", "halves"};
 template <>

@@ -32,7 +32,9 @@ std::vector<TensorType> infer_scale(const Attrs& attrs, Types operands) {
   return {operands[0]};
 }
 
-std::vector<TensorType> infer_glu(const Attrs&, Types operands) {
+std::vector<TensorType> infer_glu(const Attrs& attrs, Types operands) {
+  if (std::get<GluAttrs>(attrs).activation == Activation::kReluSquared)
+    refuse_attr("glu", "activation", "relu_squared", "a gate");
   want_rows("glu", operands, 0);
   if (operands[1] != operands[0]) refuse_operand("glu", 1, operands[1], operands[0].text() + ", like operand 0");
   return {operands[0]};
@@ -107,7 +109,11 @@ float activate(Activation activation, float x) {
     case Activation::kSilu:
       return x / (1.0f + std::exp(-x));
     case Activation::kClampedSwish:
-      break;                   // no function of the gate alone
+      break;  // no function of the gate alone
+    case Activation::kReluSquared: {
+      const float positive = std::max(x, 0.0F);
+      return positive * positive;
+    }
     case Activation::kGelu: {  // the tanh form (arXiv 1606.08415), which GEGLU models are trained with
       constexpr float kSqrt2OverPi = 0.79788456080286535588f;
       return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));

@@ -120,8 +120,10 @@ void run_table(const Attrs& attrs, Operands operands, Results results, EvalConte
   auto out = results[0].f32.begin();
   for (const std::int32_t position : operands[0]->i32) {
     double magnitude = table.magnitude;
-    if (table.temperature != 0)
-      magnitude *= 1 + table.temperature * std::log(1.0 + static_cast<double>(position / table.temperature_length));
+    if (table.temperature != 0) {
+      const std::int64_t lengths = position / table.temperature_length;
+      magnitude *= 1 + table.temperature * std::log(1.0 + static_cast<double>(lengths));
+    }
     for (const float freq : freqs) {
       const double angle = static_cast<double>(position) * freq;
       *out++ = static_cast<float>(std::cos(angle) * magnitude);

@@ -100,7 +100,17 @@ class Generator {
 
   /// Of a GLU or of an activation alone.
   static std::string activation(const ir::GluAttrs& glu, std::string_view x) {
-    return fmt::format("{}({})", glu.activation == ir::Activation::kSilu ? "silu" : "gelu", x);
+    const auto name = [&]() -> std::string_view {
+      switch (glu.activation) {
+        case ir::Activation::kSilu:
+          return "silu";
+        case ir::Activation::kReluSquared:
+          return "relu_squared";
+        default:
+          return "gelu";
+      }
+    };
+    return fmt::format("{}({})", name(), x);
   }
 
   void line(Place place, std::string_view text) {

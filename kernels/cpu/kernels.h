@@ -73,6 +73,7 @@ struct Kernels {
   void (*mul_tile)(Tile x, ConstTile y);                   ///< *= y[t][i]
   void (*silu)(Tile x);                                    ///< x / (1 + exp(-x))
   void (*gelu)(Tile x);                                    ///< x/2 * (1 + tanh(sqrt(2/pi)*(x + 0.044715 x^3)))
+  void (*relu_squared)(Tile x);                            ///< max(x, 0)^2 (arXiv 2109.08668)
   void (*swiglu)(ConstTile gate, ConstTile up, Tile out);  ///< silu(gate)*up; out may be gate or up itself
   void (*geglu)(ConstTile gate, ConstTile up, Tile out);   ///< gelu(gate)*up
   /// g / (1 + exp(-1.702 g)) * (u + 1) with g = min(gate, 7), u = up clamped to [-7, 7]. Source: arXiv 2508.10925.

@@ -48,8 +48,8 @@ void put(double angle, double magnitude, float* out) {
 double magnitude_at(const RopeMagnitude& magnitude, std::int32_t position) {
   const auto base = static_cast<double>(magnitude.base);
   if (magnitude.length == 0) return base;
-  return base *
-         (1 + static_cast<double>(magnitude.temperature) * std::log(1.0 + std::max(position, 0) / magnitude.length));
+  const std::int32_t lengths = std::max(position, 0) / magnitude.length;
+  return base * (1 + static_cast<double>(magnitude.temperature) * std::log(1.0 + lengths));
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ const Kernels kTable{
     .mul_tile = mul_tile,
     .silu = silu,
     .gelu = gelu,
+    .relu_squared = relu_squared,
     .swiglu = swiglu,
     .geglu = geglu,
     .clamped_swiglu = clamped_swiglu,

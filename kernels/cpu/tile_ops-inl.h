@@ -48,6 +48,12 @@ inline void silu(Tile x) {
 inline void gelu(Tile x) {
   for_each_vector(x, [](V v, std::size_t, std::size_t, std::size_t) { return gelu_of(v); });
 }
+inline void relu_squared(Tile x) {
+  for_each_vector(x, [](V v, std::size_t, std::size_t, std::size_t) {
+    const V positive = vmax(zero(), v);  // this order lets NaN through
+    return mul(positive, positive);
+  });
+}
 inline void softcap(Tile x, float cap) {
   for_each_vector(
       x, [&](V v, std::size_t, std::size_t, std::size_t) { return mul(tanh(div(v, M::set1(cap))), M::set1(cap)); });

@@ -157,6 +157,11 @@ FORGE_DEVICE float gelu(float x) {
   const float inner = 0.797884560802865f * x * fma_of(0.044715f * x, x, 1.0f);
   return x - x / (exp2_of(2.0f * 1.44269504088896f * inner) + 1.0f);
 }
+/// max(x, 0)^2: arXiv 2109.08668.
+FORGE_DEVICE float relu_squared(float x) {
+  const float positive = x < 0.0f ? 0.0f : x;
+  return positive * positive;
+}
 /// cap * tanh(x / cap), by tanh(x) = 1 - 2 / (e^2x + 1).
 FORGE_DEVICE float softcap(float x, float cap) {
   return cap - 2.0f * cap / (exp2_of(2.0f * 1.44269504088896f / cap * x) + 1.0f);

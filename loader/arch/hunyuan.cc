@@ -3,6 +3,8 @@
 // stands beside them. Files hold RoPE's base with the models' NTK factor in it. Source: Hunyuan-A13B technical report
 // (Tencent, 2025) and the published configurations.
 
+#include <fmt/format.h>
+
 #include "loader/arch/experts.h"
 #include "loader/arch/registry.h"
 
@@ -13,8 +15,10 @@ PortableModel build_hunyuan(const Gguf& file) {
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kHead;
   spec.norms_rotated = true;
-  const auto network =
-      expert_params(model).count > 0 ? mixture(model, {.share = ir::RouteShare::kChosen}) : DecoderBuilder::Network{};
+  const float alpha = model.feature("rope.scaling.alpha", 0);
+  model.refuse_if(alpha > 0, fmt::format("'rope.scaling.alpha' = {}", alpha));
+  DecoderBuilder::Network network;
+  if (model.family() == "hunyuan-moe") network = mixture(model, {.share = ir::RouteShare::kChosen});
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
     return model.decoder_layer(x, layer, spec, {}, network);
   }));

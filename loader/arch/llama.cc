@@ -13,13 +13,15 @@
 namespace forge::loader {
 namespace {
 
-/// Queries that grow with their position, and a multiplier that takes YaRN's factor on cos and sin back.
+/// Queries that grow with their position, and a multiplier that takes YaRN's factor on cos and sin back. Ollama's
+/// converters have names of their own for both.
 void read_ministral(DecoderBuilder& model, AttentionSpec& spec) {
-  spec.temperature = model.feature("attention.temperature_scale", 0);
+  spec.temperature = model.feature("attention.temperature_scale", model.feature("rope.scaling_beta", 0));
   model.refuse_if(spec.temperature != 0 && model.params().rotary_dims != model.params().head_dim,
                   "a temperature and heads that are rotated in part");
   const auto& freqs = spec.rope.freqs;
-  const float multiplier = model.feature("rope.scaling.yarn_log_multiplier", 0);
+  const float multiplier =
+      model.feature("rope.scaling.yarn_log_multiplier", model.feature("rope.scaling.mscale_all_dim", 0));
   if (freqs.scaling == ir::RopeScaling::kYarn && freqs.factor > 1)
     spec.rope.magnitude /= 1.0F + 0.1F * multiplier * std::log(freqs.factor);
 }

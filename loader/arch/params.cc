@@ -107,15 +107,16 @@ void DecoderBuilder::read_rope() {
   if (!(factor >= 0) || !std::isfinite(factor))
     contradiction("the RoPE factor is out of range", fmt::format("{}", factor));
   rope.factor = factor == 0 ? 1.0F : factor;
-  if (type == "none" || type == "longrope") {  // LongRoPE's factors say it all
+  if (type.empty() || type == "none" || type == "longrope") {  // LongRoPE's factors say it all
     rope.factor = 1;
   } else if (type == "linear") {
     rope.scaling = rope.factor == 1 ? ir::RopeScaling::kNone : ir::RopeScaling::kLinear;
   } else if (type == "yarn") {
     rope.scaling = ir::RopeScaling::kYarn;
     rope.ext_factor = feature("rope.scaling.yarn_ext_factor", 1);
-    rope.beta_fast = feature("rope.scaling.yarn_beta_fast", 32);
-    rope.beta_slow = feature("rope.scaling.yarn_beta_slow", 1);
+    // Ollama's converters leave "yarn_" out.
+    rope.beta_fast = feature("rope.scaling.yarn_beta_fast", feature("rope.scaling.beta_fast", 32));
+    rope.beta_slow = feature("rope.scaling.yarn_beta_slow", feature("rope.scaling.beta_slow", 1));
     if (rope.beta_fast == 0 || rope.beta_slow == 0)
       contradiction("YaRN's betas are out of range", fmt::format("{} and {}", rope.beta_fast, rope.beta_slow));
     // YaRN, arXiv 2309.00071, equation 22: sqrt(1/t) = 0.1 ln(s) + 1, on cos and sin alike.
@@ -166,7 +167,7 @@ std::vector<bool> DecoderBuilder::windowed_layers(std::int64_t window, std::int6
   const auto name = key("attention.sliding_window_pattern");
   const GgufValue* value = file_.find_value(name);
   if (value != nullptr && value->is_array())
-    return *file_.find_per_layer<bool>(name, static_cast<std::size_t>(file_layers_));
+    return *file_.find_per_layer<bool>(name, static_cast<std::size_t>(params_.layers));
   if (value != nullptr) period = positive(file_, name);
   std::vector<bool> layers;
   for (std::int64_t i = 0; i < params_.layers; ++i) layers.push_back(i % period < period - 1);
@@ -201,10 +202,14 @@ void DecoderBuilder::refuse_unread() {
       if (name.starts_with(fmt::format("blk.{}.", layer))) return true;
     return false;
   };
-  // Old converters left tables that are computed from metadata.
+  // Some files hold the encoder of pictures too, which no text goes through. Old converters left tables that are
+  // computed from metadata.
+  const auto beside = [](std::string_view name) {
+    return name.starts_with("v.") || name.starts_with("mm.") || name.ends_with("attn_rot_embd.weight") ||
+           name.ends_with("rotary_emb.inv_freq");
+  };
   for (const auto& tensor : file_.tensors())
-    refuse_if(!read_.contains(tensor.name) && !predicts(tensor.name) &&
-                  !tensor.name.ends_with("attn_rot_embd.weight") && !tensor.name.ends_with("rotary_emb.inv_freq"),
+    refuse_if(!read_.contains(tensor.name) && !predicts(tensor.name) && !beside(tensor.name),
               "tensor " + tensor.describe() + ", which no graph of the family reads,");
 }
 

@@ -349,7 +349,7 @@ class Decoder : PlanReader {
         in.a = resolve_rows(ref_at(op.refs, 0), rows, width, in.stride, false);
         break;
       case TileOpKind::kActivate:
-        in.gelu = int_at(op.ints, 0, 0, 1) == 1;
+        in.activate = activation_kernel(op);
         break;
       case TileOpKind::kSoftcap:
         in.factor = float_at(op.floats, 0);
@@ -402,14 +402,13 @@ class Decoder : PlanReader {
   }
 
   auto gated_kernel(const plan::TileOpT& op) const -> decltype(TileInstr::gated) {
-    switch (int_at(op.ints, 0, 0, 2)) {
-      case 0:
-        return kernels_.swiglu;
-      case 1:
-        return kernels_.geglu;
-      default:
-        return kernels_.clamped_swiglu;
-    }
+    const std::array kernels{kernels_.swiglu, kernels_.geglu, kernels_.clamped_swiglu};
+    return kernels.at(static_cast<std::size_t>(int_at(op.ints, 0, 0, 2)));
+  }
+  auto activation_kernel(const plan::TileOpT& op) const -> decltype(TileInstr::activate) {
+    const auto number = int_at(op.ints, 0, 0, 3);
+    if (number == 2) fail("its activation is a GLU's");
+    return number == 0 ? kernels_.silu : number == 1 ? kernels_.gelu : kernels_.relu_squared;
   }
 
   void decode_kv_store(const plan::TileOpT& op, TileInstr& in, std::size_t width, std::size_t unit) {

@@ -61,7 +61,8 @@ struct TileInstr {
   std::size_t k = 0, stride = 0, x_row_bytes = 0, group_bytes = 0, count = 0, head_dim = 0, rotary = 0, block = 0,
               table_rows = 0;
   cpu::RopeMode rope_mode{};
-  bool gelu = false, shared = false;  ///< shared: all runs of a norm have the same weight
+  bool shared = false;                    ///< all runs of a norm have the same weight
+  void (*activate)(cpu::Tile) = nullptr;  ///< of one value
   void (*gated)(cpu::ConstTile gate, cpu::ConstTile up, cpu::Tile out) = nullptr;  ///< of GLUs
   float eps = 0, factor = 1;
   // experts

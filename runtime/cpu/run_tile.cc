@@ -162,7 +162,7 @@ void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::siz
         op.gated(tile, operand(), tile);
         break;
       case TileOpKind::kActivate:
-        (op.gelu ? kernels.gelu : kernels.silu)(tile);
+        op.activate(tile);
         break;
       case TileOpKind::kSoftcap:
         kernels.softcap(tile, op.factor);

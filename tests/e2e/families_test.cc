@@ -71,6 +71,16 @@ TEST_CASE("what early and late converters write of the same model is the same mo
   same("dots1", "expert_gating_func", {});
   same("minicpm", "", {{"keys", {{"embedding_scale", 12.0}, {"residual_scale", 0.80829038}, {"logit_scale", 0.1875}}}});
   same("gemma3", "rope.freq_base", {{"keys", {{"rope.global.freq_base", 1e6}, {"rope.local.freq_base", 1e4}}}});
+  same("mistral3", "rope.scaling.yarn_log_multiplier", {{"keys", {{"rope.scaling.mscale_all_dim", 1.0}}}});
+  same("mistral3", "attention.temperature_scale", {{"keys", {{"rope.scaling_beta", 0.4}}}});
+  same("qwen3vl", "", {{"tensors", {{"v.blk.0.ln1.weight", {{8}, 0.0, 1.0}}, {"mm.0.weight", {{8, 8}, 0.0, 1.0}}}}});
+  same("hunyuan_dense", "", {{"keys", {{"expert_count", 1}}}});
+  same("qwen3", "", {{"keys", {{"rope.scaling.type", ""}}}});
+  same("exaone4", "",
+       {{"keys",
+         {{"block_count", 6},
+          {"nextn_predict_layers", 1},
+          {"attention.sliding_window_pattern", {true, true, true, false, true}}}}});
   // A layer that predicts one token more is counted, and left alone.
   same("deepseek_v3", "",
        {{"keys", {{"block_count", 4}, {"nextn_predict_layers", 1}}},
@@ -157,6 +167,9 @@ TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of fac
   CHECK(table_wrong([&](auto& a) { a.temperature = tempered(a) ? 0.5F : 0; }) > kNoticed);
   CHECK(table_wrong([&](auto& a) { a.temperature_length = tempered(a) ? 6 : 0; }) > kNoticed);
   CHECK(table_wrong([](auto& a) { a.magnitude = 1.14F; }) > kNoticed);
+  auto slower = mistral3;
+  slower.merge_patch({{"keys", {{"rope.scaling.beta_slow", 0.01}}}});  // one of Ollama's names
+  CHECK(error_of(slower, graph_of(slower)) > kNoticed);
   for (const auto& model : family_fixture()["models"]) {
     INFO(model["name"].get<std::string>());
     const auto flip = [](auto& a) {
@@ -254,8 +267,8 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family has n
       // Biases, norms that some models of a family lack, and heads tied to the embedding are optional.
       const auto built = refusal(family_gguf(model, name));
       const bool optional = name.ends_with(".bias") || name == "output.weight" || name == "rope_factors_short.weight" ||
-                            name == "rope_freqs.weight" || name.ends_with("ffn_norm.weight") ||
-                            name.ends_with("q_norm.weight");
+                            name == "rope_freqs.weight" || name.ends_with("attn_norm_2.weight") ||
+                            name.ends_with("ffn_norm.weight") || name.ends_with("q_norm.weight");
       INFO(model["name"].get<std::string>() << " without " << name << ": " << built);
       if (!optional) CHECK(built != "built");
     }
@@ -276,6 +289,7 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family has n
   says(family_model("ernie4_5_moe"), {{"keys", {{"interleave_moe_layer_step", 2}}}},
        {"interleave_moe_layer_step", "2"});
   says(family_model("glm4moe"), {{"keys", {{"leading_dense_block_count", 4}}}}, {"dense layers", "4 of 3"});
+  says(family_model("hunyuan_dense"), {{"keys", {{"rope.scaling.alpha", 50.0}}}}, {"rope.scaling.alpha", "50"});
   says(family_model("dots1"), {{"keys", {{"expert_gating_func", 3}}}}, {"expert_gating_func", "3"});
   says(family_model("gemma"), {{"keys", {{"final_logit_softcapping", 30.0}}}}, {"final_logit_softcapping", "30"});
   says(family_model("olmo2"), {{"tensors", {{"blk.*.attn_norm.weight", {{48}, 1.0, 0.4}}}}},

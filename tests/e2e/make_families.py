@@ -15,6 +15,7 @@ import sys
 sys.dont_write_bytecode = True  # the folder stays as it is
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
 from numpy_latent import deepseek2, yarn
+from numpy_plain import arcee, falcon, falcon_40b, gptneox, gptneox_serial, nemotron, phi2
 from numpy_sparse import bailingmoe2, deepseek, dots1, ernie4_5_moe, glm4moe, glm4moe_air, head_norm, hunyuan_dense, hunyuan_moe, minimax_m2
 
 TOKENS, KEPT_ROWS = 14, [3, 9, 13]
@@ -444,11 +445,12 @@ def deepseek_v3(ids):
     return deepseek2(ids, q_rank=20, kv_b=False, sigmoid=True, groups=4, groups_used=2, norm=True, scale=2.5)
 
 
-MODELS = (bailingmoe2, chatglm, cohere2, command_r, command_r_plus, deepseek, deepseek_v2, deepseek_v2_lite, deepseek_v3, dots1, ernie4_5,
-          ernie4_5_moe, exaone4, exaone4_global, gemma, gemma2, gemma3, gemma3_global, glm4, glm4_mrope, glm4moe, glm4moe_air, gpt_oss,
-          granite, granite_nope, granitemoe, granitemoe_shared, hunyuan_dense, hunyuan_moe, internlm2, minicpm, minimax_m2, mistral3, olmo2, olmo3,
-          olmoe, phi3, phi3_long, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smollm3, stablelm,
-          stablelm2_12b, starcoder2)
+MODELS = (arcee, bailingmoe2, chatglm, cohere2, command_r, command_r_plus, deepseek, deepseek_v2, deepseek_v2_lite,
+          deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone4, exaone4_global, falcon, falcon_40b, gemma, gemma2, gemma3,
+          gemma3_global, glm4, glm4_mrope, glm4moe, glm4moe_air, gpt_oss, gptneox, gptneox_serial, granite, granite_nope,
+          granitemoe, granitemoe_shared, hunyuan_dense, hunyuan_moe, internlm2, minicpm, minimax_m2, mistral3, nemotron,
+          olmo2, olmo3, olmoe, phi2, phi3, phi3_long, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe,
+          seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2)
 
 
 def kept(logits):

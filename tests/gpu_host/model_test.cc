@@ -205,12 +205,12 @@ TEST_CASE("gpu model: requests of an engine get together what each gets alone") 
 
 TEST_CASE(
     "gpu model: families with LayerNorm, norms of heads and behind blocks, soft-caps, windows, fused tensors, "
-    "queries that grow") {
+    "queries that grow, plain networks") {
   // The programs' context is beyond phi3's original one, so its factors are the long ones.
   for (const auto& [name, target] :
        {std::pair("gemma2", kWave32), std::pair("phi3_long", kWave64), std::pair("starcoder2", kWave64),
         std::pair("stablelm2_12b", kWave32), std::pair("hunyuan_dense", kWave64), std::pair("exaone4", kWave32),
-        std::pair("mistral3", kWave64)}) {
+        std::pair("mistral3", kWave64), std::pair("gptneox", kWave32), std::pair("nemotron", kWave64)}) {
     CAPTURE(name, target.name);
     const auto& family = family_model(name);
     const TinyModel model(FileImage{family_gguf(family)});

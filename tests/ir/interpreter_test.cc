@@ -150,6 +150,7 @@ TEST_CASE("activations and soft-caps, by hand") {
   const auto of = [](auto op) { return run([=](Builder& b) { return op(b, b.constant({1, -2, 40}, {1, 3})); }); };
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kSilu); }), {0.7310586f, -0.2384058f, 40});
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kGelu); }), {0.8411920f, -0.0454023f, 40});
+  check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kReluSquared); }), {1, 0, 1600});
   check_near(of([](Builder& b, Value x) { return b.softcap(x, 20); }), {0.9991680f, -1.9933599f, 19.2805516f});
 }
 

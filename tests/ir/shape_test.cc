@@ -191,6 +191,7 @@ TEST_CASE("layer norms: one gain for all runs, or one for each") {
 TEST_CASE("activations and soft-caps") {
   CHECK(infer(Op::kActivate, GluAttrs{}, {f32({T, 7})}) == "f32[T,7]");
   CHECK_THAT(infer(Op::kActivate, GluAttrs{}, {q8a({T, 32})}), says("activate: operand 0"));
+  CHECK_THAT(infer(Op::kGlu, GluAttrs{Activation::kReluSquared}, {f32({T, 32}), f32({T, 32})}), says("relu_squared"));
   CHECK(infer(Op::kSoftcap, SoftcapAttrs{30}, {f32({R, 7})}) == "f32[R,7]");
   CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{0}, {f32({R, 7})}), says("cap = 0"));
   CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), says("cap = inf"));

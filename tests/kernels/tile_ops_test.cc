@@ -75,6 +75,8 @@ TEST_CASE("activations are accurate to a few ulp") {
     check_elementwise([](auto& k, auto x) { k.silu(x); }, [](double v, auto, auto) { return silu(v); }, 6, deviation);
     check_elementwise([](auto& k, auto x) { k.softcap(x, 5.0f); },
                       [](double v, auto, auto) { return 5 * std::tanh(v / 5); }, 8, deviation);
+    check_elementwise([](auto& k, auto x) { k.relu_squared(x); },
+                      [](double v, auto, auto) { return v > 0 ? v * v : 0.0; }, 1, deviation);
   }
   // far in the negative tail gelu's argument is rounded before it is exponentiated
   check_elementwise([](auto& k, auto x) { k.gelu(x); }, [](double v, auto, auto) { return gelu(v); }, 40, 1.0f);
@@ -136,6 +138,10 @@ TEST_CASE("activations at the ends of the range") {
     kernels->silu({x, 1, 7, 7});
     REQUIRE((std::fabs(x[0]) < 1e-6f && std::fabs(x[1]) < 1e-30f && x[2] == 200.0f && x[3] == 1e30f && x[4] == 0.0f));
     REQUIRE((x[5] == infinity && std::isnan(x[6])));
+    float squares[] = {-infinity, -1e30f, 0.0f, 3.0f, infinity, nan};
+    kernels->relu_squared({squares, 1, 6, 6});
+    REQUIRE((squares[0] == 0 && squares[1] == 0 && squares[2] == 0 && squares[3] == 9 && squares[4] == infinity));
+    REQUIRE(std::isnan(squares[5]));
     float y[] = {-1e30f, 1e30f, 1e-20f, nan};
     kernels->softcap({y, 1, 4, 4}, 30.0f);
     REQUIRE((y[0] == -30.0f && y[1] == 30.0f && std::isnan(y[3])));
