@@ -10,6 +10,8 @@
 namespace forge::loader::tok {
 namespace {
 
+using SpecialLength = Vocabulary::SpecialLength;
+
 struct Match {
   TokenId id = kNoToken;
   std::size_t at = 0;
@@ -46,7 +48,7 @@ std::vector<std::uint16_t> lengths_at(const Vocabulary& vocabulary, std::string_
     const auto first = static_cast<std::uint8_t>(text[at]);
     if (std::exchange(seen.at(first), true)) continue;
     const auto& more = vocabulary.special_lengths(first);
-    lengths.insert(lengths.end(), more.begin(), more.end());
+    for (const auto& length : more) lengths.push_back(length.bytes);
   }
   std::ranges::sort(lengths, std::ranges::greater{});
   lengths.erase(std::ranges::unique(lengths).begin(), lengths.end());
@@ -60,7 +62,9 @@ std::vector<Match> matches_of(const Vocabulary& vocabulary, std::string_view tex
   for (const std::size_t at : places) {
     if (bytes > text.size() - at) break;
     const auto& lengths = vocabulary.special_lengths(static_cast<std::uint8_t>(text[at]));
-    if (!std::ranges::binary_search(lengths, bytes, std::ranges::greater{})) continue;
+    const auto length = std::ranges::lower_bound(lengths, bytes, std::ranges::greater{}, &SpecialLength::bytes);
+    if (length == lengths.end() || length->bytes != bytes) continue;
+    if (!length->last.test(static_cast<std::uint8_t>(text[at + bytes - 1]))) continue;  // most places, without a hash
     const TokenId id = vocabulary.find(text.substr(at, bytes));
     if (id == kNoToken || !vocabulary.is_special(id)) continue;
     if (!parse_special && (vocabulary.kind(id) & (kControlToken | kUnknownToken)) != 0) continue;

@@ -257,8 +257,9 @@ void Vocabulary::collect_special() {
     }
     auto& lengths = special_lengths_.at(static_cast<unsigned char>(text[0]));
     const auto length = static_cast<std::uint16_t>(text.size());
-    const auto at = std::ranges::lower_bound(lengths, length, std::ranges::greater{});
-    if (at == lengths.end() || *at != length) lengths.insert(at, length);
+    auto at = std::ranges::lower_bound(lengths, length, std::ranges::greater{}, &SpecialLength::bytes);
+    if (at == lengths.end() || at->bytes != length) at = lengths.insert(at, {.bytes = length, .last = {}});
+    at->last.set(static_cast<unsigned char>(text.back()));
   }
   if (too_long != 0)
     warn(fmt::format("{} special tokens are longer than {} bytes; they are not looked for in text", too_long,

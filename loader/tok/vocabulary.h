@@ -3,6 +3,7 @@
 // unsaid is filled in as llama.cpp does, because that is what the files are made for and tested with.
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -68,8 +69,13 @@ class Vocabulary {
   [[nodiscard]] bool add_space_prefix() const { return add_space_prefix_; }
   [[nodiscard]] const std::vector<TokenId>& ends() const { return ends_; }  ///< sorted: they end a generation
 
-  /// Lengths in bytes, longest first, of the special tokens that begin with this byte.
-  [[nodiscard]] const std::vector<std::uint16_t>& special_lengths(std::uint8_t first_byte) const {
+  /// Special tokens of one first byte and one length.
+  struct SpecialLength {
+    std::uint16_t bytes = 0;
+    std::bitset<256> last;  ///< bytes that one of them ends with
+  };
+  /// Those that begin with this byte, longest first.
+  [[nodiscard]] const std::vector<SpecialLength>& special_lengths(std::uint8_t first_byte) const {
     return special_lengths_.at(first_byte);
   }
   [[nodiscard]] bool is_special(TokenId id) const {
@@ -103,7 +109,7 @@ class Vocabulary {
   TokenId bos_ = kNoToken, eos_ = kNoToken, unknown_ = kNoToken;
   bool add_bos_ = false, add_eos_ = false, add_space_prefix_ = false;
   std::vector<TokenId> ends_;
-  std::array<std::vector<std::uint16_t>, 256> special_lengths_;
+  std::array<std::vector<SpecialLength>, 256> special_lengths_;
   std::vector<std::string> warnings_;
 };
 
