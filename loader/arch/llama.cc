@@ -1,8 +1,8 @@
 // llama: Llama 1 to 3.2, SmolLM, Mistral, Mixtral, Yi and whatever else is published under the name. Pre-norm decoder
 // with RoPE on adjacent pairs (GGUF files hold q and k permuted for it), grouped-query attention and SwiGLU, alone or
-// of the best experts, whose weights are a softmax over the chosen ones. ernie4_5, internlm2: the same under names of
-// their own. mistral3: Ministral 3, whose queries grow with their position. Source: arXiv 2302.13971, 2407.21783,
-// 2401.04088, 2403.17297 and the published configurations; tensor names: ggml/docs/gguf.md.
+// of the best experts, whose weights are a softmax over the chosen ones. ernie4_5, internlm2, xverse: the same under
+// names of their own. mistral3: Ministral 3, whose queries grow with their position. Source: arXiv 2302.13971,
+// 2407.21783, 2401.04088, 2403.17297 and the published configurations; tensor names: ggml/docs/gguf.md.
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // qwen2: Qwen 1.5, 2 and 2.5. Like llama, with RoPE on halves and a bias on q, k and v.
-// qwen2vl: what Qwen2-VL and 2.5-VL do with text.
-// Source: arXiv 2407.10671, 2412.15115, 2502.13923.
+// exaone, pangu-embedded: EXAONE 3 and openPangu Embedded, which differ by biases. qwen2vl: what Qwen2-VL and 2.5-VL do
+// with text. Source: arXiv 2407.10671, 2412.15115, 2502.13923.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"

@@ -1,6 +1,6 @@
-// stablelm: StableLM 3B, Zephyr and StableLM 2. LayerNorm, RoPE on part of each head; some have norms of q and k with a
-// weight for each head, and no norm in front of the network, which then reads that of attention.
-// Source: arXiv 2402.17834.
+// stablelm: StableLM 3B, Zephyr and StableLM 2; orion: Orion 14B. LayerNorm, RoPE on part of each head (Orion's turn
+// whole); some have norms of q and k with a weight for each head, and no norm in front of the network, which then reads
+// that of attention. Source: arXiv 2402.17834, 2401.12246.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"

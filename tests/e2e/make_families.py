@@ -15,8 +15,9 @@ import sys
 sys.dont_write_bytecode = True  # the folder stays as it is
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
 from numpy_latent import deepseek2, yarn
+from numpy_llama import ernie4_5, exaone, exaone4, exaone4_global, internlm2, mistral3, xverse
 from numpy_plain import arcee, falcon, falcon_40b, gptneox, gptneox_serial, nemotron, phi2
-from numpy_sparse import bailingmoe2, deepseek, dots1, ernie4_5_moe, glm4moe, glm4moe_air, head_norm, hunyuan_dense, hunyuan_moe, minimax_m2
+from numpy_sparse import bailingmoe2, deepseek, dots1, ernie4_5_moe, glm4moe, glm4moe_air, hunyuan_dense, hunyuan_moe, minimax_m2
 
 TOKENS, KEPT_ROWS = 14, [3, 9, 13]
 PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families.json")
@@ -24,39 +25,8 @@ PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "families.json")
 
 # ---- families ----
 
-def llama(ids, family="ernie4_5"):
-    m = Model(family, head_dim=32)
-    x = m.embed(ids)
-    for s in stems(m):
-        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
-        x = x + m.linear(m.attend(m.rope(q, False), m.rope(k, False), v), s + "attn_output", m.width)
-        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
-    return m, m.head(x)
-
-
-def ernie4_5(ids):
-    return llama(ids)
-
-
-def internlm2(ids):
-    return llama(ids, "internlm2")
-
-
-def mistral3(ids):
-    """YaRN without its factor on cos and sin; queries grow with every whole original context that lies before them."""
-    m = Model("mistral3", head_dim=32, base=1e6)
-    factor, original = m.key("rope.scaling.factor", 4.0), m.key("rope.scaling.original_context_length", 5)
-    m.keys.update({"rope.scaling.type": "yarn", "rope.scaling.yarn_log_multiplier": 1.0})
-    scale = m.key("attention.temperature_scale", 0.4)
-    growth = 1 + scale * np.log(1 + np.arange(len(ids)) // original)
-    factors = yarn(m, factor, original)
-    x = m.embed(ids)
-    for s in stems(m):
-        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
-        q, k = m.rope(q, False, factors=factors) * growth[:, None, None], m.rope(k, False, factors=factors)
-        x = x + m.linear(m.attend(q, k, v), s + "attn_output", m.width)
-        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
-    return m, m.head(x, tied=False)
+def pangu_embedded(ids):
+    return qwen2(ids, "pangu-embedded", output_bias=True)
 
 
 def with_sections(made):
@@ -77,12 +47,12 @@ def qwen3vlmoe(ids):
     return with_sections(qwen3moe(ids, "qwen3vlmoe"))
 
 
-def qwen2(ids, family="qwen2"):
+def qwen2(ids, family="qwen2", output_bias=False):
     m = Model(family, base=1e6)
     x = m.embed(ids)
     for s in stems(m):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s, bias=True)
-        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width, output_bias)
         x = x + m.ffn_gated(m.norm(x, s + "ffn_norm"), s, silu)
     return m, m.head(x, tied=False)
 
@@ -165,27 +135,6 @@ def olmo2(ids, windows=False):
 
 def olmo3(ids):
     return olmo2(ids, windows=True)
-
-
-def exaone4(ids, windows=True):
-    """With windows the layers that see everything know no positions."""
-    m = Model("exaone4", layers=5 if windows else 2, base=1e6)
-    window = m.key("attention.sliding_window", 4) if windows else 0
-    factors = m.tensor("rope_freqs.weight", m.rotary // 2, mean=2.0, spread=0.5)
-    x = m.embed(ids)
-    for i, s in enumerate(stems(m)):
-        local = windows and i % 4 != 3
-        q, k, v = m.qkv(x, s)
-        q, k = head_norm(m, q, s + "attn_q_norm"), head_norm(m, k, s + "attn_k_norm")
-        if local or not windows:
-            q, k = m.rope(q, True, factors=factors), m.rope(k, True, factors=factors)
-        x = x + m.norm(m.linear(m.attend(q, k, v, window=window if local else 0), s + "attn_output", m.width), s + "post_attention_norm")
-        x = x + m.norm(m.ffn_gated(x, s, silu), s + "post_ffw_norm")
-    return m, m.head(x, tied=False)
-
-
-def exaone4_global(ids):
-    return exaone4(ids, windows=False)
 
 
 def phi3(ids, context=64):
@@ -306,6 +255,16 @@ def stablelm(ids, parallel=False):
             k = m.normal(k, m.tensor(s + "attn_k_norm.weight", m.kv_heads, m.head_dim, mean=1.0, spread=0.4))
         x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
         x = x + m.ffn_gated(normed if parallel else m.norm(x, s + "ffn_norm", bias=True), s, silu)
+    return m, m.head(x, tied=False, bias=True)
+
+
+def orion(ids):
+    m = Model("orion", layer_norm=True, kv_heads=4)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm", bias=True), s)
+        x = x + m.linear(m.attend(m.rope(q, True), m.rope(k, True), v), s + "attn_output", m.width)
+        x = x + m.ffn_gated(m.norm(x, s + "ffn_norm", bias=True), s, silu)
     return m, m.head(x, tied=False, bias=True)
 
 
@@ -446,11 +405,11 @@ def deepseek_v3(ids):
 
 
 MODELS = (arcee, bailingmoe2, chatglm, cohere2, command_r, command_r_plus, deepseek, deepseek_v2, deepseek_v2_lite,
-          deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone4, exaone4_global, falcon, falcon_40b, gemma, gemma2, gemma3,
-          gemma3_global, glm4, glm4_mrope, glm4moe, glm4moe_air, gpt_oss, gptneox, gptneox_serial, granite, granite_nope,
-          granitemoe, granitemoe_shared, hunyuan_dense, hunyuan_moe, internlm2, minicpm, minimax_m2, mistral3, nemotron,
-          olmo2, olmo3, olmoe, phi2, phi3, phi3_long, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe,
-          seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2)
+          deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone, exaone4, exaone4_global, falcon, falcon_40b, gemma, gemma2,
+          gemma3, gemma3_global, glm4, glm4_mrope, glm4moe, glm4moe_air, gpt_oss, gptneox, gptneox_serial, granite,
+          granite_nope, granitemoe, granitemoe_shared, hunyuan_dense, hunyuan_moe, internlm2, minicpm, minimax_m2, mistral3,
+          nemotron, olmo2, olmo3, olmoe, orion, pangu_embedded, phi2, phi3, phi3_long, qwen2, qwen2moe, qwen2vl, qwen3,
+          qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2, xverse)
 
 
 def kept(logits):
