@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/quant/rows.h"
@@ -43,10 +44,12 @@ std::string as_json() {
 }
 
 std::string as_text() {
+  std::size_t width = 0;
+  for (const auto& family : loader::families()) width = std::max(width, family.name.size() + 2);
   std::string text;
   for (const auto& family : loader::families())
-    text += fmt::format("{:<14}{}\n              {}\n", family.name, family.models, features_of(family));
-  return text + fmt::format("types         {}\n", listed(types_that_run()));
+    text += fmt::format("{:<{}}{}\n{:<{}}{}\n", family.name, width, family.models, "", width, features_of(family));
+  return text + fmt::format("{:<{}}{}\n", "types", width, listed(types_that_run()));
 }
 
 std::string as_markdown() {

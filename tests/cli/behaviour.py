@@ -212,6 +212,7 @@ def families():
     case("families are listed by name", names == sorted(names) and "llama" in names and "f16" in rows["types"], rows)
     listed = tool("inspect", "families").stdout.decode()
     case("and for people", all(name in listed for name in names), listed)
+    case("where a name stands apart from its models", all(f"\n{name}  " in "\n" + listed for name in names), listed)
     page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "models.md")
     with open(page, "rb") as text:
         case("docs/models.md is up to date (forge-inspect families --markdown)",
