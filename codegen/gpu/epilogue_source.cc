@@ -100,17 +100,10 @@ class Generator {
 
   /// Of a GLU or of an activation alone.
   static std::string activation(const ir::GluAttrs& glu, std::string_view x) {
-    const auto name = [&]() -> std::string_view {
-      switch (glu.activation) {
-        case ir::Activation::kSilu:
-          return "silu";
-        case ir::Activation::kReluSquared:
-          return "relu_squared";
-        default:
-          return "gelu";
-      }
-    };
-    return fmt::format("{}({})", name(), x);
+    const std::string_view name = glu.activation == ir::Activation::kSilu   ? "silu"
+                                  : glu.activation == ir::Activation::kGelu ? "gelu"
+                                                                            : "relu_squared";
+    return fmt::format("{}({})", name, x);
   }
 
   void line(Place place, std::string_view text) {

@@ -35,8 +35,8 @@ struct DecoderParams {
   RopeSpec rope;
 };
 
-/// Norms of q and k, of the model's kind: none; over each head with one weight [head_dim]; over each
-/// head with a weight [heads, head_dim]; over all heads together.
+/// Norms of q and k, of the model's kind: none; over each head with one weight [head_dim]; over each head with a weight
+/// [heads, head_dim]; over all heads together.
 enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
 
 /// How a layer attends. Layers of one model may differ.
@@ -51,6 +51,15 @@ struct AttentionSpec {
   std::int64_t window = 0;     ///< positions that are seen, the own one among them; 0: all
   float softcap = 0;           ///< of scores; 0: none
   bool sinks = false;          ///< one more score for each head, without a value: attn_sinks [heads]
+};
+
+/// Layers of two kinds, by number.
+struct AlternatingAttention {
+  AttentionSpec local, all;
+  std::vector<bool> windowed;  ///< which layers are local
+  const AttentionSpec& operator()(std::int64_t layer) const {
+    return windowed[static_cast<std::size_t>(layer)] ? local : all;
+  }
 };
 
 /// What stands round attention and the gated network of a layer.
@@ -93,9 +102,9 @@ class DecoderBuilder {
   /// Do three positions of a picture turn parts of a head each (M-RoPE)? In a text all are the token's, so that halves
   /// turn as they do without: converters order the rows for that.
   bool rope_has_sections();
-  /// Which layers have the window where not all do: of each `period` all but the last, unless the file says otherwise;
-  /// none where `window` is 0.
-  [[nodiscard]] std::vector<bool> windowed_layers(std::int64_t window, std::int64_t period) const;
+  /// How each layer attends where not all have the sliding window that `local` has: of each `period` all but the last
+  /// are local, unless the file says otherwise; none where that window is 0.
+  [[nodiscard]] AlternatingAttention alternate(AttentionSpec local, AttentionSpec all, std::int64_t period) const;
 
   /// The weight [rows, cols] (cols 0: a vector [rows]; with experts [experts, rows, cols]); errors give both shapes.
   ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0, std::int64_t experts = 0);
@@ -175,6 +184,9 @@ class DecoderBuilder {
 
 /// Errors of metadata and tensors that cannot both be right.
 [[noreturn]] void contradiction(std::string what, std::string why);
+/// YaRN's factor on cos and sin of positions stretched by `factor`, arXiv 2309.00071, equation 22: 0.1 ln(s) + 1, where
+/// models multiply the logarithm by one more number.
+float yarn_magnitude(float factor, float multiplier = 1);
 /// A whole number of the metadata that sizes something. Errors: kModelFormat when it is no positive number.
 std::int64_t positive(const Gguf& file, const std::string& key, std::optional<std::int64_t> fallback = {});
 

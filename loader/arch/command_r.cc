@@ -17,12 +17,11 @@ PortableModel build_command_r(const Gguf& file) {
     all.rotates = false;
     local.window = model.sliding_window();
   }
-  const auto windowed = model.windowed_layers(local.window, 4);
+  const auto attention = model.alternate(local, all, 4);
   const float logit_scale = model.feature("logit_scale", 1);
   const auto x = model.each_layer(model.embed(), [&](ir::Value in, std::int64_t layer) {
     const ir::Value normed = model.norm(in, model.at(layer, "attn_norm"));
-    const auto& attention = windowed[static_cast<std::size_t>(layer)] ? local : all;
-    const ir::Value attended = model.residual(in, model.attention(normed, layer, attention));
+    const ir::Value attended = model.residual(in, model.attention(normed, layer, attention(layer)));
     return model.residual(attended, model.gated_ffn(normed, layer, ir::Activation::kSilu));
   });
   return model.finish(x, logit_scale == 0 ? 1 : logit_scale);

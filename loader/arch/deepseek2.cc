@@ -51,7 +51,7 @@ class LatentAttention {
     const auto factor = rope_.freqs.factor;
     if (rope_.freqs.scaling != ir::RopeScaling::kYarn || factor <= 1) return;
     // YaRN's factor on q and k would reach their rotated parts alone: scores get it, with a multiplier of their own.
-    rope_.magnitude /= 1.0F + 0.1F * std::log(factor);
+    rope_.magnitude /= yarn_magnitude(factor);
     const float on_both = 1.0F + model.feature("rope.scaling.yarn_log_multiplier", 0) * std::log(factor);
     scale_ *= on_both * on_both;
   }

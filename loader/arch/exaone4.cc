@@ -14,10 +14,10 @@ PortableModel build_exaone4(const Gguf& file) {
   auto local = all;
   local.window = model.sliding_window();
   all.rotates = local.window == 0;
-  const auto windowed = model.windowed_layers(local.window, 4);
+  const auto attention = model.alternate(local, all, 4);
   const LayerSpec parts{.norms_before = false, .norms_after = true};
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    return model.decoder_layer(x, layer, windowed[static_cast<std::size_t>(layer)] ? local : all, parts);
+    return model.decoder_layer(x, layer, attention(layer), parts);
   }));
 }
 

@@ -16,13 +16,13 @@ PortableModel build_gemma2(const Gguf& file) {
   constexpr std::int64_t kLayersOf27B = 46;
   if (p.layers == kLayersOf27B) spec.scale = model.width_scale();
   spec.softcap = model.feature("attn_logit_softcapping", 50);
-  const auto window = model.sliding_window(4096);
-  const auto windowed = model.windowed_layers(window, 2);
+  auto local = spec;
+  local.window = model.sliding_window(4096);
+  const auto attention = model.alternate(local, spec, 2);
   const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
   const float scale = std::sqrt(static_cast<float>(p.width));
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {
-    spec.window = windowed[static_cast<std::size_t>(layer)] ? window : 0;
-    return model.decoder_layer(in, layer, spec, parts);
+    return model.decoder_layer(in, layer, attention(layer), parts);
   });
   return model.finish(x, 1, model.feature("final_logit_softcapping", 30));
 }

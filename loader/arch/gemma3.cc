@@ -25,11 +25,11 @@ PortableModel build_gemma3(const Gguf& file) {
   };
   global.rope.freqs.base = base("rope.global.freq_base", "rope.freq_base");
   local.rope = {.freqs = {.dims = p.rotary_dims, .base = base("rope.local.freq_base", "rope.freq_base_swa")}};
-  const auto windowed = model.windowed_layers(local.window, 6);
+  const auto attention = model.alternate(local, global, 6);
   const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
   const float scale = std::sqrt(static_cast<float>(p.width));
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {
-    return model.decoder_layer(in, layer, windowed[static_cast<std::size_t>(layer)] ? local : global, parts);
+    return model.decoder_layer(in, layer, attention(layer), parts);
   });
   return model.finish(x, 1, model.feature("final_logit_softcapping", 0));
 }

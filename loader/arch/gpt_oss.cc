@@ -11,13 +11,13 @@ PortableModel build_gpt_oss(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.sinks = true;
-  const auto window = model.sliding_window();
-  const auto windowed = model.windowed_layers(window, 2);
+  auto local = spec;
+  local.window = model.sliding_window();
+  const auto attention = model.alternate(local, spec, 2);
   const LayerSpec parts{.ffn_norm = "post_attention_norm"};
   const auto experts = mixture(model, {.share = ir::RouteShare::kChosen}, ir::Activation::kClampedSwish);
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    spec.window = windowed[static_cast<std::size_t>(layer)] ? window : 0;
-    return model.decoder_layer(x, layer, spec, parts, experts);
+    return model.decoder_layer(x, layer, attention(layer), parts, experts);
   }));
 }
 

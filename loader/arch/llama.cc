@@ -4,8 +4,6 @@
 // names of their own. mistral3: Ministral 3, whose queries grow with their position. Source: arXiv 2302.13971,
 // 2407.21783, 2401.04088, 2403.17297 and the published configurations; tensor names: ggml/docs/gguf.md.
 
-#include <cmath>
-
 #include "loader/arch/blocks.h"
 #include "loader/arch/experts.h"
 #include "loader/arch/registry.h"
@@ -23,7 +21,7 @@ void read_ministral(DecoderBuilder& model, AttentionSpec& spec) {
   const float multiplier =
       model.feature("rope.scaling.yarn_log_multiplier", model.feature("rope.scaling.mscale_all_dim", 0));
   if (freqs.scaling == ir::RopeScaling::kYarn && freqs.factor > 1)
-    spec.rope.magnitude /= 1.0F + 0.1F * multiplier * std::log(freqs.factor);
+    spec.rope.magnitude /= yarn_magnitude(freqs.factor, multiplier);
 }
 
 }  // namespace

@@ -15,10 +15,10 @@ PortableModel build_olmo2(const Gguf& file) {
   local.window = model.sliding_window();
   const auto& freqs = model.params().rope.freqs;
   local.rope = {.freqs = {.dims = freqs.dims, .base = freqs.base}};
-  const auto windowed = model.windowed_layers(local.window, 4);
+  const auto attention = model.alternate(local, spec, 4);
   const LayerSpec parts{.norms_before = false, .norms_after = true};
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    return model.decoder_layer(x, layer, windowed[static_cast<std::size_t>(layer)] ? local : spec, parts);
+    return model.decoder_layer(x, layer, attention(layer), parts);
   }));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "loader/arch/blocks.h"
 #include "support/error.h"
@@ -39,6 +40,10 @@ std::int64_t uniform(const Gguf& file, const std::string& key, std::int64_t laye
 void contradiction(std::string what, std::string why) {
   throw Error(ErrorCode::kModelFormat, std::move(what), std::move(why),
               "the file is damaged or was converted wrongly: convert or download it again");
+}
+
+float yarn_magnitude(float factor, float multiplier) {
+  return 1.0F + 0.1F * multiplier * std::log(factor);
 }
 
 std::int64_t positive(const Gguf& file, const std::string& key, std::optional<std::int64_t> fallback) {
@@ -119,8 +124,7 @@ void DecoderBuilder::read_rope() {
     rope.beta_slow = feature("rope.scaling.yarn_beta_slow", feature("rope.scaling.beta_slow", 1));
     if (rope.beta_fast == 0 || rope.beta_slow == 0)
       contradiction("YaRN's betas are out of range", fmt::format("{} and {}", rope.beta_fast, rope.beta_slow));
-    // YaRN, arXiv 2309.00071, equation 22: sqrt(1/t) = 0.1 ln(s) + 1, on cos and sin alike.
-    if (rope.factor > 1) p.rope.magnitude = 1.0F + 0.1F * std::log(rope.factor);
+    if (rope.factor > 1) p.rope.magnitude = yarn_magnitude(rope.factor);
   } else {
     refuse_if(true, fmt::format("RoPE scaling '{}'", printable(type)));
   }
@@ -162,16 +166,20 @@ bool DecoderBuilder::rope_has_sections() {
   return std::ranges::any_of(sections, [](auto dims) { return dims != 0; });
 }
 
-std::vector<bool> DecoderBuilder::windowed_layers(std::int64_t window, std::int64_t period) const {
-  if (window == 0) return std::vector<bool>(static_cast<std::size_t>(params_.layers));
+AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpec all, std::int64_t period) const {
+  const auto layers = static_cast<std::size_t>(params_.layers);
+  AlternatingAttention attention{std::move(local), std::move(all), std::vector<bool>(layers)};
+  if (attention.local.window == 0) return attention;
   const auto name = key("attention.sliding_window_pattern");
   const GgufValue* value = file_.find_value(name);
-  if (value != nullptr && value->is_array())
-    return *file_.find_per_layer<bool>(name, static_cast<std::size_t>(params_.layers));
+  if (value != nullptr && value->is_array()) {
+    attention.windowed = *file_.find_per_layer<bool>(name, layers);
+    return attention;
+  }
   if (value != nullptr) period = positive(file_, name);
-  std::vector<bool> layers;
-  for (std::int64_t i = 0; i < params_.layers; ++i) layers.push_back(i % period < period - 1);
-  return layers;
+  for (std::int64_t i = 0; i < params_.layers; ++i)
+    attention.windowed[static_cast<std::size_t>(i)] = i % period < period - 1;
+  return attention;
 }
 
 void DecoderBuilder::refuse_unread() {
