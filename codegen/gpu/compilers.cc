@@ -187,16 +187,16 @@ std::vector<std::string> compile_options(CompilerKind kind, const GpuTarget& tar
   switch (kind) {
     case CompilerKind::kNvrtc:
       // Functions without an attribute (constexpr, lambdas) are the device's.
-      return {fmt::format("--gpu-architecture={}", target.name), "-std=c++17", "--fmad=false",
+      return {fmt::format("--gpu-architecture={}", target.name), "-std=c++20", "--fmad=false",
               "--device-as-default-execution-space"};
     case CompilerKind::kHiprtc:
-      return {fmt::format("--offload-arch={}", target.name), "-std=c++17", "-O3", "-ffp-contract=off"};
+      return {fmt::format("--offload-arch={}", target.name), "-std=c++20", "-O3", "-ffp-contract=off"};
     case CompilerKind::kClang:
       break;
   }
   return {"-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", fmt::format("--offload-arch={}", target.name),
           // Sources are free-standing: no header and no library of ROCm's or the host's is looked for.
-          "-nogpuinc", "-nogpulib", "-nostdinc", "-nostdinc++", "--no-default-config", "-std=c++17", "-O3",
+          "-nogpuinc", "-nogpulib", "-nostdinc", "-nostdinc++", "--no-default-config", "-std=c++20", "-O3",
           "-ffp-contract=off"};
 }
 

@@ -16,6 +16,9 @@
 
 namespace forge::codegen {
 
+/// The block of a type that stands in planes of codes, as device sources name it: "quant::BlockQ4_K".
+std::string block_type(DType type);
+
 class GpuLowering {
  public:
   GpuLowering(const passes::Program& program, const ModelFile& model, const GpuTargetModel& target);

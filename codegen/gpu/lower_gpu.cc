@@ -12,6 +12,7 @@
 #include "codegen/gpu/tuning.h"
 #include "codegen/tile_draft.h"
 #include "codegen/value_places.h"
+#include "kernels/quant/planes.h"
 #include "runtime/plan/gpu_io.h"
 #include "support/error.h"
 
@@ -154,8 +155,17 @@ GpuLowering::RowCount GpuLowering::rows_of_step(const ir::Dim& rows) const {
   return {rows.is_constant() ? rows.value : bounds.of(rows.symbol), 0};
 }
 
+std::string block_type(DType type) {
+  std::string name(dtype_name(type));
+  for (char& letter : name)
+    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+  return "quant::Block" + name;
+}
+
 std::string GpuLowering::weight_type(ir::Value weight) const {
   const auto& type = graph_.type(weight);
+  if (quant::is_plane_codes(type.dtype))
+    return fmt::format("WeightCodes<{}, {}, {}>", block_type(type.dtype), type.shape[0].value, type.cols());
   std::string_view name;
   switch (type.dtype) {
     case DType::kF32:

@@ -204,18 +204,32 @@ void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vect
     step->label = source.tensor;
     step->weight_bytes = static_cast<std::int64_t>(source.bytes);
     const bool alternates = weight.unit > 0 && parts > 1;
-    const bool copies = scales == 0 && !alternates;
+    const bool codes = !vector && quant::is_plane_codes(dtype);
+    const bool copies = scales == 0 && !codes && !alternates;
     if (vector) source.rows = static_cast<std::int64_t>(source.bytes) / native;
     const Ref whole(Space::Weights, 0, weight.offset);
     step->refs = {copies ? moved(whole, rows_before * native) : whole, Ref(Space::File, 0, source.offset)};
     const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
     const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source.rows, 1);
-    KernelText text{.header = "kernels/gpu/repack.h", .kernel = "RepackPlanes", .defaults = {}, .before = {}};
+    KernelText text{.header = "kernels/gpu/repack.h",
+                    .kernel = codes ? "RepackCodes" : "RepackPlanes",
+                    .defaults = {},
+                    .before = {}};
+    text.has_lds = text.has_blocks = false;
     if (copies) {
       step->kernel = plan::kGpuCopyKernel;
+    } else if (codes) {
+      const auto blocks = cols / static_cast<std::int64_t>(dtype_info(dtype).block_elems);
+      text.threads = 64;
+      text.blocks = std::clamp<std::int64_t>(blocks / text.threads, 1, 64);
+      text.config.use("Block", block_type(dtype))
+          .number("kRows", rows)
+          .number("kK", cols)
+          .number("kThreads", text.threads)
+          .number("kBlocksPerRow", text.blocks);
+      step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), rows, cols), text);
     } else {
       const auto block = scales == 0 ? native : static_cast<std::int64_t>(dtype_info(dtype).block_bytes);
-      text.has_lds = text.has_blocks = false;
       text.threads = 256;
       text.blocks = std::clamp<std::int64_t>(native / 2 / (text.threads * 8), 1, 64);
       text.config.number("kRows", rows)

@@ -10,7 +10,6 @@ namespace forge::codegen {
 namespace {
 
 constexpr std::int64_t kThreadsWanted = 256;
-constexpr std::int64_t kUnitBytes = 16;  // of a row's quants, a lane's load
 /// Rows of a team that has more than eight tokens: each takes a register a token.
 constexpr std::int64_t kRowsWithManyTokens = 2;
 
@@ -56,14 +55,14 @@ std::int64_t waves_per_row(std::int64_t rows_most, std::int64_t units, int wave,
 
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
-  const auto quant_bytes = static_cast<std::int64_t>(quant::planes_quant_bytes(weight, static_cast<std::size_t>(k)));
-  const auto units = quant_bytes / kUnitBytes;
+  const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
   MatmulConfig out;
-  // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler. Without a dot
-  // instruction bytes are multiplied one by one, and each takes a register.
+  // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler; fewer still where
+  // codes become words first. Without a dot instruction bytes are multiplied one by one, and each takes a register.
   const bool amd = target.vendor == driver::Vendor::kAmd;
   const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
-  const auto tile = std::min(tokens, unpacks ? 2 : amd ? kTokenTile / 2 : kTokenTile);
+  const auto amd_tile = quant::is_plane_codes(weight) ? kTokenTile / 4 : kTokenTile / 2;
+  const auto tile = std::min(tokens, unpacks ? 2 : amd ? amd_tile : kTokenTile);
   out.tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
   out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
   const auto teams = target.wave / out.lanes_per_row;

@@ -2,7 +2,8 @@
 // Weight formats in the layout `planes` (kernels/quant/planes.h) and the activations that they are multiplied with.
 // A lane takes a weight's row in units of 16 bytes; a format says how many elements that is, loads a unit and what it
 // is multiplied with, and adds the product to a sum.
-//   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations.
+//   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations. Unit, XUnit:
+//   what a lane holds of a weight's unit and of a token's. element: one number, for embeddings.
 //   Products: Q8_0, Q4_0, Q4_1 by exact int8 dots with quantised rows (activations.h), scaled in f32; F32, F16, BF16 by
 //   f32 multiply-adds with f32 rows.
 
@@ -22,12 +23,23 @@ FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
   return sum;
 }
 
+/// 32 columns of a token: their quants, and scale and sum of each half.
+struct XPair {
+  U32x4 low, high;
+  U32x2 meta;
+  template <int K>
+  FORGE_DEVICE static XPair load(const u8* row, int unit) {
+    return {load16(row + unit * 32), load16(row + unit * 32 + 16), load8(row + K + unit * 8)};
+  }
+};
+
 template <int Rows, int K>
 struct WeightQ8_0 {
   static_assert(K % 32 == 0, "Q8_0 rows are whole blocks of 32");
   static constexpr int kRows = Rows, kK = K, kUnits = K / 16;
   static constexpr u64 kScales = static_cast<u64>(Rows) * K;
   static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
+  using Unit = WeightUnit;
 
   struct XUnit {
     U32x4 quants;
@@ -60,11 +72,9 @@ struct WeightQ4 {
   static constexpr int kRows = Rows, kK = K, kUnits = K / 32;
   static constexpr u64 kScales = static_cast<u64>(Rows) * (K / 2);
   static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
+  using Unit = WeightUnit;
+  using XUnit = XPair;
 
-  struct XUnit {
-    U32x4 low, high;
-    U32x2 meta;
-  };
   FORGE_DEVICE static u32 load_scales(const u8* weights, int row, int block) {
     const u64 index = static_cast<u64>(row) * (K / 32) + block;
     if constexpr (HasMinimum)
@@ -75,9 +85,7 @@ struct WeightQ4 {
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {
     return {load16_once(weights + static_cast<u64>(row) * (K / 2) + unit * 16), load_scales(weights, row, unit)};
   }
-  FORGE_DEVICE static XUnit load_x(const u8* row, int unit) {
-    return {load16(row + unit * 32), load16(row + unit * 32 + 16), load8(row + K + unit * 8)};
-  }
+  FORGE_DEVICE static XUnit load_x(const u8* row, int unit) { return XPair::load<K>(row, unit); }
   /// With low and high the dots of the nibbles: d*(s0*(low - 8*sum0) + s1*(high - 8*sum1)), or the same without the 8
   /// and with m*(s0*sum0 + s1*sum1); the integers are exact.
   FORGE_DEVICE static float add(float sum, const WeightUnit& w, const XUnit& x) {
@@ -157,6 +165,7 @@ struct WeightFloat {
   static_assert(K % kCount == 0, "rows are units of 16 bytes");
   static constexpr int kRows = Rows, kK = K, kUnits = K / kCount;
   static constexpr u64 kXRowBytes = static_cast<u64>(K) * 4;
+  using Unit = WeightUnit;
   using XUnit = Elements<Element>;
 
   FORGE_DEVICE static WeightUnit load_unit(const u8* weights, int row, int unit) {

@@ -8,7 +8,7 @@
 // Order of a sum: a lane's units in k order, then the butterfly of the lanes, then the waves of a row in order. It
 // depends on the configuration, never on how many tokens there are.
 
-#include "kernels/gpu/formats.h"
+#include "kernels/gpu/codes.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
@@ -58,7 +58,7 @@ struct MatmulRows {
     typename E::Args epilogue;
   };
   struct Batch {
-    WeightUnit units[C::kUnitsAhead][C::kRowsPerTeam];
+    typename W::Unit units[C::kUnitsAhead][C::kRowsPerTeam];
   };
 
   /// `unit` of each of the team's rows, as the u-th of a batch. Rows past the end repeat the last one (nobody takes
@@ -70,7 +70,7 @@ struct MatmulRows {
       if (kWholeBatches || unit < W::kUnits)
         out.units[u][r] = W::load_unit(weights, row, unit);
       else
-        out.units[u][r] = WeightUnit{};
+        out.units[u][r] = typename W::Unit{};
     }
   }
 

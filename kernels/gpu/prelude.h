@@ -1,7 +1,7 @@
 #pragma once
 // The dialect of the device sources, and the only place that knows which compiler reads them: clang for AMD (hipRTC
 // included), NVRTC, or the host compiler, which runs a kernel's lanes as fibres in tests. Sources are free-standing
-// C++17: builtins, no headers of a runtime. A specialised source defines FORGE_WAVE (32 or 64), includes this and the
+// C++20: builtins, no headers of a runtime. A specialised source defines FORGE_WAVE (32 or 64), includes this and the
 // kernels, and states its configuration as constants.
 //
 // FORGE_KERNEL(name, blocks, threads, Args) { ... args.x ... }

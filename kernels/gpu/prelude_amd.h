@@ -83,6 +83,14 @@ FORGE_DEVICE T shuffle_xor(T value) {
     return shuffle(value, static_cast<int>(__builtin_amdgcn_workitem_id_x() % FORGE_WAVE) ^ Mask);
 }
 
+/// Four bytes of a table of 16, one for each byte of codes below 16.
+FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
+  const u32 within = codes & 0x07070707u;  // a selector's 0..3 are bytes of the second operand, 4..7 of the first
+  const u32 low = __builtin_amdgcn_perm(table.at[1], table.at[0], within);
+  const u32 high = __builtin_amdgcn_perm(table.at[3], table.at[2], within);
+  return __builtin_amdgcn_perm(high, low, 0x03020100u | (codes & 0x08080808u) >> 1);
+}
+
 /// sum of the four products of signed bytes, plus c; exact.
 FORGE_DEVICE i32 dot4(u32 a, u32 b, i32 c) {
 #if defined(__GFX11__) || defined(__GFX12__)

@@ -93,6 +93,14 @@ inline i32 dot4(u32 a, u32 b, i32 c) {
   for (int i = 0; i < 4; ++i) c += static_cast<i8>(a >> 8 * i) * static_cast<i8>(b >> 8 * i);
   return c;
 }
+inline u32 lookup4(u32 codes, const U32x4& table) {
+  u32 out = 0;
+  for (int shift = 0; shift < 32; shift += 8) {
+    const u32 code = codes >> shift & 15U;
+    out |= (table.at[code / 4] >> code % 4 * 8 & 255U) << shift;
+  }
+  return out;
+}
 inline float f32_of_f16(u16 bits) {
   return quant::f32_of_f16(bits);
 }

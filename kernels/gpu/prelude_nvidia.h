@@ -68,6 +68,13 @@ FORGE_DEVICE i32 dot4(u32 a, u32 b, i32 c) {
   asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
+/// Four bytes of a table of 16, one for each byte of codes below 16.
+FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
+  const u32 pairs = (codes | codes >> 4) & 0x00ff00ffu, four = pairs | pairs >> 8;  // nibbles, one behind the other
+  const u32 low = __byte_perm(table.at[0], table.at[1], four & 0x7777u);
+  const u32 high = __byte_perm(table.at[2], table.at[3], four & 0x7777u);
+  return __byte_perm(low, high, 0x3210u | (four & 0x8888u) >> 1);
+}
 FORGE_DEVICE float f32_of_f16(u16 bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));

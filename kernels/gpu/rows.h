@@ -3,7 +3,7 @@
 // step's epilogue; a block makes kBlockRows columns of one token. And steps that stand alone: RMSNorm, an interleaved
 // split, the table of RoPE's angles.
 
-#include "kernels/gpu/formats.h"
+#include "kernels/gpu/codes.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {

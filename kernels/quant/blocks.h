@@ -40,6 +40,11 @@
 
 namespace forge::quant {
 
+template <class Block>
+concept HasPacking = requires { Block::kPacking.low; };
+template <class Block>
+concept HasLevels = requires { Block::kLevels[0]; };
+
 template <DType kNumber, class B>
 struct BlockRow {
   static constexpr DType kType = kNumber;

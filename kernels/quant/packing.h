@@ -32,11 +32,11 @@ FORGE_QUANT_FN u64 bytes_of_bits(u64 bits) {
 // Bytes go by words, lowest first: of loops over 8 or 16 of them g++ 12 makes single bytes where registers are wider.
 FORGE_QUANT_FN u64 load_bytes(const u8* in) {
   u64 word;
-  __builtin_memcpy(&word, in, 8);
+  copy_bytes<8>(&word, in);
   return word;
 }
 FORGE_QUANT_FN void store_bytes(u64 word, u8* out) {
-  __builtin_memcpy(out, &word, 8);
+  copy_bytes<8>(out, &word);
 }
 /// 32 nibbles in Q4_0's order.
 FORGE_QUANT_FN void nibble_codes(const u8* qs, u8* codes) {

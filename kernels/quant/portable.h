@@ -27,3 +27,17 @@ using u64 = std::uint64_t;
 #else
 #define FORGE_QUANT_FN [[gnu::always_inline]] inline
 #endif
+
+namespace forge::quant {
+
+/// memcpy of a constant number of bytes.
+template <u64 kBytes>
+FORGE_QUANT_FN void copy_bytes(void* to, const void* from) {
+#if defined(__CUDACC_RTC__)
+  memcpy(to, from, kBytes);
+#else
+  __builtin_memcpy(to, from, kBytes);
+#endif
+}
+
+}  // namespace forge::quant

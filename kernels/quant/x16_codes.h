@@ -17,11 +17,6 @@
 
 namespace forge::quant {
 
-template <class Block>
-concept HasPacking = requires { Block::kPacking.low; };
-template <class Block>
-concept HasLevels = requires { Block::kLevels[0]; };
-
 /// Bytes of a unit, all 16 rows together.
 template <class Block>
 struct X16Codes {

@@ -235,7 +235,7 @@ TEST_CASE("a source that does not compile: one line, the log, and the source is 
   CHECK(has(contents(kept), "#line 1 \"kernels/gpu/prelude.h\""));
   const std::string log = contents(dir.file("kept") / fmt::format("bad_one.{}.log", target->name));
   CHECK(has(log, "undeclared_thing"));
-  CHECK(has(log, "std=c++17"));
+  CHECK(has(log, "std=c++20"));
   REQUIRE_FALSE(bench.notes.empty());
   CHECK(has(bench.notes.back(), "undeclared_thing"));
   // Messages name the source's own line.

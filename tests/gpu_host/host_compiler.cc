@@ -28,10 +28,10 @@ constexpr std::size_t kJobsAtOnce = 2;
 constexpr std::string_view kElfMagic =
     "\x7f"
     "ELF";
-// The sources are C++17, as for the cards. -O1: the unrolled kernels take long to compile otherwise. A line table is
+// The sources are C++20, as for the cards. -O1: the unrolled kernels take long to compile otherwise. A line table is
 // what a sanitizer's report needs.
 constexpr const char* kFlags =
-    "-std=c++17 -O1 -g1 -march=native -ffp-contract=off -fPIC -fvisibility=hidden -w"
+    "-std=c++20 -O1 -g1 -march=native -ffp-contract=off -fPIC -fvisibility=hidden -w"
 #ifndef __clang__
     " -fno-gnu-unique"
 #endif

@@ -9,9 +9,11 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "codegen/gpu/gpu_lowering.h"
 #include "codegen/gpu/targets.h"
 #include "kernels/quant/f16.h"
 #include "tests/gpu_host/host_compiler.h"
+#include "tests/kernels/golden.h"
 
 namespace forge::gpu_host {
 namespace {
@@ -82,6 +84,8 @@ std::string weight_text(DType type, std::int64_t rows, std::int64_t k) {
   static const std::map<DType, std::string> names{{DType::kQ8_0, "WeightQ8_0"}, {DType::kQ4_0, "WeightQ4_0"},
                                                   {DType::kQ4_1, "WeightQ4_1"}, {DType::kF16, "WeightF16"},
                                                   {DType::kBF16, "WeightBf16"}, {DType::kF32, "WeightF32"}};
+  if (quant::is_plane_codes(type))
+    return "WeightCodes<" + codegen::block_type(type) + ", " + std::to_string(rows) + ", " + std::to_string(k) + ">";
   return names.at(type) + "<" + std::to_string(rows) + ", " + std::to_string(k) + ">";
 }
 
@@ -89,7 +93,11 @@ PlanesWeight::PlanesWeight(DType type, std::size_t rows, std::size_t k, float de
     : planes(rows * row_bytes(type, k)), native(planes.size()), values(rows * k) {
   for (std::size_t row = 0; row < rows; ++row) {
     std::byte* at = native.data() + row * row_bytes(type, k);
-    quant::quantize_row(type, random_floats(k, deviation).data(), k, at);
+    if (!quant::quantize_row(type, random_floats(k, deviation).data(), k, at)) {  // a type that forge only reads
+      const auto blocks =
+          test::random_blocks(test::weight_blocks(type), random_engine()(), k / dtype_info(type).block_elems);
+      std::copy(blocks.begin(), blocks.end(), at);
+    }
     quant::dequantize_native(type, at, k, values.data() + row * k);
   }
   quant::pack_planes(

@@ -33,5 +33,5 @@ TEST_CASE("quants come first, then scales; other types are refused") {
   CHECK(planes[32] == native[36]);
   CHECK(planes[64] == native[0]);
   CHECK(planes[67] == native[35]);
-  CHECK_FALSE(quant::pack_planes(DType::kQ6_K, 1, 256, 0, 1, [&](std::size_t) { return native; }, planes));
+  CHECK_FALSE(quant::pack_planes(DType::kIQ2_S, 1, 256, 0, 1, [&](std::size_t) { return native; }, planes));
 }

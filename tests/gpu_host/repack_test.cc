@@ -1,6 +1,7 @@
 // Load-time steps: rows as the file has them become the layout planes, in slices, and where several sources share a
 // weight in turns.
 
+#include "codegen/gpu/gpu_lowering.h"
 #include "tests/gpu_host/kernel_bench.h"
 
 using namespace forge;
@@ -12,25 +13,30 @@ struct RepackCase {
   DType type;
   int k, blocks_per_row, wave;
 };
-constexpr int kDepths[] = {32, 96, 1056};
+constexpr int kDepths[] = {32, 96, 1056, 2304};
 
 // Two sources that alternate every kUnit rows in a weight of kRows.
 constexpr int kRows = 16, kUnit = 2, kSources = 2;
 
 WaveText text_of(const RepackCase& c) {
-  const auto native = static_cast<std::int64_t>(row_bytes(c.type, c.k));
-  const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(c.type));
-  const auto block = scales == 0 ? native : static_cast<std::int64_t>(dtype_info(c.type).block_bytes);
-  codegen::KernelText text{.header = "kernels/gpu/repack.h", .kernel = "RepackPlanes", .defaults = {}, .before = {}};
+  const bool codes = quant::is_plane_codes(c.type);
+  codegen::KernelText text{
+      .header = "kernels/gpu/repack.h", .kernel = codes ? "RepackCodes" : "RepackPlanes", .defaults = {}, .before = {}};
   text.has_lds = text.has_blocks = false;
-  text.threads = 64;
+  text.threads = codes ? c.wave : 64;
   text.config.number("kRows", kRows)
       .number("kK", c.k)
-      .number("kRowWords", native / 2)
-      .number("kBlockWords", block / 2)
-      .number("kScaleWords", scales / 2)
       .number("kThreads", text.threads)
       .number("kBlocksPerRow", c.blocks_per_row);
+  if (codes) {
+    text.config.use("Block", codegen::block_type(c.type));
+    return {c.wave, std::move(text)};
+  }
+  const auto native = static_cast<std::int64_t>(row_bytes(c.type, c.k));
+  const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(c.type));
+  text.config.number("kRowWords", native / 2)
+      .number("kBlockWords", (scales == 0 ? native : static_cast<std::int64_t>(dtype_info(c.type).block_bytes)) / 2)
+      .number("kScaleWords", scales / 2);
   return {c.wave, std::move(text)};
 }
 
@@ -61,7 +67,8 @@ void check_repack(const RepackCase& c, const Kernel& kernel) {
 TEST_CASE("rows of every type are repacked, in slices and in turns") {
   const Choice<4> sizes{std::size(kWeightTypes), std::size(kDepths), 2, std::size(kWaves)};
   std::vector<RepackCase> cases;
-  for (const auto& at : cases_of(sizes, [](const Choice<4>&) { return true; }))
+  for (const auto& at :
+       cases_of(sizes, [](const Choice<4>& at) { return has_rows_of(kWeightTypes[at[0]], kDepths[at[1]]); }))
     cases.push_back({kWeightTypes[at[0]], kDepths[at[1]], 2 * at[2] + 1, kWaves[at[3]]});
   check_cases(cases, text_of, check_repack);
 }

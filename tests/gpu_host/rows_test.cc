@@ -20,7 +20,7 @@ struct Rows {
 constexpr Rows kRows[] = {{1, 1}, {7, 5}, {32, 17}, {32, 16}};
 
 enum Source { kLoaded, kTwo, kGathered, kEmbedded, kSources };
-constexpr int kColumns[] = {32, 96, 288};
+constexpr int kColumns[] = {32, 96, 288, 512};
 constexpr int kTableRows = 11;
 
 struct FillCase {
@@ -125,7 +125,10 @@ TEST_CASE("rows are filled from rows, pairs of rows, gathered rows and tables of
     return FillCase{Source(at[0]), kWeightTypes[at[1]], kColumns[at[2]], kRows[at[3]], at[4] + 1, kWaves[at[5]]};
   };
   std::vector<FillCase> cases;
-  for (const auto& choice : cases_of(sizes, [](const Choice<6>& at) { return at[0] == kEmbedded || at[1] == 0; }))
+  for (const auto& choice : cases_of(sizes, [&](const Choice<6>& at) {
+         const auto c = case_of(at);
+         return c.source == kEmbedded ? has_rows_of(c.type, c.columns) : at[1] == 0;
+       }))
     cases.push_back(case_of(choice));
   check_cases(cases, text_of, check_fill);
 }

@@ -1,0 +1,169 @@
+#pragma once
+// Weight formats in planes of codes (kernels/quant/planes_codes.h): the K types, Q5, IQ4, MXFP4 and TQ2_0, one template
+// over the block that the file has. A lane's unit is 32 columns: their codes, and what its block's scales and minima
+// are made of, as they lie in memory; it is made numbers when it is multiplied, by exact int8 dots with quantised rows,
+// scaled in f32.
+
+#include "kernels/gpu/formats.h"
+#include "kernels/quant/iq4_nl.h"
+#include "kernels/quant/iq4_xs.h"
+#include "kernels/quant/mxfp4.h"
+#include "kernels/quant/planes_codes.h"
+#include "kernels/quant/q2_k.h"
+#include "kernels/quant/q3_k.h"
+#include "kernels/quant/q4_k.h"
+#include "kernels/quant/q5_0.h"
+#include "kernels/quant/q5_1.h"
+#include "kernels/quant/q5_k.h"
+#include "kernels/quant/q6_k.h"
+#include "kernels/quant/tq2_0.h"
+
+namespace forge::gpu {
+
+template <class Block, int Rows, int K>
+struct WeightCodes {
+  using Planes = quant::PlanesCodes<Block>;
+  static constexpr quant::Packing kPacking = Block::kPacking;
+  static constexpr Planes kPlanes{Rows, K};
+  static constexpr int kRows = Rows, kK = K, kUnits = K / 32, kSub = Block::kSub, kElems = Block::kElems;
+  static constexpr int kZero = Block::kZero;
+  static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
+  static_assert(K % kElems == 0, "rows are whole blocks");
+  static_assert(kSub == 16 || kSub == 32, "16 or 32 columns share a scale");
+
+  /// low has two words only where codes are pairs of bits.
+  struct Unit {
+    U32x4 low;
+    U32x2 high;
+    u32 halves, numbers, tops;
+  };
+  using XUnit = XPair;
+  FORGE_DEVICE static XUnit load_x(const u8* row, int unit) { return XPair::load<K>(row, unit); }
+
+  FORGE_DEVICE static Unit load_unit(const u8* weights, int row, int unit) {
+    Unit out{};
+    const u64 part = static_cast<u64>(row) * kUnits + unit;
+    const u8* low = weights + part * Planes::kLowBytes;
+    if constexpr (kPacking.low == 4) {
+      out.low = load16_once(low);
+    } else {
+      const U32x2 pair = load8(low);
+      out.low = {{pair.at[0], pair.at[1], 0, 0}};
+    }
+    const u8* high = weights + kPlanes.high + part * Planes::kHighBytes;
+    if constexpr (kPacking.high == 1) out.high = {{load(reinterpret_cast<const u32*>(high)), 0}};
+    if constexpr (kPacking.high == 2) out.high = load8(high);
+    const u8* halves = weights + kPlanes.halves +
+                       (static_cast<u64>(row) * (K / kElems) + unit / Planes::kParts) * Planes::kHalvesBytes;
+    if constexpr (kPacking.halves == 2) out.halves = load(reinterpret_cast<const u32*>(halves));
+    if constexpr (kPacking.halves == 1) out.halves = load(reinterpret_cast<const u16*>(halves));
+    const u8* numbers = weights + kPlanes.numbers + part * Planes::kNumberBits / 8;
+    if constexpr (Planes::kNumberBits == 16) out.numbers = load(reinterpret_cast<const u16*>(numbers));
+    if constexpr (Planes::kNumberBits == 8) out.numbers = load(numbers);
+    if constexpr (Planes::kNumberBits == 4) out.numbers = load(numbers) >> (unit % 2 * 4);
+    if constexpr (Planes::kTopBits > 0)  // rows are whole bytes, so the unit says which bits
+      out.tops = load(weights + kPlanes.tops + part * Planes::kTopBits / 8) >>
+                 (unit % (8 / static_cast<int>(Planes::kTopBits)) * static_cast<int>(Planes::kTopBits));
+    return out;
+  }
+
+  /// Levels, less what stands for 0, as signed bytes; codes that are plain numbers stay above it by kZero.
+  static constexpr bool kLevels = requires { Block::kLevels[0]; };
+  static constexpr int kAbove = kLevels ? 0 : kZero;
+  FORGE_DEVICE static constexpr U32x4 levels() {
+    U32x4 out{};
+    if constexpr (kLevels)
+      for (int i = 0; i < 16; ++i) out.at[i / 4] |= static_cast<u32>(Block::kLevels[i] - kZero & 255) << (i % 4 * 8);
+    return out;
+  }
+
+  /// What columns 4w .. 4w+3 are multiplied with, plus kAbove.
+  FORGE_DEVICE static u32 values(const Unit& unit, int w) {
+    if constexpr (kLevels) {
+      constexpr U32x4 kTable = levels();
+      return lookup4(word(unit, w), kTable);
+    } else {
+      return word(unit, w);
+    }
+  }
+  /// The codes of columns 4w .. 4w+3.
+  FORGE_DEVICE static u32 word(const Unit& unit, int w) {
+    const auto low = quant::plane_word(kPacking.low, w);
+    u32 out = unit.low.at[low.word] >> low.shift & ((1u << kPacking.low) - 1) * 0x01010101u;
+    if constexpr (kPacking.high != 0) {
+      const auto high = quant::plane_word(kPacking.high, w);
+      out |= (unit.high.at[high.word] >> high.shift & ((1u << kPacking.high) - 1) * 0x01010101u) << kPacking.low;
+    }
+    return out;
+  }
+
+  /// Number i of the part.
+  FORGE_DEVICE static u32 number(const Unit& unit, int i) {
+    if constexpr (kPacking.number_bits == 8) return unit.numbers >> (8 * i) & 255u;
+    const u32 low = unit.numbers >> (4 * i) & 15u;
+    return Planes::kTopBits > 0 ? low | (unit.tops >> (2 * i) & 3u) << 4 : low;
+  }
+  /// Of the half's columns (both, where a part has one scale).
+  FORGE_DEVICE static float scale(const Unit& unit, int half) {
+    if constexpr (kPacking.scale == quant::ScaleKind::kExponent) return quant::half_of_e8m0(number(unit, 0));
+    const float d = f32_of_f16(static_cast<u16>(unit.halves));
+    if constexpr (kPacking.numbers == 0) return d;
+    const u32 raw = number(unit, half * static_cast<int>(kPacking.numbers_a_part(kSub)));
+    return d * (static_cast<float>(quant::scale_factor(kPacking.scale, raw)) * kPacking.unit);
+  }
+  FORGE_DEVICE static float minimum(const Unit& unit, int half) {
+    const float m = f32_of_f16(static_cast<u16>(unit.halves >> 16));
+    if constexpr (kPacking.numbers == 0) return m;
+    return -m * static_cast<float>(number(unit, half * static_cast<int>(kPacking.numbers_a_part(kSub)) + 1));
+  }
+
+  FORGE_DEVICE static float add(float sum, const Unit& w, const XUnit& x) {
+    i32 low = 0, high = 0;
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      low = dot4(values(w, i), x.low.at[i], low);
+      high = dot4(values(w, 4 + i), x.high.at[i], high);
+    }
+    const float s0 = bf16_scale(x.meta.at[0]), s1 = bf16_scale(x.meta.at[1]);
+    const i32 sum0 = quant_sum(x.meta.at[0]), sum1 = quant_sum(x.meta.at[1]);
+    low -= kAbove * sum0;
+    high -= kAbove * sum1;
+    const float first = s0 * static_cast<float>(low), second = s1 * static_cast<float>(high);
+    if constexpr (kSub == 32) {
+      sum = fma_of(scale(w, 0), first + second, sum);
+      if constexpr (Block::kMinimum)
+        sum = fma_of(minimum(w, 0), fma_of(s0, static_cast<float>(sum0), s1 * static_cast<float>(sum1)), sum);
+    } else {
+      sum = fma_of(scale(w, 1), second, fma_of(scale(w, 0), first, sum));
+      if constexpr (Block::kMinimum)
+        sum = fma_of(minimum(w, 1), s1 * static_cast<float>(sum1),
+                     fma_of(minimum(w, 0), s0 * static_cast<float>(sum0), sum));
+    }
+    return sum;
+  }
+
+  /// Words are loaded where they stand: a unit's registers have no numbers.
+  FORGE_DEVICE static float element(const u8* weights, int row, int k) {
+    const Unit unit = load_unit(weights, row, k / 32);
+    const int column = k % 32, half = kSub == 16 ? column / 16 : 0, byte = column % 4 * 8;
+    const u64 part = static_cast<u64>(row) * kUnits + k / 32;
+    const auto low = quant::plane_word(kPacking.low, column / 4);
+    u32 raw = load(reinterpret_cast<const u32*>(weights + part * Planes::kLowBytes) + low.word);
+    raw = raw >> (byte + low.shift) & ((1u << kPacking.low) - 1);
+    if constexpr (kPacking.high != 0) {
+      const auto high = quant::plane_word(kPacking.high, column / 4);
+      const u32 more =
+          load(reinterpret_cast<const u32*>(weights + kPlanes.high + part * Planes::kHighBytes) + high.word);
+      raw |= (more >> (byte + high.shift) & ((1u << kPacking.high) - 1)) << kPacking.low;
+    }
+    i32 plain = static_cast<i32>(raw) - kZero;
+    if constexpr (kLevels) {
+      constexpr U32x4 kTable = levels();
+      plain = static_cast<i8>(lookup4(raw, kTable));
+    }
+    const float value = scale(unit, half) * static_cast<float>(plain);
+    return Block::kMinimum ? value + minimum(unit, half) : value;
+  }
+};
+
+}  // namespace forge::gpu
