@@ -222,6 +222,16 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("gpu model: logits of the reference with weights in planes of codes, tables of the same type") {
+  const TinyShape wide{.width = 256, .ffn = 512, .heads = 4, .kv_heads = 2, .head_dim = 64};
+  for (const auto& [dtype, target] : {std::pair(DType::kQ4_K, kWave32), std::pair(DType::kQ6_K, kWave64),
+                                      std::pair(DType::kIQ4_XS, kWave32), std::pair(DType::kQ3_K, kWave64)}) {
+    auto shape = wide;
+    shape.dtype = dtype;
+    check_model(shape, target);
+  }
+}
+
 TEST_CASE("gpu model: logits of the reference, waves of 32") {
   check_model({.dtype = DType::kQ4_0}, kWave32);
   check_model({.dtype = DType::kF16, .heads = 3, .kv_heads = 1, .tied = false, .biases = true}, kWave32);
