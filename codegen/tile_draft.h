@@ -23,6 +23,7 @@ struct DraftOp {
   ir::NodeId node = ir::kNoNode;  ///< whose attributes apply
   ir::Value operand;              ///< the memory operand: vector, tensor, squares, table; for sinks what is written
   std::int64_t origin = 0;        ///< column of the source at which the operand's column 0 lies
+  bool operator==(const DraftOp&) const = default;
 };
 
 /// Columns [begin, end) of the source that run the same ops. Tiles never cross its borders.

@@ -18,11 +18,13 @@ bool feeds_glu(const ir::Graph& graph, const Projection& projection) {
   return std::ranges::any_of(uses, [&](const ir::Use& use) { return graph.op(use.node) == Op::kGlu; });
 }
 
-/// All matmuls of x that are no GLU operands, by the element type of their weights, in order of their ids.
-std::map<DType, std::vector<Projection>> siblings_of(const ir::Graph& graph, ir::Value x) {
+/// All matmuls of x that are no GLU operands, by the element type of their weights, in order of their ids; but for
+/// those whose columns the target keeps apart (a router's).
+std::map<DType, std::vector<Projection>> siblings_of(const ir::Graph& graph, ir::Value x, const TargetModel& target) {
   std::map<DType, std::vector<Projection>> by_type;
   for (const ir::Use& use : graph.uses(x)) {
     if (graph.op(use.node) != Op::kMatmul || use.operand != 0) continue;
+    if (!target.merges_columns(graph.type({use.node, 0}).cols())) continue;
     const Projection projection = projection_of(graph, use.node);
     if (!feeds_glu(graph, projection)) by_type[graph.type(graph.operand(use.node, 1)).dtype].push_back(projection);
   }
@@ -35,7 +37,7 @@ bool merge_qkv(ir::Graph& graph, PassContext& context) {
   bool changed = false;
   for (const NodeId node : graph.topological_order()) {
     if (!graph.alive(node) || graph.op(node) != Op::kMatmul) continue;
-    const auto by_type = siblings_of(graph, graph.operand(node, 0));
+    const auto by_type = siblings_of(graph, graph.operand(node, 0), context.target);
     const auto own = by_type.find(graph.type(graph.operand(node, 1)).dtype);
     // The first sibling of its type stands for all of them.
     if (own == by_type.end() || own->second.front().matmul != node) continue;

@@ -36,6 +36,9 @@ class TargetModel {
   /// Columns after which gate and up alternate when they are merged into one weight; 0: do not merge.
   [[nodiscard]] virtual std::int64_t glu_interleave(DType weight, std::int64_t n) const = 0;
 
+  /// Can a matmul of so many columns be part of a merged one?
+  [[nodiscard]] virtual bool merges_columns(std::int64_t) const { return true; }
+
   /// May `members` (a connected set with one or more nodes, in topological order) run as one kernel? Passes call it
   /// with a group and one more node; nullopt when it can, else the reason why not.
   [[nodiscard]] virtual std::optional<std::string> refuses_group(const ir::Graph& graph,

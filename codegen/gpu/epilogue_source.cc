@@ -17,10 +17,19 @@ using ir::InputKind;
 using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 
-constexpr std::int64_t kResults = 16;  // of a token, made by 16 lanes
-
 bool is_combine(TileOpKind kind) {
   return kind == TileOpKind::kRope || kind == TileOpKind::kGlu;
+}
+
+/// Sections without the borders behind which the same follows: parts of a weight stand together on a GPU.
+std::vector<DraftSection> distinct_sections(const TileDraft& draft) {
+  std::vector<DraftSection> out;
+  for (const auto& section : draft.sections)
+    if (!out.empty() && out.back().ops == section.ops)
+      out.back().end = section.end;
+    else
+      out.push_back(section);
+  return out;
 }
 
 /// Writes load() and run() side by side, section after section.
@@ -30,10 +39,11 @@ class Generator {
       : graph_(graph), draft_(draft), context_(context) {}
 
   EpilogueSource run() {
-    const bool branches = draft_.sections.size() > 1;
-    for (std::size_t i = 0; i < draft_.sections.size(); ++i) {
-      const auto& section = draft_.sections[i];
-      const bool last = i + 1 == draft_.sections.size();
+    const auto sections = distinct_sections(draft_);
+    const bool branches = sections.size() > 1;
+    for (std::size_t i = 0; i < sections.size(); ++i) {
+      const auto& section = sections[i];
+      const bool last = i + 1 == sections.size();
       if (branches && !last) {
         load_ += fmt::format("    if (row0 < {}) {{\n", section.end);
         run_ += fmt::format("    if (row0 < {}) {{\n", section.end);
@@ -94,8 +104,17 @@ class Generator {
     const char* name = place == Place::kBeforeCombine ? "c" : "n";
     return origin == 0 ? std::string(name) : fmt::format("({} - {})", name, origin);
   }
-  std::string row_element(std::string_view type, ir::Value value, std::int64_t floats, std::string_view col) {
-    return fmt::format("{} + static_cast<u64>(t) * {} + {}", value_pointer(type, value), floats, col);
+  /// Rows of the source are slots where it has experts; what has no slots itself is the same for all of a token's.
+  [[nodiscard]] std::string row_of(ir::Value value) const {
+    const bool shared = draft_.slots > 1 && graph_.type(value).shape.size() < 3;
+    return shared ? fmt::format("(t / {})", draft_.slots) : std::string("t");
+  }
+  [[nodiscard]] std::int64_t row_floats(ir::Value value) const {
+    return context_.row_floats(value) / (graph_.type(value).shape.size() < 3 ? 1 : draft_.slots);
+  }
+  std::string row_element(std::string_view type, ir::Value value, std::string_view col) {
+    return fmt::format("{} + static_cast<u64>({}) * {} + {}", value_pointer(type, value), row_of(value),
+                       row_floats(value), col);
   }
 
   /// Of a GLU or of an activation alone.
@@ -117,7 +136,7 @@ class Generator {
         break;
       case TileOpKind::kInvRms: {
         const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
-        parts_ = context_.row_floats(op.operand);
+        parts_ = row_floats(op.operand);
         squares_ = value_pointer("const float*", op.operand);
         inv_rms_ = fmt::format("1.0f / sqrt_of(sum / {} + {})", float_literal(static_cast<float>(norm.dim)),
                                float_literal(norm.eps));
@@ -130,10 +149,17 @@ class Generator {
         line(place, fmt::format("v {}= {};", op.kind == TileOpKind::kAddVector ? '+' : '*', other));
         break;
       }
+      case TileOpKind::kAddExpertVector: {
+        const auto experts = value_pointer("const i32*", graph_.operand(op.node, 2));
+        const auto other = operand(place, fmt::format("{} + static_cast<u64>(gpu::load({} + t)) * {} + {}",
+                                                      value_pointer("const float*", op.operand), experts,
+                                                      graph_.type(op.operand).shape[1].value, col));
+        line(place, fmt::format("v += {};", other));
+        break;
+      }
       case TileOpKind::kAddTensor:
       case TileOpKind::kMulTensor: {
-        const auto other =
-            operand(place, row_element("const float*", op.operand, context_.row_floats(op.operand), col));
+        const auto other = operand(place, row_element("const float*", op.operand, col));
         line(place, fmt::format("v {}= {};", op.kind == TileOpKind::kAddTensor ? '+' : '*', other));
         break;
       }
@@ -147,8 +173,7 @@ class Generator {
         line(place, fmt::format("v = softcap(v, {});", float_literal(graph_.attrs_as<ir::SoftcapAttrs>(op.node).cap)));
         break;
       case TileOpKind::kGluTensor: {
-        const auto other =
-            operand(place, row_element("const float*", op.operand, context_.row_floats(op.operand), col));
+        const auto other = operand(place, row_element("const float*", op.operand, col));
         line(place, fmt::format("v = {} * {};", activation(graph_.attrs_as<ir::GluAttrs>(op.node), "v"), other));
         break;
       }
@@ -160,13 +185,11 @@ class Generator {
   void generate_sink(const DraftOp& op, Place place, const std::string& col) {
     switch (op.kind) {
       case TileOpKind::kStore:
-        line(place, fmt::format("store({}, v, real);",
-                                row_element("float*", op.operand, context_.row_floats(op.operand), col)));
+        line(place, fmt::format("store({}, v, real);", row_element("float*", op.operand, col)));
         break;
       case TileOpKind::kSumSquares:
         line(place,
-             fmt::format("store_squares({}, v, real);",
-                         row_element("float*", op.operand, context_.row_floats(op.operand), col + " / kQuantBlock")));
+             fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
         break;
       case TileOpKind::kQuantize: {
         const auto cols = graph_.type(op.operand).cols();
@@ -230,7 +253,8 @@ class Generator {
     const bool halved =
         std::ranges::any_of(draft_.sections[0].ops, [](const auto& op) { return op.kind == TileOpKind::kGlu; });
     text += fmt::format("  }};\n  static constexpr int kIn = {}, kOperands = {}, kParts = {};\n",
-                        halved ? 2 * kGluUnit : kResults, most_operands_, parts_);
+                        halved ? 2 * kGluUnit : kResultColumns, most_operands_, parts_);
+    if (parts_ > 0 && draft_.slots > 1) text += fmt::format("  static constexpr int kSlots = {};\n", draft_.slots);
     if (parts_ > 0) {
       text += fmt::format("  FORGE_DEVICE static const float* squares(const Args& a) {{ return {}; }}\n", squares_);
       text += fmt::format("  FORGE_DEVICE static float inv_rms(float sum) {{ return {}; }}\n", inv_rms_);
@@ -267,7 +291,7 @@ class Generator {
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
   EpilogueShape shape;
   const ir::Value* squares = nullptr;
-  for (const auto& section : draft.sections) {
+  for (const auto& section : distinct_sections(draft)) {
     if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
     int combines = 0;
     for (const auto& op : section.ops) {
@@ -278,7 +302,7 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
       if (sink && combines == 0 &&
           std::ranges::any_of(section.ops, [](const auto& other) { return is_combine(other.kind); }))
         return std::unexpected("a value is stored before its columns meet");
-      if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResults != 0)
+      if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
         return std::unexpected("a quantised block begins inside a block's columns");
       if (op.kind == TileOpKind::kGlu) {
         if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)

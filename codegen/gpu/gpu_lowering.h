@@ -40,6 +40,7 @@ class GpuLowering {
   void lower_alone(ir::NodeId node, plan::StepT& out);
   void lower_norm(ir::NodeId node, plan::StepT& out);
   void lower_rope_table(ir::NodeId node, plan::StepT& out);
+  void lower_route(ir::NodeId node, plan::StepT& out);
   void lower_interleaved_split(ir::NodeId node, plan::StepT& out);
   void lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out);
   void lower_load(plan::WeightT& weight, std::size_t index, std::vector<std::unique_ptr<plan::StepT>>& out);

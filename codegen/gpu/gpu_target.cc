@@ -33,12 +33,36 @@ std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<c
   return std::nullopt;
 }
 
+/// Loading puts whole experts one behind the other, gate and up by turns or not merged at all.
+std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Value weight) {
+  if (graph.op(weight.node) == Op::kConcatRows) {
+    if (graph.attrs_as<ir::PartsAttrs>(weight.node).unit == 0) return "merged experts' weights do not alternate";
+    for (const auto part : graph.operands(weight.node))
+      if (auto why = refuses_expert_weight(graph, part)) return why;
+    return std::nullopt;
+  }
+  if (graph.op(weight.node) != Op::kWeight) return "experts' weights are no tensors of the file";
+  if (graph.attrs_as<ir::WeightAttrs>(weight.node).name.find(ir::kEachSlice) != std::string::npos)
+    return "experts in tensors of their own have no GPU kernels yet";
+  return std::nullopt;
+}
+
+std::optional<std::string> refuses_route(const ir::Graph& graph, ir::NodeId node) {
+  constexpr std::int64_t kLanes = 32;  // of the smallest wave
+  const auto& route = graph.attrs_as<ir::RouteAttrs>(node);
+  if (route.used > kLanes || route.groups > kLanes)
+    return fmt::format("{} experts of a token in {} groups are more than a wave's lanes", route.used, route.groups);
+  return std::nullopt;
+}
+
 /// A matmul, embedding or row source has a kernel for its weight and shape.
 std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraft& draft) {
   if (draft.source == ir::kNoNode) return std::nullopt;
   const auto op = graph.op(draft.source);
-  if (op != Op::kMatmul && op != Op::kEmbed) return std::nullopt;
-  const auto& weight = graph.type(graph.operand(draft.source, op == Op::kMatmul ? 1 : 0));
+  if (op != Op::kMatmul && op != Op::kExpertMatmul && op != Op::kEmbed) return std::nullopt;
+  if (op == Op::kExpertMatmul)
+    if (auto why = refuses_expert_weight(graph, graph.operand(draft.source, 1))) return why;
+  const auto& weight = graph.type(graph.operand(draft.source, op == Op::kEmbed ? 0 : 1));
   if (!quant::has_planes(weight.dtype))
     return fmt::format("there is no GPU kernel for weights of type {}", dtype_name(weight.dtype));
   const std::int64_t unit = is_float(weight.dtype) ? 8 : kActivationBlock;
@@ -56,10 +80,16 @@ std::int64_t GpuTargetModel::glu_interleave(DType, std::int64_t n) const {
   return n % kGluUnit == 0 ? kGluUnit : 0;
 }
 
+bool GpuTargetModel::merges_columns(std::int64_t n) const {
+  return n % kResultColumns == 0;
+}
+
 std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const {
   for (const auto node : members) {
-    if (is_expert_op(graph.op(node))) return "mixture-of-experts layers have no GPU kernels yet";
+    if (graph.op(node) == Op::kExpertSum && node != members[0]) return "experts are summed by a step of their own";
+    if (graph.op(node) == Op::kRoute)
+      if (auto why = refuses_route(graph, node)) return why;
     if (graph.op(node) == Op::kArrange) return "latent attention has no GPU kernels yet";
     if (graph.op(node) == Op::kGlu && graph.attrs_as<ir::GluAttrs>(node).activation == ir::Activation::kClampedSwish)
       return "clamped GLUs have no GPU kernels yet";
@@ -71,6 +101,10 @@ std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
   const auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();
   if (auto why = refuses_source(graph, *draft)) return why;
+  const bool has_slots =
+      draft->slots > 1 || (draft->source != ir::kNoNode && graph.op(draft->source) == Op::kExpertMatmul);
+  if (has_slots && (draft->source == ir::kNoNode || graph.op(draft->source) != Op::kExpertMatmul))
+    return "rows of experts without their matmul have no GPU kernels";
   const auto shape = epilogue_shape(graph, *draft);
   if (!shape) return shape.error();
   return std::nullopt;

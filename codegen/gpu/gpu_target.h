@@ -24,6 +24,7 @@ class GpuTargetModel final : public passes::TargetModel {
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return true; }
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
+  [[nodiscard]] bool merges_columns(std::int64_t n) const override;
   [[nodiscard]] std::optional<std::string> refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
   [[nodiscard]] passes::KernelChoice choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,

@@ -164,8 +164,9 @@ std::string block_type(DType type) {
 
 std::string GpuLowering::weight_type(ir::Value weight) const {
   const auto& type = graph_.type(weight);
+  const auto rows = type.shape.size() == 3 ? type.shape[0].value * type.shape[1].value : type.shape[0].value;
   if (quant::is_plane_codes(type.dtype))
-    return fmt::format("WeightCodes<{}, {}, {}>", block_type(type.dtype), type.shape[0].value, type.cols());
+    return fmt::format("WeightCodes<{}, {}, {}>", block_type(type.dtype), rows, type.cols());
   std::string_view name;
   switch (type.dtype) {
     case DType::kF32:
@@ -189,7 +190,7 @@ std::string GpuLowering::weight_type(ir::Value weight) const {
     default:
       throw Error(ErrorCode::kInternal, "a weight type without a GPU kernel got through");
   }
-  return fmt::format("{}<{}, {}>", name, type.shape[0].value, type.cols());
+  return fmt::format("{}<{}, {}>", name, rows, type.cols());
 }
 
 void GpuLowering::lower_tile(const TileDraft& draft, plan::StepT& out) {
@@ -198,7 +199,8 @@ void GpuLowering::lower_tile(const TileDraft& draft, plan::StepT& out) {
   const auto shape = epilogue_shape(graph_, draft);
   if (!shape) throw Error(ErrorCode::kInternal, "a step has no epilogue", shape.error());
   const auto epilogue = generate_epilogue(graph_, draft, context);
-  if (draft.source != ir::kNoNode && graph_.op(draft.source) == Op::kMatmul)
+  if (draft.source != ir::kNoNode &&
+      (graph_.op(draft.source) == Op::kMatmul || graph_.op(draft.source) == Op::kExpertMatmul))
     lower_matmul(draft, *shape, epilogue, out);
   else
     lower_rows(draft, *shape, epilogue, out);
@@ -208,9 +210,11 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
                                plan::StepT& out) {
   const auto weight = graph_.operand(draft.source, 1);
   const auto& type = graph_.type(weight);
-  const auto n = type.shape[0].value, k = type.cols();
+  const bool experts = graph_.op(draft.source) == Op::kExpertMatmul;
+  const auto n = type.shape[experts ? 1 : 0].value, k = type.cols();
   const auto rows = rows_of_step(draft.rows);
-  const auto config = choose_matmul(target_.target(), type.dtype, n, k, rows.bound, shape,
+  const auto bound = rows.bound * draft.slots;
+  const auto config = choose_matmul(target_.target(), type.dtype, n, k, experts ? 1 : bound, shape,
                                     tuning_for(target_.tuning(), fmt::format("{}x{}", n, k)));
   const auto block_rows = config.block_rows(target_.target().wave);
   KernelText text{.header = "kernels/gpu/matmul_rows.h",
@@ -220,20 +224,29 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
   text.config.use("Weight", weight_type(weight))
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokens", config.tokens)
-      .number("kTokensTotal", rows.bound)
+      .number("kTokensTotal", bound)
       .number("kCount", rows.count)
       .number("kWaves", config.waves)
       .number("kWavesPerRow", config.waves_per_row)
       .number("kLanesPerRow", config.lanes_per_row)
       .number("kRowsPerTeam", config.rows_per_team)
       .number("kUnitsAhead", config.units_ahead);
-  text.blocks = (n + block_rows - 1) / block_rows * (rows.bound / config.tokens);
+  text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
   text.threads = config.waves * target_.target().wave;
   std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},
                                          {.kind = Kind::kValue, .value = draft.input},
                                          input(GpuInput::kCounts)};
+  if (experts) {
+    text.config.number("kSlots", draft.slots)
+        .number("kColumns", n)
+        .flag("kSharedX", graph_.type(draft.input).shape.size() < 3);
+    arguments.push_back({.kind = Kind::kValue, .value = graph_.operand(draft.source, 2)});
+  }
   arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
-  finish_step(fmt::format("matmul_{}_{}x{}_t{}", dtype_name(type.dtype), n, k, rows.bound), text, arguments, out);
+  const auto stem =
+      experts ? fmt::format("experts_{}_{}x{}x{}_t{}", dtype_name(type.dtype), type.shape[0].value, n, k, bound)
+              : fmt::format("matmul_{}_{}x{}_t{}", dtype_name(type.dtype), n, k, bound);
+  finish_step(stem, text, arguments, out);
 }
 
 void GpuLowering::lower_rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
@@ -252,6 +265,11 @@ void GpuLowering::lower_rows(const TileDraft& draft, const EpilogueShape& shape,
     source = fmt::format("LoadedRows<{}>", places_.rows_of(draft.input).row_floats);
     arguments = {{.kind = Kind::kValue, .value = draft.input}};
     stem = "rows";
+  } else if (graph_.op(draft.source) == Op::kExpertSum) {
+    source = fmt::format("SummedSlots<{}, {}>", graph_.type(draft.input).shape[1].value, draft.cols);
+    arguments = {{.kind = Kind::kValue, .value = draft.input},
+                 {.kind = Kind::kValue, .value = graph_.operand(draft.source, 1)}};
+    stem = "sum_experts";
   } else if (graph_.op(draft.source) == Op::kGatherRows) {
     source = fmt::format("GatheredRows<{}>", places_.rows_of(draft.input).row_floats);
     arguments = {{.kind = Kind::kValue, .value = draft.input},

@@ -54,6 +54,8 @@ void GpuLowering::lower_alone(ir::NodeId node, plan::StepT& out) {
       return lower_norm(node, out);
     case Op::kRopeTable:
       return lower_rope_table(node, out);
+    case Op::kRoute:
+      return lower_route(node, out);
     default:
       return lower_interleaved_split(node, out);
   }
@@ -122,6 +124,36 @@ void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
                         : places_.add_constant(frequencies_of(graph_.attrs_as<ir::RopeFreqsAttrs>(frequencies.node)));
   frequencies_.emplace(frequencies.node, base);
   out.refs[1] = base;
+}
+
+void GpuLowering::lower_route(ir::NodeId node, plan::StepT& out) {
+  const auto logits = graph_.operand(node, 0);
+  const bool biased = graph_.operands(node).size() > 1;
+  const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
+  const auto experts = graph_.type(logits).cols();
+  const auto rows = rows_of_step(graph_.type(logits).shape[0]);
+  KernelText text{.header = "kernels/gpu/experts.h", .kernel = "Route", .defaults = {}, .before = {}};
+  text.blocks = rows.bound;
+  text.threads = target_.target().wave;
+  text.config.number("kExperts", experts)
+      .number("kUsed", route.used)
+      .number("kGroups", route.groups)
+      .number("kGroupsUsed", route.groups_used)
+      .number("kGroupTop", route.group_top)
+      .number("kRowFloats", places_.rows_of(logits).row_floats)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count)
+      .flag("kSigmoid", route.gate == ir::RouteGate::kSigmoid)
+      .flag("kBiased", biased)
+      .flag("kOverChosen", route.share == ir::RouteShare::kChosen)
+      .real("kScale", route.scale);
+  const std::vector<PointerArgument> arguments{
+      {.kind = Kind::kValue, .value = logits},
+      {.kind = Kind::kValue, .value = biased ? graph_.operand(node, 1) : logits},
+      input(GpuInput::kCounts),
+      {.kind = Kind::kValue, .value = {node, 0}},
+      {.kind = Kind::kValue, .value = {node, 1}}};
+  finish_step(fmt::format("route_{}_t{}", experts, rows.bound), text, arguments, out);
 }
 
 void GpuLowering::lower_interleaved_split(ir::NodeId node, plan::StepT& out) {

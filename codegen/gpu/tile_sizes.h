@@ -10,5 +10,7 @@ namespace forge::codegen {
 inline constexpr std::int64_t kTokenTile = 16;
 /// Gate and up of a merged weight alternate every so many columns, for a block of results is made from one of each.
 inline constexpr std::int64_t kGluUnit = 16;
+/// A block makes a token's results in groups of so many, and parts of a merged weight are whole groups.
+inline constexpr std::int64_t kResultColumns = 16;
 
 }  // namespace forge::codegen

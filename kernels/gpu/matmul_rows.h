@@ -5,6 +5,8 @@
 // A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units of 16 bytes in turn. Up to
 // kUnitsAhead units of each row are in flight: where one has been multiplied, the next is loaded. The first ones are
 // loaded before the activations are waited for.
+// Experts: the weight has kColumns rows for each expert, one expert behind the other, and a tile is a slot, which is a
+// token and one of its kSlots experts: rows of out are slots, rows of x slots or the tokens that they share.
 // Order of a sum: a lane's units in k order, then the butterfly of the lanes, then the waves of a row in order. It
 // depends on the configuration, never on how many tokens there are.
 
@@ -23,6 +25,26 @@ struct MatmulDefaults {
   static constexpr int kWavesPerRow = 1;      ///< more where there are few rows
   static constexpr int kRowsPerTeam = 1;      ///< rows that share a load of the activations
   static constexpr int kUnitsAhead = 2;       ///< units a lane and row in flight
+  static constexpr int kSlots = 0;            ///< experts of a token, kTokens being 1; 0: one weight for all
+  static constexpr int kColumns = 0;          ///< an expert's rows of the weight
+  static constexpr bool kSharedX = false;     ///< a token's slots have one row of x
+};
+
+/// weights: layout planes. x: [rows of x][W::kXRowBytes] bytes. All 16-byte aligned.
+template <class E, bool HasExperts>
+struct MatmulArgs {
+  const u8* weights;
+  const u8* x;
+  const i32* counts;
+  typename E::Args epilogue;
+};
+template <class E>
+struct MatmulArgs<E, true> {
+  const u8* weights;
+  const u8* x;
+  const i32* counts;
+  const i32* experts;  ///< of each slot
+  typename E::Args epilogue;
 };
 
 template <class C>
@@ -35,11 +57,14 @@ struct MatmulRows {
   static_assert(C::kWaves % C::kWavesPerRow == 0, "a block has whole teams of waves");
   static_assert(C::kRowsPerTeam >= 1 && C::kUnitsAhead >= 1, "a team has a row, a lane a unit in flight");
 
+  static constexpr bool kExperts = C::kSlots > 0;
+  static constexpr int kColumns = kExperts ? C::kColumns : W::kRows, kSlotsOfToken = kExperts ? C::kSlots : 1;
+  static_assert(!kExperts || (C::kTokens == 1 && W::kRows % C::kColumns == 0), "a slot a tile, whole experts");
   static constexpr int kTeamsPerWave = kWave / C::kLanesPerRow;
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kBlockRows = C::kWaves / C::kWavesPerRow * kTeamsPerWave * C::kRowsPerTeam;
   static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTokens);
-  static constexpr int kBlocks = ceil_div(W::kRows, kBlockRows) * kTokenTiles;
+  static constexpr int kBlocks = ceil_div(kColumns, kBlockRows) * kTokenTiles;
   static constexpr int kStride = C::kLanesPerRow * C::kWavesPerRow;
   static constexpr int kBatches = ceil_div(W::kUnits, kStride* C::kUnitsAhead);
   static constexpr bool kWholeBatches = W::kUnits % (kStride * C::kUnitsAhead) == 0;
@@ -50,23 +75,17 @@ struct MatmulRows {
   struct Lds {
     OutTile tile;
   };
-  /// weights: layout planes. x: [kTokensTotal][W::kXRowBytes] bytes. All 16-byte aligned.
-  struct Args {
-    const u8* weights;
-    const u8* x;
-    const i32* counts;
-    typename E::Args epilogue;
-  };
+  using Args = MatmulArgs<E, kExperts>;
   struct Batch {
     typename W::Unit units[C::kUnitsAhead][C::kRowsPerTeam];
   };
 
-  /// `unit` of each of the team's rows, as the u-th of a batch. Rows past the end repeat the last one (nobody takes
-  /// their sums); units past the end are not loaded.
-  FORGE_DEVICE static void load_units(const u8* weights, int row0, int unit, int u, Batch& out) {
+  /// `unit` of each of the team's rows, as the u-th of a batch; `last` is the last row that there is. Rows behind it
+  /// repeat it (nobody takes their sums); units past the end are not loaded.
+  FORGE_DEVICE static void load_units(const u8* weights, int row0, int last, int unit, int u, Batch& out) {
     FORGE_UNROLL
     for (int r = 0; r < C::kRowsPerTeam; ++r) {
-      const int row = row0 + r < W::kRows ? row0 + r : W::kRows - 1;
+      const int row = row0 + r < last ? row0 + r : last;
       if (kWholeBatches || unit < W::kUnits)
         out.units[u][r] = W::load_unit(weights, row, unit);
       else
@@ -76,7 +95,7 @@ struct MatmulRows {
 
   /// A batch into the sums. What follows it is loaded into its registers as they become free, unless it is the last.
   template <bool IsLast>
-  FORGE_DEVICE static void multiply(const Args& args, const u8* x, int row0, int unit0, Batch& batch,
+  FORGE_DEVICE static void multiply(const Args& args, const u8* x, int row0, int last, int unit0, Batch& batch,
                                     float (&sums)[C::kRowsPerTeam][C::kTokens]) {
     FORGE_UNROLL
     for (int u = 0; u < C::kUnitsAhead; ++u) {
@@ -90,31 +109,41 @@ struct MatmulRows {
           if (C::kTokens > 4 && t % 4 == 3) keep_order();  // or all tokens' activations are loaded ahead, into spills
         }
       }
-      if constexpr (!IsLast) load_units(args.weights, row0, unit + kStride * C::kUnitsAhead, u, batch);
+      if constexpr (!IsLast) load_units(args.weights, row0, last, unit + kStride * C::kUnitsAhead, u, batch);
     }
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int tile_id = block_id() % kTokenTiles, t0 = tile_id * C::kTokens;
-    if (kTokenTiles > 1 && idle_tile(args.counts, C::kCount, t0)) return;
+    const int tile_id = block_id() % kTokenTiles, t0 = tile_id * C::kTokens,
+              token0 = kExperts ? t0 / kSlotsOfToken : t0;
+    if (kTokenTiles > 1 && idle_tile(args.counts, C::kCount, token0)) return;
     const int team_wave = wave_id() / C::kWavesPerRow, share = wave_id() % C::kWavesPerRow;
     const int team = team_wave * kTeamsPerWave + lane_id() / C::kLanesPerRow;
     const int first = share * C::kLanesPerRow + lane_id() % C::kLanesPerRow;
     const int row0 = block_id() / kTokenTiles * kBlockRows, team_row = team * C::kRowsPerTeam;
-    const u8* x = args.x + static_cast<u64>(t0) * W::kXRowBytes;
+    const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : t0) * W::kXRowBytes;
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
+    int weight0 = 0;  // the first row of the tile's expert
+    if constexpr (kExperts) {
+      release_consumers();
+      wait_for_producer();
+      weight0 = load(args.experts + t0) * kColumns;
+    }
+    const int begin = weight0 + row0 + team_row, last = weight0 + kColumns - 1;
     Batch batch;
     FORGE_UNROLL
-    for (int u = 0; u < C::kUnitsAhead; ++u) load_units(args.weights, row0 + team_row, first + u * kStride, u, batch);
-    release_consumers();
-    wait_for_producer();
-    Finish<E, OutTile, W::kRows, C::kTokensTotal> finish(args.epilogue, row0, t0);
+    for (int u = 0; u < C::kUnitsAhead; ++u) load_units(args.weights, begin, last, first + u * kStride, u, batch);
+    if constexpr (!kExperts) {
+      release_consumers();
+      wait_for_producer();
+    }
+    Finish<E, OutTile, kColumns, C::kTokensTotal> finish(args.epilogue, row0, t0);
     finish.prepare();
     constexpr int kStep = kStride * C::kUnitsAhead;
     FORGE_LOOP
-    for (int b = 0; b + 1 < kBatches; ++b) multiply<false>(args, x, row0 + team_row, first + b * kStep, batch, sums);
-    multiply<true>(args, x, row0 + team_row, first + (kBatches - 1) * kStep, batch, sums);
+    for (int b = 0; b + 1 < kBatches; ++b) multiply<false>(args, x, begin, last, first + b * kStep, batch, sums);
+    multiply<true>(args, x, begin, last, first + (kBatches - 1) * kStep, batch, sums);
 
     FORGE_UNROLL
     for (int r = 0; r < C::kRowsPerTeam; ++r) {

@@ -52,6 +52,25 @@ struct GatheredRows {
   }
 };
 
+/// The sum of a token's slots [tokens][Slots][Columns], each times its share, in the order in which they were chosen.
+template <int Slots, int Columns>
+struct SummedSlots {
+  struct Args {
+    const float *x, *shares;
+  };
+  static constexpr bool kOlder = false;
+  FORGE_DEVICE static int row(const Args&, int t) { return t; }
+  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+    float sum = 0;
+    FORGE_UNROLL
+    for (int s = 0; s < Slots; ++s) {
+      const u64 slot = static_cast<u64>(row) * Slots + s;
+      sum = fma_of(load(args.shares + slot), load(args.x + slot * Columns + column), sum);
+    }
+    return sum;
+  }
+};
+
 /// Row ids[t] of a table in the layout planes; zeros for an id that the table has not.
 template <class Weight>
 struct EmbeddedRows {

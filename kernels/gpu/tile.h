@@ -8,10 +8,10 @@
 //     static constexpr int kIn;                    columns that 16 results are made from: 16, or 32 where two meet
 //     static constexpr int kOperands;              numbers of memory that a result needs
 //     static constexpr int kParts;                 partial sums of squares a token; 0: no factor 1/rms
-//     static const float* squares(const Args&);    [tokens][kParts]
-//     static float inv_rms(float sum);
-//     static void load(const Args&, int t, int n, float (&o)[..]);      operands of result n of token t
-//     template <class In> static void run(const Args&, int t, int n, int row0, bool real, float factor, const float
+//     static constexpr int kSlots;                 rows of the source that share a token's squares; 1 where it is
+//     missing static const float* squares(const Args&);    [tokens][kParts] static float inv_rms(float sum); static
+//     void load(const Args&, int t, int n, float (&o)[..]);      operands of result n of token t template <class In>
+//     static void run(const Args&, int t, int n, int row0, bool real, float factor, const float
 //                                         (&o)[..], In&& in);
 //   };
 // run: in(c) is column c of the source; lanes that are not `real` go along and write nothing. Operands are loaded
@@ -54,6 +54,14 @@ class Tile {
  private:
   Shared<float, Partials * Tokens * BlockRows> sums_;
 };
+
+template <class E>
+FORGE_DEVICE constexpr int slots_of() {
+  if constexpr (requires { E::kSlots; })
+    return E::kSlots;
+  else
+    return 1;
+}
 
 /// Takes a tile through the epilogue E. Total: columns of the source; TokensTotal: rows that memory has.
 template <class E, class T, int Total, int TokensTotal>
@@ -125,7 +133,7 @@ class Finish {
     FORGE_UNROLL
     for (int i = 0; i < kPartsOfLane; ++i) {
       const int part = i * kWave + lane_id();
-      parts_[i] = part < E::kParts ? load(E::squares(args_) + token * E::kParts + part) : 0.0f;
+      parts_[i] = part < E::kParts ? load(E::squares(args_) + token / slots_of<E>() * E::kParts + part) : 0.0f;
     }
   }
   FORGE_DEVICE void load_operands(const Job& job) {

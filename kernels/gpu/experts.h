@@ -1,0 +1,154 @@
+#pragma once
+// Mixture of experts: which experts a token goes to. The products are matmul_rows.h's, a tile for each slot, which is a
+// token and one of its experts; their sums are a source of rows (rows.h).
+
+#include "kernels/gpu/tile.h"
+
+namespace forge::gpu {
+
+/// The chosen experts of each token, best first and equal ones by number, and their shares; ranks that are NaN come
+/// last. Gates are a softmax over all experts or sigmoids, arXiv 1701.06538; a bias moves the choice only, arXiv
+/// 2408.15664. With kGroups > 1 only experts of the kGroupsUsed groups count whose kGroupTop best are worth the most
+/// together. A block, which is a wave, has a token.
+/// C names kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop, kRowFloats (of logits), kTokensTotal, kCount, kSigmoid,
+/// kBiased, kOverChosen (shares add up to kScale), kScale.
+template <class C>
+struct Route {
+  static constexpr int kThreads = kWave, kBlocks = C::kTokensTotal;
+  static constexpr int kOwn = ceil_div(C::kExperts, kWave);  ///< experts of a lane: every kWave-th
+  static constexpr int kMembers = C::kExperts / C::kGroups;
+  static constexpr int kNobody = 1 << 30;
+  static constexpr float kWorst = __builtin_bit_cast(float, 0xff800000u);  // -infinity
+  static constexpr float kSumLeast = 0x1p-14f;  ///< keeps shares bounded where all gates are 0
+  static_assert(C::kUsed <= kWave && C::kUsed <= C::kExperts, "a lane for each chosen expert");
+  static_assert(C::kGroups <= kWave && C::kExperts % C::kGroups == 0, "a lane for each group, groups of one size");
+  struct Lds {
+    Shared<float, C::kExperts> ranks;
+    Shared<float, C::kGroups> worth;
+  };
+  struct Args {
+    const float* logits;  ///< [kTokensTotal][kRowFloats]
+    const float* bias;    ///< [kExperts]; read with kBiased only
+    const i32* counts;
+    i32* experts;  ///< [kTokensTotal][kUsed]
+    float* shares;
+  };
+
+  FORGE_DEVICE static void gates(const float* logits, float (&gate)[kOwn]) {
+    constexpr float kLog2E = 1.44269504088896f;
+    float top = kWorst;
+    FORGE_UNROLL
+    for (int i = 0; i < kOwn; ++i) {
+      const int expert = i * kWave + lane_id();
+      gate[i] = expert < C::kExperts ? load(logits + expert) : kWorst;
+      top = max_of(top, gate[i]);
+    }
+    if constexpr (C::kSigmoid) {
+      FORGE_UNROLL
+      for (int i = 0; i < kOwn; ++i) gate[i] = 1.0f / (1.0f + exp2_of(-kLog2E * gate[i]));
+    } else {
+      top = max_lanes<kWave>(top);
+      float total = 0;
+      FORGE_UNROLL
+      for (int i = 0; i < kOwn; ++i) {
+        gate[i] = exp2_of(kLog2E * (gate[i] - top));
+        if (i * kWave + lane_id() < C::kExperts) total += gate[i];
+      }
+      total = sum_lanes<kWave>(total);
+      FORGE_UNROLL
+      for (int i = 0; i < kOwn; ++i) gate[i] /= total;
+    }
+  }
+
+  /// Ranks of experts outside the best groups become kWorst.
+  FORGE_DEVICE static void keep_best_groups(float (&rank)[kOwn], Lds& lds) {
+    FORGE_UNROLL
+    for (int i = 0; i < kOwn; ++i)
+      if (i * kWave + lane_id() < C::kExperts) lds.ranks.set(i * kWave + lane_id(), rank[i]);
+    barrier();
+    if (lane_id() < C::kGroups) {
+      float best[C::kGroupTop], worth = 0;  // descending
+      FORGE_UNROLL
+      for (int n = 0; n < C::kGroupTop; ++n) best[n] = kWorst;
+      for (int m = 0; m < kMembers; ++m) {
+        float value = lds.ranks.get(lane_id() * kMembers + m);
+        FORGE_UNROLL
+        for (int n = 0; n < C::kGroupTop; ++n) {
+          const float larger = max_of(best[n], value);
+          value = min_of(best[n], value);
+          best[n] = larger;
+        }
+      }
+      FORGE_UNROLL
+      for (int n = 0; n < C::kGroupTop; ++n) worth += best[n];
+      lds.worth.set(lane_id(), worth);
+    }
+    barrier();
+    FORGE_UNROLL
+    for (int i = 0; i < kOwn; ++i) {
+      const int expert = i * kWave + lane_id(), own = expert < C::kExperts ? expert / kMembers : 0;
+      int better = 0;
+      for (int g = 0; g < C::kGroups; ++g) {
+        const float other = lds.worth.get(g), mine = lds.worth.get(own);
+        if (other > mine || (other == mine && g < own)) ++better;
+      }
+      if (better >= C::kGroupsUsed) rank[i] = kWorst;
+    }
+  }
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    const int t = block_id();
+    release_consumers();
+    wait_for_producer();
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    float gate[kOwn], rank[kOwn];
+    gates(args.logits + static_cast<u64>(t) * C::kRowFloats, gate);
+    FORGE_UNROLL
+    for (int i = 0; i < kOwn; ++i) {
+      const int expert = i * kWave + lane_id();
+      rank[i] = gate[i];
+      if (C::kBiased && expert < C::kExperts) rank[i] += load(args.bias + expert);
+      if (rank[i] != rank[i]) rank[i] = kWorst;
+    }
+    if constexpr (C::kGroups > 1) keep_best_groups(rank, lds);
+
+    bool taken[kOwn];
+    FORGE_UNROLL
+    for (int i = 0; i < kOwn; ++i) taken[i] = i * kWave + lane_id() >= C::kExperts;
+    int chosen = 0;  // by this lane's place
+    float share = 0, sum = 0;
+    FORGE_LOOP
+    for (int u = 0; u < C::kUsed; ++u) {
+      float best = kWorst;
+      int place = kNobody;
+      FORGE_UNROLL
+      for (int i = 0; i < kOwn; ++i)
+        if (!taken[i] && (place == kNobody || rank[i] > best)) {
+          best = rank[i];
+          place = i * kWave + lane_id();
+        }
+      const float most = max_lanes<kWave>(best);
+      const int winner = -max_lanes<kWave>(place != kNobody && best == most ? -place : -kNobody);
+      float value = 0;
+      FORGE_UNROLL
+      for (int i = 0; i < kOwn; ++i)
+        if (i * kWave + lane_id() == winner) {
+          value = gate[i];
+          taken[i] = true;
+        }
+      value = sum_lanes<kWave>(value);
+      sum += value;
+      if (lane_id() == u) {
+        chosen = winner;
+        share = value;
+      }
+    }
+    const float factor = C::kOverChosen ? C::kScale / max_of(sum, kSumLeast) : C::kScale;
+    if (lane_id() < C::kUsed) {
+      args.experts[static_cast<u64>(t) * C::kUsed + lane_id()] = chosen;
+      args.shares[static_cast<u64>(t) * C::kUsed + lane_id()] = share * factor;
+    }
+  }
+};
+
+}  // namespace forge::gpu

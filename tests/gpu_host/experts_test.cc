@@ -1,0 +1,211 @@
+// Mixture of experts: the choice against the CPU's, on logits that are random, equal and not finite; and slots'
+// products with their experts' rows of a weight.
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cpu/route.h"
+#include "tests/gpu_host/kernel_bench.h"
+
+using namespace forge;
+using namespace forge::gpu_host;
+
+namespace {
+
+struct RouteCase {
+  int experts, used, groups, groups_used, group_top;
+  bool sigmoid, biased, over_chosen;
+  int wave;
+};
+
+constexpr int kTokens = 32, kReal = 17, kPad = 3;
+
+WaveText text_of(const RouteCase& c) {
+  codegen::KernelText text{.header = "kernels/gpu/experts.h", .kernel = "Route", .defaults = {}, .before = {}};
+  text.blocks = kTokens;
+  text.threads = c.wave;
+  text.config.number("kExperts", c.experts)
+      .number("kUsed", c.used)
+      .number("kGroups", c.groups)
+      .number("kGroupsUsed", c.groups_used)
+      .number("kGroupTop", c.group_top)
+      .number("kRowFloats", c.experts + kPad)
+      .number("kTokensTotal", kTokens)
+      .number("kCount", 0)
+      .flag("kSigmoid", c.sigmoid)
+      .flag("kBiased", c.biased)
+      .flag("kOverChosen", c.over_chosen)
+      .real("kScale", 1.5F);
+  return {c.wave, std::move(text)};
+}
+
+/// Token 1 has equal logits, 2 a NaN, 3 NaN alone, 4 an infinity, 5 such as leave nothing of any gate.
+std::vector<float> logits_of(const RouteCase& c) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  const auto stride = static_cast<std::size_t>(c.experts + kPad);
+  auto out = random_floats(kTokens * stride, 2);
+  const auto row = [&](std::size_t t) { return out.begin() + static_cast<std::ptrdiff_t>(t * stride); };
+  std::fill_n(row(1), c.experts, 0.5F);
+  row(2)[c.experts / 2] = kNan;
+  std::fill_n(row(3), c.experts, kNan);
+  row(4)[c.experts - 1] = kInfinity;
+  std::fill_n(row(5), c.experts, c.sigmoid ? -200.0F : 0.0F);
+  return out;
+}
+
+void check_route(const RouteCase& c, const Kernel& kernel) {
+  INFO("experts " << c.used << " of " << c.experts << ", groups " << c.groups_used << " of " << c.groups << " by "
+                  << c.group_top << ", sigmoid " << c.sigmoid << ", biased " << c.biased << ", over chosen "
+                  << c.over_chosen << ", wave " << c.wave);
+  const auto values = logits_of(c), biases = random_floats(static_cast<std::size_t>(c.experts));
+  const Buffer<float> logits{std::span<const float>(values)}, bias{std::span<const float>(biases)};
+  const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
+  Buffer<int> experts(kTokens * c.used);
+  Buffer<float> shares(kTokens * c.used);
+  const KernelArgs args({logits.data(), bias.data(), counts.data(), experts.data(), shares.data()});
+  run_in_all_orders(
+      kernel, args,
+      [&] {
+        experts.fill(-1);
+        shares.fill(0);
+      },
+      [&] { return bytes_of(experts); });
+  const cpu::RouteParams params{.experts = static_cast<std::size_t>(c.experts),
+                                .used = static_cast<std::size_t>(c.used),
+                                .groups = static_cast<std::size_t>(c.groups),
+                                .groups_used = static_cast<std::size_t>(c.groups_used),
+                                .group_top = static_cast<std::size_t>(c.group_top),
+                                .sigmoid = c.sigmoid,
+                                .over_chosen = c.over_chosen,
+                                .scale = 1.5F,
+                                .bias = c.biased ? biases.data() : nullptr};
+  for (int t = 0; t < kReal; ++t) {
+    std::vector<std::int32_t> chosen(static_cast<std::size_t>(c.used));
+    std::vector<float> expected(chosen.size());
+    cpu::route_token(params, values.data() + static_cast<std::size_t>(t) * static_cast<std::size_t>(c.experts + kPad),
+                     chosen.data(), expected.data());
+    for (int u = 0; u < c.used; ++u) {
+      INFO("token " << t << ", place " << u);
+      REQUIRE(experts[t * c.used + u] == chosen[static_cast<std::size_t>(u)]);
+      const float share = shares[t * c.used + u], wanted = expected[static_cast<std::size_t>(u)];
+      if (std::isnan(wanted))
+        REQUIRE(std::isnan(share));
+      else
+        REQUIRE(share == Approx(wanted).epsilon(2e-6).margin(1e-30));
+    }
+  }
+  for (int i = (kReal + 15) / 16 * 16 * c.used; i < kTokens * c.used; ++i) REQUIRE(experts[i] == -1);
+  experts.check();
+  shares.check();
+}
+
+// ---- products ----
+
+struct SlotsCase {
+  DType type;
+  int columns, k, slots;
+  bool shared;
+  int wave;
+};
+constexpr int kExperts = 5;
+
+WaveText text_of(const SlotsCase& c) {
+  constexpr int kWaves = 4, kRowsPerTeam = 4;
+  const std::string columns = std::to_string(c.columns);
+  codegen::KernelText text{.header = "kernels/gpu/matmul_rows.h",
+                           .kernel = "MatmulRows",
+                           .defaults = "MatmulDefaults",
+                           .before = R"(struct Epilogue {
+  struct Args {
+    float* out;
+    const float* partial;
+  };
+  static constexpr int kIn = 16, kOperands = 0, kParts = 3, kSlots = )" +
+                                     std::to_string(c.slots) + R"(;
+  FORGE_DEVICE static const float* squares(const Args& a) { return a.partial; }
+  FORGE_DEVICE static float inv_rms(float sum) { return sum; }
+  template <class In>
+  FORGE_DEVICE static void run(const Args& a, int t, int n, int, bool real, float factor, const float (&)[1], In&& in) {
+    store(a.out + t * )" + columns + R"( + n, in(n) * factor, real);
+  }
+};
+)"};
+  text.config.use("Weight", weight_text(c.type, static_cast<std::int64_t>(kExperts) * c.columns, c.k))
+      .use("Epilogue", "gpu::Epilogue")
+      .number("kTokensTotal", static_cast<std::int64_t>(kTokens) * c.slots)
+      .number("kWaves", kWaves)
+      .number("kRowsPerTeam", kRowsPerTeam)
+      .number("kSlots", c.slots)
+      .number("kColumns", c.columns)
+      .flag("kSharedX", c.shared);
+  text.threads = kWaves * c.wave;
+  text.blocks = (c.columns + kWaves * kRowsPerTeam - 1) / (kWaves * kRowsPerTeam) * kTokens * c.slots;
+  return {c.wave, std::move(text)};
+}
+
+void check_slots(const SlotsCase& c, const Kernel& kernel) {
+  INFO("type " << dtype_name(c.type) << ", " << c.columns << "x" << c.k << ", slots " << c.slots << ", shared "
+               << c.shared << ", wave " << c.wave);
+  const PlanesWeight weight(c.type, static_cast<std::size_t>(kExperts * c.columns), static_cast<std::size_t>(c.k));
+  const std::size_t k = static_cast<std::size_t>(c.k),
+                    rows = kTokens * static_cast<std::size_t>(c.shared ? 1 : c.slots);
+  auto x = random_floats(rows * k);
+  Buffer<std::byte> activations(rows * (is_float(c.type) ? 4 * k : q8_row_bytes(k)));
+  if (is_float(c.type)) {
+    std::memcpy(activations.data(), x.data(), x.size() * sizeof(float));
+  } else {
+    const auto quantised = quantise_rows(x, k);
+    std::copy(quantised.begin(), quantised.end(), activations.data());
+    x = values_of_rows(activations.data(), rows, k);
+  }
+  Buffer<int> experts(kTokens * c.slots);
+  for (int s = 0; s < kTokens * c.slots; ++s) experts[s] = (s * 7 + s / 3) % kExperts;
+  Buffer<float> partial(kTokens * 3), out(static_cast<std::size_t>(kTokens * c.slots * c.columns));
+  for (int i = 0; i < kTokens * 3; ++i) partial[i] = 1.0F + static_cast<float>(i % 5);
+  const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
+  const KernelArgs args(
+      {weight.planes.data(), activations.data(), counts.data(), experts.data(), out.data(), partial.data()});
+  run_in_all_orders(kernel, args, [&] { out.fill(-7); }, [&] { return bytes_of(out); });
+  const Products products = multiply(weight.values, x, k);
+  for (int slot = 0; slot < kReal * c.slots; ++slot)
+    for (int n = 0; n < c.columns; ++n) {
+      const int token = slot / c.slots, row = c.shared ? token : slot;
+      const std::size_t at = static_cast<std::size_t>(row) * kExperts * static_cast<std::size_t>(c.columns) +
+                             static_cast<std::size_t>(experts[slot] * c.columns + n);
+      const double factor = partial[token * 3] + partial[token * 3 + 1] + partial[token * 3 + 2];
+      INFO("slot " << slot << ", column " << n);
+      REQUIRE(std::fabs(out[slot * c.columns + n] - products.sums[at] * factor) <=
+              4e-6 * products.magnitudes[at] * factor);
+    }
+  for (int i = (kReal + 15) / 16 * 16 * c.slots * c.columns; i < kTokens * c.slots * c.columns; ++i)
+    REQUIRE(out[i] == -7);
+  out.check();
+}
+
+}  // namespace
+
+TEST_CASE("experts are chosen as on the CPU") {
+  struct Shape {
+    int experts, used, groups, groups_used, group_top;
+  };
+  constexpr Shape kShapes[] = {{4, 2, 1, 1, 1},   {1, 1, 1, 1, 1},   {60, 4, 1, 1, 1},
+                               {128, 8, 1, 1, 1}, {256, 8, 8, 4, 2}, {24, 3, 4, 2, 2}};
+  const Choice<5> sizes{std::size(kShapes), 2, 2, 2, std::size(kWaves)};
+  std::vector<RouteCase> cases;
+  for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; })) {
+    const auto& [experts, used, groups, groups_used, group_top] = kShapes[at[0]];
+    cases.push_back({experts, used, groups, groups_used, group_top, at[1] == 1, at[2] == 1, at[3] == 1, kWaves[at[4]]});
+  }
+  check_cases(cases, [](const RouteCase& c) { return text_of(c); }, check_route);
+}
+
+TEST_CASE("slots are multiplied by their experts' rows") {
+  constexpr DType kTypes[] = {DType::kQ8_0, DType::kF16, DType::kQ4_K, DType::kQ6_K};
+  const Choice<5> sizes{std::size(kTypes), 2, 2, 2, std::size(kWaves)};
+  std::vector<SlotsCase> cases;
+  for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; }))
+    cases.push_back({kTypes[at[0]], at[1] == 0 ? 16 : 40, 256, at[2] + 1, at[3] == 1, kWaves[at[4]]});
+  check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
+}
