@@ -117,12 +117,17 @@ class Generator {
                        row_floats(value), col);
   }
 
-  /// Of a GLU or of an activation alone.
+  /// Of a GLU's gate or of an activation alone.
   static std::string activation(const ir::GluAttrs& glu, std::string_view x) {
     const std::string_view name = glu.activation == ir::Activation::kSilu   ? "silu"
                                   : glu.activation == ir::Activation::kGelu ? "gelu"
                                                                             : "relu_squared";
     return fmt::format("{}({})", name, x);
+  }
+
+  static std::string glu(const ir::GluAttrs& glu, std::string_view gate, std::string_view up) {
+    if (glu.activation == ir::Activation::kClampedSwish) return fmt::format("clamped_glu({}, {})", gate, up);
+    return fmt::format("{} * {}", activation(glu, gate), up);
   }
 
   void line(Place place, std::string_view text) {
@@ -174,7 +179,7 @@ class Generator {
         break;
       case TileOpKind::kGluTensor: {
         const auto other = operand(place, row_element("const float*", op.operand, col));
-        line(place, fmt::format("v = {} * {};", activation(graph_.attrs_as<ir::GluAttrs>(op.node), "v"), other));
+        line(place, fmt::format("v = {};", glu(graph_.attrs_as<ir::GluAttrs>(op.node), "v", other)));
         break;
       }
       default:
@@ -220,9 +225,9 @@ class Generator {
 
   void generate_combine(const DraftOp& op) {
     if (op.kind == TileOpKind::kGlu) {
-      const auto& glu = graph_.attrs_as<ir::GluAttrs>(op.node);
+      const auto& attrs = graph_.attrs_as<ir::GluAttrs>(op.node);
       run_ += fmt::format("      const int gate = n / {0} * {1} + n % {0};\n", kGluUnit, 2 * kGluUnit);
-      run_ += fmt::format("      float v = {} * pre(gate + {});\n", activation(glu, "pre(gate)"), kGluUnit);
+      run_ += fmt::format("      float v = {};\n", glu(attrs, "pre(gate)", fmt::format("pre(gate + {})", kGluUnit)));
       return;
     }
     const auto& rope = graph_.attrs_as<ir::RopeAttrs>(op.node);

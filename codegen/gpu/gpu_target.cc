@@ -23,7 +23,6 @@ constexpr std::int64_t kHeadDimMax = 256;
 
 std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
-  if (graph.operands(members[0]).size() > 6) return "attention sinks have no GPU kernels yet";
   if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
     return fmt::format("head_dim {} is no multiple of 8 up to {}", a.head_dim, kHeadDimMax);
   if (members.size() == 1) return std::nullopt;
@@ -91,8 +90,6 @@ std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
     if (graph.op(node) == Op::kArrange) return "latent attention has no GPU kernels yet";
-    if (graph.op(node) == Op::kGlu && graph.attrs_as<ir::GluAttrs>(node).activation == ir::Activation::kClampedSwish)
-      return "clamped GLUs have no GPU kernels yet";
     if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
     if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);

@@ -312,7 +312,7 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
   if (places_.rows_of(q).row_floats != a.heads * a.head_dim)
     throw Error(ErrorCode::kModelUnsupported, "attention's queries do not stand alone in their rows", {},
                 "do not skip fusion passes for a GPU, or run it on the CPU: --device cpu");
-  const bool quantised = step.nodes.size() > 1;
+  const bool quantised = step.nodes.size() > 1, sinks = graph_.operands(node).size() > 6;
   const ir::Value result{node, 0};
   const auto& uses = graph_.uses(result);
   const bool stored = !quantised || graph_.is_output(result) ||
@@ -331,6 +331,7 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
       .number("kTeamTokens", config.team_tokens)
       .number("kWindow", a.window)
       .real("kSoftcap", a.softcap)
+      .flag("kSinks", sinks)
       .flag("kStored", stored)
       .flag("kQuantised", quantised);
   text.blocks = bounds.tokens * config.jobs * config.workers;
@@ -347,7 +348,8 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
                                                {.kind = Kind::kScratch},
                                                counters(bounds.tokens * config.jobs),
                                                f32,
-                                               q8};
+                                               q8,
+                                               {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q}};
   finish_step(fmt::format("attention_{}x{}_t{}", a.heads, a.head_dim, bounds.tokens), text, arguments, out);
 }
 

@@ -222,9 +222,13 @@ void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out)
 
 void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vector<std::unique_ptr<plan::StepT>>& out) {
   const auto dtype = static_cast<DType>(weight.dtype);
-  // A vector is rows of one element, so that vectors are concatenated and alternate as matrices do.
+  // A vector is rows of one element, so that vectors are concatenated and alternate as matrices do; experts' lie one
+  // behind the other.
   const bool vector = weight.layout != static_cast<std::uint8_t>(quant::Layout::kPlanes);
-  if (vector) std::swap(weight.rows, weight.cols);
+  if (vector) {
+    std::swap(weight.rows, weight.cols);
+    weight.rows *= weight.slices;
+  }
   const auto cols = weight.cols, rows = weight.rows;
   const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(cols)));
   const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(dtype));

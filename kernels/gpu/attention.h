@@ -24,6 +24,7 @@ struct AttentionDefaults {
   static constexpr int kHeadsPerBlock = 0;      ///< 0: all the heads of a KV head
   static constexpr int kWindow = 0;             ///< tokens that a row sees, itself included; 0: all
   static constexpr float kSoftcap = 0;          ///< scores become cap * tanh(score / cap); 0: they do not
+  static constexpr bool kSinks = false;         ///< a head has one more score, without a value (arXiv 2309.17453)
   static constexpr bool kStored = true;         ///< out is written in f32
   static constexpr bool kQuantised = false;     ///< out is written as quantised activations
 };
@@ -65,10 +66,11 @@ struct Attention {
     const i32* sequences;  ///< [rows]
     const i32* tables;     ///< [sequences][kTableBlocks]
     const i32* counts;
-    float* scratch;  ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
-    u32* counters;   ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
-    float* out;      ///< [rows][kColumns]
-    u8* rows;        ///< [rows] of Q8Rows<kColumns>
+    float* scratch;      ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
+    u32* counters;       ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
+    float* out;          ///< [rows][kColumns]
+    u8* rows;            ///< [rows] of Q8Rows<kColumns>
+    const float* sinks;  ///< [kHeads]; read with kSinks only
   };
   using Part = Elements<F16>;  // 8 of a head's dimensions
   /// Of a wave.
@@ -277,6 +279,13 @@ struct Attention {
     }
   }
 
+  /// The weighted value of all that head h of the job saw; 0 where that is nothing.
+  FORGE_DEVICE static float divided(const Args& args, const Job& job, int h, const Merged& all) {
+    float sum = all.sum;
+    if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + job.head0 + h) * kLog2E - all.maximum);
+    return sum > 0 ? all.value / sum : 0.0f;
+  }
+
   /// One element of the row, which 16 neighbouring lanes make 16 of.
   FORGE_DEVICE static void write(const Args& args, const Job& job, int i, float value, bool real) {
     const int column = job.head0 * kHeadDim + i;
@@ -297,10 +306,7 @@ struct Attention {
     }
   }
   FORGE_DEVICE static void write_alone(const Args& args, const Job& job, const Lds& lds) {
-    write_row(args, job, [&](int h, int dim) {
-      const Merged all = merged(lds, h, dim);
-      return all.sum > 0 ? all.value / all.sum : 0.0f;
-    });
+    write_row(args, job, [&](int h, int dim) { return divided(args, job, h, merged(lds, h, dim)); });
   }
   /// The first `count` workers' results, in order. Everything is asked for before anything is waited for, and so
   /// without a branch.
@@ -323,7 +329,7 @@ struct Attention {
         sum = fma_of(sums[w], weight, sum);
         value = fma_of(values[w], weight, value);
       }
-      return sum > 0 ? value / sum : 0.0f;
+      return divided(args, job, h, {maximum, sum, value});
     });
   }
 

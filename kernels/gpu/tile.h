@@ -165,6 +165,11 @@ FORGE_DEVICE float gelu(float x) {
   const float inner = 0.797884560802865f * x * fma_of(0.044715f * x, x, 1.0f);
   return x - x / (exp2_of(2.0f * 1.44269504088896f * inner) + 1.0f);
 }
+/// gpt-oss's GLU (arXiv 2508.10925): gate' * sigmoid(1.702 gate') * (up' + 1), clamped to 7 from above and to +-7.
+FORGE_DEVICE float clamped_glu(float gate, float up) {
+  const float low = min_of(gate, 7.0f);
+  return low / (1.0f + exp2_of(-1.702f * 1.44269504088896f * low)) * (min_of(max_of(up, -7.0f), 7.0f) + 1.0f);
+}
 /// max(x, 0)^2: arXiv 2109.08668.
 FORGE_DEVICE float relu_squared(float x) {
   const float positive = x < 0.0f ? 0.0f : x;

@@ -25,8 +25,9 @@ constexpr Cut kCuts[] = {{1, 1, 1, 8}, {3, 4, 8, 2}, {8, 1, 32, 1}, {2, 8, 64, 4
 struct Mask {
   int window;
   float softcap;
+  bool sinks = false;
 };
-constexpr Mask kMasks[] = {{0, 0}, {20, 0}, {0, 30}, {1, 0}};
+constexpr Mask kMasks[] = {{0, 0}, {20, 0}, {0, 30}, {1, 0}, {0, 0, true}, {20, 30, true}};
 enum Output { kStored, kQuantised, kBoth, kOutputs };
 constexpr int kBlockTokens[] = {16, 32}, kTableBlocks = 12;
 
@@ -93,6 +94,7 @@ WaveText text_of(const AttentionCase& c) {
       .number("kTeamTokens", c.cut.team_tokens)
       .number("kWindow", c.mask.window)
       .real("kSoftcap", c.mask.softcap)
+      .flag("kSinks", c.mask.sinks)
       .flag("kStored", c.output != kQuantised)
       .flag("kQuantised", c.output != kStored);
   text.blocks = c.total() * c.jobs() * c.cut.workers;
@@ -138,7 +140,8 @@ struct Cache {
 };
 
 /// One head of one row, [dim].
-std::vector<double> attend(const AttentionCase& c, const Cache& cache, const float* q, const Row& row, int head) {
+std::vector<double> attend(const AttentionCase& c, const Cache& cache, const float* q, const Row& row, int head,
+                           float sink) {
   std::vector<double> out(c.heads.dim);
   if (row.position < 0) return out;
   const int kv_head = head / (c.heads.heads / c.heads.kv_heads);
@@ -151,8 +154,9 @@ std::vector<double> attend(const AttentionCase& c, const Cache& cache, const flo
     dot *= c.scale();
     scores.push_back(c.mask.softcap > 0 ? c.mask.softcap * std::tanh(dot / c.mask.softcap) : dot);
   }
-  const double most = *std::ranges::max_element(scores);
-  double sum = 0;
+  double most = *std::ranges::max_element(scores);
+  if (c.mask.sinks) most = std::max<double>(most, sink);
+  double sum = c.mask.sinks ? std::exp(sink - most) : 0;
   for (double& score : scores) sum += score = std::exp(score - most);
   for (std::size_t i = 0; i < scores.size(); ++i)
     for (int d = 0; d < c.heads.dim; ++d)
@@ -180,10 +184,12 @@ void check_attention(const AttentionCase& c, const Kernel& kernel) {
   Buffer<float> scratch(static_cast<std::size_t>(total) * c.jobs() * c.cut.workers * c.group() * (c.heads.dim + 2));
   Buffer<std::uint32_t> counters(static_cast<std::size_t>(total) * c.jobs());
   counters.fill(0);
+  const Buffer<float> sinks{std::span<const float>(random_floats(static_cast<std::size_t>(c.heads.heads), 3))};
   const bool quantises = c.output != kStored;
   Buffer<std::byte> rows(quantises ? total * q8_row_bytes(columns) : 0);
   const KernelArgs args({q.data(), cache.k.data(), cache.v.data(), positions.data(), sequences.data(),
-                         cache.tables.data(), counts.data(), scratch.data(), counters.data(), out.data(), rows.data()});
+                         cache.tables.data(), counts.data(), scratch.data(), counters.data(), out.data(), rows.data(),
+                         sinks.data()});
   run_in_all_orders(
       kernel, args,
       [&] {
@@ -203,7 +209,7 @@ void check_attention(const AttentionCase& c, const Kernel& kernel) {
   for (int t = 0; t < made; ++t)
     for (int head = 0; head < c.heads.heads; ++head) {
       const auto at = static_cast<std::size_t>(t) * columns + head * c.heads.dim;
-      const auto expected = attend(c, cache, t < real ? &q_values[at] : nullptr, c.rows()[t], head);
+      const auto expected = attend(c, cache, t < real ? &q_values[at] : nullptr, c.rows()[t], head, sinks[head]);
       for (int d = 0; d < c.heads.dim; ++d) {
         INFO("row " << t << ", head " << head << ", dim " << d << ": " << result[at + d] << ", expected "
                     << expected[d]);

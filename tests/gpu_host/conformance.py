@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-CASES = "llama-q4_0,llama-f16,qwen2-q4_k_m"
+CASES = "llama-q4_0,llama-f16,qwen2-q4_k_m,qwen3moe-q4_k_m,gptoss-mxfp4"
 RUNS = [["--device", device, *mode] for device in ("gfx1100", "gfx90a") for mode in ([], ["--decode"])]
 
 

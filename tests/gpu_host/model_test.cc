@@ -212,7 +212,8 @@ TEST_CASE(
         std::pair("stablelm2_12b", kWave32), std::pair("hunyuan_dense", kWave64), std::pair("exaone4", kWave32),
         std::pair("mistral3", kWave64), std::pair("gptneox", kWave32), std::pair("nemotron", kWave64),
         std::pair("qwen3moe", kWave32), std::pair("qwen2moe", kWave64), std::pair("granitemoe_shared", kWave32),
-        std::pair("deepseek", kWave64), std::pair("bailingmoe2", kWave32), std::pair("glm4moe_air", kWave64)}) {
+        std::pair("deepseek", kWave64), std::pair("bailingmoe2", kWave32), std::pair("glm4moe_air", kWave64),
+        std::pair("gpt_oss", kWave32)}) {
     CAPTURE(name, target.name);
     const auto& family = family_model(name);
     const TinyModel model(FileImage{family_gguf(family)});
