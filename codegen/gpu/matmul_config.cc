@@ -30,9 +30,9 @@ std::int64_t lanes_for(std::int64_t units, int wave) {
 constexpr std::int64_t kFewBlocks = 160, kSomeBlocks = 400, kManyBlocks = 2000;
 constexpr std::int64_t kShortRounds = 8;  ///< a wave reads a short row of floats in so many or fewer
 
-/// Units that a lane has in flight over all its rows; each takes five registers. A grid of few blocks needs many to
-/// keep the memory busy. Where blocks follow each other on a unit, fewer registers let more of them be there at once.
-/// Measured on an H200: 1B and 8B shapes of BF16, Q8_0 and Q4_0.
+/// Units that a lane has in flight over all its rows, where each takes five registers. A grid of few blocks needs many
+/// to keep the memory busy. Where blocks follow each other on a unit, fewer registers let more of them be there at
+/// once. Measured on an H200: 1B and 8B shapes of BF16, Q8_0 and Q4_0.
 std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rounds, std::int64_t rows) {
   if (blocks <= kFewBlocks) return 16;
   if (is_float(weight)) return blocks <= 2 * kFewBlocks && rounds <= 4 ? rows : 16;
@@ -96,6 +96,8 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto rounds = (units + stride - 1) / stride;
   const auto blocks = rows / out.block_rows(target.wave);
   auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
+  if (quant::is_plane_codes(weight))
+    in_flight = in_flight * 5 / static_cast<std::int64_t>(quant::planes_unit_registers(weight));
   if (amd && tokens > 1) in_flight /= 2;
   out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
   return out;

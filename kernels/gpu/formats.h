@@ -1,7 +1,7 @@
 #pragma once
 // Weight formats in the layout `planes` (kernels/quant/planes.h) and the activations that they are multiplied with.
-// A lane takes a weight's row in units of 16 bytes; a format says how many elements that is, loads a unit and what it
-// is multiplied with, and adds the product to a sum.
+// A lane takes a weight's row in units, here of 16 bytes; a format says how many elements that is, loads a unit and
+// what it is multiplied with, and adds the product to a sum.
 //   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations. Unit, XUnit:
 //   what a lane holds of a weight's unit and of a token's. element: one number, for embeddings.
 //   Products: Q8_0, Q4_0, Q4_1 by exact int8 dots with quantised rows (activations.h), scaled in f32; F32, F16, BF16 by

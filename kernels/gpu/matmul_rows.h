@@ -2,8 +2,8 @@
 // Matmul by rows: out[t][n] = sum over k of w[n][k] * x[t][k], for tiles of 1 to 16 tokens t. Decoding has one tile and
 // runs at the rate at which weights are read; with many tokens the grid has a tile more for every 16, and blocks of the
 // same weight rows are neighbours, so that the weights come from the cache.
-// A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units of 16 bytes in turn. Up to
-// kUnitsAhead units of each row are in flight: where one has been multiplied, the next is loaded. The first ones are
+// A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units (formats.h, codes.h) in turn. Up
+// to kUnitsAhead units of each row are in flight: where one has been multiplied, the next is loaded. The first ones are
 // loaded before the activations are waited for.
 // Experts: the weight has kColumns rows for each expert, one expert behind the other, and a tile is a slot, which is a
 // token and one of its kSlots experts: rows of out are slots, rows of x slots or the tokens that they share.

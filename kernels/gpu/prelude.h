@@ -51,6 +51,16 @@ class Shared {
 };
 #endif
 
+#if !defined(__CUDACC_RTC__)
+/// Four bytes of a table of 16, one for each byte of codes below 16. NVIDIA's permutation goes by nibbles, and has its
+/// own.
+FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
+  const u32 within = codes & 0x07070707u;
+  const u32 low = permute(table.at[1], table.at[0], within), high = permute(table.at[3], table.at[2], within);
+  return permute(high, low, 0x03020100u | (codes & 0x08080808u) >> 1);
+}
+#endif
+
 FORGE_DEVICE int lane_id() {
   return thread_id() % kWave;
 }

@@ -83,12 +83,9 @@ FORGE_DEVICE T shuffle_xor(T value) {
     return shuffle(value, static_cast<int>(__builtin_amdgcn_workitem_id_x() % FORGE_WAVE) ^ Mask);
 }
 
-/// Four bytes of a table of 16, one for each byte of codes below 16.
-FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
-  const u32 within = codes & 0x07070707u;  // a selector's 0..3 are bytes of the second operand, 4..7 of the first
-  const u32 low = __builtin_amdgcn_perm(table.at[1], table.at[0], within);
-  const u32 high = __builtin_amdgcn_perm(table.at[3], table.at[2], within);
-  return __builtin_amdgcn_perm(high, low, 0x03020100u | (codes & 0x08080808u) >> 1);
+/// Four bytes of eight, one for each byte of `selector`: 0..3 are bytes of `second`, 4..7 of `first`.
+FORGE_DEVICE u32 permute(u32 first, u32 second, u32 selector) {
+  return __builtin_amdgcn_perm(first, second, selector);
 }
 
 /// sum of the four products of signed bytes, plus c; exact.

@@ -93,11 +93,11 @@ inline i32 dot4(u32 a, u32 b, i32 c) {
   for (int i = 0; i < 4; ++i) c += static_cast<i8>(a >> 8 * i) * static_cast<i8>(b >> 8 * i);
   return c;
 }
-inline u32 lookup4(u32 codes, const U32x4& table) {
+inline u32 permute(u32 first, u32 second, u32 selector) {
   u32 out = 0;
   for (int shift = 0; shift < 32; shift += 8) {
-    const u32 code = codes >> shift & 15U;
-    out |= (table.at[code / 4] >> code % 4 * 8 & 255U) << shift;
+    const u32 from = selector >> shift & 255U;
+    out |= ((from < 4 ? second : first) >> from % 4 * 8 & 255U) << shift;
   }
   return out;
 }

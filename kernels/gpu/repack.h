@@ -1,7 +1,7 @@
 #pragma once
 // Load-time steps: rows of a weight as they stand in the model file, into the layout `planes` (kernels/quant/planes.h).
-// A block takes a part of a row in words of 16 bits, so that every type's native rows are aligned; reads and writes of
-// a wave are whole lines.
+// RepackPlanes: a block takes a part of a row in words of 16 bits, so that every type's native rows are aligned; reads
+// and writes of a wave are whole lines. RepackCodes: a lane takes a block of the file.
 
 #include "kernels/gpu/codes.h"
 

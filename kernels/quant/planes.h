@@ -38,6 +38,18 @@ constexpr bool has_planes(DType type) {
 constexpr std::size_t planes_units(DType type, std::size_t k) {
   return is_plane_codes(type) ? k / 32 : (row_bytes(type, k) - k / 32 * planes_scale_bytes(type)) / 16;
 }
+/// Registers of 4 bytes that a unit takes while it is on its way.
+constexpr std::size_t planes_unit_registers(DType type) {
+  std::size_t registers = planes_scale_bytes(type) != 0 ? 5 : 4;
+  with_block(type, [&]<class Block>(std::type_identity<Block>) {
+    if constexpr (has_plane_codes<Block>()) {
+      using Planes = PlanesCodes<Block>;
+      registers = (Planes::kLowBytes + Planes::kHighBytes) / 4 + (Planes::kHalvesBytes != 0 ? 1 : 0) +
+                  (Planes::kNumberBits != 0 ? 1 : 0) + (Planes::kTopBits != 0 ? 1 : 0);
+    }
+  });
+  return registers;
+}
 /// Bytes of a row's quants, of the types that are no planes of codes.
 constexpr std::size_t planes_quant_bytes(DType type, std::size_t k) {
   return row_bytes(type, k) - k / 32 * planes_scale_bytes(type);
