@@ -320,10 +320,6 @@ std::string_view tile_op_name(plan::TileOpKind op) {
 
 }  // namespace
 
-bool is_expert_op(ir::Op op) {
-  return op == Op::kRoute || op == Op::kExpertMatmul || op == Op::kExpertAdd || op == Op::kExpertSum;
-}
-
 bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
   switch (graph.op(node)) {
     case Op::kRoute:

@@ -23,7 +23,6 @@ struct DraftOp {
   ir::NodeId node = ir::kNoNode;  ///< whose attributes apply
   ir::Value operand;              ///< the memory operand: vector, tensor, squares, table; for sinks what is written
   std::int64_t origin = 0;        ///< column of the source at which the operand's column 0 lies
-  bool operator==(const DraftOp&) const = default;
 };
 
 /// Columns [begin, end) of the source that run the same ops. Tiles never cross its borders.
@@ -50,9 +49,6 @@ std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph,
 
 /// Is the node a kernel of its own on every target, not part of a tile program?
 bool stands_alone(const ir::Graph& graph, ir::NodeId node);
-
-/// Does the op belong to a mixture of experts?
-bool is_expert_op(ir::Op op);
 
 /// The KV state behind a state value: that of a store is the one that it stores into.
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);

@@ -21,17 +21,6 @@ bool is_combine(TileOpKind kind) {
   return kind == TileOpKind::kRope || kind == TileOpKind::kGlu;
 }
 
-/// Sections without the borders behind which the same follows: parts of a weight stand together on a GPU.
-std::vector<DraftSection> distinct_sections(const TileDraft& draft) {
-  std::vector<DraftSection> out;
-  for (const auto& section : draft.sections)
-    if (!out.empty() && out.back().ops == section.ops)
-      out.back().end = section.end;
-    else
-      out.push_back(section);
-  return out;
-}
-
 /// Writes load() and run() side by side, section after section.
 class Generator {
  public:
@@ -39,11 +28,10 @@ class Generator {
       : graph_(graph), draft_(draft), context_(context) {}
 
   EpilogueSource run() {
-    const auto sections = distinct_sections(draft_);
-    const bool branches = sections.size() > 1;
-    for (std::size_t i = 0; i < sections.size(); ++i) {
-      const auto& section = sections[i];
-      const bool last = i + 1 == sections.size();
+    const bool branches = draft_.sections.size() > 1;
+    for (std::size_t i = 0; i < draft_.sections.size(); ++i) {
+      const auto& section = draft_.sections[i];
+      const bool last = i + 1 == draft_.sections.size();
       if (branches && !last) {
         load_ += fmt::format("    if (row0 < {}) {{\n", section.end);
         run_ += fmt::format("    if (row0 < {}) {{\n", section.end);
@@ -296,7 +284,7 @@ class Generator {
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
   EpilogueShape shape;
   const ir::Value* squares = nullptr;
-  for (const auto& section : distinct_sections(draft)) {
+  for (const auto& section : draft.sections) {
     if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
     int combines = 0;
     for (const auto& op : section.ops) {

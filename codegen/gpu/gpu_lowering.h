@@ -18,6 +18,8 @@ namespace forge::codegen {
 
 /// The block of a type that stands in planes of codes, as device sources name it: "quant::BlockQ4_K".
 std::string block_type(DType type);
+/// A weight's format as device sources name it: "WeightQ8_0<16, 512>". The type has kernels.
+std::string weight_text(DType type, std::int64_t rows, std::int64_t k);
 
 class GpuLowering {
  public:

@@ -98,9 +98,7 @@ std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
   const auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();
   if (auto why = refuses_source(graph, *draft)) return why;
-  const bool has_slots =
-      draft->slots > 1 || (draft->source != ir::kNoNode && graph.op(draft->source) == Op::kExpertMatmul);
-  if (has_slots && (draft->source == ir::kNoNode || graph.op(draft->source) != Op::kExpertMatmul))
+  if (draft->slots > 1 && (draft->source == ir::kNoNode || graph.op(draft->source) != Op::kExpertMatmul))
     return "rows of experts without their matmul have no GPU kernels";
   const auto shape = epilogue_shape(graph, *draft);
   if (!shape) return shape.error();

@@ -162,13 +162,10 @@ std::string block_type(DType type) {
   return "quant::Block" + name;
 }
 
-std::string GpuLowering::weight_type(ir::Value weight) const {
-  const auto& type = graph_.type(weight);
-  const auto rows = type.shape.size() == 3 ? type.shape[0].value * type.shape[1].value : type.shape[0].value;
-  if (quant::is_plane_codes(type.dtype))
-    return fmt::format("WeightCodes<{}, {}, {}>", block_type(type.dtype), rows, type.cols());
+std::string weight_text(DType type, std::int64_t rows, std::int64_t k) {
+  if (quant::is_plane_codes(type)) return fmt::format("WeightCodes<{}, {}, {}>", block_type(type), rows, k);
   std::string_view name;
-  switch (type.dtype) {
+  switch (type) {
     case DType::kF32:
       name = "WeightF32";
       break;
@@ -190,7 +187,13 @@ std::string GpuLowering::weight_type(ir::Value weight) const {
     default:
       throw Error(ErrorCode::kInternal, "a weight type without a GPU kernel got through");
   }
-  return fmt::format("{}<{}, {}>", name, rows, type.cols());
+  return fmt::format("{}<{}, {}>", name, rows, k);
+}
+
+std::string GpuLowering::weight_type(ir::Value weight) const {
+  const auto& type = graph_.type(weight);
+  const auto rows = type.shape.size() == 3 ? type.shape[0].value * type.shape[1].value : type.shape[0].value;
+  return weight_text(type.dtype, rows, type.cols());
 }
 
 void GpuLowering::lower_tile(const TileDraft& draft, plan::StepT& out) {
@@ -223,14 +226,9 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
                   .before = epilogue.text + "\n"};
   text.config.use("Weight", weight_type(weight))
       .use("Epilogue", "gpu::Epilogue")
-      .number("kTokens", config.tokens)
       .number("kTokensTotal", bound)
-      .number("kCount", rows.count)
-      .number("kWaves", config.waves)
-      .number("kWavesPerRow", config.waves_per_row)
-      .number("kLanesPerRow", config.lanes_per_row)
-      .number("kRowsPerTeam", config.rows_per_team)
-      .number("kUnitsAhead", config.units_ahead);
+      .number("kCount", rows.count);
+  config.write_to(text.config);
   text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
   text.threads = config.waves * target_.target().wave;
   std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},

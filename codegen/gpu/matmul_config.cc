@@ -53,6 +53,15 @@ std::int64_t waves_per_row(std::int64_t rows_most, std::int64_t units, int wave,
 
 }  // namespace
 
+void MatmulConfig::write_to(ConfigText& out) const {
+  out.number("kTokens", tokens)
+      .number("kWaves", waves)
+      .number("kWavesPerRow", waves_per_row)
+      .number("kLanesPerRow", lanes_per_row)
+      .number("kRowsPerTeam", rows_per_team)
+      .number("kUnitsAhead", units_ahead);
+}
+
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
   const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
@@ -96,8 +105,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto rounds = (units + stride - 1) / stride;
   const auto blocks = rows / out.block_rows(target.wave);
   auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
-  if (quant::is_plane_codes(weight))
-    in_flight = in_flight * 5 / static_cast<std::int64_t>(quant::planes_unit_registers(weight));
+  in_flight = in_flight * 5 / static_cast<std::int64_t>(quant::planes_unit_registers(weight));
   if (amd && tokens > 1) in_flight /= 2;
   out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
   return out;

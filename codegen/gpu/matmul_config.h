@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "codegen/gpu/epilogue_source.h"
+#include "codegen/gpu/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tuning.h"
 #include "kernels/quant/dtype.h"
@@ -16,6 +17,8 @@ struct MatmulConfig {
   [[nodiscard]] std::int64_t block_rows(int wave) const {
     return waves / waves_per_row * (wave / lanes_per_row) * rows_per_team;
   }
+  /// As constants of the kernel's configuration.
+  void write_to(ConfigText& out) const;
 };
 
 /// Precondition: the type has kernels, tokens is at most 16 or a multiple of 16.

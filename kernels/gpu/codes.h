@@ -142,20 +142,19 @@ struct WeightCodes {
     return sum;
   }
 
-  /// Words are loaded where they stand: a unit's registers have no numbers.
+  /// The bits in a plane, which begins with the part, of one of its columns. Words are loaded where they stand: a
+  /// unit's registers have no numbers.
+  FORGE_DEVICE static u32 code_bits(const u8* plane, u32 bits, int column) {
+    const auto at = quant::plane_word(bits, static_cast<u32>(column / 4));
+    return load(reinterpret_cast<const u32*>(plane) + at.word) >> (column % 4 * 8 + at.shift) & ((1u << bits) - 1);
+  }
   FORGE_DEVICE static float element(const u8* weights, int row, int k) {
     const Unit unit = load_unit(weights, row, k / 32);
-    const int column = k % 32, half = kSub == 16 ? column / 16 : 0, byte = column % 4 * 8;
+    const int column = k % 32, half = kSub == 16 ? column / 16 : 0;
     const u64 part = static_cast<u64>(row) * kUnits + k / 32;
-    const auto low = quant::plane_word(kPacking.low, column / 4);
-    u32 raw = load(reinterpret_cast<const u32*>(weights + part * Planes::kLowBytes) + low.word);
-    raw = raw >> (byte + low.shift) & ((1u << kPacking.low) - 1);
-    if constexpr (kPacking.high != 0) {
-      const auto high = quant::plane_word(kPacking.high, column / 4);
-      const u32 more =
-          load(reinterpret_cast<const u32*>(weights + kPlanes.high + part * Planes::kHighBytes) + high.word);
-      raw |= (more >> (byte + high.shift) & ((1u << kPacking.high) - 1)) << kPacking.low;
-    }
+    u32 raw = code_bits(weights + part * Planes::kLowBytes, kPacking.low, column);
+    if constexpr (kPacking.high != 0)
+      raw |= code_bits(weights + kPlanes.high + part * Planes::kHighBytes, kPacking.high, column) << kPacking.low;
     i32 plain = static_cast<i32>(raw) - kZero;
     if constexpr (kLevels) {
       constexpr U32x4 kTable = levels();

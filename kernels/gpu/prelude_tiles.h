@@ -6,23 +6,18 @@
 namespace forge::gpu {
 
 namespace detail {
-#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#define FORGE_MEMCPY memcpy
-#else
-#define FORGE_MEMCPY __builtin_memcpy
-#endif
 /// A fragment as the registers that an instruction takes, and back.
 template <class Registers, class Element, int Count>
 FORGE_DEVICE Registers registers_of(const Element (&values)[Count]) {
   static_assert(sizeof(Registers) == sizeof values, "a fragment fills its registers");
   Registers out;
-  FORGE_MEMCPY(&out, values, sizeof out);
+  quant::copy_bytes<sizeof out>(&out, values);
   return out;
 }
 template <class Registers, class Element, int Count>
 FORGE_DEVICE void store_registers(Element (&values)[Count], const Registers& registers) {
   static_assert(sizeof(Registers) == sizeof values, "registers fill their fragment");
-  FORGE_MEMCPY(values, &registers, sizeof registers);
+  quant::copy_bytes<sizeof registers>(values, &registers);
 }
 }  // namespace detail
 

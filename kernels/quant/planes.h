@@ -34,13 +34,17 @@ constexpr bool is_plane_codes(DType type) {
 constexpr bool has_planes(DType type) {
   return is_float(type) || planes_scale_bytes(type) != 0 || is_plane_codes(type);
 }
+/// Bytes of a row's quants, of the types that are no planes of codes.
+constexpr std::size_t planes_quant_bytes(DType type, std::size_t k) {
+  return row_bytes(type, k) - k / 32 * planes_scale_bytes(type);
+}
 /// Units of a row that a lane takes at once: 32 columns of codes, or else 16 bytes.
 constexpr std::size_t planes_units(DType type, std::size_t k) {
-  return is_plane_codes(type) ? k / 32 : (row_bytes(type, k) - k / 32 * planes_scale_bytes(type)) / 16;
+  return is_plane_codes(type) ? k / 32 : planes_quant_bytes(type, k) / 16;
 }
-/// Registers of 4 bytes that a unit takes while it is on its way.
+/// Registers of 4 bytes for a unit on its way: 16 bytes and a scale, or what planes of codes have.
 constexpr std::size_t planes_unit_registers(DType type) {
-  std::size_t registers = planes_scale_bytes(type) != 0 ? 5 : 4;
+  std::size_t registers = 5;
   with_block(type, [&]<class Block>(std::type_identity<Block>) {
     if constexpr (has_plane_codes<Block>()) {
       using Planes = PlanesCodes<Block>;
@@ -49,10 +53,6 @@ constexpr std::size_t planes_unit_registers(DType type) {
     }
   });
   return registers;
-}
-/// Bytes of a row's quants, of the types that are no planes of codes.
-constexpr std::size_t planes_quant_bytes(DType type, std::size_t k) {
-  return row_bytes(type, k) - k / 32 * planes_scale_bytes(type);
 }
 /// Where the scales start, from the start of the weight.
 constexpr std::size_t planes_scales_offset(DType type, std::size_t rows, std::size_t k) {

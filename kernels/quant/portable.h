@@ -33,7 +33,7 @@ namespace forge::quant {
 /// memcpy of a constant number of bytes.
 template <u64 kBytes>
 FORGE_QUANT_FN void copy_bytes(void* to, const void* from) {
-#if defined(__CUDACC_RTC__)
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
   memcpy(to, from, kBytes);
 #else
   __builtin_memcpy(to, from, kBytes);

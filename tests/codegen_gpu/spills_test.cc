@@ -1,7 +1,5 @@
 // Matmuls of wide layers, cut up as lowering does it, stay in registers: what a unit of weights takes is counted.
 
-#include <fmt/format.h>
-
 #include <catch2/catch.hpp>
 
 #include "codegen/gpu/compile_service.h"
@@ -29,15 +27,8 @@ KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std:
   const auto config = choose_matmul(target, type, n, k, tokens, {}, {});
   KernelText text{
       .header = "kernels/gpu/matmul_rows.h", .kernel = "MatmulRows", .defaults = "MatmulDefaults", .before = kStore};
-  text.config.use("Weight", fmt::format("WeightCodes<{}, {}, {}>", block_type(type), n, k))
-      .use("Epilogue", "gpu::Epilogue")
-      .number("kTokens", config.tokens)
-      .number("kTokensTotal", tokens)
-      .number("kWaves", config.waves)
-      .number("kWavesPerRow", config.waves_per_row)
-      .number("kLanesPerRow", config.lanes_per_row)
-      .number("kRowsPerTeam", config.rows_per_team)
-      .number("kUnitsAhead", config.units_ahead);
+  text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", tokens);
+  config.write_to(text.config);
   const auto block_rows = config.block_rows(target.wave);
   text.blocks = (n + block_rows - 1) / block_rows * (tokens / config.tokens);
   text.threads = config.waves * target.wave;

@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "codegen/gpu/gpu_lowering.h"
 #include "codegen/gpu/targets.h"
 #include "kernels/quant/f16.h"
 #include "tests/gpu_host/host_compiler.h"
@@ -78,15 +77,6 @@ std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts) {
 KernelArgs::KernelArgs(std::initializer_list<const void*> pointers, std::initializer_list<std::int64_t> numbers) {
   for (const void* pointer : pointers) words_.push_back(reinterpret_cast<std::uint64_t>(pointer));
   for (const std::int64_t number : numbers) words_.push_back(static_cast<std::uint64_t>(number));
-}
-
-std::string weight_text(DType type, std::int64_t rows, std::int64_t k) {
-  static const std::map<DType, std::string> names{{DType::kQ8_0, "WeightQ8_0"}, {DType::kQ4_0, "WeightQ4_0"},
-                                                  {DType::kQ4_1, "WeightQ4_1"}, {DType::kF16, "WeightF16"},
-                                                  {DType::kBF16, "WeightBf16"}, {DType::kF32, "WeightF32"}};
-  if (quant::is_plane_codes(type))
-    return "WeightCodes<" + codegen::block_type(type) + ", " + std::to_string(rows) + ", " + std::to_string(k) + ">";
-  return names.at(type) + "<" + std::to_string(rows) + ", " + std::to_string(k) + ">";
 }
 
 PlanesWeight::PlanesWeight(DType type, std::size_t rows, std::size_t k, float deviation)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/gpu/gpu_lowering.h"
 #include "codegen/gpu/kernel_text.h"
 #include "kernels/quant/planes.h"
 #include "tests/gpu_host/buffer.h"
@@ -18,6 +19,8 @@
 #include "tests/gpu_host/support.h"
 
 namespace forge::gpu_host {
+
+using codegen::weight_text;
 
 /// A configured kernel for a wave.
 struct WaveText {
@@ -66,8 +69,6 @@ inline constexpr DType kWeightTypes[] = {DType::kQ8_0,   DType::kQ4_0, DType::kQ
 inline bool has_rows_of(DType type, std::int64_t k) {
   return k % static_cast<std::int64_t>(dtype_info(type).block_elems) == 0;
 }
-/// "WeightQ8_0<16, 512>".
-std::string weight_text(DType type, std::int64_t rows, std::int64_t k);
 
 /// A random weight [rows][k] in the layout planes, its native bytes, and the f32 that they mean.
 struct PlanesWeight {

@@ -1,7 +1,6 @@
 // Load-time steps: rows as the file has them become the layout planes, in slices, and where several sources share a
 // weight in turns.
 
-#include "codegen/gpu/gpu_lowering.h"
 #include "tests/gpu_host/kernel_bench.h"
 
 using namespace forge;
