@@ -147,6 +147,9 @@ def commands():
          and b"top-k" in table, table)
     case("a value is set", re.search(rb"temp +0.25 ", chat.say(b"/set temp 0.25") + chat.say(b"/set")))
     case("and goes back", re.search(rb"temp +0.5 ", chat.say(b"/set temp") + chat.say(b"/set")))
+    flags = [re.search(rb"ignore-eos +(\w+)", chat.say(line) + chat.say(b"/set"))[1]
+             for line in (b"/set", b"/set ignore-eos on", b"/set ignore-eos off")]
+    case("a flag is set and taken back", flags == [b"off", b"on", b"off"], flags)
     for bad in (b"/set temp x", b"/set temp 101", b"/set nix 1", b"/nix", b"/"):
         said = chat.say(bad)
         case(f"{bad} is refused in a line", said.count(b"\r\n") == 1 and b"error[usage]" in said, said)
@@ -195,7 +198,7 @@ def context():
 
 def stopping():
     big = tiny("big.gguf", context=262144)  # minutes of answer, were it not stopped
-    chat = Chat(big, "-c", 262144, "--ignore-eos")
+    chat = Chat(big, "-c", 262144, "--ignore-eos")  # nor may any of its answers end first
     chat.wait()
     chat.type(b"abc the\n")
     chat.wait_answer(3)
@@ -204,7 +207,6 @@ def stopping():
     stats = chat.say(b"/stats")
     case("Ctrl-C stops the answer, and what came stays", b"2 messages" in stats and b"ended by   cancelled" in stats
          and 15 < number(rb"context +(\d+) of", stats) < 262143, stats)
-    chat.say(b"/set ignore-eos off")
     chat.type(b"more\n")
     chat.wait_answer(len(chat.answers) + 1)
     chat.type(b"\x03")
