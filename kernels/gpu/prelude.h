@@ -43,6 +43,13 @@ class Shared {
  public:
   FORGE_DEVICE T get(int index) const { return data_[index]; }
   FORGE_DEVICE void set(int index, T value) { data_[index] = value; }
+  FORGE_DEVICE const T* address(int index) const { return data_ + index; }
+  /// Of integers: atomic among adds; anything else needs a barrier between.
+  FORGE_DEVICE void add(int index, T value) { add_shared(data_ + index, value); }
+  /// Of an array of U32x4: the index-th 16 bits.
+  FORGE_DEVICE void set_half(int index, u16 value) { reinterpret_cast<u16*>(data_)[index] = value; }
+  /// The index-th word.
+  FORGE_DEVICE void set_word(int index, u32 value) { reinterpret_cast<u32*>(data_)[index] = value; }
   /// Of an array of F32x4: the index-th float.
   FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
 
@@ -52,6 +59,17 @@ class Shared {
 #endif
 
 #if !defined(__CUDACC_RTC__)
+/// Byte I of a word as a number, plus kByteBias.
+inline constexpr float kByteBias = 0.0f;
+template <int I>
+FORGE_DEVICE float byte_number(u32 word) {
+  return static_cast<float>(word >> 8 * I & 255u);
+}
+/// Two numbers rounded to bf16, to even, the first in the low half. What is NaN here has a payload that ends in zeros.
+FORGE_DEVICE u32 bf16_pair(float low, float high) {
+  const u32 a = __builtin_bit_cast(u32, low), b = __builtin_bit_cast(u32, high);
+  return permute(b + 0x7fffu + (b >> 16 & 1u), a + 0x7fffu + (a >> 16 & 1u), 0x07060302u);
+}
 /// Four bytes of a table of 16, one for each byte of codes below 16. NVIDIA's permutation goes by nibbles, and has its
 /// own.
 FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
@@ -79,6 +97,10 @@ FORGE_DEVICE void keep_order() {
   keep_schedule();
 }
 
+/// Two numbers rounded to f16, the first in the low half.
+FORGE_DEVICE u32 f16_pair(float low, float high) {
+  return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
+}
 FORGE_DEVICE float min_of(float a, float b) {
   return a < b ? a : b;
 }

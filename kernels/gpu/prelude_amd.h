@@ -55,6 +55,9 @@ inline constexpr bool kFenceByAll = true;
 FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
   return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+FORGE_DEVICE void add_shared(i32* at, i32 value) {
+  (void)__hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
 FORGE_DEVICE void atomic_store(u32* at, u32 value) {
   __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }

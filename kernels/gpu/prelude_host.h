@@ -171,8 +171,21 @@ class Shared {
     host_lanes->lds_write(&data_[index], sizeof(T), site);
     data_[index] = value;
   }
+  void add(int index, T value, Site site = Site::here()) {
+    check(index, site);
+    data_[index] += value;
+  }
+  void set_half(int index, u16 value, Site site = Site::here()) { set_part(index, value, site); }
+  void set_word(int index, u32 value, Site site = Site::here()) { set_part(index, value, site); }
 
  private:
+  template <class Part>
+  void set_part(int index, Part value, Site site) {
+    check(index / static_cast<int>(sizeof(T) / sizeof(Part)), site);
+    Part* at = reinterpret_cast<Part*>(data_) + index;
+    host_lanes->lds_write(at, sizeof value, site);
+    *at = value;
+  }
   static void check(int index, Site site) {
     if (index < 0 || index >= Count) host_lanes->fail("an index outside an array in shared memory", site);
   }

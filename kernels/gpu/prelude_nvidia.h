@@ -44,6 +44,9 @@ FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
   asm volatile("atom.add.relaxed.gpu.u32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(value) : "memory");
   return old;
 }
+FORGE_DEVICE void add_shared(i32* at, i32 value) {
+  atomicAdd(at, value);
+}
 FORGE_DEVICE void atomic_store(u32* at, u32 value) {
   asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
@@ -74,6 +77,23 @@ FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
   const u32 low = __byte_perm(table.at[0], table.at[1], four & 0x7777u);
   const u32 high = __byte_perm(table.at[2], table.at[3], four & 0x7777u);
   return __byte_perm(low, high, 0x3210u | (four & 0x8888u) >> 1);
+}
+/// Byte I of a word as a number, plus kByteBias: one instruction puts it into the mantissa of 2^15.
+inline constexpr float kByteBias = 32768.0f;
+template <int I>
+FORGE_DEVICE float byte_number(u32 word) {
+  return __builtin_bit_cast(float, __byte_perm(word, 0x47000000u, 0x7404u | I << 4));
+}
+/// Two numbers rounded to bf16, the first in the low half.
+FORGE_DEVICE u32 bf16_pair(float low, float high) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  const u32 a = __builtin_bit_cast(u32, low), b = __builtin_bit_cast(u32, high);
+  return __byte_perm(a + 0x7fffu + (a >> 16 & 1u), b + 0x7fffu + (b >> 16 & 1u), 0x7632u);
+#endif
 }
 FORGE_DEVICE float f32_of_f16(u16 bits) {
   float value;

@@ -1,7 +1,7 @@
 #pragma once
 // The prelude's part of matrix_tile.h: multiply_tile(Tile, fragments) for the tiles that the target has, and
-// NativeTile (f16) and NativeInt8Tile, those it uses. kHasTiles says whether there are any. All lanes of the wave call
-// multiply_tile together.
+// NativeTile (f16), NativeInt8Tile and NativeBf16Tile, those it uses. kHasTiles says whether there are any,
+// kHasBf16Tiles whether there is the last. All lanes of the wave call multiply_tile together.
 
 namespace forge::gpu {
 
@@ -29,6 +29,8 @@ using HalfVector = _Float16 __attribute__((ext_vector_type(Count)));
 template <int Count>
 using FloatVector = float __attribute__((ext_vector_type(Count)));
 template <int Count>
+using ShortVector = short __attribute__((ext_vector_type(Count)));
+template <int Count>
 using IntVector = int __attribute__((ext_vector_type(Count)));
 }  // namespace detail
 
@@ -47,6 +49,18 @@ FORGE_DEVICE void multiply_tile(MfmaF16WideTile, MfmaF16WideTile::Fragments& f) 
       f.c, __builtin_amdgcn_mfma_f32_32x32x8f16(detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
                                                 detail::registers_of<detail::FloatVector<16>>(f.c), 0, 0, 0));
 }
+#if !defined(__gfx908__)
+inline constexpr bool kHasBf16Tiles = true;
+using NativeBf16Tile = MfmaBf16Tile;
+FORGE_DEVICE void multiply_tile(MfmaBf16Tile, MfmaBf16Tile::Fragments& f) {
+  using Bf16 = detail::ShortVector<4>;
+  detail::store_registers(
+      f.c, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
+                                                     detail::registers_of<detail::FloatVector<4>>(f.c), 0, 0, 0));
+}
+#else
+inline constexpr bool kHasBf16Tiles = false;
+#endif
 #if defined(__gfx908__) || defined(__gfx90a__)
 using NativeInt8Tile = MfmaInt8Gfx908Tile;
 FORGE_DEVICE void multiply_tile(MfmaInt8Gfx908Tile, MfmaInt8Gfx908Tile::Fragments& f) {
@@ -66,11 +80,19 @@ FORGE_DEVICE void multiply_tile(MfmaInt8Gfx942Tile, MfmaInt8Gfx942Tile::Fragment
 inline constexpr bool kHasTiles = kWave == 32;
 using NativeTile = WmmaF16Gfx11Tile;
 using NativeInt8Tile = WmmaInt8Gfx11Tile;
+inline constexpr bool kHasBf16Tiles = kHasTiles;
+using NativeBf16Tile = WmmaBf16Gfx11Tile;
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx11Tile, WmmaF16Gfx11Tile::Fragments& f) {
   using Half = detail::HalfVector<16>;
   detail::store_registers(
       f.c, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
                                                       detail::registers_of<detail::FloatVector<8>>(f.c)));
+}
+FORGE_DEVICE void multiply_tile(WmmaBf16Gfx11Tile, WmmaBf16Gfx11Tile::Fragments& f) {
+  using Bf16 = detail::ShortVector<16>;
+  detail::store_registers(
+      f.c, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
+                                                       detail::registers_of<detail::FloatVector<8>>(f.c)));
 }
 FORGE_DEVICE void multiply_tile(WmmaInt8Gfx11Tile, WmmaInt8Gfx11Tile::Fragments& f) {
   using Bytes = detail::IntVector<4>;
@@ -82,10 +104,18 @@ FORGE_DEVICE void multiply_tile(WmmaInt8Gfx11Tile, WmmaInt8Gfx11Tile::Fragments&
 inline constexpr bool kHasTiles = kWave == 32;
 using NativeTile = WmmaF16Gfx12Tile;
 using NativeInt8Tile = WmmaInt8Gfx12Tile;
+inline constexpr bool kHasBf16Tiles = kHasTiles;
+using NativeBf16Tile = WmmaBf16Gfx12Tile;
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx12Tile, WmmaF16Gfx12Tile::Fragments& f) {
   using Half = detail::HalfVector<8>;
   detail::store_registers(f.c, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(
                                    detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
+                                   detail::registers_of<detail::FloatVector<8>>(f.c)));
+}
+FORGE_DEVICE void multiply_tile(WmmaBf16Gfx12Tile, WmmaBf16Gfx12Tile::Fragments& f) {
+  using Bf16 = detail::ShortVector<8>;
+  detail::store_registers(f.c, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(
+                                   detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
                                    detail::registers_of<detail::FloatVector<8>>(f.c)));
 }
 FORGE_DEVICE void multiply_tile(WmmaInt8Gfx12Tile, WmmaInt8Gfx12Tile::Fragments& f) {
@@ -95,7 +125,7 @@ FORGE_DEVICE void multiply_tile(WmmaInt8Gfx12Tile, WmmaInt8Gfx12Tile::Fragments&
                                    detail::registers_of<detail::IntVector<8>>(f.c), false));
 }
 #else
-inline constexpr bool kHasTiles = false;
+inline constexpr bool kHasTiles = false, kHasBf16Tiles = false;
 #endif
 
 #elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -104,12 +134,31 @@ inline constexpr bool kHasTiles = true;
 using NativeTile = MmaF16Tile;
 using NativeInt8Tile = MmaInt8Tile;
 FORGE_DEVICE void multiply_tile(MmaF16Tile, MmaF16Tile::Fragments& f) {
-  const auto a = detail::registers_of<U32x4>(f.a);
-  const auto b = detail::registers_of<U32x2>(f.b);
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(f.c[0]), "+f"(f.c[1]), "+f"(f.c[2]), "+f"(f.c[3])
-      : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+      : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]));
+}
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+inline constexpr bool kHasBf16Tiles = true;
+using NativeBf16Tile = MmaBf16Tile;
+FORGE_DEVICE void multiply_tile(MmaBf16Tile, MmaBf16Tile::Fragments& f) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(f.c[0]), "+f"(f.c[1]), "+f"(f.c[2]), "+f"(f.c[3])
+      : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]));
+}
+#else
+inline constexpr bool kHasBf16Tiles = false;
+#endif
+template <int Count>
+FORGE_DEVICE U32x4 load_matrices(const Shared<U32x4, Count>& from, int index) {
+  U32x4 out;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out.at[0]), "=r"(out.at[1]), "=r"(out.at[2]), "=r"(out.at[3])
+               : "r"(static_cast<u32>(__cvta_generic_to_shared(from.address(index))))
+               : "memory");
+  return out;
 }
 FORGE_DEVICE void multiply_tile(MmaInt8Tile, MmaInt8Tile::Fragments& f) {
   const auto a = detail::registers_of<U32x4>(f.a);
@@ -122,34 +171,57 @@ FORGE_DEVICE void multiply_tile(MmaInt8Tile, MmaInt8Tile::Fragments& f) {
 
 #else  // the host has them all, by their tables
 
-inline constexpr bool kHasTiles = true;
+inline constexpr bool kHasTiles = true, kHasBf16Tiles = true;
 namespace detail {
 template <int Wave>
 struct TilesOfWave {
   using Half = WmmaF16Gfx11Tile;
   using Int8 = WmmaInt8Gfx11Tile;
+  using Bf16 = WmmaBf16Gfx11Tile;
 };
 template <>
 struct TilesOfWave<64> {
   using Half = MfmaF16Tile;
   using Int8 = MfmaInt8Gfx908Tile;
+  using Bf16 = MfmaBf16Tile;
 };
-inline float number_of(u16 half) {
-  return f32_of_f16(half);
+/// Element i of a fragment.
+template <class Tile>
+float number_of(const u16* halves, int i) {
+  return f32_of_f16(halves[i]);
 }
-inline i32 number_of(i8 byte) {
-  return byte;
+template <class Tile>
+i32 number_of(const i8* bytes, int i) {
+  return bytes[i];
+}
+template <class Tile>
+float number_of(const u32* pairs, int i) {
+  const u32 bits = pairs[i / 2] >> i % 2 * 16;
+  return Tile::kF16 ? f32_of_f16(static_cast<u16>(bits)) : __builtin_bit_cast(float, bits << 16);
 }
 }  // namespace detail
 using NativeTile = detail::TilesOfWave<kWave>::Half;
 using NativeInt8Tile = detail::TilesOfWave<kWave>::Int8;
+using NativeBf16Tile = detail::TilesOfWave<kWave>::Bf16;
+
+template <int Count>
+U32x4 load_matrices(const Shared<U32x4, Count>& from, int index, Site site = Site::here()) {
+  if (kWave != 32) host_lanes->fail("matrices are fetched by waves of 32", site);
+  const auto all = static_cast<const int*>(host_lanes->meet(&index, sizeof index, site));
+  const int lane = host_lanes->thread % kWave;
+  int indices[4];
+  for (int j = 0; j < 4; ++j) indices[j] = all[8 * j + lane / 4];
+  U32x4 out;
+  for (int j = 0; j < 4; ++j) out.at[j] = from.get(indices[j], site).at[lane % 4];
+  return out;
+}
 
 /// Where two lanes hold the same element they must agree.
 template <class Tile>
 void multiply_tile(Tile, typename Tile::Fragments& f, Site site = Site::here()) {
   static_assert(Tile::kLanes == kWave, "the tile is of another wave");
   using Fragments = typename Tile::Fragments;
-  using Number = decltype(detail::number_of(f.a[0]));
+  using Number = decltype(detail::number_of<Tile>(f.a, 0));
   const auto all = static_cast<const Fragments*>(host_lanes->meet(&f, sizeof f, site));
   Number a[Tile::kM][Tile::kK], b[Tile::kN][Tile::kK];
   bool a_set[Tile::kM][Tile::kK] = {}, b_set[Tile::kN][Tile::kK] = {};
@@ -162,11 +234,11 @@ void multiply_tile(Tile, typename Tile::Fragments& f, Site site = Site::here()) 
   for (int lane = 0; lane < kWave; ++lane) {
     for (int i = 0; i < Fragments::kA; ++i) {
       const int row = Tile::a_row(lane, i), k = Tile::a_k(lane, i);
-      put(a[row][k], a_set[row][k], detail::number_of(all[lane].a[i]));
+      put(a[row][k], a_set[row][k], detail::number_of<Tile>(all[lane].a, i));
     }
     for (int i = 0; i < Fragments::kB; ++i) {
       const int row = Tile::b_row(lane, i), k = Tile::b_k(lane, i);
-      put(b[row][k], b_set[row][k], detail::number_of(all[lane].b[i]));
+      put(b[row][k], b_set[row][k], detail::number_of<Tile>(all[lane].b, i));
     }
   }
   const int lane = host_lanes->thread % kWave;

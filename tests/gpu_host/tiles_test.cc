@@ -1,5 +1,6 @@
 // Matrix tiles by their lane tables: each table must give the product, whichever lanes hold what.
 
+#include <bit>
 #include <cmath>
 
 #include "kernels/quant/f16.h"
@@ -12,14 +13,15 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-enum class Factor { kHalf, kInt8 };
+enum class Factor { kHalf, kInt8, kBf16 };
 
 /// Numbers that a tile's factors hold exactly.
 std::vector<float> factors(std::size_t count, Factor kind) {
   auto values = random_floats(count);
   for (float& value : values)
-    value = kind == Factor::kHalf ? quant::f32_of_f16(quant::f16_of_f32(value))
-                                  : std::clamp(std::nearbyint(value * 50), -128.0F, 127.0F);
+    value = kind == Factor::kHalf   ? quant::f32_of_f16(quant::f16_of_f32(value))
+            : kind == Factor::kBf16 ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffff0000U)
+                                    : std::clamp(std::nearbyint(value * 50), -128.0F, 127.0F);
   return values;
 }
 
@@ -40,7 +42,7 @@ void check_tile(const std::string& name, int wave, Factor kind, int m, int n, in
         sum += product;
         magnitude += std::fabs(product);
       }
-      REQUIRE(std::fabs(c[row * n + column] - sum) <= (kind == Factor::kHalf ? 1e-6 * magnitude : 0));
+      REQUIRE(std::fabs(c[row * n + column] - sum) <= (kind == Factor::kInt8 ? 0 : 1e-6 * magnitude));
     }
   c.check();
 }
@@ -56,7 +58,11 @@ TEST_CASE("matrix tiles of AMD and NVIDIA give the product") {
   for (const char* name : {"wmma_int8_gfx11", "wmma_int8_gfx12"}) check_tile(name, 32, Factor::kInt8, 16, 16, 16);
   check_tile("mma", 32, Factor::kHalf, 16, 8, 16);
   check_tile("mma_int8", 32, Factor::kInt8, 16, 8, 32);
+  check_tile("mfma_bf16", 64, Factor::kBf16, 16, 16, 16);
+  for (const char* name : {"wmma_bf16_gfx11", "wmma_bf16_gfx12"}) check_tile(name, 32, Factor::kBf16, 16, 16, 16);
+  check_tile("mma_bf16", 32, Factor::kBf16, 16, 8, 16);
   for (const int wave : kWaves) {
+    check_tile("native_bf16", wave, Factor::kBf16, 16, 16, 16);
     check_tile("native", wave, Factor::kHalf, 16, 16, 16);
     check_tile("native_int8", wave, Factor::kInt8, 16, 16, 16);
   }

@@ -7,11 +7,18 @@ using namespace forge::gpu;
 
 namespace {
 
-u16 factor_of(float value, u16) {
-  return f16_of_f32(value);
+template <class Tile>
+void put(u16* halves, int i, float value) {
+  halves[i] = f16_of_f32(value);
 }
-i8 factor_of(float value, i8) {
-  return static_cast<i8>(value);
+template <class Tile>
+void put(i8* bytes, int i, float value) {
+  bytes[i] = static_cast<i8>(value);
+}
+template <class Tile>
+void put(u32* pairs, int i, float value) {
+  const u32 bits = Tile::kF16 ? f16_of_f32(value) : __builtin_bit_cast(u32, value) >> 16;
+  pairs[i / 2] = i % 2 == 0 ? bits : pairs[i / 2] | bits << 16;
 }
 
 template <class Tile>
@@ -21,9 +28,9 @@ void run_tile(const TileArgs& args) {
   typename Tile::Fragments f = {};
   for (int k0 = 0; k0 < kK; k0 += Tile::kK) {
     for (int i = 0; i < Tile::Fragments::kA; ++i)
-      f.a[i] = factor_of(load(args.a + Tile::a_row(lane, i) * kK + k0 + Tile::a_k(lane, i)), f.a[i]);
+      put<Tile>(f.a, i, load(args.a + Tile::a_row(lane, i) * kK + k0 + Tile::a_k(lane, i)));
     for (int i = 0; i < Tile::Fragments::kB; ++i)
-      f.b[i] = factor_of(load(args.bt + Tile::b_row(lane, i) * kK + k0 + Tile::b_k(lane, i)), f.b[i]);
+      put<Tile>(f.b, i, load(args.bt + Tile::b_row(lane, i) * kK + k0 + Tile::b_k(lane, i)));
     multiply_tile(Tile(), f);
   }
   for (int i = 0; i < Tile::Fragments::kC; ++i)
@@ -39,12 +46,17 @@ void run_tile(const TileArgs& args) {
 
 FORGE_CASE(native, NativeTile)
 FORGE_CASE(native_int8, NativeInt8Tile)
+FORGE_CASE(native_bf16, NativeBf16Tile)
 #if FORGE_WAVE == 64
 FORGE_CASE(mfma, MfmaF16Tile)
 FORGE_CASE(mfma_wide, MfmaF16WideTile)
 FORGE_CASE(mfma_int8_gfx908, MfmaInt8Gfx908Tile)
 FORGE_CASE(mfma_int8_gfx942, MfmaInt8Gfx942Tile)
+FORGE_CASE(mfma_bf16, MfmaBf16Tile)
 #else
+FORGE_CASE(wmma_bf16_gfx11, WmmaBf16Gfx11Tile)
+FORGE_CASE(wmma_bf16_gfx12, WmmaBf16Gfx12Tile)
+FORGE_CASE(mma_bf16, MmaBf16Tile)
 FORGE_CASE(wmma_gfx11, WmmaF16Gfx11Tile)
 FORGE_CASE(wmma_gfx12, WmmaF16Gfx12Tile)
 FORGE_CASE(wmma_int8_gfx11, WmmaInt8Gfx11Tile)
@@ -54,7 +66,7 @@ FORGE_CASE(mma_int8, MmaInt8Tile)
 // Both halves of a gfx11 wave hold A: here they differ.
 FORGE_KERNEL(halves_differ, 1, kWave, TileArgs) {
   NativeTile::Fragments f = {};
-  f.a[3] = static_cast<u16>(lane_id());
+  f.a[3] = static_cast<u32>(lane_id());
   multiply_tile(NativeTile(), f);
   args.c[lane_id()] = f.c[0];
 }
