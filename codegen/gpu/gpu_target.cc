@@ -128,6 +128,25 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   return out;
 }
 
+std::optional<AttentionTilesConfig> choose_attention_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention,
+                                                           const ir::Bounds& bounds, const Tuning& tuning) {
+  constexpr std::int64_t kLanesWanted = 256, kHeadDimMost = 128, kLongChunkDim = 64;
+  if (target.matrix == MatrixKind::kNone || bounds.tokens < kPromptTokensLeast || bounds.tokens <= bounds.sequences ||
+      attention.head_dim % 32 != 0 || attention.head_dim > kHeadDimMost ||
+      tuned(tuning, "matrix", kMatrixByDefault) == 0)
+    return std::nullopt;
+  AttentionTilesConfig out;
+  const auto group = attention.heads / attention.kv_heads, waves = kLanesWanted / target.wave;
+  for (std::int64_t heads = 1; heads <= std::min(group, waves); ++heads)
+    if (group % heads == 0) out.heads = heads;
+  constexpr std::int64_t kWaveRows = 16;
+  const auto tokens = std::max<std::int64_t>(1, waves / out.heads) * kWaveRows;
+  out.tokens = std::min(tuned_positive(tuning, "attention_tokens", tokens) / kWaveRows * kWaveRows, tokens);
+  if (out.tokens == 0) out.tokens = kWaveRows;
+  out.chunk = attention.head_dim <= kLongChunkDim && tuned_positive(tuning, "attention_chunk", 64) >= 64 ? 64 : 32;
+  return out;
+}
+
 passes::KernelChoice GpuTargetModel::choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
                                                    const ir::Bounds& bounds) const {
   if (const auto why = refuses_group(graph, members))

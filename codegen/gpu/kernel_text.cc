@@ -32,15 +32,17 @@ std::string KernelSet::add(std::string_view stem, const KernelText& kernel) {
                       kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
   if (kernel.has_blocks) body += fmt::format("static_assert(Kernel::kBlocks == {});\n", kernel.blocks);
   body += fmt::format("static_assert(Kernel::kThreads == {});\n", kernel.threads);
+  if (kernel.min_blocks > 0) body += fmt::format("// {} blocks a unit at once\n", kernel.min_blocks);
   const auto head =
       fmt::format("#define FORGE_WAVE {}\n#include \"{}\"\n\nnamespace forge::gpu {{\n\n", target_.wave, kernel.header);
   const auto [found, fresh] = by_text_.try_emplace(head + body, sources_.size());
   if (!fresh) return sources_[found->second].entry;
   const auto entry = fmt::format("{}_{:08x}", stem, static_cast<std::uint32_t>(XXH3_64bits(body.data(), body.size())));
+  const auto bounds = kernel.min_blocks > 0 ? fmt::format(", {}", kernel.min_blocks) : std::string();
   const auto main = fmt::format(
-      "\nFORGE_KERNEL({}, {}, {}, Kernel::Args) {{\n{}  Kernel::run(args{});\n}}\n\n}}  // "
+      "\nFORGE_KERNEL{}({}, {}, {}{}, Kernel::Args) {{\n{}  Kernel::run(args{});\n}}\n\n}}  // "
       "namespace forge::gpu\n",
-      entry, kernel.has_blocks ? kernel.blocks : 0, kernel.threads,
+      bounds.empty() ? "" : "_BOUNDS", entry, kernel.has_blocks ? kernel.blocks : 0, kernel.threads, bounds,
       kernel.has_lds ? "  FORGE_LDS(Kernel::Lds, lds);\n" : "", kernel.has_lds ? ", lds" : "");
   sources_.push_back({entry, head + body + main});
   return sources_.back().entry;

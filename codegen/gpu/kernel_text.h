@@ -38,6 +38,7 @@ struct KernelText {
   std::int64_t blocks = 0;  ///< of the grid; checked against the kernel's own number unless has_blocks is false
   std::int64_t threads = 0;
   bool has_blocks = true;
+  std::int64_t min_blocks = 0;  ///< that a unit should hold at once; 0: as the compiler sees fit
 };
 
 /// The kernels of one program: equal texts are one kernel.

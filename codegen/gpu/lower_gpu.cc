@@ -217,20 +217,34 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
   const auto n = type.shape[experts ? 1 : 0].value, k = type.cols();
   const auto rows = rows_of_step(draft.rows);
   const auto bound = rows.bound * draft.slots;
-  const auto config = choose_matmul(target_.target(), type.dtype, n, k, experts ? 1 : bound, shape,
-                                    tuning_for(target_.tuning(), fmt::format("{}x{}", n, k)));
-  const auto block_rows = config.block_rows(target_.target().wave);
-  KernelText text{.header = "kernels/gpu/matmul_rows.h",
-                  .kernel = "MatmulRows",
-                  .defaults = "MatmulDefaults",
+  const auto tuning = tuning_for(target_.tuning(), fmt::format("{}x{}", n, k));
+  const auto count = experts ? type.shape[0].value : 1;
+  const auto tiles =
+      rows.count != 0 ? std::nullopt
+                      : choose_tiles(target_.target(), type.dtype, n, k, rows.bound, draft.slots, count, shape, tuning);
+  KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
+                  .kernel = tiles ? "MatmulTiles" : "MatmulRows",
+                  .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
                   .before = epilogue.text + "\n"};
   text.config.use("Weight", weight_type(weight))
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokensTotal", bound)
       .number("kCount", rows.count);
-  config.write_to(text.config);
-  text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
-  text.threads = config.waves * target_.target().wave;
+  if (tiles) {
+    tiles->write_to(text.config);
+    if (type.dtype == DType::kF16) text.config.use("Tile", "NativeTile");
+    const auto token_tiles =
+        experts ? bound / tiles->tokens + std::min(count, bound) : (bound + tiles->tokens - 1) / tiles->tokens;
+    text.blocks = (n + tiles->rows - 1) / tiles->rows * token_tiles;
+    text.threads = tiles->waves() * target_.target().wave;
+    text.min_blocks = tuned(tuning, "min_blocks", 0);
+  } else {
+    const auto config = choose_matmul(target_.target(), type.dtype, n, k, experts ? 1 : bound, shape, tuning);
+    const auto block_rows = config.block_rows(target_.target().wave);
+    config.write_to(text.config);
+    text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
+    text.threads = config.waves * target_.target().wave;
+  }
   std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},
                                          {.kind = Kind::kValue, .value = draft.input},
                                          input(GpuInput::kCounts)};
@@ -242,8 +256,9 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
   }
   arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
   const auto stem =
-      experts ? fmt::format("experts_{}_{}x{}x{}_t{}", dtype_name(type.dtype), type.shape[0].value, n, k, bound)
-              : fmt::format("matmul_{}_{}x{}_t{}", dtype_name(type.dtype), n, k, bound);
+      experts ? fmt::format("{}_{}_{}x{}x{}_t{}", tiles ? "expert_tiles" : "experts", dtype_name(type.dtype), count, n,
+                            k, bound)
+              : fmt::format("{}_{}_{}x{}_t{}", tiles ? "tiles" : "matmul", dtype_name(type.dtype), n, k, bound);
   finish_step(stem, text, arguments, out);
 }
 
@@ -315,25 +330,33 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
   const auto& uses = graph_.uses(result);
   const bool stored = !quantised || graph_.is_output(result) ||
                       std::ranges::any_of(uses, [&](const auto& use) { return use.node != step.nodes[1]; });
-  KernelText text{
-      .header = "kernels/gpu/attention.h", .kernel = "Attention", .defaults = "AttentionDefaults", .before = {}};
+  const auto tiles = choose_attention_tiles(target_.target(), a, bounds, target_.tuning());
+  KernelText text{.header = tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
+                  .kernel = tiles ? "AttentionTiles" : "Attention",
+                  .defaults = tiles ? "AttentionTilesDefaults" : "AttentionDefaults",
+                  .before = {}};
   text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", a.kv_heads, a.head_dim, kGpuKvBlockTokens))
       .number("kHeads", a.heads)
       .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", a.scale)
       .number("kTokensTotal", bounds.tokens)
       .number("kHeadsPerBlock", config.heads_per_block)
-      .number("kWorkers", config.workers)
+      .number("kWorkers", tiles ? 1 : config.workers)
       .number("kTokensPerWorker", config.tokens_per_worker)
-      .number("kWaves", config.waves)
       .number("kTeamTokens", config.team_tokens)
       .number("kWindow", a.window)
       .real("kSoftcap", a.softcap)
       .flag("kSinks", sinks)
       .flag("kStored", stored)
       .flag("kQuantised", quantised);
-  text.blocks = bounds.tokens * config.jobs * config.workers;
-  text.threads = config.waves * target_.target().wave;
+  text.blocks = bounds.tokens * config.jobs * (tiles ? 1 : config.workers);
+  text.threads = (tiles ? tiles->waves() : config.waves) * target_.target().wave;
+  if (tiles) {
+    text.config.number("kTileHeads", tiles->heads).number("kTileTokens", tiles->tokens).number("kChunk", tiles->chunk);
+    text.blocks += (bounds.tokens + tiles->tokens - 1) / tiles->tokens * (a.heads / tiles->heads);
+  } else {
+    text.config.number("kWaves", config.waves);
+  }
   const PointerArgument f32{.kind = Kind::kValue, .value = stored ? result : ir::Value{step.nodes.back(), 0}};
   const PointerArgument q8{.kind = Kind::kValue, .value = quantised ? ir::Value{step.nodes[1], 0} : result};
   const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = q},
@@ -348,7 +371,8 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
                                                f32,
                                                q8,
                                                {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q}};
-  finish_step(fmt::format("attention_{}x{}_t{}", a.heads, a.head_dim, bounds.tokens), text, arguments, out);
+  finish_step(fmt::format("attention{}_{}x{}_t{}", tiles ? "_tiles" : "", a.heads, a.head_dim, bounds.tokens), text,
+              arguments, out);
 }
 
 std::unique_ptr<plan::ProgramT> lower_gpu(const passes::Program& program, const ModelFile& model,

@@ -1,10 +1,14 @@
 #include "codegen/gpu/matmul_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
+#include <span>
 
 #include "codegen/gpu/tile_sizes.h"
 #include "kernels/quant/planes.h"
+#include "support/error.h"
 
 namespace forge::codegen {
 namespace {
@@ -108,6 +112,68 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   in_flight = in_flight * 5 / static_cast<std::int64_t>(quant::planes_unit_registers(weight));
   if (amd && tokens > 1) in_flight /= 2;
   out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
+  return out;
+}
+
+void TilesConfig::write_to(ConfigText& out) const {
+  out.number("kWavesDown", waves_down)
+      .number("kWavesAcross", waves_across)
+      .number("kTilesDown", tiles_down)
+      .number("kTilesAcross", tiles_across);
+}
+
+std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
+                                        std::int64_t tokens, std::int64_t slots, std::int64_t experts,
+                                        const EpilogueShape& shape, const Tuning& tuning) {
+  // A block's columns and tokens, the largest first: the larger, the fewer bytes a product takes; but a grid of few
+  // blocks leaves units without work, and tiles of experts that few slots share stay half empty.
+  struct Size {
+    std::int64_t rows, tokens;
+  };
+  constexpr Size kSizes[] = {{128, 128}, {128, 64}, {64, 64}},
+                 kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}};
+  constexpr std::int64_t kBlocksWanted = 192, kTileRows = 16, kBlockMost = 256;
+  if (target.matrix == MatrixKind::kNone || weight == DType::kF32 || k % 32 != 0 || tokens < kPromptTokensLeast ||
+      tuned(tuning, "matrix", kMatrixByDefault) == 0)
+    return std::nullopt;
+  const auto fits = [&](const Size& size) {
+    return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
+           rows >= size.rows;
+  };
+  const auto per_expert = tokens * slots / experts;
+  const auto many = [&](const Size& size) {
+    const auto row_blocks = (rows + size.rows - 1) / size.rows;
+    if (experts > 1) return per_expert * 3 / 2 >= size.tokens || size.tokens == 32;
+    return row_blocks * ((tokens + size.tokens - 1) / size.tokens) >= kBlocksWanted;
+  };
+  const Size* size = nullptr;
+  for (const auto& one : experts > 1 ? std::span<const Size>(kExpertSizes) : std::span<const Size>(kSizes)) {
+    if (!fits(one)) continue;
+    size = &one;
+    if (many(one)) break;
+  }
+  if (size == nullptr) return std::nullopt;
+  const Size block{tuned_positive(tuning, "block_rows", size->rows),
+                   tuned_positive(tuning, "block_tokens", size->tokens)};
+  TilesConfig out;
+  // Sums of a wave take as many registers as its share of the block has: large blocks have eight waves.
+  const std::int64_t waves = block.rows * block.tokens > 64 * 64 ? 8 : block.tokens < 64 ? block.rows / 32 : 4;
+  // AMD's waves of 32 hold both factors twice: fewer columns a wave leave them room.
+  const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
+  out.waves_down = tuned_positive(tuning, "waves_down", block.tokens < 64 ? waves : wmma && block.rows > 64 ? 4 : 2);
+  out.waves_across = tuned_positive(tuning, "waves_across", waves / out.waves_down);
+  const std::int64_t tile_tokens = target.matrix == MatrixKind::kMma ? 8 : 16;
+  out.tiles_down = block.rows / out.waves_down / kTileRows;
+  out.tiles_across = block.tokens / out.waves_across / tile_tokens;
+  out.rows = out.waves_down * out.tiles_down * kTileRows;
+  out.tokens = out.waves_across * out.tiles_across * tile_tokens;
+  if (out.rows != block.rows || out.tokens != block.tokens || out.tiles_across * tile_tokens % kTokenTile != 0 ||
+      !fits(block) || std::max(block.rows, block.tokens) > kBlockMost ||
+      out.waves() * target.wave > kThreadsPerBlockMax)
+    throw Error(ErrorCode::kUsage,
+                fmt::format("tuning asks for blocks of {} columns and {} tokens by {} x {} waves", block.rows,
+                            block.tokens, out.waves_down, out.waves_across),
+                "a wave has whole tiles of 16, a block whole heads and parts, and 256 columns or tokens at most");
   return out;
 }
 

@@ -16,8 +16,8 @@ constexpr int kNvidiaRegisters = 512, kNvidiaGranule = 8, kNvidiaSharedGranule =
 constexpr int kScalarGranule = 16;
 
 constexpr auto kTargets = std::to_array<GpuTarget>({
-#define FORGE_AMD(name, wave, registers, granule, scalars, waves, cus, lds_unit, lds_block, lds_granule, dot, hiprtc, \
-                  clang)                                                                                              \
+#define FORGE_AMD(name, wave, registers, granule, scalars, waves, cus, lds_unit, lds_block, lds_granule, dot, matrix, \
+                  hiprtc, clang)                                                                                      \
   {#name,                                                                                                             \
    Vendor::kAmd,                                                                                                      \
    wave,                                                                                                              \
@@ -32,26 +32,28 @@ constexpr auto kTargets = std::to_array<GpuTarget>({
    lds_granule,                                                                                                       \
    0,                                                                                                                 \
    DotKind::dot,                                                                                                      \
+   MatrixKind::matrix,                                                                                                \
    hiprtc,                                                                                                            \
    0,                                                                                                                 \
    clang},
-#define FORGE_NVIDIA(name, waves, blocks, lds_unit, lds_block, reserved, since, until) \
-  {#name,                                                                              \
-   Vendor::kNvidia,                                                                    \
-   32,                                                                                 \
-   kNvidiaRegisters,                                                                   \
-   kNvidiaGranule,                                                                     \
-   0,                                                                                  \
-   waves,                                                                              \
-   blocks,                                                                             \
-   1,                                                                                  \
-   (lds_unit) * kKiB,                                                                  \
-   (lds_block) * kKiB,                                                                 \
-   kNvidiaSharedGranule,                                                               \
-   reserved,                                                                           \
-   DotKind::kDp4a,                                                                     \
-   since,                                                                              \
-   until,                                                                              \
+#define FORGE_NVIDIA(name, waves, blocks, lds_unit, lds_block, reserved, matrix, since, until) \
+  {#name,                                                                                      \
+   Vendor::kNvidia,                                                                            \
+   32,                                                                                         \
+   kNvidiaRegisters,                                                                           \
+   kNvidiaGranule,                                                                             \
+   0,                                                                                          \
+   waves,                                                                                      \
+   blocks,                                                                                     \
+   1,                                                                                          \
+   (lds_unit) * kKiB,                                                                          \
+   (lds_block) * kKiB,                                                                         \
+   kNvidiaSharedGranule,                                                                       \
+   reserved,                                                                                   \
+   DotKind::kDp4a,                                                                             \
+   MatrixKind::matrix,                                                                         \
+   since,                                                                                      \
+   until,                                                                                      \
    0},
 #include "codegen/gpu/targets.def"
 #undef FORGE_AMD

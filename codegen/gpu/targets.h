@@ -13,6 +13,9 @@ namespace forge::codegen {
 /// The instruction that adds four products of signed bytes.
 enum class DotKind : std::uint8_t { kNone, kSdot4, kSudot4, kDp4a };
 
+/// The instructions that multiply tiles of BF16 with sums in f32 (kernels/gpu/matrix_tile.h).
+enum class MatrixKind : std::uint8_t { kNone, kMfma, kWmmaGfx11, kWmmaGfx12, kMma };
+
 /// One row of targets.def. A unit is what a block runs on and shares LDS in: a compute unit, a work-group processor
 /// (RDNA: two compute units), an SM. It has four SIMDs, whoever made it.
 struct GpuTarget {
@@ -30,6 +33,7 @@ struct GpuTarget {
   int lds_granule;          ///< LDS is given to a block in steps of this
   int lds_reserved;         ///< bytes that each block costs besides its own
   DotKind dot;
+  MatrixKind matrix;
   int rtc_since, rtc_until;  ///< first and last hipRTC or NVRTC that knows it, 100 * major + minor; until 0: the newest
   int clang_since;           ///< first LLVM release; 0: not clang's (NVIDIA)
 };

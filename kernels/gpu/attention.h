@@ -346,9 +346,13 @@ struct Attention {
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int t = block_id() / (kJobs * C::kWorkers), part = block_id() % (kJobs * C::kWorkers) / C::kWorkers;
-    const int worker = block_id() % C::kWorkers;
     release_consumers();
+    run_block(args, lds, block_id());
+  }
+  /// `id`: of kBlocks.
+  FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id) {
+    const int t = id / (kJobs * C::kWorkers), part = id % (kJobs * C::kWorkers) / C::kWorkers;
+    const int worker = id % C::kWorkers;
     if (C::kTokensTotal > 1 && idle_tile(args.counts, kTokenCount, t)) return;
     const Job job = job_of(args, t, part);
     const int oldest = job.oldest / kChunk, end = job.position < 0 ? oldest : job.position / kChunk + 1;

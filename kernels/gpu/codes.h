@@ -117,6 +117,21 @@ struct WeightCodes {
     return -m * static_cast<float>(number(unit, half * static_cast<int>(kPacking.numbers_a_part(kSub)) + 1));
   }
 
+  static constexpr int kUnitColumns = 32;
+  using XHalf = QuantisedHalf;
+  FORGE_DEVICE static void expand(const Unit& unit, u32 (&pairs)[16]) {
+    FORGE_UNROLL
+    for (int w = 0; w < 8; ++w) {
+      const int half = kSub == 16 ? w / 4 : 0;
+      float m = 0.0f;
+      if constexpr (Block::kMinimum) m = minimum(unit, half);
+      if constexpr (kLevels)
+        expand_bytes<128>(raised(values(unit, w)), scale(unit, half), m, pairs + 2 * w);
+      else
+        expand_bytes<kZero>(values(unit, w), scale(unit, half), m, pairs + 2 * w);
+    }
+  }
+
   FORGE_DEVICE static float add(float sum, const Unit& w, const XUnit& x) {
     i32 low = 0, high = 0;
     FORGE_UNROLL
@@ -163,6 +178,25 @@ struct WeightCodes {
     const float value = scale(unit, half) * static_cast<float>(plain);
     return Block::kMinimum ? value + minimum(unit, half) : value;
   }
+};
+
+// ---- what kernels that multiply take ----
+
+/// weights: layout planes. x: [rows of x][W::kXRowBytes] bytes. All 16-byte aligned.
+template <class E, bool HasExperts>
+struct MatmulArgs {
+  const u8* weights;
+  const u8* x;
+  const i32* counts;
+  typename E::Args epilogue;
+};
+template <class E>
+struct MatmulArgs<E, true> {
+  const u8* weights;
+  const u8* x;
+  const i32* counts;
+  const i32* experts;  ///< of each slot
+  typename E::Args epilogue;
 };
 
 }  // namespace forge::gpu

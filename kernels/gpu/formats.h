@@ -3,9 +3,10 @@
 // A lane takes a weight's row in units, here of 16 bytes; a format says how many elements that is, loads a unit and
 // what it is multiplied with, and adds the product to a sum.
 //   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations. Unit, XUnit:
-//   what a lane holds of a weight's unit and of a token's. element: one number, for embeddings.
-//   Products: Q8_0, Q4_0, Q4_1 by exact int8 dots with quantised rows (activations.h), scaled in f32; F32, F16, BF16 by
-//   f32 multiply-adds with f32 rows.
+//   what a lane holds of a weight's unit and of a token's. element: one number, for embeddings. For matrix instructions
+//   also kUnitColumns and XHalf, 16 columns of a token; expand: a unit's columns, or the token's, as pairs of BF16
+//   (F16, where weights are), in order. Products: Q8_0, Q4_0, Q4_1 by exact int8 dots with quantised rows
+//   (activations.h), scaled in f32; F32, F16, BF16 by f32 multiply-adds with f32 rows.
 
 #include "kernels/gpu/activations.h"
 
@@ -23,6 +24,28 @@ FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
   return sum;
 }
 
+/// pairs[0..1] = BF16 of (byte - Above) * scale. The product is exact before it is rounded as long as the scale has 11
+/// bits, as those of f16 and bf16 have.
+template <int Above>
+FORGE_DEVICE void expand_bytes(u32 bytes, float scale, u32* pairs) {
+  const float offset = -(kByteBias + Above) * scale;
+  pairs[0] = bf16_pair(fma_of(byte_number<0>(bytes), scale, offset), fma_of(byte_number<1>(bytes), scale, offset));
+  pairs[1] = bf16_pair(fma_of(byte_number<2>(bytes), scale, offset), fma_of(byte_number<3>(bytes), scale, offset));
+}
+/// The same plus a minimum, for scales of any length.
+template <int Above>
+FORGE_DEVICE void expand_bytes(u32 bytes, float scale, float minimum, u32* pairs) {
+  constexpr float kOffset = kByteBias + Above;
+  pairs[0] = bf16_pair(fma_of(byte_number<0>(bytes) - kOffset, scale, minimum),
+                       fma_of(byte_number<1>(bytes) - kOffset, scale, minimum));
+  pairs[1] = bf16_pair(fma_of(byte_number<2>(bytes) - kOffset, scale, minimum),
+                       fma_of(byte_number<3>(bytes) - kOffset, scale, minimum));
+}
+/// Signed bytes as bytes that are 128 above them.
+FORGE_DEVICE u32 raised(u32 bytes) {
+  return bytes ^ 0x80808080u;
+}
+
 /// 32 columns of a token: their quants, and scale and sum of each half.
 struct XPair {
   U32x4 low, high;
@@ -30,6 +53,20 @@ struct XPair {
   template <int K>
   FORGE_DEVICE static XPair load(const u8* row, int unit) {
     return {load16(row + unit * 32), load16(row + unit * 32 + 16), load8(row + K + unit * 8)};
+  }
+};
+
+/// 16 columns of a token.
+struct QuantisedHalf {
+  U32x4 quants;
+  u32 meta;
+  template <int K>
+  FORGE_DEVICE static QuantisedHalf load(const u8* row, int half) {
+    return {load16(row + half * 16), gpu::load(reinterpret_cast<const u32*>(row + K) + half)};
+  }
+  FORGE_DEVICE void expand(u32 (&pairs)[8]) const {
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) expand_bytes<128>(raised(quants.at[i]), bf16_scale(meta), pairs + 2 * i);
   }
 };
 
@@ -56,6 +93,13 @@ struct WeightQ8_0 {
   FORGE_DEVICE static float add(float sum, const WeightUnit& w, const XUnit& x) {
     const float scale = f32_of_f16(static_cast<u16>(w.scales)) * x.scale;
     return fma_of(scale, static_cast<float>(dot16(w.quants, x.quants, 0)), sum);
+  }
+  static constexpr int kUnitColumns = 16;
+  using XHalf = QuantisedHalf;
+  FORGE_DEVICE static void expand(const WeightUnit& w, u32 (&pairs)[8]) {
+    const float d = f32_of_f16(static_cast<u16>(w.scales));
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) expand_bytes<128>(raised(w.quants.at[i]), d, pairs + 2 * i);
   }
   FORGE_DEVICE static float element(const u8* weights, int row, int k) {
     const u8 quant = load(weights + static_cast<u64>(row) * K + k);
@@ -107,6 +151,23 @@ struct WeightQ4 {
     }
     return fma_of(d, fma_of(s0, static_cast<float>(low), s1 * static_cast<float>(high)), sum);
   }
+  static constexpr int kUnitColumns = 32;
+  using XHalf = QuantisedHalf;
+  FORGE_DEVICE static void expand(const WeightUnit& w, u32 (&pairs)[16]) {
+    const float d = f32_of_f16(static_cast<u16>(w.scales));
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const u32 low = w.quants.at[i] & 0x0f0f0f0fu, high = w.quants.at[i] >> 4 & 0x0f0f0f0fu;
+      if constexpr (HasMinimum) {
+        const float m = f32_of_f16(static_cast<u16>(w.scales >> 16));
+        expand_bytes<0>(low, d, m, pairs + 2 * i);
+        expand_bytes<0>(high, d, m, pairs + 8 + 2 * i);
+      } else {
+        expand_bytes<8>(low, d, pairs + 2 * i);
+        expand_bytes<8>(high, d, pairs + 8 + 2 * i);
+      }
+    }
+  }
   FORGE_DEVICE static float element(const u8* weights, int row, int k) {
     const u8 pair = load(weights + static_cast<u64>(row) * (K / 2) + k / 32 * 16 + k % 16);
     const u32 scales = load_scales(weights, row, k / 32);
@@ -129,10 +190,17 @@ struct F32 {
 };
 struct F16 {
   using Bits = u16;
+  /// Finite numbers past the type's range become its largest; infinities and NaN stay.
+  FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(within(low), within(high)); }
+  FORGE_DEVICE static float within(float x) {
+    constexpr float kMost = 65504.0f, kFinite = 3.402823466e38f;
+    return x > kMost && x <= kFinite ? kMost : x < -kMost && x >= -kFinite ? -kMost : x;
+  }
   FORGE_DEVICE static float to_f32(u16 bits) { return f32_of_f16(bits); }
 };
 struct Bf16 {
   using Bits = u16;
+  FORGE_DEVICE static u32 pair(float low, float high) { return bf16_pair(low, high); }
   FORGE_DEVICE static float to_f32(u16 bits) { return __builtin_bit_cast(float, static_cast<u32>(bits) << 16); }
 };
 
@@ -156,6 +224,23 @@ FORGE_DEVICE Elements<Element> elements_of(const U32x4& packed) {
   }
   return out;
 }
+
+/// 16 columns of a token in f32.
+template <class Element>
+struct FloatHalf {
+  F32x4 at[4];
+  template <int K>
+  FORGE_DEVICE static FloatHalf load(const u8* row, int half) {
+    FloatHalf out;
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) out.at[i] = __builtin_bit_cast(F32x4, load16(row + half * 64 + i * 16));
+    return out;
+  }
+  FORGE_DEVICE void expand(u32 (&pairs)[8]) const {
+    FORGE_UNROLL
+    for (int i = 0; i < 8; ++i) pairs[i] = Element::pair(at[i / 2].at[i % 2 * 2], at[i / 2].at[i % 2 * 2 + 1]);
+  }
+};
 
 /// F32, F16 or BF16 weights with f32 activations.
 template <class Element, int Rows, int K>
@@ -186,6 +271,13 @@ struct WeightFloat {
     FORGE_UNROLL
     for (int i = 0; i < kCount; ++i) sum = fma_of(values.at[i], x.at[i], sum);
     return sum;
+  }
+  static constexpr int kUnitColumns = kCount;
+  using XHalf = FloatHalf<Element>;
+  FORGE_DEVICE static void expand(const Unit& w, u32 (&pairs)[kCount / 2]) {
+    static_assert(sizeof(Bits) == 2, "halves are multiplied as they are");
+    FORGE_UNROLL
+    for (int i = 0; i < 4; ++i) pairs[i] = w.quants.at[i];
   }
   FORGE_DEVICE static float element(const u8* weights, int row, int k) {
     return Element::to_f32(load(reinterpret_cast<const Bits*>(weights) + static_cast<u64>(row) * K + k));

@@ -30,23 +30,6 @@ struct MatmulDefaults {
   static constexpr bool kSharedX = false;     ///< a token's slots have one row of x
 };
 
-/// weights: layout planes. x: [rows of x][W::kXRowBytes] bytes. All 16-byte aligned.
-template <class E, bool HasExperts>
-struct MatmulArgs {
-  const u8* weights;
-  const u8* x;
-  const i32* counts;
-  typename E::Args epilogue;
-};
-template <class E>
-struct MatmulArgs<E, true> {
-  const u8* weights;
-  const u8* x;
-  const i32* counts;
-  const i32* experts;  ///< of each slot
-  typename E::Args epilogue;
-};
-
 template <class C>
 struct MatmulRows {
   using W = typename C::Weight;
@@ -138,7 +121,7 @@ struct MatmulRows {
       release_consumers();
       wait_for_producer();
     }
-    Finish<E, OutTile, kColumns, C::kTokensTotal> finish(args.epilogue, row0, t0);
+    Finish<E, OutTile, kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t0});
     finish.prepare();
     constexpr int kStep = kStride * C::kUnitsAhead;
     FORGE_LOOP

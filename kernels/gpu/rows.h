@@ -114,7 +114,7 @@ struct FillRows {
     const int row = C::Source::row(args.source, t);
     if constexpr (C::Source::kOlder) fill(args, row, row0, lds);
     wait_for_producer();
-    Finish<typename C::Epilogue, OutTile, C::kColumns, C::kTokensTotal> finish(args.epilogue, row0, t);
+    Finish<typename C::Epilogue, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t});
     finish.prepare();
     if constexpr (!C::Source::kOlder) fill(args, row, row0, lds);
     finish.set_factors(lds.tile);

@@ -63,8 +63,18 @@ FORGE_DEVICE constexpr int slots_of() {
     return 1;
 }
 
-/// Takes a tile through the epilogue E. Total: columns of the source; TokensTotal: rows that memory has.
-template <class E, class T, int Total, int TokensTotal>
+/// Where a tile's rows are in memory: one behind the other.
+template <int TokensTotal>
+struct RowsInOrder {
+  int t0;
+  FORGE_DEVICE bool has(int t) const { return t0 + t < TokensTotal; }
+  FORGE_DEVICE int row(int t) const { return t0 + t; }
+  /// To load from: the last row in place of one that is not there.
+  FORGE_DEVICE int near(int t) const { return has(t) ? t0 + t : TokensTotal - 1; }
+};
+
+/// Takes a tile through the epilogue E. Total: columns of the source; Rows: as RowsInOrder.
+template <class E, class T, int Total, class Rows>
 class Finish {
  public:
   static constexpr int kResults = 16;
@@ -77,7 +87,8 @@ class Finish {
   static constexpr int kResultsTotal = Total / E::kIn * kResults + (E::kIn == kResults ? Total % kResults : 0);
   static_assert(E::kIn == kResults || Total % E::kIn == 0, "columns that meet come in whole groups");
 
-  FORGE_DEVICE Finish(const typename E::Args& args, int row0, int t0) : args_(args), row0_(row0), t0_(t0) {}
+  FORGE_DEVICE Finish(const typename E::Args& args, int row0, const Rows& rows)
+      : args_(args), row0_(row0), rows_(rows) {}
 
   /// Between waiting for the producer and making the tile. All lanes. Nothing here waits for what it loads.
   FORGE_DEVICE void prepare() {
@@ -109,7 +120,7 @@ class Finish {
       float factor = 1.0f;
       if constexpr (E::kParts > 0) factor = tile.factors.get(job.t);
       const int row0 = row0_, t = job.t;
-      E::run(args_, t0_ + t, job.n, row0, job.real, factor, operands_,
+      E::run(args_, rows_.row(t), job.n, row0, job.real, factor, operands_,
              [&](int column) { return tile.get(t, column - row0); });
     }
   }
@@ -124,25 +135,23 @@ class Finish {
     const bool inside = job < kJobs;
     const int t = inside ? job / kGroups : 0;
     const int first = row0_ / E::kIn * kResults + (inside ? job % kGroups * kResults : 0), n = first + lane;
-    const bool real = inside && n < kResultsTotal && t0_ + t < TokensTotal;
+    const bool real = inside && n < kResultsTotal && rows_.has(t);
     return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
   }
   /// Partial sums of squares of token t, every kWave-th from the lane's on.
   FORGE_DEVICE void load_parts(int t) {
-    const int token = t0_ + t < TokensTotal ? t0_ + t : TokensTotal - 1;
+    const int token = rows_.near(t);
     FORGE_UNROLL
     for (int i = 0; i < kPartsOfLane; ++i) {
       const int part = i * kWave + lane_id();
       parts_[i] = part < E::kParts ? load(E::squares(args_) + token / slots_of<E>() * E::kParts + part) : 0.0f;
     }
   }
-  FORGE_DEVICE void load_operands(const Job& job) {
-    const int token = t0_ + job.t < TokensTotal ? t0_ + job.t : TokensTotal - 1;
-    E::load(args_, token, job.n, row0_, operands_);
-  }
+  FORGE_DEVICE void load_operands(const Job& job) { E::load(args_, rows_.near(job.t), job.n, row0_, operands_); }
 
   const typename E::Args& args_;
-  int row0_, t0_;
+  int row0_;
+  Rows rows_;
   float operands_[at_least_one(E::kOperands)] = {};
   float parts_[kPartsOfLane] = {};
 };

@@ -108,15 +108,17 @@ struct SlotsCase {
   int columns, k, slots;
   bool shared;
   int wave;
+  const char* tile = nullptr;  ///< by matrix instructions: whose
 };
 constexpr int kExperts = 5;
 
 WaveText text_of(const SlotsCase& c) {
   constexpr int kWaves = 4, kRowsPerTeam = 4;
   const std::string columns = std::to_string(c.columns);
-  codegen::KernelText text{.header = "kernels/gpu/matmul_rows.h",
-                           .kernel = "MatmulRows",
-                           .defaults = "MatmulDefaults",
+  const bool tiles = c.tile != nullptr;
+  codegen::KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
+                           .kernel = tiles ? "MatmulTiles" : "MatmulRows",
+                           .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
                            .before = R"(struct Epilogue {
   struct Args {
     float* out;
@@ -135,11 +137,23 @@ WaveText text_of(const SlotsCase& c) {
   text.config.use("Weight", weight_text(c.type, static_cast<std::int64_t>(kExperts) * c.columns, c.k))
       .use("Epilogue", "gpu::Epilogue")
       .number("kTokensTotal", static_cast<std::int64_t>(kTokens) * c.slots)
-      .number("kWaves", kWaves)
-      .number("kRowsPerTeam", kRowsPerTeam)
       .number("kSlots", c.slots)
       .number("kColumns", c.columns)
       .flag("kSharedX", c.shared);
+  if (tiles) {
+    constexpr int kWaveTiles = 1, kWavesDown = 2, kTileTokens = 16;
+    const bool narrow = std::string_view(c.tile).starts_with("Mma");
+    text.config.use("Tile", c.tile)
+        .number("kWavesDown", kWavesDown)
+        .number("kWavesAcross", 1)
+        .number("kTilesAcross", narrow ? 2 : 1);
+    const int slots = kTokens * c.slots, rows = kWavesDown * kWaveTiles * 16;
+    text.threads = kWavesDown * c.wave;
+    text.blocks =
+        static_cast<std::int64_t>((c.columns + rows - 1) / rows) * (slots / kTileTokens + std::min(kExperts, slots));
+    return {c.wave, std::move(text)};
+  }
+  text.config.number("kWaves", kWaves).number("kRowsPerTeam", kRowsPerTeam);
   text.threads = kWaves * c.wave;
   text.blocks = (c.columns + kWaves * kRowsPerTeam - 1) / (kWaves * kRowsPerTeam) * kTokens * c.slots;
   return {c.wave, std::move(text)};
@@ -148,7 +162,7 @@ WaveText text_of(const SlotsCase& c) {
 void check_slots(const SlotsCase& c, const Kernel& kernel) {
   INFO("type " << dtype_name(c.type) << ", " << c.columns << "x" << c.k << ", slots " << c.slots << ", shared "
                << c.shared << ", wave " << c.wave);
-  const PlanesWeight weight(c.type, static_cast<std::size_t>(kExperts * c.columns), static_cast<std::size_t>(c.k));
+  PlanesWeight weight(c.type, static_cast<std::size_t>(kExperts * c.columns), static_cast<std::size_t>(c.k));
   const std::size_t k = static_cast<std::size_t>(c.k),
                     rows = kTokens * static_cast<std::size_t>(c.shared ? 1 : c.slots);
   auto x = random_floats(rows * k);
@@ -160,8 +174,14 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
     std::copy(quantised.begin(), quantised.end(), activations.data());
     x = values_of_rows(activations.data(), rows, k);
   }
+  if (c.tile != nullptr) {
+    const auto rounded = c.type == DType::kF16 ? DType::kF16 : DType::kBF16;
+    round_to(rounded, weight.values);
+    round_to(rounded, x);
+  }
   Buffer<int> experts(kTokens * c.slots);
-  for (int s = 0; s < kTokens * c.slots; ++s) experts[s] = (s * 7 + s / 3) % kExperts;
+  for (int s = 0; s < kTokens * c.slots; ++s)
+    experts[s] = s % 4 == 0 ? 3 : (s * 7 + s / 3) % (kExperts - 1);  // one that many want, one that nobody does
   Buffer<float> partial(kTokens * 3), out(static_cast<std::size_t>(kTokens * c.slots * c.columns));
   for (int i = 0; i < kTokens * 3; ++i) partial[i] = 1.0F + static_cast<float>(i % 5);
   const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
@@ -207,5 +227,27 @@ TEST_CASE("slots are multiplied by their experts' rows") {
   std::vector<SlotsCase> cases;
   for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; }))
     cases.push_back({kTypes[at[0]], at[1] == 0 ? 16 : 40, 256, at[2] + 1, at[3] == 1, kWaves[at[4]]});
+  check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
+}
+
+TEST_CASE("slots are multiplied by matrix instructions, those of an expert together") {
+  struct Instruction {
+    const char *half, *bf16;
+    int wave;
+  };
+  constexpr Instruction kInstructions[] = {{"MfmaF16Tile", "MfmaBf16Tile", 64},
+                                           {"WmmaF16Gfx11Tile", "WmmaBf16Gfx11Tile", 32},
+                                           {"WmmaF16Gfx12Tile", "WmmaBf16Gfx12Tile", 32},
+                                           {"MmaF16Tile", "MmaBf16Tile", 32}};
+  constexpr DType kTypes[] = {DType::kQ8_0, DType::kF16, DType::kQ4_K};
+  constexpr int kSlotsOf[] = {1, 2, 6};
+  const Choice<5> sizes{std::size(kTypes), 2, std::size(kSlotsOf), 2, std::size(kInstructions)};
+  std::vector<SlotsCase> cases;
+  for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; })) {
+    const auto type = kTypes[at[0]];
+    const auto& by = kInstructions[at[4]];
+    cases.push_back({type, at[1] == 0 ? 16 : 80, 256, kSlotsOf[at[2]], at[3] == 1, by.wave,
+                     type == DType::kF16 ? by.half : by.bf16});
+  }
   check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
 }

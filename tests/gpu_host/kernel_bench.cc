@@ -1,5 +1,6 @@
 #include "tests/gpu_host/kernel_bench.h"
 
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -130,6 +131,14 @@ std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std:
     out[i] = quant::f32_of_bits(meta << 16) * static_cast<float>(static_cast<std::int8_t>(row[i % k]));
   }
   return out;
+}
+
+void round_to(DType type, std::vector<float>& values) {
+  for (float& value : values) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (type == DType::kBF16) value = std::bit_cast<float>((bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U);
+    if (type == DType::kF16) value = quant::f32_of_f16(quant::f16_of_f32(value));
+  }
 }
 
 Products multiply(const std::vector<float>& w, const std::vector<float>& x, std::size_t k) {

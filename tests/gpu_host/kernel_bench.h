@@ -85,6 +85,9 @@ std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k)
 /// What rows of them mean.
 std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k);
 
+/// Rounds to F16 or BF16; leaves them for any other type.
+void round_to(DType type, std::vector<float>& values);
+
 /// Sums of products, with the sum of their magnitudes, which rounding errors go by.
 struct Products {
   std::vector<double> sums, magnitudes;

@@ -22,14 +22,16 @@ constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
 /// A model compiled for a GPU by the host compiler, and opened on the null driver.
 class HostGpu {
  public:
-  HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::vector<std::string> skip = {}) {
+  HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {}) {
     codegen::CompileOptions options;
     options.context = 256;
     options.batch_max = batch;
     options.kernels = &compiler();
-    options.skip = std::move(skip);
+    options.tune = std::move(tune);
     std::shared_ptr<const plan::ProgramT> program =
         codegen::compile_program(model.portable().graph, model.file(), target.name, options);
+    tiles_ =
+        std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
     control_ =
         std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target.wave, .arch = target.name});
     gpu_host::run_on_host(*control_);
@@ -40,6 +42,8 @@ class HostGpu {
   }
   runtime::GpuExecutor& operator*() { return *executor_; }
   runtime::GpuExecutor* operator->() { return executor_.get(); }
+  /// Are there matrix instructions for prompts?
+  [[nodiscard]] bool tiles() const { return tiles_; }
 
  private:
   static gpu_host::HostKernelCompiler& compiler() {
@@ -50,7 +54,11 @@ class HostGpu {
   std::unique_ptr<driver::Driver> driver_;
   std::unique_ptr<runtime::SpanWeightSource> source_;
   std::unique_ptr<runtime::GpuExecutor> executor_;
+  bool tiles_ = false;
 };
+
+/// Prompts go as generated tokens do, so that a token's results do not depend on its step.
+constexpr const char *kByRows = "matrix=0", *kByTiles = "matrix=1";
 
 double bound_of(DType dtype) {
   return is_float(dtype) ? 1e-6 : 2e-3;
@@ -59,14 +67,18 @@ double bound_of(DType dtype) {
 void check_model(const TinyShape& shape, const HostTarget& target) {
   CAPTURE(dtype_name(shape.dtype), target.name);
   const TinyModel model(shape);
-  HostGpu gpu(model, target, 1);
   const auto ids = random_ids(37, shape.vocab, 7);
   const auto expected = model.reference(model.portable().graph, ids, false);
   const std::vector<std::int32_t> blocks{5, 2};
-  const auto whole = run_alone(*gpu, ids, 64, blocks), one_by_one = run_alone(*gpu, ids, 1, blocks);
+  HostGpu rows(model, target, 1, kByRows);
+  CHECK(!rows.tiles());
+  const auto whole = run_alone(*rows, ids, 64, blocks), one_by_one = run_alone(*rows, ids, 1, blocks);
   CHECK(nmse(whole, expected) < bound_of(shape.dtype));
   CHECK(nmse(one_by_one, expected) < bound_of(shape.dtype));
   CHECK(nmse(one_by_one, whole) < 1e-8);
+  HostGpu tiles(model, target, 1, kByTiles);
+  CHECK(tiles.tiles());
+  CHECK(nmse(run_alone(*tiles, ids, 64, blocks), expected) < bound_of(shape.dtype));
 }
 
 std::int32_t largest(std::span<const float> logits) {
@@ -130,7 +142,7 @@ TEST_CASE("gpu model: tokens chosen on the device are those that the host choose
 
 TEST_CASE("gpu model: a ragged batch gives what its sequences give alone") {
   const TinyModel model({.dtype = DType::kQ4_0});
-  HostGpu gpu(model, kWave32, 8);
+  HostGpu gpu(model, kWave32, 8, kByRows);
   constexpr std::size_t kSequences = 7, kStride = 2;
   std::vector<std::vector<std::int32_t>> ids, blocks;
   std::vector<float> expected;
@@ -217,7 +229,7 @@ TEST_CASE(
     CAPTURE(name, target.name);
     const auto& family = family_model(name);
     const TinyModel model(FileImage{family_gguf(family)});
-    HostGpu gpu(model, target, 1);
+    HostGpu gpu(model, target, 1, kByRows);
     const std::vector<std::int32_t> blocks{5};
     const auto whole = run_alone(*gpu, family_tokens(), 64, blocks);
     CHECK(nmse(kept_rows(whole), family_logits_of_f16_cache(family)) < bound_of(DType::kF32));

@@ -1,0 +1,333 @@
+#pragma once
+// Attention of prompts by matrix instructions (Dao, arXiv 2205.14135 and 2307.08691). Rows of a step that follow each
+// other in one sequence share what they read: a block takes kTileTokens of them for kTileHeads heads of one KV head, a
+// wave 16 rows of one head. Keys and values go through shared memory kChunk tokens at a time, values transposed; a wave
+// multiplies its queries with the keys, keeps the softmax online, puts its weights into shared memory as F16, and
+// multiplies them with the values. Sums are f32.
+// Rows of other kinds, generated tokens between prompts, go by blocks of their own as in attention.h: the grid has
+// both, and each block sees from the step's positions whether it is the one.
+
+#include "kernels/gpu/attention.h"
+#include "kernels/gpu/matrix_tile.h"
+
+namespace forge::gpu {
+
+/// A configuration derives from this and names what AttentionDefaults asks for, kWorkers and kWaves excepted.
+struct AttentionTilesDefaults : AttentionDefaults {
+  using Tile = NativeTile;
+  static constexpr int kWorkers = 1;
+  static constexpr int kTileHeads = 1, kTileTokens = 16;
+  static constexpr int kChunk = 32;
+};
+
+template <class C>
+struct AttentionTiles {
+  static constexpr int kRowsOfWave = 16;
+  static constexpr int kWavesOfHead = C::kTileTokens / kRowsOfWave, kWaves = C::kTileHeads * kWavesOfHead;
+  struct RowsConfig : C {
+    static constexpr int kWaves = AttentionTiles::kWaves;
+  };
+  using Rows = Attention<RowsConfig>;
+  using Args = typename Rows::Args;
+  using Job = typename Rows::Job;
+  using Pool = typename C::Pool;
+  using T = typename C::Tile;
+  static constexpr int kHeadDim = Pool::kHeadDim, kHeadsOfKv = C::kHeads / Pool::kKvHeads;
+  static constexpr int kThreads = kWaves * kWave;
+  static constexpr int kTokenTiles = ceil_div(C::kTokensTotal, C::kTileTokens), kJobs = C::kHeads / C::kTileHeads;
+  static constexpr int kTileBlocks = kTokenTiles * kJobs, kBlocks = kTileBlocks + Rows::kBlocks;
+  static constexpr int kSlab = 32, kDimSlabs = kHeadDim / kSlab, kKeySlabs = C::kChunk / kSlab;
+  static constexpr int kKeyTiles = C::kChunk / T::kN, kDimTiles = kHeadDim / T::kN;
+  static constexpr int kFewest = 8;  ///< rows that are worth a tile
+  /// Weights are 2^kRaise times as large as they are relative to the row's maximum, and so is their sum: F16's small
+  /// numbers have few bits, and none on gfx90a, whose instructions take them for zeros.
+  static constexpr float kRaise = 10;
+  static_assert(C::kWorkers == 1, "rows of prompts share no context");
+  static_assert(T::kM == kRowsOfWave && T::kLanes == kWave && T::kF16, "a wave's rows are one tile's");
+  static_assert(C::kTileTokens % kRowsOfWave == 0 && kHeadsOfKv % C::kTileHeads == 0, "waves have rows of one head");
+  static_assert(kHeadDim % kSlab == 0 && C::kChunk % kSlab == 0, "dimensions and chunks go by 32");
+  static_assert(Pool::kBlockTokens % 8 == 0, "eight tokens lie in one block of the pool");
+
+  // Places in the units of shared memory: keys [dim slab][key], values [key slab][dim], weights [wave][key slab][row].
+  static constexpr int kKeys = 0, kValues = kKeys + kDimSlabs * C::kChunk * kUnitsOfRow;
+  static constexpr int kWeights = kValues + kKeySlabs * kHeadDim * kUnitsOfRow;
+  static constexpr int kWaveWeights = kKeySlabs * kRowsOfWave * kUnitsOfRow;
+  struct TileLds {
+    Shared<U32x4, kWeights + kWaves * kWaveWeights> units;
+    Shared<float, kWaves * kRowsOfWave * 16> out;
+  };
+  /// A block is of one kind.
+  union Lds {
+    typename Rows::Lds rows;
+    TileLds tile;
+  };
+
+  /// Rows t0 .. t0+count-1 of one sequence, at positions that follow each other.
+  struct Prompt {
+    int t0, count, position, oldest, newest;
+    const i32* table;
+  };
+  static constexpr int kKeyTakes = ceil_div(C::kChunk * kHeadDim / 8, kThreads);
+  static constexpr int kValueTakes = ceil_div(C::kChunk / 8 * kHeadDim / 2, kThreads);
+  /// What a thread brings of the chunk that comes next: units of keys, and two dimensions of eight tokens' values.
+  struct Next {
+    U32x4 keys[kKeyTakes];
+    u32 values[kValueTakes][8];
+  };
+  struct State {
+    float maximum[T::kRowsOfLane], sum[T::kRowsOfLane];
+    float out[kDimTiles][T::Fragments::kC];
+  };
+  using Query = U32x4[kDimSlabs][T::kAUnits];
+
+  /// Are the tile's rows one prompt's, and enough? All lanes of a wave ask together, all of a block get the same.
+  FORGE_DEVICE static bool together(const Args& args, int tile, Prompt& out) {
+    const int t0 = tile * C::kTileTokens, real = load(args.counts + kTokenCount) - t0;
+    const int most = C::kTokensTotal - t0 < C::kTileTokens ? C::kTokensTotal - t0 : C::kTileTokens;
+    const int count = real < most ? real : most;
+    if (count < kFewest) return false;
+    const int position = load(args.positions + t0), sequence = load(args.sequences + t0);
+    int apart = position < 0 ? 1 : 0;
+    for (int i = lane_id(); i < C::kTileTokens; i += kWave)
+      if (i < count && (load(args.positions + t0 + i) != position + i || load(args.sequences + t0 + i) != sequence))
+        apart = 1;
+    if (max_lanes<kWave>(apart) != 0) return false;
+    out = {t0,
+           count,
+           position,
+           C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0,
+           position + count - 1,
+           args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
+    return true;
+  }
+
+  FORGE_DEVICE static u64 row_of(const Prompt& prompt, int kv_head, int token) {
+    const int slot = load(prompt.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
+    return Pool::index(slot, kv_head, 0);
+  }
+  /// Tokens that no row sees are zeros: their blocks may be another sequence's by now, or nobody's.
+  FORGE_DEVICE static void load_chunk(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
+    FORGE_UNROLL
+    for (int i = 0; i < kKeyTakes; ++i) {
+      const int job = i * kThreads + thread_id(), token = chunk * C::kChunk + job / (kHeadDim / 8);
+      next.keys[i] = U32x4{};
+      if (job < C::kChunk * kHeadDim / 8 && token >= prompt.oldest && token <= prompt.newest)
+        next.keys[i] = load16(args.k + row_of(prompt, kv_head, token) + job % (kHeadDim / 8) * 8);
+    }
+    FORGE_UNROLL
+    for (int i = 0; i < kValueTakes; ++i) {
+      const int job = i * kThreads + thread_id(), token0 = chunk * C::kChunk + job / (kHeadDim / 2) * 8;
+      FORGE_UNROLL
+      for (int j = 0; j < 8; ++j) next.values[i][j] = 0;
+      if (job >= C::kChunk / 8 * (kHeadDim / 2) || token0 > prompt.newest || token0 + 7 < prompt.oldest) continue;
+      const u16* from = args.v + row_of(prompt, kv_head, token0) + job % (kHeadDim / 2) * 2;
+      FORGE_UNROLL
+      for (int j = 0; j < 8; ++j)
+        if (token0 + j >= prompt.oldest && token0 + j <= prompt.newest)
+          next.values[i][j] = load(reinterpret_cast<const u32*>(from + j * kHeadDim));
+    }
+  }
+  FORGE_DEVICE static void store_chunk(TileLds& lds, const Next& next) {
+    FORGE_UNROLL
+    for (int i = 0; i < kKeyTakes; ++i) {
+      const int job = i * kThreads + thread_id(), unit = job % (kHeadDim / 8), key = job / (kHeadDim / 8);
+      if (job < C::kChunk * kHeadDim / 8)
+        lds.units.set(kKeys + unit / kUnitsOfRow * C::kChunk * kUnitsOfRow + unit_place(key, unit % kUnitsOfRow),
+                      next.keys[i]);
+    }
+    FORGE_UNROLL
+    for (int i = 0; i < kValueTakes; ++i) {
+      const int job = i * kThreads + thread_id(), dim = job % (kHeadDim / 2) * 2, unit = job / (kHeadDim / 2);
+      if (job >= C::kChunk / 8 * (kHeadDim / 2)) continue;
+      const auto& two = next.values[i];
+      U32x4 first, second;
+      FORGE_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        first.at[j] = (two[2 * j] & 0xffffu) | two[2 * j + 1] << 16;
+        second.at[j] = two[2 * j] >> 16 | (two[2 * j + 1] & 0xffff0000u);
+      }
+      const int slab = kValues + unit / kUnitsOfRow * kHeadDim * kUnitsOfRow;
+      lds.units.set(slab + unit_place(dim, unit % kUnitsOfRow), first);
+      lds.units.set(slab + unit_place(dim + 1, unit % kUnitsOfRow), second);
+    }
+  }
+
+  /// The wave's queries, times the scale, by way of where its weights will lie. Rows that are not there are zeros.
+  FORGE_DEVICE static void load_query(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
+                                      Query& query) {
+    constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * Rows::kLog2E;
+    const int place = kWeights + wave_id() * kWaveWeights;
+    FORGE_UNROLL
+    for (int slab = 0; slab < kDimSlabs; ++slab) {
+      FORGE_UNROLL
+      for (int i = 0; i < kRowsOfWave * kUnitsOfRow / kWave; ++i) {
+        const int job = i * kWave + lane_id(), row = job / kUnitsOfRow, unit = job % kUnitsOfRow;
+        U32x4 halves{};
+        if (row0 + row < prompt.count) {
+          const float* from = args.q + (static_cast<u64>(prompt.t0 + row0 + row) * C::kHeads + head) * kHeadDim +
+                              slab * kSlab + unit * 8;
+          FORGE_UNROLL
+          for (int j = 0; j < 2; ++j) {
+            const auto four = __builtin_bit_cast(F32x4, load16(from + 4 * j));
+            halves.at[2 * j] = F16::pair(four.at[0] * kFactor, four.at[1] * kFactor);
+            halves.at[2 * j + 1] = F16::pair(four.at[2] * kFactor, four.at[3] * kFactor);
+          }
+        }
+        lds.units.set(place + unit_place(row, unit), halves);
+      }
+      barrier();
+      fetch_a<T>(lds.units, place, query[slab]);
+      barrier();
+    }
+  }
+
+  /// Scores of a chunk become weights in shared memory; what the state has is scaled to the new maxima. position: of
+  /// the wave's first row.
+  FORGE_DEVICE static void weigh(const Query& query, int chunk, int position, TileLds& lds, State& state) {
+    float scores[kKeyTiles][T::Fragments::kC] = {};
+    FORGE_UNROLL
+    for (int slab = 0; slab < kDimSlabs; ++slab) {
+      FORGE_UNROLL
+      for (int n = 0; n < kKeyTiles; ++n) {
+        U32x4 b[T::kBUnits];
+        fetch_b<T>(lds.units, kKeys + (slab * C::kChunk + n * T::kN) * kUnitsOfRow, b);
+        FORGE_UNROLL
+        for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, query[slab], b, scores[n]);
+      }
+    }
+    keep_schedule();
+    const int lane = lane_id(), key0 = chunk * C::kChunk;
+    float maxima[T::kRowsOfLane], keep[T::kRowsOfLane];
+    FORGE_UNROLL
+    for (int r = 0; r < T::kRowsOfLane; ++r) maxima[r] = Rows::kLowest;
+    FORGE_UNROLL
+    for (int n = 0; n < kKeyTiles; ++n) {
+      FORGE_UNROLL
+      for (int i = 0; i < T::Fragments::kC; ++i) {
+        const int behind = position + T::c_row(lane, i) - (key0 + n * T::kN + T::c_column(lane, i));
+        if constexpr (C::kSoftcap > 0) scores[n][i] = softcap(scores[n][i], C::kSoftcap) * Rows::kLog2E;
+        const bool seen = behind >= 0 && (C::kWindow == 0 || behind < C::kWindow);
+        scores[n][i] = seen ? scores[n][i] : 2 * Rows::kLowest;
+        maxima[T::row_of(i)] = max_of(maxima[T::row_of(i)], scores[n][i]);
+      }
+    }
+    FORGE_UNROLL
+    for (int r = 0; r < T::kRowsOfLane; ++r) {
+      const float maximum = max_of(state.maximum[r], max_lanes<T::kRowLanes>(maxima[r]));
+      keep[r] = exp2_of(state.maximum[r] - maximum);
+      state.maximum[r] = maximum;
+      state.sum[r] *= keep[r];
+    }
+    const int place = kWeights + wave_id() * kWaveWeights;
+    FORGE_UNROLL
+    for (int n = 0; n < kKeyTiles; ++n) {
+      FORGE_UNROLL
+      for (int i = 0; i < T::Fragments::kC; ++i) {
+        scores[n][i] = exp2_of(scores[n][i] - state.maximum[T::row_of(i)] + kRaise);
+        state.sum[T::row_of(i)] += scores[n][i];
+        const int key = n * T::kN + T::c_column(lane, i), slab = place + key / kSlab * kRowsOfWave * kUnitsOfRow;
+        const int half = (slab + unit_place(T::c_row(lane, i), key % kSlab / 8)) * 8 + key % 8;
+        if constexpr (!T::kPairsInRow)
+          lds.units.set_half(half, f16_of_f32(scores[n][i]));
+        else if (i % 2 == 1)
+          lds.units.set_word(half / 2, f16_pair(scores[n][i - 1], scores[n][i]));
+      }
+    }
+    FORGE_UNROLL
+    for (int d = 0; d < kDimTiles; ++d) {
+      FORGE_UNROLL
+      for (int i = 0; i < T::Fragments::kC; ++i) state.out[d][i] *= keep[T::row_of(i)];
+    }
+  }
+  FORGE_DEVICE static void add_values(const TileLds& lds, State& state) {
+    FORGE_UNROLL
+    for (int slab = 0; slab < kKeySlabs; ++slab) {
+      U32x4 a[T::kAUnits];
+      fetch_a<T>(lds.units, kWeights + wave_id() * kWaveWeights + slab * kRowsOfWave * kUnitsOfRow, a);
+      FORGE_UNROLL
+      for (int d = 0; d < kDimTiles; ++d) {
+        U32x4 b[T::kBUnits];
+        fetch_b<T>(lds.units, kValues + (slab * kHeadDim + d * T::kN) * kUnitsOfRow, b);
+        FORGE_UNROLL
+        for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, a, b, state.out[d]);
+        if (d % 4 == 3) keep_schedule();  // or all values are fetched ahead, into spills
+      }
+    }
+  }
+
+  /// The wave's rows, 16 dimensions at a time by way of shared memory; zeros behind the prompt's last, to the end of a
+  /// tile of 16 rows.
+  FORGE_DEVICE static void write(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
+                                 State& state) {
+    constexpr int kTiles = 16 / T::kN;
+    const int lane = lane_id(), place = wave_id() * kRowsOfWave * 16;
+    FORGE_UNROLL
+    for (int r = 0; r < T::kRowsOfLane; ++r) {
+      float sum = sum_lanes<T::kRowLanes>(state.sum[r]);
+      if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + head) * Rows::kLog2E - state.maximum[r] + kRaise);
+      state.sum[r] = sum > 0 ? 1.0f / sum : 0.0f;
+    }
+    const int written = ceil_div(prompt.count, kTokenTile) * kTokenTile;
+    FORGE_UNROLL
+    for (int d16 = 0; d16 < kHeadDim / 16; ++d16) {
+      FORGE_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        FORGE_UNROLL
+        for (int i = 0; i < T::Fragments::kC; ++i)
+          lds.out.set(place + T::c_row(lane, i) * 16 + n * T::kN + T::c_column(lane, i),
+                      state.out[d16 * kTiles + n][i] * state.sum[T::row_of(i)]);
+      }
+      barrier();
+      FORGE_UNROLL
+      for (int i = 0; i < kRowsOfWave * 16 / kWave; ++i) {
+        const int at = i * kWave + lane, row = row0 + at / 16, t = prompt.t0 + row;
+        const float value = row < prompt.count ? lds.out.get(place + at) : 0.0f;
+        Rows::write(args, Job{.t = t, .position = 0, .kv_head = 0, .head0 = head, .oldest = 0, .table = nullptr},
+                    d16 * 16 + at % 16, value, row < written && t < C::kTokensTotal);
+      }
+      barrier();
+    }
+  }
+
+  FORGE_DEVICE static void run_tile(const Args& args, TileLds& lds, const Prompt& prompt, int head0) {
+    const int head = head0 + wave_id() / kWavesOfHead, row0 = wave_id() % kWavesOfHead * kRowsOfWave;
+    const int kv_head = head0 / kHeadsOfKv, position = prompt.position + row0;
+    const int first = prompt.oldest / C::kChunk, last = prompt.newest / C::kChunk;
+    wait_for_producer();
+    Next next;
+    load_chunk(args, prompt, kv_head, first, next);
+    Query query;
+    load_query(args, prompt, head, row0, lds, query);
+    State state = {};
+    FORGE_UNROLL
+    for (int r = 0; r < T::kRowsOfLane; ++r) state.maximum[r] = Rows::kLowest;
+    FORGE_LOOP
+    for (int chunk = first; chunk <= last; ++chunk) {
+      store_chunk(lds, next);
+      barrier();
+      if (chunk < last) load_chunk(args, prompt, kv_head, chunk + 1, next);
+      keep_schedule();
+      const bool sees = row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave;
+      if (sees) weigh(query, chunk, position, lds, state);
+      barrier();
+      if (sees) add_values(lds, state);
+      barrier();
+    }
+    write(args, prompt, head, row0, lds, state);
+  }
+
+  FORGE_DEVICE static void run(const Args& args, Lds& lds) {
+    release_consumers();
+    const int id = block_id() - kTileBlocks;
+    Prompt prompt{};
+    if (id >= 0) {
+      if (!together(args, id / Rows::kJobs / C::kTileTokens, prompt)) Rows::run_block(args, lds.rows, id);
+      return;
+    }
+    // Rows with the longest context first: they take longest.
+    const int tile = kTokenTiles - 1 - block_id() / kJobs;
+    if (together(args, tile, prompt)) run_tile(args, lds.tile, prompt, block_id() % kJobs * C::kTileHeads);
+  }
+};
+
+}  // namespace forge::gpu

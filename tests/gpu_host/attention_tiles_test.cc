@@ -1,0 +1,104 @@
+// Attention of prompts by matrix instructions, by the tiles of every vendor: prompts that fill tiles and that do not,
+// at the beginning of a sequence and far into it, beside rows of other kinds, with windows, soft-caps and sinks.
+
+#include "tests/gpu_host/attention_case.h"
+
+using namespace forge;
+using namespace forge::gpu_host;
+
+namespace {
+
+struct Instruction {
+  const char* name;
+  int wave;
+};
+constexpr Instruction kInstructions[] = {
+    {"MfmaF16Tile", 64}, {"WmmaF16Gfx11Tile", 32}, {"WmmaF16Gfx12Tile", 32}, {"MmaF16Tile", 32}};
+// Heads of a block of tiles and of a row's, and tokens.
+struct Shape {
+  AttentionHeads heads;
+  int tile_heads, tile_tokens, per_block;
+};
+constexpr Shape kShapes[] = {
+    {{4, 4, 64}, 1, 32, 1}, {{6, 2, 32}, 3, 16, 3}, {{8, 1, 128}, 4, 16, 2}, {{4, 2, 96}, 2, 32, 2}};
+constexpr int kChunks[] = {32, 64}, kBlockTokens[] = {16, 32};
+
+/// `count` rows of a sequence from a position on.
+void append(std::vector<AttentionRow>& rows, int sequence, int position, int count) {
+  for (int i = 0; i < count; ++i) rows.push_back({sequence, position + i});
+}
+std::vector<AttentionRow> rows_of(int step) {
+  std::vector<AttentionRow> rows;
+  switch (step) {
+    case 0:  // whole tiles, from the beginning
+      append(rows, 0, 0, 64);
+      break;
+    case 1:  // far into a context, with a tile begun and padding
+      append(rows, 1, 101, 43);
+      append(rows, 0, -1, 1);
+      rows.resize(64, {0, -1});
+      break;
+    case 2:  // a tile with two sequences, then generated tokens
+      append(rows, 2, 7, 40);
+      append(rows, 3, 90, 1);
+      append(rows, 0, 33, 1);
+      append(rows, 1, 5, 6);
+      rows.resize(48, {0, -1});
+      break;
+    default:  // fewer rows than a tile is worth; total no multiple of a tile
+      append(rows, 3, 64, 32);
+      append(rows, 3, 96, 5);
+      rows.resize(48, {0, -1});
+  }
+  return rows;
+}
+constexpr int kSteps = 4;
+
+struct TilesCase {
+  Shape shape;
+  int chunk;
+  AttentionMask mask;
+  AttentionOutput output;
+  int block_tokens, step;
+  Instruction instruction;
+  [[nodiscard]] AttentionProblem problem() const {
+    return {shape.heads, mask, output, block_tokens, rows_of(step), 1, 3e-3};
+  }
+};
+
+WaveText text_of(const TilesCase& c) {
+  codegen::KernelText text{.header = "kernels/gpu/attention_tiles.h",
+                           .kernel = "AttentionTiles",
+                           .defaults = "AttentionTilesDefaults",
+                           .before = {}};
+  const auto problem = c.problem();
+  problem.write_to(text.config);
+  text.config.use("Tile", c.instruction.name)
+      .number("kHeadsPerBlock", c.shape.per_block)
+      .number("kTeamTokens", 4)
+      .number("kTileHeads", c.shape.tile_heads)
+      .number("kTileTokens", c.shape.tile_tokens)
+      .number("kChunk", c.chunk);
+  const int heads = c.shape.heads.heads, total = problem.total();
+  text.blocks = (total + c.shape.tile_tokens - 1) / c.shape.tile_tokens * (heads / c.shape.tile_heads) +
+                total * (heads / c.shape.per_block);
+  text.threads = c.shape.tile_heads * c.shape.tile_tokens / 16 * c.instruction.wave;
+  return {c.instruction.wave, std::move(text)};
+}
+
+}  // namespace
+
+TEST_CASE("attention by matrix instructions gives softmax(q k) v for prompts, and for what stands between them") {
+  const Choice<7> sizes{std::size(kShapes),      std::size(kChunks),      std::size(kAttentionMasks),
+                        kAttentionOutputs,       std::size(kBlockTokens), kSteps,
+                        std::size(kInstructions)};
+  std::vector<TilesCase> cases;
+  for (const auto& at : cases_of(sizes, [](const Choice<7>&) { return true; }))
+    cases.push_back({kShapes[at[0]], kChunks[at[1]], kAttentionMasks[at[2]], AttentionOutput(at[3]),
+                     kBlockTokens[at[4]], at[5], kInstructions[at[6]]});
+  check_cases(cases, text_of, [](const TilesCase& c, const Kernel& kernel) {
+    INFO(c.instruction.name << ", " << c.shape.tile_heads << " heads and " << c.shape.tile_tokens
+                            << " tokens a tile, chunk " << c.chunk << ", step " << c.step);
+    check_attention(c.problem(), kernel);
+  });
+}
