@@ -76,12 +76,32 @@ FORGE_DEVICE T shuffle(T value, int source) {
   static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
   return __builtin_bit_cast(T, __builtin_amdgcn_ds_bpermute(4 * source, __builtin_bit_cast(int, value)));
 }
+namespace detail {
+/// DPP: another lane's value as an operand, without the way through LDS. Control: the ISA guides' dpp_ctrl; the lane
+/// that it names is always there.
+template <int Control>
+FORGE_DEVICE int other_lane(int value) {
+  return __builtin_amdgcn_update_dpp(0, value, Control, 0xf, 0xf, true);
+}
+}  // namespace detail
 /// The value of lane `lane_id() ^ Mask`.
 template <int Mask, class T>
 FORGE_DEVICE T shuffle_xor(T value) {
   static_assert(sizeof(T) == 4 && Mask > 0 && Mask < kWave, "shuffles move 4 bytes within the wave");
+  const int bits = __builtin_bit_cast(int, value);
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+  constexpr int kRowXmask = 0x160;
+  if constexpr (Mask < 16) return __builtin_bit_cast(T, detail::other_lane < kRowXmask | Mask > (bits));
+  if constexpr (Mask == 16)  // each lane of a row of 16 takes the same lane of the other row
+    return __builtin_bit_cast(T, __builtin_amdgcn_permlanex16(bits, bits, 0x76543210, 0xfedcba98, false, false));
+#else
+  constexpr int kSwapOne = 0xb1, kSwapTwo = 0x4e, kRotateEight = 0x128;  // quad_perm 1,0,3,2 and 2,3,0,1; row_ror:8
+  if constexpr (Mask == 1) return __builtin_bit_cast(T, detail::other_lane<kSwapOne>(bits));
+  if constexpr (Mask == 2) return __builtin_bit_cast(T, detail::other_lane<kSwapTwo>(bits));
+  if constexpr (Mask == 8) return __builtin_bit_cast(T, detail::other_lane<kRotateEight>(bits));
+#endif
   if constexpr (Mask < 32)  // bit-mask mode: and 31, or 0, xor Mask
-    return __builtin_bit_cast(T, __builtin_amdgcn_ds_swizzle(__builtin_bit_cast(int, value), 0x1f | Mask << 10));
+    return __builtin_bit_cast(T, __builtin_amdgcn_ds_swizzle(bits, 0x1f | Mask << 10));
   else
     return shuffle(value, static_cast<int>(__builtin_amdgcn_workitem_id_x() % FORGE_WAVE) ^ Mask);
 }

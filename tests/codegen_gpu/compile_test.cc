@@ -88,6 +88,30 @@ TEST_CASE("each target of the daily check compiles, with its dot instruction and
     if (const GpuTarget* target = compilable(name)) check_target(*target, service);
 }
 
+TEST_CASE("AMD's lanes exchange by DPP where the ISA has it") {
+  const TempDir dir;
+  CompileService service(options_for(dir));
+  using Texts = std::vector<const char*>;
+  const Texts rdna{"row_xmask:1", "row_xmask:2", "row_xmask:4", "row_xmask:8", "v_permlanex16_b32"};
+  const Texts gcn{"quad_perm:[1,0,3,2]", "quad_perm:[2,3,0,1]", "swizzle(SWAP,4)", "row_ror:8", "swizzle(SWAP,16)"};
+  for (const auto& [name, wanted] :
+       {std::pair("gfx90a", gcn), {"gfx942", gcn}, {"gfx1030", rdna}, {"gfx1100", rdna}, {"gfx1201", rdna}}) {
+    const GpuTarget* target = compilable(name);
+    if (target == nullptr) continue;
+    INFO(name);
+    const auto kernels = service.compile(name, std::vector{exchange_kernel(*target)});
+    const auto text = disassemble(kernels.at(0).code, *target);
+    if (!text) {
+      WARN("no disassembler for " << name);
+      continue;
+    }
+    for (const char* instruction : wanted) {
+      INFO(instruction);
+      CHECK(text->find(instruction) != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("every target that a compiler of this machine knows compiles", "[.][nightly]") {
   const TempDir dir;
   CompileService service(options_for(dir));

@@ -1,6 +1,8 @@
 #pragma once
 // Small device sources for the compile service's tests.
 
+#include <fmt/format.h>
+
 #include <string>
 
 #include "codegen/gpu/kernel_compiler.h"
@@ -48,6 +50,30 @@ FORGE_KERNEL()" + entry +
   args.y[t] = args.y[t] * args.x[t] + args.y[t + 1];
 }
 )"};
+}
+
+/// out[i] = the sum of in over lanes that differ in one bit of their number, for masks 1 to 16 in turn.
+inline KernelSource exchange_kernel(const GpuTarget& target, const std::string& entry = "exchange") {
+  return {entry, fmt::format(R"(#define FORGE_WAVE {}
+#include "kernels/gpu/prelude.h"
+
+namespace forge::gpu {{
+struct ExchangeArgs {{
+  const float* in;
+  float* out;
+}};
+FORGE_KERNEL({}, 1, FORGE_WAVE, ExchangeArgs) {{
+  float value = load(args.in + lane_id());
+  value += shuffle_xor<1>(value);
+  value += shuffle_xor<2>(value);
+  value += shuffle_xor<4>(value);
+  value += shuffle_xor<8>(value);
+  value += shuffle_xor<16>(value);
+  args.out[lane_id()] = value;
+}}
+}}  // namespace forge::gpu
+)",
+                             target.wave, entry)};
 }
 
 }  // namespace forge::codegen::tests
