@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "codegen/gpu/epilogue_source.h"
+#include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
 #include "kernels/quant/planes.h"
@@ -69,6 +70,23 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
   return std::nullopt;
 }
 
+std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& target,
+                                                             const ir::AttentionAttrs& attention,
+                                                             const ir::Bounds& bounds, const Tuning& tuning) {
+  constexpr std::int64_t kLanesWanted = 256, kHeadDimMost = 128, kLongChunkDim = 64;
+  if (!takes_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
+      attention.head_dim % 32 != 0 || attention.head_dim > kHeadDimMost)
+    return std::nullopt;
+  AttentionConfig::Tiles out;
+  const auto group = attention.heads / attention.kv_heads, waves = kLanesWanted / target.wave;
+  for (std::int64_t heads = 1; heads <= std::min(group, waves); ++heads)
+    if (group % heads == 0) out.heads = heads;
+  const auto tokens = std::max<std::int64_t>(1, waves / out.heads) * kTileRows;
+  out.tokens = std::clamp(tuned(tuning, "attention_tokens", tokens) / kTileRows * kTileRows, kTileRows, tokens);
+  out.chunk = attention.head_dim <= kLongChunkDim && tuned(tuning, "attention_chunk", 64) >= 64 ? 64 : 32;
+  return out;
+}
+
 }  // namespace
 
 DType GpuTargetModel::activation_type(DType weight, std::int64_t k) const {
@@ -113,7 +131,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto heads_max = tuned_positive(tuning, "heads", kHeadsPerBlockMax);
   for (std::int64_t parts = 2; out.heads_per_block > heads_max; ++parts)
     if (group % parts == 0) out.heads_per_block = group / parts;
-  out.jobs = attention.heads / out.heads_per_block;
+  const auto jobs = attention.heads / out.heads_per_block;
   const auto rows = bounds.tokens;
   // clang holds more in registers than NVIDIA's compiler does. Small blocks are there sooner, between others' blocks.
   const bool amd = target.vendor == driver::Vendor::kAmd, many = rows > kTokenTile;
@@ -121,30 +139,27 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   out.team_tokens = tuned_positive(tuning, "team_tokens", amd || many ? 4 : 8);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
-  const auto workers = many ? 1 : (amd ? kAttentionBlocksWanted : kAttentionBlocksWantedNvidia) / (out.jobs * rows);
+  const auto workers = many ? 1 : (amd ? kAttentionBlocksWanted : kAttentionBlocksWantedNvidia) / (jobs * rows);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
+  out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
+  if (out.tiles) {
+    out.workers = 1;
+    out.waves = out.tiles->heads * out.tiles->tokens / kTileRows;
+    out.blocks = (rows + out.tiles->tokens - 1) / out.tiles->tokens * (attention.heads / out.tiles->heads);
+  }
+  out.blocks += rows * jobs * out.workers;
   if (out.workers > 1)
-    out.scratch_bytes = rows * out.jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
+    out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
   return out;
 }
 
-std::optional<AttentionTilesConfig> choose_attention_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention,
-                                                           const ir::Bounds& bounds, const Tuning& tuning) {
-  constexpr std::int64_t kLanesWanted = 256, kHeadDimMost = 128, kLongChunkDim = 64;
-  if (target.matrix == MatrixKind::kNone || bounds.tokens < kPromptTokensLeast || bounds.tokens <= bounds.sequences ||
-      attention.head_dim % 32 != 0 || attention.head_dim > kHeadDimMost ||
-      tuned(tuning, "matrix", kMatrixByDefault) == 0)
-    return std::nullopt;
-  AttentionTilesConfig out;
-  const auto group = attention.heads / attention.kv_heads, waves = kLanesWanted / target.wave;
-  for (std::int64_t heads = 1; heads <= std::min(group, waves); ++heads)
-    if (group % heads == 0) out.heads = heads;
-  constexpr std::int64_t kWaveRows = 16;
-  const auto tokens = std::max<std::int64_t>(1, waves / out.heads) * kWaveRows;
-  out.tokens = std::min(tuned_positive(tuning, "attention_tokens", tokens) / kWaveRows * kWaveRows, tokens);
-  if (out.tokens == 0) out.tokens = kWaveRows;
-  out.chunk = attention.head_dim <= kLongChunkDim && tuned_positive(tuning, "attention_chunk", 64) >= 64 ? 64 : 32;
-  return out;
+void AttentionConfig::write_to(ConfigText& out) const {
+  out.number("kHeadsPerBlock", heads_per_block)
+      .number("kWorkers", workers)
+      .number("kTokensPerWorker", tokens_per_worker)
+      .number("kWaves", waves)
+      .number("kTeamTokens", team_tokens);
+  if (tiles) out.number("kTileHeads", tiles->heads).number("kTileTokens", tiles->tokens).number("kChunk", tiles->chunk);
 }
 
 passes::KernelChoice GpuTargetModel::choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/gpu/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tuning.h"
 #include "passes/program.h"
@@ -41,21 +42,19 @@ class GpuTargetModel final : public passes::TargetModel {
   Tuning tuning_;
 };
 
-/// How a prompt's rows go by matrix instructions (kernels/gpu/attention_tiles.h).
-struct AttentionTilesConfig {
-  std::int64_t heads = 1, tokens = 16;  ///< of a block
-  std::int64_t chunk = 32;              ///< tokens of the context at a time
-  [[nodiscard]] std::int64_t waves() const { return heads * tokens / 16; }
-};
-/// None where they go as others do: few rows, a head's dimensions, a target without.
-std::optional<AttentionTilesConfig> choose_attention_tiles(const GpuTarget& target, const ir::AttentionAttrs& attention,
-                                                           const ir::Bounds& bounds, const Tuning& tuning);
-
 /// How attention is spread over the grid (kernels/gpu/attention.h).
 struct AttentionConfig {
+  /// How a prompt's rows go by matrix instructions (kernels/gpu/attention_tiles.h).
+  struct Tiles {
+    std::int64_t heads = 1, tokens = 16;  ///< of a block
+    std::int64_t chunk = 32;              ///< tokens of the context at a time
+  };
   std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
-  std::int64_t jobs = 1;           ///< blocks a row, but for the workers
+  std::optional<Tiles> tiles;      ///< none: few rows, a head's dimensions, a target without
+  std::int64_t blocks = 0;         ///< of the grid
   std::int64_t scratch_bytes = 0;  ///< of all rows
+  /// As constants of the kernel's configuration.
+  void write_to(ConfigText& out) const;
 };
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning);

@@ -218,7 +218,7 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
   const auto rows = rows_of_step(draft.rows);
   const auto bound = rows.bound * draft.slots;
   const auto tuning = tuning_for(target_.tuning(), fmt::format("{}x{}", n, k));
-  const auto count = experts ? type.shape[0].value : 1;
+  const auto count = experts ? type.shape[0].value : 0;
   const auto tiles =
       rows.count != 0 ? std::nullopt
                       : choose_tiles(target_.target(), type.dtype, n, k, rows.bound, draft.slots, count, shape, tuning);
@@ -233,9 +233,7 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
   if (tiles) {
     tiles->write_to(text.config);
     if (type.dtype == DType::kF16) text.config.use("Tile", "NativeTile");
-    const auto token_tiles =
-        experts ? bound / tiles->tokens + std::min(count, bound) : (bound + tiles->tokens - 1) / tiles->tokens;
-    text.blocks = (n + tiles->rows - 1) / tiles->rows * token_tiles;
+    text.blocks = tiles->blocks;
     text.threads = tiles->waves() * target_.target().wave;
     text.min_blocks = tuned(tuning, "min_blocks", 0);
   } else {
@@ -330,33 +328,23 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
   const auto& uses = graph_.uses(result);
   const bool stored = !quantised || graph_.is_output(result) ||
                       std::ranges::any_of(uses, [&](const auto& use) { return use.node != step.nodes[1]; });
-  const auto tiles = choose_attention_tiles(target_.target(), a, bounds, target_.tuning());
-  KernelText text{.header = tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
-                  .kernel = tiles ? "AttentionTiles" : "Attention",
-                  .defaults = tiles ? "AttentionTilesDefaults" : "AttentionDefaults",
+  KernelText text{.header = config.tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
+                  .kernel = config.tiles ? "AttentionTiles" : "Attention",
+                  .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",
                   .before = {}};
   text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", a.kv_heads, a.head_dim, kGpuKvBlockTokens))
       .number("kHeads", a.heads)
       .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", a.scale)
       .number("kTokensTotal", bounds.tokens)
-      .number("kHeadsPerBlock", config.heads_per_block)
-      .number("kWorkers", tiles ? 1 : config.workers)
-      .number("kTokensPerWorker", config.tokens_per_worker)
-      .number("kTeamTokens", config.team_tokens)
       .number("kWindow", a.window)
       .real("kSoftcap", a.softcap)
       .flag("kSinks", sinks)
       .flag("kStored", stored)
       .flag("kQuantised", quantised);
-  text.blocks = bounds.tokens * config.jobs * (tiles ? 1 : config.workers);
-  text.threads = (tiles ? tiles->waves() : config.waves) * target_.target().wave;
-  if (tiles) {
-    text.config.number("kTileHeads", tiles->heads).number("kTileTokens", tiles->tokens).number("kChunk", tiles->chunk);
-    text.blocks += (bounds.tokens + tiles->tokens - 1) / tiles->tokens * (a.heads / tiles->heads);
-  } else {
-    text.config.number("kWaves", config.waves);
-  }
+  config.write_to(text.config);
+  text.blocks = config.blocks;
+  text.threads = config.waves * target_.target().wave;
   const PointerArgument f32{.kind = Kind::kValue, .value = stored ? result : ir::Value{step.nodes.back(), 0}};
   const PointerArgument q8{.kind = Kind::kValue, .value = quantised ? ir::Value{step.nodes[1], 0} : result};
   const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = q},
@@ -367,12 +355,12 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
                                                {.kind = Kind::kBlockTable, .node = node},
                                                input(GpuInput::kCounts),
                                                {.kind = Kind::kScratch},
-                                               counters(bounds.tokens * config.jobs),
+                                               counters(bounds.tokens * a.heads / config.heads_per_block),
                                                f32,
                                                q8,
                                                {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q}};
-  finish_step(fmt::format("attention{}_{}x{}_t{}", tiles ? "_tiles" : "", a.heads, a.head_dim, bounds.tokens), text,
-              arguments, out);
+  finish_step(fmt::format("attention{}_{}x{}_t{}", config.tiles ? "_tiles" : "", a.heads, a.head_dim, bounds.tokens),
+              text, arguments, out);
 }
 
 std::unique_ptr<plan::ProgramT> lower_gpu(const passes::Program& program, const ModelFile& model,

@@ -122,6 +122,11 @@ void TilesConfig::write_to(ConfigText& out) const {
       .number("kTilesAcross", tiles_across);
 }
 
+bool takes_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
+  return target.matrix != MatrixKind::kNone && tokens >= kPromptTokensLeast &&
+         tuned(tuning, "matrix", kMatrixByDefault) != 0;
+}
+
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                                         std::int64_t tokens, std::int64_t slots, std::int64_t experts,
                                         const EpilogueShape& shape, const Tuning& tuning) {
@@ -132,19 +137,22 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   };
   constexpr Size kSizes[] = {{128, 128}, {128, 64}, {64, 64}},
                  kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}};
-  constexpr std::int64_t kBlocksWanted = 192, kTileRows = 16, kBlockMost = 256;
-  if (target.matrix == MatrixKind::kNone || weight == DType::kF32 || k % 32 != 0 || tokens < kPromptTokensLeast ||
-      tuned(tuning, "matrix", kMatrixByDefault) == 0)
-    return std::nullopt;
+  constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256;
+  if (!takes_matrix_instructions(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
   const auto fits = [&](const Size& size) {
     return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
            rows >= size.rows;
   };
-  const auto per_expert = tokens * slots / experts;
+  const auto rows_of_out = tokens * slots;
+  // Each expert may leave a tile that is not full.
+  const auto blocks_of = [&](const Size& size) {
+    const auto token_tiles = experts > 0 ? rows_of_out / size.tokens + std::min(experts, rows_of_out)
+                                         : (rows_of_out + size.tokens - 1) / size.tokens;
+    return (rows + size.rows - 1) / size.rows * token_tiles;
+  };
   const auto many = [&](const Size& size) {
-    const auto row_blocks = (rows + size.rows - 1) / size.rows;
-    if (experts > 1) return per_expert * 3 / 2 >= size.tokens || size.tokens == 32;
-    return row_blocks * ((tokens + size.tokens - 1) / size.tokens) >= kBlocksWanted;
+    if (experts > 1) return rows_of_out / experts * 3 / 2 >= size.tokens || size.tokens == 32;
+    return blocks_of(size) >= kBlocksWanted;
   };
   const Size* size = nullptr;
   for (const auto& one : experts > 1 ? std::span<const Size>(kExpertSizes) : std::span<const Size>(kSizes)) {
@@ -167,6 +175,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   out.tiles_across = block.tokens / out.waves_across / tile_tokens;
   out.rows = out.waves_down * out.tiles_down * kTileRows;
   out.tokens = out.waves_across * out.tiles_across * tile_tokens;
+  out.blocks = blocks_of(block);
   if (out.rows != block.rows || out.tokens != block.tokens || out.tiles_across * tile_tokens % kTokenTile != 0 ||
       !fits(block) || std::max(block.rows, block.tokens) > kBlockMost ||
       out.waves() * target.wave > kThreadsPerBlockMax)

@@ -27,17 +27,22 @@ struct MatmulConfig {
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning);
 
+/// Do steps with room for so many tokens multiply by matrix instructions, where shapes allow it? Tuning: matrix.
+bool takes_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
+
 /// Of a matmul by matrix instructions.
 struct TilesConfig {
   std::int64_t waves_down = 2, waves_across = 2;  ///< of a block: along columns, along tokens
   std::int64_t tiles_down = 1, tiles_across = 1;  ///< of a wave
   std::int64_t rows = 0, tokens = 0;              ///< of a block, columns of the result and tokens
+  std::int64_t blocks = 0;                        ///< of the grid
   [[nodiscard]] std::int64_t waves() const { return waves_down * waves_across; }
   void write_to(ConfigText& out) const;
 };
 
-/// For a weight of `experts` times [rows][k], each token going to `slots` of them (1 and 1: one weight for all). None
-/// where it goes by rows: few tokens, few columns, a type or a target without, an epilogue whose columns do not fit.
+/// For a weight of `experts` times [rows][k], each token going to `slots` of them (none and 1: one weight for all).
+/// None where it goes by rows: few tokens, few columns, a type or a target without, an epilogue whose columns do not
+/// fit.
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                                         std::int64_t tokens, std::int64_t slots, std::int64_t experts,
                                         const EpilogueShape& shape, const Tuning& tuning);

@@ -13,6 +13,8 @@ inline constexpr std::int64_t kGluUnit = 16;
 /// A block makes a token's results in groups of so many, and parts of a merged weight are whole groups.
 inline constexpr std::int64_t kResultColumns = 16;
 
+/// Rows of a tile of matrix instructions, whoever's: columns of a matmul's result, or queries of one head.
+inline constexpr std::int64_t kTileRows = 16;
 /// Variants with room for so many tokens are a prompt's, and may multiply by matrix instructions where there are any.
 inline constexpr std::int64_t kPromptTokensLeast = 128;
 /// Do they, where --tune does not say (matrix=0, matrix=1)? Not before a card has run them.

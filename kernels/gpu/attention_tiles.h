@@ -12,22 +12,19 @@
 
 namespace forge::gpu {
 
-/// A configuration derives from this and names what AttentionDefaults asks for, kWorkers and kWaves excepted.
+/// A configuration derives from this and names what AttentionDefaults asks for. kWaves goes with the tiles.
 struct AttentionTilesDefaults : AttentionDefaults {
   using Tile = NativeTile;
   static constexpr int kWorkers = 1;
-  static constexpr int kTileHeads = 1, kTileTokens = 16;
+  static constexpr int kTileHeads = 1, kTileTokens = 16, kWaves = 1;
   static constexpr int kChunk = 32;
 };
 
 template <class C>
 struct AttentionTiles {
   static constexpr int kRowsOfWave = 16;
-  static constexpr int kWavesOfHead = C::kTileTokens / kRowsOfWave, kWaves = C::kTileHeads * kWavesOfHead;
-  struct RowsConfig : C {
-    static constexpr int kWaves = AttentionTiles::kWaves;
-  };
-  using Rows = Attention<RowsConfig>;
+  static constexpr int kWavesOfHead = C::kTileTokens / kRowsOfWave, kWaves = C::kWaves;
+  using Rows = Attention<C>;
   using Args = typename Rows::Args;
   using Job = typename Rows::Job;
   using Pool = typename C::Pool;
@@ -45,6 +42,7 @@ struct AttentionTiles {
   static_assert(C::kWorkers == 1, "rows of prompts share no context");
   static_assert(T::kM == kRowsOfWave && T::kLanes == kWave && T::kF16, "a wave's rows are one tile's");
   static_assert(C::kTileTokens % kRowsOfWave == 0 && kHeadsOfKv % C::kTileHeads == 0, "waves have rows of one head");
+  static_assert(kWaves == C::kTileHeads * kWavesOfHead, "a wave for each head's 16 rows");
   static_assert(kHeadDim % kSlab == 0 && C::kChunk % kSlab == 0, "dimensions and chunks go by 32");
   static_assert(Pool::kBlockTokens % 8 == 0, "eight tokens lie in one block of the pool");
 

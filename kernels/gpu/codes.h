@@ -180,23 +180,4 @@ struct WeightCodes {
   }
 };
 
-// ---- what kernels that multiply take ----
-
-/// weights: layout planes. x: [rows of x][W::kXRowBytes] bytes. All 16-byte aligned.
-template <class E, bool HasExperts>
-struct MatmulArgs {
-  const u8* weights;
-  const u8* x;
-  const i32* counts;
-  typename E::Args epilogue;
-};
-template <class E>
-struct MatmulArgs<E, true> {
-  const u8* weights;
-  const u8* x;
-  const i32* counts;
-  const i32* experts;  ///< of each slot
-  typename E::Args epilogue;
-};
-
 }  // namespace forge::gpu

@@ -5,29 +5,23 @@
 // A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units (formats.h, codes.h) in turn. Up
 // to kUnitsAhead units of each row are in flight: where one has been multiplied, the next is loaded. The first ones are
 // loaded before the activations are waited for.
-// Experts: the weight has kColumns rows for each expert, one expert behind the other, and a tile is a slot, which is a
-// token and one of its kSlots experts: rows of out are slots, rows of x slots or the tokens that they share.
+// Experts: a tile is a slot, and kTokens is 1.
 // Order of a sum: a lane's units in k order, then the butterfly of the lanes, then the waves of a row in order. It
 // depends on the configuration, never on how many tokens there are.
 
-#include "kernels/gpu/codes.h"
+#include "kernels/gpu/matmul_args.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
 
 /// A configuration derives from this, names Weight (formats.h) and Epilogue (tile.h), and changes what it likes.
-struct MatmulDefaults {
+struct MatmulDefaults : MatmulCommon {
   static constexpr int kTokens = 1;           ///< a tile, 1..16
-  static constexpr int kTokensTotal = 1;      ///< rows of x and out
-  static constexpr int kCount = kTokenCount;  ///< what tells how many are real
   static constexpr int kWaves = 8;            ///< a block
   static constexpr int kLanesPerRow = kWave;  ///< of one wave; fewer where rows are short
   static constexpr int kWavesPerRow = 1;      ///< more where there are few rows
   static constexpr int kRowsPerTeam = 1;      ///< rows that share a load of the activations
   static constexpr int kUnitsAhead = 2;       ///< units a lane and row in flight
-  static constexpr int kSlots = 0;            ///< experts of a token, kTokens being 1; 0: one weight for all
-  static constexpr int kColumns = 0;          ///< an expert's rows of the weight
-  static constexpr bool kSharedX = false;     ///< a token's slots have one row of x
 };
 
 template <class C>

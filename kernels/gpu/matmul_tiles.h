@@ -3,12 +3,12 @@
 // planes and rows of x, quantised or not. A block makes kRows columns n for kTokens tokens t. It goes along k by 32:
 // the columns' weights and the tokens' activations become BF16 (F16, where weights are) in shared memory, [row][32] of
 // two buffers in turn, and each wave multiplies its share of them tile by tile (matrix_tile.h), with sums in f32. What
-// the next 32 columns are made of is on its way to registers meanwhile, so a turn has one barrier. A row in shared
-// memory is four units of 16 bytes, and unit u of row r lies at u ^ (r / 2 % 4): eight lanes that read or write 16
-// bytes each, of one row's units or of one unit's rows, then use all banks once. Order of a sum: k by 32 and within it
-// as the target's instruction adds. It depends on the configuration, never on how many tokens there are.
+// the next 32 columns are made of is on its way to registers meanwhile, so a turn has one barrier.
+// Experts: a block's rows of out are slots that share an expert (slot_tiles.h).
+// Order of a sum: k by 32 and within it as the target's instruction adds. It depends on the configuration, never on how
+// many tokens there are.
 
-#include "kernels/gpu/codes.h"
+#include "kernels/gpu/matmul_args.h"
 #include "kernels/gpu/matrix_tile.h"
 #include "kernels/gpu/slot_tiles.h"
 #include "kernels/gpu/tile.h"
@@ -17,15 +17,10 @@ namespace forge::gpu {
 
 /// A configuration derives from this, names Weight (formats.h, codes.h) and Epilogue (tile.h), and changes what it
 /// likes.
-struct TilesDefaults {
+struct TilesDefaults : MatmulCommon {
   using Tile = NativeBf16Tile;
-  static constexpr int kTokensTotal = 1;                  ///< rows of x and out
-  static constexpr int kCount = kTokenCount;              ///< what tells how many are real
   static constexpr int kWavesDown = 2, kWavesAcross = 2;  ///< of a block: along columns n, along tokens
   static constexpr int kTilesDown = 1, kTilesAcross = 1;  ///< of a wave
-  static constexpr int kSlots = 0;                        ///< experts of a token; 0: one weight for all
-  static constexpr int kColumns = 0;                      ///< an expert's rows of the weight
-  static constexpr bool kSharedX = false;                 ///< a token's slots have one row of x
 };
 
 template <class C>
@@ -210,7 +205,6 @@ struct MatmulTiles {
       job.weight0 = found.expert * kColumns;
       job.tokens = found.count;
     } else {
-      job.weight0 = 0;
       job.t0 = tile * kTokens;
       job.tokens = tokens - job.t0 < kTokens ? tokens - job.t0 : kTokens;
     }

@@ -10,7 +10,8 @@
 // words that it then has (four a unit) is word w of its fragment in step s of two. AMD's lanes fetch for themselves,
 // and take the 32 columns in any order in which A and B agree. NVIDIA's fetch by ldmatrix (kFetchesMatrices): word j of
 // what lane l gets is word l % 4 of the unit that lane 8j + l / 4 named. Of sums, kRowLanes neighbouring lanes share a
-// row, and a lane has kRowsOfLane of them: element i is of the lane's row row_of(i).
+// row, and a lane has kRowsOfLane of them: element i is of the lane's row row_of(i). With kPairsInRow elements 2i and
+// 2i + 1 are neighbours in one.
 
 #include "kernels/gpu/prelude.h"
 
@@ -74,25 +75,24 @@ struct WmmaInt8Gfx12Tile : AmdTile<16, 16, 8, 32> {
   static constexpr int c_row(int lane, int i) { return lane / 16 * 8 + i; }
 };
 
-/// What a lane takes of the units of a row: Units of them, and A like B.
-template <int Units>
+/// What a lane takes of the units of a row, A like B: one, two or all of them. Sums: elements of C, each of another
+/// row.
+template <int Units, int Sums>
 struct AmdUnits {
-  static constexpr bool kFetchesMatrices = false;
-  static constexpr int kAUnits = Units, kBUnits = Units, kRowLanes = 16;
-  static constexpr bool kPairsInRow = false;
+  static constexpr bool kFetchesMatrices = false, kPairsInRow = false;
+  static constexpr int kAUnits = Units, kBUnits = Units, kRowLanes = 16, kRowsOfLane = Sums;
+  static constexpr int row_of(int i) { return i; }
   static constexpr int a_unit_row(int lane, int) { return lane % 16; }
   static constexpr int b_unit_row(int lane, int) { return lane % 16; }
+  static constexpr int a_unit(int lane, int j) { return Units == 4 ? j : 2 * j + lane / 16; }
+  static constexpr int b_unit(int lane, int j) { return a_unit(lane, j); }
   static constexpr int a_word(int step, int w) { return step * (2 * Units) + w; }
   static constexpr int b_word(int step, int w) { return a_word(step, w); }
 };
 /// mfma_f32_16x16x16f16, gfx908 to gfx950, and mfma_f32_16x16x16bf16_1k, gfx90a to gfx950.
-struct MfmaPairsTile : AmdTile<16, 16, 4, 64>, AmdUnits<1> {
+struct MfmaPairsTile : AmdTile<16, 16, 4, 64>, AmdUnits<1, 4> {
   using Fragments = PairFragments<4, 4, 4>;
-  static constexpr int kRowsOfLane = 4;
-  static constexpr int row_of(int i) { return i; }
   static constexpr int c_row(int lane, int i) { return lane / 16 * 4 + i; }
-  static constexpr int a_unit(int lane, int) { return lane / 16; }
-  static constexpr int b_unit(int lane, int) { return lane / 16; }
 };
 struct MfmaF16Tile : MfmaPairsTile {
   static constexpr bool kF16 = true;
@@ -101,13 +101,9 @@ struct MfmaBf16Tile : MfmaPairsTile {
   static constexpr bool kF16 = false;
 };
 /// wmma_f32_16x16x16_f16_w32 and _bf16_w32, gfx11.
-struct WmmaPairsGfx11Tile : AmdTile<16, 16, 16, 32>, AmdUnits<4> {
+struct WmmaPairsGfx11Tile : AmdTile<16, 16, 16, 32>, AmdUnits<4, 8> {
   using Fragments = PairFragments<16, 16, 8>;
-  static constexpr int kRowsOfLane = 8;
-  static constexpr int row_of(int i) { return i; }
   static constexpr int c_row(int lane, int i) { return 2 * i + lane / 16; }
-  static constexpr int a_unit(int, int j) { return j; }
-  static constexpr int b_unit(int, int j) { return j; }
 };
 struct WmmaF16Gfx11Tile : WmmaPairsGfx11Tile {
   static constexpr bool kF16 = true;
@@ -116,13 +112,9 @@ struct WmmaBf16Gfx11Tile : WmmaPairsGfx11Tile {
   static constexpr bool kF16 = false;
 };
 /// wmma_f32_16x16x16_f16_w32_gfx12 and _bf16_w32_gfx12.
-struct WmmaPairsGfx12Tile : AmdTile<16, 16, 8, 32>, AmdUnits<2> {
+struct WmmaPairsGfx12Tile : AmdTile<16, 16, 8, 32>, AmdUnits<2, 8> {
   using Fragments = PairFragments<8, 8, 8>;
-  static constexpr int kRowsOfLane = 8;
-  static constexpr int row_of(int i) { return i; }
   static constexpr int c_row(int lane, int i) { return lane / 16 * 8 + i; }
-  static constexpr int a_unit(int lane, int j) { return 2 * j + lane / 16; }
-  static constexpr int b_unit(int lane, int j) { return 2 * j + lane / 16; }
 };
 struct WmmaF16Gfx12Tile : WmmaPairsGfx12Tile {
   static constexpr bool kF16 = true;

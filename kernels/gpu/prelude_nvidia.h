@@ -84,16 +84,11 @@ template <int I>
 FORGE_DEVICE float byte_number(u32 word) {
   return __builtin_bit_cast(float, __byte_perm(word, 0x47000000u, 0x7404u | I << 4));
 }
-/// Two numbers rounded to bf16, the first in the low half.
+/// Two numbers rounded to bf16, the first in the low half; sm_80 and newer.
 FORGE_DEVICE u32 bf16_pair(float low, float high) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   u32 pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
-#else
-  const u32 a = __builtin_bit_cast(u32, low), b = __builtin_bit_cast(u32, high);
-  return __byte_perm(a + 0x7fffu + (a >> 16 & 1u), b + 0x7fffu + (b >> 16 & 1u), 0x7632u);
-#endif
 }
 FORGE_DEVICE float f32_of_f16(u16 bits) {
   float value;

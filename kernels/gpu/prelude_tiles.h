@@ -1,7 +1,7 @@
 #pragma once
 // The prelude's part of matrix_tile.h: multiply_tile(Tile, fragments) for the tiles that the target has, and
-// NativeTile (f16), NativeInt8Tile and NativeBf16Tile, those it uses. kHasTiles says whether there are any,
-// kHasBf16Tiles whether there is the last. All lanes of the wave call multiply_tile together.
+// NativeTile (f16), NativeInt8Tile and NativeBf16Tile, those it uses. kHasTiles says whether there are any.
+// load_matrices(units, index) is NVIDIA's ldmatrix of four. All lanes of the wave call these together.
 
 namespace forge::gpu {
 
@@ -50,7 +50,6 @@ FORGE_DEVICE void multiply_tile(MfmaF16WideTile, MfmaF16WideTile::Fragments& f) 
                                                 detail::registers_of<detail::FloatVector<16>>(f.c), 0, 0, 0));
 }
 #if !defined(__gfx908__)
-inline constexpr bool kHasBf16Tiles = true;
 using NativeBf16Tile = MfmaBf16Tile;
 FORGE_DEVICE void multiply_tile(MfmaBf16Tile, MfmaBf16Tile::Fragments& f) {
   using Bf16 = detail::ShortVector<4>;
@@ -58,8 +57,6 @@ FORGE_DEVICE void multiply_tile(MfmaBf16Tile, MfmaBf16Tile::Fragments& f) {
       f.c, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
                                                      detail::registers_of<detail::FloatVector<4>>(f.c), 0, 0, 0));
 }
-#else
-inline constexpr bool kHasBf16Tiles = false;
 #endif
 #if defined(__gfx908__) || defined(__gfx90a__)
 using NativeInt8Tile = MfmaInt8Gfx908Tile;
@@ -80,7 +77,6 @@ FORGE_DEVICE void multiply_tile(MfmaInt8Gfx942Tile, MfmaInt8Gfx942Tile::Fragment
 inline constexpr bool kHasTiles = kWave == 32;
 using NativeTile = WmmaF16Gfx11Tile;
 using NativeInt8Tile = WmmaInt8Gfx11Tile;
-inline constexpr bool kHasBf16Tiles = kHasTiles;
 using NativeBf16Tile = WmmaBf16Gfx11Tile;
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx11Tile, WmmaF16Gfx11Tile::Fragments& f) {
   using Half = detail::HalfVector<16>;
@@ -104,7 +100,6 @@ FORGE_DEVICE void multiply_tile(WmmaInt8Gfx11Tile, WmmaInt8Gfx11Tile::Fragments&
 inline constexpr bool kHasTiles = kWave == 32;
 using NativeTile = WmmaF16Gfx12Tile;
 using NativeInt8Tile = WmmaInt8Gfx12Tile;
-inline constexpr bool kHasBf16Tiles = kHasTiles;
 using NativeBf16Tile = WmmaBf16Gfx12Tile;
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx12Tile, WmmaF16Gfx12Tile::Fragments& f) {
   using Half = detail::HalfVector<8>;
@@ -125,7 +120,7 @@ FORGE_DEVICE void multiply_tile(WmmaInt8Gfx12Tile, WmmaInt8Gfx12Tile::Fragments&
                                    detail::registers_of<detail::IntVector<8>>(f.c), false));
 }
 #else
-inline constexpr bool kHasTiles = false, kHasBf16Tiles = false;
+inline constexpr bool kHasTiles = false;
 #endif
 
 #elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -139,8 +134,6 @@ FORGE_DEVICE void multiply_tile(MmaF16Tile, MmaF16Tile::Fragments& f) {
       : "+f"(f.c[0]), "+f"(f.c[1]), "+f"(f.c[2]), "+f"(f.c[3])
       : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]));
 }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-inline constexpr bool kHasBf16Tiles = true;
 using NativeBf16Tile = MmaBf16Tile;
 FORGE_DEVICE void multiply_tile(MmaBf16Tile, MmaBf16Tile::Fragments& f) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -148,9 +141,6 @@ FORGE_DEVICE void multiply_tile(MmaBf16Tile, MmaBf16Tile::Fragments& f) {
       : "+f"(f.c[0]), "+f"(f.c[1]), "+f"(f.c[2]), "+f"(f.c[3])
       : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]));
 }
-#else
-inline constexpr bool kHasBf16Tiles = false;
-#endif
 template <int Count>
 FORGE_DEVICE U32x4 load_matrices(const Shared<U32x4, Count>& from, int index) {
   U32x4 out;
@@ -171,7 +161,7 @@ FORGE_DEVICE void multiply_tile(MmaInt8Tile, MmaInt8Tile::Fragments& f) {
 
 #else  // the host has them all, by their tables
 
-inline constexpr bool kHasTiles = true, kHasBf16Tiles = true;
+inline constexpr bool kHasTiles = true;
 namespace detail {
 template <int Wave>
 struct TilesOfWave {

@@ -43,12 +43,12 @@ KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std:
 /// The same for prompts of 512 tokens, by matrix instructions.
 KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k) {
   constexpr std::int64_t kTokens = 512;
-  const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 1, {}, {{"matrix", 1}});
+  const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
   KernelText text{
       .header = "kernels/gpu/matmul_tiles.h", .kernel = "MatmulTiles", .defaults = "TilesDefaults", .before = kStore};
   text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", kTokens);
   config.write_to(text.config);
-  text.blocks = (n + config.rows - 1) / config.rows * ((kTokens + config.tokens - 1) / config.tokens);
+  text.blocks = config.blocks;
   text.threads = config.waves() * target.wave;
   return text;
 }
@@ -59,8 +59,8 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
   attention.kv_heads = kv_heads;
   attention.head_dim = head_dim;
   const ir::Bounds bounds{512, 64, 1, 128};
-  const auto rows = choose_attention(target, attention, bounds, {});
-  const auto tiles = *choose_attention_tiles(target, attention, bounds, {{"matrix", 1}});
+  const auto config = choose_attention(target, attention, bounds, {{"matrix", 1}});
+  REQUIRE(config.tiles);
   KernelText text{.header = "kernels/gpu/attention_tiles.h",
                   .kernel = "AttentionTiles",
                   .defaults = "AttentionTilesDefaults",
@@ -70,32 +70,33 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
       .number("kTableBlocks", bounds.table_blocks)
       .real("kScale", 0.125F)
       .number("kTokensTotal", bounds.tokens)
-      .number("kHeadsPerBlock", rows.heads_per_block)
-      .number("kTeamTokens", rows.team_tokens)
       .flag("kStored", false)
-      .flag("kQuantised", true)
-      .number("kTileHeads", tiles.heads)
-      .number("kTileTokens", tiles.tokens)
-      .number("kChunk", tiles.chunk);
-  text.blocks = bounds.tokens * rows.jobs + (bounds.tokens + tiles.tokens - 1) / tiles.tokens * (heads / tiles.heads);
-  text.threads = tiles.waves() * target.wave;
+      .flag("kQuantised", true);
+  config.write_to(text.config);
+  text.blocks = config.blocks;
+  text.threads = config.waves * target.wave;
   return text;
 }
 
-}  // namespace
-
-TEST_CASE("matmuls of the K types keep their units in registers") {
+/// Made here and now.
+std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& kernels) {
   const forge::tests::TempDir dir;
   CompileServiceOptions options;
   options.cache.directory = dir.file("cache");
   options.helper = FORGE_HELPER;
   CompileService service(options);
+  return service.compile(std::string(target.name), kernels.sources());
+}
+
+}  // namespace
+
+TEST_CASE("matmuls of the K types keep their units in registers") {
   for (const auto& [name, tokens] : {std::pair("gfx1100", 1), std::pair("sm_90", 8)}) {
     const GpuTarget& target = *find_target(name);
     KernelSet kernels(target);
     for (const auto type : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS})
       kernels.add("matmul", matmul_text(target, type, 2560, 9728, tokens));
-    for (const auto& kernel : service.compile(name, kernels.sources())) {
+    for (const auto& kernel : compiled(target, kernels)) {
       INFO(name << ": " << kernel.facts.registers << " registers");
       CHECK(kernel.facts.spill_bytes <= 0);
     }
@@ -103,11 +104,6 @@ TEST_CASE("matmuls of the K types keep their units in registers") {
 }
 
 TEST_CASE("matrix instructions keep their sums in registers") {
-  const forge::tests::TempDir dir;
-  CompileServiceOptions options;
-  options.cache.directory = dir.file("cache");
-  options.helper = FORGE_HELPER;
-  CompileService service(options);
   for (const char* name : {"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"}) {
     const GpuTarget& target = *find_target(name);
     KernelSet kernels(target);
@@ -117,7 +113,7 @@ TEST_CASE("matrix instructions keep their sums in registers") {
     }
     for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {32, 4, 128}})
       kernels.add("attention", attention_text(target, heads, kv_heads, head_dim));
-    for (const auto& kernel : service.compile(name, kernels.sources())) {
+    for (const auto& kernel : compiled(target, kernels)) {
       INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.lds_bytes << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= 0);
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
@@ -130,7 +126,7 @@ TEST_CASE("matrix instructions are for prompts, where the target has them and th
   const GpuTarget &card = *find_target("sm_90"), &older = *find_target("sm_75");
   const auto choose = [](const GpuTarget& target, std::int64_t rows, std::int64_t k, std::int64_t tokens,
                          const Tuning& tuning, const EpilogueShape& shape = {}) {
-    return choose_tiles(target, DType::kQ8_0, rows, k, tokens, 1, 1, shape, tuning);
+    return choose_tiles(target, DType::kQ8_0, rows, k, tokens, 1, 0, shape, tuning);
   };
   CHECK(choose(card, 2048, 2048, 512, on).has_value());
   CHECK(!choose(card, 2048, 2048, 512, off).has_value());
@@ -139,7 +135,7 @@ TEST_CASE("matrix instructions are for prompts, where the target has them and th
   CHECK(!choose(card, 48, 2048, 512, on).has_value());
   CHECK(!choose(card, 2048, 2040, 512, on).has_value());
   CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
-  CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 1, {}, on).has_value());
+  CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 0, {}, on).has_value());
   // many blocks are large, few are small
   CHECK(choose(card, 16384, 2048, 512, on)->rows == 128);
   CHECK(choose(card, 2048, 2048, 512, on)->rows == 64);

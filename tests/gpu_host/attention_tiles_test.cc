@@ -76,6 +76,7 @@ WaveText text_of(const TilesCase& c) {
   text.config.use("Tile", c.instruction.name)
       .number("kHeadsPerBlock", c.shape.per_block)
       .number("kTeamTokens", 4)
+      .number("kWaves", c.shape.tile_heads * c.shape.tile_tokens / 16)
       .number("kTileHeads", c.shape.tile_heads)
       .number("kTileTokens", c.shape.tile_tokens)
       .number("kChunk", c.chunk);
