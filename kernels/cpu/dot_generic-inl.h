@@ -9,6 +9,10 @@ template <class Format>
 constexpr int tokens_max() {
   return 4;
 }
+template <class Format>
+constexpr int groups_max() {
+  return 1;
+}
 
 FORGE_INLINE float fma_scalar(float a, float b, float c) {
 #if defined(__FP_FAST_FMAF)

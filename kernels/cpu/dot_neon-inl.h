@@ -12,6 +12,10 @@ template <class Format>
 constexpr int tokens_max() {
   return 6;
 }
+template <class Format>
+constexpr int groups_max() {
+  return 1;
+}
 
 /// The integer dots of a block: 4 Q rows by T tokens, from 64-byte lines of which these rows start at `quants`.
 template <class Format, int T, int Q>

@@ -37,8 +37,9 @@ struct MicroArgs {
   std::size_t blocks;
   float* out;  // of the group and the first token
   std::size_t out_stride;
-  bool first;  // out holds nothing yet
-  bool fetch;  // weights ahead
+  bool first;               // out holds nothing yet
+  bool fetch;               // weights ahead
+  std::size_t group_bytes;  // from a group to the next, for one token by several
 };
 
 /// The first tile of tokens reads weights from memory. Groups lie one behind the other and a group is one stream, but
@@ -106,6 +107,25 @@ template <class Format, int T>
 void micro(const MicroArgs& args);
 template <class Format>
 constexpr int tokens_max();
+/// Groups that one token takes side by side, by micro_groups; 1 where a class has none. Bits are the same.
+template <class Format>
+constexpr int groups_max();
+/// One token by kGroups groups over a strip. out: 16 sums of each, one group behind the other.
+template <class Format, int kGroups>
+void micro_groups(const MicroArgs& args);
+
+/// fetch_ahead for groups side by side: what lies behind their last block begins behind the last of them.
+template <class Format, int kGroups>
+struct StreamsAhead {
+  const MicroArgs& args;
+  FORGE_INLINE void fetch(const std::uint8_t* block) const {
+    if (!args.fetch) return;
+    if (block + kFetchAhead >= args.weights + args.blocks * Format::kBlockBytes)
+      block += (kGroups - 1) * args.group_bytes;
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) fetch_ahead<Format>(block + g * args.group_bytes);
+  }
+};
 
 using MicroFn = void (*)(const MicroArgs&);
 /// micro<Format, count> for count in [1, T].
@@ -199,10 +219,20 @@ void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, con
         const std::size_t t0 = tokens * tile / tiles, count = tokens * (tile + 1) / tiles - t0;
         const MicroFn run = micro_for<Format, static_cast<int>(kTokens)>(count);
         fill_panel<Format::kBias>(source, t0, count, b0, b1 - b0, panel);
-        for (std::size_t g = group0; g < group1; ++g) {
-          const auto* group = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes);
-          run({group + u0 * Format::kBytes, panel, b1 - b0, out + t0 * out_stride + 16 * g, out_stride, strip == 0,
-               tile == 0});
+        MicroArgs args{nullptr, panel, b1 - b0, nullptr, out_stride, strip == 0, tile == 0, group_bytes};
+        const auto next = [&](std::size_t g) FORGE_INLINE_BODY {
+          args.weights = reinterpret_cast<const std::uint8_t*>(weights + g * group_bytes) + u0 * Format::kBytes;
+          args.out = out + t0 * out_stride + 16 * g;
+        };
+        std::size_t g = group0;
+        if constexpr (constexpr std::size_t kGroups = groups_max<Format>(); kGroups > 1)
+          for (; tokens == 1 && g + kGroups <= group1; g += kGroups) {
+            next(g);
+            micro_groups<Format, static_cast<int>(kGroups)>(args);
+          }
+        for (; g < group1; ++g) {
+          next(g);
+          run(args);
         }
       }
     }
