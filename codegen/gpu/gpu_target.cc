@@ -16,7 +16,7 @@ namespace {
 
 using ir::Op;
 
-constexpr std::int64_t kPrefillChunk = 512, kPrefillRows = 64;
+constexpr std::int64_t kPrefillChunk = 512, kLongPrefillChunk = 2048, kPrefillRows = 64;
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
 constexpr std::int64_t kAttentionBlocksWanted = 256, kAttentionBlocksWantedNvidia = 384, kWorkersMax = 32;
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys: with fewer, combining takes longer than it saves
@@ -194,7 +194,15 @@ std::vector<passes::TargetModel::VariantSpec> GpuTargetModel::variants(std::int6
   if (sequences < kTokenTile)
     out.push_back({fmt::format("prefill{}", kTokenTile), {kTokenTile, kTokenTile, sequences, blocks}});
   const auto chunk = std::max(kPrefillChunk, (sequences + kTokenTile - 1) / kTokenTile * kTokenTile);
-  out.push_back({fmt::format("prefill{}", chunk), {chunk, std::max(kPrefillRows, sequences), sequences, blocks}});
+  const auto push_prefill = [&](std::int64_t tokens) {
+    out.push_back({fmt::format("prefill{}", tokens), {tokens, std::max(kPrefillRows, sequences), sequences, blocks}});
+  };
+  push_prefill(chunk);
+  // Cards with many units have work for all of them in large tiles only where a step has many tokens.
+  const bool many_units = target_.matrix == MatrixKind::kMma || target_.matrix == MatrixKind::kMfma;
+  const auto longest = std::min(tuned_positive(tuning_, "chunk", many_units ? kLongPrefillChunk : chunk),
+                                context / kTokenTile * kTokenTile);
+  if (longest > chunk && takes_matrix_instructions(target_, longest, tuning_)) push_prefill(longest);
   return out;
 }
 

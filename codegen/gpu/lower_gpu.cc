@@ -235,7 +235,7 @@ void GpuLowering::lower_matmul(const TileDraft& draft, const EpilogueShape& shap
     if (type.dtype == DType::kF16) text.config.use("Tile", "NativeTile");
     text.blocks = tiles->blocks;
     text.threads = tiles->waves() * target_.target().wave;
-    text.min_blocks = tuned(tuning, "min_blocks", 0);
+    text.min_blocks = tiles->unit_blocks;
   } else {
     const auto config = choose_matmul(target_.target(), type.dtype, n, k, experts ? 1 : bound, shape, tuning);
     const auto block_rows = config.block_rows(target_.target().wave);

@@ -119,7 +119,8 @@ void TilesConfig::write_to(ConfigText& out) const {
   out.number("kWavesDown", waves_down)
       .number("kWavesAcross", waves_across)
       .number("kTilesDown", tiles_down)
-      .number("kTilesAcross", tiles_across);
+      .number("kTilesAcross", tiles_across)
+      .number("kStepsAhead", steps_ahead);
 }
 
 bool takes_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
@@ -138,6 +139,10 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   constexpr Size kSizes[] = {{128, 128}, {128, 64}, {64, 64}},
                  kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}};
   constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256;
+  // Of a lane. With few there are registers for loads of two steps; with many a second block hides what the first one
+  // waits for, though some addresses leave their registers for it (H200, 1B Q8_0, 2048 tokens: 52400 tokens/s with one
+  // block a unit, 65100 with two).
+  constexpr std::int64_t kFewSums = 32;
   if (!takes_matrix_instructions(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
   const auto fits = [&](const Size& size) {
     return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
@@ -164,18 +169,25 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   const Size block{tuned_positive(tuning, "block_rows", size->rows),
                    tuned_positive(tuning, "block_tokens", size->tokens)};
   TilesConfig out;
-  // Sums of a wave take as many registers as its share of the block has: large blocks have eight waves.
-  const std::int64_t waves = block.rows * block.tokens > 64 * 64 ? 8 : block.tokens < 64 ? block.rows / 32 : 4;
+  // Sums of a wave take as many registers as its share of the block has: large blocks have eight waves. NVIDIA's small
+  // ones too, for a grid of few blocks leaves units with few waves to choose from (H200, 1B Q8_0, 512 tokens: 44600
+  // tokens/s with four, 46800 with eight).
+  const bool nvidia = target.vendor == driver::Vendor::kNvidia;
+  const std::int64_t waves = nvidia || block.rows * block.tokens > 64 * 64 ? 8 : 4;
   // AMD's waves of 32 hold both factors twice: fewer columns a wave leave them room.
   const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
-  out.waves_down = tuned_positive(tuning, "waves_down", block.tokens < 64 ? waves : wmma && block.rows > 64 ? 4 : 2);
-  out.waves_across = tuned_positive(tuning, "waves_across", waves / out.waves_down);
+  const bool few_tokens = block.tokens < 64;
+  out.waves_down = tuned_positive(tuning, "waves_down", few_tokens ? block.rows / 32 : wmma && block.rows > 64 ? 4 : 2);
+  out.waves_across = tuned_positive(tuning, "waves_across", few_tokens ? 1 : waves / out.waves_down);
   const std::int64_t tile_tokens = target.matrix == MatrixKind::kMma ? 8 : 16;
   out.tiles_down = block.rows / out.waves_down / kTileRows;
   out.tiles_across = block.tokens / out.waves_across / tile_tokens;
   out.rows = out.waves_down * out.tiles_down * kTileRows;
   out.tokens = out.waves_across * out.tiles_across * tile_tokens;
   out.blocks = blocks_of(block);
+  const auto sums = block.rows * block.tokens / (out.waves() * target.wave);
+  out.steps_ahead = tuned_positive(tuning, "ahead", sums <= kFewSums ? 2 : 1);
+  out.unit_blocks = tuned(tuning, "min_blocks", nvidia && sums > kFewSums ? 2 : 0);
   if (out.rows != block.rows || out.tokens != block.tokens || out.tiles_across * tile_tokens % kTokenTile != 0 ||
       !fits(block) || std::max(block.rows, block.tokens) > kBlockMost ||
       out.waves() * target.wave > kThreadsPerBlockMax)

@@ -35,7 +35,9 @@ struct TilesConfig {
   std::int64_t waves_down = 2, waves_across = 2;  ///< of a block: along columns, along tokens
   std::int64_t tiles_down = 1, tiles_across = 1;  ///< of a wave
   std::int64_t rows = 0, tokens = 0;              ///< of a block, columns of the result and tokens
+  std::int64_t steps_ahead = 1;                   ///< that loads are issued before their step
   std::int64_t blocks = 0;                        ///< of the grid
+  std::int64_t unit_blocks = 0;                   ///< that a unit should hold at once; 0: as the compiler sees fit
   [[nodiscard]] std::int64_t waves() const { return waves_down * waves_across; }
   void write_to(ConfigText& out) const;
 };

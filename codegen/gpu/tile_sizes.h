@@ -17,7 +17,7 @@ inline constexpr std::int64_t kResultColumns = 16;
 inline constexpr std::int64_t kTileRows = 16;
 /// Variants with room for so many tokens are a prompt's, and may multiply by matrix instructions where there are any.
 inline constexpr std::int64_t kPromptTokensLeast = 128;
-/// Do they, where --tune does not say (matrix=0, matrix=1)? Not before a card has run them.
-inline constexpr std::int64_t kMatrixByDefault = 0;
+/// Do they, where --tune does not say (matrix=0, matrix=1)?
+inline constexpr std::int64_t kMatrixByDefault = 1;
 
 }  // namespace forge::codegen

@@ -3,7 +3,8 @@
 // planes and rows of x, quantised or not. A block makes kRows columns n for kTokens tokens t. It goes along k by 32:
 // the columns' weights and the tokens' activations become BF16 (F16, where weights are) in shared memory, [row][32] of
 // two buffers in turn, and each wave multiplies its share of them tile by tile (matrix_tile.h), with sums in f32. What
-// the next 32 columns are made of is on its way to registers meanwhile, so a turn has one barrier.
+// the next 32 columns, or the 32 behind them, are made of is on its way to registers meanwhile, so a turn has one
+// barrier.
 // Experts: a block's rows of out are slots that share an expert (slot_tiles.h).
 // Order of a sum: k by 32 and within it as the target's instruction adds. It depends on the configuration, never on how
 // many tokens there are.
@@ -21,6 +22,7 @@ struct TilesDefaults : MatmulCommon {
   using Tile = NativeBf16Tile;
   static constexpr int kWavesDown = 2, kWavesAcross = 2;  ///< of a block: along columns n, along tokens
   static constexpr int kTilesDown = 1, kTilesAcross = 1;  ///< of a wave
+  static constexpr int kStepsAhead = 1;                   ///< that loads are issued before their step; 1 or 2
 };
 
 template <class C>
@@ -46,12 +48,20 @@ struct MatmulTiles {
   static_assert(kStep % W::kUnitColumns == 0 && W::kUnitColumns % 8 == 0, "32 columns are whole units");
 
   static constexpr int kUnits = kStep / W::kUnitColumns;  ///< of a weight's row in a step
-  static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads), kXTakes = ceil_div(kTokens * 2, kThreads);
+  static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads);
+  /// Tokens go to the threads that have no weights, where those are enough.
+  static constexpr bool kApart = kRows * kUnits <= kThreads / 2 && kTokens * 2 <= kThreads / 2;
+  static constexpr int kXFirst = kApart ? kThreads / 2 : 0, kXThreads = kThreads - kXFirst;
+  static constexpr int kXTakes = ceil_div(kTokens * 2, kXThreads);
+  FORGE_DEVICE static int x_take(int i) {
+    return thread_id() < kXFirst ? kTokens * 2 : i * kXThreads + thread_id() - kXFirst;
+  }
 
   using OutTile = Tile<kTokenTile, kRows, 1, kThreads>;
   struct Lds {
     Shared<U32x4, 2 * (kRows + kTokens) * kUnitsOfRow> units;
     OutTile tile;
+    Shared<float, E::kParts == 0 ? 1 : kTokens> factors;
     typename Slots::Lds slots;
   };
   using Args = MatmulArgs<E, kExperts>;
@@ -87,7 +97,7 @@ struct MatmulTiles {
   FORGE_DEVICE static void load_halves(const Args& args, const Job& job, int step, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
-      const int row = job.rows_of_x[i], half = step * 2 + thread_id() % 2;
+      const int row = job.rows_of_x[i], half = step * 2 + thread_id() % 2;  // kXFirst is even
       next.halves[i] = typename W::XHalf{};
       if (row >= 0)
         next.halves[i] = W::XHalf::template load<W::kK>(args.x + static_cast<u64>(row) * W::kXRowBytes, half);
@@ -113,8 +123,8 @@ struct MatmulTiles {
     }
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
-      const int take = i * kThreads + thread_id();
-      if (kTokens * 2 % kThreads != 0 && take >= kTokens * 2) continue;
+      const int take = x_take(i);
+      if ((kXFirst > 0 || kTokens * 2 % kThreads != 0) && take >= kTokens * 2) continue;
       u32 pairs[8];
       next.halves[i].expand(pairs);
       store_pairs<16>(lds, Buffer, kRows + take / 2, take % 2 * 16, pairs);
@@ -125,44 +135,69 @@ struct MatmulTiles {
   FORGE_DEVICE static void multiply(const Lds& lds, int down, int across, Sums& sums) {
     const int down0 = place(Buffer, down * C::kTilesDown * T::kM),
               across0 = place(Buffer, kRows + across * kWaveTokens);
-    U32x4 a[C::kTilesDown][T::kAUnits];
-    FORGE_UNROLL
-    for (int m = 0; m < C::kTilesDown; ++m) fetch_a<T>(lds.units, down0 + m * T::kM * kUnitsOfRow, a[m]);
-    FORGE_UNROLL
-    for (int n = 0; n < C::kTilesAcross; ++n) {
-      U32x4 b[T::kBUnits];
-      fetch_b<T>(lds.units, across0 + n * T::kN * kUnitsOfRow, b);
+    // All of one side stay in registers, those of the other come one by one: the fewer, the better.
+    if constexpr (C::kTilesAcross * T::kBUnits + T::kAUnits < C::kTilesDown * T::kAUnits + T::kBUnits) {
+      U32x4 b[C::kTilesAcross][T::kBUnits];
       FORGE_UNROLL
-      for (int half = 0; half < kHalves; ++half) {
+      for (int n = 0; n < C::kTilesAcross; ++n) fetch_b<T>(lds.units, across0 + n * T::kN * kUnitsOfRow, b[n]);
+      FORGE_UNROLL
+      for (int m = 0; m < C::kTilesDown; ++m) {
+        U32x4 a[T::kAUnits];
+        fetch_a<T>(lds.units, down0 + m * T::kM * kUnitsOfRow, a);
         FORGE_UNROLL
-        for (int m = 0; m < C::kTilesDown; ++m) multiply_half<T>(half, a[m], b, sums[m][n]);
+        for (int half = 0; half < kHalves; ++half) {
+          FORGE_UNROLL
+          for (int n = 0; n < C::kTilesAcross; ++n) multiply_half<T>(half, a, b[n], sums[m][n]);
+        }
+      }
+    } else {
+      U32x4 a[C::kTilesDown][T::kAUnits];
+      FORGE_UNROLL
+      for (int m = 0; m < C::kTilesDown; ++m) fetch_a<T>(lds.units, down0 + m * T::kM * kUnitsOfRow, a[m]);
+      FORGE_UNROLL
+      for (int n = 0; n < C::kTilesAcross; ++n) {
+        U32x4 b[T::kBUnits];
+        fetch_b<T>(lds.units, across0 + n * T::kN * kUnitsOfRow, b);
+        FORGE_UNROLL
+        for (int half = 0; half < kHalves; ++half) {
+          FORGE_UNROLL
+          for (int m = 0; m < C::kTilesDown; ++m) multiply_half<T>(half, a[m], b, sums[m][n]);
+        }
       }
     }
   }
 
-  /// Multiplies what lies in a buffer, and brings the step behind it into the other one where there is more.
+  static constexpr int kAhead = C::kStepsAhead;
+  static_assert(kAhead == 1 || kAhead == 2, "buffers and what is on its way change places every two steps");
+  FORGE_DEVICE static void load_step(const Args& args, const Job& job, int step, Next& next) {
+    load_units(args, job, step, next);
+    load_halves(args, job, step, next);
+  }
+
+  /// Multiplies what lies in a buffer, brings the step behind it into the other one where there is more, and sends for
+  /// the one that comes kAhead steps later.
   template <int Buffer, bool More>
-  FORGE_DEVICE static void turn(const Args& args, Lds& lds, const Job& job, int step, int down, int across, Next& next,
-                                Sums& sums) {
+  FORGE_DEVICE static void turn(const Args& args, Lds& lds, const Job& job, int step, int down, int across,
+                                Next (&next)[kAhead], Sums& sums) {
     barrier();
     if constexpr (More) {
-      load_units(args, job, step + 1, next);
-      load_halves(args, job, step + 1, next);
+      load_step(args, job, kAhead == 1 || step + kAhead < kSteps ? step + kAhead : kSteps - 1, next[Buffer % kAhead]);
       keep_schedule();  // or AMD's compiler makes numbers of them before there is anything to wait behind
     }
     multiply<Buffer>(lds, down, across, sums);
     if constexpr (More) {
       keep_schedule();
-      store<1 - Buffer>(lds, next);
+      store<1 - Buffer>(lds, next[(1 - Buffer) % kAhead]);
     }
   }
 
   /// The sums of the block's tokens 16 * slice and on, where this wave has them.
   template <int Slice>
-  FORGE_DEVICE static void hand_over(Lds& lds, int down, int across, const Sums& sums) {
-    if (across != Slice * kTokenTile / kWaveTokens) return;
+  FORGE_DEVICE static void hand_over(Lds& lds, int thread, const Sums& sums) {
+    const int wave = uniform(thread / kWave), down = wave % C::kWavesDown;
+    if (wave / C::kWavesDown != Slice * kTokenTile / kWaveTokens) return;
     constexpr int kTiles = kTokenTile / T::kN, kFirst = Slice * kTokenTile % kWaveTokens / T::kN;
-    const int lane = lane_id(), row0 = down * C::kTilesDown * T::kM;
+    const int lane = thread % kWave, row0 = down * C::kTilesDown * T::kM;
     FORGE_UNROLL
     for (int m = 0; m < C::kTilesDown; ++m) {
       FORGE_UNROLL
@@ -180,19 +215,19 @@ struct MatmulTiles {
       return RowsInOrder<C::kTokensTotal>{job.t0 + first};
   }
   template <int Slice>
-  FORGE_DEVICE static void finish_slices(const Args& args, Lds& lds, const Job& job, int down, int across,
-                                         const Sums& sums) {
+  FORGE_DEVICE static void finish_slices(const Args& args, Lds& lds, const Job& job, int thread, const Sums& sums) {
     if constexpr (Slice * kTokenTile < kTokens) {
       if (Slice * kTokenTile >= job.tokens) return;  // the same in all lanes
       const auto rows = rows_of(lds, job, Slice * kTokenTile);
-      Finish<E, OutTile, kColumns, decltype(rows)> finish(args.epilogue, job.row0, rows);
+      Finish<E, OutTile, kColumns, decltype(rows)> finish(args.epilogue, job.row0, rows, thread);
       finish.prepare();
-      hand_over<Slice>(lds, down, across, sums);
-      finish.set_factors(lds.tile);
+      hand_over<Slice>(lds, thread, sums);
+      if constexpr (E::kParts > 0)
+        if (thread < kTokenTile) lds.tile.factors.set(thread, lds.factors.get(Slice * kTokenTile + thread));
       barrier();
       finish.run(lds.tile);
       barrier();
-      finish_slices<Slice + 1>(args, lds, job, down, across, sums);
+      finish_slices<Slice + 1>(args, lds, job, thread, sums);
     }
   }
 
@@ -211,7 +246,7 @@ struct MatmulTiles {
     if (job.tokens <= 0) return false;
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
-      const int t = (i * kThreads + thread_id()) / 2;
+      const int t = x_take(i) / 2;
       job.rows_of_x[i] = -1;
       if (t >= job.tokens) continue;
       if constexpr (kExperts)
@@ -228,20 +263,26 @@ struct MatmulTiles {
     const int down = wave_id() % C::kWavesDown, across = wave_id() / C::kWavesDown;
     Job job{};
     job.row0 = block_id() / kTokenTiles * kRows;
-    Next next;
+    Next next[kAhead];
     if constexpr (kExperts) {
       release_consumers();
       wait_for_producer();
       if (!find_job(args, lds, tile, real, job)) return;
-      load_units(args, job, 0, next);
+      load_units(args, job, 0, next[0]);
     } else {
       find_job(args, lds, tile, real, job);
-      load_units(args, job, 0, next);
+      load_units(args, job, 0, next[0]);
       release_consumers();
       wait_for_producer();
     }
-    load_halves(args, job, 0, next);
-    store<0>(lds, next);
+    load_halves(args, job, 0, next[0]);
+    if constexpr (kAhead == 2) load_step(args, job, kSteps > 1 ? 1 : 0, next[1]);
+    if constexpr (E::kParts > 0) {
+      const auto rows = rows_of(lds, job, 0);
+      Finish<E, OutTile, kColumns, decltype(rows)>(args.epilogue, job.row0, rows)
+          .template each_factor<kTokens>([&](int t, float factor) { lds.factors.set(t, factor); });
+    }
+    store<0>(lds, next[0]);
     Sums sums = {};
     FORGE_LOOP
     for (int step = 0; step + 1 < kSteps; step += 2) {
@@ -252,7 +293,7 @@ struct MatmulTiles {
         turn<1, false>(args, lds, job, step + 1, down, across, next, sums);
     }
     if constexpr (kSteps % 2 != 0) turn<0, false>(args, lds, job, kSteps - 1, down, across, next, sums);
-    finish_slices<0>(args, lds, job, down, across, sums);
+    finish_slices<0>(args, lds, job, anew(thread_id()), sums);
   }
 };
 

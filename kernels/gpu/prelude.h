@@ -15,6 +15,10 @@
 //                                                        passes its caller's place on to a collective: on the host
 //                                                        lanes that meet must be at the same place
 //
+// anew(value)                                            the same value, and the compiler does not know: what is made
+// of
+//                                                        it is made again, and does not wait in registers
+//
 // Blocks and threads have one dimension, and the number of blocks is a constant of the specialisation; 0 where the
 // launch says it.
 // Every lane of a wave must reach a shuffle, and every lane of a block a barrier: there are no masks, and lanes that

@@ -41,6 +41,10 @@ FORGE_DEVICE void keep_schedule() {
 #endif
 #endif
 }
+FORGE_DEVICE int anew(int value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
 FORGE_DEVICE void barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();

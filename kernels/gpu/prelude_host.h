@@ -38,6 +38,9 @@ inline int block_id() {
   return host_lanes->block;
 }
 inline void keep_schedule() {}
+inline int anew(int value) {
+  return value;
+}
 inline void barrier(Site site = Site::here()) {
   host_lanes->barrier(site);
 }

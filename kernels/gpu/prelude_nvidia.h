@@ -30,6 +30,10 @@ FORGE_DEVICE int uniform(int value) {
   return value;
 }
 FORGE_DEVICE void keep_schedule() {}
+FORGE_DEVICE int anew(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 FORGE_DEVICE void barrier() {
   __syncthreads();
 }

@@ -87,28 +87,43 @@ class Finish {
   static constexpr int kResultsTotal = Total / E::kIn * kResults + (E::kIn == kResults ? Total % kResults : 0);
   static_assert(E::kIn == kResults || Total % E::kIn == 0, "columns that meet come in whole groups");
 
-  FORGE_DEVICE Finish(const typename E::Args& args, int row0, const Rows& rows)
-      : args_(args), row0_(row0), rows_(rows) {}
+  FORGE_DEVICE Finish(const typename E::Args& args, int row0, const Rows& rows, int thread = thread_id())
+      : args_(args), row0_(row0), thread_(thread), rows_(rows) {}
 
   /// Between waiting for the producer and making the tile. All lanes. Nothing here waits for what it loads.
   FORGE_DEVICE void prepare() {
     if constexpr (E::kOperands > 0 && kTurns == 1) load_operands(job_of(0));
     if constexpr (E::kParts > 0 && kOneToken) {
-      if (wave_id() < T::kTokens) load_parts(wave_id());
+      if (wave_id() < T::kTokens) load_parts(wave_id(), parts_);
     }
   }
 
   /// Behind the tile's sums, before the barrier. All lanes.
   FORGE_DEVICE void set_factors(T& tile) {
     if constexpr (E::kParts > 0) {
-      for (int t = wave_id(); t < T::kTokens; t += kWaves) {
-        if constexpr (!kOneToken) load_parts(t);
-        float sum = 0;
-        FORGE_UNROLL
-        for (int i = 0; i < kPartsOfLane; ++i) sum += parts_[i];
-        sum = sum_lanes<kWave>(sum);
-        if (lane_id() == 0) tile.factors.set(t, E::inv_rms(sum));
+      const auto set = [&](int t, float factor) { tile.factors.set(t, factor); };
+      if constexpr (kOneToken) {
+        if (wave_id() < T::kTokens) set_factor(wave_id(), parts_, set);
+      } else {
+        each_factor<T::kTokens>(set);
       }
+    }
+  }
+
+  /// set(t, 1/rms) for tokens t < Count, each in one lane. All lanes; what some tokens need is loaded before any is
+  /// summed.
+  template <int Count, class Set>
+  FORGE_DEVICE void each_factor(Set set) {
+    constexpr int kTokensOfWave = ceil_div(Count, kWaves), kTogether = kTokensOfWave < 4 ? kTokensOfWave : 4;
+    FORGE_LOOP
+    for (int first = wave_id(); first < Count; first += kTogether * kWaves) {
+      float parts[kTogether][kPartsOfLane] = {};
+      FORGE_UNROLL
+      for (int i = 0; i < kTogether; ++i)
+        if (Count % (kTogether * kWaves) == 0 || first + i * kWaves < Count) load_parts(first + i * kWaves, parts[i]);
+      FORGE_UNROLL
+      for (int i = 0; i < kTogether; ++i)
+        if (first + i * kWaves < Count) set_factor(first + i * kWaves, parts[i], set);
     }
   }
 
@@ -131,7 +146,7 @@ class Finish {
     bool real;
   };
   FORGE_DEVICE Job job_of(int turn) const {
-    const int index = turn * T::kThreads + thread_id(), job = index / kResults, lane = index % kResults;
+    const int index = turn * T::kThreads + thread_, job = index / kResults, lane = index % kResults;
     const bool inside = job < kJobs;
     const int t = inside ? job / kGroups : 0;
     const int first = row0_ / E::kIn * kResults + (inside ? job % kGroups * kResults : 0), n = first + lane;
@@ -139,18 +154,26 @@ class Finish {
     return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
   }
   /// Partial sums of squares of token t, every kWave-th from the lane's on.
-  FORGE_DEVICE void load_parts(int t) {
+  FORGE_DEVICE void load_parts(int t, float (&parts)[kPartsOfLane]) const {
     const int token = rows_.near(t);
     FORGE_UNROLL
     for (int i = 0; i < kPartsOfLane; ++i) {
       const int part = i * kWave + lane_id();
-      parts_[i] = part < E::kParts ? load(E::squares(args_) + token / slots_of<E>() * E::kParts + part) : 0.0f;
+      parts[i] = part < E::kParts ? load(E::squares(args_) + token / slots_of<E>() * E::kParts + part) : 0.0f;
     }
+  }
+  template <class Set>
+  FORGE_DEVICE static void set_factor(int t, const float (&parts)[kPartsOfLane], Set& set) {
+    float sum = 0;
+    FORGE_UNROLL
+    for (int i = 0; i < kPartsOfLane; ++i) sum += parts[i];
+    sum = sum_lanes<kWave>(sum);
+    if (lane_id() == 0) set(t, E::inv_rms(sum));
   }
   FORGE_DEVICE void load_operands(const Job& job) { E::load(args_, rows_.near(job.t), job.n, row0_, operands_); }
 
   const typename E::Args& args_;
-  int row0_;
+  int row0_, thread_;
   Rows rows_;
   float operands_[at_least_one(E::kOperands)] = {};
   float parts_[kPartsOfLane] = {};

@@ -41,7 +41,8 @@ KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std:
 }
 
 /// The same for prompts of 512 tokens, by matrix instructions.
-KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k) {
+/// unit_blocks: that a unit should hold, as the choice has it, or as many as the registers allow.
+KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, bool unit_blocks = false) {
   constexpr std::int64_t kTokens = 512;
   const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
   KernelText text{
@@ -50,6 +51,7 @@ KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::
   config.write_to(text.config);
   text.blocks = config.blocks;
   text.threads = config.waves() * target.wave;
+  text.min_blocks = unit_blocks ? config.unit_blocks : 0;
   return text;
 }
 
@@ -114,9 +116,25 @@ TEST_CASE("matrix instructions keep their sums in registers") {
     for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {32, 4, 128}})
       kernels.add("attention", attention_text(target, heads, kv_heads, head_dim));
     for (const auto& kernel : compiled(target, kernels)) {
-      INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.lds_bytes << " bytes of LDS");
+      INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes << " bytes spilled, "
+                << kernel.facts.lds_bytes << " bytes of LDS");
       CHECK(kernel.facts.spill_bytes <= 0);
       CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
+TEST_CASE("two blocks of matrix instructions a unit cost a few addresses, no sums") {
+  constexpr std::int64_t kAddresses = 48, kRegisters = 128;
+  for (const char* name : {"sm_80", "sm_90"}) {
+    const GpuTarget& target = *find_target(name);
+    KernelSet kernels(target);
+    for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16})
+      kernels.add("wide", tiles_text(target, type, 16384, 2048, true));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes << " bytes spilled");
+      CHECK(kernel.facts.registers <= kRegisters);
+      CHECK(kernel.facts.spill_bytes <= kAddresses);
     }
   }
 }

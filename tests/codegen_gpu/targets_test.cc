@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/targets.h"
 
 namespace forge::codegen::tests {
@@ -32,6 +33,25 @@ TEST_CASE("rows are whole") {
     CHECK(occupancy(target, 256, 1, 1, 0) >= 32);
   }
   CHECK(names.size() == 30);
+}
+
+TEST_CASE("cards with many units read long prompts in long steps, where the context and matrix instructions allow it") {
+  const auto longest = [](const char* target, std::int64_t context, Tuning tuning = {}) {
+    const auto variants = GpuTargetModel(*find_target(target), std::move(tuning)).variants(context, 1);
+    REQUIRE(variants.size() >= 2);
+    for (std::size_t i = 1; i < variants.size(); ++i) CHECK(variants[i].bounds.tokens > variants[i - 1].bounds.tokens);
+    CHECK(variants.back().name == "prefill" + std::to_string(variants.back().bounds.tokens));
+    return variants.back().bounds.tokens;
+  };
+  CHECK(longest("sm_90", 4096) == 2048);
+  CHECK(longest("gfx942", 131072) == 2048);
+  CHECK(longest("sm_90", 1000) == 992);
+  CHECK(longest("sm_90", 512) == 512);
+  CHECK(longest("sm_90", 4096, {{"chunk", 512}}) == 512);
+  CHECK(longest("sm_90", 4096, {{"matrix", 0}}) == 512);
+  CHECK(longest("gfx1100", 4096) == 512);
+  CHECK(longest("gfx1100", 4096, {{"chunk", 1024}}) == 1024);
+  CHECK(longest("gfx1030", 4096) == 512);
 }
 
 TEST_CASE("occupancy follows registers, as LLVM and NVIDIA's calculator have it") {
