@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/gpu/compute_limit.h"
 #include "runtime/plan/unique_fd.h"
 #include "support/error.h"
 
@@ -33,7 +34,7 @@ namespace forge::codegen {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
+using Clock = ComputeLimit::Clock;
 using plan::UniqueFd;
 
 constexpr const char* kHelperName = "forge-kernel-compiler";
@@ -101,7 +102,7 @@ UniqueFd moved_up(UniqueFd fd) {
 /// One helper process and the request that it is at. Ended, with its process group, by the destructor.
 class Helper {
  public:
-  explicit Helper(const PoolOptions& options) : timeout_(options.timeout) {
+  explicit Helper(const PoolOptions& options) : limit_(options.timeout) {
     std::array<int, 2> ends{-1, -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
       throw_system("cannot start a kernel compiler", errno);
@@ -119,10 +120,10 @@ class Helper {
     index_ = index;
     out_ = encode(request);
     in_.clear();
-    deadline_ = Clock::now() + timeout_;
+    limit_.start(Clock::now(), computed());
   }
   [[nodiscard]] std::optional<std::size_t> request() const { return index_; }
-  [[nodiscard]] Clock::time_point deadline() const { return deadline_; }
+  [[nodiscard]] Clock::time_point deadline() const { return limit_.deadline(); }
   [[nodiscard]] bool alive() const { return pid_ > 0; }
   [[nodiscard]] pollfd poll_row() const {
     return {.fd = socket_.get(), .events = static_cast<short>(out_.empty() ? POLLIN : POLLIN | POLLOUT), .revents = 0};
@@ -150,8 +151,9 @@ class Helper {
         return died();
       }
     }
-    if (Clock::now() < deadline_) return std::nullopt;
-    return gone(fmt::format("it took more than {} s and was ended", static_cast<double>(timeout_.count()) / 1000));
+    if (Clock::now() < limit_.deadline()) return std::nullopt;
+    std::string over = limit_.check(Clock::now(), computed());
+    return over.empty() ? std::nullopt : std::optional(gone(std::move(over)));
   }
 
  private:
@@ -181,6 +183,11 @@ class Helper {
     pid_ = -1;
     throw Error(ErrorCode::kDevice, fmt::format("cannot start {}", printable(program.native(), 200)),
                 std::generic_category().message(failed), "install forge again: kernels are compiled by that program");
+  }
+
+  /// CPU time of the process and its children; without /proc 0, and the limit is one of the clock.
+  [[nodiscard]] std::chrono::milliseconds computed() const {
+    return group_cpu_time(pid_).value_or(std::chrono::milliseconds(0));
   }
 
   /// Ends the process and all its children; answers its wait status.
@@ -230,12 +237,11 @@ class Helper {
   }
 
   WorkDirectory work_;  ///< outlives the process, see the destructor
-  std::chrono::milliseconds timeout_;
+  ComputeLimit limit_;
   UniqueFd socket_, stderr_;
   pid_t pid_ = -1;
   std::optional<std::size_t> index_;
   std::string out_, in_;
-  Clock::time_point deadline_;
 };
 
 /// Waits until a helper can go on or has had its time.

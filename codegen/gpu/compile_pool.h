@@ -14,7 +14,7 @@ namespace forge::codegen {
 struct PoolOptions {
   std::filesystem::path helper;               ///< the program forge-kernel-compiler
   int jobs = 1;                               ///< helper processes at once
-  std::chrono::milliseconds timeout{60'000};  ///< of one request
+  std::chrono::milliseconds timeout{60'000};  ///< of one request: CPU time, and clock time without any
 };
 
 /// Answers true to go on. Replies come in any order.

@@ -22,7 +22,7 @@ struct CompileServiceOptions {
   std::filesystem::path clang;                ///< empty: the newest that is installed
   bool prefer_clang = false;                  ///< for AMD targets that hipRTC knows too
   int jobs = 0;                               ///< compilations at once; 0: one a CPU
-  std::chrono::milliseconds timeout{60'000};  ///< of one kernel
+  std::chrono::milliseconds timeout{60'000};  ///< of one kernel: CPU time, and clock time without any
   /// Where sources that do not compile are kept, with their logs; empty: failed/ in the cache directory, else in the
   /// temporary directory.
   std::filesystem::path keep_dir;

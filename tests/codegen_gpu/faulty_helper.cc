@@ -1,12 +1,14 @@
 // A helper process that misbehaves as the source's first word (after a #line directive) says: what the compile service
 // must survive.
 //   hang, abort, exit, garbage, huge (a frame of absurd length), child (hangs together with a child of its own),
-//   chatter (floods stderr, then aborts), slow (answers after 50 ms), anything else: answers with the text as code.
+//   chatter (floods stderr, then aborts), slow (answers after 50 ms), spin (computes for ever), starved (computes for
+//   0.3 s in all, spread over 2.5 s), anything else: answers with the text as code.
 // "once-abort FILE": aborts if FILE is not there, and makes it.
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -33,6 +35,12 @@ void answer(const std::string& bytes) {
 
 [[noreturn]] void hang() {
   while (true) pause();
+}
+
+/// Takes CPU time until the process has had `ticks` more of it.
+void compute(std::clock_t ticks) {
+  for (const std::clock_t end = std::clock() + ticks; std::clock() < end;) {
+  }
 }
 
 void behave(const CompileRequest& request) {
@@ -63,6 +71,11 @@ void behave(const CompileRequest& request) {
   if (word == "garbage") return answer(std::string("\x05\0\0\0\0\0\0\0hello", 13));
   if (word == "huge") return answer(std::string(8, '\xff'));
   if (word == "slow") usleep(50'000);
+  while (word == "spin") compute(CLOCKS_PER_SEC);
+  for (int i = 0; word == "starved" && i < 20; ++i) {
+    usleep(110'000);
+    compute(CLOCKS_PER_SEC * 15 / 1000);
+  }
   answer(encode(CompileReply{"", "a log", request.text}));
 }
 

@@ -12,6 +12,7 @@
 
 #include "codegen/gpu/compile_pool.h"
 #include "codegen/gpu/compilers.h"
+#include "codegen/gpu/compute_limit.h"
 #include "support/error.h"
 #include "tests/codegen_gpu/kernels.h"
 #include "tests/support/error_of.h"
@@ -141,8 +142,8 @@ TEST_CASE("what takes too long is ended with all its children, and others go on"
       faulty(2, kLimit), {request_of("child " + pids.native()), request_of("a"), request_of("hang"), request_of("b")});
   const auto took = std::chrono::steady_clock::now() - begun;
   REQUIRE(replies.size() == 4);
-  CHECK(replies.at(0).failure == "it took more than 4 s and was ended");
-  CHECK(replies.at(2).failure == "it took more than 4 s and was ended");
+  CHECK(replies.at(0).failure == "it did nothing for 4 s and was ended");
+  CHECK(replies.at(2).failure == "it did nothing for 4 s and was ended");
   CHECK(replies.at(1).failure.empty());
   CHECK(replies.at(3).failure.empty());
   CHECK(took < kGuard);
@@ -153,6 +154,54 @@ TEST_CASE("what takes too long is ended with all its children, and others go on"
   // The child is init's to bury; in a container there may be none who does.
   for (int i = 0; i < 200 && is_running(child); ++i) usleep(10'000);
   CHECK_FALSE(is_running(child));
+}
+
+TEST_CASE("a compilation's limit is of its CPU time: one that waits for the processor goes on") {
+  CHECK(reply_to("starved", 1s).failure.empty());
+  CHECK(reply_to("spin", 300ms).failure == "it computed for more than 0.3 s and was ended");
+}
+
+TEST_CASE("the rule of a compilation's limit") {
+  const ComputeLimit::Clock::time_point start{};
+  ComputeLimit limit(1s);
+  limit.start(start, 500ms);  // what it computed for an earlier request does not count
+  CHECK(limit.deadline() == start + 1s);
+  SECTION("all computed") {
+    CHECK(limit.check(start + 1s, 1500ms) == "it computed for more than 1 s and was ended");
+  }
+  SECTION("some computed: the rest is left") {
+    CHECK(limit.check(start + 1s, 900ms).empty());
+    CHECK(limit.deadline() == start + 1600ms);
+    CHECK(limit.check(start + 1600ms, 910ms).empty());
+    CHECK(limit.check(limit.deadline(), 1500ms) == "it computed for more than 1 s and was ended");
+  }
+  SECTION("nothing computed, from the start or since then") {
+    CHECK(limit.check(start + 1s, 500ms) == "it did nothing for 1 s and was ended");
+    limit.start(start, 500ms);
+    CHECK(limit.check(start + 1s, 1400ms).empty());
+    CHECK(limit.deadline() == start + 1100ms);
+    CHECK(limit.check(start + 1100ms, 1400ms).empty());
+    CHECK(limit.deadline() == start + 2s);
+    CHECK(limit.check(start + 2s, 1400ms) == "it did nothing for 1 s and was ended");
+  }
+}
+
+TEST_CASE("CPU time is that of a process group, and of none that is not there") {
+  CHECK_FALSE(group_cpu_time(0x7fffffff));
+  const pid_t child = fork();
+  if (child == 0) {
+    setpgid(0, 0);
+    if (fork() == 0)
+      while (true) {
+      }
+    while (true) pause();
+  }
+  REQUIRE(child > 0);
+  setpgid(child, child);  // whichever of the two is first
+  for (int i = 0; i < 6000 && group_cpu_time(child).value_or(0ms) < 50ms; ++i) usleep(10'000);
+  CHECK(group_cpu_time(child).value_or(0ms) >= 50ms);  // the child's own child's
+  kill(-child, SIGKILL);
+  CHECK(waitpid(child, nullptr, 0) == child);
 }
 
 TEST_CASE("the caller can stop at any reply, by an answer or by an exception") {

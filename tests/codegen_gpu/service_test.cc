@@ -262,7 +262,7 @@ TEST_CASE("a kernel that takes too long, a crash and nonsense are one line each"
     return refusal([&] { service.compile(std::string(target->name), std::vector{KernelSource{"k", text}}); });
   };
   bench.options.timeout = std::chrono::milliseconds(300);
-  CHECK(has(line("hang"), "it took more than 0.3 s and was ended"));
+  CHECK(has(line("hang"), "it did nothing for 0.3 s and was ended"));
   bench.options.timeout = std::chrono::minutes(5);  // a busy machine may take long to start a process
   const std::string crash = line("abort");
   CHECK(has(crash, "cannot compile kernel k for " + std::string(target->name)));
