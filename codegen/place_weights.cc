@@ -9,8 +9,8 @@
 namespace forge::codegen {
 namespace {
 
+static_assert(kPackedRows == quant::kX16Rows);
 constexpr std::uint64_t kWeightAlignment = 256;
-constexpr std::int64_t kPackedRows = 16;
 
 std::uint64_t align_up(std::uint64_t value) {
   return (value + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;

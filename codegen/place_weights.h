@@ -14,6 +14,9 @@
 
 namespace forge::codegen {
 
+/// Rows of a group of layout x16 (kernels/quant/x16.h).
+inline constexpr std::int64_t kPackedRows = 16;
+
 enum class WeightUse : std::uint8_t { kMatmul, kEmbedding, kVector };
 
 /// Places weights one behind the other in the order of first use. A tensor used by a matmul and as an embedding is

@@ -15,8 +15,6 @@ using ir::Op;
 using plan::Ref;
 using plan::Space;
 
-constexpr std::int64_t kFloat = sizeof(float);
-
 std::int64_t tail_elements(const ir::TensorType& type) {
   std::int64_t count = 1;
   for (std::size_t i = 1; i < type.shape.size(); ++i) count *= type.shape[i].value;
@@ -109,7 +107,7 @@ Rows ValuePlaces::rows_of(ir::Value value) const {
     if (buffer == nullptr || buffer == variant_->buffer_of(whole)) {  // a view into the rows that were split
       auto place = rows_of(whole);
       const auto& sizes = graph_.attrs_as<ir::PartsAttrs>(value.node).sizes;
-      for (std::uint32_t i = 0; i < value.result; ++i) place.ref = moved(place.ref, sizes[i] * kFloat);
+      for (std::uint32_t i = 0; i < value.result; ++i) place.ref = moved(place.ref, sizes[i] * kFloatBytes);
       return place;
     }
   }

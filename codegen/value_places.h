@@ -13,6 +13,8 @@
 
 namespace forge::codegen {
 
+inline constexpr std::int64_t kFloatBytes = sizeof(float);
+
 /// The address of a matrix of rows: where row 0, column 0 lies and how many floats a row has.
 struct Rows {
   plan::Ref ref;

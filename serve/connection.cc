@@ -11,11 +11,9 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -31,7 +29,6 @@ namespace http = beast::http;
 using Clock = std::chrono::steady_clock;
 using boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kLingerBytesMax = std::size_t{16} << 20;  ///< read and dropped before an early close
 constexpr std::chrono::seconds kLinger{2};
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;  ///< what Beast reads at once
@@ -155,7 +152,7 @@ asio::awaitable<bool> Connection::read(HttpRequest& request) {
   parser.body_limit(network_.limits.body_bytes);
   arm(network_.limits.idle);
   idle_ = true;
-  const auto [failed, count] = co_await http::async_read_header(socket_, buffer_, parser, kAwait);
+  const auto [failed, count] = co_await http::async_read_header(socket_, buffer_, parser, kAwaitTuple);
   idle_ = false;
   disarm();
   if (failed) {
@@ -197,7 +194,7 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
     if (!sent) co_return false;
   }
   arm(network_.limits.body);
-  const auto [failed, count] = co_await http::async_read(socket_, buffer_, parser, kAwait);
+  const auto [failed, count] = co_await http::async_read(socket_, buffer_, parser, kAwaitTuple);
   disarm();
   if (!failed) co_return true;
   if (failed == http::error::body_limit || failed == http::error::buffer_overflow)
@@ -226,7 +223,7 @@ asio::awaitable<void> Connection::linger() {
   std::string scratch(16 << 10, '\0');
   arm(kLinger);
   for (std::size_t dropped = 0; dropped < kLingerBytesMax;) {
-    const auto [failed, count] = co_await socket_.async_read_some(asio::buffer(scratch), kAwait);
+    const auto [failed, count] = co_await socket_.async_read_some(asio::buffer(scratch), kAwaitTuple);
     if (failed) break;
     dropped += count;
   }
@@ -246,7 +243,7 @@ void Connection::arm(std::chrono::milliseconds time) {
 
 asio::awaitable<bool> Connection::write(std::string_view text) {
   arm(network_.limits.write);
-  const auto [failed, count] = co_await asio::async_write(socket_, asio::buffer(text.data(), text.size()), kAwait);
+  const auto [failed, count] = co_await asio::async_write(socket_, asio::buffer(text.data(), text.size()), kAwaitTuple);
   disarm();
   co_return !failed;
 }
@@ -305,7 +302,7 @@ asio::awaitable<Outcome> Connection::exchange(Answer& answer, const HttpRequest&
 asio::awaitable<bool> Connection::pause() {
   if (news_ || gone_) co_return false;
   signal_.expires_after(network_.limits.ping);
-  const auto [cancelled] = co_await signal_.async_wait(kAwait);
+  const auto [cancelled] = co_await signal_.async_wait(kAwaitTuple);
   co_return !cancelled;
 }
 

@@ -1,15 +1,20 @@
 #pragma once
 // What a listener and its connections share; for server.cc and connection.cc.
 
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <memory>
 #include <unordered_set>
 
 #include "serve/http.h"
 
 namespace forge::serve {
+
+/// What operations of the network are awaited with: they answer an error code, and throw nothing.
+inline constexpr auto kAwaitTuple = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 class Connection;
 

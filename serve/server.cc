@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <csignal>
 
 #include "serve/connection.h"
@@ -20,7 +18,6 @@ using Tcp = asio::ip::tcp;
 
 namespace {
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 /// After a failed accept, which means that the process is out of descriptors or memory.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
@@ -32,19 +29,19 @@ struct HttpServer::Impl {
 
   asio::awaitable<void> accept() {
     while (acceptor.is_open()) {
-      auto [failed, socket] = co_await acceptor.async_accept(kAwait);
+      auto [failed, socket] = co_await acceptor.async_accept(kAwaitTuple);
       if (!failed) {
         start_connection(network, std::move(socket));
         continue;
       }
       if (failed == asio::error::operation_aborted) co_return;
       asio::steady_timer pause(network.context, kAcceptPause);
-      co_await pause.async_wait(kAwait);
+      co_await pause.async_wait(kAwaitTuple);
     }
   }
 
   asio::awaitable<void> wait_closed() {
-    while (!network.connections.empty()) co_await network.all_closed.async_wait(kAwait);
+    while (!network.connections.empty()) co_await network.all_closed.async_wait(kAwaitTuple);
     network.context.stop();
   }
 

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "support/utf8.h"
+
 namespace forge {
 namespace {
 
@@ -38,18 +40,6 @@ static_assert([] {
 }());
 
 constexpr std::size_t kLineCharsMax = 600;
-
-/// Length of the valid UTF-8 sequence at the start of `text`, 0 when it is not one.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t n = lead >= 0xF0 && lead < 0xF5 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 0;
-  if (n == 0 || lead >= 0xF5 || n > text.size()) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  return n;
-}
 
 }  // namespace
 

@@ -20,7 +20,7 @@ namespace {
 using namespace forge;
 using namespace forge::tools;
 
-constexpr const char* kFooter =
+constexpr const char* kBenchFooter =
     "Lists (1,2,4) measure every combination. A prompt row (pp) reads N tokens in one go, a generation row (tg) makes "
     "N\n"
     "tokens one by one; 0 leaves the row out. With -b several sequences are decoded together; rates count all of "
@@ -94,7 +94,7 @@ int bench(int argc, char** argv) {
   BenchRequest request;
   std::string format_name = "md";
   Others others;
-  Options options("forge-bench", "Measures tokens a second: mean, standard deviation and median.", kFooter);
+  Options options("forge-bench", "Measures tokens a second: mean, standard deviation and median.", kBenchFooter);
   options.positional("MODEL", request.path, "MODEL.gguf, or a plan", false)
       .integers("-p,--n-prompt", request.prompt, 0, kContextMax, "prompt tokens; default 512")
       .integers("-n,--n-gen", request.predict, 0, kContextMax, "generated tokens; default 128")

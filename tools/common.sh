@@ -8,9 +8,6 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PYTHON=/usr/bin/python3
 [ -e /etc/debian_version ] || PYTHON=$(command -v python3 || true)
 
-# Lets ccache see through precompiled headers; without it every file that uses one is a miss.
-export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}
-
 # say TEXT...: progress, on stderr, so that a tool's stdout stays its answer.
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 

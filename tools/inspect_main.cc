@@ -32,7 +32,7 @@ namespace {
 using namespace forge;
 using namespace forge::tools;
 
-constexpr const char* kFooter =
+constexpr const char* kInspectFooter =
     "Further commands:\n"
     "  forge-inspect tokenize MODEL [--special] < TEXT        token ids of a text\n"
     "  forge-inspect render-chat --template FILE < JSON       the prompt that a chat template makes\n"
@@ -162,7 +162,8 @@ int inspect(int argc, char** argv) {
   std::string code;
   std::optional<std::string> arena, graph;
   GraphChoice choice;
-  Options options("forge-inspect", "Shows what is in a GGUF model, or in a plan that forge-compile made.", kFooter);
+  Options options("forge-inspect", "Shows what is in a GGUF model, or in a plan that forge-compile made.",
+                  kInspectFooter);
   options.positional("MODEL", request.path, "MODEL.gguf, or a plan")
       .flag("--json", request.json, "as JSON")
       .flag("--all", request.all, "every tensor of a model, every step and weight of a plan")

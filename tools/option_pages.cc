@@ -50,7 +50,7 @@ std::string escaped(std::string_view text, std::string_view special, std::string
 }
 
 /// In single quotes, for bash and zsh.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
@@ -146,7 +146,7 @@ std::string bash_case(const PageRow& row) {
     case Value::kNone:
       return {};
     case Value::kChoice:
-      return fmt::format("    {}) _forge_words {} ;;\n", label, quoted(words(row.choices)));
+      return fmt::format("    {}) _forge_words {} ;;\n", label, shell_quoted(words(row.choices)));
     case Value::kFile:
       return fmt::format("    {}) _forge_files -f ;;\n", label);
     case Value::kFolder:
@@ -175,12 +175,12 @@ std::string bash_function(const OptionPage& page, const std::vector<std::string>
     text += "    esac\n  fi\n";
   }
   text += "  _forge_split\n  case $_forge_before in\n" + cases;
-  text +=
-      fmt::format("    *)\n      if [[ $_forge_word == -* ]]; then\n        _forge_words {}\n", quoted(words(flags)));
+  text += fmt::format("    *)\n      if [[ $_forge_word == -* ]]; then\n        _forge_words {}\n",
+                      shell_quoted(words(flags)));
   text += "      else\n";
   if (takes_file(page)) text += "        _forge_files -f\n";
   if (!commands.empty())
-    text += fmt::format("        [[ $COMP_CWORD -ne 1 ]] || _forge_words {}\n", quoted(words(commands)));
+    text += fmt::format("        [[ $COMP_CWORD -ne 1 ]] || _forge_words {}\n", shell_quoted(words(commands)));
   if (!takes_file(page) && commands.empty()) text += "        :\n";
   return text + "      fi ;;\n  esac\n}\n";
 }
@@ -238,7 +238,7 @@ std::string zsh_specs(const OptionPage& page, std::string_view indent) {
       const char* behind = flag.starts_with("--") && value_of(row) != Value::kNone ? "=" : "";  // --option=value too
       text += fmt::format(
           " \\\n{}{}", indent,
-          quoted(fmt::format("{}{}{}[{}]{}", front, flag, behind, escaped(row.help, "[]:\\"), zsh_action(row))));
+          shell_quoted(fmt::format("{}{}{}[{}]{}", front, flag, behind, escaped(row.help, "[]:\\"), zsh_action(row))));
     }
   }
   return text;
@@ -258,12 +258,12 @@ std::string zsh_page(std::span<const OptionPage> pages) {
     text += "  esac\nfi\n";
     text += "_forge_commands=(";
     for (const auto& page : pages.subspan(1))
-      text += fmt::format("\n  {}", quoted(fmt::format("{}:{}", command_of(page), escaped(page.purpose, ":\\"))));
+      text += fmt::format("\n  {}", shell_quoted(fmt::format("{}:{}", command_of(page), escaped(page.purpose, ":\\"))));
     text += "\n)\n";
     first = "{ _describe command _forge_commands; _files }";
   }
   text += fmt::format("_arguments{}", zsh_specs(main, "  "));
-  return text + fmt::format(" \\\n  {} \\\n  '*:file:_files'\n", quoted("1:MODEL:" + first));
+  return text + fmt::format(" \\\n  {} \\\n  '*:file:_files'\n", shell_quoted("1:MODEL:" + first));
 }
 
 // ---- fish ----

@@ -16,7 +16,7 @@ constexpr std::array kFormats{std::pair{"md", RecordFormat::kMarkdown}, std::pai
                               std::pair{"sql", RecordFormat::kSql}};
 
 /// `text` between two `quote`s, each of its own doubled.
-std::string quoted(std::string_view text, char quote) {
+std::string quoted_value(std::string_view text, char quote) {
   std::string out(1, quote);
   for (const char c : text) out += c == quote ? std::string(2, quote) : std::string(1, c);
   return out + quote;
@@ -76,12 +76,12 @@ std::string plain_number(const RecordValue& value) {
 }
 
 std::string csv_value(std::string_view, const RecordValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return quoted(*text, '"');
+  if (const auto* text = std::get_if<std::string>(&value)) return quoted_value(*text, '"');
   return plain_number(value);
 }
 
 std::string sql_value(std::string_view, const RecordValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return quoted(*text, '\'');
+  if (const auto* text = std::get_if<std::string>(&value)) return quoted_value(*text, '\'');
   const auto number = plain_number(value);
   return number.empty() ? "NULL" : number;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     "The text goes to stdout and nothing else does. Without -p or -f the prompt is read from standard input;\n"
     "on a terminal that is a chat: /help lists its commands, Ctrl-C ends an answer, Ctrl-D leaves.\n"
     "Exit status: 0 ok, 1 run, 2 usage, 3 model, 4 device, 5 memory, 130 Ctrl-C.\n";
@@ -74,7 +74,7 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
   request.sampler.top_p = 0.95F;
   request.sampler.min_p = 0.05F;
   auto& session = request.session;
-  Options options("forge-run", "Runs a GGUF model, or a plan that forge-compile made of one.", kFooter);
+  Options options("forge-run", "Runs a GGUF model, or a plan that forge-compile made of one.", kRunFooter);
   options.positional("MODEL", session.model.path, "MODEL.gguf, or a plan")
       .text("-p,--prompt", request.prompt.text, "TEXT", "the prompt")
       .text("-f,--file", request.prompt.file, "FILE", "read the prompt from a file; - is standard input")

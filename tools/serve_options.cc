@@ -11,7 +11,7 @@
 namespace forge::tools {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kServeFooter =
     "Each option can also be given in a TOML file (--config FILE, its name without dashes = value) or in the\n"
     "environment (FORGE_NAME, with _ for -); the command line counts before the environment, that before the file.\n"
     "Exit status: 0 drained after SIGTERM or Ctrl-C, 1 run, 2 usage, 3 model, 4 device, 5 memory.\n";
@@ -46,7 +46,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
   session.model.sequences = 16;
   session.model.hidden = true;
   Options options("forge-serve", "Serves a GGUF model, or a plan, by OpenAI's HTTP interface and a plain one.",
-                  kFooter);
+                  kServeFooter);
   options.positional("MODEL", session.model.path, "MODEL.gguf, or a plan", false)
       .text("--alias", request.alias, "NAME", "what clients call the model; default its file's name")
       .integer("-c,--context", session.model.context, 1, kContextMax,

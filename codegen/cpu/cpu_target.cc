@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/place_weights.h"
 #include "codegen/tile_draft.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/route.h"
@@ -14,12 +15,11 @@ namespace {
 
 using ir::Op;
 
-constexpr std::int64_t kPrefillChunk = 512;
-constexpr std::int64_t kPrefillRows = 64;    // rows whose logits one prefill step can be asked for
-constexpr std::int64_t kSplitTokensMax = 4;  // beyond, tokens alone keep the threads busy
-constexpr std::int64_t kPackedRows = 16;
+constexpr std::int64_t kCpuPrefillChunk = 512;
+constexpr std::int64_t kCpuPrefillRows = 64;  // rows whose logits one prefill step can be asked for
+constexpr std::int64_t kSplitTokensMax = 4;   // beyond, tokens alone keep the threads busy
 
-std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+std::optional<std::string> cpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[0]) != Op::kAttention || graph.op(members[1]) != Op::kQuantize)
     return "attention takes a quantize only";
@@ -62,7 +62,7 @@ std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
 
 std::optional<std::string> CpuTarget::refuses_group(const ir::Graph& graph, std::span<const ir::NodeId> members) const {
   for (const auto node : members) {
-    if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
+    if (graph.op(node) == Op::kAttention) return cpu_refuses_attention(graph, members);
     const bool tiles =
         graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm || graph.op(node) == Op::kLayerNorm;
     if (members.size() > 1 && !tiles && stands_alone(graph, node))
@@ -100,15 +100,15 @@ passes::KernelChoice CpuTarget::choose_kernel(const ir::Graph& graph, std::span<
 
 std::vector<passes::TargetModel::VariantSpec> CpuTarget::variants(std::int64_t context, std::int64_t batch_max) const {
   const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
-  const auto chunk = std::max(kPrefillChunk, batch_max);
+  const auto chunk = std::max(kCpuPrefillChunk, batch_max);
   return {{fmt::format("decode{}", batch_max), {batch_max, batch_max, batch_max, blocks}},
-          {fmt::format("prefill{}", chunk), {chunk, std::max(kPrefillRows, batch_max), batch_max, blocks}}};
+          {fmt::format("prefill{}", chunk), {chunk, std::max(kCpuPrefillRows, batch_max), batch_max, blocks}}};
 }
 
 std::vector<passes::TargetModel::VariantSpec> CpuTarget::hidden_variants(std::int64_t context,
                                                                          std::int64_t batch_max) const {
   const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
-  const auto chunk = std::max(kPrefillChunk, batch_max);
+  const auto chunk = std::max(kCpuPrefillChunk, batch_max);
   return {{fmt::format("hidden{}", chunk), {chunk, chunk, batch_max, blocks}}};
 }
 

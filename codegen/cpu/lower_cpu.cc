@@ -24,8 +24,6 @@ using plan::Ref;
 using plan::Space;
 using plan::TileOpKind;
 
-constexpr std::int64_t kFloat = sizeof(float);
-
 class CpuLowering {
  public:
   CpuLowering(const passes::Program& program, const ModelFile& model, DType kv_type)
@@ -160,7 +158,7 @@ class CpuLowering {
     if (graph_.op(node) == Op::kExpertSum) {
       auto op = new_op(section, TileOpKind::kExpertRows);
       const auto from = rows_of(draft.input);
-      op->refs = {moved(from.ref, section.begin * kFloat), rows_of(graph_.operand(node, 1)).ref};
+      op->refs = {moved(from.ref, section.begin * kFloatBytes), rows_of(graph_.operand(node, 1)).ref};
       op->ints = {from.row_floats, graph_.type(draft.input).shape[1].value};
       return op;
     }
@@ -192,20 +190,21 @@ class CpuLowering {
     }
     auto op = new_op(section, TileOpKind::kGather);
     const auto from = rows_of(draft.input);
-    op->refs = {moved(from.ref, section.begin * kFloat), rows_of(graph_.operand(node, 1)).ref};
+    op->refs = {moved(from.ref, section.begin * kFloatBytes), rows_of(graph_.operand(node, 1)).ref};
     op->ints = {from.row_floats, section.unit};
     return op;
   }
 
   std::int64_t x_row_bytes(ir::Value x) const {
     const auto& type = graph_.type(x);
-    return type.dtype == DType::kQ8A ? ir::stored_row_bytes(DType::kQ8A, type.cols()) : rows_of(x).row_floats * kFloat;
+    return type.dtype == DType::kQ8A ? ir::stored_row_bytes(DType::kQ8A, type.cols())
+                                     : rows_of(x).row_floats * kFloatBytes;
   }
 
   std::unique_ptr<plan::TileOpT> load_op(const DraftSection& section, ir::Value value, std::int64_t origin) {
     auto op = new_op(section, TileOpKind::kLoad);
     const auto from = rows_of(value);
-    op->refs = {moved(from.ref, (section.begin - origin) * kFloat)};
+    op->refs = {moved(from.ref, (section.begin - origin) * kFloatBytes)};
     op->ints = {from.row_floats, section.unit};
     return op;
   }
@@ -227,11 +226,11 @@ class CpuLowering {
       }
       case TileOpKind::kAddVector:
       case TileOpKind::kMulVector:
-        op->refs = {moved(rows_of(draft.operand).ref, first * kFloat)};
+        op->refs = {moved(rows_of(draft.operand).ref, first * kFloatBytes)};
         break;
       case TileOpKind::kAddExpertVector: {
         const auto& shape = graph_.type(draft.operand).shape;
-        op->refs = {moved(rows_of(draft.operand).ref, first * kFloat), rows_of(graph_.operand(draft.node, 2)).ref};
+        op->refs = {moved(rows_of(draft.operand).ref, first * kFloatBytes), rows_of(graph_.operand(draft.node, 2)).ref};
         op->ints = {shape[1].value, shape[0].value};
         break;
       }
@@ -242,7 +241,7 @@ class CpuLowering {
       case TileOpKind::kMulTensor:
       case TileOpKind::kStore: {
         const auto rows = rows_of(draft.operand);
-        op->refs = {moved(rows.ref, first * kFloat)};
+        op->refs = {moved(rows.ref, first * kFloatBytes)};
         op->ints = {rows.row_floats};
         break;
       }
@@ -255,7 +254,7 @@ class CpuLowering {
         break;
       case TileOpKind::kGluTensor: {
         const auto rows = rows_of(draft.operand);
-        op->refs = {moved(rows.ref, first * kFloat)};
+        op->refs = {moved(rows.ref, first * kFloatBytes)};
         op->ints = {static_cast<std::int64_t>(graph_.attrs_as<ir::GluAttrs>(draft.node).activation), rows.row_floats};
         break;
       }
@@ -277,7 +276,7 @@ class CpuLowering {
       }
       case TileOpKind::kSumSquares: {
         const auto rows = rows_of(draft.operand);
-        op->refs = {moved(rows.ref, first / ir::kSquareBlock * kFloat)};
+        op->refs = {moved(rows.ref, first / ir::kSquareBlock * kFloatBytes)};
         op->ints = {rows.row_floats};
         break;
       }
@@ -304,7 +303,7 @@ class CpuLowering {
     const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
     const bool shared = graph_.type(draft.operand).shape.size() == 1;
     for (const auto vector : graph_.operands(draft.node).subspan(1))
-      op.refs.push_back(moved(rows_of(vector).ref, shared ? 0 : first * kFloat));
+      op.refs.push_back(moved(rows_of(vector).ref, shared ? 0 : first * kFloatBytes));
     op.ints = {norm.dim, shared ? 1 : 0};
     op.floats = {norm.eps};
   }

@@ -16,13 +16,13 @@ namespace {
 
 using ir::Op;
 
-constexpr std::int64_t kPrefillChunk = 512, kLongPrefillChunk = 2048, kPrefillRows = 64;
+constexpr std::int64_t kGpuPrefillChunk = 512, kLongPrefillChunk = 2048, kGpuPrefillRows = 64;
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
 constexpr std::int64_t kAttentionBlocksWanted = 256, kAttentionBlocksWantedNvidia = 384, kWorkersMax = 32;
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys: with fewer, combining takes longer than it saves
 constexpr std::int64_t kHeadDimMax = 256;
 
-std::optional<std::string> refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
   if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
     return fmt::format("head_dim {} is no multiple of 8 up to {}", a.head_dim, kHeadDimMax);
@@ -108,7 +108,7 @@ std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
     if (graph.op(node) == Op::kArrange) return "latent attention has no GPU kernels yet";
-    if (graph.op(node) == Op::kAttention) return refuses_attention(graph, members);
+    if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
     if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
   }
@@ -193,9 +193,10 @@ std::vector<passes::TargetModel::VariantSpec> GpuTargetModel::variants(std::int6
   const auto sequences = out.back().bounds.sequences;
   if (sequences < kTokenTile)
     out.push_back({fmt::format("prefill{}", kTokenTile), {kTokenTile, kTokenTile, sequences, blocks}});
-  const auto chunk = std::max(kPrefillChunk, (sequences + kTokenTile - 1) / kTokenTile * kTokenTile);
+  const auto chunk = std::max(kGpuPrefillChunk, (sequences + kTokenTile - 1) / kTokenTile * kTokenTile);
   const auto push_prefill = [&](std::int64_t tokens) {
-    out.push_back({fmt::format("prefill{}", tokens), {tokens, std::max(kPrefillRows, sequences), sequences, blocks}});
+    out.push_back(
+        {fmt::format("prefill{}", tokens), {tokens, std::max(kGpuPrefillRows, sequences), sequences, blocks}});
   };
   push_prefill(chunk);
   // Cards with many units have work for all of them in large tiles only where a step has many tokens.

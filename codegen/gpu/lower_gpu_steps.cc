@@ -23,8 +23,6 @@ using Kind = PointerArgument::Kind;
 
 namespace {
 
-constexpr std::int64_t kFloat = sizeof(float);
-
 /// A round number of threads for `count` things.
 std::int64_t threads_for(std::int64_t count, int wave) {
   return std::clamp<std::int64_t>((count + wave - 1) / wave * wave, wave, 256);
@@ -190,10 +188,10 @@ void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out)
       .number("kScanWaves", kScanThreads / wave)
       .number("kDrawWaves", kDrawThreads / wave);
   scratch_offset_ = 0;  // nothing of the arena is alive when forward has run
-  sampling_bytes_ = std::max(sampling_bytes_, 2 * rows * kScanBlocks * kFloat);
+  sampling_bytes_ = std::max(sampling_bytes_, 2 * rows * kScanBlocks * kFloatBytes);
   arena_bytes_ = std::max(arena_bytes_, sampling_bytes_);
   const PointerArgument logits{.kind = Kind::kLogits}, values{.kind = Kind::kScratch},
-      indices{.kind = Kind::kScratch, .input = rows * kScanBlocks * kFloat};
+      indices{.kind = Kind::kScratch, .input = rows * kScanBlocks * kFloatBytes};
 
   KernelText scan{.header = "kernels/gpu/sampling.h", .kernel = "SampleScan", .defaults = {}, .before = {}};
   scan.config = config;
@@ -201,7 +199,7 @@ void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out)
   scan.threads = kScanThreads;
   auto step = std::make_unique<plan::StepT>();
   step->label = "largest logits";
-  step->activation_bytes = rows * model_.vocab * kFloat;
+  step->activation_bytes = rows * model_.vocab * kFloatBytes;
   finish_step(fmt::format("sample_scan_{}_r{}", model_.vocab, rows), scan,
               std::vector{logits, input(GpuInput::kCounts), values, indices}, *step);
   out.push_back(std::move(step));

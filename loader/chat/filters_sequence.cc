@@ -369,7 +369,7 @@ Value filter_select(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.generator(std::move(items), "select_or_reject");
 }
 
-constexpr FilterRow kFilters[] = {
+constexpr FilterRow kSequenceFilters[] = {
     {"attr", filter_attr},
     {"batch", filter_batch},
     {"count", filter_length},
@@ -400,8 +400,8 @@ constexpr FilterRow kFilters[] = {
 }  // namespace
 
 const FilterRow* find_sequence_filter(std::string_view name) {
-  const auto* row = std::ranges::find(kFilters, name, &FilterRow::name);
-  return row == std::end(kFilters) ? nullptr : row;
+  const auto* row = std::ranges::find(kSequenceFilters, name, &FilterRow::name);
+  return row == std::end(kSequenceFilters) ? nullptr : row;
 }
 
 const FilterRow* find_filter(std::string_view name) {

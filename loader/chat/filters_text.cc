@@ -366,7 +366,7 @@ Value filter_filesizeformat(Interp& interp, const Value& value, CallArgs& argume
   }
 }
 
-constexpr FilterRow kFilters[] = {
+constexpr FilterRow kTextFilters[] = {
     {"abs", filter_abs},
     {"capitalize", filter_capitalize},
     {"center", filter_center},
@@ -395,8 +395,8 @@ constexpr FilterRow kFilters[] = {
 }  // namespace
 
 const FilterRow* find_text_filter(std::string_view name) {
-  const auto* row = std::ranges::find(kFilters, name, &FilterRow::name);
-  return row == std::end(kFilters) ? nullptr : row;
+  const auto* row = std::ranges::find(kTextFilters, name, &FilterRow::name);
+  return row == std::end(kTextFilters) ? nullptr : row;
 }
 
 }  // namespace forge::loader::chat

@@ -10,8 +10,6 @@
 namespace forge::loader::chat {
 namespace {
 
-constexpr auto npos = std::string_view::npos;
-
 template <std::string (*change)(std::string_view)>
 Value changed(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("the method", arguments, {});
@@ -53,10 +51,11 @@ std::int64_t find_index(const Value& self, CallArgs& arguments, Interp& interp) 
   const Window part = window(self, bound, 1);
   const std::string& wanted = bound.text(0);
   if (!part.valid) return -1;
-  std::size_t hit = npos;
+  std::size_t hit = std::string_view::npos;
   if constexpr (last) {
     // One linear pass forward: rfind would be quadratic on hostile texts.
-    for (std::size_t at = find_text(part.text, wanted); at != npos; at = find_text(part.text, wanted, at + 1)) {
+    for (std::size_t at = find_text(part.text, wanted); at != std::string_view::npos;
+         at = find_text(part.text, wanted, at + 1)) {
       hit = at;
       interp.budget.step();
       if (wanted.empty()) {
@@ -67,7 +66,7 @@ std::int64_t find_index(const Value& self, CallArgs& arguments, Interp& interp) 
   } else {
     hit = find_text(part.text, wanted);
   }
-  if (hit == npos) return -1;
+  if (hit == std::string_view::npos) return -1;
   return part.start + static_cast<std::int64_t>(*utf8_length(part.text.substr(0, hit)));
 }
 
@@ -85,7 +84,7 @@ Value count(Interp& interp, const Value& self, CallArgs& arguments) {
   if (!part.valid) return Value::integer(0);
   if (wanted.empty()) return Value::integer(static_cast<std::int64_t>(*utf8_length(part.text)) + 1);
   std::int64_t hits = 0;
-  for (std::size_t at = find_text(part.text, wanted); at != npos;
+  for (std::size_t at = find_text(part.text, wanted); at != std::string_view::npos;
        at = find_text(part.text, wanted, at + wanted.size())) {
     ++hits;
     interp.budget.step();
@@ -149,13 +148,14 @@ void split_text(std::string_view text, std::string_view by, std::int64_t limit, 
                 std::vector<std::string>& parts) {
   std::vector<std::size_t> hits;
   if (!right) {
-    for (std::size_t at = find_text(text, by); at != npos && limit-- != 0; at = find_text(text, by, at + by.size()))
+    for (std::size_t at = find_text(text, by); at != std::string_view::npos && limit-- != 0;
+         at = find_text(text, by, at + by.size()))
       hits.push_back(at);
   } else {
     std::string_view rest = text;
     while (limit-- != 0) {
       const std::size_t at = rest.rfind(by);
-      if (at == npos) break;
+      if (at == std::string_view::npos) break;
       hits.push_back(at);
       rest = rest.substr(0, at);
     }
@@ -215,7 +215,7 @@ Value partition(Interp& interp, const Value& self, CallArgs& arguments) {
   if (right) interp.budget.read(text.size() * by.size());
   const std::size_t at = right ? text.rfind(by) : find_text(text, by);
   std::vector<std::string> parts(3);
-  if (at == npos) {
+  if (at == std::string_view::npos) {
     parts[right ? 2 : 0] = text;
   } else {
     parts = {text.substr(0, at), by, text.substr(at + by.size())};

@@ -25,7 +25,7 @@ cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::s
           .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group};
 }
 
-struct Tasks {
+struct AttentionTasks {
   const AttentionStep* step;
   StepContext* context;
   std::size_t first_task[8];  ///< split: tasks before token t's, in the order token, KV head, chunk
@@ -38,7 +38,7 @@ void finish(const AttentionStep& step, StepContext& context, float* heads, std::
 }
 
 void run_query_tile(void* data, std::size_t task, std::size_t worker) {
-  auto& tasks = *static_cast<Tasks*>(data);
+  auto& tasks = *static_cast<AttentionTasks*>(data);
   const auto& step = *tasks.step;
   auto& context = *tasks.context;
   const auto& p = step.params;
@@ -60,7 +60,7 @@ std::size_t chunks_of(const AttentionStep& step, const StepIo& io, std::size_t t
 
 /// One chunk of one token's KV; whoever comes last merges all of them, in chunk order.
 void run_chunk(void* data, std::size_t task, std::size_t worker) {
-  auto& tasks = *static_cast<Tasks*>(data);
+  auto& tasks = *static_cast<AttentionTasks*>(data);
   const auto& step = *tasks.step;
   auto& context = *tasks.context;
   const auto& io = *context.io;
@@ -89,7 +89,7 @@ void run_chunk(void* data, std::size_t task, std::size_t worker) {
 
 void run_attention(const AttentionStep& step, StepContext& context) {
   const auto& io = *context.io;
-  Tasks tasks{&step, &context, {}};
+  AttentionTasks tasks{&step, &context, {}};
   if (io.tokens > step.split_tokens || io.tokens > std::size(tasks.first_task)) {
     context.pool->run(context.query_tiles.size() * step.params.kv_heads, run_query_tile, &tasks);
     return;

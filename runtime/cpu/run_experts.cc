@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kTasksPerThread = 2;
 
-struct Tasks {
+struct ExpertTasks {
   const CpuStep* step;
   StepContext* context;
   std::size_t tokens, token_chunk, token_chunks, column_tiles;
@@ -49,7 +49,7 @@ void run_products(const TileInstr& op, const ExpertSlots& list, std::size_t expe
 
 /// One expert's slots, one tile of columns; rows of a tile lie anywhere in the step.
 void run_expert_task(void* data, std::size_t task, std::size_t worker) {
-  const auto& tasks = *static_cast<const Tasks*>(data);
+  const auto& tasks = *static_cast<const ExpertTasks*>(data);
   auto& context = *tasks.context;
   const auto& list = context.experts;
   const auto expert = static_cast<std::size_t>(list.active[task / tasks.column_tiles]);
@@ -94,7 +94,7 @@ void add_expert(const TileSection& section, std::size_t expert, std::size_t begi
 
 /// All experts of some tokens, one tile of columns, and what is done with their sum.
 void run_sum_task(void* data, std::size_t task, std::size_t worker) {
-  const auto& tasks = *static_cast<const Tasks*>(data);
+  const auto& tasks = *static_cast<const ExpertTasks*>(data);
   auto& context = *tasks.context;
   const std::size_t begin = task % tasks.token_chunks * tasks.token_chunk;
   std::size_t number = task / tasks.token_chunks;
@@ -158,7 +158,7 @@ void ExpertSlots::reserve(std::size_t slot_count, std::size_t expert_count) {
 
 void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens) {
   list_slots(step.sections[0].ops[0], tokens, context.experts);
-  Tasks tasks{.step = &step, .context = &context, .tokens = tokens, .token_chunk = tokens, .token_chunks = 1};
+  ExpertTasks tasks{.step = &step, .context = &context, .tokens = tokens, .token_chunk = tokens, .token_chunks = 1};
   for (const auto& section : step.sections) tasks.column_tiles += tiles_of(section);
   if (step.sections[0].sum_at == 0) {
     context.pool->run(context.experts.active.size() * tasks.column_tiles, run_expert_task, &tasks);

@@ -10,13 +10,6 @@
 namespace forge::runtime {
 namespace {
 
-/// Every array begins on a line of the widest cache, so that any aligned load of it is one.
-constexpr std::size_t kAlignment = 256;
-
-constexpr std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 [[noreturn]] void fail(const char* what) {
   throw Error(ErrorCode::kPlan, what, {}, "compile the plan again");
 }
@@ -43,7 +36,7 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size
   std::size_t next = begin;
   const auto place = [&](std::size_t& at, std::size_t bytes) {
     at = next;
-    next += aligned(bytes);
+    next += gpu_aligned(bytes);
   };
   place(out.counts, 4 * sizeof(std::int32_t));
   place(out.sampling, rows * sizeof(gpu::SamplingRow));
@@ -66,15 +59,15 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
   kv_rooms = runtime::kv_rooms(program, blocks);
   for (std::size_t g = 0; g < kv_rooms.size(); ++g) {
     kv_groups.push_back(need.kv);
-    const std::size_t bytes = aligned(kv_rooms[g].blocks * group_stride(program.kv_groups[g]));
+    const std::size_t bytes = gpu_aligned(kv_rooms[g].blocks * group_stride(program.kv_groups[g]));
     need.kv += bytes;
     if (kv_rooms[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the plan's KV pool has an absurd size");
   }
-  constants = aligned(checked_bytes(program.weights_bytes, "weights block"));
-  need.weights = constants + aligned(program.constants.size());
-  need.arena = aligned(checked_bytes(program.arena_bytes, "arena"));
-  counters_bytes = aligned(checked_bytes(program.counter_bytes, "counters"));
+  constants = gpu_aligned(checked_bytes(program.weights_bytes, "weights block"));
+  need.weights = constants + gpu_aligned(program.constants.size());
+  need.arena = gpu_aligned(checked_bytes(program.arena_bytes, "arena"));
+  counters_bytes = gpu_aligned(checked_bytes(program.counter_bytes, "counters"));
   inputs_end = counters_bytes;
   for (const auto& variant : program.variants) {
     if (variant == nullptr) fail("a variant of the plan is missing");
@@ -84,7 +77,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
   if (inputs.empty()) fail("the plan has no variants");
   logits = inputs_end;
   logits_bytes = runtime::logits_bytes(program);
-  need.io = logits + aligned(logits_bytes);
+  need.io = logits + gpu_aligned(logits_bytes);
   sampled_bytes = gpu::kSampledRing * bounds_of(program).rows * sizeof(std::int32_t);
   staging_slot = staging_slot_bytes(program);
   need.staging = staging_slot * kStagingSlots;

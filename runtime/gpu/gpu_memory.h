@@ -17,6 +17,12 @@
 
 namespace forge::runtime {
 
+/// Every array begins on a line of the widest cache, so that any aligned load of it is one.
+inline constexpr std::size_t kGpuAlignment = 256;
+[[nodiscard]] constexpr std::size_t gpu_aligned(std::size_t bytes) {
+  return (bytes + kGpuAlignment - 1) / kGpuAlignment * kGpuAlignment;
+}
+
 /// A variant's inputs in the step I/O block; offsets in bytes from the block's start.
 struct StepIoLayout {
   std::size_t counts = 0, sampling = 0, ids = 0, positions = 0, sequence = 0, rows = 0, kv_length = 0, block_table = 0;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/gpu/gpu_memory.h"
 #include "runtime/plan/gpu_io.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
@@ -19,7 +20,6 @@ constexpr std::size_t kSlotBytes = std::size_t{4} << 20;  // pinning memory take
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 28;
 constexpr std::size_t kReadBytes = std::size_t{1} << 19;  ///< of one thread at once
 constexpr std::size_t kStreams = 2;
-constexpr std::size_t kAlignment = 256;                            ///< of pieces in a slot
 constexpr std::uint64_t kGridThreadsMax = std::uint64_t{1} << 31;  ///< AMD counts a grid's threads in 32 bits
 constexpr std::size_t kRepackArgs = 7;
 /// Places in a repack kernel's struct (gpu_io.h).
@@ -39,10 +39,6 @@ class Backoff {
   static constexpr std::chrono::microseconds kNap{20};
   int rounds_ = 0;
 };
-
-constexpr std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 [[noreturn]] void fail(const plan::StepT& step, std::string why) {
   throw Error(ErrorCode::kPlan, fmt::format("load step '{}' of the plan is broken", printable(step.label)),
@@ -69,11 +65,11 @@ std::size_t staging_slot_bytes(const plan::ProgramT& program) {
   for (const auto& weight : program.weights) {
     if (weight == nullptr) continue;
     for (const auto& source : weight->sources)
-      if (source != nullptr) all += aligned(source->bytes);
+      if (source != nullptr) all += gpu_aligned(source->bytes);
   }
   if (row > kRowBytesMax) throw Error(ErrorCode::kPlan, "the plan's constants have an absurd size");
   const auto share = std::min<std::uint64_t>(all / kStagingSlots, kSlotBytes);
-  return aligned(std::max<std::size_t>({row, static_cast<std::size_t>(share), kAlignment}));
+  return gpu_aligned(std::max<std::size_t>({row, static_cast<std::size_t>(share), kGpuAlignment}));
 }
 
 WeightUpload::WeightUpload(const driver::Device& device, const plan::ProgramT& program, const GpuMemory& memory,
@@ -167,7 +163,7 @@ void WeightUpload::cut_into_batches() {
       auto& batch = batches_.back();
       const std::uint64_t bytes = std::min<std::uint64_t>({left, room, most}) / unit * unit;
       batch.pieces.push_back({.load = &load, .first = first, .bytes = bytes, .slot_offset = batch.bytes});
-      batch.bytes = std::min(slot, aligned(batch.bytes + bytes));
+      batch.bytes = std::min(slot, gpu_aligned(batch.bytes + bytes));
       first += bytes;
     }
   }

@@ -38,10 +38,6 @@ std::string infer(Op op, const Attrs& attrs, std::vector<TensorType> operands) {
   }
 }
 
-Catch::Matchers::StdString::ContainsMatcher says(const std::string& text) {
-  return Catch::Contains(text);
-}
-
 }  // namespace
 
 TEST_CASE("the op table is complete and names are found") {
@@ -61,10 +57,10 @@ TEST_CASE("every op refuses attributes of another and a wrong number of operands
   for (std::size_t i = 0; i < static_cast<std::size_t>(Op::kCount_); ++i) {
     const OpDef& def = op_def(static_cast<Op>(i));
     const Attrs wrong = def.attrs_index == 0 ? Attrs{GluAttrs{}} : Attrs{};
-    CHECK_THAT(infer(def.op, wrong, {}), says(std::string(def.name) + ": wrong kind of attributes"));
+    CHECK_THAT(infer(def.op, wrong, {}), Catch::Contains(std::string(def.name) + ": wrong kind of attributes"));
   }
-  CHECK_THAT(infer(Op::kAdd, {}, {f32({T, 4})}), says("add: 1 operands: takes 2 to 2"));
-  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{}, {}), says("takes at least 1"));
+  CHECK_THAT(infer(Op::kAdd, {}, {f32({T, 4})}), Catch::Contains("add: 1 operands: takes 2 to 2"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{}, {}), Catch::Contains("takes at least 1"));
 }
 
 TEST_CASE("experts") {
@@ -72,26 +68,28 @@ TEST_CASE("experts") {
   const auto route = [&](RouteAttrs attrs) { return infer(Op::kRoute, attrs, {logits}); };
   CHECK(route({.used = 2}) == "i32[T,2], f32[T,2]");
   CHECK(infer(Op::kRoute, RouteAttrs{.used = 8}, {logits, f32({8})}) == "i32[T,8], f32[T,8]");
-  CHECK_THAT(infer(Op::kRoute, RouteAttrs{}, {logits, f32({7})}), says("operand 1 is f32[7]: must be f32[8]"));
-  CHECK_THAT(route({.used = 9}), says("used = 9"));
-  CHECK_THAT(route({.used = 2, .groups = 3}), says("a divisor of 8 experts"));
-  CHECK_THAT(route({.used = 2, .groups = 4, .groups_used = 5}), says("groups_used = 5"));
-  CHECK_THAT(route({.used = 3, .groups = 4}), says("at most the experts of 1 groups"));
-  CHECK_THAT(route({.used = 2, .groups = 4, .group_top = 3}), says("group_top = 3"));
-  CHECK_THAT(route({.scale = NAN}), says("scale"));
+  CHECK_THAT(infer(Op::kRoute, RouteAttrs{}, {logits, f32({7})}),
+             Catch::Contains("operand 1 is f32[7]: must be f32[8]"));
+  CHECK_THAT(route({.used = 9}), Catch::Contains("used = 9"));
+  CHECK_THAT(route({.used = 2, .groups = 3}), Catch::Contains("a divisor of 8 experts"));
+  CHECK_THAT(route({.used = 2, .groups = 4, .groups_used = 5}), Catch::Contains("groups_used = 5"));
+  CHECK_THAT(route({.used = 3, .groups = 4}), Catch::Contains("at most the experts of 1 groups"));
+  CHECK_THAT(route({.used = 2, .groups = 4, .group_top = 3}), Catch::Contains("group_top = 3"));
+  CHECK_THAT(route({.scale = NAN}), Catch::Contains("scale"));
 
   CHECK(infer(Op::kExpertMatmul, {}, {f32({T, 64}), weight, chosen}) == "f32[T,2,40]");
   CHECK(infer(Op::kExpertMatmul, {}, {q8a({T, 2, 64}), weight, chosen}) == "f32[T,2,40]");
-  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 3, 64}), weight, chosen}), says("operand 2 is i32[T,2]"));
-  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({R, 64}), weight, chosen}), says("operand 2 is i32[T,2]"));
-  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 32}), weight, chosen}), says("a weight [E,N,32]"));
-  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 64}), f32({40, 64}), chosen}), says("operand 1 is f32[40,64]"));
-  CHECK_THAT(infer(Op::kExpertMatmul, {}, {i32({T, 64}), weight, chosen}), says("operand 0 is i32[T,64]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 3, 64}), weight, chosen}), Catch::Contains("operand 2 is i32[T,2]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({R, 64}), weight, chosen}), Catch::Contains("operand 2 is i32[T,2]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 32}), weight, chosen}), Catch::Contains("a weight [E,N,32]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {f32({T, 64}), f32({40, 64}), chosen}),
+             Catch::Contains("operand 1 is f32[40,64]"));
+  CHECK_THAT(infer(Op::kExpertMatmul, {}, {i32({T, 64}), weight, chosen}), Catch::Contains("operand 0 is i32[T,64]"));
   const TensorType slots = f32({T, 2, 40});
   CHECK(infer(Op::kExpertAdd, {}, {slots, f32({8, 40, 1}), chosen}) == "f32[T,2,40]");
-  CHECK_THAT(infer(Op::kExpertAdd, {}, {slots, f32({8, 40}), chosen}), says("f32 [E,40,1]"));
+  CHECK_THAT(infer(Op::kExpertAdd, {}, {slots, f32({8, 40}), chosen}), Catch::Contains("f32 [E,40,1]"));
   CHECK(infer(Op::kExpertSum, {}, {slots, f32({T, 2})}) == "f32[T,40]");
-  CHECK_THAT(infer(Op::kExpertSum, {}, {slots, f32({T, 3})}), says("must be f32[T,2]"));
+  CHECK_THAT(infer(Op::kExpertSum, {}, {slots, f32({T, 3})}), Catch::Contains("must be f32[T,2]"));
   CHECK(infer(Op::kInvRmsScale, NormAttrs{1e-5F, 32}, {slots, f32({T, 2})}) == "f32[T,2,40]");
   CHECK(infer(Op::kSplit, PartsAttrs{{20, 20}, 4}, {slots}) == "f32[T,2,20], f32[T,2,20]");
   CHECK(infer(Op::kConcatRows, PartsAttrs{{40, 40}, 4}, {weight, weight}) == "q4_0[8,80,64]");
@@ -119,13 +117,16 @@ TEST_CASE("arranged columns") {
   CHECK(arrange(good) == "f32[T,26]");
   CHECK(with([](auto& a) { a.slots = 1; }) == "f32[T,2,13]");
   CHECK(with([](auto& a) { a.strides[0] = 0; }) == "f32[T,26]");
-  CHECK_THAT(with([](auto& a) { a.begins[0] = 5; }), says("operand 0 is f32[T,24]: must be 25 columns wide"));
-  CHECK_THAT(with([](auto& a) { a.widths[1] = 9; }), says("operand 1 is f32[T,2,8]: must be 17 columns wide"));
-  CHECK_THAT(with([](auto& a) { a.sources[1] = 2; }), says("attribute sources"));
-  CHECK_THAT(with([](auto& a) { a.widths.pop_back(); }), says("as many as begins"));
-  CHECK_THAT(with([](auto& a) { a.heads = 0; }), says("attribute heads"));
-  CHECK_THAT(with([](auto& a) { a.widths[2] = 0; }), says("attribute widths"));
-  CHECK_THAT(infer(Op::kArrange, good, {f32({T, 24}), f32({R, 16})}), says("operand 1 is f32[R,16]: must be as many"));
+  CHECK_THAT(with([](auto& a) { a.begins[0] = 5; }),
+             Catch::Contains("operand 0 is f32[T,24]: must be 25 columns wide"));
+  CHECK_THAT(with([](auto& a) { a.widths[1] = 9; }),
+             Catch::Contains("operand 1 is f32[T,2,8]: must be 17 columns wide"));
+  CHECK_THAT(with([](auto& a) { a.sources[1] = 2; }), Catch::Contains("attribute sources"));
+  CHECK_THAT(with([](auto& a) { a.widths.pop_back(); }), Catch::Contains("as many as begins"));
+  CHECK_THAT(with([](auto& a) { a.heads = 0; }), Catch::Contains("attribute heads"));
+  CHECK_THAT(with([](auto& a) { a.widths[2] = 0; }), Catch::Contains("attribute widths"));
+  CHECK_THAT(infer(Op::kArrange, good, {f32({T, 24}), f32({R, 16})}),
+             Catch::Contains("operand 1 is f32[R,16]: must be as many"));
 }
 
 TEST_CASE("sources") {
@@ -133,48 +134,49 @@ TEST_CASE("sources") {
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kRows}, {}) == "i32[R]");
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kKvLength}, {}) == "i32[B]");
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kBlockTable}, {}) == "i32[B,P]");
-  CHECK_THAT(infer(Op::kInput, InputAttrs{static_cast<InputKind>(9)}, {}), says("input: attribute kind"));
+  CHECK_THAT(infer(Op::kInput, InputAttrs{static_cast<InputKind>(9)}, {}), Catch::Contains("input: attribute kind"));
   CHECK(infer(Op::kWeight, WeightAttrs{"w", {DType::kQ4_K, {3, 256}}}, {}) == "q4_k[3,256]");
-  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", {DType::kQ4_K, {3, 128}}}, {}), says("whole blocks"));
-  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({T, 4})}, {}), says("constant dimensions"));
-  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", q8a({4, 32})}, {}), says("model files"));
-  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"", f32({4})}, {}), says("name"));
-  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({-4})}, {}), says("positive"));
-  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({1, 1, 1, 1, 1})}, {}), says("4 dimensions"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", {DType::kQ4_K, {3, 128}}}, {}), Catch::Contains("whole blocks"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({T, 4})}, {}), Catch::Contains("constant dimensions"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", q8a({4, 32})}, {}), Catch::Contains("model files"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"", f32({4})}, {}), Catch::Contains("name"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({-4})}, {}), Catch::Contains("positive"));
+  CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({1, 1, 1, 1, 1})}, {}), Catch::Contains("4 dimensions"));
   CHECK(infer(Op::kConstant, ConstantAttrs{{1, 2, 3, 4, 5, 6}, f32({2, 3})}, {}) == "f32[2,3]");
-  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2, 3}, f32({2, 3})}, {}), says("one value an element"));
-  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2}, f32({0})}, {}), says("one value an element"));
+  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2, 3}, f32({2, 3})}, {}), Catch::Contains("one value an element"));
+  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2}, f32({0})}, {}), Catch::Contains("one value an element"));
   CHECK(infer(Op::kKvState, KvStateAttrs{0, 2, 2, 16, 0}, {}) == "state");
-  CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 0, 16, 0}, {}), says("kv_heads = 0"));
-  CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 1, 16, -1}, {}), says("window = -1"));
+  CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 0, 16, 0}, {}), Catch::Contains("kv_heads = 0"));
+  CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 1, 16, -1}, {}), Catch::Contains("window = -1"));
 }
 
 TEST_CASE("rows picked from tables") {
   CHECK(infer(Op::kEmbed, {}, {{DType::kQ8_0, {10, 32}}, i32({T})}) == "f32[T,32]");
-  CHECK_THAT(infer(Op::kEmbed, {}, {f32({T, 32}), i32({T})}), says("embed: operand 0 is f32[T,32]"));
-  CHECK_THAT(infer(Op::kEmbed, {}, {i32({4, 32}), i32({T})}), says("operand 0 is i32[4,32]"));
-  CHECK_THAT(infer(Op::kEmbed, {}, {f32({4, 32}), f32({T})}), says("operand 1 is f32[T]"));
+  CHECK_THAT(infer(Op::kEmbed, {}, {f32({T, 32}), i32({T})}), Catch::Contains("embed: operand 0 is f32[T,32]"));
+  CHECK_THAT(infer(Op::kEmbed, {}, {i32({4, 32}), i32({T})}), Catch::Contains("operand 0 is i32[4,32]"));
+  CHECK_THAT(infer(Op::kEmbed, {}, {f32({4, 32}), f32({T})}), Catch::Contains("operand 1 is f32[T]"));
   CHECK(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({R})}) == "f32[R,8]");
-  CHECK_THAT(infer(Op::kGatherRows, {}, {q8a({T, 32}), i32({R})}), says("operand 0 is q8a[T,32]"));
-  CHECK_THAT(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({B, P})}), says("operand 1 is i32[B,P]"));
+  CHECK_THAT(infer(Op::kGatherRows, {}, {q8a({T, 32}), i32({R})}), Catch::Contains("operand 0 is q8a[T,32]"));
+  CHECK_THAT(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({B, P})}), Catch::Contains("operand 1 is i32[B,P]"));
 }
 
 TEST_CASE("norms") {
   const NormAttrs norm{1e-5f, 64};
   CHECK(infer(Op::kRmsNorm, norm, {f32({T, 64}), f32({64})}) == "f32[T,64]");
   CHECK(infer(Op::kRmsNorm, NormAttrs{1e-5f, 16}, {f32({T, 64}), f32({16})}) == "f32[T,64]");
-  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({T, 64}), f32({32})}), says("operand 1 is f32[32]: must be f32[64]"));
-  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{1e-5f, 48}, {f32({T, 64}), f32({48})}), says("multiple of"));
-  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{1e-5f, 0}, {f32({T, 64}), f32({64})}), says("dim = 0"));
-  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{-1, 64}, {f32({T, 64}), f32({64})}), says("eps = -1"));
-  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({T, 8, 64}), f32({64})}), says("2 dimensions"));
-  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({64, T}), f32({64})}), says("last one a constant"));
+  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({T, 64}), f32({32})}),
+             Catch::Contains("operand 1 is f32[32]: must be f32[64]"));
+  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{1e-5f, 48}, {f32({T, 64}), f32({48})}), Catch::Contains("multiple of"));
+  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{1e-5f, 0}, {f32({T, 64}), f32({64})}), Catch::Contains("dim = 0"));
+  CHECK_THAT(infer(Op::kRmsNorm, NormAttrs{-1, 64}, {f32({T, 64}), f32({64})}), Catch::Contains("eps = -1"));
+  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({T, 8, 64}), f32({64})}), Catch::Contains("2 dimensions"));
+  CHECK_THAT(infer(Op::kRmsNorm, norm, {f32({64, T}), f32({64})}), Catch::Contains("last one a constant"));
   CHECK(infer(Op::kSumSquares, {}, {f32({T, 64})}) == "f32[T,4]");
   CHECK(infer(Op::kSumSquares, {}, {f32({T, 65})}) == "f32[T,5]");
-  CHECK_THAT(infer(Op::kSumSquares, {}, {q8a({T, 64})}), says("sum_squares: operand 0"));
+  CHECK_THAT(infer(Op::kSumSquares, {}, {q8a({T, 64})}), Catch::Contains("sum_squares: operand 0"));
   CHECK(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 4})}) == "f32[T,200]");
-  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({R, 200}), f32({T, 2})}), says("operand 1 is f32[T,2]"));
-  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 3})}), says("ceil(dim/16)"));
+  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({R, 200}), f32({T, 2})}), Catch::Contains("operand 1 is f32[T,2]"));
+  CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 3})}), Catch::Contains("ceil(dim/16)"));
 }
 
 TEST_CASE("layer norms: one gain for all runs, or one for each") {
@@ -182,98 +184,108 @@ TEST_CASE("layer norms: one gain for all runs, or one for each") {
   CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16})}) == "f32[T,64]");
   CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16}), f32({16})}) == "f32[T,64]");
   CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({4, 16}), f32({4, 16})}) == "f32[T,64]");
-  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({2, 16})}), says("must be f32[16] or f32[4,16]"));
-  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16}), f32({4, 16})}), says("operand 2 is f32[4,16]"));
-  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 72}), f32({16})}), says("multiple of"));
-  CHECK_THAT(infer(Op::kLayerNorm, NormAttrs{-1, 16}, {f32({T, 64}), f32({16})}), says("eps = -1"));
+  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({2, 16})}),
+             Catch::Contains("must be f32[16] or f32[4,16]"));
+  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16}), f32({4, 16})}),
+             Catch::Contains("operand 2 is f32[4,16]"));
+  CHECK_THAT(infer(Op::kLayerNorm, norm, {f32({T, 72}), f32({16})}), Catch::Contains("multiple of"));
+  CHECK_THAT(infer(Op::kLayerNorm, NormAttrs{-1, 16}, {f32({T, 64}), f32({16})}), Catch::Contains("eps = -1"));
 }
 
 TEST_CASE("activations and soft-caps") {
   CHECK(infer(Op::kActivate, GluAttrs{}, {f32({T, 7})}) == "f32[T,7]");
-  CHECK_THAT(infer(Op::kActivate, GluAttrs{}, {q8a({T, 32})}), says("activate: operand 0"));
-  CHECK_THAT(infer(Op::kGlu, GluAttrs{Activation::kReluSquared}, {f32({T, 32}), f32({T, 32})}), says("relu_squared"));
+  CHECK_THAT(infer(Op::kActivate, GluAttrs{}, {q8a({T, 32})}), Catch::Contains("activate: operand 0"));
+  CHECK_THAT(infer(Op::kGlu, GluAttrs{Activation::kReluSquared}, {f32({T, 32}), f32({T, 32})}),
+             Catch::Contains("relu_squared"));
   CHECK(infer(Op::kSoftcap, SoftcapAttrs{30}, {f32({R, 7})}) == "f32[R,7]");
-  CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{0}, {f32({R, 7})}), says("cap = 0"));
-  CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), says("cap = inf"));
+  CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{0}, {f32({R, 7})}), Catch::Contains("cap = 0"));
+  CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), Catch::Contains("cap = inf"));
 }
 
 TEST_CASE("rows of weights") {
   const TensorType q4{DType::kQ4_0, {12, 32}};
   CHECK(infer(Op::kSliceRows, SliceAttrs{4, 8}, {q4}) == "q4_0[8,32]");
   CHECK(infer(Op::kSliceRows, SliceAttrs{0, 3}, {f32({12})}) == "f32[3]");
-  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{4, 9}, {q4}), says("rows = 9"));
-  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{12, 1}, {q4}), says("begin = 12"));
-  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{-1, 1}, {q4}), says("begin = -1"));
-  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{0, 0}, {q4}), says("rows = 0"));
-  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{0, 1}, {f32({T, 4})}), says("constant dimensions"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{4, 9}, {q4}), Catch::Contains("rows = 9"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{12, 1}, {q4}), Catch::Contains("begin = 12"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{-1, 1}, {q4}), Catch::Contains("begin = -1"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{0, 0}, {q4}), Catch::Contains("rows = 0"));
+  CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{0, 1}, {f32({T, 4})}), Catch::Contains("constant dimensions"));
 }
 
 TEST_CASE("matrix products and their weights") {
   CHECK(infer(Op::kMatmul, {}, {f32({T, 64}), {DType::kQ4_0, {10, 64}}}) == "f32[T,10]");
   CHECK(infer(Op::kMatmul, {}, {q8a({T, 64}), {DType::kF16, {10, 64}}}) == "f32[T,10]");
   CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({10, 32})}),
-             says("matmul: operand 1 is f32[10,32]") && says("f32[T,64]"));
-  CHECK_THAT(infer(Op::kMatmul, {}, {i32({T, 64}), f32({10, 64})}), says("operand 0 is i32[T,64]"));
-  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), q8a({10, 64})}), says("operand 1 is q8a[10,64]"));
-  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({T, 64})}), says("operand 1 is f32[T,64]"));
+             Catch::Contains("matmul: operand 1 is f32[10,32]") && Catch::Contains("f32[T,64]"));
+  CHECK_THAT(infer(Op::kMatmul, {}, {i32({T, 64}), f32({10, 64})}), Catch::Contains("operand 0 is i32[T,64]"));
+  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), q8a({10, 64})}), Catch::Contains("operand 1 is q8a[10,64]"));
+  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({T, 64})}), Catch::Contains("operand 1 is f32[T,64]"));
   CHECK(infer(Op::kQuantize, {}, {f32({T, 64})}) == "q8a[T,64]");
-  CHECK_THAT(infer(Op::kQuantize, {}, {f32({T, 48})}), says("multiple of 32"));
-  CHECK_THAT(infer(Op::kQuantize, {}, {q8a({T, 64})}), says("quantize: operand 0"));
+  CHECK_THAT(infer(Op::kQuantize, {}, {f32({T, 48})}), Catch::Contains("multiple of 32"));
+  CHECK_THAT(infer(Op::kQuantize, {}, {q8a({T, 64})}), Catch::Contains("quantize: operand 0"));
 
   const auto q4 = [](std::int64_t rows, std::int64_t cols) { return TensorType{DType::kQ4_0, {rows, cols}}; };
   CHECK(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), q4(4, 32)}) == "q4_0[12,32]");
   CHECK(infer(Op::kConcatRows, PartsAttrs{{8, 8}, 4}, {q4(8, 32), q4(8, 32)}) == "q4_0[16,32]");
   CHECK(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {f32({8}), f32({4})}) == "f32[12]");
-  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 4}, {q4(8, 32), q4(4, 32)}), says("equal and multiples"));
-  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{6, 6}, 4}, {q4(6, 32), q4(6, 32)}), says("equal and multiples"));
-  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), q4(4, 64)}), says("operand 1 is q4_0[4,64]"));
-  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), f32({4, 32})}), says("operand 1"));
-  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8}, 0}, {q4(8, 32), q4(4, 32)}), says("one size a part"));
-  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, -1}, {q4(8, 32), q4(4, 32)}), says("unit = -1"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 4}, {q4(8, 32), q4(4, 32)}),
+             Catch::Contains("equal and multiples"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{6, 6}, 4}, {q4(6, 32), q4(6, 32)}),
+             Catch::Contains("equal and multiples"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), q4(4, 64)}),
+             Catch::Contains("operand 1 is q4_0[4,64]"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), f32({4, 32})}), Catch::Contains("operand 1"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8}, 0}, {q4(8, 32), q4(4, 32)}), Catch::Contains("one size a part"));
+  CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, -1}, {q4(8, 32), q4(4, 32)}), Catch::Contains("unit = -1"));
 }
 
 TEST_CASE("elementwise ops and split") {
   for (const Op op : {Op::kAdd, Op::kMul}) {
     CHECK(infer(op, {}, {f32({T, 8}), f32({T, 8})}) == "f32[T,8]");
     CHECK(infer(op, {}, {f32({T, 8}), f32({8})}) == "f32[T,8]");
-    CHECK_THAT(infer(op, {}, {f32({T, 8}), f32({T, 1})}), says("operand 1 is f32[T,1]: must be f32[T,8] or f32[8]"));
-    CHECK_THAT(infer(op, {}, {f32({8}), f32({T, 8})}), says("operand 1"));
-    CHECK_THAT(infer(op, {}, {f32({}), f32({})}), says("operand 0"));
-    CHECK_THAT(infer(op, {}, {{DType::kF16, {T, 8}}, {DType::kF16, {T, 8}}}), says("operand 0 is f16"));
+    CHECK_THAT(infer(op, {}, {f32({T, 8}), f32({T, 1})}),
+               Catch::Contains("operand 1 is f32[T,1]: must be f32[T,8] or f32[8]"));
+    CHECK_THAT(infer(op, {}, {f32({8}), f32({T, 8})}), Catch::Contains("operand 1"));
+    CHECK_THAT(infer(op, {}, {f32({}), f32({})}), Catch::Contains("operand 0"));
+    CHECK_THAT(infer(op, {}, {{DType::kF16, {T, 8}}, {DType::kF16, {T, 8}}}), Catch::Contains("operand 0 is f16"));
   }
   CHECK(infer(Op::kScale, ScaleAttrs{2}, {f32({T, 4, 2})}) == "f32[T,4,2]");
-  CHECK_THAT(infer(Op::kScale, ScaleAttrs{INFINITY}, {f32({T, 4})}), says("finite"));
-  CHECK_THAT(infer(Op::kScale, ScaleAttrs{2}, {kState}), says("scale: operand 0 is state"));
+  CHECK_THAT(infer(Op::kScale, ScaleAttrs{INFINITY}, {f32({T, 4})}), Catch::Contains("finite"));
+  CHECK_THAT(infer(Op::kScale, ScaleAttrs{2}, {kState}), Catch::Contains("scale: operand 0 is state"));
   CHECK(infer(Op::kGlu, GluAttrs{}, {f32({T, 8}), f32({T, 8})}) == "f32[T,8]");
-  CHECK_THAT(infer(Op::kGlu, GluAttrs{}, {f32({T, 8}), f32({8})}), says("glu: operand 1 is f32[8]"));
+  CHECK_THAT(infer(Op::kGlu, GluAttrs{}, {f32({T, 8}), f32({8})}), Catch::Contains("glu: operand 1 is f32[8]"));
   CHECK(infer(Op::kSplit, PartsAttrs{{4, 8, 4}, 0}, {f32({T, 16})}) == "f32[T,4], f32[T,8], f32[T,4]");
   CHECK(infer(Op::kSplit, PartsAttrs{{8, 8}, 4}, {f32({T, 16})}) == "f32[T,8], f32[T,8]");
-  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{4, 8}, 0}, {f32({T, 16})}), says("split: operand 0 is f32[T,16]"));
-  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{0, 16}, 0}, {f32({T, 16})}), says("sizes = 0"));
-  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{}, 0}, {f32({T, 16})}), says("sizes"));
-  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{12, 4}, 4}, {f32({T, 16})}), says("equal and multiples"));
-  CHECK_THAT(infer(Op::kSplit, PartsAttrs{std::vector<std::int64_t>(5000, 1), 0}, {f32({T, 5000})}), says("at most"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{4, 8}, 0}, {f32({T, 16})}),
+             Catch::Contains("split: operand 0 is f32[T,16]"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{0, 16}, 0}, {f32({T, 16})}), Catch::Contains("sizes = 0"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{}, 0}, {f32({T, 16})}), Catch::Contains("sizes"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{{12, 4}, 4}, {f32({T, 16})}), Catch::Contains("equal and multiples"));
+  CHECK_THAT(infer(Op::kSplit, PartsAttrs{std::vector<std::int64_t>(5000, 1), 0}, {f32({T, 5000})}),
+             Catch::Contains("at most"));
 }
 
 TEST_CASE("rotary embedding") {
   CHECK(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {}) == "f32[8]");
   CHECK(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {f32({8})}) == "f32[8]");
-  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {f32({16})}), says("operand 0 is f32[16]"));
-  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 15}, {}), says("even"));
-  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 1LL << 40}, {}), says("dims"));
-  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16, .base = 0}, {}), says("base"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {f32({16})}), Catch::Contains("operand 0 is f32[16]"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 15}, {}), Catch::Contains("even"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 1LL << 40}, {}), Catch::Contains("dims"));
+  CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16, .base = 0}, {}), Catch::Contains("base"));
   CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16, .scaling = RopeScaling::kYarn}, {}),
-             says("original_context = 0"));
+             Catch::Contains("original_context = 0"));
   CHECK(infer(Op::kRopeTable, RopeTableAttrs{1}, {i32({T}), f32({8})}) == "f32[T,8,2]");
-  CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{1}, {f32({T}), f32({8})}), says("operand 0 is f32[T]"));
-  CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{0}, {i32({T}), f32({8})}), says("magnitude"));
+  CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{1}, {f32({T}), f32({8})}), Catch::Contains("operand 0 is f32[T]"));
+  CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{0}, {i32({T}), f32({8})}), Catch::Contains("magnitude"));
   const RopeAttrs rope{16, 8, RopeMode::kHalves};
   CHECK(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 4, 2})}) == "f32[T,64]");
-  CHECK_THAT(infer(Op::kRope, rope, {f32({T, 60}), f32({T, 4, 2})}), says("whole heads of 16"));
-  CHECK_THAT(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 8, 2})}), says("operand 1 is f32[T,8,2]"));
-  CHECK_THAT(infer(Op::kRope, rope, {f32({R, 64}), f32({T, 4, 2})}), says("operand 1 is f32[T,4,2]"));
-  CHECK_THAT(infer(Op::kRope, RopeAttrs{16, 32, {}}, {f32({T, 64}), f32({T, 16, 2})}), says("rotary_dims = 32"));
-  CHECK_THAT(infer(Op::kRope, RopeAttrs{16, 7, {}}, {f32({T, 64}), f32({T, 3, 2})}), says("even"));
+  CHECK_THAT(infer(Op::kRope, rope, {f32({T, 60}), f32({T, 4, 2})}), Catch::Contains("whole heads of 16"));
+  CHECK_THAT(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 8, 2})}), Catch::Contains("operand 1 is f32[T,8,2]"));
+  CHECK_THAT(infer(Op::kRope, rope, {f32({R, 64}), f32({T, 4, 2})}), Catch::Contains("operand 1 is f32[T,4,2]"));
+  CHECK_THAT(infer(Op::kRope, RopeAttrs{16, 32, {}}, {f32({T, 64}), f32({T, 16, 2})}),
+             Catch::Contains("rotary_dims = 32"));
+  CHECK_THAT(infer(Op::kRope, RopeAttrs{16, 7, {}}, {f32({T, 64}), f32({T, 3, 2})}), Catch::Contains("even"));
 }
 
 TEST_CASE("the KV cache's writer and reader") {
@@ -284,27 +296,33 @@ TEST_CASE("the KV cache's writer and reader") {
     types[i] = std::move(type);
     return types;
   };
-  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 0, f32({4}))), says("operand 0 is f32[4]: must be state"));
-  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 2, f32({T, 16}))), says("kv_store: operand 2"));
-  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 3, i32({R}))), says("operand 3 is i32[R]: must be i32[T]"));
-  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 5, i32({B}))), says("operand 5"));
-  CHECK_THAT(infer(Op::kKvStore, KvStoreAttrs{-1}, stored), says("layer = -1"));
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 0, f32({4}))),
+             Catch::Contains("operand 0 is f32[4]: must be state"));
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 2, f32({T, 16}))), Catch::Contains("kv_store: operand 2"));
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 3, i32({R}))),
+             Catch::Contains("operand 3 is i32[R]: must be i32[T]"));
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 5, i32({B}))), Catch::Contains("operand 5"));
+  CHECK_THAT(infer(Op::kKvStore, KvStoreAttrs{-1}, stored), Catch::Contains("layer = -1"));
 
   const AttentionAttrs attention{0, 4, 2, 16, 0.25f, 0, 0};
   const std::vector<TensorType> read{f32({T, 64}), kState, i32({T}), i32({T}), i32({B, P}), i32({B})};
   CHECK(infer(Op::kAttention, attention, read) == "f32[T,64]");
-  CHECK_THAT(infer(Op::kAttention, attention, with(read, 0, f32({T, 32}))), says("heads * head_dim = 4 * 16"));
+  CHECK_THAT(infer(Op::kAttention, attention, with(read, 0, f32({T, 32}))),
+             Catch::Contains("heads * head_dim = 4 * 16"));
   auto sunk = read;
   sunk.push_back(f32({4}));
   CHECK(infer(Op::kAttention, attention, sunk) == "f32[T,64]");
-  CHECK_THAT(infer(Op::kAttention, attention, with(sunk, 6, f32({5}))), says("operand 6 is f32[5]: must be f32[4]"));
-  CHECK_THAT(infer(Op::kAttention, attention, with(read, 1, f32({T, 64}))), says("operand 1"));
-  CHECK_THAT(infer(Op::kAttention, attention, with(read, 5, i32({T}))), says("operand 5 is i32[T]: must be i32[B]"));
-  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 3, 16, 1, 0, 0}, read), says("multiple of kv_heads"));
-  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 0, 16, 1, 0, 0}, read), says("kv_heads = 0"));
-  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, -2, 0}, read), says("window = -2"));
-  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, 0, -1}, read), says("softcap = -1"));
-  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, NAN, 0, 0}, read), says("scale"));
+  CHECK_THAT(infer(Op::kAttention, attention, with(sunk, 6, f32({5}))),
+             Catch::Contains("operand 6 is f32[5]: must be f32[4]"));
+  CHECK_THAT(infer(Op::kAttention, attention, with(read, 1, f32({T, 64}))), Catch::Contains("operand 1"));
+  CHECK_THAT(infer(Op::kAttention, attention, with(read, 5, i32({T}))),
+             Catch::Contains("operand 5 is i32[T]: must be i32[B]"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 3, 16, 1, 0, 0}, read),
+             Catch::Contains("multiple of kv_heads"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 0, 16, 1, 0, 0}, read), Catch::Contains("kv_heads = 0"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, -2, 0}, read), Catch::Contains("window = -2"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, 0, -1}, read), Catch::Contains("softcap = -1"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, NAN, 0, 0}, read), Catch::Contains("scale"));
 }
 
 TEST_CASE("sizes under bounds, and what an execution costs") {

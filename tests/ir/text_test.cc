@@ -24,7 +24,7 @@ void check_round_trip(const Graph& graph) {
   CHECK(back.hash() == graph.hash());
 }
 
-std::string error_of(const std::string& text) {
+std::string parse_error_of(const std::string& text) {
   try {
     (void)parse(text);
   } catch (const Error& error) {
@@ -107,8 +107,8 @@ TEST_CASE("what people write by hand parses: comments, blank lines, left-out att
 }
 
 TEST_CASE("errors say where and why") {
-  const auto with = [](const std::string& line) { return error_of(kEmbed + line); };
-  CHECK(error_of(kEmbed).empty());
+  const auto with = [](const std::string& line) { return parse_error_of(kEmbed + line); };
+  CHECK(parse_error_of(kEmbed).empty());
   CHECK_THAT(with("%3 = nonsense(%2) : f32[T,4]"), Catch::Contains("4:6: there is no op 'nonsense'"));
   CHECK_THAT(with("%3 = scale(%9) {factor = 2} : f32[T,4]"), Catch::Contains("4:13: %9 is not defined above"));
   CHECK_THAT(with("%2 = scale(%2) {factor = 2} : f32[T,4]"), Catch::Contains("%2 stands twice"));
@@ -130,8 +130,8 @@ TEST_CASE("errors say where and why") {
   CHECK_THAT(with("%3 = weight() {name = \"w\"} : q4_0[4,33]"), Catch::Contains("whole blocks"));
   CHECK_THAT(with("%3 = weight() {name = \"e\"} : f32[4]"), Catch::Contains("IR-013"));
   CHECK_THAT(with("output \"a\" = %2\noutput \"a\" = %2"), Catch::Contains("IR-007"));
-  CHECK_THAT(error_of("hello"), Catch::Contains("1:1: neither a node nor an output"));
-  CHECK_THAT(error_of(std::string(std::size_t{17} << 20, ' ')), Catch::Contains("at most"));
+  CHECK_THAT(parse_error_of("hello"), Catch::Contains("1:1: neither a node nor an output"));
+  CHECK_THAT(parse_error_of(std::string(std::size_t{17} << 20, ' ')), Catch::Contains("at most"));
 }
 
 TEST_CASE("damaged text is refused or is a graph, never a crash") {

@@ -112,13 +112,13 @@ constexpr const char* kExaoneMoe =
 // \b as Oniguruma takes it, as far as categories tell.
 constexpr const char* kDigitGroups = R"(\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?<=\p{Nd})(?![\p{L}\p{M}\p{N}\p{Pc}])))";
 
-struct Case {
+struct SplitCase {
   const char* name;
   std::vector<const char*> patterns;  // applied one after another
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{
+const std::vector<SplitCase>& cases() {
+  static const std::vector<SplitCase> all{
       {"gpt-2", {kGpt2}},
       {"smollm", {R"(\p{N})", kGpt2}},
       {"llama-bpe", {kLlama3}},

@@ -68,7 +68,7 @@ struct Digest {
   void add(std::int32_t id) { value = (value ^ static_cast<std::uint32_t>(id)) * 0x100000001B3U; }
 };
 
-struct Case {
+struct VocabCase {
   std::string file, pre;
   bool special = false;
   std::vector<std::uint64_t> digests;
@@ -78,7 +78,7 @@ struct Cases {
   std::size_t count = 0;
   std::uint64_t seed = 0;
   std::vector<Pool> pools;
-  std::vector<Case> all;
+  std::vector<VocabCase> all;
 };
 
 std::string text_of_hex(const std::string& hex) {
@@ -105,7 +105,7 @@ Cases read_cases(const std::string& path) {
         while (words >> word) pool.texts.push_back(text_of_hex(word));
       cases.pools.push_back(std::move(pool));
     } else if (word == "case") {
-      Case one;
+      VocabCase one;
       words >> one.file >> one.pre >> word;
       one.special = word == "special";
       while (words >> word) one.digests.push_back(std::stoull(word, nullptr, 16));

@@ -20,8 +20,8 @@ using Fault = FakeExecutor::Fault;
 
 const std::vector<std::int32_t> kPrompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
 
-struct Bench {
-  explicit Bench(const EngineOptions& options = {}, const FakeShape& shape = {})
+struct CoreBench {
+  explicit CoreBench(const EngineOptions& options = {}, const FakeShape& shape = {})
       : executor(shape), core(executor, options, [this] { return now; }) {}
 
   Time now = seconds(100);
@@ -64,7 +64,7 @@ Taken take(Stream& stream, std::uint32_t sample = 0) {
 }
 
 TEST_CASE("a request gets its tokens, its end, and what they cost") {
-  Bench bench;
+  CoreBench bench;
   const auto stream = bench.submit({.prompt = kPrompt, .max_tokens = 6});
   bench.now += milliseconds(7);
   bench.run();
@@ -86,7 +86,7 @@ TEST_CASE("a request gets its tokens, its end, and what they cost") {
 }
 
 TEST_CASE("without a wish for a length a request may fill the context, and a stop ends it before") {
-  Bench bench;
+  CoreBench bench;
   const auto expected = bench.executor.alone(kPrompt, {}, 37);
   const auto whole = bench.submit({.prompt = kPrompt});
   bench.run();
@@ -109,7 +109,7 @@ TEST_CASE("without a wish for a length a request may fill the context, and a sto
 }
 
 TEST_CASE("samples of a request are what requests with the following seeds are") {
-  Bench bench;
+  CoreBench bench;
   const runtime::SamplerParams sampling{.temperature = 1, .repeat_penalty = 1.3F, .seed = 40};
   const auto stream = bench.submit({.prompt = kPrompt, .sampling = sampling, .max_tokens = 9, .samples = 3});
   bench.run();
@@ -124,7 +124,7 @@ TEST_CASE("samples of a request are what requests with the following seeds are")
 }
 
 TEST_CASE("log-probabilities are the model's own, the likeliest first, whatever the sampling does") {
-  Bench bench;
+  CoreBench bench;
   const auto stream = bench.submit({.prompt = kPrompt,
                                     .sampling = {.temperature = 0.5F, .seed = 3, .logit_bias = {{2, 100.0F}}},
                                     .max_tokens = 1,
@@ -152,7 +152,7 @@ TEST_CASE("log-probabilities are the model's own, the likeliest first, whatever 
 }
 
 TEST_CASE("a request that forbids every token ends with an error, and others do not notice") {
-  Bench bench;
+  CoreBench bench;
   Request forbidden{.prompt = kPrompt, .max_tokens = 4};
   for (std::int32_t id = 0; id < 16; ++id) forbidden.sampling.logit_bias.push_back({id, -INFINITY});
   const auto bad = bench.submit(std::move(forbidden)), good = bench.submit({.prompt = kPrompt, .max_tokens = 4}),
@@ -170,7 +170,7 @@ TEST_CASE("logits that are no numbers end a request with an error, wherever its 
   for (const bool chooses : {false, true})
     for (const std::int32_t from : {0, 7, 20}) {
       INFO("device chooses " << chooses << ", NaN from " << from);
-      Bench bench({}, {.chooses = chooses});
+      CoreBench bench({}, {.chooses = chooses});
       bench.executor.no_numbers_from = from;
       const auto bad = bench.submit({.prompt = kPrompt, .max_tokens = 30});
       bench.run();
@@ -187,7 +187,7 @@ TEST_CASE("logits that are no numbers end a request with an error, wherever its 
 }
 
 TEST_CASE("impossible requests are refused with a reason before they are queued") {
-  Bench bench;
+  CoreBench bench;
   const auto kind = [&](Request request) {
     const auto prepared = bench.core.prepare(std::move(request));
     REQUIRE_FALSE(prepared.has_value());
@@ -202,12 +202,12 @@ TEST_CASE("impossible requests are refused with a reason before they are queued"
   CHECK(kind({.prompt = {1}, .logprobs = true, .likeliest = 65}) == RefusalKind::kInvalid);
   CHECK(kind({.prompt = std::vector<std::int32_t>(48)}) == RefusalKind::kTooLong);
   CHECK(kind({.prompt = {1}, .samples = 5}) == RefusalKind::kNoRoom);
-  CHECK_THROWS_AS(Bench({.sequences = 5}), Error);
-  CHECK_THROWS_AS(Bench({.step_tokens = 17}), Error);
+  CHECK_THROWS_AS(CoreBench({.sequences = 5}), Error);
+  CHECK_THROWS_AS(CoreBench({.step_tokens = 17}), Error);
 }
 
 TEST_CASE("deadlines end requests that wait and requests that run") {
-  Bench bench({.sequences = 1});
+  CoreBench bench({.sequences = 1});
   const auto runs = bench.submit({.prompt = kPrompt, .max_tokens = 30, .timeout = milliseconds(5)});
   const auto waits = bench.submit({.prompt = kPrompt, .max_tokens = 30, .timeout = milliseconds(3)});
   for (int i = 0; i < 6; ++i, bench.now += milliseconds(1)) bench.core.step();
@@ -217,7 +217,7 @@ TEST_CASE("deadlines end requests that wait and requests that run") {
 }
 
 TEST_CASE("a recoverable failure is tried again after pauses that double, up to the limit") {
-  Bench bench({.retries = 2, .backoff = milliseconds(10), .failures_unhealthy = 5});
+  CoreBench bench({.retries = 2, .backoff = milliseconds(10), .failures_unhealthy = 5});
   const auto stream = bench.submit({.prompt = kPrompt, .max_tokens = 4});
   bench.core.step();
   bench.executor.next_fault = Fault::kRecoverable;
@@ -247,7 +247,7 @@ TEST_CASE("a recoverable failure is tried again after pauses that double, up to 
 
 TEST_CASE("another failure fails the step's requests; those that wait go on, and health comes back with good steps") {
   for (const auto fault : {Fault::kFatal, Fault::kForeign}) {
-    Bench bench({.sequences = 2, .failures_unhealthy = 2, .steps_healthy = 4, .probation = seconds(5)});
+    CoreBench bench({.sequences = 2, .failures_unhealthy = 2, .steps_healthy = 4, .probation = seconds(5)});
     const auto a = bench.submit({.prompt = kPrompt, .max_tokens = 4}), b = bench.submit({.prompt = {9, 9, 9, 9, 9}});
     const auto c = bench.submit({.prompt = kPrompt, .max_tokens = 6}), d = bench.submit({.prompt = kPrompt});
     bench.executor.next_fault = fault;

@@ -176,8 +176,9 @@ TEST_CASE("prefixes of different KV groups differ, and a pool that is not truste
 
 /// A model of the contents: what each sequence should read, and what lies in each block. The value at a position
 /// depends on all tokens up to it, as keys and values of a model do.
-struct World {
-  explicit World(const KvBlockPool::Limits& limits) : pool(limits), store(limits.blocks * limits.block_tokens, 0) {}
+struct PrefixWorld {
+  explicit PrefixWorld(const KvBlockPool::Limits& limits)
+      : pool(limits), store(limits.blocks * limits.block_tokens, 0) {}
 
   KvBlockPool pool;
   std::vector<std::uint64_t> store;  // [blocks, block_tokens]
@@ -265,7 +266,7 @@ struct World {
   }
 };
 
-void act(World& world) {
+void act_on_prefixes(PrefixWorld& world) {
   const auto action = *rc::gen::inRange(0, 8);
   const auto some_ids = [] {
     const auto count = *rc::gen::inRange<std::size_t>(0, 14);
@@ -285,7 +286,9 @@ void act(World& world) {
     RC_ASSERT(child.has_value() == !world.full());
     auto prefix = entry.ids;
     prefix.resize(std::min(amount, prefix.size()));
-    if (child) world.open.push_back(std::make_unique<World::Entry>(World::Entry{std::move(*child), std::move(prefix)}));
+    if (child)
+      world.open.push_back(
+          std::make_unique<PrefixWorld::Entry>(PrefixWorld::Entry{std::move(*child), std::move(prefix)}));
   } else if (action <= 6) {
     world.publish(entry, action == 5 ? amount : entry.ids.size());
   } else {
@@ -295,14 +298,14 @@ void act(World& world) {
 
 TEST_CASE("whatever is done, every sequence reads what it wrote, and no block is lost or owned twice") {
   const bool held = rc::check([] {
-    World world({.blocks = *rc::gen::inRange<std::size_t>(1, 24),
-                 .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),
-                 .sequences_max = *rc::gen::inRange<std::size_t>(1, 6),
-                 .tokens_max = *rc::gen::inRange<std::size_t>(1, 40),
-                 .least_beginning = *rc::gen::inRange<std::size_t>(1, 6)});
+    PrefixWorld world({.blocks = *rc::gen::inRange<std::size_t>(1, 24),
+                       .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),
+                       .sequences_max = *rc::gen::inRange<std::size_t>(1, 6),
+                       .tokens_max = *rc::gen::inRange<std::size_t>(1, 40),
+                       .least_beginning = *rc::gen::inRange<std::size_t>(1, 6)});
     const int steps = *rc::gen::inRange(1, 80);
     for (int step = 0; step < steps; ++step) {
-      act(world);
+      act_on_prefixes(world);
       world.check();
     }
     world.open.clear();

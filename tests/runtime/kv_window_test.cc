@@ -179,12 +179,12 @@ TEST_CASE("after a decode loop nothing goes back to what the loop has written ov
 }
 
 /// Sequences, what is written where, and what they must read.
-struct World {
+struct WindowWorld {
   struct Entry {
     KvSequence sequence;
     std::vector<std::int32_t> ids;
   };
-  explicit World(const KvBlockPool::Limits& limits) : pool(limits) {
+  explicit WindowWorld(const KvBlockPool::Limits& limits) : pool(limits) {
     for (const auto& window : limits.windows) stores.emplace_back(window.room.blocks * limits.block_tokens);
   }
 
@@ -229,7 +229,7 @@ struct World {
   }
 };
 
-void act(World& world) {
+void act_on_windows(WindowWorld& world) {
   const auto some_ids = [](std::size_t most) {
     const auto count = *rc::gen::inRange<std::size_t>(0, most);
     return *rc::gen::container<std::vector<std::int32_t>>(count, rc::gen::inRange<std::int32_t>(0, 2));
@@ -240,7 +240,8 @@ void act(World& world) {
     auto sequence = world.pool.open(ids);
     if (!sequence) return;
     ids.resize(sequence->tokens());
-    world.open.push_back(std::make_unique<World::Entry>(World::Entry{std::move(*sequence), std::move(ids)}));
+    world.open.push_back(
+        std::make_unique<WindowWorld::Entry>(WindowWorld::Entry{std::move(*sequence), std::move(ids)}));
     return;
   }
   const std::size_t which = *rc::gen::inRange<std::size_t>(0, world.open.size());
@@ -256,7 +257,7 @@ void act(World& world) {
     if (auto child = entry.sequence.fork(amount)) {
       auto ids = entry.ids;
       ids.resize(child->tokens());
-      world.open.push_back(std::make_unique<World::Entry>(World::Entry{std::move(*child), std::move(ids)}));
+      world.open.push_back(std::make_unique<WindowWorld::Entry>(WindowWorld::Entry{std::move(*child), std::move(ids)}));
     }
   } else if (action == 6) {
     entry.sequence.publish(std::span(std::as_const(entry.ids)).first(std::min(amount, entry.ids.size())));
@@ -278,10 +279,10 @@ TEST_CASE("whatever is done, every sequence reads what it wrote as far back as i
       limits.windows.push_back(
           {.group = group,
            .room = {.blocks = *rc::gen::inRange<std::size_t>(1, 24), .window = *rc::gen::inRange<std::size_t>(1, 20)}});
-    World world(limits);
+    WindowWorld world(limits);
     const int steps = *rc::gen::inRange(1, 80);
     for (int step = 0; step < steps; ++step) {
-      act(world);
+      act_on_windows(world);
       world.check();
     }
     world.open.clear();

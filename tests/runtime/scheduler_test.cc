@@ -29,8 +29,8 @@ struct Options {
 };
 
 /// A scheduler whose device always works and always answers 7.
-struct Bench {
-  explicit Bench(const Options& options = {})
+struct SchedulerBench {
+  explicit SchedulerBench(const Options& options = {})
       : pool({.blocks = options.blocks,
               .block_tokens = options.block_tokens,
               .sequences_max = options.limits.sequences,
@@ -76,19 +76,19 @@ struct Bench {
 };
 
 TEST_CASE("a step mixes decoding with chunks of prompts, and a long prompt leaves a token for each behind it") {
-  Bench bench;
+  SchedulerBench bench;
   const auto a = bench.submit(rising(4));
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 4}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 4}});
   const auto b = bench.submit(rising(40, 100)), c = bench.submit(rising(20, 200));
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 14}, {{c, 0}, 1}});
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 14}, {{c, 0}, 1}});
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 12}, {{c, 0}, 3}});
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 1}, {{c, 0}, 14}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}, {{b, 0}, 14}, {{c, 0}, 1}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}, {{b, 0}, 14}, {{c, 0}, 1}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}, {{b, 0}, 12}, {{c, 0}, 3}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}, {{b, 0}, 1}, {{c, 0}, 14}});
   bench.finish_all();
 }
 
 TEST_CASE("what can never run is refused with the numbers, what cannot run now with the queue's") {
-  Bench bench({.blocks = 8, .context = 64, .limits = {.step_tokens = 8, .sequences = 2, .queue = 2}});
+  SchedulerBench bench({.blocks = 8, .context = 64, .limits = {.step_tokens = 8, .sequences = 2, .queue = 2}});
   const auto refusal = [&](std::size_t prompt, std::size_t tokens, std::size_t samples = 1, int priority = 0) {
     const auto ids = rising(prompt);
     const auto result =
@@ -120,7 +120,7 @@ TEST_CASE("what can never run is refused with the numbers, what cannot run now w
 }
 
 TEST_CASE("who waits first is let in first: a small request does not pass a large one that does not fit yet") {
-  Bench bench({.blocks = 10, .context = 40});
+  SchedulerBench bench({.blocks = 10, .context = 40});
   const auto a = bench.submit(rising(16), 16);  // 8 blocks in the end
   bench.step();
   const auto large = bench.submit(rising(24, 100), 4), small = bench.submit(rising(2, 200), 2);
@@ -131,7 +131,7 @@ TEST_CASE("who waits first is let in first: a small request does not pass a larg
 }
 
 TEST_CASE("without a free block the worst in rank goes, and begins anew with what is left of its prefix") {
-  Bench bench({.blocks = 8, .context = 32, .limits = {.step_tokens = 16, .sequences = 3, .queue = 8}});
+  SchedulerBench bench({.blocks = 8, .context = 32, .limits = {.step_tokens = 16, .sequences = 3, .queue = 8}});
   const auto a = bench.submit(rising(10), 18), b = bench.submit(rising(10, 100), 18);
   int preempted_at = -1;
   for (int i = 0; i < 12; ++i) {
@@ -146,7 +146,7 @@ TEST_CASE("without a free block the worst in rank goes, and begins anew with wha
 }
 
 TEST_CASE("a priority is a head start of so much waiting, and preempts whom it outranks") {
-  Bench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8, .aging = seconds(10)}});
+  SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8, .aging = seconds(10)}});
   const auto low = bench.submit(rising(4), 30);
   bench.step();
   bench.now = seconds(5);
@@ -165,7 +165,7 @@ TEST_CASE("a priority is a head start of so much waiting, and preempts whom it o
 }
 
 TEST_CASE("nobody is preempted for a request that would not fit all the same") {
-  Bench bench({.blocks = 12, .context = 48, .limits = {.step_tokens = 40, .sequences = 3, .queue = 8}});
+  SchedulerBench bench({.blocks = 12, .context = 48, .limits = {.step_tokens = 40, .sequences = 3, .queue = 8}});
   const auto first = bench.submit(rising(28), 4, 2);
   const auto low = bench.submit(rising(4, 50), 8);
   bench.step();
@@ -177,9 +177,9 @@ TEST_CASE("nobody is preempted for a request that would not fit all the same") {
 }
 
 TEST_CASE("samples share every block of the prompt, and copy the last when they part") {
-  Bench bench;
+  SchedulerBench bench;
   const auto request = bench.submit(rising(10), 8, 0, 3);
-  CHECK(bench.step() == Bench::Fed{{{request, 0}, 10}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{request, 0}, 10}});
   CHECK(bench.pool.blocks_free() == 64 - 3);
   const auto& plan = bench.scheduler.plan(bench.now);
   CHECK((plan.parts.size() == 3 && plan.copies.size() == 2));
@@ -198,11 +198,11 @@ TEST_CASE("samples share every block of the prompt, and copy the last when they 
 }
 
 TEST_CASE("a prompt that was seen before is fed from where it differs, but for its last token") {
-  Bench bench;
+  SchedulerBench bench;
   bench.submit(rising(16));
   bench.finish_all();
   const auto again = bench.submit(rising(16));
-  CHECK(bench.step() == Bench::Fed{{{again, 0}, 4}});  // the last block anew: logits need a token
+  CHECK(bench.step() == SchedulerBench::Fed{{{again, 0}, 4}});  // the last block anew: logits need a token
   CHECK(bench.scheduler.reused_tokens({again, 0}) == 12);
   auto other = rising(16);
   other[9] = 99;
@@ -211,16 +211,17 @@ TEST_CASE("a prompt that was seen before is fed from where it differs, but for i
   bench.finish_all();
   CHECK(bench.scheduler.counts().prefix_hits == 20);
 
-  Bench plain({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8, .reuse_prefixes = false}});
+  SchedulerBench plain({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8, .reuse_prefixes = false}});
   plain.submit(rising(16));
   plain.finish_all();
   const auto fresh = plain.submit(rising(16));
-  CHECK(plain.step() == Bench::Fed{{{fresh, 0}, 16}});
+  CHECK(plain.step() == SchedulerBench::Fed{{{fresh, 0}, 16}});
 }
 
 TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemption; no others are") {
   constexpr std::size_t kLong = runtime::kPromptTokensLeast;
-  Bench bench({.blocks = 100, .context = 4 * kLong, .limits = {.step_tokens = 50, .sequences = 3, .queue = 8}});
+  SchedulerBench bench(
+      {.blocks = 100, .context = 4 * kLong, .limits = {.step_tokens = 50, .sequences = 3, .queue = 8}});
   std::map<RequestId, std::vector<bool>> fed;  // of each position
   const auto look = [&](const StepPlan& plan) {
     for (const auto& part : plan.parts) {
@@ -245,7 +246,8 @@ TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemp
 
 TEST_CASE("what is left of a prompt that was seen before is a prompt's where it is long enough") {
   constexpr std::size_t kLong = runtime::kPromptTokensLeast;
-  Bench bench({.blocks = 200, .context = 4 * kLong, .limits = {.step_tokens = 4 * kLong, .sequences = 3, .queue = 8}});
+  SchedulerBench bench(
+      {.blocks = 200, .context = 4 * kLong, .limits = {.step_tokens = 4 * kLong, .sequences = 3, .queue = 8}});
   const auto kind = [&](std::size_t tokens) {
     const auto id = bench.submit(rising(tokens), 1);
     std::size_t prompt = 0;
@@ -259,38 +261,38 @@ TEST_CASE("what is left of a prompt that was seen before is a prompt's where it 
 }
 
 TEST_CASE("prompts share a step up to a limit, so that the first answers begin sooner") {
-  Bench bench({.limits = {.step_tokens = 16, .prompt_tokens = 8, .sequences = 4, .queue = 8}});
+  SchedulerBench bench({.limits = {.step_tokens = 16, .prompt_tokens = 8, .sequences = 4, .queue = 8}});
   const auto a = bench.submit(rising(6)), b = bench.submit(rising(6, 50)), c = bench.submit(rising(6, 100));
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 6}, {{b, 0}, 2}, {{c, 0}, 1}});
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}, {{b, 0}, 4}, {{c, 0}, 4}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 6}, {{b, 0}, 2}, {{c, 0}, 1}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}, {{b, 0}, 4}, {{c, 0}, 4}});
   bench.finish_all();
   const auto alone = bench.submit(rising(20, 200));  // who is alone may have the whole step
-  CHECK(bench.step() == Bench::Fed{{{alone, 0}, 16}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{alone, 0}, 16}});
   bench.finish_all();
 }
 
 TEST_CASE("prompts that begin alike are computed once, also when they come together") {
-  Bench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
+  SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
   const auto a = bench.submit(rising(24));
   auto other = rising(24);
   other[13] = 99;
   const auto b = bench.submit(other);
   const auto c = bench.submit(rising(6, 100));
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 15}, {{c, 0}, 1}});              // b is held
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 9}, {{b, 0}, 6}, {{c, 0}, 1}});  // 12 of its tokens were found
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 15}, {{c, 0}, 1}});              // b is held
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 9}, {{b, 0}, 6}, {{c, 0}, 1}});  // 12 of its tokens were found
   CHECK(bench.scheduler.reused_tokens({b, 0}) == 12);
   bench.finish_all();
   CHECK(bench.scheduler.counts().prefix_hits == 12);
 
   const auto d = bench.submit(rising(24, 200)), e = bench.submit(rising(24, 200));
-  CHECK(bench.step() == Bench::Fed{{{d, 0}, 16}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{d, 0}, 16}});
   CHECK(bench.scheduler.cancel(d));  // who was waited for goes: its blocks are still found
-  CHECK(bench.step() == Bench::Fed{{{e, 0}, 8}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{e, 0}, 8}});
   bench.finish_all();
 }
 
 TEST_CASE("steps give logits or hidden rows, and take turns where both are wanted") {
-  Bench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
+  SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
   const auto rows = [&](const std::vector<std::int32_t>& prompt, Wants wants) {
     return bench.scheduler.submit({.prompt = prompt, .wants = wants}, bench.now).value();
   };
@@ -303,7 +305,7 @@ TEST_CASE("steps give logits or hidden rows, and take turns where both are wante
   const auto given = bench.scheduler.complete();
   REQUIRE(given.size() == 1);
   CHECK((given[0].key.request == mean && given[0].count == 15 && given[0].position == 0 && !given[0].last));
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 1}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}});
   bench.scheduler.plan(bench.now);
   const auto rest = bench.scheduler.complete();
   REQUIRE(rest.size() == 2);
@@ -313,13 +315,13 @@ TEST_CASE("steps give logits or hidden rows, and take turns where both are wante
   bench.finish_all();
   // What is in the pool serves a last row; a mean needs every row.
   const auto again = rows(rising(20, 100), Wants::kLastRow), whole = rows(rising(16, 100), Wants::kMeanRow);
-  CHECK(bench.step() == Bench::Fed{{{again, 0}, 4}, {{whole, 0}, 12}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{again, 0}, 4}, {{whole, 0}, 12}});
   bench.finish_all();
   CHECK_FALSE(bench.scheduler.submit({.prompt = rising(4), .max_tokens = 1, .wants = Wants::kLastRow}, {}).has_value());
 }
 
 TEST_CASE("a request ends at any moment: waiting, running, while its step is in flight") {
-  Bench bench({.limits = {.step_tokens = 16, .sequences = 2, .queue = 8}});
+  SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 2, .queue = 8}});
   const auto a = bench.submit(rising(6)), b = bench.submit(rising(6, 50)), c = bench.submit(rising(6, 100));
   const auto& plan = bench.scheduler.plan(bench.now);
   CHECK(plan.parts.size() == 2);
@@ -337,7 +339,7 @@ TEST_CASE("a request ends at any moment: waiting, running, while its step is in 
 }
 
 TEST_CASE("deadlines are told, delays are waited for, and others pass meanwhile") {
-  Bench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8}});
+  SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8}});
   const auto ids = rising(4);
   const auto timed =
       bench.scheduler.submit({.prompt = ids, .max_tokens = 4, .deadline = seconds(3)}, bench.now).value();
@@ -360,7 +362,7 @@ TEST_CASE("deadlines are told, delays are waited for, and others pass meanwhile"
 }
 
 TEST_CASE("after a failed step all that ran begins anew, and nothing is found in the pool") {
-  Bench bench({.limits = {.step_tokens = 8, .sequences = 4, .queue = 8}});
+  SchedulerBench bench({.limits = {.step_tokens = 8, .sequences = 4, .queue = 8}});
   const auto a = bench.submit(rising(8)), b = bench.submit(rising(8, 50));
   bench.step();
   bench.scheduler.plan(bench.now);
@@ -369,12 +371,12 @@ TEST_CASE("after a failed step all that ran begins anew, and nothing is found in
   CHECK((bench.scheduler.running() == 0 && bench.scheduler.waiting() == 2));
   CHECK((bench.pool.blocks_idle() == 0 && bench.pool.blocks_free() == 64));
   bench.scheduler.audit();
-  CHECK(bench.step() == Bench::Fed{{{a, 0}, 7}, {{b, 0}, 1}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 7}, {{b, 0}, 1}});
   bench.finish_all();
 }
 
 TEST_CASE("planning a step of sequences that decode allocates nothing") {
-  Bench bench({.blocks = 256, .context = 256});
+  SchedulerBench bench({.blocks = 256, .context = 256});
   for (int i = 0; i < 4; ++i) bench.submit(rising(10, 100 * i), 200);
   for (int i = 0; i < 6; ++i) bench.step();
   const auto before = test::allocations();
@@ -393,7 +395,7 @@ TEST_CASE("limits that contradict each other are refused") {
 }
 
 TEST_CASE("steps are reserved where every sequence decodes, and what is not fed goes back") {
-  Bench bench({.blocks = 12});
+  SchedulerBench bench({.blocks = 12});
   const auto first = bench.submit(rising(6), 20), second = bench.submit(rising(3, 40), 5);
   const auto decode = [&](std::span<const RowsGiven> given) {
     std::vector<RequestId> got;
@@ -427,12 +429,12 @@ TEST_CASE("steps are reserved where every sequence decodes, and what is not fed 
   bench.scheduler.settle();
   bench.scheduler.audit();
   CHECK(bench.pool.blocks_free() == 12 - 3);  // 9 positions of the first
-  CHECK(bench.step() == Bench::Fed{{{first, 0}, 1}, {{third, 0}, 15}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{first, 0}, 1}, {{third, 0}, 15}});
   CHECK(bench.pool.match(rising(6)).blocks == 1);
 }
 
 TEST_CASE("reserving takes no more steps than there are blocks for, and a failed step forgets them") {
-  Bench bench({.blocks = 4});
+  SchedulerBench bench({.blocks = 4});
   const auto id = bench.submit(rising(6), 8);
   (void)bench.step();
   (void)bench.scheduler.plan(bench.now);
@@ -440,9 +442,9 @@ TEST_CASE("reserving takes no more steps than there are blocks for, and a failed
   CHECK(bench.scheduler.abort().size() == 1);
   bench.scheduler.audit();
   CHECK(bench.pool.blocks_free() == 4);
-  CHECK(bench.step() == Bench::Fed{{{id, 0}, 7}});
+  CHECK(bench.step() == SchedulerBench::Fed{{{id, 0}, 7}});
 
-  Bench narrow({.blocks = 5});
+  SchedulerBench narrow({.blocks = 5});
   (void)narrow.submit(rising(2, 30), 14);
   (void)narrow.submit(rising(6), 8);
   CHECK(narrow.step().size() == 2);
@@ -454,7 +456,7 @@ TEST_CASE("reserving takes no more steps than there are blocks for, and a failed
 }
 
 TEST_CASE("a sequence that ends between reserved steps leaves its prefix") {
-  Bench bench;
+  SchedulerBench bench;
   (void)bench.submit(rising(6), 7);
   (void)bench.step();
   (void)bench.scheduler.plan(bench.now);

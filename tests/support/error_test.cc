@@ -16,6 +16,9 @@ TEST_CASE("hostile text in an error cannot break the line or the terminal") {
   const Error error(ErrorCode::kUsage, "bad flag \x1b[31m\n\xff", "", "");
   CHECK(error.line() == "error[usage]: bad flag \\x1b[31m\\x0a\\xff");
   CHECK(Error(ErrorCode::kUsage, std::string(100000, 'x')).line().size() < 700);
+  // Overlong forms, a surrogate and what is beyond U+10FFFF are no characters.
+  CHECK(forge::printable("\xc3\xa9 \xe0\x80\xaf \xed\xa0\x80 \xf4\x90\x80\x80") ==
+        "\xc3\xa9 \\xe0\\x80\\xaf \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80");
 }
 
 TEST_CASE("exit statuses are those that the command line documents") {

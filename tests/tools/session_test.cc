@@ -20,8 +20,8 @@ namespace forge::tools {
 namespace {
 
 /// A model file of 90 tokens, its plan, and a cache, in a folder of their own.
-struct Fixture {
-  Fixture() {
+struct SessionFixture {
+  SessionFixture() {
     ::setenv("FORGE_CACHE_DIR", folder.file("cache").c_str(), 1);
     model = folder.write("tiny.gguf", tests::tiny_gguf({}));
   }
@@ -54,7 +54,7 @@ using tests::code_of;
 }  // namespace
 
 TEST_CASE("a plan without a program for this machine is compiled again from its graph") {
-  const Fixture f;
+  const SessionFixture f;
   auto plan = f.compile();
   const auto expected = f.greedy({.path = f.model.native(), .context = 128});
   CHECK(f.open(plan).origin.find("again") == std::string::npos);
@@ -72,7 +72,7 @@ TEST_CASE("a plan without a program for this machine is compiled again from its 
 }
 
 TEST_CASE("of several programs the best that runs here is taken") {
-  const Fixture f;
+  const SessionFixture f;
   auto plan = f.compile("cpu-generic");
   CHECK(choose_program(plan) == 0);
   plan.programs.push_back(std::move(f.compile().programs[0]));
@@ -80,7 +80,7 @@ TEST_CASE("of several programs the best that runs here is taken") {
 }
 
 TEST_CASE("a plan with absurd numbers is refused before anything is computed with them") {
-  const Fixture f;
+  const SessionFixture f;
   const auto refused = [&](auto change) {
     auto plan = f.compile();
     change(*plan.programs[0]);
@@ -95,7 +95,7 @@ TEST_CASE("a plan with absurd numbers is refused before anything is computed wit
 }
 
 TEST_CASE("a plan of another model is refused, and so is a graph that is none") {
-  const Fixture f;
+  const SessionFixture f;
   auto plan = f.compile();
   plan.model->identity[0] ^= 1;
   CHECK(code_of([&] { (void)f.open(plan); }) == ErrorCode::kPlan);
@@ -110,7 +110,7 @@ TEST_CASE("a plan of another model is refused, and so is a graph that is none") 
 }
 
 TEST_CASE("a plan with a graph of its own leaves nothing where its model is looked up") {
-  const Fixture f;
+  const SessionFixture f;
   const ModelChoice choice{.path = f.model.native(), .context = 128};
   auto plan = f.compile();
   // The same model with another epsilon in the graph: other results, which must stay the plan's own.
@@ -125,7 +125,7 @@ TEST_CASE("a plan with a graph of its own leaves nothing where its model is look
 }
 
 TEST_CASE("generation ends at the context, and a step of it allocates nothing") {
-  const Fixture f;
+  const SessionFixture f;
   Stages stages;
   Session session({.model = {.path = f.model.native(), .context = 64}, .threads = 2}, stages);
   Sequences sequences(session.executor(), session.context(), 1);
@@ -133,7 +133,7 @@ TEST_CASE("generation ends at the context, and a step of it allocates nothing") 
   std::uint64_t first = 0, last = 0;
   const auto out =
       generate(sequences, 90, prompt, {.sampler = {.temperature = 1, .top_k = 40, .top_p = 0.9F}}, [&](std::int32_t) {
-        last = test::allocations();
+        last = forge::test::allocations();
         if (first == 0) first = last;
         return std::nullopt;
       });
@@ -146,7 +146,7 @@ TEST_CASE("generation ends at the context, and a step of it allocates nothing") 
 }
 
 TEST_CASE("sequences decoded together give bit for bit what each gives alone") {
-  const Fixture f;
+  const SessionFixture f;
   Stages stages;
   Session session({.model = {.path = f.model.native(), .context = 96, .sequences = 2}, .threads = 2}, stages);
   const auto first = tests::random_ids(40, 90, 1), second = tests::random_ids(7, 90, 2);

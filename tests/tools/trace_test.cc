@@ -50,7 +50,7 @@ std::string json_of_events(const std::vector<TraceEvent>& events) {
 }
 
 template <class Body>
-std::string usage_error(Body&& body) {
+std::string trace_usage_error(Body&& body) {
   try {
     body();
   } catch (const Error& error) {
@@ -128,9 +128,9 @@ TEST_CASE("a picture of a layer, of all steps, and of an earlier forward") {
   auto hostile = last;
   hostile.events.push_back({.name = "<b>&\n", .category = "step", .begin_us = 101, .us = 1});
   CHECK(trace_svg(hostile).find("<b>") == std::string::npos);
-  const auto line = usage_error([&] { (void)trace_picture(path, {.forward = 3}); });
+  const auto line = trace_usage_error([&] { (void)trace_picture(path, {.forward = 3}); });
   CHECK(line.find("1 to 2") != std::string::npos);
-  CHECK(usage_error([&] { (void)trace_picture(path, {.layer = 7}); }).find("no layer 7") != std::string::npos);
+  CHECK(trace_usage_error([&] { (void)trace_picture(path, {.layer = 7}); }).find("no layer 7") != std::string::npos);
   CHECK(write_trace_svg(path, {}, folder.file("a.svg")).find("2 threads") != std::string::npos);
 }
 
@@ -141,10 +141,11 @@ TEST_CASE("what is no trace is refused in one line") {
         R"({"traceEvents":[{"ph":"X","cat":"step","name":"x","ts":1,"dur":1}]})", R"({"a":{"traceEvents":[]}})",
         R"({"traceEvents":[{"ph":"X","cat":"forward","name":"x","ts":1,"dur":1})",
         R"({"traceEvents":[{"ph":"X","cat":"forward","tid":-5,"name":"x","ts":1,"dur":1}]})"})
-    CHECK(usage_error([&] { (void)trace_picture(folder.write("t.json", text), {}); }).find("no trace of forge's") !=
-          std::string::npos);
+    CHECK(trace_usage_error([&] {
+            (void)trace_picture(folder.write("t.json", text), {});
+          }).find("no trace of forge's") != std::string::npos);
   const std::string deep = R"({"traceEvents":)" + std::string(100000, '[');
-  CHECK(!usage_error([&] { (void)trace_picture(folder.write("t.json", deep), {}); }).empty());
+  CHECK(!trace_usage_error([&] { (void)trace_picture(folder.write("t.json", deep), {}); }).empty());
   // Numbers that no clock gives are not believed.
   const auto odd = folder.write(
       "t.json", R"({"traceEvents":[{"ph":"X","cat":"forward","name":"x","ts":1e300,"dur":-5,"tid":0},{"ph":"X","cat":)"
