@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "codegen/gpu/cache_entry.h"
 #include "runtime/plan/cache.h"
 
 namespace forge::codegen {
@@ -41,8 +42,5 @@ class KernelCache {
   std::function<void(const std::string&)> note_;
   bool prepared_ = false;
 };
-
-/// 32 hex digits of XXH3-128 over all texts and their lengths.
-[[nodiscard]] std::string kernel_key(const std::vector<std::string>& texts);
 
 }  // namespace forge::codegen

@@ -1,9 +1,7 @@
 #include "runtime/plan/cache.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <pwd.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,7 +14,7 @@
 #include <utility>
 
 #include "runtime/plan/cache_folder.h"
-#include "runtime/plan/unique_fd.h"
+#include "runtime/plan/key_lock.h"
 #include "support/error.h"
 
 namespace forge::plan {
@@ -36,47 +34,6 @@ std::string cache_warning(const fs::path& directory, std::string_view what, std:
                "the plan is used from memory; set FORGE_CACHE_DIR to a directory of yours to keep it")
       .line();
 }
-
-/// The exclusive lock of one key, held until destruction or death. The file is removed by its holder; a waiter that
-/// gets the lock of a file that is no longer there starts over, so that two holders never exist.
-class KeyLock {
- public:
-  /// `error()` is not 0 when locking is impossible (read-only directory, a file system without locks).
-  KeyLock(fs::path path, const std::function<void()>& waiting) : path_(std::move(path)) { error_ = acquire(waiting); }
-  KeyLock(const KeyLock&) = delete;
-  KeyLock& operator=(const KeyLock&) = delete;
-  ~KeyLock() {
-    if (fd_) ::unlink(path_.c_str());
-  }
-
-  [[nodiscard]] int error() const { return error_; }
-
- private:
-  int acquire(const std::function<void()>& waiting) {
-    bool told = false;
-    while (true) {
-      UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-      if (!fd) return errno;
-      int locked = ::flock(fd.get(), LOCK_EX | LOCK_NB);
-      if (locked != 0 && errno == EWOULDBLOCK) {
-        if (!std::exchange(told, true) && waiting) waiting();
-        do locked = ::flock(fd.get(), LOCK_EX);
-        while (locked != 0 && errno == EINTR);
-      }
-      if (locked != 0) return errno;
-      struct stat mine{}, there{};
-      if (::fstat(fd.get(), &mine) != 0) return errno;
-      if (::stat(path_.c_str(), &there) == 0 && there.st_ino == mine.st_ino && there.st_dev == mine.st_dev) {
-        fd_ = std::move(fd);
-        return 0;
-      }
-    }
-  }
-
-  fs::path path_;
-  UniqueFd fd_;
-  int error_ = 0;
-};
 
 /// The entry when it is whole. A missing one is nothing; a damaged or foreign one is nothing and a warning.
 std::optional<PlanT> read_entry(const fs::path& path, std::string_view key, std::vector<std::string>& warnings) {
