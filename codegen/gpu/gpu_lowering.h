@@ -21,6 +21,15 @@ std::string block_type(DType type);
 /// A weight's format as device sources name it: "WeightQ8_0<16, 512>". The type has kernels.
 std::string weight_text(DType type, std::int64_t rows, std::int64_t k);
 
+/// How rows of a weight become planes on the card.
+struct RepackShape {
+  DType type{};
+  bool codes = false;  ///< by RepackCodes, else by RepackPlanes
+  std::int64_t rows = 0, k = 0, threads = 0, blocks_per_row = 0;
+};
+/// The configuration of kernels/gpu/repack.h.
+void write_repack(ConfigText& config, const RepackShape& shape);
+
 class GpuLowering {
  public:
   GpuLowering(const passes::Program& program, const ModelFile& model, const GpuTargetModel& target);

@@ -218,6 +218,22 @@ void GpuLowering::lower_sampling(std::vector<std::unique_ptr<plan::StepT>>& out)
   out.push_back(std::move(step));
 }
 
+void write_repack(ConfigText& config, const RepackShape& shape) {
+  const auto native = static_cast<std::int64_t>(row_bytes(shape.type, static_cast<std::size_t>(shape.k)));
+  const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(shape.type));
+  if (shape.codes) {
+    config.use("Block", block_type(shape.type)).number("kRows", shape.rows).number("kK", shape.k);
+  } else {
+    const auto block = scales == 0 ? native : static_cast<std::int64_t>(dtype_info(shape.type).block_bytes);
+    config.number("kRows", shape.rows)
+        .number("kK", shape.k)
+        .number("kRowWords", native / 2)
+        .number("kBlockWords", block / 2)
+        .number("kScaleWords", scales / 2);
+  }
+  config.number("kThreads", shape.threads).number("kBlocksPerRow", shape.blocks_per_row);
+}
+
 void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vector<std::unique_ptr<plan::StepT>>& out) {
   const auto dtype = static_cast<DType>(weight.dtype);
   // A vector is rows of one element, so that vectors are concatenated and alternate as matrices do; experts' lie one
@@ -256,23 +272,17 @@ void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vect
       const auto blocks = cols / static_cast<std::int64_t>(dtype_info(dtype).block_elems);
       text.threads = 64;
       text.blocks = std::clamp<std::int64_t>(blocks / text.threads, 1, 64);
-      text.config.use("Block", block_type(dtype))
-          .number("kRows", rows)
-          .number("kK", cols)
-          .number("kThreads", text.threads)
-          .number("kBlocksPerRow", text.blocks);
-      step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), rows, cols), text);
     } else {
-      const auto block = scales == 0 ? native : static_cast<std::int64_t>(dtype_info(dtype).block_bytes);
       text.threads = 256;
       text.blocks = std::clamp<std::int64_t>(native / 2 / (text.threads * 8), 1, 64);
-      text.config.number("kRows", rows)
-          .number("kK", cols)
-          .number("kRowWords", native / 2)
-          .number("kBlockWords", block / 2)
-          .number("kScaleWords", scales / 2)
-          .number("kThreads", text.threads)
-          .number("kBlocksPerRow", text.blocks);
+    }
+    if (!copies) {
+      write_repack(text.config, {.type = dtype,
+                                 .codes = codes,
+                                 .rows = rows,
+                                 .k = cols,
+                                 .threads = text.threads,
+                                 .blocks_per_row = text.blocks});
       step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), rows, cols), text);
     }
     step->ints = {text.blocks,

@@ -30,8 +30,9 @@ struct RepackPlanes {
   static constexpr int kBlocksOfRow = C::kRowWords / C::kBlockWords;
   static_assert(C::kRowWords % C::kBlockWords == 0, "a row has whole blocks");
 
-  FORGE_DEVICE static void run(const Args& args) {
-    const int index = block_id() / C::kBlocksPerRow, part = block_id() % C::kBlocksPerRow;
+  FORGE_DEVICE static void run(const Args& args) { run(args, block_id()); }
+  FORGE_DEVICE static void run(const Args& args, int at) {
+    const int index = at / C::kBlocksPerRow, part = at % C::kBlocksPerRow;
     if (index >= args.count) return;
     const u64 row = args.row(index);
     const u16* from = args.staged + static_cast<u64>(index) * C::kRowWords;
@@ -68,8 +69,9 @@ struct RepackCodes {
   using Word = typename WordOf<sizeof(Block) % 2 == 0>::Type;  // rows are aligned to 16 bits
   static constexpr int kWords = sizeof(Block) / sizeof(Word), kBlocksOfRow = C::kK / Block::kElems;
 
-  FORGE_DEVICE static void run(const Args& args) {
-    const int index = block_id() / C::kBlocksPerRow, part = block_id() % C::kBlocksPerRow;
+  FORGE_DEVICE static void run(const Args& args) { run(args, block_id()); }
+  FORGE_DEVICE static void run(const Args& args, int at) {
+    const int index = at / C::kBlocksPerRow, part = at % C::kBlocksPerRow;
     if (index >= args.count) return;
     const Word* from = reinterpret_cast<const Word*>(args.staged) + static_cast<u64>(index) * (kBlocksOfRow * kWords);
     FORGE_LOOP
