@@ -38,7 +38,7 @@ DeviceChoice open_named(const driver::Driver& driver, int ordinal) {
     throw Error(ErrorCode::kDevice, "there is no such GPU",
                 fmt::format("the driver {} has {}", printable(driver.library(), 100), count),
                 "forge-inspect devices lists them, counted from 0");
-  DeviceChoice choice{.gpu = driver.device(ordinal), .asked_for = true};
+  DeviceChoice choice{.driver = driver, .gpu = driver.device(ordinal), .asked_for = true};
   const auto& info = choice.gpu->info();
   if (!codegen::is_gpu_target(info.target))
     throw Error(ErrorCode::kDevice, fmt::format("{} cannot be used", printable(info.name)),
@@ -89,8 +89,21 @@ DeviceChoice choose_best(const OpenDriver& open) {
 
 }  // namespace
 
+std::string_view device_prefix(Vendor vendor) {
+  for (const auto& named : kVendors)
+    if (named.vendor == vendor) return named.prefix;
+  return "null";
+}
+
+GpuName parse_gpu_name(std::string_view name) {
+  for (const auto& [vendor, prefix] : kVendors)
+    if (const auto ordinal = ordinal_of(name, prefix)) return {vendor, *ordinal};
+  throw Error(ErrorCode::kUsage, fmt::format("device '{}' is unknown", printable(name)), {},
+              "devices are auto, cpu, hip:N and cuda:N");
+}
+
 DeviceChoice choose_cpu(std::string why) {
-  return {.target = codegen::host_target(), .gpu = std::nullopt, .asked_for = false, .why_cpu = std::move(why)};
+  return {.target = codegen::host_target(), .why_cpu = std::move(why)};
 }
 
 DeviceChoice choose_device(const std::string& name, const OpenDriver& open) {
@@ -100,14 +113,12 @@ DeviceChoice choose_device(const std::string& name, const OpenDriver& open) {
     choice.asked_for = true;
     return choice;
   }
-  for (const auto& [vendor, prefix] : kVendors)
-    if (const auto ordinal = ordinal_of(name, prefix)) try {
-        return open_named(open(vendor), *ordinal);
-      } catch (const Error& error) {
-        throw error.within(fmt::format("--device {}", name));
-      }
-  throw Error(ErrorCode::kUsage, fmt::format("device '{}' is unknown", printable(name)), {},
-              "devices are auto, cpu, hip:N and cuda:N");
+  const auto [vendor, ordinal] = parse_gpu_name(name);
+  try {
+    return open_named(open(vendor), ordinal);
+  } catch (const Error& error) {
+    throw error.within(fmt::format("--device {}", name));
+  }
 }
 
 }  // namespace forge::tools

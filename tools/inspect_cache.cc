@@ -13,6 +13,7 @@
 #include "runtime/plan/cache_folder.h"
 #include "support/error.h"
 #include "support/json_text.h"
+#include "tools/card_verdict.h"
 #include "tools/console.h"
 #include "tools/session.h"
 
@@ -36,11 +37,11 @@ fs::path cache_folder() {
   return options.directory;
 }
 
-std::array<Part, 3> parts_of(const fs::path& folder) {
-  return {
-      {{"plans", "compiled plans", folder, plan::kPlanSuffix},
-       {"kernels", "compiled GPU kernels", folder / codegen::kKernelFolder, codegen::kKernelSuffix},
-       {"weights", "packed weights (--repack-cache)", folder / kPackedWeightsFolder, runtime::kPackedWeightsSuffix}}};
+std::array<Part, 4> parts_of(const fs::path& folder) {
+  return {{{"plans", "compiled plans", folder, plan::kPlanSuffix},
+           {"kernels", "compiled GPU kernels", folder / codegen::kKernelFolder, codegen::kKernelSuffix},
+           {"weights", "packed weights (--repack-cache)", folder / kPackedWeightsFolder, runtime::kPackedWeightsSuffix},
+           {"verdicts", "self-tests of cards", folder / kVerdictFolder, kVerdictSuffix}}};
 }
 
 std::uint64_t bytes_of(const std::vector<plan::CacheFile>& files) {

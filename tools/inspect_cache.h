@@ -6,7 +6,7 @@
 
 namespace forge::tools {
 
-inline constexpr const char* kCacheParts = "all|plans|kernels|weights";
+inline constexpr const char* kCacheParts = "all|plans|kernels|weights|verdicts";
 
 /// Files and bytes of plans, kernels and packed weights, as text or JSON. Errors: kCache when there is no cache.
 [[nodiscard]] std::string inspect_cache(bool json);

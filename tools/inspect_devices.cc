@@ -11,6 +11,7 @@
 #include "support/error.h"
 #include "support/json_text.h"
 #include "tools/console.h"
+#include "tools/device.h"
 #include "tools/inspect_model.h"
 #include "tools/memory_limit.h"
 
@@ -34,17 +35,12 @@ std::string affinity() {
   return field_of("/proc/self/status", "Cpus_allowed_list");
 }
 
-/// The devices' prefix on the command line: "hip", "cuda".
-const char* prefix_of(driver::Vendor vendor) {
-  return vendor == driver::Vendor::kNvidia ? "cuda" : "hip";
-}
-
 const char* compiler_of(driver::Vendor vendor) {
   return vendor == driver::Vendor::kNvidia ? "NVRTC" : "hipRTC";
 }
 
 void write_card(JsonWriter& json, const driver::DriverReport& report, const driver::DeviceInfo& card) {
-  json.open('{').field("device", fmt::format("{}:{}", prefix_of(report.vendor), card.ordinal));
+  json.open('{').field("device", fmt::format("{}:{}", device_prefix(report.vendor), card.ordinal));
   json.field("name", card.name).field("target", card.target).field("arch", card.arch).field("pci", card.pci);
   json.field("memory", card.memory_bytes).field("integrated", card.integrated).field("units", card.units);
   json.field("wave_size", card.wave_size).field("lds_per_block", card.lds_bytes_per_block);
@@ -53,7 +49,7 @@ void write_card(JsonWriter& json, const driver::DriverReport& report, const driv
 }
 
 void write_report(JsonWriter& json, const driver::DriverReport& report) {
-  json.open(prefix_of(report.vendor), '{').field("available", report.usable());
+  json.open(device_prefix(report.vendor), '{').field("available", report.usable());
   json.field("library", report.library).field("version", report.version);
   json.field("compiler", report.compiler_library).field("compiler_version", report.compiler_version);
   json.open("cards", '[');
@@ -85,10 +81,10 @@ std::string report_text(const driver::DriverReport& report) {
   if (report.devices.empty() && !report.library.empty()) lines.emplace_back("no card");
   std::string text;
   for (const std::string& line : lines) {
-    text += fmt::format("{:<8}{}\n", text.empty() ? prefix_of(report.vendor) : "", printable(line, 300));
+    text += fmt::format("{:<8}{}\n", text.empty() ? device_prefix(report.vendor) : "", printable(line, 300));
   }
   for (const auto& card : report.devices) {
-    text += fmt::format("{:<8}{}, {} at {}\n", fmt::format("{}:{}", prefix_of(report.vendor), card.ordinal),
+    text += fmt::format("{:<8}{}, {} at {}\n", fmt::format("{}:{}", device_prefix(report.vendor), card.ordinal),
                         printable(card.name, 100), printable(card.arch, 100), card.pci);
     text += fmt::format("        memory {}{}; {} units, {} lanes a wave, {} LDS a block, {} L2\n",
                         human_bytes(card.memory_bytes), card.integrated ? " shared with the host" : "", card.units,

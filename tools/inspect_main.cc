@@ -26,6 +26,8 @@
 #include "tools/inspect_trace.h"
 #include "tools/open_model.h"
 #include "tools/options.h"
+#include "tools/self_test_command.h"
+#include "tools/self_test_process.h"
 
 namespace {
 
@@ -37,7 +39,9 @@ constexpr const char* kInspectFooter =
     "  forge-inspect tokenize MODEL [--special] < TEXT        token ids of a text\n"
     "  forge-inspect render-chat --template FILE < JSON       the prompt that a chat template makes\n"
     "  forge-inspect devices [--json]                         this machine, as forge sees it\n"
-    "  forge-inspect cache [--json] [--clear all|plans|kernels|weights]    what is kept, and clearing it\n"
+    "  forge-inspect devices --self-test [--device hip:0]     are this machine's GPUs right, with driver and "
+    "compiler?\n"
+    "  forge-inspect cache [--json] [--clear PART]            what is kept, and clearing it\n"
     "  forge-inspect families [--json | --markdown]           which models run\n"
     "  forge-inspect trace FILE --svg OUT                     a picture of what --profile-trace wrote\n";
 
@@ -94,11 +98,37 @@ struct Cache {
 };
 
 struct Devices {
-  bool json = false;
-  Options options{"forge-inspect devices", "Shows what this machine offers to forge."};
+  bool json = false, self_test = false;
+  std::optional<std::string> device;
+  Options options{"forge-inspect devices", "Shows what this machine offers to forge, or tests its GPUs."};
 
-  Devices() { options.flag("--json", json, "as JSON"); }
-  void run() const { Output().write(inspect_devices(json)); }
+  Devices() {
+    options.flag("--json", json, "as JSON")
+        .flag("--self-test", self_test, "run every primitive and a tiny model on each GPU, against this CPU")
+        .text("--device", device, "hip:N|cuda:N", "test this GPU alone");
+  }
+  void run() const {
+    if (device && !self_test) throw Error(ErrorCode::kUsage, "--device goes with --self-test", {}, "give both");
+    if (self_test)
+      self_test_devices(device, json);
+    else
+      Output().write(inspect_devices(json));
+  }
+};
+
+struct SelfTest {
+  std::string device;
+  Options options{"forge-inspect self-test",
+                  "Tests one GPU in this process and writes what comes out line by line, for programs.",
+                  "`forge-inspect devices --self-test` starts this, for a driver may crash or hang.\n"};
+
+  SelfTest() { options.text("--device", device, "hip:N|cuda:N", "the GPU"); }
+  void run() const {
+    if (device.empty())
+      throw Error(ErrorCode::kUsage, "--device is missing", {}, "forge-inspect self-test --device hip:0");
+    write_self_test(device);
+    std::_Exit(0);  // a driver whose kernel never ends would wait for it
+  }
 };
 
 struct Families {
@@ -150,9 +180,10 @@ struct Command {
   void (*run)(int argc, char** argv);
   OptionPage (*page)();
 };
-constexpr std::array<Command, 6> kCommands{{{"tokenize", run<Tokenize>, page<Tokenize>},
+constexpr std::array<Command, 7> kCommands{{{"tokenize", run<Tokenize>, page<Tokenize>},
                                             {"render-chat", run<RenderChat>, page<RenderChat>},
                                             {"devices", run<Devices>, page<Devices>},
+                                            {"self-test", run<SelfTest>, page<SelfTest>},
                                             {"families", run<Families>, page<Families>},
                                             {"trace", run<Trace>, page<Trace>},
                                             {"cache", run<Cache>, page<Cache>}}};

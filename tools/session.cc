@@ -9,6 +9,7 @@
 #include "runtime/program_bounds.h"
 #include "runtime/thread_pool.h"
 #include "support/error.h"
+#include "tools/card_verdict.h"
 #include "tools/console.h"
 #include "tools/entry.h"
 #include "tools/memory_limit.h"
@@ -65,6 +66,7 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
 
 void Session::open(Options options, const DeviceChoice& device) {
   opening_ = {};  // waits: it may read a file that goes now
+  if (device.gpu) require_sound_card(*device.driver, device.gpu->info());
   options.model.target = device.target;
   model_ = open_model(options.model);
   stages_.plan_ms = stages_.now();

@@ -40,8 +40,9 @@ class Session {
     bool tokenizer = false;      ///< open it meanwhile, on a thread of its own
   };
 
-  /// Errors: those of choose_device and open_model, kMemory with the numbers when it does not fit, the executor's;
-  /// kUsage for a trace or a repack cache of a GPU. With "auto" what a GPU cannot do the CPU does.
+  /// A GPU is tested first, once for its driver and compiler (card_verdict.h).
+  /// Errors: those of choose_device, require_sound_card and open_model, kMemory with the numbers when it does not fit,
+  /// the executor's; kUsage for a trace or a repack cache of a GPU. With "auto" what a GPU cannot do the CPU does.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }

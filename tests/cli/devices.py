@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 
-from lib_cli import BIN, case, environment, finish, tool
+from lib_cli import BIN, CACHE, case, environment, finish, gguf, tiny_parts, tool, write
 
 KEYS = {"available", "library", "version", "compiler", "compiler_version", "cards", "missing", "problems"}
 
@@ -51,6 +51,61 @@ def stand_in_cards(folders):
              and "memory 8.0 GiB" in text, text)
 
 
+def self_test_without_cards(folder):
+    env = environment(LD_LIBRARY_PATH=folder)  # libraries that do not work
+    if any(shown(folder)[0][vendor]["available"] for vendor in ("hip", "cuda")):
+        return  # this machine's own are found before them
+    run = tool("inspect", "devices", "--self-test", env=env)
+    case("self-test without a card", run.returncode == 4 and b"there is no GPU to test" in run.stderr, run.stderr)
+    for flags, told in ((["--device", "hip:0"], b"goes with --self-test"), (["--self-test", "--device", "cpu"], b"is unknown")):
+        run = tool("inspect", "devices", *flags, env=env)
+        case(f"devices {flags} is refused", run.returncode == 2 and told in run.stderr, run.stderr)
+    run = tool("inspect", "self-test", env=env)
+    case("self-test of no card is refused", run.returncode == 2 and b"--device is missing" in run.stderr, run.stderr)
+
+
+def self_test_of_a_stand_in(folders):
+    """A card that computes nothing fails, is refused by name, and gives way to the CPU; its verdict is kept."""
+    devices, _ = shown(folders)
+    cuda = devices["cuda"]
+    if "standin" not in cuda["library"] or not cuda["compiler"]:
+        return  # a card of this machine's own, or no compiler that could make code for the stand-in
+    env = environment(LD_LIBRARY_PATH=":".join(f for f in folders.split(":") if "nvidia" in f))
+    model = write("tiny.gguf", gguf(*tiny_parts()))
+    generate = ["run", model, "--tokens", "1,2,3", "-n", "2"]
+    named = tool(*generate, "--device", "cuda:0", env=env)
+    told = named.stderr.decode()
+    case("a card that fails is an error where it was asked for", named.returncode == 4 and "error[device]: stand-in card (sm_90, driver "
+         in told and "fails forge's self-test: shuffle (" in told, told)
+    case("it is said that it is tested, and what came out", "note: testing stand-in card (" in told and "note: self-test: 0 of " in told, told)
+    verdicts = os.listdir(os.path.join(CACHE, "verdicts"))
+    case("a verdict is kept", len(verdicts) == 1 and verdicts[0].endswith(".verdict"), verdicts)
+
+    auto = tool(*generate, env=env)
+    told = auto.stderr.decode()
+    case("without a name the CPU runs, and why is said", auto.returncode == 0 and auto.stdout and "note: running on the CPU: " in told
+         and "fails forge's self-test" in told, told)
+    case("it is not tested again", "note: testing" not in told, told)
+
+    path = os.path.join(CACHE, "verdicts", verdicts[0])
+    with open(path, "wb") as file:
+        file.write(b"forge verdict 1\n")
+    again = tool(*generate, "--device", "cuda:0", env=env)
+    told = again.stderr.decode()
+    case("a damaged verdict is a line, and the card is tested again", again.returncode == 4 and "is damaged; ignored, testing the card again"
+         in told and "note: testing" in told, told)
+
+    shown_text = tool("inspect", "devices", "--self-test", env=env)
+    lines = shown_text.stdout.decode().splitlines()
+    case("by hand it is tested again, a line a primitive", shown_text.returncode == 4 and lines[0].startswith("cuda:0 shuffle: ")
+         and re.fullmatch(r"self-test: 0 of \d+ passed on stand-in card \(sm_90, driver \S+, NVRTC \S+\) in \S+ s", lines[-1]), lines[-1:])
+    run = tool("inspect", "devices", "--self-test", "--json", "--device", "cuda:0", env=env)
+    card = json.loads(run.stdout)["cards"][0]
+    case("the same as JSON", run.returncode == 4 and card["device"] == "cuda:0" and not card["passed"] and len(card["tests"]) == len(lines) - 1
+         and all(set(test) == {"name", "ok", "detail", "ms"} and not test["ok"] and test["detail"] for test in card["tests"]), card)
+    case("a card that is not there", tool("inspect", "devices", "--self-test", "--device", "cuda:7", env=env).returncode == 4)
+
+
 def libraries_that_do_not_work(folder):
     devices, text = shown(folder)
     hip, cuda = devices["hip"], devices["cuda"]
@@ -75,5 +130,7 @@ if __name__ == "__main__":
     if "FORGE_STANDIN_CARDS" in os.environ:
         stand_in_cards(os.environ["FORGE_STANDIN_CARDS"])
         libraries_that_do_not_work(os.environ["FORGE_STANDIN_INCOMPLETE"])
+        self_test_without_cards(os.environ["FORGE_STANDIN_INCOMPLETE"])
+        self_test_of_a_stand_in(os.environ["FORGE_STANDIN_CARDS"])
     tools_start_anywhere()
     finish()

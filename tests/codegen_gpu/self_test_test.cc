@@ -8,6 +8,7 @@
 #include "codegen/gpu/self_test.h"
 #include "kernels/quant/planes.h"
 #include "support/error.h"
+#include "tests/support/self_test_faults.h"
 #include "tests/support/temp_dir.h"
 
 namespace forge::codegen::tests {
@@ -46,6 +47,29 @@ TEST_CASE("the self-test's kernels compile for AMD and NVIDIA without spills") {
       if (!kernels[i].name.starts_with("repack")) CHECK(compiled[i].facts.spill_bytes <= 0);
       CHECK(compiled[i].facts.wave == target.wave);
     }
+  }
+}
+
+TEST_CASE("faults that are planted for cards compile", "[.][nightly]") {
+  const forge::tests::TempDir dir;
+  CompileServiceOptions options;
+  options.cache.directory = dir.file("cache");
+  options.helper = FORGE_HELPER;
+  CompileService service(options);
+  for (const char* name : {"sm_90", "gfx1100"}) {
+    const GpuTarget& target = *find_target(name);
+    if (!is_compilable(target)) continue;
+    std::vector<KernelSource> sources;
+    for (const auto& fault : forge::tests::kPlantedFaults)
+      for (const auto& kernel : self_test_kernels(target)) {
+        if (kernel.name != fault.kernel) continue;
+        const auto is_found = [&](const SelfTestSection& section) { return section.name == fault.found; };
+        INFO(fault.found);
+        CHECK(std::ranges::count_if(kernel.sections, is_found) == 1);
+        sources.push_back(forge::tests::planted(kernel.source, fault.text));
+      }
+    CHECK(sources.size() == std::size(forge::tests::kPlantedFaults));
+    CHECK(service.compile(name, sources).size() == sources.size());
   }
 }
 

@@ -1,0 +1,213 @@
+// The card's self-test with this machine for a card, lane by lane: nothing is wrong with it, and what is broken on
+// purpose is found and named.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <set>
+
+#include "codegen/gpu/self_test.h"
+#include "kernels/gpu/self_test_io.h"
+#include "tests/gpu_host/host_compiler.h"
+#include "tests/support/self_test_faults.h"
+#include "tools/self_test.h"
+
+using namespace forge;
+using namespace forge::gpu_host;
+using tools::SelfTestResult;
+
+namespace {
+
+struct HostTarget {
+  const char* name;
+  int wave;
+};
+constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
+
+HostKernelCompiler& host_compiler() {
+  static HostKernelCompiler one;
+  return one;
+}
+
+/// This machine as a card.
+class HostCard {
+ public:
+  explicit HostCard(const HostTarget& target, bool deferred = false)
+      : target_(target),
+        control_(std::make_shared<driver::NullControl>(
+            driver::NullOptions{.wave_size = target.wave, .arch = target.name, .deferred = deferred})) {
+    run_on_host(*control_, {.order = Order::kShuffled});
+  }
+  driver::NullControl& control() { return *control_; }
+
+  /// `kernel`: of the primitives, this one alone.
+  std::vector<SelfTestResult> test(codegen::KernelCompiler& compiler, bool model = false, std::string kernel = {},
+                                   std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+    const auto driver = driver::Driver::open_null(control_);
+    std::vector<SelfTestResult> results;
+    tools::self_test(
+        driver.device(0),
+        {.target = target_.name, .compiler = &compiler, .limit = limit, .kernel = std::move(kernel), .model = model},
+        {.stage = [](std::string_view) {}, .result = [&](const SelfTestResult& one) { results.push_back(one); }});
+    return results;
+  }
+
+ private:
+  HostTarget target_;
+  std::shared_ptr<driver::NullControl> control_;
+};
+
+std::vector<std::string> failures(const std::vector<SelfTestResult>& results) {
+  std::vector<std::string> out;
+  for (const auto& one : results)
+    if (!one.ok) out.push_back(one.name);
+  return out;
+}
+std::string details(const std::vector<SelfTestResult>& results) {
+  std::string out;
+  for (const auto& one : results)
+    if (!one.ok) out += one.name + ": " + one.detail + "\n";
+  return out;
+}
+
+/// A kernel's results, changed behind its back.
+using Change = std::function<void(const gpu::SelfTestArgs&)>;
+void change_behind(driver::NullControl& control, const std::string& entry, Change change) {
+  control.set_loader([=](const std::string& kernel, std::span<const std::byte> image) -> driver::NullKernel {
+    const Kernel code = load_host_kernel(kernel, image);
+    return [=](const driver::NullLaunch& call) {
+      run_kernel(code, {.blocks = static_cast<int>(call.grid.x)}, call.args.at(0).data(), call.args.at(0).size());
+      if (kernel == entry) change(call.arg<gpu::SelfTestArgs>(0));
+    };
+  });
+}
+
+}  // namespace
+
+TEST_CASE("self-test: all primitives are right on this machine") {
+  for (const auto& target : {kWave32, kWave64}) {
+    CAPTURE(target.name);
+    const auto results = HostCard(target).test(host_compiler());
+    CHECK(details(results).empty());
+    std::size_t sections = 0;
+    for (const auto& kernel : codegen::self_test_kernels(*codegen::find_target(target.name)))
+      sections += kernel.sections.size();
+    CHECK(results.size() == sections);
+  }
+}
+
+TEST_CASE("self-test: the tiny model gives what the CPU gives") {
+  const auto results = HostCard(kWave32).test(host_compiler(), true);
+  CHECK(details(results).empty());
+  const auto detail = [&](const std::string& name) {
+    const auto found = std::ranges::find(results, name, &SelfTestResult::name);
+    REQUIRE(found != results.end());
+    return found->detail;
+  };
+  // Far below the bound: what is right on one card is so on another.
+  for (const char* name : {"model: prefill", "model: short prefill", "model: decode"}) {
+    CAPTURE(name, detail(name));
+    REQUIRE(detail(name).starts_with("nmse "));
+    CHECK(std::stod(detail(name).substr(5)) < 2e-3);
+  }
+  for (const char* name : {"model: greedy tokens", "model: drawn tokens"}) CHECK(detail(name).empty());
+}
+
+TEST_CASE("self-test: one wrong word of any primitive is found, and no other is named") {
+  for (const auto& kernel : codegen::self_test_kernels(*codegen::find_target(kWave32.name))) {
+    HostCard card(kWave32);
+    for (const auto& section : kernel.sections) {
+      CAPTURE(kernel.name, section.name);
+      // The last word, by its highest bit but one: no tolerance is so wide.
+      const std::size_t at = section.first + section.expected.size() - 1;
+      change_behind(card.control(), kernel.source.entry, [&](const gpu::SelfTestArgs& args) {
+        if (args.number != kernel.launches - 1) return;
+        (section.in_host_memory ? reinterpret_cast<unsigned*>(args.host) : args.out)[at] ^= 0x40000000U;
+      });
+      const auto found = failures(card.test(host_compiler(), false, kernel.name));
+      CHECK(found == std::vector<std::string>{section.name});
+    }
+  }
+}
+
+TEST_CASE("self-test: wrong primitives are named") {
+  std::map<std::string, std::string> texts;
+  for (const auto& fault : tests::kPlantedFaults) texts[std::string(fault.kernel)] += fault.text;
+  for (const auto& [kernel, text] : texts) {
+    CAPTURE(kernel);
+    tests::PlantingCompiler faulty(host_compiler(), [&](std::string_view) { return text; });
+    const auto results = HostCard(kWave32).test(faulty, false, kernel);
+    const auto found = failures(results);
+    for (const auto& fault : tests::kPlantedFaults) {
+      CAPTURE(fault.found, details(results));
+      if (fault.kernel == kernel) CHECK(std::ranges::count(found, std::string(fault.found)) == 1);
+    }
+  }
+}
+
+TEST_CASE("self-test: a barrier that is none is a fault of the kernel that wants it") {
+  tests::PlantingCompiler faulty(host_compiler(), [](std::string_view) { return "#define barrier()\n"; });
+  const auto results = HostCard(kWave32).test(faulty, false, "memory");
+  CHECK(failures(results).size() == results.size());
+  CHECK(results.front().detail.find("shared") != std::string::npos);
+}
+
+TEST_CASE("self-test: the tiny model finds a sum of half the lanes in one kernel of its own") {
+  tests::PlantingCompiler faulty(host_compiler(), [](std::string_view entry) {
+    return std::string(entry.starts_with("matmul_q4_k_1024x256_t1_") ? tests::kSumOfHalfTheLanes : "");
+  });
+  const auto results = HostCard(kWave64).test(faulty, true, "chain");
+  const auto found = failures(results);
+  CAPTURE(details(results));
+  REQUIRE(!found.empty());
+  CHECK(found.front() == "model: decode");  // prefill is right: the same model on waves of 64
+}
+
+TEST_CASE("self-test: a kernel that does not compile is named, the others are tested") {
+  tests::PlantingCompiler faulty(host_compiler(), [](std::string_view entry) {
+    return std::string(entry.starts_with("self_test_blocks") ? "#error planted\n" : "");
+  });
+  const auto found = failures(HostCard(kWave32).test(faulty));
+  CHECK(found == std::vector<std::string>{"last_arrival and load_fresh", "atomic_add", "atomic_store", "store_host"});
+}
+
+TEST_CASE("self-test: a driver that fails is a result, for each of its calls") {
+  HostCard card(kWave32);
+  for (const char* call : {"module_load", "module_function", "launch", "stream_create", "event_create", "fill_bytes",
+                           "copy_to_device", "copy_to_host", "event_record", "event_query"}) {
+    CAPTURE(call);
+    card.control().fail(call);
+    const auto results = card.test(host_compiler(), false, "blocks");
+    CHECK(card.control().calls(call) > 0);
+    CHECK(failures(results).size() == results.size());
+    CHECK(!results.empty());
+    card.control().clear_failures();
+  }
+}
+
+TEST_CASE("self-test: a lost device ends it, with what it was at") {
+  HostCard card(kWave32);
+  change_behind(card.control(), codegen::self_test_kernels(*codegen::find_target(kWave32.name))[2].source.entry,
+                [&](const gpu::SelfTestArgs&) { throw std::runtime_error("planted"); });
+  const auto thrown = card.test(host_compiler());
+  CHECK(failures(thrown).size() == 14);
+  CHECK(thrown.size() > 50);
+}
+
+TEST_CASE("self-test: a kernel that does not end is told, and nothing is released") {
+  HostCard card(kWave32, true);  // work waits for somebody who waits, and the test asks only
+  CHECK_THROWS_AS(card.test(host_compiler(), false, "blocks", std::chrono::milliseconds(0)), tools::DeviceIsStuck);
+}
+
+TEST_CASE("self-test: no memory is no fault of the card") {
+  HostCard card(kWave32);
+  card.control().limit_memory(1 << 10);
+  try {
+    card.test(host_compiler(), false, "numbers");
+    FAIL("there was memory");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kMemory);
+  }
+}
