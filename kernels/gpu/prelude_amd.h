@@ -74,6 +74,14 @@ FORGE_DEVICE void store_host(int* at, int value) {
   __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 
+// Lanes that exchange values must all be on, so no compiler may move an exchange behind a branch that switches lanes
+// off. What keeps LLVM from it is that an instruction is marked convergent: in LLVM 15 (hipRTC 5.2.3), 16 and 19
+// ds_bpermute, ds_swizzle, v_mov with DPP and the additions that GCNDPPCombine makes of it, v_readlane, v_readfirstlane
+// and MFMA are. v_permlane16 and v_permlanex16 are only since LLVM 21 (llvm-project pull request 142962), WMMA since 22
+// (165602): code sinking moved v_permlanex16, with the addition before it, behind `if (lane_id() == 0)`, where lane 16
+// is off. So rows of 16 are exchanged by ds_swizzle, which costs as many instructions, and products of WMMA are pinned
+// (prelude_tiles.h). tests/exec_mask looks at the machine code.
+
 /// The value of lane `source` of this wave.
 template <class T>
 FORGE_DEVICE T shuffle(T value, int source) {
@@ -96,8 +104,6 @@ FORGE_DEVICE T shuffle_xor(T value) {
 #if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
   constexpr int kRowXmask = 0x160;
   if constexpr (Mask < 16) return __builtin_bit_cast(T, detail::other_lane < kRowXmask | Mask > (bits));
-  if constexpr (Mask == 16)  // each lane of a row of 16 takes the same lane of the other row
-    return __builtin_bit_cast(T, __builtin_amdgcn_permlanex16(bits, bits, 0x76543210, 0xfedcba98, false, false));
 #else
   constexpr int kSwapOne = 0xb1, kSwapTwo = 0x4e, kRotateEight = 0x128;  // quad_perm 1,0,3,2 and 2,3,0,1; row_ror:8
   if constexpr (Mask == 1) return __builtin_bit_cast(T, detail::other_lane<kSwapOne>(bits));

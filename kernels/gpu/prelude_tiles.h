@@ -32,6 +32,14 @@ template <int Count>
 using ShortVector = short __attribute__((ext_vector_type(Count)));
 template <int Count>
 using IntVector = int __attribute__((ext_vector_type(Count)));
+/// The same registers, and they are needed here: by an assembler statement of no instructions, which clang marks
+/// convergent. LLVM before 22 does not mark WMMA so (MFMA it does), and moves one whose sums are only used behind a
+/// branch to there, where some lanes may be off.
+template <class Registers>
+FORGE_DEVICE Registers pinned(Registers value) {
+  asm("" : "+v"(value));
+  return value;
+}
 }  // namespace detail
 
 #if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx942__) || defined(__gfx950__)
@@ -80,21 +88,21 @@ using NativeInt8Tile = WmmaInt8Gfx11Tile;
 using NativeBf16Tile = WmmaBf16Gfx11Tile;
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx11Tile, WmmaF16Gfx11Tile::Fragments& f) {
   using Half = detail::HalfVector<16>;
-  detail::store_registers(
-      f.c, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
-                                                      detail::registers_of<detail::FloatVector<8>>(f.c)));
+  detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32(
+                                   detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
+                                   detail::registers_of<detail::FloatVector<8>>(f.c))));
 }
 FORGE_DEVICE void multiply_tile(WmmaBf16Gfx11Tile, WmmaBf16Gfx11Tile::Fragments& f) {
   using Bf16 = detail::ShortVector<16>;
-  detail::store_registers(
-      f.c, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
-                                                       detail::registers_of<detail::FloatVector<8>>(f.c)));
+  detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(
+                                   detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
+                                   detail::registers_of<detail::FloatVector<8>>(f.c))));
 }
 FORGE_DEVICE void multiply_tile(WmmaInt8Gfx11Tile, WmmaInt8Gfx11Tile::Fragments& f) {
   using Bytes = detail::IntVector<4>;
-  detail::store_registers(f.c, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(
+  detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(
                                    true, detail::registers_of<Bytes>(f.a), true, detail::registers_of<Bytes>(f.b),
-                                   detail::registers_of<detail::IntVector<8>>(f.c), false));
+                                   detail::registers_of<detail::IntVector<8>>(f.c), false)));
 }
 #elif defined(__GFX12__)
 inline constexpr bool kHasTiles = kWave == 32;
@@ -103,21 +111,21 @@ using NativeInt8Tile = WmmaInt8Gfx12Tile;
 using NativeBf16Tile = WmmaBf16Gfx12Tile;
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx12Tile, WmmaF16Gfx12Tile::Fragments& f) {
   using Half = detail::HalfVector<8>;
-  detail::store_registers(f.c, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(
+  detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(
                                    detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
-                                   detail::registers_of<detail::FloatVector<8>>(f.c)));
+                                   detail::registers_of<detail::FloatVector<8>>(f.c))));
 }
 FORGE_DEVICE void multiply_tile(WmmaBf16Gfx12Tile, WmmaBf16Gfx12Tile::Fragments& f) {
   using Bf16 = detail::ShortVector<8>;
-  detail::store_registers(f.c, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(
+  detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(
                                    detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
-                                   detail::registers_of<detail::FloatVector<8>>(f.c)));
+                                   detail::registers_of<detail::FloatVector<8>>(f.c))));
 }
 FORGE_DEVICE void multiply_tile(WmmaInt8Gfx12Tile, WmmaInt8Gfx12Tile::Fragments& f) {
   using Bytes = detail::IntVector<2>;
-  detail::store_registers(f.c, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(
+  detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(
                                    true, detail::registers_of<Bytes>(f.a), true, detail::registers_of<Bytes>(f.b),
-                                   detail::registers_of<detail::IntVector<8>>(f.c), false));
+                                   detail::registers_of<detail::IntVector<8>>(f.c), false)));
 }
 #else
 inline constexpr bool kHasTiles = false;
