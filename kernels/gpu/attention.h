@@ -335,7 +335,7 @@ struct Attention {
 
   /// What the row has of this block: the step's inputs are older than the step, so nobody is waited for.
   FORGE_DEVICE static Job job_of(const Args& args, int t, int part) {
-    const int position = load(args.positions + t), head0 = part * kGroup;
+    const int position = uniform(load(args.positions + t)), head0 = part * kGroup;
     const int sequence = position < 0 ? 0 : load(args.sequences + t);
     return {t,
             position,

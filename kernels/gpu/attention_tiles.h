@@ -80,16 +80,16 @@ struct AttentionTiles {
 
   /// Are the tile's rows one prompt's, and enough? All lanes of a wave ask together, all of a block get the same.
   FORGE_DEVICE static bool together(const Args& args, int tile, Prompt& out) {
-    const int t0 = tile * C::kTileTokens, real = load(args.counts + kTokenCount) - t0;
+    const int t0 = tile * C::kTileTokens, real = uniform(load(args.counts + kTokenCount)) - t0;
     const int most = C::kTokensTotal - t0 < C::kTileTokens ? C::kTokensTotal - t0 : C::kTileTokens;
     const int count = real < most ? real : most;
     if (count < kFewest) return false;
-    const int position = load(args.positions + t0), sequence = load(args.sequences + t0);
+    const int position = uniform(load(args.positions + t0)), sequence = load(args.sequences + t0);
     int apart = position < 0 ? 1 : 0;
     for (int i = lane_id(); i < C::kTileTokens; i += kWave)
       if (i < count && (load(args.positions + t0 + i) != position + i || load(args.sequences + t0 + i) != sequence))
         apart = 1;
-    if (max_lanes<kWave>(apart) != 0) return false;
+    if (uniform(max_lanes<kWave>(apart)) != 0) return false;
     out = {t0,
            count,
            position,

@@ -258,7 +258,7 @@ struct MatmulTiles {
   }
 
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
-    const int tile = block_id() % kTokenTiles, real = load(args.counts + C::kCount);
+    const int tile = block_id() % kTokenTiles, real = uniform(load(args.counts + C::kCount));
     if (!kExperts && tile * kTokens >= real) return;
     const int down = wave_id() % C::kWavesDown, across = wave_id() / C::kWavesDown;
     Job job{};

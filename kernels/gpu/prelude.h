@@ -23,6 +23,8 @@
 // launch says it.
 // Every lane of a wave must reach a shuffle, and every lane of a block a barrier: there are no masks, and lanes that
 // have nothing to do go along with a neutral value. The executor in tests/gpu_host fails a kernel that does otherwise.
+// Branches and loops round a shuffle must be scalar ones: where the compiler cannot know that a condition is the same
+// in all lanes, uniform() says so. tests/exec_mask fails machine code that does otherwise.
 
 #ifndef FORGE_WAVE
 #error "a specialised source defines FORGE_WAVE: 32 or 64, as the target has it"
@@ -93,6 +95,11 @@ FORGE_DEVICE int wave_id() {
 #else
   return uniform(thread_id() / kWave);
 #endif
+}
+
+/// The same for a condition.
+FORGE_DEVICE bool uniform(bool condition FORGE_SITE) {
+  return uniform(condition ? 1 : 0 FORGE_AT) != 0;
 }
 
 /// No access to memory is moved across this by the compiler.

@@ -66,7 +66,7 @@ struct SampleScan {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int row = block_id() / C::kScanBlocks, part = block_id() % C::kScanBlocks;
     release_consumers();
-    if (row >= load(args.counts + kRowCount)) return;
+    if (row >= uniform(load(args.counts + kRowCount))) return;
     wait_for_producer();
     const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
     BestLogit best{kMinusInfinity, C::kVocab};
@@ -212,7 +212,7 @@ struct SampleDraw {
 
   /// One draw among what the cut leaves, ids in order: a wave adds up a segment of them.
   FORGE_DEVICE static i32 draw(const float* logits, const Cut& cut, const BestLogit& best, float temperature,
-                               double uniform, Lds& lds) {
+                               double random, Lds& lds) {
     const float inverse = 1.0f / temperature;
     const int begin = wave_id() * kSegment;
     float sum = 0;
@@ -224,7 +224,7 @@ struct SampleDraw {
     barrier();
     double total = 0;
     for (int w = 0; w < C::kDrawWaves; ++w) total += static_cast<double>(lds.segments.get(w));
-    double goal = uniform * total;
+    double goal = random * total;
     int wave = 0;
     for (; wave + 1 < C::kDrawWaves && goal >= static_cast<double>(lds.segments.get(wave)); ++wave)
       goal -= static_cast<double>(lds.segments.get(wave));
@@ -232,7 +232,8 @@ struct SampleDraw {
       for (int i0 = begin; i0 < begin + kSegment; i0 += kWave) {
         const float weight = weight_at(logits, cut, best.value, inverse, i0 + lane_id());
         const double row = static_cast<double>(sum_lanes<kWave>(weight));
-        if (goal < row || i0 + kWave >= begin + kSegment) {
+        const bool is_here = goal < row || i0 + kWave >= begin + kSegment;
+        if (uniform(is_here)) {
           double reached = 0;
           i32 chosen = -1;
           for (int l = 0; l < kWave; ++l) {  // every lane walks the same way
@@ -286,7 +287,7 @@ struct SampleDraw {
     const int row = block_id();
     release_consumers();
     // What the last step left is older than this one: only the logits' maxima are waited for.
-    const bool real = row < load(args.counts + kRowCount);
+    const bool real = row < uniform(load(args.counts + kRowCount));
     const int sampled = load(args.counts + kSampledCount), position = load(args.positions + row),
               length = load(args.kv_length + row);
     const float temperature = load(&args.sampling[row].temperature);

@@ -42,7 +42,7 @@ struct SlotTiles {
     for (int i = begin; i < end; ++i) lds.counts.add(load(experts + i), 1);
     barrier();
     const int found = numbered(tile, lds);
-    if (found < 0) return {-1, 0};  // the same in all lanes
+    if (found < 0) return {-1, 0};
     const int expert = found >> kTileBits, before = (found & ((1 << kTileBits) - 1)) * TileSlots;
     i32 matches = 0;
     for (int i = begin; i < end; ++i) matches += load(experts + i) == expert ? 1 : 0;
@@ -62,7 +62,8 @@ struct SlotTiles {
   }
 
  private:
-  /// The expert of the tile-th tile, and the tile's number among the expert's in the low bits; -1 for none.
+  /// The expert of the tile-th tile, and the tile's number among the expert's in the low bits; -1 for none. Known to be
+  /// the same in all lanes.
   FORGE_DEVICE static int numbered(int tile, const Lds& lds) {
     i32 found = -1;
     int before = 0;
@@ -72,7 +73,7 @@ struct SlotTiles {
       if (tile >= first && tile < first + tiles) found = expert << kTileBits | (tile - first);
       before += shuffle(up_to, kWave - 1);
     }
-    return max_lanes<kWave>(found);
+    return uniform(max_lanes<kWave>(found));
   }
 };
 

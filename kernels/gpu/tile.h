@@ -26,10 +26,10 @@ FORGE_DEVICE constexpr int at_least_one(int count) {
   return count > 0 ? count : 1;
 }
 
-/// Rows of the grid's tiles past the step's real tokens or rows are skipped, whole tiles of 16 of them.
+/// Rows of the grid's tiles past the step's real tokens or rows are skipped, whole tiles of 16 of them. All lanes.
 inline constexpr int kTokenTile = 16;
 FORGE_DEVICE bool idle_tile(const i32* counts, int which, int t0) {
-  return t0 / kTokenTile * kTokenTile >= load(counts + which);
+  return t0 / kTokenTile * kTokenTile >= uniform(load(counts + which));
 }
 
 /// Waves that share a column leave partial sums, and get() adds them in order.
