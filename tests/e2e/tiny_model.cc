@@ -114,7 +114,8 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
     random.vector(stem + "attn_norm.weight", s.width, 1, 0.2F);
     random.vector(stem + "ffn_norm.weight", s.width, 1, 0.2F);
     const auto linear = [&](const char* name, std::int64_t n, std::int64_t k, std::int64_t experts = 0) {
-      random.matrix(stem + name + ".weight", n, k, s.dtype, experts);
+      const auto type = s.types.find(name);
+      random.matrix(stem + name + ".weight", n, k, type == s.types.end() ? s.dtype : type->second, experts);
       if (s.biases) random.vector(stem + name + ".bias", n, 0, 0.3F, experts);
     };
     linear("attn_q", s.heads * s.head_dim, s.width);

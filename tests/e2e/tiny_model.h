@@ -2,6 +2,8 @@
 // A small random llama-like model, compiled for one CPU class and opened: what end-to-end tests run.
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +24,8 @@ struct TinyShape {
   std::int64_t experts = 0, experts_used = 0;  ///< experts of `ffn` columns each; 0: one network for all
   bool scattered = false;                      ///< a tensor for each expert
   float rope_base = 10000, eps = 1e-5F;
-  std::string rope_scaling;  ///< "": none, else "linear" or "yarn", factor 4
+  std::string rope_scaling;                              ///< "": none, else "linear" or "yarn", factor 4
+  std::map<std::string, DType, std::less<>> types = {};  ///< of a layer's matrices that are not of `dtype`: "ffn_down"
 };
 
 /// The model's file image: weights are random but the same for the same seed.
