@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 /// What an entry begins with; its texts: passed or failed, the card, what is wrong.
 constexpr std::string_view kMagic = "forge verdict 1\n";
-constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 20;  // of all verdicts: some thousands
+constexpr std::uint64_t kVerdictBytesMax = std::uint64_t{1} << 20;  // of all verdicts: some thousands
 constexpr std::string_view kPassed = "passed", kFailed = "failed";
 
 bool is_there(const fs::path& path) {
@@ -108,7 +108,7 @@ void VerdictCache::store(const CardIdentity& card, const Verdict& verdict) {
   try {
     plan::remove_cache_temporaries(folder_, kVerdictSuffix);
     plan::write_image(entry_path(card), std::as_bytes(std::span(entry)), plan::FileAccess::kOwner);
-    plan::evict_cache_files(plan::cache_files(folder_, kVerdictSuffix), kBytesMax, entry_path(card));
+    plan::evict_cache_files(plan::cache_files(folder_, kVerdictSuffix), kVerdictBytesMax, entry_path(card));
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kInternal) throw;
     give_up(without_code(error.line()));
