@@ -3,15 +3,16 @@
 
 Model files are hollow: header and tensor table are real, the weights a hole in the file. Nothing here runs a kernel.
 
-usage: FORGE_BIN=DIR gpu_plans.py [TARGET,...]
+usage: FORGE_BIN=DIR FORGE_EXEC_MASK_CHECK=PROGRAM gpu_plans.py [TARGET,...]
 """
 import json
 import os
 import struct
+import subprocess
 import sys
 import time
 
-from lib_cli import _string, _value, at, case, finish, tool
+from lib_cli import GUARD, _string, _value, at, case, finish, tool
 
 TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q4_1": (3, 32, 20), "q8_0": (8, 32, 34),
          "bf16": (30, 1, 2)}
@@ -19,6 +20,7 @@ TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q4_1": (3, 32
 SHAPES = {"8b": (32, 4096, 14336, 32, 8, 128, 128256, False), "smollm2": (30, 576, 1536, 9, 3, 64, 49152, True)}
 ALL = "gfx90a,gfx1030,gfx942,gfx1100,gfx1201"
 BATCHED = "smollm2-q4_1"  # decodes up to 16 sequences together
+MASKS = os.environ.get("FORGE_EXEC_MASK_CHECK") or sys.exit("FORGE_EXEC_MASK_CHECK is not set: exec_mask_check")
 TARGETS = (sys.argv[1] if len(sys.argv) > 1 else ALL).split(",")
 # What each target multiplies signed bytes with; source: LLVM's AMDGPU user guide, PTX ISA.
 DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
@@ -92,13 +94,18 @@ def check_program(label, program, layers):
 
 
 def check_code(label, plan, target):
-    """The machine code of a decode matmul has the dot instruction and the model's numbers."""
+    """No cross-lane instruction runs while lanes are off; decode matmuls have the dot instruction, if there is one."""
     folder = at("code-" + target)
     run = tool("inspect", plan, "--code", folder)
     if not case(f"{label}: code objects are written", run.returncode == 0, run.stderr):
         return
+    every = sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".s"))
     listings = [n for n in os.listdir(folder) if n.startswith("matmul_q") and "_t1_" in n and n.endswith(".s")]
     if not case(f"{label}: and listed", listings, os.listdir(folder)):
+        return
+    masks = subprocess.run([MASKS, *every], capture_output=True, text=True, timeout=GUARD)
+    case(f"{label}: lanes that exchange are on", masks.returncode == 0, masks.stdout[-1000:] + masks.stderr)
+    if target not in DOT:
         return
     without = [n for n in listings if DOT[target] not in open(os.path.join(folder, n)).read()]
     case(f"{label}: every decode matmul has {DOT[target]}", not without, without)
@@ -118,7 +125,7 @@ for name, (path, layers) in models.items():
         program = inspect(plan)["programs"][0]
         case(f"{label}: is for its target", program["target"] == target, program["target"])
         check_program(label, program, layers)
-        if target in DOT:
+        if target.startswith("gfx"):
             check_code(label, plan, target)
 small = models["smollm2-q4_1"][0]
 both = tool("compile", small, "--target", f"{TARGETS[0]},{TARGETS[-1]}", "-o", at("both.plan"))
