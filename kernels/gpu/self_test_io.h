@@ -91,7 +91,8 @@ enum MemoryResult {
 };
 
 // ---- blocks: kArrivalLaunches launches, out[launch * kBlockThreads + t] by the last block of each
-inline constexpr int kBlockThreads = 128, kBlocks = 96, kArrivalLaunches = 16;
+inline constexpr int kBlockThreads = 128, kBlocks = 96, kArrivalLaunches = 16, kLateSpin = 2048;
+inline constexpr unsigned kNeverMixed = 0xdeadbeefU;  ///< what no lane of the late block comes to
 /// Behind the sums: a 1 for each ticket that atomic_add gave out; then a word for each block by atomic_store.
 inline constexpr int kTickets = kArrivalLaunches * kBlockThreads, kTicketCount = kBlocks * kBlockThreads,
                      kStored = kTickets + kTicketCount, kBlocksOut = kStored + kBlocks;

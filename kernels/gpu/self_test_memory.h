@@ -89,7 +89,13 @@ struct SelfTestBlocks {
     using namespace self_test;
     const int t = thread_id(), block = block_id(), launch = static_cast<int>(args.number);
     float* partials = reinterpret_cast<float*>(args.work + kPartials);
-    const u32 word = load(args.in + block * kThreads + t);
+    // One block is later than all others, so that whoever does not wait for it adds up without it.
+    u32 slow = static_cast<u32>(t);
+    if (block == (launch * 7 + 3) % kBlocks) {
+      FORGE_LOOP
+      for (int i = 0; i < kLateSpin; ++i) slow = mixed(slow) ^ slow >> 7;
+    }
+    const u32 word = load(args.in + block * kThreads + t) ^ (slow == kNeverMixed ? 1u : 0u);
     // Whole numbers: sums are exact. Another number in each launch, so that what an earlier one left is wrong.
     partials[block * kThreads + t] = static_cast<float>(word % 1000u + static_cast<u32>(launch));
     if (launch == 0) {
