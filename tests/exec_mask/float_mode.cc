@@ -29,7 +29,7 @@ std::optional<std::uint64_t> descriptor_at(const codegen::ElfImage& elf, const s
     const auto value = read_at<std::uint64_t>(symbols->bytes, at + kSymbolValue);
     const auto size = read_at<std::uint64_t>(symbols->bytes, at + kSymbolSize);
     if (!name || !value || !size || *name + wanted.size() >= names->bytes.size() || *size != kDescriptorBytes) continue;
-    if (std::memcmp(names->bytes.data() + *name, wanted.c_str(), wanted.size() + 1) == 0) return *value;
+    if (std::memcmp(names->bytes.data() + *name, wanted.c_str(), wanted.size() + 1) == 0) return value;
   }
   return std::nullopt;
 }
