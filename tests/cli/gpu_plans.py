@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from lib_cli import GUARD, _string, _value, at, case, finish, tool
+from lib_cli import CACHE, GUARD, _string, _value, at, case, finish, tool
 
 TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q4_1": (3, 32, 20), "q8_0": (8, 32, 34),
          "bf16": (30, 1, 2)}
@@ -26,6 +26,16 @@ TARGETS = (sys.argv[1] if len(sys.argv) > 1 else ALL).split(",")
 DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
        "gfx1101": "v_dot4_i32_iu8", "gfx1150": "v_dot4_i32_iu8", "gfx1200": "v_dot4_i32_iu8",
        "gfx1201": "v_dot4_i32_iu8", "gfx906": "v_dot4", "gfx908": "v_dot4"}
+
+
+def share_kernels():
+    """Kernels are compiled once for all tests that run with the same $FORGE_CACHE_DIR."""
+    if not (folder := os.environ.get("FORGE_CACHE_DIR")):
+        return
+    kept = os.path.join(folder, "kernels")
+    os.makedirs(kept, mode=0o700, exist_ok=True)
+    os.makedirs(CACHE, mode=0o700, exist_ok=True)
+    os.symlink(kept, os.path.join(CACHE, "kernels"))
 
 
 def hollow(name, shape, kind, embedding=None):
@@ -111,6 +121,7 @@ def check_code(label, plan, target):
     case(f"{label}: every decode matmul has {DOT[target]}", not without, without)
 
 
+share_kernels()
 models = {"8b-q4_0": (hollow("8b-q4_0.gguf", "8b", "q4_0"), 32), "8b-q8_0": (hollow("8b-q8_0.gguf", "8b", "q8_0"), 32),
           "smollm2-q4_1": (hollow("smollm2-q4_1.gguf", "smollm2", "q4_1", "q8_0"), 30)}
 for name, (path, layers) in models.items():

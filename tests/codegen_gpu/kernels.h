@@ -3,12 +3,26 @@
 
 #include <fmt/format.h>
 
+#include <catch2/catch.hpp>
 #include <string>
 
+#include "codegen/gpu/compilers.h"
 #include "codegen/gpu/kernel_compiler.h"
 #include "codegen/gpu/targets.h"
+#include "support/error.h"
 
 namespace forge::codegen::tests {
+
+/// False where no compiler of this machine knows the target, which is told.
+inline bool is_compilable(const GpuTarget& target) {
+  try {
+    static_cast<void>(choose_compiler(find_compilers(target.vendor), target));
+    return true;
+  } catch (const Error& error) {
+    WARN("skipped " << target.name << ": " << error.line());
+    return false;
+  }
+}
 
 /// y[i] = sum of four int8 products, and a sum over the wave, of 256 threads; 4 KiB of shared memory.
 inline KernelSource dot_kernel(const GpuTarget& target, const std::string& entry = "dots") {

@@ -7,25 +7,11 @@
 #include "codegen/gpu/compile_service.h"
 #include "codegen/gpu/self_test.h"
 #include "kernels/quant/planes.h"
-#include "support/error.h"
+#include "tests/codegen_gpu/kernels.h"
 #include "tests/support/self_test_faults.h"
 #include "tests/support/temp_dir.h"
 
 namespace forge::codegen::tests {
-namespace {
-
-/// False where no compiler of this machine knows the target, which is told.
-bool is_compilable(const GpuTarget& target) {
-  try {
-    static_cast<void>(choose_compiler(find_compilers(target.vendor), target));
-    return true;
-  } catch (const Error& error) {
-    WARN("skipped " << target.name << ": " << error.line());
-    return false;
-  }
-}
-
-}  // namespace
 
 TEST_CASE("the self-test's kernels compile for AMD and NVIDIA without spills") {
   const forge::tests::TempDir dir;

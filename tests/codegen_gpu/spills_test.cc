@@ -10,6 +10,7 @@
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
 #include "support/error.h"
+#include "tests/codegen_gpu/kernels.h"
 #include "tests/support/temp_dir.h"
 
 namespace forge::codegen::tests {
@@ -95,6 +96,7 @@ std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& k
 TEST_CASE("matmuls of the K types keep their units in registers") {
   for (const auto& [name, tokens] : {std::pair("gfx1100", 1), std::pair("sm_90", 8)}) {
     const GpuTarget& target = *find_target(name);
+    if (!is_compilable(target)) continue;
     KernelSet kernels(target);
     for (const auto type : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS})
       kernels.add("matmul", matmul_text(target, type, 2560, 9728, tokens));
@@ -108,6 +110,7 @@ TEST_CASE("matmuls of the K types keep their units in registers") {
 TEST_CASE("matrix instructions keep their sums in registers") {
   for (const char* name : {"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"}) {
     const GpuTarget& target = *find_target(name);
+    if (!is_compilable(target)) continue;
     KernelSet kernels(target);
     for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16}) {
       kernels.add("wide", tiles_text(target, type, 16384, 2048));
@@ -128,6 +131,7 @@ TEST_CASE("two blocks of matrix instructions a unit cost a few addresses, no sum
   constexpr std::int64_t kAddresses = 48, kRegisters = 128;
   for (const char* name : {"sm_80", "sm_90"}) {
     const GpuTarget& target = *find_target(name);
+    if (!is_compilable(target)) continue;
     KernelSet kernels(target);
     for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16})
       kernels.add("wide", tiles_text(target, type, 16384, 2048, true));
