@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "codegen/gpu/self_test.h"
+#include "runtime/gpu/gpu_memory.h"
 #include "support/error.h"
 #include "tools/console.h"
 
@@ -19,14 +20,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using codegen::SelfTestKernel;
 using codegen::SelfTestSection;
+using runtime::gpu_aligned;
+using runtime::kGpuAlignment;
 
 constexpr std::size_t kGuardBytes = 256;  ///< before and behind what a kernel writes
 constexpr std::uint8_t kPoison = 0xa5;
-constexpr std::size_t kAlignment = 256;
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
@@ -45,11 +44,11 @@ class KernelRun {
         module_(device, code, kernel.name),
         function_(module_.function(kernel.source.entry)),
         out_bytes_(kernel.out_words * sizeof(std::uint32_t)),
-        in_(device, std::max(bytes_of(kernel.input.size()), kAlignment), "the self-test's inputs"),
-        out_(device, aligned(out_bytes_) + 2 * kGuardBytes, "the self-test's results"),
-        work_(device, std::max(bytes_of(kernel.work_words), kAlignment), "the self-test's counters"),
+        in_(device, std::max(bytes_of(kernel.input.size()), kGpuAlignment), "the self-test's inputs"),
+        out_(device, gpu_aligned(out_bytes_) + 2 * kGuardBytes, "the self-test's results"),
+        work_(device, std::max(bytes_of(kernel.work_words), kGpuAlignment), "the self-test's counters"),
         mirror_(device, std::max(in_.bytes(), out_.bytes()), "the self-test's copies"),
-        host_(device, std::max(bytes_of(kernel.host_words), kAlignment), "the self-test's words for the host"),
+        host_(device, std::max(bytes_of(kernel.host_words), kGpuAlignment), "the self-test's words for the host"),
         stream_(device),
         done_(device) {}
 
