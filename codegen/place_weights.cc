@@ -202,9 +202,12 @@ WeightPlacer::Place WeightPlacer::at(ir::Value weight, WeightUse use) const {
   const auto found = entries_.find(key(weight));
   invariant(found != entries_.end(), "CG-007", "a weight has no place");
   const auto& entry = found->second;
+  const auto place = [&](plan::Space space, std::uint64_t offset) {
+    return plan::operand_at(space, 0, offset, 0, static_cast<std::uint8_t>(graph_.type(weight).dtype));
+  };
   if (use == WeightUse::kEmbedding && !entry.packed)
-    return {plan::Ref(plan::Space::File, 0, tensors(weight.node).front()->offset), false};
-  return {plan::Ref(plan::Space::Weights, 0, entry.offset), entry.packed};
+    return {place(plan::Space::File, tensors(weight.node).front()->offset), false};
+  return {place(plan::Space::Weights, entry.offset), entry.packed};
 }
 
 }  // namespace forge::codegen

@@ -10,7 +10,7 @@
 #include "codegen/model_file.h"
 #include "ir/graph.h"
 #include "kernels/quant/rows.h"
-#include "runtime/plan/plan_generated.h"
+#include "runtime/plan/step.h"
 
 namespace forge::codegen {
 
@@ -34,7 +34,7 @@ class WeightPlacer {
 
   /// Where the weight (for an embedding: its table) lies. `packed` tells whether it is in the packed layout.
   struct Place {
-    plan::Ref ref;
+    plan::Operand ref;
     bool packed = false;
   };
   [[nodiscard]] Place at(ir::Value weight, WeightUse use) const;

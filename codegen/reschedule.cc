@@ -42,14 +42,12 @@ bool covered(const passes::Variant& variant, std::size_t at, std::uint64_t offse
 bool same_step(const passes::Variant& variant, std::size_t at, const plan::StepT* written) {
   if (written == nullptr) return false;
   const auto& step = variant.steps[at];
-  const auto lies_right = [&](const plan::Ref& ref) {
-    return ref.space() != plan::Space::Arena || covered(variant, at, ref.offset());
+  const auto lies_right = [&](const plan::Operand& operand) {
+    return operand.space() != plan::Space::Arena || covered(variant, at, operand.offset());
   };
   return written->label == step.kernel.kernel && written->layer == step.layer &&
          written->weight_bytes == step.cost.weight_bytes && written->activation_bytes == step.cost.activation_bytes &&
-         std::ranges::all_of(written->refs, lies_right) && std::ranges::all_of(written->ops, [&](const auto& op) {
-           return op != nullptr && std::ranges::all_of(op->refs, lies_right);
-         });
+         std::ranges::all_of(written->operands, lies_right);
 }
 
 /// What differs first between a variant of `made` and the one in the plan, for people; empty when nothing does.

@@ -12,7 +12,7 @@ namespace forge::codegen {
 namespace {
 
 using ir::Op;
-using plan::Ref;
+using plan::Operand;
 using plan::Space;
 
 std::int64_t tail_elements(const ir::TensorType& type) {
@@ -23,8 +23,8 @@ std::int64_t tail_elements(const ir::TensorType& type) {
 
 }  // namespace
 
-Ref moved(const Ref& ref, std::int64_t bytes) {
-  return {ref.space(), ref.index(), ref.offset() + static_cast<std::uint64_t>(bytes)};
+std::uint32_t row_bytes_of(DType type, std::int64_t cols) {
+  return static_cast<std::uint32_t>(type == DType::kQ8A ? ir::stored_row_bytes(type, cols) : cols * kFloatBytes);
 }
 
 void ValuePlaces::place_all() {
@@ -53,9 +53,9 @@ void ValuePlaces::declare_weights() {
   }
 }
 
-Ref ValuePlaces::add_constant(std::span<const float> values) {
+Operand ValuePlaces::add_constant(std::span<const float> values) {
   constants_.resize((constants_.size() + 63) / 64 * 64);
-  const Ref at(Space::Constants, 0, constants_.size());
+  const auto at = plan::operand_at(Space::Constants, 0, constants_.size());
   constants_.resize(constants_.size() + values.size_bytes());
   std::memcpy(constants_.data() + at.offset(), values.data(), values.size_bytes());
   return at;
@@ -85,22 +85,27 @@ std::vector<plan::KvGroup> ValuePlaces::kv_groups(
 Rows ValuePlaces::rows_of(ir::Value value) const {
   const auto& type = graph_.type(value);
   const std::int64_t width = type.shape.empty() ? 1 : type.shape.size() == 1 ? type.cols() : tail_elements(type);
+  const auto rows_at = [&](const Operand& place) {
+    return Rows{{place.space(), static_cast<std::uint8_t>(type.dtype), place.index(), row_bytes_of(type.dtype, width),
+                 place.offset()},
+                width};
+  };
   switch (graph_.op(value.node)) {
     case Op::kInput:
-      return {Ref(Space::Input, static_cast<std::uint16_t>(graph_.attrs_as<ir::InputAttrs>(value.node).kind), 0),
-              width};
+      return rows_at(plan::operand_at(Space::Input,
+                                      static_cast<std::uint16_t>(graph_.attrs_as<ir::InputAttrs>(value.node).kind), 0));
     case Op::kConstant:
-      return {constant_at_.at(value.node), width};
+      return rows_at(constant_at_.at(value.node));
     case Op::kWeight:
     case Op::kConcatRows:
     case Op::kSliceRows:
-      return {weights_.at(value, WeightUse::kVector).ref, width};
+      return rows_at(weights_.at(value, WeightUse::kVector).ref);
     default:
       break;
   }
   for (const auto& output : graph_.outputs())
     if (output.value == value && (output.name == "logits" || output.name == passes::kHiddenOutput))
-      return {Ref(Space::Output, 0, 0), width};
+      return rows_at(plan::operand_at(Space::Output, 0, 0));
   const auto* buffer = variant_->buffer_of(value);
   if (graph_.op(value.node) == Op::kSplit && graph_.attrs_as<ir::PartsAttrs>(value.node).unit == 0) {
     const auto whole = graph_.operand(value.node, 0);
@@ -113,7 +118,7 @@ Rows ValuePlaces::rows_of(ir::Value value) const {
   }
   invariant(buffer != nullptr, "CG-004",
             fmt::format("%{} of {} has no place", value.node, ir::op_def(graph_.op(value.node)).name));
-  return {Ref(Space::Arena, 0, static_cast<std::uint64_t>(buffer->offset)), width};
+  return rows_at(plan::operand_at(Space::Arena, 0, static_cast<std::uint64_t>(buffer->offset)));
 }
 
 void ValuePlaces::take(plan::ProgramT& out) {

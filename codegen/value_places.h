@@ -9,20 +9,20 @@
 
 #include "codegen/place_weights.h"
 #include "passes/program.h"
-#include "runtime/plan/plan_generated.h"
+#include "runtime/plan/step.h"
 
 namespace forge::codegen {
 
 inline constexpr std::int64_t kFloatBytes = sizeof(float);
 
+/// Bytes from row to row of a value.
+std::uint32_t row_bytes_of(DType type, std::int64_t cols);
+
 /// The address of a matrix of rows: where row 0, column 0 lies and how many floats a row has.
 struct Rows {
-  plan::Ref ref;
+  plan::Operand ref;
   std::int64_t row_floats = 0;
 };
-
-/// `ref` and so many bytes more.
-plan::Ref moved(const plan::Ref& ref, std::int64_t bytes);
 
 class ValuePlaces {
  public:
@@ -40,7 +40,7 @@ class ValuePlaces {
 
   [[nodiscard]] Rows rows_of(ir::Value value) const;
   /// Adds bytes to the constants, aligned to 64.
-  plan::Ref add_constant(std::span<const float> values);
+  plan::Operand add_constant(std::span<const float> values);
   [[nodiscard]] const WeightPlacer& weights() const { return weights_; }
   [[nodiscard]] const passes::Variant& variant() const { return *variant_; }
 
@@ -58,7 +58,7 @@ class ValuePlaces {
   const ir::Graph& graph_;
   WeightPlacer weights_;
   const passes::Variant* variant_ = nullptr;
-  std::map<ir::NodeId, plan::Ref> constant_at_;
+  std::map<ir::NodeId, plan::Operand> constant_at_;
   std::vector<std::uint8_t> constants_;
 };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "codegen/gpu/targets.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tools/console.h"
 
@@ -18,7 +19,7 @@ std::map<std::string_view, std::size_t> launches(const plan::ProgramT& program) 
   std::map<std::string_view, std::size_t> counts;
   const auto count = [&](const std::vector<std::unique_ptr<plan::StepT>>& steps) {
     for (const auto& step : steps)
-      if (step) ++counts[step->kernel];
+      if (step) ++counts[plan::kernel_name(program, *step)];
   };
   count(program.load_steps);
   for (const auto& variant : program.variants) {

@@ -6,6 +6,7 @@
 
 #include "kernels/quant/x16.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 #include "support/json_text.h"
 #include "tools/compile_report.h"
@@ -42,14 +43,9 @@ double read_ratio(const plan::VariantT& variant, const plan::ProgramT& program) 
 /// Where in the arena a step's operands lie, each place once: "0, 2304, 4608".
 std::vector<std::uint64_t> arena_places(const plan::StepT& step) {
   std::vector<std::uint64_t> places;
-  const auto collect = [&](const std::vector<plan::Ref>& refs) {
-    for (const auto& ref : refs)
-      if (ref.space() == plan::Space::Arena && std::ranges::find(places, ref.offset()) == places.end())
-        places.push_back(ref.offset());
-  };
-  collect(step.refs);
-  for (const auto& op : step.ops)
-    if (op) collect(op->refs);
+  for (const auto& operand : step.operands)
+    if (operand.space() == plan::Space::Arena && std::ranges::find(places, operand.offset()) == places.end())
+      places.push_back(operand.offset());
   return places;
 }
 
@@ -137,7 +133,10 @@ void variant_json(JsonWriter& json, const plan::VariantT& variant, const plan::P
     json.open("steps", '[');
     for (const auto& step : variant.steps) {
       if (!step) continue;
-      json.open('{').field("kernel", step->kernel).field("label", step->label).field("layer", step->layer);
+      json.open('{')
+          .field("kernel", plan::kernel_name(program, *step))
+          .field("label", step->label)
+          .field("layer", step->layer);
       json.field("weight_bytes", step->weight_bytes).field("activation_bytes", step->activation_bytes);
       json.field("flops", step->flops).field("arena", std::span<const std::uint64_t>(arena_places(*step))).close();
     }

@@ -59,7 +59,7 @@ class GpuLowering {
 
   void finish_step(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments,
                    plan::StepT& out);
-  [[nodiscard]] plan::Ref ref_of(const PointerArgument& argument) const;
+  [[nodiscard]] plan::Operand operand_of(const PointerArgument& argument) const;
   [[nodiscard]] std::int64_t kv_group_of(ir::NodeId node) const;
   [[nodiscard]] RowCount rows_of_step(const ir::Dim& rows) const;
   [[nodiscard]] std::string weight_type(ir::Value weight) const;
@@ -73,8 +73,8 @@ class GpuLowering {
   const ModelFile& model_;
   ValuePlaces places_;
   KernelSet kernels_;
-  std::map<ir::NodeId, plan::Ref> frequencies_;  ///< of RoPE, before their factors
-  std::int64_t scratch_offset_ = 0;              ///< of the step in hand
+  std::map<ir::NodeId, plan::Operand> frequencies_;  ///< of RoPE, before their factors
+  std::int64_t scratch_offset_ = 0;                  ///< of the step in hand
   std::int64_t arena_bytes_ = 0, sampling_bytes_ = 0, counter_bytes_ = 0;
 };
 

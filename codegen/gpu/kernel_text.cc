@@ -26,7 +26,7 @@ ConfigText& ConfigText::flag(std::string_view name, bool value) {
   return *this;
 }
 
-std::string KernelSet::add(std::string_view stem, const KernelText& kernel) {
+std::uint32_t KernelSet::add(std::string_view stem, const KernelText& kernel) {
   std::string body = kernel.before;
   body += fmt::format("struct Config{} {{\n{}}};\nusing Kernel = {}<Config>;\n",
                       kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
@@ -36,7 +36,7 @@ std::string KernelSet::add(std::string_view stem, const KernelText& kernel) {
   const auto head =
       fmt::format("#define FORGE_WAVE {}\n#include \"{}\"\n\nnamespace forge::gpu {{\n\n", target_.wave, kernel.header);
   const auto [found, fresh] = by_text_.try_emplace(head + body, sources_.size());
-  if (!fresh) return sources_[found->second].entry;
+  if (!fresh) return static_cast<std::uint32_t>(found->second);
   const auto entry = fmt::format("{}_{:08x}", stem, static_cast<std::uint32_t>(XXH3_64bits(body.data(), body.size())));
   const auto bounds = kernel.min_blocks > 0 ? fmt::format(", {}", kernel.min_blocks) : std::string();
   const auto main = fmt::format(
@@ -45,7 +45,7 @@ std::string KernelSet::add(std::string_view stem, const KernelText& kernel) {
       bounds.empty() ? "" : "_BOUNDS", entry, kernel.has_blocks ? kernel.blocks : 0, kernel.threads, bounds,
       kernel.has_lds ? "  FORGE_LDS(Kernel::Lds, lds);\n" : "", kernel.has_lds ? ", lds" : "");
   sources_.push_back({entry, head + body + main});
-  return sources_.back().entry;
+  return static_cast<std::uint32_t>(found->second);
 }
 
 }  // namespace forge::codegen

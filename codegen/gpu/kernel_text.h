@@ -45,8 +45,8 @@ struct KernelText {
 class KernelSet {
  public:
   explicit KernelSet(const GpuTarget& target) : target_(target) {}
-  /// Answers the entry's name: `stem` (letters, digits, '_') and a hash of the text.
-  std::string add(std::string_view stem, const KernelText& text);
+  /// Answers its index in sources(). The entry's name is `stem` (letters, digits, '_') and a hash of the text.
+  std::uint32_t add(std::string_view stem, const KernelText& text);
   [[nodiscard]] const std::vector<KernelSource>& sources() const { return sources_; }
 
  private:

@@ -21,7 +21,7 @@ namespace forge::codegen {
 using ir::InputKind;
 using ir::Op;
 using plan::GpuInput;
-using plan::Ref;
+using plan::Operand;
 using plan::Space;
 using Kind = PointerArgument::Kind;
 
@@ -95,12 +95,16 @@ std::unique_ptr<plan::StepT> GpuLowering::lower_step(const passes::Step& step) {
 
 void GpuLowering::finish_step(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments,
                               plan::StepT& out) {
-  out.kernel = kernels_.add(stem, text);
-  for (const auto& argument : arguments) out.refs.push_back(ref_of(argument));
-  out.ints = {text.blocks, text.threads, 0, plan::kGpuWaitsItself};
+  plan::LaunchT launch;
+  launch.code = kernels_.add(stem, text);
+  launch.blocks = text.blocks;
+  launch.threads = text.threads;
+  launch.waits_itself = true;
+  out.body.Set(std::move(launch));
+  for (const auto& argument : arguments) out.operands.push_back(operand_of(argument));
 }
 
-Ref GpuLowering::ref_of(const PointerArgument& argument) const {
+Operand GpuLowering::operand_of(const PointerArgument& argument) const {
   switch (argument.kind) {
     case Kind::kValue:
       return places_.rows_of(argument.value).ref;
@@ -109,24 +113,24 @@ Ref GpuLowering::ref_of(const PointerArgument& argument) const {
       const auto layer = graph_.op(argument.node) == Op::kKvStore
                              ? graph_.attrs_as<ir::KvStoreAttrs>(argument.node).layer
                              : graph_.attrs_as<ir::AttentionAttrs>(argument.node).layer;
-      return {Space::Kv, static_cast<std::uint16_t>(kv_group_of(argument.node)),
-              static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0))};
+      return plan::operand_at(Space::Kv, static_cast<std::uint16_t>(kv_group_of(argument.node)),
+                              static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0)));
     }
     case Kind::kBlockTable:
-      return {Space::Input, static_cast<std::uint16_t>(InputKind::kBlockTable),
-              static_cast<std::uint64_t>(kv_group_of(argument.node))};
+      return plan::operand_at(Space::Input, static_cast<std::uint16_t>(InputKind::kBlockTable),
+                              static_cast<std::uint64_t>(kv_group_of(argument.node)));
     case Kind::kPackedWeight: {
       const auto use = graph_.op(argument.node) == Op::kEmbed ? WeightUse::kEmbedding : WeightUse::kMatmul;
       return places_.weights().at(argument.value, use).ref;
     }
     case Kind::kInput:
-      return {Space::Input, static_cast<std::uint16_t>(argument.input), 0};
+      return plan::operand_at(Space::Input, static_cast<std::uint16_t>(argument.input), 0);
     case Kind::kScratch:
-      return {Space::Arena, 0, static_cast<std::uint64_t>(scratch_offset_ + argument.input)};
+      return plan::operand_at(Space::Arena, 0, static_cast<std::uint64_t>(scratch_offset_ + argument.input));
     case Kind::kCounters:
-      return {Space::Counters, 0, static_cast<std::uint64_t>(argument.input)};
+      return plan::operand_at(Space::Counters, 0, static_cast<std::uint64_t>(argument.input));
     case Kind::kLogits:
-      return {Space::Output, 0, 0};
+      return plan::operand_at(Space::Output, 0, 0);
   }
   throw Error(ErrorCode::kInternal, "a pointer argument of an unknown kind");
 }

@@ -17,7 +17,6 @@ namespace forge::codegen {
 using ir::InputKind;
 using ir::Op;
 using plan::GpuInput;
-using plan::Ref;
 using plan::Space;
 using Kind = PointerArgument::Kind;
 
@@ -121,7 +120,7 @@ void GpuLowering::lower_rope_table(ir::NodeId node, plan::StepT& out) {
                         ? found->second
                         : places_.add_constant(frequencies_of(graph_.attrs_as<ir::RopeFreqsAttrs>(frequencies.node)));
   frequencies_.emplace(frequencies.node, base);
-  out.refs[1] = base;
+  out.operands[1] = base;
 }
 
 void GpuLowering::lower_route(ir::NodeId node, plan::StepT& out) {
@@ -257,8 +256,8 @@ void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vect
     const bool codes = !vector && quant::is_plane_codes(dtype);
     const bool copies = scales == 0 && !codes && !alternates;
     if (vector) source.rows = static_cast<std::int64_t>(source.bytes) / native;
-    const Ref whole(Space::Weights, 0, weight.offset);
-    step->refs = {copies ? moved(whole, rows_before * native) : whole, Ref(Space::File, 0, source.offset)};
+    const auto whole = plan::operand_at(Space::Weights, 0, weight.offset);
+    step->operands = {copies ? moved(whole, rows_before * native) : whole};
     const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
     const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source.rows, 1);
     KernelText text{.header = "kernels/gpu/repack.h",
@@ -267,7 +266,11 @@ void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vect
                     .before = {}};
     text.has_lds = text.has_blocks = false;
     if (copies) {
-      step->kernel = plan::kGpuCopyKernel;
+      plan::CopySourceT copy;
+      copy.weight = static_cast<std::uint32_t>(index);
+      copy.source = static_cast<std::uint32_t>(i);
+      copy.to = 0;
+      step->body.Set(copy);
     } else if (codes) {
       const auto blocks = cols / static_cast<std::int64_t>(dtype_info(dtype).block_elems);
       text.threads = 64;
@@ -283,18 +286,19 @@ void GpuLowering::lower_load(plan::WeightT& weight, std::size_t index, std::vect
                                  .k = cols,
                                  .threads = text.threads,
                                  .blocks_per_row = text.blocks});
-      step->kernel = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), rows, cols), text);
+      plan::RepackT repack;
+      repack.code = kernels_.add(fmt::format("repack_{}_{}x{}", dtype_name(dtype), rows, cols), text);
+      repack.weight = static_cast<std::uint32_t>(index);
+      repack.source = static_cast<std::uint32_t>(i);
+      repack.to = 0;
+      repack.blocks_per_row = static_cast<std::uint32_t>(text.blocks);
+      repack.threads = static_cast<std::uint32_t>(text.threads);
+      repack.row_bytes = native;
+      repack.row_first = first;
+      repack.unit = unit;
+      repack.stride = weight.unit * parts;
+      step->body.Set(repack);
     }
-    step->ints = {text.blocks,
-                  text.threads,
-                  0,
-                  0,
-                  static_cast<std::int64_t>(index),
-                  static_cast<std::int64_t>(i),
-                  native,
-                  first,
-                  unit,
-                  weight.unit * parts};
     rows_before += source.rows;
     out.push_back(std::move(step));
   }

@@ -10,6 +10,7 @@
 #include "runtime/cpu/column_split.h"
 #include "runtime/cpu/load_weights.h"
 #include "runtime/cpu/packed_weights.h"
+#include "runtime/plan/step.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
 
@@ -257,7 +258,7 @@ std::vector<StepProfile> CpuExecutor::profile() const {
       const auto& step = variants_[v].steps[i];
       rows.push_back({.variant = variants_[v].name,
                       .label = step.label,
-                      .kernel = program_->variants[v]->steps[i]->kernel,
+                      .kernel = plan::kernel_name(*program_, *program_->variants[v]->steps[i]),
                       .layer = step.layer,
                       .calls = times_[v][i].calls,
                       .nanoseconds = times_[v][i].nanoseconds,

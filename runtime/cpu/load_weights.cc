@@ -191,11 +191,10 @@ std::uint64_t load_weights(const plan::ProgramT& program, const WeightSource& mo
   std::size_t tasks = 0;
   std::uint64_t read = 0;
   for (const auto& step : program.load_steps) {
-    if (step == nullptr || step->ints.size() != 1 || step->ints[0] < 0 ||
-        static_cast<std::size_t>(step->ints[0]) >= program.weights.size() ||
-        program.weights[static_cast<std::size_t>(step->ints[0])] == nullptr)
+    const auto* load = step == nullptr ? nullptr : step->body.AsLoadWeight();
+    if (load == nullptr || load->weight >= program.weights.size() || program.weights[load->weight] == nullptr)
       throw Error(ErrorCode::kPlan, "a load step of the plan is broken", {}, "compile the plan again");
-    const auto& weight = *program.weights[static_cast<std::size_t>(step->ints[0])];
+    const auto& weight = *program.weights[load->weight];
     auto& job = jobs.emplace_back(make_job(weight, model.bytes(), weights, weights_bytes));
     job.first_task = tasks;
     tasks += job.pack ? (job.groups + job.groups_a_task - 1) / job.groups_a_task : 1;

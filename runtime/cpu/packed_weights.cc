@@ -76,8 +76,10 @@ std::string key_of(const std::string& model, const plan::ProgramT& program) {
       text += source == nullptr ? " -" : fmt::format(" {} {} {}", source->offset, source->bytes, source->rows);
     text += '\n';
   }
-  for (const auto& step : program.load_steps)  // numbers alone: a plan's text could be made to read like more steps
-    text += step == nullptr ? "-\n" : fmt::format("s {}\n", fmt::join(step->ints, " "));
+  for (const auto& step : program.load_steps) {  // numbers alone: a plan's text could be made to read like more steps
+    const auto* load = step == nullptr ? nullptr : step->body.AsLoadWeight();
+    text += load == nullptr ? "-\n" : fmt::format("s {}\n", load->weight);
+  }
   const auto hash = XXH3_128bits(text.data(), text.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Reading a plan's CPU steps: numbers, references and addresses, each checked as it is taken. Nothing of a plan is
+// Reading a plan's CPU steps: numbers, operands and addresses, each checked as it is taken. Nothing of a plan is
 // believed before it went through here.
 
 #include <fmt/format.h>
@@ -8,17 +8,24 @@
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "runtime/cpu/cpu_program.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 
 namespace forge::runtime {
 
+/// Rows of floats with their distance in floats.
+struct FloatRows {
+  std::byte* data = nullptr;
+  std::size_t stride = 0;
+};
+
 class PlanReader {
  public:
-  PlanReader(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks, const StepIo& io)
-      : in_(variant), program_(program), blocks_(blocks), io_(io) {}
+  PlanReader(const plan::VariantT& variant, const plan::ProgramT& program, const Blocks& blocks, const StepIo& io,
+             const cpu::Kernels& kernels)
+      : in_(variant), program_(program), blocks_(blocks), io_(io), kernels_(kernels) {}
 
  protected:
   static float* floats(std::byte* address) { return reinterpret_cast<float*>(address); }
@@ -34,24 +41,22 @@ class PlanReader {
     if (value < low || value > high) fail(fmt::format("a number is out of range: {}", value));
     return static_cast<std::size_t>(value);
   }
-  std::size_t int_at(const std::vector<std::int64_t>& ints, std::size_t i, std::int64_t low,
-                     std::int64_t high = kNumberMax) const {
-    if (i >= ints.size()) fail("a number is missing");
-    return number(ints[i], low, high);
-  }
-  float float_at(const std::vector<float>& floats, std::size_t i) const {
-    if (i >= floats.size()) fail("a number is missing");
-    return floats[i];
-  }
-  const plan::Ref& ref_at(const std::vector<plan::Ref>& refs, std::size_t i) const {
-    if (i >= refs.size()) fail("a reference is missing");
-    return refs[i];
+  /// A member of an enum of plan.fbs, by its place in `values`.
+  template <class Enum, class Value, std::size_t N>
+  Value member(Enum which, const Value (&values)[N]) const {
+    return values[number(static_cast<std::int64_t>(which), 0, N - 1)];
   }
 
-  /// The address of `bytes` bytes behind a ref; writable spaces only when `write`.
-  std::byte* resolve(const plan::Ref& ref, std::size_t bytes, bool write) const {
+  static bool given(std::uint16_t role) { return role != plan::kNoOperand; }
+  const plan::Operand& operand(std::uint16_t role) const {
+    if (role >= step_->operands.size()) fail("an operand is missing");
+    return step_->operands[role];
+  }
+
+  /// The address of `bytes` bytes behind an operand; writable spaces only when `write`.
+  std::byte* resolve(const plan::Operand& of, std::size_t bytes, bool write) const {
     const Blocks::Block* block = nullptr;
-    switch (ref.space()) {
+    switch (of.space()) {
       case plan::Space::Arena:
         block = &blocks_.arena;
         break;
@@ -70,33 +75,32 @@ class PlanReader {
       default:
         break;
     }
-    if (block == nullptr) fail("a reference is to a space that does not belong there");
-    if (ref.offset() > block->bytes || bytes > block->bytes - ref.offset())
-      fail(fmt::format("a reference of {} bytes at {} leaves its block of {}", bytes, ref.offset(), block->bytes));
-    if (ref.offset() % sizeof(float) != 0 && ref.space() != plan::Space::File) fail("a reference is not aligned");
-    return block->data + ref.offset();
+    if (block == nullptr) fail("an operand is in a space that does not belong there");
+    if (of.offset() > block->bytes || bytes > block->bytes - of.offset())
+      fail(fmt::format("an operand of {} bytes at {} leaves its block of {}", bytes, of.offset(), block->bytes));
+    if (of.offset() % sizeof(float) != 0 && of.space() != plan::Space::File) fail("an operand is not aligned");
+    return block->data + of.offset();
   }
-  /// `rows` rows of `width` floats, `stride` floats apart.
-  std::byte* resolve_rows(const plan::Ref& ref, std::size_t rows, std::size_t width, std::size_t stride,
-                          bool write) const {
+  std::byte* read(std::uint16_t role, std::size_t bytes) const { return resolve(operand(role), bytes, false); }
+  std::byte* written(std::uint16_t role, std::size_t bytes) const { return resolve(operand(role), bytes, true); }
+
+  /// `rows` rows of `width` floats.
+  FloatRows rows_at(const plan::Operand& of, std::size_t rows, std::size_t width, bool write) const {
+    const std::size_t stride = of.row_bytes() / sizeof(float);
+    if (of.row_bytes() % sizeof(float) != 0 || stride == 0) fail("rows are no whole floats apart");
     if (stride < width) fail("rows overlap");
-    return resolve(ref, ((rows - 1) * stride + width) * sizeof(float), write);
+    return {resolve(of, ((rows - 1) * stride + width) * sizeof(float), write), stride};
   }
-  /// Step inputs have an entry a token, but for the rows of logits: a step of other rows would read behind them.
-  void check_inputs(const plan::TileOpT& op, bool rows_are_logits, std::size_t slots) const {
-    using plan::TileOpKind;
-    const auto kind = static_cast<TileOpKind>(op.kind);
-    const auto is_rows = [&] { return ref_at(op.refs, 1).index() == kRowsInput; };
-    const bool tokens_own = !rows_are_logits && slots == 1;
-    if (kind == TileOpKind::kGather && (!rows_are_logits || slots != 1 || !is_rows()))
-      fail("it gathers by other numbers than the rows of logits");
-    if (kind == TileOpKind::kEmbed && (!tokens_own || is_rows())) fail("it embeds other rows than the tokens");
-    if ((kind == TileOpKind::kStoreK || kind == TileOpKind::kStoreV) && !tokens_own)
-      fail("it stores keys or values of other rows than the tokens");
+  FloatRows read_rows(std::uint16_t role, std::size_t rows, std::size_t width) const {
+    return rows_at(operand(role), rows, width, false);
   }
-  const std::int32_t* input(const plan::Ref& ref) const {
-    if (ref.space() != plan::Space::Input || ref.offset() != 0) fail("a reference is no step input");
-    switch (ref.index()) {
+  FloatRows written_rows(std::uint16_t role, std::size_t rows, std::size_t width) const {
+    return rows_at(operand(role), rows, width, true);
+  }
+
+  const std::int32_t* input(const plan::Operand& of) const {
+    if (of.space() != plan::Space::Input || of.offset() != 0) fail("an operand is no step input");
+    switch (of.index()) {
       case 0:
         return io_.ids.data();
       case 1:
@@ -109,21 +113,41 @@ class PlanReader {
         fail("an unknown step input");
     }
   }
-  const plan::KvGroup& kv_group(const plan::Ref& ref) const {
-    if (ref.space() != plan::Space::Kv || ref.index() >= program_.kv_groups.size()) fail("a reference is no KV group");
-    const auto& group = program_.kv_groups[ref.index()];
-    if (ref.offset() >= static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
+  const plan::KvGroup& kv_group(const plan::Operand& of) const {
+    if (of.space() != plan::Space::Kv || of.index() >= program_.kv_groups.size()) fail("an operand is no KV group");
+    const auto& group = program_.kv_groups[of.index()];
+    if (of.offset() >= static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
     return group;
+  }
+  /// Where a layer's block begins inside one block over all layers of its group.
+  std::size_t layer_offset(const plan::Operand& of) const {
+    return of.offset() * static_cast<std::size_t>(program_.kv_groups[of.index()].block_bytes());
+  }
+
+  std::size_t tokens_of(const CpuStep& step) const {
+    return number(step.rows_are_logits ? in_.bounds.rows() : in_.bounds.tokens(), 1, kRowsMax);
+  }
+  std::size_t rows_of(const CpuStep& step) const { return tokens_of(step) * step.slots; }
+  void take_rows(plan::RowCount rows, CpuStep& out) const {
+    constexpr bool kAreLogits[] = {false, true};
+    out.rows_are_logits = member(rows, kAreLogits);
+  }
+  void take_slots(std::int32_t slots, CpuStep& out) const {
+    out.slots = number(slots, 1, static_cast<std::int64_t>(cpu::kExpertsMax));
+    if (rows_of(out) > kRowsMax) fail("it has too many rows");
   }
 
   static constexpr unsigned kRowsInput = 3;
+  static constexpr std::size_t kRowsMax = 1 << 20;  // with kNumberMax: no product of sizes leaves 64 bits
   static constexpr std::int64_t kNumberMax = std::int64_t{1} << 40;
+  static constexpr std::int64_t kColumnsMax = 1 << 28;  // nor of a weight's bytes: rows of 1 << 24 elements
 
   const plan::VariantT& in_;
   const plan::ProgramT& program_;
   const Blocks& blocks_;
   const StepIo& io_;
-  const plan::StepT* step_ = nullptr;  ///< being read, for messages
+  const cpu::Kernels& kernels_;
+  const plan::StepT* step_ = nullptr;  ///< being read
 };
 
 }  // namespace forge::runtime

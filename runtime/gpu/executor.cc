@@ -10,6 +10,7 @@
 
 #include "kernels/gpu/step_io.h"
 #include "runtime/gpu/weight_upload.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 
 namespace forge::runtime {
@@ -238,7 +239,7 @@ std::vector<StepProfile> GpuExecutor::profile() const {
         const auto& step = *steps[i];
         rows.push_back({.variant = variants_[v].name,
                         .label = step.label,
-                        .kernel = step.kernel,
+                        .kernel = plan::kernel_name(*program_, step),
                         .layer = step.layer,
                         .calls = times.empty() ? 0 : times[i].calls,
                         .nanoseconds = times.empty() ? 0 : times[i].nanoseconds,

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "runtime/plan/gpu_io.h"
 #include "runtime/program_bounds.h"
@@ -26,12 +28,13 @@ constexpr const char* kFix = "compile the plan again";
 
 GpuLaunch decode_step(const plan::StepT& step, const GpuResolver& resolver, const StepIoLayout& inputs,
                       const GpuKernels& kernels) {
-  auto launch = kernels.launch(step.kernel, step.ints);
-  for (const auto& ref : step.refs) launch.args.push_back(resolver.address(ref, &inputs).value);
-  for (std::size_t i = plan::kGpuStepInts; i < step.ints.size(); ++i)
-    launch.args.push_back(static_cast<std::uint64_t>(step.ints[i]));
+  const auto* body = step.body.AsLaunch();
+  if (body == nullptr) fail("it is no launch of a kernel");
+  auto launch = kernels.launch(*body);
+  for (const auto& operand : step.operands) launch.args.push_back(resolver.address(operand, &inputs).value);
+  for (const auto constant : body->constants) launch.args.push_back(static_cast<std::uint64_t>(constant));
   if (launch.args.empty() || launch.args.size() * sizeof launch.args[0] > driver::kArgumentBytesMax)
-    fail(fmt::format("kernel '{}' has {} arguments", printable(step.kernel), launch.args.size()));
+    fail(fmt::format("it has {} arguments", launch.args.size()));
   return launch;
 }
 
@@ -53,22 +56,21 @@ std::vector<GpuLaunch> decode_steps(const plan::VariantT& variant,
 }  // namespace
 
 GpuKernels::GpuKernels(const plan::ProgramT& program, const driver::Device& device) : device_(device.info()) {
+  std::set<std::string_view> names;
   for (const auto& object : program.code_objects) {
-    if (object == nullptr || object->name.empty() || kernels_.contains(object->name))
+    if (object == nullptr || object->name.empty() || !names.insert(object->name).second)
       fail("its code objects have no names of their own");
     driver::Module module(device, std::as_bytes(std::span(object->bytes)), printable(object->name));
     auto function = module.function(object->name);
     const auto facts = function.facts();
-    kernels_.emplace(object->name, Kernel{std::move(module), std::move(function), facts});
+    kernels_.push_back({object->name, std::move(module), std::move(function), facts});
   }
 }
 
-GpuLaunch GpuKernels::launch(const std::string& name, std::span<const std::int64_t> ints) const {
-  const auto found = kernels_.find(name);
-  if (found == kernels_.end()) fail(fmt::format("kernel '{}' is not in it", printable(name)));
-  const auto& [module, function, facts] = found->second;
-  if (ints.size() < plan::kGpuStepInts) fail(fmt::format("a launch of '{}' has no numbers", printable(name)));
-  const auto blocks = ints[plan::kGpuBlocks], threads = ints[plan::kGpuThreads], lds = ints[plan::kGpuLdsBytes];
+GpuLaunch GpuKernels::launch(const plan::LaunchT& launch) const {
+  if (launch.code >= kernels_.size()) fail(fmt::format("code object {} is not in it", launch.code));
+  const auto& [name, module, function, facts] = kernels_[launch.code];
+  const auto blocks = launch.blocks, threads = launch.threads, lds = launch.lds_bytes;
   std::int64_t threads_max = device_.threads_per_block_max;
   if (facts.threads_per_block_max > 0) threads_max = std::min<std::int64_t>(threads_max, facts.threads_per_block_max);
   if (blocks < 1 || blocks > device_.grid_max[0] || threads < 1 || threads > threads_max)
@@ -83,11 +85,11 @@ GpuLaunch GpuKernels::launch(const std::string& name, std::span<const std::int64
           .blocks = {.x = static_cast<std::uint32_t>(blocks)},
           .threads = {.x = static_cast<std::uint32_t>(threads)},
           .lds_bytes = static_cast<std::uint32_t>(lds),
-          .hints = {.overlap_predecessor = (ints[plan::kGpuFlags] & plan::kGpuWaitsItself) != 0},
+          .hints = {.overlap_predecessor = launch.waits_itself},
           .args = {}};
 }
 
-Address GpuResolver::kv(const plan::Ref& ref) const {
+Address GpuResolver::kv(const plan::Operand& ref) const {
   if (ref.index() >= program_.kv_groups.size()) fail("a reference is to a KV group that does not exist");
   const auto& group = program_.kv_groups[ref.index()];
   if (ref.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
@@ -95,7 +97,7 @@ Address GpuResolver::kv(const plan::Ref& ref) const {
   return addresses_.kv + (memory_.kv_groups[ref.index()] + static_cast<std::size_t>(ref.offset()) * half);
 }
 
-Address GpuResolver::input(const plan::Ref& ref, const StepIoLayout* inputs) const {
+Address GpuResolver::input(const plan::Operand& ref, const StepIoLayout* inputs) const {
   const std::size_t parts = ref.index() == kBlockTable ? memory_.kv_rooms.size() : 1;
   if (inputs == nullptr || ref.offset() >= parts) fail("a reference is no step input");
   switch (ref.index()) {
@@ -122,7 +124,7 @@ Address GpuResolver::input(const plan::Ref& ref, const StepIoLayout* inputs) con
   }
 }
 
-Address GpuResolver::address(const plan::Ref& ref, const StepIoLayout* inputs) const {
+Address GpuResolver::address(const plan::Operand& ref, const StepIoLayout* inputs) const {
   const auto inside = [&](Address base, std::size_t bytes) {
     if (ref.offset() > bytes || ref.offset() % sizeof(float) != 0)
       fail(fmt::format("a reference at {} leaves its block of {} bytes", ref.offset(), bytes));

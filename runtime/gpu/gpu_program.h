@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +46,7 @@ struct GpuVariant {
 class GpuKernels {
  public:
   struct Kernel {
+    std::string name;
     driver::Module module;
     driver::Function function;
     driver::FunctionFacts facts;
@@ -56,13 +55,13 @@ class GpuKernels {
   /// Errors: kPlan for code objects without a name or with the same one; kDevice when one does not load.
   GpuKernels(const plan::ProgramT& program, const driver::Device& device);
 
-  /// The kernel and what a launch of it needs: `blocks` may be set later. Errors: kPlan for an unknown kernel and for a
-  /// launch beyond the device's limits, with the numbers.
-  [[nodiscard]] GpuLaunch launch(const std::string& kernel, std::span<const std::int64_t> ints) const;
+  /// The kernel and what a launch of it needs, but for its arguments; `blocks` may be set later. Errors: kPlan for a
+  /// code object that is not there and for a launch beyond the device's limits, with the numbers.
+  [[nodiscard]] GpuLaunch launch(const plan::LaunchT& launch) const;
 
  private:
   const driver::DeviceInfo& device_;
-  std::map<std::string, Kernel> kernels_;
+  std::vector<Kernel> kernels_;  ///< by code object
 };
 
 /// The address of a ref in all of a program's spaces but Space::File and, without a variant, Space::Input.
@@ -71,11 +70,11 @@ class GpuResolver {
  public:
   GpuResolver(const plan::ProgramT& program, const GpuMemory& memory, const GpuAddresses& addresses)
       : program_(program), memory_(memory), addresses_(addresses) {}
-  [[nodiscard]] driver::Address address(const plan::Ref& ref, const StepIoLayout* inputs) const;
+  [[nodiscard]] driver::Address address(const plan::Operand& ref, const StepIoLayout* inputs) const;
 
  private:
-  [[nodiscard]] driver::Address input(const plan::Ref& ref, const StepIoLayout* inputs) const;
-  [[nodiscard]] driver::Address kv(const plan::Ref& ref) const;
+  [[nodiscard]] driver::Address input(const plan::Operand& ref, const StepIoLayout* inputs) const;
+  [[nodiscard]] driver::Address kv(const plan::Operand& ref) const;
   const plan::ProgramT& program_;
   const GpuMemory& memory_;
   GpuAddresses addresses_;

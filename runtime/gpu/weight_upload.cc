@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "runtime/gpu/gpu_memory.h"
-#include "runtime/plan/gpu_io.h"
+#include "runtime/plan/step.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
 
@@ -45,13 +45,20 @@ class Backoff {
               std::move(why), "compile the plan again");
 }
 
-std::int64_t int_at(const plan::StepT& step, std::size_t i, std::int64_t low, std::int64_t high) {
-  if (i >= step.ints.size() || step.ints[i] < low || step.ints[i] > high) fail(step, "a number is out of range");
-  return step.ints[i];
+std::int64_t checked(const plan::StepT& step, std::int64_t number, std::int64_t low, std::int64_t high) {
+  if (number < low || number > high) fail(step, "a number is out of range");
+  return number;
 }
 
-bool is_copy(const plan::StepT& step) {
-  return step.kernel == plan::kGpuCopyKernel;
+/// What a load step says of the weight: the bodies that there are have these.
+struct LoadPlace {
+  std::uint32_t weight = 0, source = 0;
+  std::uint16_t to = plan::kNoOperand;
+};
+LoadPlace place_of(const plan::StepT& step) {
+  if (const auto* copy = step.body.AsCopySource()) return {copy->weight, copy->source, copy->to};
+  if (const auto* repack = step.body.AsRepack()) return {repack->weight, repack->source, repack->to};
+  fail(step, "it loads nothing");
 }
 
 }  // namespace
@@ -60,8 +67,8 @@ std::size_t staging_slot_bytes(const plan::ProgramT& program) {
   std::size_t row = program.constants.size();
   std::uint64_t all = 0;
   for (const auto& step : program.load_steps)
-    if (step != nullptr && !is_copy(*step))
-      row = std::max(row, static_cast<std::size_t>(int_at(*step, plan::kLoadRowBytes, 1, kRowBytesMax)));
+    if (const auto* repack = step == nullptr ? nullptr : step->body.AsRepack())
+      row = std::max(row, static_cast<std::size_t>(checked(*step, repack->row_bytes, 1, kRowBytesMax)));
   for (const auto& weight : program.weights) {
     if (weight == nullptr) continue;
     for (const auto& source : weight->sources)
@@ -104,41 +111,46 @@ void WeightUpload::drain() noexcept {
 }
 
 WeightUpload::Load WeightUpload::decode(const plan::StepT& step) const {
-  const auto weight_index = int_at(step, plan::kLoadWeight, 0, static_cast<std::int64_t>(program_.weights.size()) - 1);
-  const auto* weight = program_.weights[static_cast<std::size_t>(weight_index)].get();
+  const auto place = place_of(step);
+  checked(step, place.weight, 0, static_cast<std::int64_t>(program_.weights.size()) - 1);
+  const auto* weight = program_.weights[place.weight].get();
   if (weight == nullptr) fail(step, "its weight is missing");
-  const auto source_index = int_at(step, plan::kLoadSource, 0, static_cast<std::int64_t>(weight->sources.size()) - 1);
-  const auto* source = weight->sources[static_cast<std::size_t>(source_index)].get();
+  checked(step, place.source, 0, static_cast<std::int64_t>(weight->sources.size()) - 1);
+  const auto* source = weight->sources[place.source].get();
   if (source == nullptr || source->offset > model_.bytes() || source->bytes > model_.bytes() - source->offset)
     fail(step, "its source leaves the model file");
-  if (step.refs.empty() || step.refs[0].space() != plan::Space::Weights || step.refs[0].offset() > memory_.constants ||
+  const auto* to = place.to < step.operands.size() ? &step.operands[place.to] : nullptr;
+  if (to == nullptr || to->space() != plan::Space::Weights || to->offset() > memory_.constants ||
       weight->offset > memory_.constants || weight->bytes > memory_.constants - weight->offset)
     fail(step, "its weight leaves its block");
-  Load load{.file_offset = source->offset,
-            .bytes = source->bytes,
-            .weights_offset = static_cast<std::size_t>(step.refs[0].offset())};
-  if (!is_copy(step)) {
-    decode_repack(step, *weight, *source, load);
+  Load load{
+      .file_offset = source->offset, .bytes = source->bytes, .weights_offset = static_cast<std::size_t>(to->offset())};
+  if (const auto* repack = step.body.AsRepack()) {
+    decode_repack(step, *repack, *weight, *source, load);
   } else if (source->bytes > memory_.constants - load.weights_offset) {
     fail(step, "its copy leaves the weights block");
   }
   return load;
 }
 
-void WeightUpload::decode_repack(const plan::StepT& step, const plan::WeightT& weight,
+void WeightUpload::decode_repack(const plan::StepT& step, const plan::RepackT& repack, const plan::WeightT& weight,
                                  const plan::WeightSourceT& source, Load& load) const {
   constexpr std::int64_t kRowsMax = std::int64_t{1} << 31;
   if (source.rows < 1 || source.rows > kRowsMax) fail(step, "its source has no rows");
-  const auto row_bytes = int_at(step, plan::kLoadRowBytes, 1, kRowBytesMax);
+  const auto row_bytes = checked(step, repack.row_bytes, 1, kRowBytesMax);
   if (source.bytes != static_cast<std::uint64_t>(source.rows) * static_cast<std::uint64_t>(row_bytes))
     fail(step, "its source has another size");
-  const auto row_first = int_at(step, plan::kLoadRowFirst, 0, kRowsMax),
-             unit = int_at(step, plan::kLoadUnit, 1, kRowsMax), stride = int_at(step, plan::kLoadStride, 0, kRowsMax);
+  const auto row_first = checked(step, repack.row_first, 0, kRowsMax), unit = checked(step, repack.unit, 1, kRowsMax),
+             stride = checked(step, repack.stride, 0, kRowsMax);
   const auto last = row_first + (source.rows - 1) / unit * stride + (source.rows - 1) % unit;
   if (last >= weight.rows) fail(step, fmt::format("row {} of a weight with {}", last, weight.rows));
   load.row_bytes = static_cast<std::size_t>(row_bytes);
-  load.blocks_per_row = static_cast<std::uint32_t>(int_at(step, plan::kLoadBlocksPerRow, 1, 1 << 16));
-  load.repack = kernels_.launch(step.kernel, step.ints);
+  load.blocks_per_row = static_cast<std::uint32_t>(checked(step, repack.blocks_per_row, 1, 1 << 16));
+  plan::LaunchT launch;
+  launch.code = repack.code;
+  launch.blocks = repack.blocks_per_row;
+  launch.threads = repack.threads;
+  load.repack = kernels_.launch(launch);
   load.repack->args.assign(kRepackArgs, 0);
   load.repack->args[kDestination] = (weights_.address() + load.weights_offset).value;
   load.repack->args[kRowFirst] = static_cast<std::uint64_t>(row_first);

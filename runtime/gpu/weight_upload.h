@@ -75,8 +75,8 @@ class WeightUpload {
   };
 
   Load decode(const plan::StepT& step) const;
-  void decode_repack(const plan::StepT& step, const plan::WeightT& weight, const plan::WeightSourceT& source,
-                     Load& load) const;
+  void decode_repack(const plan::StepT& step, const plan::RepackT& repack, const plan::WeightT& weight,
+                     const plan::WeightSourceT& source, Load& load) const;
   void cut_into_batches();
   void cut_into_reads();
   void conduct();

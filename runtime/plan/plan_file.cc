@@ -30,7 +30,7 @@ constexpr std::uint32_t kContainerVersion = 1;
 constexpr std::uint64_t kPayloadBytesMax = FLATBUFFERS_MAX_BUFFER_SIZE - 1024;
 constexpr std::uint64_t kBlobBytesMax = 1'500'000'000;
 constexpr std::size_t kImageAlign = 16;
-/// Plan > Program > Variant > Step > TileOp is five tables deep, with a vector between any two.
+/// Plan > Program > Variant > Step > Tile > Section > TileOp > its body is eight tables deep.
 constexpr flatbuffers::uoffset_t kDepthMax = 16;
 constexpr flatbuffers::uoffset_t kTablesMax = 1'000'000;
 
@@ -77,8 +77,8 @@ class UnpackedSize {
  public:
   explicit UnpackedSize(std::uint64_t bytes_max) : left_(bytes_max) {}
 
-  /// False when the limit is passed or a struct is not aligned. Recursion is as deep as the schema, which the verifier
-  /// bounded.
+  /// False when the limit is passed, a struct is not aligned or a union is of no known kind. Recursion is as deep as
+  /// the schema, which the verifier bounded.
   bool add_table(const flatbuffers::Table& table, const flatbuffers::TypeTable& type) {
     if (!take(sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t))) return false;  // as little as it can be
     for (std::size_t i = 0; i < type.num_elems; ++i) {
@@ -103,6 +103,8 @@ class UnpackedSize {
                  const flatbuffers::TypeTable* sub) {
     const bool is_table = code.base_type == flatbuffers::ET_SEQUENCE && sub->st == flatbuffers::ST_TABLE;
     const bool is_struct = code.base_type == flatbuffers::ET_SEQUENCE && sub->st == flatbuffers::ST_STRUCT;
+    if (code.base_type == flatbuffers::ET_SEQUENCE && sub->st == flatbuffers::ST_UNION)
+      return add_union(table, field, *sub);
     if (code.is_repeating) {
       const auto* items = table.GetPointer<const flatbuffers::Vector<std::uint8_t>*>(field);
       if (items == nullptr) return true;
@@ -120,6 +122,16 @@ class UnpackedSize {
       return text == nullptr || take(text->size());
     }
     return !is_struct || aligned(table.GetStruct<const std::uint8_t*>(field), alignof(std::uint64_t));
+  }
+
+  /// What kind of table a union holds stands in the field before it. False for a kind without its table, and for one
+  /// that this version does not know: unpacked, either would be a kind without a value.
+  bool add_union(const flatbuffers::Table& table, flatbuffers::voffset_t field, const flatbuffers::TypeTable& type) {
+    const auto kind = table.GetField<std::uint8_t>(static_cast<flatbuffers::voffset_t>(field - sizeof field), 0);
+    const auto* inner = table.GetPointer<const flatbuffers::Table*>(field);
+    if (kind == 0) return inner == nullptr;
+    if (inner == nullptr || kind >= type.num_elems) return false;
+    return add_table(*inner, *type.type_refs[type.type_codes[kind].sequence_ref]());
   }
 
   /// FlatBuffers' verifier lets structs and numbers of vectors lie anywhere; they are read in place.
@@ -149,7 +161,7 @@ PlanT unpack(std::span<const std::byte> payload, std::string_view name) {
   if (!VerifyPlanBuffer(verifier)) throw bad_plan(name, "its contents are not a well-formed plan");
   const auto& root = *flatbuffers::GetRoot<flatbuffers::Table>(data);
   if (!UnpackedSize(payload.size()).add_table(root, *PlanTypeTable()))
-    throw bad_plan(name, "its parts add up to more than the file holds, or lie askew");
+    throw bad_plan(name, "its parts add up to more than the file holds, lie askew, or are of no kind that it knows");
   const Plan& plan = *GetPlan(data);
   if (plan.version() != kPlanVersion) throw bad_plan(name, "its contents are of another version than its header");
   PlanT out;

@@ -8,6 +8,7 @@
 
 #include "codegen/gpu/kernel_compiler.h"
 #include "passes/pass.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/e2e/family_models.h"
 #include "tests/e2e/tiny_model.h"
@@ -43,11 +44,11 @@ std::string opening(const TinyModel& model, const std::function<void(plan::Progr
   return "";
 }
 
-/// The last step with that kernel: the sum over experts, for "experts".
+/// The last step that such a kernel runs: the sum over experts, for "experts".
 plan::StepT& last_step(plan::ProgramT& program, std::string_view kernel) {
   plan::StepT* found = nullptr;
   for (const auto& step : program.variants.at(0)->steps)
-    if (step->kernel == kernel) found = step.get();
+    if (plan::kernel_name(program, *step) == kernel) found = step.get();
   REQUIRE(found != nullptr);
   return *found;
 }
@@ -251,42 +252,53 @@ TEST_CASE("experts: another number of chosen experts, another share or another s
 TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
   const TinyModel model(mixture(DType::kQ8_0));
   CHECK(opening(model, [](auto&) {}).empty());
-  const auto ints_of = [](plan::ProgramT& program, std::string_view kernel) -> std::vector<std::int64_t>& {
-    return kernel == "route" ? last_step(program, kernel).ints : last_step(program, kernel).ops.at(0)->ints;
-  };
-  // One number of the route step and of the experts' matmul at a time, out of every range, or missing.
-  for (const auto* kernel : {"route", "experts"}) {
-    std::size_t count = 0;
-    CHECK(opening(model, [&](auto& program) { count = ints_of(program, kernel).size(); }).empty());
-    for (std::size_t i = 0; i < count; ++i)
-      for (const std::int64_t value : {std::int64_t{-1}, std::int64_t{1} << 41}) {
-        INFO(kernel << " number " << i << " = " << value);
-        CHECK(!opening(model, [&](auto& program) { ints_of(program, kernel)[i] = value; }).empty());
-      }
-    CHECK(!opening(model, [&](auto& program) { ints_of(program, kernel).pop_back(); }).empty());
-    CHECK(!opening(model, [&](auto& program) {
-             last_step(program, kernel).refs.clear(), ints_of(program, kernel).clear();
-           }).empty());
-  }
-  const auto refused = [&](std::string_view kernel, std::size_t i, std::int64_t value, const char* why) {
-    const auto line = opening(model, [&](auto& program) { ints_of(program, kernel)[i] = value; });
+  const auto route_of = [](plan::ProgramT& program) { return last_step(program, "route").body.AsRoute(); };
+  const auto tile_of = [](plan::ProgramT& program) { return last_step(program, "experts").body.AsTile(); };
+  const auto experts_of = [&](plan::ProgramT& program) { return tile_of(program)->source.AsExpertMatmulRows(); };
+  // One number of the route step and of the experts' matmul at a time, out of every range.
+  for (const auto member : {&plan::RouteT::experts, &plan::RouteT::used, &plan::RouteT::groups,
+                            &plan::RouteT::groups_used, &plan::RouteT::group_top})
+    for (const std::int32_t value : {-1, 0, 1 << 30})
+      CHECK(!opening(model, [&](auto& program) { route_of(program)->*member = value; }).empty());
+  for (const auto member : {&plan::ExpertMatmulRowsT::k, &plan::ExpertMatmulRowsT::expert_bytes})
+    for (const std::int64_t value : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1} << 41})
+      CHECK(!opening(model, [&](auto& program) { experts_of(program)->*member = value; }).empty());
+  const auto says = [&](auto edit, const char* why) {
+    const auto line = opening(model, edit);
     INFO(line);
     CHECK(line.find(why) != std::string::npos);
   };
-  refused("route", 3, 7, "do not fit together");                     // used, of 6
-  refused("route", 6, 4, "do not fit together");                     // groups
-  refused("experts", 4, 1000, "leaves its block");                   // experts
-  refused("experts", 5, 3, "different experts");                     // used: slots of a token
-  refused("experts", 6, std::int64_t{1} << 30, "leaves its block");  // bytes of an expert
-  const auto step_says = [&](auto edit, const char* why) {
-    const auto line = opening(model, [&](auto& program) { edit(last_step(program, "experts")); });
-    INFO(line);
-    CHECK(line.find(why) != std::string::npos);
-  };
-  step_says([](auto& step) { step.kernel = "tile"; }, "another kernel's");
-  step_says([](auto& step) { step.ints[2] = 1 << 20; }, "out of range");
-  step_says([](auto& step) { step.ops.insert(step.ops.begin() + 1, std::make_unique<plan::TileOpT>(*step.ops[1])); },
-            "a sum of no experts");
+  // Operands that are not there, or not in the place where they belong.
+  constexpr std::uint16_t kFar = 60'000;
+  for (const auto member : {&plan::RouteT::logits, &plan::RouteT::bias, &plan::RouteT::chosen, &plan::RouteT::shares})
+    says([&](auto& program) { route_of(program)->*member = kFar; }, "an operand is missing");
+  for (const auto member : {&plan::ExpertMatmulRowsT::x, &plan::ExpertMatmulRowsT::chosen})
+    says([&](auto& program) { experts_of(program)->*member = kFar; }, "an operand is missing");
+  for (const auto* kernel : {"route", "experts"})
+    says([&](auto& program) { last_step(program, kernel).operands.clear(); }, "an operand is missing");
+  says([&](auto& program) { route_of(program)->gate = static_cast<plan::RouteGate>(7); }, "out of range");
+  says([&](auto& program) { route_of(program)->share = static_cast<plan::RouteShare>(7); }, "out of range");
+  says([&](auto& program) { route_of(program)->rows = static_cast<plan::RowCount>(7); }, "out of range");
+  says([&](auto& program) { route_of(program)->used = 7; }, "do not fit together");
+  says([&](auto& program) { route_of(program)->groups = 4; }, "do not fit together");
+  says([&](auto& program) { experts_of(program)->experts = 1000; }, "leaves its block");
+  says([&](auto& program) { experts_of(program)->expert_bytes = std::int64_t{1} << 30; }, "leaves its block");
+  says([&](auto& program) { tile_of(program)->slots = 1 << 20; }, "out of range");
+  says([&](auto& program) { tile_of(program)->sections.clear(); }, "without a section");
+  says([&](auto& program) { tile_of(program)->sections[0]->ops[0]->body.Reset(); }, "says nothing");
+  says([&](auto& program) { tile_of(program)->source.Reset(); }, "without a source");
+  says([&](auto& program) { last_step(program, "experts").body.Reset(); }, "says nothing");
+  const auto is_sum = [](const auto& op) { return op->body.type == plan::TileOpBody::SumExperts; };
+  says(
+      [&](auto& program) {
+        auto& ops = tile_of(program)->sections[0]->ops;
+        const auto sum = std::ranges::find_if(ops, is_sum);
+        REQUIRE(sum != ops.end());
+        auto again = std::make_unique<plan::TileOpT>();
+        again->body.Set(plan::SumExpertsT(*(*sum)->body.AsSumExperts()));
+        ops.insert(sum, std::move(again));
+      },
+      "a sum of no experts");
   for (const std::int64_t slices : {0, 5, 1 << 30}) {
     const auto line = opening(model, [&](auto& program) {
       for (const auto& weight : program.weights)

@@ -11,6 +11,7 @@
 #include "codegen/reschedule.h"
 #include "passes/pass.h"
 #include "runtime/plan/gpu_io.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
 
@@ -140,9 +141,10 @@ TEST_CASE("gpu plan: every ref lies in its block, every kernel has a code object
     for (const auto& object : program->code_objects) objects.insert(object->name);
     CHECK(objects.size() == program->code_objects.size());
     const auto check = [&](const plan::StepT& step) {
-      CAPTURE(step.kernel);
-      CHECK((objects.contains(step.kernel) || step.kernel == plan::kGpuCopyKernel));
-      for (const auto& ref : step.refs) {
+      const std::string kernel(plan::kernel_name(*program, step));
+      CAPTURE(kernel);
+      CHECK((objects.contains(kernel) || step.body.type == plan::Body::CopySource));
+      for (const auto& ref : step.operands) {
         if (ref.space() == plan::Space::Arena) CHECK(ref.offset() < static_cast<std::uint64_t>(program->arena_bytes));
         if (ref.space() == plan::Space::Weights)
           CHECK(ref.offset() < static_cast<std::uint64_t>(program->weights_bytes));
@@ -164,18 +166,18 @@ TEST_CASE("gpu plan: rows of concatenated and alternating weights find their pla
   const auto program = compile(TinyModel({.dtype = DType::kQ4_0}), "sm_90", recorder);
   std::set<std::string> seen;
   for (const auto& step : program->load_steps) {
-    if (step->kernel == plan::kGpuCopyKernel) continue;
-    const auto& weight = *program->weights[static_cast<std::size_t>(step->ints[plan::kLoadWeight])];
-    const auto source = static_cast<std::size_t>(step->ints[plan::kLoadSource]);
+    const auto* repack = step->body.AsRepack();
+    if (repack == nullptr) continue;
+    const auto& weight = *program->weights[repack->weight];
     if (step->label == "blk.0.attn_v.weight") {  // behind 64 rows of q and 32 of k
-      CHECK(step->ints[plan::kLoadRowFirst] == 96);
-      CHECK(step->ints[plan::kLoadUnit] >= weight.sources[source]->rows);
+      CHECK(repack->row_first == 96);
+      CHECK(repack->unit >= weight.sources[repack->source]->rows);
       seen.insert("v");
     }
     if (step->label == "blk.1.ffn_up.weight") {  // every second 16 rows
-      CHECK(step->ints[plan::kLoadRowFirst] == 16);
-      CHECK(step->ints[plan::kLoadUnit] == 16);
-      CHECK(step->ints[plan::kLoadStride] == 32);
+      CHECK(repack->row_first == 16);
+      CHECK(repack->unit == 16);
+      CHECK(repack->stride == 32);
       seen.insert("up");
     }
   }

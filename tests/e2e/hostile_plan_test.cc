@@ -1,16 +1,16 @@
 // Plans that no compiler made: numbers that the executor would follow out of its memory are refused when it is opened.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 
-#include "runtime/plan/tile_ops.h"
+#include "runtime/plan/step.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/support/error_of.h"
 
 namespace forge {
 namespace {
 
-using plan::TileOpKind;
 using tests::TinyModel;
 
 class Plan {
@@ -19,14 +19,19 @@ class Plan {
       : program_(codegen::compile_program(model_.portable().graph, model_.file(), codegen::host_target(),
                                           {.context = 64})) {}
 
-  /// Shows each step that has such an op, and the op, to `change`; there must be one.
-  void change(TileOpKind kind, const std::function<void(plan::StepT&, plan::TileOpT&)>& change) {
-    std::size_t found = 0;
-    for (auto& variant : program_->variants)
-      for (auto& step : variant->steps)
-        for (auto& op : step->ops)
-          if (op->kind == static_cast<std::uint16_t>(kind)) change(*step, *op), ++found;
-    REQUIRE(found > 0);
+  /// Shows each tile program that has such an op, and its step, to `change`; there must be one.
+  void change(plan::TileOpBody body, const std::function<void(plan::TileT&)>& change) {
+    change_tiles(
+        [&](const plan::TileT& tile) {
+          return std::ranges::any_of(tile.sections, [&](const auto& section) {
+            return std::ranges::any_of(section->ops, [&](const auto& op) { return op->body.type == body; });
+          });
+        },
+        [&](plan::TileT& tile, plan::StepT&) { change(tile); });
+  }
+  /// The same for a source.
+  void change(plan::Source source, const std::function<void(plan::TileT&, plan::StepT&)>& change) {
+    change_tiles([&](const plan::TileT& tile) { return tile.source.type == source; }, change);
   }
   plan::ProgramT& program() { return *program_; }
   void open() {
@@ -40,14 +45,18 @@ class Plan {
   }
 
  private:
+  void change_tiles(const std::function<bool(const plan::TileT&)>& wanted,
+                    const std::function<void(plan::TileT&, plan::StepT&)>& change) {
+    std::size_t found = 0;
+    for (auto& variant : program_->variants)
+      for (auto& step : variant->steps)
+        if (auto* tile = step->body.AsTile(); tile != nullptr && wanted(*tile)) change(*tile, *step), ++found;
+    REQUIRE(found > 0);
+  }
+
   TinyModel model_{{.dtype = DType::kF32}};
   std::shared_ptr<plan::ProgramT> program_;
 };
-
-void set_int(std::vector<std::int64_t>& ints, std::size_t i, std::int64_t value) {
-  if (ints.size() <= i) ints.resize(i + 1);
-  ints[i] = value;
-}
 
 }  // namespace
 
@@ -57,31 +66,35 @@ TEST_CASE("a plan as it was compiled opens") {
 }
 
 TEST_CASE("step inputs are for the rows that they have entries for") {
-  constexpr std::size_t kLogitsInt = 0, kSlotsInt = 2;
+  constexpr auto kLogits = plan::RowCount::LogitRows;
   SECTION("keys of more rows than tokens") {
     Plan plan;
     // rows of the smallest step that has room for the others' x
-    plan.change(TileOpKind::kStoreK, [&](auto& step, auto&) { set_int(step.ints, kSlotsInt, 2); });
+    plan.change(plan::TileOpBody::StoreKv, [](auto& tile) { tile.slots = 2; });
     plan.refusal();
   }
   SECTION("values of rows of logits") {
     Plan plan;
-    plan.change(TileOpKind::kStoreV, [&](auto& step, auto&) { set_int(step.ints, kLogitsInt, 1); });
+    plan.change(plan::TileOpBody::StoreKv, [](auto& tile) { tile.rows = kLogits; });
     CHECK_THAT(plan.refusal(), Catch::Contains("rows than the tokens"));
   }
   SECTION("embeddings by rows of logits") {
     Plan plan;
-    plan.change(TileOpKind::kEmbed, [&](auto&, auto& op) { op.refs[1] = plan::Ref(plan::Space::Input, 3, 0); });
+    plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto& step) {
+      step.operands[tile.source.AsEmbeddedRows()->ids] = plan::operand_at(plan::Space::Input, 3, 0);
+    });
     CHECK_THAT(plan.refusal(), Catch::Contains("embeds"));
   }
   SECTION("embeddings for rows of logits") {
     Plan plan;
-    plan.change(TileOpKind::kEmbed, [&](auto& step, auto&) { set_int(step.ints, kLogitsInt, 1); });
+    plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto&) { tile.rows = kLogits; });
     plan.refusal();
   }
   SECTION("a gather by token ids") {
     Plan plan;
-    plan.change(TileOpKind::kGather, [&](auto&, auto& op) { op.refs[1] = plan::Ref(plan::Space::Input, 0, 0); });
+    plan.change(plan::Source::GatheredRows, [](auto& tile, auto& step) {
+      step.operands[tile.source.AsGatheredRows()->indices] = plan::operand_at(plan::Space::Input, 0, 0);
+    });
     CHECK_THAT(plan.refusal(), Catch::Contains("gathers"));
   }
 }

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "codegen/gpu/tile_sizes.h"
-#include "runtime/plan/gpu_io.h"
+#include "runtime/plan/step.h"
 #include "tests/e2e/family_models.h"
 #include "tests/e2e/tiny_model.h"
 
@@ -73,9 +73,10 @@ std::set<std::string> entries_of(const plan::ProgramT& program, const Choice& ch
   std::set<std::string> entries;
   const auto add = [&](const auto& steps, const Stems& stems) {
     for (const auto& step : steps)
-      if (step->kernel != plan::kGpuCopyKernel &&
-          std::ranges::any_of(stems, [&](const auto stem) { return step->kernel.starts_with(stem); }))
-        entries.insert(step->kernel);
+      if (const auto kernel = plan::kernel_name(program, *step);
+          step->body.type != plan::Body::CopySource &&
+          std::ranges::any_of(stems, [&](const auto stem) { return kernel.starts_with(stem); }))
+        entries.emplace(kernel);
   };
   for (const auto& variant : program.variants) {
     const bool last = variant == program.variants.back(), decodes = variant->name.starts_with("decode");

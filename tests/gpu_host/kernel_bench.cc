@@ -43,7 +43,8 @@ std::vector<std::size_t> order_of_checks(const std::vector<WaveText>& texts) {
   std::map<std::pair<int, std::string>, std::vector<std::size_t>> of_kernel;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     codegen::KernelSet one(*codegen::find_target(target_of(texts[i].wave)));
-    of_kernel[{texts[i].wave, one.add("kernel", texts[i].text)}].push_back(i);
+    const auto at = one.add("kernel", texts[i].text);
+    of_kernel[{texts[i].wave, one.sources()[at].entry}].push_back(i);
   }
   const Shard shard = this_shard();
   std::vector<std::size_t> out;
@@ -60,7 +61,8 @@ std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts) {
   for (const auto& [wave, text] : texts) {
     auto& set = sets[wave];
     if (set == nullptr) set = std::make_unique<codegen::KernelSet>(*codegen::find_target(target_of(wave)));
-    entries.push_back(set->add("kernel", text));
+    const auto at = set->add("kernel", text);
+    entries.push_back(set->sources()[at].entry);
   }
   std::map<std::pair<int, std::string>, Kernel> built;
   for (const auto& [wave, set] : sets) {

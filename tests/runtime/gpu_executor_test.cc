@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/plan/gpu_io.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/runtime/allocation_counter.h"
 #include "tests/runtime/gpu_model.h"
@@ -388,28 +389,35 @@ TEST_CASE("a broken program is refused, naming the step") {
     const char* says;
     void (*breaks)(plan::ProgramT&);
   };
-  using plan::Ref;
   using plan::Space;
   const Case cases[] = {
       {"it is for 'gfx1100'", [](auto& p) { p.target = "gfx1100"; }},
-      {"leaves its block", [](auto& p) { p.variants[0]->steps[0]->refs[5] = Ref(Space::Weights, 0, 1 << 20); }},
-      {"leaves its block", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::Arena, 0, 1024); }},
-      {"leaves its block", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::Constants, 0, 12); }},
-      {"leaves its block", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::Counters, 0, 260); }},
-      {"leaves its block", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::Output, 0, 1024); }},
-      {"leaves its block", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::Arena, 0, 2); }},
-      {"KV group", [](auto& p) { p.variants[0]->steps[0]->refs[6] = Ref(Space::Kv, 2, 0); }},
-      {"KV layer", [](auto& p) { p.variants[0]->steps[0]->refs[6] = Ref(Space::Kv, 1, 4); }},
-      {"unknown step input", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::Input, 6, 0); }},
-      {"no step input", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::Input, 0, 4); }},
-      {"does not belong", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(Space::File, 0, 0); }},
-      {"does not belong", [](auto& p) { p.variants[0]->steps[0]->refs[0] = Ref(static_cast<Space>(77), 0, 0); }},
-      {"step 'store'", [](auto& p) { p.variants[0]->steps[0]->ints[plan::kGpuBlocks] = 0; }},
-      {"blocks of", [](auto& p) { p.variants[0]->steps[0]->ints[plan::kGpuThreads] = 1025; }},
-      {"bytes of LDS", [](auto& p) { p.variants[0]->steps[0]->ints[plan::kGpuLdsBytes] = 65537; }},
-      {"no numbers", [](auto& p) { p.variants[0]->steps[0]->ints.resize(3); }},
-      {"arguments", [](auto& p) { p.variants[0]->steps[0]->ints.resize(4 + 513); }},
-      {"'nothing' is not in it", [](auto& p) { p.variants[0]->steps[0]->kernel = "nothing"; }},
+      {"leaves its block",
+       [](auto& p) { p.variants[0]->steps[0]->operands[5] = plan::operand_at(Space::Weights, 0, 1 << 20); }},
+      {"leaves its block",
+       [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Arena, 0, 1024); }},
+      {"leaves its block",
+       [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Constants, 0, 12); }},
+      {"leaves its block",
+       [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Counters, 0, 260); }},
+      {"leaves its block",
+       [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Output, 0, 1024); }},
+      {"leaves its block",
+       [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Arena, 0, 2); }},
+      {"KV group", [](auto& p) { p.variants[0]->steps[0]->operands[6] = plan::operand_at(Space::Kv, 2, 0); }},
+      {"KV layer", [](auto& p) { p.variants[0]->steps[0]->operands[6] = plan::operand_at(Space::Kv, 1, 4); }},
+      {"unknown step input",
+       [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Input, 6, 0); }},
+      {"no step input", [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Input, 0, 4); }},
+      {"does not belong", [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::File, 0, 0); }},
+      {"does not belong",
+       [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(static_cast<Space>(77), 0, 0); }},
+      {"step 'store'", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->blocks = 0; }},
+      {"blocks of", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->threads = 1025; }},
+      {"bytes of LDS", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->lds_bytes = 65537; }},
+      {"no launch", [](auto& p) { p.variants[0]->steps[0]->body.Reset(); }},
+      {"arguments", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->constants.resize(513); }},
+      {"code object 99 is not in it", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->code = 99; }},
       {"a step is missing", [](auto& p) { p.variants[0]->sample_steps[0].reset(); }},
       {"a variant of the plan is missing", [](auto& p) { p.variants[1].reset(); }},
       {"no variants", [](auto& p) { p.variants.clear(); }},

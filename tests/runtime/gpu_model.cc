@@ -1,11 +1,14 @@
 #include "tests/runtime/gpu_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
+#include <string_view>
 
 #include "kernels/gpu/step_io.h"
 #include "runtime/plan/gpu_io.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 
 namespace forge::test {
@@ -13,7 +16,8 @@ namespace {
 
 using driver::NullLaunch;
 using plan::GpuInput;
-using plan::Ref;
+using plan::Operand;
+using plan::operand_at;
 using plan::Space;
 
 constexpr std::int64_t kTableBlocks = kContext / kBlockTokens, kHeadDim = 4, kLayers = 2, kLayer = 1;
@@ -26,10 +30,10 @@ constexpr std::uint64_t kTableA = 100, kTableB = 200, kBias = 300, kLarge = 512;
 
 enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
 
-Ref input(std::uint16_t index) {
-  return {Space::Input, index, 0};
+Operand input(std::uint16_t index) {
+  return operand_at(Space::Input, index, 0);
 }
-Ref input(GpuInput index) {
+Operand input(GpuInput index) {
   return input(static_cast<std::uint16_t>(index));
 }
 
@@ -123,12 +127,25 @@ void repack(const RepackArgs& a, std::int64_t row_bytes) {
   }
 }
 
-std::unique_ptr<plan::StepT> make_step(const char* kernel, std::vector<Ref> refs, std::vector<std::int64_t> numbers) {
+/// As add_kernels adds them.
+constexpr std::array<std::string_view, 5> kKernels{"store", "logits", "sample", "repack4", "repack4096"};
+std::uint32_t code_of(std::string_view kernel) {
+  return static_cast<std::uint32_t>(std::ranges::find(kKernels, kernel) - kKernels.begin());
+}
+
+std::unique_ptr<plan::StepT> make_step(const char* kernel, std::vector<Operand> operands,
+                                       std::vector<std::int64_t> constants) {
   auto step = std::make_unique<plan::StepT>();
-  step->kernel = step->label = kernel;
-  step->refs = std::move(refs);
-  step->ints = {3, 64, 128, plan::kGpuWaitsItself};
-  step->ints.insert(step->ints.end(), numbers.begin(), numbers.end());
+  step->label = kernel;
+  step->operands = std::move(operands);
+  plan::LaunchT launch;
+  launch.code = code_of(kernel);
+  launch.blocks = 3;
+  launch.threads = 64;
+  launch.lds_bytes = 128;
+  launch.waits_itself = true;
+  launch.constants = std::move(constants);
+  step->body.Set(std::move(launch));
   step->weight_bytes = 1000;
   return step;
 }
@@ -179,26 +196,46 @@ void GpuModel::add_weights(std::int64_t large_rows) {
     out->bytes = static_cast<std::uint64_t>(rows * row_bytes);
     of.sources.push_back(std::move(out));
   };
-  const auto load = [&](const char* kernel, std::uint64_t at, std::vector<std::int64_t> numbers) {
+  const auto load = [&](const char* label, std::uint64_t at, auto body) {
     auto step = std::make_unique<plan::StepT>();
-    step->kernel = step->label = kernel;
-    step->refs = {Ref(Space::Weights, 0, at), Ref(Space::File, 0, 0)};
-    step->ints = std::move(numbers);
+    step->label = label;
+    step->operands = {operand_at(Space::Weights, 0, at)};
+    body.to = 0;
+    step->body.Set(std::move(body));
     program->load_steps.push_back(std::move(step));
+  };
+  struct Where {
+    std::uint32_t weight, source;
+    std::int64_t row_bytes, row_first, unit, stride;
+  };
+  const auto repack = [&](const char* kernel, std::uint64_t at, std::uint32_t blocks_per_row, std::uint32_t threads,
+                          const Where& where) {
+    plan::RepackT body;
+    body.code = code_of(kernel);
+    body.blocks_per_row = blocks_per_row;
+    body.threads = threads;
+    body.weight = where.weight;
+    body.source = where.source;
+    body.row_bytes = where.row_bytes;
+    body.row_first = where.row_first;
+    body.unit = where.unit;
+    body.stride = where.stride;
+    load(kernel, at, std::move(body));
   };
   auto& bias = *weight("bias", 0, 64, 16);
   source(bias, kBias, 16, 4);
-  load(plan::kGpuCopyKernel, 0, {0, 0, 0, 0, 0, 0});
+  load("copy", 0, plan::CopySourceT());
   // Rows of both sources alternate, two by two.
   auto& table = *weight("table", 256, 64, 16);
   source(table, kTableA, 8, 4);
   source(table, kTableB, 8, 4);
-  load("repack4", 256, {2, 64, 0, 0, 1, 1, 4, 2, 2, 4});
-  load("repack4", 256, {2, 64, 0, 0, 1, 0, 4, 0, 2, 4});
+  repack("repack4", 256, 2, 64, {.weight = 1, .source = 1, .row_bytes = 4, .row_first = 2, .unit = 2, .stride = 4});
+  repack("repack4", 256, 2, 64, {.weight = 1, .source = 0, .row_bytes = 4, .row_first = 0, .unit = 2, .stride = 4});
   if (large_rows == 0) return;
   auto& large = *weight("large", 512, static_cast<std::uint64_t>(large_rows * kLargeRowBytes), large_rows);
   source(large, kLarge, large_rows, kLargeRowBytes);
-  load("repack4096", 512, {1, 256, 0, 0, 2, 0, kLargeRowBytes, 0, large_rows, 0});
+  repack("repack4096", 512, 1, 256,
+         {.weight = 2, .source = 0, .row_bytes = kLargeRowBytes, .row_first = 0, .unit = large_rows, .stride = 0});
 }
 
 void GpuModel::add_variant(const char* name, std::int64_t tokens, std::int64_t rows, std::int64_t sequences,
@@ -206,24 +243,25 @@ void GpuModel::add_variant(const char* name, std::int64_t tokens, std::int64_t r
   auto variant = std::make_unique<plan::VariantT>();
   variant->name = name;
   variant->bounds = plan::Bounds(tokens, rows, sequences, kTableBlocks);
-  const Ref k(Space::Kv, 1, 2 * kLayer), v(Space::Kv, 1, 2 * kLayer + 1);
-  const Ref tables(Space::Input, kBlockTable, 1);  // of the same group
-  const Ref large(Space::Weights, 0, static_cast<std::uint64_t>(std::min<std::int64_t>(program->weights_bytes, 512)));
+  const auto k = operand_at(Space::Kv, 1, 2 * kLayer), v = operand_at(Space::Kv, 1, 2 * kLayer + 1);
+  const auto tables = operand_at(Space::Input, kBlockTable, 1);  // of the same group
+  const auto large =
+      operand_at(Space::Weights, 0, static_cast<std::uint64_t>(std::min<std::int64_t>(program->weights_bytes, 512)));
   variant->steps.push_back(make_step("store",
                                      {input(kIds), input(kPositions), input(kSequence), input(GpuInput::kCounts),
-                                      tables, Ref(Space::Weights, 0, 256), k, v, large},
+                                      tables, operand_at(Space::Weights, 0, 256), k, v, large},
                                      {kTableBlocks, tokens}));
   variant->steps.push_back(
       make_step("logits",
                 {input(kRows), input(kPositions), input(kSequence), input(GpuInput::kCounts), tables, k, v,
-                 Ref(Space::Weights, 0, 0), Ref(Space::Constants, 0, 4), Ref(Space::Output, 0, 0)},
+                 operand_at(Space::Weights, 0, 0), operand_at(Space::Constants, 0, 4), operand_at(Space::Output, 0, 0)},
                 {kTableBlocks}));
   if (samples)
-    variant->sample_steps.push_back(
-        make_step("sample",
-                  {Ref(Space::Output, 0, 0), input(kIds), input(kPositions), input(kKvLength), input(GpuInput::kCounts),
-                   input(GpuInput::kSampling), Ref(Space::Counters, 0, 4), input(GpuInput::kSampled)},
-                  {rows}));
+    variant->sample_steps.push_back(make_step(
+        "sample",
+        {operand_at(Space::Output, 0, 0), input(kIds), input(kPositions), input(kKvLength), input(GpuInput::kCounts),
+         input(GpuInput::kSampling), operand_at(Space::Counters, 0, 4), input(GpuInput::kSampled)},
+        {rows}));
   program->variants.push_back(std::move(variant));
 }
 

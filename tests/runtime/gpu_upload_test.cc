@@ -6,6 +6,7 @@
 
 #include "runtime/gpu/weight_upload.h"
 #include "runtime/plan/gpu_io.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/runtime/gpu_model.h"
 
@@ -41,6 +42,9 @@ class Source final : public runtime::WeightSource {
 /// The plain load step of the table's second source.
 plan::StepT& repack_step(GpuModel& model) {
   return *model.program->load_steps[1];
+}
+plan::RepackT& repack(GpuModel& model) {
+  return *repack_step(model).body.AsRepack();
 }
 
 }  // namespace
@@ -126,23 +130,23 @@ TEST_CASE("a broken load step is refused before anything is loaded") {
     void (*breaks)(GpuModel&);
   };
   const Case cases[] = {
-      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadWeight] = 7; }},
-      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadSource] = 2; }},
-      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadUnit] = 0; }},
-      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadBlocksPerRow] = 0; }},
-      {"out of range", [](GpuModel& m) { repack_step(m).ints.resize(9); }},
-      {"out of range", [](GpuModel& m) { repack_step(m).ints[plan::kLoadRowBytes] = std::int64_t{1} << 40; }},
-      {"another size", [](GpuModel& m) { repack_step(m).ints[plan::kLoadRowBytes] = 8; }},
-      {"of a weight with 16", [](GpuModel& m) { repack_step(m).ints[plan::kLoadRowFirst] = 3; }},
-      {"of a weight with 16", [](GpuModel& m) { repack_step(m).ints[plan::kLoadStride] = 5; }},
+      {"out of range", [](GpuModel& m) { repack(m).weight = 7; }},
+      {"out of range", [](GpuModel& m) { repack(m).source = 2; }},
+      {"out of range", [](GpuModel& m) { repack(m).unit = 0; }},
+      {"out of range", [](GpuModel& m) { repack(m).blocks_per_row = 0; }},
+      {"loads nothing", [](GpuModel& m) { repack_step(m).body.Reset(); }},
+      {"out of range", [](GpuModel& m) { repack(m).row_bytes = std::int64_t{1} << 40; }},
+      {"another size", [](GpuModel& m) { repack(m).row_bytes = 8; }},
+      {"of a weight with 16", [](GpuModel& m) { repack(m).row_first = 3; }},
+      {"of a weight with 16", [](GpuModel& m) { repack(m).stride = 5; }},
       {"leaves the model file", [](GpuModel& m) { m.program->weights[1]->sources[1]->offset = 1 << 20; }},
       {"leaves its block", [](GpuModel& m) { m.program->weights[1]->bytes = 1 << 20; }},
-      {"leaves its block", [](GpuModel& m) { repack_step(m).refs.clear(); }},
+      {"leaves its block", [](GpuModel& m) { repack_step(m).operands.clear(); }},
       {"leaves the weights block",
-       [](GpuModel& m) { m.program->load_steps[0]->refs[0] = plan::Ref(plan::Space::Weights, 0, 512); }},
+       [](GpuModel& m) { m.program->load_steps[0]->operands[0] = plan::operand_at(plan::Space::Weights, 0, 512); }},
       {"is missing", [](GpuModel& m) { m.program->load_steps[1].reset(); }},
-      {"'gone' is not in it", [](GpuModel& m) { repack_step(m).kernel = "gone"; }},
-      {"blocks of 2000 threads", [](GpuModel& m) { repack_step(m).ints[plan::kLoadThreads] = 2000; }},
+      {"code object 99 is not in it", [](GpuModel& m) { repack(m).code = 99; }},
+      {"blocks of 2000 threads", [](GpuModel& m) { repack(m).threads = 2000; }},
   };
   for (const auto& [says, breaks] : cases) {
     GpuModel model;

@@ -39,10 +39,13 @@ TEST_CASE("a plan comes back as it was written") {
   CHECK(plan::serialize_plan(read) == plan::serialize_plan(written));
   const auto& step = *read.programs.at(0)->variants.at(0)->steps.at(39);
   CHECK(step.layer == 7);
-  CHECK(step.ops.at(5)->ints.at(0) == 5);
-  CHECK(step.refs.at(1).space() == plan::Space::Weights);
+  const auto* tile = step.body.AsTile();
+  REQUIRE(tile != nullptr);
+  CHECK(tile->source.AsMatmulRows()->k == 576);
+  CHECK(tile->sections.at(0)->ops.at(5)->body.AsStoreKv()->first_column == 5);
+  CHECK(step.operands.at(1).space() == plan::Space::Weights);
   CHECK(read.programs[0]->variants[0]->bounds.table_blocks() == 16);
-  CHECK(read.programs[0]->variants[0]->sample_steps.at(0)->refs.at(0).space() == plan::Space::Counters);
+  CHECK(read.programs[0]->variants[0]->sample_steps.at(0)->operands.at(0).space() == plan::Space::Counters);
   CHECK(read.programs[0]->counter_bytes == 256);
   CHECK(read.programs[0]->code_objects.at(0)->registers == 40);
   CHECK(read.programs[0]->code_objects.at(0)->occupancy == -1);
@@ -110,11 +113,19 @@ TEST_CASE("damage under a right checksum is refused or read, and never runs wild
 
 TEST_CASE("a small plan that would unpack to gigabytes is refused") {
   flatbuffers::FlatBufferBuilder builder;
-  const auto ints = builder.CreateVector(std::vector<std::int64_t>(100'000));
+  const auto operands = builder.CreateVectorOfStructs(std::vector<plan::Operand>(50'000));
+  const auto constants = builder.CreateVector(std::vector<std::int64_t>(100'000));
+  const auto launch = plan::CreateLaunch(builder, 0, 1, 1, 0, false, constants).Union();
+  const bool by_body = GENERATE(false, true);
   std::vector<flatbuffers::Offset<plan::Step>> steps;
   for (int i = 0; i < 20'000; ++i) {
     plan::StepBuilder step(builder);
-    step.add_ints(ints);
+    if (by_body) {
+      step.add_body_type(plan::Body::Launch);
+      step.add_body(launch);
+    } else {
+      step.add_operands(operands);
+    }
     steps.push_back(step.Finish());
   }
   const auto all = builder.CreateVector(steps);
@@ -129,6 +140,30 @@ TEST_CASE("a small plan that would unpack to gigabytes is refused") {
   const auto image = forged(std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize())));
   CHECK(image.size() < 2'000'000);
   CHECK_THROWS_WITH(plan::parse_plan(image, "bomb"), Catch::Contains("more than the file holds"));
+}
+
+TEST_CASE("a step that says what it is and is not, or is what nobody knows, is refused") {
+  const auto with = [](plan::Body kind, bool has_body) {
+    flatbuffers::FlatBufferBuilder builder;
+    const auto launch = plan::CreateLaunch(builder, 0, 1, 1).Union();
+    plan::StepBuilder step(builder);
+    step.add_body_type(kind);
+    if (has_body) step.add_body(launch);
+    const auto steps = builder.CreateVector(std::vector{step.Finish()});
+    plan::ProgramBuilder program(builder);
+    program.add_load_steps(steps);
+    const auto programs = builder.CreateVector(std::vector{program.Finish()});
+    plan::PlanBuilder root(builder);
+    root.add_version(plan::kPlanVersion);
+    root.add_programs(programs);
+    plan::FinishPlanBuffer(builder, root.Finish());
+    return forged(std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize())));
+  };
+  CHECK_NOTHROW(plan::parse_plan(with(plan::Body::Launch, true), "whole"));
+  CHECK_NOTHROW(plan::parse_plan(with(plan::Body::NONE, false), "none"));
+  for (const auto& image :
+       {with(plan::Body::Launch, false), with(plan::Body::NONE, true), with(static_cast<plan::Body>(99), true)})
+    CHECK_THROWS_WITH(plan::parse_plan(image, "odd"), Catch::Contains("of no kind that it knows"));
 }
 
 TEST_CASE("files that are no plans are refused by name and reason") {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/plan/plan_file.h"
+#include "runtime/plan/step.h"
 
 namespace forge::test {
 
@@ -59,25 +60,37 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   variant->bounds = plan::Bounds(1, 1, 1, 16);
   for (int i = 0; i < steps; ++i) {
     auto step = std::make_unique<plan::StepT>();
-    step->kernel = "tile";
     step->label = "layer " + std::to_string(i / 5) + " matmul, gate, up and the norm before them";
     step->layer = i / 5;
-    step->refs = {plan::Ref(plan::Space::Arena, 0, 4096), plan::Ref(plan::Space::Weights, 0, 1 << 20)};
-    step->ints = {i, 576, 1536};
-    step->floats = {1e-5F};
+    step->operands = {plan::operand_at(plan::Space::Arena, 0, 4096, 612),
+                      plan::operand_at(plan::Space::Weights, 0, 1 << 20),
+                      plan::operand_at(plan::Space::Input, 1, 0, 4)};
+    plan::MatmulRowsT matmul;
+    matmul.x = 0;
+    matmul.k = 576;
+    plan::TileT tile;
+    tile.cols = 1536;
+    tile.source.Set(std::move(matmul));
+    auto section = std::make_unique<plan::SectionT>();
+    section->end = 1536;
+    section->from = 1;
     for (int k = 0; k < 6; ++k) {
       auto op = std::make_unique<plan::TileOpT>();
-      op->kind = static_cast<std::uint16_t>(plan::TileOpKind::kMatmul) + static_cast<std::uint16_t>(k);
-      op->column_end = 1536;
-      op->refs = {plan::Ref(plan::Space::Arena, 0, 64), plan::Ref(plan::Space::Input, 1, 0)};
-      op->ints = {k, 576, 612};
-      step->ops.push_back(std::move(op));
+      plan::StoreKvT store;
+      store.state = 2;
+      store.first_column = k;
+      op->body.Set(std::move(store));
+      section->ops.push_back(std::move(op));
     }
+    tile.sections.push_back(std::move(section));
+    step->body.Set(std::move(tile));
     variant->steps.push_back(std::move(step));
   }
   auto sample = std::make_unique<plan::StepT>();
-  sample->kernel = "greedy";
-  sample->refs = {plan::Ref(plan::Space::Counters, 0, 0), plan::Ref(plan::Space::Kv, 0, 3)};
+  plan::LaunchT greedy;
+  greedy.constants = {7};
+  sample->body.Set(std::move(greedy));
+  sample->operands = {plan::operand_at(plan::Space::Counters, 0, 0), plan::operand_at(plan::Space::Kv, 0, 3)};
   variant->sample_steps.push_back(std::move(sample));
   program->variants.push_back(std::move(variant));
   program->kv_groups.emplace_back(30, 3, 64, 32, 0, 12288);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "codegen/reschedule.h"
+#include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/support/error_of.h"
@@ -95,7 +96,7 @@ TEST_CASE("a plan whose steps are not those of its graph is refused") {
   auto& variant = *plan.programs[0]->variants[0];
   auto& step = *variant.steps.back();
   SECTION("a step reads beyond what lives") {
-    step.refs.emplace_back(plan::Space::Arena, std::uint16_t{0}, std::uint64_t{1} << 40);
+    step.operands.push_back(plan::operand_at(plan::Space::Arena, 0, std::uint64_t{1} << 40));
   }
   SECTION("a step does something else") {
     step.label = "another";
@@ -137,7 +138,7 @@ TEST_CASE("a plan for embeddings is refused where its variants for them are not 
     last.steps.front()->label = "another";
   }
   SECTION("a step reads beyond what lives") {
-    last.steps.back()->refs.emplace_back(plan::Space::Arena, std::uint16_t{0}, std::uint64_t{1} << 40);
+    last.steps.back()->operands.push_back(plan::operand_at(plan::Space::Arena, 0, std::uint64_t{1} << 40));
   }
   SECTION("it is gone") {
     variants.pop_back();

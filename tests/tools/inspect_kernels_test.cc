@@ -27,10 +27,10 @@ plan::ProgramT gpu_program() {
   auto variant = std::make_unique<plan::VariantT>();
   for (int i = 0; i < 3; ++i) {
     variant->steps.push_back(std::make_unique<plan::StepT>());
-    variant->steps.back()->kernel = "matmul_q4";
+    variant->steps.back()->body.Set(plan::LaunchT());  // of code object 0
   }
   variant->sample_steps.push_back(std::make_unique<plan::StepT>());
-  variant->sample_steps.back()->kernel = "matmul_q4";
+  variant->sample_steps.back()->body.Set(plan::LaunchT());
   program.variants.push_back(std::move(variant));
   return program;
 }

@@ -1,0 +1,157 @@
+// Steps that are no tile programs: attention, and what works on whole rows.
+
+#include <algorithm>
+
+#include "codegen/cpu/cpu_lowering.h"
+#include "codegen/cpu/cpu_target.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+namespace {
+
+plan::RopeScaling plan_scaling(ir::RopeScaling scaling) {
+  switch (scaling) {
+    case ir::RopeScaling::kNone:
+      return plan::RopeScaling::None;
+    case ir::RopeScaling::kLinear:
+      return plan::RopeScaling::Linear;
+    case ir::RopeScaling::kYarn:
+      return plan::RopeScaling::Yarn;
+  }
+  throw Error(ErrorCode::kInternal, "a scaling of RoPE that plans have no name for");
+}
+
+}  // namespace
+
+plan::AttentionT CpuLowering::attention(const passes::Step& step) {
+  const auto node = step.nodes[0];
+  const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
+  const ir::Value result{node, 0};
+  plan::AttentionT out;
+  out.q = role(graph_.operand(node, 0));
+  out.state = role(state_place(graph_.operand(node, 1), a.layer));
+  out.scratch_bytes = step.kernel.scratch_bytes;
+  if (out.scratch_bytes > 0)
+    out.partials = role(plan::operand_at(plan::Space::Arena, 0, static_cast<std::uint64_t>(step.scratch_offset)));
+  if (graph_.operands(node).size() > 6) out.sinks = role(graph_.operand(node, 6));
+  out.heads = static_cast<std::int32_t>(a.heads);
+  out.kv_heads = static_cast<std::int32_t>(a.kv_heads);
+  out.head_dim = static_cast<std::int32_t>(a.head_dim);
+  out.window = static_cast<std::int32_t>(a.window);
+  out.scale = a.scale;
+  out.softcap = a.softcap;
+  out.split_tokens = static_cast<std::int32_t>(split_attention_tokens(places_.variant().bounds));
+  const bool quantized = step.nodes.size() > 1;
+  const auto& uses = graph_.uses(result);
+  const bool stored = !quantized || graph_.is_output(result) ||
+                      std::ranges::any_of(uses, [&](const auto& use) { return use.node != step.nodes[1]; });
+  if (stored) out.out = role(result);
+  if (quantized) out.quantized = role(ir::Value{step.nodes[1], 0});
+  return out;
+}
+
+plan::NormRowsT CpuLowering::norm_rows(ir::NodeId node) {
+  const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
+  const auto& type = graph_.type({node, 0});
+  plan::NormRowsT out;
+  out.rows = row_count(type.shape[0]);
+  out.x = role(graph_.operand(node, 0));
+  out.weight = role(graph_.operand(node, 1));
+  out.out = role(ir::Value{node, 0});
+  out.cols = type.cols();
+  out.dim = norm.dim;
+  out.eps = norm.eps;
+  return out;
+}
+
+plan::RouteT CpuLowering::route(ir::NodeId node) {
+  const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
+  const auto logits = graph_.operand(node, 0);
+  plan::RouteT out;
+  out.rows = row_count(graph_.type(logits).shape[0]);
+  out.logits = role(logits);
+  if (graph_.operands(node).size() > 1) out.bias = role(graph_.operand(node, 1));
+  out.chosen = role(ir::Value{node, 0});
+  out.shares = role(ir::Value{node, 1});
+  out.experts = static_cast<std::int32_t>(graph_.type(logits).cols());
+  out.used = static_cast<std::int32_t>(route.used);
+  out.groups = static_cast<std::int32_t>(route.groups);
+  out.groups_used = static_cast<std::int32_t>(route.groups_used);
+  out.group_top = static_cast<std::int32_t>(route.group_top);
+  out.gate = route.gate == ir::RouteGate::kSigmoid ? plan::RouteGate::Sigmoid : plan::RouteGate::Softmax;
+  out.share = route.share == ir::RouteShare::kChosen ? plan::RouteShare::Chosen : plan::RouteShare::All;
+  out.scale = route.scale;
+  return out;
+}
+
+plan::RopeFrequenciesT CpuLowering::rope_frequencies(ir::NodeId node) {
+  const auto& rope = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
+  plan::RopeFrequenciesT out;
+  out.out = role(ir::Value{node, 0});
+  if (!graph_.operands(node).empty()) out.factors = role(graph_.operand(node, 0));
+  out.dims = rope.dims;
+  out.scaling = plan_scaling(rope.scaling);
+  out.original_context = rope.original_context;
+  out.base = rope.base;
+  out.factor = rope.factor;
+  out.ext_factor = rope.ext_factor;
+  out.beta_fast = rope.beta_fast;
+  out.beta_slow = rope.beta_slow;
+  return out;
+}
+
+plan::RopeAnglesT CpuLowering::rope_angles(ir::NodeId node) {
+  const auto& table = graph_.attrs_as<ir::RopeTableAttrs>(node);
+  const auto frequencies = graph_.operand(node, 1);
+  plan::RopeAnglesT out;
+  out.frequencies = role(frequencies);
+  out.out = role(ir::Value{node, 0});
+  out.dims = 2 * graph_.type(frequencies).cols();
+  out.magnitude = table.magnitude;
+  out.temperature = table.temperature;
+  out.temperature_length = table.temperature_length;
+  return out;
+}
+
+plan::SplitPairsT CpuLowering::split_pairs(ir::NodeId node) {
+  const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
+  invariant(parts.sizes.size() == 2 && parts.sizes[0] == parts.sizes[1], "CG-007", "alternating parts are two equals");
+  const auto x = graph_.operand(node, 0);
+  const auto& shape = graph_.type({node, 0}).shape;
+  plan::SplitPairsT out;
+  out.rows = row_count(graph_.type(x).shape[0]);
+  out.slots = shape.size() == 3 ? static_cast<std::int32_t>(shape[1].value) : 1;
+  out.x = role(x);
+  out.first = role(ir::Value{node, 0});
+  out.second = role(ir::Value{node, 1});
+  out.unit = parts.unit;
+  out.cols = parts.sizes[0];
+  return out;
+}
+
+/// Rows of [T, U, N] that lie one behind the other are one row of T.
+plan::ArrangeT CpuLowering::arrange(ir::NodeId node) {
+  const auto& arrange = graph_.attrs_as<ir::ArrangeAttrs>(node);
+  const auto whole_rows = [&](ir::Value value) {
+    const auto place = place_of(value);
+    const auto& shape = graph_.type(value).shape;
+    const auto rows = shape.size() == 3 ? static_cast<std::uint32_t>(shape[1].value) : 1;
+    return role(with_row_bytes(place, place.row_bytes() * rows));
+  };
+  plan::ArrangeT out;
+  out.rows = row_count(graph_.type({node, 0}).shape[0]);
+  out.out = whole_rows({node, 0});
+  out.heads = arrange.heads;
+  for (std::size_t i = 0; i < arrange.sources.size(); ++i) {
+    auto piece = std::make_unique<plan::ArrangedPieceT>();
+    if (arrange.sources[i] >= 0)
+      piece->from = whole_rows(graph_.operand(node, static_cast<std::size_t>(arrange.sources[i])));
+    piece->begin = arrange.begins[i];
+    piece->stride = arrange.strides[i];
+    piece->width = arrange.widths[i];
+    out.pieces.push_back(std::move(piece));
+  }
+  return out;
+}
+
+}  // namespace forge::codegen

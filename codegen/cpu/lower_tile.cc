@@ -1,0 +1,279 @@
+// Tile programs: a draft with addresses.
+
+#include <utility>
+
+#include "codegen/cpu/cpu_lowering.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+
+using ir::Op;
+using plan::TileOpKind;
+
+namespace {
+
+template <class Body>
+plan::TileOpBodyUnion as_op(Body body) {
+  plan::TileOpBodyUnion out;
+  out.Set(std::move(body));
+  return out;
+}
+
+bool is_matmul(Op op) {
+  return op == Op::kMatmul || op == Op::kExpertMatmul;
+}
+
+}  // namespace
+
+plan::TileT CpuLowering::tile(std::span<const ir::NodeId> nodes) {
+  const auto draft = draft_tile_program(graph_, nodes);
+  if (!draft) throw Error(ErrorCode::kInternal, "a step is no tile program", draft.error());
+  plan::TileT out;
+  out.rows = row_count(draft->rows);
+  out.slots = static_cast<std::int32_t>(draft->slots);
+  out.cols = draft->cols;
+  out.source = source(*draft);
+  for (const auto& from : draft->sections) out.sections.push_back(section(*draft, from));
+  return out;
+}
+
+plan::SourceUnion CpuLowering::source(const TileDraft& draft) {
+  plan::SourceUnion out;
+  const auto node = draft.source;
+  if (node == ir::kNoNode) {
+    out.Set(plan::LoadedRowsT());
+    return out;
+  }
+  switch (graph_.op(node)) {
+    case Op::kMatmul: {
+      plan::MatmulRowsT matmul;
+      matmul.x = role(draft.input);
+      matmul.k = graph_.type(graph_.operand(node, 1)).cols();
+      out.Set(matmul);
+      return out;
+    }
+    case Op::kExpertMatmul: {
+      const auto weight = graph_.operand(node, 1);
+      const auto& type = graph_.type(weight);
+      plan::ExpertMatmulRowsT matmul;
+      matmul.x = role(draft.input);
+      matmul.chosen = role(graph_.operand(node, 2));
+      matmul.k = type.cols();
+      matmul.experts = static_cast<std::int32_t>(type.shape[0].value);
+      matmul.expert_bytes = static_cast<std::int64_t>(packed_slice_bytes(graph_, weight));
+      matmul.shared_x = graph_.type(draft.input).shape.size() == 2;
+      out.Set(matmul);
+      return out;
+    }
+    case Op::kExpertSum: {
+      plan::ExpertSumRowsT sum;
+      sum.shares = role(graph_.operand(node, 1));
+      sum.slots = static_cast<std::int32_t>(graph_.type(draft.input).shape[1].value);
+      out.Set(sum);
+      return out;
+    }
+    case Op::kEmbed: {
+      const auto table = graph_.operand(node, 0);
+      plan::EmbeddedRowsT embed;
+      embed.ids = role(draft.input);
+      embed.k = graph_.type(table).cols();
+      embed.table_rows = graph_.type(table).shape[0].value;
+      embed.packed = places_.weights().at(table, WeightUse::kEmbedding).packed;
+      out.Set(embed);
+      return out;
+    }
+    default: {
+      plan::GatheredRowsT gather;
+      gather.indices = role(graph_.operand(node, 1));
+      out.Set(gather);
+      return out;
+    }
+  }
+}
+
+std::unique_ptr<plan::SectionT> CpuLowering::section(const TileDraft& draft, const DraftSection& from) {
+  auto out = std::make_unique<plan::SectionT>();
+  out->begin = from.begin;
+  out->end = from.end;
+  out->unit = from.unit;
+  auto ops = std::span(from.ops);
+  if (!ops.empty() && ops.front().kind == TileOpKind::kLoad) {  // rows of its own
+    out->from = role(ops.front().operand, from.begin - ops.front().origin);
+    ops = ops.subspan(1);
+  } else {
+    out->from = role(section_source(draft, from));
+  }
+  for (const auto& op : ops) out->ops.push_back(tile_op(from, op));
+  return out;
+}
+
+/// Packed rows of weights of the section's columns; the whole table of embeddings; else rows from its first column on.
+plan::Operand CpuLowering::section_source(const TileDraft& draft, const DraftSection& section) const {
+  const auto node = draft.source;
+  if (node != ir::kNoNode && is_matmul(graph_.op(node))) {
+    const auto weight = graph_.operand(node, 1);
+    return moved(places_.weights().at(weight, WeightUse::kMatmul).ref,
+                 static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)));
+  }
+  if (node != ir::kNoNode && graph_.op(node) == Op::kEmbed)
+    return places_.weights().at(graph_.operand(node, 0), WeightUse::kEmbedding).ref;
+  return moved(place_of(draft.input), section.begin * kFloatBytes);
+}
+
+std::unique_ptr<plan::TileOpT> CpuLowering::tile_op(const DraftSection& section, const DraftOp& draft) {
+  const std::int64_t first = section.begin - draft.origin;  // the section's first column as the operand counts
+  auto op = std::make_unique<plan::TileOpT>();
+  switch (draft.kind) {
+    case TileOpKind::kInvRms:
+      op->body = inv_rms(draft);
+      break;
+    case TileOpKind::kAddVector:
+    case TileOpKind::kMulVector:
+    case TileOpKind::kAddTensor:
+    case TileOpKind::kMulTensor:
+      op->body = combine(draft, first);
+      break;
+    case TileOpKind::kAddExpertVector:
+      op->body = expert_vector(draft, first);
+      break;
+    case TileOpKind::kSumExperts: {
+      plan::SumExpertsT sum;
+      sum.shares = role(draft.operand);
+      op->body.Set(sum);
+      break;
+    }
+    case TileOpKind::kScale: {
+      plan::ScaleT scale;
+      scale.factor = graph_.attrs_as<ir::ScaleAttrs>(draft.node).factor;
+      op->body.Set(scale);
+      break;
+    }
+    case TileOpKind::kSoftcap: {
+      plan::SoftcapT softcap;
+      softcap.cap = graph_.attrs_as<ir::SoftcapAttrs>(draft.node).cap;
+      op->body.Set(softcap);
+      break;
+    }
+    case TileOpKind::kGlu:
+    case TileOpKind::kGluTensor:
+    case TileOpKind::kActivate:
+      op->body = activation(draft, first);
+      break;
+    case TileOpKind::kRmsNorm:
+    case TileOpKind::kLayerNorm:
+      op->body = norm(draft, first);
+      break;
+    case TileOpKind::kRope: {
+      const auto& attrs = graph_.attrs_as<ir::RopeAttrs>(draft.node);
+      plan::RopeT rope;
+      rope.angles = role(draft.operand);
+      rope.head_dim = attrs.head_dim;
+      rope.rotary_dims = attrs.rotary_dims;
+      rope.mode = attrs.mode == ir::RopeMode::kHalves ? plan::RopeMode::Halves : plan::RopeMode::Pairs;
+      op->body.Set(rope);
+      break;
+    }
+    default:
+      op->body = sink(draft, first);
+  }
+  return op;
+}
+
+plan::TileOpBodyUnion CpuLowering::inv_rms(const DraftOp& draft) {
+  const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
+  const auto& shape = graph_.type({draft.node, 0}).shape;
+  plan::InvRmsT out;
+  out.squares = role(draft.operand);
+  out.dim = norm.dim;
+  out.eps = norm.eps;
+  out.slots = shape.size() == 3 ? static_cast<std::int32_t>(shape[1].value) : 1;
+  return as_op(out);
+}
+
+plan::TileOpBodyUnion CpuLowering::expert_vector(const DraftOp& draft, std::int64_t first) {
+  const auto& shape = graph_.type(draft.operand).shape;  // [experts, columns, 1]
+  const auto row_bytes = static_cast<std::uint32_t>(shape[1].value * kFloatBytes);
+  plan::AddExpertVectorT out;
+  out.vectors = role(with_row_bytes(moved(place_of(draft.operand), first * kFloatBytes), row_bytes));
+  out.chosen = role(graph_.operand(draft.node, 2));
+  out.experts = static_cast<std::int32_t>(shape[0].value);
+  return as_op(out);
+}
+
+plan::TileOpBodyUnion CpuLowering::combine(const DraftOp& draft, std::int64_t first) {
+  const bool mul = draft.kind == TileOpKind::kMulVector || draft.kind == TileOpKind::kMulTensor;
+  plan::CombineT out;
+  out.op = mul ? plan::Arithmetic::Mul : plan::Arithmetic::Add;
+  out.operand = role(draft.operand, first);
+  out.broadcast = draft.kind == TileOpKind::kAddVector || draft.kind == TileOpKind::kMulVector;
+  return as_op(out);
+}
+
+plan::TileOpBodyUnion CpuLowering::activation(const DraftOp& draft, std::int64_t first) {
+  const auto activation = plan_activation(graph_.attrs_as<ir::GluAttrs>(draft.node).activation);
+  if (draft.kind == TileOpKind::kActivate) {
+    plan::ActivateT out;
+    out.activation = activation;
+    return as_op(out);
+  }
+  if (draft.kind == TileOpKind::kGluTensor) {
+    plan::GatedActivateT out;
+    out.activation = activation;
+    out.up = role(draft.operand, first);
+    return as_op(out);
+  }
+  plan::GatedPairsT out;
+  out.activation = activation;
+  out.unit = graph_.attrs_as<ir::PartsAttrs>(draft.operand.node).unit;
+  return as_op(out);
+}
+
+/// Gains and offsets that all runs share begin at their first; others at the section's column.
+plan::TileOpBodyUnion CpuLowering::norm(const DraftOp& draft, std::int64_t first) {
+  const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
+  plan::NormT out;
+  out.kind = draft.kind == TileOpKind::kRmsNorm ? plan::NormKind::Rms : plan::NormKind::Layer;
+  out.shared = graph_.type(draft.operand).shape.size() == 1;
+  const auto vectors = graph_.operands(draft.node).subspan(1);
+  const std::int64_t column = out.shared ? 0 : first;
+  out.weight = role(vectors[0], column);
+  if (vectors.size() > 1) out.bias = role(vectors[1], column);
+  out.dim = norm.dim;
+  out.eps = norm.eps;
+  return as_op(out);
+}
+
+plan::TileOpBodyUnion CpuLowering::sink(const DraftOp& draft, std::int64_t first) {
+  switch (draft.kind) {
+    case TileOpKind::kStore: {
+      plan::StoreT out;
+      out.out = role(draft.operand, first);
+      return as_op(out);
+    }
+    case TileOpKind::kSumSquares: {
+      plan::SumSquaresT out;
+      out.out = role(draft.operand, first / ir::kSquareBlock);
+      return as_op(out);
+    }
+    case TileOpKind::kQuantize: {
+      plan::QuantizeT out;
+      out.out = role(draft.operand);
+      out.cols = graph_.type(draft.operand).cols();
+      out.block = first / kActivationBlock;
+      return as_op(out);
+    }
+    case TileOpKind::kStoreK:
+    case TileOpKind::kStoreV: {
+      const auto layer = graph_.attrs_as<ir::KvStoreAttrs>(draft.node).layer;
+      plan::StoreKvT out;
+      out.state = role(state_place(graph_.operand(draft.node, 0), layer));
+      out.part = draft.kind == TileOpKind::kStoreK ? plan::KvPart::Keys : plan::KvPart::Values;
+      out.first_column = first;
+      return as_op(out);
+    }
+    default:
+      throw Error(ErrorCode::kInternal, "a draft holds a source where a tile op belongs");
+  }
+}
+
+}  // namespace forge::codegen

@@ -1,0 +1,18 @@
+#pragma once
+// Reading a plan's CPU steps, a function a body of plan.fbs: each checks every number, resolves every operand and fills
+// in `out`, which has the step's label and costs already. They throw Error(kPlan) as every reader.
+
+#include "runtime/cpu/plan_reader.h"
+
+namespace forge::runtime {
+
+void read_tile(const PlanReader& reader, const plan::TileT& tile, CpuStep& out);
+void read_attention(const PlanReader& reader, const plan::AttentionT& attention, CpuStep& out);
+void read_norm_rows(const PlanReader& reader, const plan::NormRowsT& norm, CpuStep& out);
+void read_route(const PlanReader& reader, const plan::RouteT& route, CpuStep& out);
+void read_rope_frequencies(const PlanReader& reader, const plan::RopeFrequenciesT& rope, CpuStep& out);
+void read_rope_angles(const PlanReader& reader, const plan::RopeAnglesT& rope, CpuStep& out);
+void read_split_pairs(const PlanReader& reader, const plan::SplitPairsT& split, CpuStep& out);
+void read_arrange(const PlanReader& reader, const plan::ArrangeT& arrange, CpuStep& out);
+
+}  // namespace forge::runtime

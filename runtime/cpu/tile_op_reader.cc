@@ -1,0 +1,168 @@
+#include "runtime/cpu/tile_op_reader.h"
+
+#include "kernels/quant/q8a.h"
+
+namespace forge::runtime {
+
+using plan::TileOpBody;
+using plan::TileOpKind;
+
+TileInstr TileOpReader::op(const plan::TileOpBodyUnion& body, const TileShape& shape) const {
+  if (body.value == nullptr) fail("an op says nothing of what it does");
+  switch (body.type) {
+    case TileOpBody::InvRms:
+      return inv_rms(*body.AsInvRms(), shape);
+    case TileOpBody::Combine:
+      return combine(*body.AsCombine(), shape);
+    case TileOpBody::Scale:
+      return {.kind = TileOpKind::kScale, .factor = body.AsScale()->factor};
+    case TileOpBody::Softcap:
+      return {.kind = TileOpKind::kSoftcap, .factor = body.AsSoftcap()->cap};
+    case TileOpBody::Activate:
+      return activate(*body.AsActivate());
+    case TileOpBody::GatedActivate:
+      return gated(*body.AsGatedActivate(), shape);
+    case TileOpBody::GatedPairs:
+      return pairs(*body.AsGatedPairs(), shape);
+    case TileOpBody::AddExpertVector:
+      return expert_vector(*body.AsAddExpertVector(), shape);
+    case TileOpBody::SumExperts:
+      return {.kind = TileOpKind::kSumExperts,
+              .shares = floats(read(body.AsSumExperts()->shares, shape.rows * sizeof(float)))};
+    case TileOpBody::Norm:
+      return norm(*body.AsNorm(), shape);
+    case TileOpBody::Rope:
+      return rope(*body.AsRope(), shape);
+    case TileOpBody::Store:
+      return store(body.AsStore()->out, shape);
+    case TileOpBody::SumSquares:
+      return sum_squares(*body.AsSumSquares(), shape);
+    case TileOpBody::Quantize:
+      return quantize(*body.AsQuantize(), shape);
+    case TileOpBody::StoreKv:
+      return store_kv(*body.AsStoreKv(), shape);
+    default:
+      fail("an unknown op");
+  }
+}
+
+TileInstr TileOpReader::combine(const plan::CombineT& combine, const TileShape& shape) const {
+  constexpr TileOpKind kVector[] = {TileOpKind::kAddVector, TileOpKind::kMulVector},
+                       kRows[] = {TileOpKind::kAddTensor, TileOpKind::kMulTensor};
+  if (combine.broadcast)
+    return {.kind = member(combine.op, kVector), .a = read(combine.operand, shape.width * sizeof(float))};
+  const auto rows = read_rows(combine.operand, shape.rows, shape.width);
+  return {.kind = member(combine.op, kRows), .a = rows.data, .stride = rows.stride};
+}
+
+decltype(TileInstr::gated) TileOpReader::gated_kernel(plan::Activation activation) const {
+  const decltype(TileInstr::gated) kernels[] = {kernels_.swiglu, kernels_.geglu, kernels_.clamped_swiglu};
+  return member(activation, kernels);
+}
+
+TileInstr TileOpReader::gated(const plan::GatedActivateT& gated, const TileShape& shape) const {
+  const auto up = read_rows(gated.up, shape.rows, shape.width);
+  return {.kind = TileOpKind::kGluTensor, .a = up.data, .stride = up.stride, .gated = gated_kernel(gated.activation)};
+}
+
+TileInstr TileOpReader::pairs(const plan::GatedPairsT& pairs, const TileShape& shape) const {
+  const std::size_t count = number(pairs.unit, 1, 1 << 16);
+  if (shape.unit % (2 * count) != 0 || shape.width % (2 * count) != 0) fail("a GLU's pairs do not fit its tile");
+  return {.kind = TileOpKind::kGlu, .count = count, .gated = gated_kernel(pairs.activation)};
+}
+
+TileInstr TileOpReader::activate(const plan::ActivateT& activate) const {
+  const decltype(TileInstr::activate) kernels[] = {kernels_.silu, kernels_.gelu, nullptr, kernels_.relu_squared};
+  const auto kernel = member(activate.activation, kernels);
+  if (kernel == nullptr) fail("its activation is a GLU's");
+  return {.kind = TileOpKind::kActivate, .activate = kernel};
+}
+
+TileInstr TileOpReader::inv_rms(const plan::InvRmsT& norm, const TileShape& shape) const {
+  TileInstr in{.kind = TileOpKind::kInvRms, .eps = norm.eps};
+  in.k = number(norm.dim, 1, 1 << 24);
+  in.slots = number(norm.slots, 1, static_cast<std::int64_t>(cpu::kExpertsMax));
+  if (shape.rows % in.slots != 0) fail("its slots are no whole tokens");
+  const auto squares = read_rows(norm.squares, shape.rows / in.slots, 1);
+  in.count = number(static_cast<std::int64_t>(squares.stride), 1, 1 << 20);
+  in.a = read_rows(norm.squares, shape.rows / in.slots, in.count).data;
+  return in;
+}
+
+TileInstr TileOpReader::expert_vector(const plan::AddExpertVectorT& add, const TileShape& shape) const {
+  const std::size_t experts = number(add.experts, 1, static_cast<std::int64_t>(cpu::kExpertsMax));
+  const auto vectors = read_rows(add.vectors, experts, shape.width);
+  return {.kind = TileOpKind::kAddExpertVector,
+          .a = vectors.data,
+          .stride = vectors.stride,
+          .experts = experts,
+          .chosen = ints(read(add.chosen, shape.rows * sizeof(std::int32_t)))};
+}
+
+TileInstr TileOpReader::norm(const plan::NormT& norm, const TileShape& shape) const {
+  constexpr TileOpKind kKinds[] = {TileOpKind::kRmsNorm, TileOpKind::kLayerNorm};
+  TileInstr in{.kind = member(norm.kind, kKinds), .shared = norm.shared, .eps = norm.eps};
+  in.head_dim = number(norm.dim, 1, kTileFloats);
+  const bool whole_rows = shape.unit >= shape.width;
+  if (shape.width % in.head_dim != 0 || (shape.unit % in.head_dim != 0 && !whole_rows))
+    fail("a norm does not fit its tile");
+  if (in.kind == TileOpKind::kRmsNorm && !in.shared) fail("an RMS norm's heads share their weight");
+  const std::size_t bytes = (in.shared ? in.head_dim : shape.width) * sizeof(float);
+  in.a = read(norm.weight, bytes);
+  if (given(norm.bias)) in.b = read(norm.bias, bytes);
+  return in;
+}
+
+TileInstr TileOpReader::rope(const plan::RopeT& rope, const TileShape& shape) const {
+  constexpr cpu::RopeMode kModes[] = {cpu::RopeMode::kPairs, cpu::RopeMode::kHalves};
+  TileInstr in{.kind = TileOpKind::kRope, .rope_mode = member(rope.mode, kModes)};
+  in.head_dim = number(rope.head_dim, 2, 1 << 16);
+  in.rotary = number(rope.rotary_dims, 2, 1 << 16);
+  if (in.rotary % 2 != 0 || in.rotary > in.head_dim || shape.width % in.head_dim != 0 || shape.unit % in.head_dim != 0)
+    fail("RoPE does not fit its heads");
+  in.a = read(rope.angles, shape.rows * in.rotary * sizeof(float));
+  return in;
+}
+
+TileInstr TileOpReader::store(std::uint16_t out, const TileShape& shape) const {
+  const auto rows = written_rows(out, shape.rows, shape.width);
+  return {.kind = TileOpKind::kStore, .a = rows.data, .stride = rows.stride};
+}
+
+TileInstr TileOpReader::sum_squares(const plan::SumSquaresT& sum, const TileShape& shape) const {
+  if (shape.unit % 16 != 0) fail("sums of squares cut their blocks");
+  const auto rows = written_rows(sum.out, shape.rows, (shape.width + 15) / 16);
+  return {.kind = TileOpKind::kSumSquares, .a = rows.data, .stride = rows.stride};
+}
+
+TileInstr TileOpReader::quantize(const plan::QuantizeT& quantize, const TileShape& shape) const {
+  TileInstr in{.kind = TileOpKind::kQuantize};
+  in.k = number(quantize.cols, 32, 1 << 24);
+  in.block = number(quantize.block, 0, 1 << 20);
+  if (shape.unit % 32 != 0 || shape.width % 32 != 0 || in.k % 32 != 0 || in.block * 32 + shape.width > in.k)
+    fail("a quantised row is cut");
+  in.x_row_bytes = quant::q8a_row_bytes(in.k);
+  in.a = written(quantize.out, shape.rows * in.x_row_bytes);
+  return in;
+}
+
+TileInstr TileOpReader::store_kv(const plan::StoreKvT& store, const TileShape& shape) const {
+  constexpr TileOpKind kParts[] = {TileOpKind::kStoreK, TileOpKind::kStoreV};
+  if (!shape.tokens_own) fail("it stores keys or values of other rows than the tokens");
+  TileInstr in{.kind = member(store.part, kParts)};
+  const auto& state = operand(store.state);
+  const auto& group = kv_group(state);
+  in.dtype = kv_type_of(group);
+  in.head_dim = number(group.head_dim(), 1);
+  in.kv_heads = number(group.kv_heads(), 1);
+  const std::size_t first = number(store.first_column, 0);
+  if (first % in.head_dim != 0 || shape.width % in.head_dim != 0 || shape.unit % in.head_dim != 0 ||
+      first + shape.width > in.head_dim * in.kv_heads)
+    fail("a KV store is no whole heads");
+  in.first_head = first / in.head_dim;
+  in.kv_group = state.index();
+  in.kv_offset = layer_offset(state);
+  return in;
+}
+
+}  // namespace forge::runtime

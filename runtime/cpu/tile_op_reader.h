@@ -1,0 +1,39 @@
+#pragma once
+// Reading what is done to a tile after its source. A function a body of plan.fbs.
+
+#include <array>
+
+#include "runtime/cpu/plan_reader.h"
+
+namespace forge::runtime {
+
+/// What a tile op works on: rows of the step, columns of its section, and how many of them stay together in a tile.
+struct TileShape {
+  std::size_t rows = 0, width = 0, unit = 1;
+  bool tokens_own = false;  ///< its rows are the step's tokens
+};
+
+class TileOpReader : PlanReader {
+ public:
+  explicit TileOpReader(const PlanReader& reader) : PlanReader(reader) {}
+
+  /// One op. Throws Error(kPlan) as every reader.
+  [[nodiscard]] TileInstr op(const plan::TileOpBodyUnion& body, const TileShape& shape) const;
+  [[nodiscard]] TileInstr store(std::uint16_t out, const TileShape& shape) const;
+  [[nodiscard]] TileInstr quantize(const plan::QuantizeT& quantize, const TileShape& shape) const;
+
+ private:
+  TileInstr combine(const plan::CombineT& combine, const TileShape& shape) const;
+  TileInstr gated(const plan::GatedActivateT& gated, const TileShape& shape) const;
+  TileInstr pairs(const plan::GatedPairsT& pairs, const TileShape& shape) const;
+  TileInstr activate(const plan::ActivateT& activate) const;
+  TileInstr inv_rms(const plan::InvRmsT& norm, const TileShape& shape) const;
+  TileInstr expert_vector(const plan::AddExpertVectorT& add, const TileShape& shape) const;
+  TileInstr norm(const plan::NormT& norm, const TileShape& shape) const;
+  TileInstr rope(const plan::RopeT& rope, const TileShape& shape) const;
+  TileInstr sum_squares(const plan::SumSquaresT& sum, const TileShape& shape) const;
+  TileInstr store_kv(const plan::StoreKvT& store, const TileShape& shape) const;
+  decltype(TileInstr::gated) gated_kernel(plan::Activation activation) const;
+};
+
+}  // namespace forge::runtime

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""The logits of every conformance case, as one prefill and token by token, are bit for bit what they were.
+
+usage: FORGE_BIN=DIR logit_digests.py DIGESTS CONFORMANCE [--record]
+  --record   writes what the tools give now into DIGESTS, for the classes that this machine runs
+
+DIGESTS has a line a case: name, class of CPU, prefill or decode, SHA-256 of the logits (f32, little-endian). A change that
+means to change bits records them anew and says so. Classes that this machine cannot run are not compared: what they would
+give is not known here.
+"""
+import hashlib
+import json
+import os
+import sys
+
+from lib_cli import at, case, finish, tool
+
+CLASSES = ("generic", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16", "x86-64-v4-vnni-amx",
+           "armv8-neon", "armv8-neon-dotprod")
+
+
+def runs_here(plan, model):
+    """A plan for another machine's class is compiled again, and a line says so."""
+    run = tool("run", plan, "--model", model, "--tokens", "1", "--dump-logits", at("logits"), "--device", "cpu")
+    return run.returncode == 0 and b"compiled again" not in run.stderr
+
+
+def digests(name, model, tokens):
+    """Of one case: {(name, class, mode): digest}."""
+    found = {}
+    for cpu in CLASSES:
+        plan, out = at("case.plan"), at("logits")
+        made = tool("compile", model, "-o", plan, "--target", "cpu-" + cpu, "--force")
+        case(f"{name} compiles for {cpu}", made.returncode == 0, made.stderr)
+        if made.returncode != 0 or not runs_here(plan, model):
+            continue
+        for mode in ("prefill", "decode"):
+            run = tool("run", plan, "--model", model, "--tokens", tokens, "--dump-logits", out, "--device", "cpu",
+                       *(["--decode"] if mode == "decode" else []))
+            if case(f"{name} runs on {cpu}, {mode}", run.returncode == 0, run.stderr):
+                with open(out, "rb") as file:
+                    found[name, cpu, mode] = hashlib.sha256(file.read()).hexdigest()
+    return found
+
+
+def read(path):
+    lines = open(path, encoding="ascii").read().splitlines() if os.path.exists(path) else []
+    return {tuple(fields[:3]): fields[3] for fields in (line.split() for line in lines if line and line[0] != "#")}
+
+
+def main():
+    path, folder = sys.argv[1:3]
+    if not os.path.isdir(folder):
+        print(f"reference data is absent: {folder}")
+        sys.exit(77)
+    now = {}
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".json"):
+            model = os.path.join(folder, file[:-5] + ".gguf")
+            tokens = json.load(open(os.path.join(folder, file), encoding="utf-8"))["tokens"]
+            now |= digests(file[:-5], model, ",".join(map(str, tokens)))
+    known = read(path)
+    if "--record" in sys.argv[3:]:
+        with open(path, "w", encoding="ascii") as file:
+            file.write("# case, class of CPU, mode, SHA-256 of the logits: logit_digests.py --record\n")
+            file.writelines(" ".join((*key, digest)) + "\n" for key, digest in sorted((known | now).items()))
+        return finish()
+    common = known.keys() & now.keys()
+    case("cases are known", len(common) >= 2, f"{len(common)} of {len(now)}")
+    for key in sorted(common):
+        case(" ".join(key), now[key] == known[key], f"{now[key]} instead of {known[key]}")
+    return finish()
+
+
+main()
