@@ -11,7 +11,7 @@ namespace forge::codegen {
 /// Name, bounds and arena; no steps yet.
 std::unique_ptr<plan::VariantT> describe_variant(const passes::Variant& variant);
 
-/// Label, layer and cost; no kernel and no arguments yet.
+/// Label, layer and cost; no body and no operands yet.
 std::unique_ptr<plan::StepT> describe_step(const passes::Step& step);
 
 }  // namespace forge::codegen

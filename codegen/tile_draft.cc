@@ -6,6 +6,8 @@
 #include <numeric>
 #include <set>
 
+#include "passes/passes.h"
+
 namespace forge::codegen {
 namespace {
 
@@ -245,8 +247,7 @@ class Drafter {
 
   /// Each part of a concatenated weight starts at its own group of 16 packed rows, so tiles stop there.
   void cut_at_weight_parts() {
-    if (draft_.source == ir::kNoNode) return;
-    if (graph_.op(draft_.source) != Op::kMatmul && graph_.op(draft_.source) != Op::kExpertMatmul) return;
+    if (draft_.source == ir::kNoNode || !passes::is_matmul(graph_, draft_.source)) return;
     const auto parts = weight_part_rows(graph_, graph_.operand(draft_.source, 1));
     if (halved_ && parts.size() > 1) throw Refusal{"a GLU behind weights that are not interleaved"};
     std::vector<DraftSection> cut;
@@ -336,6 +337,12 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
   }
 }
 
+bool stores_attention(const ir::Graph& graph, std::span<const ir::NodeId> nodes) {
+  const ir::Value result{nodes[0], 0};
+  return nodes.size() == 1 || graph.is_output(result) ||
+         std::ranges::any_of(graph.uses(result), [&](const auto& use) { return use.node != nodes[1]; });
+}
+
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state) {
   while (graph.op(state.node) == Op::kKvStore) state = graph.operand(state.node, 0);
   return graph.attrs_as<ir::KvStateAttrs>(state.node);
@@ -354,7 +361,7 @@ std::string TileDraft::label(const ir::Graph& graph) const {
   std::string text;
   if (source != ir::kNoNode) {
     text = ir::op_def(graph.op(source)).name;
-    if (graph.op(source) == Op::kMatmul || graph.op(source) == Op::kExpertMatmul) {
+    if (passes::is_matmul(graph, source)) {
       const auto& weight = graph.type(graph.operand(source, 1));
       text += fmt::format(" {} ", dtype_name(weight.dtype));
       for (std::size_t i = 0; i < weight.shape.size(); ++i)

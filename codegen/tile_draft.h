@@ -50,6 +50,9 @@ std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph,
 /// Is the node a kernel of its own on every target, not part of a tile program?
 bool stands_alone(const ir::Graph& graph, ir::NodeId node);
 
+/// Does the step of an attention, alone or with the quantize of its rows behind it, write the rows as f32 too?
+bool stores_attention(const ir::Graph& graph, std::span<const ir::NodeId> nodes);
+
 /// The KV state behind a state value: that of a store is the one that it stores into.
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);
 

@@ -46,9 +46,9 @@ void ValuePlaces::declare_weights() {
     for (std::size_t i = 0; i < graph_.operands(node).size(); ++i) {
       const auto value = graph_.operand(node, i);
       if (!passes::is_weight(graph_, value)) continue;
-      weights_.declare(value, op == Op::kMatmul || op == Op::kExpertMatmul ? WeightUse::kMatmul
-                              : op == Op::kEmbed                           ? WeightUse::kEmbedding
-                                                                           : WeightUse::kVector);
+      weights_.declare(value, passes::is_matmul(graph_, node) ? WeightUse::kMatmul
+                              : op == Op::kEmbed              ? WeightUse::kEmbedding
+                                                              : WeightUse::kVector);
     }
   }
 }

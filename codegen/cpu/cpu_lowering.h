@@ -68,6 +68,5 @@ class CpuLowering {
 };
 
 plan::RowCount row_count(const ir::Dim& rows);
-plan::Activation plan_activation(ir::Activation activation);
 
 }  // namespace forge::codegen

@@ -35,20 +35,6 @@ plan::RowCount row_count(const ir::Dim& rows) {
   return rows.symbol == ir::Symbol::kRows ? plan::RowCount::LogitRows : plan::RowCount::Tokens;
 }
 
-plan::Activation plan_activation(ir::Activation activation) {
-  switch (activation) {
-    case ir::Activation::kSilu:
-      return plan::Activation::Silu;
-    case ir::Activation::kGelu:
-      return plan::Activation::Gelu;
-    case ir::Activation::kClampedSwish:
-      return plan::Activation::ClampedSwish;
-    case ir::Activation::kReluSquared:
-      return plan::Activation::ReluSquared;
-  }
-  throw Error(ErrorCode::kInternal, "an activation that plans have no name for");
-}
-
 CpuLowering::CpuLowering(const passes::Program& program, const ModelFile& model, DType kv_type)
     : program_(program),
       graph_(program.graph),

@@ -1,7 +1,5 @@
 // Steps that are no tile programs: attention, and what works on whole rows.
 
-#include <algorithm>
-
 #include "codegen/cpu/cpu_lowering.h"
 #include "codegen/cpu/cpu_target.h"
 #include "support/error.h"
@@ -41,12 +39,8 @@ plan::AttentionT CpuLowering::attention(const passes::Step& step) {
   out.scale = a.scale;
   out.softcap = a.softcap;
   out.split_tokens = static_cast<std::int32_t>(split_attention_tokens(places_.variant().bounds));
-  const bool quantized = step.nodes.size() > 1;
-  const auto& uses = graph_.uses(result);
-  const bool stored = !quantized || graph_.is_output(result) ||
-                      std::ranges::any_of(uses, [&](const auto& use) { return use.node != step.nodes[1]; });
-  if (stored) out.out = role(result);
-  if (quantized) out.quantized = role(ir::Value{step.nodes[1], 0});
+  if (stores_attention(graph_, step.nodes)) out.out = role(result);
+  if (step.nodes.size() > 1) out.quantized = role(ir::Value{step.nodes[1], 0});
   return out;
 }
 
@@ -115,7 +109,7 @@ plan::RopeAnglesT CpuLowering::rope_angles(ir::NodeId node) {
 
 plan::SplitPairsT CpuLowering::split_pairs(ir::NodeId node) {
   const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
-  invariant(parts.sizes.size() == 2 && parts.sizes[0] == parts.sizes[1], "CG-007", "alternating parts are two equals");
+  invariant(parts.sizes.size() == 2 && parts.sizes[0] == parts.sizes[1], "CG-008", "alternating parts are two equals");
   const auto x = graph_.operand(node, 0);
   const auto& shape = graph_.type({node, 0}).shape;
   plan::SplitPairsT out;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "codegen/cpu/cpu_lowering.h"
+#include "passes/passes.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -19,8 +20,18 @@ plan::TileOpBodyUnion as_op(Body body) {
   return out;
 }
 
-bool is_matmul(Op op) {
-  return op == Op::kMatmul || op == Op::kExpertMatmul;
+plan::Activation plan_activation(ir::Activation activation) {
+  switch (activation) {
+    case ir::Activation::kSilu:
+      return plan::Activation::Silu;
+    case ir::Activation::kGelu:
+      return plan::Activation::Gelu;
+    case ir::Activation::kClampedSwish:
+      return plan::Activation::ClampedSwish;
+    case ir::Activation::kReluSquared:
+      return plan::Activation::ReluSquared;
+  }
+  throw Error(ErrorCode::kInternal, "an activation that plans have no name for");
 }
 
 }  // namespace
@@ -110,7 +121,7 @@ std::unique_ptr<plan::SectionT> CpuLowering::section(const TileDraft& draft, con
 /// Packed rows of weights of the section's columns; the whole table of embeddings; else rows from its first column on.
 plan::Operand CpuLowering::section_source(const TileDraft& draft, const DraftSection& section) const {
   const auto node = draft.source;
-  if (node != ir::kNoNode && is_matmul(graph_.op(node))) {
+  if (node != ir::kNoNode && passes::is_matmul(graph_, node)) {
     const auto weight = graph_.operand(node, 1);
     return moved(places_.weights().at(weight, WeightUse::kMatmul).ref,
                  static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)));

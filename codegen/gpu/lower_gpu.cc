@@ -13,6 +13,7 @@
 #include "codegen/tile_draft.h"
 #include "codegen/value_places.h"
 #include "kernels/quant/planes.h"
+#include "passes/passes.h"
 #include "runtime/plan/gpu_io.h"
 #include "support/error.h"
 
@@ -206,8 +207,7 @@ void GpuLowering::lower_tile(const TileDraft& draft, plan::StepT& out) {
   const auto shape = epilogue_shape(graph_, draft);
   if (!shape) throw Error(ErrorCode::kInternal, "a step has no epilogue", shape.error());
   const auto epilogue = generate_epilogue(graph_, draft, context);
-  if (draft.source != ir::kNoNode &&
-      (graph_.op(draft.source) == Op::kMatmul || graph_.op(draft.source) == Op::kExpertMatmul))
+  if (draft.source != ir::kNoNode && passes::is_matmul(graph_, draft.source))
     lower_matmul(draft, *shape, epilogue, out);
   else
     lower_rows(draft, *shape, epilogue, out);
@@ -329,9 +329,7 @@ void GpuLowering::lower_attention(const passes::Step& step, plan::StepT& out) {
                 "do not skip fusion passes for a GPU, or run it on the CPU: --device cpu");
   const bool quantised = step.nodes.size() > 1, sinks = graph_.operands(node).size() > 6;
   const ir::Value result{node, 0};
-  const auto& uses = graph_.uses(result);
-  const bool stored = !quantised || graph_.is_output(result) ||
-                      std::ranges::any_of(uses, [&](const auto& use) { return use.node != step.nodes[1]; });
+  const bool stored = stores_attention(graph_, step.nodes);
   KernelText text{.header = config.tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
                   .kernel = config.tiles ? "AttentionTiles" : "Attention",
                   .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",

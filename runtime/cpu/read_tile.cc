@@ -103,7 +103,7 @@ class TileReader : PlanReader {
     }
   }
 
-  /// What both matmuls have: the type and the packed weights, `slices` of them `slice_bytes` apart, and x.
+  /// What both matmuls have: the kernels of the weights' type, the length of a row, and how far rows of x are apart.
   TileInstr product(TileOpKind kind, const plan::Operand& weights, std::uint16_t x, std::int64_t k,
                     TileShape& shape) const {
     TileInstr in{.kind = kind};

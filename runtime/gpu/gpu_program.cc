@@ -89,18 +89,18 @@ GpuLaunch GpuKernels::launch(const plan::LaunchT& launch) const {
           .args = {}};
 }
 
-Address GpuResolver::kv(const plan::Operand& ref) const {
-  if (ref.index() >= program_.kv_groups.size()) fail("a reference is to a KV group that does not exist");
-  const auto& group = program_.kv_groups[ref.index()];
-  if (ref.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
-  const std::size_t half = memory_.kv_rooms[ref.index()].blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
-  return addresses_.kv + (memory_.kv_groups[ref.index()] + static_cast<std::size_t>(ref.offset()) * half);
+Address GpuResolver::kv(const plan::Operand& of) const {
+  if (of.index() >= program_.kv_groups.size()) fail("a reference is to a KV group that does not exist");
+  const auto& group = program_.kv_groups[of.index()];
+  if (of.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
+  const std::size_t half = memory_.kv_rooms[of.index()].blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
+  return addresses_.kv + (memory_.kv_groups[of.index()] + static_cast<std::size_t>(of.offset()) * half);
 }
 
-Address GpuResolver::input(const plan::Operand& ref, const StepIoLayout* inputs) const {
-  const std::size_t parts = ref.index() == kBlockTable ? memory_.kv_rooms.size() : 1;
-  if (inputs == nullptr || ref.offset() >= parts) fail("a reference is no step input");
-  switch (ref.index()) {
+Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) const {
+  const std::size_t parts = of.index() == kBlockTable ? memory_.kv_rooms.size() : 1;
+  if (inputs == nullptr || of.offset() >= parts) fail("a reference is no step input");
+  switch (of.index()) {
     case kIds:
       return addresses_.io + inputs->ids;
     case kPositions:
@@ -112,7 +112,7 @@ Address GpuResolver::input(const plan::Operand& ref, const StepIoLayout* inputs)
     case kKvLength:
       return addresses_.io + inputs->kv_length;
     case kBlockTable:
-      return addresses_.io + (inputs->block_table + static_cast<std::size_t>(ref.offset()) * inputs->table_bytes);
+      return addresses_.io + (inputs->block_table + static_cast<std::size_t>(of.offset()) * inputs->table_bytes);
     case static_cast<std::uint16_t>(GpuInput::kCounts):
       return addresses_.io + inputs->counts;
     case static_cast<std::uint16_t>(GpuInput::kSampling):
@@ -124,13 +124,13 @@ Address GpuResolver::input(const plan::Operand& ref, const StepIoLayout* inputs)
   }
 }
 
-Address GpuResolver::address(const plan::Operand& ref, const StepIoLayout* inputs) const {
+Address GpuResolver::address(const plan::Operand& of, const StepIoLayout* inputs) const {
   const auto inside = [&](Address base, std::size_t bytes) {
-    if (ref.offset() > bytes || ref.offset() % sizeof(float) != 0)
-      fail(fmt::format("a reference at {} leaves its block of {} bytes", ref.offset(), bytes));
-    return base + static_cast<std::size_t>(ref.offset());
+    if (of.offset() > bytes || of.offset() % sizeof(float) != 0)
+      fail(fmt::format("a reference at {} leaves its block of {} bytes", of.offset(), bytes));
+    return base + static_cast<std::size_t>(of.offset());
   };
-  switch (ref.space()) {
+  switch (of.space()) {
     case Space::Arena:
       return inside(addresses_.arena, memory_.need.arena);
     case Space::Weights:
@@ -142,9 +142,9 @@ Address GpuResolver::address(const plan::Operand& ref, const StepIoLayout* input
     case Space::Output:
       return inside(addresses_.io + memory_.logits, memory_.logits_bytes);
     case Space::Input:
-      return input(ref, inputs);
+      return input(of, inputs);
     case Space::Kv:
-      return kv(ref);
+      return kv(of);
     default:
       fail("a reference is to a space that does not belong there");
   }

@@ -64,17 +64,17 @@ class GpuKernels {
   std::vector<Kernel> kernels_;  ///< by code object
 };
 
-/// The address of a ref in all of a program's spaces but Space::File and, without a variant, Space::Input.
+/// The address of an operand in all of a program's spaces but Space::File and, without a variant, Space::Input.
 /// Errors: kPlan when it leaves its block.
 class GpuResolver {
  public:
   GpuResolver(const plan::ProgramT& program, const GpuMemory& memory, const GpuAddresses& addresses)
       : program_(program), memory_(memory), addresses_(addresses) {}
-  [[nodiscard]] driver::Address address(const plan::Operand& ref, const StepIoLayout* inputs) const;
+  [[nodiscard]] driver::Address address(const plan::Operand& of, const StepIoLayout* inputs) const;
 
  private:
-  [[nodiscard]] driver::Address input(const plan::Operand& ref, const StepIoLayout* inputs) const;
-  [[nodiscard]] driver::Address kv(const plan::Operand& ref) const;
+  [[nodiscard]] driver::Address input(const plan::Operand& of, const StepIoLayout* inputs) const;
+  [[nodiscard]] driver::Address kv(const plan::Operand& of) const;
   const plan::ProgramT& program_;
   const GpuMemory& memory_;
   GpuAddresses addresses_;
