@@ -7,10 +7,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "codegen/cpu/cpu_target.h"
-#include "codegen/cpu/lower_cpu.h"
-#include "codegen/gpu/lower_gpu.h"
-#include "codegen/gpu/tuning.h"
+#include "codegen/back_end.h"
 #include "ir/text.h"
 #include "runtime/plan/tile_ops.h"
 #include "support/error.h"
@@ -19,48 +16,40 @@
 namespace forge::codegen {
 namespace {
 
-constexpr std::string_view kCpuPrefix = "cpu-";
+std::string all_target_names() {
+  std::string names = "auto";
+  for (const auto& one : back_ends()) names += ", " + one.target_names();
+  return names;
+}
 
-std::optional<cpu::CpuClass> cpu_class_of(std::string_view target) {
-  if (!target.starts_with(kCpuPrefix)) return std::nullopt;
-  return cpu::parse(target.substr(kCpuPrefix.size()));
+/// The full name of the target that a user names.
+std::string find_target_name(std::string_view name) {
+  for (const auto& one : back_ends())
+    if (auto found = one.find(name)) return std::move(*found);
+  throw Error(ErrorCode::kUsage, "target '" + printable(name) + "' is unknown", {},
+              "targets are " + all_target_names());
 }
 
 }  // namespace
 
-bool is_gpu_target(std::string_view target) {
-  return find_target(target) != nullptr;
-}
-
-std::unique_ptr<const passes::TargetModel> target_model_of(std::string_view target, std::string_view tune) {
-  if (const auto* gpu = find_target(target)) return std::make_unique<GpuTargetModel>(*gpu, parse_tuning(tune));
-  if (const auto cpu_class = cpu_class_of(target)) return std::make_unique<CpuTarget>(*cpu_class);
-  return nullptr;
-}
-
-std::string host_target() {
-  return fmt::format("{}{}", kCpuPrefix, cpu::name(cpu::detect()));
-}
-
 std::string cpu_target_names() {
-  std::string names = "cpu";
-  for (const auto cpu_class : cpu::all_classes()) names += fmt::format(", {}{}", kCpuPrefix, cpu::name(cpu_class));
+  std::string names;
+  for (const auto& one : back_ends())
+    if (one.on_host) names += (names.empty() ? "" : ", ") + one.target_names();
   return names;
+}
+
+bool is_gpu_target(std::string_view target) {
+  const auto* back_end = back_end_of(target);
+  return back_end != nullptr && !back_end->on_host;
 }
 
 std::vector<std::string> resolve_targets(std::string_view list) {
   std::vector<std::string> targets;
   while (true) {
     const auto comma = list.find(',');
-    const auto one = list.substr(0, comma);
-    const auto* gpu = find_target(one);
-    const std::string target = gpu != nullptr                  ? std::string(gpu->name)
-                               : one == "auto" || one == "cpu" ? host_target()
-                                                               : std::string(one);
-    if (gpu == nullptr && !cpu_class_of(target))
-      throw Error(ErrorCode::kUsage, "target '" + printable(one) + "' is unknown", {},
-                  "targets are auto, " + cpu_target_names() + ", " + target_names());
-    if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
+    auto target = find_target_name(list.substr(0, comma));
+    if (std::ranges::find(targets, target) == targets.end()) targets.push_back(std::move(target));
     if (comma == std::string_view::npos) return targets;
     list.remove_prefix(comma + 1);
   }
@@ -73,6 +62,20 @@ std::string options_text(const CompileOptions& options) {
   if (!options.tune.empty()) text += fmt::format(" tune={}", options.tune);
   if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
   return text;
+}
+
+CompileOptions options_of(const plan::ProgramT& program) {
+  CompileOptions out{.context = program.context, .batch_max = program.batch_max};
+  if (program.options == nullptr) return out;
+  const auto* kv_type = find_dtype(program.options->kv_type);
+  if (kv_type == nullptr)
+    throw Error(ErrorCode::kPlan, "the plan's KV cache has a type that forge does not know", {},
+                "compile the model again (forge-compile)");
+  out.kv_type = kv_type->type;
+  out.hidden = program.options->hidden;
+  out.skip = program.options->skip;
+  out.tune = program.options->tune;
+  return out;
 }
 
 std::string cache_key(const ModelFile& model, std::span<const std::string> targets, const CompileOptions& options) {
@@ -91,27 +94,27 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
                                          .dump_ir_dir = options.dump_ir_dir,
                                          .dump_dot_dir = options.dump_dot_dir,
                                          .check_round_trip = options.check_round_trip};
-  if (is_gpu_target(target) && options.kernels == nullptr)
+  const auto* back_end = back_end_of(target);
+  if (back_end == nullptr) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
+  if (!back_end->on_host && options.kernels == nullptr)
     throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
-  if (is_gpu_target(target) && options.kv_type != DType::kF16)
-    throw Error(ErrorCode::kUsage, fmt::format("no KV cache in {} on {}", dtype_name(options.kv_type), target),
-                "GPUs keep it in f16", "leave --kv-type away, or compile for --target cpu");
-  const auto target_model = target_model_of(target, options.tune);
-  if (!target_model) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
-  auto result = passes::run_pipeline(portable, *target_model, pipeline);
-  const auto* gpu = dynamic_cast<const GpuTargetModel*>(target_model.get());
+  const auto made = back_end->make(target, {.kv_type = options.kv_type, .tune = options.tune});
+  auto result = passes::run_pipeline(portable, *made, pipeline);
   std::optional<passes::Program> hidden;
-  if (options.hidden && gpu == nullptr) {
+  if (options.hidden && !made->hidden_variants(options.context, options.batch_max).empty()) {
     auto beside = pipeline;
     beside.hidden = true;
     beside.dump_ir_dir.clear();  // dumps are of the graph with logits
     beside.dump_dot_dir.clear();
-    hidden = passes::run_pipeline(portable, *target_model, beside).program;
+    hidden = passes::run_pipeline(portable, *made, beside).program;
   }
-  auto program = gpu != nullptr ? lower_gpu(result.program, model, *gpu, *options.kernels)
-                                : lower_cpu(result.program, model, options.kv_type, hidden ? &*hidden : nullptr);
+  auto program = made->lower(std::move(result.program), std::move(hidden), model, options.kernels);
   program->target = target;
-  program->options = options_text(options);
+  program->options = std::make_unique<plan::OptionsT>();
+  program->options->kv_type = static_cast<std::uint8_t>(options.kv_type);
+  program->options->hidden = options.hidden;
+  program->options->skip = options.skip;
+  program->options->tune = options.tune;
   program->context = options.context;
   program->batch_max = options.batch_max;
   program->vocab = model.vocab;

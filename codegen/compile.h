@@ -11,7 +11,7 @@
 #include "codegen/model_file.h"
 #include "ir/graph.h"
 #include "passes/pass.h"
-#include "passes/target_model.h"
+#include "passes/target.h"
 #include "runtime/plan/plan_generated.h"
 
 namespace forge::codegen {
@@ -38,7 +38,7 @@ struct CompileReport {
   std::vector<std::string> notes;
 };
 
-/// What a target on a CPU is called, for people: "cpu, cpu-generic, cpu-x86-64-v3, ...".
+/// Targets of the host's processor, for people: "cpu, cpu-generic, cpu-x86-64-v3, ...".
 [[nodiscard]] std::string cpu_target_names();
 /// The target that fits this machine: "cpu-x86-64-v4-vnni".
 std::string host_target();
@@ -48,15 +48,14 @@ std::string host_target();
 /// Errors: kUsage naming the unknown one and what there is.
 std::vector<std::string> resolve_targets(std::string_view list);
 
-/// Is it a GPU's target?
+/// Is it a target by its full name, and one that needs a device?
 bool is_gpu_target(std::string_view target);
 
-/// What the passes ask about a target by its full name, with CompileOptions::tune; null for an unknown name.
-/// Errors: parse_tuning's.
-std::unique_ptr<const passes::TargetModel> target_model_of(std::string_view target, std::string_view tune);
-
-/// What of the options changes the code: part of the plan and of the cache key.
+/// What of the options changes the code, for people and for the cache key: "context=128 batch=1 kv=q8_0".
 std::string options_text(const CompileOptions& options);
+/// The options that a program was compiled with, but for where dumps went. Errors: kPlan for a type that does not
+/// exist.
+CompileOptions options_of(const plan::ProgramT& program);
 
 /// The cache key of a plan: model identity, targets, options, forge's version and plan version; letters and digits.
 std::string cache_key(const ModelFile& model, std::span<const std::string> targets, const CompileOptions& options);

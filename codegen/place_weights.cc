@@ -198,16 +198,17 @@ void WeightPlacer::place() {
   }
 }
 
-WeightPlacer::Place WeightPlacer::at(ir::Value weight, WeightUse use) const {
+plan::Operand WeightPlacer::at(ir::Value weight) const {
   const auto found = entries_.find(key(weight));
   invariant(found != entries_.end(), "CG-007", "a weight has no place");
   const auto& entry = found->second;
-  const auto place = [&](plan::Space space, std::uint64_t offset) {
-    return plan::operand_at(space, 0, offset, 0, static_cast<std::uint8_t>(graph_.type(weight).dtype));
+  const auto place = [&](plan::Space space, std::uint64_t offset, quant::Layout layout) {
+    return plan::Operand(space, static_cast<std::uint8_t>(graph_.type(weight).dtype), 0, 0, offset, plan::kNoValue,
+                         static_cast<std::uint8_t>(layout));
   };
-  if (use == WeightUse::kEmbedding && !entry.packed)
-    return {place(plan::Space::File, tensors(weight.node).front()->offset), false};
-  return {place(plan::Space::Weights, entry.offset), entry.packed};
+  if (!entry.packed && !entry.vector)
+    return place(plan::Space::File, tensors(weight.node).front()->offset, quant::Layout::kNative);
+  return place(plan::Space::Weights, entry.offset, entry.packed ? layout_ : quant::Layout::kNative);
 }
 
 }  // namespace forge::codegen

@@ -32,12 +32,8 @@ class WeightPlacer {
   /// Instead of both: each weight lies where `other` put it, for another graph of the same model.
   void place_like(const WeightPlacer& other) { entries_ = other.entries_; }
 
-  /// Where the weight (for an embedding: its table) lies. `packed` tells whether it is in the packed layout.
-  struct Place {
-    plan::Operand ref;
-    bool packed = false;
-  };
-  [[nodiscard]] Place at(ir::Value weight, WeightUse use) const;
+  /// Where the weight lies, and its layout. No rows' distance.
+  [[nodiscard]] plan::Operand at(ir::Value weight) const;
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   std::vector<std::unique_ptr<plan::WeightT>> take() { return std::move(weights_); }
 

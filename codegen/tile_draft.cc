@@ -92,8 +92,9 @@ class Drafter {
   void walk(ir::Value value, DraftSection section, std::int64_t origin, bool stored) {
     std::vector<ir::Use> transforms;
     ir::NodeId split = ir::kNoNode;
-    bool leaves = graph_.is_output(value);
-    for (const auto& use : graph_.uses(value)) {
+    const auto uses = graph_.uses(value);
+    bool leaves = graph_.is_output(value) || uses.empty();  // what nobody reads has room too (passes/liveness.h)
+    for (const auto& use : uses) {
       if (!inside(use.node)) {
         leaves = true;
       } else if (!sink(value, use, section, origin)) {

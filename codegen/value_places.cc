@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "codegen/describe_buffers.h"
 #include "passes/give_hidden.h"
 #include "passes/passes.h"
 #include "support/error.h"
@@ -15,17 +16,17 @@ using ir::Op;
 using plan::Operand;
 using plan::Space;
 
-std::int64_t tail_elements(const ir::TensorType& type) {
-  std::int64_t count = 1;
-  for (std::size_t i = 1; i < type.shape.size(); ++i) count *= type.shape[i].value;
-  return count;
+std::unique_ptr<plan::VariantT> describe(const passes::Variant& variant) {
+  auto out = std::make_unique<plan::VariantT>();
+  const auto& bounds = variant.bounds;
+  out->name = variant.name;
+  out->bounds = plan::Bounds(bounds.tokens, bounds.rows, bounds.sequences, bounds.table_blocks);
+  out->arena_bytes = variant.arena_bytes;
+  out->arena_bound_bytes = variant.arena_bound_bytes;
+  return out;
 }
 
 }  // namespace
-
-std::uint32_t row_bytes_of(DType type, std::int64_t cols) {
-  return static_cast<std::uint32_t>(type == DType::kQ8A ? ir::stored_row_bytes(type, cols) : cols * kFloatBytes);
-}
 
 void ValuePlaces::place_all() {
   declare_weights();
@@ -36,6 +37,7 @@ void ValuePlaces::place_all() {
 void ValuePlaces::place_beside(const ValuePlaces& others) {
   weights_.place_like(others.weights_);
   constants_ = others.constants_;
+  choice_constants_ = others.choice_constants_;
   place_constants();
 }
 
@@ -53,7 +55,7 @@ void ValuePlaces::declare_weights() {
   }
 }
 
-Operand ValuePlaces::add_constant(std::span<const float> values) {
+Operand ValuePlaces::add_constants(std::span<const float> values) {
   constants_.resize((constants_.size() + 63) / 64 * 64);
   const auto at = plan::operand_at(Space::Constants, 0, constants_.size());
   constants_.resize(constants_.size() + values.size_bytes());
@@ -64,7 +66,7 @@ Operand ValuePlaces::add_constant(std::span<const float> values) {
 void ValuePlaces::place_constants() {
   for (const auto node : graph_.topological_order())
     if (graph_.op(node) == Op::kConstant)
-      constant_at_.emplace(node, add_constant(graph_.attrs_as<ir::ConstantAttrs>(node).values));
+      constant_at_.emplace(node, add_constants(graph_.attrs_as<ir::ConstantAttrs>(node).values));
 }
 
 std::vector<plan::KvGroup> ValuePlaces::kv_groups(
@@ -82,43 +84,76 @@ std::vector<plan::KvGroup> ValuePlaces::kv_groups(
   return out;
 }
 
-Rows ValuePlaces::rows_of(ir::Value value) const {
-  const auto& type = graph_.type(value);
-  const std::int64_t width = type.shape.empty() ? 1 : type.shape.size() == 1 ? type.cols() : tail_elements(type);
-  const auto rows_at = [&](const Operand& place) {
-    return Rows{{place.space(), static_cast<std::uint8_t>(type.dtype), place.index(), row_bytes_of(type.dtype, width),
-                 place.offset()},
-                width};
-  };
+std::unique_ptr<plan::VariantT> ValuePlaces::lower(passes::Variant& variant, const Finish& finish) {
+  variant_ = &variant;
+  rows_.emplace(graph_, variant.buffers);
+  auto out = describe(variant);
+  out->buffers = describe_buffers(graph_, numbers_, variant);
+  out->steps = lower(std::span(variant.steps), finish);
+  out->sample_steps = lower(std::span(variant.sample_steps), finish);
+  return out;
+}
+
+std::vector<std::unique_ptr<plan::StepT>> ValuePlaces::lower(std::span<passes::Step> steps, const Finish& finish) {
+  std::vector<std::unique_ptr<plan::StepT>> out;
+  for (auto& [nodes, choice, scratch_offset] : steps) {
+    if (choice.step.body.type == plan::Body::NONE) continue;
+    out.push_back(std::make_unique<plan::StepT>(std::move(choice.step)));
+    for (auto& operand : out.back()->operands) operand = address_of(operand, choice, scratch_offset);
+    if (finish) finish(choice, *out.back());
+  }
+  return out;
+}
+
+/// See passes::Choice for what an operand counts from.
+Operand ValuePlaces::address_of(const Operand& operand, const passes::Choice& choice, std::int64_t scratch_offset) {
+  const auto further = static_cast<std::int64_t>(operand.offset());
+  if (operand.value() != plan::kNoValue) {
+    const auto place = moved(place_of(numbers_.value(operand.value())), further);
+    const auto row_bytes = operand.row_bytes() != 0 ? operand.row_bytes() : place.row_bytes();
+    return {place.space(), operand.dtype(), place.index(), row_bytes, place.offset(), operand.value(), place.layout()};
+  }
+  if (operand.space() == Space::Arena) return moved(operand, scratch_offset);
+  if (operand.space() != Space::Constants) return operand;
+  auto found = choice_constants_.find(choice.constants);
+  if (found == choice_constants_.end())
+    found = choice_constants_.emplace(choice.constants, add_constants(choice.constants)).first;
+  return moved(found->second, further);
+}
+
+Operand ValuePlaces::place_of(ir::Value value) const {
+  const auto [of, first] = rows_->columns_of(value);
+  const auto& type = graph_.type(of);
+  const auto base = base_of(of);
+  const bool has_rows =
+      base.layout() == static_cast<std::uint8_t>(quant::Layout::kNative) && base.space() != Space::File;
+  const auto row_bytes = has_rows ? row_bytes_of(type.dtype, rows_->row_elements(of)) : 0;
+  return moved(with_row_bytes(base, row_bytes), first * kFloatBytes);
+}
+
+/// Of a value that is no columns of another.
+Operand ValuePlaces::base_of(ir::Value value) const {
   switch (graph_.op(value.node)) {
     case Op::kInput:
-      return rows_at(plan::operand_at(Space::Input,
-                                      static_cast<std::uint16_t>(graph_.attrs_as<ir::InputAttrs>(value.node).kind), 0));
+      return plan::operand_at(Space::Input,
+                              static_cast<std::uint16_t>(graph_.attrs_as<ir::InputAttrs>(value.node).kind), 0);
     case Op::kConstant:
-      return rows_at(constant_at_.at(value.node));
+      return constant_at_.at(value.node);
     case Op::kWeight:
     case Op::kConcatRows:
     case Op::kSliceRows:
-      return rows_at(weights_.at(value, WeightUse::kVector).ref);
+      return weights_.at(value);
     default:
       break;
   }
   for (const auto& output : graph_.outputs())
     if (output.value == value && (output.name == "logits" || output.name == passes::kHiddenOutput))
-      return rows_at(plan::operand_at(Space::Output, 0, 0));
-  const auto* buffer = variant_->buffer_of(value);
-  if (graph_.op(value.node) == Op::kSplit && graph_.attrs_as<ir::PartsAttrs>(value.node).unit == 0) {
-    const auto whole = graph_.operand(value.node, 0);
-    if (buffer == nullptr || buffer == variant_->buffer_of(whole)) {  // a view into the rows that were split
-      auto place = rows_of(whole);
-      const auto& sizes = graph_.attrs_as<ir::PartsAttrs>(value.node).sizes;
-      for (std::uint32_t i = 0; i < value.result; ++i) place.ref = moved(place.ref, sizes[i] * kFloatBytes);
-      return place;
-    }
-  }
-  invariant(buffer != nullptr, "CG-004",
-            fmt::format("%{} of {} has no place", value.node, ir::op_def(graph_.op(value.node)).name));
-  return rows_at(plan::operand_at(Space::Arena, 0, static_cast<std::uint64_t>(buffer->offset)));
+      return plan::operand_at(Space::Output, 0, 0);
+  const auto buffer = rows_->buffer_of(value);
+  invariant(buffer >= 0, "CG-004",
+            fmt::format("%{} of {} has no place", numbers_.of(value), ir::op_def(graph_.op(value.node)).name));
+  return plan::operand_at(Space::Arena, 0,
+                          static_cast<std::uint64_t>(variant_->buffers[static_cast<std::size_t>(buffer)].offset));
 }
 
 void ValuePlaces::take(plan::ProgramT& out) {

@@ -1,33 +1,27 @@
 #pragma once
-// Where the values of a scheduled program lie, for lowerings: addresses in the plan's spaces instead of graph values.
+// Where the values of a scheduled program lie, and so its steps with addresses instead of values.
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "codegen/place_weights.h"
+#include "codegen/step_operands.h"
+#include "ir/value_numbers.h"
 #include "passes/program.h"
 #include "runtime/plan/step.h"
 
 namespace forge::codegen {
 
-inline constexpr std::int64_t kFloatBytes = sizeof(float);
-
-/// Bytes from row to row of a value.
-std::uint32_t row_bytes_of(DType type, std::int64_t cols);
-
-/// The address of a matrix of rows: where row 0, column 0 lies and how many floats a row has.
-struct Rows {
-  plan::Operand ref;
-  std::int64_t row_floats = 0;
-};
-
 class ValuePlaces {
  public:
-  ValuePlaces(const passes::Program& program, const ModelFile& model, quant::Layout packed)
-      : graph_(program.graph), weights_(program.graph, model, packed) {}
+  /// `graph` and `model` outlive it.
+  ValuePlaces(const ir::Graph& graph, const ModelFile& model, quant::Layout packed)
+      : graph_(graph), numbers_(graph), weights_(graph, model, packed) {}
 
   /// Declares and places all weights, and all constants. First call.
   void place_all();
@@ -35,14 +29,10 @@ class ValuePlaces {
   void place_beside(const ValuePlaces& others);
   /// Takes the constants of places that were made beside these.
   void take_constants(ValuePlaces& beside) { constants_ = std::move(beside.constants_); }
-  /// From here on values are those of this variant.
-  void enter(const passes::Variant& variant) { variant_ = &variant; }
-
-  [[nodiscard]] Rows rows_of(ir::Value value) const;
-  /// Adds bytes to the constants, aligned to 64.
-  plan::Operand add_constant(std::span<const float> values);
-  [[nodiscard]] const WeightPlacer& weights() const { return weights_; }
-  [[nodiscard]] const passes::Variant& variant() const { return *variant_; }
+  /// The variant with the addresses of its steps written; steps without a body are left out. `finish` sees each step
+  /// with what was chosen for it. `variant` cannot be lowered again.
+  using Finish = std::function<void(passes::Choice&, plan::StepT&)>;
+  std::unique_ptr<plan::VariantT> lower(passes::Variant& variant, const Finish& finish = {});
 
   /// The KV groups of the graph. `block_bytes` of one block of one layer.
   [[nodiscard]] std::vector<plan::KvGroup> kv_groups(
@@ -54,11 +44,20 @@ class ValuePlaces {
  private:
   void declare_weights();
   void place_constants();
+  std::vector<std::unique_ptr<plan::StepT>> lower(std::span<passes::Step> steps, const Finish& finish);
+  plan::Operand add_constants(std::span<const float> values);
+  [[nodiscard]] plan::Operand address_of(const plan::Operand& operand, const passes::Choice& choice,
+                                         std::int64_t scratch_offset);
+  [[nodiscard]] plan::Operand place_of(ir::Value value) const;
+  [[nodiscard]] plan::Operand base_of(ir::Value value) const;
 
   const ir::Graph& graph_;
+  ir::ValueNumbers numbers_;
   WeightPlacer weights_;
-  const passes::Variant* variant_ = nullptr;
+  const passes::Variant* variant_ = nullptr;  ///< in hand, and how its rows lie
+  std::optional<passes::RowLayout> rows_;
   std::map<ir::NodeId, plan::Operand> constant_at_;
+  std::map<std::vector<float>, plan::Operand> choice_constants_;
   std::vector<std::uint8_t> constants_;
 };
 

@@ -5,20 +5,17 @@
 #include <iterator>
 
 #include "ir/attrs_io.h"
+#include "ir/value_numbers.h"
 
 namespace forge::ir {
 
 /// Values are numbered in the order of printing, so ids that removed nodes left out never show.
 std::string print(const Graph& graph) {
-  const auto order = graph.topological_order();
-  std::vector<std::size_t> number(graph.id_bound());  // of each node's first result
-  std::size_t next = 0;
-  const auto name = [&](Value value) { return fmt::format("%{}", number[value.node] + value.result); };
+  const ValueNumbers numbers(graph);
+  const auto name = [&](Value value) { return fmt::format("%{}", numbers.of(value)); };
   std::string out;
-  for (const NodeId node : order) {
-    number[node] = next;
+  for (const NodeId node : graph.topological_order()) {
     const auto results = graph.results(node);
-    next += results.size();
     for (std::uint32_t i = 0; i < results.size(); ++i) (out += i > 0 ? ", " : "") += name({node, i});
     fmt::format_to(std::back_inserter(out), " = {}(", op_def(graph.op(node)).name);
     const auto operands = graph.operands(node);

@@ -54,17 +54,26 @@ std::int32_t layer_of_step(const ir::Graph& graph, const StepNodes& nodes) {
   return graph.layer(nodes.front());  // the source's: embedding rows are no layer's, whatever norm they feed
 }
 
-std::vector<Step> bind_steps(const ir::Graph& graph, std::span<const StepNodes> order, const TargetModel& target,
-                             const ir::Bounds& bounds) {
+/// Chosen steps, with label, layer and cost.
+std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes> order, const Target& target,
+                               const Binding& binding) {
   std::vector<Step> steps;
+  steps.reserve(order.size());
   for (const StepNodes& nodes : order) {
-    KernelChoice kernel = target.choose_kernel(graph, nodes, bounds);
-    invariant(kernel.scratch_bytes >= 0, "PH-004", "a kernel wants negative scratch");
-    steps.push_back({.nodes = nodes,
-                     .kernel = std::move(kernel),
-                     .layer = layer_of_step(graph, nodes),
-                     .scratch_offset = 0,
-                     .cost = cost_of_step(graph, nodes, bounds)});
+    auto choice = target.choose(graph, nodes, binding);
+    if (!choice)
+      throw Error(ErrorCode::kModelUnsupported,
+                  fmt::format("{} has no kernel for a step of this model ({})", target.name(),
+                              ir::op_def(graph.op(nodes.front())).name),
+                  choice.error().why, choice.error().fix);
+    invariant(choice->scratch_bytes >= 0, "PH-004", "a kernel wants negative scratch");
+    const ir::Cost cost = cost_of_step(graph, nodes, binding.bounds);
+    plan::StepT& step = choice->step;
+    step.layer = layer_of_step(graph, nodes);
+    step.weight_bytes = cost.weight_bytes;
+    step.activation_bytes = cost.activation_bytes;
+    step.flops = cost.flops;
+    steps.push_back({.nodes = nodes, .choice = std::move(*choice), .scratch_offset = 0});
   }
   return steps;
 }
@@ -75,7 +84,7 @@ void place(Variant& variant, std::int64_t alignment) {
   for (const Buffer& buffer : variant.buffers) intervals.push_back({buffer.first, buffer.last, buffer.bytes});
   for (std::size_t step = 0; step < variant.steps.size(); ++step) {
     const auto at = static_cast<std::int32_t>(step);
-    intervals.push_back({at, at, variant.steps[step].kernel.scratch_bytes});
+    intervals.push_back({at, at, variant.steps[step].choice.scratch_bytes});
   }
   const Packing packing = pack_arena(intervals, alignment);
   std::size_t next = 0;
@@ -87,20 +96,22 @@ void place(Variant& variant, std::int64_t alignment) {
 
 }  // namespace
 
-const Buffer* Variant::buffer_of(Value value) const {
-  for (const Buffer& buffer : buffers)
-    if (buffer.value == value || std::ranges::find(buffer.aliases, value) != buffer.aliases.end()) return &buffer;
-  return nullptr;
-}
-
-Program bind_variants(ir::Graph graph, const TargetModel& target, std::span<const TargetModel::VariantSpec> variants) {
+Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants) {
   const auto order = schedule(graph);
+  const ir::ValueNumbers numbers(graph);
   Program program;
+  std::int64_t sampling_bytes = 0;
   for (const auto& spec : variants) {
     try {
       Variant variant{.name = spec.name, .bounds = spec.bounds};
-      variant.steps = bind_steps(graph, order, target, spec.bounds);
       variant.buffers = plan_buffers(graph, order, spec.bounds);
+      const RowLayout rows(graph, variant.buffers);
+      const Binding binding{spec.bounds, rows, numbers};
+      variant.steps = choose_steps(graph, order, target, binding);
+      for (Choice& choice : target.sampling(graph, binding)) {
+        sampling_bytes = std::max(sampling_bytes, choice.scratch_bytes);
+        variant.sample_steps.push_back({.nodes = {}, .choice = std::move(choice)});
+      }
       place(variant, target.arena_alignment());
       if (variant.arena_bytes > program.arena_bytes) {
         program.arena_bytes = variant.arena_bytes;
@@ -112,6 +123,8 @@ Program bind_variants(ir::Graph graph, const TargetModel& target, std::span<cons
     }
   }
   invariant(!program.variants.empty(), "PH-005", "the target has no variants");
+  program.arena_bytes = std::max(program.arena_bytes, sampling_bytes);
+  program.arena_bound_bytes = std::max(program.arena_bound_bytes, sampling_bytes);
   program.graph = std::move(graph);
   return program;
 }

@@ -8,6 +8,6 @@
 namespace forge::passes {
 
 /// Takes the graph after all passes. Throws Error of the target where it has no kernel.
-Program bind_variants(ir::Graph graph, const TargetModel& target, std::span<const TargetModel::VariantSpec> variants);
+Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants);
 
 }  // namespace forge::passes

@@ -12,6 +12,7 @@
 
 #include "ir/dot.h"
 #include "ir/text.h"
+#include "ir/value_numbers.h"
 #include "passes/passes.h"
 #include "support/error.h"
 
@@ -21,51 +22,35 @@ namespace {
 using ir::NodeId;
 using ir::Value;
 
-/// Values have the numbers that ir::print gives them.
-class Names {
- public:
-  explicit Names(const ir::Graph& graph) : first_(graph.id_bound()) {
-    std::size_t next = 0;
-    for (const NodeId node : graph.topological_order()) {
-      first_[node] = next;
-      next += graph.results(node).size();
-    }
-  }
-  [[nodiscard]] std::string operator()(Value value) const {
-    return fmt::format("%{}", first_[value.node] + value.result);
-  }
-
- private:
-  std::vector<std::size_t> first_;
-};
-
 double arena_ratio(const Variant& variant) {
   return variant.arena_bound_bytes == 0 ? 1.0 : double(variant.arena_bytes) / double(variant.arena_bound_bytes);
 }
 
 void write_step(std::string& out, const Program& program, const Variant& variant, std::size_t number,
-                const Names& names) {
+                const ir::ValueNumbers& numbers) {
   const Step& step = variant.steps[number];
+  const plan::StepT& chosen = step.choice.step;
+  const auto name = [&](Value value) { return fmt::format("%{}", numbers.of(value)); };
   const ir::Graph& graph = program.graph;
   const auto to = std::back_inserter(out);
-  const std::string layer = step.layer == ir::kNoLayer ? std::string("-") : std::to_string(step.layer);
+  const std::string layer = chosen.layer == ir::kNoLayer ? std::string("-") : std::to_string(chosen.layer);
   fmt::format_to(to, "// step {} layer {}: {}\n//   reads {} of weights, moves {}, {:.3g} MFLOP", number, layer,
-                 step.kernel.kernel, bytes_text(step.cost.weight_bytes), bytes_text(step.cost.activation_bytes),
-                 double(step.cost.flops) * 1e-6);
-  if (!step.kernel.reason.empty()) fmt::format_to(to, "; {}", step.kernel.reason);
+                 chosen.label, bytes_text(chosen.weight_bytes), bytes_text(chosen.activation_bytes),
+                 double(chosen.flops) * 1e-6);
+  if (!chosen.reason.empty()) fmt::format_to(to, "; {}", chosen.reason);
   out += "\n//   nodes";
-  for (const NodeId node : step.nodes) fmt::format_to(to, " {}={}", names({node, 0}), ir::op_def(graph.op(node)).name);
+  for (const NodeId node : step.nodes) fmt::format_to(to, " {}={}", name({node, 0}), ir::op_def(graph.op(node)).name);
   out += '\n';
-  if (step.kernel.scratch_bytes > 0)
-    fmt::format_to(to, "//   scratch at {:#x} +{}\n", step.scratch_offset, step.kernel.scratch_bytes);
+  if (step.choice.scratch_bytes > 0)
+    fmt::format_to(to, "//   scratch at {:#x} +{}\n", step.scratch_offset, step.choice.scratch_bytes);
   for (const Buffer& buffer : variant.buffers) {
     if (buffer.first == static_cast<std::int32_t>(number))
-      fmt::format_to(to, "//   makes {} {} at {:#x} +{}, until step {}\n", names(buffer.value),
+      fmt::format_to(to, "//   makes {} {} at {:#x} +{}, until step {}\n", name(buffer.value),
                      graph.type(buffer.value).text(), buffer.offset, buffer.bytes, buffer.last);
     for (const Value& alias : buffer.aliases)
       if (std::ranges::find(step.nodes, alias.node) != step.nodes.end())
-        fmt::format_to(to, "//   makes {} {} in place of {} at {:#x}, until step {}\n", names(alias),
-                       graph.type(alias).text(), names(buffer.value), buffer.offset, buffer.last);
+        fmt::format_to(to, "//   makes {} {} in place of {} at {:#x}, until step {}\n", name(alias),
+                       graph.type(alias).text(), name(buffer.value), buffer.offset, buffer.last);
   }
 }
 
@@ -80,17 +65,17 @@ std::string bytes_text(std::int64_t bytes) {
 }
 
 std::string schedule_text(const Program& program, const Variant& variant) {
-  const Names names(program.graph);
+  const ir::ValueNumbers numbers(program.graph);
   const ir::Bounds& bounds = variant.bounds;
   std::int64_t weight_bytes = 0;
-  for (const Step& step : variant.steps) weight_bytes += step.cost.weight_bytes;
+  for (const Step& step : variant.steps) weight_bytes += step.choice.step.weight_bytes;
   std::string out = fmt::format(
       "// variant {}: T={} R={} B={} P={}, {} steps\n// arena {} bytes ({}), bound {}, ratio {:.3f}; one "
       "forward reads {} of weights\n",
       variant.name, bounds.tokens, bounds.rows, bounds.sequences, bounds.table_blocks, variant.steps.size(),
       variant.arena_bytes, bytes_text(variant.arena_bytes), variant.arena_bound_bytes, arena_ratio(variant),
       bytes_text(weight_bytes));
-  for (std::size_t step = 0; step < variant.steps.size(); ++step) write_step(out, program, variant, step, names);
+  for (std::size_t step = 0; step < variant.steps.size(); ++step) write_step(out, program, variant, step, numbers);
   return out + ir::print(program.graph);
 }
 
@@ -110,22 +95,23 @@ std::string schedule_dot(const Program& program, const Variant& variant, std::in
     else
       single[first] = step;
   }
+  const RowLayout layout(program.graph, variant.buffers);
   ir::DotOptions options{.only_layer = layer};
   options.note = [&](Value value) {
     std::string text;
     if (const auto found = single.find(value.node); found != single.end() && value.result == 0)
       text = fmt::format("step {} ", found->second);
-    if (const Buffer* buffer = variant.buffer_of(value))
-      text +=
-          fmt::format("arena {:#x} +{}{}", buffer->offset, buffer->bytes, buffer->value == value ? "" : " (in place)");
+    if (const auto at = layout.buffer_of(value); at >= 0) {
+      const Buffer& buffer = variant.buffers[static_cast<std::size_t>(at)];
+      text += fmt::format("arena {:#x} +{}{}", buffer.offset, buffer.bytes, buffer.value == value ? "" : " (in place)");
+    }
     return text;
   };
   options.group_note = [&](std::uint32_t group) {
     const auto found = step_of_group.find(group);
     if (found == step_of_group.end()) return std::string();
-    const Step& step = variant.steps[found->second];
-    return fmt::format("step {}: {}, {} of weights", found->second, step.kernel.kernel,
-                       bytes_text(step.cost.weight_bytes));
+    const plan::StepT& step = variant.steps[found->second].choice.step;
+    return fmt::format("step {}: {}, {} of weights", found->second, step.label, bytes_text(step.weight_bytes));
   };
   return ir::dot(program.graph, options);
 }

@@ -22,8 +22,8 @@ Projection operand_projection(const ir::Graph& graph, NodeId glu, std::size_t op
 }
 
 /// Why the GLU's matmuls stay apart, empty when they are merged; `unit` is what the target answers.
-std::string refusal(const ir::Graph& graph, NodeId glu, const std::array<Projection, 2>& parts,
-                    const TargetModel& target, std::int64_t& unit) {
+std::string refusal(const ir::Graph& graph, NodeId glu, const std::array<Projection, 2>& parts, const Target& target,
+                    std::int64_t& unit) {
   for (const Projection& part : parts) {
     if (part.matmul == ir::kNoNode) return "an operand is no matmul";
     if (single_user(graph, part.result()) != glu) return "an operand has other users";

@@ -20,7 +20,7 @@ bool feeds_glu(const ir::Graph& graph, const Projection& projection) {
 
 /// All matmuls of x that are no GLU operands, by the element type of their weights, in order of their ids; but for
 /// those whose columns the target keeps apart (a router's).
-std::map<DType, std::vector<Projection>> siblings_of(const ir::Graph& graph, ir::Value x, const TargetModel& target) {
+std::map<DType, std::vector<Projection>> siblings_of(const ir::Graph& graph, ir::Value x, const Target& target) {
   std::map<DType, std::vector<Projection>> by_type;
   for (const ir::Use& use : graph.uses(x)) {
     if (graph.op(use.node) != Op::kMatmul || use.operand != 0) continue;

@@ -11,12 +11,12 @@
 
 #include "ir/graph.h"
 #include "passes/program.h"
-#include "passes/target_model.h"
+#include "passes/target.h"
 
 namespace forge::passes {
 
 struct PassContext {
-  const TargetModel& target;
+  const Target& target;
   /// Guards that refused, one line each ("fuse_qkv: layer 3: k has no RoPE"); shown in dumps.
   std::vector<std::string> notes;
   std::int64_t context = 0;  ///< positions that a sequence of the program can have
@@ -31,7 +31,7 @@ enum class Phase : std::uint8_t {
 };
 
 /// Throws Error(kInternal) citing the rule (PH-nnn) that the graph breaks.
-void check_phase(const ir::Graph& graph, const TargetModel& target, Phase phase);
+void check_phase(const ir::Graph& graph, const Target& target, Phase phase);
 
 struct Pass {
   std::string_view name;  ///< file, flag and test have the same name
@@ -77,6 +77,6 @@ std::vector<PassReport> run_passes(ir::Graph& graph, std::span<const Pass> passe
 
 /// Portable graph in, scheduled program out: the passes, then variants. The reports end with one for "bind_variants".
 /// Throws Error.
-PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const PipelineOptions& options);
+PipelineResult run_pipeline(ir::Graph graph, const Target& target, const PipelineOptions& options);
 
 }  // namespace forge::passes

@@ -31,7 +31,7 @@ Phase first_phase(Op op) {
   }
 }
 
-void check_activations(const ir::Graph& graph, const TargetModel& target, NodeId matmul) {
+void check_activations(const ir::Graph& graph, const Target& target, NodeId matmul) {
   const ir::TensorType& x = graph.type(graph.operand(matmul, 0));
   const DType weight = graph.type(graph.operand(matmul, 1)).dtype;
   const DType wanted = target.activation_type(weight, x.cols());
@@ -42,7 +42,7 @@ void check_activations(const ir::Graph& graph, const TargetModel& target, NodeId
 
 }  // namespace
 
-void check_phase(const ir::Graph& graph, const TargetModel& target, Phase phase) {
+void check_phase(const ir::Graph& graph, const Target& target, Phase phase) {
   std::map<std::uint32_t, std::vector<NodeId>> groups;
   for (const NodeId node : graph.topological_order()) {
     const std::string_view name = ir::op_def(graph.op(node)).name;

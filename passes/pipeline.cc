@@ -58,7 +58,7 @@ std::span<const Pass> pipeline_passes() {
   return kPipeline;
 }
 
-PipelineResult run_pipeline(ir::Graph graph, const TargetModel& target, const PipelineOptions& options) {
+PipelineResult run_pipeline(ir::Graph graph, const Target& target, const PipelineOptions& options) {
   if (options.context < 1 || options.batch_max < 1)
     throw Error(ErrorCode::kUsage, "context and batch must be at least 1");
   PipelineResult result;

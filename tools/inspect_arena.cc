@@ -8,64 +8,55 @@
 #include "support/error.h"
 #include "tools/atomic_file.h"
 #include "tools/compile_report.h"
-#include "tools/inspect_schedule.h"
+#include "tools/plan_to_draw.h"
 
 namespace forge::tools {
 namespace {
 
 constexpr std::size_t kAliasesShown = 8;  ///< a residual stream has two a layer
 
-/// "%12 add", and which result where there are several.
-std::string name_of(const ir::Graph& graph, ir::Value value) {
-  return fmt::format("%{} {}{}", value.node, ir::op_def(graph.op(value.node)).name,
-                     graph.results(value.node).size() > 1 ? fmt::format(" [{}]", value.result) : "");
+std::string name_of(const plan::BufferValueT& value) {
+  return fmt::format("%{} {}", value.number, printable(value.text));
 }
 
-ArenaBox box_of(const ir::Graph& graph, const passes::Variant& variant, const passes::Buffer& buffer) {
-  const auto& maker = variant.steps[static_cast<std::size_t>(buffer.first)];
-  ArenaBox box{.kind = buffer.aliases.empty() ? ArenaBox::Kind::kValue : ArenaBox::Kind::kReused,
-               .name = name_of(graph, buffer.value),
-               .details = graph.type(buffer.value).text(),
+ArenaBox box_of(const plan::VariantT& variant, const plan::BufferT& buffer) {
+  const auto& maker = *variant.steps[buffer.first];
+  ArenaBox box{.kind = buffer.values.empty()       ? ArenaBox::Kind::kScratch
+                       : buffer.values.size() == 1 ? ArenaBox::Kind::kValue
+                                                   : ArenaBox::Kind::kReused,
+               .name = "scratch",
+               .details = printable(maker.label),
                .offset = buffer.offset,
                .bytes = buffer.bytes,
-               .first = buffer.first,
-               .last = buffer.last};
+               .first = static_cast<std::int32_t>(buffer.first),
+               .last = static_cast<std::int32_t>(buffer.last)};
+  if (buffer.values.empty()) return box;
+  box.name = name_of(*buffer.values.front());
+  box.details = "made by " + box.details;
   if (maker.layer >= 0) box.details += fmt::format(", layer {}", maker.layer);
-  box.details += "\nmade by " + maker.kernel.kernel;
-  const auto shown = std::min(buffer.aliases.size(), kAliasesShown);
-  for (std::size_t i = 0; i < shown; ++i) box.details += "\nthen " + name_of(graph, buffer.aliases[i]);
-  if (shown < buffer.aliases.size()) box.details += fmt::format("\nand {} more", buffer.aliases.size() - shown);
+  const auto shown = std::min(buffer.values.size() - 1, kAliasesShown);
+  for (std::size_t i = 1; i <= shown; ++i) box.details += "\nthen " + name_of(*buffer.values[i]);
+  if (shown + 1 < buffer.values.size()) box.details += fmt::format("\nand {} more", buffer.values.size() - 1 - shown);
   return box;
 }
 
 }  // namespace
 
 ArenaPicture arena_picture(const plan::PlanT& plan, const std::optional<std::string>& name) {
-  const auto programs = scheduled(plan);
-  const auto& [program, variant] = variant_to_draw(programs, name);
+  const auto& program = program_to_draw(plan);
+  const auto& variant = variant_to_draw(program, name);
+  const auto scratch = std::ranges::count_if(variant.buffers, [](const auto& one) { return one->values.empty(); });
   ArenaPicture picture{
-      .title = fmt::format("Arena of {}, {} for {}", plan.model->name, variant.name, program_to_draw(plan).target),
+      .title = fmt::format("Arena of {}, {} for {}", plan.model->name, variant.name, program.target),
       .subtitle = fmt::format("{} steps, {} buffers; {} bytes, {:.3f} of the lower bound; the arena of all variants is "
                               "{} bytes",
-                              variant.steps.size(), variant.buffers.size(), variant.arena_bytes,
-                              arena_ratio(variant.arena_bytes, variant.arena_bound_bytes),
-                              std::ranges::max(programs, {}, &passes::Program::arena_bytes).arena_bytes),
+                              variant.steps.size(), static_cast<std::ptrdiff_t>(variant.buffers.size()) - scratch,
+                              variant.arena_bytes, arena_ratio(variant.arena_bytes, variant.arena_bound_bytes),
+                              program.arena_bytes),
       .peak_bytes = variant.arena_bytes,
       .bound_bytes = variant.arena_bound_bytes};
-  for (const auto& buffer : variant.buffers) picture.boxes.push_back(box_of(program.graph, variant, buffer));
-  for (std::size_t i = 0; i < variant.steps.size(); ++i) {
-    const auto& step = variant.steps[i];
-    const auto at = static_cast<std::int32_t>(i);
-    picture.layers.push_back(step.layer);
-    if (step.kernel.scratch_bytes > 0)
-      picture.boxes.push_back({.kind = ArenaBox::Kind::kScratch,
-                               .name = "scratch",
-                               .details = step.kernel.kernel,
-                               .offset = step.scratch_offset,
-                               .bytes = step.kernel.scratch_bytes,
-                               .first = at,
-                               .last = at});
-  }
+  for (const auto& step : variant.steps) picture.layers.push_back(step->layer);
+  for (const auto& buffer : variant.buffers) picture.boxes.push_back(box_of(variant, *buffer));
   return picture;
 }
 

@@ -11,7 +11,8 @@
 namespace forge::tools {
 
 /// The arena of the program that program_to_draw chooses. `variant` is a name; none: the first one. Scratch of a GPU's
-/// sampling steps, which run when nothing else is alive, is not drawn. Errors: those of scheduled and variant_to_draw.
+/// sampling steps, which run when nothing else is alive, is not drawn. Errors: those of program_to_draw and
+/// variant_to_draw.
 [[nodiscard]] ArenaPicture arena_picture(const plan::PlanT& plan, const std::optional<std::string>& variant);
 
 /// Reads `plan` and writes the picture to `svg`. Returns one line for people. Errors: those of check_output_path before

@@ -10,25 +10,25 @@
 #include <span>
 
 #include "codegen/gpu/program_output.h"
-#include "passes/dump.h"
 #include "runtime/plan/unique_fd.h"
 #include "support/error.h"
 #include "tools/atomic_file.h"
 #include "tools/console.h"
 #include "tools/entry.h"
-#include "tools/inspect_schedule.h"
 #include "tools/options.h"
+#include "tools/plan_dot.h"
+#include "tools/plan_to_draw.h"
 
 namespace forge::tools {
 namespace {
 
-/// The layer to draw; kNoLayer for all of them.
-std::int32_t layer_of(const ir::Graph& graph, const std::optional<std::string>& wanted) {
-  if (!wanted) return passes::middle_layer(graph);
-  if (*wanted == "all") return ir::kNoLayer;
-  std::int32_t last = ir::kNoLayer;
-  for (const ir::NodeId node : graph.nodes()) last = std::max(last, graph.layer(node));
-  if (last == ir::kNoLayer) throw Error(ErrorCode::kUsage, "the plan's graph has no layers", {}, "give --layer all");
+/// The layer to draw, the middle one by itself; kAllLayers for all of them.
+std::int32_t layer_of(const plan::VariantT& variant, const std::optional<std::string>& wanted) {
+  std::int32_t last = -1;
+  for (const auto& step : variant.steps) last = std::max(last, step->layer);
+  if (wanted && *wanted == "all") return kAllLayers;
+  if (!wanted) return last < 0 ? kAllLayers : last / 2 + last % 2;
+  if (last < 0) throw Error(ErrorCode::kUsage, "the plan's steps have no layers", {}, "give --layer all");
   return static_cast<std::int32_t>(parse_integers("--layer", *wanted, 0, last).front());
 }
 
@@ -54,15 +54,15 @@ std::string draw(const std::string& text) {
 std::string write_graph_svg(const std::filesystem::path& plan_path, const GraphChoice& choice,
                             const std::filesystem::path& svg) {
   check_output_path(svg, {plan_path});
-  const auto programs = scheduled(read_plan_to_draw(plan_path, "--graph-svg"));
-  const auto& [program, variant] = variant_to_draw(programs, choice.variant);
-  const auto layer = layer_of(program.graph, choice.layer);
+  const auto plan = read_plan_to_draw(plan_path, "--graph-svg");
+  const auto& variant = variant_to_draw(program_to_draw(plan), choice.variant);
+  const auto layer = layer_of(variant, choice.layer);
   progress("drawing the graph");
-  const auto image = draw(passes::schedule_dot(program, variant, layer));
+  const auto image = draw(plan_dot(variant, layer));
   end_progress();
   write_file(svg, image);
   return fmt::format("{} of {} written to {}",
-                     layer == ir::kNoLayer ? std::string("all layers") : fmt::format("layer {}", layer), variant.name,
+                     layer == kAllLayers ? std::string("all layers") : fmt::format("layer {}", layer), variant.name,
                      printable(svg.native(), 200));
 }
 

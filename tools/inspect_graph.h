@@ -1,5 +1,5 @@
 #pragma once
-// forge-inspect PLAN --graph-svg FILE: a variant's graph as steps, values and their places, drawn by Graphviz.
+// forge-inspect PLAN --graph-svg FILE: a variant's steps, the values between them and their places, drawn by Graphviz.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,8 +14,8 @@ struct GraphChoice {
 };
 
 /// Reads `plan` and writes the picture to `svg`. Returns one line for people. Errors: those of check_output_path before
-/// anything is read, of read_plan_to_draw, scheduled and variant_to_draw; kUsage for a layer that is not there; kIo
-/// when there is no Graphviz, naming its package, and when it fails.
+/// anything is read, of read_plan_to_draw, program_to_draw and variant_to_draw; kUsage for a layer that is not there;
+/// kIo when there is no Graphviz, naming its package, and when it fails.
 std::string write_graph_svg(const std::filesystem::path& plan, const GraphChoice& choice,
                             const std::filesystem::path& svg);
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "codegen/compile.h"
 #include "kernels/quant/x16.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/step.h"
@@ -75,7 +76,8 @@ std::string variant_text(const plan::VariantT& variant, const plan::ProgramT& pr
     out +=
         fmt::format("    {:5} {:>5} {:>11} {:>11}  {}{}\n", i, step->layer < 0 ? "-" : fmt::format("{}", step->layer),
                     human_bytes(positive(step->weight_bytes)), human_bytes(positive(step->activation_bytes)),
-                    step->label, all ? fmt::format("  [arena {}]", fmt::join(places, ", ")) : "");
+                    step->label + (step->reason.empty() ? "" : fmt::format(" ({})", step->reason)),
+                    all ? fmt::format("  [arena {}]", fmt::join(places, ", ")) : "");
   }
   return out;
 }
@@ -87,10 +89,10 @@ std::string program_text(const plan::ProgramT& program, bool all) {
   std::string out = fmt::format(
       "\nprogram {}: context {}, {} sequences, vocabulary {}; options: {}\n  weights {} in {} pieces, {} of them "
       "repacked when loading; arena {}, {:.3f} of its live-set bound; constants {}\n",
-      program.target, program.context, program.batch_max, program.vocab, program.options,
-      human_bytes(positive(program.weights_bytes)), program.weights.size(), packed,
-      human_bytes(positive(program.arena_bytes)), arena_ratio(program.arena_bytes, program.arena_bound_bytes),
-      human_bytes(program.constants.size()));
+      program.target, program.context, program.batch_max, program.vocab,
+      printable(codegen::options_text(codegen::options_of(program)), 300), human_bytes(positive(program.weights_bytes)),
+      program.weights.size(), packed, human_bytes(positive(program.arena_bytes)),
+      arena_ratio(program.arena_bytes, program.arena_bound_bytes), human_bytes(program.constants.size()));
   out += kv_report_text(kv_report(program, program.context, program.batch_max));
   out += code_objects_text(program);
   for (const auto& variant : program.variants)
@@ -136,6 +138,7 @@ void variant_json(JsonWriter& json, const plan::VariantT& variant, const plan::P
       json.open('{')
           .field("kernel", plan::kernel_name(program, *step))
           .field("label", step->label)
+          .field("reason", step->reason)
           .field("layer", step->layer);
       json.field("weight_bytes", step->weight_bytes).field("activation_bytes", step->activation_bytes);
       json.field("flops", step->flops).field("arena", std::span<const std::uint64_t>(arena_places(*step))).close();
@@ -146,7 +149,7 @@ void variant_json(JsonWriter& json, const plan::VariantT& variant, const plan::P
 }
 
 void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
-  json.open('{').field("target", program.target).field("options", program.options);
+  json.open('{').field("target", program.target).field("options", codegen::options_text(codegen::options_of(program)));
   json.field("context", program.context).field("batch_max", program.batch_max).field("vocab", program.vocab);
   json.field("weights_bytes", program.weights_bytes).field("weights_source_bytes", source_bytes(program));
   json.field("arena_bytes", program.arena_bytes).field("arena_bound_bytes", program.arena_bound_bytes);

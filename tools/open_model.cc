@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "codegen/compile.h"
-#include "codegen/reschedule.h"
 #include "kernels/cpu/kernels.h"
 #include "runtime/plan/cache.h"
 #include "runtime/plan/plan_file.h"

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "codegen/compile.h"
+#include "codegen/cpu/cpu_chooser.h"
+#include "codegen/cpu/lower_cpu.h"
 #include "codegen/place_weights.h"
 #include "codegen/tile_draft.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/route.h"
 #include "support/error.h"
 
@@ -15,9 +17,9 @@ namespace {
 
 using ir::Op;
 
+constexpr std::string_view kCpuPrefix = "cpu-";
 constexpr std::int64_t kCpuPrefillChunk = 512;
 constexpr std::int64_t kCpuPrefillRows = 64;  // rows whose logits one prefill step can be asked for
-constexpr std::int64_t kSplitTokensMax = 4;   // beyond, tokens alone keep the threads busy
 
 std::optional<std::string> cpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   if (members.size() == 1) return std::nullopt;
@@ -44,13 +46,27 @@ std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node)
   return std::nullopt;
 }
 
-}  // namespace
-
-std::int64_t split_attention_tokens(const ir::Bounds& bounds) {
-  return bounds.tokens <= bounds.sequences ? std::min(bounds.tokens, kSplitTokensMax) : 0;
+std::optional<cpu::CpuClass> class_of(std::string_view target) {
+  if (!target.starts_with(kCpuPrefix)) return std::nullopt;
+  return cpu::parse(target.substr(kCpuPrefix.size()));
 }
 
-CpuTarget::CpuTarget(cpu::CpuClass cpu_class) : name_(fmt::format("cpu-{}", cpu::name(cpu_class))) {}
+/// What makes a group no step, whatever its tile program is.
+std::optional<std::string> cpu_refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+  for (const auto node : members) {
+    if (graph.op(node) == Op::kAttention) return cpu_refuses_attention(graph, members);
+    const bool tiles =
+        graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm || graph.op(node) == Op::kLayerNorm;
+    if (members.size() > 1 && !tiles && stands_alone(graph, node))
+      return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+CpuTarget::CpuTarget(cpu::CpuClass cpu_class, DType kv_type)
+    : name_(fmt::format("{}{}", kCpuPrefix, cpu::name(cpu_class))), kv_type_(kv_type) {}
 
 DType CpuTarget::activation_type(DType weight, std::int64_t k) const {
   return is_float(weight) || k % kActivationBlock != 0 ? DType::kF32 : DType::kQ8A;
@@ -61,55 +77,69 @@ std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
 }
 
 std::optional<std::string> CpuTarget::refuses_group(const ir::Graph& graph, std::span<const ir::NodeId> members) const {
-  for (const auto node : members) {
-    if (graph.op(node) == Op::kAttention) return cpu_refuses_attention(graph, members);
-    const bool tiles =
-        graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm || graph.op(node) == Op::kLayerNorm;
-    if (members.size() > 1 && !tiles && stands_alone(graph, node))
-      return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
-  }
-  if (members.size() == 1 && stands_alone(graph, members[0])) return std::nullopt;
+  if (auto why = cpu_refuses_members(graph, members)) return why;
+  if (graph.op(members[0]) == Op::kAttention || (members.size() == 1 && stands_alone(graph, members[0])))
+    return std::nullopt;
   auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();
   return std::nullopt;
 }
 
-passes::KernelChoice CpuTarget::choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                              const ir::Bounds& bounds) const {
-  if (const auto why = refuses_group(graph, members))
-    throw Error(ErrorCode::kInternal, "the CPU has no kernel for a fused group", *why);
+std::expected<passes::Choice, passes::Refusal> CpuTarget::choose(const ir::Graph& graph,
+                                                                 std::span<const ir::NodeId> members,
+                                                                 const passes::Binding& binding) const {
+  auto why = cpu_refuses_members(graph, members);
   for (const auto member : members)
-    if (const auto why = refuses_size(graph, member))
-      throw Error(ErrorCode::kModelUnsupported, "the CPU has no kernel for a step of this model", *why);
-  const auto node = members[0];
-  if (graph.op(node) == Op::kAttention) {
-    const auto& a = graph.attrs_as<ir::AttentionAttrs>(node);
-    const auto context = static_cast<std::size_t>(bounds.table_blocks) * cpu::kKvBlockTokens;
-    const auto partials =
-        static_cast<std::int64_t>(cpu::attention_chunks(context) *
-                                  cpu::attention_partial_floats(static_cast<std::size_t>(a.head_dim)) * sizeof(float));
-    const auto tokens = split_attention_tokens(bounds);
-    return {.kernel = members.size() > 1 ? "attention + quantize" : "attention",
-            .scratch_bytes = tokens * a.heads * partials,
-            .reason = tokens > 0 ? "KV cut into chunks" : "one task a KV head and tile of queries"};
+    if (!why) why = refuses_size(graph, member);
+  if (!why) {
+    auto choice = CpuChooser(graph, binding).choose(members);
+    if (choice) return std::move(*choice);
+    why = choice.error();
   }
-  if (stands_alone(graph, node))
-    return {.kernel = std::string(ir::op_def(graph.op(node)).name), .scratch_bytes = 0, .reason = {}};
-  return {.kernel = draft_tile_program(graph, members)->label(graph), .scratch_bytes = 0, .reason = {}};
+  return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = {}});
 }
 
-std::vector<passes::TargetModel::VariantSpec> CpuTarget::variants(std::int64_t context, std::int64_t batch_max) const {
+std::vector<passes::Target::VariantSpec> CpuTarget::variants(std::int64_t context, std::int64_t batch_max) const {
   const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
   const auto chunk = std::max(kCpuPrefillChunk, batch_max);
   return {{fmt::format("decode{}", batch_max), {batch_max, batch_max, batch_max, blocks}},
           {fmt::format("prefill{}", chunk), {chunk, std::max(kCpuPrefillRows, batch_max), batch_max, blocks}}};
 }
 
-std::vector<passes::TargetModel::VariantSpec> CpuTarget::hidden_variants(std::int64_t context,
-                                                                         std::int64_t batch_max) const {
+std::vector<passes::Target::VariantSpec> CpuTarget::hidden_variants(std::int64_t context,
+                                                                    std::int64_t batch_max) const {
   const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
   const auto chunk = std::max(kCpuPrefillChunk, batch_max);
   return {{fmt::format("hidden{}", chunk), {chunk, chunk, batch_max, blocks}}};
+}
+
+std::unique_ptr<plan::ProgramT> CpuTarget::lower(passes::Program program, std::optional<passes::Program> hidden,
+                                                 const ModelFile& model, KernelCompiler*) const {
+  return lower_cpu(std::move(program), std::move(hidden), model, kv_type_);
+}
+
+std::string host_target() {
+  return fmt::format("{}{}", kCpuPrefix, cpu::name(cpu::detect()));
+}
+
+BackEnd cpu_back_end() {
+  return {.name = "cpu",
+          .on_host = true,
+          .find = [](std::string_view name) -> std::optional<std::string> {
+            if (name == "cpu" || name == "auto") return host_target();
+            if (!class_of(name)) return std::nullopt;
+            return std::string(name);
+          },
+          .target_names =
+              [] {
+                std::string names = "cpu";
+                for (const auto cpu_class : cpu::all_classes())
+                  names += fmt::format(", {}{}", kCpuPrefix, cpu::name(cpu_class));
+                return names;
+              },
+          .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
+            return std::make_unique<CpuTarget>(*class_of(target), options.kv_type);
+          }};
 }
 
 }  // namespace forge::codegen

@@ -1,16 +1,18 @@
 #pragma once
 // The CPU as a target: what its tile programs can fuse, the activations its dot products want, its variants.
 
+#include <memory>
+#include <optional>
 #include <string>
 
+#include "codegen/back_end.h"
 #include "kernels/cpu/kernels.h"
-#include "passes/target_model.h"
 
 namespace forge::codegen {
 
-class CpuTarget final : public passes::TargetModel {
+class CpuTarget final : public BackEndTarget {
  public:
-  explicit CpuTarget(cpu::CpuClass cpu_class);
+  CpuTarget(cpu::CpuClass cpu_class, DType kv_type);
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
@@ -18,17 +20,21 @@ class CpuTarget final : public passes::TargetModel {
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
   [[nodiscard]] std::optional<std::string> refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
-  [[nodiscard]] passes::KernelChoice choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                                   const ir::Bounds& bounds) const override;
+  [[nodiscard]] std::expected<passes::Choice, passes::Refusal> choose(const ir::Graph& graph,
+                                                                      std::span<const ir::NodeId> members,
+                                                                      const passes::Binding& binding) const override;
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::vector<VariantSpec> hidden_variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return cpu::kKvBlockTokens; }
+  [[nodiscard]] std::unique_ptr<plan::ProgramT> lower(passes::Program program, std::optional<passes::Program> hidden,
+                                                      const ModelFile& model, KernelCompiler*) const override;
 
  private:
   std::string name_;
+  DType kv_type_;
 };
 
-/// Tokens a step whose attention may be cut into chunks of KV that threads share; the scratch is sized for them.
-std::int64_t split_attention_tokens(const ir::Bounds& bounds);
+/// Targets "cpu-CLASS"; "cpu" and "auto" mean the class that fits this machine.
+[[nodiscard]] BackEnd cpu_back_end();
 
 }  // namespace forge::codegen

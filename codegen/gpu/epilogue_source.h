@@ -22,6 +22,7 @@ struct PointerArgument {
     kInput,         ///< a step input: ir::InputKind or plan::GpuInput
     kBlockTable,    ///< the block tables of the KV group of `node`, a KV store or an attention
     kScratch,       ///< the step's scratch, `input` bytes from its start
+    kConstants,     ///< the choice's constants, `input` bytes from their start
     kCounters,      ///< u32s that are zero between steps, `input` bytes from their start
     kLogits,        ///< the block of the graph's outputs
   };

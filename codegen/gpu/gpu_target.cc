@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "codegen/gpu/epilogue_source.h"
+#include "codegen/gpu/gpu_chooser.h"
+#include "codegen/gpu/lower_gpu.h"
 #include "codegen/gpu/matmul_config.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
@@ -87,6 +89,20 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
   return out;
 }
 
+/// What makes a group no step, whatever its tile program is.
+std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+  for (const auto node : members) {
+    if (graph.op(node) == Op::kExpertSum && node != members[0]) return "experts are summed by a step of their own";
+    if (graph.op(node) == Op::kRoute)
+      if (auto why = refuses_route(graph, node)) return why;
+    if (graph.op(node) == Op::kArrange) return "latent attention has no GPU kernels yet";
+    if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
+    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
+      return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 DType GpuTargetModel::activation_type(DType weight, std::int64_t k) const {
@@ -101,26 +117,42 @@ bool GpuTargetModel::merges_columns(std::int64_t n) const {
   return n % kResultColumns == 0;
 }
 
+std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const TileDraft& draft) {
+  if (auto why = refuses_source(graph, draft)) return std::unexpected(*why);
+  if (draft.slots > 1 && (draft.source == ir::kNoNode || graph.op(draft.source) != Op::kExpertMatmul))
+    return std::unexpected("rows of experts without their matmul have no GPU kernels");
+  return epilogue_shape(graph, draft);
+}
+
 std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const {
-  for (const auto node : members) {
-    if (graph.op(node) == Op::kExpertSum && node != members[0]) return "experts are summed by a step of their own";
-    if (graph.op(node) == Op::kRoute)
-      if (auto why = refuses_route(graph, node)) return why;
-    if (graph.op(node) == Op::kArrange) return "latent attention has no GPU kernels yet";
-    if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
-    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
-      return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
-  }
-  if (members.size() == 1 && stands_alone(graph, members[0])) return std::nullopt;
+  if (auto why = refuses_members(graph, members)) return why;
+  if (graph.op(members[0]) == Op::kAttention || (members.size() == 1 && stands_alone(graph, members[0])))
+    return std::nullopt;
   const auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();
-  if (auto why = refuses_source(graph, *draft)) return why;
-  if (draft->slots > 1 && (draft->source == ir::kNoNode || graph.op(draft->source) != Op::kExpertMatmul))
-    return "rows of experts without their matmul have no GPU kernels";
-  const auto shape = epilogue_shape(graph, *draft);
+  const auto shape = shape_of(graph, *draft);
   if (!shape) return shape.error();
   return std::nullopt;
+}
+
+std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::Graph& graph,
+                                                                      std::span<const ir::NodeId> members,
+                                                                      const passes::Binding& binding) const {
+  auto why = refuses_members(graph, members);
+  if (!why) {
+    auto choice = GpuChooser(graph, binding, target_, tuning_).choose(members);
+    if (choice) return std::move(*choice);
+    why = choice.error();
+  }
+  return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = "run it on the CPU: --device cpu"});
+}
+
+std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, const passes::Binding& binding) const {
+  for (const auto& output : graph.outputs())
+    if (output.name == "logits")
+      return GpuChooser(graph, binding, target_, tuning_).sampling(graph.type(output.value).cols());
+  return {};
 }
 
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
@@ -162,27 +194,7 @@ void AttentionConfig::write_to(ConfigText& out) const {
   if (tiles) out.number("kTileHeads", tiles->heads).number("kTileTokens", tiles->tokens).number("kChunk", tiles->chunk);
 }
 
-passes::KernelChoice GpuTargetModel::choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                                   const ir::Bounds& bounds) const {
-  if (const auto why = refuses_group(graph, members))
-    throw Error(ErrorCode::kModelUnsupported,
-                fmt::format("{} has no kernel for a step of this model ({})", target_.name,
-                            ir::op_def(graph.op(members[0])).name),
-                *why, "run it on the CPU: --device cpu");
-  const auto node = members[0];
-  if (graph.op(node) == Op::kAttention) {
-    const auto config = choose_attention(target_, graph.attrs_as<ir::AttentionAttrs>(node), bounds, tuning_);
-    return {.kernel = members.size() > 1 ? "attention + quantize" : "attention",
-            .scratch_bytes = config.scratch_bytes,
-            .reason = fmt::format("{} blocks share the context of a row", config.workers)};
-  }
-  if (stands_alone(graph, node))
-    return {.kernel = std::string(ir::op_def(graph.op(node)).name), .scratch_bytes = 0, .reason = {}};
-  return {.kernel = draft_tile_program(graph, members)->label(graph), .scratch_bytes = 0, .reason = {}};
-}
-
-std::vector<passes::TargetModel::VariantSpec> GpuTargetModel::variants(std::int64_t context,
-                                                                       std::int64_t batch_max) const {
+std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t context, std::int64_t batch_max) const {
   const auto blocks = (context + kGpuKvBlockTokens - 1) / kGpuKvBlockTokens;
   std::vector<VariantSpec> out;
   for (std::int64_t batch = 1;; batch *= 2) {
@@ -207,9 +219,27 @@ std::vector<passes::TargetModel::VariantSpec> GpuTargetModel::variants(std::int6
   return out;
 }
 
-bool has_launch(const ir::Graph& graph, const passes::Step& step) {
-  const auto node = step.nodes.front();
-  return graph.op(node) != Op::kRopeFreqs || graph.operands(node).empty();
+std::unique_ptr<plan::ProgramT> GpuTargetModel::lower(passes::Program program, std::optional<passes::Program>,
+                                                      const ModelFile& model, KernelCompiler* compiler) const {
+  return lower_gpu(std::move(program), model, target_, *compiler);
+}
+
+BackEnd gpu_back_end() {
+  return {.name = "gpu",
+          .on_host = false,
+          .find = [](std::string_view name) -> std::optional<std::string> {
+            const auto* target = find_target(name);
+            if (target == nullptr) return std::nullopt;
+            return std::string(target->name);
+          },
+          .target_names = [] { return target_names(); },
+          .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
+            if (options.kv_type != DType::kF16)
+              throw Error(ErrorCode::kUsage,
+                          fmt::format("no KV cache in {} on {}", dtype_name(options.kv_type), target),
+                          "GPUs keep it in f16", "leave --kv-type away, or compile for --target cpu");
+            return std::make_unique<GpuTargetModel>(*find_target(target), parse_tuning(options.tune));
+          }};
 }
 
 }  // namespace forge::codegen

@@ -2,22 +2,22 @@
 // A GPU as a target of the passes: what its kernels can fuse, the activations they want, its variants.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "codegen/back_end.h"
 #include "codegen/gpu/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tuning.h"
-#include "passes/program.h"
-#include "passes/target_model.h"
 
 namespace forge::codegen {
 
 inline constexpr std::int64_t kGpuKvBlockTokens = 32;
 
-class GpuTargetModel final : public passes::TargetModel {
+class GpuTargetModel final : public BackEndTarget {
  public:
   GpuTargetModel(const GpuTarget& target, Tuning tuning) : target_(target), tuning_(std::move(tuning)) {}
 
@@ -28,19 +28,24 @@ class GpuTargetModel final : public passes::TargetModel {
   [[nodiscard]] bool merges_columns(std::int64_t n) const override;
   [[nodiscard]] std::optional<std::string> refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
-  [[nodiscard]] passes::KernelChoice choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                                   const ir::Bounds& bounds) const override;
+  [[nodiscard]] std::expected<passes::Choice, passes::Refusal> choose(const ir::Graph& graph,
+                                                                      std::span<const ir::NodeId> members,
+                                                                      const passes::Binding& binding) const override;
+  [[nodiscard]] std::vector<passes::Choice> sampling(const ir::Graph& graph,
+                                                     const passes::Binding& binding) const override;
   [[nodiscard]] std::int64_t arena_alignment() const override { return 256; }
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return kGpuKvBlockTokens; }
-
-  [[nodiscard]] const GpuTarget& target() const { return target_; }
-  [[nodiscard]] const Tuning& tuning() const { return tuning_; }
+  [[nodiscard]] std::unique_ptr<plan::ProgramT> lower(passes::Program program, std::optional<passes::Program> hidden,
+                                                      const ModelFile& model, KernelCompiler* compiler) const override;
 
  private:
   const GpuTarget& target_;
   Tuning tuning_;
 };
+
+/// The rows of targets.def.
+[[nodiscard]] BackEnd gpu_back_end();
 
 /// How attention is spread over the grid (kernels/gpu/attention.h).
 struct AttentionConfig {
@@ -58,9 +63,5 @@ struct AttentionConfig {
 };
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning);
-
-/// Is this a step of its own on a GPU? Not RoPE's frequencies that factors of the model file divide: whoever makes the
-/// table divides.
-bool has_launch(const ir::Graph& graph, const passes::Step& step);
 
 }  // namespace forge::codegen

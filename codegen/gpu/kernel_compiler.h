@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "passes/kernel_source.h"
+
 namespace forge::codegen {
 
-/// One translation unit with one kernel. It includes "kernels/..." headers, which stand in the binary.
-struct KernelSource {
-  std::string entry;  ///< the kernel's symbol, a C identifier, and the code object's name
-  std::string text;
-};
+/// Its text includes "kernels/..." headers, which stand in the binary.
+using passes::KernelSource;
 
 /// What a code object says of its kernel; -1 where it does not.
 struct KernelFacts {

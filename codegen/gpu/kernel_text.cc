@@ -26,7 +26,7 @@ ConfigText& ConfigText::flag(std::string_view name, bool value) {
   return *this;
 }
 
-std::uint32_t KernelSet::add(std::string_view stem, const KernelText& kernel) {
+KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel) {
   std::string body = kernel.before;
   body += fmt::format("struct Config{} {{\n{}}};\nusing Kernel = {}<Config>;\n",
                       kernel.defaults.empty() ? "" : " : " + kernel.defaults, kernel.config.text(), kernel.kernel);
@@ -34,18 +34,21 @@ std::uint32_t KernelSet::add(std::string_view stem, const KernelText& kernel) {
   body += fmt::format("static_assert(Kernel::kThreads == {});\n", kernel.threads);
   if (kernel.min_blocks > 0) body += fmt::format("// {} blocks a unit at once\n", kernel.min_blocks);
   const auto head =
-      fmt::format("#define FORGE_WAVE {}\n#include \"{}\"\n\nnamespace forge::gpu {{\n\n", target_.wave, kernel.header);
-  const auto [found, fresh] = by_text_.try_emplace(head + body, sources_.size());
-  if (!fresh) return static_cast<std::uint32_t>(found->second);
-  const auto entry = fmt::format("{}_{:08x}", stem, static_cast<std::uint32_t>(XXH3_64bits(body.data(), body.size())));
+      fmt::format("#define FORGE_WAVE {}\n#include \"{}\"\n\nnamespace forge::gpu {{\n\n", target.wave, kernel.header);
+  auto entry = fmt::format("{}_{:08x}", stem, static_cast<std::uint32_t>(XXH3_64bits(body.data(), body.size())));
   const auto bounds = kernel.min_blocks > 0 ? fmt::format(", {}", kernel.min_blocks) : std::string();
   const auto main = fmt::format(
       "\nFORGE_KERNEL{}({}, {}, {}{}, Kernel::Args) {{\n{}  Kernel::run(args{});\n}}\n\n}}  // "
       "namespace forge::gpu\n",
       bounds.empty() ? "" : "_BOUNDS", entry, kernel.has_blocks ? kernel.blocks : 0, kernel.threads, bounds,
       kernel.has_lds ? "  FORGE_LDS(Kernel::Lds, lds);\n" : "", kernel.has_lds ? ", lds" : "");
-  sources_.push_back({entry, head + body + main});
-  return static_cast<std::uint32_t>(found->second);
+  return {std::move(entry), head + body + main};
+}
+
+std::uint32_t KernelSet::add(KernelSource source) {
+  const auto [found, fresh] = by_text_.try_emplace(source.text, static_cast<std::uint32_t>(sources_.size()));
+  if (fresh) sources_.push_back(std::move(source));
+  return found->second;
 }
 
 }  // namespace forge::codegen

@@ -41,17 +41,18 @@ struct KernelText {
   std::int64_t min_blocks = 0;  ///< that a unit should hold at once; 0: as the compiler sees fit
 };
 
+/// The whole source. The entry's name is `stem` (letters, digits, '_') and a hash of the text.
+KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel);
+
 /// The kernels of one program: equal texts are one kernel.
 class KernelSet {
  public:
-  explicit KernelSet(const GpuTarget& target) : target_(target) {}
-  /// Answers its index in sources(). The entry's name is `stem` (letters, digits, '_') and a hash of the text.
-  std::uint32_t add(std::string_view stem, const KernelText& text);
+  /// Answers its index in sources().
+  std::uint32_t add(KernelSource source);
   [[nodiscard]] const std::vector<KernelSource>& sources() const { return sources_; }
 
  private:
-  const GpuTarget& target_;
-  std::map<std::string, std::size_t> by_text_;
+  std::map<std::string, std::uint32_t> by_text_;
   std::vector<KernelSource> sources_;
 };
 

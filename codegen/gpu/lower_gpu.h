@@ -1,5 +1,6 @@
 #pragma once
-// A scheduled program becomes the GPU steps of a plan: kernels specialised for it, compiled, and their arguments.
+// A scheduled program becomes a GPU's part of a plan: chosen steps get their addresses, their kernels are compiled, and
+// weights get places and the steps that load them.
 
 #include <memory>
 
@@ -12,8 +13,8 @@
 namespace forge::codegen {
 
 /// Everything of the plan's program but target, options and context, which the caller knows.
-/// Errors: the compiler's; Error(kModelUnsupported) for a step without a kernel; Error(kInternal).
-std::unique_ptr<plan::ProgramT> lower_gpu(const passes::Program& program, const ModelFile& model,
-                                          const GpuTargetModel& target, KernelCompiler& compiler);
+/// Errors: the compiler's; Error(kInternal) when a value has no place or a tensor is not in the model file.
+std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, const ModelFile& model, const GpuTarget& target,
+                                          KernelCompiler& compiler);
 
 }  // namespace forge::codegen

@@ -46,10 +46,8 @@ bool matches(std::uint32_t got, std::uint32_t expected, const SelfTestSection& s
 }  // namespace
 
 SelfTestKernel self_test_kernel(const GpuTarget& target, std::string name, KernelText text) {
-  KernelSet set(target);
-  static_cast<void>(set.add("self_test_" + name, text));
   SelfTestKernel kernel;
-  kernel.source = set.sources().front();
+  kernel.source = kernel_source(target, "self_test_" + name, text);
   kernel.name = std::move(name);
   kernel.blocks = static_cast<std::uint32_t>(text.blocks);
   kernel.threads = static_cast<std::uint32_t>(text.threads);

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "codegen/gpu/gpu_lowering.h"
 #include "codegen/gpu/self_test_kernels.h"
+#include "codegen/gpu/weight_text.h"
 #include "kernels/gpu/self_test_io.h"
 #include "kernels/quant/planes.h"
 

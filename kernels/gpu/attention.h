@@ -22,6 +22,7 @@ struct AttentionDefaults {
   static constexpr int kWaves = 8;              ///< a block
   static constexpr int kTeamTokens = 8;         ///< a team takes at a time, at most
   static constexpr int kHeadsPerBlock = 0;      ///< 0: all the heads of a KV head
+  static constexpr int kQueryFloats = 0;        ///< from row to row of q; 0: heads lie close, row behind row
   static constexpr int kWindow = 0;             ///< tokens that a row sees, itself included; 0: all
   static constexpr float kSoftcap = 0;          ///< scores become cap * tanh(score / cap); 0: they do not
   static constexpr bool kSinks = false;         ///< a head has one more score, without a value (arXiv 2309.17453)
@@ -143,10 +144,16 @@ struct Attention {
       out.values[i] = load16(args.v + own + unit() * 8);
     }
   }
+  /// Where a head's query begins, in floats.
+  FORGE_DEVICE static u64 query_at(int t, int head) {
+    if constexpr (C::kQueryFloats > 0) return static_cast<u64>(t) * C::kQueryFloats + head * kHeadDim;
+    return (static_cast<u64>(t) * C::kHeads + head) * kHeadDim;
+  }
+
   FORGE_DEVICE static void load_query(const float* q, const Job& job, Part (&query)[kGroup]) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
-      const float* from = q + (static_cast<u64>(job.t) * C::kHeads + job.head0 + h) * kHeadDim + unit() * 8;
+      const float* from = q + query_at(job.t, job.head0 + h) + unit() * 8;
       FORGE_UNROLL
       for (int half = 0; half < 2; ++half) {
         const auto four = unit() < kUnits ? __builtin_bit_cast(F32x4, load16(from + half * 4)) : F32x4{};

@@ -162,8 +162,7 @@ struct AttentionTiles {
         const int job = i * kWave + lane_id(), row = job / kUnitsOfRow, unit = job % kUnitsOfRow;
         U32x4 halves{};
         if (row0 + row < prompt.count) {
-          const float* from = args.q + (static_cast<u64>(prompt.t0 + row0 + row) * C::kHeads + head) * kHeadDim +
-                              slab * kSlab + unit * 8;
+          const float* from = args.q + Rows::query_at(prompt.t0 + row0 + row, head) + slab * kSlab + unit * 8;
           FORGE_UNROLL
           for (int j = 0; j < 2; ++j) {
             const auto four = __builtin_bit_cast(F32x4, load16(from + 4 * j));

@@ -154,7 +154,9 @@ class TileReader : PlanReader {
     const auto* type = find_dtype(table.dtype());
     if (type == nullptr || kernels_.matmul(type->type) == nullptr) fail("no embedding for this weight type");
     in.dtype = type->type;
-    in.packed = source.packed;
+    const auto layout = static_cast<quant::Layout>(table.layout());
+    if (layout != quant::Layout::kNative && layout != quant::Layout::kX16) fail("no embedding from this layout");
+    in.packed = layout == quant::Layout::kX16;
     in.k = number(source.k, 1, kWeightColumnsMax);
     if (in.k != shape.width || in.k % dtype_info(in.dtype).block_elems != 0) fail("an embedding row is cut");
     in.table_rows = number(source.table_rows, 1, kColumnsMax);

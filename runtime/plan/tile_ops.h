@@ -6,7 +6,7 @@
 
 namespace forge::plan {
 
-inline constexpr std::uint32_t kPlanVersion = 7;
+inline constexpr std::uint32_t kPlanVersion = 8;
 
 enum class TileOpKind : std::uint16_t {
   // sources: first op of a section

@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 
 #include "codegen/gpu/compile_service.h"
-#include "codegen/gpu/gpu_lowering.h"
 #include "codegen/gpu/gpu_target.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/weight_text.h"
 #include "support/error.h"
 #include "tests/codegen_gpu/kernels.h"
 #include "tests/support/temp_dir.h"
@@ -97,9 +97,9 @@ TEST_CASE("matmuls of the K types keep their units in registers") {
   for (const auto& [name, tokens] : {std::pair("gfx1100", 1), std::pair("sm_90", 8)}) {
     const GpuTarget& target = *find_target(name);
     if (!is_compilable(target)) continue;
-    KernelSet kernels(target);
+    KernelSet kernels;
     for (const auto type : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS})
-      kernels.add("matmul", matmul_text(target, type, 2560, 9728, tokens));
+      kernels.add(kernel_source(target, "matmul", matmul_text(target, type, 2560, 9728, tokens)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(name << ": " << kernel.facts.registers << " registers");
       CHECK(kernel.facts.spill_bytes <= 0);
@@ -111,13 +111,13 @@ TEST_CASE("matrix instructions keep their sums in registers") {
   for (const char* name : {"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"}) {
     const GpuTarget& target = *find_target(name);
     if (!is_compilable(target)) continue;
-    KernelSet kernels(target);
+    KernelSet kernels;
     for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16}) {
-      kernels.add("wide", tiles_text(target, type, 16384, 2048));
-      kernels.add("narrow", tiles_text(target, type, 2048, 8192));
+      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 16384, 2048)));
+      kernels.add(kernel_source(target, "narrow", tiles_text(target, type, 2048, 8192)));
     }
     for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {32, 4, 128}})
-      kernels.add("attention", attention_text(target, heads, kv_heads, head_dim));
+      kernels.add(kernel_source(target, "attention", attention_text(target, heads, kv_heads, head_dim)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes << " bytes spilled, "
                 << kernel.facts.lds_bytes << " bytes of LDS");
@@ -132,9 +132,9 @@ TEST_CASE("two blocks of matrix instructions a unit cost a few addresses, no sum
   for (const char* name : {"sm_80", "sm_90"}) {
     const GpuTarget& target = *find_target(name);
     if (!is_compilable(target)) continue;
-    KernelSet kernels(target);
+    KernelSet kernels;
     for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16})
-      kernels.add("wide", tiles_text(target, type, 16384, 2048, true));
+      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 16384, 2048, true)));
     for (const auto& kernel : compiled(target, kernels)) {
       INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes << " bytes spilled");
       CHECK(kernel.facts.registers <= kRegisters);

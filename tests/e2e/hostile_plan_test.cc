@@ -85,6 +85,16 @@ TEST_CASE("step inputs are for the rows that they have entries for") {
     });
     CHECK_THAT(plan.refusal(), Catch::Contains("embeds"));
   }
+  SECTION("embeddings from a layout of GPUs, and from none") {
+    for (const std::uint8_t layout : {2, 99}) {
+      Plan plan;
+      plan.change(plan::Source::EmbeddedRows, [layout](auto& tile, auto& step) {
+        auto& table = step.operands[tile.sections[0]->from];
+        table = {table.space(), table.dtype(), table.index(), table.row_bytes(), table.offset(), table.value(), layout};
+      });
+      CHECK_THAT(plan.refusal(), Catch::Contains("layout"));
+    }
+  }
   SECTION("embeddings for rows of logits") {
     Plan plan;
     plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto&) { tile.rows = kLogits; });

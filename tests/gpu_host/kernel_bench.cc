@@ -37,14 +37,16 @@ Shard this_shard() {
   return shard;
 }
 
+codegen::KernelSource source_of(const WaveText& text) {
+  return codegen::kernel_source(*codegen::find_target(target_of(text.wave)), "kernel", text.text);
+}
+
 }  // namespace
 
 std::vector<std::size_t> order_of_checks(const std::vector<WaveText>& texts) {
   std::map<std::pair<int, std::string>, std::vector<std::size_t>> of_kernel;
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    codegen::KernelSet one(*codegen::find_target(target_of(texts[i].wave)));
-    const auto at = one.add("kernel", texts[i].text);
-    of_kernel[{texts[i].wave, one.sources()[at].entry}].push_back(i);
+    of_kernel[{texts[i].wave, source_of(texts[i]).entry}].push_back(i);
   }
   const Shard shard = this_shard();
   std::vector<std::size_t> out;
@@ -56,19 +58,18 @@ std::vector<std::size_t> order_of_checks(const std::vector<WaveText>& texts) {
 
 std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts) {
   HostKernelCompiler compiler(takes_all_cases());
-  std::map<int, std::unique_ptr<codegen::KernelSet>> sets;
+  std::map<int, codegen::KernelSet> sets;
   std::vector<std::string> entries;
-  for (const auto& [wave, text] : texts) {
-    auto& set = sets[wave];
-    if (set == nullptr) set = std::make_unique<codegen::KernelSet>(*codegen::find_target(target_of(wave)));
-    const auto at = set->add("kernel", text);
-    entries.push_back(set->sources()[at].entry);
+  for (const auto& text : texts) {
+    auto source = source_of(text);
+    entries.push_back(source.entry);
+    sets[text.wave].add(std::move(source));
   }
   std::map<std::pair<int, std::string>, Kernel> built;
   for (const auto& [wave, set] : sets) {
-    const auto compiled = compiler.compile("host-wave" + std::to_string(wave), set->sources());
+    const auto compiled = compiler.compile("host-wave" + std::to_string(wave), set.sources());
     for (std::size_t i = 0; i < compiled.size(); ++i) {
-      const std::string& entry = set->sources()[i].entry;
+      const std::string& entry = set.sources()[i].entry;
       built.emplace(std::pair{wave, entry}, load_host_kernel(entry, compiled[i].code));
     }
   }

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 
+#include "passes/pass.h"
 #include "runtime/engine/engine_core.h"
 #include "runtime/gpu/executor.h"
 #include "tests/e2e/family_models.h"
@@ -22,12 +23,14 @@ constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
 /// A model compiled for a GPU by the host compiler, and opened on the null driver.
 class HostGpu {
  public:
-  HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {}) {
+  HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
+          std::vector<std::string> skip = {}) {
     codegen::CompileOptions options;
     options.context = 256;
     options.batch_max = batch;
     options.kernels = &compiler();
     options.tune = std::move(tune);
+    options.skip = std::move(skip);
     std::shared_ptr<const plan::ProgramT> program =
         codegen::compile_program(model.portable().graph, model.file(), target.name, options);
     tiles_ =
@@ -137,6 +140,26 @@ TEST_CASE("gpu model: tokens chosen on the device are those that the host choose
     }
     loop->stop();
     CHECK(got == expected);
+  }
+}
+
+TEST_CASE("gpu model: skipping any optional pass keeps the logits") {
+  const TinyModel model({.dtype = DType::kQ8_0});
+  const auto ids = random_ids(21, model.file().vocab, 6);
+  const std::vector<std::int32_t> blocks{5, 2};
+  std::vector<std::vector<std::string>> skips{{}};  // none, each, all
+  for (const auto& pass : passes::pipeline_passes())
+    if (pass.optional) skips.push_back({std::string(pass.name)});
+  for (std::size_t i = 1, count = skips.size(); i < count; ++i) skips.front().push_back(skips[i].front());
+  for (const char* tune : {kByRows, kByTiles}) {
+    HostGpu full(model, kWave32, 1, tune);
+    const auto prompt = run_alone(*full, ids, 64, blocks);
+    for (const auto& skip : skips) {
+      CAPTURE(tune, skip);
+      HostGpu gpu(model, kWave32, 1, tune, skip);
+      CHECK(nmse(run_alone(*gpu, ids, 64, blocks), prompt) < 1e-3);
+      CHECK(nmse(run_alone(*gpu, ids, 1, blocks), prompt) < 1e-3);
+    }
   }
 }
 

@@ -28,7 +28,7 @@ ROOMS = {
     "kernels": ["kernels/quant", "support"],
     "ir": ["kernels/quant", "support"],
     "loader": ["ir", "kernels/quant", "support"],
-    "passes": ["ir", "kernels/quant", "support"],
+    "passes": ["ir", "kernels/quant", "runtime/plan", "support"],
     "codegen": ["passes", "ir", "kernels", "runtime/plan", "runtime/driver", "support"],
     "kernels/gpu/step_io.h": [],  # layouts that host and kernels share
     "runtime/plan": ["kernels/quant", "kernels/gpu/step_io.h", "support"],

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "support/error.h"
-
 namespace forge::passes::test {
 
 using ir::NodeId;
@@ -54,20 +52,20 @@ std::optional<std::string> FakeTarget::refuses_group(const ir::Graph& graph, std
   return std::nullopt;
 }
 
-KernelChoice FakeTarget::choose_kernel(const ir::Graph& graph, std::span<const NodeId> members,
-                                       const ir::Bounds& bounds) const {
-  KernelChoice choice;
+std::expected<Choice, Refusal> FakeTarget::choose(const ir::Graph& graph, std::span<const NodeId> members,
+                                                  const Binding& binding) const {
+  Choice choice;
   for (const NodeId node : members) {
     const auto name = ir::op_def(graph.op(node)).name;
     if (unsupported.contains(graph.op(node)))
-      throw Error(ErrorCode::kModelUnsupported, "no kernel for " + std::string(name));
-    choice.kernel += (choice.kernel.empty() ? "" : "+") + std::string(name);
-    if (graph.op(node) == Op::kAttention) choice.scratch_bytes = scratch_bytes * bounds.tokens;
+      return std::unexpected(Refusal{.why = "no kernel for " + std::string(name), .fix = {}});
+    choice.step.label += (choice.step.label.empty() ? "" : "+") + std::string(name);
+    if (graph.op(node) == Op::kAttention) choice.scratch_bytes = scratch_bytes * binding.bounds.tokens;
   }
   return choice;
 }
 
-std::vector<TargetModel::VariantSpec> FakeTarget::variants(std::int64_t context, std::int64_t batch_max) const {
+std::vector<Target::VariantSpec> FakeTarget::variants(std::int64_t context, std::int64_t batch_max) const {
   const std::int64_t blocks = (context + 31) / 32;
   return {{"decode" + std::to_string(batch_max), {batch_max, batch_max, batch_max, blocks}},
           {"prefill128", {128, 8, batch_max, blocks}}};

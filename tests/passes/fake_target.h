@@ -3,11 +3,11 @@
 
 #include <set>
 
-#include "passes/target_model.h"
+#include "passes/target.h"
 
 namespace forge::passes::test {
 
-struct FakeTarget final : TargetModel {
+struct FakeTarget final : Target {
   bool quantises = true;           ///< int8 activations for block types
   bool splits = true;              ///< splits_rms_norm
   std::int64_t interleave = 32;    ///< of gate and up; 0: kept apart
@@ -25,8 +25,9 @@ struct FakeTarget final : TargetModel {
   }
   [[nodiscard]] std::optional<std::string> refuses_group(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
-  [[nodiscard]] KernelChoice choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                           const ir::Bounds& bounds) const override;
+  /// A step with a label alone.
+  [[nodiscard]] std::expected<Choice, Refusal> choose(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                      const Binding& binding) const override;
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return 32; }
 };

@@ -23,17 +23,19 @@ PipelineOptions options_with(std::vector<std::string> skip = {}) {
 
 std::int64_t bytes_moved(const Variant& variant) {
   std::int64_t sum = 0;
-  for (const Step& step : variant.steps) sum += step.cost.weight_bytes + step.cost.activation_bytes;
+  for (const Step& step : variant.steps) sum += step.choice.step.weight_bytes + step.choice.step.activation_bytes;
   return sum;
 }
 
 std::size_t steps_of_layer(const Variant& variant, std::int32_t layer) {
-  return static_cast<std::size_t>(std::ranges::count(variant.steps, layer, &Step::layer));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(variant.steps, [layer](const Step& step) { return step.choice.step.layer == layer; }));
 }
 
 /// Every value that a step reads from another step has a buffer that is live then, and nothing else lies there.
 void check_places(const Program& program, const Variant& variant) {
   const ir::Graph& graph = program.graph;
+  const RowLayout layout(graph, variant.buffers);
   for (std::size_t at = 0; at < variant.steps.size(); ++at) {
     const auto step = static_cast<std::int32_t>(at);
     const auto inside = [&](ir::NodeId node) {
@@ -42,9 +44,10 @@ void check_places(const Program& program, const Variant& variant) {
     for (const ir::NodeId node : variant.steps[at].nodes)
       for (const ir::Value& operand : graph.operands(node)) {
         if (inside(operand.node) || !runs_in_step(graph, operand.node) || graph.type(operand).is_state()) continue;
-        const Buffer* buffer = variant.buffer_of(operand);
-        REQUIRE(buffer != nullptr);
-        CHECK((buffer->first < step && step <= buffer->last));
+        const auto at_buffer = layout.buffer_of(operand);
+        REQUIRE(at_buffer >= 0);
+        const Buffer& buffer = variant.buffers[static_cast<std::size_t>(at_buffer)];
+        CHECK((buffer.first < step && step <= buffer.last));
       }
   }
   for (const Buffer& a : variant.buffers) {
@@ -54,8 +57,8 @@ void check_places(const Program& program, const Variant& variant) {
         CHECK((a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset));
     for (std::size_t at = 0; at < variant.steps.size(); ++at) {
       const Step& step = variant.steps[at];
-      if (step.kernel.scratch_bytes == 0 || std::int32_t(at) < a.first || std::int32_t(at) > a.last) continue;
-      CHECK((a.offset + a.bytes <= step.scratch_offset || step.scratch_offset + step.kernel.scratch_bytes <= a.offset));
+      if (step.choice.scratch_bytes == 0 || std::int32_t(at) < a.first || std::int32_t(at) > a.last) continue;
+      CHECK((a.offset + a.bytes <= step.scratch_offset || step.scratch_offset + step.choice.scratch_bytes <= a.offset));
     }
   }
 }
@@ -151,7 +154,7 @@ TEST_CASE("pipeline: weights are read once a step", "[pipeline]") {
   const auto row = [](std::int64_t n, std::int64_t k) { return n * k / 32 * 34; };
   const std::int64_t layer = row(64, 64) * 2 + row(32, 64) * 2 + row(96, 64) * 2 + row(64, 96) + 2 * 64 * 4;
   std::int64_t sum = 0;
-  for (const Step& step : decode.steps) sum += step.cost.weight_bytes;
+  for (const Step& step : decode.steps) sum += step.choice.step.weight_bytes;
   CHECK(sum == 2 * layer + row(96, 64) + 64 * 4 + row(decode.bounds.tokens, 64));
 }
 

@@ -179,10 +179,10 @@ TEST_CASE("bind_variants: a step's cost counts weights and border values once", 
   s.group({m, y});
   const Program program = bind_variants(s.graph, FakeTarget(), FakeTarget().variants(64, 1));
   const Step& step = program.variants[0].steps.back();
-  CHECK(step.cost.weight_bytes == 64 * 64 / 32 * 34);
-  CHECK(step.cost.activation_bytes == 2 * 64 * 4);  // x once, y
-  CHECK(step.cost.flops >= 2 * 64 * 64);
-  CHECK(program.variants[0].steps[0].cost.weight_bytes == 64 / 32 * 34);  // one row of the table
+  CHECK(step.choice.step.weight_bytes == 64 * 64 / 32 * 34);
+  CHECK(step.choice.step.activation_bytes == 2 * 64 * 4);  // x once, y
+  CHECK(step.choice.step.flops >= 2 * 64 * 64);
+  CHECK(program.variants[0].steps[0].choice.step.weight_bytes == 64 / 32 * 34);  // one row of the table
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST_CASE("damage under a right checksum is refused or read, and never runs wild
 
 TEST_CASE("a small plan that would unpack to gigabytes is refused") {
   flatbuffers::FlatBufferBuilder builder;
-  const auto operands = builder.CreateVectorOfStructs(std::vector<plan::Operand>(50'000));
+  const auto operands = builder.CreateVectorOfStructs(std::vector<plan::Operand>(30'000));
   const auto constants = builder.CreateVector(std::vector<std::int64_t>(100'000));
   const auto launch = plan::CreateLaunch(builder, 0, 1, 1, 0, false, constants).Union();
   const bool by_body = GENERATE(false, true);

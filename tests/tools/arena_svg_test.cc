@@ -1,12 +1,14 @@
 // The arena's picture: what is drawn where, and that it is exactly the plan's arena.
+#include <fmt/format.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "codegen/reschedule.h"
+#include "codegen/compile.h"
 #include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
@@ -15,6 +17,7 @@
 #include "tools/arena_svg.h"
 #include "tools/inspect_arena.h"
 #include "tools/model_file.h"
+#include "tools/plan_dot.h"
 
 namespace forge::tools::test {
 namespace {
@@ -89,38 +92,45 @@ TEST_CASE("the picture is the plan's arena: sizes, no two boxes at one place, an
   }
 }
 
-TEST_CASE("a plan whose steps are not those of its graph is refused") {
-  const auto made = [] { return compile("cpu-generic", {.context = 128}); };
-  auto plan = made();
+TEST_CASE("a plan whose buffers lie outside its arena or its steps is refused") {
+  auto plan = compile("cpu-generic", {.context = 128, .hidden = true});
   CHECK(code_of(plan, "decode9") == ErrorCode::kUsage);
+  REQUIRE_NOTHROW(arena_picture(plan, {}));
   auto& variant = *plan.programs[0]->variants[0];
-  auto& step = *variant.steps.back();
-  SECTION("a step reads beyond what lives") {
-    step.operands.push_back(plan::operand_at(plan::Space::Arena, 0, std::uint64_t{1} << 40));
+  auto& buffer = *variant.buffers.back();
+  SECTION("beyond the arena") {
+    buffer.offset = variant.arena_bytes;
+    buffer.bytes = 1;
   }
-  SECTION("a step does something else") {
-    step.label = "another";
+  SECTION("so long that its end overflows") {
+    buffer.bytes = std::numeric_limits<std::int64_t>::max();
   }
-  SECTION("a step is gone") {
-    variant.steps.pop_back();
+  SECTION("before the arena") {
+    buffer.offset = -64;
+  }
+  SECTION("it ends before it begins") {
+    buffer.first = buffer.last + 1;
+  }
+  SECTION("it outlives the steps") {
+    buffer.last = static_cast<std::uint32_t>(variant.steps.size());
+  }
+  SECTION("a value is made by no step") {
+    variant.buffers.front()->values.front()->step = 1 << 30;
+  }
+  SECTION("a value is null") {
+    variant.buffers.front()->values.front() = nullptr;
+  }
+  SECTION("a buffer is null") {
+    variant.buffers.front() = nullptr;
   }
   SECTION("a step is null") {
     variant.steps.back() = nullptr;
   }
-  SECTION("the arena is larger") {
-    variant.arena_bytes += 64;
+  SECTION("no steps") {
+    variant.steps.clear();
   }
   SECTION("no variants") {
     plan.programs[0]->variants.clear();
-  }
-  SECTION("other options") {
-    plan.programs[0]->options += " speed=9";
-  }
-  SECTION("no graph") {
-    plan.graph = "abc";
-  }
-  SECTION("an absurd context") {
-    plan.programs[0]->context = std::int64_t{1} << 60;
   }
   SECTION("no program") {
     plan.programs.clear();
@@ -128,52 +138,57 @@ TEST_CASE("a plan whose steps are not those of its graph is refused") {
   CHECK(code_of(plan) == ErrorCode::kPlan);
 }
 
-TEST_CASE("a plan for embeddings is refused where its variants for them are not those of its graph") {
-  auto plan = compile("cpu-generic", {.context = 128, .hidden = true});
-  auto& variants = plan.programs[0]->variants;
-  auto& last = *variants.back();
-  REQUIRE(last.hidden_width > 0);
-  REQUIRE_NOTHROW(arena_picture(plan, last.name));
-  SECTION("a step does something else") {
-    last.steps.front()->label = "another";
+TEST_CASE("every arena place that a step names is in a buffer that lives then") {
+  const auto plan = compile("cpu-generic", {.context = 128, .batch_max = 2, .hidden = true});
+  for (const auto& variant : plan.programs[0]->variants) {
+    INFO(variant->name);
+    for (std::size_t i = 0; i < variant->steps.size(); ++i)
+      for (const auto& operand : variant->steps[i]->operands) {
+        if (operand.space() != plan::Space::Arena) continue;
+        CHECK(std::ranges::any_of(variant->buffers, [&](const auto& buffer) {
+          const auto offset = static_cast<std::int64_t>(operand.offset());
+          return buffer->first <= i && i <= buffer->last && buffer->offset <= offset &&
+                 offset < buffer->offset + buffer->bytes;
+        }));
+      }
   }
-  SECTION("a step reads beyond what lives") {
-    last.steps.back()->operands.push_back(plan::operand_at(plan::Space::Arena, 0, std::uint64_t{1} << 40));
-  }
-  SECTION("it is gone") {
-    variants.pop_back();
-  }
-  SECTION("it comes first") {
-    std::ranges::rotate(variants, variants.end() - 1);
-  }
-  SECTION("it says that it gives logits") {
-    last.hidden_width = 0;
-  }
-  SECTION("another says that it gives hidden rows") {
-    variants.front()->hidden_width = last.hidden_width;
-  }
-  SECTION("there is one more") {
-    variants.push_back(std::make_unique<plan::VariantT>(last));
-  }
-  SECTION("its options do not ask for it") {
-    plan.programs[0]->options = codegen::options_text({.context = 128});
-  }
-  CHECK(code_of(plan) == ErrorCode::kPlan);
+}
+
+TEST_CASE("the graph of a plan has its steps, and arrows from who makes a value to who reads it") {
+  const auto plan = compile("cpu-generic", {.context = 128});
+  const auto& variant = *plan.programs[0]->variants[0];
+  const auto all = plan_dot(variant, kAllLayers), one = plan_dot(variant, 1);
+  CHECK(count(all, "fillcolor=\"#d6e4f7\"") > count(one, "fillcolor=\"#d6e4f7\""));
+  for (std::size_t i = 0; i < variant.steps.size(); ++i)
+    CHECK(count(all, fmt::format("    s{} [label=\"step {}: ", i, i)) == 1);
+  CHECK(count(all, "style=\"rounded,dashed\"") == 0);
+  CHECK(count(one, "style=\"rounded,dashed\"") >= 1);  // who made the layer's x
+  CHECK(count(one, "arena 0x") >= 4);
+  // The steps of a chain: each reads what the one before made.
+  std::size_t linked = 0;
+  for (std::size_t i = 1; i < variant.steps.size(); ++i) linked += count(all, fmt::format("  s{} -> s{} ", i - 1, i));
+  CHECK(linked >= variant.steps.size() / 2);
 }
 
 TEST_CASE("options come back as they were written") {
   for (const codegen::CompileOptions& options :
-       {codegen::CompileOptions{.context = 128}, codegen::CompileOptions{.context = 1, .batch_max = 4, .skip = {"a"}},
-        codegen::CompileOptions{.context = 7, .skip = {"a", "b"}, .hidden = true, .tune = "rows=4,8x8:units=2"}}) {
-    plan::ProgramT program;
-    program.options = codegen::options_text(options);
-    program.context = options.context;
-    program.batch_max = options.batch_max;
-    const auto back = codegen::options_of(program);
+       {codegen::CompileOptions{.context = 128},
+        codegen::CompileOptions{.context = 64, .batch_max = 4, .skip = {"fuse_glu"}},
+        codegen::CompileOptions{
+            .context = 64, .skip = {"fuse_glu", "merge_qkv"}, .hidden = true, .tune = "rows=4,8x8:units=2"}}) {
+    const auto plan = compile("cpu-generic", options);
+    const auto back = codegen::options_of(*plan.programs[0]);
+    CHECK(codegen::options_text(back) == codegen::options_text(options));
     CHECK(back.skip == options.skip);
     CHECK(back.tune == options.tune);
     CHECK(back.hidden == options.hidden);
   }
+  plan::ProgramT program;
+  program.options = std::make_unique<plan::OptionsT>();
+  program.options->kv_type = static_cast<std::uint8_t>(DType::kQ8_0);
+  CHECK(codegen::options_of(program).kv_type == DType::kQ8_0);
+  program.options->kv_type = 250;
+  CHECK(tests::code_of([&] { (void)codegen::options_of(program); }) == ErrorCode::kPlan);
 }
 
 }  // namespace forge::tools::test

@@ -1,8 +1,9 @@
 #pragma once
-// What the passes ask a target: what it can fuse, which activations and layouts it wants, what a step costs and needs.
-// Targets implement it in codegen/; passes never name one.
+// What the passes ask a target: what it can fuse, which activations and layouts it wants, and which step a group
+// becomes. Targets implement it in codegen/; passes never name one.
 
 #include <cstdint>
+#include <expected>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,19 +11,43 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/value_numbers.h"
+#include "passes/kernel_source.h"
+#include "passes/row_layout.h"
+#include "runtime/plan/step.h"
 
 namespace forge::passes {
 
-/// How one fused group is run: decided by the target once the variant's bounds are known.
-struct KernelChoice {
-  std::string kernel;              ///< the kernel's name in plans, dumps and profiles
+/// How one fused group is run. The step is complete but for addresses, which lowering writes:
+///  - an operand with a value is `offset` bytes into that value, its rows `row_bytes` apart (0: as the value's own);
+///  - one of Space::Arena without a value is `offset` bytes into the step's scratch;
+///  - one of Space::Constants without a value is `offset` bytes into `constants`;
+///  - all others are final.
+/// A launch's `code` is that of `kernel`. A step without a body does nothing: what it computes its users compute.
+struct Choice {
+  plan::StepT step;
   std::int64_t scratch_bytes = 0;  ///< taken from the arena while the step runs
-  std::string reason;              ///< why this one, for dumps
+  std::int64_t counter_bytes = 0;  ///< u32s of Space::Counters that it uses
+  std::vector<float> constants;
+  KernelSource kernel;
 };
 
-class TargetModel {
+/// Why a group has no kernel.
+struct Refusal {
+  std::string why;
+  std::string fix;  ///< what the user can do; may be empty
+};
+
+/// What is known of a variant when its steps are chosen.
+struct Binding {
+  ir::Bounds bounds;
+  const RowLayout& rows;
+  const ir::ValueNumbers& numbers;
+};
+
+class Target {
  public:
-  virtual ~TargetModel() = default;
+  virtual ~Target() = default;
 
   /// "cpu-x86-64-v4-vnni", "gfx1100": part of every cache key.
   [[nodiscard]] virtual std::string_view name() const = 0;
@@ -40,13 +65,18 @@ class TargetModel {
   [[nodiscard]] virtual bool merges_columns(std::int64_t) const { return true; }
 
   /// May `members` (a connected set with one or more nodes, in topological order) run as one kernel? Passes call it
-  /// with a group and one more node; nullopt when it can, else the reason why not.
+  /// with a group and one more node; nullopt when it can, else the reason why not. What it lets pass, `choose` refuses
+  /// for its size alone.
   [[nodiscard]] virtual std::optional<std::string> refuses_group(const ir::Graph& graph,
                                                                  std::span<const ir::NodeId> members) const = 0;
 
-  /// The kernel of a group under `bounds`. Throws Error(kModelUnsupported) naming the op when there is none.
-  [[nodiscard]] virtual KernelChoice choose_kernel(const ir::Graph& graph, std::span<const ir::NodeId> members,
-                                                   const ir::Bounds& bounds) const = 0;
+  /// The step of a group in a variant: the only place that picks a kernel.
+  [[nodiscard]] virtual std::expected<Choice, Refusal> choose(const ir::Graph& graph,
+                                                              std::span<const ir::NodeId> members,
+                                                              const Binding& binding) const = 0;
+
+  /// Steps that choose the next tokens from the logits, where the target does that itself.
+  [[nodiscard]] virtual std::vector<Choice> sampling(const ir::Graph&, const Binding&) const { return {}; }
 
   /// Alignment of arena buffers in bytes, a power of two.
   [[nodiscard]] virtual std::int64_t arena_alignment() const { return 64; }

@@ -1,8 +1,9 @@
-// Tile programs: a draft with addresses.
+// Tile programs: a draft with its operands.
 
 #include <utility>
 
-#include "codegen/cpu/cpu_lowering.h"
+#include "codegen/cpu/cpu_chooser.h"
+#include "codegen/place_weights.h"
 #include "passes/passes.h"
 #include "support/error.h"
 
@@ -36,19 +37,17 @@ plan::Activation plan_activation(ir::Activation activation) {
 
 }  // namespace
 
-plan::TileT CpuLowering::tile(std::span<const ir::NodeId> nodes) {
-  const auto draft = draft_tile_program(graph_, nodes);
-  if (!draft) throw Error(ErrorCode::kInternal, "a step is no tile program", draft.error());
+plan::TileT CpuChooser::tile(const TileDraft& draft) {
   plan::TileT out;
-  out.rows = row_count(draft->rows);
-  out.slots = static_cast<std::int32_t>(draft->slots);
-  out.cols = draft->cols;
-  out.source = source(*draft);
-  for (const auto& from : draft->sections) out.sections.push_back(section(*draft, from));
+  out.rows = row_count(draft.rows);
+  out.slots = static_cast<std::int32_t>(draft.slots);
+  out.cols = draft.cols;
+  out.source = source(draft);
+  for (const auto& from : draft.sections) out.sections.push_back(section(draft, from));
   return out;
 }
 
-plan::SourceUnion CpuLowering::source(const TileDraft& draft) {
+plan::SourceUnion CpuChooser::source(const TileDraft& draft) {
   plan::SourceUnion out;
   const auto node = draft.source;
   if (node == ir::kNoNode) {
@@ -89,7 +88,6 @@ plan::SourceUnion CpuLowering::source(const TileDraft& draft) {
       embed.ids = role(draft.input);
       embed.k = graph_.type(table).cols();
       embed.table_rows = graph_.type(table).shape[0].value;
-      embed.packed = places_.weights().at(table, WeightUse::kEmbedding).packed;
       out.Set(embed);
       return out;
     }
@@ -102,7 +100,7 @@ plan::SourceUnion CpuLowering::source(const TileDraft& draft) {
   }
 }
 
-std::unique_ptr<plan::SectionT> CpuLowering::section(const TileDraft& draft, const DraftSection& from) {
+std::unique_ptr<plan::SectionT> CpuChooser::section(const TileDraft& draft, const DraftSection& from) {
   auto out = std::make_unique<plan::SectionT>();
   out->begin = from.begin;
   out->end = from.end;
@@ -119,19 +117,17 @@ std::unique_ptr<plan::SectionT> CpuLowering::section(const TileDraft& draft, con
 }
 
 /// Packed rows of weights of the section's columns; the whole table of embeddings; else rows from its first column on.
-plan::Operand CpuLowering::section_source(const TileDraft& draft, const DraftSection& section) const {
+plan::Operand CpuChooser::section_source(const TileDraft& draft, const DraftSection& section) const {
   const auto node = draft.source;
   if (node != ir::kNoNode && passes::is_matmul(graph_, node)) {
     const auto weight = graph_.operand(node, 1);
-    return moved(places_.weights().at(weight, WeightUse::kMatmul).ref,
-                 static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)));
+    return moved(operands_.of(weight), static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)));
   }
-  if (node != ir::kNoNode && graph_.op(node) == Op::kEmbed)
-    return places_.weights().at(graph_.operand(node, 0), WeightUse::kEmbedding).ref;
-  return moved(place_of(draft.input), section.begin * kFloatBytes);
+  if (node != ir::kNoNode && graph_.op(node) == Op::kEmbed) return operands_.of(graph_.operand(node, 0));
+  return moved(rows(draft.input), section.begin * kFloatBytes);
 }
 
-std::unique_ptr<plan::TileOpT> CpuLowering::tile_op(const DraftSection& section, const DraftOp& draft) {
+std::unique_ptr<plan::TileOpT> CpuChooser::tile_op(const DraftSection& section, const DraftOp& draft) {
   const std::int64_t first = section.begin - draft.origin;  // the section's first column as the operand counts
   auto op = std::make_unique<plan::TileOpT>();
   switch (draft.kind) {
@@ -190,7 +186,7 @@ std::unique_ptr<plan::TileOpT> CpuLowering::tile_op(const DraftSection& section,
   return op;
 }
 
-plan::TileOpBodyUnion CpuLowering::inv_rms(const DraftOp& draft) {
+plan::TileOpBodyUnion CpuChooser::inv_rms(const DraftOp& draft) {
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
   const auto& shape = graph_.type({draft.node, 0}).shape;
   plan::InvRmsT out;
@@ -201,17 +197,17 @@ plan::TileOpBodyUnion CpuLowering::inv_rms(const DraftOp& draft) {
   return as_op(out);
 }
 
-plan::TileOpBodyUnion CpuLowering::expert_vector(const DraftOp& draft, std::int64_t first) {
+plan::TileOpBodyUnion CpuChooser::expert_vector(const DraftOp& draft, std::int64_t first) {
   const auto& shape = graph_.type(draft.operand).shape;  // [experts, columns, 1]
   const auto row_bytes = static_cast<std::uint32_t>(shape[1].value * kFloatBytes);
   plan::AddExpertVectorT out;
-  out.vectors = role(with_row_bytes(moved(place_of(draft.operand), first * kFloatBytes), row_bytes));
+  out.vectors = role(with_row_bytes(moved(rows(draft.operand), first * kFloatBytes), row_bytes));
   out.chosen = role(graph_.operand(draft.node, 2));
   out.experts = static_cast<std::int32_t>(shape[0].value);
   return as_op(out);
 }
 
-plan::TileOpBodyUnion CpuLowering::combine(const DraftOp& draft, std::int64_t first) {
+plan::TileOpBodyUnion CpuChooser::combine(const DraftOp& draft, std::int64_t first) {
   const bool mul = draft.kind == TileOpKind::kMulVector || draft.kind == TileOpKind::kMulTensor;
   plan::CombineT out;
   out.op = mul ? plan::Arithmetic::Mul : plan::Arithmetic::Add;
@@ -220,7 +216,7 @@ plan::TileOpBodyUnion CpuLowering::combine(const DraftOp& draft, std::int64_t fi
   return as_op(out);
 }
 
-plan::TileOpBodyUnion CpuLowering::activation(const DraftOp& draft, std::int64_t first) {
+plan::TileOpBodyUnion CpuChooser::activation(const DraftOp& draft, std::int64_t first) {
   const auto activation = plan_activation(graph_.attrs_as<ir::GluAttrs>(draft.node).activation);
   if (draft.kind == TileOpKind::kActivate) {
     plan::ActivateT out;
@@ -240,7 +236,7 @@ plan::TileOpBodyUnion CpuLowering::activation(const DraftOp& draft, std::int64_t
 }
 
 /// Gains and offsets that all runs share begin at their first; others at the section's column.
-plan::TileOpBodyUnion CpuLowering::norm(const DraftOp& draft, std::int64_t first) {
+plan::TileOpBodyUnion CpuChooser::norm(const DraftOp& draft, std::int64_t first) {
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
   plan::NormT out;
   out.kind = draft.kind == TileOpKind::kRmsNorm ? plan::NormKind::Rms : plan::NormKind::Layer;
@@ -254,7 +250,7 @@ plan::TileOpBodyUnion CpuLowering::norm(const DraftOp& draft, std::int64_t first
   return as_op(out);
 }
 
-plan::TileOpBodyUnion CpuLowering::sink(const DraftOp& draft, std::int64_t first) {
+plan::TileOpBodyUnion CpuChooser::sink(const DraftOp& draft, std::int64_t first) {
   switch (draft.kind) {
     case TileOpKind::kStore: {
       plan::StoreT out;
@@ -277,7 +273,7 @@ plan::TileOpBodyUnion CpuLowering::sink(const DraftOp& draft, std::int64_t first
     case TileOpKind::kStoreV: {
       const auto layer = graph_.attrs_as<ir::KvStoreAttrs>(draft.node).layer;
       plan::StoreKvT out;
-      out.state = role(state_place(graph_.operand(draft.node, 0), layer));
+      out.state = role(state(graph_.operand(draft.node, 0), layer));
       out.part = draft.kind == TileOpKind::kStoreK ? plan::KvPart::Keys : plan::KvPart::Values;
       out.first_column = first;
       return as_op(out);

@@ -1,11 +1,17 @@
 // Steps that are no tile programs: attention, and what works on whole rows.
 
-#include "codegen/cpu/cpu_lowering.h"
-#include "codegen/cpu/cpu_target.h"
+#include <algorithm>
+
+#include "codegen/cpu/cpu_chooser.h"
+#include "kernels/cpu/attention.h"
 #include "support/error.h"
 
 namespace forge::codegen {
 namespace {
+
+/// Tokens a step whose attention may be cut into chunks of KV that threads share; beyond, tokens alone keep the threads
+/// busy.
+constexpr std::int64_t kSplitTokensMax = 4;
 
 plan::RopeScaling plan_scaling(ir::RopeScaling scaling) {
   switch (scaling) {
@@ -21,16 +27,23 @@ plan::RopeScaling plan_scaling(ir::RopeScaling scaling) {
 
 }  // namespace
 
-plan::AttentionT CpuLowering::attention(const passes::Step& step) {
-  const auto node = step.nodes[0];
+plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes::Choice& choice) {
+  const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
-  const ir::Value result{node, 0};
+  const auto& bounds = binding_.bounds;
+  const auto split_tokens = bounds.tokens <= bounds.sequences ? std::min(bounds.tokens, kSplitTokensMax) : 0;
+  const auto context = static_cast<std::size_t>(bounds.table_blocks) * cpu::kKvBlockTokens;
+  const auto partials =
+      static_cast<std::int64_t>(cpu::attention_chunks(context) *
+                                cpu::attention_partial_floats(static_cast<std::size_t>(a.head_dim)) * sizeof(float));
+  choice.scratch_bytes = split_tokens * a.heads * partials;
+  choice.step.label = nodes.size() > 1 ? "attention + quantize" : "attention";
+  choice.step.reason = split_tokens > 0 ? "KV cut into chunks" : "one task a KV head and tile of queries";
   plan::AttentionT out;
   out.q = role(graph_.operand(node, 0));
-  out.state = role(state_place(graph_.operand(node, 1), a.layer));
-  out.scratch_bytes = step.kernel.scratch_bytes;
-  if (out.scratch_bytes > 0)
-    out.partials = role(plan::operand_at(plan::Space::Arena, 0, static_cast<std::uint64_t>(step.scratch_offset)));
+  out.state = role(state(graph_.operand(node, 1), a.layer));
+  out.scratch_bytes = choice.scratch_bytes;
+  if (out.scratch_bytes > 0) out.partials = role(StepOperands::scratch(0));
   if (graph_.operands(node).size() > 6) out.sinks = role(graph_.operand(node, 6));
   out.heads = static_cast<std::int32_t>(a.heads);
   out.kv_heads = static_cast<std::int32_t>(a.kv_heads);
@@ -38,13 +51,13 @@ plan::AttentionT CpuLowering::attention(const passes::Step& step) {
   out.window = static_cast<std::int32_t>(a.window);
   out.scale = a.scale;
   out.softcap = a.softcap;
-  out.split_tokens = static_cast<std::int32_t>(split_attention_tokens(places_.variant().bounds));
-  if (stores_attention(graph_, step.nodes)) out.out = role(result);
-  if (step.nodes.size() > 1) out.quantized = role(ir::Value{step.nodes[1], 0});
+  out.split_tokens = static_cast<std::int32_t>(split_tokens);
+  if (stores_attention(graph_, nodes)) out.out = role(ir::Value{node, 0});
+  if (nodes.size() > 1) out.quantized = role(ir::Value{nodes[1], 0});
   return out;
 }
 
-plan::NormRowsT CpuLowering::norm_rows(ir::NodeId node) {
+plan::NormRowsT CpuChooser::norm_rows(ir::NodeId node) {
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
   const auto& type = graph_.type({node, 0});
   plan::NormRowsT out;
@@ -58,7 +71,7 @@ plan::NormRowsT CpuLowering::norm_rows(ir::NodeId node) {
   return out;
 }
 
-plan::RouteT CpuLowering::route(ir::NodeId node) {
+plan::RouteT CpuChooser::route(ir::NodeId node) {
   const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
   const auto logits = graph_.operand(node, 0);
   plan::RouteT out;
@@ -78,7 +91,7 @@ plan::RouteT CpuLowering::route(ir::NodeId node) {
   return out;
 }
 
-plan::RopeFrequenciesT CpuLowering::rope_frequencies(ir::NodeId node) {
+plan::RopeFrequenciesT CpuChooser::rope_frequencies(ir::NodeId node) {
   const auto& rope = graph_.attrs_as<ir::RopeFreqsAttrs>(node);
   plan::RopeFrequenciesT out;
   out.out = role(ir::Value{node, 0});
@@ -94,7 +107,7 @@ plan::RopeFrequenciesT CpuLowering::rope_frequencies(ir::NodeId node) {
   return out;
 }
 
-plan::RopeAnglesT CpuLowering::rope_angles(ir::NodeId node) {
+plan::RopeAnglesT CpuChooser::rope_angles(ir::NodeId node) {
   const auto& table = graph_.attrs_as<ir::RopeTableAttrs>(node);
   const auto frequencies = graph_.operand(node, 1);
   plan::RopeAnglesT out;
@@ -107,7 +120,7 @@ plan::RopeAnglesT CpuLowering::rope_angles(ir::NodeId node) {
   return out;
 }
 
-plan::SplitPairsT CpuLowering::split_pairs(ir::NodeId node) {
+plan::SplitPairsT CpuChooser::split_pairs(ir::NodeId node) {
   const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
   invariant(parts.sizes.size() == 2 && parts.sizes[0] == parts.sizes[1], "CG-008", "alternating parts are two equals");
   const auto x = graph_.operand(node, 0);
@@ -124,13 +137,12 @@ plan::SplitPairsT CpuLowering::split_pairs(ir::NodeId node) {
 }
 
 /// Rows of [T, U, N] that lie one behind the other are one row of T.
-plan::ArrangeT CpuLowering::arrange(ir::NodeId node) {
+plan::ArrangeT CpuChooser::arrange(ir::NodeId node) {
   const auto& arrange = graph_.attrs_as<ir::ArrangeAttrs>(node);
   const auto whole_rows = [&](ir::Value value) {
-    const auto place = place_of(value);
-    const auto& shape = graph_.type(value).shape;
-    const auto rows = shape.size() == 3 ? static_cast<std::uint32_t>(shape[1].value) : 1;
-    return role(with_row_bytes(place, place.row_bytes() * rows));
+    const auto& type = graph_.type(value);
+    if (type.shape.size() < 3) return role(value);
+    return role(with_row_bytes(operands_.of(value), row_bytes_of(type.dtype, type.shape[1].value * type.cols())));
   };
   plan::ArrangeT out;
   out.rows = row_count(graph_.type({node, 0}).shape[0]);

@@ -1,0 +1,53 @@
+#pragma once
+// A back-end: a family of targets, the steps that it chooses for them, and how those become a plan's program. Each has
+// a folder here and a row in back_ends.cc; nothing else names one.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/model_file.h"
+#include "passes/program.h"
+#include "passes/target.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::codegen {
+
+/// What of the compile options a target needs to know.
+struct TargetOptions {
+  DType kv_type = DType::kF16;  ///< of the KV cache
+  std::string tune;             ///< codegen/gpu/tuning.h
+};
+
+class BackEndTarget : public passes::Target {
+ public:
+  /// Everything of the plan's program but target, options and context: addresses for the steps that `choose` gave.
+  /// `hidden`: the same model as it gives hidden rows, on the same weights. `compiler`: for back-ends that compile
+  /// kernels; not null there.
+  [[nodiscard]] virtual std::unique_ptr<plan::ProgramT> lower(passes::Program program,
+                                                              std::optional<passes::Program> hidden,
+                                                              const ModelFile& model,
+                                                              KernelCompiler* compiler) const = 0;
+};
+
+struct BackEnd {
+  std::string_view name;  ///< "cpu"
+  bool on_host = false;   ///< its programs run on the host's processor: no device, and no kernels to compile
+  /// The full name of the target that a user's name means ("cpu", "gfx942:sramecc+"); none: no target of this back-end.
+  std::optional<std::string> (*find)(std::string_view name) = nullptr;
+  /// Its targets, for messages: "cpu, cpu-generic, ...".
+  std::string (*target_names)() = nullptr;
+  /// `target` is a full name. Errors: kUsage for options that it cannot have.
+  std::unique_ptr<const BackEndTarget> (*make)(std::string_view target, const TargetOptions& options) = nullptr;
+};
+
+/// The back-ends that this build has. A target is found by the first that knows it.
+[[nodiscard]] std::span<const BackEnd> back_ends();
+
+/// The back-end of a target by its full name; null: none.
+[[nodiscard]] const BackEnd* back_end_of(std::string_view target);
+
+}  // namespace forge::codegen

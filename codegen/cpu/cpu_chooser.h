@@ -1,0 +1,66 @@
+#pragma once
+// The steps of the CPU: one function a kind of step. Bodies name their operands by role; operands name values.
+
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "codegen/step_operands.h"
+#include "codegen/tile_draft.h"
+#include "passes/target.h"
+
+namespace forge::codegen {
+
+class CpuChooser {
+ public:
+  CpuChooser(const ir::Graph& graph, const passes::Binding& binding)
+      : graph_(graph), binding_(binding), operands_(graph, binding.numbers) {}
+
+  /// The step of a group, or the reason why it is none.
+  std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes);
+
+ private:
+  void step_of_one(ir::NodeId node, plan::BodyUnion& body);
+
+  // choose_tile.cc
+  plan::TileT tile(const TileDraft& draft);
+  plan::SourceUnion source(const TileDraft& draft);
+  std::unique_ptr<plan::SectionT> section(const TileDraft& draft, const DraftSection& from);
+  plan::Operand section_source(const TileDraft& draft, const DraftSection& section) const;
+  std::unique_ptr<plan::TileOpT> tile_op(const DraftSection& section, const DraftOp& draft);
+  plan::TileOpBodyUnion expert_vector(const DraftOp& draft, std::int64_t first);
+  plan::TileOpBodyUnion combine(const DraftOp& draft, std::int64_t first);
+  plan::TileOpBodyUnion activation(const DraftOp& draft, std::int64_t first);
+  plan::TileOpBodyUnion norm(const DraftOp& draft, std::int64_t first);
+  plan::TileOpBodyUnion inv_rms(const DraftOp& draft);
+  plan::TileOpBodyUnion sink(const DraftOp& draft, std::int64_t first);
+
+  // choose_rows.cc
+  plan::AttentionT attention(std::span<const ir::NodeId> nodes, passes::Choice& out);
+  plan::NormRowsT norm_rows(ir::NodeId node);
+  plan::RouteT route(ir::NodeId node);
+  plan::RopeFrequenciesT rope_frequencies(ir::NodeId node);
+  plan::RopeAnglesT rope_angles(ir::NodeId node);
+  plan::SplitPairsT split_pairs(ir::NodeId node);
+  plan::ArrangeT arrange(ir::NodeId node);
+
+  /// The rows of a value; of [T, U, N] its T * U slots.
+  [[nodiscard]] plan::Operand rows(ir::Value value) const;
+  [[nodiscard]] plan::Operand state(ir::Value value, std::int64_t layer) const;
+  std::uint16_t role(const plan::Operand& operand) { return operands_.role(operand); }
+  std::uint16_t role(ir::Value value) { return role(rows(value)); }
+  /// Of f32 rows, from a column on.
+  std::uint16_t role(ir::Value value, std::int64_t column) {
+    return role(plan::moved(rows(value), column * kFloatBytes));
+  }
+
+  const ir::Graph& graph_;
+  const passes::Binding& binding_;
+  StepOperands operands_;
+};
+
+plan::RowCount row_count(const ir::Dim& rows);
+
+}  // namespace forge::codegen

@@ -1,0 +1,276 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/gpu/gpu_chooser.h"
+#include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/weight_text.h"
+#include "kernels/quant/planes.h"
+#include "passes/passes.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+
+using ir::InputKind;
+using ir::Op;
+using plan::GpuInput;
+using plan::Operand;
+using plan::Space;
+using Kind = PointerArgument::Kind;
+
+std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir::NodeId> nodes) {
+  const auto node = nodes.front();
+  if (graph_.op(node) == Op::kAttention) {
+    if (auto why = attention(nodes); !why.empty()) return std::unexpected(std::move(why));
+  } else if (nodes.size() == 1 && stands_alone(graph_, node)) {
+    out_.step.label = ir::op_def(graph_.op(node)).name;
+    step_of_one(node);
+  } else {
+    const auto draft = draft_tile_program(graph_, nodes);
+    if (!draft) return std::unexpected(draft.error());
+    const auto shape = shape_of(graph_, *draft);
+    if (!shape) return std::unexpected(shape.error());
+    out_.step.label = draft->label(graph_);
+    tile(*draft, *shape);
+  }
+  return std::move(out_);
+}
+
+void GpuChooser::launch(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments) {
+  plan::LaunchT launch;
+  launch.blocks = text.blocks;
+  launch.threads = text.threads;
+  launch.waits_itself = true;
+  out_.step.body.Set(std::move(launch));
+  out_.kernel = kernel_source(target_, stem, text);
+  for (const auto& argument : arguments) out_.step.operands.push_back(operand_of(argument));
+}
+
+Operand GpuChooser::operand_of(const PointerArgument& argument) const {
+  const auto offset = static_cast<std::uint64_t>(argument.input);
+  switch (argument.kind) {
+    case Kind::kValue:
+    case Kind::kPackedWeight:
+      return operands_.of(argument.value);
+    case Kind::kKeys:
+    case Kind::kValues: {
+      const auto layer = graph_.op(argument.node) == Op::kKvStore
+                             ? graph_.attrs_as<ir::KvStoreAttrs>(argument.node).layer
+                             : graph_.attrs_as<ir::AttentionAttrs>(argument.node).layer;
+      return plan::operand_at(Space::Kv, static_cast<std::uint16_t>(kv_group_of(argument.node)),
+                              static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0)));
+    }
+    case Kind::kBlockTable:
+      return plan::operand_at(Space::Input, static_cast<std::uint16_t>(InputKind::kBlockTable),
+                              static_cast<std::uint64_t>(kv_group_of(argument.node)));
+    case Kind::kInput:
+      return plan::operand_at(Space::Input, static_cast<std::uint16_t>(argument.input), 0);
+    case Kind::kScratch:
+      return StepOperands::scratch(argument.input);
+    case Kind::kConstants:
+      return plan::operand_at(Space::Constants, 0, offset);
+    case Kind::kCounters:
+      return plan::operand_at(Space::Counters, 0, offset);
+    case Kind::kLogits:
+      return plan::operand_at(Space::Output, 0, 0);
+  }
+  throw Error(ErrorCode::kInternal, "a pointer argument of an unknown kind");
+}
+
+/// Of a KV store or an attention.
+std::int64_t GpuChooser::kv_group_of(ir::NodeId node) const {
+  return kv_state_of(graph_, graph_.operand(node, graph_.op(node) == Op::kKvStore ? 0 : 1)).group;
+}
+
+PointerArgument GpuChooser::input(InputKind kind) {
+  return {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)};
+}
+PointerArgument GpuChooser::input(GpuInput kind) {
+  return {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)};
+}
+
+PointerArgument GpuChooser::counters(std::int64_t count) {
+  out_.counter_bytes =
+      std::max<std::int64_t>(out_.counter_bytes, count * static_cast<std::int64_t>(sizeof(std::uint32_t)));
+  return {.kind = Kind::kCounters};
+}
+
+GpuChooser::RowCount GpuChooser::rows_of_step(const ir::Dim& rows) const {
+  const auto& bounds = binding_.bounds;
+  if (rows.symbol == ir::Symbol::kRows) return {bounds.rows, 1};
+  if (rows.symbol == ir::Symbol::kTokens) return {bounds.tokens, 0};
+  return {rows.is_constant() ? rows.value : bounds.of(rows.symbol), 0};
+}
+
+std::string GpuChooser::weight_type(ir::Value weight) const {
+  const auto& type = graph_.type(weight);
+  const auto rows = type.shape.size() == 3 ? type.shape[0].value * type.shape[1].value : type.shape[0].value;
+  return weight_text(type.dtype, rows, type.cols());
+}
+
+void GpuChooser::tile(const TileDraft& draft, const EpilogueShape& shape) {
+  const EpilogueContext context{[this](ir::Value value) { return binding_.rows.row_elements(value); },
+                                binding_.bounds.table_blocks, kGpuKvBlockTokens};
+  const auto epilogue = generate_epilogue(graph_, draft, context);
+  if (draft.source != ir::kNoNode && passes::is_matmul(graph_, draft.source))
+    matmul(draft, shape, epilogue);
+  else
+    rows(draft, shape, epilogue);
+}
+
+void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue) {
+  const auto weight = graph_.operand(draft.source, 1);
+  const auto& type = graph_.type(weight);
+  const bool experts = graph_.op(draft.source) == Op::kExpertMatmul;
+  const auto n = type.shape[experts ? 1 : 0].value, k = type.cols();
+  const auto rows = rows_of_step(draft.rows);
+  const auto bound = rows.bound * draft.slots;
+  const auto tuning = tuning_for(tuning_, fmt::format("{}x{}", n, k));
+  const auto count = experts ? type.shape[0].value : 0;
+  const auto tiles = rows.count != 0
+                         ? std::nullopt
+                         : choose_tiles(target_, type.dtype, n, k, rows.bound, draft.slots, count, shape, tuning);
+  KernelText text{.header = tiles ? "kernels/gpu/matmul_tiles.h" : "kernels/gpu/matmul_rows.h",
+                  .kernel = tiles ? "MatmulTiles" : "MatmulRows",
+                  .defaults = tiles ? "TilesDefaults" : "MatmulDefaults",
+                  .before = epilogue.text + "\n"};
+  text.config.use("Weight", weight_type(weight))
+      .use("Epilogue", "gpu::Epilogue")
+      .number("kTokensTotal", bound)
+      .number("kCount", rows.count);
+  if (tiles) {
+    tiles->write_to(text.config);
+    if (type.dtype == DType::kF16) text.config.use("Tile", "NativeTile");
+    text.blocks = tiles->blocks;
+    text.threads = tiles->waves() * target_.wave;
+    text.min_blocks = tiles->unit_blocks;
+  } else {
+    const auto config = choose_matmul(target_, type.dtype, n, k, experts ? 1 : bound, shape, tuning);
+    const auto block_rows = config.block_rows(target_.wave);
+    config.write_to(text.config);
+    text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
+    text.threads = config.waves * target_.wave;
+  }
+  std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},
+                                         {.kind = Kind::kValue, .value = draft.input},
+                                         input(GpuInput::kCounts)};
+  if (experts) {
+    text.config.number("kSlots", draft.slots)
+        .number("kColumns", n)
+        .flag("kSharedX", graph_.type(draft.input).shape.size() < 3);
+    arguments.push_back({.kind = Kind::kValue, .value = graph_.operand(draft.source, 2)});
+  }
+  arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
+  const auto stem =
+      experts ? fmt::format("{}_{}_{}x{}x{}_t{}", tiles ? "expert_tiles" : "experts", dtype_name(type.dtype), count, n,
+                            k, bound)
+              : fmt::format("{}_{}_{}x{}_t{}", tiles ? "tiles" : "matmul", dtype_name(type.dtype), n, k, bound);
+  launch(stem, text, arguments);
+}
+
+void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue) {
+  const auto rows = rows_of_step(draft.rows);
+  std::vector<PointerArgument> arguments;
+  std::string source, stem;
+  if (draft.source == ir::kNoNode && draft.sections.front().ops.front().kind == plan::TileOpKind::kLoad) {
+    const auto& left = draft.sections[0].ops[0].operand;
+    const auto& right = draft.sections[1].ops[0].operand;
+    source = fmt::format("TwoRows<{}, {}, {}>", draft.sections[0].end, row_floats(left), row_floats(right));
+    arguments = {{.kind = Kind::kValue, .value = left}, {.kind = Kind::kValue, .value = right}};
+    stem = "store_kv";
+  } else if (draft.source == ir::kNoNode) {
+    source = fmt::format("LoadedRows<{}>", row_floats(draft.input));
+    arguments = {{.kind = Kind::kValue, .value = draft.input}};
+    stem = "rows";
+  } else if (graph_.op(draft.source) == Op::kExpertSum) {
+    source = fmt::format("SummedSlots<{}, {}>", graph_.type(draft.input).shape[1].value, draft.cols);
+    arguments = {{.kind = Kind::kValue, .value = draft.input},
+                 {.kind = Kind::kValue, .value = graph_.operand(draft.source, 1)}};
+    stem = "sum_experts";
+  } else if (graph_.op(draft.source) == Op::kGatherRows) {
+    source = fmt::format("GatheredRows<{}>", row_floats(draft.input));
+    arguments = {{.kind = Kind::kValue, .value = draft.input},
+                 {.kind = Kind::kValue, .value = graph_.operand(draft.source, 1)}};
+    stem = "gather";
+  } else {
+    const auto table = graph_.operand(draft.source, 0);
+    source = fmt::format("EmbeddedRows<{}>", weight_type(table));
+    arguments = {{.kind = Kind::kPackedWeight, .value = table, .node = draft.source},
+                 {.kind = Kind::kValue, .value = draft.input}};
+    stem = "embed";
+  }
+  // A block has at most 256 columns: the largest multiple that the parts' borders allow.
+  const auto columns = draft.cols;
+  std::int64_t block = shape.multiple_of;
+  while (block * 2 <= 256 && block < columns && (shape.divides == 0 || shape.divides % (block * 2) == 0)) block *= 2;
+  const auto wave = target_.wave;
+  const auto waves = std::max<std::int64_t>(1, std::min<std::int64_t>(block, 256) / wave);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "FillRows", .defaults = {}, .before = epilogue.text + "\n"};
+  text.config.use("Source", source)
+      .use("Epilogue", "gpu::Epilogue")
+      .number("kColumns", columns)
+      .number("kBlockRows", block)
+      .number("kWaves", waves)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
+  text.blocks = (columns + block - 1) / block * rows.bound;
+  text.threads = waves * wave;
+  arguments.push_back(input(GpuInput::kCounts));
+  arguments.insert(arguments.end(), epilogue.pointers.begin(), epilogue.pointers.end());
+  launch(fmt::format("{}_{}_t{}", stem, columns, rows.bound), text, arguments);
+}
+
+std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
+  const auto node = nodes[0];
+  const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
+  const auto& bounds = binding_.bounds;
+  const auto config = choose_attention(target_, a, bounds, tuning_);
+  const auto q = graph_.operand(node, 0);
+  const auto query_floats = row_floats(q);
+  if (query_floats % 4 != 0 || binding_.rows.columns_of(q).first % 4 != 0)
+    return "attention's queries begin where no 16 bytes can be loaded";
+  const bool quantised = nodes.size() > 1, sinks = graph_.operands(node).size() > 6;
+  const ir::Value result{node, 0};
+  const bool stored = stores_attention(graph_, nodes);
+  out_.scratch_bytes = config.scratch_bytes;
+  out_.step.label = quantised ? "attention + quantize" : "attention";
+  out_.step.reason = config.tiles ? fmt::format("a prompt's queries in tiles of {}", config.tiles->tokens)
+                                  : fmt::format("{} blocks share the context of a row", config.workers);
+  KernelText text{.header = config.tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
+                  .kernel = config.tiles ? "AttentionTiles" : "Attention",
+                  .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",
+                  .before = {}};
+  text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", a.kv_heads, a.head_dim, kGpuKvBlockTokens))
+      .number("kHeads", a.heads)
+      .number("kTableBlocks", bounds.table_blocks)
+      .real("kScale", a.scale)
+      .number("kTokensTotal", bounds.tokens)
+      .number("kWindow", a.window)
+      .real("kSoftcap", a.softcap)
+      .flag("kSinks", sinks)
+      .flag("kStored", stored)
+      .flag("kQuantised", quantised);
+  if (query_floats != a.heads * a.head_dim) text.config.number("kQueryFloats", query_floats);
+  config.write_to(text.config);
+  text.blocks = config.blocks;
+  text.threads = config.waves * target_.wave;
+  const PointerArgument f32{.kind = Kind::kValue, .value = stored ? result : ir::Value{nodes.back(), 0}};
+  const PointerArgument q8{.kind = Kind::kValue, .value = quantised ? ir::Value{nodes[1], 0} : result};
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = q},
+                                               {.kind = Kind::kKeys, .node = node},
+                                               {.kind = Kind::kValues, .node = node},
+                                               input(InputKind::kPositions),
+                                               input(InputKind::kSequence),
+                                               {.kind = Kind::kBlockTable, .node = node},
+                                               input(GpuInput::kCounts),
+                                               {.kind = Kind::kScratch},
+                                               counters(bounds.tokens * a.heads / config.heads_per_block),
+                                               f32,
+                                               q8,
+                                               {.kind = Kind::kValue, .value = sinks ? graph_.operand(node, 6) : q}};
+  launch(fmt::format("attention{}_{}x{}_t{}", config.tiles ? "_tiles" : "", a.heads, a.head_dim, bounds.tokens), text,
+         arguments);
+  return {};
+}
+
+}  // namespace forge::codegen

@@ -1,0 +1,169 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "codegen/gpu/gpu_chooser.h"
+#include "ir/interpreter.h"
+
+// Steps that stand alone, and sampling.
+
+namespace forge::codegen {
+
+using ir::InputKind;
+using ir::Op;
+using plan::GpuInput;
+using plan::Space;
+using Kind = PointerArgument::Kind;
+
+namespace {
+
+/// A round number of threads for `count` things.
+std::int64_t threads_for(std::int64_t count, int wave) {
+  return std::clamp<std::int64_t>((count + wave - 1) / wave * wave, wave, 256);
+}
+
+/// RoPE's frequencies before factors divide them: [dims/2].
+std::vector<float> frequencies_of(const ir::Graph& graph, ir::NodeId node) {
+  ir::Tensor out{.type = graph.type({node, 0})};
+  out.dims = {out.type.cols()};
+  out.f32.resize(static_cast<std::size_t>(out.type.cols()));
+  ir::EvalContext nothing;
+  ir::op_def(Op::kRopeFreqs).reference(graph.attrs(node), {}, {&out, 1}, nothing);
+  return std::move(out.f32);
+}
+
+}  // namespace
+
+void GpuChooser::step_of_one(ir::NodeId node) {
+  switch (graph_.op(node)) {
+    case Op::kRmsNorm:
+    case Op::kLayerNorm:
+      return norm(node);
+    case Op::kRopeTable:
+      return rope_table(node);
+    case Op::kRoute:
+      return route(node);
+    case Op::kRopeFreqs:  // whoever makes the table of angles has them as constants
+      return;
+    default:
+      return interleaved_split(node);
+  }
+}
+
+void GpuChooser::norm(ir::NodeId node) {
+  const bool rms = graph_.op(node) == Op::kRmsNorm, biased = graph_.operands(node).size() > 2;
+  const auto x = graph_.operand(node, 0), weight = graph_.operand(node, 1);
+  const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
+  const auto& type = graph_.type({node, 0});
+  const auto rows = rows_of_step(type.shape[0]);
+  const auto wave = target_.wave;
+  KernelText text{
+      .header = "kernels/gpu/rows.h", .kernel = rms ? "RmsNorm" : "LayerNorm", .defaults = {}, .before = {}};
+  text.threads = threads_for(norm.dim, wave);
+  text.blocks = rows.bound * (type.cols() / norm.dim);
+  text.config.number("kColumns", type.cols())
+      .number("kDim", norm.dim)
+      .number("kRowFloats", row_floats(x))
+      .number("kOutFloats", row_floats({node, 0}))
+      .number("kWaves", text.threads / wave)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count)
+      .real("kEpsilon", norm.eps);
+  std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x}, {.kind = Kind::kValue, .value = weight}};
+  if (!rms) {
+    text.config.flag("kShared", graph_.type(weight).shape.size() == 1).flag("kBiased", biased);
+    arguments.push_back({.kind = Kind::kValue, .value = biased ? graph_.operand(node, 2) : weight});
+  }
+  arguments.push_back(input(GpuInput::kCounts));
+  arguments.push_back({.kind = Kind::kValue, .value = {node, 0}});
+  launch(fmt::format("{}_{}_t{}", rms ? "rms_norm" : "layer_norm", norm.dim, rows.bound), text, arguments);
+}
+
+void GpuChooser::rope_table(ir::NodeId node) {
+  const auto frequencies = graph_.operand(node, 1);
+  const bool computed = graph_.op(frequencies.node) == Op::kRopeFreqs;  // here, once
+  const bool factors = computed && !graph_.operands(frequencies.node).empty();
+  const auto angles = graph_.type(frequencies).cols();
+  const auto& table = graph_.attrs_as<ir::RopeTableAttrs>(node);
+  const auto rows = rows_of_step(graph_.type({node, 0}).shape[0]);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "RopeTable", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = rows.bound;
+  text.threads = threads_for(angles, target_.wave);
+  text.config.number("kAngles", angles)
+      .number("kThreads", text.threads)
+      .number("kTokensTotal", rows.bound)
+      .flag("kFactors", factors)
+      .real("kMagnitude", table.magnitude)
+      .real("kTemperature", table.temperature)
+      .number("kTemperatureLength", table.temperature_length);
+  PointerArgument base{.kind = Kind::kValue, .value = frequencies};
+  if (computed) {
+    out_.constants = frequencies_of(graph_, frequencies.node);
+    base = {.kind = Kind::kConstants};
+  }
+  const auto divisor =
+      factors ? PointerArgument{.kind = Kind::kValue, .value = graph_.operand(frequencies.node, 0)} : base;
+  const std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = graph_.operand(node, 0)},
+                                               base,
+                                               divisor,
+                                               input(GpuInput::kCounts),
+                                               {.kind = Kind::kValue, .value = {node, 0}}};
+  launch(fmt::format("rope_table_{}_t{}", angles, rows.bound), text, arguments);
+}
+
+void GpuChooser::route(ir::NodeId node) {
+  const auto logits = graph_.operand(node, 0);
+  const bool biased = graph_.operands(node).size() > 1;
+  const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
+  const auto experts = graph_.type(logits).cols();
+  const auto rows = rows_of_step(graph_.type(logits).shape[0]);
+  KernelText text{.header = "kernels/gpu/experts.h", .kernel = "Route", .defaults = {}, .before = {}};
+  text.blocks = rows.bound;
+  text.threads = target_.wave;
+  text.config.number("kExperts", experts)
+      .number("kUsed", route.used)
+      .number("kGroups", route.groups)
+      .number("kGroupsUsed", route.groups_used)
+      .number("kGroupTop", route.group_top)
+      .number("kRowFloats", row_floats(logits))
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count)
+      .flag("kSigmoid", route.gate == ir::RouteGate::kSigmoid)
+      .flag("kBiased", biased)
+      .flag("kOverChosen", route.share == ir::RouteShare::kChosen)
+      .real("kScale", route.scale);
+  const std::vector<PointerArgument> arguments{
+      {.kind = Kind::kValue, .value = logits},
+      {.kind = Kind::kValue, .value = biased ? graph_.operand(node, 1) : logits},
+      input(GpuInput::kCounts),
+      {.kind = Kind::kValue, .value = {node, 0}},
+      {.kind = Kind::kValue, .value = {node, 1}}};
+  launch(fmt::format("route_{}_t{}", experts, rows.bound), text, arguments);
+}
+
+void GpuChooser::interleaved_split(ir::NodeId node) {
+  const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
+  const auto x = graph_.operand(node, 0);
+  const auto rows = rows_of_step(graph_.type(x).shape[0]);
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "SplitInterleaved", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = rows.bound;
+  text.threads = 256;
+  text.config.number("kUnit", parts.unit)
+      .number("kPartsCount", static_cast<std::int64_t>(parts.sizes.size()))
+      .number("kColumns", graph_.type(x).cols())
+      .number("kRowFloats", row_floats(x))
+      .number("kPartFloats", row_floats({node, 0}))
+      .number("kThreads", text.threads)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
+  std::vector<PointerArgument> arguments{{.kind = Kind::kValue, .value = x}, input(GpuInput::kCounts)};
+  for (std::uint32_t i = 0; i < parts.sizes.size(); ++i)
+    arguments.push_back({.kind = Kind::kValue, .value = {node, i}});
+  launch(fmt::format("split_{}_t{}", graph_.type(x).cols(), rows.bound), text, arguments);
+}
+
+}  // namespace forge::codegen
