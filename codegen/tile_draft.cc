@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "passes/passes.h"
 
@@ -78,6 +79,10 @@ class Drafter {
     draft_.sections.push_back(
         {width, 2 * width, head, {{TileOpKind::kLoad, node, v, width}, {TileOpKind::kStoreV, node, {}, width}}});
     return std::move(draft_);
+  }
+
+  static bool commutes(const ir::FunctionCall& call) {
+    return elementwise::function_def(call.function).form == elementwise::Form::kCommutative;
   }
 
   std::int64_t head_dim_of(ir::NodeId kv_store) const {
@@ -169,7 +174,7 @@ class Drafter {
     if (origin != 0 || section.end - section.begin != draft_.cols) throw Refusal{"a GLU of a part"};
     need_unit(section, 2 * parts.unit);
     visited_.insert(glu);
-    section.ops.push_back({TileOpKind::kGlu, glu, {split, 0}, 0});
+    section.ops.push_back({TileOpKind::kPairs, glu, {split, 0}, 0});
     halved_ = true;
     walk({glu, 0}, std::move(section), 0, true);
   }
@@ -194,19 +199,16 @@ class Drafter {
       return operand;
     };
     const auto op = graph_.op(node);
-    if (op != Op::kAdd && op != Op::kMul && use.operand != 0) throw Refusal{"the tile is a side operand"};
+    const auto call = ir::function_call(op, graph_.attrs(node));
+    if (!(call && commutes(*call)) && use.operand != 0) throw Refusal{"the tile is a side operand"};
+    if (call) {
+      if (graph_.type(value).shape.size() < 2) throw Refusal{"a vector is broadcast over the tile"};
+      const bool unary = graph_.operands(node).size() == 1;
+      section.ops.push_back({unary ? TileOpKind::kUnary : TileOpKind::kBinary, node,
+                             unary ? ir::Value() : other(1 - use.operand), origin});
+      return;
+    }
     switch (op) {
-      case Op::kAdd:
-      case Op::kMul: {
-        const auto operand = other(1 - use.operand);
-        const bool vector = graph_.type(operand).shape.size() == 1;
-        if (graph_.type(value).shape.size() < 2) throw Refusal{"a vector is broadcast over the tile"};
-        const bool add = op == Op::kAdd;
-        section.ops.push_back({vector ? (add ? TileOpKind::kAddVector : TileOpKind::kMulVector)
-                                      : (add ? TileOpKind::kAddTensor : TileOpKind::kMulTensor),
-                               node, operand, origin});
-        return;
-      }
       case Op::kExpertAdd:
         section.ops.push_back({TileOpKind::kAddExpertVector, node, other(1), origin});
         return;
@@ -218,18 +220,6 @@ class Drafter {
         return;
       case Op::kInvRmsScale:
         section.ops.push_back({TileOpKind::kInvRms, node, other(1), origin});
-        return;
-      case Op::kScale:
-        section.ops.push_back({TileOpKind::kScale, node, {}, origin});
-        return;
-      case Op::kGlu:
-        section.ops.push_back({TileOpKind::kGluTensor, node, other(1), origin});
-        return;
-      case Op::kActivate:
-        section.ops.push_back({TileOpKind::kActivate, node, {}, origin});
-        return;
-      case Op::kSoftcap:
-        section.ops.push_back({TileOpKind::kSoftcap, node, {}, origin});
         return;
       case Op::kRmsNorm:
       case Op::kLayerNorm:
@@ -277,47 +267,19 @@ class Drafter {
   TileDraft draft_;
 };
 
-std::string_view tile_op_name(plan::TileOpKind op) {
-  switch (op) {
-    case TileOpKind::kInvRms:
-      return "inv_rms";
-    case TileOpKind::kAddVector:
-    case TileOpKind::kAddExpertVector:
-      return "bias";
-    case TileOpKind::kSumExperts:
-      return "sum_experts";
-    case TileOpKind::kMulVector:
-      return "mul";
-    case TileOpKind::kAddTensor:
-      return "add";
-    case TileOpKind::kMulTensor:
-      return "mul_tensor";
-    case TileOpKind::kScale:
-      return "scale";
-    case TileOpKind::kGlu:
-    case TileOpKind::kGluTensor:
-      return "glu";
-    case TileOpKind::kActivate:
-      return "activate";
-    case TileOpKind::kSoftcap:
-      return "softcap";
-    case TileOpKind::kRmsNorm:
-      return "rms_norm";
-    case TileOpKind::kLayerNorm:
-      return "layer_norm";
-    case TileOpKind::kRope:
-      return "rope";
-    case TileOpKind::kSumSquares:
-      return "sum_squares";
-    case TileOpKind::kQuantize:
-      return "quantize";
-    case TileOpKind::kStoreK:
-      return "store_k";
-    case TileOpKind::kStoreV:
-      return "store_v";
-    default:
-      return "";
-  }
+/// What a label calls the op: as the graph does, but for these. "" where it says nothing.
+std::string_view label_of(const ir::Graph& graph, const DraftOp& op) {
+  constexpr std::pair<TileOpKind, std::string_view> kOthers[] = {{TileOpKind::kLoad, ""},
+                                                                 {TileOpKind::kStore, ""},
+                                                                 {TileOpKind::kInvRms, "inv_rms"},
+                                                                 {TileOpKind::kAddExpertVector, "bias"},
+                                                                 {TileOpKind::kSumExperts, "sum_experts"},
+                                                                 {TileOpKind::kStoreK, "store_k"},
+                                                                 {TileOpKind::kStoreV, "store_v"}};
+  for (const auto& [kind, name] : kOthers)
+    if (op.kind == kind) return name;
+  const auto node = graph.op(op.node);
+  return node == Op::kAdd && graph.type(op.operand).shape.size() == 1 ? "bias" : ir::op_def(node).name;
 }
 
 }  // namespace
@@ -374,7 +336,7 @@ std::string TileDraft::label(const ir::Graph& graph) const {
   std::set<std::string_view> seen;
   for (const auto& section : sections)
     for (const auto& op : section.ops) {
-      const auto name = tile_op_name(op.kind);
+      const auto name = label_of(graph, op);
       if (!name.empty() && seen.insert(name).second) text += fmt::format(" + {}", name);
     }
   return text;

@@ -8,15 +8,17 @@
 #include <vector>
 
 #include "ir/type.h"
+#include "kernels/elementwise/function.h"
 
 namespace forge::ir {
 
 /// What the step is told from outside. Shapes: ids, positions, sequence [T]; rows [R]; kv_length [B];
 /// block_table [B,P], of the KV group whose state an op takes. All i32.
 enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
-/// kClampedSwish is a GLU's only, gpt-oss's (arXiv 2508.10925): gate' * sigmoid(1.702 gate') * (up' + 1), where gate'
-/// is at most 7 and up' between -7 and 7.
-enum class Activation : std::uint8_t { kSilu, kGelu, kClampedSwish, kReluSquared };
+/// The activations of kernels/elementwise/elementwise.h, in its order.
+#define FORGE_ACTIVATION(name, Name, ...) k##Name,
+enum class Activation : std::uint8_t { FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW, FORGE_ACTIVATION) };
+#undef FORGE_ACTIVATION
 /// kPairs rotates (2i, 2i+1); kHalves rotates (i, i + rotary_dims/2), as NeoX does.
 enum class RopeMode : std::uint8_t { kPairs, kHalves };
 enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
@@ -76,21 +78,33 @@ struct NormAttrs {
   std::int64_t dim = 0;  ///< number of neighbouring elements that the mean is over; smaller than a row for QK-norm
   FORGE_FIELDS(v("eps", eps); v("dim", dim);)
 };
-struct ScaleAttrs {
-  using Self = ScaleAttrs;
-  float factor = 1;
-  FORGE_FIELDS(v("factor", factor);)
-};
-/// Of glu and activate.
+/// Of elementwise ops that have parameters, an f32 member each: ScaleAttrs, SoftcapAttrs.
+#define FORGE_MEMBER(name, range) float name = 0;
+#define FORGE_VISIT(name, range) v(#name, name);
+#define FORGE_OP_ATTRS(name, Name, form, flops, ...)   \
+  struct Name##Attrs __VA_OPT__({                      \
+    using Self = Name##Attrs;                          \
+    FORGE_EACH(FORGE_MEMBER, __VA_ARGS__)              \
+    FORGE_FIELDS(FORGE_EACH(FORGE_VISIT, __VA_ARGS__)) \
+  });
+FORGE_ELEMENTWISE_FUNCTIONS(FORGE_OP_ATTRS, FORGE_NO_ROW)
+#undef FORGE_MEMBER
+#undef FORGE_VISIT
+#undef FORGE_OP_ATTRS
+/// The function of kernels/elementwise that an activation is.
+elementwise::Function function_of(Activation activation);
+/// v(name, value) for each parameter of the activation.
+template <class V, class Values>
+void visit_parameters(V& v, Activation activation, Values& values) {
+  const auto& def = elementwise::function_def(function_of(activation));
+  for (std::size_t i = 0; i < def.parameter_count; ++i) v(def.parameters[i].name, values[i]);
+}
+/// Of glu and activate. The activation's parameters follow it, by the names that its row has.
 struct GluAttrs {
   using Self = GluAttrs;
   Activation activation{};
-  FORGE_FIELDS(v("activation", activation);)
-};
-struct SoftcapAttrs {
-  using Self = SoftcapAttrs;
-  float cap = 1;
-  FORGE_FIELDS(v("cap", cap);)
+  elementwise::Parameters parameters{};  ///< 0 behind the activation's last
+  FORGE_FIELDS(v("activation", activation); visit_parameters(v, activation, parameters);)
 };
 /// Rows [begin, begin + rows) of a weight.
 struct SliceAttrs {
@@ -175,8 +189,11 @@ struct RouteAttrs {
 };
 #undef FORGE_FIELDS
 
-using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, ScaleAttrs,
-                           GluAttrs, SoftcapAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
-                           KvStoreAttrs, AttentionAttrs, RouteAttrs, ArrangeAttrs>;
+#define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
+using Attrs =
+    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, GluAttrs, SliceAttrs,
+                 PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs, AttentionAttrs, RouteAttrs,
+                 ArrangeAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
+#undef FORGE_ALTERNATIVE
 
 }  // namespace forge::ir

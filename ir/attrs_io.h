@@ -17,9 +17,11 @@ inline constexpr std::array<std::string_view, 0> kEnumNames{};
 template <>
 inline constexpr std::array<std::string_view, 6> kEnumNames<InputKind>{"ids",  "positions", "sequence",
                                                                        "rows", "kv_length", "block_table"};
+#define FORGE_ACTIVATION_NAME(name, ...) #name,
 template <>
-inline constexpr std::array<std::string_view, 4> kEnumNames<Activation>{"silu", "gelu", "clamped_swish",
-                                                                        "relu_squared"};
+inline constexpr auto kEnumNames<Activation> =
+    std::to_array<std::string_view>({FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW, FORGE_ACTIVATION_NAME)});
+#undef FORGE_ACTIVATION_NAME
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<RopeMode>{"pairs", "halves"};
 template <>

@@ -2,7 +2,26 @@
 
 #include <algorithm>
 
+#include "ir/attrs_io.h"
+#include "support/error.h"
+
 namespace forge::ir {
+namespace {
+
+/// Gives the members of an elementwise op's attributes values, in their order.
+struct ParameterWriter {
+  const float* next;
+  const float* end;
+  template <class T>
+  void operator()(std::string_view, T& value) {
+    if constexpr (std::is_same_v<T, float>) {
+      invariant(next != end, "IR-000", "an op is given fewer parameters than it has");
+      value = *next++;
+    }
+  }
+};
+
+}  // namespace
 
 Value Builder::one(Op op, std::vector<Value> operands, Attrs attrs) {
   return {graph_.add(op, std::move(operands), std::move(attrs), layer_), 0};
@@ -48,23 +67,18 @@ Value Builder::layer_norm(Value x, Value weight, Value bias, float eps) {
 Value Builder::matmul(Value x, Value weight) {
   return one(Op::kMatmul, {x, weight});
 }
-Value Builder::add(Value a, Value b) {
-  return one(Op::kAdd, {a, b});
+Value Builder::function(Op op, std::vector<Value> operands, const std::vector<float>& parameters) {
+  Attrs attrs = default_attrs(op_def(op).attrs_index);
+  ParameterWriter writer{parameters.data(), parameters.data() + parameters.size()};
+  std::visit([&](auto& fields) { fields.fields(writer); }, attrs);
+  invariant(writer.next == writer.end, "IR-000", "an op is given more parameters than it has");
+  return one(op, std::move(operands), std::move(attrs));
 }
-Value Builder::mul(Value a, Value b) {
-  return one(Op::kMul, {a, b});
+Value Builder::glu(Value gate, Value up, Activation activation, elementwise::Parameters parameters) {
+  return one(Op::kGlu, {gate, up}, GluAttrs{activation, parameters});
 }
-Value Builder::scale(Value x, float factor) {
-  return one(Op::kScale, {x}, ScaleAttrs{factor});
-}
-Value Builder::glu(Value gate, Value up, Activation activation) {
-  return one(Op::kGlu, {gate, up}, GluAttrs{activation});
-}
-Value Builder::activate(Value x, Activation activation) {
-  return one(Op::kActivate, {x}, GluAttrs{activation});
-}
-Value Builder::softcap(Value x, float cap) {
-  return one(Op::kSoftcap, {x}, SoftcapAttrs{cap});
+Value Builder::activate(Value x, Activation activation, elementwise::Parameters parameters) {
+  return one(Op::kActivate, {x}, GluAttrs{activation, parameters});
 }
 Value Builder::rope_freqs(const RopeFreqsAttrs& attrs, Value factors, Value long_factors) {
   std::vector<Value> operands;

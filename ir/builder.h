@@ -30,12 +30,28 @@ class Builder {
   /// As many columns as a row of `weight` has; `bias` may be none.
   Value layer_norm(Value x, Value weight, Value bias, float eps);
   Value matmul(Value x, Value weight);
-  Value add(Value a, Value b);
-  Value mul(Value a, Value b);
-  Value scale(Value x, float factor);
-  Value glu(Value gate, Value up, Activation activation);
-  Value activate(Value x, Activation activation);
-  Value softcap(Value x, float cap);
+  /// An op of kernels/elementwise with its parameters in their order.
+  Value function(Op op, std::vector<Value> operands, const std::vector<float>& parameters = {});
+  // A function for each of these ops: add(a, b), scale(x, factor).
+#define FORGE_BUILD_kUnary(name, Name)                                      \
+  template <class... Numbers>                                               \
+  Value name(Value x, Numbers... parameters) {                              \
+    return function(Op::k##Name, {x}, {static_cast<float>(parameters)...}); \
+  }
+#define FORGE_BUILD_kBinary(name, Name)                                        \
+  template <class... Numbers>                                                  \
+  Value name(Value a, Value b, Numbers... parameters) {                        \
+    return function(Op::k##Name, {a, b}, {static_cast<float>(parameters)...}); \
+  }
+#define FORGE_BUILD_kCommutative(name, Name) FORGE_BUILD_kBinary(name, Name)
+#define FORGE_BUILD(name, Name, form, ...) FORGE_BUILD_##form(name, Name)
+  FORGE_ELEMENTWISE_FUNCTIONS(FORGE_BUILD, FORGE_NO_ROW)
+#undef FORGE_BUILD
+#undef FORGE_BUILD_kUnary
+#undef FORGE_BUILD_kBinary
+#undef FORGE_BUILD_kCommutative
+  Value glu(Value gate, Value up, Activation activation, elementwise::Parameters parameters = {});
+  Value activate(Value x, Activation activation, elementwise::Parameters parameters = {});
   /// `long_factors`: instead of `factors` where contexts are longer than attrs.original_context.
   Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {}, Value long_factors = {});
   Value rope_table(Value positions, Value freqs, float magnitude, float temperature = 0,

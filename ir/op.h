@@ -4,6 +4,7 @@
 // reference.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@ namespace forge::ir {
 /// Columns that one of sum_squares' partial sums is over.
 inline constexpr std::int64_t kSquareBlock = 16;
 
+#define FORGE_OP(name, Name, ...) k##Name,
 enum class Op : std::uint8_t {
   kInput,        // -> i32 step input
   kWeight,       // -> a tensor of the model file
@@ -33,12 +35,8 @@ enum class Op : std::uint8_t {
   kSliceRows,    // (weight [N,K] or [N]) -> some of its rows, picked at load time
   kSplit,        // (x [M,N] or [M,U,N]) -> parts: columns of x
   kArrange,      // (x [M,N] or [M,U,N]...) -> f32 [M,H*W] or [M,H,W]: columns picked head by head
-  kAdd,          // (a [M,N], b [M,N] or [N]) -> f32
-  kMul,          // (a [M,N], b [M,N] or [N]) -> f32
-  kScale,        // (x) -> f32: x * factor
   kGlu,          // (gate, up) -> f32: act(gate) * up
   kActivate,     // (x) -> f32: act(x)
-  kSoftcap,      // (x) -> f32: cap * tanh(x / cap)
   kRopeFreqs,    // ([factors [dims/2], [factors of long contexts [dims/2]]]) -> f32 [dims/2]
   kRopeTable,    // (positions [T], freqs [F]) -> f32 [T,F,2]: cos, sin
   kRope,         // (x [T,heads*head_dim], table) -> f32
@@ -50,8 +48,11 @@ enum class Op : std::uint8_t {
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by its chosen experts' rows
   kExpertAdd,     // (x [M,U,N], bias [E,N,1], experts [M,U]) -> f32 [M,U,N]
   kExpertSum,     // (x [M,U,N], shares [M,U]) -> f32 [M,N]: the sum of share * x over the chosen experts
+  // The ops of kernels/elementwise/elementwise.h: (x) -> f32: f(x), or (a [M,N], b [M,N] or [N]) -> f32: f(a, b)
+  FORGE_ELEMENTWISE_FUNCTIONS(FORGE_OP, FORGE_NO_ROW)  //
   kCount_,
 };
+#undef FORGE_OP
 
 /// Bytes and FLOPs of one execution under bounds; weights are counted in their stored type.
 struct Cost {
@@ -71,6 +72,7 @@ struct OpDef {
   bool has_effect = false;            ///< writes the KV cache: never duplicated or dropped while its state is used
   bool elementwise = false;           ///< result element (i,j) needs operand elements (i,j) only (vectors broadcast)
   std::int8_t in_place_operand = -1;  ///< the result may take this operand's buffer
+  std::optional<elementwise::Function> function;  ///< of ops that are a row of kernels/elementwise
   /// Result types from operand types. Throws Error(kInternal) that names the op, the operand and both shapes.
   std::vector<TensorType> (*infer)(const Attrs&, std::span<const TensorType>){};
   Cost (*cost)(const Attrs&, std::span<const TensorType> operands, std::span<const TensorType> results,
@@ -83,6 +85,13 @@ const OpDef& op_def(Op op);
 /// Result types of `op`: checks the kind of attributes and the number of operands, runs the shape rule, and bounds what
 /// comes out (rank at most 4, at most 2^40 elements of constant dims, whole blocks a row). Throws Error(kInternal).
 std::vector<TensorType> infer_types(Op op, const Attrs& attrs, std::span<const TensorType> operands);
+/// What an elementwise op, or glu or activate, computes of each element.
+struct FunctionCall {
+  elementwise::Function function{};
+  elementwise::Parameters parameters{};
+};
+/// Nothing for any other op.
+std::optional<FunctionCall> function_call(Op op, const Attrs& attrs);
 /// nullptr when no op has that name.
 const OpDef* find_op(std::string_view name);
 

@@ -1,4 +1,5 @@
-// Elementwise ops: add, mul, scale, glu, activate, softcap; and split, which deals columns out.
+// Elementwise ops: a definition for each op of kernels/elementwise; glu and activate, whose function is an attribute;
+// and split, which deals columns out.
 
 #include <algorithm>
 #include <array>
@@ -9,48 +10,124 @@
 namespace forge::ir::ops {
 namespace {
 
-/// b is like a, or a vector along a's last dimension.
-std::vector<TensorType> infer_binary(std::string_view op, Types operands) {
+using elementwise::Function;
+using elementwise::FunctionDef;
+using elementwise::Parameters;
+
+/// A float, as formulas see it; what the C library has is taken from there.
+struct Number {
+  float value;
+  explicit Number(float x) : value(x) {}
+  friend Number operator+(Number a, Number b) { return Number(a.value + b.value); }
+  friend Number operator-(Number a, Number b) { return Number(a.value - b.value); }
+  friend Number operator*(Number a, Number b) { return Number(a.value * b.value); }
+  friend Number operator/(Number a, Number b) { return Number(a.value / b.value); }
+  friend Number operator-(Number a) { return Number(-a.value); }
+  friend Number fma(Number a, Number b, Number c) { return Number(std::fma(a.value, b.value, c.value)); }
+  friend Number min(Number a, Number b) { return a.value < b.value ? a : b; }
+  friend Number max(Number a, Number b) { return a.value > b.value ? a : b; }
+  friend Number abs(Number a) { return Number(std::fabs(a.value)); }
+  friend Number exp(Number x) { return Number(std::exp(x.value)); }
+  friend Number log1p(Number x) { return Number(std::log1p(x.value)); }
+  friend Number expm1(Number x) { return Number(std::expm1(x.value)); }
+  friend Number scaled_tanh(Number x, Number s) { return Number(s.value * std::tanh(x.value / s.value)); }
+  friend Number select_lt(Number a, Number b, Number yes, Number no) { return a.value < b.value ? yes : no; }
+};
+
+// ---- functions by their number ----
+
+struct Reference {
+  float (*unary)(float x, const Parameters& parameters);
+  float (*binary)(float x, float y, const Parameters& parameters);
+};
+
+std::array<Number, elementwise::kParametersMax> as_numbers(const Parameters& p) {
+  return {Number(p[0]), Number(p[1]), Number(p[2]), Number(p[3])};
+}
+
+template <Function F>
+consteval Reference reference_of() {
+  constexpr elementwise::Form kForm = elementwise::function_def(F).form;
+  Reference out{};
+  if constexpr (elementwise::is_unary(kForm))
+    out.unary = [](float x, const Parameters& parameters) {
+      return elementwise::unary<F>(Number(x), as_numbers(parameters).data(), elementwise::ParameterIndices<F>()).value;
+    };
+  if constexpr (elementwise::is_binary(kForm))
+    out.binary = [](float x, float y, const Parameters& parameters) {
+      return elementwise::binary<F>(Number(x), Number(y), as_numbers(parameters).data(),
+                                    elementwise::ParameterIndices<F>())
+          .value;
+    };
+  return out;
+}
+
+const Reference& reference(Function function) {
+#define FORGE_REFERENCE(name, Name, ...) reference_of<Function::k##Name>(),
+  static constexpr Reference kReferences[] = {FORGE_ELEMENTWISE_FUNCTIONS(FORGE_REFERENCE, FORGE_REFERENCE)};
+#undef FORGE_REFERENCE
+  return kReferences[static_cast<std::size_t>(function)];
+}
+
+/// Members of an op's attributes, in their order.
+struct ParameterReader {
+  Parameters values{};
+  std::size_t count = 0;
+  template <class T>
+  void operator()(std::string_view, const T& value) {
+    if constexpr (std::is_same_v<T, float>) values[count++] = value;
+  }
+};
+
+FunctionCall call_of(Op op, const Attrs& attrs) {
+  return *function_call(op, attrs);
+}
+
+// ---- shape rules ----
+
+void check_parameters(std::string_view op, const FunctionCall& call) {
+  const FunctionDef& def = elementwise::function_def(call.function);
+  for (std::size_t i = 0; i < def.parameter_count; ++i) {
+    const auto& [name, range] = def.parameters[i];
+    if (!elementwise::in_range(range, call.parameters[i]))
+      refuse_attr(op, name, fmt::to_string(call.parameters[i]),
+                  range == elementwise::Range::kPositive ? "a positive number" : "finite");
+  }
+  for (std::size_t i = def.parameter_count; i < call.parameters.size(); ++i)
+    if (call.parameters[i] != 0)
+      refuse_attr(op, "parameters", fmt::to_string(call.parameters[i]),
+                  fmt::format("0: {} has {} parameters", def.name, def.parameter_count));
+}
+
+/// x of any rank; or a, and b that is like a, or a vector along a's last dimension.
+template <Op op>
+std::vector<TensorType> infer_function(const Attrs& attrs, Types operands) {
+  const std::string_view name = op_def(op).name;
+  check_parameters(name, call_of(op, attrs));
   const TensorType& a = operands[0];
-  want_f32(op, operands, 0, std::max<std::size_t>(a.shape.size(), 1));
+  want_f32(name, operands, 0, std::max<std::size_t>(a.shape.size(), 1));
   const TensorType vector{DType::kF32, {a.cols()}};
-  if (operands[1] != a && operands[1] != vector)
-    refuse_operand(op, 1, operands[1], fmt::format("{} or {}, like operand 0", a.text(), vector.text()));
+  if (operands.size() > 1 && operands[1] != a && operands[1] != vector)
+    refuse_operand(name, 1, operands[1], fmt::format("{} or {}, like operand 0", a.text(), vector.text()));
   return {a};
 }
 
-std::vector<TensorType> infer_add(const Attrs&, Types operands) {
-  return infer_binary("add", operands);
-}
-std::vector<TensorType> infer_mul(const Attrs&, Types operands) {
-  return infer_binary("mul", operands);
-}
-
-std::vector<TensorType> infer_scale(const Attrs& attrs, Types operands) {
-  if (!std::isfinite(std::get<ScaleAttrs>(attrs).factor)) refuse_attr("scale", "factor", "not finite", "finite");
-  want_f32("scale", operands, 0, std::max<std::size_t>(operands[0].shape.size(), 1));
-  return {operands[0]};
-}
-
 std::vector<TensorType> infer_glu(const Attrs& attrs, Types operands) {
-  if (std::get<GluAttrs>(attrs).activation == Activation::kReluSquared)
-    refuse_attr("glu", "activation", "relu_squared", "a gate");
+  const FunctionCall call = call_of(Op::kGlu, attrs);
+  if (const auto& def = elementwise::function_def(call.function); !elementwise::is_binary(def.form))
+    refuse_attr("glu", "activation", std::string(def.name), "a gate");
+  check_parameters("glu", call);
   want_rows("glu", operands, 0);
   if (operands[1] != operands[0]) refuse_operand("glu", 1, operands[1], operands[0].text() + ", like operand 0");
   return {operands[0]};
 }
 
 std::vector<TensorType> infer_activate(const Attrs& attrs, Types operands) {
-  if (std::get<GluAttrs>(attrs).activation == Activation::kClampedSwish)
-    refuse_attr("activate", "activation", "clamped_swish", "a function of one value");
+  const FunctionCall call = call_of(Op::kActivate, attrs);
+  if (const auto& def = elementwise::function_def(call.function); !elementwise::is_unary(def.form))
+    refuse_attr("activate", "activation", std::string(def.name), "a function of one value");
+  check_parameters("activate", call);
   want_f32("activate", operands, 0, 2);
-  return {operands[0]};
-}
-
-std::vector<TensorType> infer_softcap(const Attrs& attrs, Types operands) {
-  const float cap = std::get<SoftcapAttrs>(attrs).cap;
-  if (!std::isfinite(cap) || !(cap > 0)) refuse_attr("softcap", "cap", fmt::to_string(cap), "a positive number");
-  want_f32("softcap", operands, 0, 2);
   return {operands[0]};
 }
 
@@ -66,83 +143,31 @@ std::vector<TensorType> infer_split(const Attrs& attrs, Types operands) {
 }
 
 /// A vector operand beside a matrix is a weight (a bias, a norm's gain).
-Cost binary_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
-  Cost cost = streaming_cost(operands, results, bounds, 1);
-  if (operands[1].shape.size() < operands[0].shape.size()) {
+template <Op op>
+Cost function_cost(const Attrs& attrs, Types operands, Types results, const Bounds& bounds) {
+  Cost cost = streaming_cost(operands, results, bounds, elementwise::function_def(call_of(op, attrs).function).flops);
+  if (operands.size() > 1 && operands[1].shape.size() < operands[0].shape.size()) {
     cost.weight_bytes = operands[1].bytes(bounds);
     cost.activation_bytes -= cost.weight_bytes;
   }
   return cost;
 }
-
-Cost scale_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
-  return streaming_cost(operands, results, bounds, 1);
-}
-/// exp, divide and two multiplications are counted as 8; so are tanh and the rest of a soft-cap.
-Cost activation_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
-  return streaming_cost(operands, results, bounds, 8);
-}
 Cost split_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   return streaming_cost(operands, results, bounds, 0);
 }
 
-template <class F>
-void binary(Operands operands, Tensor& out, F f) {
+template <Op op>
+void run_function(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const FunctionCall call = call_of(op, attrs);
+  const Reference& f = reference(call.function);
   const auto& a = operands[0]->f32;
-  const auto& b = operands[1]->f32;  // a vector repeats along the rows
-  for (std::size_t i = 0; i < out.f32.size(); ++i) out.f32[i] = f(a[i], b[i % b.size()]);
-}
-
-void run_add(const Attrs&, Operands operands, Results results, EvalContext&) {
-  binary(operands, results[0], [](float a, float b) { return a + b; });
-}
-void run_mul(const Attrs&, Operands operands, Results results, EvalContext&) {
-  binary(operands, results[0], [](float a, float b) { return a * b; });
-}
-void run_scale(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
-  const float factor = std::get<ScaleAttrs>(attrs).factor;
-  for (std::size_t i = 0; i < results[0].f32.size(); ++i) results[0].f32[i] = operands[0]->f32[i] * factor;
-}
-
-float activate(Activation activation, float x) {
-  switch (activation) {
-    case Activation::kSilu:
-      return x / (1.0f + std::exp(-x));
-    case Activation::kClampedSwish:
-      break;  // no function of the gate alone
-    case Activation::kReluSquared: {
-      const float positive = std::max(x, 0.0F);
-      return positive * positive;
-    }
-    case Activation::kGelu: {  // the tanh form (arXiv 1606.08415), which GEGLU models are trained with
-      constexpr float kSqrt2OverPi = 0.79788456080286535588f;
-      return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
-    }
-  }
-  return x;
-}
-
-void run_glu(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
-  const Activation activation = std::get<GluAttrs>(attrs).activation;
-  if (activation == Activation::kClampedSwish) {
-    binary(operands, results[0], [](float gate, float up) {
-      const float swish = std::min(gate, 7.0F);
-      return swish / (1.0F + std::exp(-1.702F * swish)) * (std::clamp(up, -7.0F, 7.0F) + 1.0F);
-    });
+  auto& out = results[0].f32;
+  if (operands.size() == 1) {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = f.unary(a[i], call.parameters);
     return;
   }
-  binary(operands, results[0], [=](float gate, float up) { return activate(activation, gate) * up; });
-}
-
-void run_activate(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
-  const Activation activation = std::get<GluAttrs>(attrs).activation;
-  for (std::size_t i = 0; i < results[0].f32.size(); ++i) results[0].f32[i] = activate(activation, operands[0]->f32[i]);
-}
-
-void run_softcap(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
-  const float cap = std::get<SoftcapAttrs>(attrs).cap;
-  for (std::size_t i = 0; i < results[0].f32.size(); ++i)
-    results[0].f32[i] = cap * std::tanh(operands[0]->f32[i] / cap);
+  const auto& b = operands[1]->f32;  // a vector repeats along the rows
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = f.binary(a[i], b[i % b.size()], call.parameters);
 }
 
 void run_split(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
@@ -157,68 +182,50 @@ void run_split(const Attrs& attrs, Operands operands, Results results, EvalConte
   }
 }
 
+constexpr OpDef elementwise_def(OpDef def) {
+  def.elementwise = true;
+  def.in_place_operand = 0;
+  def.operands_max = def.operands_min;
+  return def;
+}
+
+/// NoAttrs' place for an op without parameters: such an op's own attributes are declared, never defined.
+template <Function F, class A>
+consteval std::size_t attrs_index_of() {
+  if constexpr (elementwise::function_def(F).parameter_count == 0)
+    return attrs_index<NoAttrs>();
+  else
+    return attrs_index<A>();
+}
+
 }  // namespace
 
 std::span<const OpDef> elementwise_defs() {
+#define FORGE_DEFINITION(name_, Name, ...)                                                                           \
+  elementwise_def({.op = Op::k##Name,                                                                                \
+                   .name = #name_,                                                                                   \
+                   .operands_min = elementwise::is_unary(elementwise::function_def(Function::k##Name).form) ? 1 : 2, \
+                   .attrs_index = attrs_index_of<Function::k##Name, Name##Attrs>(),                                  \
+                   .function = Function::k##Name,                                                                    \
+                   .infer = infer_function<Op::k##Name>,                                                             \
+                   .cost = function_cost<Op::k##Name>,                                                               \
+                   .reference = run_function<Op::k##Name>}),
   static constexpr std::array kDefs{
-      OpDef{.op = Op::kAdd,
-            .name = "add",
-            .operands_min = 2,
-            .operands_max = 2,
-            .elementwise = true,
-            .in_place_operand = 0,
-            .infer = infer_add,
-            .cost = binary_cost,
-            .reference = run_add},
-      OpDef{.op = Op::kMul,
-            .name = "mul",
-            .operands_min = 2,
-            .operands_max = 2,
-            .elementwise = true,
-            .in_place_operand = 0,
-            .infer = infer_mul,
-            .cost = binary_cost,
-            .reference = run_mul},
-      OpDef{.op = Op::kScale,
-            .name = "scale",
-            .operands_min = 1,
-            .operands_max = 1,
-            .attrs_index = attrs_index<ScaleAttrs>(),
-            .elementwise = true,
-            .in_place_operand = 0,
-            .infer = infer_scale,
-            .cost = scale_cost,
-            .reference = run_scale},
-      OpDef{.op = Op::kGlu,
-            .name = "glu",
-            .operands_min = 2,
-            .operands_max = 2,
-            .attrs_index = attrs_index<GluAttrs>(),
-            .elementwise = true,
-            .in_place_operand = 0,
-            .infer = infer_glu,
-            .cost = activation_cost,
-            .reference = run_glu},
-      OpDef{.op = Op::kActivate,
-            .name = "activate",
-            .operands_min = 1,
-            .operands_max = 1,
-            .attrs_index = attrs_index<GluAttrs>(),
-            .elementwise = true,
-            .in_place_operand = 0,
-            .infer = infer_activate,
-            .cost = activation_cost,
-            .reference = run_activate},
-      OpDef{.op = Op::kSoftcap,
-            .name = "softcap",
-            .operands_min = 1,
-            .operands_max = 1,
-            .attrs_index = attrs_index<SoftcapAttrs>(),
-            .elementwise = true,
-            .in_place_operand = 0,
-            .infer = infer_softcap,
-            .cost = activation_cost,
-            .reference = run_softcap},
+      FORGE_ELEMENTWISE_FUNCTIONS(FORGE_DEFINITION, FORGE_NO_ROW)  //
+      elementwise_def({.op = Op::kGlu,
+                       .name = "glu",
+                       .operands_min = 2,
+                       .attrs_index = attrs_index<GluAttrs>(),
+                       .infer = infer_glu,
+                       .cost = function_cost<Op::kGlu>,
+                       .reference = run_function<Op::kGlu>}),
+      elementwise_def({.op = Op::kActivate,
+                       .name = "activate",
+                       .operands_min = 1,
+                       .attrs_index = attrs_index<GluAttrs>(),
+                       .infer = infer_activate,
+                       .cost = function_cost<Op::kActivate>,
+                       .reference = run_function<Op::kActivate>}),
       OpDef{.op = Op::kSplit,
             .name = "split",
             .operands_min = 1,
@@ -228,7 +235,32 @@ std::span<const OpDef> elementwise_defs() {
             .cost = split_cost,
             .reference = run_split},
   };
+#undef FORGE_DEFINITION
   return kDefs;
 }
 
 }  // namespace forge::ir::ops
+
+namespace forge::ir {
+
+elementwise::Function function_of(Activation activation) {
+  using elementwise::Function;
+#define FORGE_ACTIVATION_FUNCTION(name, Name, ...) Function::k##Name,
+  static constexpr Function kFunctions[] = {FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW, FORGE_ACTIVATION_FUNCTION)};
+#undef FORGE_ACTIVATION_FUNCTION
+  return kFunctions[static_cast<std::size_t>(activation)];
+}
+
+std::optional<FunctionCall> function_call(Op op, const Attrs& attrs) {
+  if (op == Op::kGlu || op == Op::kActivate) {
+    const auto& glu = std::get<GluAttrs>(attrs);
+    return FunctionCall{function_of(glu.activation), glu.parameters};
+  }
+  const auto function = op_def(op).function;
+  if (!function) return std::nullopt;
+  ops::ParameterReader reader;
+  std::visit([&](const auto& fields) { fields.fields(reader); }, attrs);
+  return FunctionCall{*function, reader.values};
+}
+
+}  // namespace forge::ir

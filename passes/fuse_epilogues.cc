@@ -14,12 +14,6 @@ using ir::Op;
 
 bool is_epilogue(Op op) {
   switch (op) {
-    case Op::kAdd:
-    case Op::kMul:
-    case Op::kScale:
-    case Op::kGlu:
-    case Op::kActivate:
-    case Op::kSoftcap:
     case Op::kInvRmsScale:
     case Op::kSumSquares:
     case Op::kQuantize:
@@ -27,7 +21,7 @@ bool is_epilogue(Op op) {
     case Op::kExpertSum:
       return true;
     default:
-      return false;
+      return ir::op_def(op).elementwise;
   }
 }
 

@@ -21,18 +21,12 @@ plan::TileOpBodyUnion as_op(Body body) {
   return out;
 }
 
-plan::Activation plan_activation(ir::Activation activation) {
-  switch (activation) {
-    case ir::Activation::kSilu:
-      return plan::Activation::Silu;
-    case ir::Activation::kGelu:
-      return plan::Activation::Gelu;
-    case ir::Activation::kClampedSwish:
-      return plan::Activation::ClampedSwish;
-    case ir::Activation::kReluSquared:
-      return plan::Activation::ReluSquared;
-  }
-  throw Error(ErrorCode::kInternal, "an activation that plans have no name for");
+std::uint8_t function_number(elementwise::Function function) {
+  return static_cast<std::uint8_t>(function);
+}
+std::vector<float> parameters_of(const ir::FunctionCall& call) {
+  const auto count = elementwise::function_def(call.function).parameter_count;
+  return {call.parameters.begin(), call.parameters.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 }  // namespace
@@ -134,11 +128,10 @@ std::unique_ptr<plan::TileOpT> CpuChooser::tile_op(const DraftSection& section, 
     case TileOpKind::kInvRms:
       op->body = inv_rms(draft);
       break;
-    case TileOpKind::kAddVector:
-    case TileOpKind::kMulVector:
-    case TileOpKind::kAddTensor:
-    case TileOpKind::kMulTensor:
-      op->body = combine(draft, first);
+    case TileOpKind::kUnary:
+    case TileOpKind::kBinary:
+    case TileOpKind::kPairs:
+      op->body = elementwise(draft, first);
       break;
     case TileOpKind::kAddExpertVector:
       op->body = expert_vector(draft, first);
@@ -149,23 +142,6 @@ std::unique_ptr<plan::TileOpT> CpuChooser::tile_op(const DraftSection& section, 
       op->body.Set(sum);
       break;
     }
-    case TileOpKind::kScale: {
-      plan::ScaleT scale;
-      scale.factor = graph_.attrs_as<ir::ScaleAttrs>(draft.node).factor;
-      op->body.Set(scale);
-      break;
-    }
-    case TileOpKind::kSoftcap: {
-      plan::SoftcapT softcap;
-      softcap.cap = graph_.attrs_as<ir::SoftcapAttrs>(draft.node).cap;
-      op->body.Set(softcap);
-      break;
-    }
-    case TileOpKind::kGlu:
-    case TileOpKind::kGluTensor:
-    case TileOpKind::kActivate:
-      op->body = activation(draft, first);
-      break;
     case TileOpKind::kRmsNorm:
     case TileOpKind::kLayerNorm:
       op->body = norm(draft, first);
@@ -207,31 +183,22 @@ plan::TileOpBodyUnion CpuChooser::expert_vector(const DraftOp& draft, std::int64
   return as_op(out);
 }
 
-plan::TileOpBodyUnion CpuChooser::combine(const DraftOp& draft, std::int64_t first) {
-  const bool mul = draft.kind == TileOpKind::kMulVector || draft.kind == TileOpKind::kMulTensor;
-  plan::CombineT out;
-  out.op = mul ? plan::Arithmetic::Mul : plan::Arithmetic::Add;
-  out.operand = role(draft.operand, first);
-  out.broadcast = draft.kind == TileOpKind::kAddVector || draft.kind == TileOpKind::kMulVector;
-  return as_op(out);
-}
-
-plan::TileOpBodyUnion CpuChooser::activation(const DraftOp& draft, std::int64_t first) {
-  const auto activation = plan_activation(graph_.attrs_as<ir::GluAttrs>(draft.node).activation);
-  if (draft.kind == TileOpKind::kActivate) {
-    plan::ActivateT out;
-    out.activation = activation;
+plan::TileOpBodyUnion CpuChooser::elementwise(const DraftOp& draft, std::int64_t first) {
+  const auto call = *ir::function_call(graph_.op(draft.node), graph_.attrs(draft.node));
+  if (draft.kind == TileOpKind::kPairs) {
+    plan::ElementwisePairsT out;
+    out.function = function_number(call.function);
+    out.parameters = parameters_of(call);
+    out.unit = graph_.attrs_as<ir::PartsAttrs>(draft.operand.node).unit;
     return as_op(out);
   }
-  if (draft.kind == TileOpKind::kGluTensor) {
-    plan::GatedActivateT out;
-    out.activation = activation;
-    out.up = role(draft.operand, first);
-    return as_op(out);
+  plan::ElementwiseT out;
+  out.function = function_number(call.function);
+  out.parameters = parameters_of(call);
+  if (draft.kind == TileOpKind::kBinary) {
+    out.operand = role(draft.operand, first);
+    out.broadcast = graph_.type(draft.operand).shape.size() == 1;
   }
-  plan::GatedPairsT out;
-  out.activation = activation;
-  out.unit = graph_.attrs_as<ir::PartsAttrs>(draft.operand.node).unit;
   return as_op(out);
 }
 

@@ -31,8 +31,7 @@ class CpuChooser {
   plan::Operand section_source(const TileDraft& draft, const DraftSection& section) const;
   std::unique_ptr<plan::TileOpT> tile_op(const DraftSection& section, const DraftOp& draft);
   plan::TileOpBodyUnion expert_vector(const DraftOp& draft, std::int64_t first);
-  plan::TileOpBodyUnion combine(const DraftOp& draft, std::int64_t first);
-  plan::TileOpBodyUnion activation(const DraftOp& draft, std::int64_t first);
+  plan::TileOpBodyUnion elementwise(const DraftOp& draft, std::int64_t first);
   plan::TileOpBodyUnion norm(const DraftOp& draft, std::int64_t first);
   plan::TileOpBodyUnion inv_rms(const DraftOp& draft);
   plan::TileOpBodyUnion sink(const DraftOp& draft, std::int64_t first);

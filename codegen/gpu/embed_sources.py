@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the headers of kernels/gpu and kernels/quant as a C++ table: what codegen/gpu/sources.h declares.
+"""Writes the headers of kernels/gpu, kernels/quant and kernels/elementwise as a C++ table: what codegen/gpu/sources.h declares.
 
 usage: embed_sources.py SOURCE_ROOT OUTPUT.cc DEPFILE
 
@@ -8,7 +8,7 @@ The depfile names the headers and their folders, so a changed, new or removed he
 import os
 import sys
 
-FOLDERS = ("kernels/gpu", "kernels/quant")
+FOLDERS = ("kernels/elementwise", "kernels/gpu", "kernels/quant")
 DELIMITER = "forge_text"
 
 

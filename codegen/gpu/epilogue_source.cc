@@ -18,7 +18,7 @@ using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 
 bool is_combine(TileOpKind kind) {
-  return kind == TileOpKind::kRope || kind == TileOpKind::kGlu;
+  return kind == TileOpKind::kRope || kind == TileOpKind::kPairs;
 }
 
 /// Writes load() and run() side by side, section after section.
@@ -105,17 +105,16 @@ class Generator {
                        row_floats(value), col);
   }
 
-  /// Of a GLU's gate or of an activation alone.
-  static std::string activation(const ir::GluAttrs& glu, std::string_view x) {
-    const std::string_view name = glu.activation == ir::Activation::kSilu   ? "silu"
-                                  : glu.activation == ir::Activation::kGelu ? "gelu"
-                                                                            : "relu_squared";
-    return fmt::format("{}({})", name, x);
-  }
-
-  static std::string glu(const ir::GluAttrs& glu, std::string_view gate, std::string_view up) {
-    if (glu.activation == ir::Activation::kClampedSwish) return fmt::format("clamped_glu({}, {})", gate, up);
-    return fmt::format("{} * {}", activation(glu, gate), up);
+  /// The function that a node computes, of x or of x and y (kernels/gpu/elementwise.h).
+  [[nodiscard]] std::string call(ir::NodeId node, std::string_view x, std::string_view y = {}) const {
+    const auto called = *ir::function_call(graph_.op(node), graph_.attrs(node));
+    const auto& def = elementwise::function_def(called.function);
+    const bool product = !y.empty() && def.form == elementwise::Form::kGate;
+    auto text = fmt::format("{}({}", def.name, x);
+    if (!y.empty() && !product) text += fmt::format(", {}", y);
+    for (std::size_t i = 0; i < def.parameter_count; ++i)
+      text += fmt::format(", {}", float_literal(called.parameters[i]));
+    return product ? fmt::format("{}) * {}", text, y) : text + ')';
   }
 
   void line(Place place, std::string_view text) {
@@ -136,10 +135,15 @@ class Generator {
         line(place, "v *= factor;");
         break;
       }
-      case TileOpKind::kAddVector:
-      case TileOpKind::kMulVector: {
-        const auto other = operand(place, fmt::format("{} + {}", value_pointer("const float*", op.operand), col));
-        line(place, fmt::format("v {}= {};", op.kind == TileOpKind::kAddVector ? '+' : '*', other));
+      case TileOpKind::kUnary:
+        line(place, fmt::format("v = {};", call(op.node, "v")));
+        break;
+      case TileOpKind::kBinary: {
+        const bool vector = graph_.type(op.operand).shape.size() == 1;
+        const auto other =
+            operand(place, vector ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
+                                  : row_element("const float*", op.operand, col));
+        line(place, fmt::format("v = {};", call(op.node, "v", other)));
         break;
       }
       case TileOpKind::kAddExpertVector: {
@@ -148,26 +152,6 @@ class Generator {
                                                       value_pointer("const float*", op.operand), experts,
                                                       graph_.type(op.operand).shape[1].value, col));
         line(place, fmt::format("v += {};", other));
-        break;
-      }
-      case TileOpKind::kAddTensor:
-      case TileOpKind::kMulTensor: {
-        const auto other = operand(place, row_element("const float*", op.operand, col));
-        line(place, fmt::format("v {}= {};", op.kind == TileOpKind::kAddTensor ? '+' : '*', other));
-        break;
-      }
-      case TileOpKind::kScale:
-        line(place, fmt::format("v *= {};", float_literal(graph_.attrs_as<ir::ScaleAttrs>(op.node).factor)));
-        break;
-      case TileOpKind::kActivate:
-        line(place, fmt::format("v = {};", activation(graph_.attrs_as<ir::GluAttrs>(op.node), "v")));
-        break;
-      case TileOpKind::kSoftcap:
-        line(place, fmt::format("v = softcap(v, {});", float_literal(graph_.attrs_as<ir::SoftcapAttrs>(op.node).cap)));
-        break;
-      case TileOpKind::kGluTensor: {
-        const auto other = operand(place, row_element("const float*", op.operand, col));
-        line(place, fmt::format("v = {};", glu(graph_.attrs_as<ir::GluAttrs>(op.node), "v", other)));
         break;
       }
       default:
@@ -212,10 +196,9 @@ class Generator {
   }
 
   void generate_combine(const DraftOp& op) {
-    if (op.kind == TileOpKind::kGlu) {
-      const auto& attrs = graph_.attrs_as<ir::GluAttrs>(op.node);
+    if (op.kind == TileOpKind::kPairs) {
       run_ += fmt::format("      const int gate = n / {0} * {1} + n % {0};\n", kGluUnit, 2 * kGluUnit);
-      run_ += fmt::format("      float v = {};\n", glu(attrs, "pre(gate)", fmt::format("pre(gate + {})", kGluUnit)));
+      run_ += fmt::format("      float v = {};\n", call(op.node, "pre(gate)", fmt::format("pre(gate + {})", kGluUnit)));
       return;
     }
     const auto& rope = graph_.attrs_as<ir::RopeAttrs>(op.node);
@@ -244,7 +227,7 @@ class Generator {
     std::string text = "struct Epilogue {\n  struct Args {\n";
     for (std::size_t i = 0; i < pointers_.size(); ++i) text += fmt::format("    {} p{};\n", types_[i], i);
     const bool halved =
-        std::ranges::any_of(draft_.sections[0].ops, [](const auto& op) { return op.kind == TileOpKind::kGlu; });
+        std::ranges::any_of(draft_.sections[0].ops, [](const auto& op) { return op.kind == TileOpKind::kPairs; });
     text += fmt::format("  }};\n  static constexpr int kIn = {}, kOperands = {}, kParts = {};\n",
                         halved ? 2 * kGluUnit : kResultColumns, most_operands_, parts_);
     if (parts_ > 0 && draft_.slots > 1) text += fmt::format("  static constexpr int kSlots = {};\n", draft_.slots);
@@ -297,7 +280,7 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
         return std::unexpected("a value is stored before its columns meet");
       if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
         return std::unexpected("a quantised block begins inside a block's columns");
-      if (op.kind == TileOpKind::kGlu) {
+      if (op.kind == TileOpKind::kPairs) {
         if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)
           return std::unexpected("gate and up do not alternate every 16 columns");
         shape.columns_in = 2 * kGluUnit;

@@ -12,7 +12,7 @@ struct EmbeddedSource {
   std::string_view text;
 };
 
-/// All headers of kernels/gpu and kernels/quant, sorted by path.
+/// All headers of kernels/elementwise, kernels/gpu and kernels/quant, sorted by path.
 [[nodiscard]] std::span<const EmbeddedSource> embedded_sources();
 
 /// `text` with each #include "kernels/..." replaced by the header's text, so that a compiler needs nothing else.

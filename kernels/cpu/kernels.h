@@ -16,6 +16,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/tile.h"
+#include "kernels/elementwise/function.h"
 #include "kernels/quant/rows.h"
 
 namespace forge::cpu {
@@ -54,6 +55,12 @@ inline constexpr std::size_t kMatmulTokens = 12;
 /// Rows are aligned as the type's block is: to 2 bytes, MXFP4's to 1.
 using PackFn = void (*)(const std::byte* const* rows, std::size_t k, std::byte* group);
 
+/// x[t][i] = f(x[t][i], parameters), a row of kernels/elementwise.
+using UnaryFn = void (*)(Tile x, const float* parameters);
+/// out[t][i] = f(x[t][i], y[t][i], parameters), of gates f(x[t][i]) y[t][i]; all have out's shape. out may be x or y
+/// itself; y of stride 0 is one row for all.
+using BinaryFn = void (*)(ConstTile x, ConstTile y, Tile out, const float* parameters);
+
 struct Kernels {
   CpuClass cpu_class;
 
@@ -64,21 +71,11 @@ struct Kernels {
   /// Of block types, for tokens of prompts; nullptr where they are multiplied as all others.
   MatmulFn (*prompt_matmul_of)(DType type);
 
-  // Elementwise, in place: tile[t][i] for all rows t and columns i.
-  void (*scale_rows)(Tile x, const float* factors);        ///< *= factors[t]
-  void (*scale)(Tile x, float factor);                     ///< *= factor
-  void (*add_row_vector)(Tile x, const float* vector);     ///< += vector[i]
-  void (*mul_row_vector)(Tile x, const float* vector);     ///< *= vector[i]
-  void (*add_tile)(Tile x, ConstTile y);                   ///< += y[t][i]; y has x's shape
-  void (*mul_tile)(Tile x, ConstTile y);                   ///< *= y[t][i]
-  void (*silu)(Tile x);                                    ///< x / (1 + exp(-x))
-  void (*gelu)(Tile x);                                    ///< x/2 * (1 + tanh(sqrt(2/pi)*(x + 0.044715 x^3)))
-  void (*relu_squared)(Tile x);                            ///< max(x, 0)^2 (arXiv 2109.08668)
-  void (*swiglu)(ConstTile gate, ConstTile up, Tile out);  ///< silu(gate)*up; out may be gate or up itself
-  void (*geglu)(ConstTile gate, ConstTile up, Tile out);   ///< gelu(gate)*up
-  /// g / (1 + exp(-1.702 g)) * (u + 1) with g = min(gate, 7), u = up clamped to [-7, 7]. Source: arXiv 2508.10925.
-  void (*clamped_swiglu)(ConstTile gate, ConstTile up, Tile out);
-  void (*softcap)(Tile x, float cap);   ///< cap * tanh(x / cap)
+  // For all rows t and columns i.
+  void (*scale_rows)(Tile x, const float* factors);  ///< x[t][i] *= factors[t]
+  /// Of kernels/elementwise, by the function's number; nullptr for a form that it does not have.
+  UnaryFn unary_functions[elementwise::kFunctionCount];
+  BinaryFn binary_functions[elementwise::kFunctionCount];
   void (*copy)(ConstTile x, Tile out);  ///< out = x; must not overlap
 
   /// Rotates the first `rotary_dims` (even, <= head_dim) of every head. x.width = heads * head_dim. cos_sin: row t at
@@ -95,7 +92,7 @@ struct Kernels {
   void (*inv_rms)(const float* partial, std::size_t stride, std::size_t count, std::size_t tokens, std::size_t dim,
                   float eps, float* inv);
   /// out = x * inv_rms(x) * weight (weight nullable: none), a row at a time; the same bits as sum_squares, inv_rms,
-  /// scale_rows, mul_row_vector. out may be x.
+  /// scale_rows and a product with weight. out may be x.
   void (*rms_norm)(ConstTile x, const float* weight, float eps, Tile out);
   /// rms_norm of every head of every row, in place. x.width = heads * head_dim; weight [head_dim], nullable.
   void (*rms_norm_heads)(Tile x, std::size_t head_dim, const float* weight, float eps);
@@ -126,6 +123,12 @@ struct Kernels {
   /// Reads every byte once and returns their XOR in words: the read-bandwidth loop of benchmarks.
   std::uint64_t (*read_bytes)(const std::byte* data, std::size_t bytes);
 
+  [[nodiscard]] UnaryFn unary(elementwise::Function function) const {
+    return unary_functions[static_cast<std::size_t>(function)];
+  }
+  [[nodiscard]] BinaryFn binary(elementwise::Function function) const {
+    return binary_functions[static_cast<std::size_t>(function)];
+  }
   /// nullptr for a type without a kernel.
   [[nodiscard]] MatmulFn matmul(DType type) const;
   /// For tokens of prompts. Where it is not matmul(type) it is faster for many rows and rounds otherwise, so who calls

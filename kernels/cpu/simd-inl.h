@@ -480,17 +480,4 @@ FORGE_INLINE V tanh(V x) {
   return select_lt(magnitude, M::set1(0.3f), small, copy_sign(large, x));
 }
 
-/// x * sigmoid(y)
-FORGE_INLINE V times_sigmoid(V x, V y) {
-  return div(x, add(M::set1(1.0f), exp(sub(zero(), y))));
-}
-FORGE_INLINE V silu_of(V x) {
-  return times_sigmoid(x, x);
-}
-/// x/2 * (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) * (x + 0.044715 x^3)
-FORGE_INLINE V gelu_of(V x) {
-  const V twice_u = mul(x, fma(mul(x, x), M::set1(0.07135481627f), M::set1(1.595769122f)));
-  return times_sigmoid(x, twice_u);
-}
-
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

@@ -1,87 +1,17 @@
 #pragma once
-// Elementwise operations and norms on tiles of floats. Every row is independent; the lanes of a row's short end are
-// computed as full vectors in a buffer, so an element's bits do not depend on where it stands.
+// Elementwise functions (elementwise-inl.h) and norms on tiles of floats. Every row is independent; the lanes of a
+// row's short end are computed as full vectors in a buffer, so an element's bits do not depend on where it stands.
 
 #include <type_traits>
 
+#include "kernels/cpu/elementwise-inl.h"
 #include "kernels/cpu/reduce-inl.h"
 #include "kernels/quant/q8a.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// x[t][i] = f(x[t][i] as V, t, i) over a whole tile.
-template <class F>
-FORGE_INLINE void for_each_vector(const Tile& x, F f) {
-  for (std::size_t t = 0; t < x.rows; ++t) {
-    float* row = x.data + t * x.stride;
-    std::size_t i = 0;
-    for (; i + 16 <= x.width; i += 16) M::store(f(M::load(row + i), t, i, std::size_t{16}), row + i);
-    if (i < x.width) store_n(f(load_n(row + i, x.width - i), t, i, x.width - i), row + i, x.width - i);
-  }
-}
-
 inline void scale_rows(Tile x, const float* factors) {
-  for_each_vector(x, [&](V v, std::size_t t, std::size_t, std::size_t) { return mul(v, M::set1(factors[t])); });
-}
-inline void scale(Tile x, float factor) {
-  for_each_vector(x, [&](V v, std::size_t, std::size_t, std::size_t) { return mul(v, M::set1(factor)); });
-}
-inline void add_row_vector(Tile x, const float* vector) {
-  for_each_vector(x, [&](V v, std::size_t, std::size_t i, std::size_t n) { return add(v, load_some(vector + i, n)); });
-}
-inline void mul_row_vector(Tile x, const float* vector) {
-  for_each_vector(x, [&](V v, std::size_t, std::size_t i, std::size_t n) { return mul(v, load_some(vector + i, n)); });
-}
-inline void add_tile(Tile x, ConstTile y) {
-  for_each_vector(x, [&](V v, std::size_t t, std::size_t i, std::size_t n) {
-    return add(v, load_some(y.data + t * y.stride + i, n));
-  });
-}
-inline void mul_tile(Tile x, ConstTile y) {
-  for_each_vector(x, [&](V v, std::size_t t, std::size_t i, std::size_t n) {
-    return mul(v, load_some(y.data + t * y.stride + i, n));
-  });
-}
-inline void silu(Tile x) {
-  for_each_vector(x, [](V v, std::size_t, std::size_t, std::size_t) { return silu_of(v); });
-}
-inline void gelu(Tile x) {
-  for_each_vector(x, [](V v, std::size_t, std::size_t, std::size_t) { return gelu_of(v); });
-}
-inline void relu_squared(Tile x) {
-  for_each_vector(x, [](V v, std::size_t, std::size_t, std::size_t) {
-    const V positive = vmax(zero(), v);  // this order lets NaN through
-    return mul(positive, positive);
-  });
-}
-inline void softcap(Tile x, float cap) {
-  for_each_vector(
-      x, [&](V v, std::size_t, std::size_t, std::size_t) { return mul(tanh(div(v, M::set1(cap))), M::set1(cap)); });
-}
-
-template <class F>
-FORGE_INLINE void gated(const ConstTile& gate, const ConstTile& up, const Tile& out, F f) {
-  for (std::size_t t = 0; t < out.rows; ++t) {
-    const float *g = gate.data + t * gate.stride, *u = up.data + t * up.stride;
-    float* o = out.data + t * out.stride;
-    for (std::size_t i = 0; i < out.width; i += 16) {
-      const std::size_t n = out.width - i;
-      store_some(f(load_some(g + i, n), load_some(u + i, n)), o + i, n);
-    }
-  }
-}
-inline void swiglu(ConstTile gate, ConstTile up, Tile out) {
-  gated(gate, up, out, [](V g, V u) { return mul(silu_of(g), u); });
-}
-inline void geglu(ConstTile gate, ConstTile up, Tile out) {
-  gated(gate, up, out, [](V g, V u) { return mul(gelu_of(g), u); });
-}
-inline void clamped_swiglu(ConstTile gate, ConstTile up, Tile out) {
-  gated(gate, up, out, [](V g, V u) {
-    const V limit = M::set1(7.0f), bounded = vmin(limit, g);  // this order lets NaN through
-    const V shifted = add(vmin(limit, vmax(M::set1(-7.0f), u)), M::set1(1.0f));
-    return mul(times_sigmoid(bounded, mul(bounded, M::set1(1.702f))), shifted);
-  });
+  for_each_vector(x, [&](V v, std::size_t t) FORGE_INLINE_BODY { return mul(v, M::set1(factors[t])); });
 }
 
 inline void copy(ConstTile x, Tile out) {

@@ -18,6 +18,7 @@
 // before the tile is made, where a lane has one result: their latency hides behind the weights'.
 
 #include "kernels/gpu/activations.h"
+#include "kernels/gpu/elementwise.h"
 #include "kernels/gpu/step_io.h"
 
 namespace forge::gpu {
@@ -188,28 +189,6 @@ FORGE_DEVICE void store(float* at, float value, bool real) {
 FORGE_DEVICE void store_squares(float* at, float value, bool real) {
   const float sum = sum_lanes<kQuantBlock>(real ? value * value : 0.0f);
   if (real && thread_id() % kQuantBlock == 0) *at = sum;
-}
-FORGE_DEVICE float silu(float x) {
-  return x / (1.0f + exp2_of(-1.44269504088896f * x));
-}
-/// tanh's approximation, as ggml has it: arXiv 1606.08415.
-FORGE_DEVICE float gelu(float x) {
-  const float inner = 0.797884560802865f * x * fma_of(0.044715f * x, x, 1.0f);
-  return x - x / (exp2_of(2.0f * 1.44269504088896f * inner) + 1.0f);
-}
-/// gpt-oss's GLU (arXiv 2508.10925): gate' * sigmoid(1.702 gate') * (up' + 1), clamped to 7 from above and to +-7.
-FORGE_DEVICE float clamped_glu(float gate, float up) {
-  const float low = min_of(gate, 7.0f);
-  return low / (1.0f + exp2_of(-1.702f * 1.44269504088896f * low)) * (min_of(max_of(up, -7.0f), 7.0f) + 1.0f);
-}
-/// max(x, 0)^2: arXiv 2109.08668.
-FORGE_DEVICE float relu_squared(float x) {
-  const float positive = x < 0.0f ? 0.0f : x;
-  return positive * positive;
-}
-/// cap * tanh(x / cap), by tanh(x) = 1 - 2 / (e^2x + 1).
-FORGE_DEVICE float softcap(float x, float cap) {
-  return cap - 2.0f * cap / (exp2_of(2.0f * 1.44269504088896f / cap * x) + 1.0f);
 }
 /// The first, or second, of a pair turned by RoPE (RoFormer, arXiv 2104.09864).
 FORGE_DEVICE float rope(float own, float other, float cosine, float sine, bool second) {

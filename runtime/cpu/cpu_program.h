@@ -61,10 +61,11 @@ struct TileInstr {
   std::size_t k = 0, stride = 0, x_row_bytes = 0, group_bytes = 0, count = 0, head_dim = 0, rotary = 0, block = 0,
               table_rows = 0;
   cpu::RopeMode rope_mode{};
-  bool shared = false;                    ///< all runs of a norm have the same weight
-  void (*activate)(cpu::Tile) = nullptr;  ///< of one value
-  void (*gated)(cpu::ConstTile gate, cpu::ConstTile up, cpu::Tile out) = nullptr;  ///< of GLUs
-  float eps = 0, factor = 1;
+  bool shared = false;                   ///< all runs of a norm have the same weight
+  cpu::UnaryFn unary = nullptr;          ///< of kUnary
+  cpu::BinaryFn binary = nullptr;        ///< of kBinary, whose stride is 0 where its operand is one row, and kPairs
+  elementwise::Parameters parameters{};  ///< of both
+  float eps = 0;
   // experts
   std::size_t slots = 1;  ///< of a token; kInvRms: rows that share a row of squares
   std::size_t experts = 0, expert_bytes = 0;

@@ -54,8 +54,8 @@ class TileReader : PlanReader {
     for (const auto& op : in.ops) {
       if (op == nullptr) fail("an op is missing");
       section.ops.push_back(ops_.op(op->body, shape));
-      if (section.ops.back().kind == TileOpKind::kGlu) {
-        if (halved) fail("a GLU's pairs do not fit its tile");
+      if (section.ops.back().kind == TileOpKind::kPairs) {
+        if (halved) fail("pairs of columns do not fit their tile");
         shape.width /= 2;
         shape.unit /= 2;
         halved = true;

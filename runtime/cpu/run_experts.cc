@@ -86,8 +86,8 @@ void add_expert(const TileSection& section, std::size_t expert, std::size_t begi
       const auto token = static_cast<std::size_t>(list.tokens[first + i]) - begin;
       const cpu::Tile row{tile.data + i * tile.stride, 1, tile.width, tile.stride};
       run_tile_ops(section.ops, 1, section.sum_at, row, slot, column, context);
-      context.kernels->scale(row, section.ops[section.sum_at].shares[slot]);
-      context.kernels->add_tile({sums.data + token * sums.stride, 1, sums.width, sums.stride}, row);
+      add_scaled({sums.data + token * sums.stride, 1, sums.width, sums.stride}, row,
+                 section.ops[section.sum_at].shares[slot], *context.kernels);
     }
   }
 }

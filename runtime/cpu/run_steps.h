@@ -52,6 +52,12 @@ void run_step(const CpuStep& step, StepContext& context);
 void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::size_t last, cpu::Tile tile,
                   std::size_t row, std::size_t column, const StepContext& context);
 
+/// sum += factor * term, and term is scaled.
+inline void add_scaled(cpu::Tile sum, cpu::Tile term, float factor, const cpu::Kernels& kernels) {
+  kernels.unary(elementwise::Function::kScale)(term, &factor);
+  kernels.binary(elementwise::Function::kAdd)(sum, term, sum, nullptr);
+}
+
 void run_attention(const AttentionStep& step, StepContext& context);
 void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens);
 void run_route(const RouteStep& step, StepContext& context, std::size_t tokens);

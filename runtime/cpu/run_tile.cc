@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "kernels/quant/x16.h"
 #include "runtime/cpu/column_split.h"
@@ -28,8 +30,7 @@ void sum_expert_rows(const TileInstr& op, cpu::Tile tile, std::size_t row, std::
       std::fill_n(sum.data, width, 0.0F);
       for (std::size_t slot = (row + t) * op.slots; slot < (row + t + 1) * op.slots; ++slot) {
         context.kernels->copy({const_floats(op.a) + slot * op.stride + column + begin, 1, width, width}, term);
-        context.kernels->scale(term, op.shares[slot]);
-        context.kernels->add_tile(sum, term);
+        add_scaled(sum, term, op.shares[slot], *context.kernels);
       }
     }
 }
@@ -75,127 +76,132 @@ void run_source(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_
   }
 }
 
-void run_kv_store(const TileInstr& op, cpu::ConstTile tile, std::size_t row, std::size_t column,
-                  const StepContext& context) {
+// ---- transforms and sinks ----
+
+/// Where an instruction works: rows row, row + 1 .. of the step, columns column, column + 1 .. of the section, which
+/// are `tile`. Pairs halve the tile and the column.
+struct TileState {
+  cpu::Tile tile;
+  std::size_t row, column;
+  const StepContext& context;
+
+  [[nodiscard]] const cpu::Kernels& kernels() const { return *context.kernels; }
+  /// The instruction's rows at the tile's place; one row for all where its stride is 0.
+  [[nodiscard]] cpu::ConstTile operand(const TileInstr& op) const {
+    return {const_floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride};
+  }
+};
+
+void run_inv_rms(const TileInstr& op, TileState& at) {
+  float inv[kTileTokens];
+  const auto& kernels = at.kernels();
+  if (op.slots == 1) {
+    kernels.inv_rms(const_floats(op.a) + at.row * op.count, op.count, op.count, at.tile.rows, op.k, op.eps, inv);
+  } else {
+    for (std::size_t t = 0; t < at.tile.rows; ++t)
+      kernels.inv_rms(const_floats(op.a) + (at.row + t) / op.slots * op.count, op.count, op.count, 1, op.k, op.eps,
+                      inv + t);
+  }
+  kernels.scale_rows(at.tile, inv);
+}
+
+void run_unary(const TileInstr& op, TileState& at) {
+  op.unary(at.tile, op.parameters.data());
+}
+
+void run_binary(const TileInstr& op, TileState& at) {
+  op.binary(at.tile, at.operand(op), at.tile, op.parameters.data());
+}
+
+/// Pairs of `count` columns x and `count` columns y become `count` columns, in place from the left.
+void run_pairs(const TileInstr& op, TileState& at) {
+  const std::size_t unit = op.count;
+  const auto& tile = at.tile;
+  for (std::size_t from = 0, to = 0; from < tile.width; from += 2 * unit, to += unit)
+    op.binary({tile.data + from, tile.rows, unit, tile.stride}, {tile.data + from + unit, tile.rows, unit, tile.stride},
+              {tile.data + to, tile.rows, unit, tile.stride}, op.parameters.data());
+  at.tile.width /= 2;
+  at.column /= 2;
+}
+
+void run_expert_vectors(const TileInstr& op, TileState& at) {
+  const auto add = at.kernels().binary(elementwise::Function::kAdd);
+  for (std::size_t t = 0; t < at.tile.rows; ++t)
+    if (const auto expert = static_cast<std::uint32_t>(op.chosen[at.row + t]); expert < op.experts) {
+      const cpu::Tile one{at.tile.data + t * at.tile.stride, 1, at.tile.width, at.tile.stride};
+      add(one, {const_floats(op.a) + expert * op.stride + at.column, 1, one.width, one.stride}, one, nullptr);
+    }
+}
+
+void run_rms_norm(const TileInstr& op, TileState& at) {
+  at.kernels().rms_norm_heads(at.tile, op.head_dim, const_floats(op.a), op.eps);
+}
+
+void run_layer_norm(const TileInstr& op, TileState& at) {
+  const std::size_t from = op.shared ? 0 : at.column;
+  at.kernels().layer_norm_heads(at.tile, op.head_dim, const_floats(op.a) + from,
+                                op.b == nullptr ? nullptr : const_floats(op.b) + from, op.shared, op.eps);
+}
+
+void run_rope(const TileInstr& op, TileState& at) {
+  at.kernels().rope(at.tile, op.head_dim, op.rotary, op.rope_mode, const_floats(op.a) + at.row * op.rotary, op.rotary);
+}
+
+void run_store(const TileInstr& op, TileState& at) {
+  at.kernels().copy(at.tile, {floats(op.a) + at.row * op.stride + at.column, at.tile.rows, at.tile.width, op.stride});
+}
+
+void run_sum_squares(const TileInstr& op, TileState& at) {
+  at.kernels().sum_squares(at.tile, floats(op.a) + at.row * op.stride + at.column / 16, op.stride);
+}
+
+void run_quantize(const TileInstr& op, TileState& at) {
+  at.kernels().quantize_q8a(at.tile, op.a + at.row * op.x_row_bytes, op.x_row_bytes, op.k, op.block + at.column / 32);
+}
+
+void run_kv_store(const TileInstr& op, TileState& at) {
   std::byte* blocks[kTileTokens];
-  const auto& io = *context.io;
-  const std::size_t head = op.first_head + column / op.head_dim;
-  const auto& pool = context.blocks->kv[op.kv_group];
-  const auto* numbers = io.block.data() + op.kv_group * io.slot.size() + row;
+  const auto& io = *at.context.io;
+  const cpu::ConstTile tile = at.tile;
+  const std::size_t head = op.first_head + at.column / op.head_dim;
+  const auto& pool = at.context.blocks->kv[op.kv_group];
+  const auto* numbers = io.block.data() + op.kv_group * io.slot.size() + at.row;
   for (std::size_t t = 0; t < tile.rows; ++t)
     blocks[t] = pool.data + static_cast<std::size_t>(numbers[t]) * pool.block_stride + op.kv_offset;
   // A tile of some heads is stored as if the block held only them, from the first one's place on.
   const std::size_t heads = tile.width / op.head_dim;
   const std::size_t head_bytes = cpu::kv_head_bytes(op.dtype, op.head_dim);
+  const bool values = op.kind == TileOpKind::kStoreV;
   for (std::size_t t = 0; t < tile.rows; ++t)
-    blocks[t] += head * head_bytes + (op.kind == TileOpKind::kStoreV ? (op.kv_heads - heads) * head_bytes : 0);
-  (op.kind == TileOpKind::kStoreK ? context.kernels->store_kv_k : context.kernels->store_kv_v)(
-      tile, {op.dtype, heads, op.head_dim}, blocks, io.slot.data() + row);
+    blocks[t] += head * head_bytes + (values ? (op.kv_heads - heads) * head_bytes : 0);
+  (values ? at.kernels().store_kv_v : at.kernels().store_kv_k)(tile, {op.dtype, heads, op.head_dim}, blocks,
+                                                               io.slot.data() + at.row);
 }
 
-void run_inv_rms(const TileInstr& op, cpu::Tile tile, std::size_t row, const StepContext& context) {
-  float inv[kTileTokens];
-  if (op.slots == 1) {
-    context.kernels->inv_rms(const_floats(op.a) + row * op.count, op.count, op.count, tile.rows, op.k, op.eps, inv);
-  } else {
-    for (std::size_t t = 0; t < tile.rows; ++t)
-      context.kernels->inv_rms(const_floats(op.a) + (row + t) / op.slots * op.count, op.count, op.count, 1, op.k,
-                               op.eps, inv + t);
-  }
-  context.kernels->scale_rows(tile, inv);
-}
+using RunOp = void (*)(const TileInstr& op, TileState& at);
 
-void add_expert_vectors(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column,
-                        const StepContext& context) {
-  for (std::size_t t = 0; t < tile.rows; ++t)
-    if (const auto expert = static_cast<std::uint32_t>(op.chosen[row + t]); expert < op.experts)
-      context.kernels->add_row_vector({tile.data + t * tile.stride, 1, tile.width, tile.stride},
-                                      const_floats(op.a) + expert * op.stride + column);
-}
-
-/// Pairs of `count` gate and `count` up columns become `count` columns, in place from the left.
-void run_glu(const TileInstr& op, cpu::Tile& tile) {
-  const std::size_t unit = op.count;
-  for (std::size_t from = 0, to = 0; from < tile.width; from += 2 * unit, to += unit)
-    op.gated({tile.data + from, tile.rows, unit, tile.stride}, {tile.data + from + unit, tile.rows, unit, tile.stride},
-             {tile.data + to, tile.rows, unit, tile.stride});
-  tile.width /= 2;
-}
+/// By kind; nullptr for sources, and for the sum of experts, which run_experts.cc does.
+constexpr auto kRunOps = [] {
+  constexpr std::pair<TileOpKind, RunOp> kPairs[] = {
+      {TileOpKind::kInvRms, run_inv_rms},    {TileOpKind::kUnary, run_unary},
+      {TileOpKind::kBinary, run_binary},     {TileOpKind::kPairs, run_pairs},
+      {TileOpKind::kRope, run_rope},         {TileOpKind::kAddExpertVector, run_expert_vectors},
+      {TileOpKind::kRmsNorm, run_rms_norm},  {TileOpKind::kLayerNorm, run_layer_norm},
+      {TileOpKind::kStore, run_store},       {TileOpKind::kSumSquares, run_sum_squares},
+      {TileOpKind::kQuantize, run_quantize}, {TileOpKind::kStoreK, run_kv_store},
+      {TileOpKind::kStoreV, run_kv_store}};
+  std::array<RunOp, plan::kTileOpKinds> table{};
+  for (const auto& [kind, run] : kPairs) table[static_cast<std::size_t>(kind)] = run;
+  return table;
+}();
 
 }  // namespace
 
 void run_tile_ops(const std::vector<TileInstr>& ops, std::size_t first, std::size_t last, cpu::Tile tile,
                   std::size_t row, std::size_t column, const StepContext& context) {
-  const auto& kernels = *context.kernels;
-  for (std::size_t i = first; i < last; ++i) {
-    const auto& op = ops[i];
-    const auto operand = [&] {
-      return cpu::ConstTile(const_floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride);
-    };
-    switch (op.kind) {
-      case TileOpKind::kInvRms:
-        run_inv_rms(op, tile, row, context);
-        break;
-      case TileOpKind::kAddVector:
-        kernels.add_row_vector(tile, const_floats(op.a) + column);
-        break;
-      case TileOpKind::kAddExpertVector:
-        add_expert_vectors(op, tile, row, column, context);
-        break;
-      case TileOpKind::kMulVector:
-        kernels.mul_row_vector(tile, const_floats(op.a) + column);
-        break;
-      case TileOpKind::kAddTensor:
-        kernels.add_tile(tile, operand());
-        break;
-      case TileOpKind::kMulTensor:
-        kernels.mul_tile(tile, operand());
-        break;
-      case TileOpKind::kScale:
-        kernels.scale(tile, op.factor);
-        break;
-      case TileOpKind::kGlu:
-        run_glu(op, tile);
-        column /= 2;
-        break;
-      case TileOpKind::kGluTensor:
-        op.gated(tile, operand(), tile);
-        break;
-      case TileOpKind::kActivate:
-        op.activate(tile);
-        break;
-      case TileOpKind::kSoftcap:
-        kernels.softcap(tile, op.factor);
-        break;
-      case TileOpKind::kRmsNorm:
-        kernels.rms_norm_heads(tile, op.head_dim, const_floats(op.a), op.eps);
-        break;
-      case TileOpKind::kLayerNorm: {
-        const std::size_t from = op.shared ? 0 : column;
-        kernels.layer_norm_heads(tile, op.head_dim, const_floats(op.a) + from,
-                                 op.b == nullptr ? nullptr : const_floats(op.b) + from, op.shared, op.eps);
-        break;
-      }
-      case TileOpKind::kRope:
-        kernels.rope(tile, op.head_dim, op.rotary, op.rope_mode, const_floats(op.a) + row * op.rotary, op.rotary);
-        break;
-      case TileOpKind::kStore:
-        kernels.copy(tile, {floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride});
-        break;
-      case TileOpKind::kSumSquares:
-        kernels.sum_squares(tile, floats(op.a) + row * op.stride + column / 16, op.stride);
-        break;
-      case TileOpKind::kQuantize:
-        kernels.quantize_q8a(tile, op.a + row * op.x_row_bytes, op.x_row_bytes, op.k, op.block + column / 32);
-        break;
-      case TileOpKind::kStoreK:
-      case TileOpKind::kStoreV:
-        run_kv_store(op, tile, row, column, context);
-        break;
-      default:
-        break;  // sources: decoding lets none stand here
-    }
-  }
+  TileState at{tile, row, column, context};
+  for (std::size_t i = first; i < last; ++i)
+    if (const auto run = kRunOps[static_cast<std::size_t>(ops[i].kind)]; run != nullptr) run(ops[i], at);
 }
 
 namespace {

@@ -12,18 +12,10 @@ TileInstr TileOpReader::op(const plan::TileOpBodyUnion& body, const TileShape& s
   switch (body.type) {
     case TileOpBody::InvRms:
       return inv_rms(*body.AsInvRms(), shape);
-    case TileOpBody::Combine:
-      return combine(*body.AsCombine(), shape);
-    case TileOpBody::Scale:
-      return {.kind = TileOpKind::kScale, .factor = body.AsScale()->factor};
-    case TileOpBody::Softcap:
-      return {.kind = TileOpKind::kSoftcap, .factor = body.AsSoftcap()->cap};
-    case TileOpBody::Activate:
-      return activate(*body.AsActivate());
-    case TileOpBody::GatedActivate:
-      return gated(*body.AsGatedActivate(), shape);
-    case TileOpBody::GatedPairs:
-      return pairs(*body.AsGatedPairs(), shape);
+    case TileOpBody::Elementwise:
+      return elementwise(*body.AsElementwise(), shape);
+    case TileOpBody::ElementwisePairs:
+      return pairs(*body.AsElementwisePairs(), shape);
     case TileOpBody::AddExpertVector:
       return expert_vector(*body.AsAddExpertVector(), shape);
     case TileOpBody::SumExperts:
@@ -46,36 +38,45 @@ TileInstr TileOpReader::op(const plan::TileOpBodyUnion& body, const TileShape& s
   }
 }
 
-TileInstr TileOpReader::combine(const plan::CombineT& combine, const TileShape& shape) const {
-  constexpr TileOpKind kVector[] = {TileOpKind::kAddVector, TileOpKind::kMulVector},
-                       kRows[] = {TileOpKind::kAddTensor, TileOpKind::kMulTensor};
-  if (combine.broadcast)
-    return {.kind = member(combine.op, kVector), .a = read(combine.operand, shape.width * sizeof(float))};
-  const auto rows = read_rows(combine.operand, shape.rows, shape.width);
-  return {.kind = member(combine.op, kRows), .a = rows.data, .stride = rows.stride};
+TileInstr TileOpReader::function(std::uint8_t number, const std::vector<float>& parameters, bool binary) const {
+  const auto function = elementwise::find_function(number);
+  if (!function) fail(fmt::format("there is no elementwise function {}", number));
+  const auto& def = elementwise::function_def(*function);
+  if (parameters.size() != def.parameter_count)
+    fail(fmt::format("{} has {} parameters, not {}", def.name, def.parameter_count, parameters.size()));
+  TileInstr in{.kind = binary ? TileOpKind::kBinary : TileOpKind::kUnary,
+               .unary = binary ? nullptr : kernels_.unary(*function),
+               .binary = binary ? kernels_.binary(*function) : nullptr};
+  if (in.unary == nullptr && in.binary == nullptr)
+    fail(fmt::format("{} is no function of {}", def.name, binary ? "two values" : "one value"));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!elementwise::in_range(def.parameters[i].range, parameters[i]))
+      fail(fmt::format("{} of {} is out of range: {}", def.parameters[i].name, def.name, parameters[i]));
+    in.parameters[i] = parameters[i];
+  }
+  return in;
 }
 
-decltype(TileInstr::gated) TileOpReader::gated_kernel(plan::Activation activation) const {
-  const decltype(TileInstr::gated) kernels[] = {kernels_.swiglu, kernels_.geglu, kernels_.clamped_swiglu};
-  return member(activation, kernels);
+TileInstr TileOpReader::elementwise(const plan::ElementwiseT& op, const TileShape& shape) const {
+  auto in = function(op.function, op.parameters, given(op.operand));
+  if (!given(op.operand)) return in;
+  if (op.broadcast) {
+    in.a = read(op.operand, shape.width * sizeof(float));
+    return in;
+  }
+  const auto rows = read_rows(op.operand, shape.rows, shape.width);
+  in.a = rows.data;
+  in.stride = rows.stride;
+  return in;
 }
 
-TileInstr TileOpReader::gated(const plan::GatedActivateT& gated, const TileShape& shape) const {
-  const auto up = read_rows(gated.up, shape.rows, shape.width);
-  return {.kind = TileOpKind::kGluTensor, .a = up.data, .stride = up.stride, .gated = gated_kernel(gated.activation)};
-}
-
-TileInstr TileOpReader::pairs(const plan::GatedPairsT& pairs, const TileShape& shape) const {
-  const std::size_t count = number(pairs.unit, 1, 1 << 16);
-  if (shape.unit % (2 * count) != 0 || shape.width % (2 * count) != 0) fail("a GLU's pairs do not fit its tile");
-  return {.kind = TileOpKind::kGlu, .count = count, .gated = gated_kernel(pairs.activation)};
-}
-
-TileInstr TileOpReader::activate(const plan::ActivateT& activate) const {
-  const decltype(TileInstr::activate) kernels[] = {kernels_.silu, kernels_.gelu, nullptr, kernels_.relu_squared};
-  const auto kernel = member(activate.activation, kernels);
-  if (kernel == nullptr) fail("its activation is a GLU's");
-  return {.kind = TileOpKind::kActivate, .activate = kernel};
+TileInstr TileOpReader::pairs(const plan::ElementwisePairsT& pairs, const TileShape& shape) const {
+  auto in = function(pairs.function, pairs.parameters, true);
+  in.kind = TileOpKind::kPairs;
+  in.count = number(pairs.unit, 1, 1 << 16);
+  if (shape.unit % (2 * in.count) != 0 || shape.width % (2 * in.count) != 0)
+    fail("pairs of columns do not fit their tile");
+  return in;
 }
 
 TileInstr TileOpReader::inv_rms(const plan::InvRmsT& norm, const TileShape& shape) const {

@@ -1,7 +1,8 @@
 #pragma once
 // Reading what is done to a tile after its source. A function a body of plan.fbs.
 
-#include <array>
+#include <cstdint>
+#include <vector>
 
 #include "runtime/cpu/plan_reader.h"
 
@@ -23,17 +24,16 @@ class TileOpReader : PlanReader {
   [[nodiscard]] TileInstr quantize(const plan::QuantizeT& quantize, const TileShape& shape) const;
 
  private:
-  TileInstr combine(const plan::CombineT& combine, const TileShape& shape) const;
-  TileInstr gated(const plan::GatedActivateT& gated, const TileShape& shape) const;
-  TileInstr pairs(const plan::GatedPairsT& pairs, const TileShape& shape) const;
-  TileInstr activate(const plan::ActivateT& activate) const;
+  TileInstr elementwise(const plan::ElementwiseT& op, const TileShape& shape) const;
+  TileInstr pairs(const plan::ElementwisePairsT& pairs, const TileShape& shape) const;
+  /// An instruction with the function's parameters and its kernel of one tile, or of two.
+  TileInstr function(std::uint8_t number, const std::vector<float>& parameters, bool binary) const;
   TileInstr inv_rms(const plan::InvRmsT& norm, const TileShape& shape) const;
   TileInstr expert_vector(const plan::AddExpertVectorT& add, const TileShape& shape) const;
   TileInstr norm(const plan::NormT& norm, const TileShape& shape) const;
   TileInstr rope(const plan::RopeT& rope, const TileShape& shape) const;
   TileInstr sum_squares(const plan::SumSquaresT& sum, const TileShape& shape) const;
   TileInstr store_kv(const plan::StoreKvT& store, const TileShape& shape) const;
-  decltype(TileInstr::gated) gated_kernel(plan::Activation activation) const;
 };
 
 }  // namespace forge::runtime

@@ -2,6 +2,7 @@
 // The operations of a tile program: what a CPU step does to a tile of float columns that it keeps in registers and L1.
 // Drafts of code generation and the executor's decoded programs name them so; in plans they are tables of plan.fbs.
 
+#include <cstddef>
 #include <cstdint>
 
 namespace forge::plan {
@@ -18,18 +19,12 @@ enum class TileOpKind : std::uint16_t {
   kExpertRows,    ///< sums of share * row
   // transforms
   kInvRms,
-  kAddVector,
-  kMulVector,
-  kAddTensor,
-  kMulTensor,
-  kScale,
-  kGlu,        ///< pairs of `unit` gate and `unit` up columns become `unit` columns
-  kGluTensor,  ///< act(tile) * rows
+  kUnary,   ///< f(tile), kernels/elementwise
+  kBinary,  ///< f(tile, rows), or f(tile, one row for all)
+  kPairs,   ///< pairs of `unit` columns x and `unit` columns y become `unit` columns f(x, y): a GLU's gate and up
   kRope,
   kAddExpertVector,
   kSumExperts,
-  kActivate,
-  kSoftcap,
   kRmsNorm,
   kLayerNorm,
   // sinks: the tile stays as it is
@@ -38,6 +33,9 @@ enum class TileOpKind : std::uint16_t {
   kQuantize,
   kStoreK,
   kStoreV,
+  kCount_
 };
+
+inline constexpr std::size_t kTileOpKinds = static_cast<std::size_t>(TileOpKind::kCount_);
 
 }  // namespace forge::plan

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <limits>
 
 #include "runtime/plan/step.h"
 #include "tests/e2e/tiny_model.h"
@@ -107,6 +108,59 @@ TEST_CASE("step inputs are for the rows that they have entries for") {
     });
     CHECK_THAT(plan.refusal(), Catch::Contains("gathers"));
   }
+}
+
+TEST_CASE("an elementwise function, its parameters and its operand are what its row says") {
+  using elementwise::Function;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  const auto number = [](Function function) { return static_cast<std::uint8_t>(function); };
+  const auto refusal = [](const std::function<void(plan::ElementwiseT&)>& change) {
+    Plan plan;
+    plan.change(plan::TileOpBody::Elementwise, [&](plan::TileT& tile) {
+      for (auto& section : tile.sections)
+        for (auto& op : section->ops)
+          if (auto* body = op->body.AsElementwise()) change(*body);
+    });
+    return plan.refusal();
+  };
+  const auto unary = [&](Function function, std::vector<float> parameters) {
+    return refusal([=](plan::ElementwiseT& op) {
+      op.function = number(function);
+      op.operand = plan::kNoOperand;
+      op.parameters = parameters;
+    });
+  };
+  CHECK_THAT(unary(Function::kScale, {kNan}), Catch::Contains("factor of scale is out of range"));
+  CHECK_THAT(unary(Function::kScale, {kInfinity}), Catch::Contains("out of range"));
+  CHECK_THAT(unary(Function::kSoftcap, {0}), Catch::Contains("cap of softcap is out of range"));
+  CHECK_THAT(unary(Function::kScale, {}), Catch::Contains("scale has 1 parameters, not 0"));
+  CHECK_THAT(unary(Function::kSilu, {1}), Catch::Contains("silu has 0 parameters, not 1"));
+  CHECK_THAT(unary(Function::kSoftcap, std::vector<float>(1000, 1.0F)), Catch::Contains("not 1000"));
+  CHECK_THAT(unary(Function::kAdd, {}), Catch::Contains("add is no function of one value"));
+  CHECK_THAT(unary(Function::kClampedSwish, {}), Catch::Contains("no function of one value"));
+  CHECK_THAT(refusal([&](auto& op) { op.function = number(Function::kReluSquared); }),
+             Catch::Contains("relu_squared is no function of two values"));
+  for (const std::size_t unknown : {elementwise::kFunctionCount, std::size_t{255}})
+    CHECK_THAT(refusal([&](auto& op) { op.function = static_cast<std::uint8_t>(unknown); }),
+               Catch::Contains("there is no elementwise function " + std::to_string(unknown)));
+  CHECK_THAT(refusal([](auto& op) { op.operand = 60000; }), Catch::Contains("an operand is missing"));
+
+  const auto pairs = [](const std::function<void(plan::ElementwisePairsT&)>& change) {
+    Plan plan;
+    plan.change(plan::TileOpBody::ElementwisePairs, [&](plan::TileT& tile) {
+      for (auto& section : tile.sections)
+        for (auto& op : section->ops)
+          if (auto* body = op->body.AsElementwisePairs()) change(*body);
+    });
+    return plan.refusal();
+  };
+  CHECK_THAT(pairs([&](auto& op) { op.function = number(Function::kScale); }),
+             Catch::Contains("scale has 1 parameters"));
+  CHECK_THAT(pairs([&](auto& op) { op.function = number(Function::kReluSquared); }),
+             Catch::Contains("no function of two values"));
+  CHECK_THAT(pairs([](auto& op) { op.function = 255; }), Catch::Contains("no elementwise function 255"));
+  CHECK_THAT(pairs([](auto& op) { op.parameters = {1}; }), Catch::Contains("0 parameters, not 1"));
+  CHECK_THAT(pairs([](auto& op) { op.unit = 7; }), Catch::Contains("pairs of columns do not fit"));
 }
 
 TEST_CASE("what a plan's step inputs take is known before it is opened") {

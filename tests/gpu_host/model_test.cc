@@ -8,6 +8,7 @@
 #include "passes/pass.h"
 #include "runtime/engine/engine_core.h"
 #include "runtime/gpu/executor.h"
+#include "tests/e2e/elementwise_graphs.h"
 #include "tests/e2e/family_models.h"
 #include "tests/gpu_host/host_compiler.h"
 
@@ -24,15 +25,18 @@ constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
 class HostGpu {
  public:
   HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
-          std::vector<std::string> skip = {}) {
+          std::vector<std::string> skip = {})
+      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), std::move(skip)) {}
+  /// Another graph on the model's weights.
+  HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
+          std::string tune, std::vector<std::string> skip = {}) {
     codegen::CompileOptions options;
     options.context = 256;
     options.batch_max = batch;
     options.kernels = &compiler();
     options.tune = std::move(tune);
     options.skip = std::move(skip);
-    std::shared_ptr<const plan::ProgramT> program =
-        codegen::compile_program(model.portable().graph, model.file(), target.name, options);
+    std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
     tiles_ =
         std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
     control_ =
@@ -258,6 +262,14 @@ TEST_CASE(
     CHECK(nmse(kept_rows(whole), family_logits_of_f16_cache(family)) < bound_of(DType::kF32));
     CHECK(nmse(run_alone(*gpu, family_tokens(), 1, blocks), whole) < 1e-8);
   }
+}
+
+TEST_CASE("gpu model: every elementwise function behind the head") {
+  const TinyModel model({.dtype = DType::kF32});
+  const auto graph = with_all_functions(model.portable().graph);
+  const auto ids = random_ids(20, 90, 3);
+  HostGpu gpu(model, graph, kWave32, 1, kByRows);
+  CHECK(nmse(run_alone(*gpu, ids, 64, {5}), model.reference(graph, ids, false)) < bound_of(DType::kF32));
 }
 
 TEST_CASE("gpu model: logits of the reference with weights in planes of codes, tables of the same type") {

@@ -157,10 +157,11 @@ void register_class(cpu::CpuClass c) {
     benchmark::RegisterBenchmark((std::string(op_name) + "/" + class_name).c_str(),
                                  [=](benchmark::State& state) { tile(state, c, op); });
   };
-  add_tile("swiglu", [](const auto& k, auto x, auto y, auto out) { k.swiglu(x, y, out); });
+  add_tile("swiglu",
+           [](const auto& k, auto x, auto y, auto out) { k.binary(elementwise::Function::kSilu)(x, y, out, nullptr); });
   add_tile("add_tile", [](const auto& k, auto x, auto y, auto out) {
     k.copy(x, out);
-    k.add_tile(out, y);
+    k.binary(elementwise::Function::kAdd)(out, y, out, nullptr);
   });
   add_tile("sum_squares", [](const auto& k, auto x, auto, auto out) { k.sum_squares(x, out.data, x.width / 16); });
   add_tile("quantize_q8a", [](const auto& k, auto x, auto, auto out) {

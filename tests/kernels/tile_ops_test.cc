@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 
 #include "tests/kernels/support.h"
@@ -42,6 +43,20 @@ void check_elementwise(const std::function<void(const cpu::Kernels&, cpu::Tile)>
     }
 }
 
+using elementwise::Function;
+
+/// One row of y for all rows of x.
+cpu::ConstTile one_row(const float* y, cpu::Tile x) {
+  return {y, x.rows, x.width, 0};
+}
+void run_unary(const cpu::Kernels& kernels, Function function, cpu::Tile x,
+               std::initializer_list<float> parameters = {}) {
+  kernels.unary(function)(x, parameters.begin());
+}
+void run_binary(const cpu::Kernels& kernels, Function function, cpu::Tile x, cpu::ConstTile y) {
+  kernels.binary(function)(x, y, x, nullptr);
+}
+
 double silu(double x) {
   return x / (1 + std::exp(-x));
 }
@@ -58,28 +73,30 @@ TEST_CASE("sums and products with scalars, vectors and tiles") {
   const auto f64 = [](float x) { return static_cast<double>(x); };
   check_elementwise([&](auto& k, auto x) { k.scale_rows(x, factors.data()); },
                     [&](double v, std::size_t t, std::size_t) { return v * f64(factors[t]); });
-  check_elementwise([&](auto& k, auto x) { k.scale(x, 0.7f); },
+  check_elementwise([&](auto& k, auto x) { run_unary(k, Function::kScale, x, {0.7f}); },
                     [&](double v, std::size_t, std::size_t) { return v * f64(0.7f); });
-  check_elementwise([&](auto& k, auto x) { k.add_row_vector(x, vector.data()); },
+  check_elementwise([&](auto& k, auto x) { run_binary(k, Function::kAdd, x, one_row(vector.data(), x)); },
                     [&](double v, std::size_t, std::size_t i) { return v + f64(vector[i]); });
-  check_elementwise([&](auto& k, auto x) { k.mul_row_vector(x, vector.data()); },
+  check_elementwise([&](auto& k, auto x) { run_binary(k, Function::kMul, x, one_row(vector.data(), x)); },
                     [&](double v, std::size_t, std::size_t i) { return v * f64(vector[i]); });
-  check_elementwise([&](auto& k, auto x) { k.add_tile(x, other); },
+  check_elementwise([&](auto& k, auto x) { run_binary(k, Function::kAdd, x, other); },
                     [&](double v, std::size_t t, std::size_t i) { return v + f64(tile[t * 700 + i]); });
-  check_elementwise([&](auto& k, auto x) { k.mul_tile(x, other); },
+  check_elementwise([&](auto& k, auto x) { run_binary(k, Function::kMul, x, other); },
                     [&](double v, std::size_t t, std::size_t i) { return v * f64(tile[t * 700 + i]); });
 }
 
 TEST_CASE("activations are accurate to a few ulp") {
   for (const float deviation : {0.01f, 1.0f, 8.0f}) {
-    check_elementwise([](auto& k, auto x) { k.silu(x); }, [](double v, auto, auto) { return silu(v); }, 6, deviation);
-    check_elementwise([](auto& k, auto x) { k.softcap(x, 5.0f); },
+    check_elementwise([](auto& k, auto x) { run_unary(k, Function::kSilu, x); },
+                      [](double v, auto, auto) { return silu(v); }, 6, deviation);
+    check_elementwise([](auto& k, auto x) { run_unary(k, Function::kSoftcap, x, {5.0f}); },
                       [](double v, auto, auto) { return 5 * std::tanh(v / 5); }, 8, deviation);
-    check_elementwise([](auto& k, auto x) { k.relu_squared(x); },
+    check_elementwise([](auto& k, auto x) { run_unary(k, Function::kReluSquared, x); },
                       [](double v, auto, auto) { return v > 0 ? v * v : 0.0; }, 1, deviation);
   }
   // far in the negative tail gelu's argument is rounded before it is exponentiated
-  check_elementwise([](auto& k, auto x) { k.gelu(x); }, [](double v, auto, auto) { return gelu(v); }, 40, 1.0f);
+  check_elementwise([](auto& k, auto x) { run_unary(k, Function::kGelu, x); },
+                    [](double v, auto, auto) { return gelu(v); }, 40, 1.0f);
 }
 
 TEST_CASE("gated activations, also onto one of their operands") {
@@ -91,7 +108,7 @@ TEST_CASE("gated activations, also onto one of their operands") {
       const auto run = [&](auto function, double (*gated)(double, double), double tail = 0) {
         Guarded<float> out(kRows * width);
         function(cpu::ConstTile{gate.data(), kRows, width, width}, cpu::ConstTile{up.data(), kRows, width, width},
-                 cpu::Tile{out.data(), kRows, width, width});
+                 cpu::Tile{out.data(), kRows, width, width}, nullptr);
         out.check();
         for (std::size_t i = 0; i < out.size(); ++i)
           REQUIRE(out[i] == Approx(gated(static_cast<double>(gate[i]), static_cast<double>(up[i])))
@@ -99,17 +116,17 @@ TEST_CASE("gated activations, also onto one of their operands") {
                                 .margin(tail > 0 ? 1e-35 : 0));
         auto aliased = up;
         const cpu::Tile both{aliased.data(), kRows, width, width};
-        function(cpu::ConstTile{gate.data(), kRows, width, width}, cpu::ConstTile(both), both);
+        function(cpu::ConstTile{gate.data(), kRows, width, width}, cpu::ConstTile(both), both, nullptr);
         REQUIRE(test::same_bits(aliased.data(), out.data(), out.size()));
       };
-      run(kernels->swiglu, [](double g, double u) { return silu(g) * u; });
-      run(kernels->geglu, [](double g, double u) { return gelu(g) * u; });
+      run(kernels->binary(Function::kSilu), [](double g, double u) { return silu(g) * u; });
+      run(kernels->binary(Function::kGelu), [](double g, double u) { return gelu(g) * u; });
       // Far below zero the rounding of 1.702 g is seen through e^x, and e^x beyond f32 makes a zero.
       constexpr double kTail = 1.702 * 1.2e-7;
       for (auto* operand : {&gate, &up})  // beyond the limits of 7, both ways
         for (float& x : *operand) x *= 5;
       run(
-          kernels->clamped_swiglu,
+          kernels->binary(Function::kClampedSwish),
           [](double g, double u) {
             const double swish = std::min(g, 7.0);
             return swish / (1 + std::exp(-1.702 * swish)) * (std::clamp(u, -7.0, 7.0) + 1);
@@ -119,31 +136,59 @@ TEST_CASE("gated activations, also onto one of their operands") {
 }
 
 TEST_CASE("an element has the same bits wherever it stands") {
-  for (const cpu::Kernels* kernels : test::all_kernels()) {
-    const auto x = Random(4).floats(100, 3);
-    auto whole = x;
-    kernels->silu({whole.data(), 1, 100, 100});
-    for (std::size_t i = 0; i < 100; ++i) {
-      float one = x[i];
-      kernels->silu({&one, 1, 1, 1});
-      REQUIRE(test::bits(one) == test::bits(whole[i]));
+  constexpr elementwise::Parameters kParameters{0.75f, 0.5f, 0.25f, 0.125f};
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (std::size_t number = 0; number < elementwise::kFunctionCount; ++number) {
+      const auto function = *elementwise::find_function(number);
+      CAPTURE(test::label(*kernels), std::string(elementwise::function_def(function).name));
+      const auto x = Random(4).floats(100, 3), y = Random(5).floats(100, 3);
+      if (const auto unary = kernels->unary(function)) {
+        auto whole = x;
+        unary({whole.data(), 1, 100, 100}, kParameters.data());
+        for (std::size_t i = 0; i < 100; ++i) {
+          float one = x[i];
+          unary({&one, 1, 1, 1}, kParameters.data());
+          REQUIRE(test::bits(one) == test::bits(whole[i]));
+        }
+      }
+      if (const auto binary = kernels->binary(function)) {
+        auto whole = x;
+        const cpu::Tile tile{whole.data(), 1, 100, 100};
+        binary(tile, {y.data(), 1, 100, 100}, tile, kParameters.data());
+        for (std::size_t i = 0; i < 100; ++i) {
+          float one = x[i];
+          binary({&one, 1, 1, 1}, {&y[i], 1, 1, 1}, {&one, 1, 1, 1}, kParameters.data());
+          REQUIRE(test::bits(one) == test::bits(whole[i]));
+        }
+      }
     }
-  }
+}
+
+TEST_CASE("every elementwise function has a kernel of each of its forms, and of no other") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (std::size_t number = 0; number < elementwise::kFunctionCount; ++number) {
+      const auto& def = elementwise::function_def(*elementwise::find_function(number));
+      CAPTURE(test::label(*kernels), std::string(def.name));
+      CHECK(static_cast<std::size_t>(def.function) == number);
+      CHECK((kernels->unary(def.function) != nullptr) == elementwise::is_unary(def.form));
+      CHECK((kernels->binary(def.function) != nullptr) == elementwise::is_binary(def.form));
+    }
+  CHECK(!elementwise::find_function(elementwise::kFunctionCount));
 }
 
 TEST_CASE("activations at the ends of the range") {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     float x[] = {-1e30f, -200.0f, 200.0f, 1e30f, 0.0f, infinity, nan};
-    kernels->silu({x, 1, 7, 7});
+    run_unary(*kernels, Function::kSilu, {x, 1, 7, 7});
     REQUIRE((std::fabs(x[0]) < 1e-6f && std::fabs(x[1]) < 1e-30f && x[2] == 200.0f && x[3] == 1e30f && x[4] == 0.0f));
     REQUIRE((x[5] == infinity && std::isnan(x[6])));
     float squares[] = {-infinity, -1e30f, 0.0f, 3.0f, infinity, nan};
-    kernels->relu_squared({squares, 1, 6, 6});
+    run_unary(*kernels, Function::kReluSquared, {squares, 1, 6, 6});
     REQUIRE((squares[0] == 0 && squares[1] == 0 && squares[2] == 0 && squares[3] == 9 && squares[4] == infinity));
     REQUIRE(std::isnan(squares[5]));
     float y[] = {-1e30f, 1e30f, 1e-20f, nan};
-    kernels->softcap({y, 1, 4, 4}, 30.0f);
+    run_unary(*kernels, Function::kSoftcap, {y, 1, 4, 4}, {30.0f});
     REQUIRE((y[0] == -30.0f && y[1] == 30.0f && std::isnan(y[3])));
     REQUIRE(y[2] == Approx(1e-20f));
   }
@@ -173,7 +218,7 @@ TEST_CASE("norms: sums of squares by blocks, inverse root, and the two ways to t
       const cpu::Tile parts{split.data(), kRows, width, width};
       kernels->copy(tile, parts);
       kernels->scale_rows(parts, inv);
-      kernels->mul_row_vector(parts, weight.data());
+      run_binary(*kernels, Function::kMul, parts, one_row(weight.data(), parts));
       REQUIRE(test::same_bits(split.data(), out.data(), out.size()));
     }
 }
@@ -375,13 +420,23 @@ TEST_CASE("the classes with FMA give the same bits everywhere") {
   std::vector<float> expected;
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     if (!test::fuses(*kernels)) continue;
-    std::vector<float> x = Random(11).floats(4 * 100, 4), partial(4 * 7), row(4 * 100);
+    constexpr elementwise::Parameters kParameters{0.75f, 0.5f, 0.25f, -0.125f};
+    std::vector<float> x = Random(11).floats(4 * 100, 4), partial(4 * 7), row(4 * 100), values;
+    for (std::size_t number = 0; number < elementwise::kFunctionCount; ++number) {
+      const auto function = *elementwise::find_function(number);
+      const auto unary = kernels->unary(function);
+      if (unary == nullptr) continue;
+      auto one = x;
+      unary({one.data(), 4, 100, 100}, kParameters.data());
+      values.insert(values.end(), one.begin(), one.end());
+    }
     kernels->sum_squares({x.data(), 4, 100, 100}, partial.data(), 7);
-    kernels->gelu({x.data(), 4, 100, 100});
-    kernels->softcap({x.data(), 4, 100, 100}, 3);
+    run_unary(*kernels, Function::kGelu, {x.data(), 4, 100, 100});
+    run_unary(*kernels, Function::kSoftcap, {x.data(), 4, 100, 100}, {3});
     kernels->rms_norm({x.data(), 4, 100, 100}, nullptr, 1e-5f, {row.data(), 4, 100, 100});
     x.insert(x.end(), partial.begin(), partial.end());
     x.insert(x.end(), row.begin(), row.end());
+    x.insert(x.end(), values.begin(), values.end());
     if (!first) {
       first = kernels;
       expected = x;

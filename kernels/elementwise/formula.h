@@ -1,0 +1,59 @@
+#pragma once
+// What formulas of elementwise functions are written with. A formula is one template of a V: the interpreter reads it
+// with a float for V, each class of CPU with 16 lanes, and GPU kernels as text with a device's float. Operations round
+// once each and are not contracted, so the order of a formula is the order of its roundings.
+//
+// A V is made of a float, has + - * / and -x, and these functions, of which each back-end has its own:
+//   exp(x)                     e^x; NaN gives NaN
+//   fma(a, b, c)               a b + c, rounded once where the back-end has it
+//   scaled_tanh(x, s)          s tanh(x / s), s > 0: one function, because GPUs fold s into a power of 2
+//   min(a, b), max(a, b)       b where either is NaN
+//   abs(x)
+//   select_lt(a, b, yes, no)   a < b ? yes : no
+// times_sigmoid, log1p and expm1 below are made of these; a back-end that has better ones declares them beside its V.
+// Free-standing, as kernels/quant is. Functions are forced inline, so that a translation unit built for a newer CPU
+// leaves no copy behind that another one may be linked to.
+
+#if defined(__HIP__) || defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define FORGE_FORMULA __attribute__((device)) __attribute__((always_inline)) inline
+#else
+#define FORGE_FORMULA [[gnu::always_inline]] inline
+#endif
+
+namespace forge::elementwise {
+
+/// x / (1 + e^-y)
+template <class V>
+FORGE_FORMULA V times_sigmoid(V x, V y) {
+  return x / (V(1.0f) + exp(-y));
+}
+
+/// ln(1 + x) within a few ulp for x in [0, 1]: 2 artanh(x / (x + 2)), whose series of odd powers of s <= 1/3 is
+/// truncated below 2^-28.
+template <class V>
+FORGE_FORMULA V log1p(V x) {
+  const V s = x / (x + V(2.0f)), z = s * s, twice = s + s;
+  V series = V(1.0f / 15);
+  series = fma(series, z, V(1.0f / 13));
+  series = fma(series, z, V(1.0f / 11));
+  series = fma(series, z, V(1.0f / 9));
+  series = fma(series, z, V(1.0f / 7));
+  series = fma(series, z, V(1.0f / 5));
+  series = fma(series, z, V(1.0f / 3));
+  return fma(twice * z, series, twice);
+}
+
+/// e^x - 1 within a few ulp: Taylor's series for |x| < 1/2, truncated below 2^-26, else through exp.
+template <class V>
+FORGE_FORMULA V expm1(V x) {
+  V series = V(1.0f / 40320);
+  series = fma(series, x, V(1.0f / 5040));
+  series = fma(series, x, V(1.0f / 720));
+  series = fma(series, x, V(1.0f / 120));
+  series = fma(series, x, V(1.0f / 24));
+  series = fma(series, x, V(1.0f / 6));
+  series = fma(series, x, V(0.5f));
+  return select_lt(abs(x), V(0.5f), fma(x * x, series, x), exp(x) - V(1.0f));
+}
+
+}  // namespace forge::elementwise

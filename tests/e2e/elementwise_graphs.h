@@ -1,0 +1,81 @@
+#pragma once
+// Graphs with a function of kernels/elementwise on a model's logits: whatever has a row there is tried.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/builder.h"
+
+namespace forge::tests {
+
+/// Parameters that every function takes, as many as it has.
+inline std::vector<float> parameters_for(elementwise::Function function) {
+  const std::vector<float> all{0.75F, 1.25F, 0.5F, -0.125F};
+  const auto count = elementwise::function_def(function).parameter_count;
+  return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+inline std::vector<ir::Activation> all_activations() {
+  std::vector<ir::Activation> out;
+#define FORGE_ONE(name, Name, ...) out.push_back(ir::Activation::k##Name);
+  FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW, FORGE_ONE)
+#undef FORGE_ONE
+  return out;
+}
+
+inline elementwise::Parameters padded(const std::vector<float>& parameters) {
+  elementwise::Parameters out{};
+  for (std::size_t i = 0; i < parameters.size(); ++i) out[i] = parameters[i];
+  return out;
+}
+
+/// f(x) of every function of one value, by its name.
+struct NamedFunction {
+  std::string name;
+  std::function<ir::Value(ir::Builder&, ir::Value)> apply;
+};
+inline std::vector<NamedFunction> unary_functions() {
+  std::vector<NamedFunction> out;
+  for (std::size_t number = 0; number < elementwise::kFunctionCount; ++number) {
+    const auto& def = elementwise::function_def(*elementwise::find_function(number));
+    if (def.is_activation || !elementwise::is_unary(def.form)) continue;
+    const auto op = ir::find_op(def.name)->op;
+    out.push_back({std::string(def.name), [op, function = def.function](ir::Builder& b, ir::Value x) {
+                     return b.function(op, {x}, parameters_for(function));
+                   }});
+  }
+  for (const auto activation : all_activations()) {
+    const auto function = ir::function_of(activation);
+    if (!elementwise::is_unary(elementwise::function_def(function).form)) continue;
+    out.push_back({std::string(elementwise::function_def(function).name), [=](ir::Builder& b, ir::Value x) {
+                     return b.activate(x, activation, padded(parameters_for(function)));
+                   }});
+  }
+  return out;
+}
+
+/// `graph` with change(builder, logits) for its logits.
+template <class Change>
+ir::Graph on_logits(ir::Graph graph, Change change) {
+  ir::Builder b(graph);
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
+    const auto [name, value] = graph.outputs()[i];
+    if (name == "logits") graph.set_output(i, name, change(b, value));
+  }
+  return graph;
+}
+
+/// All functions of one value behind one another, and a sum and a product with a vector.
+inline ir::Graph with_all_functions(const ir::Graph& graph) {
+  return on_logits(graph, [&](ir::Builder& b, ir::Value x) {
+    const auto cols = b.graph().type(x).cols();
+    std::vector<float> values(static_cast<std::size_t>(cols));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.5F + static_cast<float>(i % 7) / 4;
+    const auto vector = b.constant(values, {cols});
+    for (const auto& function : unary_functions()) x = b.add(b.mul(function.apply(b, x), vector), vector);
+    return x;
+  });
+}
+
+}  // namespace forge::tests

@@ -1,0 +1,64 @@
+// Every function of kernels/elementwise through the compiler and the CPU's executor, against the interpreter.
+
+#include "tests/e2e/elementwise_graphs.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/e2e/tiny_model.h"
+
+namespace forge::tests {
+namespace {
+
+class ElementwiseModel {
+ public:
+  /// Logits of the graph by every class of CPU that runs here are the interpreter's.
+  void check(const ir::Graph& graph) const {
+    const auto expected = model_.reference(graph, ids_, false);
+    for (const auto cpu_class : cpu::all_classes()) {
+      if (!cpu::runs_here(cpu_class)) continue;
+      const auto target = "cpu-" + std::string(cpu::name(cpu_class));
+      CAPTURE(target);
+      std::shared_ptr<const plan::ProgramT> program =
+          codegen::compile_program(graph, model_.file(), target, {.context = 64});
+      runtime::SpanWeightSource source("tiny", model_.bytes());
+      runtime::CpuExecutor executor(program, source, {.threads = 1});
+      CHECK(nmse(run_alone(executor, ids_, 64, {0}), expected) < 1e-6);
+    }
+  }
+  [[nodiscard]] const ir::Graph& graph() const { return model_.portable().graph; }
+
+ private:
+  TinyModel model_{{.dtype = DType::kF32}};
+  std::vector<std::int32_t> ids_ = random_ids(20, 90, 3);
+};
+
+}  // namespace
+
+TEST_CASE("each elementwise function of one value is compiled and gives what the interpreter gives") {
+  const ElementwiseModel model;
+  for (const auto& function : unary_functions()) {
+    CAPTURE(function.name);
+    model.check(on_logits(model.graph(), function.apply));
+  }
+}
+
+TEST_CASE("all elementwise functions in one step") {
+  const ElementwiseModel model;
+  model.check(with_all_functions(model.graph()));
+}
+
+TEST_CASE("each gate is compiled, with gate and up in pairs and apart") {
+  const ElementwiseModel model;
+  for (const auto activation : all_activations()) {
+    const auto& def = elementwise::function_def(ir::function_of(activation));
+    if (!elementwise::is_binary(def.form)) continue;
+    CAPTURE(std::string(def.name));
+    const ir::GluAttrs attrs{activation, padded(parameters_for(def.function))};
+    model.check(with_attrs<ir::GluAttrs>(model.graph(), ir::Op::kGlu, [&](auto& glu) { glu = attrs; }));
+    model.check(on_logits(model.graph(), [&](ir::Builder& b, ir::Value x) {
+      return b.glu(x, b.scale(x, 0.5F), activation, attrs.parameters);
+    }));
+  }
+}
+
+}  // namespace forge::tests
