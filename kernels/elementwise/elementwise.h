@@ -10,6 +10,7 @@
 #include "kernels/elementwise/relu_squared.h"
 #include "kernels/elementwise/silu.h"
 #include "kernels/elementwise/softcap.h"
+#include "kernels/elementwise/softplus.h"
 
 /// OP(name, Name, form, flops, parameters...): the graph op ir::Op::kName, `name` in the text form.
 /// ACTIVATION(...), likewise: ir::Activation::kName, of `activate` and `glu`.
@@ -24,4 +25,5 @@
   ACTIVATION(silu, Silu, kGate, 8)                    \
   ACTIVATION(gelu, Gelu, kGate, 8)                    \
   ACTIVATION(clamped_swish, ClampedSwish, kBinary, 8) \
-  ACTIVATION(relu_squared, ReluSquared, kUnary, 8)
+  ACTIVATION(relu_squared, ReluSquared, kUnary, 8)    \
+  OP(softplus, Softplus, kUnary, 16)
