@@ -8,6 +8,7 @@
 #include "kernels/elementwise/clamped_swish.h"
 #include "kernels/elementwise/gelu.h"
 #include "kernels/elementwise/relu_squared.h"
+#include "kernels/elementwise/sigmoid.h"
 #include "kernels/elementwise/silu.h"
 #include "kernels/elementwise/softcap.h"
 #include "kernels/elementwise/softplus.h"
@@ -26,4 +27,5 @@
   ACTIVATION(gelu, Gelu, kGate, 8)                    \
   ACTIVATION(clamped_swish, ClampedSwish, kBinary, 8) \
   ACTIVATION(relu_squared, ReluSquared, kUnary, 8)    \
-  OP(softplus, Softplus, kUnary, 16)
+  OP(softplus, Softplus, kUnary, 16)                  \
+  OP(sigmoid, Sigmoid, kUnary, 8)

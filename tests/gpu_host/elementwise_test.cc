@@ -41,6 +41,7 @@ std::vector<FunctionCase> function_cases() {
       {"clamped_swish(1.0f, x)", [](double x) { return sigmoid_of(1.702) * (std::clamp(x, -7.0, 7.0) + 1); }, 4e-6,
        1e-6},
       {"relu_squared(x)", [](double x) { return x > 0 ? x * x : 0; }},
+      {"sigmoid(x)", sigmoid_of},
       {"softplus(x)", [](double x) { return std::log1p(std::exp(x)); }},
   };
 }

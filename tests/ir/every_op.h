@@ -49,7 +49,7 @@ inline Graph every_op() {
   x = b.glu({halves, 0}, {halves, 1}, Activation::kGelu);
   graph.set_group(halves, group);
   x = b.softcap(b.activate(x, Activation::kGelu), 30);
-  x = b.softplus(x);
+  x = b.sigmoid(b.softplus(x));
   const Shape heads{2, 16};
   x = b.layer_norm(x, b.weight("ln", DType::kF32, heads), b.weight("ln_bias", DType::kF32, heads), 1e-5f);
   const auto [chosen, shares] = b.route(b.matmul(x, b.weight("router", DType::kF32, {8, 32})),

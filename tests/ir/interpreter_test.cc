@@ -153,6 +153,7 @@ TEST_CASE("activations and soft-caps, by hand") {
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kReluSquared); }), {1, 0, 1600});
   check_near(of([](Builder& b, Value x) { return b.softcap(x, 20); }), {0.9991680f, -1.9933599f, 19.2805516f});
   check_near(of([](Builder& b, Value x) { return b.softplus(x); }), {1.3132617f, 0.1269280f, 40});
+  check_near(of([](Builder& b, Value x) { return b.sigmoid(x); }), {0.7310586f, 0.1192029f, 1});
 }
 
 TEST_CASE("LayerNorm, by hand: shared gains, and gains and offsets of each head") {

@@ -98,6 +98,9 @@ TEST_CASE("activations are accurate to a few ulp") {
     check_elementwise([](auto& k, auto x) { run_unary(k, Function::kSoftplus, x); },
                       [](double v, auto, auto) { return std::max(v, 0.0) + std::log1p(std::exp(-std::fabs(v))); }, 8,
                       deviation);
+  for (const float deviation : {0.01f, 1.0f, 8.0f})
+    check_elementwise([](auto& k, auto x) { run_unary(k, Function::kSigmoid, x); },
+                      [](double v, auto, auto) { return 1 / (1 + std::exp(-v)); }, 6, deviation);
   // far in the negative tail gelu's argument is rounded before it is exponentiated
   check_elementwise([](auto& k, auto x) { run_unary(k, Function::kGelu, x); },
                     [](double v, auto, auto) { return gelu(v); }, 40, 1.0f);
@@ -196,6 +199,10 @@ TEST_CASE("activations at the ends of the range") {
     REQUIRE((softplus[0] == 0 && softplus[1] == 0 && softplus[2] > 0 && softplus[4] == 1e30f));
     REQUIRE(softplus[3] == Approx(std::log(2.0)).epsilon(1e-6));
     REQUIRE((softplus[5] == infinity && std::isnan(softplus[6])));
+    float sigmoid[] = {-infinity, -1e30f, 0.0f, 1e30f, infinity, nan};
+    run_unary(*kernels, Function::kSigmoid, {sigmoid, 1, 6, 6});
+    REQUIRE((std::fabs(sigmoid[0]) < 1e-30f && std::fabs(sigmoid[1]) < 1e-30f && sigmoid[2] == 0.5f));
+    REQUIRE((sigmoid[3] == 1 && sigmoid[4] == 1 && std::isnan(sigmoid[5])));
     float y[] = {-1e30f, 1e30f, 1e-20f, nan};
     run_unary(*kernels, Function::kSoftcap, {y, 1, 4, 4}, {30.0f});
     REQUIRE((y[0] == -30.0f && y[1] == 30.0f && std::isnan(y[3])));

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "kernels/elementwise/formula.h"
+
+namespace forge::elementwise {
+
+/// 1 / (1 + e^-x): gates of attention's output and of shared experts.
+template <class V>
+FORGE_FORMULA V sigmoid(V x) {
+  return times_sigmoid(V(1.0f), x);
+}
+
+}  // namespace forge::elementwise
