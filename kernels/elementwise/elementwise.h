@@ -12,6 +12,7 @@
 #include "kernels/elementwise/silu.h"
 #include "kernels/elementwise/softcap.h"
 #include "kernels/elementwise/softplus.h"
+#include "kernels/elementwise/xielu.h"
 
 /// OP(name, Name, form, flops, parameters...): the graph op ir::Op::kName, `name` in the text form.
 /// ACTIVATION(...), likewise: ir::Activation::kName, of `activate` and `glu`.
@@ -28,4 +29,5 @@
   ACTIVATION(clamped_swish, ClampedSwish, kBinary, 8) \
   ACTIVATION(relu_squared, ReluSquared, kUnary, 8)    \
   OP(softplus, Softplus, kUnary, 16)                  \
-  OP(sigmoid, Sigmoid, kUnary, 8)
+  OP(sigmoid, Sigmoid, kUnary, 8)                     \
+  ACTIVATION(xielu, Xielu, kUnary, 16, (alpha_n, kFinite), (alpha_p, kFinite), (beta, kFinite), (eps, kFinite))

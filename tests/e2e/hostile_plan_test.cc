@@ -136,6 +136,8 @@ TEST_CASE("an elementwise function, its parameters and its operand are what its 
   CHECK_THAT(unary(Function::kScale, {}), Catch::Contains("scale has 1 parameters, not 0"));
   CHECK_THAT(unary(Function::kSilu, {1}), Catch::Contains("silu has 0 parameters, not 1"));
   CHECK_THAT(unary(Function::kSoftcap, std::vector<float>(1000, 1.0F)), Catch::Contains("not 1000"));
+  CHECK_THAT(unary(Function::kXielu, {1, 1, kNan, 0}), Catch::Contains("beta of xielu is out of range"));
+  CHECK_THAT(unary(Function::kXielu, {1, 1, 1}), Catch::Contains("xielu has 4 parameters, not 3"));
   CHECK_THAT(unary(Function::kAdd, {}), Catch::Contains("add is no function of one value"));
   CHECK_THAT(unary(Function::kClampedSwish, {}), Catch::Contains("no function of one value"));
   CHECK_THAT(refusal([&](auto& op) { op.function = number(Function::kReluSquared); }),

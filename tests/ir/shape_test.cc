@@ -197,6 +197,9 @@ TEST_CASE("activations and soft-caps") {
   CHECK_THAT(infer(Op::kActivate, GluAttrs{}, {q8a({T, 32})}), Catch::Contains("activate: operand 0"));
   CHECK_THAT(infer(Op::kGlu, GluAttrs{Activation::kReluSquared}, {f32({T, 32}), f32({T, 32})}),
              Catch::Contains("relu_squared"));
+  CHECK_THAT(infer(Op::kGlu, GluAttrs{Activation::kXielu}, {f32({T, 32}), f32({T, 32})}), Catch::Contains("a gate"));
+  CHECK_THAT(infer(Op::kActivate, GluAttrs{Activation::kSilu, {0, 1}}, {f32({T, 32})}),
+             Catch::Contains("silu has 0 parameters"));
   CHECK(infer(Op::kSoftcap, SoftcapAttrs{30}, {f32({R, 7})}) == "f32[R,7]");
   CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{0}, {f32({R, 7})}), Catch::Contains("cap = 0"));
   CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), Catch::Contains("cap = inf"));

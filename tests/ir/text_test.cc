@@ -51,6 +51,23 @@ TEST_CASE("a whole model's graph and every op round-trip") {
   CHECK(ops.size() == static_cast<std::size_t>(Op::kCount_));
 }
 
+TEST_CASE("an activation's parameters follow it by their names") {
+  const auto line = [](const std::string& attributes) {
+    return kEmbed + "%3 = activate(%2) {" + attributes + "} : f32[T,4]\noutput \"y\" = %3\n";
+  };
+  const auto text = line("activation = xielu; alpha_n = 0.8; alpha_p = 1.25; beta = 0.5; eps = -1e-06");
+  const Graph graph = parse(text);
+  check_round_trip(graph);
+  CHECK_THAT(print(graph),
+             Catch::Contains("activation = xielu; alpha_n = 0.8; alpha_p = 1.25; beta = 0.5; eps = -1e-06"));
+  CHECK(parse(line("activation = xielu; beta = 0.5")).hash() != graph.hash());
+  CHECK_THAT(parse_error_of(line("activation = silu; beta = 0.5")), Catch::Contains("there is no attribute 'beta'"));
+  CHECK_THAT(parse_error_of(line("beta = 0.5; activation = xielu")), Catch::Contains("there is no attribute 'beta'"));
+  CHECK_THAT(parse_error_of(line("activation = xielu; beta = 0.5; beta = 1")), Catch::Contains("'beta' stands twice"));
+  CHECK_THAT(parse_error_of(line("activation = xielu; beta = nan")), Catch::Contains("beta = nan: must be finite"));
+  CHECK_THAT(parse_error_of(line("activation = xielu; eps = inf")), Catch::Contains("eps = inf: must be finite"));
+}
+
 TEST_CASE("nodes read like the paper: values, op, attributes, types, layer, group") {
   Graph graph;
   Builder b(graph);

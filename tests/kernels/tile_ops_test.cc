@@ -57,6 +57,9 @@ void run_binary(const cpu::Kernels& kernels, Function function, cpu::Tile x, cpu
   kernels.binary(function)(x, y, x, nullptr);
 }
 
+double xielu(double x, double alpha_n, double alpha_p, double beta, double eps) {
+  return x > 0 ? alpha_p * x * x + beta * x : alpha_n * (std::expm1(std::min(x, eps)) - x) + beta * x;
+}
 double silu(double x) {
   return x / (1 + std::exp(-x));
 }
@@ -101,6 +104,10 @@ TEST_CASE("activations are accurate to a few ulp") {
   for (const float deviation : {0.01f, 1.0f, 8.0f})
     check_elementwise([](auto& k, auto x) { run_unary(k, Function::kSigmoid, x); },
                       [](double v, auto, auto) { return 1 / (1 + std::exp(-v)); }, 6, deviation);
+  for (const float deviation : {0.01f, 1.0f, 8.0f})
+    check_elementwise([](auto& k, auto x) { run_unary(k, Function::kXielu, x, {0.25f, 1.25f, 0.5f, -1e-6f}); },
+                      [](double v, auto, auto) { return xielu(v, 0.25, 1.25, 0.5, static_cast<double>(-1e-6f)); }, 10,
+                      deviation);
   // far in the negative tail gelu's argument is rounded before it is exponentiated
   check_elementwise([](auto& k, auto x) { run_unary(k, Function::kGelu, x); },
                     [](double v, auto, auto) { return gelu(v); }, 40, 1.0f);
@@ -203,6 +210,10 @@ TEST_CASE("activations at the ends of the range") {
     run_unary(*kernels, Function::kSigmoid, {sigmoid, 1, 6, 6});
     REQUIRE((std::fabs(sigmoid[0]) < 1e-30f && std::fabs(sigmoid[1]) < 1e-30f && sigmoid[2] == 0.5f));
     REQUIRE((sigmoid[3] == 1 && sigmoid[4] == 1 && std::isnan(sigmoid[5])));
+    float xielu[] = {-1e6f, 0.0f, 2.0f, infinity, nan};
+    run_unary(*kernels, Function::kXielu, {xielu, 1, 5, 5}, {2.0f, 1.0f, 0.5f, 0.0f});
+    REQUIRE((xielu[0] == 1.5e6f - 2 && xielu[1] == 0 && xielu[2] == 5 && xielu[3] == infinity));
+    REQUIRE(std::isnan(xielu[4]));
     float y[] = {-1e30f, 1e30f, 1e-20f, nan};
     run_unary(*kernels, Function::kSoftcap, {y, 1, 4, 4}, {30.0f});
     REQUIRE((y[0] == -30.0f && y[1] == 30.0f && std::isnan(y[3])));
