@@ -11,10 +11,8 @@
 
 namespace forge::codegen {
 
-using ir::InputKind;
 using ir::Op;
 using plan::GpuInput;
-using plan::Space;
 using Kind = PointerArgument::Kind;
 
 namespace {

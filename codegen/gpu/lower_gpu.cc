@@ -60,7 +60,7 @@ void lower_load(const GpuTarget& target, plan::WeightT& weight, std::size_t inde
     const bool codes = !vector && quant::is_plane_codes(dtype);
     const bool copies = scales == 0 && !codes && !alternates;
     if (vector) source.rows = static_cast<std::int64_t>(source.bytes) / native;
-    const auto whole = plan::operand_at(Space::Weights, 0, weight.offset);
+    const auto whole = plan::operand_at(plan::Space::Weights, 0, weight.offset);
     step->operands = {copies ? moved(whole, rows_before * native) : whole};
     const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
     const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source.rows, 1);
