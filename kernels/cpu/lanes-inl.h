@@ -89,8 +89,8 @@ template <class R, class S, class Op>
 FORGE_INLINE auto each(const Four<R>& x, const Four<S>& y, Op op) {
   return Four<decltype(op(x.a, y.a))>{op(x.a, y.a), op(x.b, y.b), op(x.c, y.c), op(x.d, y.d)};
 }
-#define FORGE_EACH(x, expression) each(x, [&](auto v) FORGE_INLINE_BODY { return expression; })
-#define FORGE_EACH2(x, y, expression) each(x, y, [&](auto v, auto w) FORGE_INLINE_BODY { return expression; })
+#define FORGE_QUAD(x, expression) each(x, [&](auto v) FORGE_INLINE_BODY { return expression; })
+#define FORGE_QUADS(x, y, expression) each(x, y, [&](auto v, auto w) FORGE_INLINE_BODY { return expression; })
 
 /// sum + the dots of 4 bytes a lane. Without SDOT two products fit 16 bits: 2 * 128 * 127 = 32512.
 FORGE_INLINE int32x4_t add_dots(int32x4_t sum, int8x16_t w, int8x16_t x) {
@@ -124,51 +124,51 @@ struct Lanes {
     const uint16x8_t low = vmovl_u8(vget_low_u8(line)), high = vmovl_high_u8(line);
     const Four<uint32x4_t> wide{vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)),
                                 vmovl_high_u16(high)};
-    return FORGE_EACH(wide, vreinterpretq_u8_u32(v));
+    return FORGE_QUAD(wide, vreinterpretq_u8_u32(v));
   }
   FORGE_INLINE static I same(uint8x16_t v) { return {v, v, v, v}; }
   FORGE_INLINE static I words(std::int32_t w) { return same(vreinterpretq_u8_s8(all_words(w))); }
   FORGE_INLINE static I none() { return same(vdupq_n_u8(0)); }
-  FORGE_INLINE static I both(const I& a, const I& b) { return FORGE_EACH2(a, b, vandq_u8(v, w)); }
-  FORGE_INLINE static I either(const I& a, const I& b) { return FORGE_EACH2(a, b, vorrq_u8(v, w)); }
+  FORGE_INLINE static I both(const I& a, const I& b) { return FORGE_QUADS(a, b, vandq_u8(v, w)); }
+  FORGE_INLINE static I either(const I& a, const I& b) { return FORGE_QUADS(a, b, vorrq_u8(v, w)); }
   FORGE_INLINE static I plus(const I& a, const I& b) {
-    return FORGE_EACH2(a, b, vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(v), vreinterpretq_u32_u8(w))));
+    return FORGE_QUADS(a, b, vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(v), vreinterpretq_u32_u8(w))));
   }
   FORGE_INLINE static I less_one(const I& a) {
-    return FORGE_EACH(a, vreinterpretq_u8_u32(vqsubq_u32(vreinterpretq_u32_u8(v), vdupq_n_u32(1))));
+    return FORGE_QUAD(a, vreinterpretq_u8_u32(vqsubq_u32(vreinterpretq_u32_u8(v), vdupq_n_u32(1))));
   }
-  FORGE_INLINE static I less_bytes(const I& a, const I& b) { return FORGE_EACH2(a, b, vsubq_u8(v, w)); }
+  FORGE_INLINE static I less_bytes(const I& a, const I& b) { return FORGE_QUADS(a, b, vsubq_u8(v, w)); }
   // by bytes, not by words: what moves from one to the next is masked anyway
   template <int n>
   FORGE_INLINE static I left(const I& a) {
-    return FORGE_EACH(a, vshlq_n_u8(v, n));
+    return FORGE_QUAD(a, vshlq_n_u8(v, n));
   }
   template <int n>
   FORGE_INLINE static I right(const I& a) {
     if constexpr (n == 0)
       return a;
     else
-      return FORGE_EACH(a, vshrq_n_u8(v, n));
+      return FORGE_QUAD(a, vshrq_n_u8(v, n));
   }
   template <int n>
   FORGE_INLINE static I left_word(const I& a) {
-    return FORGE_EACH(a, vreinterpretq_u8_u32(vshlq_n_u32(vreinterpretq_u32_u8(v), n)));
+    return FORGE_QUAD(a, vreinterpretq_u8_u32(vshlq_n_u32(vreinterpretq_u32_u8(v), n)));
   }
   template <int n>
   FORGE_INLINE static I right_signed(const I& a) {
-    return FORGE_EACH(a, vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), n)));
+    return FORGE_QUAD(a, vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), n)));
   }
   FORGE_INLINE static Table table(const std::uint8_t* levels) { return vld1q_u8(levels); }
-  FORGE_INLINE static I lookup(Table levels, const I& codes) { return FORGE_EACH(codes, vqtbl1q_u8(levels, v)); }
-  FORGE_INLINE static F to_float(const I& a) { return FORGE_EACH(a, vcvtq_f32_s32(vreinterpretq_s32_u8(v))); }
-  FORGE_INLINE static F as_float(const I& a) { return FORGE_EACH(a, vreinterpretq_f32_u8(v)); }
+  FORGE_INLINE static I lookup(Table levels, const I& codes) { return FORGE_QUAD(codes, vqtbl1q_u8(levels, v)); }
+  FORGE_INLINE static F to_float(const I& a) { return FORGE_QUAD(a, vcvtq_f32_s32(vreinterpretq_s32_u8(v))); }
+  FORGE_INLINE static F as_float(const I& a) { return FORGE_QUAD(a, vreinterpretq_f32_u8(v)); }
   FORGE_INLINE static F all(float x) {
     const float32x4_t v = vdupq_n_f32(x);
     return {v, v, v, v};
   }
   FORGE_INLINE static F halves(const std::uint8_t* p) {
     const Four<uint8x8_t> bits{vld1_u8(p), vld1_u8(p + 8), vld1_u8(p + 16), vld1_u8(p + 24)};
-    return FORGE_EACH(bits, vcvt_f32_f16(vreinterpret_f16_u8(v)));
+    return FORGE_QUAD(bits, vcvt_f32_f16(vreinterpret_f16_u8(v)));
   }
   FORGE_INLINE static F load_floats(const float* p) {
     return {vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
@@ -179,7 +179,7 @@ struct Lanes {
     vst1q_f32(p + 8, v.c);
     vst1q_f32(p + 12, v.d);
   }
-  FORGE_INLINE static F times(const F& a, const F& b) { return FORGE_EACH2(a, b, vmulq_f32(v, w)); }
+  FORGE_INLINE static F times(const F& a, const F& b) { return FORGE_QUADS(a, b, vmulq_f32(v, w)); }
   FORGE_INLINE static F fused(const F& a, const F& b, const F& c) {
     return {vfmaq_f32(c.a, a.a, b.a), vfmaq_f32(c.b, a.b, b.b), vfmaq_f32(c.c, a.c, b.c), vfmaq_f32(c.d, a.d, b.d)};
   }
@@ -337,7 +337,7 @@ struct Dot {
   I sum = Lanes::none();
   FORGE_INLINE void add(int, const I& u, std::int32_t x) {
     const int8x16_t all = all_words(x);
-    sum = FORGE_EACH2(sum, u, vreinterpretq_u8_s32(add_dots(vreinterpretq_s32_u8(v), vreinterpretq_s8_u8(w), all)));
+    sum = FORGE_QUADS(sum, u, vreinterpretq_u8_s32(add_dots(vreinterpretq_s32_u8(v), vreinterpretq_s8_u8(w), all)));
   }
   FORGE_INLINE I total() const { return sum; }
 #else
