@@ -16,9 +16,11 @@
 namespace forge::codegen {
 namespace {
 
-std::string all_target_names() {
-  std::string names = "auto";
-  for (const auto& one : back_ends()) names += ", " + one.target_names();
+/// Of all back-ends, or of those on the host.
+std::string target_names_of(bool all) {
+  std::string names;
+  for (const auto& one : back_ends())
+    if (all || one.on_host) names += (names.empty() ? "" : ", ") + one.target_names();
   return names;
 }
 
@@ -27,16 +29,13 @@ std::string find_target_name(std::string_view name) {
   for (const auto& one : back_ends())
     if (auto found = one.find(name)) return std::move(*found);
   throw Error(ErrorCode::kUsage, "target '" + printable(name) + "' is unknown", {},
-              "targets are " + all_target_names());
+              "targets are auto, " + target_names_of(true));
 }
 
 }  // namespace
 
 std::string cpu_target_names() {
-  std::string names;
-  for (const auto& one : back_ends())
-    if (one.on_host) names += (names.empty() ? "" : ", ") + one.target_names();
-  return names;
+  return target_names_of(false);
 }
 
 bool is_gpu_target(std::string_view target) {

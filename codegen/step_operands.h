@@ -27,8 +27,6 @@ class StepOperands {
 
   /// The role of an operand: its index in the step. Equal operands have one role.
   std::uint16_t role(const plan::Operand& operand);
-  /// Adds it, though it may be there already: arguments of launches are in the kernel's order.
-  void push(const plan::Operand& operand) { operands_.push_back(operand); }
 
   std::vector<plan::Operand> take() { return std::exchange(operands_, {}); }
 

@@ -9,9 +9,8 @@
 #include "ir/attrs_io.h"
 
 namespace forge::ir {
-namespace {
 
-std::string escaped(std::string_view text) {
+std::string dot_escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -19,6 +18,8 @@ std::string escaped(std::string_view text) {
   }
   return out;
 }
+
+namespace {
 
 const char* fill_colour(Op op) {
   switch (op) {
@@ -99,7 +100,7 @@ class Drawer {
     if (group != kNoGroup) {
       const auto note = options_.group_note ? options_.group_note(group) : std::string();
       line("    subgraph cluster_group_{} {{\n      label=\"{}\"; style=filled; color=\"#eaf5ea\";\n", group,
-           escaped(note.empty() ? fmt::format("group {}", group) : note));
+           dot_escaped(note.empty() ? fmt::format("group {}", group) : note));
     }
     for (const NodeId node : nodes)
       line("      n{} [label=\"{}\" fillcolor=\"{}\"];\n", node, label(node), fill_colour(graph_.op(node)));
@@ -108,13 +109,13 @@ class Drawer {
 
   [[nodiscard]] std::string label(NodeId node) const {
     std::string text = fmt::format("{} #{}", op_def(graph_.op(node)).name, node);
-    if (graph_.op(node) == Op::kWeight) text += "\\n" + escaped(graph_.attrs_as<WeightAttrs>(node).name);
+    if (graph_.op(node) == Op::kWeight) text += "\\n" + dot_escaped(graph_.attrs_as<WeightAttrs>(node).name);
     if (graph_.op(node) == Op::kInput) ((text += "\\n") += enum_name(graph_.attrs_as<InputAttrs>(node).kind));
     for (std::uint32_t i = 0; i < graph_.results(node).size(); ++i) {
       const Value value{node, i};
       text += "\\n" + graph_.type(value).text();
       if (const auto note = options_.note ? options_.note(value) : std::string(); !note.empty())
-        text += "\\n" + escaped(note);
+        text += "\\n" + dot_escaped(note);
     }
     return text;
   }
@@ -134,7 +135,7 @@ class Drawer {
     for (const auto& [name, value] : graph_.outputs()) {
       if (drawn_.contains(value.node))
         line("  out{0} [label=\"{1}\" shape=ellipse fillcolor=\"#d9ead3\"];\n  n{2} -> out{0};\n", number,
-             escaped(name), value.node);
+             dot_escaped(name), value.node);
       ++number;
     }
   }

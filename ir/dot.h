@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "ir/graph.h"
 
@@ -14,6 +15,9 @@ struct DotOptions {
   std::function<std::string(std::uint32_t)>
       group_note;  ///< "qkv_rope_store, 5.2 kB" as the group's label; may be empty
 };
+
+/// A text for a quoted string of DOT: quotes and backslashes escaped, control characters left out.
+std::string dot_escaped(std::string_view text);
 
 std::string dot(const Graph& graph, const DotOptions& options = {});
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "ir/dot.h"
 #include "passes/dump.h"
 #include "support/error.h"
 
@@ -14,12 +15,7 @@ namespace forge::tools {
 namespace {
 
 std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
+  return ir::dot_escaped(printable(text));
 }
 
 /// A value of the arena: which step makes it, and how it is labelled.

@@ -50,7 +50,6 @@ Operand GpuChooser::operand_of(const PointerArgument& argument) const {
   const auto offset = static_cast<std::uint64_t>(argument.input);
   switch (argument.kind) {
     case Kind::kValue:
-    case Kind::kPackedWeight:
       return operands_.of(argument.value);
     case Kind::kKeys:
     case Kind::kValues: {
@@ -151,9 +150,8 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
     text.threads = config.waves * target_.wave;
   }
-  std::vector<PointerArgument> arguments{{.kind = Kind::kPackedWeight, .value = weight, .node = draft.source},
-                                         {.kind = Kind::kValue, .value = draft.input},
-                                         input(GpuInput::kCounts)};
+  std::vector<PointerArgument> arguments{
+      {.kind = Kind::kValue, .value = weight}, {.kind = Kind::kValue, .value = draft.input}, input(GpuInput::kCounts)};
   if (experts) {
     text.config.number("kSlots", draft.slots)
         .number("kColumns", n)
@@ -195,8 +193,7 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
   } else {
     const auto table = graph_.operand(draft.source, 0);
     source = fmt::format("EmbeddedRows<{}>", weight_type(table));
-    arguments = {{.kind = Kind::kPackedWeight, .value = table, .node = draft.source},
-                 {.kind = Kind::kValue, .value = draft.input}};
+    arguments = {{.kind = Kind::kValue, .value = table}, {.kind = Kind::kValue, .value = draft.input}};
     stem = "embed";
   }
   // A block has at most 256 columns: the largest multiple that the parts' borders allow.

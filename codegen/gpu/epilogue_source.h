@@ -15,16 +15,15 @@ namespace forge::codegen {
 /// What a pointer argument of a kernel points to.
 struct PointerArgument {
   enum class Kind : std::uint8_t {
-    kValue,         ///< a value of the graph: rows in the arena, a weight, a constant, an input
-    kKeys,          ///< the K pool of the layer that `node`, a KV store or an attention, names
-    kValues,        ///< its V pool
-    kPackedWeight,  ///< a weight in the layout planes
-    kInput,         ///< a step input: ir::InputKind or plan::GpuInput
-    kBlockTable,    ///< the block tables of the KV group of `node`, a KV store or an attention
-    kScratch,       ///< the step's scratch, `input` bytes from its start
-    kConstants,     ///< the choice's constants, `input` bytes from their start
-    kCounters,      ///< u32s that are zero between steps, `input` bytes from their start
-    kLogits,        ///< the block of the graph's outputs
+    kValue,       ///< a value of the graph: rows in the arena, a weight in its layout, a constant, an input
+    kKeys,        ///< the K pool of the layer that `node`, a KV store or an attention, names
+    kValues,      ///< its V pool
+    kInput,       ///< a step input: ir::InputKind or plan::GpuInput
+    kBlockTable,  ///< the block tables of the KV group of `node`, a KV store or an attention
+    kScratch,     ///< the step's scratch, `input` bytes from its start
+    kConstants,   ///< the choice's constants, `input` bytes from their start
+    kCounters,    ///< u32s that are zero between steps, `input` bytes from their start
+    kLogits,      ///< the block of the graph's outputs
   };
   Kind kind{};
   ir::Value value{};
