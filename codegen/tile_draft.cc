@@ -23,7 +23,8 @@ struct Refusal {
 };
 
 bool is_source(Op op) {
-  return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kEmbed || op == Op::kGatherRows;
+  return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kBatchedMatmul || op == Op::kEmbed ||
+         op == Op::kGatherRows;
 }
 
 /// Walks from the source along the uses inside the group and writes down sections. Throws Refusal.
@@ -70,23 +71,22 @@ class Drafter {
 
   /// k and v of a store that nothing was fused with: two loads side by side.
   TileDraft kv_store_alone(ir::NodeId node) {
-    const auto k = graph_.operand(node, 1), v = graph_.operand(node, 2);
-    const auto width = graph_.type(k).cols();
-    draft_.rows = graph_.type(k).shape[0];
-    draft_.cols = 2 * width;
-    const auto head = head_dim_of(node);
-    draft_.sections.push_back({0, width, head, {{TileOpKind::kLoad, node, k, 0}, {TileOpKind::kStoreK, node, {}, 0}}});
-    draft_.sections.push_back(
-        {width, 2 * width, head, {{TileOpKind::kLoad, node, v, width}, {TileOpKind::kStoreV, node, {}, width}}});
+    const auto& kv = kv_state_of(graph_, graph_.operand(node, 0));
+    const auto part = [&](std::size_t operand, TileOpKind kind, std::int64_t unit) {
+      const auto rows = graph_.operand(node, operand);
+      const auto begin = draft_.cols;
+      draft_.cols += graph_.type(rows).cols();
+      draft_.sections.push_back(
+          {begin, draft_.cols, unit, {{TileOpKind::kLoad, node, rows, begin}, {kind, node, {}, begin}}});
+    };
+    draft_.rows = graph_.type(graph_.operand(node, 1)).shape[0];
+    part(1, TileOpKind::kStoreK, kv.head_dim);
+    if (kv.shared_row == 0) part(2, TileOpKind::kStoreV, value_dim_of(kv));
     return std::move(draft_);
   }
 
   static bool commutes(const ir::FunctionCall& call) {
     return elementwise::function_def(call.function).form == elementwise::Form::kCommutative;
-  }
-
-  std::int64_t head_dim_of(ir::NodeId kv_store) const {
-    return kv_state_of(graph_, graph_.operand(kv_store, 0)).head_dim;
   }
 
   bool inside(ir::NodeId node) const { return members_.contains(node); }
@@ -135,11 +135,15 @@ class Drafter {
         need_unit(section, kActivationBlock);
         section.ops.push_back({TileOpKind::kQuantize, use.node, {use.node, 0}, origin});
         break;
-      case Op::kKvStore:
-        need_unit(section, head_dim_of(use.node));
-        section.ops.push_back({use.operand == 1 ? TileOpKind::kStoreK : TileOpKind::kStoreV, use.node, {}, origin});
-        if (!kv_half_.insert(use.node).second) visited_.insert(use.node);  // both halves seen
+      case Op::kKvStore: {
+        const auto& kv = kv_state_of(graph_, graph_.operand(use.node, 0));
+        const bool keys = use.operand == 1;
+        need_unit(section, keys ? kv.head_dim : value_dim_of(kv));
+        section.ops.push_back({keys ? TileOpKind::kStoreK : TileOpKind::kStoreV, use.node, {}, origin});
+        // a store is seen when both halves are, if there are two
+        if (kv.shared_row == 1 || !kv_half_.insert(use.node).second) visited_.insert(use.node);
         return true;
+      }
       default:
         return false;
     }
@@ -236,10 +240,18 @@ class Drafter {
     }
   }
 
+  /// Of the source's weight; of a batched one each batch is a part.
+  std::vector<std::int64_t> source_part_rows() const {
+    const auto weight = graph_.operand(draft_.source, 1);
+    if (graph_.op(draft_.source) != Op::kBatchedMatmul) return weight_part_rows(graph_, weight);
+    const auto& shape = graph_.type(weight).shape;
+    return std::vector<std::int64_t>(static_cast<std::size_t>(shape[0].value), shape[1].value);
+  }
+
   /// Each part of a concatenated weight starts at its own group of 16 packed rows, so tiles stop there.
   void cut_at_weight_parts() {
     if (draft_.source == ir::kNoNode || !passes::is_matmul(graph_, draft_.source)) return;
-    const auto parts = weight_part_rows(graph_, graph_.operand(draft_.source, 1));
+    const auto parts = source_part_rows();
     if (halved_ && parts.size() > 1) throw Refusal{"a GLU behind weights that are not interleaved"};
     std::vector<DraftSection> cut;
     for (const auto& section : draft_.sections) {

@@ -33,7 +33,7 @@ struct DraftSection {
 };
 
 struct TileDraft {
-  /// kMatmul, kExpertMatmul, kExpertSum, kEmbed or kGatherRows; kNoNode: `input` is loaded
+  /// kMatmul, kExpertMatmul, kBatchedMatmul, kExpertSum, kEmbed or kGatherRows; kNoNode: `input` is loaded
   ir::NodeId source = ir::kNoNode;
   ir::Value input;         ///< the rows that are loaded; for a matmul its x
   ir::Dim rows;            ///< T or R

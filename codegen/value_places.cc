@@ -69,19 +69,24 @@ void ValuePlaces::place_constants() {
       constant_at_.emplace(node, add_constants(graph_.attrs_as<ir::ConstantAttrs>(node).values));
 }
 
-std::vector<plan::KvGroup> ValuePlaces::kv_groups(
-    std::int64_t block_tokens, const std::function<std::int64_t(const ir::KvStateAttrs&)>& block_bytes) const {
-  std::vector<plan::KvGroup> out;
-  for (const auto node : graph_.topological_order()) {
-    if (graph_.op(node) != Op::kKvState) continue;
-    const auto& kv = graph_.attrs_as<ir::KvStateAttrs>(node);
-    const auto groups = static_cast<std::size_t>(kv.group) + 1;
-    if (out.size() < groups) out.resize(groups);
-    out[groups - 1] = plan::KvGroup(static_cast<std::int32_t>(kv.layers), static_cast<std::int32_t>(kv.kv_heads),
-                                    static_cast<std::int32_t>(kv.head_dim), static_cast<std::int32_t>(block_tokens),
-                                    static_cast<std::int32_t>(kv.window), block_bytes(kv));
-  }
-  return out;
+void ValuePlaces::place_states(std::int64_t block_tokens, DType kv_type, const BlockBytes& block_bytes,
+                               plan::ProgramT& out) const {
+  const auto number = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  const auto put = [](auto& groups, std::int64_t at, const auto& group) {
+    if (groups.size() <= static_cast<std::size_t>(at)) groups.resize(static_cast<std::size_t>(at) + 1);
+    groups[static_cast<std::size_t>(at)] = group;
+  };
+  for (const auto node : graph_.topological_order())
+    if (graph_.op(node) == Op::kKvState) {
+      const auto& kv = graph_.attrs_as<ir::KvStateAttrs>(node);
+      put(out.kv_groups, kv.group,
+          plan::KvGroup(number(kv.layers), number(kv.kv_heads), number(kv.head_dim), number(value_dim_of(kv)),
+                        number(block_tokens), number(kv.window), block_bytes(kv), static_cast<std::uint8_t>(kv_type),
+                        kv.shared_row == 1));
+    } else if (graph_.op(node) == Op::kRecurrentState) {
+      const auto& state = graph_.attrs_as<ir::RecurrentStateAttrs>(node);
+      put(out.recurrent_groups, state.group, plan::RecurrentGroup(number(state.layers), state.floats * kFloatBytes));
+    }
 }
 
 std::unique_ptr<plan::VariantT> ValuePlaces::lower(passes::Variant& variant, const Finish& finish) {

@@ -34,9 +34,10 @@ class ValuePlaces {
   using Finish = std::function<void(passes::Choice&, plan::StepT&)>;
   std::unique_ptr<plan::VariantT> lower(passes::Variant& variant, const Finish& finish = {});
 
-  /// The KV groups of the graph. `block_bytes` of one block of one layer.
-  [[nodiscard]] std::vector<plan::KvGroup> kv_groups(
-      std::int64_t block_tokens, const std::function<std::int64_t(const ir::KvStateAttrs&)>& block_bytes) const;
+  /// The state groups of the graph into the plan's program. KV blocks have elements of `kv_type`; `block_bytes` of one
+  /// of one layer.
+  using BlockBytes = std::function<std::int64_t(const ir::KvStateAttrs&)>;
+  void place_states(std::int64_t block_tokens, DType kv_type, const BlockBytes& block_bytes, plan::ProgramT& out) const;
 
   /// Moves weights, constants and their sizes into the plan's program. Last call.
   void take(plan::ProgramT& out);

@@ -64,13 +64,26 @@ struct ConstantAttrs {
   TensorType type;
   FORGE_FIELDS(v("values", values); v("type", type);)
 };
+/// Columns of a head's values: `value_dim`, or, where that is 0, those of its keys.
+constexpr std::int64_t value_dim_of(const auto& attrs) {
+  return attrs.value_dim > 0 ? attrs.value_dim : attrs.head_dim;
+}
 /// The KV cache of one group of layers with the same geometry, before this step. With a window it holds the last
-/// `window` positions of a sequence, and while a step runs that step's too.
+/// `window` positions of a sequence, and while a step runs that step's too. With a shared row (latent attention) a
+/// head's values are the first columns of its keys, and stored with them.
 struct KvStateAttrs {
   using Self = KvStateAttrs;
   std::int64_t group = 0, layers = 0, kv_heads = 0, head_dim = 0, window = 0;  ///< window 0: full attention
+  std::int64_t value_dim = 0;                                                  ///< 0: head_dim
+  std::int64_t shared_row = 0;                                                 ///< 1: keys and values share a row
   FORGE_FIELDS(v("group", group); v("layers", layers); v("kv_heads", kv_heads); v("head_dim", head_dim);
-               v("window", window);)
+               v("window", window); v("value_dim", value_dim); v("shared_row", shared_row);)
+};
+/// State of a fixed size, whatever a sequence's length, of one group of layers: `floats` f32 a sequence and layer.
+struct RecurrentStateAttrs {
+  using Self = RecurrentStateAttrs;
+  std::int64_t group = 0, layers = 0, floats = 0;
+  FORGE_FIELDS(v("group", group); v("layers", layers); v("floats", floats);)
 };
 struct NormAttrs {
   using Self = NormAttrs;
@@ -168,10 +181,11 @@ struct AttentionAttrs {
   using Self = AttentionAttrs;
   std::int64_t layer = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 1;
-  std::int64_t window = 0;  ///< 0: every earlier position is seen
-  float softcap = 0;        ///< 0: none
+  std::int64_t window = 0;     ///< 0: every earlier position is seen
+  float softcap = 0;           ///< 0: none
+  std::int64_t value_dim = 0;  ///< 0: head_dim
   FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
-               v("scale", scale); v("window", window); v("softcap", softcap);)
+               v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);)
 };
 /// Which `used` experts a token goes to. Candidates are ranked by the gate's value plus the operand bias where there is
 /// one (arXiv 2408.15664), equal ones by number; weights come from the gate's value alone. With groups > 1 the experts
@@ -191,9 +205,9 @@ struct RouteAttrs {
 
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
 using Attrs =
-    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, NormAttrs, GluAttrs, SliceAttrs,
-                 PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs, AttentionAttrs, RouteAttrs,
-                 ArrangeAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
+    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs, NormAttrs,
+                 GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs,
+                 AttentionAttrs, RouteAttrs, ArrangeAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
 #undef FORGE_ALTERNATIVE
 
 }  // namespace forge::ir

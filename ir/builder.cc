@@ -48,6 +48,9 @@ Value Builder::constant(std::vector<float> values, Shape shape) {
 Value Builder::kv_state(const KvStateAttrs& attrs) {
   return one(Op::kKvState, {}, attrs);
 }
+Value Builder::recurrent_state(const RecurrentStateAttrs& attrs) {
+  return one(Op::kRecurrentState, {}, attrs);
+}
 Value Builder::embed(Value table, Value ids) {
   return one(Op::kEmbed, {table, ids});
 }
@@ -66,6 +69,9 @@ Value Builder::layer_norm(Value x, Value weight, Value bias, float eps) {
 }
 Value Builder::matmul(Value x, Value weight) {
   return one(Op::kMatmul, {x, weight});
+}
+Value Builder::batched_matmul(Value x, Value weight) {
+  return one(Op::kBatchedMatmul, {x, weight});
 }
 Value Builder::function(Op op, std::vector<Value> operands, const std::vector<float>& parameters) {
   Attrs attrs = default_attrs(op_def(op).attrs_index);
@@ -94,9 +100,11 @@ Value Builder::rope(Value x, Value table, const RopeAttrs& attrs) {
   return one(Op::kRope, {x, table}, attrs);
 }
 Value Builder::kv_store(Value state, Value k, Value v, std::int64_t layer) {
-  return one(Op::kKvStore,
-             {state, k, v, input(InputKind::kPositions), input(InputKind::kSequence), input(InputKind::kBlockTable)},
-             KvStoreAttrs{layer});
+  std::vector<Value> operands{state, k};
+  if (v.node != kNoNode) operands.push_back(v);
+  for (const auto kind : {InputKind::kPositions, InputKind::kSequence, InputKind::kBlockTable})
+    operands.push_back(input(kind));
+  return one(Op::kKvStore, std::move(operands), KvStoreAttrs{layer});
 }
 Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks) {
   std::vector<Value> operands{q,
@@ -108,7 +116,7 @@ Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Valu
   if (sinks.node != kNoNode) operands.push_back(sinks);
   return one(Op::kAttention, std::move(operands), attrs);
 }
-Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots, Value rows_like) {
+Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots) {
   ArrangeAttrs attrs{.heads = heads, .slots = slots ? 1 : 0};
   std::vector<Value> operands;
   for (const auto& piece : pieces) {
@@ -123,7 +131,6 @@ Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool s
     attrs.strides.push_back(piece.stride);
     attrs.widths.push_back(piece.width);
   }
-  if (operands.empty()) operands.push_back(rows_like);
   return one(Op::kArrange, std::move(operands), std::move(attrs));
 }
 Value Builder::gather_rows(Value x, Value rows) {

@@ -23,6 +23,7 @@ class Builder {
   Value weight(std::string name, DType dtype, Shape shape);
   Value constant(std::vector<float> values, Shape shape);
   Value kv_state(const KvStateAttrs& attrs);
+  Value recurrent_state(const RecurrentStateAttrs& attrs);
   Value embed(Value table, Value ids);
   Value slice_rows(Value weight, std::int64_t begin, std::int64_t rows);
   /// The mean is over as many columns as `weight` has: a head's for QK-norm.
@@ -57,7 +58,10 @@ class Builder {
   Value rope_table(Value positions, Value freqs, float magnitude, float temperature = 0,
                    std::int64_t temperature_length = 0);
   Value rope(Value x, Value table, const RopeAttrs& attrs);
+  /// Rows h of x [M,H,K] by weight[h]; see Op::kBatchedMatmul.
+  Value batched_matmul(Value x, Value weight);
   /// kv_store and attention take positions, sequences and block tables from the step's inputs.
+  /// No `v`: the state's rows are shared.
   Value kv_store(Value state, Value k, Value v, std::int64_t layer);
   /// `sinks` [heads]: none unless given.
   Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {});
@@ -67,9 +71,8 @@ class Builder {
     Value x;
     std::int64_t begin = 0, stride = 0, width = 0;
   };
-  /// `heads` times the pieces side by side; slots: heads become a dimension. Where all pieces are zeros, `rows_like`
-  /// has as many rows as the result.
-  Value arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots = false, Value rows_like = {});
+  /// `heads` times the pieces side by side, one of which has an x; slots: heads become a dimension.
+  Value arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots = false);
   /// The chosen experts and their shares; `bias` moves the choice only.
   struct Routed {
     Value experts, shares;

@@ -31,6 +31,7 @@ const char* fill_colour(Op op) {
     case Op::kSliceRows:
       return "#fff2cc";
     case Op::kKvState:
+    case Op::kRecurrentState:
     case Op::kKvStore:
     case Op::kAttention:
       return "#f8d7da";

@@ -103,6 +103,9 @@ class Interpreter {
         kv_group_[node] = graph_.attrs_as<KvStateAttrs>(node).group;
         return;
       }
+      case Op::kRecurrentState:
+        results.push_back(std::make_shared<Tensor>(blank(graph_.type({node, 0}))));
+        return;
       default:
         run_reference(node);
     }

@@ -24,7 +24,8 @@ struct Tensor {
   [[nodiscard]] std::int64_t cols() const { return dims.empty() ? 1 : dims.back(); }
 };
 
-/// Reference KV cache: by group, layer, physical position (block * block_tokens + slot) -> kv_heads*head_dim floats.
+/// Reference KV cache: by group, layer, physical position (block * block_tokens + slot) -> kv_heads*head_dim floats of
+/// keys and kv_heads*value_dim of values; no values: they are the first columns of each head's keys.
 struct ReferenceKv {
   std::int64_t block_tokens = 32;
   struct Row {

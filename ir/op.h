@@ -19,31 +19,34 @@ inline constexpr std::int64_t kSquareBlock = 16;
 
 #define FORGE_OP(name, Name, ...) k##Name,
 enum class Op : std::uint8_t {
-  kInput,        // -> i32 step input
-  kWeight,       // -> a tensor of the model file
-  kConstant,     // -> f32
-  kKvState,      // -> state
-  kEmbed,        // (table [V,D], ids [T]) -> f32 [T,D]
-  kRmsNorm,      // (x [M,G*dim], weight [dim]) -> f32: each run of dim columns x / sqrt(mean(x^2) + eps) * weight
+  kInput,           // -> i32 step input
+  kWeight,          // -> a tensor of the model file
+  kConstant,        // -> f32
+  kKvState,         // -> state: grows with the sequence, in blocks
+  kRecurrentState,  // -> state: of a fixed size a sequence
+  kEmbed,           // (table [V,D], ids [T]) -> f32 [T,D]
+  kRmsNorm,         // (x [M,G*dim], weight [dim]) -> f32: each run of dim columns x / sqrt(mean(x^2) + eps) * weight
   kLayerNorm,    // (x [M,G*dim], weight [dim] or [G,dim], [bias alike]) -> f32: (x - mean) / sqrt(var + eps) * weight +
                  // bias
   kSumSquares,   // (x [M,N]) -> f32 [M, ceil(N/32)]: sums over blocks of 32 columns
   kInvRmsScale,  // (x [M,N], squares [M,ceil(dim/32)]) -> f32: x / sqrt(sum(squares)/dim + eps), dim of the attributes
   kQuantize,     // (x f32 [M,N] or [M,U,N]) -> q8a of that shape
   kMatmul,       // (x [M,K] f32 or q8a, weight [N,K]) -> f32 [M,N]: x . weight^T
-  kConcatRows,   // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time; [E,Ni,K] likewise
-  kSliceRows,    // (weight [N,K] or [N]) -> some of its rows, picked at load time
-  kSplit,        // (x [M,N] or [M,U,N]) -> parts: columns of x
-  kArrange,      // (x [M,N] or [M,U,N]...) -> f32 [M,H*W] or [M,H,W]: columns picked head by head
-  kGlu,          // (gate, up) -> f32: act(gate) * up
-  kActivate,     // (x) -> f32: act(x)
-  kRopeFreqs,    // ([factors [dims/2], [factors of long contexts [dims/2]]]) -> f32 [dims/2]
-  kRopeTable,    // (positions [T], freqs [F]) -> f32 [T,F,2]: cos, sin
-  kRope,         // (x [T,heads*head_dim], table) -> f32
-  kKvStore,      // (state, k, v [T,kv_heads*head_dim], positions, sequence, block_table) -> state
-  kAttention,    // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]]) -> f32
-                 // [T,heads*head_dim]
-  kGatherRows,   // (x [T,N], rows [R]) -> [R,N]
+  kBatchedMatmul,  // (x [M,H,K] f32 or q8a, weight [H,N,K]) -> f32 [M,H*N]: each of H rows by a weight of its own
+  kConcatRows,  // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time; [E,Ni,K] likewise
+  kSliceRows,   // (weight [N,K] or [N]) -> some of its rows, picked at load time
+  kSplit,       // (x [M,N] or [M,U,N]) -> parts: columns of x
+  kArrange,     // (x [M,N] or [M,U,N]...) -> f32 [M,H*W] or [M,H,W]: columns picked head by head
+  kGlu,         // (gate, up) -> f32: act(gate) * up
+  kActivate,    // (x) -> f32: act(x)
+  kRopeFreqs,   // ([factors [dims/2], [factors of long contexts [dims/2]]]) -> f32 [dims/2]
+  kRopeTable,   // (positions [T], freqs [F]) -> f32 [T,F,2]: cos, sin
+  kRope,        // (x [T,heads*head_dim], table) -> f32
+  kKvStore,     // (state, k [T,kv_heads*head_dim], [v [T,kv_heads*value_dim]], positions, sequence, block_table) ->
+                // state; no v where the state's rows are shared
+  kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]]) -> f32
+                // [T,heads*value_dim]
+  kGatherRows,  // (x [T,N], rows [R]) -> [R,N]
   kRoute,  // (logits [M,E], [bias [E]]) -> i32 [M,U], f32 [M,U]: the experts of each row, best first, and their shares
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by its chosen experts' rows
   kExpertAdd,     // (x [M,U,N], bias [E,N,1], experts [M,U]) -> f32 [M,U,N]

@@ -10,6 +10,8 @@
 namespace forge::ir::ops {
 namespace {
 
+constexpr std::size_t kPagingOperands = 3;
+
 /// Operands from `first` on are positions [M], sequence [M], block_table [B,P].
 void want_paging(std::string_view op, Types operands, std::size_t first, const Dim& tokens) {
   want_i32(op, operands, first, {tokens});
@@ -22,9 +24,11 @@ void want_paging(std::string_view op, Types operands, std::size_t first, const D
 std::vector<TensorType> infer_kv_store(const Attrs& attrs, Types operands) {
   attr_between("kv_store", "layer", std::get<KvStoreAttrs>(attrs).layer, 0, kCountMax);
   want_state("kv_store", operands, 0);
-  want_f32("kv_store", operands, 1, 2);
-  if (operands[2] != operands[1]) refuse_operand("kv_store", 2, operands[2], operands[1].text() + ", like operand 1");
-  want_paging("kv_store", operands, 3, operands[1].shape[0]);
+  const std::size_t paging = operands.size() - kPagingOperands;
+  for (std::size_t i = 1; i < paging; ++i) want_f32("kv_store", operands, i, 2);
+  if (paging > 2 && operands[2].shape[0] != operands[1].shape[0])
+    refuse_operand("kv_store", 2, operands[2], "as many rows as operand 1, " + operands[1].text());
+  want_paging("kv_store", operands, paging, operands[1].shape[0]);
   return {{DType::kState, {}}};
 }
 
@@ -34,6 +38,7 @@ void check_attrs(const AttentionAttrs& attention) {
   attr_between("attention", "heads", attention.heads, 1, kMax);
   attr_between("attention", "kv_heads", attention.kv_heads, 1, attention.heads);
   attr_between("attention", "head_dim", attention.head_dim, 1, kMax);
+  attr_between("attention", "value_dim", attention.value_dim, 0, kMax);
   attr_between("attention", "window", attention.window, 0, kCountMax);
   if (attention.heads % attention.kv_heads != 0)
     refuse_attr("attention", "heads", fmt::to_string(attention.heads),
@@ -56,12 +61,12 @@ std::vector<TensorType> infer_attention(const Attrs& attrs, Types operands) {
   const TensorType sinks{DType::kF32, {attention.heads}};
   if (operands.size() > 6 && operands[6] != sinks)
     refuse_operand("attention", 6, operands[6], sinks.text() + ", one a head");
-  return {operands[0]};
+  return {{DType::kF32, {operands[0].shape[0], attention.heads * value_dim_of(attention)}}};
 }
 
 /// k and v are read once; what is written depends on the cache's element type, which the target chooses.
 Cost kv_store_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
-  return streaming_cost(operands.subspan(1, 2), results, bounds, 0);
+  return streaming_cost(operands.subspan(1, operands.size() - 1 - kPagingOperands), results, bounds, 0);
 }
 
 /// Only q, sinks and the result: how much of the cache is read, and so the FLOPs, is data.
@@ -91,16 +96,18 @@ struct Paging {
 
 void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& context) {
   const std::int64_t layer = std::get<KvStoreAttrs>(attrs).layer;
-  const Paging paging{*operands[3], *operands[4], *operands[5], context.kv->block_tokens};
+  const auto inputs = operands.last(kPagingOperands);
+  const Paging paging{*inputs[0], *inputs[1], *inputs[2], context.kv->block_tokens};
   const Tensor& k = *operands[1];
-  const Tensor& v = *operands[2];
+  const Tensor* v = operands.size() > 2 + kPagingOperands ? operands[2] : nullptr;
   const auto row_of = [](const Tensor& x, std::int64_t row) {
     const auto begin = x.f32.begin() + row * x.cols();
     return std::vector<float>(begin, begin + x.cols());
   };
   for (std::int64_t t = 0; t < k.rows(); ++t) {
     const std::int64_t physical = paging.physical(t, paging.positions.i32[t]);
-    context.kv->rows[{context.kv_group, layer, physical}] = {.k = row_of(k, t), .v = row_of(v, t)};
+    context.kv->rows[{context.kv_group, layer, physical}] = {.k = row_of(k, t),
+                                                             .v = v == nullptr ? std::vector<float>() : row_of(*v, t)};
   }
 }
 
@@ -108,11 +115,11 @@ void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& c
 /// a value: it takes its share of the softmax and adds nothing (arXiv 2309.17453).
 void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* const> seen, std::int64_t head,
             const float* sink, const float* q, float* out) {
-  const std::int64_t dim = attention.head_dim;
-  const std::int64_t offset = head / (attention.heads / attention.kv_heads) * dim;
+  const std::int64_t dim = attention.head_dim, value_dim = value_dim_of(attention);
+  const std::int64_t kv_head = head / (attention.heads / attention.kv_heads);
   std::vector<double> scores(seen.size());
   for (std::size_t j = 0; j < seen.size(); ++j) {
-    for (std::int64_t i = 0; i < dim; ++i) scores[j] += static_cast<double>(q[i]) * seen[j]->k[offset + i];
+    for (std::int64_t i = 0; i < dim; ++i) scores[j] += static_cast<double>(q[i]) * seen[j]->k[kv_head * dim + i];
     scores[j] *= attention.scale;
     if (attention.softcap > 0) scores[j] = attention.softcap * std::tanh(scores[j] / attention.softcap);
   }
@@ -120,9 +127,12 @@ void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* c
   const double top = sink == nullptr ? largest : std::max<double>(largest, *sink);
   double total = sink == nullptr ? 0 : std::exp(*sink - top);
   for (double& score : scores) total += score = std::exp(score - top);
-  for (std::int64_t i = 0; i < dim; ++i) {
+  const auto value_of = [&](const ReferenceKv::Row& row, std::int64_t i) {
+    return row.v.empty() ? row.k[kv_head * dim + i] : row.v[kv_head * value_dim + i];
+  };
+  for (std::int64_t i = 0; i < value_dim; ++i) {
     double sum = 0;
-    for (std::size_t j = 0; j < seen.size(); ++j) sum += scores[j] * seen[j]->v[offset + i];
+    for (std::size_t j = 0; j < seen.size(); ++j) sum += scores[j] * value_of(*seen[j], i);
     out[i] = static_cast<float>(sum / total);
   }
 }
@@ -131,14 +141,18 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
   const auto& attention = std::get<AttentionAttrs>(attrs);
   const Paging paging{*operands[2], *operands[3], *operands[4], context.kv->block_tokens};
   const Tensor& q = *operands[0];
-  const auto width = static_cast<std::size_t>(attention.kv_heads * attention.head_dim);
+  const std::int64_t value_dim = value_dim_of(attention);
+  const auto fits = [&](const ReferenceKv::Row& row) {
+    return row.k.size() == static_cast<std::size_t>(attention.kv_heads * attention.head_dim) &&
+           (row.v.empty() || row.v.size() == static_cast<std::size_t>(attention.kv_heads * value_dim));
+  };
   for (std::int64_t t = 0; t < q.rows(); ++t) {
     const std::int64_t position = paging.positions.i32[t];
     const std::int64_t first = attention.window > 0 ? std::max<std::int64_t>(0, position - attention.window + 1) : 0;
     std::vector<const ReferenceKv::Row*> seen;
     for (std::int64_t p = first; p <= position; ++p) {
       const auto found = context.kv->rows.find({context.kv_group, attention.layer, paging.physical(t, p)});
-      if (found == context.kv->rows.end() || found->second.k.size() != width || found->second.v.size() != width)
+      if (found == context.kv->rows.end() || !fits(found->second))
         throw Error(ErrorCode::kInternal,
                     fmt::format("attention of layer {} reads position {} of sequence {}, which was never stored",
                                 attention.layer, p, paging.sequence.i32[t]));
@@ -146,9 +160,9 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
     }
     if (seen.empty()) throw Error(ErrorCode::kInternal, fmt::format("attention at position {}", position));
     for (std::int64_t head = 0; head < attention.heads; ++head) {
-      const std::int64_t at = t * q.cols() + head * attention.head_dim;
       const float* sink = operands.size() > 6 ? operands[6]->f32.data() + head : nullptr;
-      attend(attention, seen, head, sink, q.f32.data() + at, results[0].f32.data() + at);
+      attend(attention, seen, head, sink, q.f32.data() + t * q.cols() + head * attention.head_dim,
+             results[0].f32.data() + t * results[0].cols() + head * value_dim);
     }
   }
 }
@@ -159,7 +173,7 @@ std::span<const OpDef> attention_defs() {
   static constexpr std::array kDefs{
       OpDef{.op = Op::kKvStore,
             .name = "kv_store",
-            .operands_min = 6,
+            .operands_min = 5,
             .operands_max = 6,
             .attrs_index = attrs_index<KvStoreAttrs>(),
             .has_effect = true,

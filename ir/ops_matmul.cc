@@ -24,6 +24,21 @@ std::vector<TensorType> infer_matmul(const Attrs&, Types operands) {
   return {{DType::kF32, {x.shape[0], weight.shape[0]}}};
 }
 
+std::vector<TensorType> infer_batched_matmul(const Attrs&, Types operands) {
+  const TensorType& x = operands[0];
+  const TensorType& weight = operands[1];
+  if ((x.dtype != DType::kF32 && x.dtype != DType::kQ8A) || x.shape.size() != 3 || !x.shape[1].is_constant() ||
+      !x.shape[2].is_constant())
+    refuse_operand("batched_matmul", 0, x, "f32 or q8a [M,H,K] with constant H and K");
+  if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 3 ||
+      !std::ranges::all_of(weight.shape, &Dim::is_constant) || weight.shape[0] != x.shape[1] ||
+      weight.shape[2] != x.shape[2])
+    refuse_operand("batched_matmul", 1, weight,
+                   fmt::format("a weight [{},N,{}] of constant dimensions, as operand 0 is {}", x.shape[1].value,
+                               x.cols(), x.text()));
+  return {{DType::kF32, {x.shape[0], weight.shape[0].value * weight.shape[1].value}}};
+}
+
 std::vector<TensorType> infer_concat(const Attrs& attrs, Types operands) {
   const auto& parts = std::get<PartsAttrs>(attrs);
   const std::int64_t total = parts_total("concat_rows", parts, operands.size());
@@ -70,9 +85,21 @@ Cost matmul_cost(const Attrs&, Types operands, Types results, const Bounds& boun
           .flops = 2 * operands[0].rows(bounds) * operands[1].elements(bounds)};
 }
 
+Cost batched_matmul_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return {.weight_bytes = operands[1].bytes(bounds),
+          .activation_bytes = operands[0].bytes(bounds) + results[0].bytes(bounds),
+          .flops = 2 * results[0].elements(bounds) * operands[0].cols()};
+}
+
 /// Scale, round, sum and the maximum.
 Cost quantize_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   return streaming_cost(operands, results, bounds, 4);
+}
+
+float dot(const float* a, const float* b, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t k = 0; k < count; ++k) sum += static_cast<double>(a[k]) * b[k];
+  return static_cast<float>(sum);
 }
 
 void run_matmul(const Attrs&, Operands operands, Results results, EvalContext&) {
@@ -81,12 +108,19 @@ void run_matmul(const Attrs&, Operands operands, Results results, EvalContext&) 
   Tensor& out = results[0];
   const std::int64_t k_count = x.cols();
   for (std::int64_t m = 0; m < out.rows(); ++m)
-    for (std::int64_t n = 0; n < out.cols(); ++n) {
-      const float* a = x.f32.data() + m * k_count;
-      const float* b = weight.f32.data() + n * k_count;
-      double sum = 0;
-      for (std::int64_t k = 0; k < k_count; ++k) sum += static_cast<double>(a[k]) * b[k];
-      out.f32[m * out.cols() + n] = static_cast<float>(sum);
+    for (std::int64_t n = 0; n < out.cols(); ++n)
+      out.f32[m * out.cols() + n] = dot(x.f32.data() + m * k_count, weight.f32.data() + n * k_count, k_count);
+}
+
+void run_batched_matmul(const Attrs&, Operands operands, Results results, EvalContext&) {
+  const Tensor& x = *operands[0];
+  const Tensor& weight = *operands[1];
+  Tensor& out = results[0];
+  const std::int64_t batches = weight.dims[0], rows = weight.dims[1], k_count = x.cols();
+  for (std::int64_t m = 0; m < x.dims[0]; ++m)
+    for (std::int64_t n = 0; n < out.cols(); ++n) {  // row n of all batches' rows, one behind the other
+      const float* a = x.f32.data() + (m * batches + n / rows) * k_count;
+      out.f32[m * out.cols() + n] = dot(a, weight.f32.data() + n * k_count, k_count);
     }
 }
 
@@ -135,6 +169,13 @@ std::span<const OpDef> matmul_defs() {
             .infer = infer_matmul,
             .cost = matmul_cost,
             .reference = run_matmul},
+      OpDef{.op = Op::kBatchedMatmul,
+            .name = "batched_matmul",
+            .operands_min = 2,
+            .operands_max = 2,
+            .infer = infer_batched_matmul,
+            .cost = batched_matmul_cost,
+            .reference = run_batched_matmul},
       OpDef{.op = Op::kConcatRows,
             .name = "concat_rows",
             .operands_min = 1,

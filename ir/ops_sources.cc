@@ -59,6 +59,17 @@ std::vector<TensorType> infer_kv_state(const Attrs& attrs, Types) {
   attr_between("kv_state", "kv_heads", kv.kv_heads, 1, kMax);
   attr_between("kv_state", "head_dim", kv.head_dim, 1, kMax);
   attr_between("kv_state", "window", kv.window, 0, kCountMax);
+  attr_between("kv_state", "value_dim", kv.value_dim, 0, kv.shared_row == 1 ? kv.head_dim : kMax);
+  attr_between("kv_state", "shared_row", kv.shared_row, 0, 1);
+  return {{DType::kState, {}}};
+}
+
+std::vector<TensorType> infer_recurrent_state(const Attrs& attrs, Types) {
+  const auto& state = std::get<RecurrentStateAttrs>(attrs);
+  constexpr std::int64_t kMax = 1 << 16;
+  attr_between("recurrent_state", "group", state.group, 0, kMax);
+  attr_between("recurrent_state", "layers", state.layers, 1, kMax);
+  attr_between("recurrent_state", "floats", state.floats, 1, kCountMax);
   return {{DType::kState, {}}};
 }
 
@@ -128,6 +139,11 @@ std::span<const OpDef> source_defs() {
             .name = "kv_state",
             .attrs_index = attrs_index<KvStateAttrs>(),
             .infer = infer_kv_state,
+            .cost = no_cost},
+      OpDef{.op = Op::kRecurrentState,
+            .name = "recurrent_state",
+            .attrs_index = attrs_index<RecurrentStateAttrs>(),
+            .infer = infer_recurrent_state,
             .cost = no_cost},
       OpDef{.op = Op::kEmbed,
             .name = "embed",

@@ -170,13 +170,19 @@ class Verifier {
     std::int64_t layer = 0;
     if (is_store(node)) {
       layer = graph_.attrs_as<KvStoreAttrs>(node).layer;
+      const bool values = graph_.operands(node).size() == 6;
       want(graph_.type(graph_.operand(node, 1)).cols() == geometry.kv_heads * geometry.head_dim, "IR-010", node,
            "rows are not kv_heads * head_dim wide");
+      want(values == (geometry.shared_row == 0), "IR-010", node,
+           values ? "values are stored where they share the keys' rows" : "no values are stored");
+      want(!values || graph_.type(graph_.operand(node, 2)).cols() == geometry.kv_heads * value_dim_of(geometry),
+           "IR-010", node, "rows are not kv_heads * value_dim wide");
     } else {
       const auto& attention = graph_.attrs_as<AttentionAttrs>(node);
       layer = attention.layer;
-      want(attention.kv_heads == geometry.kv_heads && attention.head_dim == geometry.head_dim, "IR-010", node,
-           "other heads than the KV group's");
+      want(attention.kv_heads == geometry.kv_heads && attention.head_dim == geometry.head_dim &&
+               value_dim_of(attention) == value_dim_of(geometry),
+           "IR-010", node, "other heads than the KV group's");
       want(geometry.window == 0 || (attention.window > 0 && attention.window <= geometry.window), "IR-010", node,
            "sees further back than the KV group keeps");
     }
@@ -189,7 +195,7 @@ class Verifier {
     for (const NodeId node : nodes_) {
       const Op op = graph_.op(node);
       if (op != Op::kKvStore && op != Op::kAttention) continue;
-      const std::size_t first = op == Op::kKvStore ? 3 : 2;
+      const std::size_t first = op == Op::kKvStore ? graph_.operands(node).size() - 3 : 2;
       for (std::size_t i = first; i < std::min(graph_.operands(node).size(), first + kKinds.size()); ++i) {
         const NodeId source = graph_.operand(node, i).node;
         const InputKind kind = kKinds[i - first];
@@ -253,12 +259,15 @@ class Verifier {
   }
 
   void sources() const {
-    std::map<std::int64_t, NodeId> kv_groups;
+    std::map<std::int64_t, NodeId> kv_groups, recurrent_groups;
     std::map<std::string_view, NodeId> weights;
     for (const NodeId node : nodes_) {
       if (graph_.op(node) == Op::kKvState)
         want(kv_groups.emplace(graph_.attrs_as<KvStateAttrs>(node).group, node).second, "IR-013", node,
              "its KV group has a state already");
+      if (graph_.op(node) == Op::kRecurrentState)
+        want(recurrent_groups.emplace(graph_.attrs_as<RecurrentStateAttrs>(node).group, node).second, "IR-013", node,
+             "its group has a state already");
       if (graph_.op(node) == Op::kWeight) {
         const auto [first, fresh] = weights.emplace(graph_.attrs_as<WeightAttrs>(node).name, node);
         want(fresh || graph_.type({first->second, 0}) == graph_.type({node, 0}), "IR-013", node,

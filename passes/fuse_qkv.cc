@@ -47,6 +47,7 @@ void take_other_half(GroupGrower& grower, const ir::Graph& graph, std::vector<No
   const auto inside = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
   for (const NodeId store : graph.nodes()) {
     if (graph.op(store) != Op::kKvStore || inside(store) || grower.taken(store)) continue;
+    if (graph.operands(store).size() < 6) continue;  // keys alone
     const NodeId k = graph.operand(store, 1).node;
     const NodeId v = graph.operand(store, 2).node;
     if (inside(k) == inside(v)) continue;

@@ -42,6 +42,7 @@ std::string refuses_merge(const ir::Graph& graph, std::span<const Projection> pr
   const auto others = graph.operands(projections[0].matmul).subspan(2);
   for (const Projection& projection : projections) {
     const Value weight = graph.operand(projection.matmul, 1);
+    if (graph.op(projection.matmul) == Op::kBatchedMatmul) return "batched matmuls are not merged";
     if (!std::ranges::equal(graph.operands(projection.matmul).subspan(2), others))
       return "the matmuls are not of the same experts";
     if (graph.operand(projection.matmul, 0) != x) return "the matmuls read different values";

@@ -24,6 +24,7 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node) {
     case Op::kWeight:
     case Op::kConstant:
     case Op::kKvState:
+    case Op::kRecurrentState:
     case Op::kConcatRows:
     case Op::kSliceRows:
       return false;
@@ -33,7 +34,8 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node) {
 }
 
 bool is_matmul(const ir::Graph& graph, ir::NodeId node) {
-  return graph.op(node) == Op::kMatmul || graph.op(node) == Op::kExpertMatmul;
+  const Op op = graph.op(node);
+  return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kBatchedMatmul;
 }
 
 bool is_weight(const ir::Graph& graph, ir::Value value) {

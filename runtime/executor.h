@@ -31,9 +31,10 @@ struct ExecutorOptions {
 struct MemoryNeed {
   std::size_t weights = 0, arena = 0, kv = 0;
   std::size_t kv_windows = 0;  ///< of `kv`, in groups with a window: the same for every longer context
+  std::size_t recurrent = 0;   ///< state of a fixed size a sequence
   std::size_t staging = 0;     ///< while weights are loaded
   std::size_t io = 0;          ///< step inputs and logits
-  [[nodiscard]] std::size_t total() const { return weights + arena + kv + staging + io; }
+  [[nodiscard]] std::size_t total() const { return weights + arena + kv + recurrent + staging + io; }
 };
 
 /// What opening took: the weights, and around them a GPU's kernels, memory and graphs.

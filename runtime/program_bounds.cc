@@ -56,6 +56,25 @@ std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, 
   return (context + tokens - 1) / tokens * sequences;
 }
 
+std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t sequences) {
+  constexpr std::int64_t kLayersMax = 1 << 16, kSlotMax = std::int64_t{1} << 30;
+  if (sequences < 0 || sequences > kBoundMax) fail("the plan's batch is absurd");
+  std::int64_t bytes = 0;
+  for (const auto& group : program.recurrent_groups) {
+    if (group.layers() < 1 || group.layers() > kLayersMax || group.slot_bytes() < 1 || group.slot_bytes() > kSlotMax)
+      fail("the geometry of the plan's recurrent state is broken");
+    bytes += group.layers() * group.slot_bytes();
+    if (bytes > kBytesMax / std::max<std::int64_t>(sequences, 1)) fail("the plan's recurrent state has an absurd size");
+  }
+  return static_cast<std::size_t>(bytes * sequences);
+}
+
+void refuse_recurrent_state(const plan::ProgramT& program) {
+  if (!program.recurrent_groups.empty())
+    throw Error(ErrorCode::kPlan, "the plan has recurrent state, which no step of this version reads", {},
+                "compile the plan again");
+}
+
 std::size_t hidden_width_of(const plan::ProgramT& program) {
   std::int64_t width = 0;
   for (const auto& variant : program.variants) {

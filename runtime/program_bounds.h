@@ -24,6 +24,11 @@ struct ProgramBounds {
 /// Blocks that `sequences` sequences of `context` positions fill.
 [[nodiscard]] std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences);
 
+/// Bytes of recurrent state that `sequences` sequences have.
+[[nodiscard]] std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t sequences);
+/// For executors without steps that read recurrent state. Throws Error(kPlan) for a program that has any.
+void refuse_recurrent_state(const plan::ProgramT& program);
+
 /// Columns of the hidden rows that variants give; 0: all give logits.
 [[nodiscard]] std::size_t hidden_width_of(const plan::ProgramT& program);
 

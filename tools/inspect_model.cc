@@ -15,10 +15,10 @@
 #include "support/error.h"
 #include "support/json_text.h"
 #include "tools/console.h"
-#include "tools/kv_report.h"
 #include "tools/memory_limit.h"
 #include "tools/open_model.h"
 #include "tools/session.h"
+#include "tools/state_report.h"
 
 namespace forge::tools {
 namespace {
@@ -39,7 +39,7 @@ struct ModelFacts {
   std::string tokenizer_error, template_error, run_error;
   std::optional<std::string_view> chat_template;
   runtime::MemoryNeed need;
-  std::vector<KvReport> kv;
+  StateReport state;
   std::int64_t context = 0;
 };
 
@@ -84,7 +84,7 @@ ModelFacts gather(const loader::Gguf& file, const InspectOptions& options) {
     facts.context = opened.context;
     facts.need = runtime::CpuExecutor::memory_need_of(*opened.program,
                                                       runtime::kv_blocks_for(*opened.program, opened.context, 1));
-    facts.kv = kv_report(*opened.program, opened.context, 1);
+    facts.state = state_report(*opened.program, opened.context, 1);
   });
   return facts;
 }
@@ -151,7 +151,7 @@ std::string as_text(const loader::Gguf& file, const InspectOptions& options, con
   return out +
          fmt::format("context {}: {}; {} in all, {} available\n", facts.context, describe_need(facts.need),
                      human_bytes(facts.need.total()), human_bytes(memory_available().bytes)) +
-         kv_report_text(facts.kv);
+         state_report_text(facts.state);
 }
 
 std::string as_json(const loader::Gguf& file, const InspectOptions& options, const ModelFacts& facts) {
@@ -210,8 +210,9 @@ std::string as_json(const loader::Gguf& file, const InspectOptions& options, con
   json.close().field("runs", facts.run_error.empty()).field("error", facts.run_error);
   json.open("memory", '{').field("context", facts.context).field("weights", facts.need.weights);
   json.field("kv", facts.need.kv).field("arena", facts.need.arena).field("logits", facts.need.io);
+  json.field("recurrent", facts.need.recurrent);
   json.field("total", facts.need.total()).field("available", memory_available().bytes);
-  kv_report_json(json, facts.kv);
+  state_report_json(json, facts.state);
   json.close();
   return json.close().take();
 }

@@ -14,8 +14,8 @@
 #include "tools/console.h"
 #include "tools/inspect_kernels.h"
 #include "tools/inspect_model.h"
-#include "tools/kv_report.h"
 #include "tools/open_model.h"
+#include "tools/state_report.h"
 
 namespace forge::tools {
 namespace {
@@ -93,7 +93,7 @@ std::string program_text(const plan::ProgramT& program, bool all) {
       printable(codegen::options_text(codegen::options_of(program)), 300), human_bytes(positive(program.weights_bytes)),
       program.weights.size(), packed, human_bytes(positive(program.arena_bytes)),
       arena_ratio(program.arena_bytes, program.arena_bound_bytes), human_bytes(program.constants.size()));
-  out += kv_report_text(kv_report(program, program.context, program.batch_max));
+  out += state_report_text(state_report(program, program.context, program.batch_max));
   out += code_objects_text(program);
   for (const auto& variant : program.variants)
     if (variant) out += variant_text(*variant, program, all);
@@ -155,7 +155,7 @@ void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
   json.field("arena_bytes", program.arena_bytes).field("arena_bound_bytes", program.arena_bound_bytes);
   json.field("arena_ratio", arena_ratio(program.arena_bytes, program.arena_bound_bytes));
   json.field("constants_bytes", program.constants.size());
-  kv_report_json(json, kv_report(program, program.context, program.batch_max));
+  state_report_json(json, state_report(program, program.context, program.batch_max));
   code_objects_json(json, program);
   json.open("variants", '[');
   for (const auto& variant : program.variants)

@@ -88,6 +88,7 @@ std::uint64_t memory_peak() {
 std::string describe_need(const runtime::MemoryNeed& need) {
   auto text = fmt::format("weights {}, KV {}, arena {}, logits {}", human_bytes(need.weights), human_bytes(need.kv),
                           human_bytes(need.arena), human_bytes(need.io));
+  if (need.recurrent > 0) text += fmt::format(", recurrent state {}", human_bytes(need.recurrent));
   if (need.staging > 0) text += fmt::format(", staging {}", human_bytes(need.staging));
   return text;
 }

@@ -114,6 +114,7 @@ std::string run_json(const Generated& generated, std::string_view text, Session&
   json.field("kernels_seconds", load.kernels_seconds).field("memory_seconds", load.memory_seconds);
   json.field("graphs_seconds", load.graphs_seconds);
   json.close().open("memory", '{').field("weights", need.weights).field("kv", need.kv).field("arena", need.arena);
+  json.field("recurrent", need.recurrent);
   json.field("staging", need.staging).field("logits", need.io).field("peak", memory_peak()).close().close();
   return json.take();
 }

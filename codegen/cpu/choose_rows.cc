@@ -33,9 +33,9 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   const auto& bounds = binding_.bounds;
   const auto split_tokens = bounds.tokens <= bounds.sequences ? std::min(bounds.tokens, kSplitTokensMax) : 0;
   const auto context = static_cast<std::size_t>(bounds.table_blocks) * cpu::kKvBlockTokens;
-  const auto partials =
-      static_cast<std::int64_t>(cpu::attention_chunks(context) *
-                                cpu::attention_partial_floats(static_cast<std::size_t>(a.head_dim)) * sizeof(float));
+  const auto partials = static_cast<std::int64_t>(
+      cpu::attention_chunks(context) * cpu::attention_partial_floats(static_cast<std::size_t>(value_dim_of(a))) *
+      sizeof(float));
   choice.scratch_bytes = split_tokens * a.heads * partials;
   choice.step.label = nodes.size() > 1 ? "attention + quantize" : "attention";
   choice.step.reason = split_tokens > 0 ? "KV cut into chunks" : "one task a KV head and tile of queries";
@@ -48,6 +48,7 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   out.heads = static_cast<std::int32_t>(a.heads);
   out.kv_heads = static_cast<std::int32_t>(a.kv_heads);
   out.head_dim = static_cast<std::int32_t>(a.head_dim);
+  out.value_dim = static_cast<std::int32_t>(value_dim_of(a));
   out.window = static_cast<std::int32_t>(a.window);
   out.scale = a.scale;
   out.softcap = a.softcap;

@@ -69,6 +69,15 @@ plan::SourceUnion CpuChooser::source(const TileDraft& draft) {
       out.Set(matmul);
       return out;
     }
+    case Op::kBatchedMatmul: {
+      const auto& type = graph_.type(graph_.operand(node, 1));
+      plan::BatchedMatmulRowsT matmul;
+      matmul.x = role(draft.input);
+      matmul.k = type.cols();
+      matmul.batches = static_cast<std::int32_t>(type.shape[0].value);
+      out.Set(matmul);
+      return out;
+    }
     case Op::kExpertSum: {
       plan::ExpertSumRowsT sum;
       sum.shares = role(graph_.operand(node, 1));
@@ -115,7 +124,11 @@ plan::Operand CpuChooser::section_source(const TileDraft& draft, const DraftSect
   const auto node = draft.source;
   if (node != ir::kNoNode && passes::is_matmul(graph_, node)) {
     const auto weight = graph_.operand(node, 1);
-    return moved(operands_.of(weight), static_cast<std::int64_t>(packed_offset(graph_, weight, section.begin)));
+    const bool batched = graph_.op(node) == Op::kBatchedMatmul;
+    const auto rows = batched ? graph_.type(weight).shape[1].value : draft.cols;  // of a batch
+    const auto offset = packed_offset(graph_, weight, section.begin % rows) +
+                        static_cast<std::uint64_t>(section.begin / rows) * packed_slice_bytes(graph_, weight);
+    return moved(operands_.of(weight), static_cast<std::int64_t>(offset));
   }
   if (node != ir::kNoNode && graph_.op(node) == Op::kEmbed) return operands_.of(graph_.operand(node, 0));
   return moved(rows(draft.input), section.begin * kFloatBytes);

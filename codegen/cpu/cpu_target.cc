@@ -26,7 +26,7 @@ std::optional<std::string> cpu_refuses_attention(const ir::Graph& graph, std::sp
   if (members.size() > 2 || graph.op(members[0]) != Op::kAttention || graph.op(members[1]) != Op::kQuantize)
     return "attention takes a quantize only";
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
-  if (a.heads / a.kv_heads * a.head_dim % kActivationBlock != 0)
+  if (a.heads / a.kv_heads * value_dim_of(a) % kActivationBlock != 0)
     return "the heads of a KV head are no multiple of 32 columns";
   return std::nullopt;
 }
@@ -35,14 +35,14 @@ std::optional<std::string> cpu_refuses_attention(const ir::Graph& graph, std::sp
 std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node) {
   const auto above = [](std::int64_t count, std::size_t most) { return count > static_cast<std::int64_t>(most); };
   if (graph.op(node) == Op::kAttention)
-    if (const auto columns = graph.attrs_as<ir::AttentionAttrs>(node).head_dim; above(columns, cpu::kHeadDimMax))
-      return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
+    for (const auto& a = graph.attrs_as<ir::AttentionAttrs>(node); const auto columns : {a.head_dim, value_dim_of(a)})
+      if (above(columns, cpu::kHeadDimMax))
+        return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
   std::int64_t experts = 1;
   if (graph.op(node) == Op::kRoute) experts = graph.type(graph.operand(node, 0)).cols();
   if (graph.op(node) == Op::kExpertMatmul) experts = graph.type(graph.operand(node, 1)).shape[0].value;
   if (above(experts, cpu::kExpertsMax))
-    return fmt::format("it has {} experts, or heads with weights of their own, and at most {} are possible", experts,
-                       cpu::kExpertsMax);
+    return fmt::format("it has {} experts, and at most {} are possible", experts, cpu::kExpertsMax);
   return std::nullopt;
 }
 

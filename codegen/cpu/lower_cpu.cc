@@ -23,12 +23,17 @@ std::unique_ptr<plan::StepT> load_step(const plan::WeightT& weight, std::size_t 
 }
 
 std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv, DType kv_type) {
-  const auto head_dim = static_cast<std::size_t>(kv.head_dim);
-  if (!cpu::kv_type_fits(kv_type, head_dim))
+  const cpu::KvShape shape{.type = kv_type,
+                           .heads = static_cast<std::size_t>(kv.kv_heads),
+                           .head_dim = static_cast<std::size_t>(kv.head_dim),
+                           .value_dim = static_cast<std::size_t>(value_dim_of(kv)),
+                           .shared_row = kv.shared_row == 1};
+  if (!cpu::kv_type_fits(shape))
     throw Error(ErrorCode::kModelUnsupported, fmt::format("no KV cache in {} for this model", dtype_name(kv_type)),
-                fmt::format("its heads have {} columns, no multiple of {}", head_dim, cpu::kKvScaleColumns),
+                fmt::format("its heads have keys of {} and values of {} columns, not both multiples of {}",
+                            shape.head_dim, shape.value_dim, cpu::kKvScaleColumns),
                 "compile it with --kv-type f16");
-  return static_cast<std::int64_t>(cpu::kv_block_bytes({kv_type, static_cast<std::size_t>(kv.kv_heads), head_dim}));
+  return static_cast<std::int64_t>(cpu::kv_block_bytes(shape));
 }
 
 /// The variants of a program that gives hidden rows, on the weights that `places` has; its constants join those.
@@ -55,8 +60,9 @@ std::unique_ptr<plan::ProgramT> lower_cpu(passes::Program program, std::optional
   auto out = std::make_unique<plan::ProgramT>();
   ValuePlaces places(program.graph, model, quant::Layout::kX16);
   places.place_all();
-  out->kv_groups = places.kv_groups(static_cast<std::int64_t>(cpu::kKvBlockTokens),
-                                    [&](const auto& kv) { return kv_block_bytes_of(kv, kv_type); });
+  places.place_states(
+      static_cast<std::int64_t>(cpu::kKvBlockTokens), kv_type,
+      [&](const auto& kv) { return kv_block_bytes_of(kv, kv_type); }, *out);
   for (auto& variant : program.variants) out->variants.push_back(places.lower(variant));
   out->arena_bytes = program.arena_bytes;
   out->arena_bound_bytes = program.arena_bound_bytes;

@@ -28,6 +28,8 @@ std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::sp
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
   if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
     return fmt::format("head_dim {} is no multiple of 8 up to {}", a.head_dim, kHeadDimMax);
+  if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1 || value_dim_of(a) != a.head_dim)
+    return "values that are not as wide as keys, or share their rows, have no GPU kernels yet";
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention takes a quantize only";
   if (a.head_dim % 16 != 0 || a.heads * a.head_dim % kActivationBlock != 0)
@@ -61,6 +63,7 @@ std::optional<std::string> refuses_route(const ir::Graph& graph, ir::NodeId node
 std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraft& draft) {
   if (draft.source == ir::kNoNode) return std::nullopt;
   const auto op = graph.op(draft.source);
+  if (op == Op::kBatchedMatmul) return "batched matmuls have no GPU kernels yet";
   if (op != Op::kMatmul && op != Op::kExpertMatmul && op != Op::kEmbed) return std::nullopt;
   if (op == Op::kExpertMatmul)
     if (auto why = refuses_expert_weight(graph, graph.operand(draft.source, 1))) return why;

@@ -117,9 +117,10 @@ std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, const ModelFi
   KernelSet kernels;
   ValuePlaces places(program.graph, model, quant::Layout::kPlanes);
   places.place_all();
-  out->kv_groups = places.kv_groups(kGpuKvBlockTokens, [](const ir::KvStateAttrs& kv) {
+  const auto block_bytes = [](const ir::KvStateAttrs& kv) {
     return 2 * kv.kv_heads * kGpuKvBlockTokens * kv.head_dim * static_cast<std::int64_t>(sizeof(std::uint16_t));
-  });
+  };
+  places.place_states(kGpuKvBlockTokens, DType::kF16, block_bytes, *out);
   const auto finish = [&](passes::Choice& choice, plan::StepT& step) {
     step.body.AsLaunch()->code = kernels.add(std::move(choice.kernel));
     out->counter_bytes = std::max(out->counter_bytes, choice.counter_bytes);

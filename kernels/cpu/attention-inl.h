@@ -1,7 +1,8 @@
 #pragma once
-// Attention over the chunks of the paged cache that a query sees (attention.h), by attention_rows-inl.h's loops.
+// Attention over the chunks of the paged cache that a query sees (attention.h), by the loops of attention_rows-inl.h
+// and attention_groups-inl.h.
 
-#include "kernels/cpu/attention_rows-inl.h"
+#include "kernels/cpu/attention_groups-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
@@ -24,33 +25,44 @@ FORGE_INLINE bool seen_of_chunk(const AttentionParams& params, std::int32_t posi
 template <class Kv>
 void attention_chunk_of(const AttentionParams& params, const AttentionQuery& query, std::size_t number, float* scratch,
                         float* partials) {
-  const std::size_t start = number * kAttentionChunk, head_bytes = kv_head_bytes(params.kv_type, params.head_dim);
-  Chunk chunk{params.head_dim, params.scale, params.softcap, {}, {}};
+  const auto& kv = params.kv;
+  const std::size_t start = number * kAttentionChunk;
+  const std::size_t key_bytes = kv_head_bytes(kv.type, kv.head_dim);
+  const std::size_t value_bytes = kv.shared_row ? key_bytes : kv_head_bytes(kv.type, kv.value_dim);
+  Chunk chunk{.head_dim = kv.head_dim,
+              .value_dim = kv.value_dim,
+              .value_row = kv.shared_row ? kv.head_dim : kv.value_dim,
+              .scale = params.scale,
+              .softcap = params.softcap,
+              .keys = {},
+              .values = {}};
   for (std::size_t b = 0; b < kChunkBlocks; ++b) {
     const std::size_t position = start + b * kKvBlockTokens;
     // blocks wholly before the window may have been given back: their entries are read but not followed
     if (position >= params.kv_length) continue;
     const auto at = static_cast<std::ptrdiff_t>(params.block_table[position / kKvBlockTokens]);
     const std::byte* block = params.pool + at * static_cast<std::ptrdiff_t>(params.block_stride);
-    chunk.keys[b] = block + query.kv_head * head_bytes;
-    chunk.values[b] = chunk.keys[b] + params.kv_heads * head_bytes;
+    chunk.keys[b] = block + query.kv_head * key_bytes;
+    chunk.values[b] = block + kv_values_offset(kv) + query.kv_head * value_bytes;
   }
   Rows groups[kAttentionRows / kRowsTogether];
   std::size_t count = 0;
   const auto compute = [&] {
-    if (count > kRowsTogether)
-      compute_groups<Kv>(chunk, groups, count, scratch);
+    if (count > 0 && kv.shared_row)
+      compute_groups<Kv, true>(chunk, groups, count, scratch);
+    else if (count > kRowsTogether)
+      compute_groups<Kv, false>(chunk, groups, count, scratch);
     else if (count > 0)
       for_count<kRowsTogether>(count, [&]<std::size_t R>() { compute_rows<Kv, R>(chunk, groups[0]); });
     count = 0;
   };
   for (std::size_t row = 0; row < query.tokens * params.group; ++row) {
     const std::size_t t = row / params.group, g = row % params.group;
-    float* partial = partials + row * attention_partial_floats(params.head_dim);
+    float* partial = partials + row * attention_partial_floats(kv.value_dim);
     Rows& rows = groups[count / kRowsTogether];
     const std::size_t r = count % kRowsTogether;
     if (!seen_of_chunk(params, query.positions[t], start, &rows.begin[r], &rows.end[r])) {
-      std::memset(partial, 0, attention_partial_floats(params.head_dim) * sizeof(float));
+      std::memset(partial, 0, attention_partial_floats(kv.value_dim) * sizeof(float));
       partial[0] = -__builtin_inff();
       continue;
     }
@@ -62,7 +74,7 @@ void attention_chunk_of(const AttentionParams& params, const AttentionQuery& que
 }
 inline void attention_chunk(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk,
                             float* scratch, float* partials) {
-  if (params.kv_type == DType::kQ8_0)
+  if (params.kv.type == DType::kQ8_0)
     attention_chunk_of<KvQ8>(params, query, chunk, scratch, partials);
   else
     attention_chunk_of<KvF16>(params, query, chunk, scratch, partials);
@@ -85,10 +97,10 @@ FORGE_INLINE void merge_partial(float* state, const float* next, std::size_t flo
 }
 
 /// acc / l, with the sink's share of l.
-FORGE_INLINE void finish_row(const float* state, const float* sink, std::size_t head_dim, float* out) {
+FORGE_INLINE void finish_row(const float* state, const float* sink, std::size_t value_dim, float* out) {
   float l = state[1], factor = 1;
   if (l == 0) {
-    std::memset(out, 0, head_dim * sizeof(float));
+    std::memset(out, 0, value_dim * sizeof(float));
     return;
   }
   if (sink) {
@@ -97,27 +109,27 @@ FORGE_INLINE void finish_row(const float* state, const float* sink, std::size_t 
     l = l * factor + exp(*sink - m);
   }
   const V share = M::set1(factor / l);
-  for (std::size_t i = 0; i < head_dim; i += 16)
-    store_some(mul(M::load(state + kAcc + i), share), out + i, head_dim - i);
+  for (std::size_t i = 0; i < value_dim; i += 16)
+    store_some(mul(M::load(state + kAcc + i), share), out + i, value_dim - i);
 }
 
 inline void attention_merge(const AttentionParams& params, const AttentionQuery& query, const float* partials,
                             std::size_t chunks, std::size_t chunk_stride, float* out, std::size_t out_token_stride,
                             std::size_t out_head_stride) {
-  const std::size_t floats = attention_partial_floats(params.head_dim);
+  const std::size_t floats = attention_partial_floats(params.kv.value_dim);
   alignas(64) float state[kAcc + kHeadDimMax];
   for (std::size_t row = 0; row < query.tokens * params.group; ++row) {
     const std::size_t t = row / params.group, g = row % params.group;
     state[1] = 0;
     for (std::size_t c = 0; c < chunks; ++c) merge_partial(state, partials + c * chunk_stride + row * floats, floats);
-    finish_row(state, query.sinks ? query.sinks + g : nullptr, params.head_dim,
+    finish_row(state, query.sinks ? query.sinks + g : nullptr, params.kv.value_dim,
                out + t * out_token_stride + g * out_head_stride);
   }
 }
 
 inline void attention_tile(const AttentionParams& params, const AttentionQuery& query, float* scratch, float* out,
                            std::size_t out_token_stride, std::size_t out_head_stride) {
-  const std::size_t floats = attention_partial_floats(params.head_dim), rows = query.tokens * params.group;
+  const std::size_t floats = attention_partial_floats(params.kv.value_dim), rows = query.tokens * params.group;
   const std::size_t cached = attention_chunks(params.kv_length);
   std::size_t first = cached, last = 0;
   for (std::size_t t = 0; t < query.tokens; ++t) {
@@ -138,7 +150,7 @@ inline void attention_tile(const AttentionParams& params, const AttentionQuery& 
   }
   for (std::size_t row = 0; row < rows; ++row) {
     const std::size_t t = row / params.group, g = row % params.group;
-    finish_row(scratch + row * floats, query.sinks ? query.sinks + g : nullptr, params.head_dim,
+    finish_row(scratch + row * floats, query.sinks ? query.sinks + g : nullptr, params.kv.value_dim,
                out + t * out_token_stride + g * out_head_stride);
   }
 }

@@ -19,8 +19,7 @@ inline constexpr std::size_t kHeadDimMax = 1024;
 inline constexpr std::size_t kAttentionRows = 64;  ///< query rows that share a block's conversion to floats
 
 struct AttentionParams {
-  std::size_t head_dim;             ///< 1 .. kHeadDimMax; multiples of 16 are fastest
-  std::size_t kv_heads;             ///< of the layer (the geometry of a block)
+  KvShape kv;                       ///< of the layer; widths 1 .. kHeadDimMax; multiples of 16 are fastest
   std::size_t group;                ///< query heads that share this KV head
   float scale;                      ///< of q.k
   float softcap = 0;                ///< 0: none; else score = softcap * tanh(score / softcap), before the mask
@@ -29,7 +28,6 @@ struct AttentionParams {
   std::size_t block_stride;         ///< bytes
   const std::int32_t* block_table;  ///< [ceil(kv_length / 32)], of this sequence
   std::size_t kv_length;            ///< positions that are stored; what lies behind is never used, NaN or not
-  DType kv_type = DType::kF16;      ///< of the pool (tile.h): F16 or Q8_0
 };
 
 /// Query rows of one sequence and one KV head: row (t, g) is at q + t*token_stride + g*head_stride (floats).
@@ -42,22 +40,23 @@ struct AttentionQuery {
   const float* sinks = nullptr;  ///< [group]: a score that takes part in the sum but has no value; nullptr: none
 };
 
-/// Floats of one partial result: [0] m, [1] l, from [16] acc[head_dim] (not divided by l). A row that sees nothing in
+/// Floats of one partial result: [0] m, [1] l, from [16] acc[value_dim] (not divided by l). A row that sees nothing in
 /// the chunk has m = -infinity, l = 0, acc = 0.
-[[gnu::always_inline]] constexpr std::size_t attention_partial_floats(std::size_t head_dim) {
-  return 16 + (head_dim + 15) / 16 * 16;
+[[gnu::always_inline]] constexpr std::size_t attention_partial_floats(std::size_t value_dim) {
+  return 16 + (value_dim + 15) / 16 * 16;
 }
 /// Floats that attention_chunk works with, whatever the number of rows: their scores and a block of K or V.
-[[gnu::always_inline]] constexpr std::size_t attention_chunk_scratch_floats(std::size_t head_dim) {
-  return kAttentionRows * kAttentionChunk + (kKvBlockTokens * head_dim + 15) / 16 * 16;
+[[gnu::always_inline]] constexpr std::size_t attention_chunk_scratch_floats(const KvShape& kv) {
+  const std::size_t width = kv.head_dim > kv.value_dim ? kv.head_dim : kv.value_dim;
+  return kAttentionRows * kAttentionChunk + (kKvBlockTokens * width + 15) / 16 * 16;
 }
 /// attention_chunk writes partials [tokens][group] of attention_partial_floats each.
 /// attention_merge reads partials[c] at c * chunk_stride floats, c = 0 .. chunks-1 in ascending chunk order, and writes
 /// out row (t, g) at out + t*out_token_stride + g*out_head_stride. A row that sees nothing at all gives zeros.
 /// attention_tile loops over all chunks itself; scratch: attention_scratch_floats(...) floats.
 [[gnu::always_inline]] constexpr std::size_t attention_scratch_floats(std::size_t tokens, std::size_t group,
-                                                                      std::size_t head_dim) {
-  return 2 * tokens * group * attention_partial_floats(head_dim) + attention_chunk_scratch_floats(head_dim);
+                                                                      const KvShape& kv) {
+  return 2 * tokens * group * attention_partial_floats(kv.value_dim) + attention_chunk_scratch_floats(kv);
 }
 /// Chunks 0 .. n-1 that a cache of kv_length positions has.
 [[gnu::always_inline]] constexpr std::size_t attention_chunks(std::size_t kv_length) {

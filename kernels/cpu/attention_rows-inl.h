@@ -3,7 +3,7 @@
 // Up to kRowsTogether query rows share each load of K and V. A row's own operations never depend on its neighbours:
 // positions that only some of the rows see are added row by row, and lanes outside a row's range are overwritten before
 // anything looks at them, so neither stale memory nor a later token's infinity reaches a row that does not see it.
-// Many rows (compute_groups) share more: each block becomes floats once for all of them, in a place that stays in L1.
+// Many rows share more (attention_groups-inl.h).
 
 #include "kernels/cpu/simd-inl.h"
 
@@ -48,7 +48,8 @@ struct KvFloats {
 
 /// Where the chunk's blocks lie, and what its scores are made with.
 struct Chunk {
-  std::size_t head_dim;
+  std::size_t head_dim, value_dim;
+  std::size_t value_row;  ///< elements from a token's values to the next one's
   float scale, softcap;
   const std::byte* keys[kChunkBlocks];    // of this head
   const std::byte* values[kChunkBlocks];  // of this head
@@ -126,12 +127,12 @@ FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, std::size_t beg
   partial[1] = reduce_add(sum);
 }
 
-/// The scales of all tokens of a block, for the N vectors of columns from `at` on.
+/// The scales of all tokens of a block [32][width], for the N vectors of columns from `at` on.
 template <std::size_t N>
-FORGE_INLINE void load_value_scales(const std::byte* block, std::size_t head_dim, std::size_t at,
-                                    float (*scales)[kKvBlockTokens]) {
+FORGE_INLINE void load_row_scales(const std::byte* block, std::size_t width, std::size_t at,
+                                  float (*scales)[kKvBlockTokens]) {
   const auto* from =
-      reinterpret_cast<const std::uint16_t*>(block + kKvBlockTokens * head_dim) + at / kKvScaleColumns * kKvBlockTokens;
+      reinterpret_cast<const std::uint16_t*>(block + kKvBlockTokens * width) + at / kKvScaleColumns * kKvBlockTokens;
 #pragma GCC unroll 2
   for (std::size_t s = 0; s < (N + 1) / 2; ++s)
     for (std::size_t i = 0; i < kKvBlockTokens; i += 16)
@@ -150,14 +151,14 @@ FORGE_INLINE void add_values_strip(const Chunk& chunk, const Rows& rows, std::si
     for (std::size_t n = 0; n < N; ++n) sums[r][n] = M::load(rows.partial[row0 + r] + kAcc + at + 16 * n);
   for (std::size_t i = begin; i < end;) {
     const std::size_t block = i / kKvBlockTokens, stop = lower((block + 1) * kKvBlockTokens, end);
-    const std::size_t first = (i % kKvBlockTokens) * chunk.head_dim + at;
+    const std::size_t first = (i % kKvBlockTokens) * chunk.value_row + at;
     const auto* value = reinterpret_cast<const Element*>(chunk.values[block]) + first;
     const std::size_t ahead = block + kBlocksAhead;  // its strip is fetched meanwhile, row for row
     const auto* next =
         ahead * kKvBlockTokens < end ? reinterpret_cast<const Element*>(chunk.values[ahead]) + first : value;
     alignas(64) float scales[2][kKvBlockTokens];
-    if constexpr (Kv::kScaled) load_value_scales<N>(chunk.values[block], chunk.head_dim, at, scales);
-    for (; i < stop; ++i, value += chunk.head_dim, next += chunk.head_dim) {
+    if constexpr (Kv::kScaled) load_row_scales<N>(chunk.values[block], chunk.value_row, at, scales);
+    for (; i < stop; ++i, value += chunk.value_row, next += chunk.value_row) {
 #pragma GCC unroll 2
       for (std::size_t line = 0; Kv::kInCache && line < 16 * N; line += 64 / sizeof(Element))
         __builtin_prefetch(next + line, 0, 2);
@@ -190,10 +191,10 @@ void add_values(const Chunk& chunk, const Rows& rows, std::size_t row0, const fl
   if (begin >= end) return;
   constexpr std::size_t kWide = kVectorsHeld == 32 ? (R <= 4 ? 4 : 2) : kVectorsHeld == 8 && R <= 2 ? 2 : 1;
   std::size_t at = 0;
-  for (; at + 16 * kWide <= chunk.head_dim; at += 16 * kWide)
+  for (; at + 16 * kWide <= chunk.value_dim; at += 16 * kWide)
     add_values_strip<Kv, R, kWide>(chunk, rows, row0, scores, begin, end, at, 16);
-  for (; at < chunk.head_dim; at += 16)
-    add_values_strip<Kv, R, 1>(chunk, rows, row0, scores, begin, end, at, chunk.head_dim - at);
+  for (; at < chunk.value_dim; at += 16)
+    add_values_strip<Kv, R, 1>(chunk, rows, row0, scores, begin, end, at, chunk.value_dim - at);
 }
 
 /// What the rows of a group see of the chunk.
@@ -231,9 +232,9 @@ FORGE_INLINE void add_seen_values(const Chunk& chunk, const Rows& rows, const Se
 }
 
 template <std::size_t R>
-FORGE_INLINE void clear_partials(const Rows& rows, std::size_t head_dim) {
+FORGE_INLINE void clear_partials(const Rows& rows, std::size_t value_dim) {
   for (std::size_t r = 0; r < R; ++r)
-    for (std::size_t i = kAcc; i < attention_partial_floats(head_dim); i += 16) M::store(zero(), rows.partial[r] + i);
+    for (std::size_t i = kAcc; i < attention_partial_floats(value_dim); i += 16) M::store(zero(), rows.partial[r] + i);
 }
 
 /// What is read `kBlocksAhead` blocks after key block `block` of [begin, end): keys, and behind them values.
@@ -246,7 +247,7 @@ template <class Kv, std::size_t R>
 void compute_rows(const Chunk& chunk, const Rows& rows) {
   alignas(64) float scores[R * kAttentionChunk];
   const SeenRange seen = seen_range<R>(rows);
-  clear_partials<R>(rows, chunk.head_dim);
+  clear_partials<R>(rows, chunk.value_dim);
   const std::size_t begin = seen.first / kKvBlockTokens, end = (seen.last + kKvBlockTokens - 1) / kKvBlockTokens;
   for (std::size_t block = begin; block < end; ++block)
     block_scores<Kv, R>(chunk, rows, chunk.keys[block], block_ahead(chunk, block, begin, end),
@@ -262,101 +263,6 @@ FORGE_INLINE void for_count(std::size_t count, F f) {
   if constexpr (R > 1)
     if (count < R) return for_count<R - 1>(count, f);
   f.template operator()<R>();
-}
-
-/// out[d][32] = the keys of a block.
-template <class Kv>
-FORGE_INLINE void keys_to_floats(const std::byte* block, const std::byte* next, std::size_t head_dim, float* out) {
-  constexpr std::size_t kRowBytes = kKvBlockTokens * sizeof(typename Kv::Element);
-  const auto* keys = reinterpret_cast<const typename Kv::Element*>(block);
-  const auto* scales = reinterpret_cast<const std::uint16_t*>(block + kRowBytes * head_dim);
-  V scale[2] = {zero(), zero()};
-  for (std::size_t d = 0; d < head_dim; ++d) {
-    if (d * kRowBytes % 64 == 0) __builtin_prefetch(next + d * kRowBytes, 0, 2);
-#pragma GCC unroll 2
-    for (std::size_t v = 0; v < 2; ++v) {
-      V key = Kv::load(keys + d * kKvBlockTokens + 16 * v);
-      if constexpr (Kv::kScaled) {
-        if (d % kKvScaleColumns == 0) scale[v] = M::load_f16(scales + d + 16 * v);
-        key = mul(key, scale[v]);
-      }
-      M::store(key, out + d * kKvBlockTokens + 16 * v);
-    }
-  }
-}
-
-/// out[32][head_dim] = the values of a block.
-template <class Kv>
-FORGE_INLINE void values_to_floats(const std::byte* block, const std::byte* next, std::size_t head_dim, float* out) {
-  using Element = typename Kv::Element;
-  constexpr std::size_t kLine = 64 / sizeof(Element);
-  const auto* values = reinterpret_cast<const Element*>(block);
-  const auto* ahead = reinterpret_cast<const Element*>(next);
-  if constexpr (Kv::kScaled) {
-    alignas(64) float scales[1][kKvBlockTokens];
-    for (std::size_t at = 0; at < head_dim; at += kKvScaleColumns) {
-      load_value_scales<1>(block, head_dim, at, scales);
-      for (std::size_t i = 0, from = at; i < kKvBlockTokens; ++i, from += head_dim) {
-        if (at % kLine == 0) __builtin_prefetch(ahead + from, 0, 2);
-        const V scale = M::set1(scales[0][i]);
-        M::store(mul(Kv::load(values + from), scale), out + from);
-        M::store(mul(Kv::load(values + from + 16), scale), out + from + 16);
-      }
-    }
-  } else {
-    for (std::size_t at = 0; at < kKvBlockTokens * head_dim; at += kLine) {
-      __builtin_prefetch(ahead + at, 0, 2);
-#pragma GCC unroll 4
-      for (std::size_t i = at; i < at + kLine; i += 16) M::store(Kv::load(values + i), out + i);
-    }
-  }
-}
-
-/// compute_rows for `count` rows, of groups[0] to groups[(count - 1) / kRowsTogether]; only the last may be smaller.
-/// scratch: attention_chunk_scratch_floats.
-template <class Kv>
-void compute_groups(const Chunk& chunk, const Rows* groups, std::size_t count, float* scratch) {
-  constexpr std::size_t kGroupScores = kRowsTogether * kAttentionChunk;
-  const std::size_t group_count = (count + kRowsTogether - 1) / kRowsTogether;
-  float* scores = scratch;                                     // of one group after the other
-  float* floats = scratch + kAttentionRows * kAttentionChunk;  // a block
-  Chunk shared = chunk;
-  for (std::size_t b = 0; b < kChunkBlocks; ++b)
-    shared.keys[b] = shared.values[b] = reinterpret_cast<const std::byte*>(floats);
-  SeenRange seen[kAttentionRows / kRowsTogether];
-  std::size_t begin = kChunkBlocks, end = 0;
-  const auto for_groups = [&](auto f) FORGE_INLINE_BODY {
-    for (std::size_t g = 0; g < group_count; ++g)
-      for_count<kRowsTogether>(count - g * kRowsTogether, [&]<std::size_t R>() FORGE_INLINE_BODY {
-        f.template operator()<R>(groups[g], seen[g], scores + g * kGroupScores);
-      });
-  };
-  for_groups([&]<std::size_t R>(const Rows& rows, SeenRange& range, float*) FORGE_INLINE_BODY {
-    range = seen_range<R>(rows);
-    clear_partials<R>(rows, chunk.head_dim);
-    begin = lower(begin, range.first / kKvBlockTokens);
-    end = higher(end, (range.last + kKvBlockTokens - 1) / kKvBlockTokens);
-  });
-  for (std::size_t block = begin; block < end; ++block) {
-    const std::size_t from = block * kKvBlockTokens;
-    keys_to_floats<Kv>(chunk.keys[block], block_ahead(chunk, block, begin, end), chunk.head_dim, floats);
-    for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange& range, float* to) FORGE_INLINE_BODY {
-      if (range.first < from + kKvBlockTokens && range.last > from)
-        block_scores<KvFloats, R>(shared, rows, shared.keys[block], nullptr, to + from);
-    });
-  }
-  for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange&, float* to) FORGE_INLINE_BODY {
-    for (std::size_t r = 0; r < R; ++r)
-      softmax_of_chunk(chunk.softcap, to + r * kAttentionChunk, rows.begin[r], rows.end[r], rows.partial[r]);
-  });
-  for (std::size_t block = begin; block < end; ++block) {
-    const std::size_t from = block * kKvBlockTokens;
-    values_to_floats<Kv>(chunk.values[block], chunk.values[lower(block + kBlocksAhead, end - 1)], chunk.head_dim,
-                         floats);
-    for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange& range, const float* with) FORGE_INLINE_BODY {
-      add_seen_values<KvFloats, R>(shared, rows, range, with, from, from + kKvBlockTokens);
-    });
-  }
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

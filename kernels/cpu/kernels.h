@@ -102,12 +102,14 @@ struct Kernels {
   void (*layer_norm_heads)(Tile x, std::size_t head_dim, const float* weight, const float* bias, bool shared,
                            float eps);
 
-  // The KV cache (tile.h): token t goes to slot slots[t] (0..31) of the block at blocks[t] (this layer's block;
-  // nullptr: a padding token, nothing is written). x: [tokens][heads*head_dim]. f32 -> f16 rounds to nearest even.
-  // Q8_0: scale = f16(amax / 127) of 32 columns, q = x * (1 / scale) rounded to nearest even; a scale of NaN where x is
-  // not finite.
-  void (*store_kv_k)(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots);
-  void (*store_kv_v)(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots);
+  // The KV cache (tile.h): token t goes to slot slots[t] (0..31) of a block whose first head to be stored begins at
+  // heads[t] (nullptr: a padding token, nothing is written); further heads follow. x: [tokens][heads*width]. Columns of
+  // [width][32] hold keys; rows of [32][width] values, and rows that keys and values share. f32 -> f16 rounds to
+  // nearest even. Q8_0: scale = f16(amax / 127) of 32 columns, q = x * (1 / scale) rounded to nearest even; a scale of
+  // NaN where x is not finite.
+  void (*store_kv_columns)(ConstTile x, DType type, std::size_t width, std::byte* const* heads,
+                           const std::int32_t* slots);
+  void (*store_kv_rows)(ConstTile x, DType type, std::size_t width, std::byte* const* heads, const std::int32_t* slots);
 
   // Attention (attention.h).
   void (*attention_chunk)(const AttentionParams& params, const AttentionQuery& query, std::size_t chunk, float* scratch,

@@ -315,14 +315,15 @@ inline std::uint64_t read_bytes(const std::byte* data, std::size_t bytes) {
   return tail;
 }
 
-/// A token's row of one head's K (Transposed) or V into its slot; `head` is where the head begins in the block.
+/// A token's row of one head into its slot, as a column (Transposed) or as a row; `head` is where the head begins in
+/// the block.
 template <bool Transposed>
-FORGE_INLINE void store_head_f16(const float* x, std::size_t head_dim, std::byte* head, std::size_t slot) {
-  auto* out = reinterpret_cast<std::uint16_t*>(head) + (Transposed ? slot : slot * head_dim);
-  for (std::size_t i = 0; i < head_dim; i += 16) {
-    const std::size_t count = head_dim - i < 16 ? head_dim - i : 16;
+FORGE_INLINE void store_head_f16(const float* x, std::size_t width, std::byte* head, std::size_t slot) {
+  auto* out = reinterpret_cast<std::uint16_t*>(head) + (Transposed ? slot : slot * width);
+  for (std::size_t i = 0; i < width; i += 16) {
+    const std::size_t count = width - i < 16 ? width - i : 16;
     std::uint16_t halves[16];
-    M::store_half(load_some(x + i, head_dim - i), halves);
+    M::store_half(load_some(x + i, width - i), halves);
     if constexpr (Transposed)
       for (std::size_t j = 0; j < count; ++j) out[(i + j) * kKvBlockTokens] = halves[j];
     else
@@ -330,10 +331,10 @@ FORGE_INLINE void store_head_f16(const float* x, std::size_t head_dim, std::byte
   }
 }
 template <bool Transposed>
-FORGE_INLINE void store_head_q8(const float* x, std::size_t head_dim, std::byte* head, std::size_t slot) {
-  auto* out = reinterpret_cast<std::int8_t*>(head) + (Transposed ? slot : slot * head_dim);
-  auto* scales = reinterpret_cast<std::uint16_t*>(head + kKvBlockTokens * head_dim) + slot;
-  for (std::size_t i = 0; i < head_dim; i += kKvScaleColumns, scales += kKvBlockTokens) {
+FORGE_INLINE void store_head_q8(const float* x, std::size_t width, std::byte* head, std::size_t slot) {
+  auto* out = reinterpret_cast<std::int8_t*>(head) + (Transposed ? slot : slot * width);
+  auto* scales = reinterpret_cast<std::uint16_t*>(head + kKvBlockTokens * width) + slot;
+  for (std::size_t i = 0; i < width; i += kKvScaleColumns, scales += kKvBlockTokens) {
     const Block32 values = load_block(x + i);
     std::int8_t q[kKvScaleColumns] = {};
     *scales = quant::f16_of_f32(values.finite ? values.step : __builtin_nanf(""));
@@ -346,25 +347,27 @@ FORGE_INLINE void store_head_q8(const float* x, std::size_t head_dim, std::byte*
 }
 
 template <bool Transposed>
-FORGE_INLINE void store_kv(const ConstTile& x, const KvShape& shape, std::byte* const* blocks,
+FORGE_INLINE void store_kv(const ConstTile& x, DType type, std::size_t width, std::byte* const* heads,
                            const std::int32_t* slots) {
-  const std::size_t head_bytes = kv_head_bytes(shape.type, shape.head_dim);
+  const std::size_t head_bytes = kv_head_bytes(type, width);
   for (std::size_t t = 0; t < x.rows; ++t) {
-    if (!blocks[t]) continue;
-    std::byte* head = blocks[t] + (Transposed ? 0 : shape.heads * head_bytes);
+    if (!heads[t]) continue;
+    std::byte* head = heads[t];
     const float* in = x.data + t * x.stride;
-    for (std::size_t h = 0; h < shape.heads; ++h, head += head_bytes, in += shape.head_dim)
-      if (shape.type == DType::kQ8_0)
-        store_head_q8<Transposed>(in, shape.head_dim, head, static_cast<std::size_t>(slots[t]));
+    for (std::size_t column = 0; column < x.width; column += width, head += head_bytes)
+      if (type == DType::kQ8_0)
+        store_head_q8<Transposed>(in + column, width, head, static_cast<std::size_t>(slots[t]));
       else
-        store_head_f16<Transposed>(in, shape.head_dim, head, static_cast<std::size_t>(slots[t]));
+        store_head_f16<Transposed>(in + column, width, head, static_cast<std::size_t>(slots[t]));
   }
 }
-inline void store_kv_k(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots) {
-  store_kv<true>(x, shape, blocks, slots);
+inline void store_kv_columns(ConstTile x, DType type, std::size_t width, std::byte* const* heads,
+                             const std::int32_t* slots) {
+  store_kv<true>(x, type, width, heads, slots);
 }
-inline void store_kv_v(ConstTile x, KvShape shape, std::byte* const* blocks, const std::int32_t* slots) {
-  store_kv<false>(x, shape, blocks, slots);
+inline void store_kv_rows(ConstTile x, DType type, std::size_t width, std::byte* const* heads,
+                          const std::int32_t* slots) {
+  store_kv<false>(x, type, width, heads, slots);
 }
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE

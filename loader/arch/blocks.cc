@@ -151,23 +151,26 @@ float DecoderBuilder::width_scale() const {
 }
 
 /// The group of layers with this geometry.
-DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& attention) {
-  for (auto& group : kv_groups_)
-    if (group.attrs.window == attention.window && group.attrs.kv_heads == attention.kv_heads &&
-        group.attrs.head_dim == attention.head_dim)
-      return group;
-  ir::KvStateAttrs attrs{.group = static_cast<std::int64_t>(kv_groups_.size()),
-                         .layers = params_.layers,  // until all have been built
-                         .kv_heads = attention.kv_heads,
+DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& attention, bool shared_row) {
+  ir::KvStateAttrs attrs{.kv_heads = attention.kv_heads,
                          .head_dim = attention.head_dim,
-                         .window = attention.window};
+                         .window = attention.window,
+                         .value_dim = attention.value_dim,
+                         .shared_row = shared_row ? 1 : 0};
+  for (auto& group : kv_groups_) {
+    attrs.group = group.attrs.group;
+    attrs.layers = group.attrs.layers;
+    if (attrs == group.attrs) return group;
+  }
+  attrs.group = static_cast<std::int64_t>(kv_groups_.size());
+  attrs.layers = params_.layers;  // until all have been built
   const ir::Value state = ir_.kv_state(attrs);
   attrs.layers = 0;
   return kv_groups_.emplace_back(KvGroup{.attrs = attrs, .source = state.node, .state = state});
 }
 
 ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks) {
-  auto& group = kv_group(attrs);
+  auto& group = kv_group(attrs, v.node == ir::kNoNode);
   attrs.layer = group.attrs.layers++;
   group.state = ir_.kv_store(group.state, k, v, attrs.layer);
   return ir_.attention(q, group.state, attrs, sinks);

@@ -127,7 +127,8 @@ class DecoderBuilder {
   /// Self-attention of one layer on normalised rows, output projection included. q, k and v have tensors of their own,
   /// or attn_qkv has their rows in this order.
   ir::Value attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec);
-  /// Stores k and v of one more layer of their KV group and attends to them; `attrs.layer` is filled in.
+  /// Stores k and v of one more layer of their KV group and attends to them; `attrs.layer` is filled in. No v: values
+  /// are the first attrs.value_dim columns of each head's keys, and share their rows.
   ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
   /// cos and sin of the step's positions; one table for all layers.
   ir::Value rope_table(const RopeSpec& rope, float temperature = 0);
@@ -177,7 +178,7 @@ class DecoderBuilder {
     ir::NodeId source = ir::kNoNode;
     ir::Value state;
   };
-  KvGroup& kv_group(const ir::AttentionAttrs& attention);
+  KvGroup& kv_group(const ir::AttentionAttrs& attention, bool shared_row);
   std::vector<KvGroup> kv_groups_;
   std::set<std::string, std::less<>> read_;  ///< tensors and feature keys
 };

@@ -4,9 +4,9 @@
 // to some groups of experts. YaRN, whose factor is on the scores. Sources: arXiv 2405.04434, 2412.19437.
 //
 // Files come in two forms. With attn_k_b and attn_v_b, one matrix a head each, queries are taken to the latents (the
-// papers' absorbed form): the KV cache has one head, the latent and the rotated part, as its keys and again as its
-// values, since back-ends lay the two out differently. With attn_kv_b the matrix that absorbing needs is there
-// transposed only, so keys and values of all heads are made and cached.
+// papers' absorbed form): the KV cache has one row a token for all heads, the latent and the rotated part as keys, of
+// which the latent is the values too. With attn_kv_b the matrix that absorbing needs is there transposed only, so keys
+// and values of all heads are made and cached.
 
 #include <fmt/format.h>
 
@@ -45,8 +45,8 @@ LatentDims read_dims(const DecoderBuilder& model) {
 
 class LatentAttention {
  public:
-  LatentAttention(DecoderBuilder& model, ir::Value any_rows)
-      : model_(model), ir_(model.ir()), dims_(read_dims(model)), rope_(model.params().rope), any_rows_(any_rows) {
+  explicit LatentAttention(DecoderBuilder& model)
+      : model_(model), ir_(model.ir()), dims_(read_dims(model)), rope_(model.params().rope) {
     scale_ = 1.0F / std::sqrt(static_cast<float>(dims_.key()));
     const auto factor = rope_.freqs.factor;
     if (rope_.freqs.scaling != ir::RopeScaling::kYarn || factor <= 1) return;
@@ -99,54 +99,36 @@ class LatentAttention {
     return model_.linear(norm(low, model_.at(layer, "attn_q_a_norm"), rank), model_.at(layer, "attn_q_b"), n, rank);
   }
 
-  /// Numbers of all heads, for each token: heads are experts that every token goes to. Equal logits choose in order.
-  ir::Value all_heads() {
-    const std::int32_t layer = ir_.layer();
-    ir_.set_layer(ir::kNoLayer);
-    const Piece zero{.width = 1};
-    const std::int64_t heads = model_.params().heads;
-    const ir::Value zeros = ir_.arrange(heads, std::span(&zero, 1), false, any_rows_);
-    const ir::Value chosen = ir_.route(zeros, {.used = heads}).experts;
-    ir_.set_layer(layer);
-    return chosen;
-  }
-
   /// Heads [T, heads * value] from a cache of latents.
   ir::Value absorbed(const Parts& parts, std::int64_t layer) {
     const std::int64_t heads = model_.params().heads, row = dims_.latent + dims_.rotated;
     const auto k_b = model_.weight(model_.at(layer, "attn_k_b.weight"), dims_.latent, dims_.plain, heads);
     const auto v_b = model_.weight(model_.at(layer, "attn_v_b.weight"), dims_.value, dims_.latent, heads);
-    const ir::Value each = all_heads();
-    const ir::Value to_latent = ir_.expert_matmul(pick({{parts.q, 0, dims_.key(), dims_.plain}}, true), k_b, each);
+    const ir::Value to_latent = ir_.batched_matmul(pick({{parts.q, 0, dims_.key(), dims_.plain}}, true), k_b);
     const ir::Value q =
         pick({{to_latent, 0, dims_.latent, dims_.latent}, {parts.q_rotated, 0, dims_.rotated, dims_.rotated}});
     const Piece row_pieces[] = {{parts.latent, 0, 0, dims_.latent}, {parts.k_rotated, 0, 0, dims_.rotated}};
-    const ir::Value k = ir_.arrange(1, row_pieces);
-    const ir::Value mixed = model_.attend(ir_.scale(q, scale_), k, k, {.heads = heads, .kv_heads = 1, .head_dim = row});
-    const ir::Value values = ir_.expert_matmul(pick({{mixed, 0, row, dims_.latent}}, true), v_b, each);
-    return pick({{values, 0, dims_.value, dims_.value}});
+    const ir::Value mixed = model_.attend(ir_.scale(q, scale_), ir_.arrange(1, row_pieces), {},
+                                          {.heads = heads, .kv_heads = 1, .head_dim = row, .value_dim = dims_.latent});
+    return ir_.batched_matmul(pick({{mixed, 0, dims_.latent, dims_.latent}}, true), v_b);
   }
 
-  /// The same from a cache of keys and values, the narrower of them with zeros behind.
+  /// The same from a cache of keys and values of all heads.
   ir::Value decompressed(const Parts& parts, std::int64_t layer) {
     const std::int64_t heads = model_.params().heads, both = dims_.plain + dims_.value;
-    const std::int64_t row = std::max(dims_.key(), dims_.value);
     const ir::Value kv = model_.linear(parts.latent, model_.at(layer, "attn_kv_b"), heads * both, dims_.latent);
-    const Piece key_zeros{.width = row - dims_.key()}, value_zeros{.width = row - dims_.value};
     const ir::Value q =
-        pick({{parts.q, 0, dims_.key(), dims_.plain}, {parts.q_rotated, 0, dims_.rotated, dims_.rotated}, key_zeros});
-    const ir::Value k = pick({{kv, 0, both, dims_.plain}, {parts.k_rotated, 0, 0, dims_.rotated}, key_zeros});
-    const ir::Value v = pick({{kv, dims_.plain, both, dims_.value}, value_zeros});
-    const ir::Value mixed =
-        model_.attend(ir_.scale(q, scale_), k, v, {.heads = heads, .kv_heads = heads, .head_dim = row});
-    return pick({{mixed, 0, row, dims_.value}});
+        pick({{parts.q, 0, dims_.key(), dims_.plain}, {parts.q_rotated, 0, dims_.rotated, dims_.rotated}});
+    const ir::Value k = pick({{kv, 0, both, dims_.plain}, {parts.k_rotated, 0, 0, dims_.rotated}});
+    const ir::Value v = pick({{kv, dims_.plain, both, dims_.value}});
+    return model_.attend(ir_.scale(q, scale_), k, v,
+                         {.heads = heads, .kv_heads = heads, .head_dim = dims_.key(), .value_dim = dims_.value});
   }
 
   DecoderBuilder& model_;
   ir::Builder& ir_;
   LatentDims dims_;
   RopeSpec rope_;
-  ir::Value any_rows_;
   float scale_ = 1;
 };
 
@@ -154,10 +136,9 @@ class LatentAttention {
 
 PortableModel build_deepseek2(const Gguf& file) {
   DecoderBuilder model(file);
-  const ir::Value rows = model.embed();
-  LatentAttention attention(model, rows);
+  LatentAttention attention(model);
   const auto network = dense_then_mixture(model, routing(model));
-  return model.finish(model.each_layer(rows, [&](ir::Value x, std::int64_t layer) {
+  return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
     x = model.residual(x, attention(model.norm(x, model.at(layer, "attn_norm")), layer));
     return model.residual(x, network(model.norm(x, model.at(layer, "ffn_norm")), layer));
   }));

@@ -71,16 +71,20 @@ class VariantReader : PlanReader {
 
 }  // namespace
 
-DType kv_type_of(const plan::KvGroup& group) {
-  if (group.layers() >= 1 && group.layers() <= 1 << 16 && group.kv_heads() >= 1 && group.kv_heads() <= 1 << 16 &&
-      group.head_dim() >= 1 && group.head_dim() <= static_cast<std::int32_t>(cpu::kHeadDimMax) &&
+cpu::KvShape kv_shape_of(const plan::KvGroup& group) {
+  const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
+  const auto* type = find_dtype(group.dtype());
+  if (type != nullptr && in(group.layers(), 1 << 16) && in(group.kv_heads(), 1 << 16) &&
+      in(group.head_dim(), cpu::kHeadDimMax) &&
+      in(group.value_dim(), group.shared_row() ? group.head_dim() : static_cast<std::int64_t>(cpu::kHeadDimMax)) &&
       group.block_tokens() == static_cast<std::int32_t>(cpu::kKvBlockTokens)) {
-    const auto heads = static_cast<std::size_t>(group.kv_heads()),
-               head_dim = static_cast<std::size_t>(group.head_dim());
-    for (const DType type : {DType::kF16, DType::kQ8_0})
-      if (cpu::kv_type_fits(type, head_dim) &&
-          static_cast<std::size_t>(group.block_bytes()) == cpu::kv_block_bytes({type, heads, head_dim}))
-        return type;
+    const cpu::KvShape shape{.type = type->type,
+                             .heads = static_cast<std::size_t>(group.kv_heads()),
+                             .head_dim = static_cast<std::size_t>(group.head_dim()),
+                             .value_dim = static_cast<std::size_t>(group.value_dim()),
+                             .shared_row = group.shared_row()};
+    if (cpu::kv_type_fits(shape) && static_cast<std::size_t>(group.block_bytes()) == cpu::kv_block_bytes(shape))
+      return shape;
   }
   throw Error(ErrorCode::kPlan, "the plan's KV geometry is broken", {}, "compile the plan again");
 }

@@ -73,7 +73,8 @@ struct TileInstr {
   const std::int32_t* chosen = nullptr;  ///< [tokens, slots]; what is no expert's number is passed over
   const float* shares = nullptr;         ///< [tokens, slots]
   // KV stores
-  std::size_t kv_heads = 0, first_head = 0, kv_group = 0, kv_offset = 0;
+  decltype(cpu::Kernels::store_kv_rows) store_kv = nullptr;
+  std::size_t kv_group = 0, kv_offset = 0;  ///< where the section's first head begins in a block of the group
 };
 
 struct TileSection {
@@ -179,9 +180,8 @@ constexpr TileSize tile_size(cpu::CpuClass cpu_class) {
   return {.columns = 512, .tokens = 64};
 }
 
-/// The element type of a KV group's blocks, which their size tells: F16 or Q8_0. Throws Error(kPlan) when the group's
-/// geometry is broken.
-DType kv_type_of(const plan::KvGroup& group);
+/// What a KV group's blocks hold. Throws Error(kPlan) when the group's geometry is broken.
+cpu::KvShape kv_shape_of(const plan::KvGroup& group);
 
 /// Decodes and checks one variant. Throws Error(kPlan) naming the step for a reference outside its block, an unknown
 /// kernel or op, or numbers that do not fit together.

@@ -21,7 +21,7 @@ constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 
 /// Bytes of one block over all layers of its group.
 std::size_t kv_block_stride(const plan::KvGroup& group) {
-  (void)kv_type_of(group);  // checks it
+  (void)kv_shape_of(group);  // checks it
   return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }
 
@@ -49,6 +49,7 @@ MemoryNeed CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64
   const auto rooms = runtime::kv_rooms(program, kv_blocks);
   MemoryNeed need{.weights = checked_bytes(program.weights_bytes, "weights block"),
                   .arena = checked_bytes(program.arena_bytes, "arena"),
+                  .recurrent = recurrent_bytes(program, program.batch_max),
                   .io = step_input_bytes(program, rooms.size()) + logits_bytes(program)};
   for (std::size_t g = 0; g < rooms.size(); ++g) {
     const std::size_t bytes = rooms[g].blocks * kv_block_stride(program.kv_groups[g]);
@@ -66,6 +67,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
       pool_(options.threads),
       kv_blocks_(kv_context_blocks(*program_, options.kv_blocks)),
       profile_(options.profile) {
+  refuse_recurrent_state(*program_);
   std::optional<PackedWeights> packed;
   if (options.packed != nullptr) packed.emplace(*options.packed, *program_);
   auto begin = std::chrono::steady_clock::now();
@@ -139,9 +141,9 @@ void CpuExecutor::size_scratch() {
       }
       if (step.kind != StepKind::kAttention) continue;
       const auto& p = step.attention.params;
-      attention = std::max(attention, cpu::attention_scratch_floats(kAttentionTokens, p.group, p.head_dim));
-      heads = std::max(heads, kAttentionTokens * p.group * p.head_dim);
-      arrivals = std::max(arrivals, step.attention.split_tokens * p.kv_heads);
+      attention = std::max(attention, cpu::attention_scratch_floats(kAttentionTokens, p.group, p.kv));
+      heads = std::max(heads, kAttentionTokens * p.group * p.kv.value_dim);
+      arrivals = std::max(arrivals, step.attention.split_tokens * p.kv.heads);
     }
   const auto padded = [](std::size_t floats) { return (floats + 1023) / 1024 * 1024; };  // workers share no page
   const std::size_t worker = padded(kTileFloats) + padded(attention) + padded(heads) + padded(sums);
@@ -233,10 +235,10 @@ void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
     lowest = std::min(lowest, begin);
     seen += end - begin;
   }
-  const double block_bytes = static_cast<double>(cpu::kv_block_bytes({p.kv_type, p.kv_heads, p.head_dim}));
+  const double block_bytes = static_cast<double>(cpu::kv_block_bytes(p.kv));
   for (std::size_t s = 0; s < io_.sequences; ++s)
     time.kv_bytes += (io_.kv_length[s] - first[s]) * block_bytes / cpu::kKvBlockTokens;
-  time.kv_flops += 4 * seen * static_cast<double>(p.kv_heads * p.group * p.head_dim);
+  time.kv_flops += 2 * seen * static_cast<double>(p.kv.heads * p.group * (p.kv.head_dim + p.kv.value_dim));
 }
 
 std::span<const float> CpuExecutor::forward(const StepBatch& batch) {

@@ -16,13 +16,14 @@ class AttentionReader : PlanReader {
     const std::size_t heads = number(in.heads, 1, 1 << 16);
     take_state(in, heads, out);
     const auto& params = out.params;
-    const std::size_t tokens = tokens_of(step), width = heads * params.head_dim;
-    const auto q = read_rows(in.q, tokens, width);
+    const std::size_t tokens = tokens_of(step), width = heads * params.kv.value_dim;
+    const auto q = read_rows(in.q, tokens, heads * params.kv.head_dim);
     out.q = floats(q.data);
     out.q_stride = q.stride;
     take_partials(in, heads, out);
     if (given(in.sinks)) out.sinks = floats(read(in.sinks, heads * sizeof(float)));
-    const TileShape shape{.rows = tokens, .width = width, .unit = params.group * params.head_dim, .tokens_own = true};
+    const TileShape shape{
+        .rows = tokens, .width = width, .unit = params.group * params.kv.value_dim, .tokens_own = true};
     if (given(in.out)) out.ops.push_back(ops_.store(in.out, shape));
     if (!given(in.quantized)) return;
     plan::QuantizeT quantize;
@@ -36,16 +37,15 @@ class AttentionReader : PlanReader {
     const auto& state = operand(in.state);
     const auto& group = kv_group(state);
     auto& params = out.params;
-    params.kv_heads = number(in.kv_heads, 1, 1 << 16);
-    params.head_dim = number(in.head_dim, 1, static_cast<std::int64_t>(cpu::kHeadDimMax));
-    if (heads % params.kv_heads != 0 || params.kv_heads != static_cast<std::size_t>(group.kv_heads()) ||
-        params.head_dim != static_cast<std::size_t>(group.head_dim()))
+    params.kv = kv_shape_of(group);
+    const auto kv_heads = number(in.kv_heads, 1, 1 << 16);
+    if (heads % kv_heads != 0 || kv_heads != params.kv.heads || number(in.head_dim, 1) != params.kv.head_dim ||
+        number(in.value_dim, 1) != params.kv.value_dim)
       fail("the attention's heads are not its KV group's");
-    params.group = heads / params.kv_heads;
+    params.group = heads / kv_heads;
     params.window = static_cast<std::int32_t>(number(in.window, 0, std::numeric_limits<std::int32_t>::max()));
     params.scale = in.scale;
     params.softcap = in.softcap;
-    params.kv_type = kv_type_of(group);
     if (group.window() > 0 && (params.window == 0 || params.window > group.window()))
       fail("the attention sees further back than its KV group keeps");
     out.kv_group = state.index();
@@ -57,8 +57,8 @@ class AttentionReader : PlanReader {
     const std::size_t scratch = number(in.scratch_bytes, 0), blocks = number(in_.bounds.table_blocks(), 1, 1 << 24);
     out.split_tokens = number(in.split_tokens, 0, 64);
     out.chunks_max = cpu::attention_chunks(blocks * cpu::kKvBlockTokens);
-    const std::size_t needed =
-        out.split_tokens * heads * out.chunks_max * cpu::attention_partial_floats(out.params.head_dim) * sizeof(float);
+    const std::size_t needed = out.split_tokens * heads * out.chunks_max *
+                               cpu::attention_partial_floats(out.params.kv.value_dim) * sizeof(float);
     if (scratch < needed) fail("the attention's scratch is too small");
     if (scratch > 0) out.partials = floats(written(in.partials, scratch));
   }

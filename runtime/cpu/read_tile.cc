@@ -46,7 +46,10 @@ class TileReader : PlanReader {
                     .width = section.end - section.begin,
                     .unit = number(in.unit, 1, 1 << 20),
                     .tokens_own = !out.rows_are_logits && out.slots == 1};
-    section.ops.push_back(read_source(tile.source, operand(in.from), shape, out));
+    if (const auto* batched = tile.source.AsBatchedMatmulRows())
+      section.ops.push_back(batched_matmul(*batched, section, cols, operand(in.from), shape));
+    else
+      section.ops.push_back(read_source(tile.source, operand(in.from), shape, out));
     // tokens' own rows alone are a prompt's or not: experts' and logits' all meet one matmul
     if (!shape.tokens_own) section.ops[0].prompt_matmul = section.ops[0].matmul;
     const std::size_t unit = shape.unit;
@@ -119,10 +122,13 @@ class TileReader : PlanReader {
     shape.unit = std::lcm(shape.unit, quant::kX16Rows);
     return in;
   }
+  static std::size_t x_bytes_of(const TileInstr& in) {
+    return is_float(in.dtype) ? in.k * sizeof(float) : quant::q8a_row_bytes(in.k);
+  }
   /// x of `rows` rows, and the weights.
   void take_operands(TileInstr& in, const plan::Operand& weights, std::uint16_t x, std::size_t rows,
                      std::size_t weight_bytes) const {
-    const std::size_t x_bytes = is_float(in.dtype) ? in.k * sizeof(float) : quant::q8a_row_bytes(in.k);
+    const std::size_t x_bytes = x_bytes_of(in);
     if (in.x_row_bytes < x_bytes) fail("rows of x overlap");
     in.a = read(x, (rows - 1) * in.x_row_bytes + x_bytes);
     in.b = resolve(weights, weight_bytes, false);
@@ -131,6 +137,21 @@ class TileReader : PlanReader {
   TileInstr matmul(const plan::MatmulRowsT& source, const plan::Operand& weights, TileShape& shape) const {
     auto in = product(TileOpKind::kMatmul, weights, source.x, source.k, shape);
     take_operands(in, weights, source.x, shape.rows, quant::x16_bytes(in.dtype, shape.width, in.k));
+    return in;
+  }
+
+  /// A matmul of its batch's row of x: as far on in each token's rows as the batch is.
+  TileInstr batched_matmul(const plan::BatchedMatmulRowsT& source, const TileSection& section, std::size_t cols,
+                           const plan::Operand& weights, TileShape& shape) const {
+    const std::size_t batches = number(source.batches, 1, 1 << 16);
+    if (cols % batches != 0) fail("its columns are no equal batches");
+    const std::size_t batch = section.begin / (cols / batches);
+    if (section.end > (batch + 1) * (cols / batches)) fail("a section lies in two batches");
+    auto in = product(TileOpKind::kMatmul, weights, source.x, source.k, shape);
+    const std::size_t batch_row = in.x_row_bytes;
+    take_operands(in, weights, source.x, shape.rows * batches, quant::x16_bytes(in.dtype, shape.width, in.k));
+    in.a += batch * batch_row;
+    in.x_row_bytes = batches * batch_row;
     return in;
   }
 

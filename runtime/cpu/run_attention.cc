@@ -16,9 +16,9 @@ cpu::AttentionParams params_of(const AttentionStep& step, const StepIo& io, std:
 cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::size_t token, std::size_t count,
                              std::size_t kv_head) {
   const auto& p = step.params;
-  return {.q = step.q + token * step.q_stride + kv_head * p.group * p.head_dim,
+  return {.q = step.q + token * step.q_stride + kv_head * p.group * p.kv.head_dim,
           .token_stride = step.q_stride,
-          .head_stride = p.head_dim,
+          .head_stride = p.kv.head_dim,
           .tokens = count,
           .positions = io.positions.data() + token,
           .kv_head = kv_head,
@@ -33,7 +33,7 @@ struct AttentionTasks {
 
 void finish(const AttentionStep& step, StepContext& context, float* heads, std::size_t token, std::size_t count,
             std::size_t kv_head) {
-  const std::size_t width = step.params.group * step.params.head_dim;
+  const std::size_t width = step.params.group * step.params.kv.value_dim;
   run_tile_ops(step.ops, 0, step.ops.size(), {heads, count, width, width}, token, kv_head * width, context);
 }
 
@@ -42,12 +42,12 @@ void run_query_tile(void* data, std::size_t task, std::size_t worker) {
   const auto& step = *tasks.step;
   auto& context = *tasks.context;
   const auto& p = step.params;
-  const auto& tile = context.query_tiles[task / p.kv_heads];
-  const std::size_t kv_head = task % p.kv_heads;
+  const auto& tile = context.query_tiles[task / p.kv.heads];
+  const std::size_t kv_head = task % p.kv.heads;
   const auto& scratch = context.scratch[worker];
   const auto params = params_of(step, *context.io, tile.token);
   context.kernels->attention_tile(params, query_of(step, *context.io, tile.token, tile.count, kv_head),
-                                  scratch.attention, scratch.heads, p.group * p.head_dim, p.head_dim);
+                                  scratch.attention, scratch.heads, p.group * p.kv.value_dim, p.kv.value_dim);
   finish(step, context, scratch.heads, tile.token, tile.count, kv_head);
 }
 
@@ -70,18 +70,18 @@ void run_chunk(void* data, std::size_t task, std::size_t worker) {
   const std::size_t chunks = chunks_of(step, io, token);
   const std::size_t kv_head = (task - tasks.first_task[token]) / chunks;
   const std::size_t chunk = (task - tasks.first_task[token]) % chunks;
-  const std::size_t chunk_stride = p.group * cpu::attention_partial_floats(p.head_dim);
-  float* partials = step.partials + (token * p.kv_heads + kv_head) * step.chunks_max * chunk_stride;
+  const std::size_t chunk_stride = p.group * cpu::attention_partial_floats(p.kv.value_dim);
+  float* partials = step.partials + (token * p.kv.heads + kv_head) * step.chunks_max * chunk_stride;
   const auto params = params_of(step, io, token);
   const auto query = query_of(step, io, token, 1, kv_head);
   context.kernels->attention_chunk(params, query, chunks_before(step, io, token) + chunk,
                                    context.scratch[worker].attention, partials + chunk * chunk_stride);
-  auto& arrived = (*context.arrivals)[token * p.kv_heads + kv_head];
+  auto& arrived = (*context.arrivals)[token * p.kv.heads + kv_head];
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < chunks) return;
   arrived.store(0, std::memory_order_relaxed);
   float* heads = context.scratch[worker].heads;
-  context.kernels->attention_merge(params, query, partials, chunks, chunk_stride, heads, p.group * p.head_dim,
-                                   p.head_dim);
+  context.kernels->attention_merge(params, query, partials, chunks, chunk_stride, heads, p.group * p.kv.value_dim,
+                                   p.kv.value_dim);
   finish(step, context, heads, token, 1, kv_head);
 }
 
@@ -91,13 +91,13 @@ void run_attention(const AttentionStep& step, StepContext& context) {
   const auto& io = *context.io;
   AttentionTasks tasks{&step, &context, {}};
   if (io.tokens > step.split_tokens || io.tokens > std::size(tasks.first_task)) {
-    context.pool->run(context.query_tiles.size() * step.params.kv_heads, run_query_tile, &tasks);
+    context.pool->run(context.query_tiles.size() * step.params.kv.heads, run_query_tile, &tasks);
     return;
   }
   std::size_t count = 0;
   for (std::size_t t = 0; t < io.tokens; ++t) {
     tasks.first_task[t] = count;
-    count += chunks_of(step, io, t) * step.params.kv_heads;
+    count += chunks_of(step, io, t) * step.params.kv.heads;
   }
   context.pool->run(count, run_chunk, &tasks);
 }

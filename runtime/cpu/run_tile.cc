@@ -160,22 +160,14 @@ void run_quantize(const TileInstr& op, TileState& at) {
 }
 
 void run_kv_store(const TileInstr& op, TileState& at) {
-  std::byte* blocks[kTileTokens];
+  std::byte* heads[kTileTokens];
   const auto& io = *at.context.io;
-  const cpu::ConstTile tile = at.tile;
-  const std::size_t head = op.first_head + at.column / op.head_dim;
+  const std::size_t offset = op.kv_offset + at.column / op.head_dim * cpu::kv_head_bytes(op.dtype, op.head_dim);
   const auto& pool = at.context.blocks->kv[op.kv_group];
   const auto* numbers = io.block.data() + op.kv_group * io.slot.size() + at.row;
-  for (std::size_t t = 0; t < tile.rows; ++t)
-    blocks[t] = pool.data + static_cast<std::size_t>(numbers[t]) * pool.block_stride + op.kv_offset;
-  // A tile of some heads is stored as if the block held only them, from the first one's place on.
-  const std::size_t heads = tile.width / op.head_dim;
-  const std::size_t head_bytes = cpu::kv_head_bytes(op.dtype, op.head_dim);
-  const bool values = op.kind == TileOpKind::kStoreV;
-  for (std::size_t t = 0; t < tile.rows; ++t)
-    blocks[t] += head * head_bytes + (values ? (op.kv_heads - heads) * head_bytes : 0);
-  (values ? at.kernels().store_kv_v : at.kernels().store_kv_k)(tile, {op.dtype, heads, op.head_dim}, blocks,
-                                                               io.slot.data() + at.row);
+  for (std::size_t t = 0; t < at.tile.rows; ++t)
+    heads[t] = pool.data + static_cast<std::size_t>(numbers[t]) * pool.block_stride + offset;
+  op.store_kv(at.tile, op.dtype, op.head_dim, heads, io.slot.data() + at.row);
 }
 
 using RunOp = void (*)(const TileInstr& op, TileState& at);

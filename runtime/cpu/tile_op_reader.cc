@@ -152,17 +152,19 @@ TileInstr TileOpReader::store_kv(const plan::StoreKvT& store, const TileShape& s
   if (!shape.tokens_own) fail("it stores keys or values of other rows than the tokens");
   TileInstr in{.kind = member(store.part, kParts)};
   const auto& state = operand(store.state);
-  const auto& group = kv_group(state);
-  in.dtype = kv_type_of(group);
-  in.head_dim = number(group.head_dim(), 1);
-  in.kv_heads = number(group.kv_heads(), 1);
+  const auto kv = kv_shape_of(kv_group(state));
+  const bool values = in.kind == TileOpKind::kStoreV;
+  if (values && kv.shared_row) fail("it stores values where they share the keys' rows");
+  in.dtype = kv.type;
+  in.head_dim = values ? kv.value_dim : kv.head_dim;
   const std::size_t first = number(store.first_column, 0);
   if (first % in.head_dim != 0 || shape.width % in.head_dim != 0 || shape.unit % in.head_dim != 0 ||
-      first + shape.width > in.head_dim * in.kv_heads)
+      first + shape.width > in.head_dim * kv.heads)
     fail("a KV store is no whole heads");
-  in.first_head = first / in.head_dim;
+  in.store_kv = values || kv.shared_row ? kernels_.store_kv_rows : kernels_.store_kv_columns;
   in.kv_group = state.index();
-  in.kv_offset = layer_offset(state);
+  in.kv_offset = layer_offset(state) + (values ? cpu::kv_values_offset(kv) : 0) +
+                 first / in.head_dim * cpu::kv_head_bytes(in.dtype, in.head_dim);
   return in;
 }
 

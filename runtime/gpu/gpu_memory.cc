@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/gpu/step_io.h"
+#include "kernels/quant/dtype.h"
 #include "runtime/gpu/weight_upload.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
@@ -18,7 +19,8 @@ namespace {
 std::size_t group_stride(const plan::KvGroup& group) {
   const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
   if (!in(group.layers(), 1 << 16) || !in(group.kv_heads(), 1 << 16) || !in(group.head_dim(), 1 << 16) ||
-      !in(group.block_tokens(), 1 << 12) ||
+      !in(group.block_tokens(), 1 << 12) || group.value_dim() != group.head_dim() || group.shared_row() ||
+      group.dtype() != static_cast<std::uint8_t>(DType::kF16) ||
       group.block_bytes() != 2 * static_cast<std::int64_t>(sizeof(std::uint16_t)) * group.kv_heads() *
                                  group.block_tokens() * group.head_dim())
     fail("the plan's KV geometry is broken");
@@ -64,6 +66,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
     if (kv_rooms[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the plan's KV pool has an absurd size");
   }
+  need.recurrent = recurrent_bytes(program, program.batch_max);
   constants = gpu_aligned(checked_bytes(program.weights_bytes, "weights block"));
   need.weights = constants + gpu_aligned(program.constants.size());
   need.arena = gpu_aligned(checked_bytes(program.arena_bytes, "arena"));

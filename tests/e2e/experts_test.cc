@@ -29,21 +29,6 @@ std::vector<std::int32_t> blocks(std::int32_t count, std::int32_t first = 0) {
   return out;
 }
 
-/// The line that opening the model's plan, changed by `edit`, ends in.
-std::string opening(const TinyModel& model, const std::function<void(plan::ProgramT&)>& edit) {
-  auto program = codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
-                                          {.context = 64, .batch_max = 1});
-  edit(*program);
-  runtime::SpanWeightSource source("tiny", model.bytes());
-  try {
-    runtime::CpuExecutor(std::shared_ptr<const plan::ProgramT>(std::move(program)), source, {.threads = 1});
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kPlan);
-    return error.line();
-  }
-  return "";
-}
-
 /// The last step that such a kernel runs: the sum over experts, for "experts".
 plan::StepT& last_step(plan::ProgramT& program, std::string_view kernel) {
   plan::StepT* found = nullptr;

@@ -6,8 +6,11 @@
 #include <numeric>
 #include <random>
 
+#include "codegen/gpu/kernel_compiler.h"
 #include "kernels/quant/rows.h"
+#include "passes/pass.h"
 #include "runtime/weight_source.h"
+#include "support/error.h"
 #include "tests/kernels/golden.h"
 
 namespace forge::tests {
@@ -245,6 +248,20 @@ double nmse(std::span<const float> x, std::span<const float> reference) {
     power += (reference[i] - mean) * (reference[i] - mean);
   }
   return error / power;
+}
+
+std::string opening(const TinyModel& model, const std::function<void(plan::ProgramT&)>& edit) {
+  auto program = codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
+                                          {.context = 64, .batch_max = 1});
+  edit(*program);
+  runtime::SpanWeightSource source("tiny", model.bytes());
+  try {
+    runtime::CpuExecutor(std::shared_ptr<const plan::ProgramT>(std::move(program)), source, {.threads = 1});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPlan) throw;
+    return error.line();
+  }
+  return "";
 }
 
 }  // namespace forge::tests

@@ -91,4 +91,8 @@ std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsi
 /// sum((x - ref)^2) / sum((ref - mean(ref))^2)
 double nmse(std::span<const float> x, std::span<const float> reference);
 
+/// The line that opening the model's plan for this CPU, changed by `edit`, ends in; "" where it opens. Other errors
+/// than kPlan are thrown.
+std::string opening(const TinyModel& model, const std::function<void(plan::ProgramT&)>& edit);
+
 }  // namespace forge::tests

@@ -64,10 +64,13 @@ inline Graph every_op() {
   const Value hidden = b.expert_matmul(x, b.weight("experts", DType::kQ4_0, {8, 32, 32}), chosen);
   x = b.expert_sum(b.expert_add(hidden, b.weight("biases", DType::kF32, {8, 32, 1}), chosen), shares);
   const Builder::Piece pieces[] = {{x, 2, 8, 4}, {{}, 0, 0, 1}, {hidden, 40, 0, 27}};
-  x = b.expert_sum(b.arrange(3, pieces, true), shares);
+  const Value arranged = b.arrange(3, pieces, true);
+  const Value batched = b.batched_matmul(arranged, b.weight("batches", DType::kQ8_0, {3, 8, 32}));
+  x = b.add(b.expert_sum(arranged, shares), b.matmul(batched, b.weight("wide", DType::kF16, {32, 24})));
   x = b.gather_rows(b.scale(x, 0.125f), b.input(InputKind::kRows));
   graph.add_output("hidden \"state\"", x);
   graph.add_output("kv3", state);
+  graph.add_output("recurrent0", b.recurrent_state({.group = 0, .layers = 2, .floats = 96}));
   return graph;
 }
 

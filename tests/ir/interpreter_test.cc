@@ -137,6 +137,14 @@ TEST_CASE("experts, by hand") {
   check_near(weight, {1, 5, 2, 6, 3, 7, 4, 8});  // gate and up of each expert by turns
 }
 
+TEST_CASE("batched matmuls, by hand") {
+  const auto out = run([](Builder& b) {  // two rows of two tokens by two weights [3, 2]
+    const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2});
+    return b.batched_matmul(x, b.constant({1, 0, 0, 1, 1, 1, 2, 0, 0, 2, 1, -1}, {2, 3, 2}));
+  });
+  check_near(out, {1, 2, 3, 6, 8, -1, 5, 6, 11, 14, 16, -1});
+}
+
 TEST_CASE("arranged columns, by hand") {
   const auto out = run([](Builder& b) {
     const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4}), y = b.constant({10, 20, 30, 40}, {2, 2, 1});

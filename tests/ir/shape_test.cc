@@ -103,6 +103,21 @@ TEST_CASE("experts") {
   CHECK(def.cost({}, operands, results, one).flops == 2 * 2 * 40 * 64);
 }
 
+TEST_CASE("batched matmuls") {
+  const TensorType weight{DType::kQ4_0, {8, 40, 64}};
+  CHECK(infer(Op::kBatchedMatmul, {}, {f32({T, 8, 64}), weight}) == "f32[T,320]");
+  CHECK(infer(Op::kBatchedMatmul, {}, {q8a({R, 8, 64}), weight}) == "f32[R,320]");
+  CHECK_THAT(infer(Op::kBatchedMatmul, {}, {f32({T, 512}), weight}), Catch::Contains("operand 0 is f32[T,512]"));
+  CHECK_THAT(infer(Op::kBatchedMatmul, {}, {i32({T, 8, 64}), weight}), Catch::Contains("operand 0 is i32[T,8,64]"));
+  CHECK_THAT(infer(Op::kBatchedMatmul, {}, {f32({T, 7, 64}), weight}), Catch::Contains("a weight [7,N,64]"));
+  CHECK_THAT(infer(Op::kBatchedMatmul, {}, {f32({T, 8, 32}), weight}), Catch::Contains("a weight [8,N,32]"));
+  CHECK_THAT(infer(Op::kBatchedMatmul, {}, {f32({T, 8, 64}), q8a({8, 40, 64})}), Catch::Contains("operand 1 is q8a"));
+  const Bounds bounds{16, 1, 1, 1};
+  const std::vector<TensorType> operands{f32({T, 8, 64}), weight}, results{f32({T, 320})};
+  const auto cost = op_def(Op::kBatchedMatmul).cost({}, operands, results, bounds);
+  CHECK((cost.weight_bytes == 8 * 40 * 36 && cost.flops == 2 * 16 * 8 * 40 * 64));
+}
+
 TEST_CASE("arranged columns") {
   const std::vector<TensorType> operands{f32({T, 24}), f32({T, 2, 8})};
   const auto arrange = [&](ArrangeAttrs attrs) { return infer(Op::kArrange, std::move(attrs), operands); };
@@ -148,6 +163,16 @@ TEST_CASE("sources") {
   CHECK(infer(Op::kKvState, KvStateAttrs{0, 2, 2, 16, 0}, {}) == "state");
   CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 0, 16, 0}, {}), Catch::Contains("kv_heads = 0"));
   CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 1, 16, -1}, {}), Catch::Contains("window = -1"));
+  CHECK(infer(Op::kKvState,
+              KvStateAttrs{.layers = 1, .kv_heads = 1, .head_dim = 576, .value_dim = 512, .shared_row = 1},
+              {}) == "state");
+  CHECK_THAT(infer(Op::kKvState,
+                   KvStateAttrs{.layers = 1, .kv_heads = 1, .head_dim = 16, .value_dim = 17, .shared_row = 1}, {}),
+             Catch::Contains("value_dim = 17"));
+  CHECK_THAT(infer(Op::kKvState, KvStateAttrs{.layers = 1, .kv_heads = 1, .head_dim = 16, .shared_row = 2}, {}),
+             Catch::Contains("shared_row = 2"));
+  CHECK(infer(Op::kRecurrentState, RecurrentStateAttrs{0, 2, 64}, {}) == "state");
+  CHECK_THAT(infer(Op::kRecurrentState, RecurrentStateAttrs{0, 2, 0}, {}), Catch::Contains("floats = 0"));
 }
 
 TEST_CASE("rows picked from tables") {
@@ -301,7 +326,12 @@ TEST_CASE("the KV cache's writer and reader") {
   };
   CHECK_THAT(infer(Op::kKvStore, store, with(stored, 0, f32({4}))),
              Catch::Contains("operand 0 is f32[4]: must be state"));
-  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 2, f32({T, 16}))), Catch::Contains("kv_store: operand 2"));
+  CHECK(infer(Op::kKvStore, store, with(stored, 2, f32({T, 16}))) == "state");  // how wide, the state says: IR-010
+  CHECK_THAT(infer(Op::kKvStore, store, with(stored, 2, f32({R, 32}))), Catch::Contains("kv_store: operand 2"));
+  auto shared = stored;
+  shared.erase(shared.begin() + 2);
+  CHECK(infer(Op::kKvStore, store, shared) == "state");
+  CHECK_THAT(infer(Op::kKvStore, store, with(shared, 2, i32({R}))), Catch::Contains("operand 2 is i32[R]"));
   CHECK_THAT(infer(Op::kKvStore, store, with(stored, 3, i32({R}))),
              Catch::Contains("operand 3 is i32[R]: must be i32[T]"));
   CHECK_THAT(infer(Op::kKvStore, store, with(stored, 5, i32({B}))), Catch::Contains("operand 5"));
@@ -312,6 +342,8 @@ TEST_CASE("the KV cache's writer and reader") {
   CHECK(infer(Op::kAttention, attention, read) == "f32[T,64]");
   CHECK_THAT(infer(Op::kAttention, attention, with(read, 0, f32({T, 32}))),
              Catch::Contains("heads * head_dim = 4 * 16"));
+  const AttentionAttrs narrow{.heads = 4, .kv_heads = 2, .head_dim = 16, .value_dim = 8};
+  CHECK(infer(Op::kAttention, narrow, read) == "f32[T,32]");
   auto sunk = read;
   sunk.push_back(f32({4}));
   CHECK(infer(Op::kAttention, attention, sunk) == "f32[T,64]");

@@ -173,6 +173,17 @@ TEST_CASE("IR-010: other geometry than the KV group's") {
   CHECK_THAT(with_state({0, 2, 4, 16, 0}), Catch::Contains("IR-010") && Catch::Contains("wide"));
   CHECK_THAT(with_state({0, 2, 4, 8, 0}), Catch::Contains("IR-010") && Catch::Contains("other heads"));
   CHECK_THAT(with_state({0, 2, 2, 16, 64}), Catch::Contains("IR-010") && Catch::Contains("further back"));
+  CHECK(with_state({0, 2, 2, 16, 0, 16}) == "sound");
+  CHECK_THAT(with_state({0, 2, 2, 16, 0, 8}),
+             Catch::Contains("IR-010") && Catch::Contains("kv_heads * value_dim wide"));
+  CHECK_THAT(with_state({0, 2, 2, 16, 0, 16, 1}), Catch::Contains("IR-010") && Catch::Contains("share the keys' rows"));
+  Graph shared;
+  Builder b(shared);
+  const Value k = b.embed(b.weight("e", DType::kF32, {4, 16}), b.input(InputKind::kIds));
+  shared.add_output("kv0", b.kv_store(b.kv_state({0, 1, 1, 16, 0, 8, 1}), k, {}, 0));
+  CHECK(complaint(shared) == "sound");
+  shared.set_attrs(first(shared, Op::kKvState), KvStateAttrs{0, 1, 1, 16, 0, 8, 0});
+  CHECK_THAT(complaint(shared), Catch::Contains("IR-010") && Catch::Contains("no values are stored"));
 }
 
 TEST_CASE("IR-011: a layer stored twice, or read before it is stored") {

@@ -14,8 +14,25 @@ namespace {
 struct Geometry {
   std::size_t head_dim = 64, kv_heads = 2, group = 3;
   DType type = DType::kF16;
-  cpu::KvShape shape() const { return {type, kv_heads, head_dim}; }
+  std::size_t value_dim = 0;  ///< 0: head_dim
+  bool shared_row = false;
+  std::size_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+  cpu::KvShape shape() const { return {type, kv_heads, head_dim, values(), shared_row}; }
 };
+
+/// Keys and values of `heads` heads a token, and of a shared row keys alone, each token into its block and slot.
+void store(const cpu::Kernels& kernels, const cpu::KvShape& shape, const std::vector<float>& k,
+           const std::vector<float>& v, std::vector<std::byte*> blocks, const std::int32_t* slots) {
+  const std::size_t tokens = blocks.size();
+  const auto keys = shape.shared_row ? kernels.store_kv_rows : kernels.store_kv_columns;
+  const std::size_t width = shape.heads * shape.head_dim, value_width = shape.heads * shape.value_dim;
+  keys({k.data(), tokens, width, width}, shape.type, shape.head_dim, blocks.data(), slots);
+  if (shape.shared_row) return;
+  for (auto& block : blocks)
+    if (block != nullptr) block += cpu::kv_values_offset(shape);
+  kernels.store_kv_rows({v.data(), tokens, value_width, value_width}, shape.type, shape.value_dim, blocks.data(),
+                        slots);
+}
 
 constexpr DType kKvTypes[] = {DType::kF16, DType::kQ8_0};
 
@@ -35,7 +52,7 @@ std::uint16_t round_to_q8(float* x) {
 struct Cache {
   Geometry geometry;
   std::size_t length, block_bytes;
-  std::vector<float> k, v;  // as the cache holds them: [length][kv_heads][head_dim]
+  std::vector<float> k, v;  // as the cache holds them: [length][kv_heads][head_dim], [length][kv_heads][values]
   std::vector<std::int32_t> table;
   Guarded<std::byte> pool;
 
@@ -46,9 +63,8 @@ struct Cache {
         table((n + 31) / 32),
         pool((table.size() + 1) * block_bytes) {
     Random random(seed);
-    const std::size_t width = g.kv_heads * g.head_dim;
-    k = random.floats(n * width);
-    v = random.floats(n * width);
+    k = random.floats(n * g.kv_heads * g.head_dim);
+    v = random.floats(n * g.kv_heads * g.values());
     for (std::size_t b = 0; b < table.size(); ++b) table[b] = static_cast<std::int32_t>(table.size() - b);
     std::vector<std::byte*> blocks(n);
     std::vector<std::int32_t> slots(n);
@@ -56,8 +72,7 @@ struct Cache {
       blocks[p] = pool.data() + static_cast<std::size_t>(table[p / 32]) * block_bytes;
       slots[p] = static_cast<std::int32_t>(p % 32);
     }
-    kernels.store_kv_k({k.data(), n, width, width}, g.shape(), blocks.data(), slots.data());
-    kernels.store_kv_v({v.data(), n, width, width}, g.shape(), blocks.data(), slots.data());
+    store(kernels, g.shape(), k, v, blocks, slots.data());
     pool.check();
     for (auto* values : {&k, &v}) {
       if (g.type == DType::kF16)
@@ -65,25 +80,27 @@ struct Cache {
       else
         for (std::size_t i = 0; i < values->size(); i += 32) round_to_q8(values->data() + i);
     }
+    if (g.shared_row)
+      for (std::size_t row = 0; row < n * g.kv_heads; ++row)
+        std::copy_n(k.begin() + static_cast<std::ptrdiff_t>(row * g.head_dim), g.values(),
+                    v.begin() + static_cast<std::ptrdiff_t>(row * g.values()));
   }
   cpu::AttentionParams params() const {
-    return {.head_dim = geometry.head_dim,
-            .kv_heads = geometry.kv_heads,
+    return {.kv = geometry.shape(),
             .group = geometry.group,
             .scale = 1 / std::sqrt(static_cast<float>(geometry.head_dim)),
             .pool = pool.data(),
             .block_stride = block_bytes,
             .block_table = table.data(),
-            .kv_length = length,
-            .kv_type = geometry.type};
+            .kv_length = length};
   }
 };
 
 /// Softmax in double, the plain way. sink: nullptr for none.
 std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& params, const float* q,
                               std::int32_t position, std::size_t kv_head, const float* sink) {
-  const std::size_t dim = params.head_dim, width = params.kv_heads * dim;
-  std::vector<double> scores, out(dim);
+  const std::size_t dim = params.kv.head_dim, width = params.kv.heads * dim, value_dim = params.kv.value_dim;
+  std::vector<double> scores, out(value_dim);
   std::vector<std::size_t> seen;
   for (std::size_t p = 0; p < cache.length; ++p) {
     const auto at = static_cast<std::int32_t>(p);
@@ -102,16 +119,17 @@ std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& pa
   double total = sink ? std::exp(static_cast<double>(*sink) - largest) : 0;
   for (const double score : scores) total += std::exp(score);
   for (std::size_t i = 0; i < scores.size(); ++i)
-    for (std::size_t d = 0; d < dim; ++d)
-      out[d] += std::exp(scores[i]) / total * static_cast<double>(cache.v[seen[i] * width + kv_head * dim + d]);
+    for (std::size_t d = 0; d < value_dim; ++d)
+      out[d] += std::exp(scores[i]) / total *
+                static_cast<double>(cache.v[(seen[i] * params.kv.heads + kv_head) * value_dim + d]);
   return out;
 }
 
 std::vector<float> run_tile(const cpu::Kernels& kernels, const cpu::AttentionParams& params,
                             const cpu::AttentionQuery& query) {
-  const std::size_t dim = params.head_dim, count = query.tokens * params.group;
+  const std::size_t dim = params.kv.value_dim, count = query.tokens * params.group;
   Guarded<float> out(count * dim);
-  Guarded<float> scratch(cpu::attention_scratch_floats(query.tokens, params.group, dim));
+  Guarded<float> scratch(cpu::attention_scratch_floats(query.tokens, params.group, params.kv));
   kernels.attention_tile(params, query, scratch.data(), out.data(), params.group * dim, dim);
   out.check();
   scratch.check();
@@ -120,11 +138,11 @@ std::vector<float> run_tile(const cpu::Kernels& kernels, const cpu::AttentionPar
 
 std::vector<float> run_chunks(const cpu::Kernels& kernels, const cpu::AttentionParams& params,
                               const cpu::AttentionQuery& query) {
-  const std::size_t dim = params.head_dim, count = query.tokens * params.group;
+  const std::size_t dim = params.kv.value_dim, count = query.tokens * params.group;
   const std::size_t chunks = cpu::attention_chunks(params.kv_length);
   const std::size_t stride = count * cpu::attention_partial_floats(dim);
   Guarded<float> out(count * dim), partials(chunks * stride);
-  Guarded<float> scratch(cpu::attention_chunk_scratch_floats(dim));
+  Guarded<float> scratch(cpu::attention_chunk_scratch_floats(params.kv));
   for (std::size_t c = chunks; c-- > 0;)  // any order
     kernels.attention_chunk(params, query, c, scratch.data(), partials.data() + c * stride);
   scratch.check();
@@ -147,11 +165,11 @@ struct Queries {
 
 void check_against_reference(const cpu::Kernels& kernels, const Cache& cache, const cpu::AttentionParams& params,
                              const Queries& queries) {
-  const std::size_t dim = params.head_dim;
+  const std::size_t dim = params.kv.value_dim, q_dim = params.kv.head_dim;
   const auto out = run_tile(kernels, params, queries.query);
   for (std::size_t row = 0; row < queries.query.tokens * params.group; ++row) {
     const float* sinks = queries.query.sinks;
-    const auto want = reference(cache, params, queries.q.data() + row * dim, queries.positions[row / params.group],
+    const auto want = reference(cache, params, queries.q.data() + row * q_dim, queries.positions[row / params.group],
                                 queries.query.kv_head, sinks ? sinks + row % params.group : nullptr);
     for (std::size_t d = 0; d < dim; ++d)
       if (!(std::fabs(static_cast<double>(out[row * dim + d]) - want[d]) < 3e-6 * (1 + std::fabs(want[d]))))
@@ -166,10 +184,20 @@ TEST_CASE("attention is softmax of what a query may see") {
   std::vector<Geometry> geometries;
   for (const std::size_t head_dim : {1, 7, 8, 24, 64, 80, 128, 200, 256}) geometries.push_back({head_dim, 2, 3});
   for (const std::size_t head_dim : {32, 64, 96, 128, 256}) geometries.push_back({head_dim, 2, 3, DType::kQ8_0});
+  for (const auto& [head_dim, value_dim] : {std::pair(24, 12), std::pair(192, 128), std::pair(16, 40)})
+    geometries.push_back({static_cast<std::size_t>(head_dim), 2, 3, DType::kF16, static_cast<std::size_t>(value_dim)});
+  geometries.push_back({96, 2, 3, DType::kQ8_0, 64});
+  for (const std::size_t head_dim :
+       {8, 40, 64, 96, 576}) {  // of one row a token, which values are the first columns of
+    geometries.push_back({head_dim, 2, 3, DType::kF16, head_dim - head_dim / 9, true});
+    geometries.push_back({head_dim, 2, 16, DType::kF16, head_dim, true});
+  }
+  for (const std::size_t group : {1, 7, 16}) geometries.push_back({96, 2, group, DType::kQ8_0, 64, true});
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const Geometry& geometry : geometries)
       for (const std::size_t length : {1, 31, 33, 300}) {
-        CAPTURE(test::label(*kernels), dtype_name(geometry.type), geometry.head_dim, length);
+        CAPTURE(test::label(*kernels), dtype_name(geometry.type), geometry.head_dim, geometry.values(),
+                geometry.shared_row, geometry.group, length);
         const Cache cache(*kernels, geometry, length, 1);
         const std::size_t tokens = std::min<std::size_t>(length, 5);
         const Queries queries(geometry, tokens, static_cast<std::int32_t>(length - tokens), 1, 2);
@@ -182,8 +210,10 @@ TEST_CASE("groups of any size, windows, soft caps and sinks") {
     for (const std::size_t group : {1, 2, 4, 5, 8, 9})
       for (const std::int32_t window : {0, 1, 20, 256, 300})
         for (const float cap : {0.0f, 2.0f}) {
-          const Geometry geometry{32, 1, group, kKvTypes[(group + static_cast<std::size_t>(window)) % 2]};
-          CAPTURE(test::label(*kernels), dtype_name(geometry.type), group, window, cap);
+          const bool shared_row = cap > 0 && window != 1;
+          const Geometry geometry{32, 1,         group, kKvTypes[(group + static_cast<std::size_t>(window)) % 2],
+                                  32, shared_row};
+          CAPTURE(test::label(*kernels), dtype_name(geometry.type), group, window, cap, shared_row);
           const Cache cache(*kernels, geometry, 700, 3);
           auto params = cache.params();
           params.window = window;
@@ -210,21 +240,23 @@ TEST_CASE("large scores do not overflow") {
 }
 
 TEST_CASE("a query has the same bits alone, in any tile, in any order, and with any chunking of the cache") {
-  const Geometry geometry = GENERATE(Geometry{72, 2, 3}, Geometry{96, 2, 3, DType::kQ8_0});
+  const Geometry geometry =
+      GENERATE(Geometry{72, 2, 3}, Geometry{96, 2, 3, DType::kQ8_0}, Geometry{72, 2, 3, DType::kF16, 64, true},
+               Geometry{96, 2, 5, DType::kQ8_0, 64, true});
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::int32_t window : {0, 40}) {
       const Cache cache(*kernels, geometry, 530, 8);
       auto params = cache.params();
       params.window = window;
       const Queries all(geometry, 24, 500, 1, 9);
-      const std::size_t row = geometry.group * geometry.head_dim;
+      const std::size_t row = geometry.group * geometry.values(), q_row = geometry.group * geometry.head_dim;
       const auto whole = run_tile(*kernels, params, all.query);
       for (std::size_t first = 0; first < 24; ++first)
         for (const std::size_t count : {1, 2, 7}) {
           if (first + count > 24) continue;
           CAPTURE(test::label(*kernels), window, first, count);
           auto part = all.query;
-          part.q += first * row;
+          part.q += first * q_row;
           part.positions += first;
           part.tokens = count;
           // as if later tokens were not stored yet: a shorter cache whose end is this part's last token
@@ -241,7 +273,7 @@ TEST_CASE("a query has the same bits alone, in any tile, in any order, and with 
       const auto together = run_tile(*kernels, params, query);
       for (std::size_t t = 0; t < positions.size(); ++t) {
         auto one = query;
-        one.q += t * row;
+        one.q += t * q_row;
         one.positions += t;
         one.tokens = 1;
         CAPTURE(test::label(*kernels), window, t);
@@ -254,7 +286,7 @@ TEST_CASE("a query has the same bits alone, in any tile, in any order, and with 
 }
 
 TEST_CASE("what a query may not see cannot reach it, infinities and NaNs included") {
-  const Geometry geometry{32, 1, 1, GENERATE(DType::kF16, DType::kQ8_0)};
+  const Geometry geometry{32, 1, 1, GENERATE(DType::kF16, DType::kQ8_0), 32, GENERATE(false, true)};
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     Cache cache(*kernels, geometry, 64, 11);
     const Queries queries(geometry, 8, 20, 0, 12);
@@ -263,8 +295,7 @@ TEST_CASE("what a query may not see cannot reach it, infinities and NaNs include
     // infinities from position 24 on, where queries 24 to 27 themselves stand
     const std::vector<float> poison(32, std::numeric_limits<float>::infinity());
     for (std::int32_t slot = 24; slot < 32; ++slot) {
-      kernels->store_kv_k({poison.data(), 1, 32, 32}, geometry.shape(), &block, &slot);
-      kernels->store_kv_v({poison.data(), 1, 32, 32}, geometry.shape(), &block, &slot);
+      store(*kernels, geometry.shape(), poison, poison, {block}, &slot);
     }
     const auto after = run_tile(*kernels, cache.params(), queries.query);
     REQUIRE(test::same_bits(before.data(), after.data(), 4 * 32));  // positions 20 to 23 see nothing of it
@@ -274,15 +305,12 @@ TEST_CASE("what a query may not see cannot reach it, infinities and NaNs include
 
 TEST_CASE("a padding token stores nothing") {
   for (const cpu::Kernels* kernels : test::all_kernels()) {
-    Guarded<std::byte> block(cpu::kv_block_bytes({DType::kF16, 2, 24}));
+    const cpu::KvShape shape{DType::kF16, 2, 24, 24};
+    Guarded<std::byte> block(cpu::kv_block_bytes(shape));
     const std::vector<float> x = Random(13).floats(2 * 48);
-    std::byte* blocks[] = {nullptr, nullptr};
     const std::int32_t slots[] = {0, 5};
-    kernels->store_kv_k({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
-    kernels->store_kv_v({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
-    blocks[1] = block.data();
-    kernels->store_kv_k({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
-    kernels->store_kv_v({x.data(), 2, 48, 48}, {DType::kF16, 2, 24}, blocks, slots);
+    store(*kernels, shape, x, x, {nullptr, nullptr}, slots);
+    store(*kernels, shape, x, x, {nullptr, block.data()}, slots);
     block.check();
     const auto* halves = reinterpret_cast<const std::uint16_t*>(block.data());
     std::size_t written = 0;
@@ -294,7 +322,7 @@ TEST_CASE("a padding token stores nothing") {
 }
 
 TEST_CASE("a Q8_0 cache holds 32 columns a scale, and trouble is seen in it") {
-  const cpu::KvShape shape{DType::kQ8_0, 2, 64};
+  const cpu::KvShape shape{DType::kQ8_0, 2, 64, 64};
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     CAPTURE(test::label(*kernels));
     Guarded<std::byte> block(cpu::kv_block_bytes(shape));
@@ -302,10 +330,8 @@ TEST_CASE("a Q8_0 cache holds 32 columns a scale, and trouble is seen in it") {
     std::vector<float> x = Random(14).floats(128);
     std::fill_n(x.begin() + 32, 32, 0.0f);  // head 0's second scale is 0
     x[100] = std::numeric_limits<float>::infinity();
-    std::byte* blocks[] = {block.data()};
     const std::int32_t slots[] = {7};
-    kernels->store_kv_k({x.data(), 1, 128, 128}, shape, blocks, slots);
-    kernels->store_kv_v({x.data(), 1, 128, 128}, shape, blocks, slots);
+    store(*kernels, shape, x, x, {block.data()}, slots);
     block.check();
     std::vector<float> rounded = x;
     const std::uint16_t half = round_to_q8(rounded.data());
@@ -327,10 +353,10 @@ TEST_CASE("a Q8_0 cache holds 32 columns a scale, and trouble is seen in it") {
 }
 
 TEST_CASE("the classes with FMA attend to the same bits") {
+  const auto geometry = GENERATE(Geometry{88, 2, 4}, Geometry{88, 2, 4, DType::kF16, 80, true});
   std::vector<float> expected;
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     if (!test::fuses(*kernels)) continue;
-    const Geometry geometry{88, 2, 4};
     const Cache cache(*kernels, geometry, 400, 14);
     const Queries queries(geometry, 9, 380, 1, 15);
     const auto out = run_tile(*kernels, cache.params(), queries.query);

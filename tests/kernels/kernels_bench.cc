@@ -57,40 +57,43 @@ void matmul(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std::s
   rate(state, "GB/s", static_cast<double>(bytes));
 }
 
-/// One sequence at `depth`, SmolLM2's heads (3 KV heads of 64, 3 query heads each): one decode token over all layers'
-/// worth of memory, or a tile of 16 prefill tokens at the end, which finds the layer in the cache as its neighbours do.
-void attention(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std::size_t depth, std::size_t tokens) {
-  constexpr std::size_t kHeads = 3, kGroup = 3, kDim = 64;
+/// SmolLM2's heads, and one row for DeepSeek V2 Lite's latent attention, with the query heads that share each.
+constexpr cpu::KvShape kSmolHeads{DType::kF16, 3, 64, 64}, kLatentRow{DType::kF16, 1, 576, 512, true};
+constexpr std::size_t kSmolGroup = 3, kLatentGroup = 16;
+
+/// One sequence at `depth`: one decode token over all layers' worth of memory, or a tile of 16 prefill tokens at the
+/// end, which finds the layer in the cache as its neighbours do.
+void attention(benchmark::State& state, cpu::CpuClass cpu_class, cpu::KvShape kv, std::size_t group, std::size_t depth,
+               std::size_t tokens) {
   const std::size_t layers = tokens == 1 ? 30 : 1;
-  const std::size_t blocks = (depth + 31) / 32, block_bytes = cpu::kv_block_bytes({type, kHeads, kDim});
-  Buffer pool(layers * blocks * block_bytes), q(tokens * kHeads * kGroup * kDim * 4), out(q.size);
-  Buffer scratch(4 * cpu::attention_scratch_floats(tokens, kGroup, kDim));
+  const std::size_t blocks = (depth + 31) / 32, block_bytes = cpu::kv_block_bytes(kv);
+  Buffer pool(layers * blocks * block_bytes), q(tokens * kv.heads * group * kv.head_dim * 4), out(q.size);
+  Buffer scratch(4 * cpu::attention_scratch_floats(tokens, group, kv));
   for (std::size_t i = 0; i < q.size / 4; ++i) q.floats()[i] = 0.01f;
   std::vector<std::int32_t> table(blocks), positions(tokens);
   for (std::size_t i = 0; i < blocks; ++i) table[i] = static_cast<std::int32_t>(i * 7 % blocks);
   for (std::size_t t = 0; t < tokens; ++t) positions[t] = static_cast<std::int32_t>(depth - tokens + t);
   const auto& kernels = cpu::kernels(cpu_class);
-  const std::size_t row = kHeads * kGroup * kDim;
+  const std::size_t row = kv.heads * group * kv.head_dim, out_row = kv.heads * group * kv.value_dim;
   std::size_t layer = 0;
   for (auto _ : state) {
-    for (std::size_t head = 0; head < kHeads; ++head) {
-      const cpu::AttentionParams params{.head_dim = kDim,
-                                        .kv_heads = kHeads,
-                                        .group = kGroup,
+    for (std::size_t head = 0; head < kv.heads; ++head) {
+      const cpu::AttentionParams params{.kv = kv,
+                                        .group = group,
                                         .scale = 0.125f,
                                         .pool = pool.get() + layer * blocks * block_bytes,
                                         .block_stride = block_bytes,
                                         .block_table = table.data(),
-                                        .kv_length = depth,
-                                        .kv_type = type};
-      const std::size_t at = head * kGroup * kDim;
-      const cpu::AttentionQuery query{q.floats() + at, row, kDim, tokens, positions.data(), head};
-      kernels.attention_tile(params, query, scratch.floats(), out.floats() + at, row, kDim);
+                                        .kv_length = depth};
+      const cpu::AttentionQuery query{
+          q.floats() + head * group * kv.head_dim, row, kv.head_dim, tokens, positions.data(), head};
+      kernels.attention_tile(params, query, scratch.floats(), out.floats() + head * group * kv.value_dim, out_row,
+                             kv.value_dim);
     }
     layer = (layer + 1) % layers;
     benchmark::ClobberMemory();
   }
-  rate(state, "GMAC/s", static_cast<double>(2 * depth * tokens * row));
+  rate(state, "GMAC/s", static_cast<double>(depth * tokens * (row + out_row)));
   rate(state, "GB/s", static_cast<double>(blocks * block_bytes));
 }
 
@@ -146,12 +149,15 @@ void register_class(cpu::CpuClass c) {
         benchmark::RegisterBenchmark(
             label.c_str(), [=](benchmark::State& state) { matmul(state, c, type, shape.rows, shape.k, tokens); });
       }
-  for (const DType type : {DType::kF16, DType::kQ8_0})
+  const auto add_attention = [&](const std::string& what, cpu::KvShape kv, std::size_t group) {
     for (const std::size_t tokens : {1, 16})
-      benchmark::RegisterBenchmark(("attention/" + class_name + "/" + std::string(dtype_name(type)) +
-                                    "/depth:2048/tokens:" + std::to_string(tokens))
-                                       .c_str(),
-                                   [=](benchmark::State& state) { attention(state, c, type, 2048, tokens); });
+      benchmark::RegisterBenchmark(
+          ("attention/" + class_name + "/" + what + "/depth:2048/tokens:" + std::to_string(tokens)).c_str(),
+          [=](benchmark::State& state) { attention(state, c, kv, group, 2048, tokens); });
+  };
+  add_attention("f16", kSmolHeads, kSmolGroup);
+  add_attention("q8_0", {DType::kQ8_0, kSmolHeads.heads, kSmolHeads.head_dim, kSmolHeads.value_dim}, kSmolGroup);
+  add_attention("f16_shared_row", kLatentRow, kLatentGroup);
   benchmark::RegisterBenchmark(("read/" + class_name).c_str(), [=](benchmark::State& state) { read(state, c); });
   const auto add_tile = [&](const char* op_name, auto op) {
     benchmark::RegisterBenchmark((std::string(op_name) + "/" + class_name).c_str(),

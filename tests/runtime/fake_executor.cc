@@ -5,11 +5,14 @@
 #include <optional>
 #include <stdexcept>
 
+#include "kernels/quant/dtype.h"
 #include "runtime/sampler.h"
 #include "support/error.h"
 
 namespace forge::test {
 namespace {
+
+constexpr auto kF16 = static_cast<std::uint8_t>(DType::kF16);
 
 std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   auto program = std::make_shared<plan::ProgramT>();
@@ -29,8 +32,9 @@ std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   program->variants.push_back(std::move(hidden));
   program->batch_max = n(shape.sequences);
   const auto block = static_cast<std::int32_t>(shape.block_tokens);
-  program->kv_groups.emplace_back(1, 1, 1, block, 0, 8);
-  if (shape.window > 0) program->kv_groups.emplace_back(1, 1, 1, block, static_cast<std::int32_t>(shape.window), 8);
+  program->kv_groups.emplace_back(1, 1, 1, 1, block, 0, 8, kF16, false);
+  if (shape.window > 0)
+    program->kv_groups.emplace_back(1, 1, 1, 1, block, static_cast<std::int32_t>(shape.window), 8, kF16, false);
   return program;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/quant/dtype.h"
 #include "runtime/plan/gpu_io.h"
 #include "runtime/plan/step.h"
 #include "support/error.h"
@@ -13,6 +14,8 @@
 
 namespace forge {
 namespace {
+
+constexpr auto kF16 = static_cast<std::uint8_t>(DType::kF16);
 
 using runtime::DecodeLoop;
 using runtime::GpuExecutor;
@@ -423,8 +426,12 @@ TEST_CASE("a broken program is refused, naming the step") {
       {"no variants", [](auto& p) { p.variants.clear(); }},
       {"bounds are absurd", [](auto& p) { p.variants[0]->bounds = plan::Bounds(0, 1, 1, 16); }},
       {"bounds are absurd", [](auto& p) { p.variants[0]->bounds = plan::Bounds(1, 1, 1, std::int64_t{1} << 40); }},
-      {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 4, 0, 63); }},
-      {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 8, 0, 128); }},
+      {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 4, 4, 0, 63, kF16, false); }},
+      {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 4, 8, 0, 128, kF16, false); }},
+      {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 2, 4, 0, 64, kF16, false); }},
+      {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 4, 4, 0, 64, kF16, true); }},
+      {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 4, 4, 0, 64, 0, false); }},
+      {"no step of this version", [](auto& p) { p.recurrent_groups.emplace_back(1, 64); }},
       {"absurd size", [](auto& p) { p.weights_bytes = -1; }},
       {"absurd size", [](auto& p) { p.arena_bytes = std::int64_t{1} << 60; }},
       {"absurd size", [](auto& p) { p.counter_bytes = -1; }},

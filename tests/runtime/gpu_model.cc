@@ -7,12 +7,15 @@
 #include <string_view>
 
 #include "kernels/gpu/step_io.h"
+#include "kernels/quant/dtype.h"
 #include "runtime/plan/gpu_io.h"
 #include "runtime/plan/step.h"
 #include "support/error.h"
 
 namespace forge::test {
 namespace {
+
+constexpr auto kF16 = static_cast<std::uint8_t>(DType::kF16);
 
 using driver::NullLaunch;
 using plan::GpuInput;
@@ -158,8 +161,10 @@ GpuModel::GpuModel(const GpuModelOptions& options)
   program->context = kContext;
   program->batch_max = 2;
   program->vocab = kVocab;
-  program->kv_groups.emplace_back(1, 1, 8, kBlockTokens, 0, 128);  // another group before the one in use
-  program->kv_groups.emplace_back(kLayers, 1, kHeadDim, kBlockTokens, 0, 2 * 2 * kBlockTokens * kHeadDim);
+  program->kv_groups.emplace_back(1, 1, 8, 8, kBlockTokens, 0, 128, kF16,
+                                  false);  // another group before the one in use
+  program->kv_groups.emplace_back(kLayers, 1, kHeadDim, kHeadDim, kBlockTokens, 0, 2 * 2 * kBlockTokens * kHeadDim,
+                                  kF16, false);
   program->arena_bytes = 300;
   program->counter_bytes = 8;
   const std::uint32_t factor = kFactor;

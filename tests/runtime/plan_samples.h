@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/quant/dtype.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/step.h"
 
@@ -93,7 +94,7 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   sample->operands = {plan::operand_at(plan::Space::Counters, 0, 0), plan::operand_at(plan::Space::Kv, 0, 3)};
   variant->sample_steps.push_back(std::move(sample));
   program->variants.push_back(std::move(variant));
-  program->kv_groups.emplace_back(30, 3, 64, 32, 0, 12288);
+  program->kv_groups.emplace_back(30, 3, 64, 64, 32, 0, 12288, static_cast<std::uint8_t>(DType::kF16), false);
   auto weight = std::make_unique<plan::WeightT>();
   weight->name = "blk.0.attn_qkv";
   weight->sources.push_back(std::make_unique<plan::WeightSourceT>());

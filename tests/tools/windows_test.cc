@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "tests/e2e/family_models.h"
-#include "tools/kv_report.h"
 #include "tools/sequences.h"
+#include "tools/state_report.h"
 
 namespace forge::tools {
 namespace {
@@ -71,16 +71,35 @@ TEST_CASE("a model whose window is longer is another one") {  // so the comparis
 TEST_CASE("the report says what windows hold: their positions and one block, and a step's own tokens once") {
   const auto model = model_of("gemma3", 64);
   const auto executor = model.open(1, 1);
-  const auto report = kv_report(executor->program(), 1024, 1);
-  REQUIRE(report.size() == 2);
-  const auto& local = report[0].window > 0 ? report[0] : report[1];
-  const auto& global = report[0].window > 0 ? report[1] : report[0];
+  const auto report = state_report(executor->program(), 1024, 1);
+  REQUIRE(report.kv.size() == 2);
+  const auto& local = report.kv[0].window > 0 ? report.kv[0] : report.kv[1];
+  const auto& global = report.kv[0].window > 0 ? report.kv[1] : report.kv[0];
   CHECK((local.layers == 6 && global.layers == 1));
   CHECK((local.blocks_sequence == 64 / 32 + 1 && global.blocks_sequence == 1024 / 32));
   CHECK((local.blocks == 3 + 512 / 32 && global.blocks == 1024 / 32));
   CHECK(executor->memory_need().kv == local.bytes + global.bytes);
   CHECK(executor->memory_need().kv_windows == local.bytes);
-  CHECK(kv_report_text(report).find("a window of 64: 3 blocks of 32 tokens a sequence") != std::string::npos);
+  CHECK(state_report_text(report).find("a window of 64: 3 blocks of 32 tokens a sequence") != std::string::npos);
+}
+
+TEST_CASE("the report says what recurrent state takes, however long the context, and which values share rows") {
+  const auto model = model_of("gemma3", 64);
+  auto program = model.open(1, 1)->program();
+  program.recurrent_groups = {plan::RecurrentGroup(3, 1000), plan::RecurrentGroup(2, 24)};
+  auto& group = program.kv_groups[0];
+  group = plan::KvGroup(group.layers(), 1, 576, 512, group.block_tokens(), 0, group.block_bytes(), group.dtype(), true);
+  const auto report = state_report(program, 1024, 4);
+  REQUIRE(report.recurrent.size() == 2);
+  CHECK((report.recurrent[0].bytes_sequence == 3000 && report.recurrent[0].bytes == 12000));
+  CHECK((report.recurrent[1].bytes_sequence == 48 && report.recurrent[1].bytes == 192));
+  const auto text = state_report_text(report);
+  CHECK(text.find("recurrent state of 3 layers: 2.9 KiB a sequence, 11.7 KiB in all") != std::string::npos);
+  CHECK(text.find("1 heads of 576, the first 512 columns also values, all positions") != std::string::npos);
+  program.batch_max = 2;
+  CHECK(runtime::CpuExecutor::memory_need_of(program, 0).recurrent == 2 * (3000 + 48));
+  program.recurrent_groups[1] = plan::RecurrentGroup(2, 0);
+  CHECK_THROWS_WITH(state_report(program, 1024, 4), Catch::Contains("recurrent state is broken"));
 }
 
 TEST_CASE("several sequences are prefilled one after the other and decode together, each as alone") {
