@@ -87,6 +87,8 @@ TEST_CASE("the report says what recurrent state takes, however long the context,
   const auto model = model_of("gemma3", 64);
   auto program = model.open(1, 1)->program();
   program.recurrent_groups = {plan::RecurrentGroup(3, 1000), plan::RecurrentGroup(2, 24)};
+  program.batch_max = 2;
+  CHECK(runtime::CpuExecutor::memory_need_of(program, 0).recurrent == 2 * (3000 + 48));
   auto& group = program.kv_groups[0];
   group = plan::KvGroup(group.layers(), 1, 576, 512, group.block_tokens(), 0, group.block_bytes(), group.dtype(), true);
   const auto report = state_report(program, 1024, 4);
@@ -96,8 +98,6 @@ TEST_CASE("the report says what recurrent state takes, however long the context,
   const auto text = state_report_text(report);
   CHECK(text.find("recurrent state of 3 layers: 2.9 KiB a sequence, 11.7 KiB in all") != std::string::npos);
   CHECK(text.find("1 heads of 576, the first 512 columns also values, all positions") != std::string::npos);
-  program.batch_max = 2;
-  CHECK(runtime::CpuExecutor::memory_need_of(program, 0).recurrent == 2 * (3000 + 48));
   program.recurrent_groups[1] = plan::RecurrentGroup(2, 0);
   CHECK_THROWS_WITH(state_report(program, 1024, 4), Catch::Contains("recurrent state is broken"));
 }
