@@ -24,9 +24,12 @@ struct TargetOptions {
 
 class BackEndTarget : public passes::Target {
  public:
-  /// Everything of the plan's program but target, options and context: addresses for the steps that `choose` gave.
-  /// `hidden`: the same model as it gives hidden rows, on the same weights. `compiler`: for back-ends that compile
-  /// kernels; not null there.
+  /// Who runs its programs, and what suits them: api, prompt_tokens, long_prompt.
+  virtual void add_facts(plan::TargetFactsT& facts) const = 0;
+
+  /// Everything of the plan's program but target, facts, options and context: addresses for the steps that `choose`
+  /// gave. `hidden`: the same model as it gives hidden rows, on the same weights. `compiler`: for back-ends that
+  /// compile kernels; not null there.
   [[nodiscard]] virtual std::unique_ptr<plan::ProgramT> lower(passes::Program program,
                                                               std::optional<passes::Program> hidden,
                                                               const ModelFile& model,
@@ -34,10 +37,15 @@ class BackEndTarget : public passes::Target {
 };
 
 struct BackEnd {
-  std::string_view name;  ///< "cpu"
-  bool on_host = false;   ///< its programs run on the host's processor: no device, and no kernels to compile
+  std::string_view name;            ///< "cpu"
+  bool on_host = false;             ///< its programs run on the host's processor: no device, and no kernels to compile
+  std::span<const DType> kv_types;  ///< what they can keep KV in
+  bool gives_hidden = false;        ///< they can give rows of the final norm, for embeddings
   /// The full name of the target that a user's name means ("cpu", "gfx942:sramecc+"); none: no target of this back-end.
   std::optional<std::string> (*find)(std::string_view name) = nullptr;
+  /// How well a program for `target` runs where `machine` is what one would compile for, both full names: the highest
+  /// number is the best; none: not at all.
+  std::optional<int> (*rank)(std::string_view target, std::string_view machine) = nullptr;
   /// Its targets, for messages: "cpu, cpu-generic, ...".
   std::string (*target_names)() = nullptr;
   /// `target` is a full name. Errors: kUsage for options that it cannot have.
@@ -49,5 +57,7 @@ struct BackEnd {
 
 /// The back-end of a target by its full name; null: none.
 [[nodiscard]] const BackEnd* back_end_of(std::string_view target);
+/// The same for one that must have one. Errors: kUsage.
+[[nodiscard]] const BackEnd& require_back_end(std::string_view target);
 
 }  // namespace forge::codegen

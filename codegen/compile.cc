@@ -32,15 +32,45 @@ std::string find_target_name(std::string_view name) {
               "targets are auto, " + target_names_of(true));
 }
 
+/// Errors: kUsage, with what the target can have.
+void check_kv_type(std::string_view target, const BackEnd& back_end, DType type) {
+  if (std::ranges::find(back_end.kv_types, type) != back_end.kv_types.end()) return;
+  std::vector<std::string_view> names;
+  for (const auto one : back_end.kv_types) names.push_back(dtype_name(one));
+  throw Error(ErrorCode::kUsage, fmt::format("no KV cache in {} on {}", dtype_name(type), target),
+              fmt::format("programs for it keep it in {}", fmt::join(names, " or ")),
+              "leave --kv-type away, or compile for another target");
+}
+
+std::unique_ptr<plan::TargetFactsT> facts_of(const BackEnd& back_end, const BackEndTarget& target,
+                                             const plan::ProgramT& program) {
+  auto facts = std::make_unique<plan::TargetFactsT>();
+  target.add_facts(*facts);
+  facts->on_host = back_end.on_host;
+  facts->gives_hidden = back_end.gives_hidden;
+  for (const auto type : back_end.kv_types) facts->kv_types.push_back(static_cast<std::uint8_t>(type));
+  facts->samples = std::ranges::any_of(
+      program.variants, [](const auto& variant) { return variant != nullptr && !variant->sample_steps.empty(); });
+  return facts;
+}
+
 }  // namespace
 
 std::string cpu_target_names() {
   return target_names_of(false);
 }
 
-bool is_gpu_target(std::string_view target) {
+bool needs_device(std::string_view target) {
   const auto* back_end = back_end_of(target);
   return back_end != nullptr && !back_end->on_host;
+}
+
+bool keeps_kv_in(std::string_view target, DType type) {
+  return std::ranges::find(require_back_end(target).kv_types, type) != require_back_end(target).kv_types.end();
+}
+
+bool gives_hidden(std::string_view target) {
+  return require_back_end(target).gives_hidden;
 }
 
 std::vector<std::string> resolve_targets(std::string_view list) {
@@ -93,14 +123,14 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
                                          .dump_ir_dir = options.dump_ir_dir,
                                          .dump_dot_dir = options.dump_dot_dir,
                                          .check_round_trip = options.check_round_trip};
-  const auto* back_end = back_end_of(target);
-  if (back_end == nullptr) throw Error(ErrorCode::kUsage, "target '" + printable(target) + "' is unknown");
-  if (!back_end->on_host && options.kernels == nullptr)
+  const auto& back_end = require_back_end(target);
+  if (!back_end.on_host && options.kernels == nullptr)
     throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
-  const auto made = back_end->make(target, {.kv_type = options.kv_type, .tune = options.tune});
+  check_kv_type(target, back_end, options.kv_type);
+  const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune});
   auto result = passes::run_pipeline(portable, *made, pipeline);
   std::optional<passes::Program> hidden;
-  if (options.hidden && !made->hidden_variants(options.context, options.batch_max).empty()) {
+  if (options.hidden && back_end.gives_hidden) {
     auto beside = pipeline;
     beside.hidden = true;
     beside.dump_ir_dir.clear();  // dumps are of the graph with logits
@@ -109,6 +139,7 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   }
   auto program = made->lower(std::move(result.program), std::move(hidden), model, options.kernels);
   program->target = target;
+  program->facts = facts_of(back_end, *made, *program);
   program->options = std::make_unique<plan::OptionsT>();
   program->options->kv_type = static_cast<std::uint8_t>(options.kv_type);
   program->options->hidden = options.hidden;

@@ -25,8 +25,9 @@ struct CompileOptions {
   /// Compiles kernels for GPU targets; none: programs for GPUs are refused. Not part of the cache key: code objects
   /// name their compiler.
   KernelCompiler* kernels = nullptr;
-  DType kv_type = DType::kF16;  ///< of the KV cache; Q8_0 on CPUs only
-  bool hidden = false;          ///< CPUs: a variant whose steps give rows of the final norm, too, for embeddings
+  DType kv_type = DType::kF16;  ///< of the KV cache; what the target can have
+  /// A variant whose steps give rows of the final norm, too, for embeddings, where the target has such.
+  bool hidden = false;
   /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/tuning.h).
   std::string tune;
 };
@@ -49,7 +50,11 @@ std::string host_target();
 std::vector<std::string> resolve_targets(std::string_view list);
 
 /// Is it a target by its full name, and one that needs a device?
-bool is_gpu_target(std::string_view target);
+bool needs_device(std::string_view target);
+/// Can programs for a target, by its full name, keep KV in this type? Can they give rows of the final norm?
+/// Errors: kUsage for an unknown target.
+bool keeps_kv_in(std::string_view target, DType type);
+bool gives_hidden(std::string_view target);
 
 /// What of the options changes the code, for people and for the cache key: "context=128 batch=1 kv=q8_0".
 std::string options_text(const CompileOptions& options);

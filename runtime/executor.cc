@@ -9,6 +9,7 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
       vocab_(checked_bytes(program_->vocab, "vocabulary")),
       kv_block_tokens_(runtime::kv_block_tokens(*program_)),
       kv_rooms_(runtime::kv_rooms(*program_, kv_blocks)) {
+  (void)facts_of(*program_);  // checks them
   const auto bounds = bounds_of(*program_);
   tokens_max_ = bounds.tokens;
   rows_max_ = bounds.rows;

@@ -12,6 +12,7 @@
 
 #include "runtime/kv_window.h"
 #include "runtime/plan/plan_generated.h"
+#include "runtime/program_facts.h"
 #include "runtime/sampler.h"
 #include "runtime/step_batch.h"
 #include "support/error.h"
@@ -19,6 +20,7 @@
 namespace forge::runtime {
 
 struct PackedWeightsOptions;
+class StepTrace;
 
 struct ExecutorOptions {
   std::size_t threads = 0;                       ///< of the host; 0: what the process may use
@@ -142,10 +144,19 @@ class Executor {
   [[nodiscard]] virtual std::vector<StepProfile> profile() const = 0;
   /// Allocations of device memory so far; none after the executor has been made.
   [[nodiscard]] virtual std::uint64_t device_allocations() const { return 0; }
+  /// Records every forward, step and chunk from now on; `trace` has as many threads as this and lives as long. nullptr
+  /// ends it. Executors on the host do; to others it means nothing.
+  virtual void record(StepTrace*) {}
   /// Bytes a second that the device's memory gives at most; 0: not known.
   [[nodiscard]] virtual double memory_bandwidth() const { return 0; }
 
   [[nodiscard]] const plan::ProgramT& program() const { return *program_; }
+  /// Of the program's target, checked.
+  [[nodiscard]] const plan::TargetFactsT& facts() const { return *program_->facts; }
+  /// Tokens of a prompt from which on they are marked as such in a step (StepBatch::prompt).
+  [[nodiscard]] std::size_t long_prompt() const {
+    return facts().long_prompt > 0 ? static_cast<std::size_t>(facts().long_prompt) : SIZE_MAX;
+  }
   [[nodiscard]] std::size_t vocab() const { return vocab_; }
   [[nodiscard]] std::size_t tokens_max() const { return tokens_max_; }  ///< of the largest variant
   [[nodiscard]] std::size_t rows_max() const { return rows_max_; }      ///< rows of logits one step can give
@@ -158,7 +169,8 @@ class Executor {
   [[nodiscard]] std::vector<KvWindow::Limits> kv_windows() const;
 
  protected:
-  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan when the program's sizes are absurd.
+  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan when the program's sizes, or what it says of its target, are
+  /// absurd.
   Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks);
 
   std::shared_ptr<const plan::ProgramT> program_;

@@ -18,18 +18,13 @@ struct BlockCopy {
   std::int32_t group = kWithoutWindow;
 };
 
-/// Tokens that a sequence has to feed when it begins for which they are marked as a prompt's: a CPU that multiplies
-/// these otherwise gains by many only. What decides is the prompt, never the step, so that a prompt cut anyhow gives
-/// the same bits.
-inline constexpr std::size_t kPromptTokensLeast = 128;
-
 /// One step's input: T tokens of B sequences. Spans are read during the call only.
 struct StepBatch {
   std::span<const std::int32_t> ids, positions;  ///< [T]; positions are absolute
   std::span<const std::int32_t> sequence;        ///< [T], rising: which of the B sequences
   std::span<const std::int32_t> rows;            ///< [R], tokens whose logits are wanted
-  /// [T], 1: a token of a prompt, which a CPU may multiply otherwise than one that was generated
-  /// (cpu::Kernels::prompt_matmul); or nothing, for none.
+  /// [T], 1: a token of a prompt that the target multiplies otherwise than others (TargetFacts.long_prompt); or
+  /// nothing, for none. What decides is the prompt, never the step, so that a prompt cut anyhow gives the same bits.
   std::span<const std::uint8_t> prompt = {};
   std::span<const std::int32_t> kv_length;  ///< [B], positions of each sequence after this step
   /// [KV groups][B][table_stride], blocks of each group's pool; anything where a window does not reach.

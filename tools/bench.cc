@@ -98,7 +98,7 @@ std::int64_t decode_weight_bytes(const runtime::Executor& executor, std::int64_t
 }
 
 std::unique_ptr<ReadRate> open_read_rate(Session& session) {
-  if (!session.model().program->target.starts_with("cpu-"))
+  if (!session.executor().facts().on_host)
     throw Error(ErrorCode::kUsage, "--read-rate is of the host's memory, and a GPU runs the model", {},
                 "give --device cpu, or --profile for shares of the card's bandwidth");
   return std::make_unique<ReadRate>(session.executor().threads());
@@ -190,6 +190,8 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
     result.model_path = request.shown_path.empty() ? session->model().path.native() : request.shown_path;
     result.model_name = session->file().get<std::string>("general.name", {});
     result.target = session->model().program->target;
+    result.api = session->executor().facts().api;
+    result.on_host = session->executor().facts().on_host;
     result.device = session->executor().device_name();
     result.model_bytes = session->file().bytes().size();
     for (const auto& tensor : session->file().tensors()) result.parameters += tensor.elems();

@@ -37,6 +37,8 @@ struct BenchResult {
   std::int64_t parameters = 0;
   std::vector<double> seconds;  ///< one a repetition
   std::vector<double> rates;    ///< tokens/s over all sequences, one a repetition
+  std::string api;              ///< what ran it: "CPU", "HIP", "CUDA", as llama-bench names them
+  bool on_host = false;         ///< the host's processor, not a device
   double rate = 0, rate_deviation = 0, rate_median = 0;
   std::int64_t weight_bytes = 0;   ///< of weights that one decode step reads
   std::vector<double> read_rates;  ///< bytes/s, one behind each repetition of a generation; empty: not measured

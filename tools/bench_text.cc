@@ -37,11 +37,6 @@ std::string now_utc() {
   return std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields) > 0 ? text : "";
 }
 
-/// As llama-bench names them.
-std::string backend_name(std::string_view target) {
-  return target.starts_with("gfx") ? "HIP" : target.starts_with("sm_") ? "CUDA" : "CPU";
-}
-
 }  // namespace
 
 std::string test_name(std::int64_t prompt, std::int64_t predict, std::int64_t depth) {
@@ -61,15 +56,14 @@ Record bench_record(const BenchResult& result) {
     samples_ns.push_back(std::llround(seconds * 1e9));
   }
   const auto time = summary_of(nanoseconds);
-  const auto backend = backend_name(result.target);
   return {{"model_filename", result.model_path},
           {"model_type", result.model_name},
           {"model_size", static_cast<std::int64_t>(result.model_bytes)},
           {"model_n_params", result.parameters},
           {"build_commit", std::string(kBuildId)},
-          {"backends", backend},
-          {"cpu_info", backend == "CPU" ? result.target : std::string()},
-          {"gpu_info", backend == "CPU" ? std::string() : result.device},
+          {"backends", result.api},
+          {"cpu_info", result.on_host ? result.target : std::string()},
+          {"gpu_info", result.on_host ? std::string() : result.device},
           {"target", result.target},
           {"n_threads", what.threads},
           {"n_parallel", what.batch},

@@ -53,7 +53,7 @@ CardIdentity identify_card(const driver::Driver& driver, const driver::DeviceInf
   const auto* target = codegen::find_target(card.target);
   invariant(target != nullptr, "ST-001", "a card that is tested has a target");
   const auto compiler = codegen::choose_compiler(codegen::find_compilers(target->vendor), *target);
-  return {.device = fmt::format("{}:{}", device_prefix(driver.vendor()), card.ordinal),
+  return {.device = fmt::format("{}:{}", driver::device_prefix(driver.vendor()), card.ordinal),
           .name = card.name,
           .arch = card.arch,
           .driver = driver.version(),

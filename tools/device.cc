@@ -12,14 +12,6 @@
 namespace forge::tools {
 namespace {
 
-using driver::Vendor;
-
-struct Named {
-  Vendor vendor;
-  std::string_view prefix;
-};
-constexpr Named kVendors[] = {{Vendor::kAmd, "hip"}, {Vendor::kNvidia, "cuda"}};
-
 /// The ordinal in "hip:1"; 0 for "hip".
 std::optional<int> ordinal_of(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
@@ -40,7 +32,7 @@ DeviceChoice open_named(const driver::Driver& driver, int ordinal) {
                 "forge-inspect devices lists them, counted from 0");
   DeviceChoice choice{.driver = driver, .gpu = driver.device(ordinal), .asked_for = true};
   const auto& info = choice.gpu->info();
-  if (!codegen::is_gpu_target(info.target))
+  if (!codegen::needs_device(info.target))
     throw Error(ErrorCode::kDevice, fmt::format("{} cannot be used", printable(info.name)),
                 fmt::format("forge has no kernels for {}", printable(info.target)), "use --device cpu");
   choice.target = codegen::resolve_targets(info.target).front();
@@ -60,12 +52,12 @@ DeviceChoice choose_best(const OpenDriver& open) {
   std::optional<Candidate> best;
   std::string unknown;
   bool any_driver = false;
-  for (const auto& [vendor, prefix] : kVendors) {
+  for (const auto vendor : driver::kVendors) {
     try {
       const auto driver = open(vendor);
       any_driver = true;
       for (const auto& info : driver.devices()) {
-        if (!codegen::is_gpu_target(info.target))
+        if (!codegen::needs_device(info.target))
           unknown = fmt::format("forge has no kernels for {} ({})", printable(info.name), printable(info.target));
         else if (!best || merit(info) > merit(best->info))
           best = Candidate{driver, info};
@@ -89,15 +81,9 @@ DeviceChoice choose_best(const OpenDriver& open) {
 
 }  // namespace
 
-std::string_view device_prefix(Vendor vendor) {
-  for (const auto& named : kVendors)
-    if (named.vendor == vendor) return named.prefix;
-  return "null";
-}
-
 GpuName parse_gpu_name(std::string_view name) {
-  for (const auto& [vendor, prefix] : kVendors)
-    if (const auto ordinal = ordinal_of(name, prefix)) return {vendor, *ordinal};
+  for (const auto vendor : driver::kVendors)
+    if (const auto ordinal = ordinal_of(name, driver::device_prefix(vendor))) return {vendor, *ordinal};
   throw Error(ErrorCode::kUsage, fmt::format("device '{}' is unknown", printable(name)), {},
               "devices are auto, cpu, hip:N and cuda:N");
 }

@@ -26,9 +26,6 @@ using OpenDriver = std::function<driver::Driver(driver::Vendor)>;
 /// Errors: kUsage for a name that is none; kDevice when the GPU is not there, or it or its driver cannot be used.
 [[nodiscard]] DeviceChoice choose_device(const std::string& name, const OpenDriver& open = driver::Driver::open);
 
-/// What a vendor's cards are called on the command line: "hip", "cuda"; "null" for the null driver's.
-[[nodiscard]] std::string_view device_prefix(driver::Vendor vendor);
-
 /// Is it "hip", "hip:N", "cuda" or "cuda:N"? The vendor and N. Errors: kUsage when it is not.
 struct GpuName {
   driver::Vendor vendor;

@@ -48,8 +48,8 @@ std::size_t write_code_objects(const std::filesystem::path& path, const std::fil
       if (!object || !is_plain_name(object->name))
         throw Error(ErrorCode::kPlan, "the plan has a code object without a plain name");
       const auto code = std::as_bytes(std::span(object->bytes));
-      const bool amd = target != nullptr && target->vendor == driver::Vendor::kAmd;
-      write_file(to / (object->name + (amd ? ".hsaco" : ".cubin")), code);
+      const auto suffix = target == nullptr ? ".bin" : codegen::code_object_suffix(*target);
+      write_file(to / (object->name + std::string(suffix)), code);
       ++count;
       if (target == nullptr) continue;
       if (const auto text = codegen::disassemble(code, *target))

@@ -35,12 +35,8 @@ std::string affinity() {
   return field_of("/proc/self/status", "Cpus_allowed_list");
 }
 
-const char* compiler_of(driver::Vendor vendor) {
-  return vendor == driver::Vendor::kNvidia ? "NVRTC" : "hipRTC";
-}
-
 void write_card(JsonWriter& json, const driver::DriverReport& report, const driver::DeviceInfo& card) {
-  json.open('{').field("device", fmt::format("{}:{}", device_prefix(report.vendor), card.ordinal));
+  json.open('{').field("device", fmt::format("{}:{}", driver::device_prefix(report.vendor), card.ordinal));
   json.field("name", card.name).field("target", card.target).field("arch", card.arch).field("pci", card.pci);
   json.field("memory", card.memory_bytes).field("integrated", card.integrated).field("units", card.units);
   json.field("wave_size", card.wave_size).field("lds_per_block", card.lds_bytes_per_block);
@@ -49,7 +45,7 @@ void write_card(JsonWriter& json, const driver::DriverReport& report, const driv
 }
 
 void write_report(JsonWriter& json, const driver::DriverReport& report) {
-  json.open(device_prefix(report.vendor), '{').field("available", report.usable());
+  json.open(driver::device_prefix(report.vendor), '{').field("available", report.usable());
   json.field("library", report.library).field("version", report.version);
   json.field("compiler", report.compiler_library).field("compiler_version", report.compiler_version);
   json.open("cards", '[');
@@ -68,8 +64,8 @@ std::string report_text(const driver::DriverReport& report) {
   std::vector<std::string> lines;
   if (!report.library.empty()) lines.push_back(fmt::format("driver {}, {}", report.version, report.library));
   if (!report.compiler_library.empty()) {
-    lines.push_back(
-        fmt::format("{} {}, {}", compiler_of(report.vendor), report.compiler_version, report.compiler_library));
+    lines.push_back(fmt::format("{} {}, {}", driver::compiler_name(report.vendor), report.compiler_version,
+                                report.compiler_library));
   }
   for (const auto& problem : report.problems) lines.push_back(without_code(problem));
   for (const auto& part : report.missing) {
@@ -81,10 +77,10 @@ std::string report_text(const driver::DriverReport& report) {
   if (report.devices.empty() && !report.library.empty()) lines.emplace_back("no card");
   std::string text;
   for (const std::string& line : lines) {
-    text += fmt::format("{:<8}{}\n", text.empty() ? device_prefix(report.vendor) : "", printable(line, 300));
+    text += fmt::format("{:<8}{}\n", text.empty() ? driver::device_prefix(report.vendor) : "", printable(line, 300));
   }
   for (const auto& card : report.devices) {
-    text += fmt::format("{:<8}{}, {} at {}\n", fmt::format("{}:{}", device_prefix(report.vendor), card.ordinal),
+    text += fmt::format("{:<8}{}, {} at {}\n", fmt::format("{}:{}", driver::device_prefix(report.vendor), card.ordinal),
                         printable(card.name, 100), printable(card.arch, 100), card.pci);
     text += fmt::format("        memory {}{}; {} units, {} lanes a wave, {} LDS a block, {} L2\n",
                         human_bytes(card.memory_bytes), card.integrated ? " shared with the host" : "", card.units,

@@ -10,11 +10,11 @@
 #include "loader/chat/template.h"
 #include "loader/gguf.h"
 #include "loader/tok/tokenizer.h"
-#include "runtime/cpu/executor.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
 #include "support/json_text.h"
 #include "tools/console.h"
+#include "tools/executors.h"
 #include "tools/memory_limit.h"
 #include "tools/open_model.h"
 #include "tools/session.h"
@@ -82,8 +82,7 @@ ModelFacts gather(const loader::Gguf& file, const InspectOptions& options) {
   facts.run_error = error_of([&] {
     const auto opened = open_model({.path = options.path, .context = options.context});
     facts.context = opened.context;
-    facts.need = runtime::CpuExecutor::memory_need_of(*opened.program,
-                                                      runtime::kv_blocks_for(*opened.program, opened.context, 1));
+    facts.need = memory_need_of(*opened.program, runtime::kv_blocks_for(*opened.program, opened.context, 1));
     facts.state = state_report(*opened.program, opened.context, 1);
   });
   return facts;

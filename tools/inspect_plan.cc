@@ -8,6 +8,7 @@
 #include "kernels/quant/x16.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/step.h"
+#include "runtime/program_facts.h"
 #include "support/error.h"
 #include "support/json_text.h"
 #include "tools/compile_report.h"
@@ -148,8 +149,17 @@ void variant_json(JsonWriter& json, const plan::VariantT& variant, const plan::P
   json.close();
 }
 
+void facts_json(JsonWriter& json, const plan::TargetFactsT& facts) {
+  json.open("facts", '{').field("on_host", facts.on_host).field("api", facts.api).field("samples", facts.samples);
+  json.field("prompt_tokens", facts.prompt_tokens).field("long_prompt", facts.long_prompt);
+  json.field("gives_hidden", facts.gives_hidden).open("kv_types", '[');
+  for (const auto type : facts.kv_types) json.item(dtype_name(static_cast<DType>(type)));
+  json.close().close();
+}
+
 void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
   json.open('{').field("target", program.target).field("options", codegen::options_text(codegen::options_of(program)));
+  facts_json(json, runtime::facts_of(program));
   json.field("context", program.context).field("batch_max", program.batch_max).field("vocab", program.vocab);
   json.field("weights_bytes", program.weights_bytes).field("weights_source_bytes", source_bytes(program));
   json.field("arena_bytes", program.arena_bytes).field("arena_bound_bytes", program.arena_bound_bytes);

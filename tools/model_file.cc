@@ -53,7 +53,7 @@ namespace {
 plan::PlanT compile_for(const ir::Graph& graph, const codegen::ModelFile& model, std::span<const std::string> targets,
                         codegen::CompileOptions options, std::vector<codegen::CompileReport>* reports) {
   std::optional<codegen::CompileService> service;
-  if (options.kernels == nullptr && std::ranges::any_of(targets, codegen::is_gpu_target)) {
+  if (options.kernels == nullptr && std::ranges::any_of(targets, codegen::needs_device)) {
     codegen::CompileServiceOptions kernels;
     kernels.cache = plan::CacheOptions::from_environment();
     kernels.note = [](const std::string& line) { note(line); };

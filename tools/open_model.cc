@@ -7,10 +7,11 @@
 #include <system_error>
 #include <utility>
 
+#include "codegen/back_end.h"
 #include "codegen/compile.h"
-#include "kernels/cpu/kernels.h"
 #include "runtime/plan/cache.h"
 #include "runtime/plan/plan_file.h"
+#include "runtime/program_facts.h"
 #include "support/error.h"
 #include "tools/console.h"
 #include "tools/entry.h"
@@ -66,7 +67,7 @@ OpenedModel open_gguf(const ModelChoice& choice) {
                                         .batch_max = choice.sequences,
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, DType::kF16),
-                                        .hidden = choice.hidden && !codegen::is_gpu_target(target_of(choice))};
+                                        .hidden = choice.hidden && codegen::gives_hidden(target_of(choice))};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
   auto result = cached(codegen::cache_key(identity, targets, options),
@@ -82,6 +83,7 @@ void check_program(const plan::ProgramT& program) {
   if (!in(program.context, kContextMax) || !in(program.batch_max, kSequencesMax) || !in(program.vocab, kVocabMax))
     throw Error(ErrorCode::kPlan, "the plan's context, batch or vocabulary is absurd", {},
                 "compile the model again (forge-compile)");
+  (void)runtime::facts_of(program);  // checks them
 }
 
 /// The model's identity together with the plan's graph: a plan whose graph is not what forge would build of the model
@@ -91,10 +93,13 @@ std::string identity_with_graph(const loader::Gguf& file, const plan::PlanT& pla
   return fmt::format("{} {:016x}{:016x}", file.identity().hex(), hash.high64, hash.low64);
 }
 
-/// The KV cache's type in the plan's programs for CPUs; GPUs have one type alone.
-DType kv_type_of(const plan::PlanT& plan) {
-  for (const auto& program : plan.programs)
-    if (program && !codegen::is_gpu_target(program->target)) return codegen::options_of(*program).kv_type;
+/// The KV cache's type in the plan's programs that could have had another, where `target` can have it too.
+DType kv_type_of(const plan::PlanT& plan, std::string_view target) {
+  for (const auto& program : plan.programs) {
+    if (!program || program->facts->kv_types.size() < 2) continue;
+    const auto type = codegen::options_of(*program).kv_type;
+    if (codegen::keeps_kv_in(target, type)) return type;
+  }
   return DType::kF16;
 }
 
@@ -107,7 +112,7 @@ std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& 
   if (choice.sequences > program.batch_max)
     return fmt::format("it is for {} sequences at once, not {}", program.batch_max, choice.sequences);
   if (!choice.skip.empty()) return "passes are to be skipped";
-  if (choice.kv_type && !codegen::is_gpu_target(program.target))
+  if (choice.kv_type)
     if (const auto has = codegen::options_of(program).kv_type; has != kv_type_of(choice, has))
       return fmt::format("its KV cache is {}, not {}", dtype_name(has), *choice.kv_type);
   return {};
@@ -134,12 +139,11 @@ OpenedModel open_plan(const ModelChoice& choice) {
   opened.context = choice.context.value_or(context);
   note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
   const auto target = target_of(choice);
-  const auto kept = codegen::is_gpu_target(target) ? DType::kF16 : kv_type_of(plan);
   const codegen::CompileOptions options{.context = opened.context,
                                         .batch_max = choice.sequences,
                                         .skip = choice.skip,
-                                        .kv_type = kv_type_of(choice, kept),
-                                        .hidden = choice.hidden && !codegen::is_gpu_target(target)};
+                                        .kv_type = kv_type_of(choice, kv_type_of(plan, target)),
+                                        .hidden = choice.hidden && codegen::gives_hidden(target)};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
                        [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
@@ -151,21 +155,15 @@ OpenedModel open_plan(const ModelChoice& choice) {
 }  // namespace
 
 int choose_program(const plan::PlanT& plan, std::string_view target) {
-  constexpr std::string_view kPrefix = "cpu-";
-  if (codegen::is_gpu_target(target)) {
-    const auto found = std::ranges::find_if(
-        plan.programs, [&](const auto& program) { return program != nullptr && program->target == target; });
-    return found == plan.programs.end() ? -1 : static_cast<int>(found - plan.programs.begin());
-  }
-  int best = -1;
-  auto best_class = cpu::CpuClass::kGeneric;
-  for (std::size_t i = 0; i < plan.programs.size(); ++i) {
-    const auto* program = plan.programs[i].get();
-    if (program == nullptr || !program->target.starts_with(kPrefix)) continue;
-    const auto cpu_class = cpu::parse(std::string_view(program->target).substr(kPrefix.size()));
-    if (!cpu_class || !cpu::runs_here(*cpu_class) || (best >= 0 && *cpu_class <= best_class)) continue;
+  if (target.empty()) return choose_program(plan, codegen::host_target());
+  const auto* back_end = codegen::back_end_of(target);
+  int best = -1, best_rank = 0;
+  for (std::size_t i = 0; back_end != nullptr && i < plan.programs.size(); ++i) {
+    if (plan.programs[i] == nullptr) continue;
+    const auto rank = back_end->rank(plan.programs[i]->target, target);
+    if (!rank || (best >= 0 && *rank <= best_rank)) continue;
     best = static_cast<int>(i);
-    best_class = *cpu_class;
+    best_rank = *rank;
   }
   return best;
 }

@@ -44,8 +44,9 @@ struct OpenedModel {
 /// or its model is not found.
 [[nodiscard]] OpenedModel open_model(const ModelChoice& choice);
 
-/// Which of a plan's programs runs best on `target`: its own, or on a CPU the best that it runs; -1 when none does.
-[[nodiscard]] int choose_program(const plan::PlanT& plan, std::string_view target = "cpu");
+/// Which of a plan's programs runs best where one would compile for `target`: its own, or on a CPU the best that it
+/// runs; -1 when none does. No target: this machine's CPU.
+[[nodiscard]] int choose_program(const plan::PlanT& plan, std::string_view target = {});
 
 /// The plan's model file, opened and compared with the plan. `model` overrides the recorded path.
 /// Errors: kPlan when it is not found or another one; those of Gguf::open.

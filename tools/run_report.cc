@@ -79,7 +79,7 @@ void report_run(const RunRequest& request, Session& session, const Stages& stage
 
 std::string closing_line(const Generated& generated, Session& session) {
   const auto& need = session.memory_need();
-  const bool host = session.model().program->target.starts_with("cpu-");
+  const bool host = session.executor().facts().on_host;
   const auto memory = host ? human_bytes(memory_peak())
                            : fmt::format("{} of {}", human_bytes(need.total()), session.executor().device_name());
   return fmt::format(
@@ -122,7 +122,7 @@ std::string run_json(const Generated& generated, std::string_view text, Session&
 MemoryRate memory_rate(const runtime::Executor& executor) {
   if (const double known = executor.memory_bandwidth(); known > 0)
     return {known, fmt::format("{:.1f} GB/s, what {} gives", known * 1e-9, executor.device_name())};
-  if (!executor.program().target.starts_with("cpu-")) return {};
+  if (!executor.facts().on_host) return {};
   try {
     ReadRate reading(executor.threads());
     const double measured = reading.median(kReadPasses);

@@ -23,16 +23,16 @@ struct Card {
 /// All cards whose driver opens; nothing of them is opened here, for the test has the card to itself.
 std::vector<Card> cards_of(const std::optional<GpuName>& wanted) {
   std::vector<Card> cards;
-  for (const auto vendor : {driver::Vendor::kAmd, driver::Vendor::kNvidia}) try {
+  for (const auto vendor : driver::kVendors) try {
       const auto driver = driver::Driver::open(vendor);
       for (const auto& info : driver.devices()) {
-        Card card{.device = fmt::format("{}:{}", device_prefix(vendor), info.ordinal),
+        Card card{.device = fmt::format("{}:{}", driver::device_prefix(vendor), info.ordinal),
                   .name = info.name,
                   .target = info.target,
                   .report = {}};
         if (wanted && (wanted->vendor != vendor || wanted->ordinal != info.ordinal)) continue;
         try {
-          if (!codegen::is_gpu_target(info.target))
+          if (!codegen::needs_device(info.target))
             throw Error(ErrorCode::kDevice, fmt::format("forge has no kernels for {}", printable(info.target)));
           card.identity = identify_card(driver, info);
         } catch (const Error& error) {

@@ -68,7 +68,7 @@ std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
 void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
                         const TakeRows& take) {
   const std::size_t tokens_max = executor_.tokens_max(), rows_max = executor_.rows_max();
-  std::ranges::fill(prompt_, ids.size() >= runtime::kPromptTokensLeast ? 1 : 0);
+  std::ranges::fill(prompt_, ids.size() >= executor_.long_prompt() ? 1 : 0);
   for (std::size_t begin = 0; begin < ids.size();) {
     check_interrupt();
     const std::size_t silent = first_row > begin ? first_row - begin : 0;  // tokens before the first wanted row

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/cpu/executor.h"
 #include "runtime/cpu/packed_weights.h"
-#include "runtime/gpu/executor.h"
 #include "runtime/plan/cache.h"
 #include "runtime/program_bounds.h"
 #include "runtime/thread_pool.h"
@@ -12,6 +10,7 @@
 #include "tools/card_verdict.h"
 #include "tools/console.h"
 #include "tools/entry.h"
+#include "tools/executors.h"
 #include "tools/memory_limit.h"
 #include "tools/model_file.h"
 
@@ -38,6 +37,13 @@ std::optional<runtime::PackedWeightsOptions> packed_weights(const loader::Gguf& 
                                        .note = [](const std::string& line) { warn(line); }};
 }
 
+void note_threads(std::int64_t threads) {
+  const auto cores = static_cast<std::int64_t>(runtime::ThreadPool::default_threads());
+  if (threads > cores)
+    note(fmt::format("note: {} threads take turns on {} core{}; -t {} is faster", threads, cores, cores == 1 ? "" : "s",
+                     cores));
+}
+
 }  // namespace
 
 Session::Session(const Options& options, Stages& stages) : stages_(stages) {
@@ -48,8 +54,9 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
   if (options.repack_cache && device.gpu)
     throw Error(ErrorCode::kUsage, "--repack-cache is of the CPU's weights, and a GPU runs the model", {},
                 "give --device cpu");
-  if (device.gpu && !device.asked_for && options.model.kv_type.value_or("f16") != "f16")
-    device = choose_cpu("GPUs have no KV cache in " + *options.model.kv_type);
+  const auto kv_type = dtype_of_name(options.model.kv_type.value_or(""));
+  if (device.gpu && !device.asked_for && kv_type && !codegen::keeps_kv_in(device.target, *kv_type))
+    device = choose_cpu(fmt::format("there is no KV cache in {} on {}", dtype_name(*kv_type), device.target));
   if (device.gpu && !device.asked_for) {
     try {
       open(options, device);
@@ -73,14 +80,10 @@ void Session::open(Options options, const DeviceChoice& device) {
   check_interrupt();
   const auto sequences = options.model.sequences;
   const auto blocks = runtime::kv_blocks_for(*model_.program, model_.context, sequences);
-  const auto check = [&](const runtime::MemoryNeed& need, const MemoryLimit& limit) {
-    check_memory(need, model_.context, sequences, limit);
-  };
-  if (device.gpu)
-    check(runtime::GpuMemory(*model_.program, blocks).need,
-          {.bytes = device.gpu->free_bytes(), .what = "free memory of " + device.gpu->info().name});
-  else
-    check(runtime::CpuExecutor::memory_need_of(*model_.program, blocks), memory_available());
+  check_memory(memory_need_of(*model_.program, blocks), model_.context, sequences,
+               device.gpu
+                   ? MemoryLimit{.bytes = device.gpu->free_bytes(), .what = "free memory of " + device.gpu->info().name}
+                   : memory_available());
   if (options.tokenizer && !opening_.valid())
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return loader::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
@@ -89,31 +92,21 @@ void Session::open(Options options, const DeviceChoice& device) {
       .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile};
   const auto packed = options.repack_cache ? packed_weights(*model_.file) : std::nullopt;
   if (packed) executor_options.packed = &*packed;
-  if (device.gpu)
-    executor_ = std::make_unique<runtime::GpuExecutor>(model_.program, source, *device.gpu, executor_options);
-  else
-    open_on_cpu(source, executor_options, options.trace);
+  if (!device.gpu) note_threads(options.threads);
+  executor_ = open_executor(model_.program, source, device.gpu ? &*device.gpu : nullptr, executor_options);
+  if (options.trace != nullptr) {
+    trace_file_ = options.trace;
+    trace_ = std::make_unique<runtime::StepTrace>(executor_->threads());
+    executor_->record(trace_.get());
+  }
   end_progress();
   stages_.weights_ms = stages_.now();
   check_interrupt();
 }
 
-void Session::open_on_cpu(runtime::WeightSource& source, const runtime::ExecutorOptions& options, TraceFile* trace) {
-  if (const auto cores = runtime::ThreadPool::default_threads(); options.threads > cores)
-    note(fmt::format("note: {} threads take turns on {} core{}; -t {} is faster", options.threads, cores,
-                     cores == 1 ? "" : "s", cores));
-  auto executor = std::make_unique<runtime::CpuExecutor>(model_.program, source, options);
-  if (trace != nullptr) {
-    trace_file_ = trace;
-    trace_ = std::make_unique<runtime::StepTrace>(executor->threads());
-    executor->record(trace_.get());
-  }
-  executor_ = std::move(executor);
-}
-
 void Session::trace_end() {
   if (trace_file_ == nullptr) return;
-  static_cast<runtime::CpuExecutor&>(*executor_).record(nullptr);
+  executor_->record(nullptr);
   trace_file_->add(fmt::format("{}, {} threads", printable(model_.path.filename().native()), executor_->threads()),
                    *trace_, *executor_);
   trace_file_ = nullptr;

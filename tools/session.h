@@ -61,7 +61,6 @@ class Session {
 
  private:
   void open(Options options, const DeviceChoice& device);
-  void open_on_cpu(runtime::WeightSource& source, const runtime::ExecutorOptions& options, TraceFile* trace);
 
   Stages& stages_;
   std::string why_cpu_;

@@ -26,10 +26,12 @@ class CpuTarget final : public BackEndTarget {
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::vector<VariantSpec> hidden_variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return cpu::kKvBlockTokens; }
+  void add_facts(plan::TargetFactsT& facts) const override;
   [[nodiscard]] std::unique_ptr<plan::ProgramT> lower(passes::Program program, std::optional<passes::Program> hidden,
                                                       const ModelFile& model, KernelCompiler*) const override;
 
  private:
+  cpu::CpuClass class_;
   std::string name_;
   DType kv_type_;
 };

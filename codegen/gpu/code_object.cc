@@ -197,6 +197,10 @@ CodeObjectFacts read_cubin(const ElfImage& elf, const GpuTarget& target, std::st
 
 }  // namespace
 
+std::string_view code_object_suffix(const GpuTarget& target) {
+  return target.vendor == driver::Vendor::kAmd ? ".hsaco" : ".cubin";
+}
+
 CodeObjectFacts read_code_object(Bytes code, const GpuTarget& target, std::string_view entry) {
   const auto elf = ElfImage::parse(code);
   if (!elf) refuse(entry, "it is not a 64-bit ELF file, or a damaged one");

@@ -26,6 +26,9 @@ struct CodeObjectFacts {
 [[nodiscard]] CodeObjectFacts read_code_object(std::span<const std::byte> code, const GpuTarget& target,
                                                std::string_view entry);
 
+/// What a file of the target's code objects is called: ".hsaco" (AMD), ".cubin" (NVIDIA).
+[[nodiscard]] std::string_view code_object_suffix(const GpuTarget& target);
+
 /// The machine code as text, by llvm-objdump (AMD) or cuobjdump (NVIDIA); nothing where that is not installed or fails.
 [[nodiscard]] std::optional<std::string> disassemble(std::span<const std::byte> code, const GpuTarget& target);
 

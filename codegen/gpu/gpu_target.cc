@@ -20,7 +20,9 @@ using ir::Op;
 
 constexpr std::int64_t kGpuPrefillChunk = 512, kLongPrefillChunk = 2048, kGpuPrefillRows = 64;
 constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
-constexpr std::int64_t kAttentionBlocksWanted = 256, kAttentionBlocksWantedNvidia = 384, kWorkersMax = 32;
+constexpr std::int64_t kWorkersMax = 32;
+constexpr std::int32_t kGpuPromptTokens = 128;  // that share a step: its time is mostly its own
+constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys: with fewer, combining takes longer than it saves
 constexpr std::int64_t kHeadDimMax = 256;
 
@@ -168,13 +170,13 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
     if (group % parts == 0) out.heads_per_block = group / parts;
   const auto jobs = attention.heads / out.heads_per_block;
   const auto rows = bounds.tokens;
-  // clang holds more in registers than NVIDIA's compiler does. Small blocks are there sooner, between others' blocks.
-  const bool amd = target.vendor == driver::Vendor::kAmd, many = rows > kTokenTile;
-  out.waves = tuned_positive(tuning, "attention_waves", (amd || many ? 256 : 128) / target.wave);
-  out.team_tokens = tuned_positive(tuning, "team_tokens", amd || many ? 4 : 8);
+  // Small blocks are there sooner, between others' blocks.
+  const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
+  out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
+  out.team_tokens = tuned_positive(tuning, "team_tokens", large ? 4 : 8);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
-  const auto workers = many ? 1 : (amd ? kAttentionBlocksWanted : kAttentionBlocksWantedNvidia) / (jobs * rows);
+  const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
   out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
   if (out.tiles) {
@@ -222,6 +224,11 @@ std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t c
   return out;
 }
 
+void GpuTargetModel::add_facts(plan::TargetFactsT& facts) const {
+  facts.api = target_.api;
+  facts.prompt_tokens = kGpuPromptTokens;
+}
+
 std::unique_ptr<plan::ProgramT> GpuTargetModel::lower(passes::Program program, std::optional<passes::Program>,
                                                       const ModelFile& model, KernelCompiler* compiler) const {
   return lower_gpu(std::move(program), model, target_, *compiler);
@@ -230,17 +237,17 @@ std::unique_ptr<plan::ProgramT> GpuTargetModel::lower(passes::Program program, s
 BackEnd gpu_back_end() {
   return {.name = "gpu",
           .on_host = false,
+          .kv_types = kGpuKvTypes,
           .find = [](std::string_view name) -> std::optional<std::string> {
             const auto* target = find_target(name);
             if (target == nullptr) return std::nullopt;
             return std::string(target->name);
           },
+          .rank = [](std::string_view target, std::string_view machine) -> std::optional<int> {
+            return target == machine ? std::optional(0) : std::nullopt;
+          },
           .target_names = [] { return target_names(); },
           .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
-            if (options.kv_type != DType::kF16)
-              throw Error(ErrorCode::kUsage,
-                          fmt::format("no KV cache in {} on {}", dtype_name(options.kv_type), target),
-                          "GPUs keep it in f16", "leave --kv-type away, or compile for --target cpu");
             return std::make_unique<GpuTargetModel>(*find_target(target), parse_tuning(options.tune));
           }};
 }

@@ -36,6 +36,7 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] std::int64_t arena_alignment() const override { return 256; }
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return kGpuKvBlockTokens; }
+  void add_facts(plan::TargetFactsT& facts) const override;
   [[nodiscard]] std::unique_ptr<plan::ProgramT> lower(passes::Program program, std::optional<passes::Program> hidden,
                                                       const ModelFile& model, KernelCompiler* compiler) const override;
 

@@ -70,12 +70,12 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
   const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
   MatmulConfig out;
-  // clang loads activations of all tokens ahead, and so has room for fewer than NVIDIA's compiler; fewer still where
-  // codes become words first. Without a dot instruction bytes are multiplied one by one, and each takes a register.
-  const bool amd = target.vendor == driver::Vendor::kAmd;
+  // Where activations of all tokens are loaded ahead there is room for fewer; for fewer still where codes become words
+  // first. Without a dot instruction bytes are multiplied one by one, and each takes a register.
+  const bool ahead = target.loads_ahead;
   const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
-  const auto amd_tile = quant::is_plane_codes(weight) ? kTokenTile / 4 : kTokenTile / 2;
-  const auto tile = std::min(tokens, unpacks ? 2 : amd ? amd_tile : kTokenTile);
+  const auto ahead_tile = quant::is_plane_codes(weight) ? kTokenTile / 4 : kTokenTile / 2;
+  const auto tile = std::min(tokens, unpacks ? 2 : ahead ? ahead_tile : kTokenTile);
   out.tokens = std::min(tile, tuned_positive(tuning, "tile", tile));
   out.lanes_per_row = tuned_positive(tuning, "lanes", lanes_for(units, target.wave));
   const auto teams = target.wave / out.lanes_per_row;
@@ -84,13 +84,13 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   // The fewest rows that the epilogue allows, or more where a block of them would still be one of very many.
   std::int64_t block_rows = multiple;
   const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
-  const bool many = out.tokens > (amd ? 2 : kTokenTile / 2);
+  const bool many = out.tokens > (ahead ? 2 : kTokenTile / 2);
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
   while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
   // With many tokens a lane's loads of activations are shared by as many rows as registers allow.
   const bool few_blocks = rows / block_rows <= kSomeBlocks;
-  const bool fat = is_float(weight) && !amd;
+  const bool fat = is_float(weight) && !ahead;
   // where many blocks have short rows, small ones with many rows a team are there sooner
   const bool short_rows =
       fat && !few_blocks && out.lanes_per_row == target.wave && units <= kShortRounds * target.wave && tokens <= 2;
@@ -110,7 +110,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto blocks = rows / out.block_rows(target.wave);
   auto in_flight = many || unpacks ? 1 : units_in_flight(weight, blocks, rounds, out.rows_per_team);
   in_flight = in_flight * 5 / static_cast<std::int64_t>(quant::planes_unit_registers(weight));
-  if (amd && tokens > 1) in_flight /= 2;
+  if (ahead && tokens > 1) in_flight /= 2;
   out.units_ahead = tuned_positive(tuning, "units", std::clamp<std::int64_t>(in_flight / out.rows_per_team, 1, rounds));
   return out;
 }
@@ -169,17 +169,17 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   const Size block{tuned_positive(tuning, "block_rows", size->rows),
                    tuned_positive(tuning, "block_tokens", size->tokens)};
   TilesConfig out;
-  // Sums of a wave take as many registers as its share of the block has: large blocks have eight waves. NVIDIA's small
-  // ones too, for a grid of few blocks leaves units with few waves to choose from (H200, 1B Q8_0, 512 tokens: 44600
-  // tokens/s with four, 46800 with eight).
-  const bool nvidia = target.vendor == driver::Vendor::kNvidia;
-  const std::int64_t waves = nvidia || block.rows * block.tokens > 64 * 64 ? 8 : 4;
+  // Sums of a wave take as many registers as its share of the block has: large blocks have eight waves. With mma.sync
+  // small ones too, for a grid of few blocks leaves units with few waves to choose from (H200, 1B Q8_0, 512 tokens:
+  // 44600 tokens/s with four, 46800 with eight).
+  const bool mma = target.matrix == MatrixKind::kMma;
+  const std::int64_t waves = mma || block.rows * block.tokens > 64 * 64 ? 8 : 4;
   // AMD's waves of 32 hold both factors twice: fewer columns a wave leave them room.
   const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
   const bool few_tokens = block.tokens < 64;
   out.waves_down = tuned_positive(tuning, "waves_down", few_tokens ? block.rows / 32 : wmma && block.rows > 64 ? 4 : 2);
   out.waves_across = tuned_positive(tuning, "waves_across", few_tokens ? 1 : waves / out.waves_down);
-  const std::int64_t tile_tokens = target.matrix == MatrixKind::kMma ? 8 : 16;
+  const std::int64_t tile_tokens = mma ? 8 : 16;
   out.tiles_down = block.rows / out.waves_down / kTileRows;
   out.tiles_across = block.tokens / out.waves_across / tile_tokens;
   out.rows = out.waves_down * out.tiles_down * kTileRows;
@@ -187,7 +187,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   out.blocks = blocks_of(block);
   const auto sums = block.rows * block.tokens / (out.waves() * target.wave);
   out.steps_ahead = tuned_positive(tuning, "ahead", sums <= kFewSums ? 2 : 1);
-  out.unit_blocks = tuned(tuning, "min_blocks", nvidia && sums > kFewSums ? 2 : 0);
+  out.unit_blocks = tuned(tuning, "min_blocks", mma && sums > kFewSums ? 2 : 0);
   if (out.rows != block.rows || out.tokens != block.tokens || out.tiles_across * tile_tokens % kTokenTile != 0 ||
       !fits(block) || std::max(block.rows, block.tokens) > kBlockMost ||
       out.waves() * target.wave > kThreadsPerBlockMax)

@@ -20,6 +20,10 @@ constexpr auto kTargets = std::to_array<GpuTarget>({
                   hiprtc, clang)                                                                                      \
   {#name,                                                                                                             \
    Vendor::kAmd,                                                                                                      \
+   "HIP",                                                                                                             \
+   true,                                                                                                              \
+   true,                                                                                                              \
+   256,                                                                                                               \
    wave,                                                                                                              \
    registers,                                                                                                         \
    granule,                                                                                                           \
@@ -39,6 +43,10 @@ constexpr auto kTargets = std::to_array<GpuTarget>({
 #define FORGE_NVIDIA(name, waves, blocks, lds_unit, lds_block, reserved, matrix, since, until) \
   {#name,                                                                                      \
    Vendor::kNvidia,                                                                            \
+   "CUDA",                                                                                     \
+   false,                                                                                      \
+   false,                                                                                      \
+   384,                                                                                        \
    32,                                                                                         \
    kNvidiaRegisters,                                                                           \
    kNvidiaGranule,                                                                             \

@@ -21,6 +21,11 @@ enum class MatrixKind : std::uint8_t { kNone, kMfma, kWmmaGfx11, kWmmaGfx12, kMm
 struct GpuTarget {
   std::string_view name;
   driver::Vendor vendor;
+  std::string_view api;  ///< "HIP", "CUDA": for people
+  /// Its compiler (clang) loads what a loop multiplies ahead, for all of its tokens, and so holds more in registers.
+  bool loads_ahead;
+  bool permutes;         ///< it chooses four of eight bytes by one instruction (the prelude's permute)
+  int attention_blocks;  ///< that decode attention wants, so that all units have work
   int wave;              ///< lanes: 32 or 64
   int registers;         ///< vector registers a lane of one SIMD, for all its waves
   int register_granule;  ///< registers are given to a wave in steps of this

@@ -168,6 +168,8 @@ bool runs_neondot() {
 #endif
 constexpr auto kAlways = [] { return true; };
 
+constexpr std::string_view kTargetPrefix = "cpu-";
+
 /// From the plainest to the best.
 constexpr ClassRow kClasses[] = {
     {CpuClass::kGeneric, "generic", table_of<class_generic::kTable>, kAlways},
@@ -216,6 +218,15 @@ std::optional<CpuClass> parse(std::string_view name) {
   for (const auto& row : kClasses)
     if (row.name == name) return row.cpu_class;
   return std::nullopt;
+}
+
+std::string target_name(CpuClass cpu_class) {
+  return std::string(kTargetPrefix).append(name(cpu_class));
+}
+
+std::optional<CpuClass> class_of_target(std::string_view target) {
+  if (!target.starts_with(kTargetPrefix)) return std::nullopt;
+  return parse(target.substr(kTargetPrefix.size()));
 }
 
 const Kernels& kernels(CpuClass cpu_class) {

@@ -150,10 +150,17 @@ std::span<const CpuClass> all_classes();
 constexpr bool multiplies_bf16(CpuClass cpu_class) {
   return cpu_class >= CpuClass::kAvx512VnniBf16;
 }
+/// Whether prompt_matmul is another than matmul.
+constexpr bool multiplies_prompts_by_tiles(CpuClass cpu_class) {
+  return cpu_class == CpuClass::kAvx512VnniAmx;
+}
 /// "generic", "armv8-neon", "armv8-neon-dotprod", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni", "x86-64-v4-vnni-bf16",
 /// "x86-64-v4-vnni-amx".
 std::string_view name(CpuClass cpu_class);
 std::optional<CpuClass> parse(std::string_view name);
+/// What plans call a class that they are for: "cpu-" and its name; and back.
+std::string target_name(CpuClass cpu_class);
+std::optional<CpuClass> class_of_target(std::string_view target);
 /// Never fails: a class that was not built into this binary (another architecture) gives the generic table, whose
 /// cpu_class says so. Calling the functions of a class that does not run here is a crash: ask runs_here first.
 const Kernels& kernels(CpuClass cpu_class);

@@ -34,12 +34,10 @@ std::size_t step_input_bytes(const plan::ProgramT& program, std::size_t groups) 
 }
 
 const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
-  constexpr std::string_view kPrefix = "cpu-";
-  std::optional<cpu::CpuClass> wanted;
-  if (program.target.starts_with(kPrefix)) wanted = cpu::parse(std::string_view(program.target).substr(kPrefix.size()));
-  if (!wanted || !cpu::runs_here(*wanted))
+  const auto wanted = cpu::class_of_target(program.target);
+  if (!facts_of(program).on_host || !wanted || !cpu::runs_here(*wanted))
     throw Error(ErrorCode::kPlan, "this machine cannot run the plan's program for '" + printable(program.target) + "'",
-                fmt::format("its class is cpu-{}", cpu::name(cpu::detect())), "compile the model for this machine");
+                "it runs those for " + cpu::target_name(cpu::detect()), "compile the model for this machine");
   return cpu::kernels(*wanted);
 }
 

@@ -36,9 +36,7 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] LoadReport load_report() const override { return load_; }
   [[nodiscard]] std::vector<StepProfile> profile() const override;
   [[nodiscard]] const std::vector<CpuVariant>& variants() const { return variants_; }
-  /// Records every forward, step and chunk from now on; `trace` has as many threads as this and lives as long. nullptr
-  /// ends it.
-  void record(StepTrace* trace) {
+  void record(StepTrace* trace) override {
     trace_ = trace;
     pool_.observe(trace);
   }

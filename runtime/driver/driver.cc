@@ -23,6 +23,14 @@ std::string_view vendor_name(Vendor vendor) {
   return "null";
 }
 
+std::string_view device_prefix(Vendor vendor) {
+  return vendor == Vendor::kAmd ? "hip" : vendor == Vendor::kNvidia ? "cuda" : "null";
+}
+
+std::string_view compiler_name(Vendor vendor) {
+  return vendor == Vendor::kAmd ? "hipRTC" : vendor == Vendor::kNvidia ? "NVRTC" : "none";
+}
+
 Outcome Status::outcome() const noexcept {
   if (ok()) return Outcome::kOk;
   if (reason_ != nullptr) return Outcome::kRefused;

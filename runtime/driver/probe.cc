@@ -82,7 +82,7 @@ void probe_compiler(Vendor vendor, DriverReport& report) {
   } catch (const Error& error) {
     report.problems.push_back(error.line());
     if (has_column(vendor)) {
-      report.missing.push_back({vendor == Vendor::kAmd ? "hipRTC" : "NVRTC", compiler_package(vendor)});
+      report.missing.push_back({std::string(compiler_name(vendor)), compiler_package(vendor)});
     }
   }
 }
@@ -90,8 +90,7 @@ void probe_compiler(Vendor vendor, DriverReport& report) {
 }  // namespace
 
 std::vector<DriverReport> probe_drivers() noexcept {
-  std::vector<DriverReport> reports(2);
-  constexpr Vendor kVendors[] = {Vendor::kAmd, Vendor::kNvidia};
+  std::vector<DriverReport> reports(kVendors.size());
   for (std::size_t i = 0; i < reports.size(); ++i) {
     reports[i].vendor = kVendors[i];
     try {

@@ -1,6 +1,7 @@
 #pragma once
 // What a driver call returned, as a value: set-up code turns it into an Error, the step loop looks at it.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -12,8 +13,15 @@ class Api;
 
 enum class Vendor : std::uint8_t { kAmd, kNvidia, kNull };
 
+/// Those whose cards there are.
+inline constexpr std::array kVendors{Vendor::kAmd, Vendor::kNvidia};
+
 /// "AMD", "NVIDIA", "null".
 [[nodiscard]] std::string_view vendor_name(Vendor vendor);
+/// What its cards are called on the command line: "hip", "cuda"; "null" for the null driver's.
+[[nodiscard]] std::string_view device_prefix(Vendor vendor);
+/// Its run-time compiler: "hipRTC", "NVRTC"; "none".
+[[nodiscard]] std::string_view compiler_name(Vendor vendor);
 
 /// What a caller does about a code, whatever the vendor's number for it is.
 enum class Outcome : std::uint8_t {

@@ -65,15 +65,6 @@ std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std:
   return request;
 }
 
-/// Prompts that share a step end together; cut finer, the first of them end sooner. On a CPU a step's time is its
-/// tokens' (SmolLM2, 16 clients at once: first token 59 ms with 128, 47 with 64); a GPU's is mostly its own.
-constexpr std::size_t kPromptTokens = 64, kPromptTokensOnGpu = 128;
-
-std::size_t prompt_tokens_for(runtime::Executor& executor, const EngineOptions& options) {
-  if (options.prompt_tokens > 0) return options.prompt_tokens;
-  return executor.decode_loop() != nullptr ? kPromptTokensOnGpu : kPromptTokens;
-}
-
 }  // namespace
 
 void EngineCore::PreparedDeleter::operator()(Prepared* prepared) const {
@@ -92,13 +83,16 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
              .tokens_max = batch_limits_.context,
              .windows = executor.kv_windows(),
              .least_beginning = std::max<std::size_t>(static_cast<std::size_t>(executor.kv_block_tokens()) / 8, 1)}),
-      scheduler_(pool_, {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens a step"),
-                         .prompt_tokens = prompt_tokens_for(executor, options),
-                         .sequences = pool_.limits().sequences_max,
-                         .queue = options.queue,
-                         .aging = options.aging,
-                         .reuse_prefixes = options.reuse_prefixes,
-                         .planted = options.planted}),
+      scheduler_(pool_,
+                 {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens a step"),
+                  .prompt_tokens = options.prompt_tokens > 0 ? options.prompt_tokens
+                                                             : static_cast<std::size_t>(executor.facts().prompt_tokens),
+                  .long_prompt = executor.long_prompt(),
+                  .sequences = pool_.limits().sequences_max,
+                  .queue = options.queue,
+                  .aging = options.aging,
+                  .reuse_prefixes = options.reuse_prefixes,
+                  .planted = options.planted}),
       batch_(batch_limits_),
       scratch_(executor.vocab()),
       device_(executor.decode_loop()) {

@@ -47,7 +47,7 @@ inline constexpr std::size_t kLikeliestMax = 64;
 
 struct EngineOptions {
   std::size_t step_tokens = 0;    ///< 0: the plan's largest step
-  std::size_t prompt_tokens = 0;  ///< up to which prompts share a step (SchedulerLimits); 0: as suits the device
+  std::size_t prompt_tokens = 0;  ///< up to which prompts share a step (SchedulerLimits); 0: the program's
   std::size_t sequences = 0;      ///< that run at once; 0: the plan's batch
   std::size_t queue = 256;        ///< that wait
   Time aging = std::chrono::seconds(10);

@@ -130,7 +130,7 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
     count -= std::min(count, over == 0 ? size : over);  // to the end of a block
   }
   if (count == 0) return;
-  if (!job.prompt) job.prompt = job.pending() >= runtime::kPromptTokensLeast ? job.ids.size() : 0;
+  if (!job.prompt) job.prompt = job.pending() >= limits_.long_prompt ? job.ids.size() : 0;
   const std::size_t position = job.fed();
   const auto grown = job.kv->append(count);
   invariant(grown.ok, "SCHED-005", "blocks are counted before they are taken");

@@ -43,8 +43,10 @@ enum class PlantedBug : std::uint8_t { kNone, kLeakOnCancel, kDoubleReleaseOnPre
 struct SchedulerLimits {
   std::size_t step_tokens = 0;    ///< at least `sequences`
   std::size_t prompt_tokens = 0;  ///< up to which prompts share a step; 0: step_tokens
-  std::size_t sequences = 0;      ///< that run at once; at most the pool's sequences_max
-  std::size_t queue = 0;          ///< sequences that may wait before requests are refused
+  /// Tokens to feed at its beginning from which on a sequence's are marked as a prompt's (StepPart::prompt).
+  std::size_t long_prompt = SIZE_MAX;
+  std::size_t sequences = 0;  ///< that run at once; at most the pool's sequences_max
+  std::size_t queue = 0;      ///< sequences that may wait before requests are refused
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
   PlantedBug planted = PlantedBug::kNone;
@@ -55,7 +57,7 @@ struct StepPart {
   SequenceKey key;
   std::span<const std::int32_t> ids;  ///< to feed
   std::size_t position = 0;           ///< of the first
-  std::size_t prompt = 0;             ///< how many of them, from the first on, are its prompt's
+  std::size_t prompt = 0;             ///< how many of them, from the first on, are those of a long prompt
   const runtime::KvSequence* kv = nullptr;
   std::size_t rows = 0;     ///< of its last tokens, that are wanted; of logits one, when nothing is left to feed
   std::size_t samples = 1;  ///< that are drawn from a row of logits

@@ -36,7 +36,7 @@ double mebibytes(std::size_t bytes) {
 }
 
 void check_target(const plan::ProgramT& program, const driver::DeviceInfo& info) {
-  if (program.target != info.target)
+  if (facts_of(program).on_host || program.target != info.target)
     throw Error(ErrorCode::kPlan, fmt::format("{} cannot run the plan's program", info.name),
                 fmt::format("it is for '{}', and the device is '{}'", printable(program.target), info.target),
                 "compile the model for this device");

@@ -35,7 +35,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
 
   std::span<const float> forward(const StepBatch& batch) override;
   [[nodiscard]] std::uint64_t device_allocations() const override { return device_.allocations().total; }
-  [[nodiscard]] DecodeLoop* decode_loop() override { return sequences_max_ > 0 ? this : nullptr; }
+  [[nodiscard]] DecodeLoop* decode_loop() override { return facts().samples && sequences_max_ > 0 ? this : nullptr; }
 
   [[nodiscard]] std::string device_name() const override { return device_.info().name; }
   [[nodiscard]] std::size_t threads() const override { return threads_; }

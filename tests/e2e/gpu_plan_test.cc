@@ -120,6 +120,18 @@ TEST_CASE("gpu plan: the wave is the target's") {
   for (const auto& [entry, text] : wave64.texts) CHECK(text.starts_with("#define FORGE_WAVE 64\n"));
 }
 
+TEST_CASE("gpu plan: it says what the engine needs to know of a GPU") {
+  for (const auto& [target, api] : {std::pair("gfx90a", "HIP"), std::pair("sm_90", "CUDA")}) {
+    Recorder recorder;
+    const auto program = compile(TinyModel(kQ8), target, recorder);
+    const auto& facts = *program->facts;
+    CHECK(facts.api == api);
+    CHECK((!facts.on_host && facts.samples && !facts.gives_hidden));
+    CHECK((facts.prompt_tokens == 128 && facts.long_prompt == 0));
+    CHECK(facts.kv_types == std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16)});
+  }
+}
+
 TEST_CASE("gpu plan: decode variants of every batch up to the largest; tokens are chosen behind every variant") {
   Recorder recorder;
   const auto program = compile(TinyModel(kQ8), "sm_90", recorder, 5);

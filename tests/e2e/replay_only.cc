@@ -16,15 +16,25 @@
 
 namespace {
 
+/// The first card for the target, whose driver opens.
+forge::driver::Device card_for(const std::string& target) {
+  for (const auto vendor : forge::driver::kVendors) try {
+      const auto driver = forge::driver::Driver::open(vendor);
+      for (const auto& info : driver.devices())
+        if (info.target == target) return driver.device(info.ordinal);
+    } catch (const forge::Error&) {
+      continue;
+    }
+  throw forge::Error(forge::ErrorCode::kDevice, "there is no card for " + target);
+}
+
 std::unique_ptr<forge::runtime::Executor> open(std::shared_ptr<const forge::plan::ProgramT> program,
                                                forge::runtime::WeightSource& source) {
-  using forge::driver::Vendor;
-  if (program->target.starts_with("cpu-"))
+  if (forge::runtime::facts_of(*program).on_host)
     return std::make_unique<forge::runtime::CpuExecutor>(std::move(program), source,
                                                          forge::runtime::ExecutorOptions{.threads = 1});
-  const auto vendor = program->target.starts_with("gfx") ? Vendor::kAmd : Vendor::kNvidia;
-  return std::make_unique<forge::runtime::GpuExecutor>(
-      std::move(program), source, forge::driver::Driver::open(vendor).device(0), forge::runtime::ExecutorOptions{});
+  return std::make_unique<forge::runtime::GpuExecutor>(program, source, card_for(program->target),
+                                                       forge::runtime::ExecutorOptions{});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/program_bounds.h"
+#include "runtime/program_facts.h"
 #include "tests/fuzz/target.h"
 #include "tests/runtime/plan_samples.h"
 
@@ -26,6 +27,7 @@ static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= 16);
 void read_bounds(const plan::ProgramT& program) {
   fuzz::refuse_or_read([&] { (void)runtime::bounds_of(program); });
   fuzz::refuse_or_read([&] { (void)runtime::logits_bytes(program); });
+  fuzz::refuse_or_read([&] { (void)runtime::facts_of(program); });
   fuzz::refuse_or_read([&] { (void)runtime::kv_blocks_for(program, program.context, program.batch_max); });
 }
 

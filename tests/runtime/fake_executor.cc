@@ -8,6 +8,7 @@
 #include "kernels/quant/dtype.h"
 #include "runtime/sampler.h"
 #include "support/error.h"
+#include "tests/runtime/facts.h"
 
 namespace forge::test {
 namespace {
@@ -17,6 +18,7 @@ constexpr auto kF16 = static_cast<std::uint8_t>(DType::kF16);
 std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   auto program = std::make_shared<plan::ProgramT>();
   program->target = "fake";
+  program->facts = some_facts(true);
   program->vocab = static_cast<std::int64_t>(shape.vocab);
   program->context = static_cast<std::int64_t>(shape.context);
   const auto n = [](std::size_t value) { return static_cast<std::int64_t>(value); };

@@ -420,6 +420,8 @@ TEST_CASE("a broken program is refused, naming the step") {
       {"bytes of LDS", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->lds_bytes = 65537; }},
       {"no launch", [](auto& p) { p.variants[0]->steps[0]->body.Reset(); }},
       {"arguments", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->constants.resize(513); }},
+      {"cannot run the plan's program", [](auto& p) { p.facts->on_host = true; }},
+      {"says of its target is broken", [](auto& p) { p.facts.reset(); }},
       {"code object 99 is not in it", [](auto& p) { p.variants[0]->steps[0]->body.AsLaunch()->code = 99; }},
       {"a step is missing", [](auto& p) { p.variants[0]->sample_steps[0].reset(); }},
       {"a variant of the plan is missing", [](auto& p) { p.variants[1].reset(); }},

@@ -11,6 +11,7 @@
 #include "runtime/plan/gpu_io.h"
 #include "runtime/plan/step.h"
 #include "support/error.h"
+#include "tests/runtime/facts.h"
 
 namespace forge::test {
 namespace {
@@ -158,6 +159,7 @@ std::unique_ptr<plan::StepT> make_step(const char* kernel, std::vector<Operand> 
 GpuModel::GpuModel(const GpuModelOptions& options)
     : program(std::make_shared<plan::ProgramT>()), control(std::make_shared<driver::NullControl>(options.driver)) {
   program->target = "null";
+  program->facts = some_facts(false);
   program->context = kContext;
   program->batch_max = 2;
   program->vocab = kVocab;

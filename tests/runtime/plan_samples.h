@@ -17,6 +17,7 @@
 #include "kernels/quant/dtype.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/step.h"
+#include "tests/runtime/facts.h"
 
 namespace forge::test {
 
@@ -56,6 +57,7 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   out.model->identity = "0123456789abcdef";
   auto program = std::make_unique<plan::ProgramT>();
   program->target = "cpu-x86-64-v3";
+  program->facts = some_facts(false);  // it has sample steps
   auto variant = std::make_unique<plan::VariantT>();
   variant->name = "decode";
   variant->bounds = plan::Bounds(1, 1, 1, 16);

@@ -219,9 +219,10 @@ TEST_CASE("a prompt that was seen before is fed from where it differs, but for i
 }
 
 TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemption; no others are") {
-  constexpr std::size_t kLong = runtime::kPromptTokensLeast;
-  SchedulerBench bench(
-      {.blocks = 100, .context = 4 * kLong, .limits = {.step_tokens = 50, .sequences = 3, .queue = 8}});
+  constexpr std::size_t kLong = 128;
+  SchedulerBench bench({.blocks = 100,
+                        .context = 4 * kLong,
+                        .limits = {.step_tokens = 50, .long_prompt = kLong, .sequences = 3, .queue = 8}});
   std::map<RequestId, std::vector<bool>> fed;  // of each position
   const auto look = [&](const StepPlan& plan) {
     for (const auto& part : plan.parts) {
@@ -245,9 +246,10 @@ TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemp
 }
 
 TEST_CASE("what is left of a prompt that was seen before is a prompt's where it is long enough") {
-  constexpr std::size_t kLong = runtime::kPromptTokensLeast;
-  SchedulerBench bench(
-      {.blocks = 200, .context = 4 * kLong, .limits = {.step_tokens = 4 * kLong, .sequences = 3, .queue = 8}});
+  constexpr std::size_t kLong = 128;
+  SchedulerBench bench({.blocks = 200,
+                        .context = 4 * kLong,
+                        .limits = {.step_tokens = 4 * kLong, .long_prompt = kLong, .sequences = 3, .queue = 8}});
   const auto kind = [&](std::size_t tokens) {
     const auto id = bench.submit(rising(tokens), 1);
     std::size_t prompt = 0;
@@ -258,6 +260,14 @@ TEST_CASE("what is left of a prompt that was seen before is a prompt's where it 
   CHECK(kind(kLong) == kLong);
   CHECK(kind(kLong + 40) % 1000 == 0);  // all but 40 and the end of a block are there
   CHECK(kind(2 * kLong + 60) % 1000 >= kLong);
+}
+
+TEST_CASE("where the target multiplies all prompts alike none is marked") {
+  SchedulerBench bench({.blocks = 200, .context = 512, .limits = {.step_tokens = 512, .sequences = 3, .queue = 8}});
+  bench.submit(rising(300), 1);
+  std::size_t prompt = 1;
+  bench.step([&](const StepPlan& plan) { prompt = plan.parts.at(0).prompt; });
+  CHECK(prompt == 0);
 }
 
 TEST_CASE("prompts share a step up to a limit, so that the first answers begin sooner") {

@@ -95,6 +95,23 @@ TEST_CASE("results of CPUs and of cards have the same names") {  // a table's, m
   CHECK(names("sm_90") == names(""));
 }
 
+TEST_CASE("what ran a program is what its program says") {
+  BenchResult result;
+  result.target = "some-target";
+  result.device = "some device";
+  const auto field = [&](std::string_view wanted) {
+    for (const auto& [name, value] : bench_record(result))
+      if (name == wanted) return std::get<std::string>(value);
+    return std::string("missing");
+  };
+  result.api = "CPU";
+  result.on_host = true;
+  CHECK((field("backends") == "CPU" && field("cpu_info") == "some-target" && field("gpu_info").empty()));
+  result.api = "HIP";
+  result.on_host = false;
+  CHECK((field("backends") == "HIP" && field("cpu_info").empty() && field("gpu_info") == "some device"));
+}
+
 TEST_CASE("records in every format: quotes, lists, numbers that are none") {
   const Record record{{"name", std::string("a \"b\", 'c'")},
                       {"count", std::int64_t{3}},

@@ -109,6 +109,32 @@ TEST_CASE("a plan of another model is refused, and so is a graph that is none") 
   CHECK(f.open(plan, {.model = f.model.native()}).path == f.model);
 }
 
+TEST_CASE("what runs a program is what the program says, and a program that lies is refused") {
+  const SessionFixture f;
+  auto plan = f.compile();
+  const auto run = [&] {
+    const auto path = f.folder.file("tiny.plan");
+    plan::write_plan(path, plan);
+    return tests::thrown_by([&] { (void)f.greedy({.path = path.native(), .context = 128}); })->line();
+  };
+  plan.programs[0]->facts->on_host = false;
+  CHECK_THAT(run(), Catch::Contains("it needs a device"));
+  plan.programs[0]->facts.reset();
+  CHECK_THAT(run(), Catch::Contains("says of its target is broken"));
+}
+
+TEST_CASE("targets say in their programs how prompts are fed, and what KV and rows they can have") {
+  const SessionFixture f;
+  const auto facts = [&](const char* target) { return std::move(f.compile(target).programs.at(0)->facts); };
+  const auto plain = facts("cpu-x86-64-v4-vnni"), tiles = facts("cpu-x86-64-v4-vnni-amx");
+  CHECK((plain->on_host && plain->api == "CPU" && !plain->samples && plain->gives_hidden));
+  CHECK(plain->prompt_tokens == 64);
+  CHECK(plain->long_prompt == 0);
+  CHECK(tiles->long_prompt == 128);
+  CHECK(plain->kv_types ==
+        std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16), static_cast<std::uint8_t>(DType::kQ8_0)});
+}
+
 TEST_CASE("a plan with a graph of its own leaves nothing where its model is looked up") {
   const SessionFixture f;
   const ModelChoice choice{.path = f.model.native(), .context = 128};

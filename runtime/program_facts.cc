@@ -1,0 +1,54 @@
+#include "runtime/program_facts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr std::int32_t kTokensMax = 1 << 24;
+constexpr std::size_t kApiCharsMax = 32, kKvTypesMax = 64;
+
+bool is_word(const std::string& text) {
+  return !text.empty() && text.size() <= kApiCharsMax && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  });
+}
+
+/// Empty when nothing is wrong with them.
+std::string problem_of(const plan::TargetFactsT& facts, const plan::ProgramT& program) {
+  if (!is_word(facts.api)) return "it does not say what runs it";
+  if (facts.prompt_tokens < 1 || facts.prompt_tokens > kTokensMax || facts.long_prompt < 0 ||
+      facts.long_prompt > kTokensMax)
+    return "its rules for prompts are absurd";
+  const auto known = [](std::uint8_t type) { return find_dtype(type) != nullptr; };
+  if (facts.kv_types.empty() || facts.kv_types.size() > kKvTypesMax || !std::ranges::all_of(facts.kv_types, known))
+    return "it has KV caches of no type that forge knows";
+  if (program.options != nullptr && std::ranges::find(facts.kv_types, program.options->kv_type) == facts.kv_types.end())
+    return "its KV cache is of a type that its target cannot have";
+  for (const auto& variant : program.variants) {
+    if (variant == nullptr) continue;
+    if (!variant->sample_steps.empty() && !facts.samples) return "it chooses tokens, and its target does not";
+    if (variant->hidden_width != 0 && !facts.gives_hidden) return "it gives hidden rows, and its target cannot";
+  }
+  return {};
+}
+
+}  // namespace
+
+const plan::TargetFactsT& facts_of(const plan::ProgramT& program) {
+  const auto problem = program.facts == nullptr ? "they are missing" : problem_of(*program.facts, program);
+  if (!problem.empty())
+    throw Error(ErrorCode::kPlan,
+                "what the plan's program for '" + printable(program.target) + "' says of its target is broken", problem,
+                "compile the model again (forge-compile)");
+  return *program.facts;
+}
+
+bool keeps_kv_in(const plan::TargetFactsT& facts, DType type) {
+  return std::ranges::find(facts.kv_types, static_cast<std::uint8_t>(type)) != facts.kv_types.end();
+}
+
+}  // namespace forge::runtime

@@ -1,0 +1,22 @@
+#pragma once
+// What programs that tests write by hand say of their target.
+
+#include <memory>
+
+#include "kernels/quant/dtype.h"
+#include "runtime/plan/plan_generated.h"
+
+namespace forge::test {
+
+inline std::unique_ptr<plan::TargetFactsT> some_facts(bool on_host) {
+  auto facts = std::make_unique<plan::TargetFactsT>();
+  facts->on_host = on_host;
+  facts->api = on_host ? "CPU" : "HIP";
+  facts->samples = !on_host;
+  facts->prompt_tokens = 64;
+  facts->kv_types = {static_cast<std::uint8_t>(DType::kF16)};
+  facts->gives_hidden = on_host;
+  return facts;
+}
+
+}  // namespace forge::test

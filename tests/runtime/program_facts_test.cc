@@ -1,0 +1,67 @@
+// What programs say of their target: a plan is hostile until it is checked.
+
+#include "runtime/program_facts.h"
+
+#include <catch2/catch.hpp>
+
+#include "support/error.h"
+#include "tests/runtime/facts.h"
+
+namespace forge::runtime {
+namespace {
+
+/// One that samples, with a variant that does.
+plan::ProgramT program() {
+  plan::ProgramT out;
+  out.target = "some-target";
+  out.facts = test::some_facts(false);
+  out.options = std::make_unique<plan::OptionsT>();
+  out.variants.push_back(std::make_unique<plan::VariantT>());
+  out.variants.back()->sample_steps.push_back(std::make_unique<plan::StepT>());
+  return out;
+}
+
+/// The line that refuses a program with one thing changed.
+template <class Change>
+std::string refusal(Change&& change) {
+  auto broken = program();
+  change(broken);
+  try {
+    (void)facts_of(broken);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kPlan);
+    CHECK(error.line().find('\n') == std::string::npos);
+    CHECK(error.line().find("some-target") != std::string::npos);
+    return error.line();
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a program's facts are its own") {
+  const auto good = program();
+  CHECK(&facts_of(good) == good.facts.get());
+  CHECK(keeps_kv_in(*good.facts, DType::kF16));
+  CHECK_FALSE(keeps_kv_in(*good.facts, DType::kQ8_0));
+}
+
+TEST_CASE("facts that are missing, absurd or of another program are refused") {
+  using Catch::Contains;
+  CHECK_THAT(refusal([](auto& p) { p.facts.reset(); }), Contains("missing"));
+  for (const char* api : {"", "C P U", "line\nbreak", "abcdefghijklmnopqrstuvwxyz0123456789"})
+    CHECK_THAT(refusal([&](auto& p) { p.facts->api = api; }), Contains("does not say what runs it"));
+  for (const std::int32_t tokens : {0, -1, (1 << 24) + 1})
+    CHECK_THAT(refusal([&](auto& p) { p.facts->prompt_tokens = tokens; }), Contains("rules for prompts"));
+  for (const std::int32_t tokens : {-1, (1 << 24) + 1})
+    CHECK_THAT(refusal([&](auto& p) { p.facts->long_prompt = tokens; }), Contains("rules for prompts"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types.clear(); }), Contains("no type that forge knows"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types = {1, 255}; }), Contains("no type that forge knows"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types.resize(65, 1); }), Contains("no type that forge knows"));
+  CHECK_THAT(refusal([](auto& p) { p.options->kv_type = static_cast<std::uint8_t>(DType::kQ8_0); }),
+             Contains("its target cannot have"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->samples = false; }), Contains("it chooses tokens"));
+  CHECK_THAT(refusal([](auto& p) { p.variants.back()->hidden_width = 8; }), Contains("hidden rows"));
+}
+
+}  // namespace forge::runtime
