@@ -217,7 +217,8 @@ std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t c
   };
   push_prefill(chunk);
   // Cards with many units have work for all of them in large tiles only where a step has many tokens.
-  const bool many_units = target_.matrix == MatrixKind::kMma || target_.matrix == MatrixKind::kMfma;
+  const bool many_units = target_.matrix == MatrixKind::kMma || target_.matrix == MatrixKind::kMfmaGfx90a ||
+                          target_.matrix == MatrixKind::kMfmaGfx942;
   const auto longest = std::min(tuned_positive(tuning_, "chunk", many_units ? kLongPrefillChunk : chunk),
                                 context / kTokenTile * kTokenTile);
   if (longest > chunk && takes_matrix_instructions(target_, longest, tuning_)) push_prefill(longest);

@@ -41,6 +41,10 @@ struct KernelText {
   std::int64_t min_blocks = 0;  ///< that a unit should hold at once; 0: as the compiler sees fit
 };
 
+/// What a source says of its target before it includes anything, one definition a line: FORGE_WAVE, FORGE_DOT,
+/// FORGE_MATRIX, FORGE_COPIES, FORGE_OVERLAPS (kernels/gpu/prelude.h). Of the target's row, and of nothing else.
+std::string target_macros(const GpuTarget& target);
+
 /// The whole source. The entry's name is `stem` (letters, digits, '_') and a hash of the text.
 KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel);
 

@@ -37,31 +37,35 @@ constexpr auto kTargets = std::to_array<GpuTarget>({
    0,                                                                                                                 \
    DotKind::dot,                                                                                                      \
    MatrixKind::matrix,                                                                                                \
+   false,                                                                                                             \
+   false,                                                                                                             \
    hiprtc,                                                                                                            \
    0,                                                                                                                 \
    clang},
-#define FORGE_NVIDIA(name, waves, blocks, lds_unit, lds_block, reserved, matrix, since, until) \
-  {#name,                                                                                      \
-   Vendor::kNvidia,                                                                            \
-   "CUDA",                                                                                     \
-   false,                                                                                      \
-   false,                                                                                      \
-   384,                                                                                        \
-   32,                                                                                         \
-   kNvidiaRegisters,                                                                           \
-   kNvidiaGranule,                                                                             \
-   0,                                                                                          \
-   waves,                                                                                      \
-   blocks,                                                                                     \
-   1,                                                                                          \
-   (lds_unit) * kKiB,                                                                          \
-   (lds_block) * kKiB,                                                                         \
-   kNvidiaSharedGranule,                                                                       \
-   reserved,                                                                                   \
-   DotKind::kDp4a,                                                                             \
-   MatrixKind::matrix,                                                                         \
-   since,                                                                                      \
-   until,                                                                                      \
+#define FORGE_NVIDIA(name, waves, blocks, lds_unit, lds_block, reserved, matrix, copies, overlaps, since, until) \
+  {#name,                                                                                                        \
+   Vendor::kNvidia,                                                                                              \
+   "CUDA",                                                                                                       \
+   false,                                                                                                        \
+   false,                                                                                                        \
+   384,                                                                                                          \
+   32,                                                                                                           \
+   kNvidiaRegisters,                                                                                             \
+   kNvidiaGranule,                                                                                               \
+   0,                                                                                                            \
+   waves,                                                                                                        \
+   blocks,                                                                                                       \
+   1,                                                                                                            \
+   (lds_unit) * kKiB,                                                                                            \
+   (lds_block) * kKiB,                                                                                           \
+   kNvidiaSharedGranule,                                                                                         \
+   reserved,                                                                                                     \
+   DotKind::kDp4a,                                                                                               \
+   MatrixKind::matrix,                                                                                           \
+   copies,                                                                                                       \
+   overlaps,                                                                                                     \
+   since,                                                                                                        \
+   until,                                                                                                        \
    0},
 #include "codegen/gpu/targets.def"
 #undef FORGE_AMD

@@ -13,8 +13,8 @@ namespace forge::codegen {
 /// The instruction that adds four products of signed bytes.
 enum class DotKind : std::uint8_t { kNone, kSdot4, kSudot4, kDp4a };
 
-/// The instructions that multiply tiles of BF16 with sums in f32 (kernels/gpu/matrix_tile.h).
-enum class MatrixKind : std::uint8_t { kNone, kMfma, kWmmaGfx11, kWmmaGfx12, kMma };
+/// The instructions that multiply tiles of F16 and BF16 with sums in f32, and of int8 (kernels/gpu/matrix_tile.h).
+enum class MatrixKind : std::uint8_t { kNone, kMfmaGfx90a, kMfmaGfx942, kWmmaGfx11, kWmmaGfx12, kMma };
 
 /// One row of targets.def. A unit is what a block runs on and shares LDS in: a compute unit, a work-group processor
 /// (RDNA: two compute units), an SM. It has four SIMDs, whoever made it.
@@ -39,6 +39,8 @@ struct GpuTarget {
   int lds_reserved;         ///< bytes that each block costs besides its own
   DotKind dot;
   MatrixKind matrix;
+  bool copies;               ///< from memory to LDS behind a lane's back
+  bool overlaps;             ///< a kernel can begin before the one that it waits for has ended
   int rtc_since, rtc_until;  ///< first and last hipRTC or NVRTC that knows it, 100 * major + minor; until 0: the newest
   int clang_since;           ///< first LLVM release; 0: not clang's (NVIDIA)
 };

@@ -49,13 +49,13 @@ struct AmdTile {
   static constexpr int c_column(int lane, int) { return lane % M; }
 };
 
-/// mfma_f32_32x32x8f16, gfx908 to gfx950.
+/// mfma_f32_32x32x8f16, gfx90a to gfx950.
 struct MfmaF16WideTile : AmdTile<32, 8, 4, 64> {
   using Fragments = HalfFragments<4, 4, 16>;
   static constexpr int c_row(int lane, int i) { return i % 4 + lane / 32 * 4 + i / 4 * 8; }
 };
-/// mfma_i32_16x16x16i8, gfx908 and gfx90a.
-struct MfmaInt8Gfx908Tile : AmdTile<16, 16, 4, 64> {
+/// mfma_i32_16x16x16i8, gfx90a.
+struct MfmaInt8Gfx90aTile : AmdTile<16, 16, 4, 64> {
   using Fragments = Int8Fragments<4, 4, 4>;
   static constexpr int c_row(int lane, int i) { return lane / 16 * 4 + i; }
 };
@@ -89,7 +89,7 @@ struct AmdUnits {
   static constexpr int a_word(int step, int w) { return step * (2 * Units) + w; }
   static constexpr int b_word(int step, int w) { return a_word(step, w); }
 };
-/// mfma_f32_16x16x16f16, gfx908 to gfx950, and mfma_f32_16x16x16bf16_1k, gfx90a to gfx950.
+/// mfma_f32_16x16x16f16 and mfma_f32_16x16x16bf16_1k, gfx90a to gfx950.
 struct MfmaPairsTile : AmdTile<16, 16, 4, 64>, AmdUnits<1, 4> {
   using Fragments = PairFragments<4, 4, 4>;
   static constexpr int c_row(int lane, int i) { return lane / 16 * 4 + i; }

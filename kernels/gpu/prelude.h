@@ -1,8 +1,15 @@
 #pragma once
 // The dialect of the device sources, and the only place that knows which compiler reads them: clang for AMD (hipRTC
 // included), NVRTC, or the host compiler, which runs a kernel's lanes as fibres in tests. Sources are free-standing
-// C++20: builtins, no headers of a runtime. A specialised source defines FORGE_WAVE (32 or 64), includes this and the
-// kernels, and states its configuration as constants.
+// C++20: builtins, no headers of a runtime. A specialised source defines what its target is, includes this and the
+// kernels, and states its configuration as constants. Of targets the prelude knows the vendor, by the compiler, and:
+//
+// FORGE_WAVE      lanes of a wave: 32 or 64
+// FORGE_DOT       the instruction that adds four products of signed bytes: FORGE_DOT_NONE, _SDOT4, _SUDOT4 (AMD), _DP4A
+// FORGE_MATRIX    the instructions for matrix tiles: FORGE_MATRIX_NONE, _MFMA_GFX90A, _MFMA_GFX942, _WMMA_GFX11,
+//                 _WMMA_GFX12, _MMA
+// FORGE_COPIES    1: memory is copied to LDS behind a lane's back
+// FORGE_OVERLAPS  1: a kernel can begin before the one that it waits for has ended
 //
 // FORGE_KERNEL(name, blocks, threads, Args) { ... args.x ... }
 //                                                        one kernel; its only parameter is the plain struct `Args`
@@ -26,8 +33,23 @@
 // Branches and loops round a shuffle must be scalar ones: where the compiler cannot know that a condition is the same
 // in all lanes, uniform() says so. tests/exec_mask fails machine code that does otherwise.
 
-#ifndef FORGE_WAVE
-#error "a specialised source defines FORGE_WAVE: 32 or 64, as the target has it"
+#if !defined(FORGE_WAVE) || !defined(FORGE_DOT) || !defined(FORGE_MATRIX) || !defined(FORGE_COPIES) || \
+    !defined(FORGE_OVERLAPS)
+#error "a specialised source defines FORGE_WAVE, FORGE_DOT, FORGE_MATRIX, FORGE_COPIES and FORGE_OVERLAPS"
+#endif
+// From 1 on: to the preprocessor a name that is none of these is 0.
+#define FORGE_DOT_NONE 1
+#define FORGE_DOT_SDOT4 2
+#define FORGE_DOT_SUDOT4 3
+#define FORGE_DOT_DP4A 4
+#define FORGE_MATRIX_NONE 1
+#define FORGE_MATRIX_MFMA_GFX90A 2
+#define FORGE_MATRIX_MFMA_GFX942 3
+#define FORGE_MATRIX_WMMA_GFX11 4
+#define FORGE_MATRIX_WMMA_GFX12 5
+#define FORGE_MATRIX_MMA 6
+#if FORGE_DOT < FORGE_DOT_NONE || FORGE_MATRIX < FORGE_MATRIX_NONE
+#error "FORGE_DOT or FORGE_MATRIX is of no kind that the prelude knows"
 #endif
 
 #if defined(__HIP__)

@@ -101,15 +101,15 @@ template <int Mask, class T>
 FORGE_DEVICE T shuffle_xor(T value) {
   static_assert(sizeof(T) == 4 && Mask > 0 && Mask < kWave, "shuffles move 4 bytes within the wave");
   const int bits = __builtin_bit_cast(int, value);
-#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
-  constexpr int kRowXmask = 0x160;
-  if constexpr (Mask < 16) return __builtin_bit_cast(T, detail::other_lane < kRowXmask | Mask > (bits));
-#else
-  constexpr int kSwapOne = 0xb1, kSwapTwo = 0x4e, kRotateEight = 0x128;  // quad_perm 1,0,3,2 and 2,3,0,1; row_ror:8
-  if constexpr (Mask == 1) return __builtin_bit_cast(T, detail::other_lane<kSwapOne>(bits));
-  if constexpr (Mask == 2) return __builtin_bit_cast(T, detail::other_lane<kSwapTwo>(bits));
-  if constexpr (Mask == 8) return __builtin_bit_cast(T, detail::other_lane<kRotateEight>(bits));
-#endif
+  if constexpr (kWave == 32) {  // RDNA
+    constexpr int kRowXmask = 0x160;
+    if constexpr (Mask < 16) return __builtin_bit_cast(T, detail::other_lane < kRowXmask | Mask > (bits));
+  } else {
+    constexpr int kSwapOne = 0xb1, kSwapTwo = 0x4e, kRotateEight = 0x128;  // quad_perm 1,0,3,2 and 2,3,0,1; row_ror:8
+    if constexpr (Mask == 1) return __builtin_bit_cast(T, detail::other_lane<kSwapOne>(bits));
+    if constexpr (Mask == 2) return __builtin_bit_cast(T, detail::other_lane<kSwapTwo>(bits));
+    if constexpr (Mask == 8) return __builtin_bit_cast(T, detail::other_lane<kRotateEight>(bits));
+  }
   if constexpr (Mask < 32)  // bit-mask mode: and 31, or 0, xor Mask
     return __builtin_bit_cast(T, __builtin_amdgcn_ds_swizzle(bits, 0x1f | Mask << 10));
   else
@@ -123,14 +123,13 @@ FORGE_DEVICE u32 permute(u32 first, u32 second, u32 selector) {
 
 /// sum of the four products of signed bytes, plus c; exact.
 FORGE_DEVICE i32 dot4(u32 a, u32 b, i32 c) {
-#if defined(__GFX11__) || defined(__GFX12__)
+#if FORGE_DOT == FORGE_DOT_SUDOT4
   return __builtin_amdgcn_sudot4(true, static_cast<int>(a), true, static_cast<int>(b), c, false);
-#elif defined(__gfx900__) || defined(__gfx902__) || defined(__gfx904__) || defined(__gfx909__) || \
-    defined(__gfx90c__) || defined(__gfx1010__) || defined(__gfx1013__)
+#elif FORGE_DOT == FORGE_DOT_SDOT4
+  return __builtin_amdgcn_sdot4(static_cast<int>(a), static_cast<int>(b), c, false);
+#else
   for (int i = 0; i < 4; ++i) c += static_cast<i8>(a >> 8 * i) * static_cast<i8>(b >> 8 * i);
   return c;
-#else
-  return __builtin_amdgcn_sdot4(static_cast<int>(a), static_cast<int>(b), c, false);
 #endif
 }
 

@@ -151,18 +151,18 @@ FORGE_DEVICE T load(const T* from) {
 
 /// Programmatic dependent launch: without the launch attribute both are no-ops.
 FORGE_DEVICE void wait_for_producer() {
-#if __CUDA_ARCH__ >= 900
+#if FORGE_OVERLAPS
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 FORGE_DEVICE void release_consumers() {
-#if __CUDA_ARCH__ >= 900
+#if FORGE_OVERLAPS
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
 FORGE_DEVICE void copy16_async(void* lds, const void* from) {
-#if __CUDA_ARCH__ >= 800
+#if FORGE_COPIES
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(lds))),
                "l"(__cvta_generic_to_global(from))
                : "memory");
@@ -171,7 +171,7 @@ FORGE_DEVICE void copy16_async(void* lds, const void* from) {
 #endif
 }
 FORGE_DEVICE void wait_copies() {
-#if __CUDA_ARCH__ >= 800
+#if FORGE_COPIES
   asm volatile("cp.async.wait_all;" ::: "memory");
 #endif
 }

@@ -1,9 +1,32 @@
 #pragma once
 // The prelude's part of matrix_tile.h: multiply_tile(Tile, fragments) for the tiles that the target has, and
-// NativeTile (f16), NativeInt8Tile and NativeBf16Tile, those it uses. kHasTiles says whether there are any.
+// NativeTile (f16), NativeInt8Tile and NativeBf16Tile, those it uses; none of these where FORGE_MATRIX is none.
 // load_matrices(units, index) is NVIDIA's ldmatrix of four. All lanes of the wave call these together.
 
 namespace forge::gpu {
+
+inline constexpr bool kHasTiles = FORGE_MATRIX != FORGE_MATRIX_NONE;
+#if FORGE_MATRIX == FORGE_MATRIX_MFMA_GFX90A
+using NativeTile = MfmaF16Tile;
+using NativeInt8Tile = MfmaInt8Gfx90aTile;
+using NativeBf16Tile = MfmaBf16Tile;
+#elif FORGE_MATRIX == FORGE_MATRIX_MFMA_GFX942
+using NativeTile = MfmaF16Tile;
+using NativeInt8Tile = MfmaInt8Gfx942Tile;
+using NativeBf16Tile = MfmaBf16Tile;
+#elif FORGE_MATRIX == FORGE_MATRIX_WMMA_GFX11
+using NativeTile = WmmaF16Gfx11Tile;
+using NativeInt8Tile = WmmaInt8Gfx11Tile;
+using NativeBf16Tile = WmmaBf16Gfx11Tile;
+#elif FORGE_MATRIX == FORGE_MATRIX_WMMA_GFX12
+using NativeTile = WmmaF16Gfx12Tile;
+using NativeInt8Tile = WmmaInt8Gfx12Tile;
+using NativeBf16Tile = WmmaBf16Gfx12Tile;
+#elif FORGE_MATRIX == FORGE_MATRIX_MMA
+using NativeTile = MmaF16Tile;
+using NativeInt8Tile = MmaInt8Tile;
+using NativeBf16Tile = MmaBf16Tile;
+#endif
 
 namespace detail {
 /// A fragment as the registers that an instruction takes, and back.
@@ -42,9 +65,7 @@ FORGE_DEVICE Registers pinned(Registers value) {
 }
 }  // namespace detail
 
-#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx942__) || defined(__gfx950__)
-inline constexpr bool kHasTiles = true;
-using NativeTile = MfmaF16Tile;
+#if FORGE_MATRIX == FORGE_MATRIX_MFMA_GFX90A || FORGE_MATRIX == FORGE_MATRIX_MFMA_GFX942
 FORGE_DEVICE void multiply_tile(MfmaF16Tile, MfmaF16Tile::Fragments& f) {
   using Half = detail::HalfVector<4>;
   detail::store_registers(
@@ -57,35 +78,26 @@ FORGE_DEVICE void multiply_tile(MfmaF16WideTile, MfmaF16WideTile::Fragments& f) 
       f.c, __builtin_amdgcn_mfma_f32_32x32x8f16(detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
                                                 detail::registers_of<detail::FloatVector<16>>(f.c), 0, 0, 0));
 }
-#if !defined(__gfx908__)
-using NativeBf16Tile = MfmaBf16Tile;
 FORGE_DEVICE void multiply_tile(MfmaBf16Tile, MfmaBf16Tile::Fragments& f) {
   using Bf16 = detail::ShortVector<4>;
   detail::store_registers(
       f.c, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(detail::registers_of<Bf16>(f.a), detail::registers_of<Bf16>(f.b),
                                                      detail::registers_of<detail::FloatVector<4>>(f.c), 0, 0, 0));
 }
-#endif
-#if defined(__gfx908__) || defined(__gfx90a__)
-using NativeInt8Tile = MfmaInt8Gfx908Tile;
-FORGE_DEVICE void multiply_tile(MfmaInt8Gfx908Tile, MfmaInt8Gfx908Tile::Fragments& f) {
+#if FORGE_MATRIX == FORGE_MATRIX_MFMA_GFX90A
+FORGE_DEVICE void multiply_tile(MfmaInt8Gfx90aTile, MfmaInt8Gfx90aTile::Fragments& f) {
   detail::store_registers(
       f.c, __builtin_amdgcn_mfma_i32_16x16x16i8(detail::registers_of<int>(f.a), detail::registers_of<int>(f.b),
                                                 detail::registers_of<detail::IntVector<4>>(f.c), 0, 0, 0));
 }
 #else
-using NativeInt8Tile = MfmaInt8Gfx942Tile;
 FORGE_DEVICE void multiply_tile(MfmaInt8Gfx942Tile, MfmaInt8Gfx942Tile::Fragments& f) {
   detail::store_registers(
       f.c, __builtin_amdgcn_mfma_i32_16x16x32_i8(detail::registers_of<long>(f.a), detail::registers_of<long>(f.b),
                                                  detail::registers_of<detail::IntVector<4>>(f.c), 0, 0, 0));
 }
 #endif
-#elif defined(__GFX11__)
-inline constexpr bool kHasTiles = kWave == 32;
-using NativeTile = WmmaF16Gfx11Tile;
-using NativeInt8Tile = WmmaInt8Gfx11Tile;
-using NativeBf16Tile = WmmaBf16Gfx11Tile;
+#elif FORGE_MATRIX == FORGE_MATRIX_WMMA_GFX11
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx11Tile, WmmaF16Gfx11Tile::Fragments& f) {
   using Half = detail::HalfVector<16>;
   detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32(
@@ -104,11 +116,7 @@ FORGE_DEVICE void multiply_tile(WmmaInt8Gfx11Tile, WmmaInt8Gfx11Tile::Fragments&
                                    true, detail::registers_of<Bytes>(f.a), true, detail::registers_of<Bytes>(f.b),
                                    detail::registers_of<detail::IntVector<8>>(f.c), false)));
 }
-#elif defined(__GFX12__)
-inline constexpr bool kHasTiles = kWave == 32;
-using NativeTile = WmmaF16Gfx12Tile;
-using NativeInt8Tile = WmmaInt8Gfx12Tile;
-using NativeBf16Tile = WmmaBf16Gfx12Tile;
+#elif FORGE_MATRIX == FORGE_MATRIX_WMMA_GFX12
 FORGE_DEVICE void multiply_tile(WmmaF16Gfx12Tile, WmmaF16Gfx12Tile::Fragments& f) {
   using Half = detail::HalfVector<8>;
   detail::store_registers(f.c, detail::pinned(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(
@@ -127,22 +135,17 @@ FORGE_DEVICE void multiply_tile(WmmaInt8Gfx12Tile, WmmaInt8Gfx12Tile::Fragments&
                                    true, detail::registers_of<Bytes>(f.a), true, detail::registers_of<Bytes>(f.b),
                                    detail::registers_of<detail::IntVector<8>>(f.c), false)));
 }
-#else
-inline constexpr bool kHasTiles = false;
 #endif
 
 #elif defined(__CUDACC__) || defined(__CUDACC_RTC__)
 
-inline constexpr bool kHasTiles = true;
-using NativeTile = MmaF16Tile;
-using NativeInt8Tile = MmaInt8Tile;
+#if FORGE_MATRIX == FORGE_MATRIX_MMA
 FORGE_DEVICE void multiply_tile(MmaF16Tile, MmaF16Tile::Fragments& f) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(f.c[0]), "+f"(f.c[1]), "+f"(f.c[2]), "+f"(f.c[3])
       : "r"(f.a[0]), "r"(f.a[1]), "r"(f.a[2]), "r"(f.a[3]), "r"(f.b[0]), "r"(f.b[1]));
 }
-using NativeBf16Tile = MmaBf16Tile;
 FORGE_DEVICE void multiply_tile(MmaBf16Tile, MmaBf16Tile::Fragments& f) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
@@ -167,22 +170,11 @@ FORGE_DEVICE void multiply_tile(MmaInt8Tile, MmaInt8Tile::Fragments& f) {
       : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 }
 
+#endif
+
 #else  // the host has them all, by their tables
 
-inline constexpr bool kHasTiles = true;
 namespace detail {
-template <int Wave>
-struct TilesOfWave {
-  using Half = WmmaF16Gfx11Tile;
-  using Int8 = WmmaInt8Gfx11Tile;
-  using Bf16 = WmmaBf16Gfx11Tile;
-};
-template <>
-struct TilesOfWave<64> {
-  using Half = MfmaF16Tile;
-  using Int8 = MfmaInt8Gfx908Tile;
-  using Bf16 = MfmaBf16Tile;
-};
 /// Element i of a fragment.
 template <class Tile>
 float number_of(const u16* halves, int i) {
@@ -198,9 +190,6 @@ float number_of(const u32* pairs, int i) {
   return Tile::kF16 ? f32_of_f16(static_cast<u16>(bits)) : __builtin_bit_cast(float, bits << 16);
 }
 }  // namespace detail
-using NativeTile = detail::TilesOfWave<kWave>::Half;
-using NativeInt8Tile = detail::TilesOfWave<kWave>::Int8;
-using NativeBf16Tile = detail::TilesOfWave<kWave>::Bf16;
 
 template <int Count>
 U32x4 load_matrices(const Shared<U32x4, Count>& from, int index, Site site = Site::here()) {

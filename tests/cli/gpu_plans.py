@@ -24,7 +24,7 @@ MASKS = os.environ.get("FORGE_EXEC_MASK_CHECK") or sys.exit("FORGE_EXEC_MASK_CHE
 TARGETS = (sys.argv[1] if len(sys.argv) > 1 else ALL).split(",")
 # What each target multiplies signed bytes with; source: LLVM's AMDGPU user guide, PTX ISA.
 DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
-       "gfx1101": "v_dot4_i32_iu8", "gfx1150": "v_dot4_i32_iu8", "gfx1200": "v_dot4_i32_iu8",
+       "gfx1101": "v_dot4_i32_iu8", "gfx1150": "v_dot4_i32_iu8", "gfx1152": "v_dot4_i32_iu8", "gfx1200": "v_dot4_i32_iu8",
        "gfx1201": "v_dot4_i32_iu8", "gfx906": "v_dot4", "gfx908": "v_dot4"}
 
 

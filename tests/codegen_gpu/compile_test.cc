@@ -45,11 +45,46 @@ const char* dot_instruction(const GpuTarget& target) {
   return nullptr;
 }
 
+/// What the product of two tiles of BF16 and of two of int8 is called in machine code; nothing without such.
+std::vector<const char*> matrix_instructions(const GpuTarget& target) {
+  switch (target.matrix) {
+    case MatrixKind::kMfmaGfx90a:
+      return {"v_mfma_f32_16x16x16bf16_1k", "v_mfma_i32_16x16x16i8"};
+    case MatrixKind::kMfmaGfx942:
+      return {"v_mfma_f32_16x16x16_bf16", "v_mfma_i32_16x16x32_i8"};
+    case MatrixKind::kWmmaGfx11:
+    case MatrixKind::kWmmaGfx12:
+      return {"v_wmma_f32_16x16x16_bf16", "v_wmma_i32_16x16x16_iu8"};
+    case MatrixKind::kMma:
+      return {"HMMA.16816.F32.BF16", "IMMA.16832.S8.S8"};
+    case MatrixKind::kNone:
+      break;
+  }
+  return {};
+}
+
+/// The row and the machine code agree on its instructions: the row's are there, and no others of their kind.
+void check_instructions(const GpuTarget& target, const std::string& dots, const std::string& tiles) {
+  const auto* dot = dot_instruction(target);
+  for (const char* one : {"v_dot4", "IDP.4A"}) {
+    INFO(one);
+    CHECK((dots.find(one) != std::string::npos) == (dot != nullptr && std::string_view(dot).starts_with(one)));
+  }
+  if (dot != nullptr) CHECK(dots.find(dot) != std::string::npos);
+  const auto wanted = matrix_instructions(target);
+  for (const char* one : wanted) {
+    INFO(one);
+    CHECK(tiles.find(one) != std::string::npos);
+  }
+  for (const char* one : {"v_mfma", "v_wmma", "HMMA", "IMMA"})
+    if (wanted.empty()) CHECK(tiles.find(one) == std::string::npos);
+}
+
 void check_target(const GpuTarget& target, CompileService& service) {
   INFO(target.name);
-  const std::vector<KernelSource> sources{dot_kernel(target), scale_kernel(target)};
+  const std::vector<KernelSource> sources{dot_kernel(target), scale_kernel(target), tile_kernel(target)};
   const auto kernels = service.compile(std::string(target.name), sources);
-  REQUIRE(kernels.size() == 2);
+  REQUIRE(kernels.size() == 3);
   for (const CompiledKernel& kernel : kernels) {
     INFO(kernel.compiler);
     CHECK(kernel.facts.registers > 0);
@@ -63,11 +98,12 @@ void check_target(const GpuTarget& target, CompileService& service) {
   CHECK(kernels[1].facts.lds_bytes == 0);
   const auto text = disassemble(kernels[0].code, target);
   const auto scale = disassemble(kernels[1].code, target);
-  if (!text || !scale) {
+  const auto tiles = disassemble(kernels[2].code, target);
+  if (!text || !scale || !tiles) {
     WARN("no disassembler for " << target.name);
     return;
   }
-  if (const char* dot = dot_instruction(target)) CHECK(text->find(dot) != std::string::npos);
+  check_instructions(target, *text, *tiles);
   // Contraction is off: a product and a sum, no fma.
   for (const char* fused : {"v_fma_f32", "v_fmac_f32", "v_mac_f32", "v_mad_f32", "FFMA"})
     CHECK(scale->find(fused) == std::string::npos);
@@ -78,7 +114,8 @@ void check_target(const GpuTarget& target, CompileService& service) {
 TEST_CASE("each target of the daily check compiles, with its dot instruction and facts") {
   const TempDir dir;
   CompileService service(options_for(dir));
-  for (const char* name : {"gfx90a", "gfx1030", "gfx942", "gfx1100", "gfx1201", "sm_90"})
+  for (const char* name :
+       {"gfx900", "gfx908", "gfx90a", "gfx1030", "gfx942", "gfx1100", "gfx1152", "gfx1201", "sm_75", "sm_90"})
     if (const GpuTarget* target = compilable(name)) check_target(*target, service);
 }
 

@@ -8,6 +8,7 @@
 
 #include "codegen/gpu/compilers.h"
 #include "codegen/gpu/kernel_compiler.h"
+#include "codegen/gpu/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "support/error.h"
 
@@ -26,7 +27,7 @@ inline bool is_compilable(const GpuTarget& target) {
 
 /// y[i] = sum of four int8 products, and a sum over the wave, of 256 threads; 4 KiB of shared memory.
 inline KernelSource dot_kernel(const GpuTarget& target, const std::string& entry = "dots") {
-  return {entry, "#define FORGE_WAVE " + std::to_string(target.wave) + R"(
+  return {entry, target_macros(target) + R"(
 #include "kernels/gpu/prelude.h"
 using namespace forge::gpu;
 struct Args {
@@ -49,9 +50,38 @@ FORGE_KERNEL()" + entry +
 )"};
 }
 
+/// Products of a wave's tiles of BF16 and of int8, where the target's row has such; else all zeros.
+inline KernelSource tile_kernel(const GpuTarget& target) {
+  const bool tiles = target.matrix != MatrixKind::kNone;
+  const std::string product = R"(
+  NativeBf16Tile::Fragments f{};
+  NativeInt8Tile::Fragments bytes{};
+  for (int i = 0; i < NativeBf16Tile::Fragments::kA / 2; ++i) f.a[i] = load(args.in + 8 * lane_id() + i);
+  for (int i = 0; i < NativeBf16Tile::Fragments::kB / 2; ++i) f.b[i] = load(args.in + 9 * lane_id() + i);
+  for (int i = 0; i < NativeInt8Tile::Fragments::kA; ++i) bytes.a[i] = static_cast<i8>(load(args.in + i));
+  for (int i = 0; i < NativeInt8Tile::Fragments::kB; ++i) bytes.b[i] = static_cast<i8>(load(args.in + lane_id() + i));
+  multiply_tile(NativeBf16Tile(), f);
+  multiply_tile(NativeInt8Tile(), bytes);
+  const float sum = f.c[0] + static_cast<float>(bytes.c[0]);)";
+  return {"tiles", fmt::format(R"({}#include "kernels/gpu/matrix_tile.h"
+
+namespace forge::gpu {{
+static_assert(kHasTiles == {});
+struct TileArgs {{
+  const u32* in;
+  float* out;
+}};
+FORGE_KERNEL(tiles, 1, FORGE_WAVE, TileArgs) {{{}
+  args.out[lane_id()] = sum;
+}}
+}}  // namespace forge::gpu
+)",
+                               target_macros(target), tiles, tiles ? product : "\n  const float sum = 0;")};
+}
+
 /// y[i] = y[i] * x[i] + y[i + 1] of 64 threads: two roundings, unless a compiler contracts it.
 inline KernelSource scale_kernel(const GpuTarget& target, const std::string& entry = "scale") {
-  return {entry, "#define FORGE_WAVE " + std::to_string(target.wave) + R"(
+  return {entry, target_macros(target) + R"(
 #include "kernels/gpu/prelude.h"
 using namespace forge::gpu;
 struct Args {
@@ -68,8 +98,7 @@ FORGE_KERNEL()" + entry +
 
 /// out[i] = the sum of in over lanes that differ in one bit of their number, for masks 1 to 16 in turn.
 inline KernelSource exchange_kernel(const GpuTarget& target, const std::string& entry = "exchange") {
-  return {entry, fmt::format(R"(#define FORGE_WAVE {}
-#include "kernels/gpu/prelude.h"
+  return {entry, fmt::format(R"({}#include "kernels/gpu/prelude.h"
 
 namespace forge::gpu {{
 struct ExchangeArgs {{
@@ -87,7 +116,7 @@ FORGE_KERNEL({}, 1, FORGE_WAVE, ExchangeArgs) {{
 }}
 }}  // namespace forge::gpu
 )",
-                             target.wave, entry)};
+                             target_macros(target), entry)};
 }
 
 }  // namespace forge::codegen::tests

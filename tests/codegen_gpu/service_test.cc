@@ -292,9 +292,10 @@ TEST_CASE("the first compiler that knows a target is taken") {
   CHECK(chosen(bookworm, "gfx1030") == "hipRTC 5.2");
   CHECK(chosen(bookworm, "gfx942") == "clang 19");
   CHECK(chosen(bookworm, "gfx1201") == "clang 19");
-  const InstalledCompilers rocm{{hiprtc(604)}, {}};
+  CHECK(chosen(bookworm, "gfx1152") == "clang 19");
+  const InstalledCompilers rocm{{hiprtc(700)}, {}};
   for (const GpuTarget& target : gpu_targets())
-    if (target.vendor == driver::Vendor::kAmd) CHECK(choose_compiler(rocm, target).name == "hipRTC 6.4");
+    if (target.vendor == driver::Vendor::kAmd) CHECK(choose_compiler(rocm, target).name == "hipRTC 7.0");
   CHECK(chosen({{hiprtc(0)}, {}}, "gfx950") == "hipRTC 0.0");  // of unknown version: tried
   InstalledCompiler rocm_clang = clang(600);
   rocm_clang.of_rocm = true;
@@ -311,6 +312,9 @@ TEST_CASE("a target that no compiler here knows: one line with the reason and th
   const std::string newest = line({{hiprtc(502), clang(19)}, {}}, "gfx950");
   CHECK(has(newest, "clang 19 does not know it, 20 would"));
   CHECK(has(newest, "install ROCm 6.4"));
+  const std::string coming = line({{hiprtc(604), clang(19)}, {}}, "gfx1153");
+  CHECK(has(coming, "clang 19 does not know it, 20 would"));
+  CHECK(has(coming, "install ROCm 7.0"));
   CHECK(has(line({{}, {"libamdhip64.so does not load"}}, "gfx1030"), "does not load"));
   CHECK(has(line({{}, {}}, "gfx1030"), "none is installed"));
   CHECK(has(line({{nvrtc(1300)}, {}}, "sm_70"), "NVRTC 13.0 no longer knows it, 12.9 did"));

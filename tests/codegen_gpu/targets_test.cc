@@ -3,6 +3,7 @@
 #include <set>
 
 #include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/sources.h"
 #include "codegen/gpu/targets.h"
 
 namespace forge::codegen::tests {
@@ -32,7 +33,28 @@ TEST_CASE("rows are whole") {
     // A small kernel fills the card.
     CHECK(occupancy(target, 256, 1, 1, 0) >= 32);
   }
-  CHECK(names.size() == 30);
+  CHECK(names.size() == 32);
+}
+
+TEST_CASE("a source says all that kernels know of their target, as its row has it") {
+  CHECK(target_macros(*find_target("gfx1152")) ==
+        "#define FORGE_WAVE 32\n#define FORGE_DOT FORGE_DOT_SUDOT4\n#define FORGE_MATRIX FORGE_MATRIX_WMMA_GFX11\n"
+        "#define FORGE_COPIES 0\n#define FORGE_OVERLAPS 0\n");
+  CHECK(target_macros(*find_target("gfx908")) ==
+        "#define FORGE_WAVE 64\n#define FORGE_DOT FORGE_DOT_SDOT4\n#define FORGE_MATRIX FORGE_MATRIX_NONE\n"
+        "#define FORGE_COPIES 0\n#define FORGE_OVERLAPS 0\n");
+  CHECK(target_macros(*find_target("sm_90")) ==
+        "#define FORGE_WAVE 32\n#define FORGE_DOT FORGE_DOT_DP4A\n#define FORGE_MATRIX FORGE_MATRIX_MMA\n"
+        "#define FORGE_COPIES 1\n#define FORGE_OVERLAPS 1\n");
+}
+
+TEST_CASE("kernels ask nobody but their target's row what it is") {
+  // Of the compiler the prelude may know the vendor, and what it generates waves for.
+  for (const auto& source : embedded_sources())
+    for (const char* macro : {"__gfx", "__GFX", "__CUDA_ARCH__", "__HIP_DEVICE_COMPILE__"}) {
+      INFO(source.path << ": " << macro);
+      CHECK(source.text.find(macro) == std::string_view::npos);
+    }
 }
 
 TEST_CASE("cards with many units read long prompts in long steps, where the context and matrix instructions allow it") {

@@ -9,6 +9,7 @@
 #include <ranges>
 #include <set>
 
+#include "codegen/gpu/kernel_text.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "runtime/plan/step.h"
 #include "tests/e2e/family_models.h"
@@ -146,8 +147,7 @@ codegen::KernelSource used_behind_branch(const codegen::GpuTarget& target) {
   multiply_tile(NativeTile(), f);
   multiply_tile(NativeInt8Tile(), bytes);
   const float tile = f.c[0] + static_cast<float>(bytes.c[0]);)";
-  return {"used_behind_branch", fmt::format(R"(#define FORGE_WAVE {}
-#include "kernels/gpu/{}.h"
+  return {"used_behind_branch", fmt::format(R"({}#include "kernels/gpu/{}.h"
 
 namespace forge::gpu {{
 struct BehindArgs {{
@@ -163,13 +163,12 @@ FORGE_KERNEL(used_behind_branch, 1, FORGE_WAVE, BehindArgs) {{
 }}
 }}  // namespace forge::gpu
 )",
-                                            target.wave, tiles ? "matrix_tile" : "prelude",
+                                            codegen::target_macros(target), tiles ? "matrix_tile" : "prelude",
                                             tiles ? product : "\n  constexpr float tile = 0;")};
 }
 
 codegen::KernelSource planted_kernel(const codegen::GpuTarget& target) {
-  return {"planted", fmt::format(R"(#define FORGE_WAVE {}
-#include "kernels/gpu/prelude.h"
+  return {"planted", fmt::format(R"({}#include "kernels/gpu/prelude.h"
 
 namespace forge::gpu {{
 struct PlantedArgs {{
@@ -183,7 +182,7 @@ FORGE_KERNEL(planted, 1, FORGE_WAVE, PlantedArgs) {{
 }}
 }}  // namespace forge::gpu
 )",
-                                 target.wave)};
+                                 codegen::target_macros(target))};
 }
 
 }  // namespace forge::tests

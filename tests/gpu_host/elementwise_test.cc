@@ -8,6 +8,7 @@
 #include "kernels/elementwise/function.h"
 #include "tests/gpu_host/host_compiler.h"
 #include "tests/gpu_host/support.h"
+#include "tests/support/kernel_macros.h"
 
 using namespace forge;
 using namespace forge::gpu_host;
@@ -53,7 +54,7 @@ codegen::KernelSource functions_source(int wave, const std::vector<FunctionCase>
   std::string body;
   for (std::size_t i = 0; i < cases.size(); ++i)
     body += "  args.out[" + std::to_string(i * kPoints) + " + i] = " + cases[i].call + ";\n";
-  return {"functions", "#define FORGE_WAVE " + std::to_string(wave) + R"(
+  return {"functions", forge::tests::kernel_macros(wave) + R"(
 #include "kernels/gpu/elementwise.h"
 using namespace forge::gpu;
 struct Args {

@@ -5,6 +5,7 @@
 #include "support/error.h"
 #include "tests/gpu_host/host_compiler.h"
 #include "tests/gpu_host/support.h"
+#include "tests/support/kernel_macros.h"
 
 using namespace forge;
 using namespace forge::gpu_host;
@@ -19,7 +20,7 @@ struct SumArgs {
 };
 
 codegen::KernelSource sum_source(int wave, const std::string& entry, int blocks = 2) {
-  return {entry, "#define FORGE_WAVE " + std::to_string(wave) + R"(
+  return {entry, forge::tests::kernel_macros(wave) + R"(
 #include "kernels/gpu/prelude.h"
 using namespace forge::gpu;
 struct Args {

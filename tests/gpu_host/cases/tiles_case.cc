@@ -50,7 +50,7 @@ FORGE_CASE(native_bf16, NativeBf16Tile)
 #if FORGE_WAVE == 64
 FORGE_CASE(mfma, MfmaF16Tile)
 FORGE_CASE(mfma_wide, MfmaF16WideTile)
-FORGE_CASE(mfma_int8_gfx908, MfmaInt8Gfx908Tile)
+FORGE_CASE(mfma_int8_gfx90a, MfmaInt8Gfx90aTile)
 FORGE_CASE(mfma_int8_gfx942, MfmaInt8Gfx942Tile)
 FORGE_CASE(mfma_bf16, MfmaBf16Tile)
 #else
