@@ -1,14 +1,17 @@
 #pragma once
 // A back-end: a family of targets, the steps that it chooses for them, and how those become a plan's program. Each has
-// a folder here and a row in back_ends.cc; nothing else names one.
+// a folder here and a word of the Meson option `back_ends`, of which the rows follow (back_ends.def, back_ends.cc);
+// nothing else names one.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/attention_choice.h"
+#include "codegen/kernel_compiler.h"
 #include "codegen/model_file.h"
 #include "passes/program.h"
 #include "passes/target.h"
@@ -20,6 +23,7 @@ namespace forge::codegen {
 struct TargetOptions {
   DType kv_type = DType::kF16;  ///< of the KV cache
   std::string tune;             ///< codegen/gpu/tuning.h
+  AttentionChoice attention;
 };
 
 class BackEndTarget : public passes::Target {
@@ -48,9 +52,17 @@ struct BackEnd {
   std::optional<int> (*rank)(std::string_view target, std::string_view machine) = nullptr;
   /// Its targets, for messages: "cpu, cpu-generic, ...".
   std::string (*target_names)() = nullptr;
+  /// What compiles its kernels; null: it has none. `note` gets what is to be said, one line each.
+  std::unique_ptr<KernelCompiler> (*open_compiler)(std::function<void(const std::string&)> note) = nullptr;
+  /// What this machine has of what matters to it, for people: "avx2 fma f16c"; null: nothing is known.
+  std::string (*features)() = nullptr;
   /// `target` is a full name. Errors: kUsage for options that it cannot have.
   std::unique_ptr<const BackEndTarget> (*make)(std::string_view target, const TargetOptions& options) = nullptr;
 };
+
+/// That of the host's processor, and that of devices, where this build has it; null: none.
+[[nodiscard]] const BackEnd* host_back_end();
+[[nodiscard]] const BackEnd* device_back_end();
 
 /// The back-ends that this build has. A target is found by the first that knows it.
 [[nodiscard]] std::span<const BackEnd> back_ends();

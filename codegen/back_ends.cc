@@ -2,15 +2,37 @@
 #include <array>
 
 #include "codegen/back_end.h"
-#include "codegen/cpu/cpu_target.h"
-#include "codegen/gpu/gpu_target.h"
 #include "support/error.h"
 
 namespace forge::codegen {
 
+#define FORGE_BACK_END(name) BackEnd name##_back_end();
+#include "codegen/back_ends.def"
+#undef FORGE_BACK_END
+
 std::span<const BackEnd> back_ends() {
-  static const std::array kBackEnds{cpu_back_end(), gpu_back_end()};
+#define FORGE_BACK_END(name) name##_back_end(),
+  static const std::array kBackEnds{
+#include "codegen/back_ends.def"
+  };
+#undef FORGE_BACK_END
   return kBackEnds;
+}
+
+namespace {
+
+const BackEnd* first(bool on_host) {
+  const auto found = std::ranges::find(back_ends(), on_host, &BackEnd::on_host);
+  return found == back_ends().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const BackEnd* host_back_end() {
+  return first(true);
+}
+const BackEnd* device_back_end() {
+  return first(false);
 }
 
 const BackEnd* back_end_of(std::string_view target) {

@@ -56,6 +56,14 @@ std::unique_ptr<plan::TargetFactsT> facts_of(const BackEnd& back_end, const Back
 
 }  // namespace
 
+std::string host_target() {
+  const auto* host = host_back_end();
+  if (host == nullptr)
+    throw Error(ErrorCode::kUsage, "this forge runs nothing on the CPU", "it was built without that back-end",
+                "name a GPU (--device hip:0, --target gfx1100), or build it with -Dback_ends=cpu,gpu");
+  return host->find("cpu").value();
+}
+
 std::string cpu_target_names() {
   return target_names_of(false);
 }
@@ -88,6 +96,8 @@ std::string options_text(const CompileOptions& options) {
   auto text = fmt::format("context={} batch={}", options.context, options.batch_max);
   if (options.kv_type != DType::kF16) text += fmt::format(" kv={}", dtype_name(options.kv_type));
   if (options.hidden) text += " hidden=1";
+  if (const auto attention = attention_text(parse_attention(options.attention)); !attention.empty())
+    text += fmt::format(" attention={}", attention);
   if (!options.tune.empty()) text += fmt::format(" tune={}", options.tune);
   if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
   return text;
@@ -104,6 +114,12 @@ CompileOptions options_of(const plan::ProgramT& program) {
   out.hidden = program.options->hidden;
   out.skip = program.options->skip;
   out.tune = program.options->tune;
+  try {
+    out.attention = attention_text(parse_attention(program.options->attention));
+  } catch (const Error&) {
+    throw Error(ErrorCode::kPlan, "the plan's attention is run in a way that forge does not know", {},
+                "compile the model again (forge-compile)");
+  }
   return out;
 }
 
@@ -124,10 +140,11 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
                                          .dump_dot_dir = options.dump_dot_dir,
                                          .check_round_trip = options.check_round_trip};
   const auto& back_end = require_back_end(target);
-  if (!back_end.on_host && options.kernels == nullptr)
+  if (back_end.open_compiler != nullptr && options.kernels == nullptr)
     throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
   check_kv_type(target, back_end, options.kv_type);
-  const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune});
+  const auto attention = parse_attention(options.attention);
+  const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune, .attention = attention});
   auto result = passes::run_pipeline(portable, *made, pipeline);
   std::optional<passes::Program> hidden;
   if (options.hidden && back_end.gives_hidden) {
@@ -145,6 +162,7 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   program->options->hidden = options.hidden;
   program->options->skip = options.skip;
   program->options->tune = options.tune;
+  program->options->attention = attention_text(attention);
   program->context = options.context;
   program->batch_max = options.batch_max;
   program->vocab = model.vocab;

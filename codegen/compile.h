@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/kernel_compiler.h"
 #include "codegen/model_file.h"
 #include "ir/graph.h"
 #include "passes/pass.h"
@@ -30,6 +30,7 @@ struct CompileOptions {
   bool hidden = false;
   /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/tuning.h).
   std::string tune;
+  std::string attention;  ///< codegen/attention_choice.h
 };
 
 /// What happened while one target's program was made, for people.
@@ -41,7 +42,7 @@ struct CompileReport {
 
 /// Targets of the host's processor, for people: "cpu, cpu-generic, cpu-x86-64-v3, ...".
 [[nodiscard]] std::string cpu_target_names();
-/// The target that fits this machine: "cpu-x86-64-v4-vnni".
+/// The target that fits this machine's processor: "cpu-x86-64-v4-vnni". Errors: kUsage where this build has none.
 std::string host_target();
 
 /// Target names as the command line gives them ("auto", "cpu", "cpu-x86-64-v3", "gfx1100", "gfx942:sramecc+:xnack-",
@@ -58,8 +59,8 @@ bool gives_hidden(std::string_view target);
 
 /// What of the options changes the code, for people and for the cache key: "context=128 batch=1 kv=q8_0".
 std::string options_text(const CompileOptions& options);
-/// The options that a program was compiled with, but for where dumps went. Errors: kPlan for a type that does not
-/// exist.
+/// The options that a program was compiled with, but for where dumps went. Errors: kPlan for a type, or a
+/// choice of attention, that does not exist.
 CompileOptions options_of(const plan::ProgramT& program);
 
 /// The cache key of a plan: model identity, targets, options, forge's version and plan version; letters and digits.

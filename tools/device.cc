@@ -5,6 +5,7 @@
 #include <charconv>
 #include <tuple>
 
+#include "codegen/back_end.h"
 #include "codegen/compile.h"
 #include "support/error.h"
 #include "tools/console.h"
@@ -45,6 +46,7 @@ auto merit(const driver::DeviceInfo& info) {
 }
 
 DeviceChoice choose_best(const OpenDriver& open) {
+  if (codegen::device_back_end() == nullptr) return choose_cpu({});
   struct Candidate {
     driver::Driver driver;
     driver::DeviceInfo info;
@@ -89,6 +91,9 @@ GpuName parse_gpu_name(std::string_view name) {
 }
 
 DeviceChoice choose_cpu(std::string why) {
+  if (!why.empty() && codegen::host_back_end() == nullptr)
+    throw Error(ErrorCode::kDevice, "there is nothing to run on", std::move(why),
+                "this forge was built without the CPU's back-end");
   return {.target = codegen::host_target(), .why_cpu = std::move(why)};
 }
 
@@ -101,6 +106,9 @@ DeviceChoice choose_device(const std::string& name, const OpenDriver& open) {
   }
   const auto [vendor, ordinal] = parse_gpu_name(name);
   try {
+    if (codegen::device_back_end() == nullptr)
+      throw Error(ErrorCode::kDevice, "this forge runs nothing on GPUs", "it was built without that back-end",
+                  "use --device cpu, or build it with -Dback_ends=cpu,gpu");
     return open_named(open(vendor), ordinal);
   } catch (const Error& error) {
     throw error.within(fmt::format("--device {}", name));

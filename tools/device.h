@@ -33,7 +33,7 @@ struct GpuName {
 };
 [[nodiscard]] GpuName parse_gpu_name(std::string_view name);
 
-/// The CPU, because of `why`.
+/// The CPU, because of `why`. Errors: kUsage, or kDevice with `why`, in a build that runs nothing on the CPU.
 [[nodiscard]] DeviceChoice choose_cpu(std::string why);
 
 }  // namespace forge::tools

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "codegen/compile.h"
-#include "kernels/cpu/kernels.h"
+#include "codegen/back_end.h"
 #include "runtime/driver/driver.h"
 #include "runtime/thread_pool.h"
 #include "support/error.h"
@@ -98,11 +97,15 @@ std::string inspect_devices(bool json_wanted) {
   const auto total = static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page);
   const auto available = memory_available();
   const auto threads = runtime::ThreadPool::default_threads();
-  const auto reports = driver::probe_drivers();
+  const auto reports =
+      codegen::device_back_end() == nullptr ? std::vector<driver::DriverReport>() : driver::probe_drivers();
+  const auto* host = codegen::host_back_end();
+  const auto target = host == nullptr ? "none" : host->find("cpu").value();
+  const auto features = host == nullptr ? "" : host->features();
   if (json_wanted) {
     JsonWriter json;
-    json.open('{').open("cpu", '{').field("name", model).field("target", codegen::host_target());
-    json.field("features", cpu::features()).field("cores", online).field("affinity", affinity());
+    json.open('{').open("cpu", '{').field("name", model).field("target", target);
+    json.field("features", features).field("cores", online).field("affinity", affinity());
     json.field("threads", threads).field("memory", total).field("memory_available", available.bytes);
     json.field("memory_limit", available.what).close();
     for (const auto& report : reports) write_report(json, report);
@@ -112,8 +115,8 @@ std::string inspect_devices(bool json_wanted) {
   std::string text = fmt::format(
       "cpu     {}\n        target {}; features {}\n        {} cores online, this process may use {} ({} threads by "
       "default)\n        memory {}, {} available ({})\n",
-      printable(model, 100), codegen::host_target(), cpu::features(), online, printable(affinity(), 100), threads,
-      human_bytes(total), human_bytes(available.bytes), available.what);
+      printable(model, 100), target, features, online, printable(affinity(), 100), threads, human_bytes(total),
+      human_bytes(available.bytes), available.what);
   for (const auto& report : reports) text += report_text(report);
   return text;
 }

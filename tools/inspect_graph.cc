@@ -9,7 +9,7 @@
 #include <cstring>
 #include <span>
 
-#include "codegen/gpu/program_output.h"
+#include "codegen/program_output.h"
 #include "runtime/plan/unique_fd.h"
 #include "support/error.h"
 #include "tools/atomic_file.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "codegen/gpu/compile_service.h"
+#include "codegen/back_end.h"
 #include "ir/text.h"
 #include "support/error.h"
 #include "tools/console.h"
@@ -52,12 +52,12 @@ namespace {
 /// codegen's compile_plan, with a kernel compiler where a target needs one and none was given.
 plan::PlanT compile_for(const ir::Graph& graph, const codegen::ModelFile& model, std::span<const std::string> targets,
                         codegen::CompileOptions options, std::vector<codegen::CompileReport>* reports) {
-  std::optional<codegen::CompileService> service;
-  if (options.kernels == nullptr && std::ranges::any_of(targets, codegen::needs_device)) {
-    codegen::CompileServiceOptions kernels;
-    kernels.cache = plan::CacheOptions::from_environment();
-    kernels.note = [](const std::string& line) { note(line); };
-    options.kernels = &service.emplace(std::move(kernels));
+  std::unique_ptr<codegen::KernelCompiler> compiler;
+  for (const auto& target : targets) {
+    const auto& back_end = codegen::require_back_end(target);
+    if (options.kernels != nullptr || back_end.open_compiler == nullptr) continue;
+    compiler = back_end.open_compiler([](const std::string& line) { note(line); });
+    options.kernels = compiler.get();
   }
   return codegen::compile_plan(graph, model, targets, options, reports);
 }

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "runtime/cpu/memory_block.h"
+#include "runtime/memory_block.h"
 #include "runtime/thread_pool.h"
 
 namespace forge::tools {

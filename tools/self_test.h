@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/kernel_compiler.h"
 #include "runtime/driver/driver.h"
 
 namespace forge::tools {

@@ -31,7 +31,9 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
   const auto& bounds = binding_.bounds;
-  const auto split_tokens = bounds.tokens <= bounds.sequences ? std::min(bounds.tokens, kSplitTokensMax) : 0;
+  const bool decodes = bounds.tokens <= bounds.sequences;
+  const auto split_most = !split_attention_ ? kSplitTokensMax : *split_attention_ ? bounds.tokens : 0;
+  const auto split_tokens = decodes ? std::min(bounds.tokens, split_most) : 0;
   const auto context = static_cast<std::size_t>(bounds.table_blocks) * cpu::kKvBlockTokens;
   const auto partials = static_cast<std::int64_t>(
       cpu::attention_chunks(context) * cpu::attention_partial_floats(static_cast<std::size_t>(value_dim_of(a))) *
@@ -39,6 +41,7 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   choice.scratch_bytes = split_tokens * a.heads * partials;
   choice.step.label = nodes.size() > 1 ? "attention + quantize" : "attention";
   choice.step.reason = split_tokens > 0 ? "KV cut into chunks" : "one task a KV head and tile of queries";
+  if (decodes && split_attention_) choice.step.reason += ", as asked for";
   plan::AttentionT out;
   out.q = role(graph_.operand(node, 0));
   out.state = role(state(graph_.operand(node, 1), a.layer));

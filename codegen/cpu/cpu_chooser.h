@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -15,8 +16,8 @@ namespace forge::codegen {
 
 class CpuChooser {
  public:
-  CpuChooser(const ir::Graph& graph, const passes::Binding& binding)
-      : graph_(graph), binding_(binding), operands_(graph, binding.numbers) {}
+  CpuChooser(const ir::Graph& graph, const passes::Binding& binding, std::optional<bool> split_attention)
+      : graph_(graph), binding_(binding), split_attention_(split_attention), operands_(graph, binding.numbers) {}
 
   /// The step of a group, or the reason why it is none.
   std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes);
@@ -57,6 +58,7 @@ class CpuChooser {
 
   const ir::Graph& graph_;
   const passes::Binding& binding_;
+  std::optional<bool> split_attention_;  ///< AttentionChoice::split
   StepOperands operands_;
 };
 

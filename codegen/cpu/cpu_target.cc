@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "codegen/compile.h"
 #include "codegen/cpu/cpu_chooser.h"
 #include "codegen/cpu/lower_cpu.h"
 #include "codegen/place_weights.h"
@@ -64,8 +63,8 @@ std::optional<std::string> cpu_refuses_members(const ir::Graph& graph, std::span
 
 }  // namespace
 
-CpuTarget::CpuTarget(cpu::CpuClass cpu_class, DType kv_type)
-    : class_(cpu_class), name_(cpu::target_name(cpu_class)), kv_type_(kv_type) {}
+CpuTarget::CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool> split_attention)
+    : class_(cpu_class), name_(cpu::target_name(cpu_class)), kv_type_(kv_type), split_attention_(split_attention) {}
 
 DType CpuTarget::activation_type(DType weight, std::int64_t k) const {
   return is_float(weight) || k % kActivationBlock != 0 ? DType::kF32 : DType::kQ8A;
@@ -91,7 +90,7 @@ std::expected<passes::Choice, passes::Refusal> CpuTarget::choose(const ir::Graph
   for (const auto member : members)
     if (!why) why = refuses_size(graph, member);
   if (!why) {
-    auto choice = CpuChooser(graph, binding).choose(members);
+    auto choice = CpuChooser(graph, binding, split_attention_).choose(members);
     if (choice) return std::move(*choice);
     why = choice.error();
   }
@@ -123,17 +122,13 @@ std::unique_ptr<plan::ProgramT> CpuTarget::lower(passes::Program program, std::o
   return lower_cpu(std::move(program), std::move(hidden), model, kv_type_);
 }
 
-std::string host_target() {
-  return cpu::target_name(cpu::detect());
-}
-
 BackEnd cpu_back_end() {
   return {.name = "cpu",
           .on_host = true,
           .kv_types = kCpuKvTypes,
           .gives_hidden = true,
           .find = [](std::string_view name) -> std::optional<std::string> {
-            if (name == "cpu" || name == "auto") return host_target();
+            if (name == "cpu" || name == "auto") return cpu::target_name(cpu::detect());
             if (!cpu::class_of_target(name)) return std::nullopt;
             return std::string(name);
           },
@@ -148,8 +143,14 @@ BackEnd cpu_back_end() {
                 for (const auto cpu_class : cpu::all_classes()) names += ", " + cpu::target_name(cpu_class);
                 return names;
               },
+          .features = [] { return cpu::features(); },
           .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
-            return std::make_unique<CpuTarget>(*cpu::class_of_target(target), options.kv_type);
+            if (options.attention.tiles)
+              throw Error(ErrorCode::kUsage,
+                          fmt::format("attention by {} is no choice of {}", *options.attention.tiles ? "tiles" : "rows",
+                                      target),
+                          "a CPU has one way to attend to a prompt", "give --attention split or whole, for decoding");
+            return std::make_unique<CpuTarget>(*cpu::class_of_target(target), options.kv_type, options.attention.split);
           }};
 }
 

@@ -12,7 +12,7 @@ namespace forge::codegen {
 
 class CpuTarget final : public BackEndTarget {
  public:
-  CpuTarget(cpu::CpuClass cpu_class, DType kv_type);
+  CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool> split_attention);
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
@@ -34,6 +34,7 @@ class CpuTarget final : public BackEndTarget {
   cpu::CpuClass class_;
   std::string name_;
   DType kv_type_;
+  std::optional<bool> split_attention_;  ///< AttentionChoice::split
 };
 
 /// Targets "cpu-CLASS"; "cpu" and "auto" mean the class that fits this machine.

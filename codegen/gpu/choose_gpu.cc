@@ -221,7 +221,8 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
   const auto& bounds = binding_.bounds;
-  const auto config = choose_attention(target_, a, bounds, tuning_);
+  const auto config = choose_attention(target_, a, bounds, tuning_, attention_);
+  if (auto why = attention_problem(config, a, bounds, attention_); !why.empty()) return why;
   const auto q = graph_.operand(node, 0);
   const auto query_floats = row_floats(q);
   if (query_floats % 4 != 0 || binding_.rows.columns_of(q).first % 4 != 0)
@@ -233,6 +234,8 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   out_.step.label = quantised ? "attention + quantize" : "attention";
   out_.step.reason = config.tiles ? fmt::format("a prompt's queries in tiles of {}", config.tiles->tokens)
                                   : fmt::format("{} blocks share the context of a row", config.workers);
+  if (bounds.tokens > bounds.sequences ? attention_.tiles.has_value() : attention_.split.has_value())
+    out_.step.reason += ", as asked for";
   KernelText text{.header = config.tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
                   .kernel = config.tiles ? "AttentionTiles" : "Attention",
                   .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "codegen/gpu/kernel_compiler.h"
 #include "codegen/gpu/targets.h"
+#include "codegen/kernel_compiler.h"
 
 namespace forge::codegen {
 

@@ -11,7 +11,7 @@
 
 #include "codegen/gpu/compilers.h"
 #include "codegen/gpu/kernel_cache.h"
-#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/kernel_compiler.h"
 #include "runtime/plan/cache.h"
 
 namespace forge::codegen {

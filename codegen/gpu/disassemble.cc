@@ -6,7 +6,7 @@
 #include <array>
 
 #include "codegen/gpu/code_object.h"
-#include "codegen/gpu/program_output.h"
+#include "codegen/program_output.h"
 #include "runtime/plan/unique_fd.h"
 
 namespace forge::codegen {

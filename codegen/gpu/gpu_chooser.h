@@ -18,8 +18,14 @@ namespace forge::codegen {
 
 class GpuChooser {
  public:
-  GpuChooser(const ir::Graph& graph, const passes::Binding& binding, const GpuTarget& target, const Tuning& tuning)
-      : graph_(graph), binding_(binding), target_(target), tuning_(tuning), operands_(graph, binding.numbers) {}
+  GpuChooser(const ir::Graph& graph, const passes::Binding& binding, const GpuTarget& target, const Tuning& tuning,
+             const AttentionChoice& attention)
+      : graph_(graph),
+        binding_(binding),
+        target_(target),
+        tuning_(tuning),
+        attention_(attention),
+        operands_(graph, binding.numbers) {}
 
   /// The step of a group, or the reason why it is none.
   std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes);
@@ -58,6 +64,7 @@ class GpuChooser {
   const passes::Binding& binding_;
   const GpuTarget& target_;
   const Tuning& tuning_;
+  const AttentionChoice& attention_;
   StepOperands operands_;
   passes::Choice out_;
 };

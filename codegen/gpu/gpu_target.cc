@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/gpu/compile_service.h"
 #include "codegen/gpu/epilogue_source.h"
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/lower_gpu.h"
@@ -24,7 +25,7 @@ constexpr std::int64_t kWorkersMax = 32;
 constexpr std::int32_t kGpuPromptTokens = 128;  // that share a step: its time is mostly its own
 constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys: with fewer, combining takes longer than it saves
-constexpr std::int64_t kHeadDimMax = 256;
+constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128;
 
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
@@ -80,9 +81,9 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
 std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& target,
                                                              const ir::AttentionAttrs& attention,
                                                              const ir::Bounds& bounds, const Tuning& tuning) {
-  constexpr std::int64_t kLanesWanted = 256, kHeadDimMost = 128, kLongChunkDim = 64;
+  constexpr std::int64_t kLanesWanted = 256, kLongChunkDim = 64;
   if (!takes_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
-      attention.head_dim % 32 != 0 || attention.head_dim > kHeadDimMost)
+      attention.head_dim % 32 != 0 || attention.head_dim > kTilesHeadDimMax)
     return std::nullopt;
   AttentionConfig::Tiles out;
   const auto group = attention.heads / attention.kv_heads, waves = kLanesWanted / target.wave;
@@ -146,7 +147,7 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
                                                                       const passes::Binding& binding) const {
   auto why = refuses_members(graph, members);
   if (!why) {
-    auto choice = GpuChooser(graph, binding, target_, tuning_).choose(members);
+    auto choice = GpuChooser(graph, binding, target_, tuning_, attention_).choose(members);
     if (choice) return std::move(*choice);
     why = choice.error();
   }
@@ -156,12 +157,12 @@ std::expected<passes::Choice, passes::Refusal> GpuTargetModel::choose(const ir::
 std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, const passes::Binding& binding) const {
   for (const auto& output : graph.outputs())
     if (output.name == "logits")
-      return GpuChooser(graph, binding, target_, tuning_).sampling(graph.type(output.value).cols());
+      return GpuChooser(graph, binding, target_, tuning_, attention_).sampling(graph.type(output.value).cols());
   return {};
 }
 
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
-                                 const Tuning& tuning) {
+                                 const Tuning& tuning, const AttentionChoice& asked) {
   AttentionConfig out;
   const auto group = attention.heads / attention.kv_heads;
   out.heads_per_block = group;
@@ -178,7 +179,9 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);
   out.workers = std::clamp<std::int64_t>(tuned(tuning, "workers", workers), 1, std::min(kWorkersMax, parts));
-  out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
+  if (asked.split && !many)
+    out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
+  if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
   if (out.tiles) {
     out.workers = 1;
     out.waves = out.tiles->heads * out.tiles->tokens / kTileRows;
@@ -188,6 +191,18 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   if (out.workers > 1)
     out.scratch_bytes = rows * jobs * out.workers * out.heads_per_block * (attention.head_dim + 2) * 4;
   return out;
+}
+
+std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
+                              const ir::Bounds& bounds, const AttentionChoice& asked) {
+  const bool prompt = bounds.tokens > bounds.sequences;
+  if (prompt && asked.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
+    return fmt::format("attention by tiles was asked for, and a head's {} columns are no multiple of 32 up to {}",
+                       attention.head_dim, kTilesHeadDimMax);
+  if (!prompt && asked.split.value_or(false) && bounds.tokens <= kTokenTile && config.workers < 2)
+    return fmt::format("a split context was asked for, and {} positions are one worker's",
+                       bounds.table_blocks * kGpuKvBlockTokens);
+  return {};
 }
 
 void AttentionConfig::write_to(ConfigText& out) const {
@@ -248,8 +263,21 @@ BackEnd gpu_back_end() {
             return target == machine ? std::optional(0) : std::nullopt;
           },
           .target_names = [] { return target_names(); },
+          .open_compiler = [](std::function<void(const std::string&)> note) -> std::unique_ptr<KernelCompiler> {
+            CompileServiceOptions options;
+            options.cache = plan::CacheOptions::from_environment();
+            options.note = std::move(note);
+            return std::make_unique<CompileService>(std::move(options));
+          },
           .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
-            return std::make_unique<GpuTargetModel>(*find_target(target), parse_tuning(options.tune));
+            const auto& row = *find_target(target);
+            if (options.attention.tiles.value_or(false) && row.matrix == MatrixKind::kNone)
+              throw Error(ErrorCode::kUsage, fmt::format("attention by tiles is no choice of {}", target),
+                          "it has no matrix instructions that kernels use", "give --attention rows, or auto");
+            auto tuning = parse_tuning(options.tune);
+            if (options.attention.tiles.value_or(false) && tuned(tuning, "matrix", 1) == 0)
+              throw Error(ErrorCode::kUsage, "--attention tiles and --tune matrix=0 exclude each other");
+            return std::make_unique<GpuTargetModel>(row, std::move(tuning), options.attention);
           }};
 }
 

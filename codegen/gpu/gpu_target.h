@@ -19,7 +19,8 @@ inline constexpr std::int64_t kGpuKvBlockTokens = 32;
 
 class GpuTargetModel final : public BackEndTarget {
  public:
-  GpuTargetModel(const GpuTarget& target, Tuning tuning) : target_(target), tuning_(std::move(tuning)) {}
+  GpuTargetModel(const GpuTarget& target, Tuning tuning, AttentionChoice attention = {})
+      : target_(target), tuning_(std::move(tuning)), attention_(attention) {}
 
   [[nodiscard]] std::string_view name() const override { return target_.name; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
@@ -43,6 +44,7 @@ class GpuTargetModel final : public BackEndTarget {
  private:
   const GpuTarget& target_;
   Tuning tuning_;
+  AttentionChoice attention_;
 };
 
 /// The rows of targets.def.
@@ -63,6 +65,9 @@ struct AttentionConfig {
   void write_to(ConfigText& out) const;
 };
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
-                                 const Tuning& tuning);
+                                 const Tuning& tuning, const AttentionChoice& asked = {});
+/// Why it is not what was asked for; empty when it is.
+std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
+                              const ir::Bounds& bounds, const AttentionChoice& asked);
 
 }  // namespace forge::codegen

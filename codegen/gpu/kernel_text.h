@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu/kernel_compiler.h"
 #include "codegen/gpu/targets.h"
+#include "codegen/kernel_compiler.h"
 
 namespace forge::codegen {
 

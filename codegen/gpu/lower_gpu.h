@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "codegen/gpu/gpu_target.h"
-#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/kernel_compiler.h"
 #include "codegen/model_file.h"
 #include "passes/program.h"
 #include "runtime/plan/plan_generated.h"

@@ -10,9 +10,9 @@
 
 #include "kernels/cpu/kernels.h"
 #include "runtime/cpu/cpu_program.h"
-#include "runtime/cpu/memory_block.h"
 #include "runtime/cpu/run_steps.h"
 #include "runtime/executor.h"
+#include "runtime/memory_block.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/step_trace.h"
 #include "runtime/thread_pool.h"

@@ -17,7 +17,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/cpu/memory_block.h"
+#include "runtime/memory_block.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/thread_pool.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "codegen/gpu/compilers.h"
-#include "codegen/gpu/kernel_compiler.h"
 #include "codegen/gpu/kernel_text.h"
 #include "codegen/gpu/targets.h"
+#include "codegen/kernel_compiler.h"
 #include "support/error.h"
 
 namespace forge::codegen::tests {

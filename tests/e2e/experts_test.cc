@@ -6,7 +6,6 @@
 #include <functional>
 #include <numeric>
 
-#include "codegen/gpu/kernel_compiler.h"
 #include "passes/pass.h"
 #include "runtime/plan/step.h"
 #include "support/error.h"
@@ -291,27 +290,6 @@ TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
     });
     INFO(slices << ": " << line);
     CHECK(line.find("is broken") != std::string::npos);
-  }
-}
-
-TEST_CASE("experts: targets without kernels for them say so") {
-  struct NoCompiler final : codegen::KernelCompiler {
-    std::vector<codegen::CompiledKernel> compile(const std::string&, std::span<const codegen::KernelSource>) override {
-      FAIL("a compiler was asked");
-      return {};
-    }
-  } compiler;
-  auto shape = mixture(DType::kQ8_0);
-  shape.scattered = true;
-  const TinyModel model(shape);
-  codegen::CompileOptions options{.context = 64, .batch_max = 1};
-  options.kernels = &compiler;
-  try {
-    codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options);
-    FAIL("a GPU program of scattered experts");
-  } catch (const Error& error) {
-    CHECK(error.exit_status() == 3);
-    CHECK(error.line().find("experts in tensors of their own") != std::string::npos);
   }
 }
 

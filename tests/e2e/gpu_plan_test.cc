@@ -7,13 +7,14 @@
 #include <set>
 
 #include "codegen/compile.h"
-#include "codegen/gpu/kernel_compiler.h"
 #include "codegen/gpu/tuning.h"
+#include "codegen/kernel_compiler.h"
 #include "passes/pass.h"
 #include "runtime/plan/gpu_io.h"
 #include "runtime/plan/step.h"
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
+#include "tests/support/error_of.h"
 
 namespace forge::tests {
 namespace {
@@ -118,6 +119,36 @@ TEST_CASE("gpu plan: the wave is the target's") {
   compile(TinyModel(kQ8), "gfx90a", wave64);
   REQUIRE(wave64.targets == std::vector<std::string>{"gfx90a"});
   for (const auto& [entry, text] : wave64.texts) CHECK(text.starts_with("#define FORGE_WAVE 64\n"));
+}
+
+TEST_CASE("gpu plan: attention that the target or the model cannot have is refused with the reason") {
+  Recorder recorder;
+  const auto refusal = [&](const char* target, const char* attention, const TinyShape& shape = kQ8) {
+    codegen::CompileOptions options{.context = 256, .kernels = &recorder, .attention = attention};
+    const TinyModel model(shape);
+    return error_of([&] { (void)codegen::compile_program(model.portable().graph, model.file(), target, options); });
+  };
+  CHECK_THAT(refusal("gfx1030", "tiles"), Catch::Contains("no matrix instructions"));
+  CHECK_THAT(refusal("gfx1100", "tiles"), Catch::Contains("16 columns are no multiple of 32"));
+  CHECK_THAT(refusal("gfx1100", "rows,split"), Catch::Contains("256 positions are one worker's"));
+  for (const char* none : {"tile", "rows,tiles", "split,split", "rows,", ",", "auto,rows", "rows split"})
+    CHECK_THAT(refusal("gfx1100", none), Catch::Contains("none that there is"));
+}
+
+TEST_CASE("attention that was asked for is part of the plan and of its cache key, however it was written") {
+  const auto key = [](const char* attention) {
+    const std::vector<std::string> targets{"gfx1100"};
+    return codegen::cache_key({.identity = "x"}, targets, {.context = 64, .attention = attention});
+  };
+  CHECK(key("auto") == key(""));
+  CHECK(key("split,rows") == key("rows,split"));
+  CHECK((key("rows") != key("") && key("rows") != key("tiles") && key("rows") != key("rows,whole")));
+  Recorder recorder;
+  const TinyModel model(kQ8);
+  const auto program = codegen::compile_program(model.portable().graph, model.file(), "gfx1100",
+                                                {.context = 256, .kernels = &recorder, .attention = "whole,rows"});
+  CHECK(program->options->attention == "rows,whole");
+  CHECK(codegen::options_of(*program).attention == "rows,whole");
 }
 
 TEST_CASE("gpu plan: it says what the engine needs to know of a GPU") {
@@ -233,6 +264,25 @@ TEST_CASE("gpu plan: what cannot be compiled is refused in one line") {
   }
   CHECK_THROWS_WITH(codegen::resolve_targets("gfx1234"), Catch::Contains("gfx1100"));
   CHECK(codegen::resolve_targets("gfx942:sramecc+:xnack-,sm_90") == std::vector<std::string>{"gfx942", "sm_90"});
+}
+
+TEST_CASE("experts: targets without kernels for them say so") {
+  struct NoCompiler final : codegen::KernelCompiler {
+    std::vector<codegen::CompiledKernel> compile(const std::string&, std::span<const codegen::KernelSource>) override {
+      FAIL("a compiler was asked");
+      return {};
+    }
+  } compiler;
+  const TinyModel model({.dtype = DType::kQ8_0, .experts = 4, .experts_used = 2, .scattered = true});
+  codegen::CompileOptions options{.context = 64, .batch_max = 1};
+  options.kernels = &compiler;
+  try {
+    codegen::compile_program(model.portable().graph, model.file(), "gfx1100", options);
+    FAIL("a GPU program of scattered experts");
+  } catch (const Error& error) {
+    CHECK(error.exit_status() == 3);
+    CHECK(error.line().find("experts in tensors of their own") != std::string::npos);
+  }
 }
 
 }  // namespace forge::tests

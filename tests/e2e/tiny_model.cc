@@ -6,11 +6,8 @@
 #include <numeric>
 #include <random>
 
-#include "codegen/gpu/kernel_compiler.h"
 #include "kernels/quant/rows.h"
-#include "passes/pass.h"
 #include "runtime/weight_source.h"
-#include "support/error.h"
 #include "tests/kernels/golden.h"
 
 namespace forge::tests {
@@ -173,17 +170,6 @@ ir::WeightLoader TinyModel::weights() const {
   };
 }
 
-std::unique_ptr<runtime::CpuExecutor> TinyModel::open(std::size_t threads, std::int64_t batch,
-                                                      std::vector<std::string> skip, std::string target,
-                                                      DType kv_type) const {
-  std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
-      portable_.graph, file_, target,
-      {.context = portable_.info.context, .batch_max = batch, .skip = std::move(skip), .kv_type = kv_type});
-  runtime::SpanWeightSource source("tiny", bytes());
-  return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
-                                                runtime::ExecutorOptions{.threads = threads});
-}
-
 std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vector<std::int32_t>& ids,
                                         bool quantize_activations) const {
   ir::StepInputs in;
@@ -248,20 +234,6 @@ double nmse(std::span<const float> x, std::span<const float> reference) {
     power += (reference[i] - mean) * (reference[i] - mean);
   }
   return error / power;
-}
-
-std::string opening(const TinyModel& model, const std::function<void(plan::ProgramT&)>& edit) {
-  auto program = codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
-                                          {.context = 64, .batch_max = 1});
-  edit(*program);
-  runtime::SpanWeightSource source("tiny", model.bytes());
-  try {
-    runtime::CpuExecutor(std::shared_ptr<const plan::ProgramT>(std::move(program)), source, {.threads = 1});
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kPlan) throw;
-    return error.line();
-  }
-  return "";
 }
 
 }  // namespace forge::tests

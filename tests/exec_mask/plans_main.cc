@@ -19,7 +19,7 @@
 
 #include "codegen/gpu/code_object.h"
 #include "codegen/gpu/compile_service.h"
-#include "codegen/gpu/program_output.h"
+#include "codegen/program_output.h"
 #include "support/cpus.h"
 #include "support/error.h"
 #include "tests/exec_mask/exec_mask.h"

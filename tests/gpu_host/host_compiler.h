@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/kernel_compiler.h"
 #include "runtime/driver/null_driver.h"
 #include "tests/gpu_host/executor.h"
 

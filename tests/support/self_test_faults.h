@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/gpu/kernel_compiler.h"
+#include "codegen/kernel_compiler.h"
 
 namespace forge::tests {
 

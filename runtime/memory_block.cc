@@ -1,4 +1,4 @@
-#include "runtime/cpu/memory_block.h"
+#include "runtime/memory_block.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>

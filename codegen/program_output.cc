@@ -1,4 +1,4 @@
-#include "codegen/gpu/program_output.h"
+#include "codegen/program_output.h"
 
 #include <fcntl.h>
 #include <spawn.h>

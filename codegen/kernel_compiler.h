@@ -1,5 +1,5 @@
 #pragma once
-// What code generation asks of whoever turns kernel sources into code objects: the compile service of this folder, or,
+// What code generation asks of whoever turns kernel sources into code objects: gpu/compile_service.h, or,
 // in tests, the host compiler.
 
 #include <cstddef>

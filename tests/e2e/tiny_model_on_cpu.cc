@@ -1,0 +1,33 @@
+#include "runtime/cpu/executor.h"
+#include "runtime/weight_source.h"
+#include "support/error.h"
+#include "tests/e2e/tiny_model.h"
+
+namespace forge::tests {
+
+std::unique_ptr<runtime::CpuExecutor> TinyModel::open(std::size_t threads, std::int64_t batch,
+                                                      std::vector<std::string> skip, std::string target,
+                                                      DType kv_type) const {
+  std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
+      portable_.graph, file_, target,
+      {.context = portable_.info.context, .batch_max = batch, .skip = std::move(skip), .kv_type = kv_type});
+  runtime::SpanWeightSource source("tiny", bytes());
+  return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
+                                                runtime::ExecutorOptions{.threads = threads});
+}
+
+std::string opening(const TinyModel& model, const std::function<void(plan::ProgramT&)>& edit) {
+  auto program = codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
+                                          {.context = 64, .batch_max = 1});
+  edit(*program);
+  runtime::SpanWeightSource source("tiny", model.bytes());
+  try {
+    runtime::CpuExecutor(std::shared_ptr<const plan::ProgramT>(std::move(program)), source, {.threads = 1});
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kPlan) throw;
+    return error.line();
+  }
+  return "";
+}
+
+}  // namespace forge::tests
