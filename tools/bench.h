@@ -16,8 +16,8 @@ struct BenchRequest {
   std::string path, model, device = "auto";
   std::vector<std::int64_t> prompt{512}, predict{128}, depth{0}, batch{1}, threads{0};
   std::int64_t repetitions = 5;
-  std::optional<std::string> kv_type;  ///< as ModelChoice's
-  std::string shown_path;              ///< what results say instead of `path`, where that is no name for people
+  std::optional<std::string> kv_type, attention;  ///< as ModelChoice's
+  std::string shown_path;      ///< what results say instead of `path`, where that is no name for people
   bool read_rate = false;      ///< measure the memory's plain read rate between repetitions; for programs on the CPU
   TraceFile* trace = nullptr;  ///< of all set-ups
   bool repack_cache = false;   ///< as Session's

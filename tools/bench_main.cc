@@ -109,6 +109,7 @@ int bench(int argc, char** argv) {
       .texts("--compare", others.compared, 2, "A.json B.json", "measure nothing: show two results beside each other")
       .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
       .choice("--kv-type", request.kv_type, kKvTypes, kKvTypeHelp)
+      .text("--attention", request.attention, "LIST", kAttentionHelp)
       .flag("--repack-cache", request.repack_cache, kRepackCacheHelp)
       .flag("--profile", request.profile, "time each kind of step; tables on stderr, and slower results")
       .text("--profile-trace", others.trace, "FILE", kTraceHelp)

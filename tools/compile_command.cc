@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "codegen/back_end.h"
 #include "passes/pass.h"
 #include "runtime/plan/cache.h"
 #include "support/error.h"
@@ -33,10 +34,12 @@ std::string footer() {
   return fmt::format(
       "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
       "it.\n"
-      "Targets: auto is what forge-run would take here, its best GPU or the CPU; gfx1100 and other GPUs\n"
-      "(forge-inspect devices lists those of this machine);\n{}.\n"
+      "Targets: auto is what forge-run would take here, its best GPU or the CPU{}{}.\n"
       "A plan for several targets (a comma list) has a program for each.\n",
-      codegen::cpu_target_names());
+      codegen::device_back_end() == nullptr
+          ? ""
+          : "; gfx1100 and other GPUs\n(forge-inspect devices lists those of this machine)",
+      codegen::host_back_end() == nullptr ? "" : ";\n" + codegen::cpu_target_names());
 }
 
 void list_passes() {
@@ -62,6 +65,7 @@ bool parse(int argc, char** argv, Request& request) {
       .integer("--max-batch", request.options.batch_max, 1, kSequencesMax, "sequences in one step; default 1")
       .flag("--embeddings", request.options.hidden, "give rows for embeddings too, which a server makes; CPUs only")
       .choice("--kv-type", request.kv_type, kKvTypes, kKvTypeHelp)
+      .text("--attention", request.options.attention, "LIST", kAttentionHelp)
       .flag("--force", request.force, "compile even when the cache has the plan")
       .group("Looking inside")
       .text("--dump-ir", request.options.dump_ir_dir, "DIR", "write the graph after every pass as text")

@@ -67,7 +67,8 @@ OpenedModel open_gguf(const ModelChoice& choice) {
                                         .batch_max = choice.sequences,
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, DType::kF16),
-                                        .hidden = choice.hidden && codegen::gives_hidden(target_of(choice))};
+                                        .hidden = choice.hidden && codegen::gives_hidden(target_of(choice)),
+                                        .attention = choice.attention.value_or("")};
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
   auto result = cached(codegen::cache_key(identity, targets, options),
@@ -112,6 +113,9 @@ std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& 
   if (choice.sequences > program.batch_max)
     return fmt::format("it is for {} sequences at once, not {}", program.batch_max, choice.sequences);
   if (!choice.skip.empty()) return "passes are to be skipped";
+  if (choice.attention &&
+      codegen::options_of(program).attention != codegen::attention_text(codegen::parse_attention(*choice.attention)))
+    return "its attention is run otherwise";
   if (choice.kv_type)
     if (const auto has = codegen::options_of(program).kv_type; has != kv_type_of(choice, has))
       return fmt::format("its KV cache is {}, not {}", dtype_name(has), *choice.kv_type);
@@ -143,7 +147,8 @@ OpenedModel open_plan(const ModelChoice& choice) {
                                         .batch_max = choice.sequences,
                                         .skip = choice.skip,
                                         .kv_type = kv_type_of(choice, kv_type_of(plan, target)),
-                                        .hidden = choice.hidden && codegen::gives_hidden(target)};
+                                        .hidden = choice.hidden && codegen::gives_hidden(target),
+                                        .attention = choice.attention.value_or("")};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
                        [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
@@ -155,7 +160,7 @@ OpenedModel open_plan(const ModelChoice& choice) {
 }  // namespace
 
 int choose_program(const plan::PlanT& plan, std::string_view target) {
-  if (target.empty()) return choose_program(plan, codegen::host_target());
+  if (target.empty()) return codegen::host_back_end() == nullptr ? -1 : choose_program(plan, codegen::host_target());
   const auto* back_end = codegen::back_end_of(target);
   int best = -1, best_rank = 0;
   for (std::size_t i = 0; back_end != nullptr && i < plan.programs.size(); ++i) {

@@ -18,6 +18,8 @@ inline constexpr std::int64_t kContextDefault = 4096;  ///< unless the model was
 inline constexpr std::int64_t kContextMax = std::int64_t{1} << 24;
 inline constexpr std::int64_t kSequencesMax = 256;
 inline constexpr const char* kKvTypes = "f16|q8_0";
+inline constexpr const char* kAttentionHelp =
+    "how attention is run: auto, or tiles|rows for prompts (GPUs), split|whole for decoding; default auto";
 inline constexpr const char* kKvTypeHelp = "type of the KV cache; default f16; q8_0 on CPUs only";
 
 struct ModelChoice {
@@ -29,6 +31,8 @@ struct ModelChoice {
   std::vector<std::string> skip;        ///< passes
   bool hidden = false;                  ///< on CPUs: it gives hidden rows too, for embeddings
   std::optional<std::string> kv_type;   ///< one of kKvTypes; empty: the plan's, or f16
+  /// codegen/attention_choice.h; empty: the plan's, or auto.
+  std::optional<std::string> attention;
 };
 
 struct OpenedModel {

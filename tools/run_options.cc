@@ -89,6 +89,7 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
       .integer("-t,--threads", session.threads, 1, 1024, "default: what this process may use")
       .text("--model", session.model.model, "FILE", "where the plan's model is, if not where it was")
       .choice("--kv-type", session.model.kv_type, kKvTypes, kKvTypeHelp)
+      .text("--attention", session.model.attention, "LIST", kAttentionHelp)
       .flag("--repack-cache", session.repack_cache, kRepackCacheHelp)
       .texts("--skip-pass", session.model.skip, "NAME", "leave an optional pass out; may be repeated")
       .group("Output")

@@ -62,6 +62,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
   options.group("Machine")
       .text("--device", session.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
       .integer("-t,--threads", session.threads, 1, 1024, "default: what this process may use")
+      .text("--attention", session.model.attention, "LIST", kAttentionHelp)
       .text("--model,--model-file", session.model.model, "FILE", "where the plan's model is, if not where it was")
       .group("Operation")
       .real("--drain-timeout", request.drain_timeout, 0, kDay, "seconds for what runs at SIGTERM to end; default 30")

@@ -85,6 +85,37 @@ TEST_CASE("shapes that do not divide evenly: odd heads, biases, a head of its ow
   }
 }
 
+TEST_CASE("a CPU refuses what is no choice of its attention") {
+  const TinyModel model(TinyShape{});
+  const auto refuse = [&](const char* attention) {
+    codegen::compile_program(model.portable().graph, model.file(), "cpu-generic",
+                             {.context = 64, .attention = attention});
+  };
+  for (const char* none : {"rows", "tiles,split"})
+    CHECK_THROWS_WITH(refuse(none), Catch::Contains("one way to attend to a prompt"));
+  CHECK_THROWS_WITH(refuse("sideways"), Catch::Contains("none that there is"));
+}
+
+TEST_CASE("decoding gives the same bits whether threads share a token's context or not") {
+  const TinyModel model({.width = 128, .heads = 4, .kv_heads = 2, .head_dim = 32});
+  const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256
+  const auto blocks = first_blocks(11);
+  const auto expected = run_alone(*model.open(), ids, 64, blocks);
+  for (const auto& [attention, reason] : {std::pair("split", "KV cut into chunks, as asked for"),
+                                          std::pair("whole", "one task a KV head and tile of queries, as asked for")}) {
+    CAPTURE(attention);
+    std::shared_ptr<const plan::ProgramT> program =
+        codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
+                                 {.context = model.portable().info.context, .batch_max = 8, .attention = attention});
+    for (const auto& step : program->variants.front()->steps)
+      if (step->label.starts_with("attention")) CHECK(step->reason == reason);
+    runtime::SpanWeightSource source("tiny", model.bytes());
+    runtime::CpuExecutor executor(program, source, {.threads = 2});
+    CHECK(run_alone(executor, ids, 1, blocks) == expected);
+    CHECK(run_alone(executor, ids, 64, blocks) == expected);
+  }
+}
+
 TEST_CASE("a KV cache in q8_0 takes 17/32 of f16's bytes, and costs little of the result") {
   const TinyModel model({.width = 128, .heads = 4, .kv_heads = 2, .head_dim = 32});
   const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256

@@ -1,6 +1,8 @@
 // Whole models by the GPU executor, every kernel lane by lane on the host: against the reference interpreter, one token
 // a step and many, in batches, and tokens chosen on the device.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
@@ -25,20 +27,24 @@ constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
 class HostGpu {
  public:
   HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
-          std::vector<std::string> skip = {})
-      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), std::move(skip)) {}
+          std::vector<std::string> skip = {}, std::string attention = {})
+      : HostGpu(model, model.portable().graph, target, batch, std::move(tune), std::move(skip), std::move(attention)) {}
   /// Another graph on the model's weights.
   HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
-          std::string tune, std::vector<std::string> skip = {}) {
+          std::string tune, std::vector<std::string> skip = {}, std::string attention = {}) {
     codegen::CompileOptions options;
     options.context = 256;
     options.batch_max = batch;
     options.kernels = &compiler();
     options.tune = std::move(tune);
     options.skip = std::move(skip);
+    options.attention = std::move(attention);
     std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
     tiles_ =
         std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
+    for (const auto& variant : program->variants)
+      for (const auto& step : variant->steps)
+        if (step->label.starts_with("attention")) reasons_ += variant->name + ": " + step->reason + "\n";
     control_ =
         std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target.wave, .arch = target.name});
     gpu_host::run_on_host(*control_);
@@ -51,6 +57,8 @@ class HostGpu {
   runtime::GpuExecutor* operator->() { return executor_.get(); }
   /// Are there matrix instructions for prompts?
   [[nodiscard]] bool tiles() const { return tiles_; }
+  /// Why attention is run as it is, "decode1: ..." a line.
+  [[nodiscard]] const std::string& reasons() const { return reasons_; }
 
  private:
   static gpu_host::HostKernelCompiler& compiler() {
@@ -62,6 +70,7 @@ class HostGpu {
   std::unique_ptr<runtime::SpanWeightSource> source_;
   std::unique_ptr<runtime::GpuExecutor> executor_;
   bool tiles_ = false;
+  std::string reasons_;
 };
 
 /// Prompts go as generated tokens do, so that a token's results do not depend on its step.
@@ -164,6 +173,31 @@ TEST_CASE("gpu model: skipping any optional pass keeps the logits") {
       CHECK(nmse(run_alone(*gpu, ids, 64, blocks), prompt) < 1e-3);
       CHECK(nmse(run_alone(*gpu, ids, 1, blocks), prompt) < 1e-3);
     }
+  }
+}
+
+TEST_CASE("gpu model: attention gives the same however it is run") {
+  using Catch::Contains;
+  // Weights whose activations are not rounded to int8, which would magnify every difference.
+  const TinyModel model({.dtype = DType::kF16, .heads = 2, .kv_heads = 1, .head_dim = 32});
+  const auto prompt = random_ids(90, model.file().vocab, 6);
+  const std::vector<std::int32_t> few(prompt.begin(), prompt.begin() + 40), blocks{5, 2, 0, 4, 1};
+  const std::string tune = "matrix=1,worker_tokens=32";  // a second worker from position 32 on
+  for (const auto& target : {kWave32, kWave64}) {
+    CAPTURE(target.name);
+    HostGpu left(model, target, 1, tune);
+    const auto of_prompt = run_alone(*left, prompt, 64, blocks), of_few = run_alone(*left, few, 1, blocks);
+    const auto check = [&](const char* attention, const std::string& prompts, const char* decoding) {
+      CAPTURE(attention);
+      HostGpu asked(model, target, 1, tune, {}, attention);
+      CHECK_THAT(asked.reasons(), Contains("prefill512: " + prompts + ", as asked for\n"));
+      CHECK_THAT(asked.reasons(), Contains(std::string("decode1: ") + decoding + ", as asked for\n"));
+      CHECK(nmse(run_alone(*asked, prompt, 64, blocks), of_prompt) < 1e-5);
+      CHECK(nmse(run_alone(*asked, few, 1, blocks), of_few) < 1e-5);
+    };
+    check("rows,split", "1 blocks share the context of a row", "8 blocks share the context of a row");
+    check("tiles,whole", fmt::format("a prompt's queries in tiles of {}", target.wave == 32 ? 64 : 32),
+          "1 blocks share the context of a row");
   }
 }
 

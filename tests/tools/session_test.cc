@@ -109,6 +109,21 @@ TEST_CASE("a plan of another model is refused, and so is a graph that is none") 
   CHECK(f.open(plan, {.model = f.model.native()}).path == f.model);
 }
 
+TEST_CASE("a plan whose attention is run otherwise than asked for is compiled again, and its model keeps both") {
+  const SessionFixture f;
+  const auto plan = f.compile();
+  CHECK(f.open(plan, {.context = 128, .attention = "auto"}).origin.find("again") == std::string::npos);
+  const auto opened = f.open(plan, {.context = 128, .attention = "whole"});
+  CHECK(opened.origin.find("again") != std::string::npos);
+  CHECK(opened.program->options->attention == "whole");
+  CHECK(open_model({.path = f.model.native(), .context = 128}).program->options->attention.empty());
+  CHECK(open_model({.path = f.model.native(), .context = 128, .attention = "whole"}).origin == "compiled");
+  CHECK(code_of([&] { (void)open_model({.path = f.model.native(), .attention = "tiles"}); }) == ErrorCode::kUsage);
+  auto broken = f.compile();
+  broken.programs[0]->options->attention = "sideways";
+  CHECK(code_of([&] { (void)f.open(broken, {.context = 128, .attention = "whole"}); }) == ErrorCode::kPlan);
+}
+
 TEST_CASE("what runs a program is what the program says, and a program that lies is refused") {
   const SessionFixture f;
   auto plan = f.compile();
