@@ -9,7 +9,7 @@
 
 #include "codegen/back_end.h"
 #include "ir/text.h"
-#include "runtime/plan/tile_ops.h"
+#include "runtime/plan/version.h"
 #include "support/error.h"
 #include "support/version.h"
 
@@ -179,8 +179,14 @@ plan::PlanT compile_plan(const ir::Graph& portable, const ModelFile& model, std:
   out.model->path = model.path;
   out.model->name = model.name;
   out.model->family = model.family;
-  out.model->file_bytes = model.file_bytes;
   out.model->identity = model.identity;
+  for (const auto& file : model.files) {
+    auto row = std::make_unique<plan::ModelFileT>();
+    row->name = file.name;
+    row->bytes = file.bytes;
+    row->identity = file.identity;
+    out.model->files.push_back(std::move(row));
+  }
   out.graph = ir::print(portable);
   for (const auto& target : targets) {
     CompileReport report;

@@ -19,20 +19,24 @@ std::int64_t padded(std::int64_t rows) {
   return (rows + kPackedRows - 1) / kPackedRows * kPackedRows;
 }
 
-/// A weight's rows: [N, K] are N of one slice, [E, N, K] are N of each of E slices. Vectors have one row, and K is 1
-/// for the E vectors [E, N, 1].
+/// A weight's rows: [N, K] are N of one slice, [E, N, K] are N of each of E slices. Vectors [N], and E of them
+/// [E, N, 1], are rows of one element.
 struct SlicedRows {
-  std::int64_t slices = 1, rows = 1, cols = 0;
+  std::int64_t slices = 1, rows = 1, cols = 1;
   bool vector = false;
 };
 /// `as_vector`: a matrix is used as a vector that is dealt out over heads.
 SlicedRows sliced(const ir::TensorType& type, bool as_vector = false) {
   const auto& shape = type.shape;
-  if (shape.size() == 1) return {.cols = type.cols(), .vector = true};
-  if (shape.size() == 2 && as_vector) return {.cols = type.elements({}), .vector = true};
+  if (shape.size() == 1 || (shape.size() == 2 && as_vector)) return {.rows = type.elements({}), .vector = true};
   if (shape.size() == 2) return {.rows = shape[0].value, .cols = type.cols()};
-  if (type.cols() == 1) return {.slices = shape[0].value, .cols = shape[1].value, .vector = true};
-  return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols()};
+  return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols(), .vector = type.cols() == 1};
+}
+
+/// A tensor with these rows: the file has a vector as one row.
+bool has_shape(const SourceTensor& tensor, const SlicedRows& wanted) {
+  if (wanted.vector) return tensor.rows == wanted.slices && tensor.cols == wanted.rows;
+  return tensor.rows == wanted.slices * wanted.rows && tensor.cols == wanted.cols;
 }
 
 std::uint64_t packed_row_bytes(const ir::TensorType& type) {
@@ -82,20 +86,19 @@ std::vector<WeightPlacer::Source> WeightPlacer::sources(ir::Value weight) const 
   return parts;
 }
 
-/// Rows of a vector are its elements; a source has all of its tensor's, or a slice of them.
+/// All columns of a tensor's rows, or of a slice of them.
 plan::WeightSourceT WeightPlacer::describe(const Source& source, bool vector) const {
   const auto& from = *tensors(source.node).front();
+  const auto matrix = sliced(graph_.type({source.node, 0}), vector);
   plan::WeightSourceT out;
   out.tensor = graph_.attrs_as<ir::WeightAttrs>(source.node).name;
+  out.file = from.file;
   out.offset = from.offset;
-  out.bytes = from.bytes;
-  out.rows = vector ? 1 : from.rows;
+  out.tensor_rows = out.rows = matrix.rows;
+  out.tensor_cols = out.cols = matrix.cols;
   if (source.slice == nullptr) return out;
-  const auto& type = graph_.type({source.node, 0});
-  const auto row = row_bytes(type.dtype, type.shape.size() == 1 ? 1 : static_cast<std::size_t>(type.cols()));
-  out.offset += static_cast<std::uint64_t>(source.slice->begin) * row;
-  out.bytes = static_cast<std::uint64_t>(source.slice->rows) * row;
-  if (!vector) out.rows = source.slice->rows;
+  out.row_begin = source.slice->begin;
+  out.rows = source.slice->rows;
   return out;
 }
 
@@ -115,14 +118,14 @@ std::vector<const SourceTensor*> WeightPlacer::tensors(ir::NodeId weight) const 
   const auto mark = name.find(ir::kEachSlice);
   std::vector<const SourceTensor*> found;
   if (mark == std::string::npos || type.shape.size() != 3) {
-    wanted.rows *= wanted.slices;
     found.push_back(&tensor(name));
   } else {
     for (std::int64_t slice = 0; slice < wanted.slices; ++slice)
       found.push_back(&tensor(std::string(name).replace(mark, 1, fmt::to_string(slice))));
+    wanted.slices = 1;
   }
   for (const auto* each : found)
-    if (each->dtype != type.dtype || each->cols != wanted.cols || each->rows != wanted.rows)
+    if (each->dtype != type.dtype || !has_shape(*each, wanted))
       throw Error(ErrorCode::kPlan,
                   "tensor '" + printable(name) + "' of the model file has another type or shape than the plan's", {},
                   "compile the plan again from this model");
@@ -141,12 +144,12 @@ void WeightPlacer::add_slices(const Source& source, plan::WeightT& weight) const
   for (std::int64_t slice = 0; slice < weight.slices; ++slice) {
     const bool own = found.size() > 1;
     const auto& from = *found[own ? static_cast<std::size_t>(slice) : 0];
-    auto out = std::make_unique<plan::WeightSourceT>();
-    out->tensor = std::string(graph_.attrs_as<ir::WeightAttrs>(source.node).name);
+    auto out = std::make_unique<plan::WeightSourceT>(describe(source, false));
     if (own) out->tensor.replace(out->tensor.find(ir::kEachSlice), 1, fmt::to_string(slice));
-    out->rows = own ? from.rows : from.rows / weight.slices;
-    out->bytes = own ? from.bytes : from.bytes / static_cast<std::uint64_t>(weight.slices);
-    out->offset = from.offset + (own ? 0 : static_cast<std::uint64_t>(slice) * out->bytes);
+    out->file = from.file;
+    out->offset = from.offset;
+    if (!own)
+      out->offset += static_cast<std::uint64_t>(slice) * (from.bytes / static_cast<std::uint64_t>(weight.slices));
     weight.sources.push_back(std::move(out));
   }
 }
@@ -171,7 +174,7 @@ void WeightPlacer::place() {
     weight->name = name;
     weight->dtype = static_cast<std::uint8_t>(type.dtype);
     weight->layout = static_cast<std::uint8_t>(entry.packed ? layout_ : quant::Layout::kNative);
-    weight->rows = vector ? 1 : slices * slice_rows;
+    weight->rows = slices * slice_rows;
     weight->cols = cols;
     weight->slices = slices;
     std::int64_t packed_rows = 0;
@@ -184,14 +187,13 @@ void WeightPlacer::place() {
       else
         weight->sources.push_back(std::make_unique<plan::WeightSourceT>(describe(part, vector)));
       const bool pads = entry.packed && layout_ == quant::Layout::kX16;
-      const std::int64_t rows =
-          weight->scattered ? weight->sources.back()->rows : weight->sources.back()->rows / slices;
+      const std::int64_t rows = weight->sources.back()->rows;
       packed_rows += pads && weight->unit == 0 ? padded(rows) : rows;
     }
     if (entry.packed && layout_ == quant::Layout::kX16) packed_rows = padded(packed_rows);
-    weight->bytes = vector ? static_cast<std::uint64_t>(slices * cols) * sizeof(float)
-                           : static_cast<std::uint64_t>(slices * packed_rows) *
-                                 quant::layout_row_bytes(layout_, type.dtype, static_cast<std::size_t>(cols));
+    const auto layout = entry.packed ? layout_ : quant::Layout::kNative;
+    weight->bytes = static_cast<std::uint64_t>(slices * packed_rows) *
+                    quant::layout_row_bytes(layout, type.dtype, static_cast<std::size_t>(cols));
     entry.offset = weight->offset = static_cast<std::uint64_t>(bytes_);
     bytes_ = static_cast<std::int64_t>(align_up(weight->offset + weight->bytes));
     weights_.push_back(std::move(weight));
@@ -202,12 +204,14 @@ plan::Operand WeightPlacer::at(ir::Value weight) const {
   const auto found = entries_.find(key(weight));
   invariant(found != entries_.end(), "CG-007", "a weight has no place");
   const auto& entry = found->second;
-  const auto place = [&](plan::Space space, std::uint64_t offset, quant::Layout layout) {
-    return plan::Operand(space, static_cast<std::uint8_t>(graph_.type(weight).dtype), 0, 0, offset, plan::kNoValue,
+  const auto place = [&](plan::Space space, std::uint64_t offset, quant::Layout layout, std::uint16_t index = 0) {
+    return plan::Operand(space, static_cast<std::uint8_t>(graph_.type(weight).dtype), index, 0, offset, plan::kNoValue,
                          static_cast<std::uint8_t>(layout));
   };
-  if (!entry.packed && !entry.vector)
-    return place(plan::Space::File, tensors(weight.node).front()->offset, quant::Layout::kNative);
+  if (!entry.packed && !entry.vector) {
+    const auto& from = *tensors(weight.node).front();
+    return place(plan::Space::File, from.offset, quant::Layout::kNative, static_cast<std::uint16_t>(from.file));
+  }
   return place(plan::Space::Weights, entry.offset, entry.packed ? layout_ : quant::Layout::kNative);
 }
 

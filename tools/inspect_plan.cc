@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <array>
+#include <map>
 #include <tuple>
 
 #include "codegen/compile.h"
 #include "kernels/quant/x16.h"
 #include "runtime/plan/plan_file.h"
 #include "runtime/plan/step.h"
+#include "runtime/plan/weight_sources.h"
 #include "runtime/program_facts.h"
 #include "support/error.h"
 #include "support/json_text.h"
@@ -25,15 +27,25 @@ std::uint64_t positive(std::int64_t bytes) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0));
 }
 
-/// Bytes of the model file that the program's weights are made of, each counted once.
+/// Bytes of the model's files that the program's weights are made of; parts of tensors that are equal count once.
 std::uint64_t source_bytes(const plan::ProgramT& program) {
-  std::set<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  std::map<std::array<std::uint64_t, 6>, std::uint64_t> parts;
+  const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   for (const auto& weight : program.weights)
     if (weight)
       for (const auto& source : weight->sources)
-        if (source) ranges.emplace(source->offset, source->bytes);
+        if (source)
+          parts[{source->file, source->offset, number(source->row_begin), number(source->rows),
+                 number(source->col_begin), number(source->cols)}] = plan::source_bytes(*weight, *source);
   std::uint64_t bytes = 0;
-  for (const auto& [offset, size] : ranges) bytes += size;
+  for (const auto& [part, size] : parts) bytes += size;
+  return bytes;
+}
+
+std::uint64_t model_bytes(const plan::ModelT& model) {
+  std::uint64_t bytes = 0;
+  for (const auto& file : model.files)
+    if (file) bytes += file->bytes;
   return bytes;
 }
 
@@ -115,7 +127,7 @@ std::string as_text(const plan::PlanT& plan, const InspectOptions& options) {
   std::string out =
       fmt::format("{}: plan made by forge {}\nmodel {} ({}), {}, at {}\nidentity {}\n", printable(options.path, 200),
                   printable(plan.forge_version), printable(model.name), printable(model.family),
-                  human_bytes(model.file_bytes), printable(model.path, 200), printable(model.identity));
+                  human_bytes(model_bytes(model)), printable(model.path, 200), printable(model.identity));
   const int chosen = choose_program(plan);
   out += chosen < 0 ? "no program runs on this machine: forge-run compiles one from the portable graph\n"
                     : fmt::format("this machine runs {}\n", plan.programs[static_cast<std::size_t>(chosen)]->target);
@@ -157,6 +169,18 @@ void facts_json(JsonWriter& json, const plan::TargetFactsT& facts) {
   json.close().close();
 }
 
+void weight_json(JsonWriter& json, const plan::WeightT& weight) {
+  json.open('{').field("name", weight.name).field("offset", weight.offset).field("bytes", weight.bytes);
+  json.field("rows", weight.rows).field("cols", weight.cols).open("sources", '[');
+  for (const auto& source : weight.sources) {
+    if (!source) continue;
+    json.open('{').field("tensor", source->tensor).field("file", source->file);
+    json.field("row_begin", source->row_begin).field("rows", source->rows);
+    json.field("col_begin", source->col_begin).field("cols", source->cols).close();
+  }
+  json.close().close();
+}
+
 void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
   json.open('{').field("target", program.target).field("options", codegen::options_text(codegen::options_of(program)));
   facts_json(json, runtime::facts_of(program));
@@ -174,14 +198,7 @@ void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
   if (all) {
     json.open("weights", '[');
     for (const auto& weight : program.weights)
-      if (weight)
-        json.open('{')
-            .field("name", weight->name)
-            .field("offset", weight->offset)
-            .field("bytes", weight->bytes)
-            .field("rows", weight->rows)
-            .field("cols", weight->cols)
-            .close();
+      if (weight) weight_json(json, *weight);
     json.close();
   }
   json.close();
@@ -192,7 +209,11 @@ std::string as_json(const plan::PlanT& plan, const InspectOptions& options) {
   JsonWriter json;
   json.open('{').field("file", options.path).field("forge_version", plan.forge_version).open("model", '{');
   json.field("name", model.name).field("family", model.family).field("path", model.path);
-  json.field("bytes", model.file_bytes).field("identity", model.identity).close();
+  json.field("bytes", model_bytes(model)).field("identity", model.identity).open("files", '[');
+  for (const auto& file : model.files)
+    if (file)
+      json.open('{').field("name", file->name).field("bytes", file->bytes).field("identity", file->identity).close();
+  json.close().close();
   json.field("program_here", choose_program(plan)).field("graph_bytes", plan.graph.size()).open("programs", '[');
   for (const auto& program : plan.programs)
     if (program) program_json(json, *program, options.all);

@@ -30,7 +30,7 @@ codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesyste
   model.name = file.get<std::string>("general.name", path.stem().native());
   model.family = file.get<std::string>("general.architecture", {});
   model.identity = file.identity().hex();
-  model.file_bytes = file.bytes().size();
+  model.files = {{.name = path.filename().native(), .bytes = file.bytes().size(), .identity = model.identity}};
   for (const auto& tensor : file.tensors())
     model.tensors.emplace(tensor.name, codegen::SourceTensor{.dtype = tensor.dtype,
                                                              .rows = tensor.rows(),

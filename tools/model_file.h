@@ -15,16 +15,18 @@ namespace forge::tools {
 /// at 0: the graph decides it.
 [[nodiscard]] codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesystem::path& path);
 
-/// The model file as executors read it: in place where it is mapped, or by copies that touch no mapped page. Lives no
-/// longer than `file`.
+/// A model of one file as executors read it: in place where it is mapped, or by copies that touch no mapped page. Lives
+/// no longer than `file`.
 class FileWeightSource final : public runtime::WeightSource {
  public:
   FileWeightSource(const loader::Gguf& file, const std::filesystem::path& path) : file_(file), name_(path.native()) {}
   [[nodiscard]] const std::string& name() const override { return name_; }
-  [[nodiscard]] std::uint64_t bytes() const override { return file_.bytes().size(); }
-  [[nodiscard]] std::span<const std::byte> data() const override { return file_.bytes(); }
-  void read(std::uint64_t offset, std::span<std::byte> out) const override { file_.file().read(offset, out); }
-  void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept override {
+  [[nodiscard]] std::uint64_t bytes(std::uint32_t) const override { return file_.bytes().size(); }
+  [[nodiscard]] std::span<const std::byte> data(std::uint32_t) const override { return file_.bytes(); }
+  void read(std::uint32_t, std::uint64_t offset, std::span<std::byte> out) const override {
+    file_.file().read(offset, out);
+  }
+  void prefetch(std::uint32_t, std::uint64_t offset, std::uint64_t bytes) const noexcept override {
     file_.file().prefetch(offset, bytes);
   }
 

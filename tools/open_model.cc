@@ -189,6 +189,9 @@ std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::
       throw Error(ErrorCode::kPlan, fmt::format("{} is another model", printable(found.native(), 200)),
                   "its metadata and tensors are not those the plan was made for",
                   "give the right one with --model FILE, or compile this one (forge-compile)");
+    if (const auto files = plan.model->files.size(); files != 1)
+      throw Error(ErrorCode::kPlan, fmt::format("the plan's model is {} files", files), "forge reads models of one",
+                  "compile the model again (forge-compile)");
     return file;
   } catch (const Error& error) {
     throw error.within(doing);

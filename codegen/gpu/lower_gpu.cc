@@ -9,6 +9,7 @@
 #include "codegen/gpu/weight_text.h"
 #include "codegen/value_places.h"
 #include "kernels/quant/planes.h"
+#include "runtime/plan/weight_sources.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -36,34 +37,29 @@ std::vector<std::unique_ptr<plan::CodeObjectT>> compile(KernelCompiler& compiler
 }
 
 /// How a weight's sources come to its place: copied as they are, or repacked by a kernel.
-void lower_load(const GpuTarget& target, plan::WeightT& weight, std::size_t index, KernelSet& kernels,
+void lower_load(const GpuTarget& target, const plan::WeightT& weight, std::size_t index, KernelSet& kernels,
                 std::vector<std::unique_ptr<plan::StepT>>& out) {
   const auto dtype = static_cast<DType>(weight.dtype);
-  // A vector is rows of one element, so that vectors are concatenated and alternate as matrices do; experts' lie one
-  // behind the other.
+  // Vectors, rows of one element, are concatenated and alternate as matrices do; experts' lie one behind the other.
   const bool vector = weight.layout != static_cast<std::uint8_t>(quant::Layout::kPlanes);
-  if (vector) {
-    std::swap(weight.rows, weight.cols);
-    weight.rows *= weight.slices;
-  }
   const auto cols = weight.cols, rows = weight.rows;
   const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(cols)));
   const auto scales = static_cast<std::int64_t>(quant::planes_scale_bytes(dtype));
   const auto parts = static_cast<std::int64_t>(weight.sources.size());
   std::int64_t rows_before = 0;
   for (std::size_t i = 0; i < weight.sources.size(); ++i) {
-    auto& source = *weight.sources[i];
+    const auto& source = *weight.sources[i];
+    const auto source_rows = plan::matrices_of(weight) * source.rows;
     auto step = std::make_unique<plan::StepT>();
     step->label = source.tensor;
-    step->weight_bytes = static_cast<std::int64_t>(source.bytes);
+    step->weight_bytes = static_cast<std::int64_t>(plan::source_bytes(weight, source));
     const bool alternates = weight.unit > 0 && parts > 1;
     const bool codes = !vector && quant::is_plane_codes(dtype);
     const bool copies = scales == 0 && !codes && !alternates;
-    if (vector) source.rows = static_cast<std::int64_t>(source.bytes) / native;
     const auto whole = plan::operand_at(plan::Space::Weights, 0, weight.offset);
     step->operands = {copies ? moved(whole, rows_before * native) : whole};
     const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
-    const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source.rows, 1);
+    const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source_rows, 1);
     KernelText text{.header = "kernels/gpu/repack.h",
                     .kernel = codes ? "RepackCodes" : "RepackPlanes",
                     .defaults = {},
@@ -104,7 +100,7 @@ void lower_load(const GpuTarget& target, plan::WeightT& weight, std::size_t inde
       repack.stride = weight.unit * parts;
       step->body.Set(repack);
     }
-    rows_before += source.rows;
+    rows_before += source_rows;
     out.push_back(std::move(step));
   }
 }

@@ -21,7 +21,8 @@ struct Blocks {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
   };
-  Block arena, weights, constants, file, output;
+  Block arena, weights, constants, output;
+  std::vector<Block> files;  ///< of the model, where they lie in memory
   struct KvPool {
     std::byte* data = nullptr;     ///< [blocks][layers] of block_bytes
     std::size_t block_stride = 0;  ///< bytes of one block over all layers

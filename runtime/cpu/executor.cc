@@ -88,11 +88,13 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   blocks_.arena = {arena_.data(), arena_.bytes()};
   blocks_.weights = {weights_.data(), weights_.bytes()};
   blocks_.output = {output_.data(), output_.bytes()};
-  // Constants and the file are only ever read through their refs; decoding refuses refs that write to them.
+  // Constants and files are only ever read through their refs; decoding refuses refs that write to them.
   blocks_.constants = {reinterpret_cast<std::byte*>(const_cast<std::uint8_t*>(program_->constants.data())),
                        program_->constants.size()};
-  const auto file = model.data();
-  blocks_.file = {const_cast<std::byte*>(file.data()), file.size()};
+  for (std::uint32_t file = 0; file < model.files(); ++file) {
+    const auto data = model.data(file);
+    blocks_.files.push_back({const_cast<std::byte*>(data.data()), data.size()});
+  }
   size_io();
   for (const auto& variant : program_->variants) {
     if (variant == nullptr)

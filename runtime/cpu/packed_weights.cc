@@ -63,6 +63,12 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, ThreadPool& pool) {
   return XXH3_64bits(hashes.data(), hashes.size() * sizeof(std::uint64_t));
 }
 
+/// All that says where a source lies.
+std::string source_key(const plan::WeightSourceT& source) {
+  return fmt::format(" {} {} {} {} {} {} {} {}", source.file, source.offset, source.tensor_rows, source.tensor_cols,
+                     source.row_begin, source.rows, source.col_begin, source.cols);
+}
+
 std::string key_of(const std::string& model, const plan::ProgramT& program) {
   auto text = fmt::format("{} {} {} {} {}\n", kVersion, kBuildId, model, program.target, program.weights_bytes);
   for (const auto& weight : program.weights) {
@@ -72,8 +78,7 @@ std::string key_of(const std::string& model, const plan::ProgramT& program) {
     }
     text += fmt::format("w {} {} {} {} {} {} {} {} {}", weight->dtype, weight->layout, weight->rows, weight->cols,
                         weight->unit, weight->offset, weight->bytes, weight->slices, int{weight->scattered});
-    for (const auto& source : weight->sources)
-      text += source == nullptr ? " -" : fmt::format(" {} {} {}", source->offset, source->bytes, source->rows);
+    for (const auto& source : weight->sources) text += source == nullptr ? " -" : source_key(*source);
     text += '\n';
   }
   for (const auto& step : program.load_steps) {  // numbers alone: a plan's text could be made to read like more steps

@@ -70,7 +70,8 @@ class PlanReader {
         block = write ? nullptr : &blocks_.constants;
         break;
       case plan::Space::File:
-        block = write ? nullptr : &blocks_.file;
+        if (of.index() >= blocks_.files.size()) fail("an operand is in a file that the model does not have");
+        block = write ? nullptr : &blocks_.files[of.index()];
         break;
       default:
         break;

@@ -10,6 +10,7 @@
 
 #include "runtime/gpu/gpu_memory.h"
 #include "runtime/plan/step.h"
+#include "runtime/plan/weight_sources.h"
 #include "runtime/program_bounds.h"
 #include "support/error.h"
 
@@ -72,7 +73,7 @@ std::size_t staging_slot_bytes(const plan::ProgramT& program) {
   for (const auto& weight : program.weights) {
     if (weight == nullptr) continue;
     for (const auto& source : weight->sources)
-      if (source != nullptr) all += gpu_aligned(source->bytes);
+      if (source != nullptr) all += gpu_aligned(plan::source_bytes(*weight, *source));
   }
   if (row > kRowBytesMax) throw Error(ErrorCode::kPlan, "the plan's constants have an absurd size");
   const auto share = std::min<std::uint64_t>(all / kStagingSlots, kSlotBytes);
@@ -93,7 +94,8 @@ WeightUpload::WeightUpload(const driver::Device& device, const plan::ProgramT& p
     if (step == nullptr) throw Error(ErrorCode::kPlan, "a load step of the plan is missing");
     loads_.push_back(decode(*step));
   }
-  std::ranges::stable_sort(loads_, {}, &Load::file_offset);
+  std::ranges::stable_sort(loads_, {},
+                           [](const Load& load) { return std::pair(load.source.file(), load.source.offset()); });
   cut_into_batches();
   cut_into_reads();
   invariant(ring.bytes() >= memory.need.staging, "RT-016", "the staging ring has room for all slots");
@@ -117,32 +119,33 @@ WeightUpload::Load WeightUpload::decode(const plan::StepT& step) const {
   if (weight == nullptr) fail(step, "its weight is missing");
   checked(step, place.source, 0, static_cast<std::int64_t>(weight->sources.size()) - 1);
   const auto* source = weight->sources[place.source].get();
-  if (source == nullptr || source->offset > model_.bytes() || source->bytes > model_.bytes() - source->offset)
-    fail(step, "its source leaves the model file");
+  if (source == nullptr) fail(step, "its source is missing");
+  const auto part = WeightPart::of(*weight, *source, model_);
+  if (!part) fail(step, part.error());
+  if (source->cols != weight->cols) fail(step, "its source has another length of rows");
   const auto* to = place.to < step.operands.size() ? &step.operands[place.to] : nullptr;
   if (to == nullptr || to->space() != plan::Space::Weights || to->offset() > memory_.constants ||
       weight->offset > memory_.constants || weight->bytes > memory_.constants - weight->offset)
     fail(step, "its weight leaves its block");
-  Load load{
-      .file_offset = source->offset, .bytes = source->bytes, .weights_offset = static_cast<std::size_t>(to->offset())};
+  Load load{.source = *part, .weights_offset = static_cast<std::size_t>(to->offset())};
   if (const auto* repack = step.body.AsRepack()) {
-    decode_repack(step, *repack, *weight, *source, load);
-  } else if (source->bytes > memory_.constants - load.weights_offset) {
+    decode_repack(step, *repack, *weight, load);
+  } else if (part->bytes() > memory_.constants - load.weights_offset) {
     fail(step, "its copy leaves the weights block");
   }
   return load;
 }
 
 void WeightUpload::decode_repack(const plan::StepT& step, const plan::RepackT& repack, const plan::WeightT& weight,
-                                 const plan::WeightSourceT& source, Load& load) const {
+                                 Load& load) const {
   constexpr std::int64_t kRowsMax = std::int64_t{1} << 31;
-  if (source.rows < 1 || source.rows > kRowsMax) fail(step, "its source has no rows");
+  if (load.source.rows() > kRowsMax) fail(step, "its source has too many rows");
+  const auto rows = static_cast<std::int64_t>(load.source.rows());
   const auto row_bytes = checked(step, repack.row_bytes, 1, kRowBytesMax);
-  if (source.bytes != static_cast<std::uint64_t>(source.rows) * static_cast<std::uint64_t>(row_bytes))
-    fail(step, "its source has another size");
+  if (static_cast<std::size_t>(row_bytes) != load.source.row_bytes()) fail(step, "its source has another size");
   const auto row_first = checked(step, repack.row_first, 0, kRowsMax), unit = checked(step, repack.unit, 1, kRowsMax),
              stride = checked(step, repack.stride, 0, kRowsMax);
-  const auto last = row_first + (source.rows - 1) / unit * stride + (source.rows - 1) % unit;
+  const auto last = row_first + (rows - 1) / unit * stride + (rows - 1) % unit;
   if (last >= weight.rows) fail(step, fmt::format("row {} of a weight with {}", last, weight.rows));
   load.row_bytes = static_cast<std::size_t>(row_bytes);
   load.blocks_per_row = static_cast<std::uint32_t>(checked(step, repack.blocks_per_row, 1, 1 << 16));
@@ -164,8 +167,8 @@ void WeightUpload::cut_into_batches() {
     const std::size_t unit = std::max<std::size_t>(load.row_bytes, 1);
     std::uint64_t most = slot;  // bytes of a piece
     if (load.repack) most = kGridThreadsMax / (load.blocks_per_row * load.repack->threads.x) * unit;
-    for (std::uint64_t first = 0; first < load.bytes;) {
-      const std::uint64_t left = load.bytes - first;
+    for (std::uint64_t first = 0; first < load.source.bytes();) {
+      const std::uint64_t left = load.source.bytes() - first;
       std::size_t room = batches_.empty() ? 0 : slot - batches_.back().bytes;
       // A large piece is not cut for the rest of a slot: that would only make more launches.
       if (room < unit || room < std::min<std::uint64_t>(left, slot / 4)) {
@@ -184,7 +187,7 @@ void WeightUpload::cut_into_batches() {
 /// Tells the kernel what is read soon, so that cold pages come in meanwhile.
 void WeightUpload::announce(std::size_t batch) const {
   if (batch >= batches_.size()) return;
-  for (const auto& piece : batches_[batch].pieces) model_.prefetch(piece.load->file_offset + piece.first, piece.bytes);
+  for (const auto& piece : batches_[batch].pieces) piece.load->source.prefetch(model_, piece.first, piece.bytes);
 }
 
 void WeightUpload::cut_into_reads() {
@@ -194,7 +197,8 @@ void WeightUpload::cut_into_reads() {
     for (const auto& piece : batches_[b].pieces) {
       for (std::uint64_t done = 0; done < piece.bytes; done += kReadBytes) {
         reads_.push_back({.batch = b,
-                          .file_offset = piece.load->file_offset + piece.first + done,
+                          .source = &piece.load->source,
+                          .first = piece.first + done,
                           .slot_offset = b % kStagingSlots * memory_.staging_slot + piece.slot_offset + done,
                           .bytes = std::min<std::size_t>(kReadBytes, piece.bytes - done),
                           .is_first = std::exchange(is_first, false)});
@@ -254,7 +258,7 @@ bool WeightUpload::read_one() {
 
 void WeightUpload::read(const Read& part) {
   if (part.is_first) announce(part.batch + kStagingSlots);
-  model_.read(part.file_offset, ring_.span().subspan(part.slot_offset, part.bytes));
+  part.source->read(model_, part.first, ring_.span().subspan(part.slot_offset, part.bytes));
   reads_left_[part.batch].fetch_sub(1, std::memory_order_release);
 }
 

@@ -23,6 +23,7 @@
 #include "runtime/gpu/gpu_program.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/thread_pool.h"
+#include "runtime/weight_part.h"
 #include "runtime/weight_source.h"
 
 namespace forge::runtime {
@@ -50,7 +51,7 @@ class WeightUpload {
  private:
   /// One source of one weight.
   struct Load {
-    std::uint64_t file_offset = 0, bytes = 0;
+    WeightPart source;
     std::size_t row_bytes = 0;        ///< 0: plain bytes, no kernel
     std::size_t weights_offset = 0;   ///< of a plain copy
     std::optional<GpuLaunch> repack;  ///< its args: those of gpu_io.h
@@ -69,14 +70,15 @@ class WeightUpload {
   /// A part of a piece that one thread reads.
   struct Read {
     std::size_t batch = 0;
-    std::uint64_t file_offset = 0;
+    const WeightPart* source = nullptr;
+    std::uint64_t first = 0;  ///< bytes from the source's start
     std::size_t slot_offset = 0, bytes = 0;
     bool is_first = false;  ///< of its batch
   };
 
   Load decode(const plan::StepT& step) const;
   void decode_repack(const plan::StepT& step, const plan::RepackT& repack, const plan::WeightT& weight,
-                     const plan::WeightSourceT& source, Load& load) const;
+                     Load& load) const;
   void cut_into_batches();
   void cut_into_reads();
   void conduct();

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "runtime/plan/plan_generated.h"
-#include "runtime/plan/tile_ops.h"
+#include "runtime/plan/version.h"
 
 namespace forge::plan {
 

@@ -7,8 +7,6 @@
 
 namespace forge::plan {
 
-inline constexpr std::uint32_t kPlanVersion = 9;
-
 enum class TileOpKind : std::uint16_t {
   // sources: first op of a section
   kMatmul,

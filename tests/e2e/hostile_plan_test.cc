@@ -183,6 +183,36 @@ TEST_CASE("what a plan's step inputs take is known before it is opened") {
   CHECK_THAT(plan.refusal(), Catch::Contains("block table"));
 }
 
+TEST_CASE("a weight's sources are parts of tensors of the model") {
+  const auto refusal = [](const std::function<void(plan::WeightT&, plan::WeightSourceT&)>& change) {
+    Plan plan;
+    auto& weight = *plan.program().weights.front();
+    change(weight, *weight.sources.front());
+    return plan.refusal();
+  };
+  CHECK_THAT(refusal([](auto&, auto& s) { s.file = 1; }), Catch::Contains("a file that the model does not have"));
+  CHECK_THAT(refusal([](auto&, auto& s) { s.row_begin = 1; }), Catch::Contains("rows that its tensor does not have"));
+  CHECK_THAT(refusal([](auto&, auto& s) { --s.rows; }), Catch::Contains("not its rows"));
+  CHECK_THAT(refusal([](auto&, auto& s) { s.col_begin = 1; }), Catch::Contains("columns that its tensor"));
+  CHECK_THAT(refusal([](auto&, auto& s) { s.cols = 0; }), Catch::Contains("columns that its tensor"));
+  CHECK_THAT(refusal([](auto& w, auto& s) { s.cols = w.cols / 2, s.col_begin = w.cols / 2; }),
+             Catch::Contains("another length of rows"));
+  CHECK_THAT(refusal([](auto&, auto& s) { s.tensor_rows = s.rows = std::int64_t{1} << 62; }),
+             Catch::Contains("rows that its tensor"));
+  CHECK_THAT(refusal([](auto&, auto& s) { s.tensor_rows = 1 << 28; }), Catch::Contains("leaves the model file"));
+  CHECK_THAT(refusal([](auto& w, auto&) { w.slices = w.rows + 1; }), Catch::Contains("absurd"));
+  CHECK_THAT(refusal([](auto& w, auto&) { w.sources.clear(); }), Catch::Contains("not its rows"));
+  CHECK_THAT(refusal([](auto& w, auto&) { w.sources.front() = nullptr; }), Catch::Contains("missing"));
+}
+
+TEST_CASE("embeddings are read from files that the model has") {
+  Plan plan;
+  plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto& step) {
+    step.operands[tile.sections[0]->from] = plan::operand_at(plan::Space::File, 1, 0);
+  });
+  CHECK_THAT(plan.refusal(), Catch::Contains("a file that the model does not have"));
+}
+
 TEST_CASE("a unit whose bytes are none in 64 bits is refused") {
   Plan plan;
   bool found = false;

@@ -83,13 +83,13 @@ class FailingSource final : public runtime::WeightSource {
  public:
   FailingSource(std::span<const std::byte> bytes, int good) : bytes_(bytes), good_(good) {}
   [[nodiscard]] const std::string& name() const override { return name_; }
-  [[nodiscard]] std::uint64_t bytes() const override { return bytes_.size(); }
-  [[nodiscard]] std::span<const std::byte> data() const override { return bytes_; }
-  void read(std::uint64_t offset, std::span<std::byte> out) const override {
+  [[nodiscard]] std::uint64_t bytes(std::uint32_t) const override { return bytes_.size(); }
+  [[nodiscard]] std::span<const std::byte> data(std::uint32_t) const override { return bytes_; }
+  void read(std::uint32_t, std::uint64_t offset, std::span<std::byte> out) const override {
     if (good_.fetch_sub(1) <= 0) throw Error(ErrorCode::kIo, "cannot read model", "the disk is gone");
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
   }
-  void prefetch(std::uint64_t, std::uint64_t) const noexcept override {}
+  void prefetch(std::uint32_t, std::uint64_t, std::uint64_t) const noexcept override {}
 
  private:
   std::span<const std::byte> bytes_;
@@ -207,6 +207,18 @@ TEST_CASE("a plan cannot be made to share the packed weights of another that loa
     const auto scattered = compiled();
     scattered->weights[0]->scattered = !scattered->weights[0]->scattered;
     CHECK(path_of(*scattered) != path_of(*whole));
+  }
+  SECTION("by another part of a tensor, or another file") {
+    using Source = plan::WeightSourceT;
+    for (const auto member : {&Source::tensor_rows, &Source::tensor_cols, &Source::row_begin, &Source::rows,
+                              &Source::col_begin, &Source::cols}) {
+      const auto part = compiled();
+      part->weights[0]->sources[0].get()->*member += 1;
+      CHECK(path_of(*part) != path_of(*whole));
+    }
+    const auto elsewhere = compiled();
+    elsewhere->weights[0]->sources[0]->file = 1;
+    CHECK(path_of(*elsewhere) != path_of(*whole));
   }
   SECTION("by a weight that is none") {
     const auto missing = compiled();

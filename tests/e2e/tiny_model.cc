@@ -80,7 +80,7 @@ codegen::ModelFile describe(const loader::Gguf& gguf, const loader::ModelInfo& i
                           .name = info.name,
                           .family = info.family,
                           .identity = gguf.identity().hex(),
-                          .file_bytes = gguf.bytes().size(),
+                          .files = {{"tiny.gguf", gguf.bytes().size(), gguf.identity().hex()}},
                           .vocab = info.vocab,
                           .tensors = {}};
   for (const auto& t : gguf.tensors())

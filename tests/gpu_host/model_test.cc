@@ -11,6 +11,7 @@
 #include "runtime/engine/engine_core.h"
 #include "runtime/gpu/executor.h"
 #include "tests/e2e/elementwise_graphs.h"
+#include "tests/e2e/embed_sources.h"
 #include "tests/e2e/family_models.h"
 #include "tests/gpu_host/host_compiler.h"
 
@@ -31,7 +32,8 @@ class HostGpu {
       : HostGpu(model, model.portable().graph, target, batch, std::move(tune), std::move(skip), std::move(attention)) {}
   /// Another graph on the model's weights.
   HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
-          std::string tune, std::vector<std::string> skip = {}, std::string attention = {}) {
+          std::string tune, std::vector<std::string> skip = {}, std::string attention = {},
+          bool embedded = false) {
     codegen::CompileOptions options;
     options.context = 256;
     options.batch_max = batch;
@@ -39,7 +41,7 @@ class HostGpu {
     options.tune = std::move(tune);
     options.skip = std::move(skip);
     options.attention = std::move(attention);
-    std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
+    const std::shared_ptr<plan::ProgramT> program = codegen::compile_program(graph, model.file(), target.name, options);
     tiles_ =
         std::ranges::any_of(program->code_objects, [](const auto& one) { return one->name.starts_with("tiles_"); });
     for (const auto& variant : program->variants)
@@ -49,7 +51,9 @@ class HostGpu {
         std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target.wave, .arch = target.name});
     gpu_host::run_on_host(*control_);
     driver_ = std::make_unique<driver::Driver>(driver::Driver::open_null(control_));
-    source_ = std::make_unique<runtime::SpanWeightSource>("tiny", model.bytes());
+    if (embedded) second_file_ = embed_sources(*program, model.bytes());
+    source_ = std::make_unique<runtime::SpanWeightSource>(
+        "tiny", std::vector{model.bytes(), std::span<const std::byte>(second_file_)});
     executor_ = std::make_unique<runtime::GpuExecutor>(program, *source_, driver_->device(0),
                                                        runtime::ExecutorOptions{.threads = 1});
   }
@@ -67,6 +71,7 @@ class HostGpu {
   }
   std::shared_ptr<driver::NullControl> control_;
   std::unique_ptr<driver::Driver> driver_;
+  std::vector<std::byte> second_file_;  ///< of the model, where its weights are parts of larger tensors
   std::unique_ptr<runtime::SpanWeightSource> source_;
   std::unique_ptr<runtime::GpuExecutor> executor_;
   bool tiles_ = false;
@@ -153,6 +158,16 @@ TEST_CASE("gpu model: tokens chosen on the device are those that the host choose
     }
     loop->stop();
     CHECK(got == expected);
+  }
+}
+
+TEST_CASE("gpu model: weights that are parts of larger tensors of another file give the same logits") {
+  for (const TinyShape& shape : {TinyShape{.dtype = DType::kQ8_0, .biases = true},
+                                 TinyShape{.dtype = DType::kQ4_0, .experts = 4, .experts_used = 2}}) {
+    const TinyModel model(shape);
+    const auto ids = random_ids(9, shape.vocab, 5);
+    HostGpu whole(model, kWave32, 1, kByRows), parts(model, model.portable().graph, kWave32, 1, kByRows, {}, {}, true);
+    CHECK(run_alone(*parts, ids, 64, {5, 2}) == run_alone(*whole, ids, 64, {5, 2}));
   }
 }
 

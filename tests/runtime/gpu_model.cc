@@ -190,6 +190,7 @@ void GpuModel::add_weights(std::int64_t large_rows) {
     auto out = std::make_unique<plan::WeightT>();
     out->name = name;
     out->rows = rows;
+    out->cols = static_cast<std::int64_t>(bytes) / rows / 4;
     out->offset = offset;
     out->bytes = bytes;
     program->weights.push_back(std::move(out));
@@ -199,8 +200,8 @@ void GpuModel::add_weights(std::int64_t large_rows) {
   const auto source = [&](plan::WeightT& of, std::uint64_t offset, std::int64_t rows, std::int64_t row_bytes) {
     auto out = std::make_unique<plan::WeightSourceT>();
     out->offset = offset;
-    out->rows = rows;
-    out->bytes = static_cast<std::uint64_t>(rows * row_bytes);
+    out->tensor_rows = out->rows = rows;
+    out->tensor_cols = out->cols = row_bytes / 4;
     of.sources.push_back(std::move(out));
   };
   const auto load = [&](const char* label, std::uint64_t at, auto body) {

@@ -23,13 +23,13 @@ class Source final : public runtime::WeightSource {
  public:
   explicit Source(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
   [[nodiscard]] const std::string& name() const override { return name_; }
-  [[nodiscard]] std::uint64_t bytes() const override { return bytes_.size(); }
-  [[nodiscard]] std::span<const std::byte> data() const override { return {}; }
-  void read(std::uint64_t offset, std::span<std::byte> out) const override {
+  [[nodiscard]] std::uint64_t bytes(std::uint32_t) const override { return bytes_.size(); }
+  [[nodiscard]] std::span<const std::byte> data(std::uint32_t) const override { return {}; }
+  void read(std::uint32_t, std::uint64_t offset, std::span<std::byte> out) const override {
     if (++reads == fail_at) throw Error(ErrorCode::kIo, "cannot read model", "the disk is gone");
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
   }
-  void prefetch(std::uint64_t, std::uint64_t count) const noexcept override { prefetched += count; }
+  void prefetch(std::uint32_t, std::uint64_t, std::uint64_t count) const noexcept override { prefetched += count; }
 
   mutable std::atomic<std::uint64_t> reads = 0, prefetched = 0;
   std::uint64_t fail_at = 0;
@@ -69,6 +69,34 @@ TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled be
   // The ring is no memory of its own: what mirrors the step's inputs and logits afterwards.
   CHECK(driver.pinned_allocations().total == 2);
   CHECK(driver.pinned_allocations().live_bytes < executor->memory_need().staging + (1 << 20));
+}
+
+TEST_CASE("a part of a tensor's rows and columns goes through the ring as its whole rows do") {
+  const std::size_t threads = GENERATE(1U, 3U);
+  constexpr std::size_t kRowsBefore = 5, kRows = kManyRows / 2 - 9, kRowBytes = 4096, kTensorRowBytes = 2 * kRowBytes;
+  const GpuModel model({.driver = {.deferred = true}, .large_rows = kManyRows});
+  auto& weight = *model.program->weights[2];
+  weight.rows = kRows;
+  auto& source = *weight.sources[0];
+  source.tensor_rows = kManyRows / 2;
+  source.tensor_cols = kTensorRowBytes / 4;
+  source.row_begin = kRowsBefore;
+  source.rows = kRows;
+  source.col_begin = 512;
+  source.cols = kRowBytes / 4;
+  const auto driver = model.driver();
+  const auto executor = model.open(driver, {.threads = threads});
+  test::feed(*executor, {1, 2});
+  REQUIRE(model.seen->large != 0);
+  const auto tensor = model.large_weight();
+  const auto* loaded = reinterpret_cast<const std::byte*>(model.seen->large);
+  std::size_t wrong = 0;
+  for (std::size_t r = 0; r < kRows; ++r) {
+    const auto* row = tensor.data() + (kRowsBefore + r) * kTensorRowBytes + 2048;
+    wrong += std::memcmp(loaded + r * kRowBytes, row, kRowBytes) == 0 ? 0 : 1;
+  }
+  CHECK(wrong == 0);
+  CHECK(executor->load_report().bytes == kRows * kRowBytes + 128);
 }
 
 TEST_CASE("slices are whole rows in order, and each launch covers its rows") {
@@ -140,6 +168,11 @@ TEST_CASE("a broken load step is refused before anything is loaded") {
       {"of a weight with 16", [](GpuModel& m) { repack(m).row_first = 3; }},
       {"of a weight with 16", [](GpuModel& m) { repack(m).stride = 5; }},
       {"leaves the model file", [](GpuModel& m) { m.program->weights[1]->sources[1]->offset = 1 << 20; }},
+      {"a file that the model does not have", [](GpuModel& m) { m.program->weights[1]->sources[1]->file = 1; }},
+      {"rows that its tensor does not have", [](GpuModel& m) { m.program->weights[1]->sources[1]->row_begin = 1; }},
+      {"columns that its tensor does not have", [](GpuModel& m) { m.program->weights[1]->sources[1]->col_begin = 1; }},
+      {"no whole blocks", [](GpuModel& m) { m.program->weights[1]->dtype = 8; }},
+      {"another length of rows", [](GpuModel& m) { m.program->weights[1]->cols = 2; }},
       {"leaves its block", [](GpuModel& m) { m.program->weights[1]->bytes = 1 << 20; }},
       {"leaves its block", [](GpuModel& m) { repack_step(m).operands.clear(); }},
       {"leaves the weights block",

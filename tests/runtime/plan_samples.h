@@ -55,6 +55,8 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   out.model = std::make_unique<plan::ModelT>();
   out.model->path = "/models/sample.gguf";
   out.model->identity = "0123456789abcdef";
+  out.model->files.push_back(std::make_unique<plan::ModelFileT>());
+  out.model->files[0]->name = "sample.gguf";
   auto program = std::make_unique<plan::ProgramT>();
   program->target = "cpu-x86-64-v3";
   program->facts = some_facts(false);  // it has sample steps
@@ -100,7 +102,12 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   auto weight = std::make_unique<plan::WeightT>();
   weight->name = "blk.0.attn_qkv";
   weight->sources.push_back(std::make_unique<plan::WeightSourceT>());
-  weight->sources[0]->tensor = "blk.0.attn_q.weight";
+  auto& source = *weight->sources[0];
+  source.tensor = "blk.0.attn_q.weight";
+  source.file = 1;
+  source.tensor_rows = source.tensor_cols = 576;
+  source.row_begin = source.col_begin = 64;
+  source.rows = source.cols = 256;
   program->weights.push_back(std::move(weight));
   program->constants.resize(constant_bytes);
   for (std::size_t i = 0; i < constant_bytes; ++i) program->constants[i] = static_cast<std::uint8_t>(i * 37);
