@@ -106,7 +106,7 @@ void KvSequence::publish(std::span<const std::int32_t> ids) {
   const auto table = pool_->table(slot_);
   const std::size_t size = pool_->limits_.block_tokens;
   for (; (slot.published + 1) * size <= ids.size(); ++slot.published) {
-    const auto chain = slot.published == 0 ? index.root() : index.chain_of(table[slot.published - 1]);
+    const auto chain = slot.published == 0 ? index.root(slot.extra_hash) : index.chain_of(table[slot.published - 1]);
     const auto content = ids.subspan(slot.published * size, size);
     std::int32_t& own = table[slot.published];
     const std::int32_t known = index.find(chain, content);
@@ -134,6 +134,7 @@ std::optional<KvSequence> KvSequence::fork(std::size_t tokens) const {
   pool_->slots_[*child] = {.tokens = shared,
                            .blocks = blocks.size(),
                            .published = std::min(parent.published, shared / pool_->limits_.block_tokens),
+                           .extra_hash = parent.extra_hash,
                            .open = true};
   return KvSequence(*pool_, *child);
 }
@@ -176,11 +177,11 @@ std::uint32_t KvBlockPool::references(std::int32_t block) const {
 }
 
 /// Blocks of the longest published prefix of `ids` whose last window is there too.
-KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids) const {
+KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const {
   const std::size_t size = limits_.block_tokens;
   ids = ids.first(std::min(ids.size(), limits_.tokens_max));
   std::size_t count = 0;
-  auto chain = prefixes_.root();
+  auto chain = prefixes_.root(extra_hash);
   for (; (count + 1) * size <= ids.size(); ++count) {
     found_[count] = prefixes_.find(chain, ids.subspan(count * size, size));
     if (found_[count] == KvPrefixIndex::kNone) break;
@@ -202,22 +203,26 @@ KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids) co
   return found;
 }
 
-PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids) const {
-  const auto prefix = prefix_of(ids);
+PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const {
+  const auto prefix = prefix_of(ids, extra_hash);
   return {.blocks = prefix.blocks.size(),
           .tokens = prefix.blocks.size() * limits_.block_tokens + prefix.next.tokens,
           .idle = prefix.idle};
 }
 
-std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids) {
+std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids, std::uint64_t extra_hash) {
   const auto slot = open_slot();
   if (!slot) return std::nullopt;
-  const auto [prefix, next, idle] = prefix_of(ids);
+  const auto [prefix, next, idle] = prefix_of(ids, extra_hash);
   const std::size_t blocks = prefix.size();
   std::ranges::copy(prefix, table(*slot).begin());
   for (const std::int32_t block : prefix) share(block);
   for (auto& window : windows_) window.open(*slot, prefix);
-  slots_[*slot] = {.tokens = blocks * limits_.block_tokens, .blocks = blocks, .published = blocks, .open = true};
+  slots_[*slot] = {.tokens = blocks * limits_.block_tokens,
+                   .blocks = blocks,
+                   .published = blocks,
+                   .extra_hash = extra_hash,
+                   .open = true};
   if (next.tokens > 0) {
     share(next.block);
     table(*slot)[slots_[*slot].blocks++] = next.block;
@@ -325,7 +330,7 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
     ++open;
     invariant(slots_[i].blocks == blocks_for(slots_[i].tokens), "KV-006", "a sequence has the blocks of its length");
     for (const std::int32_t block : table(i).first(slots_[i].blocks)) count(block);
-    auto chain = prefixes_.root();
+    auto chain = prefixes_.root(slots_[i].extra_hash);
     for (const std::int32_t block : table(i).first(slots_[i].published)) {
       invariant(prefixes_.holds(block) && prefixes_.follows(block, chain), "KV-012",
                 "published blocks are of the index, each behind the one before");

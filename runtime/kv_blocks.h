@@ -112,11 +112,11 @@ class KvBlockPool {
 
   /// The longest run of published blocks that hold the beginning of `ids`, and, where no group has a window, what a
   /// block behind them has of the next one: its first tokens, if those are limits().least_beginning or more and the
-  /// pool has room for all of `ids` beside it.
-  [[nodiscard]] PrefixMatch match(std::span<const std::int32_t> ids) const;
-  /// A sequence that begins with match(ids): tokens() says how many of the ids need not be fed. The block of which it
-  /// has a part is copied by the first append. Nothing when sequences_max are open.
-  [[nodiscard]] std::optional<KvSequence> open(std::span<const std::int32_t> ids = {});
+  /// pool has room for all of `ids` beside it. Only blocks of sequences with the same extra hash are found.
+  [[nodiscard]] PrefixMatch match(std::span<const std::int32_t> ids, std::uint64_t extra_hash = 0) const;
+  /// A sequence that begins with match(ids, extra_hash): tokens() says how many of the ids need not be fed. The block
+  /// of which it has a part is copied by the first append. Nothing when sequences_max are open.
+  [[nodiscard]] std::optional<KvSequence> open(std::span<const std::int32_t> ids = {}, std::uint64_t extra_hash = 0);
   /// Forgets every prefix that nobody reads: what lies in the pool's memory is no longer trusted.
   void drop_idle();
 
@@ -134,6 +134,7 @@ class KvBlockPool {
     std::size_t tokens = 0;
     std::size_t blocks = 0;
     std::size_t published = 0;  ///< blocks that the index holds, from the first on
+    std::uint64_t extra_hash = 0;
     bool open = false;
   };
 
@@ -149,7 +150,7 @@ class KvBlockPool {
     KvPrefixIndex::Beginning next = {};
     std::size_t idle = 0;  ///< of all these
   };
-  Prefix prefix_of(std::span<const std::int32_t> ids) const;
+  Prefix prefix_of(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const;
   bool must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const;
   void drop(std::int32_t block) noexcept;
   void close(std::uint32_t slot) noexcept;

@@ -22,6 +22,13 @@ std::span<const std::int32_t> KvPrefixIndex::ids_of(std::int32_t block) const {
   return std::span(ids_).subspan(static_cast<std::size_t>(block) * block_tokens_, block_tokens_);
 }
 
+KvPrefixIndex::Chain KvPrefixIndex::root(std::uint64_t extra) const {
+  auto chain = root_;
+  chain.extra = extra;
+  if (extra != 0) chain.hash = XXH3_64bits_withSeed(&extra, sizeof extra, root_.hash);
+  return chain;
+}
+
 std::uint64_t KvPrefixIndex::hash_of(const Chain& chain, std::span<const std::int32_t> ids) const {
   return XXH3_64bits_withSeed(ids.data(), ids.size_bytes(), chain.hash);
 }
@@ -31,7 +38,7 @@ std::int32_t KvPrefixIndex::find(const Chain& chain, std::span<const std::int32_
   std::int32_t block = buckets_[bucket_of(hash)];
   while (block != kNone) {
     const auto& e = entry(block);
-    if (e.hash == hash && e.parent == chain.birth && std::ranges::equal(ids_of(block), ids)) break;
+    if (e.hash == hash && follows(block, chain) && std::ranges::equal(ids_of(block), ids)) break;
     block = e.bucket_next;
   }
   return block;
@@ -40,9 +47,9 @@ std::int32_t KvPrefixIndex::find(const Chain& chain, std::span<const std::int32_
 KvPrefixIndex::Beginning KvPrefixIndex::find_beginning(const Chain& chain, std::span<const std::int32_t> ids) const {
   Beginning best;
   std::size_t looked_at = 0;
-  for (std::int32_t block = newest_[parent_bucket_of(chain.birth)]; block != kNone && looked_at < kBeginningsMax;
-       block = entry(block).older, ++looked_at) {
-    if (entry(block).parent != chain.birth) continue;
+  for (std::int32_t block = newest_[parent_bucket_of(chain.birth, chain.extra)];
+       block != kNone && looked_at < kBeginningsMax; block = entry(block).older, ++looked_at) {
+    if (!follows(block, chain)) continue;
     const auto alike = std::ranges::mismatch(ids, ids_of(block)).in1 - ids.begin();
     if (const auto tokens = static_cast<std::size_t>(alike); tokens > best.tokens && tokens < block_tokens_)
       best = {.block = block, .tokens = tokens};
@@ -53,11 +60,11 @@ KvPrefixIndex::Beginning KvPrefixIndex::find_beginning(const Chain& chain, std::
 void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block) {
   auto& e = entry(block);
   invariant(e.birth == 0 && ids.size() == block_tokens_, "KV-020", "a full block enters the index once");
-  e = {.hash = hash_of(chain, ids), .birth = ++births_, .parent = chain.birth};
+  e = {.hash = hash_of(chain, ids), .birth = ++births_, .parent = chain.birth, .extra = chain.extra};
   auto& head = buckets_[bucket_of(e.hash)];
   e.bucket_next = head;
   head = block;
-  auto& newest = newest_[parent_bucket_of(e.parent)];
+  auto& newest = newest_[parent_bucket_of(e.parent, e.extra)];
   e.older = newest;
   if (newest != kNone) entry(newest).newer = block;
   newest = block;
@@ -84,7 +91,7 @@ std::int32_t KvPrefixIndex::evict() {
   while (*link != block) link = &entry(*link).bucket_next;
   *link = e.bucket_next;
   if (e.older != kNone) entry(e.older).newer = e.newer;
-  (e.newer != kNone ? entry(e.newer).older : newest_[parent_bucket_of(e.parent)]) = e.older;
+  (e.newer != kNone ? entry(e.newer).older : newest_[parent_bucket_of(e.parent, e.extra)]) = e.older;
   e = {};
   --size_;
   return block;
@@ -102,7 +109,7 @@ void KvPrefixIndex::audit(std::span<const bool> is_idle) const {
     std::int32_t found = buckets_[bucket_of(e.hash)];
     while (found != kNone && found != block) found = entry(found).bucket_next;
     invariant(found == block, "KV-025", "a block of the index is found by its hash");
-    const auto& newer = e.newer == kNone ? newest_[parent_bucket_of(e.parent)] : entry(e.newer).older;
+    const auto& newer = e.newer == kNone ? newest_[parent_bucket_of(e.parent, e.extra)] : entry(e.newer).older;
     invariant(newer == block && (e.older == kNone || entry(e.older).newer == block), "KV-028",
               "a block of the index is listed once by its parent");
   }

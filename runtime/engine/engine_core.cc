@@ -46,7 +46,8 @@ RequestSpec spec_of(const Request& request, Time now) {
           .samples = request.samples,
           .priority = request.priority,
           .deadline = request.timeout >= kNever - now ? kNever : now + request.timeout,
-          .wants = request.wants};
+          .wants = request.wants,
+          .extra_hash = request.extra_hash};
 }
 
 /// The request with its defaults filled in, when its own numbers are possible.

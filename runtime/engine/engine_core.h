@@ -29,6 +29,9 @@ namespace forge::engine {
 
 struct Request {
   std::vector<std::int32_t> prompt;
+  /// Of what keys and values depend on beside the ids (an adapter, images): only requests with the same one share a
+  /// prompt's prefix.
+  std::uint64_t extra_hash = 0;
   runtime::SamplerParams sampling;
   std::size_t max_tokens = 0;  ///< of each sample; 0: what the context leaves
   std::size_t samples = 1;

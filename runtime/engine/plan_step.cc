@@ -26,7 +26,7 @@ bool Scheduler::fits(const Job& job, std::size_t stay, std::size_t blocks_back) 
   }
   if (slots > limits_.sequences) return false;
   const std::size_t all = (job.ids.size() + pool.block_tokens - 1) / pool.block_tokens;
-  const auto match = limits_.reuse_prefixes ? pool_.match(job.reusable()) : runtime::PrefixMatch{};
+  const auto match = limits_.reuse_prefixes ? pool_.match(job.reusable(), job.extra_hash) : runtime::PrefixMatch{};
   const std::size_t headroom = stay == 0 ? 0 : job.slots();
   return all - match.blocks + match.idle + headroom + promised <= pool_.blocks_free() + blocks_back;
 }
@@ -57,7 +57,7 @@ void Scheduler::preempt_worst() {
 
 void Scheduler::admit(std::unique_ptr<Job> job) {
   const auto known = limits_.reuse_prefixes ? job->reusable() : std::span<const std::int32_t>{};
-  job->kv = pool_.open(known);
+  job->kv = pool_.open(known, job->extra_hash);
   invariant(job->kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
   job->found = job->fed();
   counts_.prefix_queries += job->ids.size();
@@ -91,16 +91,17 @@ void Scheduler::hold_followers() {
     Job& job = *running_[i];
     const auto wanted = job.reusable();
     if (!job.fresh() || job.fed() + size > wanted.size()) continue;
-    if (pool_.match(wanted).blocks * size > job.fed()) {  // found since it was let in
+    if (pool_.match(wanted, job.extra_hash).blocks * size > job.fed()) {  // found since it was let in
       const auto before = job.fed();
       job.kv.reset();
-      job.kv = pool_.open(wanted);
+      job.kv = pool_.open(wanted, job.extra_hash);
       invariant(job.kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
       counts_.prefix_hits += job.fed() - std::min(job.fed(), before);
       if (job.reused == before) job.reused = job.fed();
       job.found = job.fed();
     }
     job.held = std::ranges::any_of(std::span(running_).first(i), [&](const auto& other) {
+      if (other->extra_hash != job.extra_hash) return false;
       const auto alike = static_cast<std::size_t>(std::ranges::mismatch(wanted, other->ids).in1 - wanted.begin());
       return alike / size * size > std::max(job.fed(), other->fed());
     });
@@ -187,6 +188,7 @@ void Scheduler::part_samples(Job& first) {
     job->deadline = first.deadline;
     job->tokens_max = first.tokens_max;
     job->prompt = first.prompt;
+    job->extra_hash = first.extra_hash;
     job->ids.reserve(first.tokens_max);
     job->ids = first.ids;
     job->reused = first.reused;

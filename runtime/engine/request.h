@@ -46,6 +46,7 @@ struct RequestSpec {
   int priority = 0;                      ///< larger goes first
   Time deadline = kNever;                ///< when it is given up
   Wants wants = Wants::kTokens;          ///< rows: of one sample
+  std::uint64_t extra_hash = 0;          ///< Request's
 };
 
 enum class RefusalKind : std::uint8_t {

@@ -96,6 +96,7 @@ std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Tim
   job->tokens_max = spec.prompt.size() + spec.max_tokens;
   job->to_part = spec.samples - 1;
   job->wants = spec.wants;
+  job->extra_hash = spec.extra_hash;
   job->ids.reserve(job->tokens_max);
   job->ids.assign(spec.prompt.begin(), spec.prompt.end());
   insert(waiting_, std::move(job));

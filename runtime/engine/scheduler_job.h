@@ -23,6 +23,7 @@ struct Scheduler::Job {
   bool admitted = false;  ///< at any time
   bool held = false;      ///< in this step, for one before it that feeds what both begin with
   Wants wants = Wants::kTokens;
+  std::uint64_t extra_hash = 0;  ///< its prefix is shared with jobs of the same one
   std::optional<runtime::KvSequence> kv;
   std::size_t reserved = 0;  ///< positions of `kv` for steps to come
   bool in_step = false;

@@ -85,6 +85,25 @@ TEST_CASE("a request gets its tokens, its end, and what they cost") {
   CHECK(metrics.fed_tokens == 11 + 5 + 1 + 5);
 }
 
+TEST_CASE("requests share a prompt's prefix with those of the same extra hash alone") {
+  for (const bool together : {false, true}) {  // together: one waits for the other's prefix
+    CoreBench bench;
+    const auto expected = bench.executor.alone(kPrompt, {}, 3);
+    std::vector<std::shared_ptr<Stream>> streams;
+    for (const std::uint64_t extra : {0, 0, 1, 2, 1}) {
+      streams.push_back(bench.submit({.prompt = kPrompt, .extra_hash = extra, .max_tokens = 3}));
+      if (!together) bench.run();
+    }
+    bench.run();
+    std::vector<bool> shares;
+    for (const auto& stream : streams) {
+      CHECK(take(*stream).tokens == expected);
+      shares.push_back(stream->usage().cached_tokens > 0);
+    }
+    CHECK(shares == std::vector<bool>{false, true, false, false, true});
+  }
+}
+
 TEST_CASE("without a wish for a length a request may fill the context, and a stop ends it before") {
   CoreBench bench;
   const auto expected = bench.executor.alone(kPrompt, {}, 37);

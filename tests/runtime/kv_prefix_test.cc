@@ -56,6 +56,36 @@ TEST_CASE("a published prefix begins later sequences, as far as full blocks agre
   pool.audit();
 }
 
+TEST_CASE("equal tokens with another extra hash are another prefix") {
+  KvBlockPool pool({.blocks = 32, .block_tokens = 4, .sequences_max = 8, .tokens_max = 32, .least_beginning = 2});
+  const auto ids = rising(11), longer = rising(15);
+  constexpr std::uint64_t kAdapter = 7, kOther = ~std::uint64_t{0};
+  const auto fill = [&](std::uint64_t extra) {
+    auto sequence = pool.open(ids, extra).value();
+    CHECK(sequence.tokens() == 0);
+    REQUIRE(sequence.append(ids.size()).ok);
+    sequence.publish(ids);
+    return sequence;
+  };
+  const auto plain = fill(0), adapted = fill(kAdapter);
+  CHECK((pool.match(longer).blocks == 2 && pool.match(longer, kAdapter).blocks == 2));
+  CHECK((pool.match(longer, kOther).blocks == 0 && pool.match(longer, kOther).tokens == 0));
+  // nor is the beginning of a block shared
+  CHECK((pool.match(rising(3)).tokens == 3 && pool.match(rising(3), kOther).tokens == 0));
+  auto again = pool.open(longer, kAdapter).value();
+  CHECK(again.tokens() == 8);
+  CHECK(again.blocks()[0] == adapted.blocks()[0]);
+  CHECK(again.blocks()[0] != plain.blocks()[0]);
+  // What follows a shared prefix is published under the same extra hash, of forks too.
+  REQUIRE(again.append(longer.size() - 8).ok);
+  auto forked = again.fork(longer.size()).value();
+  again.publish(longer);
+  REQUIRE(forked.append(1).ok);
+  forked.publish(rising(16));
+  CHECK((pool.match(rising(16), kAdapter).blocks == 4 && pool.match(rising(16)).blocks == 2));
+  pool.audit();
+}
+
 TEST_CASE("a sequence begins with a copy of the block that begins as its next one does") {
   KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .least_beginning = 2});
   const auto ids = rising(12);
