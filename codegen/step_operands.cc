@@ -10,7 +10,8 @@ using plan::Operand;
 using plan::Space;
 
 std::uint32_t row_bytes_of(DType type, std::int64_t cols) {
-  return static_cast<std::uint32_t>(type == DType::kQ8A ? ir::stored_row_bytes(type, cols) : cols * kFloatBytes);
+  return static_cast<std::uint32_t>(is_quantized_activation(type) ? ir::stored_row_bytes(type, cols)
+                                                                  : cols * kFloatBytes);
 }
 
 Operand StepOperands::of(ir::Value value) const {

@@ -127,12 +127,12 @@ class Drafter {
     const auto cols = graph_.type(value).cols();
     switch (graph_.op(use.node)) {
       case Op::kSumSquares:
-        need_unit(section, kActivationBlock);
+        need_unit(section, kActivationUnit);
         section.ops.push_back({TileOpKind::kSumSquares, use.node, {use.node, 0}, origin});
         break;
       case Op::kQuantize:
-        if (cols % kActivationBlock != 0) throw Refusal{"columns are no multiple of 32"};
-        need_unit(section, kActivationBlock);
+        if (cols % kActivationUnit != 0) throw Refusal{"columns are no multiple of 32"};
+        need_unit(section, kActivationUnit);
         section.ops.push_back({TileOpKind::kQuantize, use.node, {use.node, 0}, origin});
         break;
       case Op::kKvStore: {
@@ -268,7 +268,7 @@ class Drafter {
     for (const auto& section : cut)
       for (const auto& op : section.ops)
         if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) &&
-            (section.begin - op.origin) % kActivationBlock != 0)
+            (section.begin - op.origin) % kActivationUnit != 0)
           throw Refusal{"a section begins inside a quantised block"};
     draft_.sections = std::move(cut);
   }

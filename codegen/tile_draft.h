@@ -10,13 +10,17 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/op.h"
 #include "kernels/quant/dtype.h"
 #include "runtime/plan/tile_ops.h"
 
 namespace forge::codegen {
 
-/// Columns of a quantised block of activations (kernels/quant/q8a.h).
-inline constexpr std::int64_t kActivationBlock = dtype_info(DType::kQ8A).block_elems;
+/// Columns that tiles make together where they are quantised or their squares are summed, and of which rows that are
+/// quantised are a multiple: whole blocks of every type.
+inline constexpr std::int64_t kActivationUnit = 32;
+static_assert(kActivationUnit % dtype_info(DType::kQ8A_32).block_elems == 0 &&
+              kActivationUnit % dtype_info(DType::kQ8A_16).block_elems == 0 && kActivationUnit % ir::kSquareBlock == 0);
 
 struct DraftOp {
   plan::TileOpKind kind = plan::TileOpKind::kLoad;

@@ -121,6 +121,12 @@ struct GluAttrs {
 };
 /// Rows [begin, begin + rows) of a weight.
 struct SliceAttrs {
+  /// The type that values are quantised to: the result's, so that in the text form it stands behind the colon only.
+  struct QuantizeAttrs {
+    using Self = QuantizeAttrs;
+    DType dtype = DType::kQ8A_32;
+    FORGE_FIELDS(v("dtype", dtype);)
+  };
   using Self = SliceAttrs;
   std::int64_t begin = 0, rows = 0;
   FORGE_FIELDS(v("begin", begin); v("rows", rows);)
@@ -204,10 +210,10 @@ struct RouteAttrs {
 #undef FORGE_FIELDS
 
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
-using Attrs =
-    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs, NormAttrs,
-                 GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs,
-                 AttentionAttrs, RouteAttrs, ArrangeAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
+using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs,
+                           NormAttrs, GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
+                           KvStoreAttrs, AttentionAttrs, RouteAttrs, ArrangeAttrs,
+                           QuantizeAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
 #undef FORGE_ALTERNATIVE
 
 }  // namespace forge::ir

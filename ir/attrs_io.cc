@@ -11,7 +11,7 @@ class Printer {
  public:
   template <class T>
   void operator()(std::string_view name, const T& value) {
-    if constexpr (!std::is_same_v<T, TensorType>) {
+    if constexpr (!kIsOfResult<T>) {
       out += out.empty() ? "{" : "; ";
       out += name;
       out += " = ";

@@ -32,6 +32,10 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<RouteGate>{"softmax"
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<RouteShare>{"all", "chosen"};
 
+/// Members of these types are the result's type, or its element type: in the text form they stand there alone.
+template <class T>
+inline constexpr bool kIsOfResult = std::is_same_v<T, TensorType> || std::is_same_v<T, DType>;
+
 template <class E>
   requires std::is_enum_v<E>
 constexpr std::string_view enum_name(E value) {
@@ -39,8 +43,8 @@ constexpr std::string_view enum_name(E value) {
   return index < kEnumNames<E>.size() ? kEnumNames<E>[index] : "?";
 }
 
-/// "{name = value; ...}", or "" where there is nothing to print. Floats round-trip exactly; a TensorType member is left
-/// out, for it is the result's type and printed there.
+/// "{name = value; ...}", or "" where there is nothing to print. Floats round-trip exactly; what kIsOfResult says
+/// is left out.
 std::string print_attrs(const Attrs& attrs);
 /// Appends every member, types too, to `bytes`: two structs are alike exactly when their bytes are.
 void append_attrs(std::string& bytes, const Attrs& attrs);

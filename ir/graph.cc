@@ -129,7 +129,7 @@ void Graph::replace_uses(Value from, Value to, NodeId except) {
   impl_->check(to);
   const bool same_type = type(from) == type(to);
   if (!same_type) {
-    const auto quantised_pair = [](DType a, DType b) { return a == DType::kF32 && b == DType::kQ8A; };
+    const auto quantised_pair = [](DType a, DType b) { return a == DType::kF32 && is_quantized_activation(b); };
     const DType a = type(from).dtype;
     const DType b = type(to).dtype;
     invariant(type(from).shape == type(to).shape && (quantised_pair(a, b) || quantised_pair(b, a)), "IR-006",

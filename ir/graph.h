@@ -48,7 +48,8 @@ class Graph {
   /// Removes a node none of whose results is used (invariant IR-003).
   void remove(NodeId node);
   /// Lets every use of `from` use `to` instead (graph outputs too); `except` keeps its uses. Types must be equal,
-  /// except that uses may change between f32 and q8a where the user's shape rule allows it and gives the same results.
+  /// except that uses may change between f32 and q8a_32 or q8a_16 where the user's shape rule allows it and gives the
+  /// same results.
   void replace_uses(Value from, Value to, NodeId except = kNoNode);
   /// Both re-run the node's shape rule and store what it gives; users further down are not touched (the verifier
   /// tells).

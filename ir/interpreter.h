@@ -14,7 +14,7 @@
 
 namespace forge::ir {
 
-/// A dense value: f32 or i32 elements. Quantised weights arrive dequantised; q8a values are held as f32.
+/// A dense value: f32 or i32 elements. Quantised weights arrive dequantised; quantised activations are held as f32.
 struct Tensor {
   TensorType type;
   std::vector<std::int64_t> dims;  ///< the real extents of this step

@@ -117,7 +117,8 @@ void want_state(std::string_view op, Types operands, std::size_t operand) {
 
 bool is_weight_dtype(DType type) {
   switch (type) {
-    case DType::kQ8A:
+    case DType::kQ8A_32:
+    case DType::kQ8A_16:
     case DType::kState:
     case DType::kI8:
     case DType::kI16:
@@ -128,6 +129,10 @@ bool is_weight_dtype(DType type) {
     default:
       return true;
   }
+}
+
+bool is_product_dtype(DType type) {
+  return type == DType::kF32 || is_quantized_activation(type);
 }
 
 Cost streaming_cost(Types operands, Types results, const Bounds& bounds, std::int64_t flops_per_element) {

@@ -28,11 +28,12 @@ enum class Op : std::uint8_t {
   kRmsNorm,         // (x [M,G*dim], weight [dim]) -> f32: each run of dim columns x / sqrt(mean(x^2) + eps) * weight
   kLayerNorm,    // (x [M,G*dim], weight [dim] or [G,dim], [bias alike]) -> f32: (x - mean) / sqrt(var + eps) * weight +
                  // bias
-  kSumSquares,   // (x [M,N]) -> f32 [M, ceil(N/32)]: sums over blocks of 32 columns
-  kInvRmsScale,  // (x [M,N], squares [M,ceil(dim/32)]) -> f32: x / sqrt(sum(squares)/dim + eps), dim of the attributes
-  kQuantize,     // (x f32 [M,N] or [M,U,N]) -> q8a of that shape
-  kMatmul,       // (x [M,K] f32 or q8a, weight [N,K]) -> f32 [M,N]: x . weight^T
-  kBatchedMatmul,  // (x [M,H,K] f32 or q8a, weight [H,N,K]) -> f32 [M,H*N]: each of H rows by a weight of its own
+  kSumSquares,   // (x [M,N]) -> f32 [M, ceil(N/16)]: sums over blocks of kSquareBlock columns
+  kInvRmsScale,  // (x [M,N], squares [M,ceil(dim/16)]) -> f32: x / sqrt(sum(squares)/dim + eps), dim of the attributes
+  kQuantize,     // (x f32 [M,N] or [M,U,N]) -> the attribute's q8a type of that shape
+  kMatmul,       // (x [M,K] f32, q8a_32 or q8a_16, weight [N,K]) -> f32 [M,N]: x . weight^T
+  kBatchedMatmul,  // (x [M,H,K] as kMatmul has it, weight [H,N,K]) -> f32 [M,H*N]: each of H rows by a weight of its
+                   // own
   kConcatRows,  // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several, done at load time; [E,Ni,K] likewise
   kSliceRows,   // (weight [N,K] or [N]) -> some of its rows, picked at load time
   kSplit,       // (x [M,N] or [M,U,N]) -> parts: columns of x

@@ -45,6 +45,8 @@ void want_state(std::string_view op, Types operands, std::size_t operand);
 
 /// Is it an element type that a matrix or an embedding table of a model file has?
 bool is_weight_dtype(DType type);
+/// A type of what is multiplied with a weight.
+bool is_product_dtype(DType type);
 
 /// Largest attribute that counts elements, heads, layers: keeps every product of two of them inside 64 bits.
 inline constexpr std::int64_t kCountMax = std::int64_t{1} << 31;

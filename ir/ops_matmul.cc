@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "ir/ops.h"
@@ -10,13 +11,11 @@
 namespace forge::ir::ops {
 namespace {
 
-constexpr std::int64_t kQuantBlock = 32;  // columns that share one scale of q8a
-
 std::vector<TensorType> infer_matmul(const Attrs&, Types operands) {
   const TensorType& x = operands[0];
   const TensorType& weight = operands[1];
-  if ((x.dtype != DType::kF32 && x.dtype != DType::kQ8A) || x.shape.size() != 2 || !x.shape[1].is_constant())
-    refuse_operand("matmul", 0, x, "f32 or q8a [M,K] with a constant K");
+  if (!is_product_dtype(x.dtype) || x.shape.size() != 2 || !x.shape[1].is_constant())
+    refuse_operand("matmul", 0, x, "f32, q8a_32 or q8a_16 [M,K] with a constant K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 2 || !weight.shape[0].is_constant() ||
       weight.shape[1] != x.shape[1])
     refuse_operand("matmul", 1, weight,
@@ -27,9 +26,8 @@ std::vector<TensorType> infer_matmul(const Attrs&, Types operands) {
 std::vector<TensorType> infer_batched_matmul(const Attrs&, Types operands) {
   const TensorType& x = operands[0];
   const TensorType& weight = operands[1];
-  if ((x.dtype != DType::kF32 && x.dtype != DType::kQ8A) || x.shape.size() != 3 || !x.shape[1].is_constant() ||
-      !x.shape[2].is_constant())
-    refuse_operand("batched_matmul", 0, x, "f32 or q8a [M,H,K] with constant H and K");
+  if (!is_product_dtype(x.dtype) || x.shape.size() != 3 || !x.shape[1].is_constant() || !x.shape[2].is_constant())
+    refuse_operand("batched_matmul", 0, x, "f32, q8a_32 or q8a_16 [M,H,K] with constant H and K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 3 ||
       !std::ranges::all_of(weight.shape, &Dim::is_constant) || weight.shape[0] != x.shape[1] ||
       weight.shape[2] != x.shape[2])
@@ -72,11 +70,14 @@ std::vector<TensorType> infer_slice(const Attrs& attrs, Types operands) {
   return {result};
 }
 
-std::vector<TensorType> infer_quantize(const Attrs&, Types operands) {
+std::vector<TensorType> infer_quantize(const Attrs& attrs, Types operands) {
+  const auto dtype = std::get<QuantizeAttrs>(attrs).dtype;
+  if (!is_quantized_activation(dtype))
+    refuse_attr("quantize", "dtype", std::string(dtype_name(dtype)), "q8a_32 or q8a_16");
   want_rows("quantize", operands, 0);
-  if (operands[0].cols() % kQuantBlock != 0)
-    refuse_operand("quantize", 0, operands[0], "a multiple of 32 columns wide");
-  return {{DType::kQ8A, operands[0].shape}};
+  if (const auto block = dtype_info(dtype).block_elems; operands[0].cols() % block != 0)
+    refuse_operand("quantize", 0, operands[0], fmt::format("a multiple of {} columns wide", block));
+  return {{dtype, operands[0].shape}};
 }
 
 Cost matmul_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
@@ -144,16 +145,26 @@ void run_slice(const Attrs& attrs, Operands operands, Results results, EvalConte
   std::copy_n(operands[0]->f32.begin() + slice.begin * width, slice.rows * width, results[0].f32.begin());
 }
 
-/// Values stay f32; with quantize_activations they are rounded through int8, scale = largest magnitude of 32 / 127.
-void run_quantize(const Attrs&, Operands operands, Results results, EvalContext& context) {
+/// The scale of a block whose largest magnitude is this; of q8a_16 it is rounded up to BF16.
+float quantization_scale(DType dtype, float magnitude) {
+  const float scale = magnitude / 127.0f;
+  if (dtype == DType::kQ8A_32) return scale;
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(scale) + 0xffffU) & 0xffff0000U);
+}
+
+/// Values stay f32; with quantize_activations they are rounded through int8, block by block.
+void run_quantize(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
+  const auto dtype = std::get<QuantizeAttrs>(attrs).dtype;
+  const std::size_t columns = dtype_info(dtype).block_elems;
   auto& out = results[0].f32;
   out = operands[0]->f32;
   if (!context.quantize_activations) return;
-  for (std::size_t start = 0; start < out.size(); start += kQuantBlock) {
-    const std::span block(out.data() + start, kQuantBlock);
+  for (std::size_t start = 0; start < out.size(); start += columns) {
+    const std::span block(out.data() + start, columns);
     float magnitude = 0;
     for (const float x : block) magnitude = std::max(magnitude, std::fabs(x));
-    const float scale = magnitude / 127.0f, inverse = scale > quant::kQ8aScaleLeast ? 1.0f / scale : 0.0f;
+    const float scale = quantization_scale(dtype, magnitude);
+    const float inverse = scale > quant::kQ8aScaleLeast ? 1.0f / scale : 0.0f;
     for (float& x : block) x = std::nearbyint(x * inverse) * scale;
   }
 }
@@ -196,6 +207,7 @@ std::span<const OpDef> matmul_defs() {
             .name = "quantize",
             .operands_min = 1,
             .operands_max = 1,
+            .attrs_index = attrs_index<QuantizeAttrs>(),
             .infer = infer_quantize,
             .cost = quantize_cost,
             .reference = run_quantize},

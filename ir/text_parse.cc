@@ -128,7 +128,7 @@ class FieldReader {
   template <class T>
   void operator()(std::string_view name, T& value) {
     const std::uint64_t bit = std::uint64_t{1} << index_++;
-    if constexpr (!std::is_same_v<T, TensorType>) {
+    if constexpr (!kIsOfResult<T>) {
       if (name != wanted_) return;
       if ((seen_ & bit) != 0) in_.fail(fmt::format("'{}' stands twice", name));
       seen_ |= bit;
@@ -168,12 +168,13 @@ class FieldReader {
   unsigned index_ = 0;
 };
 
-/// Gives a source's attributes the type that stands behind the colon.
+/// Gives attributes that are the result's type what stands behind the colon.
 struct TypeGiver {
   const TensorType& type;
   template <class T>
   void operator()(std::string_view, T& value) const {
     if constexpr (std::is_same_v<T, TensorType>) value = type;
+    if constexpr (std::is_same_v<T, DType>) value = type.dtype;
   }
 };
 

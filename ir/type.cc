@@ -77,7 +77,7 @@ std::string TensorType::text() const {
 
 std::int64_t stored_row_bytes(DType dtype, std::int64_t cols) {
   const auto bytes = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(cols)));
-  return dtype == DType::kQ8A ? (bytes + 63) / 64 * 64 : bytes;
+  return is_quantized_activation(dtype) ? (bytes + 63) / 64 * 64 : bytes;
 }
 
 }  // namespace forge::ir

@@ -51,13 +51,14 @@ struct TensorType {
   /// Product of all dimensions but the last under `bounds`.
   [[nodiscard]] std::int64_t rows(const Bounds& bounds) const;
   [[nodiscard]] std::int64_t elements(const Bounds& bounds) const;
-  /// Bytes of the value stored densely (kQ8A rows padded to 64 bytes); a state has none.
+  /// Bytes of the value stored densely (rows of quantised activations padded to 64 bytes); a state has none.
   [[nodiscard]] std::int64_t bytes(const Bounds& bounds) const;
   /// "f32[T,576]"
   [[nodiscard]] std::string text() const;
 };
 
-/// Bytes of one stored row of `cols` elements: kQ8A rows are padded to 64 bytes, others are dense.
+/// Bytes of one stored row of `cols` elements: those of quantised activations are padded to 64 bytes, others are
+/// dense.
 std::int64_t stored_row_bytes(DType dtype, std::int64_t cols);
 
 }  // namespace forge::ir

@@ -180,7 +180,7 @@ std::uint32_t read_version(Cursor& cursor, std::span<const std::byte> bytes) {
 }
 
 DType tensor_dtype(std::uint32_t number, std::string_view name) {
-  const DTypeInfo* info = number < static_cast<std::uint32_t>(DType::kQ8A) ? find_dtype(number) : nullptr;
+  const DTypeInfo* info = number < static_cast<std::uint32_t>(DType::kQ8A_32) ? find_dtype(number) : nullptr;
   if (info != nullptr) return info->type;
   // Numbers that GGUF once used: 4-5 q4_2, q4_3; 31-33 q4_0_4_4 and kin; 36-38 iq4_nl_4_4 and kin.
   const bool withdrawn = number == 4 || number == 5 || (number >= 31 && number <= 33) || (number >= 36 && number <= 38);

@@ -12,9 +12,10 @@ namespace forge::passes {
 
 bool quantize_activations(ir::Graph& graph, PassContext& context) {
   using ir::Op;
-  std::map<ir::Value, ir::Value> quantised;
+  std::map<std::pair<ir::Value, DType>, ir::Value> quantised;
   for (const ir::NodeId node : graph.nodes())
-    if (graph.op(node) == Op::kQuantize) quantised.emplace(graph.operand(node, 0), ir::Value{node, 0});
+    if (graph.op(node) == Op::kQuantize)
+      quantised.emplace(std::pair(graph.operand(node, 0), graph.type({node, 0}).dtype), ir::Value{node, 0});
   bool changed = false;
   for (const ir::NodeId node : graph.topological_order()) {
     if (!is_matmul(graph, node)) continue;
@@ -22,14 +23,14 @@ bool quantize_activations(ir::Graph& graph, PassContext& context) {
     const DType weight = graph.type(graph.operand(node, 1)).dtype;
     const DType wanted = context.target.activation_type(weight, graph.type(x).cols());
     if (graph.type(x).dtype == wanted || graph.type(x).dtype != DType::kF32) continue;
-    if (wanted != DType::kQ8A)
+    if (!is_quantized_activation(wanted))
       throw Error(ErrorCode::kInternal,
                   fmt::format("target {} wants activations of type {}", context.target.name(), dtype_name(wanted)),
-                  "matmuls take f32 or q8a");
-    auto found = quantised.find(x);
+                  "matmuls take f32, q8a_32 or q8a_16");
+    auto found = quantised.find({x, wanted});
     if (found == quantised.end()) {
-      const ir::NodeId quantize = graph.add(Op::kQuantize, {x}, {}, graph.layer(node));
-      found = quantised.emplace(x, ir::Value{quantize, 0}).first;
+      const ir::NodeId quantize = graph.add(Op::kQuantize, {x}, ir::QuantizeAttrs{wanted}, graph.layer(node));
+      found = quantised.emplace(std::pair(x, wanted), ir::Value{quantize, 0}).first;
     }
     graph.set_operand({node, 0}, found->second);
     changed = true;

@@ -52,7 +52,7 @@ class Target {
   /// "cpu-x86-64-v4-vnni", "gfx1100": part of every cache key.
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  /// The type that activations take before a matmul with this weight: kQ8A, or kF32 to leave them alone.
+  /// The type that activations take before a matmul with this weight: a quantised one, or kF32 to leave them alone.
   [[nodiscard]] virtual DType activation_type(DType weight, std::int64_t k) const = 0;
 
   /// Is the factor 1/rms applied by the consumer of a norm (true), or is the norm a step of its own (false)?

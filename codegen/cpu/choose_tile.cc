@@ -246,7 +246,7 @@ plan::TileOpBodyUnion CpuChooser::sink(const DraftOp& draft, std::int64_t first)
       plan::QuantizeT out;
       out.out = role(draft.operand);
       out.cols = graph_.type(draft.operand).cols();
-      out.block = first / kActivationBlock;
+      out.block = first / dtype_info(DType::kQ8A_32).block_elems;
       return as_op(out);
     }
     case TileOpKind::kStoreK:

@@ -29,7 +29,7 @@ std::optional<std::string> cpu_refuses_attention(const ir::Graph& graph, std::sp
   if (members.size() > 2 || graph.op(members[0]) != Op::kAttention || graph.op(members[1]) != Op::kQuantize)
     return "attention takes a quantize only";
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
-  if (a.heads / a.kv_heads * value_dim_of(a) % kActivationBlock != 0)
+  if (a.heads / a.kv_heads * value_dim_of(a) % kActivationUnit != 0)
     return "the heads of a KV head are no multiple of 32 columns";
   return std::nullopt;
 }
@@ -67,11 +67,11 @@ CpuTarget::CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool>
     : class_(cpu_class), name_(cpu::target_name(cpu_class)), kv_type_(kv_type), split_attention_(split_attention) {}
 
 DType CpuTarget::activation_type(DType weight, std::int64_t k) const {
-  return is_float(weight) || k % kActivationBlock != 0 ? DType::kF32 : DType::kQ8A;
+  return is_float(weight) || k % kActivationUnit != 0 ? DType::kF32 : DType::kQ8A_32;
 }
 
 std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
-  return n % kActivationBlock == 0 ? kActivationBlock : n % kPackedRows == 0 ? kPackedRows : 0;
+  return n % kActivationUnit == 0 ? kActivationUnit : n % kPackedRows == 0 ? kPackedRows : 0;
 }
 
 std::optional<std::string> CpuTarget::refuses_group(const ir::Graph& graph, std::span<const ir::NodeId> members) const {

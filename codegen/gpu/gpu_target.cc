@@ -35,8 +35,7 @@ std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::sp
     return "values that are not as wide as keys, or share their rows, have no GPU kernels yet";
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention takes a quantize only";
-  if (a.head_dim % 16 != 0 || a.heads * a.head_dim % kActivationBlock != 0)
-    return "a head is no whole quantised blocks";
+  if (a.head_dim % 16 != 0 || a.heads * a.head_dim % kActivationUnit != 0) return "a head is no whole quantised blocks";
   return std::nullopt;
 }
 
@@ -73,7 +72,7 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
   const auto& weight = graph.type(graph.operand(draft.source, op == Op::kEmbed ? 0 : 1));
   if (!quant::has_planes(weight.dtype))
     return fmt::format("there is no GPU kernel for weights of type {}", dtype_name(weight.dtype));
-  const std::int64_t unit = is_float(weight.dtype) ? 8 : kActivationBlock;
+  const std::int64_t unit = is_float(weight.dtype) ? 8 : kActivationUnit;
   if (weight.cols() % unit != 0) return fmt::format("{} columns are no multiple of {}", weight.cols(), unit);
   return std::nullopt;
 }
@@ -112,7 +111,7 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
 }  // namespace
 
 DType GpuTargetModel::activation_type(DType weight, std::int64_t k) const {
-  return is_float(weight) || k % kActivationBlock != 0 ? DType::kF32 : DType::kQ8A;
+  return is_float(weight) || k % kActivationUnit != 0 ? DType::kF32 : DType::kQ8A_16;
 }
 
 std::int64_t GpuTargetModel::glu_interleave(DType, std::int64_t n) const {

@@ -1,6 +1,6 @@
 #pragma once
 // Activations as the matmuls of packed codes read them (matmul_codes-inl.h, matmul_tiles-inl.h): beside q and scale of
-// q8a, for each part of columns with a scale of its own, what its sum is for.
+// q8a_32, for each part of columns with a scale of its own, what its sum is for.
 
 #include "kernels/cpu/lanes-inl.h"
 #include "kernels/cpu/matmul_int-inl.h"
@@ -51,7 +51,7 @@ FORGE_INLINE void sums_of_128(const std::int8_t* q, std::uint32_t* out) {
 #endif
 }
 
-/// The words of parts [first, first + parts) of a q8a row of k columns.
+/// The words of parts [first, first + parts) of a q8a_32 row of k columns.
 template <int kSub>
 void panel_sums(PanelSums kind, const std::byte* row, std::size_t k, std::size_t first, std::size_t parts,
                 std::uint32_t* out) {

@@ -34,7 +34,7 @@ enum class CpuClass : std::uint8_t {
 
 /// out[t][n] = sum over k of w[n][k] * x[t][k].
 /// weights: `groups` groups of 16 rows of `k` elements, layout x16 (kernels/quant/x16.h).
-/// x: rows `x_row_bytes` apart; f32 for F32, F16 and BF16 weights, q8a (kernels/quant/q8a.h) for all others.
+/// x: rows `x_row_bytes` apart; f32 for F32, F16 and BF16 weights, q8a_32 (kernels/quant/q8a.h) for all others.
 /// row_map: nullable; token t reads row row_map[t], else row t.
 /// out: [tokens][16*groups], rows `out_stride` floats apart; padding rows of the last group come out as 0.
 /// k: a multiple of the type's block, which the float types do not have.
@@ -83,7 +83,7 @@ struct Kernels {
   void (*rope)(Tile x, std::size_t head_dim, std::size_t rotary_dims, RopeMode mode, const float* cos_sin,
                std::size_t cos_sin_stride);
 
-  /// x.width (a multiple of 32) columns into q8a rows of `k` elements (`row_bytes` apart), from block `block` on.
+  /// x.width (a multiple of 32) columns into q8a_32 rows of `k` elements (`row_bytes` apart), from block `block` on.
   void (*quantize_q8a)(ConstTile x, std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t block);
 
   /// partial[t][b] = sum of squares of columns 16b .. 16b+15 (the last block may be short); rows `stride` floats apart.

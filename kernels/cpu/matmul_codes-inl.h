@@ -1,5 +1,5 @@
 #pragma once
-// Matmul of the block types that are packed as codes (kernels/quant/x16_codes.h), by q8a activations. A type is what
+// Matmul of the block types that are packed as codes (kernels/quant/x16_codes.h), by q8a_32 activations. A type is what
 // that header says of it; here are two kernels for all of them:
 //   one row of x     codes become bytes, and scales floats, in registers on their way into the dots
 //   more rows of x   a strip of one or two groups is unpacked once, to bytes and floats in L1, and then read by every
@@ -75,7 +75,7 @@ FORGE_INLINE void unit_halves(const std::uint8_t* unit, int row, Lanes::F& d, La
   if constexpr (Block::kPacking.halves > 1) m = half_of<Block>(unit, 1, row);
 }
 
-/// One token's strip, in the q8a row itself but for the sums' words.
+/// One token's strip, in the q8a_32 row itself but for the sums' words.
 struct RowOfX {
   const std::uint8_t *quants, *scales, *sums;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Matmul of block types by q8a activations, many rows, with tiles (Tiles: tiles_amx-inl.h or tiles_model-inl.h). The
+// Matmul of block types by q8a_32 activations, many rows, with tiles (Tiles: tiles_amx-inl.h or tiles_model-inl.h). The
 // bits are those of the other kernels with FMA: tiles give the same exact integer dot of each part that has a scale of
 // its own, and vectors add it to the sums in the same order.
 //

@@ -1,14 +1,14 @@
 #pragma once
-// Matmul of block types by q8a activations for tokens of prompts, with tiles of BF16: both sides are made BF16 once (a
-// weight of its quant, scale and minimum, an activation of its quant and scale), and a tile adds up all of k by itself.
-// No part has a scale of its own any more, so nothing is left for vectors to do in between: of the time of tiles of
-// int8 (matmul_tiles-inl.h) that is half, and BF16 has 32 columns a tile as well.
+// Matmul of block types by q8a_32 activations for tokens of prompts, with tiles of BF16: both sides are made BF16 once
+// (a weight of its quant, scale and minimum, an activation of its quant and scale), and a tile adds up all of k by
+// itself. No part has a scale of its own any more, so nothing is left for vectors to do in between: of the time of
+// tiles of int8 (matmul_tiles-inl.h) that is half, and BF16 has 32 columns a tile as well.
 //
-// Rounding to BF16 moves a dot by less than q8a did already: both factors' together by some 5e-6 of its products'
-// squares, q8a (half of 1/127 of a block's largest) by some 3e-5. The bits are not those of the other kernels, and sums
-// run in another order: in each 32 columns two chains of fma from 0, over the even and the odd ones, whose sum is added
-// to the parts' before; denormals count as 0. So all tokens of a long prompt go this way, one as well as many, and no
-// others do: what a token gives depends neither on how a prompt is cut nor on what shares its step
+// Rounding to BF16 moves a dot by less than q8a_32 did already: both factors' together by some 5e-6 of its products'
+// squares, q8a_32 (half of 1/127 of a block's largest) by some 3e-5. The bits are not those of the other kernels, and
+// sums run in another order: in each 32 columns two chains of fma from 0, over the even and the odd ones, whose sum is
+// added to the parts' before; denormals count as 0. So all tokens of a long prompt go this way, one as well as many,
+// and no others do: what a token gives depends neither on how a prompt is cut nor on what shares its step
 // (Kernels::prompt_matmul, runtime/step_batch.h).
 //
 // Loops, outermost first: tokens whose panels fit L2; strips of columns; pairs of groups, whose weights are made BF16

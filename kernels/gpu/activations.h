@@ -1,10 +1,9 @@
 #pragma once
-// Activations as GPU kernels multiply them with quantised weights: a row of K elements (a multiple of 32) is
+// q8a_16, activations as GPU kernels multiply them with quantised weights: a row of K elements (a multiple of 32) is
 //   [K] int8, then for each block of 16 a u32: bf16 scale in its low half, the sum of the block's int8 in its high
 //   half,
 // padded to 64 bytes. value = scale * q. The scale is amax/127 rounded up to bf16, so q is within [-127, 127]; a block
 // whose elements are not all finite has scale NaN and q 0, so that the trouble is seen and not hidden.
-// It is the type q8a of the IR with another place for the scales: a row takes the same bytes.
 // Blocks of 16, because 16 columns are what a block of the grid makes: nobody waits for a neighbour to quantise.
 
 #include "kernels/gpu/prelude.h"

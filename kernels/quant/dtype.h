@@ -47,8 +47,10 @@ enum class DType : std::uint8_t {
   kQ1_0 = 41,
   kQ2_0 = 42,
   // forge's own, never in a file
-  kQ8A = 128,    ///< activations, int8 with scale and sum a block of 32 (kernels/quant/q8a.h)
-  kState = 129,  ///< an opaque state value (the KV cache); has no elements
+  kQ8A_32 = 128,  ///< activations of CPUs, int8 with f32 scale and sum a block of 32 (kernels/quant/q8a.h)
+  kState = 129,   ///< an opaque state value (the KV cache); has no elements
+  kQ8A_16 =
+      130,  ///< activations of GPUs, int8 with BF16 scale and 16-bit sum a block of 16 (kernels/gpu/activations.h)
 };
 
 struct DTypeInfo {
@@ -94,8 +96,9 @@ inline constexpr std::array kDTypes{
     DTypeInfo{DType::kNVFP4, "nvfp4", 64, 36},
     DTypeInfo{DType::kQ1_0, "q1_0", 128, 18},
     DTypeInfo{DType::kQ2_0, "q2_0", 64, 18},
-    DTypeInfo{DType::kQ8A, "q8a", 32, 40},
+    DTypeInfo{DType::kQ8A_32, "q8a_32", 32, 40},
     DTypeInfo{DType::kState, "state", 1, 0},
+    DTypeInfo{DType::kQ8A_16, "q8a_16", 16, 20},
 };
 
 /// The row of a type; nullptr for a number that names none (a hostile file can hold any).
@@ -126,6 +129,11 @@ constexpr std::size_t row_bytes(DType type, std::size_t elems) {
 
 constexpr bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
+
+/// A type that activations are quantised to before a matmul; never a weight's, nor a file's.
+constexpr bool is_quantized_activation(DType type) {
+  return type == DType::kQ8A_32 || type == DType::kQ8A_16;
 }
 
 }  // namespace forge

@@ -1,9 +1,9 @@
 #pragma once
-// q8a, forge's activations: a row of k elements (k a multiple of 32) is [k] int8, [k/32] f32 scale, [k/32] f32 sum.
-// scale = amax/127 of its block of 32, q = x * (1/scale) rounded to nearest even (0 where scale is at most
-// kQ8aScaleLeast), sum = scale * (sum of q): what a weight's offset is multiplied with. A division a block, not one an
-// element: they are what quantising takes its time for. A block whose x are not all finite has scale NaN and q 0, so
-// that the trouble is seen and not hidden. Rows are a multiple of 64 bytes long.
+// q8a_32, activations as CPUs multiply them: a row of k elements (k a multiple of 32) is [k] int8, [k/32] f32 scale,
+// [k/32] f32 sum. scale = amax/127 of its block of 32, q = x * (1/scale) rounded to nearest even (0 where scale is at
+// most kQ8aScaleLeast), sum = scale * (sum of q): what a weight's offset is multiplied with. A division a block, not
+// one an element: they are what quantising takes its time for. A block whose x are not all finite has scale NaN and q
+// 0, so that the trouble is seen and not hidden. Rows are a multiple of 64 bytes long.
 
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_1.h"
@@ -24,7 +24,7 @@ namespace forge::quant {
 /// Scales up to here have no reciprocal that f32 holds in full.
 inline constexpr float kQ8aScaleLeast = 1e-30f;
 
-/// One block of 32: q[32], scale, sum. The scalar reference of every q8a quantiser.
+/// One block of 32: q[32], scale, sum. The scalar reference of every quantiser to q8a_32.
 FORGE_QUANT_FN void quantize_q8a_block(const float* x, i8* q, float* scale, float* sum) {
   float amax = 0;
   bool finite = true;

@@ -53,6 +53,12 @@ class PlanReader {
     return step_->operands[role];
   }
 
+  void want_type(std::uint16_t role, DType wanted) const {
+    const auto* type = find_dtype(operand(role).dtype());
+    if (type == nullptr || type->type != wanted)
+      fail(fmt::format("an operand is {}, not {}", type == nullptr ? "of no type" : type->name, dtype_name(wanted)));
+  }
+
   /// The address of `bytes` bytes behind an operand; writable spaces only when `write`.
   std::byte* resolve(const plan::Operand& of, std::size_t bytes, bool write) const {
     const Blocks::Block* block = nullptr;

@@ -129,6 +129,7 @@ class TileReader : PlanReader {
   void take_operands(TileInstr& in, const plan::Operand& weights, std::uint16_t x, std::size_t rows,
                      std::size_t weight_bytes) const {
     const std::size_t x_bytes = x_bytes_of(in);
+    want_type(x, is_float(in.dtype) ? DType::kF32 : DType::kQ8A_32);
     if (in.x_row_bytes < x_bytes) fail("rows of x overlap");
     in.a = read(x, (rows - 1) * in.x_row_bytes + x_bytes);
     in.b = resolve(weights, weight_bytes, false);

@@ -142,6 +142,7 @@ TileInstr TileOpReader::quantize(const plan::QuantizeT& quantize, const TileShap
   in.block = number(quantize.block, 0, 1 << 20);
   if (shape.unit % 32 != 0 || shape.width % 32 != 0 || in.k % 32 != 0 || in.block * 32 + shape.width > in.k)
     fail("a quantised row is cut");
+  want_type(quantize.out, DType::kQ8A_32);
   in.x_row_bytes = quant::q8a_row_bytes(in.k);
   in.a = written(quantize.out, shape.rows * in.x_row_bytes);
   return in;

@@ -25,7 +25,7 @@ inline Graph every_op() {
   b.set_layer(1);
   const Value gain = b.weight("gain", DType::kF32, {64});
   const Value squares{graph.add(Op::kSumSquares, {x}, {}, 1), 0};
-  const Value q8{graph.add(Op::kQuantize, {b.mul(x, gain)}, {}, 1), 0};
+  const Value q8{graph.add(Op::kQuantize, {b.mul(x, gain)}, QuantizeAttrs{}, 1), 0};
   const Value wq = b.weight("q", DType::kQ8_0, {64, 64});
   const Value wk = b.slice_rows(b.weight("k", DType::kQ8_0, {48, 64}), 16, 32);
   const Value wv = b.weight("v", DType::kQ8_0, {32, 64});

@@ -64,21 +64,21 @@ TEST_CASE("replacing uses moves operands and outputs, except where told") {
   CHECK_NOTHROW(verify(graph));
 }
 
-TEST_CASE("uses may turn from f32 to q8a where every user takes both, and nothing changes where one does not") {
+TEST_CASE("uses may turn from f32 to q8a_32 where every user takes both, and nothing changes where one does not") {
   Graph graph;
   Builder b(graph);
   const Value x = b.embed(b.weight("e", DType::kF16, {8, 32}), b.input(InputKind::kIds));
   const Value w = b.weight("w", DType::kQ4_0, {16, 32});
   const Value y = b.matmul(x, w);
-  const Value q{graph.add(Op::kQuantize, {x}), 0};
+  const Value q{graph.add(Op::kQuantize, {x}, QuantizeAttrs{}), 0};
   graph.replace_uses(x, q, q.node);
   CHECK(graph.operand(y.node, 0) == q);
   CHECK_NOTHROW(verify(graph));
   graph.replace_uses(q, x);
   graph.remove(q.node);
   const Value z = b.add(x, x);
-  const Value q2{graph.add(Op::kQuantize, {x}), 0};
-  CHECK_THAT(error_of([&] { graph.replace_uses(x, q2, q2.node); }), Catch::Contains("add: operand 0 is q8a[T,32]"));
+  const Value q2{graph.add(Op::kQuantize, {x}, QuantizeAttrs{}), 0};
+  CHECK_THAT(error_of([&] { graph.replace_uses(x, q2, q2.node); }), Catch::Contains("add: operand 0 is q8a_32[T,32]"));
   CHECK(graph.operand(y.node, 0) == x);
   CHECK(graph.operand(z.node, 0) == x);
 }

@@ -259,7 +259,12 @@ TEST_CASE("quantize keeps f32 unless told; then 32 values share a scale of amax/
   x[2] = -63.6f;
   x[32] = 1;
   x[33] = 0.5f;
-  const auto graph = [&](Builder& b) { return Value{b.graph().add(Op::kQuantize, {b.constant(x, {1, 64})}), 0}; };
+  const auto quantize = [&](DType type) {
+    return [&x, type](Builder& b) {
+      return Value{b.graph().add(Op::kQuantize, {b.constant(x, {1, 64})}, QuantizeAttrs{type}), 0};
+    };
+  };
+  const auto graph = quantize(DType::kQ8A_32);
   CHECK(run(graph) == x);
   const auto rounded = run(graph, true);
   CHECK(rounded[0] == 127);
@@ -267,6 +272,24 @@ TEST_CASE("quantize keeps f32 unless told; then 32 values share a scale of amax/
   CHECK(rounded[2] == -64);
   CHECK(rounded[32] == Approx(1));
   CHECK(rounded[33] == Approx(64.0 / 127));
+}
+
+TEST_CASE("q8a_16: 16 values share a scale of amax/127 that is rounded up to BF16") {
+  Floats x(32, 0);
+  x[0] = 127;
+  x[1] = 0.4f;
+  x[16] = 1;
+  x[17] = 0.5f;
+  const auto rounded = run(
+      [&](Builder& b) {
+        return Value{b.graph().add(Op::kQuantize, {b.constant(x, {1, 32})}, QuantizeAttrs{DType::kQ8A_16}), 0};
+      },
+      true);
+  CHECK(rounded[0] == 127);
+  CHECK(rounded[1] == 0);
+  const float scale = 0x1.04p-7f;  // 1/127 = 0x1.02041p-7, and BF16 has 7 bits behind the point
+  CHECK(rounded[16] == 126 * scale);
+  CHECK(rounded[17] == 63 * scale);
 }
 
 TEST_CASE("rope frequencies: plain, by factors, linear, YaRN") {
@@ -456,7 +479,7 @@ TEST_CASE("merged QKV and split RMSNorm mean what the separate ops mean") {
     const Value wk = b.weight("k", DType::kF32, {32, 64});
     if (merged) {
       const Value squares{graph.add(Op::kSumSquares, {x}), 0};
-      const Value q8{graph.add(Op::kQuantize, {b.mul(x, gain)}), 0};
+      const Value q8{graph.add(Op::kQuantize, {b.mul(x, gain)}, QuantizeAttrs{}), 0};
       const Value both{graph.add(Op::kConcatRows, {wq, wk}, PartsAttrs{{32, 32}, 4}), 0};
       const Value y{graph.add(Op::kInvRmsScale, {b.matmul(q8, both), squares}, NormAttrs{1e-5f, 64}), 0};
       const NodeId parts = graph.add(Op::kSplit, {y}, PartsAttrs{{32, 32}, 4});

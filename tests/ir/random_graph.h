@@ -74,7 +74,7 @@ class RandomGraph {
       case 5:
         return add(b_.glu(x, like(x), random_.below(2) == 0 ? Activation::kSilu : Activation::kGelu));
       case 6: {
-        const Value q{graph_.add(Op::kQuantize, {x}), 0};
+        const Value q{graph_.add(Op::kQuantize, {x}, QuantizeAttrs{}), 0};
         return add(b_.matmul(q, weight(64, cols)));
       }
       case 7: {

@@ -22,7 +22,7 @@ TensorType i32(Shape shape) {
   return {DType::kI32, std::move(shape)};
 }
 TensorType q8a(Shape shape) {
-  return {DType::kQ8A, std::move(shape)};
+  return {DType::kQ8A_32, std::move(shape)};
 }
 const TensorType kState{DType::kState, {}};
 
@@ -93,7 +93,7 @@ TEST_CASE("experts") {
   CHECK(infer(Op::kInvRmsScale, NormAttrs{1e-5F, 32}, {slots, f32({T, 2})}) == "f32[T,2,40]");
   CHECK(infer(Op::kSplit, PartsAttrs{{20, 20}, 4}, {slots}) == "f32[T,2,20], f32[T,2,20]");
   CHECK(infer(Op::kConcatRows, PartsAttrs{{40, 40}, 4}, {weight, weight}) == "q4_0[8,80,64]");
-  CHECK(infer(Op::kQuantize, {}, {f32({T, 2, 64})}) == "q8a[T,2,64]");
+  CHECK(infer(Op::kQuantize, QuantizeAttrs{}, {f32({T, 2, 64})}) == "q8a_32[T,2,64]");
 
   const Bounds one{1, 1, 1, 1}, many{16, 1, 1, 1};
   const std::vector<TensorType> operands{f32({T, 64}), weight, chosen}, results{slots};
@@ -181,7 +181,7 @@ TEST_CASE("rows picked from tables") {
   CHECK_THAT(infer(Op::kEmbed, {}, {i32({4, 32}), i32({T})}), Catch::Contains("operand 0 is i32[4,32]"));
   CHECK_THAT(infer(Op::kEmbed, {}, {f32({4, 32}), f32({T})}), Catch::Contains("operand 1 is f32[T]"));
   CHECK(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({R})}) == "f32[R,8]");
-  CHECK_THAT(infer(Op::kGatherRows, {}, {q8a({T, 32}), i32({R})}), Catch::Contains("operand 0 is q8a[T,32]"));
+  CHECK_THAT(infer(Op::kGatherRows, {}, {q8a({T, 32}), i32({R})}), Catch::Contains("operand 0 is q8a_32[T,32]"));
   CHECK_THAT(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({B, P})}), Catch::Contains("operand 1 is i32[B,P]"));
 }
 
@@ -247,11 +247,15 @@ TEST_CASE("matrix products and their weights") {
   CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({10, 32})}),
              Catch::Contains("matmul: operand 1 is f32[10,32]") && Catch::Contains("f32[T,64]"));
   CHECK_THAT(infer(Op::kMatmul, {}, {i32({T, 64}), f32({10, 64})}), Catch::Contains("operand 0 is i32[T,64]"));
-  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), q8a({10, 64})}), Catch::Contains("operand 1 is q8a[10,64]"));
+  CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), q8a({10, 64})}), Catch::Contains("operand 1 is q8a_32[10,64]"));
   CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({T, 64})}), Catch::Contains("operand 1 is f32[T,64]"));
-  CHECK(infer(Op::kQuantize, {}, {f32({T, 64})}) == "q8a[T,64]");
-  CHECK_THAT(infer(Op::kQuantize, {}, {f32({T, 48})}), Catch::Contains("multiple of 32"));
-  CHECK_THAT(infer(Op::kQuantize, {}, {q8a({T, 64})}), Catch::Contains("quantize: operand 0"));
+  CHECK(infer(Op::kQuantize, QuantizeAttrs{}, {f32({T, 64})}) == "q8a_32[T,64]");
+  CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{}, {f32({T, 48})}), Catch::Contains("multiple of 32"));
+  CHECK(infer(Op::kQuantize, QuantizeAttrs{DType::kQ8A_16}, {f32({T, 48})}) == "q8a_16[T,48]");
+  CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{DType::kQ8A_16}, {f32({T, 40})}), Catch::Contains("multiple of 16"));
+  CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{DType::kI8}, {f32({T, 64})}), Catch::Contains("q8a_32 or q8a_16"));
+  CHECK(infer(Op::kMatmul, {}, {{DType::kQ8A_16, {T, 64}}, {DType::kF16, {10, 64}}}) == "f32[T,10]");
+  CHECK_THAT(infer(Op::kQuantize, QuantizeAttrs{}, {q8a({T, 64})}), Catch::Contains("quantize: operand 0"));
 
   const auto q4 = [](std::int64_t rows, std::int64_t cols) { return TensorType{DType::kQ4_0, {rows, cols}}; };
   CHECK(infer(Op::kConcatRows, PartsAttrs{{8, 4}, 0}, {q4(8, 32), q4(4, 32)}) == "q4_0[12,32]");
@@ -373,6 +377,9 @@ TEST_CASE("sizes under bounds, and what an execution costs") {
   CHECK(stored_row_bytes(DType::kQ4_0, 64) == 36);
   const auto cost = [&](Op op, const Attrs& attrs, const std::vector<TensorType>& operands) {
     return op_def(op).cost(attrs, operands, infer_types(op, attrs, operands), bounds);
+  for (const std::int64_t cols : {32, 64, 576, 4096})
+    CHECK(stored_row_bytes(DType::kQ8A_16, cols) == stored_row_bytes(DType::kQ8A_32, cols));
+  CHECK(stored_row_bytes(DType::kQ8A_16, 48) == 64);
   };
   const Cost product = cost(Op::kMatmul, {}, {q8a({T, 64}), {DType::kQ4_0, {10, 64}}});
   CHECK(product.weight_bytes == 360);

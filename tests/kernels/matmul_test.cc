@@ -284,6 +284,6 @@ TEST_CASE("no tokens and no groups are no work") {
 TEST_CASE("other types have no kernel") {
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     REQUIRE(kernels->matmul(DType::kQ8_1) == nullptr);
-    REQUIRE(kernels->matmul(DType::kQ8A) == nullptr);
+    for (const auto type : {DType::kQ8A_32, DType::kQ8A_16}) REQUIRE(kernels->matmul(type) == nullptr);
   }
 }

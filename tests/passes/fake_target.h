@@ -8,14 +8,14 @@
 namespace forge::passes::test {
 
 struct FakeTarget final : Target {
-  bool quantises = true;           ///< int8 activations for block types
-  bool splits = true;              ///< splits_rms_norm
-  std::int64_t interleave = 32;    ///< of gate and up; 0: kept apart
-  std::int64_t scratch_bytes = 0;  ///< of attention, for each token
-  DType activation = DType::kQ8A;  ///< what quantising gives; another type is a bug in the target
-  std::size_t matmuls = 1;         ///< that one group may hold
-  std::set<ir::Op> alone;          ///< ops that are never fused
-  std::set<ir::Op> unsupported;    ///< ops without a kernel
+  bool quantises = true;              ///< int8 activations for block types
+  bool splits = true;                 ///< splits_rms_norm
+  std::int64_t interleave = 32;       ///< of gate and up; 0: kept apart
+  std::int64_t scratch_bytes = 0;     ///< of attention, for each token
+  DType activation = DType::kQ8A_32;  ///< what quantising gives; another type is a bug in the target
+  std::size_t matmuls = 1;            ///< that one group may hold
+  std::set<ir::Op> alone;             ///< ops that are never fused
+  std::set<ir::Op> unsupported;       ///< ops without a kernel
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;

@@ -227,7 +227,7 @@ TEST_CASE("pass manager: a pass that lies or breaks the graph is caught by name"
   CHECK_THROWS_WITH(run([](ir::Graph& g, PassContext&) {
                       for (const ir::NodeId node : g.nodes())
                         if (g.op(node) == ir::Op::kRmsNorm) {
-                          g.add(ir::Op::kQuantize, {{node, 0}});
+                          g.add(ir::Op::kQuantize, {{node, 0}}, ir::QuantizeAttrs{});
                           return true;
                         }
                       return false;
