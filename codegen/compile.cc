@@ -98,6 +98,7 @@ std::string options_text(const CompileOptions& options) {
   if (options.hidden) text += " hidden=1";
   if (const auto attention = attention_text(parse_attention(options.attention)); !attention.empty())
     text += fmt::format(" attention={}", attention);
+  if (options.world != 1) text += fmt::format(" rank={}/{}", options.rank, options.world);
   if (!options.tune.empty()) text += fmt::format(" tune={}", options.tune);
   if (!options.skip.empty()) text += fmt::format(" skip={}", fmt::join(options.skip, "+"));
   return text;
@@ -105,6 +106,8 @@ std::string options_text(const CompileOptions& options) {
 
 CompileOptions options_of(const plan::ProgramT& program) {
   CompileOptions out{.context = program.context, .batch_max = program.batch_max};
+  out.rank = program.rank;
+  out.world = program.world;
   if (program.options == nullptr) return out;
   const auto* kv_type = find_dtype(program.options->kv_type);
   if (kv_type == nullptr)
@@ -142,6 +145,8 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   const auto& back_end = require_back_end(target);
   if (back_end.open_compiler != nullptr && options.kernels == nullptr)
     throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
+  if (options.world != 1 || options.rank != 0)
+    throw Error(ErrorCode::kUsage, fmt::format("no program is made for rank {} of {}", options.rank, options.world));
   check_kv_type(target, back_end, options.kv_type);
   const auto attention = parse_attention(options.attention);
   const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune, .attention = attention});
@@ -166,6 +171,8 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   program->context = options.context;
   program->batch_max = options.batch_max;
   program->vocab = model.vocab;
+  program->rank = options.rank;
+  program->world = options.world;
   if (report != nullptr) *report = {target, std::move(result.reports), std::move(result.notes)};
   return program;
 }

@@ -161,7 +161,18 @@ Operand ValuePlaces::base_of(ir::Value value) const {
                           static_cast<std::uint64_t>(variant_->buffers[static_cast<std::size_t>(buffer)].offset));
 }
 
+/// Columns of the embeddings that steps take; 0: none.
+std::int64_t ValuePlaces::input_width() const {
+  for (const auto node : graph_.nodes())
+    if (graph_.op(node) == Op::kInput) {
+      const auto& input = graph_.attrs_as<ir::InputAttrs>(node);
+      if (input.kind == ir::InputKind::kEmbeddings) return input.width;
+    }
+  return 0;
+}
+
 void ValuePlaces::take(plan::ProgramT& out) {
+  out.input_width = input_width();
   out.weights_bytes = weights_.bytes();
   out.weights = weights_.take();
   out.constants = std::move(constants_);

@@ -51,6 +51,7 @@ class ValuePlaces {
                                          std::int64_t scratch_offset);
   [[nodiscard]] plan::Operand place_of(ir::Value value) const;
   [[nodiscard]] plan::Operand base_of(ir::Value value) const;
+  [[nodiscard]] std::int64_t input_width() const;
 
   const ir::Graph& graph_;
   ir::ValueNumbers numbers_;

@@ -13,8 +13,9 @@
 namespace forge::ir {
 
 /// What the step is told from outside. Shapes: ids, positions, sequence [T]; rows [R]; kv_length [B];
-/// block_table [B,P], of the KV group whose state an op takes. All i32.
-enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
+/// block_table [B,P], of the KV group whose state an op takes; these are i32. embeddings f32 [T,width]: rows that stand
+/// for tokens and come from elsewhere, such as an image's.
+enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable, kEmbeddings };
 /// The activations of kernels/elementwise/elementwise.h, in its order.
 #define FORGE_ACTIVATION(name, Name, ...) k##Name,
 enum class Activation : std::uint8_t { FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW, FORGE_ACTIVATION) };
@@ -45,7 +46,8 @@ struct NoAttrs {
 struct InputAttrs {
   using Self = InputAttrs;
   InputKind kind{};
-  FORGE_FIELDS(v("kind", kind);)
+  std::int64_t width = 0;  ///< of embeddings; others have none
+  FORGE_FIELDS(v("kind", kind); if (kind == InputKind::kEmbeddings) v("width", width);)
 };
 /// A tensor of the model file, by its name there; its bytes are never part of a graph. `type` is the result's type: in
 /// the text form it stands behind the colon only. A name with kEachSlice in it is that of several tensors, one for each
@@ -119,14 +121,14 @@ struct GluAttrs {
   elementwise::Parameters parameters{};  ///< 0 behind the activation's last
   FORGE_FIELDS(v("activation", activation); visit_parameters(v, activation, parameters);)
 };
+/// The type that values are quantised to: the result's, so that in the text form it stands behind the colon only.
+struct QuantizeAttrs {
+  using Self = QuantizeAttrs;
+  DType dtype = DType::kQ8A_32;
+  FORGE_FIELDS(v("dtype", dtype);)
+};
 /// Rows [begin, begin + rows) of a weight.
 struct SliceAttrs {
-  /// The type that values are quantised to: the result's, so that in the text form it stands behind the colon only.
-  struct QuantizeAttrs {
-    using Self = QuantizeAttrs;
-    DType dtype = DType::kQ8A_32;
-    FORGE_FIELDS(v("dtype", dtype);)
-  };
   using Self = SliceAttrs;
   std::int64_t begin = 0, rows = 0;
   FORGE_FIELDS(v("begin", begin); v("rows", rows);)

@@ -15,8 +15,8 @@ namespace forge::ir {
 template <class E>
 inline constexpr std::array<std::string_view, 0> kEnumNames{};
 template <>
-inline constexpr std::array<std::string_view, 6> kEnumNames<InputKind>{"ids",  "positions", "sequence",
-                                                                       "rows", "kv_length", "block_table"};
+inline constexpr std::array<std::string_view, 7> kEnumNames<InputKind>{"ids",       "positions",   "sequence",  "rows",
+                                                                       "kv_length", "block_table", "embeddings"};
 #define FORGE_ACTIVATION_NAME(name, ...) #name,
 template <>
 inline constexpr auto kEnumNames<Activation> =

@@ -27,7 +27,7 @@ Value Builder::one(Op op, std::vector<Value> operands, Attrs attrs) {
   return {graph_.add(op, std::move(operands), std::move(attrs), layer_), 0};
 }
 
-Value Builder::input(InputKind kind) {
+Value Builder::input(InputKind kind, std::int64_t width) {
   const auto is_it = [&](NodeId node) {
     return node < graph_.id_bound() && graph_.alive(node) && graph_.op(node) == Op::kInput &&
            graph_.attrs_as<InputAttrs>(node).kind == kind;
@@ -36,7 +36,7 @@ Value Builder::input(InputKind kind) {
   if (is_it(known.node)) return known;
   for (NodeId node = 0; node < graph_.id_bound(); ++node)
     if (is_it(node)) return known = {node, 0};
-  return known = {graph_.add(Op::kInput, {}, InputAttrs{kind}), 0};  // inputs belong to no layer
+  return known = {graph_.add(Op::kInput, {}, InputAttrs{kind, width}), 0};  // inputs belong to no layer
 }
 
 Value Builder::weight(std::string name, DType dtype, Shape shape) {

@@ -18,8 +18,8 @@ class Builder {
   [[nodiscard]] std::int32_t layer() const { return layer_; }
   [[nodiscard]] Graph& graph() { return graph_; }
 
-  /// The graph's input of that kind; added on first use.
-  Value input(InputKind kind);
+  /// The graph's input of that kind; added on first use. `width`: of embeddings.
+  Value input(InputKind kind, std::int64_t width = 0);
   Value weight(std::string name, DType dtype, Shape shape);
   Value constant(std::vector<float> values, Shape shape);
   Value kv_state(const KvStateAttrs& attrs);
@@ -85,7 +85,7 @@ class Builder {
  private:
   Value one(Op op, std::vector<Value> operands, Attrs attrs = {});
   Graph& graph_;
-  std::array<Value, 6> inputs_{};  ///< by InputKind
+  std::array<Value, 7> inputs_{};  ///< by InputKind
   std::int32_t layer_ = kNoLayer;
 };
 

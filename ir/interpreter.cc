@@ -144,6 +144,10 @@ class Interpreter {
       case InputKind::kKvLength:
         tensor.i32 = in.kv_length;
         break;
+      case InputKind::kEmbeddings:
+        if (in.embeddings.size() != tensor.f32.size()) misuse("embeddings are not a row for each token");
+        tensor.f32 = in.embeddings;
+        break;
       case InputKind::kBlockTable:
         std::ranges::fill(tensor.i32, -1);  // shorter rows are padded with no block
         for (std::size_t row = 0; row < in.block_table.size(); ++row)

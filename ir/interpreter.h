@@ -38,6 +38,7 @@ struct ReferenceKv {
 struct StepInputs {
   std::vector<std::int32_t> ids, positions, sequence, rows, kv_length;
   std::vector<std::vector<std::int32_t>> block_table;
+  std::vector<float> embeddings;  ///< [T, width], a row for each id, where the graph takes them
 };
 
 struct EvalContext {

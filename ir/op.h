@@ -19,7 +19,7 @@ inline constexpr std::int64_t kSquareBlock = 16;
 
 #define FORGE_OP(name, Name, ...) k##Name,
 enum class Op : std::uint8_t {
-  kInput,           // -> i32 step input
+  kInput,           // -> i32 step input, or f32 [T,D] for embeddings
   kWeight,          // -> a tensor of the model file
   kConstant,        // -> f32
   kKvState,         // -> state: grows with the sequence, in blocks

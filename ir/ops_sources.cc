@@ -9,8 +9,11 @@
 namespace forge::ir::ops {
 namespace {
 
+constexpr std::int64_t kEmbeddingWidthMax = 1 << 24;
+
 std::vector<TensorType> infer_input(const Attrs& attrs, Types) {
-  switch (std::get<InputAttrs>(attrs).kind) {
+  const auto& input = std::get<InputAttrs>(attrs);
+  switch (input.kind) {
     case InputKind::kIds:
     case InputKind::kPositions:
     case InputKind::kSequence:
@@ -21,6 +24,9 @@ std::vector<TensorType> infer_input(const Attrs& attrs, Types) {
       return {{DType::kI32, {Symbol::kSequences}}};
     case InputKind::kBlockTable:
       return {{DType::kI32, {Symbol::kSequences, Symbol::kTableBlocks}}};
+    case InputKind::kEmbeddings:
+      attr_between("input", "width", input.width, 1, kEmbeddingWidthMax);
+      return {{DType::kF32, {Symbol::kTokens, input.width}}};
   }
   refuse_attr("input", "kind", "?", "one of the step's inputs");
 }

@@ -1,6 +1,9 @@
 #include "runtime/executor.h"
 
+#include <fmt/format.h>
+
 #include "runtime/program_bounds.h"
+#include "support/error.h"
 
 namespace forge::runtime {
 
@@ -10,6 +13,13 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
       kv_block_tokens_(runtime::kv_block_tokens(*program_)),
       kv_rooms_(runtime::kv_rooms(*program_, kv_blocks)) {
   (void)facts_of(*program_);  // checks them
+  if (program_->world != 1 || program_->rank != 0)
+    throw Error(ErrorCode::kPlan, fmt::format("the plan's program is part {} of {}", program_->rank, program_->world),
+                "forge runs a model on one device", "compile the model again (forge-compile)");
+  if (program_->input_width != 0)
+    throw Error(ErrorCode::kPlan,
+                fmt::format("the plan's program takes rows of {} embeddings from outside", program_->input_width),
+                "forge feeds a model with token ids alone", "compile the model again (forge-compile)");
   const auto bounds = bounds_of(*program_);
   tokens_max_ = bounds.tokens;
   rows_max_ = bounds.rows;

@@ -184,6 +184,7 @@ void weight_json(JsonWriter& json, const plan::WeightT& weight) {
 void program_json(JsonWriter& json, const plan::ProgramT& program, bool all) {
   json.open('{').field("target", program.target).field("options", codegen::options_text(codegen::options_of(program)));
   facts_json(json, runtime::facts_of(program));
+  json.field("rank", program.rank).field("world", program.world).field("input_width", program.input_width);
   json.field("context", program.context).field("batch_max", program.batch_max).field("vocab", program.vocab);
   json.field("weights_bytes", program.weights_bytes).field("weights_source_bytes", source_bytes(program));
   json.field("arena_bytes", program.arena_bytes).field("arena_bound_bytes", program.arena_bound_bytes);

@@ -9,9 +9,10 @@
 
 namespace forge::plan {
 
-/// Indices of Space::Input beyond ir::InputKind's six, whose tensors are i32: ids [T], positions [T], sequence [T],
-/// rows [R], kv_length [B], block_table [B, Bounds.table_blocks] of the KV group that the reference's offset says; T, R
-/// and B are the variant's bounds. Padding tokens have id 0, position -1, sequence 0.
+/// Indices of Space::Input beyond ir::InputKind's, whose tensors are i32: ids [T], positions [T], sequence [T],
+/// rows [R], kv_length [B], block_table [B, Bounds.table_blocks] of the KV group that the reference's offset says, but
+/// for the last one: embeddings f32 [T, Program.input_width]. T, R and B are the variant's bounds. Padding tokens have
+/// id 0, position -1, sequence 0.
 enum class GpuInput : std::uint16_t {
   kCounts = 16,    ///< i32[4], gpu::Count: what of the bounds is real in this step
   kSampling = 17,  ///< gpu::SamplingRow[R]

@@ -205,6 +205,24 @@ TEST_CASE("a weight's sources are parts of tensors of the model") {
   CHECK_THAT(refusal([](auto& w, auto&) { w.sources.front() = nullptr; }), Catch::Contains("missing"));
 }
 
+TEST_CASE("a program that is a part of several is refused with one line") {
+  for (const auto& [rank, world] : {std::pair{0, 2}, {1, 2}, {1, 1}, {-1, 1}, {0, 0}}) {
+    Plan plan;
+    plan.program().rank = rank;
+    plan.program().world = world;
+    CHECK_THAT(plan.refusal(), Catch::Contains("part " + std::to_string(rank) + " of " + std::to_string(world)) &&
+                                   Catch::Contains("on one device"));
+  }
+}
+
+TEST_CASE("a program that is fed with more than ids is refused with one line") {
+  for (const std::int64_t width : {std::int64_t{1}, std::int64_t{64}, std::int64_t{-1}}) {
+    Plan plan;
+    plan.program().input_width = width;
+    CHECK_THAT(plan.refusal(), Catch::Contains("embeddings from outside") && Catch::Contains("token ids alone"));
+  }
+}
+
 TEST_CASE("embeddings are read from files that the model has") {
   Plan plan;
   plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto& step) {

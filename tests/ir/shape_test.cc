@@ -150,6 +150,10 @@ TEST_CASE("sources") {
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kKvLength}, {}) == "i32[B]");
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kBlockTable}, {}) == "i32[B,P]");
   CHECK_THAT(infer(Op::kInput, InputAttrs{static_cast<InputKind>(9)}, {}), Catch::Contains("input: attribute kind"));
+  CHECK(infer(Op::kInput, InputAttrs{InputKind::kEmbeddings, 48}, {}) == "f32[T,48]");
+  for (const std::int64_t width : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 40})
+    CHECK_THAT(infer(Op::kInput, InputAttrs{InputKind::kEmbeddings, width}, {}),
+               Catch::Contains("input: attribute width"));
   CHECK(infer(Op::kWeight, WeightAttrs{"w", {DType::kQ4_K, {3, 256}}}, {}) == "q4_k[3,256]");
   CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", {DType::kQ4_K, {3, 128}}}, {}), Catch::Contains("whole blocks"));
   CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({T, 4})}, {}), Catch::Contains("constant dimensions"));
@@ -373,13 +377,13 @@ TEST_CASE("sizes under bounds, and what an execution costs") {
   CHECK(f32({T, 4, 2}).rows(bounds) == 12);
   CHECK(q8a({T, 32}).bytes(bounds) == 3 * 64);
   CHECK(q8a({T, 64}).bytes(bounds) == 3 * 128);
+  for (const std::int64_t cols : {32, 64, 576, 4096})
+    CHECK(stored_row_bytes(DType::kQ8A_16, cols) == stored_row_bytes(DType::kQ8A_32, cols));
+  CHECK(stored_row_bytes(DType::kQ8A_16, 48) == 64);
   CHECK(kState.bytes(bounds) == 0);
   CHECK(stored_row_bytes(DType::kQ4_0, 64) == 36);
   const auto cost = [&](Op op, const Attrs& attrs, const std::vector<TensorType>& operands) {
     return op_def(op).cost(attrs, operands, infer_types(op, attrs, operands), bounds);
-  for (const std::int64_t cols : {32, 64, 576, 4096})
-    CHECK(stored_row_bytes(DType::kQ8A_16, cols) == stored_row_bytes(DType::kQ8A_32, cols));
-  CHECK(stored_row_bytes(DType::kQ8A_16, 48) == 64);
   };
   const Cost product = cost(Op::kMatmul, {}, {q8a({T, 64}), {DType::kQ4_0, {10, 64}}});
   CHECK(product.weight_bytes == 360);

@@ -409,6 +409,8 @@ TEST_CASE("a broken program is refused, naming the step") {
        [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Arena, 0, 2); }},
       {"KV group", [](auto& p) { p.variants[0]->steps[0]->operands[6] = plan::operand_at(Space::Kv, 2, 0); }},
       {"KV layer", [](auto& p) { p.variants[0]->steps[0]->operands[6] = plan::operand_at(Space::Kv, 1, 4); }},
+      {"part 1 of 2", [](auto& p) { p.rank = 1, p.world = 2; }},
+      {"embeddings from outside", [](auto& p) { p.input_width = 8; }},
       {"unknown step input",
        [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Input, 6, 0); }},
       {"no step input", [](auto& p) { p.variants[0]->steps[0]->operands[0] = plan::operand_at(Space::Input, 0, 4); }},

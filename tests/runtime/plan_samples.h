@@ -118,6 +118,9 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   object->spill_bytes = 0;
   object->compiler = "clang 19.1.7";
   program->counter_bytes = 256;
+  program->rank = 1;
+  program->world = 2;
+  program->input_width = 576;
   program->code_objects.push_back(std::move(object));
   out.programs.push_back(std::move(program));
   return out;
