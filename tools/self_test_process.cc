@@ -19,6 +19,7 @@
 #include "codegen/gpu/compile_service.h"
 #include "runtime/plan/unique_fd.h"
 #include "support/error.h"
+#include "support/program_folder.h"
 #include "tools/console.h"
 #include "tools/device.h"
 #include "tools/entry.h"
@@ -207,13 +208,7 @@ std::string SelfTestReport::problem() const {
 }
 
 fs::path find_self_test_program() {
-  std::error_code failed;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", failed).parent_path();
-  for (const char* place : {".", "../../tools"}) {  // the second for the checks of a build
-    const fs::path path = (folder / place / kProgram).lexically_normal();
-    if (!failed && access(path.c_str(), X_OK) == 0) return path;
-  }
-  return {};
+  return find_beside_program(kProgram, {".", "../../tools"});  // the second for the checks of a build
 }
 
 SelfTestReport run_self_test_process(const fs::path& program, const std::string& device, bool quiet,

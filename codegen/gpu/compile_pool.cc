@@ -27,6 +27,7 @@
 #include "codegen/gpu/compute_limit.h"
 #include "runtime/plan/unique_fd.h"
 #include "support/error.h"
+#include "support/program_folder.h"
 
 extern char** environ;
 
@@ -296,13 +297,7 @@ std::size_t run_requests(const PoolOptions& options, std::span<const CompileRequ
 }
 
 fs::path find_helper() {
-  std::error_code failed;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", failed).parent_path();
-  for (const char* place : {".", "../libexec", "../tools", "../../tools"}) {
-    const fs::path path = (folder / place / kHelperName).lexically_normal();
-    if (!failed && access(path.c_str(), X_OK) == 0) return path;
-  }
-  return {};
+  return find_beside_program(kHelperName, {".", "../libexec", "../tools", "../../tools"});
 }
 
 }  // namespace forge::codegen
