@@ -20,7 +20,7 @@
 namespace forge::runtime {
 
 struct PackedWeightsOptions;
-class StepTrace;
+class StepTrace;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final
 
 struct ExecutorOptions {
   std::size_t threads = 0;                       ///< of the host; 0: what the process may use
