@@ -13,6 +13,7 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
       kv_block_tokens_(runtime::kv_block_tokens(*program_)),
       kv_rooms_(runtime::kv_rooms(*program_, kv_blocks)) {
   (void)facts_of(*program_);  // checks them
+  refuse_recurrent_state(*program_);
   if (program_->world != 1 || program_->rank != 0)
     throw Error(ErrorCode::kPlan, fmt::format("the plan's program is part {} of {}", program_->rank, program_->world),
                 "forge runs a model on one device", "compile the model again (forge-compile)");

@@ -65,7 +65,6 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
       pool_(options.threads),
       kv_blocks_(kv_context_blocks(*program_, options.kv_blocks)),
       profile_(options.profile) {
-  refuse_recurrent_state(*program_);
   std::optional<PackedWeights> packed;
   if (options.packed != nullptr) packed.emplace(*options.packed, *program_);
   auto begin = std::chrono::steady_clock::now();

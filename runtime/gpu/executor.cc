@@ -11,7 +11,6 @@
 #include "kernels/gpu/step_io.h"
 #include "runtime/gpu/weight_upload.h"
 #include "runtime/plan/step.h"
-#include "runtime/program_bounds.h"
 #include "support/error.h"
 
 namespace forge::runtime {
@@ -65,7 +64,6 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
       memory_(*program_, options.kv_blocks),
       stream_(device),
       idle_(device, kAsleep) {
-  refuse_recurrent_state(*program_);
   check_target(*program_, device_.info());
   check_memory(memory_.need, device_);
   Watch watch;
