@@ -211,13 +211,6 @@ std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std:
   return logits;
 }
 
-std::string target_of_floats() {
-  auto best = cpu::CpuClass::kGeneric;
-  for (const auto cpu_class : cpu::all_classes())
-    if (cpu::runs_here(cpu_class) && !cpu::multiplies_bf16(cpu_class)) best = cpu_class;
-  return "cpu-" + std::string(cpu::name(best));
-}
-
 std::vector<std::int32_t> random_ids(std::size_t count, std::int64_t vocab, unsigned seed) {
   std::mt19937 engine(seed);
   std::uniform_int_distribution<std::int32_t> pick(0, static_cast<std::int32_t>(vocab) - 1);
