@@ -205,6 +205,17 @@ TEST_CASE("a weight's sources are parts of tensors of the model") {
   CHECK_THAT(refusal([](auto& w, auto&) { w.sources.front() = nullptr; }), Catch::Contains("missing"));
 }
 
+TEST_CASE("what a matmul multiplies has the type that its kernel takes") {
+  for (const auto type : {DType::kQ8A_32, DType::kQ8A_16, DType::kI32, static_cast<DType>(200)}) {
+    Plan plan;
+    plan.change(plan::Source::MatmulRows, [type](auto& tile, auto& step) {
+      auto& x = step.operands[tile.source.AsMatmulRows()->x];
+      x = {x.space(), static_cast<std::uint8_t>(type), x.index(), x.row_bytes(), x.offset(), x.value(), x.layout()};
+    });
+    CHECK_THAT(plan.refusal(), Catch::Contains("not f32"));
+  }
+}
+
 TEST_CASE("a program that is a part of several is refused with one line") {
   for (const auto& [rank, world] : {std::pair{0, 2}, {1, 2}, {1, 1}, {-1, 1}, {0, 0}}) {
     Plan plan;
