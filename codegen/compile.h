@@ -30,7 +30,7 @@ struct CompileOptions {
   bool hidden = false;
   /// Kernel choices made by hand, for measuring: "rows=4,2048x8192:units=2" (codegen/gpu/tuning.h).
   std::string tune;
-  std::string attention;  ///< codegen/attention_choice.h
+  std::string attention;             ///< codegen/attention_choice.h
   std::int32_t rank = 0, world = 1;  ///< which of how many programs that run the model together; 0 of 1 alone is made
 };
 

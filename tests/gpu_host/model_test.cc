@@ -32,8 +32,7 @@ class HostGpu {
       : HostGpu(model, model.portable().graph, target, batch, std::move(tune), std::move(skip), std::move(attention)) {}
   /// Another graph on the model's weights.
   HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
-          std::string tune, std::vector<std::string> skip = {}, std::string attention = {},
-          bool embedded = false) {
+          std::string tune, std::vector<std::string> skip = {}, std::string attention = {}, bool embedded = false) {
     codegen::CompileOptions options;
     options.context = 256;
     options.batch_max = batch;
