@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "by_hand.h"
 #include "every_op.h"
 #include "ir/builder.h"
 #include "small_llama.h"
@@ -13,46 +14,9 @@
 
 using namespace forge;
 using namespace forge::ir;
+using namespace forge::ir::test;
 
 namespace {
-
-using Floats = std::vector<float>;
-
-/// A step of `n` tokens at positions first.. of one sequence; block b of the table is physical block `b + shift`.
-StepInputs step(std::size_t n, std::int32_t first = 0, std::int32_t shift = 0, std::int32_t blocks = 4) {
-  StepInputs in;
-  for (std::size_t i = 0; i < n; ++i) {
-    in.ids.push_back(static_cast<std::int32_t>(first + i));
-    in.positions.push_back(static_cast<std::int32_t>(first + i));
-    in.sequence.push_back(0);
-    in.rows.push_back(static_cast<std::int32_t>(i));
-  }
-  in.kv_length = {static_cast<std::int32_t>(first + n)};
-  in.block_table.emplace_back();
-  for (std::int32_t b = 0; b < blocks; ++b) in.block_table[0].push_back(b + shift);
-  return in;
-}
-
-/// Builds a graph by `make`, whose value is the output; constants stand for tokens' rows.
-Floats run(const std::function<Value(Builder&)>& make, bool quantize = false, const StepInputs& in = step(2)) {
-  Graph graph;
-  Builder b(graph);
-  graph.add_output("y", make(b));
-  ReferenceKv kv;
-  return interpret(
-             graph, in, kv,
-             [](const std::string& name, const TensorType&) -> Floats {
-               throw std::runtime_error("no weight " + name);
-             },
-             quantize)
-      .at("y")
-      .f32;
-}
-
-void check_near(const Floats& got, const Floats& want, double margin = 1e-6) {
-  REQUIRE(got.size() == want.size());
-  for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(want[i]).margin(margin));
-}
 
 using tests::error_of;
 
@@ -89,69 +53,6 @@ TEST_CASE("elementwise ops, by hand") {
     return b.glu(b.constant({8, -2}, {1, 2}), b.constant({3, -9}, {1, 2}), Activation::kClampedSwish);
   });
   check_near(clamped, {7 / (1 + std::exp(-1.702f * 7)) * 4, -2 / (1 + std::exp(1.702f * 2)) * -6});
-}
-
-TEST_CASE("experts, by hand") {
-  // Two tokens; softmax logits of four experts.
-  const auto logits = [](Builder& b) {
-    return b.constant({std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F), 0, 0, 0, 5}, {2, 4});
-  };
-  const auto shares = [&](const RouteAttrs& attrs, Floats bias = {}) {
-    return run([&](Builder& b) {
-      const Value added = bias.empty() ? Value{} : b.constant(bias, {4});
-      return b.route(logits(b), attrs, added).shares;
-    });
-  };
-  const float top = std::exp(5.0F) / (std::exp(5.0F) + 3), low = 1 / (std::exp(5.0F) + 3);
-  check_near(shares({.used = 2}), {0.4F, 0.3F, top, low});
-  check_near(shares({.used = 2, .share = RouteShare::kChosen, .scale = 3}),
-             {3 * 4 / 7.0F, 3 * 3 / 7.0F, 3 * top / (top + low), 3 * low / (top + low)});
-  check_near(shares({.used = 1, .gate = RouteGate::kSigmoid}), {0.8F, 0.9933072F});
-  check_near(shares({.used = 1}, {1, 0, 0, 0}), {0.1F, low});
-  check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0.1F, 0, 0}), {0.4F, top});
-  check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0, 0.2F, 0}), {0.3F, top});
-
-  // Token 0 goes to experts 1 and 2, token 1 to 3 and 0; weights [4, 1, 2].
-  const auto sum = [&](bool each_its_own, bool biased) {
-    return run([&](Builder& b) {
-      const auto [chosen, share] = b.route(logits(b), {.used = 2});
-      const Value weight = b.constant({1, 0, 0, 1, 1, 1, 2, 2}, {4, 1, 2});
-      const Value x = each_its_own ? b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2}) : b.constant({1, 2, 3, 4}, {2, 2});
-      Value y = b.expert_matmul(x, weight, chosen);
-      if (biased) y = b.expert_add(y, b.constant({10, 20, 30, 40}, {4, 1, 1}), chosen);
-      return b.expert_sum(y, share);
-    });
-  };
-  check_near(sum(false, false), {0.4F * 2 + 0.3F * 3, top * 14 + low * 3}, 1e-5);
-  check_near(sum(true, false), {0.4F * 2 + 0.3F * 7, top * 22 + low * 7}, 1e-5);
-  check_near(sum(false, true), {0.4F * 22 + 0.3F * 33, top * 54 + low * 13}, 1e-5);
-  const auto scaled = run([&](Builder& b) {
-    const Value x = b.constant({1, 2, 3, 4}, {2, 2, 1});
-    return Value{b.graph().add(Op::kInvRmsScale, {x, b.constant({4, 16}, {2, 1})}, NormAttrs{0, 4}), 0};
-  });
-  check_near(scaled, {1, 2, 1.5F, 2});  // both slots of a token by its squares
-  const auto weight = run([](Builder& b) {
-    const Value p = b.constant({1, 2, 3, 4}, {2, 2, 1}), q = b.constant({5, 6, 7, 8}, {2, 2, 1});
-    return Value{b.graph().add(Op::kConcatRows, {p, q}, PartsAttrs{{2, 2}, 1}), 0};
-  });
-  check_near(weight, {1, 5, 2, 6, 3, 7, 4, 8});  // gate and up of each expert by turns
-}
-
-TEST_CASE("batched matmuls, by hand") {
-  const auto out = run([](Builder& b) {  // two rows of two tokens by two weights [3, 2]
-    const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2});
-    return b.batched_matmul(x, b.constant({1, 0, 0, 1, 1, 1, 2, 0, 0, 2, 1, -1}, {2, 3, 2}));
-  });
-  check_near(out, {1, 2, 3, 6, 8, -1, 5, 6, 11, 14, 16, -1});
-}
-
-TEST_CASE("arranged columns, by hand") {
-  const auto out = run([](Builder& b) {
-    const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4}), y = b.constant({10, 20, 30, 40}, {2, 2, 1});
-    const Builder::Piece pieces[] = {{x, 1, 2, 1}, {{}, 0, 0, 1}, {y, 0, 1, 1}, {x, 0, 0, 1}};
-    return b.arrange(2, pieces);
-  });
-  check_near(out, {2, 0, 10, 1, 4, 0, 20, 1, 6, 0, 30, 5, 8, 0, 40, 5});
 }
 
 TEST_CASE("activations and soft-caps, by hand") {

@@ -1,0 +1,72 @@
+// The references of ops on experts' and heads' weights, against numbers computed by hand.
+
+#include <cmath>
+
+#include "by_hand.h"
+
+using namespace forge;
+using namespace forge::ir;
+using namespace forge::ir::test;
+
+TEST_CASE("experts, by hand") {
+  // Two tokens; softmax logits of four experts.
+  const auto logits = [](Builder& b) {
+    return b.constant({std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F), 0, 0, 0, 5}, {2, 4});
+  };
+  const auto shares = [&](const RouteAttrs& attrs, Floats bias = {}) {
+    return run([&](Builder& b) {
+      const Value added = bias.empty() ? Value{} : b.constant(bias, {4});
+      return b.route(logits(b), attrs, added).shares;
+    });
+  };
+  const float top = std::exp(5.0F) / (std::exp(5.0F) + 3), low = 1 / (std::exp(5.0F) + 3);
+  check_near(shares({.used = 2}), {0.4F, 0.3F, top, low});
+  check_near(shares({.used = 2, .share = RouteShare::kChosen, .scale = 3}),
+             {3 * 4 / 7.0F, 3 * 3 / 7.0F, 3 * top / (top + low), 3 * low / (top + low)});
+  check_near(shares({.used = 1, .gate = RouteGate::kSigmoid}), {0.8F, 0.9933072F});
+  check_near(shares({.used = 1}, {1, 0, 0, 0}), {0.1F, low});
+  check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0.1F, 0, 0}), {0.4F, top});
+  check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0, 0.2F, 0}), {0.3F, top});
+
+  // Token 0 goes to experts 1 and 2, token 1 to 3 and 0; weights [4, 1, 2].
+  const auto sum = [&](bool each_its_own, bool biased) {
+    return run([&](Builder& b) {
+      const auto [chosen, share] = b.route(logits(b), {.used = 2});
+      const Value weight = b.constant({1, 0, 0, 1, 1, 1, 2, 2}, {4, 1, 2});
+      const Value x = each_its_own ? b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2}) : b.constant({1, 2, 3, 4}, {2, 2});
+      Value y = b.expert_matmul(x, weight, chosen);
+      if (biased) y = b.expert_add(y, b.constant({10, 20, 30, 40}, {4, 1, 1}), chosen);
+      return b.expert_sum(y, share);
+    });
+  };
+  check_near(sum(false, false), {0.4F * 2 + 0.3F * 3, top * 14 + low * 3}, 1e-5);
+  check_near(sum(true, false), {0.4F * 2 + 0.3F * 7, top * 22 + low * 7}, 1e-5);
+  check_near(sum(false, true), {0.4F * 22 + 0.3F * 33, top * 54 + low * 13}, 1e-5);
+  const auto scaled = run([&](Builder& b) {
+    const Value x = b.constant({1, 2, 3, 4}, {2, 2, 1});
+    return Value{b.graph().add(Op::kInvRmsScale, {x, b.constant({4, 16}, {2, 1})}, NormAttrs{0, 4}), 0};
+  });
+  check_near(scaled, {1, 2, 1.5F, 2});  // both slots of a token by its squares
+  const auto weight = run([](Builder& b) {
+    const Value p = b.constant({1, 2, 3, 4}, {2, 2, 1}), q = b.constant({5, 6, 7, 8}, {2, 2, 1});
+    return Value{b.graph().add(Op::kConcatRows, {p, q}, PartsAttrs{{2, 2}, 1}), 0};
+  });
+  check_near(weight, {1, 5, 2, 6, 3, 7, 4, 8});  // gate and up of each expert by turns
+}
+
+TEST_CASE("batched matmuls, by hand") {
+  const auto out = run([](Builder& b) {  // two rows of two tokens by two weights [3, 2]
+    const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2});
+    return b.batched_matmul(x, b.constant({1, 0, 0, 1, 1, 1, 2, 0, 0, 2, 1, -1}, {2, 3, 2}));
+  });
+  check_near(out, {1, 2, 3, 6, 8, -1, 5, 6, 11, 14, 16, -1});
+}
+
+TEST_CASE("arranged columns, by hand") {
+  const auto out = run([](Builder& b) {
+    const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4}), y = b.constant({10, 20, 30, 40}, {2, 2, 1});
+    const Builder::Piece pieces[] = {{x, 1, 2, 1}, {{}, 0, 0, 1}, {y, 0, 1, 1}, {x, 0, 0, 1}};
+    return b.arrange(2, pieces);
+  });
+  check_near(out, {2, 0, 10, 1, 4, 0, 20, 1, 6, 0, 30, 5, 8, 0, 40, 5});
+}
