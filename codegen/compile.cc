@@ -32,9 +32,13 @@ std::string find_target_name(std::string_view name) {
               "targets are auto, " + target_names_of(true));
 }
 
+bool keeps_kv_in(const BackEnd& back_end, DType type) {
+  return std::ranges::find(back_end.kv_types, type) != back_end.kv_types.end();
+}
+
 /// Errors: kUsage, with what the target can have.
 void check_kv_type(std::string_view target, const BackEnd& back_end, DType type) {
-  if (std::ranges::find(back_end.kv_types, type) != back_end.kv_types.end()) return;
+  if (keeps_kv_in(back_end, type)) return;
   std::vector<std::string_view> names;
   for (const auto one : back_end.kv_types) names.push_back(dtype_name(one));
   throw Error(ErrorCode::kUsage, fmt::format("no KV cache in {} on {}", dtype_name(type), target),
@@ -74,7 +78,7 @@ bool needs_device(std::string_view target) {
 }
 
 bool keeps_kv_in(std::string_view target, DType type) {
-  return std::ranges::find(require_back_end(target).kv_types, type) != require_back_end(target).kv_types.end();
+  return keeps_kv_in(require_back_end(target), type);
 }
 
 bool gives_hidden(std::string_view target) {

@@ -23,8 +23,7 @@ struct Refusal {
 };
 
 bool is_source(Op op) {
-  return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kBatchedMatmul || op == Op::kEmbed ||
-         op == Op::kGatherRows;
+  return passes::is_matmul(op) || op == Op::kEmbed || op == Op::kGatherRows;
 }
 
 /// Walks from the source along the uses inside the group and writes down sections. Throws Refusal.

@@ -35,10 +35,7 @@ bool fuse_epilogues(ir::Graph& graph, PassContext& context) {
   GroupGrower grower(graph, context, "fuse_epilogues");
   const auto filter = [&](NodeId node) { return is_epilogue(graph.op(node)); };
   using Wave = bool (*)(Op);
-  constexpr auto kIsMatmul = [](Op op) {
-    return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kBatchedMatmul;
-  };
-  constexpr std::array<Wave, 4> kWaves{kIsMatmul, is_row_source,
+  constexpr std::array<Wave, 4> kWaves{is_matmul, is_row_source,
                                        [](Op op) { return op == Op::kRope || op == Op::kSplit; }, is_epilogue};
   bool changed = false;
   for (const Wave wave : kWaves)

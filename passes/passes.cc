@@ -33,9 +33,11 @@ bool runs_in_step(const ir::Graph& graph, ir::NodeId node) {
   }
 }
 
-bool is_matmul(const ir::Graph& graph, ir::NodeId node) {
-  const Op op = graph.op(node);
+bool is_matmul(Op op) {
   return op == Op::kMatmul || op == Op::kExpertMatmul || op == Op::kBatchedMatmul;
+}
+bool is_matmul(const ir::Graph& graph, ir::NodeId node) {
+  return is_matmul(graph.op(node));
 }
 
 bool is_weight(const ir::Graph& graph, ir::Value value) {

@@ -33,7 +33,8 @@ ir::NodeId single_user(const ir::Graph& graph, ir::Value value);
 /// together of them at load time.
 bool runs_in_step(const ir::Graph& graph, ir::NodeId node);
 
-/// Is it a matmul, by one weight for all rows or by the chosen experts'?
+/// Is it a matmul: by one weight for all rows, by the chosen experts', or by one for each batch?
+bool is_matmul(ir::Op op);
 bool is_matmul(const ir::Graph& graph, ir::NodeId node);
 
 /// Is the value read from the model file (possibly cut or concatenated when it is loaded)?

@@ -26,7 +26,7 @@ std::string problem_of(const plan::TargetFactsT& facts, const plan::ProgramT& pr
   const auto known = [](std::uint8_t type) { return find_dtype(type) != nullptr; };
   if (facts.kv_types.empty() || facts.kv_types.size() > kKvTypesMax || !std::ranges::all_of(facts.kv_types, known))
     return "it has KV caches of no type that forge knows";
-  if (program.options != nullptr && std::ranges::find(facts.kv_types, program.options->kv_type) == facts.kv_types.end())
+  if (program.options != nullptr && !keeps_kv_in(facts, static_cast<DType>(program.options->kv_type)))
     return "its KV cache is of a type that its target cannot have";
   for (const auto& variant : program.variants) {
     if (variant == nullptr) continue;

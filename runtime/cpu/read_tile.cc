@@ -46,10 +46,7 @@ class TileReader : PlanReader {
                     .width = section.end - section.begin,
                     .unit = number(in.unit, 1, 1 << 20),
                     .tokens_own = !out.rows_are_logits && out.slots == 1};
-    if (const auto* batched = tile.source.AsBatchedMatmulRows())
-      section.ops.push_back(batched_matmul(*batched, section, cols, operand(in.from), shape));
-    else
-      section.ops.push_back(read_source(tile.source, operand(in.from), shape, out));
+    section.ops.push_back(read_source(tile, section, operand(in.from), shape, out));
     // tokens' own rows alone are a prompt's or not: experts' and logits' all meet one matmul
     if (!shape.tokens_own) section.ops[0].prompt_matmul = section.ops[0].matmul;
     const std::size_t unit = shape.unit;
@@ -84,13 +81,16 @@ class TileReader : PlanReader {
   }
 
   /// The source's instruction for one section, whose packed weights or rows are `from`. Sets the unit of its tiles.
-  TileInstr read_source(const plan::SourceUnion& source, const plan::Operand& from, TileShape& shape,
-                        const CpuStep& out) const {
+  TileInstr read_source(const plan::TileT& tile, const TileSection& section, const plan::Operand& from,
+                        TileShape& shape, const CpuStep& out) const {
+    const auto& source = tile.source;
     switch (source.type) {
       case Source::MatmulRows:
         return matmul(*source.AsMatmulRows(), from, shape);
       case Source::ExpertMatmulRows:
         return expert_matmul(*source.AsExpertMatmulRows(), from, shape, out);
+      case Source::BatchedMatmulRows:
+        return batched_matmul(*source.AsBatchedMatmulRows(), section, number(tile.cols, 1, kColumnsMax), from, shape);
       case Source::EmbeddedRows:
         return embedded(*source.AsEmbeddedRows(), from, shape);
       case Source::LoadedRows: {
