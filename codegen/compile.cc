@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "codegen/back_end.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "runtime/plan/version.h"
 #include "support/error.h"
 #include "support/version.h"

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <vector>
 
-#include "runtime/plan/unique_fd.h"
+#include "support/os/unique_fd.h"
 
 extern char** environ;
 
@@ -20,7 +20,7 @@ ProgramOutput output_of(std::span<const std::string> command) {
   std::vector<char*> arguments;
   for (const std::string& text : command) arguments.push_back(const_cast<char*>(text.c_str()));
   arguments.push_back(nullptr);
-  const plan::UniqueFd out(memfd_create("forge-output", MFD_CLOEXEC));
+  const UniqueFd out(memfd_create("forge-output", MFD_CLOEXEC));
   if (!out) return {};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

@@ -97,7 +97,8 @@ class Drafter {
     std::vector<ir::Use> transforms;
     ir::NodeId split = ir::kNoNode;
     const auto uses = graph_.uses(value);
-    bool leaves = graph_.is_output(value) || uses.empty();  // what nobody reads has room too (passes/liveness.h)
+    bool leaves =
+        graph_.is_output(value) || uses.empty();  // what nobody reads has room too (passes/schedule/liveness.h)
     for (const auto& use : uses) {
       if (!inside(use.node)) {
         leaves = true;

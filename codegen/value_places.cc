@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "codegen/describe_buffers.h"
-#include "passes/give_hidden.h"
 #include "passes/passes.h"
+#include "passes/schedule/give_hidden.h"
 #include "support/error.h"
 
 namespace forge::codegen {

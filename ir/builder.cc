@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ir/attrs_io.h"
+#include "ir/text/attrs_io.h"
 #include "support/error.h"
 
 namespace forge::ir {

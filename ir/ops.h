@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "ir/attrs_io.h"
 #include "ir/interpreter.h"
 #include "ir/op.h"
+#include "ir/text/attrs_io.h"
 #include "support/error.h"
 
 namespace forge::ir::ops {

@@ -23,8 +23,8 @@
 #include <map>
 #include <set>
 
-#include "ir/attrs_io.h"
 #include "ir/graph.h"
+#include "ir/text/attrs_io.h"
 #include "support/error.h"
 
 namespace forge::ir {

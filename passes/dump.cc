@@ -10,8 +10,8 @@
 #include <map>
 #include <set>
 
-#include "ir/dot.h"
-#include "ir/text.h"
+#include "ir/text/dot.h"
+#include "ir/text/text.h"
 #include "ir/value_numbers.h"
 #include "passes/passes.h"
 #include "support/error.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ir/dot.h"
-#include "ir/text.h"
+#include "ir/text/dot.h"
+#include "ir/text/text.h"
 #include "passes/dump.h"
 #include "passes/passes.h"
 #include "support/error.h"

@@ -21,10 +21,10 @@
 #include <array>
 #include <chrono>
 
-#include "passes/bind_variants.h"
 #include "passes/dump.h"
-#include "passes/give_hidden.h"
 #include "passes/passes.h"
+#include "passes/schedule/bind_variants.h"
+#include "passes/schedule/give_hidden.h"
 #include "support/error.h"
 
 namespace forge::passes {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
-#include "passes/row_layout.h"
+#include "passes/schedule/row_layout.h"
 #include "passes/target.h"
 
 namespace forge::passes {

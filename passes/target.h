@@ -13,7 +13,7 @@
 #include "ir/graph.h"
 #include "ir/value_numbers.h"
 #include "passes/kernel_source.h"
-#include "passes/row_layout.h"
+#include "passes/schedule/row_layout.h"
 #include "runtime/plan/step.h"
 
 namespace forge::passes {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/kv_window.h"
+#include "runtime/kv/kv_window.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/program_facts.h"
 #include "runtime/sampler.h"

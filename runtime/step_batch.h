@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/kv_groups.h"
+#include "runtime/kv/kv_groups.h"
 
 namespace forge::runtime {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <system_error>
 
-#include "support/cpus.h"
 #include "support/error.h"
+#include "support/os/cpus.h"
 
 namespace forge::runtime {
 namespace {

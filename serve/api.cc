@@ -7,8 +7,8 @@
 #include <random>
 #include <utility>
 
-#include "serve/api_error.h"
 #include "serve/handlers.h"
+#include "serve/protocol/api_error.h"
 
 namespace forge::serve {
 namespace {

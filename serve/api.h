@@ -10,12 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/http.h"
-#include "serve/log.h"
+#include "serve/http/http.h"
+#include "serve/http/log.h"
+#include "serve/http/workers.h"
 #include "serve/metrics.h"
 #include "serve/registry.h"
 #include "serve/served_model.h"
-#include "serve/workers.h"
 
 namespace forge::serve {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "serve/http.h"
-#include "serve/request_json.h"
+#include "serve/http/http.h"
+#include "serve/protocol/request_json.h"
 #include "serve/served_model.h"
 
 namespace forge::serve {

@@ -28,9 +28,9 @@ std::string Generation::SampleText::flush() {
   return text;
 }
 
-Generation::Generation(Spec& spec, const loader::Tokenizer& tokenizer)
+Generation::Generation(Spec& spec, const text::Tokenizer& tokenizer)
     : samples_a_prompt_(spec.params.samples),
-      stops_(std::make_shared<const loader::StopStrings>(std::move(spec.params.stops))),
+      stops_(std::make_shared<const text::StopStrings>(std::move(spec.params.stops))),
       between_tokens_(std::move(spec.between_tokens)) {
   for (std::size_t i = 0; i < spec.prompts.size() * samples_a_prompt_; ++i)
     samples_.push_back({.text = SampleText(tokenizer, stops_), .last = {}});

@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/tok/detokenizer.h"
 #include "runtime/engine/engine.h"
-#include "serve/http.h"
-#include "serve/request_json.h"
+#include "serve/http/http.h"
+#include "serve/protocol/request_json.h"
 #include "serve/served_model.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace forge::serve {
 
@@ -66,12 +66,12 @@ class Generation {
   using Clock = std::chrono::steady_clock;
   /// A sample's text. The engine's thread has another one, to see stop strings where tokens are made.
   struct SampleText {
-    SampleText(const loader::Tokenizer& tokenizer, std::shared_ptr<const loader::StopStrings> stops)
+    SampleText(const text::Tokenizer& tokenizer, std::shared_ptr<const text::StopStrings> stops)
         : detokenizer(tokenizer), matcher(std::move(stops)) {}
     std::string push(std::int32_t token) { return matcher.push(detokenizer.push(token)); }
     std::string flush();
-    loader::Detokenizer detokenizer;
-    loader::StopMatcher matcher;
+    text::Detokenizer detokenizer;
+    text::StopMatcher matcher;
   };
   struct Sample {
     SampleText text;
@@ -79,12 +79,12 @@ class Generation {
     bool begun = false;
   };
 
-  Generation(Spec& spec, const loader::Tokenizer& tokenizer);
+  Generation(Spec& spec, const text::Tokenizer& tokenizer);
   engine::Request request_of(const ServedModel& model, const Spec& spec, std::vector<std::int32_t> prompt) const;
   Piece piece_of(std::size_t prompt, engine::StreamEvent event);
 
   std::size_t samples_a_prompt_;
-  std::shared_ptr<const loader::StopStrings> stops_;  ///< of all samples
+  std::shared_ptr<const text::StopStrings> stops_;  ///< of all samples
   std::function<void(std::chrono::nanoseconds)> between_tokens_;
   std::vector<Sample> samples_;
   std::vector<engine::RequestHandle> handles_;

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "serve/answers.h"
-#include "serve/dialect.h"
 #include "serve/embeddings.h"
-#include "serve/request_json.h"
+#include "serve/protocol/answers.h"
+#include "serve/protocol/dialect.h"
+#include "serve/protocol/request_json.h"
 #include "support/json_text.h"
 
 namespace forge::serve {

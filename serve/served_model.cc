@@ -14,7 +14,7 @@ ServedModel::ServedModel(Parts parts)
       pooling_(parts.pooling),
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine) {
-  if (!parts.chat_template.empty()) template_ = loader::chat::ChatTemplate::parse(parts.chat_template);
+  if (!parts.chat_template.empty()) template_ = text::ChatTemplate::parse(parts.chat_template);
 }
 
 Read<std::vector<std::int32_t>> ServedModel::encode(const Prompt& prompt) const {
@@ -38,10 +38,10 @@ Read<std::string> ServedModel::render(std::string_view conversation) const {
   if (!template_)
     return std::unexpected(bad_request("not_supported", "the model has no chat template: use /v1/completions"));
   try {
-    auto request = loader::chat::parse_chat_request(conversation);
+    auto request = text::parse_chat_request(conversation);
     request.bos_token = tokenizer_->token_text(tokenizer_->bos());
     request.eos_token = tokenizer_->token_text(tokenizer_->eos());
-    return loader::chat::render_chat(*template_, request);
+    return text::render_chat(*template_, request);
   } catch (const Error& error) {
     return std::unexpected(error_of(error));
   }

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "loader/chat/chat.h"
-#include "loader/tok/tokenizer.h"
 #include "runtime/engine/engine.h"
-#include "serve/request_json.h"
+#include "serve/protocol/request_json.h"
+#include "text/chat/chat.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace forge::serve {
 
@@ -20,8 +20,8 @@ class ServedModel {
  public:
   struct Parts {
     std::string name;
-    const loader::Tokenizer* tokenizer = nullptr;  ///< outlives the model
-    std::string_view chat_template;                ///< its source; empty: none
+    const text::Tokenizer* tokenizer = nullptr;  ///< outlives the model
+    std::string_view chat_template;              ///< its source; empty: none
     std::unique_ptr<runtime::Executor> executor;
     std::size_t context = 0;
     std::optional<engine::Wants> pooling;  ///< which row is a text's embedding; nothing: none that is known here
@@ -33,7 +33,7 @@ class ServedModel {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::int64_t created() const { return created_; }  ///< seconds since 1970
   [[nodiscard]] std::size_t context() const { return context_; }
-  [[nodiscard]] const loader::Tokenizer& tokenizer() const { return *tokenizer_; }
+  [[nodiscard]] const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] engine::Engine& engine() { return engine_; }
   [[nodiscard]] std::optional<engine::Wants> pooling() const { return pooling_; }
 
@@ -53,8 +53,8 @@ class ServedModel {
   std::int64_t created_;
   std::size_t context_;
   std::optional<engine::Wants> pooling_;
-  const loader::Tokenizer* tokenizer_;
-  std::optional<loader::chat::ChatTemplate> template_;
+  const text::Tokenizer* tokenizer_;
+  std::optional<text::ChatTemplate> template_;
   engine::Engine engine_;
 };
 

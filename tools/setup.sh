@@ -3,14 +3,14 @@
 #
 #   tools/setup.sh [--group build|test|cross|all] [--list] [--check]
 #
-#   --group  what to install: `build` for a build of the tools, `cross` for what tools/build_aarch64 wants besides, `all`
+#   --group  what to install: `build` for a build of the tools, `cross` for what tools/scripts/build_aarch64 wants besides, `all`
 #            (default) for the tests and checks too
 #   --list   print the packages of the group, one a line, and stop
 #   --check  install nothing; exit 1 and name the missing packages when there are any
 #
 # A second run asks dpkg only: no network, no root. Root rights are taken with sudo only where they are needed.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/scripts/common.sh"
 
 # The one list of packages: group, package, what it is for.
 packages() {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "codegen/cpu/cpu_chooser.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "support/error.h"
 
 namespace forge::codegen {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "codegen/value_places.h"
-#include "kernels/cpu/attention.h"
-#include "passes/give_hidden.h"
+#include "kernels/cpu/attention/attention.h"
+#include "passes/schedule/give_hidden.h"
 #include "support/error.h"
 
 namespace forge::codegen {

@@ -4,7 +4,7 @@
 
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/matmul_config.h"
-#include "codegen/gpu/weight_text.h"
+#include "codegen/gpu/source/weight_text.h"
 #include "kernels/quant/planes.h"
 #include "passes/passes.h"
 #include "support/error.h"

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "codegen/gpu/epilogue_source.h"
 #include "codegen/gpu/gpu_target.h"
-#include "codegen/gpu/kernel_text.h"
+#include "codegen/gpu/source/epilogue_source.h"
+#include "codegen/gpu/source/kernel_text.h"
 #include "codegen/step_operands.h"
 #include "runtime/plan/gpu_io.h"
 

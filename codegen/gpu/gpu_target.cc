@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "codegen/gpu/compile_service.h"
-#include "codegen/gpu/epilogue_source.h"
+#include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/lower_gpu.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
 #include "kernels/quant/planes.h"

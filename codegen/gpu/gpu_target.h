@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "codegen/back_end.h"
-#include "codegen/gpu/kernel_text.h"
+#include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tuning.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "codegen/gpu/kernel_text.h"
-#include "codegen/gpu/weight_text.h"
+#include "codegen/gpu/source/kernel_text.h"
+#include "codegen/gpu/source/weight_text.h"
 #include "codegen/value_places.h"
 #include "kernels/quant/planes.h"
 #include "runtime/plan/weight_sources.h"

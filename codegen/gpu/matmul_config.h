@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "codegen/gpu/epilogue_source.h"
-#include "codegen/gpu/kernel_text.h"
+#include "codegen/gpu/source/epilogue_source.h"
+#include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/gpu/tuning.h"
 #include "kernels/quant/dtype.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/elementwise/function.h"

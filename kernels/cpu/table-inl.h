@@ -1,8 +1,8 @@
 #pragma once
 // The table of one class: the last thing its translation unit includes.
 
-#include "kernels/cpu/attention-inl.h"
-#include "kernels/cpu/matmul_float-inl.h"
+#include "kernels/cpu/attention/attention-inl.h"
+#include "kernels/cpu/matmul/matmul_float-inl.h"
 #include "kernels/cpu/tile_ops-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {

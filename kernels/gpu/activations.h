@@ -6,7 +6,7 @@
 // whose elements are not all finite has scale NaN and q 0, so that the trouble is seen and not hidden.
 // Blocks of 16, because 16 columns are what a block of the grid makes: nobody waits for a neighbour to quantise.
 
-#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {
 

@@ -3,7 +3,7 @@
 // row: silu(x), softcap(x, cap), clamped_swish(gate, up), add(x, y). A gate's product is written silu(x) * y.
 
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {
 

@@ -13,7 +13,7 @@
 // row, and a lane has kRowsOfLane of them: element i is of the lane's row row_of(i). With kPairsInRow elements 2i and
 // 2i + 1 are neighbours in one.
 
-#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {
 
@@ -160,7 +160,7 @@ struct MmaInt8Tile : NvidiaTile<32, 4> {
 
 }  // namespace forge::gpu
 
-#include "kernels/gpu/prelude_tiles.h"
+#include "kernels/gpu/prelude/prelude_tiles.h"
 
 namespace forge::gpu {
 

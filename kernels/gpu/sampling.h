@@ -6,7 +6,7 @@
 // A cut (the k-th largest, or where a mass is reached) is found by radix search, four bits a pass over the logits, and
 // all sums have one fixed order.
 
-#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/prelude/prelude.h"
 #include "kernels/gpu/step_io.h"
 
 namespace forge::gpu {

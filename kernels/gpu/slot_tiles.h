@@ -3,7 +3,7 @@
 // multiplies. Nobody sorts ahead of it: a block counts the experts of all slots, finds the tile that is its own, and
 // lists the slots of it, in their order. That takes a few microseconds, of the tens that its product takes.
 
-#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {
 

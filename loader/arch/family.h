@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "ir/graph.h"
-#include "loader/gguf.h"
+#include "loader/gguf/gguf.h"
 
 namespace forge::loader {
 

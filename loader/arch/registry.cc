@@ -8,7 +8,7 @@ namespace forge::loader {
 namespace {
 
 constexpr std::array kFamilies{
-#define FORGE_FAMILY(source, name, models, features) Family{name, models, features, build_##source},
+#define FORGE_FAMILY(folder, source, name, models, features) Family{name, models, features, build_##source},
 #include "loader/arch/families.def"
 #undef FORGE_FAMILY
 };

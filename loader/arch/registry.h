@@ -5,7 +5,7 @@
 
 namespace forge::loader {
 
-#define FORGE_FAMILY(source, name, models, features) PortableModel build_##source(const Gguf& file);
+#define FORGE_FAMILY(folder, source, name, models, features) PortableModel build_##source(const Gguf& file);
 #include "loader/arch/families.def"
 #undef FORGE_FAMILY
 

@@ -16,7 +16,7 @@
 #include "runtime/plan/plan_generated.h"
 #include "runtime/step_trace.h"
 #include "runtime/thread_pool.h"
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_source.h"
 
 namespace forge::runtime {
 

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/pack.h"
-#include "runtime/weight_part.h"
+#include "kernels/cpu/matmul/pack.h"
+#include "runtime/weights/weight_part.h"
 #include "support/error.h"
 
 namespace forge::runtime {

@@ -7,7 +7,7 @@
 #include "kernels/cpu/kernels.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/thread_pool.h"
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_source.h"
 
 namespace forge::runtime {
 

@@ -18,17 +18,16 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/plan/cache_folder.h"
-#include "runtime/plan/unique_fd.h"
-#include "runtime/plan/write_all.h"
 #include "support/error.h"
+#include "support/os/cache_folder.h"
+#include "support/os/unique_fd.h"
+#include "support/os/write_all.h"
 #include "support/version.h"
 
 namespace forge::runtime {
 namespace {
 
 namespace fs = std::filesystem;
-using plan::UniqueFd;
 
 /// The weights begin at a multiple of every page size that Linux has on the supported machines.
 constexpr std::size_t kHeaderBytes = 64 << 10;
@@ -117,8 +116,8 @@ class Temporary {
   /// Writes header and weights and moves them to `target`; 0 or an errno. No fsync: what a lost power supply leaves of
   /// the file fails its checksums.
   int write(std::span<const std::byte> header, std::span<const std::byte> weights, const fs::path& target) {
-    int failed = plan::write_all(fd_.get(), header);
-    if (failed == 0) failed = plan::write_all(fd_.get(), weights);
+    int failed = write_all(fd_.get(), header);
+    if (failed == 0) failed = write_all(fd_.get(), weights);
     if (failed != 0) return failed;
     if (!is_there()) {  // removed while it was written: nothing is lost but the time
       locked_ = false;
@@ -158,7 +157,7 @@ std::string PackedWeights::why_unusable() const {
   if (kHeaderBytes + bytes_ > options_.bytes_max)
     return fmt::format("their {} bytes are more than FORGE_CACHE_MAX_BYTES, {}", kHeaderBytes + bytes_,
                        options_.bytes_max);
-  return plan::prepare_cache_part(options_.folder);
+  return prepare_cache_part(options_.folder);
 }
 
 fs::path PackedWeights::path() const {
@@ -216,7 +215,7 @@ MemoryBlock PackedWeights::find(ThreadPool& pool) const {
     refuse("the file is damaged");
     return {};
   }
-  plan::touch_cache_file(where);
+  touch_cache_file(where);
   return block;
 }
 
@@ -232,8 +231,8 @@ void PackedWeights::keep(std::span<const std::byte> weights, ThreadPool& pool) c
   std::memcpy(head.data(), &header, sizeof header);
   if (const int failed = file.write(head, weights, path()); failed != 0)
     return cannot_keep(std::generic_category().message(failed));
-  plan::remove_cache_temporaries(options_.folder, kPackedWeightsSuffix);
-  plan::evict_cache_files(plan::cache_files(options_.folder, kPackedWeightsSuffix), options_.bytes_max, path());
+  remove_cache_temporaries(options_.folder, kPackedWeightsSuffix);
+  evict_cache_files(cache_files(options_.folder, kPackedWeightsSuffix), options_.bytes_max, path());
 }
 
 }  // namespace forge::runtime

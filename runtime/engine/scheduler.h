@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "runtime/engine/request.h"
-#include "runtime/kv_blocks.h"
+#include "runtime/kv/kv_blocks.h"
 
 namespace forge::engine {
 

@@ -17,7 +17,7 @@
 #include "runtime/gpu/gpu_memory.h"
 #include "runtime/gpu/gpu_program.h"
 #include "runtime/gpu/step_timer.h"
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_source.h"
 
 namespace forge::runtime {
 

@@ -23,8 +23,8 @@
 #include "runtime/gpu/gpu_program.h"
 #include "runtime/plan/plan_generated.h"
 #include "runtime/thread_pool.h"
-#include "runtime/weight_part.h"
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_part.h"
+#include "runtime/weights/weight_source.h"
 
 namespace forge::runtime {
 

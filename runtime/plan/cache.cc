@@ -13,9 +13,9 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/plan/cache_folder.h"
-#include "runtime/plan/key_lock.h"
 #include "support/error.h"
+#include "support/os/cache_folder.h"
+#include "support/os/key_lock.h"
 
 namespace forge::plan {
 namespace {

@@ -15,10 +15,10 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/plan/unique_fd.h"
-#include "runtime/plan/write_all.h"
 #include "support/error.h"
-#include "support/random.h"
+#include "support/os/random.h"
+#include "support/os/unique_fd.h"
+#include "support/os/write_all.h"
 
 namespace forge::plan {
 namespace {

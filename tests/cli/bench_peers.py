@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/bench_peers against a stand-in of llama-bench that always prints the same rates: order, medians, the table's
+"""tools/scripts/bench_peers against a stand-in of llama-bench that always prints the same rates: order, medians, the table's
 arithmetic, and where it goes. Nothing here depends on how fast anything runs.
 
 usage: FORGE_BIN=DIR bench_peers.py
@@ -12,7 +12,7 @@ import sys
 
 from lib_cli import BIN, FOLDER, SANITIZED, at, case, environment, files, finish, tiny, write
 
-SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "bench_peers")
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "scripts", "bench_peers")
 STANDIN = f"""#!{sys.executable}
 import json, sys
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))

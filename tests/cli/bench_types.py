@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/bench_types against a stand-in of llama-bench that always prints the same rates: what is kept from call to call,
+"""tools/scripts/bench_types against a stand-in of llama-bench that always prints the same rates: what is kept from call to call,
 medians, the table's arithmetic, and where it goes. Nothing here depends on how fast anything runs.
 
 usage: FORGE_BIN=DIR bench_types.py
@@ -11,7 +11,7 @@ import sys
 
 from lib_cli import BIN, FOLDER, at, case, environment, files, finish, write
 
-SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "bench_types")
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "scripts", "bench_types")
 STANDIN = f"""#!{sys.executable}
 import json, sys
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))

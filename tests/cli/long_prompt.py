@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A long prompt on real models: its logits are the same bits prefilled as one prompt and fed one token a step.
 
-usage: long_prompt.py BIN_DIR [MODEL...]     default: the models of tools/fetch_model
+usage: long_prompt.py BIN_DIR [MODEL...]     default: the models of tools/scripts/fetch_model
 
 4,000 tokens, so that sliding windows have let go of most of what they held; the last 64 rows are compared. Minutes a
 model. On GPUs, whose sums differ between the two, pass the bound: --nmse 1e-6.
@@ -66,8 +66,8 @@ def main():
     parser.add_argument("--nmse", type=float, default=0.0, help="what may differ at most; default: nothing")
     options, options.extra = parser.parse_known_args()  # the rest goes to forge-run
     if not options.models:
-        names = [line.split("|")[0].strip() for line in open(os.path.join(ROOT, "tools", "models.txt")) if line.strip() and line[0] != "#"]
-        fetch = os.path.join(ROOT, "tools", "fetch_model")
+        names = [line.split("|")[0].strip() for line in open(os.path.join(ROOT, "tools", "scripts", "models.txt")) if line.strip() and line[0] != "#"]
+        fetch = os.path.join(ROOT, "tools", "scripts", "fetch_model")
         options.models = [subprocess.run([fetch, name], check=True, capture_output=True, text=True).stdout.strip() for name in names]
     passed = [compare(options, model) for model in options.models]
     print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")

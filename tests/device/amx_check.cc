@@ -3,7 +3,7 @@
 //
 //   amx_check [REPEATS]
 //
-// - tiles: products of random tiles are bit for bit the model's (kernels/cpu/tiles_model-inl.h)
+// - tiles: products of random tiles are bit for bit the model's (kernels/cpu/matmul/tiles_model-inl.h)
 // - matmuls of prompts by tiles are bit for bit those of the class without, and no slower for any type
 // - speed, one thread: GFLOP/s of both and of other ways to cut the work, and what tiles and vectors cost alone
 // Ends with 'N passed, N failed'; exit code 4 where the CPU or the system has no AMX.
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/matmul/pack.h"
 #include "kernels/quant/q8a.h"
 #include "tests/device/amx_product.h"
 

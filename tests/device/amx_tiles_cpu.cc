@@ -2,6 +2,6 @@
 #define FORGE_CPU_NAMESPACE amx_check_cpu
 #define FORGE_CPU_GENERIC
 
-#include "kernels/cpu/tiles_amx-inl.h"
+#include "kernels/cpu/matmul/tiles_amx-inl.h"
 // what uses them follows
 #include "tests/device/amx_tiles-inl.h"

@@ -2,9 +2,9 @@
 #define FORGE_CPU_NAMESPACE amx_check_variants
 #define FORGE_CPU_PLAIN class_avx512vnni
 
-#include "kernels/cpu/tiles_amx-inl.h"
+#include "kernels/cpu/matmul/tiles_amx-inl.h"
 // the kernels follow the tiles
-#include "kernels/cpu/tiles_table-inl.h"
+#include "kernels/cpu/matmul/tiles_table-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 

@@ -29,7 +29,7 @@ struct Tiles {
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE
 
 // the kernels follow the tiles
-#include "kernels/cpu/tiles_table-inl.h"
+#include "kernels/cpu/matmul/tiles_table-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 

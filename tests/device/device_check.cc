@@ -22,13 +22,13 @@
 #include <string>
 #include <vector>
 
+#include "session/sequences.h"
+#include "session/session.h"
 #include "support/error.h"
+#include "support/os/console.h"
 #include "tests/device/verdicts.h"
-#include "tools/console.h"
-#include "tools/entry.h"
-#include "tools/options.h"
-#include "tools/sequences.h"
-#include "tools/session.h"
+#include "tools/cli/entry.h"
+#include "tools/cli/options.h"
 
 namespace {
 
@@ -47,17 +47,17 @@ struct Request {
 struct Opened {
   Opened(const Request& request, const std::string& device, std::int64_t sequences, const std::string& model)
       : session(options_of(request, device, sequences, model), stages) {}
-  static Session::Options options_of(const Request& request, const std::string& device, std::int64_t sequences,
-                                     const std::string& model) {
-    Session::Options options;
+  static session::Session::Options options_of(const Request& request, const std::string& device, std::int64_t sequences,
+                                              const std::string& model) {
+    session::Session::Options options;
     options.model.path = model;
     options.model.context = request.context;
     options.model.sequences = sequences;
     options.device = device;
     return options;
   }
-  Stages stages;
-  Session session;
+  forge::session::Stages stages;
+  forge::session::Session session;
 };
 
 std::vector<std::int32_t> random_ids(std::size_t count, std::size_t vocab, unsigned seed) {
@@ -80,7 +80,7 @@ std::vector<std::vector<float>> run(const Request& request, const std::string& d
                                     const std::string& model) {
   Opened opened(request, device, static_cast<std::int64_t>(batch), model);
   auto& executor = opened.session.executor();
-  Sequences sequences(executor, opened.session.context(), static_cast<std::int64_t>(batch));
+  forge::session::Sequences sequences(executor, opened.session.context(), static_cast<std::int64_t>(batch));
   std::vector<std::vector<float>> rows;
   for (std::size_t s = 0; s < batch; ++s) {
     const auto last = sequences.prefill(s, random_ids(prompt_length(request, s), executor.vocab(), 1 + s));
@@ -164,9 +164,9 @@ void check_agreement(const Request& request, const std::string& device, Verdicts
   }
 }
 
-void check_host(const Request& request, Session& session, Verdicts& verdicts) {
+void check_host(const Request& request, forge::session::Session& session, Verdicts& verdicts) {
   auto& executor = session.executor();
-  Sequences sequences(executor, session.context(), 1);
+  forge::session::Sequences sequences(executor, session.context(), 1);
   const runtime::Sampler sampler(executor.vocab(), {});
   if (!sequences.can_sample(1, {})) return verdicts.add(false, "host: the device cannot choose tokens");
   const auto tokens = std::min(request.host_tokens, session.context() - 2);
@@ -222,18 +222,19 @@ int check(int argc, char** argv) {
   options.positional("MODEL", request.model, "MODEL.gguf")
       .text("--exact", request.exact, "F32.gguf", "the same weights as F32, which both are held against")
       .text("--device", request.device, "NAME", "auto, hip:N, cuda:N; default auto")
-      .integer("--context", request.context, 64, kContextMax, "positions of a sequence; default 4096")
-      .integers("--batches", request.batches, 1, kSequencesMax,
+      .integer("--context", request.context, 64, forge::session::kContextMax, "positions of a sequence; default 4096")
+      .integers("--batches", request.batches, 1, forge::session::kSequencesMax,
                 "sequences that are compared together; default 1,2,7,16")
       .integer("--steps", request.steps, 1, 32, "steps after the prompts; default 6")
-      .integer("--host-tokens", request.host_tokens, 64, kContextMax, "that the host's share is measured over")
+      .integer("--host-tokens", request.host_tokens, 64, forge::session::kContextMax,
+               "that the host's share is measured over")
       .integer("--copies", request.copies, 8, 100000, "of 8 MiB that make the pinned rate; default 128")
       .real("--nmse-max", request.nmse_max, 0, 1, "bound of a row's error; default 2e-3")
       .real("--host-max", request.host_max, 0, 100, "bound of the host's share of a core; default 0.05")
       .real("--upload-min", request.upload_min, 0, 1, "bound of the upload's share of the pinned rate; default 0.8")
       .integer("--open-max-ms", request.open_max_ms, 1, 100000, "bound of opening beside the copy; default 50");
   if (!options.parse(argc, argv)) return 0;
-  const auto choice = choose_device(request.device);
+  const auto choice = forge::session::choose_device(request.device);
   if (!choice.gpu)
     throw Error(ErrorCode::kDevice, "there is no card to check", choice.why_cpu, "name one with --device");
   const auto vendor = choice.gpu->vendor() == driver::Vendor::kAmd ? "hip" : "cuda";

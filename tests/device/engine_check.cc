@@ -28,13 +28,13 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "session/session.h"
 #include "support/error.h"
+#include "support/os/console.h"
 #include "tests/device/verdicts.h"
-#include "tools/console.h"
-#include "tools/entry.h"
-#include "tools/options.h"
-#include "tools/run_report.h"
-#include "tools/session.h"
+#include "tools/cli/entry.h"
+#include "tools/cli/options.h"
+#include "tools/run/run_report.h"
 
 namespace {
 
@@ -287,11 +287,13 @@ int check(int argc, char** argv) {
   Options options("engine_check", "Runs many requests at once through the engine, and each alone.");
   options.positional("MODEL", request.model, "MODEL.gguf")
       .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
-      .integer("--context", request.context, 64, kContextMax, "positions of a sequence; default 2048")
-      .integer("--parallel", request.parallel, 1, kSequencesMax, "requests at once; default 32")
-      .integer("--prompt", request.prompt, 2, kContextMax, "tokens of a prompt, half to three halves; default 64")
-      .integer("--tokens", request.tokens, 2, kContextMax, "that each stream of the rate gets; default 256")
-      .integer("--same", request.same, 2, kContextMax, "tokens that are compared; default 24")
+      .integer("--context", request.context, 64, forge::session::kContextMax, "positions of a sequence; default 2048")
+      .integer("--parallel", request.parallel, 1, forge::session::kSequencesMax, "requests at once; default 32")
+      .integer("--prompt", request.prompt, 2, forge::session::kContextMax,
+               "tokens of a prompt, half to three halves; default 64")
+      .integer("--tokens", request.tokens, 2, forge::session::kContextMax,
+               "that each stream of the rate gets; default 256")
+      .integer("--same", request.same, 2, forge::session::kContextMax, "tokens that are compared; default 24")
       .integer("--churn", request.churn, 0, 1 << 20, "requests that come and go; default 200")
       .integer("-t,--threads", request.threads, 0, 1024, "default: what this process may use")
       .real("--rate-min", request.rate_min, 0, 1e9F, "bound of the rate, tokens/s")
@@ -299,15 +301,15 @@ int check(int argc, char** argv) {
             "compute each prompt anew: without it most of a prompt is read alone and found by those at once")
       .flag("--profile", request.profile, "time each kind of step; a table on stderr, and slower results");
   if (!options.parse(argc, argv)) return 0;
-  Stages stages;
-  Session::Options session_options;
+  forge::session::Stages stages;
+  session::Session::Options session_options;
   session_options.model.path = request.model;
   session_options.model.context = request.context;
   session_options.model.sequences = request.parallel;
   session_options.device = request.device;
   session_options.threads = request.threads;
   session_options.profile = request.profile;
-  Session session(session_options, stages);
+  session::Session session(session_options, stages);
   note_device(session);
   Output output;
   Verdicts verdicts(output);

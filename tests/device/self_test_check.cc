@@ -12,34 +12,35 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu/compile_service.h"
+#include "codegen/gpu/compile/compile_service.h"
+#include "session/device.h"
+#include "session/self_test/self_test.h"
 #include "support/error.h"
 #include "tests/device/verdicts.h"
 #include "tests/support/self_test_faults.h"
-#include "tools/device.h"
-#include "tools/entry.h"
-#include "tools/options.h"
-#include "tools/self_test.h"
+#include "tools/cli/entry.h"
+#include "tools/cli/options.h"
 
 namespace forge::tools {
 namespace {
 
-using Results = std::vector<SelfTestResult>;
+using Results = std::vector<session::SelfTestResult>;
 
 struct Card {
-  DeviceChoice choice;
+  session::DeviceChoice choice;
   codegen::CompileService service{{.cache = plan::CacheOptions::from_environment()}};
 
   /// `kernel`: of the primitives, that one alone; empty: all.
   Results test(codegen::KernelCompiler& compiler, const std::string& kernel, bool model) {
     Results results;
-    self_test(*choice.gpu,
-              {.target = choice.target,
-               .compiler = &compiler,
-               .limit = std::chrono::milliseconds(5000),
-               .kernel = kernel,
-               .model = model},
-              {.stage = [](std::string_view) {}, .result = [&](const SelfTestResult& one) { results.push_back(one); }});
+    session::self_test(*choice.gpu,
+                       {.target = choice.target,
+                        .compiler = &compiler,
+                        .limit = std::chrono::milliseconds(5000),
+                        .kernel = kernel,
+                        .model = model},
+                       {.stage = [](std::string_view) {},
+                        .result = [&](const session::SelfTestResult& one) { results.push_back(one); }});
     return results;
   }
   Results test_with(std::string_view text, const std::string& kernel, bool model) {
@@ -48,8 +49,8 @@ struct Card {
   }
 };
 
-const SelfTestResult* find(const Results& results, std::string_view name) {
-  const auto found = std::ranges::find(results, name, &SelfTestResult::name);
+const session::SelfTestResult* find(const Results& results, std::string_view name) {
+  const auto found = std::ranges::find(results, name, &session::SelfTestResult::name);
   return found == results.end() ? nullptr : &*found;
 }
 
@@ -61,7 +62,7 @@ void check_sound(Card& card, Verdicts& verdicts) {
     if (!one.ok || one.name.starts_with("model: "))
       verdicts.add(one.ok,
                    fmt::format("{}: {} ({:.1f} ms)", one.name, one.detail.empty() ? "right" : one.detail, one.ms));
-  verdicts.add(std::ranges::all_of(results, &SelfTestResult::ok),
+  verdicts.add(std::ranges::all_of(results, &session::SelfTestResult::ok),
                fmt::format("{} results of a sound card in {:.1f} s", results.size(), seconds));
 }
 
@@ -86,7 +87,7 @@ void check_hang(Card& card, Verdicts& verdicts) {
   bool stuck = false;
   try {
     (void)card.test_with("#define wait_copies() for (;;) asm volatile(\"\")\n", "memory", false);
-  } catch (const DeviceIsStuck&) {
+  } catch (const session::DeviceIsStuck&) {
     stuck = true;
   }
   const double seconds = seconds_since(begin);
@@ -100,7 +101,7 @@ int check(int argc, char** argv) {
   options.text("--device", device, "hip:N|cuda:N", "the card; default: the best one")
       .flag("--hang", hang, "end with a kernel that never does; it holds the card until this process is gone");
   if (!options.parse(argc, argv)) return 0;
-  Card card{.choice = choose_device(device)};
+  Card card{.choice = session::choose_device(device)};
   if (!card.choice.gpu)
     throw Error(ErrorCode::kDevice, "there is no card to check", card.choice.why_cpu, "name one with --device");
   Output output;

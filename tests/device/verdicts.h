@@ -7,7 +7,7 @@
 #include <chrono>
 #include <string>
 
-#include "tools/console.h"
+#include "support/os/console.h"
 
 namespace forge::tools {
 

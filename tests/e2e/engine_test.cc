@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "passes/give_hidden.h"
+#include "passes/schedule/give_hidden.h"
 #include "tests/e2e/family_models.h"
 
 using namespace forge;

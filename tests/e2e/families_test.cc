@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "passes/pass.h"
 #include "support/error.h"
 #include "tests/e2e/family_models.h"

@@ -14,7 +14,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "runtime/plan/unique_fd.h"
+#include "support/os/unique_fd.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/support/temp_dir.h"
 
@@ -262,7 +262,7 @@ TEST_CASE("packed weights that another process writes just now are left to it") 
   fs::remove(path);
   {
     std::ofstream(temporary) << "what a killed process left is longer than nothing";
-    const plan::UniqueFd writer(::open(temporary.c_str(), O_RDWR | O_CLOEXEC));
+    const UniqueFd writer(::open(temporary.c_str(), O_RDWR | O_CLOEXEC));
     REQUIRE(::flock(writer.get(), LOCK_EX | LOCK_NB) == 0);
     CHECK_FALSE(Fixture::mapped(*f.open()));
     CHECK(f.lines.empty());

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "kernels/quant/rows.h"
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_source.h"
 #include "tests/kernels/golden.h"
 
 namespace forge::tests {

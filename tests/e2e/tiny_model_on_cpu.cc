@@ -1,5 +1,5 @@
 #include "runtime/cpu/executor.h"
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_source.h"
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/cpu/load_weights.h"
-#include "runtime/weight_part.h"
+#include "runtime/weights/weight_part.h"
 #include "tests/e2e/embed_sources.h"
 #include "tests/e2e/tiny_model.h"
 

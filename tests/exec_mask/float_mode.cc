@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "codegen/gpu/elf_image.h"
+#include "codegen/gpu/compile/elf_image.h"
 
 namespace forge::tests {
 namespace {

@@ -9,7 +9,7 @@
 #include <ranges>
 #include <set>
 
-#include "codegen/gpu/kernel_text.h"
+#include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "runtime/plan/step.h"
 #include "tests/e2e/family_models.h"
@@ -163,12 +163,12 @@ FORGE_KERNEL(used_behind_branch, 1, FORGE_WAVE, BehindArgs) {{
 }}
 }}  // namespace forge::gpu
 )",
-                                            codegen::target_macros(target), tiles ? "matrix_tile" : "prelude",
+                                            codegen::target_macros(target), tiles ? "matrix_tile" : "prelude/prelude",
                                             tiles ? product : "\n  constexpr float tile = 0;")};
 }
 
 codegen::KernelSource planted_kernel(const codegen::GpuTarget& target) {
-  return {"planted", fmt::format(R"({}#include "kernels/gpu/prelude.h"
+  return {"planted", fmt::format(R"({}#include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {{
 struct PlantedArgs {{

@@ -17,11 +17,11 @@
 #include <set>
 #include <thread>
 
-#include "codegen/gpu/code_object.h"
-#include "codegen/gpu/compile_service.h"
+#include "codegen/gpu/compile/code_object.h"
+#include "codegen/gpu/compile/compile_service.h"
 #include "codegen/program_output.h"
-#include "support/cpus.h"
 #include "support/error.h"
+#include "support/os/cpus.h"
 #include "tests/exec_mask/exec_mask.h"
 #include "tests/exec_mask/float_mode.h"
 #include "tests/exec_mask/plan_kernels.h"

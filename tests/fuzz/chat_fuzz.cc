@@ -1,14 +1,15 @@
-// Fuzzes the chat template engine (loader/chat): the input is a template, rendered with one conversation that has
+// Fuzzes the chat template engine (text/jinja): the input is a template, rendered with one conversation that has
 // every kind of message, tools and a clock that stands still. Limits are small, so that what stays within them ends in
 // a moment. Nothing but forge::Error may be thrown, and what is rendered is valid UTF-8.
 
-#include "loader/chat/chat.h"
 #include "tests/fuzz/target.h"
+#include "text/chat/chat.h"
 
 namespace {
 
 using namespace forge;
-using namespace forge::loader::chat;
+using namespace forge::text;
+using namespace forge::text::jinja;
 
 constexpr std::string_view kConversation = R"({
   "messages": [

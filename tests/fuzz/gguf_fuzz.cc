@@ -1,12 +1,12 @@
-// Fuzzes what is done with a foreign GGUF file before anything of it runs: the reader (loader/gguf.h), each value of
-// its metadata in every form it can be asked for, the tensors' bytes, the model families and the tokenizers that its
+// Fuzzes what is done with a foreign GGUF file before anything of it runs: the reader (loader/gguf/gguf.h), each value
+// of its metadata in every form it can be asked for, the tensors' bytes, the model families and the tokenizers that its
 // vocabulary may make. Nothing but forge::Error may be thrown, and views must lie inside the file.
 
-#include "loader/gguf.h"
+#include "loader/gguf/gguf.h"
 
 #include "loader/arch/family.h"
-#include "loader/tok/tokenizer.h"
 #include "tests/fuzz/target.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     read_tensors(file);
     fuzz::refuse_or_read([&] { (void)forge::loader::build_model(file); });
     fuzz::refuse_or_read([&] {
-      const auto tokenizer = forge::loader::Tokenizer::open(file);
+      const auto tokenizer = forge::text::Tokenizer::open(file);
       const auto ids = tokenizer->encode("ab <s> \xc3\xa9\xff", {.add_special = true, .parse_special = true});
       (void)tokenizer->decode(ids, true);
     });

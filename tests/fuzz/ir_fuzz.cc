@@ -1,7 +1,7 @@
-// Fuzzes the text form of a graph (ir/text.h): any text is refused with forge::Error, or is a graph whose printed form
-// reads back as the same graph and prints the same again. Nothing but forge::Error may be thrown.
+// Fuzzes the text form of a graph (ir/text/text.h): any text is refused with forge::Error, or is a graph whose printed
+// form reads back as the same graph and prints the same again. Nothing but forge::Error may be thrown.
 
-#include "ir/text.h"
+#include "ir/text/text.h"
 
 #include "tests/fuzz/target.h"
 

@@ -1,5 +1,6 @@
 // Writes the seeds that nobody would write by hand into FOLDER/gguf, FOLDER/plan and FOLDER/ir: a small model, its
-// vocabularies, plans without their header, and the graphs of tests. usage: fuzz_seeds FOLDER. Run by tools/fuzz
+// vocabularies, plans without their header, and the graphs of tests. usage: fuzz_seeds FOLDER. Run by
+// tools/scripts/fuzz
 // --seeds after a format has changed; the files are kept in tests/fuzz/corpus.
 
 #include <array>
@@ -10,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "loader/arch/family.h"
 #include "runtime/plan/plan_file.h"
 #include "support/error.h"

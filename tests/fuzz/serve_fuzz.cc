@@ -1,12 +1,12 @@
-// Fuzzes what reads request bodies (serve/request_json.h): the input is a body, given to every route's reader. Nothing
-// may be thrown; a refusal names a code and says something on one line; what is taken keeps to the bounds that the
-// engine counts on, and a conversation that is taken is one that loader/chat reads.
+// Fuzzes what reads request bodies (serve/protocol/request_json.h): the input is a body, given to every route's reader.
+// Nothing may be thrown; a refusal names a code and says something on one line; what is taken keeps to the bounds that
+// the engine counts on, and a conversation that is taken is one that text/chat reads.
 
 #include <cmath>
 
-#include "loader/chat/chat.h"
-#include "serve/request_json.h"
+#include "serve/protocol/request_json.h"
 #include "tests/fuzz/target.h"
+#include "text/chat/chat.h"
 
 namespace {
 
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (const auto body = read_chat(text); taken(body)) {
       check(body->params);
       try {
-        (void)loader::chat::parse_chat_request(body->conversation);
+        (void)text::parse_chat_request(body->conversation);
       } catch (const Error& error) {  // too deep or with huge integers: a user's error
         fuzz::expect(error.code() == ErrorCode::kUsage, error.line());
       }

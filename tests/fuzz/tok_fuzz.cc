@@ -1,9 +1,9 @@
-// Fuzzes the tokenizers (loader/tok) with text: the first byte chooses a small vocabulary made here (SentencePiece,
+// Fuzzes the tokenizers (text/tokenizer) with text: the first byte chooses a small vocabulary made here (SentencePiece,
 // unigram, WordPiece, and byte-level BPE with each way of splitting), the second how special tokens are treated, the
 // rest is the text. No text is refused: nothing at all may be thrown. Ids lie inside the vocabulary, streamed text is
 // valid UTF-8 in whatever pieces it comes, and what a vocabulary with all bytes encodes decodes to the text again.
 
-#include "loader/tok/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <array>
 #include <memory>
@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "loader/tok/byte_level.h"
-#include "loader/tok/detokenizer.h"
 #include "tests/fuzz/target.h"
 #include "tests/support/gguf_writer.h"
+#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace {
 
@@ -23,7 +23,7 @@ using tests::GgufWriter;
 
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUser = 4, kByte = 6;
 
-/// One name for each way of splitting in loader/tok/split.cc.
+/// One name for each way of splitting in text/pretokenizer/split.cc.
 constexpr std::array kSplits{"default", "falcon",     "gpt-2",        "smollm",         "llama-bpe",  "dbrx",   "qwen2",
                              "qwen35",  "seed-coder", "ufakzeka",     "minicpm5",       "gpt-4o",     "tekken", "bloom",
                              "viking",  "laguna",     "deepseek-llm", "deepseek-coder", "deepseek-v3"};
@@ -31,18 +31,18 @@ constexpr std::array kSplits{"default", "falcon",     "gpt-2",        "smollm", 
 struct Vocabulary {
   std::string bytes;
   loader::Gguf gguf;
-  std::unique_ptr<loader::Tokenizer> tokenizer;
+  std::unique_ptr<text::Tokenizer> tokenizer;
   explicit Vocabulary(const GgufWriter& writer)
       : bytes(writer.bytes()),
         gguf(loader::Gguf::from(std::as_bytes(std::span(bytes)))),
-        tokenizer(loader::Tokenizer::open(gguf)) {}
+        tokenizer(text::Tokenizer::open(gguf)) {}
 };
 
 /// Ids 0 to 255 are the bytes; then words with their merges, a user-defined token and two control tokens.
 GgufWriter byte_level(std::string_view split) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte)
-    loader::tok::append_printable_bytes(tokens.emplace_back(), std::string(1, static_cast<char>(byte)));
+    text::append_printable_bytes(tokens.emplace_back(), std::string(1, static_cast<char>(byte)));
   std::vector<std::int32_t> types(256, kNormal);
   for (const char* word : {"ab", "bc", "abc", "Ġa", "Ġab", "11", "ĊĊ", "ĠĠ", "'s"}) {
     tokens.emplace_back(word);
@@ -159,10 +159,10 @@ bool is_utf8(std::string_view text) {
 }
 
 void try_text(std::size_t index, std::uint8_t flags, std::string_view text) {
-  const loader::Tokenizer& tokenizer = *vocabularies()[index]->tokenizer;
-  const loader::EncodeOptions options{.add_special = (flags & 1) != 0, .parse_special = (flags & 2) != 0};
+  const text::Tokenizer& tokenizer = *vocabularies()[index]->tokenizer;
+  const text::EncodeOptions options{.add_special = (flags & 1) != 0, .parse_special = (flags & 2) != 0};
   const auto ids = tokenizer.encode(text, options);
-  loader::Detokenizer stream(tokenizer, (flags & 4) != 0);
+  text::Detokenizer stream(tokenizer, (flags & 4) != 0);
   std::string shown;
   for (const std::int32_t id : ids) {
     fuzz::expect(id >= 0 && id < tokenizer.vocab_size(), "an id outside the vocabulary");
@@ -172,7 +172,7 @@ void try_text(std::size_t index, std::uint8_t flags, std::string_view text) {
   }
   shown += stream.flush();
   fuzz::expect(is_utf8(shown), "streamed text is not UTF-8");
-  loader::Detokenizer whole(tokenizer), bytes(tokenizer);
+  text::Detokenizer whole(tokenizer), bytes(tokenizer);
   const std::string at_once = whole.push_bytes(text) + whole.flush();
   std::string by_byte;
   for (const char byte : text) by_byte += bytes.push_bytes({&byte, 1});

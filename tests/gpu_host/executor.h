@@ -1,6 +1,6 @@
 #pragma once
 // Runs device kernels on the host, lane by lane: the same specialised source, built for the host into a shared object
-// (kernels/gpu/prelude_host.h), each lane a fibre. It is strict; it reports
+// (kernels/gpu/prelude/prelude_host.h), each lane a fibre. It is strict; it reports
 //   - barriers, shuffles and tiles that not all lanes of the block or wave reach, or reach in different places;
 //   - shared memory that is read before it was written, or written and used by two lanes with no barrier between;
 //   - misaligned loads, shuffles from lanes that are not there, differing values that were promised to be uniform.

@@ -21,7 +21,7 @@ struct SumArgs {
 
 codegen::KernelSource sum_source(int wave, const std::string& entry, int blocks = 2) {
   return {entry, forge::tests::kernel_macros(wave) + R"(
-#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/prelude/prelude.h"
 using namespace forge::gpu;
 struct Args {
   const int* in;

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "codegen/gpu/targets.h"
-#include "loader/gguf.h"
+#include "loader/gguf/gguf.h"
 #include "runtime/gpu/executor.h"
+#include "session/model_file.h"
+#include "session/sequences.h"
 #include "tests/gpu_host/host_compiler.h"
-#include "tools/dump_logits.h"
-#include "tools/entry.h"
-#include "tools/model_file.h"
-#include "tools/sequences.h"
+#include "tools/cli/entry.h"
+#include "tools/run/dump_logits.h"
 
 namespace forge::gpu_host {
 namespace {
@@ -59,16 +59,16 @@ int run(int argc, char** argv) {
   HostKernelCompiler compiler;
   codegen::CompileOptions options{.context = kContext, .batch_max = 1, .skip = {}, .kernels = &compiler};
   const std::vector<std::string> targets{request.device};
-  plan::PlanT plan = tools::compile_model(file, request.model, targets, options);
+  plan::PlanT plan = session::compile_model(file, request.model, targets, options);
   const std::shared_ptr<const plan::ProgramT> program = std::move(plan.programs.at(0));
 
   const auto control =
       std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target->wave, .arch = request.device});
   run_on_host(*control);
   const auto driver = driver::Driver::open_null(control);
-  const tools::FileWeightSource source(file, request.model);
+  const session::FileWeightSource source(file, request.model);
   runtime::GpuExecutor executor(program, source, driver.device(0), {.threads = 1});
-  tools::Sequences sequences(executor, kContext, 1);
+  session::Sequences sequences(executor, kContext, 1);
   tools::dump_logits(sequences, request.ids, request.dump);
   return 0;
 }

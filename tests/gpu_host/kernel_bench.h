@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "codegen/gpu/kernel_text.h"
-#include "codegen/gpu/weight_text.h"
+#include "codegen/gpu/source/kernel_text.h"
+#include "codegen/gpu/source/weight_text.h"
 #include "kernels/quant/planes.h"
 #include "tests/gpu_host/buffer.h"
 #include "tests/gpu_host/executor.h"

@@ -8,15 +8,15 @@
 #include <cstring>
 #include <set>
 
-#include "codegen/gpu/self_test.h"
-#include "kernels/gpu/self_test_io.h"
+#include "codegen/gpu/self_test/self_test.h"
+#include "kernels/gpu/self_test/self_test_io.h"
+#include "session/self_test/self_test.h"
 #include "tests/gpu_host/host_compiler.h"
 #include "tests/support/self_test_faults.h"
-#include "tools/self_test.h"
 
 using namespace forge;
 using namespace forge::gpu_host;
-using tools::SelfTestResult;
+using session::SelfTestResult;
 
 namespace {
 
@@ -43,14 +43,16 @@ class HostCard {
   driver::NullControl& control() { return *control_; }
 
   /// `kernel`: of the primitives, this one alone.
-  std::vector<SelfTestResult> test(codegen::KernelCompiler& compiler, bool model = false, std::string kernel = {},
-                                   std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+  std::vector<session::SelfTestResult> test(codegen::KernelCompiler& compiler, bool model = false,
+                                            std::string kernel = {},
+                                            std::chrono::milliseconds limit = std::chrono::seconds(10)) {
     const auto driver = driver::Driver::open_null(control_);
-    std::vector<SelfTestResult> results;
-    tools::self_test(
+    std::vector<session::SelfTestResult> results;
+    session::self_test(
         driver.device(0),
         {.target = target_.name, .compiler = &compiler, .limit = limit, .kernel = std::move(kernel), .model = model},
-        {.stage = [](std::string_view) {}, .result = [&](const SelfTestResult& one) { results.push_back(one); }});
+        {.stage = [](std::string_view) {},
+         .result = [&](const session::SelfTestResult& one) { results.push_back(one); }});
     return results;
   }
 
@@ -59,13 +61,13 @@ class HostCard {
   std::shared_ptr<driver::NullControl> control_;
 };
 
-std::vector<std::string> failures(const std::vector<SelfTestResult>& results) {
+std::vector<std::string> failures(const std::vector<session::SelfTestResult>& results) {
   std::vector<std::string> out;
   for (const auto& one : results)
     if (!one.ok) out.push_back(one.name);
   return out;
 }
-std::string details(const std::vector<SelfTestResult>& results) {
+std::string details(const std::vector<session::SelfTestResult>& results) {
   std::string out;
   for (const auto& one : results)
     if (!one.ok) out += one.name + ": " + one.detail + "\n";
@@ -102,7 +104,7 @@ TEST_CASE("self-test: the tiny model gives what the CPU gives") {
   const auto results = HostCard(kWave32).test(host_compiler(), true);
   CHECK(details(results).empty());
   const auto detail = [&](const std::string& name) {
-    const auto found = std::ranges::find(results, name, &SelfTestResult::name);
+    const auto found = std::ranges::find(results, name, &session::SelfTestResult::name);
     REQUIRE(found != results.end());
     return found->detail;
   };
@@ -198,7 +200,7 @@ TEST_CASE("self-test: a lost device ends it, with what it was at") {
 
 TEST_CASE("self-test: a kernel that does not end is told, and nothing is released") {
   HostCard card(kWave32, true);  // work waits for somebody who waits, and the test asks only
-  CHECK_THROWS_AS(card.test(host_compiler(), false, "blocks", std::chrono::milliseconds(0)), tools::DeviceIsStuck);
+  CHECK_THROWS_AS(card.test(host_compiler(), false, "blocks", std::chrono::milliseconds(0)), session::DeviceIsStuck);
 }
 
 TEST_CASE("self-test: no memory is no fault of the card") {

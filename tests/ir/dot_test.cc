@@ -1,6 +1,6 @@
 // The picture: clusters, notes, and that Graphviz takes it.
 
-#include "ir/dot.h"
+#include "ir/text/dot.h"
 
 #include <catch2/catch.hpp>
 #include <cstdio>

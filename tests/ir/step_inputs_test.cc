@@ -4,7 +4,7 @@
 
 #include "ir/builder.h"
 #include "ir/interpreter.h"
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "tests/support/error_of.h"
 
 namespace forge::ir {

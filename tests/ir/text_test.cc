@@ -1,6 +1,6 @@
 // The text form: round trips, and hostile text.
 
-#include "ir/text.h"
+#include "ir/text/text.h"
 
 #include <rapidcheck.h>
 #include <catch2/catch.hpp>

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/matmul/pack.h"
 
 using namespace forge;
 

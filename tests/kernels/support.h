@@ -11,7 +11,7 @@
 #include <rapidcheck/catch.h>
 #include <catch2/catch.hpp>
 
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/matmul/pack.h"
 #include "tests/kernels/golden.h"
 
 namespace forge::test {

@@ -1,9 +1,9 @@
 #pragma once
 // What tests see of one compilation of the tile kernels.
 
-#include "kernels/cpu/tiles_model-inl.h"
+#include "kernels/cpu/matmul/tiles_model-inl.h"
 // the kernels follow the tiles
-#include "kernels/cpu/tiles_table-inl.h"
+#include "kernels/cpu/matmul/tiles_table-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 

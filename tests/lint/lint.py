@@ -28,15 +28,18 @@ ROOMS = {
     "kernels/cpu": ["kernels/quant", "kernels/elementwise", "support"],
     "kernels": ["kernels/quant", "kernels/elementwise", "support"],
     "ir": ["kernels/quant", "kernels/elementwise", "support"],
-    "loader": ["ir", "kernels/quant", "support"],
+    "loader/gguf": ["kernels/quant", "support"],
+    "loader": ["loader/gguf", "ir", "kernels/quant", "support"],
+    "text": ["loader/gguf", "support"],  # a tokenizer is read from a GGUF file's metadata
     "passes": ["ir", "kernels/quant", "runtime/plan", "support"],
     "codegen": ["passes", "ir", "kernels", "runtime/plan", "runtime/driver", "support"],
     "kernels/gpu/step_io.h": [],  # layouts that host and kernels share
     "runtime/plan": ["kernels/quant", "kernels/gpu/step_io.h", "support"],
     "runtime/driver": ["support"],
     "runtime/engine": ["runtime", "support"],
-    "serve": ["runtime/engine", "loader", "support"],
     "runtime": ["runtime/plan", "runtime/driver", "kernels", "support"],
+    "session": ["runtime", "codegen", "passes", "loader", "text", "ir", "kernels", "support"],
+    "serve": ["runtime/engine", "session", "text", "support"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
@@ -103,7 +106,7 @@ def test_asserts(path, text):
 
 
 def notes_that_throw(path, text):
-    """fmt::print throws where stderr cannot be written: a note would then cost the answer. tools/console.h has say()."""
+    """fmt::print throws where stderr cannot be written: a note would then cost the answer. support/os/console.h has say()."""
     if path.startswith("tools/"):
         yield from matches(THROWING_NOTE, "stderr is for say(), not for")(path, text)
 
@@ -166,11 +169,11 @@ def self_test():
         ("ir/a.cc", '#include "passes/pass.h"\n', "include-direction"),
         ("runtime/plan/a.cc", '#include "runtime/engine.h"\n', "include-direction"),
         ("runtime/a.cc", '#include "runtime/plan/plan.h"\n#include "kernels/quant/dtype.h"\n', None),
-        ("codegen/a.cc", '#include "loader/gguf.h"\n', "include-direction"),
+        ("codegen/a.cc", '#include "loader/gguf/gguf.h"\n', "include-direction"),
         ("kernels/quant/a.h", '#include "support/error.h"\n', "include-direction"),
         ("kernels/elementwise/a.h", '#include "kernels/quant/dtype.h"\n', "include-direction"),
         ("ir/a.cc", '#include "kernels/elementwise/function.h"\n', None),
-        ("tools/a.cc", '#include "loader/gguf.h"\n#include "passes/pass.h"\n', None),
+        ("tools/a.cc", '#include "loader/gguf/gguf.h"\n#include "passes/pass.h"\n', None),
         ("loader/a.cc", '#include "tools/a.h"\n', "include-direction"),
         ("ir/long.cc", "\n" * (LINES_MAX + 1), "file-length"),
         ("docs/a.md", "see /home/x\n", "machine-path"),

@@ -19,12 +19,12 @@ import subprocess
 import sys
 import time
 
-sys.path[:0] = [os.path.join(os.path.dirname(__file__), *up) for up in (("..",), ("..", "..", "tools"))]
+sys.path[:0] = [os.path.join(os.path.dirname(__file__), *up) for up in (("..",), ("..", "..", "tools", "scripts"))]
 import proofs  # noqa: E402
 import unity_paths  # noqa: E402
 
 VERSION = "support/version.h"  # generated, with the commit in it: other contents of it are no other code
-FOLDERS = ("codegen/", "ir/", "kernels/", "loader/", "passes/", "runtime/", "serve/", "support/", "tools/")
+FOLDERS = ("codegen/", "ir/", "kernels/", "loader/", "passes/", "runtime/", "serve/", "session/", "support/", "text/", "tools/")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
 SECONDS_MAX = 900  # against hangs alone
 

@@ -5,11 +5,11 @@
 #include <functional>
 #include <random>
 
-#include "loader/gguf.h"
-#include "loader/tok/tokenizer.h"
+#include "loader/gguf/gguf.h"
 #include "support/error.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/temp_dir.h"
+#include "text/tokenizer/tokenizer.h"
 
 using namespace forge;
 using loader::Gguf;
@@ -193,7 +193,7 @@ std::string refusal(std::string_view bytes) {
                                      reinterpret_cast<const std::byte*>(bytes.data()) + bytes.size());
   try {
     const Gguf gguf = Gguf::from(exact);
-    const auto tokenizer = loader::Tokenizer::open(gguf);
+    const auto tokenizer = text::Tokenizer::open(gguf);
     (void)tokenizer->encode("ab </s>", {.add_special = true, .parse_special = true});
     for (std::int32_t id = 0; id < tokenizer->vocab_size(); ++id) (void)tokenizer->decode_piece(id, true);
     for (const auto& tensor : gguf.tensors()) (void)tensor.describe();

@@ -1,6 +1,6 @@
 // Reading what a sound file says: values of every type, typed look-ups, tensors, identity, and the mapping below.
 
-#include "loader/gguf.h"
+#include "loader/gguf/gguf.h"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "passes/pack_arena.h"
+#include "passes/schedule/pack_arena.h"
 
 namespace {
 

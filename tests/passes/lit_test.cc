@@ -16,7 +16,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "passes/passes.h"
 #include "support/error.h"
 #include "tests/passes/fake_target.h"

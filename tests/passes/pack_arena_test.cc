@@ -1,6 +1,6 @@
 // Arena packing as a pure function: soundness on random intervals, the bound on traces like a transformer's.
 
-#include "passes/pack_arena.h"
+#include "passes/schedule/pack_arena.h"
 
 #include <rapidcheck.h>
 #include <catch2/catch.hpp>

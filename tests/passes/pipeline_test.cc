@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "ir/text.h"
+#include "ir/text/text.h"
 #include "passes/dump.h"
 #include "passes/passes.h"
 #include "support/error.h"

@@ -1,14 +1,14 @@
 // Order of steps, lives of values, results computed in place: on small graphs with groups set by hand.
 
-#include "passes/schedule.h"
+#include "passes/schedule/schedule.h"
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
 
 #include "ir/builder.h"
-#include "passes/bind_variants.h"
-#include "passes/liveness.h"
+#include "passes/schedule/bind_variants.h"
+#include "passes/schedule/liveness.h"
 #include "support/error.h"
 #include "tests/passes/fake_target.h"
 

@@ -10,7 +10,7 @@
 #include "runtime/driver/null_driver.h"
 #include "runtime/gpu/executor.h"
 #include "runtime/sampler.h"
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_source.h"
 
 namespace forge::test {
 

@@ -1,4 +1,4 @@
-#include "runtime/kv_blocks.h"
+#include "runtime/kv/kv_blocks.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

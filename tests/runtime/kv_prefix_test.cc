@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "runtime/kv_blocks.h"
+#include "runtime/kv/kv_blocks.h"
 #include "support/error.h"
 
 namespace forge {

@@ -1,13 +1,13 @@
 // KV groups with a sliding window beside the pool: what they hold, and that every sequence reads what it wrote as far
 // back as the window reaches.
 
-#include "runtime/kv_window.h"
+#include "runtime/kv/kv_window.h"
 
 #include <rapidcheck.h>
 #include <catch2/catch.hpp>
 #include <memory>
 
-#include "runtime/kv_blocks.h"
+#include "runtime/kv/kv_blocks.h"
 #include "support/error.h"
 
 namespace forge {

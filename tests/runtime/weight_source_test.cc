@@ -1,4 +1,4 @@
-#include "runtime/weight_source.h"
+#include "runtime/weights/weight_source.h"
 
 #include <catch2/catch.hpp>
 #include <vector>

@@ -1,10 +1,10 @@
-"""Does a JSON value keep to a schema of serve/openapi.json? The keywords that answers there use, and no others: one that
+"""Does a JSON value keep to a schema of serve/protocol/openapi.json? The keywords that answers there use, and no others: one that
 is unknown is an error, so that nothing is believed to be checked that is not. Source: JSON Schema 2020-12.
 """
 import json
 import os
 
-OPENAPI = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../serve/openapi.json")))
+OPENAPI = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../serve/protocol/openapi.json")))
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 IGNORED = {"description", "default", "examples"}
 

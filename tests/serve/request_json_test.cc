@@ -1,6 +1,6 @@
 // Bodies of requests: what is read of them, and what is refused with which member and code.
 
-#include "serve/request_json.h"
+#include "serve/protocol/request_json.h"
 
 #include <fmt/format.h>
 

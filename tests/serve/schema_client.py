@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Requests that schemathesis makes of serve/openapi.json, right and wrong ones, against forge-serve on a model of the
+"""Requests that schemathesis makes of serve/protocol/openapi.json, right and wrong ones, against forge-serve on a model of the
 tests' own: answers are what the file says, nothing is a 500, and nothing is left behind.
 
 usage: FORGE_BIN=DIR schema_client.py SCHEMATHESIS OPENAPI [SECONDS]     ninja -C BUILD serve_schema fetches the package

@@ -1,7 +1,7 @@
 // The server in this process, on a device without arithmetic that fails when it is told to: loading, faults, many
 // clients at once and clients that go, the end. Clients are plain sockets. Nothing waits for a time.
 
-#include "serve/server.h"
+#include "serve/http/server.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ struct Vocabulary {
   }
   std::string file = image();
   loader::Gguf gguf = loader::Gguf::from(std::as_bytes(std::span(file)));
-  std::unique_ptr<loader::Tokenizer> tokenizer = loader::Tokenizer::open(gguf);
+  std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::open(gguf);
 };
 
 /// A server on a free port, and its end in the right order.

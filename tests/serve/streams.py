@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Streamed answers, byte by byte and by serve/openapi.json: each event is one line of JSON that keeps to its schema, each
+"""Streamed answers, byte by byte and by serve/protocol/openapi.json: each event is one line of JSON that keeps to its schema, each
 choice ends once, usage comes when it was asked for, [DONE] comes last and once. Whole answers keep to theirs.
 
 usage: FORGE_BIN=DIR streams.py

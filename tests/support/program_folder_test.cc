@@ -1,4 +1,4 @@
-#include "support/program_folder.h"
+#include "support/os/program_folder.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>

@@ -196,7 +196,7 @@ FORGE_QUANT_FN void faulty_pack(const Block& block, u64 rows, u64 k, u64 row, u6
 /// The source with `text` where its prelude ends.
 inline codegen::KernelSource planted(codegen::KernelSource source, std::string_view text) {
   const auto line = source.text.find("#include");  // behind what it says of its target
-  source.text.insert(line, "#include \"kernels/gpu/prelude.h\"\n" + std::string(text));
+  source.text.insert(line, "#include \"kernels/gpu/prelude/prelude.h\"\n" + std::string(text));
   return source;
 }
 

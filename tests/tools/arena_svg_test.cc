@@ -10,14 +10,14 @@
 
 #include "codegen/compile.h"
 #include "runtime/plan/step.h"
+#include "session/model_file.h"
 #include "support/error.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
-#include "tools/arena_svg.h"
-#include "tools/inspect_arena.h"
-#include "tools/model_file.h"
-#include "tools/plan_dot.h"
+#include "tools/inspect/inspect_arena.h"
+#include "tools/viz/arena_svg.h"
+#include "tools/viz/plan_dot.h"
 
 namespace forge::tools::test {
 namespace {
@@ -41,7 +41,7 @@ plan::PlanT compile(std::string target, const codegen::CompileOptions& options) 
   const tests::TempDir folder;
   const auto model = folder.write("tiny.gguf", tests::tiny_gguf({}));
   const auto file = loader::Gguf::open(model);
-  return compile_model(file, model, std::span(&target, 1), options);
+  return session::compile_model(file, model, std::span(&target, 1), options);
 }
 
 ErrorCode code_of(const plan::PlanT& plan, const std::optional<std::string>& variant = {}) {

@@ -1,6 +1,6 @@
 // forge-bench: what is measured, its statistics and formats, and two results beside each other.
 
-#include "tools/bench.h"
+#include "tools/bench/bench.h"
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -13,13 +13,13 @@
 
 #include "kernels/quant/rows.h"
 #include "loader/arch/family.h"
+#include "session/synthetic/synthetic_model.h"
 #include "support/error.h"
 #include "tests/support/temp_dir.h"
-#include "tools/bench_compare.h"
-#include "tools/read_rate.h"
-#include "tools/records.h"
-#include "tools/statistics.h"
-#include "tools/synthetic_model.h"
+#include "tools/bench/bench_compare.h"
+#include "tools/bench/read_rate.h"
+#include "tools/bench/statistics.h"
+#include "tools/cli/records.h"
 
 namespace forge::tools {
 namespace {
@@ -241,7 +241,7 @@ TEST_CASE("plain reading reads every word once a pass") {
 
 TEST_CASE("a synthetic model is a model that forge builds, the same bytes every time") {
   std::string first;
-  const auto model = SyntheticModel::parse("tiny:q4_1");
+  const auto model = session::SyntheticModel::parse("tiny:q4_1");
   write_synthetic(model, [&](std::span<const std::byte> piece) {
     first.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   });
@@ -272,7 +272,7 @@ TEST_CASE("a synthetic model is a model that forge builds, the same bytes every 
   std::uint64_t bytes = 0;
   for (const auto& tensor : file.tensors()) bytes += tensor.bytes();
   CHECK(bytes == model.weight_bytes());
-  const SyntheticFile in_memory(model);
+  const session::SyntheticFile in_memory(model);
   CHECK(loader::Gguf::open(in_memory.path()).identity() == file.identity());
 }
 
@@ -280,13 +280,13 @@ TEST_CASE("random weights of every type have about the deviation and the mean of
   constexpr std::size_t kElems = 8192;
   for (const auto& row : kDTypes) {
     if (!quant::has_kernels(row.type)) {
-      CHECK_FALSE(SyntheticPool::make(row.type, row.block_elems));
+      CHECK_FALSE(session::SyntheticPool::make(row.type, row.block_elems));
       continue;
     }
     CAPTURE(row.name);
-    const auto pool = SyntheticPool::make(row.type, kElems);
+    const auto pool = session::SyntheticPool::make(row.type, kElems);
     REQUIRE(pool);
-    Random from;
+    session::Random from;
     std::vector<std::byte> bytes;
     pool->write(row_bytes(row.type, kElems), from,
                 [&](std::span<const std::byte> piece) { bytes.insert(bytes.end(), piece.begin(), piece.end()); });
@@ -304,7 +304,7 @@ TEST_CASE("random weights of every type have about the deviation and the mean of
 }
 
 TEST_CASE("the shapes that are known are those of their models") {
-  const auto bytes = [](const char* name) { return SyntheticModel::parse(name).weight_bytes(); };
+  const auto bytes = [](const char* name) { return session::SyntheticModel::parse(name).weight_bytes(); };
   // As published: 1,235,814,400 and 134,515,008 weights, of which norms are f32; and 32 factors of RoPE.
   constexpr std::uint64_t kNorms1b = 33 * 2048, kNormsSmollm2 = 61 * 576;
   CHECK(bytes("1b:q8_0") == (1'235'814'400 - kNorms1b) / 32 * 34 + 4 * kNorms1b + 4 * 32);
@@ -312,7 +312,7 @@ TEST_CASE("the shapes that are known are those of their models") {
 }
 
 TEST_CASE("what no random model can be is refused with what can") {
-  const auto line = [](const char* text) { return usage_error([&] { (void)SyntheticModel::parse(text); }); };
+  const auto line = [](const char* text) { return usage_error([&] { (void)session::SyntheticModel::parse(text); }); };
   CHECK(line("1b").find("shapes are smollm2, 1b, 8b, tiny; types are f32, f16,") != std::string::npos);
   CHECK(line("2b:q4_0").find("shapes are") != std::string::npos);
   for (const auto* type : {"1b:", "1b:q9", "1b:i32", "1b:q8a_32", "1b:q8a_16", "1b:state", "1b:q4_0:"})

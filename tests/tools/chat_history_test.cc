@@ -1,6 +1,6 @@
 // What the chat keeps of earlier lines, and who may read it.
 
-#include "tools/chat_history.h"
+#include "tools/run/chat_history.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "runtime/plan/unique_fd.h"
 #include "support/error.h"
+#include "support/os/unique_fd.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
 
@@ -111,7 +111,7 @@ TEST_CASE("a history that is no file keeps its mode, and is not read") {  // a l
   ChatHistory history(pipe);
   CHECK(history.load().empty());
   CHECK(tests::code_of([&] { history.append("nobody reads"); }) == ErrorCode::kIo);
-  const plan::UniqueFd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   REQUIRE(reader);
   history.append("one");
   char text[8]{};

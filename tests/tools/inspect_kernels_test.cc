@@ -1,7 +1,7 @@
 // What forge-inspect says of a GPU program's code objects.
 #include <catch2/catch.hpp>
 
-#include "tools/inspect_kernels.h"
+#include "tools/inspect/inspect_kernels.h"
 
 namespace forge::tools::test {
 namespace {

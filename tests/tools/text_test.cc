@@ -8,17 +8,18 @@
 #include <fstream>
 #include <limits>
 
+#include "session/memory_limit.h"
+#include "session/prompt.h"
 #include "support/error.h"
 #include "support/json_text.h"
+#include "support/os/atomic_file.h"
+#include "support/os/console.h"
 #include "tests/support/error_of.h"
 #include "tests/support/temp_dir.h"
-#include "tools/atomic_file.h"
-#include "tools/compile_report.h"
-#include "tools/console.h"
-#include "tools/memory_limit.h"
-#include "tools/options.h"
-#include "tools/prompt.h"
-#include "tools/run_options.h"
+#include "tools/cli/options.h"
+#include "tools/compile/compile_report.h"
+#include "tools/run/prompt_input.h"
+#include "tools/run/run_options.h"
 
 namespace forge::tools {
 namespace {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "runtime/step_trace.h"
+#include "session/trace_file.h"
 #include "support/error.h"
 #include "tests/support/temp_dir.h"
-#include "tools/inspect_trace.h"
-#include "tools/trace_file.h"
-#include "tools/trace_svg.h"
+#include "tools/inspect/inspect_trace.h"
+#include "tools/viz/trace_svg.h"
 
 namespace forge::tools {
 namespace {
@@ -23,8 +23,8 @@ std::size_t count(const std::string& text, std::string_view part) {
   return found;
 }
 
-const std::vector<VariantNames> kVariants{{"decode1", {{"embed", -1}, {"qkv", 0}, {"attention", 0}}},
-                                          {"prefill8", {{"embed", -1}}}};
+const std::vector<session::VariantNames> kVariants{{"decode1", {{"embed", -1}, {"qkv", 0}, {"attention", 0}}},
+                                                   {"prefill8", {{"embed", -1}}}};
 
 /// One forward from 1000 us on: two steps; thread 1 comes late to the first and has nothing of the second.
 StepTrace one_forward() {
@@ -39,7 +39,7 @@ StepTrace one_forward() {
   return trace;
 }
 
-std::string json_of_events(const std::vector<TraceEvent>& events) {
+std::string json_of_events(const std::vector<session::TraceEvent>& events) {
   std::string text;
   for (const auto& event : events)
     text += std::string(text.empty() ? "" : ",") + R"({"ph":"X","pid":1,"tid":)" + std::to_string(event.thread) +

@@ -1,6 +1,6 @@
 // Kernels that do one thing wrong each, and some that do it right: what the executor must tell apart.
 
-#include "kernels/gpu/prelude.h"
+#include "kernels/gpu/prelude/prelude.h"
 #include "tests/gpu_host/cases/case_args.h"
 
 using namespace forge::gpu;

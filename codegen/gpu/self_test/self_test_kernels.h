@@ -1,0 +1,54 @@
+#pragma once
+// The families of the self-test's kernels, and what their expectations are made with. Private to codegen/gpu.
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/gpu/self_test/self_test.h"
+#include "codegen/gpu/source/kernel_text.h"
+
+namespace forge::codegen {
+
+/// Words that are the same everywhere and every time (SplitMix64, Steele, Lea, Flood 2014).
+class TestWords {
+ public:
+  explicit TestWords(std::uint64_t seed) : state_(seed) {}
+  std::uint32_t next() {
+    std::uint64_t z = state_ += 0x9E3779B97F4A7C15ULL;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+    return static_cast<std::uint32_t>((z ^ (z >> 31)) >> 16);
+  }
+  /// Of either sign and a magnitude in [low, high): whole numbers of sixteenths.
+  float number(float low, float high) {
+    const float magnitude = low + static_cast<float>(next() % 65536) / 65536 * (high - low);
+    return (next() & 1) != 0 ? -magnitude : magnitude;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+inline std::uint32_t word_of(float value) {
+  return std::bit_cast<std::uint32_t>(value);
+}
+inline float number_of(std::uint32_t word) {
+  return std::bit_cast<float>(word);
+}
+
+/// A kernel of one of the self-test's headers with an empty configuration.
+[[nodiscard]] SelfTestKernel self_test_kernel(const GpuTarget& target, std::string name, KernelText text);
+
+[[nodiscard]] SelfTestKernel self_test_lanes(const GpuTarget& target);
+[[nodiscard]] SelfTestKernel self_test_numbers(const GpuTarget& target);
+[[nodiscard]] SelfTestKernel self_test_memory(const GpuTarget& target);
+[[nodiscard]] SelfTestKernel self_test_blocks(const GpuTarget& target);
+[[nodiscard]] SelfTestKernel self_test_chain(const GpuTarget& target);
+[[nodiscard]] SelfTestKernel self_test_tiles(const GpuTarget& target);
+/// Several kernels: each repacks a few types.
+[[nodiscard]] std::vector<SelfTestKernel> self_test_repack(const GpuTarget& target);
+
+}  // namespace forge::codegen

@@ -1,0 +1,217 @@
+// What kernels/gpu/self_test/self_test.h's SelfTestNumbers leaves.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "codegen/gpu/self_test/self_test_kernels.h"
+#include "kernels/gpu/self_test/self_test_io.h"
+#include "kernels/quant/f16.h"
+
+namespace forge::codegen {
+namespace {
+
+using namespace gpu::self_test;
+
+/// Where conversions and arithmetic have gone wrong: zeros, subnormals, ties, the largest halves, infinities, NaN.
+constexpr float kEdges[] = {0.0F,
+                            -0.0F,
+                            1.0F,
+                            -1.0F,
+                            0x1p-149F,
+                            -0x1p-149F,
+                            0x1p-126F,
+                            0x1p-127F,
+                            0x1p-24F,
+                            0x1p-25F,
+                            0x1.8p-25F,
+                            0x1.000002p-25F,
+                            0x1p-14F,
+                            0x1.ffcp-15F,
+                            65504.0F,
+                            -65504.0F,
+                            65519.996F,
+                            65520.0F,
+                            65536.0F,
+                            2049.0F,
+                            2051.0F,
+                            0x1.002p0F,
+                            0x1.006p0F,
+                            0x1.00201p0F,
+                            0x1p127F,
+                            0x1.fffffep127F,
+                            0.5F,
+                            1.5F,
+                            2.5F,
+                            -2.5F,
+                            0.49999997F,
+                            8388609.0F,
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()};
+
+struct Inputs {
+  std::vector<std::uint32_t> words;
+  [[nodiscard]] std::uint32_t word(int input, std::size_t i) const { return words[input * kNumbers + i]; }
+  [[nodiscard]] float number(int input, std::size_t i) const { return number_of(word(input, i)); }
+};
+
+Inputs make_inputs() {
+  Inputs in;
+  TestWords random(2);
+  for (int input = 0; input < kNumberInputs; ++input)
+    for (int i = 0; i < kNumbers; ++i) {
+      std::uint32_t word = random.next();
+      if (input >= kMildX) word = word_of(random.number(0, input == kMildX ? 100.0F : 4.0F));
+      if (input == kMildX && i % 4 == 0) word = word_of(number_of(word) * 0x1p-6F);  // near 1, where log2 is small
+      in.words.push_back(word);
+    }
+  // Each edge with each: x and y of every pair, and mild numbers that are none.
+  constexpr std::size_t kCount = std::size(kEdges);
+  static_assert(kCount * kCount <= kNumbers);
+  for (std::size_t a = 0; a < kCount; ++a)
+    for (std::size_t b = 0; b < kCount; ++b) {
+      in.words[kAnyX * kNumbers + a * kCount + b] = word_of(kEdges[a]);
+      in.words[kAnyY * kNumbers + a * kCount + b] = word_of(kEdges[b]);
+    }
+  for (std::size_t a = 0; a < kCount; ++a) in.words[kMildX * kNumbers + a] = word_of(kEdges[a]);
+  return in;
+}
+
+std::uint32_t dot4(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+  for (int shift = 0; shift < 32; shift += 8)
+    c += static_cast<std::uint32_t>(static_cast<std::int8_t>(a >> shift) * static_cast<std::int8_t>(b >> shift));
+  return c;
+}
+/// Byte `index` of 16 in four words.
+std::uint32_t byte_of(const std::uint32_t (&words)[4], std::uint32_t index) {
+  return words[index / 4] >> index % 4 * 8 & 255U;
+}
+std::uint32_t permute(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+  const std::uint32_t words[4] = {b, a, 0, 0};
+  std::uint32_t out = 0;
+  for (int shift = 0; shift < 32; shift += 8) out |= byte_of(words, selector >> shift & 7U) << shift;
+  return out;
+}
+std::uint32_t lookup4(std::uint32_t codes, std::uint32_t a, std::uint32_t b) {
+  const std::uint32_t words[4] = {a, b, ~a, ~b};
+  std::uint32_t out = 0;
+  for (int shift = 0; shift < 32; shift += 8) out |= byte_of(words, codes >> shift & 15U) << shift;
+  return out;
+}
+std::uint32_t half_pair(float low, float high) {
+  return quant::f16_of_f32(low) | static_cast<std::uint32_t>(quant::f16_of_f32(high)) << 16;
+}
+std::uint32_t bf16_pair(float low, float high) {
+  return quant::bf16_of_f32(low) | static_cast<std::uint32_t>(quant::bf16_of_f32(high)) << 16;
+}
+
+/// The word of result `r` for element i.
+std::uint32_t expected(const Inputs& in, int r, std::size_t i) {
+  const std::uint32_t a = in.word(kWordA, i), b = in.word(kWordB, i), c = in.word(kWordC, i);
+  const float any_x = in.number(kAnyX, i), any_y = in.number(kAnyY, i), x = in.number(kMildX, i),
+              y = in.number(kMildY, i), z = in.number(kMildZ, i);
+  if (r >= kByte && r < kByte + 4) return word_of(static_cast<float>(a >> 8 * (r - kByte) & 255U));
+  switch (r) {
+    case kFloatToHalf:
+      return quant::f16_of_f32(any_x);
+    case kHalfPair:
+      return half_pair(any_x, y);
+    case kBf16Pair:
+      return bf16_pair(x, y);
+    case kDot4:
+      return dot4(a, b, c);
+    case kPermute:
+      return permute(a, b, c & 0x07070707U);
+    case kLookup4:
+      return lookup4(c & 0x0f0f0f0fU, a, b);
+    case kAnew:
+      return a;
+    case kExp2:
+      return word_of(static_cast<float>(std::exp2(static_cast<double>(x))));
+    case kLog2:
+      return word_of(static_cast<float>(std::log2(static_cast<double>(std::fabs(x)))));
+    case kSqrt:
+      return word_of(std::sqrt(std::fabs(any_x)));
+    case kDivide:
+      return word_of(any_x / y);
+    case kFma:
+      return word_of(std::fma(any_x, y, z));
+    case kMulAdd:
+      return word_of(x * y + z);
+    case kSubnormal:
+      return word_of(x * 0x1p-120F);
+    case kRound:
+      return word_of(std::nearbyint(x));
+    case kAbs:
+      return word_of(std::fabs(any_x));
+    case kMin:
+      return word_of(any_x < any_y ? any_x : any_y);
+    default:
+      return word_of(any_x > any_y ? any_x : any_y);
+  }
+}
+
+struct Row {
+  int result;
+  const char* name;
+  SelfTestMatch match;
+  float relative = 0, absolute = 0;
+};
+// exp2 and log2 are the hardware's. Results of exp2 below the smallest normal number may be zero.
+constexpr Row kRows[] = {
+    {kFloatToHalf, "f16_of_f32", SelfTestMatch::kHalves},
+    {kHalfPair, "f16_pair", SelfTestMatch::kHalfPairs},
+    {kBf16Pair, "bf16_pair", SelfTestMatch::kBf16Pairs},
+    {kDot4, "dot4", SelfTestMatch::kWords},
+    {kPermute, "permute", SelfTestMatch::kWords},
+    {kLookup4, "lookup4", SelfTestMatch::kWords},
+    {kByte + 0, "byte_number<0>", SelfTestMatch::kFloats},
+    {kByte + 1, "byte_number<1>", SelfTestMatch::kFloats},
+    {kByte + 2, "byte_number<2>", SelfTestMatch::kFloats},
+    {kByte + 3, "byte_number<3>", SelfTestMatch::kFloats},
+    {kExp2, "exp2_of", SelfTestMatch::kNear, 1e-6F, 0x1p-126F},
+    {kLog2, "log2_of", SelfTestMatch::kNear, 1e-6F, 1e-6F},
+    {kSqrt, "sqrt_of", SelfTestMatch::kFloats},
+    {kDivide, "division", SelfTestMatch::kFloats},
+    {kFma, "fma_of", SelfTestMatch::kFloats},
+    {kMulAdd, "product and sum, not contracted", SelfTestMatch::kFloats},
+    {kSubnormal, "subnormal products", SelfTestMatch::kFloats},
+    {kRound, "round_of", SelfTestMatch::kFloats},
+    {kAbs, "abs_of", SelfTestMatch::kFloats},
+    {kMin, "min_of", SelfTestMatch::kFloats},
+    {kMax, "max_of", SelfTestMatch::kFloats},
+    {kAnew, "anew", SelfTestMatch::kWords},
+};
+
+}  // namespace
+
+SelfTestKernel self_test_numbers(const GpuTarget& target) {
+  KernelText text{
+      .header = "kernels/gpu/self_test/self_test.h", .kernel = "SelfTestNumbers", .defaults = {}, .before = {}};
+  text.has_lds = false;
+  text.blocks = kNumbers / kNumberThreads;
+  text.threads = kNumberThreads;
+  text.min_blocks = 2;  // the bound that plans' kernels have, too
+  auto kernel = self_test_kernel(target, "numbers", std::move(text));
+  const Inputs in = make_inputs();
+  kernel.input = in.words;
+  kernel.out_words = std::size_t{kNumberResults} * kNumbers;
+  SelfTestSection halves{.name = "f32_of_f16", .first = kHalfToFloat * kNumbers, .match = SelfTestMatch::kFloats};
+  for (std::uint32_t half = 0; half < 65536; ++half)
+    halves.expected.push_back(word_of(quant::f32_of_f16(static_cast<std::uint16_t>(half))));
+  kernel.sections.push_back(std::move(halves));
+  for (const auto& row : kRows) {
+    if (row.result == kPermute && !target.permutes) continue;
+    SelfTestSection section{.name = row.name,
+                            .first = static_cast<std::size_t>(row.result) * kNumbers,
+                            .match = row.match,
+                            .relative = row.relative,
+                            .absolute = row.absolute};
+    for (std::size_t i = 0; i < kNumbers; ++i) section.expected.push_back(expected(in, row.result, i));
+    kernel.sections.push_back(std::move(section));
+  }
+  return kernel;
+}
+
+}  // namespace forge::codegen

@@ -1,0 +1,306 @@
+#include "codegen/gpu/source/epilogue_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "codegen/gpu/source/kernel_text.h"
+#include "codegen/gpu/tile_sizes.h"
+#include "support/error.h"
+
+namespace forge::codegen {
+namespace {
+
+using ir::InputKind;
+using plan::TileOpKind;
+using Kind = PointerArgument::Kind;
+
+bool is_combine(TileOpKind kind) {
+  return kind == TileOpKind::kRope || kind == TileOpKind::kPairs;
+}
+
+/// Writes load() and run() side by side, section after section.
+class Generator {
+ public:
+  Generator(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context)
+      : graph_(graph), draft_(draft), context_(context) {}
+
+  EpilogueSource run() {
+    const bool branches = draft_.sections.size() > 1;
+    for (std::size_t i = 0; i < draft_.sections.size(); ++i) {
+      const auto& section = draft_.sections[i];
+      const bool last = i + 1 == draft_.sections.size();
+      if (branches && !last) {
+        load_ += fmt::format("    if (row0 < {}) {{\n", section.end);
+        run_ += fmt::format("    if (row0 < {}) {{\n", section.end);
+      } else {
+        load_ += "    {\n";
+        run_ += "    {\n";
+      }
+      generate_section(section);
+      load_ += "      return;\n    }\n";
+      run_ += "      return;\n    }\n";
+    }
+    return finish();
+  }
+
+ private:
+  void generate_section(const DraftSection& section) {
+    operands_ = 0;
+    const auto combine = std::ranges::find_if(section.ops, [](const auto& op) { return is_combine(op.kind); });
+    if (combine == section.ops.end()) {
+      run_ += "      float v = in(n);\n";
+      for (const auto& op : section.ops) generate(op, Place::kEarly);
+    } else {
+      run_ += "      const auto pre = [&](int c) {\n        float v = in(c);\n";
+      for (auto op = section.ops.begin(); op != combine; ++op) generate(*op, Place::kBeforeCombine);
+      run_ += "        return v;\n      };\n";
+      generate_combine(*combine);
+      for (auto op = combine + 1; op != section.ops.end(); ++op) generate(*op, Place::kEarly);
+    }
+    most_operands_ = std::max(most_operands_, operands_);
+  }
+
+  enum class Place : std::uint8_t { kEarly, kBeforeCombine };
+
+  std::string pointer(std::string_view type, PointerArgument argument) {
+    for (std::size_t i = 0; i < pointers_.size(); ++i)
+      if (pointers_[i].kind == argument.kind && pointers_[i].value == argument.value &&
+          pointers_[i].node == argument.node && pointers_[i].input == argument.input && types_[i] == type)
+        return fmt::format("a.p{}", i);
+    pointers_.push_back(argument);
+    types_.emplace_back(type);
+    return fmt::format("a.p{}", pointers_.size() - 1);
+  }
+  std::string value_pointer(std::string_view type, ir::Value value) {
+    return pointer(type, {.kind = Kind::kValue, .value = value});
+  }
+  std::string input_pointer(InputKind kind) {
+    return pointer("const i32*", {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)});
+  }
+
+  /// The name of a number of memory: loaded early, or on the spot where it belongs to a column that another lane has.
+  std::string operand(Place place, const std::string& address) {
+    if (place == Place::kBeforeCombine) return fmt::format("gpu::load({})", address);
+    load_ += fmt::format("      o[{}] = gpu::load({});\n", operands_, address);
+    return fmt::format("o[{}]", operands_++);
+  }
+
+  static std::string column(Place place, std::int64_t origin) {
+    const char* name = place == Place::kBeforeCombine ? "c" : "n";
+    return origin == 0 ? std::string(name) : fmt::format("({} - {})", name, origin);
+  }
+  /// Rows of the source are slots where it has experts; what has no slots itself is the same for all of a token's.
+  [[nodiscard]] std::string row_of(ir::Value value) const {
+    const bool shared = draft_.slots > 1 && graph_.type(value).shape.size() < 3;
+    return shared ? fmt::format("(t / {})", draft_.slots) : std::string("t");
+  }
+  [[nodiscard]] std::int64_t row_floats(ir::Value value) const {
+    return context_.row_floats(value) / (graph_.type(value).shape.size() < 3 ? 1 : draft_.slots);
+  }
+  std::string row_element(std::string_view type, ir::Value value, std::string_view col) {
+    return fmt::format("{} + static_cast<u64>({}) * {} + {}", value_pointer(type, value), row_of(value),
+                       row_floats(value), col);
+  }
+
+  /// The function that a node computes, of x or of x and y (kernels/gpu/elementwise.h).
+  [[nodiscard]] std::string call(ir::NodeId node, std::string_view x, std::string_view y = {}) const {
+    const auto called = *ir::function_call(graph_.op(node), graph_.attrs(node));
+    const auto& def = elementwise::function_def(called.function);
+    const bool product = !y.empty() && def.form == elementwise::Form::kGate;
+    auto text = fmt::format("{}({}", def.name, x);
+    if (!y.empty() && !product) text += fmt::format(", {}", y);
+    for (std::size_t i = 0; i < def.parameter_count; ++i)
+      text += fmt::format(", {}", float_literal(called.parameters[i]));
+    return product ? fmt::format("{}) * {}", text, y) : text + ')';
+  }
+
+  void line(Place place, std::string_view text) {
+    run_ += fmt::format("{}{}\n", place == Place::kBeforeCombine ? "        " : "      ", text);
+  }
+
+  void generate(const DraftOp& op, Place place) {
+    const auto col = column(place, op.origin);
+    switch (op.kind) {
+      case TileOpKind::kLoad:
+        break;
+      case TileOpKind::kInvRms: {
+        const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
+        parts_ = row_floats(op.operand);
+        squares_ = value_pointer("const float*", op.operand);
+        inv_rms_ = fmt::format("1.0f / sqrt_of(sum / {} + {})", float_literal(static_cast<float>(norm.dim)),
+                               float_literal(norm.eps));
+        line(place, "v *= factor;");
+        break;
+      }
+      case TileOpKind::kUnary:
+        line(place, fmt::format("v = {};", call(op.node, "v")));
+        break;
+      case TileOpKind::kBinary: {
+        const bool vector = graph_.type(op.operand).shape.size() == 1;
+        const auto other =
+            operand(place, vector ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
+                                  : row_element("const float*", op.operand, col));
+        line(place, fmt::format("v = {};", call(op.node, "v", other)));
+        break;
+      }
+      case TileOpKind::kAddExpertVector: {
+        const auto experts = value_pointer("const i32*", graph_.operand(op.node, 2));
+        const auto other = operand(place, fmt::format("{} + static_cast<u64>(gpu::load({} + t)) * {} + {}",
+                                                      value_pointer("const float*", op.operand), experts,
+                                                      graph_.type(op.operand).shape[1].value, col));
+        line(place, fmt::format("v += {};", other));
+        break;
+      }
+      default:
+        generate_sink(op, place, col);
+    }
+  }
+
+  void generate_sink(const DraftOp& op, Place place, const std::string& col) {
+    switch (op.kind) {
+      case TileOpKind::kStore:
+        line(place, fmt::format("store({}, v, real);", row_element("float*", op.operand, col)));
+        break;
+      case TileOpKind::kSumSquares:
+        line(place,
+             fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
+        break;
+      case TileOpKind::kQuantize: {
+        const auto cols = graph_.type(op.operand).cols();
+        line(place,
+             fmt::format("quantise_block<{0}>({1} + static_cast<u64>(t) * Q8Rows<{0}>::kRowBytes, {2}, v, real);", cols,
+                         value_pointer("u8*", op.operand), col));
+        break;
+      }
+      case TileOpKind::kStoreK:
+      case TileOpKind::kStoreV: {
+        const bool keys = op.kind == TileOpKind::kStoreK;
+        const auto& kv = kv_state_of(graph_, graph_.operand(op.node, 0));
+        const auto pool = fmt::format("KvPool<{}, {}, {}>", kv.kv_heads, kv.head_dim, context_.kv_block_tokens);
+        const auto slot = operands_++;
+        load_ +=
+            fmt::format("      o[{}] = {}::slot_bits({}, {}, {}, {}, t);\n", slot, pool,
+                        input_pointer(InputKind::kPositions), input_pointer(InputKind::kSequence),
+                        pointer("const i32*", {.kind = Kind::kBlockTable, .node = op.node}), context_.table_blocks);
+        line(place,
+             fmt::format("{}::store({}, o[{}], {}, v, real);", pool,
+                         pointer("u16*", {.kind = keys ? Kind::kKeys : Kind::kValues, .node = op.node}), slot, col));
+        break;
+      }
+      default:
+        throw Error(ErrorCode::kInternal, "a draft holds a source where an epilogue operation belongs");
+    }
+  }
+
+  void generate_combine(const DraftOp& op) {
+    if (op.kind == TileOpKind::kPairs) {
+      run_ += fmt::format("      const int gate = n / {0} * {1} + n % {0};\n", kGluUnit, 2 * kGluUnit);
+      run_ += fmt::format("      float v = {};\n", call(op.node, "pre(gate)", fmt::format("pre(gate + {})", kGluUnit)));
+      return;
+    }
+    const auto& rope = graph_.attrs_as<ir::RopeAttrs>(op.node);
+    const auto half = rope.rotary_dims / 2;
+    const bool pairs = rope.mode == ir::RopeMode::kPairs;
+    const auto dim = fmt::format("const int d = {} % {};\n", column(Place::kEarly, op.origin), rope.head_dim);
+    const auto turned =
+        rope.rotary_dims == rope.head_dim ? std::string("true") : fmt::format("d < {}", rope.rotary_dims);
+    const auto angle =
+        fmt::format("{} + (static_cast<u64>(t) * {} + {}) * 2", value_pointer("const float*", op.operand), half,
+                    pairs ? std::string("d / 2") : fmt::format("d % {}", half));
+    load_ += "      " + dim;
+    load_ += fmt::format("      o[{}] = {} ? gpu::load({}) : 1.0f;\n", operands_, turned, angle);
+    load_ += fmt::format("      o[{}] = {} ? gpu::load({} + 1) : 0.0f;\n", operands_ + 1, turned, angle);
+    run_ += "      " + dim;
+    run_ += fmt::format("      const bool turned = {}, second = {};\n", turned,
+                        pairs ? std::string("d % 2 != 0") : fmt::format("d >= {}", half));
+    const std::string step = pairs ? "1" : fmt::format("{}", half);
+    run_ += fmt::format("      const int other = turned ? (second ? n - {0} : n + {0}) : n;\n", step);
+    run_ += fmt::format("      float v = rope(pre(n), pre(other), o[{}], o[{}], second && turned);\n", operands_,
+                        operands_ + 1);
+    operands_ += 2;
+  }
+
+  EpilogueSource finish() {
+    std::string text = "struct Epilogue {\n  struct Args {\n";
+    for (std::size_t i = 0; i < pointers_.size(); ++i) text += fmt::format("    {} p{};\n", types_[i], i);
+    const bool halved =
+        std::ranges::any_of(draft_.sections[0].ops, [](const auto& op) { return op.kind == TileOpKind::kPairs; });
+    text += fmt::format("  }};\n  static constexpr int kIn = {}, kOperands = {}, kParts = {};\n",
+                        halved ? 2 * kGluUnit : kResultColumns, most_operands_, parts_);
+    if (parts_ > 0 && draft_.slots > 1) text += fmt::format("  static constexpr int kSlots = {};\n", draft_.slots);
+    if (parts_ > 0) {
+      text += fmt::format("  FORGE_DEVICE static const float* squares(const Args& a) {{ return {}; }}\n", squares_);
+      text += fmt::format("  FORGE_DEVICE static float inv_rms(float sum) {{ return {}; }}\n", inv_rms_);
+    }
+    const auto operands = std::max<std::int64_t>(most_operands_, 1);
+    if (most_operands_ > 0)
+      text += fmt::format(
+          "  FORGE_DEVICE static void load([[maybe_unused]] const Args& a, [[maybe_unused]] int t, [[maybe_unused]] "
+          "int n,\n"
+          "                                [[maybe_unused]] int row0, [[maybe_unused]] float (&o)[{}]) {{\n{}  }}\n",
+          operands, load_);
+    text += fmt::format(
+        "  template <class In>\n"
+        "  FORGE_DEVICE static void run([[maybe_unused]] const Args& a, [[maybe_unused]] int t, [[maybe_unused]] int "
+        "n,\n"
+        "                               [[maybe_unused]] int row0, [[maybe_unused]] bool real,\n"
+        "                               [[maybe_unused]] float factor, [[maybe_unused]] const float (&o)[{}], In&& in) "
+        "{{\n{}  }}\n}};\n",
+        operands, run_);
+    return {std::move(text), std::move(pointers_)};
+  }
+
+  const ir::Graph& graph_;
+  const TileDraft& draft_;
+  const EpilogueContext& context_;
+  std::string load_, run_, squares_, inv_rms_;
+  std::vector<PointerArgument> pointers_;
+  std::vector<std::string> types_;
+  std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0;
+};
+
+}  // namespace
+
+std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
+  EpilogueShape shape;
+  const ir::Value* squares = nullptr;
+  for (const auto& section : draft.sections) {
+    if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
+    int combines = 0;
+    for (const auto& op : section.ops) {
+      if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
+        return std::unexpected("a norm needs columns of other blocks");
+      if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns meet twice");
+      const bool sink = op.kind >= TileOpKind::kStore;
+      if (sink && combines == 0 &&
+          std::ranges::any_of(section.ops, [](const auto& other) { return is_combine(other.kind); }))
+        return std::unexpected("a value is stored before its columns meet");
+      if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
+        return std::unexpected("a quantised block begins inside a block's columns");
+      if (op.kind == TileOpKind::kPairs) {
+        if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)
+          return std::unexpected("gate and up do not alternate every 16 columns");
+        shape.columns_in = 2 * kGluUnit;
+      }
+      if (op.kind == TileOpKind::kRope && graph.attrs_as<ir::RopeAttrs>(op.node).mode == ir::RopeMode::kHalves)
+        shape.multiple_of = std::lcm(shape.multiple_of, graph.attrs_as<ir::RopeAttrs>(op.node).head_dim);
+      if (op.kind == TileOpKind::kInvRms) {
+        if (squares != nullptr && *squares != op.operand) return std::unexpected("two norms meet");
+        squares = &op.operand;
+      }
+    }
+  }
+  shape.multiple_of = std::lcm(shape.multiple_of, shape.columns_in);
+  if (shape.divides % shape.multiple_of != 0)
+    return std::unexpected(fmt::format("parts begin at no multiple of {} columns", shape.multiple_of));
+  return shape;
+}
+
+EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context) {
+  return Generator(graph, draft, context).run();
+}
+
+}  // namespace forge::codegen

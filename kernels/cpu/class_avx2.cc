@@ -1,7 +1,0 @@
-// Kernels for the class CpuClass::kAvx2; its flags are in meson.build.
-#define FORGE_CPU_NAMESPACE class_avx2
-#define FORGE_CPU_CLASS CpuClass::kAvx2
-
-#include "kernels/cpu/dot_maddubs-inl.h"
-// the table follows the dots
-#include "kernels/cpu/table-inl.h"

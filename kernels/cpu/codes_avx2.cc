@@ -1,4 +1,0 @@
-// What depends on types of weights, for the class of class_avx2.cc: apart from it to be compiled beside it.
-#define FORGE_CPU_NAMESPACE class_avx2
-
-#include "kernels/cpu/codes_table-inl.h"

@@ -1,0 +1,126 @@
+#pragma once
+// Integer dots without VNNI, of 8 rows (AVX2) or 16 rows (AVX-512 BW): vpmaddubsw adds two products of an unsigned and
+// a signed byte in 16 bits, and saturates. With nibbles it cannot: |2 * 15 * 127| = 3810, and even the 8 of a block sum
+// to 30480 < 32768. Bytes of Q8_0 are therefore taken as two nibbles, u = low + 16 * high, with a 16-bit sum each; the
+// closing vpmaddwd multiplies by 1 and by 16. Everything stays exact, so all classes agree bit for bit.
+
+#include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/matmul/matmul_int-inl.h"
+
+namespace forge::cpu::FORGE_CPU_NAMESPACE {
+
+/// A nibble format keeps two sums a token, Q8_0 three.
+template <class Format>
+constexpr int tokens_max() {
+  constexpr int kSums = Format::kFlat ? 3 : 2;
+  return (Lanes::kRows == 16 ? 24 : 8) / kSums;
+}
+/// Both halves of two groups: their bytes are read once, as two streams (Zen 3, AVX2, one token, the 1B shape, tokens/s
+/// by halves of one group, two and four groups: Q4_0 16.5, 25.1, 23.2; Q8_0 9.2, 11.8, 11.6).
+template <class Format>
+constexpr int groups_max() {
+  return 2;
+}
+
+/// The integer dots of one block: kRows rows by T tokens, from 64-byte lines of which this half starts at `quants`.
+template <class Format, int T>
+FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* panel, Lanes::I* dots) {
+  using I = Lanes::I;
+  const I nibble = Lanes::shorts(0x0f0f);
+  I low[T], high[T];
+#pragma GCC unroll 12
+  for (int t = 0; t < T; ++t) low[t] = high[t] = Lanes::none();
+#pragma GCC unroll 8
+  for (int j = 0; j < static_cast<int>(Format::kQuantBytes / 64); ++j) {
+    const I raw = Lanes::load(quants + 64 * j);
+    const I w0 = Lanes::both(raw, nibble), w1 = Lanes::both(Lanes::right<4>(raw), nibble);
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) {
+      const I x0 = Lanes::words(load_i32(panel + 32 * t + 4 * j));
+      low[t] = Lanes::plus_shorts(low[t], Lanes::pairs(w0, x0));
+      if constexpr (Format::kFlat)
+        high[t] = Lanes::plus_shorts(high[t], Lanes::pairs(w1, x0));
+      else
+        low[t] = Lanes::plus_shorts(low[t], Lanes::pairs(w1, Lanes::words(load_i32(panel + 32 * t + 16 + 4 * j))));
+    }
+  }
+#pragma GCC unroll 12
+  for (int t = 0; t < T; ++t) {
+    dots[t] = Lanes::widen(low[t], Lanes::shorts(1));
+    if constexpr (Format::kFlat) dots[t] = Lanes::plus(dots[t], Lanes::widen(high[t], Lanes::shorts(16)));
+    if constexpr (!Format::kMinimum) dots[t] = Lanes::plus(dots[t], Lanes::words(load_i32(panel + 36 * T + 4 * t)));
+  }
+}
+
+template <class Format, int T>
+FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
+  using F = Lanes::F;
+  const std::uint8_t* panel = args.panel;
+  float* out = args.out + first_row;
+  F sums[T];
+#pragma GCC unroll 12
+  for (int t = 0; t < T; ++t) sums[t] = args.first ? Lanes::all(0.0f) : Lanes::load_floats(out + t * args.out_stride);
+  const auto fetch = [&](const std::uint8_t* block) FORGE_INLINE_BODY {
+    if (args.fetch && first_row == 0) fetch_ahead<Format>(block);
+  };
+  const auto block = [&](const std::uint8_t* quants, const std::uint8_t* group_scales) FORGE_INLINE_BODY {
+    const std::uint8_t* scales = group_scales + 2 * first_row;
+    Lanes::I dots[T];
+    block_dots<Format, T>(quants + 4 * first_row, panel, dots);
+    const F d = Lanes::halves(scales);
+    const F minimum = Format::kMinimum ? Lanes::halves(scales + 32) : Lanes::all(0.0f);
+#pragma GCC unroll 12
+    for (int t = 0; t < T; ++t) {
+      const F step = Lanes::times(d, Lanes::all(load_f32(panel + 32 * T + 4 * t)));
+      sums[t] = Lanes::fused(step, Lanes::to_float(dots[t]), sums[t]);
+      if constexpr (Format::kMinimum)
+        sums[t] = Lanes::fused(minimum, Lanes::all(load_f32(panel + 36 * T + 4 * t)), sums[t]);
+    }
+    panel += 40 * T;
+  };
+  for_each_block<Format>(args, fetch, block);
+#pragma GCC unroll 12
+  for (int t = 0; t < T; ++t) Lanes::store_floats(out + t * args.out_stride, sums[t]);
+}
+
+template <class Format, int T>
+void micro(const MicroArgs& args) {
+  for (int row = 0; row < 16; row += Lanes::kRows) micro_rows<Format, T>(args, row);
+}
+
+template <class Format, int kGroups>
+void micro_groups(const MicroArgs& args) {
+  using F = Lanes::F;
+  constexpr int kParts = 16 / Lanes::kRows;
+  const std::uint8_t* panel = args.panel;
+  F sums[kGroups][kParts];
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 2
+    for (int p = 0; p < kParts; ++p)
+      sums[g][p] = args.first ? Lanes::all(0.0f) : Lanes::load_floats(args.out + 16 * g + p * Lanes::kRows);
+  const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 2
+      for (int p = 0; p < kParts; ++p) {
+        const std::size_t at = g * args.group_bytes;
+        Lanes::I dot[1];
+        block_dots<Format, 1>(quants + at + 4 * p * Lanes::kRows, panel, dot);
+        const std::uint8_t* own = scales + at + 2 * p * Lanes::kRows;
+        const F step = Lanes::times(Lanes::halves(own), Lanes::all(load_f32(panel + 32)));
+        sums[g][p] = Lanes::fused(step, Lanes::to_float(dot[0]), sums[g][p]);
+        if constexpr (Format::kMinimum)
+          sums[g][p] = Lanes::fused(Lanes::halves(own + 32), Lanes::all(load_f32(panel + 36)), sums[g][p]);
+      }
+    panel += 40;
+  };
+  const StreamsAhead<Format, kGroups> ahead{args};
+  for_each_block<Format>(args, [&](const std::uint8_t* p) FORGE_INLINE_BODY { ahead.fetch(p); }, block);
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 2
+    for (int p = 0; p < kParts; ++p) Lanes::store_floats(args.out + 16 * g + p * Lanes::kRows, sums[g][p]);
+}
+
+}  // namespace forge::cpu::FORGE_CPU_NAMESPACE

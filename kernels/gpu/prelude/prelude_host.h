@@ -1,0 +1,198 @@
+#pragma once
+// The host: lanes are fibres of tests/gpu_host, which this talks to through a table. Slow and strict: shared memory is
+// checked for reads of what nobody wrote and for races between barriers, collectives for lanes that are elsewhere.
+
+#define FORGE_HOST_LANES
+#define FORGE_SITE , ::forge::gpu::Site site = ::forge::gpu::Site::here()
+#define FORGE_AT , site
+#define FORGE_DEVICE inline
+#define FORGE_UNROLL
+#define FORGE_LOOP
+#define FORGE_KERNEL(name, grid_blocks, block_threads, Args)                                                           \
+  static void name##_lane(const Args& args);                                                                           \
+  extern "C" __attribute__((visibility("default"))) const ::forge::gpu::HostKernel name##_kernel;                      \
+  const ::forge::gpu::HostKernel name##_kernel{[](const void* args) { name##_lane(*static_cast<const Args*>(args)); }, \
+                                               sizeof(Args), grid_blocks, block_threads, FORGE_WAVE};                  \
+  static void name##_lane([[maybe_unused]] const Args& args)
+#define FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args) FORGE_KERNEL(name, blocks, threads, Args)
+#define FORGE_LDS(Type, name) \
+  Type& name = *static_cast<Type*>(::forge::gpu::host_lanes->lds(sizeof(Type), alignof(Type)))
+
+#include "kernels/gpu/host_lanes.h"
+#include "kernels/gpu/prelude/prelude_types.h"
+#include "kernels/quant/f16.h"
+
+namespace forge::gpu {
+
+inline HostLanes* host_lanes = nullptr;
+extern "C" __attribute__((visibility("default"))) inline void forge_bind_lanes(HostLanes* lanes) {
+  host_lanes = lanes;
+}
+/// An inline function is only emitted where it is used.
+[[gnu::used]] inline void (*const kKeepBind)(HostLanes*) = forge_bind_lanes;
+
+inline int thread_id() {
+  return host_lanes->thread;
+}
+inline int block_id() {
+  return host_lanes->block;
+}
+inline void keep_schedule() {}
+inline int anew(int value) {
+  return value;
+}
+inline void barrier(Site site = Site::here()) {
+  host_lanes->barrier(site);
+}
+inline void fence_device() {}
+inline constexpr bool kFenceByAll = true;
+inline u32 atomic_add(u32* at, u32 value) {
+  const u32 old = *at;
+  *at = old + value;
+  return old;
+}
+inline void atomic_store(u32* at, u32 value) {
+  *at = value;
+}
+inline float load_fresh(const float* from) {
+  return *from;
+}
+inline void store_host(int* at, int value) {
+  *at = value;
+}
+
+template <class T>
+T shuffle(T value, int source, Site site = Site::here()) {
+  static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
+  const auto all = static_cast<const T*>(host_lanes->meet(&value, sizeof value, site));
+  if (source < 0 || source >= kWave) host_lanes->fail("a shuffle reads a lane that the wave has not", site);
+  return all[source];
+}
+template <int Mask, class T>
+T shuffle_xor(T value, Site site = Site::here()) {
+  static_assert(sizeof(T) == 4 && Mask > 0 && Mask < kWave, "shuffles move 4 bytes within the wave");
+  return shuffle(value, host_lanes->thread % kWave ^ Mask, site);
+}
+/// What combine_lanes makes of shuffle_xor<1>, <2>, <4>...: the same pairs in the same order.
+template <int Lanes, class Combine, class T>
+T butterfly(T value, Site site = Site::here()) {
+  static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
+  const auto all = static_cast<const T*>(host_lanes->meet(&value, sizeof value, site));
+  const int me = host_lanes->thread % kWave;
+  T terms[Lanes];
+  for (int i = 0; i < Lanes; ++i) terms[i] = all[me ^ i];
+  for (int step = 1; step < Lanes; step *= 2)
+    for (int i = 0; i < Lanes; i += 2 * step) terms[i] = Combine()(terms[i], terms[i + step]);
+  return terms[0];
+}
+/// Checked, unlike on a card: a value that differs between lanes is a fault.
+inline int uniform(int value, Site site = Site::here()) {
+  const int first = *static_cast<const int*>(host_lanes->meet(&value, sizeof value, site));
+  if (first != value) host_lanes->fail("uniform() of a value that differs between lanes", site);
+  return first;
+}
+
+inline i32 dot4(u32 a, u32 b, i32 c) {
+  for (int i = 0; i < 4; ++i) c += static_cast<i8>(a >> 8 * i) * static_cast<i8>(b >> 8 * i);
+  return c;
+}
+inline u32 permute(u32 first, u32 second, u32 selector) {
+  u32 out = 0;
+  for (int shift = 0; shift < 32; shift += 8) {
+    const u32 from = selector >> shift & 255U;
+    out |= ((from < 4 ? second : first) >> from % 4 * 8 & 255U) << shift;
+  }
+  return out;
+}
+inline float f32_of_f16(u16 bits) {
+  return quant::f32_of_f16(bits);
+}
+inline u16 f16_of_f32(float value) {
+  return quant::f16_of_f32(value);
+}
+inline float exp2_of(float value) {
+  return __builtin_exp2f(value);
+}
+inline float log2_of(float value) {
+  return __builtin_log2f(value);
+}
+inline float sqrt_of(float value) {
+  return __builtin_sqrtf(value);
+}
+inline float fma_of(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+inline float round_of(float value) {
+  return __builtin_rintf(value);
+}
+inline float abs_of(float value) {
+  return __builtin_fabsf(value);
+}
+
+template <class T>
+T load(const T* from, Site site = Site::here()) {
+  if (reinterpret_cast<std::uintptr_t>(from) % alignof(T) != 0)
+    host_lanes->fail("a load from an address that is no multiple of its size", site);
+  return *from;
+}
+inline U32x4 load16(const void* from, Site site = Site::here()) {
+  return load(static_cast<const U32x4*>(from), site);
+}
+inline U32x2 load8(const void* from, Site site = Site::here()) {
+  return load(static_cast<const U32x2*>(from), site);
+}
+inline u32 load4(const void* from, Site site = Site::here()) {
+  return load(static_cast<const u32*>(from), site);
+}
+inline U32x4 load16_once(const void* from, Site site = Site::here()) {
+  return load16(from, site);
+}
+inline void wait_for_producer() {}
+inline void release_consumers() {}
+inline void copy16_async(void* lds, const void* from, Site site = Site::here()) {
+  host_lanes->lds_write(lds, 16, site);
+  *static_cast<U32x4*>(lds) = load16(from, site);
+}
+inline void wait_copies() {}
+
+template <class T, int Count>
+class Shared {
+ public:
+  T get(int index, Site site = Site::here()) const {
+    check(index, site);
+    host_lanes->lds_read(&data_[index], sizeof(T), site);
+    return data_[index];
+  }
+  float scalar(int index, Site site = Site::here()) const {
+    check(index / 4, site);
+    const float* at = reinterpret_cast<const float*>(data_) + index;
+    host_lanes->lds_read(at, sizeof(float), site);
+    return *at;
+  }
+  void set(int index, T value, Site site = Site::here()) {
+    check(index, site);
+    host_lanes->lds_write(&data_[index], sizeof(T), site);
+    data_[index] = value;
+  }
+  void add(int index, T value, Site site = Site::here()) {
+    check(index, site);
+    data_[index] += value;
+  }
+  void set_half(int index, u16 value, Site site = Site::here()) { set_part(index, value, site); }
+  void set_word(int index, u32 value, Site site = Site::here()) { set_part(index, value, site); }
+
+ private:
+  template <class Part>
+  void set_part(int index, Part value, Site site) {
+    check(index / static_cast<int>(sizeof(T) / sizeof(Part)), site);
+    Part* at = reinterpret_cast<Part*>(data_) + index;
+    host_lanes->lds_write(at, sizeof value, site);
+    *at = value;
+  }
+  static void check(int index, Site site) {
+    if (index < 0 || index >= Count) host_lanes->fail("an index outside an array in shared memory", site);
+  }
+  T data_[Count];
+};
+
+}  // namespace forge::gpu

@@ -1,0 +1,179 @@
+#pragma once
+// NVIDIA: NVRTC's builtins, and PTX (PTX ISA 8.x) where it has none.
+
+#define FORGE_SITE
+#define FORGE_AT
+#define FORGE_DEVICE __device__ __forceinline__
+#define FORGE_UNROLL _Pragma("unroll")
+#define FORGE_LOOP _Pragma("unroll 1")
+#define FORGE_KERNEL(name, blocks, threads, Args) \
+  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args args)
+#define FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args) \
+  extern "C" __global__ void __launch_bounds__(threads, min_blocks) name(const __grid_constant__ Args args)
+#define FORGE_LDS(Type, name) __shared__ Type name
+
+#include "kernels/gpu/prelude/prelude_types.h"
+#include "kernels/quant/f16.h"
+
+namespace forge::gpu {
+
+static_assert(FORGE_WAVE == 32, "NVIDIA's warps have 32 lanes");
+
+FORGE_DEVICE int thread_id() {
+  return static_cast<int>(threadIdx.x);
+}
+FORGE_DEVICE int block_id() {
+  return static_cast<int>(blockIdx.x);
+}
+/// Not a shuffle: it may be asked for where lanes have parted (a warp would wait there for ever).
+FORGE_DEVICE int uniform(int value) {
+  return value;
+}
+FORGE_DEVICE void keep_schedule() {}
+FORGE_DEVICE int anew(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+FORGE_DEVICE void barrier() {
+  __syncthreads();
+}
+FORGE_DEVICE void fence_device() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+/// A fence orders what its thread has seen, of others in the block behind a barrier too (PTX ISA, causality order): one
+/// thread's is enough, and costs the block's neighbours less.
+inline constexpr bool kFenceByAll = false;
+FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
+  u32 old;
+  asm volatile("atom.add.relaxed.gpu.u32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(value) : "memory");
+  return old;
+}
+FORGE_DEVICE void add_shared(i32* at, i32 value) {
+  atomicAdd(at, value);
+}
+FORGE_DEVICE void atomic_store(u32* at, u32 value) {
+  asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+FORGE_DEVICE float load_fresh(const float* from) {
+  return __ldcg(from);
+}
+FORGE_DEVICE void store_host(int* at, int value) {
+  asm volatile("st.relaxed.sys.s32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+template <class T>
+FORGE_DEVICE T shuffle(T value, int source) {
+  static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
+  return __builtin_bit_cast(T, __shfl_sync(0xffffffffu, __builtin_bit_cast(int, value), source));
+}
+template <int Mask, class T>
+FORGE_DEVICE T shuffle_xor(T value) {
+  static_assert(sizeof(T) == 4 && Mask > 0 && Mask < kWave, "shuffles move 4 bytes within the wave");
+  return __builtin_bit_cast(T, __shfl_xor_sync(0xffffffffu, __builtin_bit_cast(int, value), Mask));
+}
+FORGE_DEVICE i32 dot4(u32 a, u32 b, i32 c) {
+  i32 sum;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+}
+/// Four bytes of a table of 16, one for each byte of codes below 16.
+FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
+  const u32 pairs = (codes | codes >> 4) & 0x00ff00ffu, four = pairs | pairs >> 8;  // nibbles, one behind the other
+  const u32 low = __byte_perm(table.at[0], table.at[1], four & 0x7777u);
+  const u32 high = __byte_perm(table.at[2], table.at[3], four & 0x7777u);
+  return __byte_perm(low, high, 0x3210u | (four & 0x8888u) >> 1);
+}
+/// Byte I of a word as a number, plus kByteBias: one instruction puts it into the mantissa of 2^15.
+inline constexpr float kByteBias = 32768.0f;
+template <int I>
+FORGE_DEVICE float byte_number(u32 word) {
+  return __builtin_bit_cast(float, __byte_perm(word, 0x47000000u, 0x7404u | I << 4));
+}
+/// Two numbers rounded to bf16, the first in the low half; sm_80 and newer.
+FORGE_DEVICE u32 bf16_pair(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+FORGE_DEVICE float f32_of_f16(u16 bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+FORGE_DEVICE u16 f16_of_f32(float value) {
+  u16 bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+FORGE_DEVICE float exp2_of(float value) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
+  return power;
+}
+FORGE_DEVICE float log2_of(float value) {
+  float logarithm;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(logarithm) : "f"(value));
+  return logarithm;
+}
+FORGE_DEVICE float sqrt_of(float value) {
+  return __fsqrt_rn(value);
+}
+FORGE_DEVICE float fma_of(float a, float b, float c) {
+  return __fmaf_rn(a, b, c);
+}
+FORGE_DEVICE float round_of(float value) {
+  float rounded;
+  asm("cvt.rni.f32.f32 %0, %1;" : "=f"(rounded) : "f"(value));
+  return rounded;
+}
+FORGE_DEVICE float abs_of(float value) {
+  return __builtin_bit_cast(float, __builtin_bit_cast(u32, value) & 0x7fffffffu);
+}
+FORGE_DEVICE U32x4 load16(const void* from) {
+  return *static_cast<const U32x4*>(from);
+}
+FORGE_DEVICE U32x4 load16_once(const void* from) {
+  U32x4 value;
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(value.at[0]), "=r"(value.at[1]), "=r"(value.at[2]), "=r"(value.at[3])
+      : "l"(__cvta_generic_to_global(from)));
+  return value;
+}
+FORGE_DEVICE U32x2 load8(const void* from) {
+  return *static_cast<const U32x2*>(from);
+}
+FORGE_DEVICE u32 load4(const void* from) {
+  return *static_cast<const u32*>(from);
+}
+template <class T>
+FORGE_DEVICE T load(const T* from) {
+  return *from;
+}
+
+/// Programmatic dependent launch: without the launch attribute both are no-ops.
+FORGE_DEVICE void wait_for_producer() {
+#if FORGE_OVERLAPS
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+FORGE_DEVICE void release_consumers() {
+#if FORGE_OVERLAPS
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+FORGE_DEVICE void copy16_async(void* lds, const void* from) {
+#if FORGE_COPIES
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(lds))),
+               "l"(__cvta_generic_to_global(from))
+               : "memory");
+#else
+  *static_cast<U32x4*>(lds) = load16(from);
+#endif
+}
+FORGE_DEVICE void wait_copies() {
+#if FORGE_COPIES
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+}  // namespace forge::gpu

@@ -1,0 +1,44 @@
+#pragma once
+// A kernel of the card's self-test: rows of weights repacked as plans' load steps do it.
+
+#include "kernels/gpu/repack.h"
+#include "kernels/gpu/self_test/self_test_io.h"
+
+namespace forge::gpu {
+
+/// Weights of several types, each in two sources whose rows alternate. A part P names Kernel, kRows of the weight,
+/// kBlocksPerRow, kUnit (rows of a source in a row), kStaged and kPlanes (words: where its rows and its planes are).
+template <class... Parts>
+struct RepackParts {
+  static constexpr int kBlocks = (0 + ... + (Parts::kRows * Parts::kBlocksPerRow));
+
+  FORGE_DEVICE static void run(const SelfTestArgs& args) {
+    int first = 0;
+    (run_part<Parts>(args, first), ...);
+  }
+  template <class P>
+  FORGE_DEVICE static void run_part(const SelfTestArgs& args, int& first) {
+    constexpr int kOfSource = P::kRows / 2 * P::kBlocksPerRow;
+    const int block = block_id() - first;
+    first += 2 * kOfSource;
+    if (block < 0 || block >= 2 * kOfSource) return;
+    const int source = block / kOfSource;
+    const u32* staged = args.in + P::kStaged + source * P::kSourceWords;
+    const RepackArgs rows{.weight = reinterpret_cast<u16*>(args.out + P::kPlanes),
+                          .staged = reinterpret_cast<const u16*>(staged),
+                          .first = 0,
+                          .count = P::kRows / 2,
+                          .dest_first = source * P::kUnit,
+                          .dest_unit = P::kUnit,
+                          .dest_stride = 2 * P::kUnit};
+    P::Kernel::run(rows, block % kOfSource);
+  }
+};
+template <class C>
+struct SelfTestRepack {
+  static constexpr int kThreads = C::kThreads, kBlocks = C::Parts::kBlocks;
+  using Args = SelfTestArgs;
+  FORGE_DEVICE static void run(const Args& args) { C::Parts::run(args); }
+};
+
+}  // namespace forge::gpu

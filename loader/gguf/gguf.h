@@ -1,0 +1,222 @@
+#pragma once
+// GGUF files, versions 2 and 3, little-endian (source: ggml/docs/gguf.md): checked whole when opened, then read in
+// place. A file is hostile until `open` returns: counts, lengths, offsets and names are checked against the bytes
+// that are really there before anything is trusted or allocated.
+//
+//   const Gguf model = Gguf::open("model.gguf");
+//   const auto layers = model.require<std::uint32_t>("llama.block_count");
+//   const auto base = model.get<float>("llama.rope.freq_base", 10000.0F);
+//   const auto kv_heads = model.find_per_layer<std::uint32_t>("llama.attention.head_count_kv", layers);
+//   const GgufTensor& embedding = model.tensor("token_embd.weight");  // cols() = hidden size, rows() = vocabulary
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kernels/quant/dtype.h"
+#include "loader/gguf/gguf_value.h"
+#include "support/os/mapped_file.h"
+
+namespace forge::loader {
+
+/// A tensor of the file; names and bytes are views into the mapping.
+struct GgufTensor {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  std::uint32_t rank = 1;                        ///< 1 to 4
+  std::array<std::int64_t, 4> dims{1, 1, 1, 1};  ///< GGUF order, innermost first; 1 from `rank` on; all positive
+  std::uint64_t offset = 0;                      ///< of the first byte, from the start of the file
+  std::span<const std::byte> data;
+
+  [[nodiscard]] std::int64_t cols() const { return dims[0]; }  ///< elements of the innermost dimension
+  [[nodiscard]] std::int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
+  [[nodiscard]] std::int64_t elems() const { return cols() * rows(); }
+  [[nodiscard]] std::uint64_t bytes() const { return data.size(); }
+  [[nodiscard]] std::string describe() const;  ///< "'output.weight' q8_0 [576, 49152]"
+};
+
+struct GgufEntry {
+  std::string_view key;
+  GgufValue value;
+};
+
+/// XXH3-128 of the header, metadata and tensor table (not of the weights): files that agree in it fit the same plan.
+struct GgufIdentity {
+  std::uint64_t low = 0, high = 0;
+  bool operator==(const GgufIdentity&) const = default;
+  [[nodiscard]] std::string hex() const;  ///< 32 digits, high half first
+};
+
+class Gguf {
+ public:
+  /// Maps and checks the file. Errors: kIo (cannot be read), kModelFormat (not a GGUF file, truncated, contradicting
+  /// itself), kModelUnsupported (version 1, big-endian, a tensor type that forge cannot name).
+  static Gguf open(const std::filesystem::path& path);
+  /// The same on a mapping that is already there, and on bytes that outlive the result (tests, fuzzing).
+  static Gguf from(MappedFile file);
+  static Gguf from(std::span<const std::byte> bytes);
+
+  Gguf(Gguf&&) noexcept = default;
+  Gguf& operator=(Gguf&&) noexcept = default;
+
+  [[nodiscard]] std::uint32_t version() const { return version_; }
+  [[nodiscard]] std::uint64_t alignment() const { return alignment_; }
+  [[nodiscard]] std::uint64_t data_offset() const { return data_offset_; }  ///< where the weights begin
+  [[nodiscard]] const MappedFile& file() const { return file_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] GgufIdentity identity() const;
+
+  /// In file order.
+  [[nodiscard]] std::span<const GgufEntry> metadata() const { return entries_; }
+  [[nodiscard]] std::span<const GgufTensor> tensors() const { return tensors_; }
+
+  [[nodiscard]] bool has(std::string_view key) const { return find_value(key) != nullptr; }
+  [[nodiscard]] const GgufValue* find_value(std::string_view key) const;
+  /// nullptr when absent; `tensor` throws kModelFormat naming it.
+  [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;
+  [[nodiscard]] const GgufTensor& tensor(std::string_view name) const;
+
+  /// T: bool, an integer (any width in the file, as long as the value fits), float, double, std::string_view,
+  /// std::string, GgufStrings, or std::vector of a number or bool. nullopt when the key is absent; kModelFormat when
+  /// it holds something else, naming the key, what it holds and what is wanted.
+  template <class T>
+  [[nodiscard]] std::optional<T> find(std::string_view key) const;
+  /// As `find`, and an absent key is an error too.
+  template <class T>
+  [[nodiscard]] T require(std::string_view key) const;
+  template <class T>
+  [[nodiscard]] T get(std::string_view key, T fallback) const {
+    return find<T>(key).value_or(std::move(fallback));
+  }
+  /// A key that some models state once and others layer by layer: `layers` values, the single one repeated; an
+  /// array of at least `layers` values is cut to them. nullopt when absent.
+  template <class T>
+  [[nodiscard]] std::optional<std::vector<T>> find_per_layer(std::string_view key, std::size_t layers) const;
+
+ private:
+  Gguf() = default;
+  void parse();
+  [[noreturn]] static void wrong_type(std::string_view key, const GgufValue& value, std::string_view wanted);
+  [[noreturn]] static void missing(std::string_view key, std::string_view wanted);
+  template <class T>
+  static std::optional<T> convert(const GgufValue& value);
+  template <class T>
+  static constexpr std::string_view wanted_name();
+
+  MappedFile file_;
+  std::span<const std::byte> bytes_;
+  std::uint32_t version_ = 0;
+  std::uint64_t alignment_ = 32, data_offset_ = 0, header_bytes_ = 0;
+  std::vector<GgufEntry> entries_;
+  std::vector<GgufTensor> tensors_;
+  std::vector<std::uint32_t> entry_order_, tensor_order_;  // sorted by name, for binary search
+};
+
+// ---- templates ----
+
+namespace detail {
+template <class T>
+struct VectorElement {};
+template <class T>
+struct VectorElement<std::vector<T>> {
+  using type = T;
+};
+template <class T>
+concept NumberVector = requires { typename VectorElement<T>::type; };
+}  // namespace detail
+
+template <class T>
+constexpr std::string_view Gguf::wanted_name() {
+  if constexpr (std::same_as<T, bool>) {
+    return "a bool";
+  } else if constexpr (std::integral<T>) {
+    constexpr std::array<std::string_view, 8> kNames{"an i8 integer",  "a u8 integer",   "an i16 integer",
+                                                     "a u16 integer",  "an i32 integer", "a u32 integer",
+                                                     "an i64 integer", "a u64 integer"};
+    constexpr std::size_t kWidth = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+    return kNames[2 * kWidth + (std::is_unsigned_v<T> ? 1 : 0)];
+  } else if constexpr (std::floating_point<T>) {
+    return "a number";
+  } else if constexpr (std::same_as<T, GgufStrings>) {
+    return "an array of strings";
+  } else if constexpr (detail::NumberVector<T>) {
+    return "an array of numbers";
+  } else {
+    return "a string";
+  }
+}
+
+template <class T>
+std::optional<T> Gguf::convert(const GgufValue& value) {
+  if constexpr (std::same_as<T, bool>) {
+    return value.to_bool();
+  } else if constexpr (std::unsigned_integral<T>) {
+    const auto wide = value.type == GgufType::kBool ? std::nullopt : value.to_u64();
+    if (!wide || *wide > std::numeric_limits<T>::max()) return std::nullopt;
+    return static_cast<T>(*wide);
+  } else if constexpr (std::signed_integral<T>) {
+    const auto wide = value.type == GgufType::kBool ? std::nullopt : value.to_i64();
+    if (!wide || !std::in_range<T>(*wide)) return std::nullopt;
+    return static_cast<T>(*wide);
+  } else if constexpr (std::floating_point<T>) {
+    const auto wide = value.to_f64();
+    if (!wide) return std::nullopt;
+    return static_cast<T>(*wide);
+  } else if constexpr (std::same_as<T, GgufStrings>) {
+    return value.to_strings();
+  } else if constexpr (detail::NumberVector<T>) {
+    if (!value.is_array() || gguf_type_bytes(value.element) == 0) return std::nullopt;
+    T out;
+    out.reserve(value.count);  // at most one element a byte of the file
+    for (std::uint64_t i = 0; i < value.count; ++i) {
+      const auto one = convert<typename detail::VectorElement<T>::type>(value.element_at(i));
+      if (!one) return std::nullopt;
+      out.push_back(*one);
+    }
+    return out;
+  } else {
+    static_assert(std::same_as<T, std::string_view> || std::same_as<T, std::string>, "no GGUF value is of this type");
+    const auto text = value.to_string();
+    if (!text) return std::nullopt;
+    return T(*text);
+  }
+}
+
+template <class T>
+std::optional<T> Gguf::find(std::string_view key) const {
+  const GgufValue* value = find_value(key);
+  if (value == nullptr) return std::nullopt;
+  auto result = convert<T>(*value);
+  if (!result) wrong_type(key, *value, wanted_name<T>());
+  return result;
+}
+
+template <class T>
+T Gguf::require(std::string_view key) const {
+  auto result = find<T>(key);
+  if (!result) missing(key, wanted_name<T>());
+  return *std::move(result);
+}
+
+template <class T>
+std::optional<std::vector<T>> Gguf::find_per_layer(std::string_view key, std::size_t layers) const {
+  const GgufValue* value = find_value(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array()) return std::vector<T>(layers, *find<T>(key));
+  auto list = *find<std::vector<T>>(key);
+  if (list.size() < layers) wrong_type(key, *value, "one value a layer, " + std::to_string(layers) + " of them");
+  list.resize(layers);
+  return list;
+}
+
+}  // namespace forge::loader

@@ -1,0 +1,31 @@
+// fuse_glu: the matmul in front of a GLU goes with 1/rms, bias and split, with the GLU itself, and with the
+// quantisation of its result.
+
+#include "passes/fuse/grow_group.h"
+
+namespace forge::passes {
+namespace {
+
+using ir::NodeId;
+using ir::Op;
+
+bool is_before_glu(Op op) {
+  return op == Op::kInvRmsScale || op == Op::kAdd || op == Op::kExpertAdd || op == Op::kMul || op == Op::kScale ||
+         op == Op::kSplit;
+}
+
+}  // namespace
+
+bool fuse_glu(ir::Graph& graph, PassContext& context) {
+  GroupGrower grower(graph, context, "fuse_glu");
+  const auto through = [&](NodeId node) { return is_before_glu(graph.op(node)); };
+  const auto goal = [&](NodeId node) { return graph.op(node) == Op::kGlu; };
+  const auto filter = [&](NodeId node) { return through(node) || goal(node) || graph.op(node) == Op::kQuantize; };
+  bool changed = false;
+  for (const NodeId node : grower.order())
+    if (is_matmul(graph, node) && !grower.taken(node) && leads_to(graph, node, through, goal))
+      changed = grower.commit(grower.grow(node, filter)) || changed;
+  return changed;
+}
+
+}  // namespace forge::passes

@@ -1,0 +1,177 @@
+#include "passes/fuse/grow_group.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace forge::passes {
+
+using ir::NodeId;
+
+GroupGrower::GroupGrower(ir::Graph& graph, PassContext& context, std::string_view pass)
+    : graph_(graph),
+      context_(context),
+      pass_(pass),
+      order_(graph.topological_order()),
+      position_(graph.id_bound()),
+      users_(graph.id_bound()),
+      seen_(graph.id_bound()),
+      member_(graph.id_bound()) {
+  for (std::uint32_t i = 0; i < order_.size(); ++i) {
+    const NodeId node = order_[i];
+    position_[node] = i;
+    if (runs_in_step(graph, node)) users_[node] = graph.users(node);  // sources wait for nothing
+    const std::uint32_t group = graph.group(node);
+    if (group == ir::kNoGroup) continue;
+    if (group >= in_group_.size()) in_group_.resize(group + 1);
+    in_group_[group].push_back(node);
+  }
+  reach_.resize(order_.size());
+  std::iota(reach_.begin(), reach_.end(), 0U);
+  for (const auto& members : in_group_)
+    if (!members.empty()) note_span(position_[members.front()], position_[members.back()]);
+}
+
+/// A group from the one position to the other has been made.
+void GroupGrower::note_span(std::uint32_t first, std::uint32_t last) {
+  for (std::uint32_t i = first; i < last; ++i) reach_[i] = std::max(reach_[i], last);
+}
+
+/// No way leads from behind this position back to `position` or before it: a way goes back only inside a group.
+std::uint32_t GroupGrower::farthest_to_look(std::uint32_t position) const {
+  while (reach_[position] > position) position = reach_[position];
+  return position;
+}
+
+std::vector<NodeId> GroupGrower::grow(NodeId seed, const Filter& filter) {
+  std::vector<NodeId> members;
+  if (taken(seed) || !runs_in_step(graph_, seed)) return members;
+  if (!try_add(members, {&seed, 1})) {
+    if (!refusal_.empty()) note(context_, pass_, graph_, seed, refusal_);
+    return members;
+  }
+  follow_users(members, filter);
+  return members;
+}
+
+bool GroupGrower::extend(std::vector<NodeId>& members, std::span<const NodeId> more, const Filter& filter) {
+  if (!try_add(members, more)) {
+    if (!refusal_.empty()) note(context_, pass_, graph_, more.front(), refusal_);
+    return false;
+  }
+  follow_users(members, filter);
+  return true;
+}
+
+void GroupGrower::follow_users(std::vector<NodeId>& members, const Filter& filter) {
+  std::vector<std::pair<NodeId, std::string>> refused;
+  for (bool grown = true; grown;) {
+    grown = false;
+    refused.clear();
+    for (const NodeId candidate : frontier(members, filter)) {
+      if (try_add(members, {&candidate, 1})) {
+        grown = true;
+        break;
+      }
+      const std::string why = refusal_;
+      std::vector<NodeId> with_users{candidate};
+      for (const NodeId user : users_[candidate])
+        if (!taken(user) && filter(user)) with_users.push_back(user);
+      if (with_users.size() > 1 && try_add(members, with_users)) {
+        grown = true;
+        break;
+      }
+      if (!why.empty()) refused.emplace_back(candidate, why);
+    }
+  }
+  for (const auto& [node, why] : refused) note(context_, pass_, graph_, node, why);
+}
+
+std::vector<NodeId> GroupGrower::frontier(std::span<const NodeId> members, const Filter& filter) const {
+  std::vector<NodeId> found;
+  for (const NodeId member : members)
+    for (const NodeId user : users_[member])
+      if (!taken(user) && std::ranges::find(members, user) == members.end() && filter(user)) found.push_back(user);
+  std::ranges::sort(found, {}, [&](NodeId node) { return position_[node]; });
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  return found;
+}
+
+bool GroupGrower::try_add(std::vector<NodeId>& members, std::span<const NodeId> more) {
+  std::vector<NodeId> wider = members;
+  for (const NodeId node : more)
+    if (std::ranges::find(wider, node) == wider.end()) wider.push_back(node);
+  std::ranges::sort(wider, {}, [&](NodeId node) { return position_[node]; });
+  refusal_.clear();
+  if (would_wait_for_itself(wider)) return false;
+  if (auto why = context_.target.refuses_group(graph_, wider)) {
+    refusal_ = std::move(*why);
+    return false;
+  }
+  members = std::move(wider);
+  return true;
+}
+
+/// Is there a path from a member through other steps back to a member? Existing groups are single steps: who enters
+/// one leaves it by any of its members.
+bool GroupGrower::would_wait_for_itself(std::span<const NodeId> members) {
+  ++stamp_;
+  for (const NodeId member : members) member_[member] = stamp_;
+  const std::uint32_t farthest = farthest_to_look(position_[members.back()]);
+  std::vector<NodeId> open;
+  const auto visit = [&](NodeId node) {
+    if (seen_[node] == stamp_ || position_[node] > farthest) return;
+    const std::uint32_t group = graph_.group(node);
+    const auto single = std::span<const NodeId>(&node, 1);
+    for (const NodeId step : group == ir::kNoGroup ? single : std::span<const NodeId>(in_group_[group])) {
+      seen_[step] = stamp_;
+      open.push_back(step);
+    }
+  };
+  for (const NodeId member : members)
+    for (const NodeId user : users_[member])
+      if (member_[user] != stamp_) visit(user);
+  while (!open.empty()) {
+    const NodeId node = open.back();
+    open.pop_back();
+    for (const NodeId user : users_[node]) {
+      if (member_[user] == stamp_) return true;
+      visit(user);
+    }
+  }
+  return false;
+}
+
+bool GroupGrower::commit(std::span<const NodeId> members) {
+  if (members.size() < 2) return false;
+  const std::uint32_t group = graph_.new_group();
+  if (group >= in_group_.size()) in_group_.resize(group + 1);
+  for (const NodeId member : members) {
+    graph_.set_group(member, group);
+    in_group_[group].push_back(member);
+  }
+  note_span(position_[members.front()], position_[members.back()]);
+  return true;
+}
+
+bool leads_to(const ir::Graph& graph, NodeId node, const GroupGrower::Filter& through,
+              const GroupGrower::Filter& goal) {
+  const auto is_residual = [&](NodeId sum) {
+    return graph.op(sum) == ir::Op::kAdd && runs_in_step(graph, graph.operand(sum, 0).node) &&
+           runs_in_step(graph, graph.operand(sum, 1).node);
+  };
+  std::vector<NodeId> open{node};
+  std::vector<NodeId> seen{node};
+  while (!open.empty()) {
+    const NodeId at = open.back();
+    open.pop_back();
+    for (const NodeId user : graph.users(at)) {
+      if (goal(user)) return true;
+      if (!through(user) || is_residual(user) || std::ranges::find(seen, user) != seen.end()) continue;
+      seen.push_back(user);
+      open.push_back(user);
+    }
+  }
+  return false;
+}
+
+}  // namespace forge::passes

@@ -1,0 +1,57 @@
+// merge_qkv: matmuls of the same x (an attention layer's q, k and v, as a rule) become one matmul and a split. Types
+// that differ (Q4_K_M files keep v as Q6_K) are merged among equals. Operands of a GLU are merge_gate_up's.
+
+#include <algorithm>
+#include <map>
+
+#include "passes/fuse/merge_matmuls.h"
+
+namespace forge::passes {
+namespace {
+
+using ir::NodeId;
+using ir::Op;
+
+/// Does the projection end in a GLU?
+bool feeds_glu(const ir::Graph& graph, const Projection& projection) {
+  const auto uses = graph.uses(projection.result());
+  return std::ranges::any_of(uses, [&](const ir::Use& use) { return graph.op(use.node) == Op::kGlu; });
+}
+
+/// All matmuls of x that are no GLU operands, by the element type of their weights, in order of their ids; but for
+/// those whose columns the target keeps apart (a router's).
+std::map<DType, std::vector<Projection>> siblings_of(const ir::Graph& graph, ir::Value x, const Target& target) {
+  std::map<DType, std::vector<Projection>> by_type;
+  for (const ir::Use& use : graph.uses(x)) {
+    if (graph.op(use.node) != Op::kMatmul || use.operand != 0) continue;
+    if (!target.merges_columns(graph.type({use.node, 0}).cols())) continue;
+    const Projection projection = projection_of(graph, use.node);
+    if (!feeds_glu(graph, projection)) by_type[graph.type(graph.operand(use.node, 1)).dtype].push_back(projection);
+  }
+  return by_type;
+}
+
+}  // namespace
+
+bool merge_qkv(ir::Graph& graph, PassContext& context) {
+  bool changed = false;
+  for (const NodeId node : graph.topological_order()) {
+    if (!graph.alive(node) || graph.op(node) != Op::kMatmul) continue;
+    const auto by_type = siblings_of(graph, graph.operand(node, 0), context.target);
+    const auto own = by_type.find(graph.type(graph.operand(node, 1)).dtype);
+    // The first sibling of its type stands for all of them.
+    if (own == by_type.end() || own->second.front().matmul != node) continue;
+    if (by_type.size() > 1)
+      note(context, "merge_qkv", graph, node, "matmuls of one value have weights of different element types");
+    if (own->second.size() < 2) continue;
+    if (const std::string why = refuses_merge(graph, own->second); !why.empty()) {
+      note(context, "merge_qkv", graph, node, why);
+      continue;
+    }
+    merge_matmuls(graph, own->second, 0);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace forge::passes

@@ -1,0 +1,132 @@
+#include "passes/schedule/bind_variants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "passes/schedule/liveness.h"
+#include "passes/schedule/pack_arena.h"
+#include "passes/schedule/schedule.h"
+#include "support/error.h"
+
+namespace forge::passes {
+namespace {
+
+using ir::NodeId;
+using ir::Op;
+using ir::Value;
+
+ir::Cost cost_of_node(const ir::Graph& graph, NodeId node, const ir::Bounds& bounds) {
+  std::vector<ir::TensorType> types;
+  for (const Value& operand : graph.operands(node)) types.push_back(graph.type(operand));
+  return ir::op_def(graph.op(node)).cost(graph.attrs(node), types, graph.results(node), bounds);
+}
+
+/// Each weight and each value that crosses the border counts once, however many nodes of the step read it.
+ir::Cost cost_of_step(const ir::Graph& graph, const StepNodes& nodes, const ir::Bounds& bounds) {
+  const auto inside = [&](NodeId node) { return std::ranges::find(nodes, node) != nodes.end(); };
+  ir::Cost cost;
+  std::set<Value> read;
+  for (const NodeId node : nodes) {
+    const ir::Cost own = cost_of_node(graph, node, bounds);
+    cost.flops += own.flops;
+    for (const Value& operand : graph.operands(node)) {
+      if (inside(operand.node) || !read.insert(operand).second) continue;
+      const bool weight = is_weight(graph, operand);
+      const Op op = graph.op(node);
+      const bool rows_only = weight && (op == Op::kEmbed || op == Op::kExpertMatmul || op == Op::kExpertAdd);
+      const std::int64_t bytes = rows_only ? own.weight_bytes : graph.type(operand).bytes(bounds);
+      (weight ? cost.weight_bytes : cost.activation_bytes) += bytes;
+    }
+    for (std::uint32_t i = 0; i < graph.results(node).size(); ++i) {
+      const Value value{node, i};
+      const auto uses = graph.uses(value);
+      const bool leaves = graph.is_output(value) || uses.empty() ||
+                          std::ranges::any_of(uses, [&](const ir::Use& use) { return !inside(use.node); });
+      if (leaves) cost.activation_bytes += graph.type(value).bytes(bounds);
+    }
+  }
+  return cost;
+}
+
+std::int32_t layer_of_step(const ir::Graph& graph, const StepNodes& nodes) {
+  return graph.layer(nodes.front());  // the source's: embedding rows are no layer's, whatever norm they feed
+}
+
+/// Chosen steps, with label, layer and cost.
+std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes> order, const Target& target,
+                               const Binding& binding) {
+  std::vector<Step> steps;
+  steps.reserve(order.size());
+  for (const StepNodes& nodes : order) {
+    auto choice = target.choose(graph, nodes, binding);
+    if (!choice)
+      throw Error(ErrorCode::kModelUnsupported,
+                  fmt::format("{} has no kernel for a step of this model ({})", target.name(),
+                              ir::op_def(graph.op(nodes.front())).name),
+                  choice.error().why, choice.error().fix);
+    invariant(choice->scratch_bytes >= 0, "PH-004", "a kernel wants negative scratch");
+    const ir::Cost cost = cost_of_step(graph, nodes, binding.bounds);
+    plan::StepT& step = choice->step;
+    step.layer = layer_of_step(graph, nodes);
+    step.weight_bytes = cost.weight_bytes;
+    step.activation_bytes = cost.activation_bytes;
+    step.flops = cost.flops;
+    steps.push_back({.nodes = nodes, .choice = std::move(*choice), .scratch_offset = 0});
+  }
+  return steps;
+}
+
+/// Buffers and scratch of all steps in one block.
+void place(Variant& variant, std::int64_t alignment) {
+  std::vector<Interval> intervals;
+  for (const Buffer& buffer : variant.buffers) intervals.push_back({buffer.first, buffer.last, buffer.bytes});
+  for (std::size_t step = 0; step < variant.steps.size(); ++step) {
+    const auto at = static_cast<std::int32_t>(step);
+    intervals.push_back({at, at, variant.steps[step].choice.scratch_bytes});
+  }
+  const Packing packing = pack_arena(intervals, alignment);
+  std::size_t next = 0;
+  for (Buffer& buffer : variant.buffers) buffer.offset = packing.offsets[next++];
+  for (Step& step : variant.steps) step.scratch_offset = packing.offsets[next++];
+  variant.arena_bytes = packing.bytes;
+  variant.arena_bound_bytes = packing.bound_bytes;
+}
+
+}  // namespace
+
+Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants) {
+  const auto order = schedule(graph);
+  const ir::ValueNumbers numbers(graph);
+  Program program;
+  std::int64_t sampling_bytes = 0;
+  for (const auto& spec : variants) {
+    try {
+      Variant variant{.name = spec.name, .bounds = spec.bounds};
+      variant.buffers = plan_buffers(graph, order, spec.bounds);
+      const RowLayout rows(graph, variant.buffers);
+      const Binding binding{spec.bounds, rows, numbers};
+      variant.steps = choose_steps(graph, order, target, binding);
+      for (Choice& choice : target.sampling(graph, binding)) {
+        sampling_bytes = std::max(sampling_bytes, choice.scratch_bytes);
+        variant.sample_steps.push_back({.nodes = {}, .choice = std::move(choice)});
+      }
+      place(variant, target.arena_alignment());
+      if (variant.arena_bytes > program.arena_bytes) {
+        program.arena_bytes = variant.arena_bytes;
+        program.arena_bound_bytes = variant.arena_bound_bytes;
+      }
+      program.variants.push_back(std::move(variant));
+    } catch (const Error& error) {
+      throw error.within(fmt::format("variant {} for {}", spec.name, target.name()));
+    }
+  }
+  invariant(!program.variants.empty(), "PH-005", "the target has no variants");
+  program.arena_bytes = std::max(program.arena_bytes, sampling_bytes);
+  program.arena_bound_bytes = std::max(program.arena_bound_bytes, sampling_bytes);
+  program.graph = std::move(graph);
+  return program;
+}
+
+}  // namespace forge::passes

@@ -1,0 +1,34 @@
+#include "passes/schedule/give_hidden.h"
+
+#include <string>
+#include <utility>
+
+#include "passes/passes.h"
+#include "support/error.h"
+
+namespace forge::passes {
+namespace {
+
+using ir::Op;
+using ir::Value;
+
+/// The rows that the head multiplies, under what may stand between its matmul and the logits.
+Value rows_before_head(const ir::Graph& graph, Value logits) {
+  while (graph.op(logits.node) == Op::kScale || graph.op(logits.node) == Op::kSoftcap ||
+         (graph.op(logits.node) == Op::kAdd && is_weight(graph, graph.operand(logits.node, 1))))
+    logits = graph.operand(logits.node, 0);
+  if (graph.op(logits.node) != Op::kMatmul)
+    throw Error(ErrorCode::kModelUnsupported, "no embeddings: the model's logits come from no matmul");
+  return graph.operand(logits.node, 0);
+}
+
+}  // namespace
+
+ir::Graph give_hidden(ir::Graph graph) {
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i)
+    if (const auto& [name, value] = graph.outputs()[i]; name == "logits")
+      graph.set_output(i, std::string(kHiddenOutput), rows_before_head(graph, value));
+  return graph;
+}
+
+}  // namespace forge::passes

@@ -1,0 +1,359 @@
+#include "runtime/kv/kv_blocks.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "support/error.h"
+
+namespace forge::runtime {
+
+KvSequence::KvSequence(KvSequence&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), slot_(other.slot_) {}
+
+KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(slot_, other.slot_);
+  return *this;
+}
+
+KvSequence::~KvSequence() {
+  if (pool_ != nullptr) pool_->close(slot_);
+}
+
+std::size_t KvSequence::tokens() const {
+  return pool_->slots_[slot_].tokens;
+}
+
+std::span<const std::int32_t> KvSequence::blocks() const {
+  return std::as_const(*pool_).table(slot_).first(pool_->slots_[slot_].blocks);
+}
+
+std::span<const std::int32_t> KvSequence::table(std::size_t group) const {
+  for (const auto& window : pool_->windows_)
+    if (window.group() == static_cast<std::int32_t>(group)) return window.table(slot_);
+  return blocks();
+}
+
+bool KvSequence::reaches_back(std::size_t tokens) const {
+  return std::ranges::all_of(pool_->windows_, [&](const auto& w) { return w.reaches_back(slot_, tokens); });
+}
+
+std::size_t KvSequence::blocks_to_append(std::size_t tokens) const {
+  const auto& slot = pool_->slots_[slot_];
+  return pool_->blocks_for(slot.tokens + tokens) - slot.blocks + (pool_->must_copy(slot, slot_, tokens) ? 1 : 0);
+}
+
+AppendResult KvSequence::append(std::size_t tokens) {
+  auto& slot = pool_->slots_[slot_];
+  if (tokens > pool_->limits_.tokens_max - slot.tokens) return {};
+  if (blocks_to_append(tokens) > pool_->blocks_free()) return {};
+  for (const auto& window : pool_->windows_)
+    if (window.blocks_to_append(slot_, slot.tokens, slot.tokens + tokens) > window.blocks_free()) return {};
+  AppendResult result{.ok = true, .copy = std::nullopt};
+  pool_->window_copies_.clear();
+  for (auto& window : pool_->windows_)
+    if (const auto copy = window.append(slot_, slot.tokens, slot.tokens + tokens))
+      pool_->window_copies_.push_back(*copy);  // within its capacity
+  result.window_copies = pool_->window_copies_;
+  const auto table = pool_->table(slot_);
+  if (pool_->must_copy(slot, slot_, tokens)) {
+    std::int32_t& last = table[slot.blocks - 1];
+    result.copy = BlockCopy{.from = last, .to = pool_->take()};
+    pool_->release(last);
+    last = result.copy->to;
+  }
+  slot.tokens += tokens;
+  for (const std::size_t blocks = pool_->blocks_for(slot.tokens); slot.blocks < blocks; ++slot.blocks)
+    table[slot.blocks] = pool_->take();
+  return result;
+}
+
+bool KvSequence::append_round(std::size_t tokens) {
+  auto& slot = pool_->slots_[slot_];
+  if (tokens > pool_->limits_.tokens_max - slot.tokens || blocks_to_append(tokens) > pool_->blocks_free()) return false;
+  const std::size_t after = slot.tokens + tokens;
+  for (const auto& window : pool_->windows_)
+    if (window.blocks_to_append_round(slot_, after) > window.blocks_free()) return false;
+  invariant(!pool_->must_copy(slot, slot_, tokens), "KV-014", "a decode loop's sequence shares no block");
+  for (auto& window : pool_->windows_) window.append_round(slot_, after);
+  slot.tokens = after;
+  for (const std::size_t blocks = pool_->blocks_for(after); slot.blocks < blocks; ++slot.blocks)
+    pool_->table(slot_)[slot.blocks] = pool_->take();
+  return true;
+}
+
+void KvSequence::release_behind() {
+  for (auto& window : pool_->windows_) window.release_behind(slot_, tokens());
+}
+
+std::size_t KvSequence::trim(std::size_t tokens) {
+  auto& slot = pool_->slots_[slot_];
+  if (tokens > slot.tokens) return slot.tokens;  // all of them: ends a decode round, which was used up
+  if (!reaches_back(tokens)) tokens = 0;
+  for (auto& window : pool_->windows_) window.trim(slot_, tokens);
+  slot.tokens = tokens;
+  const auto table = pool_->table(slot_);
+  for (const std::size_t blocks = pool_->blocks_for(tokens); slot.blocks > blocks; --slot.blocks)
+    pool_->release(table[slot.blocks - 1]);
+  slot.published = std::min(slot.published, tokens / pool_->limits_.block_tokens);
+  return tokens;
+}
+
+void KvSequence::publish(std::span<const std::int32_t> ids) {
+  auto& slot = pool_->slots_[slot_];
+  invariant(ids.size() <= slot.tokens, "KV-011", "what is published has been appended");
+  auto& index = pool_->prefixes_;
+  const auto table = pool_->table(slot_);
+  const std::size_t size = pool_->limits_.block_tokens;
+  for (; (slot.published + 1) * size <= ids.size(); ++slot.published) {
+    const auto chain = slot.published == 0 ? index.root(slot.extra_hash) : index.chain_of(table[slot.published - 1]);
+    const auto content = ids.subspan(slot.published * size, size);
+    std::int32_t& own = table[slot.published];
+    const std::int32_t known = index.find(chain, content);
+    if (known == KvPrefixIndex::kNone) {
+      index.insert(chain, content, own);
+    } else {
+      pool_->share(known);
+      pool_->release(own);
+      own = known;
+    }
+    for (auto& window : pool_->windows_) window.publish(slot_, slot.published, own);
+  }
+}
+
+std::optional<KvSequence> KvSequence::fork(std::size_t tokens) const {
+  const auto child = pool_->open_slot();
+  if (!child) return std::nullopt;
+  const auto& parent = pool_->slots_[slot_];
+  std::size_t shared = std::min(tokens, parent.tokens);
+  if (!reaches_back(shared)) shared = 0;
+  for (auto& window : pool_->windows_) window.fork(slot_, *child, shared);
+  const auto blocks = this->blocks().first(pool_->blocks_for(shared));
+  for (const std::int32_t block : blocks) pool_->share(block);
+  std::ranges::copy(blocks, pool_->table(*child).begin());
+  pool_->slots_[*child] = {.tokens = shared,
+                           .blocks = blocks.size(),
+                           .published = std::min(parent.published, shared / pool_->limits_.block_tokens),
+                           .extra_hash = parent.extra_hash,
+                           .open = true};
+  return KvSequence(*pool_, *child);
+}
+
+namespace {
+
+KvBlockPool::Limits checked(const KvBlockPool::Limits& limits) {
+  const auto sane = [](std::size_t n) { return n > 0 && n < (std::size_t{1} << 31); };
+  invariant(sane(limits.blocks) && sane(limits.block_tokens) && sane(limits.sequences_max) && sane(limits.tokens_max),
+            "KV-001", "limits of a block pool are positive and below 2^31");
+  return limits;
+}
+
+}  // namespace
+
+KvBlockPool::KvBlockPool(const Limits& limits)
+    : limits_(checked(limits)), prefixes_(limits.blocks, limits.block_tokens, limits.group) {
+  table_blocks_ = blocks_for(limits.tokens_max);
+  references_.resize(limits.blocks);
+  tables_.resize(limits.sequences_max * table_blocks_);
+  slots_.resize(limits.sequences_max);
+  free_blocks_.resize(limits.blocks);
+  free_slots_.resize(limits.sequences_max);
+  found_.resize(table_blocks_);
+  windows_.reserve(limits.windows.size());
+  window_copies_.reserve(limits.windows.size());
+  for (const auto& window : limits.windows)
+    windows_.emplace_back(window, KvWindow::Shape{.block_tokens = limits.block_tokens,
+                                                  .sequences_max = limits.sequences_max,
+                                                  .table_blocks = table_blocks_,
+                                                  .pool_blocks = limits.blocks});
+  // Stacks from which the lowest number comes first.
+  for (std::size_t i = 0; i < limits.blocks; ++i) free_blocks_[i] = static_cast<std::int32_t>(limits.blocks - 1 - i);
+  for (std::size_t i = 0; i < limits.sequences_max; ++i)
+    free_slots_[i] = static_cast<std::uint32_t>(limits.sequences_max - 1 - i);
+}
+
+std::uint32_t KvBlockPool::references(std::int32_t block) const {
+  return references_.at(static_cast<std::size_t>(block));
+}
+
+/// Blocks of the longest published prefix of `ids` whose last window is there too.
+KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const {
+  const std::size_t size = limits_.block_tokens;
+  ids = ids.first(std::min(ids.size(), limits_.tokens_max));
+  std::size_t count = 0;
+  auto chain = prefixes_.root(extra_hash);
+  for (; (count + 1) * size <= ids.size(); ++count) {
+    found_[count] = prefixes_.find(chain, ids.subspan(count * size, size));
+    if (found_[count] == KvPrefixIndex::kNone) break;
+    chain = prefixes_.chain_of(found_[count]);
+  }
+  auto prefix = std::span<const std::int32_t>(found_).first(count);
+  while (!std::ranges::all_of(windows_, [&](const auto& window) { return window.covers(prefix); }))
+    prefix = prefix.first(prefix.size() - 1);
+  const auto is_idle = [&](std::int32_t block) { return references(block) == 0; };
+  Prefix found{.blocks = prefix, .idle = static_cast<std::size_t>(std::ranges::count_if(prefix, is_idle))};
+  if (!windows_.empty()) return found;
+  const auto next = prefixes_.find_beginning(chain, ids.subspan(count * size));
+  if (next.tokens < std::max<std::size_t>(limits_.least_beginning, 1)) return found;
+  // Until it is copied its block is held beside the sequence's own: one that needs the whole pool goes without.
+  const std::size_t fresh = blocks_for(ids.size() + 1) - count, held = is_idle(next.block) ? 1 : 0;
+  if (fresh + found.idle + held > blocks_free()) return found;
+  found.next = next;
+  found.idle += held;
+  return found;
+}
+
+PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const {
+  const auto prefix = prefix_of(ids, extra_hash);
+  return {.blocks = prefix.blocks.size(),
+          .tokens = prefix.blocks.size() * limits_.block_tokens + prefix.next.tokens,
+          .idle = prefix.idle};
+}
+
+std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids, std::uint64_t extra_hash) {
+  const auto slot = open_slot();
+  if (!slot) return std::nullopt;
+  const auto [prefix, next, idle] = prefix_of(ids, extra_hash);
+  const std::size_t blocks = prefix.size();
+  std::ranges::copy(prefix, table(*slot).begin());
+  for (const std::int32_t block : prefix) share(block);
+  for (auto& window : windows_) window.open(*slot, prefix);
+  slots_[*slot] = {.tokens = blocks * limits_.block_tokens,
+                   .blocks = blocks,
+                   .published = blocks,
+                   .extra_hash = extra_hash,
+                   .open = true};
+  if (next.tokens > 0) {
+    share(next.block);
+    table(*slot)[slots_[*slot].blocks++] = next.block;
+    slots_[*slot].tokens += next.tokens;
+  }
+  return KvSequence(*this, *slot);
+}
+
+void KvBlockPool::drop_idle() {
+  while (prefixes_.idle() > 0) {
+    free_blocks_.push_back(evict());  // within its capacity
+  }
+}
+
+void KvBlockPool::retain(std::int32_t block) {
+  invariant(references(block) > 0, "KV-003", "a free block is not shared");
+  ++references_[static_cast<std::size_t>(block)];
+}
+
+void KvBlockPool::release(std::int32_t block) {
+  invariant(references(block) > 0, "KV-004", "a block is not released twice");
+  drop(block);
+}
+
+void KvBlockPool::drop(std::int32_t block) noexcept {
+  auto& references = references_[static_cast<std::size_t>(block)];
+  if (references == 0) {
+    ++dropped_twice_;
+    return;
+  }
+  if (--references > 0) return;
+  if (prefixes_.holds(block))
+    prefixes_.set_idle(block);
+  else
+    free_blocks_.push_back(block);  // within its capacity
+}
+
+/// One more reference to a block in use, or to one of the index.
+void KvBlockPool::share(std::int32_t block) {
+  if (references_[static_cast<std::size_t>(block)]++ == 0) prefixes_.set_busy(block);
+}
+
+/// The block that has been idle longest is found no more, nor are its companions.
+std::int32_t KvBlockPool::evict() {
+  const std::int32_t block = prefixes_.evict();
+  for (auto& window : windows_) window.forget(block);
+  ++evictions_;
+  return block;
+}
+
+/// A free block with one reference; callers have checked that there is one.
+std::int32_t KvBlockPool::take() {
+  invariant(blocks_free() > 0, "KV-005", "blocks are counted before they are taken");
+  std::int32_t block = 0;
+  if (free_blocks_.empty()) {
+    block = evict();
+  } else {
+    block = free_blocks_.back();
+    free_blocks_.pop_back();
+  }
+  references_[static_cast<std::size_t>(block)] = 1;
+  return block;
+}
+
+std::optional<std::uint32_t> KvBlockPool::open_slot() {
+  if (free_slots_.empty()) return std::nullopt;
+  const std::uint32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
+std::span<std::int32_t> KvBlockPool::table(std::uint32_t slot) {
+  return std::span(tables_).subspan(slot * table_blocks_, table_blocks_);
+}
+std::span<const std::int32_t> KvBlockPool::table(std::uint32_t slot) const {
+  return std::span(tables_).subspan(slot * table_blocks_, table_blocks_);
+}
+
+std::size_t KvBlockPool::blocks_for(std::size_t tokens) const {
+  return (tokens + limits_.block_tokens - 1) / limits_.block_tokens;
+}
+
+/// Whether the next positions go into a block that others read or can find: what is published stays as it is.
+bool KvBlockPool::must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const {
+  if (tokens == 0 || slot.tokens % limits_.block_tokens == 0) return false;
+  const std::int32_t last = table(index)[slot.blocks - 1];
+  return references(last) > 1 || prefixes_.holds(last);
+}
+
+void KvBlockPool::close(std::uint32_t slot) noexcept {
+  for (std::size_t i = slots_[slot].blocks; i > 0; --i) drop(table(slot)[i - 1]);  // idle before its prefix
+  for (auto& window : windows_) window.trim(slot, 0);
+  slots_[slot] = {};
+  free_slots_.push_back(slot);
+}
+
+void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
+  std::vector<std::uint32_t> counted(limits_.blocks);
+  const auto count = [&](std::int32_t block) { ++counted.at(static_cast<std::size_t>(block)); };
+  const auto is_open = std::make_unique<bool[]>(slots_.size());
+  std::size_t open = 0;
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    is_open[i] = slots_[i].open;
+    if (!slots_[i].open) continue;
+    ++open;
+    invariant(slots_[i].blocks == blocks_for(slots_[i].tokens), "KV-006", "a sequence has the blocks of its length");
+    for (const std::int32_t block : table(i).first(slots_[i].blocks)) count(block);
+    auto chain = prefixes_.root(slots_[i].extra_hash);
+    for (const std::int32_t block : table(i).first(slots_[i].published)) {
+      invariant(prefixes_.holds(block) && prefixes_.follows(block, chain), "KV-012",
+                "published blocks are of the index, each behind the one before");
+      chain = prefixes_.chain_of(block);
+    }
+  }
+  for (const auto& window : windows_) window.audit({is_open.get(), slots_.size()});
+  for (const std::int32_t block : held_outside) count(block);
+  invariant(dropped_twice_ == 0, "KV-013", "no handle let go of a block that was free");
+  invariant(counted == references_, "KV-007", "references are those of the holders");
+  invariant(open + free_slots_.size() == slots_.size(), "KV-008", "a sequence is open or free");
+  const auto is_idle = std::make_unique<bool[]>(limits_.blocks);
+  for (std::size_t i = 0; i < limits_.blocks; ++i)
+    is_idle[i] = counted[i] == 0 && prefixes_.holds(static_cast<std::int32_t>(i));
+  prefixes_.audit({is_idle.get(), limits_.blocks});
+  for (const std::int32_t block : free_blocks_) {
+    auto& seen = counted.at(static_cast<std::size_t>(block));
+    invariant(seen == 0 && !prefixes_.holds(block), "KV-009", "a block on the free list is free, once");
+    seen = 1;
+  }
+  for (std::size_t i = 0; i < limits_.blocks; ++i)
+    if (is_idle[i]) counted[i] = 1;
+  invariant(std::ranges::all_of(counted, [](auto n) { return n > 0; }), "KV-010", "no block is lost");
+}
+
+}  // namespace forge::runtime

@@ -1,0 +1,48 @@
+#include "runtime/kv/kv_groups.h"
+
+#include <algorithm>
+
+#include "runtime/program_bounds.h"
+#include "support/error.h"
+
+namespace forge::runtime {
+namespace {
+
+constexpr std::int64_t kGroupsMax = 64;
+constexpr std::int64_t kSequencesMax = std::int64_t{1} << 24;
+
+std::size_t sequences_of(const plan::ProgramT& program) {
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(program.batch_max, 1, kSequencesMax));
+}
+
+}  // namespace
+
+std::size_t kv_step_blocks(const plan::ProgramT& program) {
+  const auto block = static_cast<std::size_t>(kv_block_tokens(program));
+  // n tokens of one sequence reach into at most (n - 1 + block - 1) / block blocks behind those of its first token
+  const std::size_t tokens = bounds_of(program).tokens, sequences = std::min(sequences_of(program), tokens);
+  return std::max(sequences, (tokens - sequences + sequences * (block - 1)) / block);
+}
+
+std::int64_t kv_context_blocks(const plan::ProgramT& program, std::int64_t wanted) {
+  return wanted > 0 ? wanted : kv_blocks_for(program, program.context, program.batch_max);
+}
+
+std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_blocks) {
+  if (program.kv_groups.size() > kGroupsMax)
+    throw Error(ErrorCode::kPlan, "the plan has too many KV groups", {}, "compile the plan again");
+  const auto all = checked_bytes(kv_context_blocks(program, kv_blocks), "KV pool");
+  const auto block = static_cast<std::size_t>(kv_block_tokens(program));
+  std::vector<KvRoom> rooms;
+  for (const auto& group : program.kv_groups) {
+    if (group.window() < 0) throw Error(ErrorCode::kPlan, "the plan's KV geometry is broken", {}, "compile it again");
+    const auto window = static_cast<std::size_t>(group.window());
+    rooms.push_back({.blocks = all, .window = window});
+    if (window == 0) continue;
+    const auto held = sequences_of(program) * kv_window_blocks(window, block) + kv_step_blocks(program);
+    rooms.back().blocks = std::min(all, held);
+  }
+  return rooms;
+}
+
+}  // namespace forge::runtime

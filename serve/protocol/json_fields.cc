@@ -1,0 +1,140 @@
+#include "serve/protocol/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace forge::serve {
+namespace {
+
+constexpr int kDepthMax = 100;
+
+/// Looks at each event of a parse: what costs more than its bytes is refused before it is built.
+class Watch {
+ public:
+  explicit Watch(std::string_view what) : what_(what) {}
+  bool operator()(int depth, Json::parse_event_t event, const Json&) {
+    if (depth > kDepthMax) refuse(fmt::format("is nested deeper than {} levels", kDepthMax));
+    if (event == Json::parse_event_t::object_start) members_[static_cast<std::size_t>(depth) + 1] = 0;
+    if (event == Json::parse_event_t::key && ++members_[static_cast<std::size_t>(depth)] > kMembersMax)
+      refuse(fmt::format("has an object with more than {} members", kMembersMax));
+    return true;
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view why) const {
+    throw Refused{bad_request("invalid_json", fmt::format("{} {}", what_, why))};
+  }
+  std::string what_;
+  std::array<std::size_t, kDepthMax + 2> members_{};  ///< so far, of the open object at each depth
+};
+
+}  // namespace
+
+void refuse_value(std::string_view name, std::string message) {
+  throw Refused{bad_request("invalid_value", std::move(message), std::string(name))};
+}
+
+Json parse_object(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos)  // the parser would take it for the end
+    throw Refused{bad_request("invalid_json", "the body is not JSON: it has a NUL byte")};
+  try {
+    auto json = Json::parse(text.begin(), text.end(), Watch("the body"));
+    if (!json.is_object()) throw Refused{bad_request("invalid_json", "the body is not a JSON object")};
+    return json;
+  } catch (const Json::parse_error& error) {
+    throw Refused{bad_request("invalid_json", fmt::format("the body is not JSON: at byte {}", error.byte))};
+  } catch (const Json::exception&) {
+    throw Refused{bad_request("invalid_json", "the body has a number that is out of range")};
+  }
+}
+
+Json parse_inner(const std::string& text, std::string_view what) {
+  return Json::parse(text, Watch(what), false);
+}
+
+const Json* Fields::take(std::string_view name) {
+  taken_.emplace(name);
+  const auto found = object_.find(std::string(name));
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void Fields::ignore(std::initializer_list<std::string_view> names) {
+  for (const auto name : names) taken_.emplace(name);
+}
+
+void Fields::only(std::string_view name, const Json& neutral, std::string_view why) {
+  const auto* value = take(name);
+  if (value != nullptr && *value != neutral)
+    throw Refused{bad_request("not_supported", fmt::format("{} cannot be used: {}", name, why), std::string(name))};
+}
+
+void Fields::done() const {
+  for (const auto& [name, value] : object_.items())
+    if (!taken_.contains(name)) {
+      const auto shown = printable(name);
+      throw Refused{bad_request("unknown_member", fmt::format("this server knows no '{}'", shown), shown)};
+    }
+}
+
+bool Fields::boolean(std::string_view name, bool fallback) {
+  const auto* value = take(name);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) refuse_value(name, fmt::format("{} is not true or false", name));
+  return value->get<bool>();
+}
+
+std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t low, std::int64_t high) {
+  const auto* value = take(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_integer()) refuse_value(name, fmt::format("{} is not a whole number", name));
+  const bool huge = value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{INT64_MAX};
+  const auto number = huge ? std::numeric_limits<std::int64_t>::max() : value->get<std::int64_t>();
+  if (huge || number < low || number > high)
+    refuse_value(name, fmt::format("{} is {}, and it must be from {} to {}", name, value->dump(), low, high));
+  return number;
+}
+
+std::optional<double> Fields::number(std::string_view name, double low, double high) {
+  const auto* value = take(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) refuse_value(name, fmt::format("{} is not a number", name));
+  const auto number = value->get<double>();
+  if (!(number >= low && number <= high))
+    refuse_value(name, fmt::format("{} is {}, and it must be from {} to {}", name, value->dump(), low, high));
+  return number;
+}
+
+std::optional<std::string> Fields::text(std::string_view name) {
+  const auto* value = take(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) refuse_value(name, fmt::format("{} is not a string", name));
+  return value->get<std::string>();
+}
+
+std::vector<std::string> Fields::texts(std::string_view name, std::size_t most) {
+  const auto* value = take(name);
+  if (value == nullptr) return {};
+  if (value->is_string()) return {value->get<std::string>()};
+  if (!value->is_array() || !std::ranges::all_of(*value, [](const Json& item) { return item.is_string(); }))
+    refuse_value(name, fmt::format("{} is not a string or a list of strings", name));
+  if (value->size() > most)
+    refuse_value(name, fmt::format("{} has {} strings, at most {} are possible", name, value->size(), most));
+  return value->get<std::vector<std::string>>();
+}
+
+std::vector<std::int32_t> token_ids(std::string_view name, const Json& value) {
+  if (!value.is_array()) refuse_value(name, fmt::format("{} is not a list of token ids", name));
+  std::vector<std::int32_t> ids;
+  ids.reserve(value.size());
+  for (const auto& item : value) {
+    const bool fits = item.is_number_unsigned() && item.get<std::uint64_t>() <= std::uint64_t{INT32_MAX};
+    if (!fits) refuse_value(name, fmt::format("{} has what is no token id", name));
+    ids.push_back(item.get<std::int32_t>());
+  }
+  return ids;
+}
+
+}  // namespace forge::serve

@@ -1,0 +1,309 @@
+#include "serve/protocol/request_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "serve/protocol/json_fields.h"
+
+namespace forge::serve {
+namespace {
+
+constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
+constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kPromptsMax = 128, kInputsMax = 2048, kStopTokensMax = 1024;
+constexpr double kTimeoutMax = 7 * 24 * 3600.0;
+constexpr std::size_t kCompletionTokens = 16;  ///< OpenAI's default of /v1/completions
+
+template <class T>
+Read<T> guarded(std::string_view json, T (*read)(const Json&)) {
+  try {
+    return read(parse_object(json));
+  } catch (Refused& refused) {
+    return std::unexpected(std::move(refused.error));
+  }
+}
+
+void read_logit_bias(Fields& fields, runtime::SamplerParams& sampling) {
+  const auto* bias = fields.take("logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object()) refuse_value("logit_bias", "logit_bias is not an object of token ids and numbers");
+  for (const auto& [key, value] : bias->items()) {
+    std::int32_t token = -1;
+    const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (failed != std::errc{} || end != key.data() + key.size() || token < 0)
+      refuse_value("logit_bias", fmt::format("logit_bias: '{}' is no token id", printable(key)));
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= 100))
+      refuse_value("logit_bias", fmt::format("logit_bias of {} is not a number from -100 to 100", token));
+    sampling.logit_bias.push_back({.token = token, .bias = value.get<float>()});
+  }
+}
+
+void read_stops(Fields& fields, GenerationParams& params) {
+  params.stops = fields.texts("stop", kStopsMax);
+  for (const auto& stop : params.stops)
+    if (stop.empty() || stop.size() > kStopBytesMax)
+      refuse_value("stop",
+                   fmt::format("a stop string has {} bytes, and 1 to {} are possible", stop.size(), kStopBytesMax));
+  if (const auto* ids = fields.take("stop_token_ids")) params.stop_tokens = token_ids("stop_token_ids", *ids);
+  if (params.stop_tokens.size() > kStopTokensMax)
+    refuse_value("stop_token_ids", fmt::format("stop_token_ids has {} ids, at most {} are possible",
+                                               params.stop_tokens.size(), kStopTokensMax));
+}
+
+std::optional<std::chrono::milliseconds> read_timeout(Fields& fields) {
+  const auto seconds = fields.number("timeout", 0.001, kTimeoutMax);
+  if (!seconds) return std::nullopt;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
+}
+
+/// What all dialects share. `temperature`: where it is not given.
+GenerationParams read_params(Fields& fields, double temperature) {
+  GenerationParams params;
+  auto& sampling = params.sampling;
+  const auto real = [&](std::string_view name, double low, double high, double fallback) {
+    return static_cast<float>(fields.number(name, low, high).value_or(fallback));
+  };
+  sampling.temperature = real("temperature", 0, 2, temperature);
+  sampling.top_p = real("top_p", 0, 1, 1);
+  sampling.min_p = real("min_p", 0, 1, 0);
+  sampling.typical_p = real("typical_p", 0, 1, 1);
+  sampling.frequency_penalty = real("frequency_penalty", -2, 2, 0);
+  sampling.presence_penalty = real("presence_penalty", -2, 2, 0);
+  sampling.repeat_penalty = real("repetition_penalty", 0.01, 100, 1);
+  const auto top_k = fields.integer("top_k", -1, kTokensMax - 1).value_or(0);
+  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(top_k, 0));
+  read_logit_bias(fields, sampling);
+  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) params.seed = static_cast<std::uint64_t>(*seed);
+  params.samples = static_cast<std::size_t>(fields.integer("n", 1, engine::kSamplesMax).value_or(1));
+  params.priority =
+      static_cast<int>(fields.integer("priority", -engine::kPriorityMax, engine::kPriorityMax).value_or(0));
+  params.ignore_eos = fields.boolean("ignore_eos", false);
+  params.timeout = read_timeout(fields);
+  read_stops(fields, params);
+  return params;
+}
+
+std::size_t read_max_tokens(Fields& fields, std::string_view name, std::size_t fallback) {
+  const auto tokens = fields.integer(name, 1, kTokensMax);
+  return tokens ? static_cast<std::size_t>(*tokens) : fallback;
+}
+
+template <class Body>
+void read_stream(Fields& fields, Body& body) {
+  body.stream = fields.boolean("stream", false);
+  const auto* options = fields.take("stream_options");
+  if (options == nullptr) return;
+  if (!body.stream) refuse_value("stream_options", "stream_options goes with stream");
+  if (!options->is_object()) refuse_value("stream_options", "stream_options is not an object");
+  Fields inner(*options);
+  body.include_usage = inner.boolean("include_usage", false);
+  inner.ignore({"include_obfuscation", "continuous_usage_stats"});
+  inner.done();
+}
+
+Prompt read_prompt(std::string_view name, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return token_ids(name, value);
+}
+
+/// The member `name`: a text, token ids, or a list of at most `most` of either.
+std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, std::size_t most) {
+  const auto* value = fields.take(name);
+  if (value == nullptr) refuse_value(name, fmt::format("there is no {}", name));
+  const bool several = value->is_array() && !value->empty() && !(*value)[0].is_number();
+  if (!several) return {read_prompt(name, *value)};
+  if (value->size() > most)
+    refuse_value(name, fmt::format("{} {}s are given, at most {} are possible", value->size(), name, most));
+  std::vector<Prompt> prompts;
+  for (const auto& item : *value) prompts.push_back(read_prompt(name, item));
+  return prompts;
+}
+
+CompletionBody completion(const Json& json) {
+  Fields fields(json);
+  CompletionBody body;
+  body.model = fields.text("model").value_or("");
+  body.prompts = read_prompts(fields, "prompt", kPromptsMax);
+  body.params = read_params(fields, 1);
+  body.params.max_tokens = read_max_tokens(fields, "max_tokens", kCompletionTokens);
+  if (const auto likeliest = fields.integer("logprobs", 0, 20)) {
+    body.params.logprobs = true;
+    body.params.likeliest = static_cast<std::size_t>(*likeliest);
+  }
+  read_stream(fields, body);
+  fields.only("echo", false, "the prompt is not repeated");
+  fields.only("suffix", "", "text is only continued");
+  fields.only("best_of", body.params.samples, "as many samples are returned as are made: use n");
+  fields.ignore({"user"});
+  fields.done();
+  return body;
+}
+
+CompletionBody generate(const Json& json) {
+  Fields fields(json);
+  CompletionBody body;
+  body.model = fields.text("model").value_or("");
+  const auto* prompt = fields.take("prompt");
+  if (prompt == nullptr) refuse_value("prompt", "there is no prompt");
+  body.prompts = {read_prompt("prompt", *prompt)};
+  body.params = read_params(fields, 0);
+  body.params.max_tokens = read_max_tokens(fields, "max_tokens", 0);
+  if (body.params.samples != 1) refuse_value("n", "this route gives one sample; /v1/completions gives several");
+  fields.done();
+  return body;
+}
+
+/// A content of text parts becomes the text: templates of text models know nothing else.
+void settle_content(Json& message) {
+  if (!message.contains("content")) {
+    message["content"] = nullptr;
+    return;
+  }
+  auto& content = message["content"];
+  if (content.is_null() || content.is_string()) return;
+  if (!content.is_array()) refuse_value("messages", "a message's content is not a string or a list of parts");
+  std::string text;
+  for (const auto& part : content) {
+    const bool is_text =
+        part.is_object() && part.value("type", Json()) == "text" && part.contains("text") && part["text"].is_string();
+    if (!is_text)
+      throw Refused{
+          bad_request("not_supported", "a message has a part that is no text: this model reads text only", "messages")};
+    text += part["text"].get<std::string>();
+  }
+  content = text;
+}
+
+/// OpenAI gives a call's arguments as a string of JSON; templates write them out themselves and want the object.
+void settle_calls(Json& message) {
+  if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return;
+  for (auto& call : message["tool_calls"]) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    auto& function = call["function"];
+    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+    auto arguments = parse_inner(function["arguments"].get_ref<const std::string&>(), "a call's arguments");
+    if (arguments.is_object()) function["arguments"] = std::move(arguments);
+  }
+}
+
+Json read_messages(Fields& fields) {
+  const auto* value = fields.take("messages");
+  if (value == nullptr) refuse_value("messages", "there are no messages");
+  if (!value->is_array() || value->empty()) refuse_value("messages", "messages is not a list with a message in it");
+  Json messages = *value;
+  for (auto& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
+      refuse_value("messages", "a message is not an object with a role");
+    settle_content(message);
+    settle_calls(message);
+  }
+  return messages;
+}
+
+/// messages, tools and what else templates read, as text/chat reads it.
+std::string read_conversation(Fields& fields) {
+  Json conversation = Json::object();
+  if (const auto* extra = fields.take("chat_template_kwargs")) {
+    if (!extra->is_object()) refuse_value("chat_template_kwargs", "chat_template_kwargs is not an object");
+    for (const auto& [name, value] : extra->items()) {
+      if (name == "bos_token" || name == "eos_token" || name == "now" || name == "messages" || name == "tools")
+        refuse_value("chat_template_kwargs", fmt::format("chat_template_kwargs cannot set {}", name));
+      conversation[name] = value;
+    }
+  }
+  conversation["messages"] = read_messages(fields);
+  const auto* tools = fields.take("tools");
+  if (tools != nullptr && !tools->is_array()) refuse_value("tools", "tools is not a list");
+  if (tools != nullptr && !tools->empty()) conversation["tools"] = *tools;
+  conversation["add_generation_prompt"] = fields.boolean("add_generation_prompt", true);
+  return conversation.dump();
+}
+
+ChatBody chat(const Json& json) {
+  Fields fields(json);
+  ChatBody body;
+  body.model = fields.text("model").value_or("");
+  body.conversation = read_conversation(fields);
+  body.params = read_params(fields, 1);
+  const auto old_name = read_max_tokens(fields, "max_tokens", 0);
+  body.params.max_tokens = read_max_tokens(fields, "max_completion_tokens", old_name);
+  body.params.logprobs = fields.boolean("logprobs", false);
+  if (const auto likeliest = fields.integer("top_logprobs", 0, 20)) {
+    if (!body.params.logprobs) refuse_value("top_logprobs", "top_logprobs goes with logprobs");
+    body.params.likeliest = static_cast<std::size_t>(*likeliest);
+  }
+  read_stream(fields, body);
+  fields.only("response_format", {{"type", "text"}}, "answers are free text");
+  if (const auto* choice = fields.take("tool_choice"); choice != nullptr && *choice != "auto" && *choice != "none")
+    throw Refused{bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice")};
+  fields.only("modalities", Json::array({"text"}), "answers are text");
+  fields.ignore({"user", "store", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier",
+                 "prompt_cache_key", "reasoning_effort", "verbosity"});
+  fields.done();
+  return body;
+}
+
+EmbeddingsBody embeddings(const Json& json) {
+  Fields fields(json);
+  EmbeddingsBody body;
+  body.model = fields.text("model").value_or("");
+  body.inputs = read_prompts(fields, "input", kInputsMax);
+  const auto format = fields.text("encoding_format").value_or("float");
+  if (format != "float" && format != "base64")
+    refuse_value("encoding_format", "encoding_format is not float or base64");
+  body.base64 = format == "base64";
+  body.dimensions = static_cast<std::size_t>(fields.integer("dimensions", 1, kTokensMax).value_or(0));
+  body.timeout = read_timeout(fields);
+  fields.ignore({"user"});
+  fields.done();
+  return body;
+}
+
+TokenizeBody tokenize(const Json& json) {
+  Fields fields(json);
+  fields.ignore({"model"});
+  auto text = fields.text("content");
+  if (!text) text = fields.text("prompt");
+  if (!text) refuse_value("content", "there is no content");
+  const TokenizeBody body{.text = *std::move(text),
+                          .add_special = fields.boolean("add_special", true),
+                          .parse_special = fields.boolean("parse_special", true)};
+  fields.done();
+  return body;
+}
+
+std::vector<std::int32_t> detokenize(const Json& json) {
+  Fields fields(json);
+  fields.ignore({"model"});
+  const auto* tokens = fields.take("tokens");
+  if (tokens == nullptr) refuse_value("tokens", "there are no tokens");
+  auto ids = token_ids("tokens", *tokens);
+  fields.done();
+  return ids;
+}
+
+}  // namespace
+
+Read<CompletionBody> read_completion(std::string_view json) {
+  return guarded(json, completion);
+}
+Read<CompletionBody> read_generate(std::string_view json) {
+  return guarded(json, generate);
+}
+Read<ChatBody> read_chat(std::string_view json) {
+  return guarded(json, chat);
+}
+Read<EmbeddingsBody> read_embeddings(std::string_view json) {
+  return guarded(json, embeddings);
+}
+Read<TokenizeBody> read_tokenize(std::string_view json) {
+  return guarded(json, tokenize);
+}
+Read<std::vector<std::int32_t>> read_detokenize(std::string_view json) {
+  return guarded(json, detokenize);
+}
+
+}  // namespace forge::serve

@@ -1,0 +1,88 @@
+#include "session/model_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "codegen/back_end.h"
+#include "ir/text/text.h"
+#include "support/error.h"
+#include "support/os/console.h"
+
+namespace forge::session {
+namespace {
+
+/// Columns of the graph's logits. Errors: kPlan when it has none.
+std::int64_t vocab_of(const ir::Graph& graph) {
+  for (const auto& output : graph.outputs())
+    if (output.name == "logits" && !graph.type(output.value).shape.empty()) return graph.type(output.value).cols();
+  throw Error(ErrorCode::kPlan, "the plan's graph has no logits", {}, "compile the model again (forge-compile)");
+}
+
+}  // namespace
+
+codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesystem::path& path) {
+  codegen::ModelFile model;
+  std::error_code failed;
+  const auto absolute = std::filesystem::weakly_canonical(path, failed);
+  model.path = failed ? path.native() : absolute.native();
+  model.name = file.get<std::string>("general.name", path.stem().native());
+  model.family = file.get<std::string>("general.architecture", {});
+  model.identity = file.identity().hex();
+  model.files = {{.name = path.filename().native(), .bytes = file.bytes().size(), .identity = model.identity}};
+  for (const auto& tensor : file.tensors())
+    model.tensors.emplace(tensor.name, codegen::SourceTensor{.dtype = tensor.dtype,
+                                                             .rows = tensor.rows(),
+                                                             .cols = tensor.cols(),
+                                                             .offset = tensor.offset,
+                                                             .bytes = tensor.bytes()});
+  return model;
+}
+
+std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {
+  const auto family = file.find<std::string_view>("general.architecture");
+  if (!family) return fallback;
+  const auto context = file.find<std::uint32_t>(std::string(*family) + ".context_length");
+  return context.value_or(0) > 0 ? std::int64_t{*context} : fallback;
+}
+
+namespace {
+
+/// codegen's compile_plan, with a kernel compiler where a target needs one and none was given.
+plan::PlanT compile_for(const ir::Graph& graph, const codegen::ModelFile& model, std::span<const std::string> targets,
+                        codegen::CompileOptions options, std::vector<codegen::CompileReport>* reports) {
+  std::unique_ptr<codegen::KernelCompiler> compiler;
+  for (const auto& target : targets) {
+    const auto& back_end = codegen::require_back_end(target);
+    if (options.kernels != nullptr || back_end.open_compiler == nullptr) continue;
+    compiler = back_end.open_compiler([](const std::string& line) { note(line); });
+    options.kernels = compiler.get();
+  }
+  return codegen::compile_plan(graph, model, targets, options, reports);
+}
+
+}  // namespace
+
+plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path& path,
+                          std::span<const std::string> targets, const codegen::CompileOptions& options,
+                          std::vector<codegen::CompileReport>* reports) {
+  const auto portable = loader::build_model(file);
+  auto model = describe_model(file, path);
+  model.name = portable.info.name;
+  model.family = portable.info.family;
+  model.vocab = portable.info.vocab;
+  return compile_for(portable.graph, model, targets, options, reports);
+}
+
+plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file, const std::filesystem::path& path,
+                          const std::string& target, const codegen::CompileOptions& options) {
+  const auto graph = ir::parse(plan.graph);
+  auto model = describe_model(file, path);
+  model.name = plan.model->name;
+  model.family = plan.model->family;
+  model.vocab = vocab_of(graph);
+  return compile_for(graph, model, std::span(&target, 1), options, nullptr);
+}
+
+}  // namespace forge::session

@@ -1,0 +1,209 @@
+#include "session/open_model.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "codegen/back_end.h"
+#include "codegen/compile.h"
+#include "runtime/plan/cache.h"
+#include "runtime/plan/plan_file.h"
+#include "runtime/program_facts.h"
+#include "session/model_file.h"
+#include "support/error.h"
+#include "support/os/console.h"
+#include "support/os/interrupt.h"
+
+namespace forge::session {
+namespace {
+
+constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
+
+/// The cached plan of `key`, with everything worth saying said.
+plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& build) {
+  const plan::PlanCache cache(plan::CacheOptions::from_environment());
+  auto result = cache.get_or_build(
+      key,
+      [&] {
+        check_interrupt();
+        progress("compiling the plan");
+        return build();
+      },
+      [] { progress("another process is compiling this plan: waiting for it"); });
+  end_progress();
+  for (const auto& warning : result.warnings) warn(warning);
+  return result;
+}
+
+std::string target_of(const ModelChoice& choice) {
+  return choice.target.empty() ? codegen::host_target() : choice.target;
+}
+
+/// What the request says, else `fallback`.
+DType kv_type_of(const ModelChoice& choice, DType fallback) {
+  return choice.kv_type ? dtype_of_name(*choice.kv_type).value_or(fallback) : fallback;
+}
+
+/// The program of a plan that was made for `target` alone.
+std::shared_ptr<const plan::ProgramT> take_program(plan::PlanT& plan, std::string_view target) {
+  const int index = choose_program(plan, target);
+  if (index < 0)
+    throw Error(ErrorCode::kPlan, "the plan has no program for this machine", {}, "compile the model again");
+  return std::move(plan.programs[static_cast<std::size_t>(index)]);
+}
+
+OpenedModel open_gguf(const ModelChoice& choice) {
+  OpenedModel opened{.path = choice.path};
+  opened.file = std::make_unique<loader::Gguf>(loader::Gguf::open(choice.path));
+  const auto trained = trained_context(*opened.file, kContextDefault);
+  opened.context = choice.context.value_or(std::min(trained, kContextDefault));
+  if (opened.context > trained)
+    note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", opened.context,
+                     trained));
+  const codegen::CompileOptions options{.context = opened.context,
+                                        .batch_max = choice.sequences,
+                                        .skip = choice.skip,
+                                        .kv_type = kv_type_of(choice, DType::kF16),
+                                        .hidden = choice.hidden && codegen::gives_hidden(target_of(choice)),
+                                        .attention = choice.attention.value_or("")};
+  const std::vector<std::string> targets{target_of(choice)};
+  const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
+  auto result = cached(codegen::cache_key(identity, targets, options),
+                       [&] { return compile_model(*opened.file, opened.path, targets, options); });
+  opened.program = take_program(result.plan, targets.front());
+  opened.origin = result.built ? "compiled" : "cache";
+  return opened;
+}
+
+/// Numbers that this room computes with; the executor checks the rest. A plan is hostile until then.
+void check_program(const plan::ProgramT& program) {
+  const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
+  if (!in(program.context, kContextMax) || !in(program.batch_max, kSequencesMax) || !in(program.vocab, kVocabMax))
+    throw Error(ErrorCode::kPlan, "the plan's context, batch or vocabulary is absurd", {},
+                "compile the model again (forge-compile)");
+  (void)runtime::facts_of(program);  // checks them
+}
+
+/// The model's identity together with the plan's graph: a plan whose graph is not what forge would build of the model
+/// must not leave its programs where the model itself is looked up.
+std::string identity_with_graph(const loader::Gguf& file, const plan::PlanT& plan) {
+  const auto hash = XXH3_128bits(plan.graph.data(), plan.graph.size());
+  return fmt::format("{} {:016x}{:016x}", file.identity().hex(), hash.high64, hash.low64);
+}
+
+/// The KV cache's type in the plan's programs that could have had another, where `target` can have it too.
+DType kv_type_of(const plan::PlanT& plan, std::string_view target) {
+  for (const auto& program : plan.programs) {
+    if (!program || program->facts->kv_types.size() < 2) continue;
+    const auto type = codegen::options_of(*program).kv_type;
+    if (codegen::keeps_kv_in(target, type)) return type;
+  }
+  return DType::kF16;
+}
+
+/// Why the plan's own program cannot serve `choice`; empty when it can.
+std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
+  if (index < 0) return "it has no program for " + target_of(choice);
+  const auto& program = *plan.programs[static_cast<std::size_t>(index)];
+  if (choice.context.value_or(0) > program.context)
+    return fmt::format("it is for a context of {}, not {}", program.context, *choice.context);
+  if (choice.sequences > program.batch_max)
+    return fmt::format("it is for {} sequences at once, not {}", program.batch_max, choice.sequences);
+  if (!choice.skip.empty()) return "passes are to be skipped";
+  if (choice.attention &&
+      codegen::options_of(program).attention != codegen::attention_text(codegen::parse_attention(*choice.attention)))
+    return "its attention is run otherwise";
+  if (choice.kv_type)
+    if (const auto has = codegen::options_of(program).kv_type; has != kv_type_of(choice, has))
+      return fmt::format("its KV cache is {}, not {}", dtype_name(has), *choice.kv_type);
+  return {};
+}
+
+OpenedModel open_plan(const ModelChoice& choice) {
+  OpenedModel opened;
+  auto plan = plan::read_plan(choice.path);
+  opened.file = open_model_of(plan, choice.path, choice.model, opened.path);
+  const int index = choose_program(plan, target_of(choice));
+  for (const auto& program : plan.programs)
+    if (program) check_program(*program);
+  const auto why = why_retarget(plan, index, choice);
+  if (why.empty()) {
+    opened.program = std::move(plan.programs[static_cast<std::size_t>(index)]);
+    opened.context = choice.context.value_or(opened.program->context);
+    opened.origin = "plan " + choice.path;
+    return opened;
+  }
+  std::int64_t context = 0;
+  for (const auto& program : plan.programs)
+    if (program) context = std::max(context, program->context);
+  if (context == 0) context = std::min(trained_context(*opened.file, kContextDefault), kContextDefault);
+  opened.context = choice.context.value_or(context);
+  note(fmt::format("note: {} is compiled again for this run: {}", choice.path, why));
+  const auto target = target_of(choice);
+  const codegen::CompileOptions options{.context = opened.context,
+                                        .batch_max = choice.sequences,
+                                        .skip = choice.skip,
+                                        .kv_type = kv_type_of(choice, kv_type_of(plan, target)),
+                                        .hidden = choice.hidden && codegen::gives_hidden(target),
+                                        .attention = choice.attention.value_or("")};
+  const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
+  auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
+                       [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
+  opened.program = take_program(result.plan, target);
+  opened.origin = fmt::format("plan {}, compiled again", choice.path);
+  return opened;
+}
+
+}  // namespace
+
+int choose_program(const plan::PlanT& plan, std::string_view target) {
+  if (target.empty()) return codegen::host_back_end() == nullptr ? -1 : choose_program(plan, codegen::host_target());
+  const auto* back_end = codegen::back_end_of(target);
+  int best = -1, best_rank = 0;
+  for (std::size_t i = 0; back_end != nullptr && i < plan.programs.size(); ++i) {
+    if (plan.programs[i] == nullptr) continue;
+    const auto rank = back_end->rank(plan.programs[i]->target, target);
+    if (!rank || (best >= 0 && *rank <= best_rank)) continue;
+    best = static_cast<int>(i);
+    best_rank = *rank;
+  }
+  return best;
+}
+
+std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::string& plan_path,
+                                            const std::string& model, std::filesystem::path& found) {
+  const auto doing = "opening the model of plan " + printable(plan_path, 200);
+  found = model.empty() ? plan.model->path : model;
+  std::error_code failed;
+  if (model.empty() && !std::filesystem::exists(found, failed))
+    throw Error(ErrorCode::kPlan, doing,
+                found.empty() ? "the plan does not say where it is"
+                              : fmt::format("it is not at {}", printable(found.native(), 200)),
+                "say where it is with --model FILE");
+  try {
+    auto file = std::make_unique<loader::Gguf>(loader::Gguf::open(found));
+    if (file->identity().hex() != plan.model->identity)
+      throw Error(ErrorCode::kPlan, fmt::format("{} is another model", printable(found.native(), 200)),
+                  "its metadata and tensors are not those the plan was made for",
+                  "give the right one with --model FILE, or compile this one (forge-compile)");
+    if (const auto files = plan.model->files.size(); files != 1)
+      throw Error(ErrorCode::kPlan, fmt::format("the plan's model is {} files", files), "forge reads models of one",
+                  "compile the model again (forge-compile)");
+    return file;
+  } catch (const Error& error) {
+    throw error.within(doing);
+  }
+}
+
+OpenedModel open_model(const ModelChoice& choice) {
+  if (plan::looks_like_plan(choice.path)) return open_plan(choice);
+  if (!choice.model.empty())
+    throw Error(ErrorCode::kUsage, "--model goes with a plan", fmt::format("{} is none", printable(choice.path, 200)),
+                "give the model itself, without --model");
+  return open_gguf(choice);
+}
+
+}  // namespace forge::session

@@ -1,0 +1,160 @@
+#include "session/sequences.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/program_bounds.h"
+#include "support/error.h"
+#include "support/os/interrupt.h"
+
+namespace forge::session {
+
+Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int64_t count)
+    : executor_(executor),
+      context_(context),
+      table_stride_(static_cast<std::size_t>(runtime::kv_blocks_for(executor.program(), context, 1))),
+      pool_({.blocks = static_cast<std::size_t>(executor.kv_blocks()),
+             .block_tokens = static_cast<std::size_t>(executor.kv_block_tokens()),
+             .sequences_max = static_cast<std::size_t>(count),
+             .tokens_max = static_cast<std::size_t>(context),
+             .windows = executor.kv_windows()}) {
+  const auto sequences = static_cast<std::size_t>(count);
+  const std::size_t tokens = std::max(executor.tokens_max(), sequences);
+  positions_.resize(tokens);
+  sequence_.resize(tokens);
+  rows_.resize(tokens);
+  prompt_.resize(tokens);
+  kv_length_.resize(sequences);
+  samplers_.resize(sequences);
+  block_table_.resize(executor.kv_rooms().size() * sequences * table_stride_);
+  for (std::size_t i = 0; i < sequences; ++i) {
+    auto sequence = pool_.open();
+    invariant(sequence.has_value(), "TOOL-001", "the KV pool gives every sequence that it was made for");
+    sequences_.push_back(*std::move(sequence));
+  }
+}
+
+std::int64_t Sequences::length(std::size_t sequence) const {
+  return static_cast<std::int64_t>(sequences_[sequence].tokens());
+}
+
+std::int64_t Sequences::trim(std::size_t sequence, std::int64_t length) {
+  return static_cast<std::int64_t>(sequences_[sequence].trim(static_cast<std::size_t>(length)));
+}
+
+void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead) {
+  auto& kv = sequences_[sequence];
+  kv.release_behind();
+  bool room = false;
+  if (ahead) {
+    room = kv.append_round(tokens);
+  } else {
+    const auto grown = kv.append(tokens);
+    room = grown.ok;
+    invariant(!grown.copy && grown.window_copies.empty(), "TOOL-008", "these sequences share no blocks");
+  }
+  invariant(room, "TOOL-002", "a sequence outgrows its context");
+  kv_length_[row] = static_cast<std::int32_t>(kv.tokens());
+  for (std::size_t group = 0; group < executor_.kv_rooms().size(); ++group) {
+    const std::size_t at = (group * rows + row) * table_stride_;
+    std::ranges::copy(kv.table(group), block_table_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+}
+
+std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
+  return std::span(block_table_).first(executor_.kv_rooms().size() * rows * table_stride_);
+}
+
+void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
+                        const TakeRows& take) {
+  const std::size_t tokens_max = executor_.tokens_max(), rows_max = executor_.rows_max();
+  std::ranges::fill(prompt_, ids.size() >= executor_.long_prompt() ? 1 : 0);
+  for (std::size_t begin = 0; begin < ids.size();) {
+    check_interrupt();
+    const std::size_t silent = first_row > begin ? first_row - begin : 0;  // tokens before the first wanted row
+    const std::size_t tokens = std::min({ids.size() - begin, tokens_max, silent + rows_max});
+    const std::size_t row_count = tokens > silent ? tokens - silent : 0;
+    const auto start = static_cast<std::int32_t>(length(sequence));
+    extend(sequence, tokens, 0, 1);
+    std::iota(positions_.begin(), positions_.begin() + static_cast<std::ptrdiff_t>(tokens), start);
+    std::fill_n(sequence_.begin(), tokens, 0);
+    std::iota(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(row_count), static_cast<std::int32_t>(silent));
+    const auto logits = executor_.forward({.ids = ids.subspan(begin, tokens),
+                                           .positions = std::span(positions_).first(tokens),
+                                           .sequence = std::span(sequence_).first(tokens),
+                                           .rows = std::span(rows_).first(row_count),
+                                           .prompt = std::span(prompt_).first(tokens),
+                                           .kv_length = std::span(kv_length_).first(1),
+                                           .block_table = tables(1),
+                                           .table_stride = table_stride_});
+    sequences_[sequence].release_behind();  // what the step's tokens took is there for other sequences
+    if (row_count > 0) take(logits);
+    begin += tokens;
+  }
+}
+
+std::span<const float> Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids) {
+  std::span<const float> last;
+  prefill(sequence, ids, ids.size() - 1, [&](std::span<const float> rows) { last = rows; });
+  return last;
+}
+
+std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
+  for (std::size_t s = 0; s < ids.size(); ++s) {
+    positions_[s] = static_cast<std::int32_t>(length(s));
+    sequence_[s] = rows_[s] = static_cast<std::int32_t>(s);
+    extend(s, 1, s, ids.size());
+  }
+  return executor_.forward({.ids = ids,
+                            .positions = std::span(positions_).first(ids.size()),
+                            .sequence = std::span(sequence_).first(ids.size()),
+                            .rows = std::span(rows_).first(ids.size()),
+                            .kv_length = std::span(kv_length_).first(ids.size()),
+                            .block_table = tables(ids.size()),
+                            .table_stride = table_stride_});
+}
+
+bool Sequences::can_sample(std::size_t sequences, const runtime::SamplerParams& params) const {
+  const auto* loop = executor_.decode_loop();
+  return loop != nullptr && sequences <= loop->sequences_max() && loop->can_sample(params);
+}
+
+void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime::Sampler> samplers,
+                      std::int64_t steps) {
+  loop_ = executor_.decode_loop();
+  loop_sequences_ = ids.size();
+  loop_steps_ = steps;
+  submitted_ = taken_ = 0;
+  if (steps == 0) return;
+  for (std::size_t s = 0; s < ids.size(); ++s) {
+    samplers_[s] = &samplers[s];
+    positions_[s] = static_cast<std::int32_t>(length(s));
+    // all blocks that the loop can reach; end gives back the rest
+    extend(s, static_cast<std::size_t>(steps), s, ids.size(), true);
+  }
+  loop_->start({.ids = ids,
+                .positions = std::span(positions_).first(ids.size()),
+                .samplers = std::span(samplers_).first(ids.size()),
+                .block_table = tables(ids.size()),
+                .table_stride = table_stride_,
+                .steps_max = steps});
+}
+
+std::span<const std::int32_t> Sequences::next() {
+  invariant(loop_ != nullptr && taken_ < loop_steps_, "TOOL-004", "no more steps than were announced");
+  for (; submitted_ < loop_steps_ && loop_->in_flight() < loop_->in_flight_max(); ++submitted_) loop_->submit();
+  ++taken_;
+  return loop_->take();
+}
+
+void Sequences::end() {
+  if (loop_ == nullptr) return;
+  if (loop_steps_ > 0) loop_->stop();
+  for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) {
+    const auto fed = length(s) - loop_steps_ + taken_;
+    invariant(trim(s, fed) == fed, "TOOL-006", "a loop leaves what the next token sees");
+  }
+  loop_ = nullptr;
+}
+
+}  // namespace forge::session

@@ -1,0 +1,50 @@
+#include "support/os/interrupt.h"
+
+#include <array>
+#include <csignal>
+
+namespace forge {
+namespace {
+
+volatile std::sig_atomic_t pending_signal = 0;
+
+void take_signal(int signal) {
+  pending_signal = signal;
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  for (const int signal : std::array{SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action{};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = take_signal;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    (void)sigaction(signal, &action, nullptr);
+  }
+}
+
+bool interrupted() noexcept {
+  return pending_signal != 0;
+}
+
+void forget_interrupt() noexcept {
+  pending_signal = 0;
+  catch_interrupts();
+}
+
+bool take_interrupt() {
+  if (pending_signal != SIGINT) {
+    check_interrupt();
+    return false;
+  }
+  forget_interrupt();
+  return true;
+}
+
+void check_interrupt() {
+  if (interrupted()) throw Interrupted{static_cast<int>(pending_signal)};
+}
+
+}  // namespace forge

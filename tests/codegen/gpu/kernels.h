@@ -1,0 +1,122 @@
+#pragma once
+// Small device sources for the compile service's tests.
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "codegen/gpu/compile/compilers.h"
+#include "codegen/gpu/source/kernel_text.h"
+#include "codegen/gpu/targets.h"
+#include "codegen/kernel_compiler.h"
+#include "support/error.h"
+
+namespace forge::codegen::tests {
+
+/// False where no compiler of this machine knows the target, which is told.
+inline bool is_compilable(const GpuTarget& target) {
+  try {
+    static_cast<void>(choose_compiler(find_compilers(target.vendor), target));
+    return true;
+  } catch (const Error& error) {
+    WARN("skipped " << target.name << ": " << error.line());
+    return false;
+  }
+}
+
+/// y[i] = sum of four int8 products, and a sum over the wave, of 256 threads; 4 KiB of shared memory.
+inline KernelSource dot_kernel(const GpuTarget& target, const std::string& entry = "dots") {
+  return {entry, target_macros(target) + R"(
+#include "kernels/gpu/prelude/prelude.h"
+using namespace forge::gpu;
+struct Args {
+  const u32* a;
+  const u32* b;
+  float* y;
+  long long count;
+};
+struct Lds {
+  Shared<float, 1024> values;
+};
+FORGE_KERNEL()" + entry +
+                     R"(, 1, 256, Args) {
+  FORGE_LDS(Lds, lds);
+  const int t = thread_id();
+  lds.values.set(t, static_cast<float>(dot4(load(args.a + t), load(args.b + t), 3)));
+  barrier();
+  args.y[t] = sum_lanes<kWave>(lds.values.get(255 - t)) + static_cast<float>(args.count);
+}
+)"};
+}
+
+/// Products of a wave's tiles of BF16 and of int8, where the target's row has such; else all zeros.
+inline KernelSource tile_kernel(const GpuTarget& target) {
+  const bool tiles = target.matrix != MatrixKind::kNone;
+  const std::string product = R"(
+  NativeBf16Tile::Fragments f{};
+  NativeInt8Tile::Fragments bytes{};
+  for (int i = 0; i < NativeBf16Tile::Fragments::kA / 2; ++i) f.a[i] = load(args.in + 8 * lane_id() + i);
+  for (int i = 0; i < NativeBf16Tile::Fragments::kB / 2; ++i) f.b[i] = load(args.in + 9 * lane_id() + i);
+  for (int i = 0; i < NativeInt8Tile::Fragments::kA; ++i) bytes.a[i] = static_cast<i8>(load(args.in + i));
+  for (int i = 0; i < NativeInt8Tile::Fragments::kB; ++i) bytes.b[i] = static_cast<i8>(load(args.in + lane_id() + i));
+  multiply_tile(NativeBf16Tile(), f);
+  multiply_tile(NativeInt8Tile(), bytes);
+  const float sum = f.c[0] + static_cast<float>(bytes.c[0]);)";
+  return {"tiles", fmt::format(R"({}#include "kernels/gpu/matrix_tile.h"
+
+namespace forge::gpu {{
+static_assert(kHasTiles == {});
+struct TileArgs {{
+  const u32* in;
+  float* out;
+}};
+FORGE_KERNEL(tiles, 1, FORGE_WAVE, TileArgs) {{{}
+  args.out[lane_id()] = sum;
+}}
+}}  // namespace forge::gpu
+)",
+                               target_macros(target), tiles, tiles ? product : "\n  const float sum = 0;")};
+}
+
+/// y[i] = y[i] * x[i] + y[i + 1] of 64 threads: two roundings, unless a compiler contracts it.
+inline KernelSource scale_kernel(const GpuTarget& target, const std::string& entry = "scale") {
+  return {entry, target_macros(target) + R"(
+#include "kernels/gpu/prelude/prelude.h"
+using namespace forge::gpu;
+struct Args {
+  float* y;
+  const float* x;
+};
+FORGE_KERNEL()" + entry +
+                     R"(, 1, 64, Args) {
+  const int t = thread_id();
+  args.y[t] = args.y[t] * args.x[t] + args.y[t + 1];
+}
+)"};
+}
+
+/// out[i] = the sum of in over lanes that differ in one bit of their number, for masks 1 to 16 in turn.
+inline KernelSource exchange_kernel(const GpuTarget& target, const std::string& entry = "exchange") {
+  return {entry, fmt::format(R"({}#include "kernels/gpu/prelude/prelude.h"
+
+namespace forge::gpu {{
+struct ExchangeArgs {{
+  const float* in;
+  float* out;
+}};
+FORGE_KERNEL({}, 1, FORGE_WAVE, ExchangeArgs) {{
+  float value = load(args.in + lane_id());
+  value += shuffle_xor<1>(value);
+  value += shuffle_xor<2>(value);
+  value += shuffle_xor<4>(value);
+  value += shuffle_xor<8>(value);
+  value += shuffle_xor<16>(value);
+  args.out[lane_id()] = value;
+}}
+}}  // namespace forge::gpu
+)",
+                             target_macros(target), entry)};
+}
+
+}  // namespace forge::codegen::tests

@@ -1,0 +1,172 @@
+// Matmuls, cut up as lowering does it: which way they go, and that they stay in registers.
+
+#include <array>
+
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include "codegen/gpu/compile/compile_service.h"
+#include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/source/weight_text.h"
+#include "support/error.h"
+#include "tests/codegen/gpu/kernels.h"
+#include "tests/support/temp_dir.h"
+
+namespace forge::codegen::tests {
+namespace {
+
+constexpr const char* kStore = R"(struct Epilogue {
+  struct Args {
+    float* out;
+  };
+  static constexpr int kIn = 16, kOperands = 0, kParts = 0;
+  template <class In>
+  FORGE_DEVICE static void run(const Args& a, int t, int n, int, bool real, float, const float (&)[1], In&& in) {
+    store(a.out + t * 65536 + n, in(n), real);
+  }
+};
+)";
+
+/// A [n, k] weight of a type with codes, by `tokens`.
+KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, std::int64_t tokens) {
+  const auto config = choose_matmul(target, type, n, k, tokens, {}, {});
+  KernelText text{
+      .header = "kernels/gpu/matmul_rows.h", .kernel = "MatmulRows", .defaults = "MatmulDefaults", .before = kStore};
+  text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", tokens);
+  config.write_to(text.config);
+  const auto block_rows = config.block_rows(target.wave);
+  text.blocks = (n + block_rows - 1) / block_rows * (tokens / config.tokens);
+  text.threads = config.waves * target.wave;
+  return text;
+}
+
+/// The same for prompts of 512 tokens, by matrix instructions.
+/// unit_blocks: that a unit should hold, as the choice has it, or as many as the registers allow.
+KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, bool unit_blocks = false) {
+  constexpr std::int64_t kTokens = 512;
+  const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
+  KernelText text{
+      .header = "kernels/gpu/matmul_tiles.h", .kernel = "MatmulTiles", .defaults = "TilesDefaults", .before = kStore};
+  text.config.use("Weight", weight_text(type, n, k)).use("Epilogue", "gpu::Epilogue").number("kTokensTotal", kTokens);
+  config.write_to(text.config);
+  text.blocks = config.blocks;
+  text.threads = config.waves() * target.wave;
+  text.min_blocks = unit_blocks ? config.unit_blocks : 0;
+  return text;
+}
+
+KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+  ir::AttentionAttrs attention;
+  attention.heads = heads;
+  attention.kv_heads = kv_heads;
+  attention.head_dim = head_dim;
+  const ir::Bounds bounds{512, 64, 1, 128};
+  const auto config = choose_attention(target, attention, bounds, {{"matrix", 1}});
+  REQUIRE(config.tiles);
+  KernelText text{.header = "kernels/gpu/attention_tiles.h",
+                  .kernel = "AttentionTiles",
+                  .defaults = "AttentionTilesDefaults",
+                  .before = {}};
+  text.config.use("Pool", fmt::format("KvPool<{}, {}, {}>", kv_heads, head_dim, kGpuKvBlockTokens))
+      .number("kHeads", heads)
+      .number("kTableBlocks", bounds.table_blocks)
+      .real("kScale", 0.125F)
+      .number("kTokensTotal", bounds.tokens)
+      .flag("kStored", false)
+      .flag("kQuantised", true);
+  config.write_to(text.config);
+  text.blocks = config.blocks;
+  text.threads = config.waves * target.wave;
+  return text;
+}
+
+/// Made here and now.
+std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& kernels) {
+  const forge::tests::TempDir dir;
+  CompileServiceOptions options;
+  options.cache.directory = dir.file("cache");
+  options.helper = FORGE_HELPER;
+  CompileService service(options);
+  return service.compile(std::string(target.name), kernels.sources());
+}
+
+}  // namespace
+
+TEST_CASE("matmuls of the K types keep their units in registers") {
+  for (const auto& [name, tokens] : {std::pair("gfx1100", 1), std::pair("sm_90", 8)}) {
+    const GpuTarget& target = *find_target(name);
+    if (!is_compilable(target)) continue;
+    KernelSet kernels;
+    for (const auto type : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS})
+      kernels.add(kernel_source(target, "matmul", matmul_text(target, type, 2560, 9728, tokens)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(name << ": " << kernel.facts.registers << " registers");
+      CHECK(kernel.facts.spill_bytes <= 0);
+    }
+  }
+}
+
+TEST_CASE("matrix instructions keep their sums in registers") {
+  for (const char* name : {"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"}) {
+    const GpuTarget& target = *find_target(name);
+    if (!is_compilable(target)) continue;
+    KernelSet kernels;
+    for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16}) {
+      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 16384, 2048)));
+      kernels.add(kernel_source(target, "narrow", tiles_text(target, type, 2048, 8192)));
+    }
+    for (const auto& [heads, kv_heads, head_dim] : {std::array{32, 8, 64}, {9, 3, 64}, {32, 8, 128}, {32, 4, 128}})
+      kernels.add(kernel_source(target, "attention", attention_text(target, heads, kv_heads, head_dim)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes << " bytes spilled, "
+                << kernel.facts.lds_bytes << " bytes of LDS");
+      CHECK(kernel.facts.spill_bytes <= 0);
+      CHECK(kernel.facts.lds_bytes <= 48 << 10);
+    }
+  }
+}
+
+TEST_CASE("two blocks of matrix instructions a unit cost a few addresses, no sums") {
+  constexpr std::int64_t kAddresses = 48, kRegisters = 128;
+  for (const char* name : {"sm_80", "sm_90"}) {
+    const GpuTarget& target = *find_target(name);
+    if (!is_compilable(target)) continue;
+    KernelSet kernels;
+    for (const auto type : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kBF16})
+      kernels.add(kernel_source(target, "wide", tiles_text(target, type, 16384, 2048, true)));
+    for (const auto& kernel : compiled(target, kernels)) {
+      INFO(name << ": " << kernel.facts.registers << " registers, " << kernel.facts.spill_bytes << " bytes spilled");
+      CHECK(kernel.facts.registers <= kRegisters);
+      CHECK(kernel.facts.spill_bytes <= kAddresses);
+    }
+  }
+}
+
+TEST_CASE("matrix instructions are for prompts, where the target has them and the shape allows it") {
+  const Tuning on{{"matrix", 1}}, off{{"matrix", 0}};
+  const GpuTarget &card = *find_target("sm_90"), &older = *find_target("sm_75");
+  const auto choose = [](const GpuTarget& target, std::int64_t rows, std::int64_t k, std::int64_t tokens,
+                         const Tuning& tuning, const EpilogueShape& shape = {}) {
+    return choose_tiles(target, DType::kQ8_0, rows, k, tokens, 1, 0, shape, tuning);
+  };
+  CHECK(choose(card, 2048, 2048, 512, on).has_value());
+  CHECK(!choose(card, 2048, 2048, 512, off).has_value());
+  CHECK(!choose(older, 2048, 2048, 512, on).has_value());
+  CHECK(!choose(card, 2048, 2048, 32, on).has_value());
+  CHECK(!choose(card, 48, 2048, 512, on).has_value());
+  CHECK(!choose(card, 2048, 2040, 512, on).has_value());
+  CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
+  CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 0, {}, on).has_value());
+  // many blocks are large, few are small
+  CHECK(choose(card, 16384, 2048, 512, on)->rows == 128);
+  CHECK(choose(card, 2048, 2048, 512, on)->rows == 64);
+  // what tuning asks for is had, or refused
+  CHECK(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 32}})->rows == 32);
+  CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 40}}), Error);
+  CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"waves_across", 64}}), Error);
+  // a block's columns are whole heads
+  CHECK(choose(card, 2048, 2048, 512, on, {.multiple_of = 128})->rows == 128);
+}
+
+}  // namespace forge::codegen::tests

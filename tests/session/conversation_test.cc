@@ -1,0 +1,215 @@
+// A conversation without a terminal: what is fed again and what is not, and what an error or Ctrl-C leaves behind.
+
+#include "session/conversation.h"
+
+#include <catch2/catch.hpp>
+#include <csignal>
+
+#include "support/error.h"
+#include "support/os/interrupt.h"
+#include "tests/e2e/tiny_model.h"
+#include "tests/support/error_of.h"
+#include "tools/run/chat_command.h"
+
+namespace forge::session {
+namespace {
+
+constexpr std::size_t kVocab = 90;
+constexpr std::int64_t kContext = 200;
+
+/// A token a letter, and one in front of each message: 88 the user's, 89 the assistant's; the prompt ends with 89.
+std::vector<std::int32_t> encode(std::span<const Message> messages) {
+  std::vector<std::int32_t> ids;
+  for (const auto& message : messages) {
+    ids.push_back(message.role == "system" ? 87 : message.role == "user" ? 88 : 89);
+    for (const char c : message.content) ids.push_back(c - ' ');
+  }
+  ids.push_back(89);
+  return ids;
+}
+
+/// Tokens as encode reads them; those from 80 on have no letter.
+struct Letters {
+  AnswerSink sink() {
+    return {.take = [this](std::int32_t id) -> std::optional<Finish> {
+              text += static_cast<char>(' ' + id % 80);
+              return after_token ? after_token() : std::nullopt;
+            },
+            .finish = [this] { return text; }};
+  }
+  std::string text;
+  std::function<std::optional<Finish>()> after_token;
+};
+
+struct Chat {
+  explicit Chat(std::optional<std::string> system = {}) : conversation(sequences, kVocab, encode, system) {}
+
+  Answer ask(std::string question, std::int64_t tokens = 6) {
+    Letters letters;
+    return conversation.ask(std::move(question), {.tokens_max = tokens}, letters.sink());
+  }
+
+  tests::TinyModel model{{.context = kContext}};
+  std::unique_ptr<runtime::CpuExecutor> executor = model.open(1, 1);
+  Sequences sequences{*executor, kContext, 1};
+  Conversation conversation;
+};
+
+/// What the whole conversation gives when nothing is held.
+std::vector<std::int32_t> afresh(std::span<const Message> messages, std::int64_t tokens = 6) {
+  Chat other;
+  return generate(other.sequences, kVocab, encode(messages), {.tokens_max = tokens},
+                  [](std::int32_t) { return std::nullopt; })
+      .tokens;
+}
+
+}  // namespace
+
+TEST_CASE("a turn feeds what is new, and answers as if all had been fed") {
+  Chat chat;
+  const auto first = chat.ask("hello there");
+  CHECK(first.generated.held_tokens == 0);
+  CHECK(first.generated.tokens == afresh(chat.conversation.messages().first(1)));
+  for (int turn = 0; turn < 4; ++turn) {
+    const auto before = encode(chat.conversation.messages());
+    const auto answer = chat.ask("and then");
+    const auto asked = chat.conversation.messages().first(chat.conversation.messages().size() - 1);
+    CHECK(answer.generated.tokens == afresh(asked));
+    CHECK(answer.generated.prompt_tokens == encode(asked).size());
+    // Tokens without a letter are spelled otherwise, so that a turn may be fed from there again; the prompt before is
+    // held.
+    CHECK(answer.generated.held_tokens >= before.size() - 1 - 6);
+    CHECK(answer.generated.held_tokens < answer.generated.prompt_tokens);
+    CHECK(chat.conversation.held() == chat.sequences.length(0));
+    CHECK(chat.conversation.messages().back().content == answer.text);
+  }
+}
+
+TEST_CASE("an answer that reads as other ids is fed again from there") {
+  Chat chat;
+  Letters letters;
+  auto sink = letters.sink();
+  sink.finish = [] { return std::string("other words"); };
+  (void)chat.conversation.ask("question", {.tokens_max = 9}, sink);
+  const auto answer = chat.ask("more");
+  CHECK(answer.generated.held_tokens <= encode(chat.conversation.messages().first(1)).size() + 1);
+  CHECK(answer.generated.tokens == afresh(chat.conversation.messages().first(3)));
+}
+
+TEST_CASE("the same question again feeds one token for its logits") {
+  Chat chat("be brief");
+  const auto first = chat.ask("hello");
+  chat.conversation.reset();
+  CHECK(chat.conversation.messages().size() == 1);
+  const auto again = chat.ask("hello");
+  CHECK(again.generated.held_tokens == again.generated.prompt_tokens - 1);
+  CHECK(again.generated.tokens == first.generated.tokens);
+  chat.conversation.reset();
+  const auto other = chat.ask("bye");
+  CHECK(other.generated.held_tokens == 10);  // the system message and the next one's role
+  CHECK(other.generated.tokens == afresh(chat.conversation.messages().first(2)));
+}
+
+TEST_CASE("what does not fit is refused with both numbers, and the chat goes on") {
+  Chat chat;
+  const auto first = chat.ask("a");
+  const auto line = tests::error_of([&] { (void)chat.ask(std::string(kContext, 'x')); });
+  CHECK(line.find("prompt") != std::string::npos);
+  CHECK(line.find("200 positions") != std::string::npos);
+  CHECK(line.find("/reset") != std::string::npos);
+  CHECK(chat.conversation.messages().size() == 2);
+  const auto full = chat.ask("go on", -1);
+  CHECK(full.generated.finish == Finish::kContext);
+  CHECK(chat.conversation.held() == kContext);
+  CHECK(tests::error_of([&] { (void)chat.ask("more"); }).find("/reset") != std::string::npos);
+  chat.conversation.reset();
+  CHECK(chat.ask("a").generated.tokens == first.generated.tokens);
+}
+
+TEST_CASE("an answer that Ctrl-C ends stays as far as it came") {
+  Chat chat;
+  Letters letters;
+  letters.after_token = [count = 0]() mutable -> std::optional<Finish> {
+    if (++count == 3) std::raise(SIGINT);
+    return std::nullopt;
+  };
+  forget_interrupt();  // the handlers are there from here on
+  const auto stopped = chat.conversation.ask("question", {.tokens_max = 20}, letters.sink());
+  CHECK(take_interrupt());
+  CHECK(!take_interrupt());
+  CHECK(stopped.generated.finish == Finish::kInterrupted);
+  CHECK(stopped.generated.tokens.size() == 3);
+  CHECK(chat.conversation.messages().back().content == stopped.text);
+  const auto more = chat.ask("more");
+  CHECK(more.generated.tokens == afresh(chat.conversation.messages().first(3)));
+
+  // Before the first token: the question goes, and nothing else does.
+  const auto before = chat.conversation.messages().size();
+  std::raise(SIGINT);
+  CHECK(chat.ask("lost").generated.finish == Finish::kInterrupted);
+  CHECK(take_interrupt());
+  CHECK(chat.conversation.messages().size() == before);
+  const auto last = chat.ask("last");
+  CHECK(last.generated.tokens == afresh(chat.conversation.messages().first(before + 1)));
+}
+
+TEST_CASE("another signal ends the chat") {
+  Chat chat;
+  forget_interrupt();
+  std::raise(SIGTERM);
+  int signal = 0;
+  try {
+    (void)chat.ask("question");
+  } catch (const Interrupted& interrupt) {
+    signal = interrupt.signal;
+  }
+  forget_interrupt();
+  CHECK(signal == SIGTERM);
+}
+
+TEST_CASE("a line is text or a command with a key and a value") {
+  CHECK(tools::parse_chat_line("hello").command.empty());
+  CHECK(tools::parse_chat_line(" /etc/passwd").command.empty());
+  CHECK(tools::parse_chat_line("/help").command == "help");
+  CHECK(tools::parse_chat_line("/").command == "/");
+  const auto set = tools::parse_chat_line("/set  stop   two words ");
+  CHECK(set.command == "set");
+  CHECK(set.key == "stop");
+  CHECK(set.argument == "two words");
+  CHECK(tools::parse_chat_line("/set temp").key == "temp");
+  CHECK(!tools::parse_chat_line("/set temp").argument);
+}
+
+TEST_CASE("sampling options are set by their names, within their bounds, and go back") {
+  tools::RunRequest request;
+  request.sampler.temperature = 0.5F;
+  tools::Options options("/set", "");
+  add_sampling(options, request);
+  options.set("temp", "0.75");
+  CHECK(request.sampler.temperature == 0.75F);
+  options.set("temp", std::nullopt);
+  CHECK(request.sampler.temperature == 0.5F);
+  options.set("seed", "7");
+  CHECK(request.seed == 7);
+  options.set("seed", std::nullopt);
+  CHECK(!request.seed);
+  options.set("stop", "a b");
+  options.set("stop", "c");
+  CHECK(request.stops == std::vector<std::string>{"a b", "c"});
+  options.set("stop", std::nullopt);
+  CHECK(request.stops.empty());
+  options.set("ignore-eos", "on");
+  CHECK(request.ignore_eos);
+  for (const auto& [key, value] : {std::pair{"temp", "x"},
+                                   {"temp", "101"},
+                                   {"top-k", "-1"},
+                                   {"ignore-eos", "yes"},
+                                   {"nonsense", "1"},
+                                   {"--temp", "1"},
+                                   {"", "1"}})
+    CHECK(tests::code_of([&] { options.set(key, value); }) == ErrorCode::kUsage);
+  CHECK(request.sampler.temperature == 0.5F);
+  for (const auto& row : options.rows()) CHECK((row.show() != "" || row.name() == "seed" || row.name() == "stop"));
+}
+
+}  // namespace forge::session

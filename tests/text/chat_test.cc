@@ -1,0 +1,181 @@
+// The chat-template engine: language, errors with their place, limits, requests.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "support/error.h"
+#include "text/chat/chat.h"
+
+using namespace forge::text;
+using namespace forge::text::jinja;
+
+namespace {
+
+const Clock kNow = Clock::parse("2026-01-15T12:30:00");
+
+std::string render(std::string_view source, std::string_view json = R"({"messages": []})",
+                   const RenderLimits& limits = {}) {
+  ChatRequest request = parse_chat_request(json);
+  request.now = kNow;
+  return render_chat(ChatTemplate::parse(source), request, limits);
+}
+
+/// The error line of a template that must fail.
+std::string failure(std::string_view source, const RenderLimits& limits = {}) {
+  try {
+    return "rendered: " + render(source, R"({"messages": []})", limits);
+  } catch (const forge::Error& error) {
+    CHECK(error.exit_status() == 3);
+    return error.line();
+  }
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("white space: trim_blocks, lstrip_blocks and the signs") {
+  CHECK(render("  {% if true %}\nx\n  {% endif %}\ny\n") == "x\ny");
+  CHECK(render("a {%- if true -%} b {%- endif %}") == "ab");
+  CHECK(render("  {%+ if true +%}\nx{% endif %}") == "  \nx");
+  CHECK(render("a\r\n{# c #}\nb\n\n") == "a\nb\n");
+  CHECK(render("{% raw %}{{ x }}{% endraw %}|{{- ' y' -}} |") == "{{ x }}| y|");
+}
+
+TEST_CASE("scopes: loops do not leak, namespaces do, if is none") {
+  CHECK(render("{% set x = 1 %}{% for i in [1, 2] %}{% set x = 5 %}{% endfor %}{{ x }}") == "1");
+  CHECK(render("{% set ns = namespace(x=1) %}{% for i in [1, 2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}") ==
+        "4");
+  CHECK(render("{% if true %}{% set x = 3 %}{% endif %}{{ x }}{% with x = 4 %}{{ x }}{% endwith %}{{ x }}") == "343");
+}
+
+TEST_CASE("loops: filter, else, loop.*, break, continue, recursion") {
+  CHECK(render("{% for i in range(5) if i is odd %}{{ loop.index }}/{{ loop.length }}:{{ i }} {% endfor %}") ==
+        "1/2:1 2/2:3 ");
+  CHECK(render("{% for i in [] %}{% else %}none{% endfor %}") == "none");
+  CHECK(render("{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i > 2 %}{% break %}{% endif %}{{ "
+               "i }}{% endfor %}") == "02");
+  CHECK(render("{% for n in [[1, [2]], [3]] recursive %}{% if n is number %}{{ n }}@{{ loop.depth }} {% else %}{{ "
+               "loop(n) }}{% endif %}{% endfor %}") == "1@2 2@3 3@2 ");
+}
+
+TEST_CASE("macros: defaults, keywords, caller, varargs") {
+  CHECK(render("{% macro m(a, b=a ~ '!') %}{{ a }}{{ b }}{% endmacro %}{{ m('x') }}{{ m(1, b=2) }}") == "xx!12");
+  CHECK(render("{% macro m() %}<{{ caller('q') }}>{% endmacro %}{% call(v) m() %}{{ v }}{% endcall %}") == "<q>");
+  CHECK(render("{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}") == "3210");
+  CHECK(has(failure("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}"), "not more than 1 argument"));
+}
+
+TEST_CASE("values print as Python prints them") {
+  CHECK(render("{{ [1, 'a', none, true, 1.0, {'k': (1,)}] }}") == "[1, 'a', None, True, 1.0, {'k': (1,)}]");
+  CHECK(render("{{ 1e16 }} {{ 0.1 }} {{ 1 / 3 }} {{ -7 // 2 }} {{ -7 % 3 }}") == "1e+16 0.1 0.3333333333333333 -4 2");
+  CHECK(render("{{ \"it's\" }}{{ [\"it's\", 'a\"b'] }}") == "it's[\"it's\", 'a\"b']");
+  CHECK(render("{{ {'é': '<&>', 'n': [1, 2.5]} | tojson }}") == "{\"é\": \"<&>\", \"n\": [1, 2.5]}");
+  CHECK(render("{{ {'a': [1], 'b': {}} | tojson(indent=2) }}") == "{\n  \"a\": [\n    1\n  ],\n  \"b\": {}\n}");
+  CHECK(render("{{ strftime_now('%d %b %Y') }}") == "15 Jan 2026");
+  CHECK(render("{{ 'ßΣ'.upper() }}{{ 'ΑΣ'.lower() }}") == "SSΣας");
+}
+
+TEST_CASE("generation blocks print what they hold") {
+  CHECK(render("{% generation %}{{ 'x' }}{% endgeneration %}y") == "xy");
+}
+
+TEST_CASE("errors name their line and column") {
+  CHECK(has(failure("a\n b {{ 1 + }}"), "line 2, column 11: expected an expression"));
+  CHECK(has(failure("a\né{{ foo.bar }}"), "line 2, column 8: 'foo' is undefined"));
+  CHECK(has(failure("{{ 1|nosuch }}"), "line 1, column 6: there is no filter named 'nosuch'"));
+  CHECK(has(failure("{{ 1 is nosuch }}"), "there is no test named 'nosuch'"));
+  CHECK(has(failure("{% nosuch %}"), "line 1, column 4: unknown tag 'nosuch'"));
+  CHECK(has(failure("{% include 'x' %}"), "'include' is not supported"));
+  CHECK(has(failure("{% if x %}"), "this 'if' is never closed"));
+  CHECK(has(failure("{{ raise_exception('no \x1b system') }}"), "refuses this conversation: no \\x1b system"));
+  CHECK(has(failure("{{ '\xff' }}"), "not valid UTF-8"));
+  CHECK(has(failure("{{ 9223372036854775807 + 1 }}"), "does not fit 64 bits"));
+  CHECK(render("{% if false %}{{ 1|nosuch }}{% endif %}ok") == "ok");
+}
+
+TEST_CASE("the sandbox hides what changes or escapes") {
+  CHECK(render("{{ [1].append is defined }}{{ {}.update is defined }}") == "FalseFalse");
+  CHECK(has(failure("{{ [1].append(2) }}"), "unsafe"));
+  CHECK(has(failure("{{ ''.__class__.__mro__ }}"), "unsafe"));
+  CHECK(has(failure("{{ '{0.__class__.x}'.format(1) }}"), "unsafe"));
+}
+
+TEST_CASE("no template hangs, overflows the stack or fills the memory") {
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(has(failure("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
+            "error[template]"));
+  CHECK(has(failure("{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}"), "error[template]"));
+  CHECK(has(failure("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "recurses too deeply"));
+  CHECK(has(failure("{{ 'x' * 99999999999 }}"), "limit"));
+  CHECK(has(failure("{{ '%999999999d' % 1 }}"), "limit"));
+  CHECK(has(failure("{% set ns = namespace(v='x') %}{% for i in range(99) %}{% set ns.v = ns.v + ns.v %}{% endfor %}"),
+            "limit"));
+  CHECK(has(failure("{% set ns = namespace(v=[1]) %}{% for i in range(9999) %}{% set ns.v = [ns.v] %}{% endfor %}"),
+            "nested"));
+  CHECK(has(
+      failure("{% set ns = namespace(v=[1]) %}{% for i in range(9999) %}{% set ns.v = [ns.v]|select %}{% endfor %}"),
+      "nested"));
+  CHECK(has(failure("{% set ns = namespace(v=[1]) %}{% for i in range(150) %}{% set ns.v = [ns.v, ns.v] %}{% endfor "
+                    "%}{{ ns.v }}"),
+            "error[template]"));
+  CHECK(has(failure("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}"), "nested too deeply"));
+  CHECK(has(failure("{{ " + std::string(100000, '-') + "1 }}"), "nested too deeply"));
+  std::string ifs, sums = "{{ 1";
+  for (int i = 0; i < 50000; ++i) ifs += "{% if 1 %}";
+  for (int i = 0; i < 50000; ++i) sums += " + 1";
+  CHECK(has(failure(ifs), "nested too deeply"));
+  CHECK(has(failure(sums + " }}"), "nested too deeply"));
+  CHECK(render("{% set ns = namespace() %}{% set ns.me = ns %}{% set ns.l = [ns] %}ok") == "ok");
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
+}
+
+TEST_CASE("limits are those that are given") {
+  CHECK(has(failure("{{ 'x' * 100 }}", {.output_bytes_max = 10}), "limit"));
+  CHECK(has(failure("{% for i in range(100) %}a{% endfor %}", {.output_bytes_max = 10}), "more than 10 bytes"));
+  CHECK(has(failure("{% for i in range(100) %}a{% endfor %}", {.steps_max = 50}), "runs too long"));
+}
+
+TEST_CASE("a request: what may be missing, what is refused") {
+  CHECK(render("{{ tools }}{{ enable_thinking }}{{ add_generation_prompt }}{{ bos_token }}",
+               R"({"messages": [], "enable_thinking": false, "bos_token": "<s>"})") == "NoneFalseFalse<s>");
+  for (const char* bad :
+       {"", "[]", "{", R"({"tools": []})", R"({"messages": 1})", R"({"messages": [], "now": "x"})",
+        R"({"messages": [1e999]})", R"({"messages": [99999999999999999999]})", "{\"messages\": [\"\xff\"]}"})
+    CHECK_THROWS_AS(parse_chat_request(bad), forge::Error);
+  CHECK_THROWS_AS(parse_chat_request("{\"messages\": " + std::string(100000, '[')), forge::Error);
+}
+
+TEST_CASE("the reference templates") {
+  const std::string path = FORGE_SHARED_DIR "/chat/templates.json";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    WARN("no reference data at " << path);
+    return;
+  }
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const ChatRequest all = parse_chat_request("{\"messages\": [], \"all\": " + text + "}");
+  for (const Value& entry : all.extra.find("all")->list().items) {
+    const Dict& item = entry.dict();
+    INFO(item.find("name")->text());
+    const ChatTemplate compiled = ChatTemplate::parse(item.find("template")->text());
+    for (const Value& each : item.find("cases")->list().items) {
+      const Dict& input = each.dict().find("input")->dict();
+      ChatRequest request;
+      request.messages = *input.find("messages");
+      if (const Value* tools = input.find("tools")) request.tools = *tools;
+      request.add_generation_prompt = truth(*input.find("add_generation_prompt"));
+      request.bos_token = item.find("bos_token")->text();
+      request.eos_token = item.find("eos_token")->text();
+      request.now = Clock::parse(item.find("now")->text());
+      if (const Value* output = each.dict().find("output"))
+        CHECK(render_chat(compiled, request) == output->text());
+      else
+        CHECK_THROWS_AS(render_chat(compiled, request), forge::Error);
+    }
+  }
+}

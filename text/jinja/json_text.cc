@@ -1,0 +1,208 @@
+// json.dumps as Python prints it, and the clock.
+#include <fmt/format.h>
+#include <locale.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "text/jinja/builtins.h"
+#include "text/jinja/pytext.h"
+#include "text/jinja/template.h"
+
+namespace forge::text::jinja {
+namespace {
+
+class JsonWriter {
+ public:
+  JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
+
+  std::string out;
+
+  void write(const Value& value, std::size_t depth) {
+    const std::size_t before = out.size();
+    budget_.step();
+    switch (value.kind()) {
+      case Kind::kNone:
+        out += "null";
+        break;
+      case Kind::kBool:
+        out += value.boolean() ? "true" : "false";
+        break;
+      case Kind::kInt:
+        out += std::to_string(value.integer());
+        break;
+      case Kind::kFloat:
+        out += number(value.real());
+        break;
+      case Kind::kString:
+        budget_.read(value.text().size());
+        string(value.text());
+        break;
+      case Kind::kDict:
+        return dict(value.dict(), depth);
+      case Kind::kList:
+        if (value.list().kind <= ListKind::kTuple) return list(value.list(), depth);
+        [[fallthrough]];
+      default:
+        throw EvalError(fmt::format("object of type {} is not JSON serializable", value.type_name()));
+    }
+    budget_.allocate(out.size() - before);
+  }
+
+ private:
+  static std::string number(double value) {
+    if (std::isnan(value)) return "NaN";
+    if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
+    return float_repr(value);
+  }
+
+  void line(std::size_t depth) {
+    if (!style_.indent) return;
+    out += '\n';
+    budget_.allocate(1 + depth * style_.indent->size());
+    for (std::size_t i = 0; i < depth; ++i) out += *style_.indent;
+  }
+
+  void list(const List& list, std::size_t depth) {
+    out += '[';
+    budget_.allocate(2);
+    for (std::size_t i = 0; i < list.items.size(); ++i) {
+      if (i != 0) separator();
+      line(depth + 1);
+      write(list.items[i], depth + 1);
+    }
+    if (!list.items.empty()) line(depth);
+    out += ']';
+  }
+
+  void separator() {
+    budget_.allocate(style_.item_separator.size());
+    out += style_.item_separator;
+  }
+
+  void dict(const Dict& dict, std::size_t depth) {
+    std::vector<const std::pair<Value, Value>*> entries;
+    for (const auto& entry : dict.entries()) entries.push_back(&entry);
+    if (style_.sort_keys)
+      std::ranges::stable_sort(entries, [&](const auto* a, const auto* b) {
+        return compare(a->first, b->first, "<", budget_).value_or(0) < 0;
+      });
+    out += '{';
+    budget_.allocate(2 + entries.size() * sizeof(void*));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      if (i != 0) separator();
+      line(depth + 1);
+      key(entries[i]->first);
+      budget_.allocate(style_.key_separator.size());
+      out += style_.key_separator;
+      write(entries[i]->second, depth + 1);
+    }
+    if (!entries.empty()) line(depth);
+    out += '}';
+  }
+
+  void key(const Value& key) {
+    const std::size_t before = out.size();
+    if (key.is_string()) {
+      string(key.text());
+    } else if (key.is_number() || key.is(Kind::kNone)) {
+      out += '"';
+      write(key, 0);
+      out += '"';
+    } else {
+      throw EvalError("keys must be str, int, float, bool or None to be written as JSON");
+    }
+    budget_.allocate(out.size() - before);
+  }
+
+  void unicode_escape(char32_t code) {
+    const auto unit = [&](std::uint32_t value) { out += fmt::format("\\u{:04x}", value); };
+    if (code < 0x10000) return unit(static_cast<std::uint32_t>(code));
+    const auto high = static_cast<std::uint32_t>(code) - 0x10000;
+    unit(0xd800 + (high >> 10));
+    unit(0xdc00 + (high & 0x3ff));
+  }
+
+  void string(std::string_view text) {
+    out += '"';
+    while (!text.empty()) {
+      const char c = text.front();
+      if (static_cast<unsigned char>(c) >= 0x80) {
+        const std::string_view rest = text;
+        const char32_t code = take_utf8(text);
+        if (style_.ensure_ascii)
+          unicode_escape(code);
+        else
+          out += rest.substr(0, rest.size() - text.size());
+        continue;
+      }
+      text.remove_prefix(1);
+      switch (c) {
+        case '"':
+          out += "\\\"";
+          break;
+        case '\\':
+          out += "\\\\";
+          break;
+        case '\n':
+          out += "\\n";
+          break;
+        case '\r':
+          out += "\\r";
+          break;
+        case '\t':
+          out += "\\t";
+          break;
+        case '\b':
+          out += "\\b";
+          break;
+        case '\f':
+          out += "\\f";
+          break;
+        default:
+          if (static_cast<unsigned char>(c) < 0x20)
+            unicode_escape(static_cast<unsigned char>(c));
+          else
+            out += c;
+      }
+    }
+    out += '"';
+  }
+
+  const JsonStyle& style_;
+  Budget& budget_;
+};
+
+}  // namespace
+
+std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) {
+  JsonWriter writer(style, budget);
+  writer.write(value, 0);
+  return std::move(writer.out);
+}
+
+std::string format_time(const Clock& now, const std::string& format) {
+  if (format.size() > 4096) throw EvalError("a time format is too long");
+  std::string plain;  // what strftime knows; it prints nothing for an empty format
+  for (std::size_t i = 0; i < format.size(); ++i) {
+    if (format[i] != '%' || i + 1 == format.size()) {
+      plain += format[i];
+    } else if (const char letter = format[++i]; letter == 'f') {
+      plain += fmt::format("{:06}", now.microseconds);
+    } else if (letter != 'z' && letter != 'Z') {  // a moment without a zone
+      plain += '%';
+      plain += letter;
+    }
+  }
+  const locale_t locale = newlocale(LC_ALL_MASK, "C", nullptr);
+  std::string out(plain.size() * 64 + 64, '\0');
+  plain += 'x';  // so that a result of no characters differs from a failure
+  out.resize(strftime_l(out.data(), out.size(), plain.c_str(), &now.fields, locale));
+  freelocale(locale);
+  if (out.empty() || out.back() != 'x') throw EvalError("this time format cannot be written");
+  out.pop_back();
+  return out;
+}
+
+}  // namespace forge::text::jinja

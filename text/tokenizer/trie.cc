@@ -1,0 +1,64 @@
+#include "text/tokenizer/trie.h"
+
+#include <algorithm>
+
+namespace forge::text {
+namespace {
+
+/// Most comparisons are decided by the first eight bytes, which are fetched from the file once.
+void sort_by_text(const Vocabulary& vocabulary, std::vector<TokenId>& ids) {
+  struct Key {
+    std::uint64_t head = 0;
+    TokenId id = kNoToken;
+  };
+  std::vector<Key> keys;
+  keys.reserve(ids.size());
+  for (const TokenId id : ids) {
+    const auto text = vocabulary.text(id);
+    std::uint64_t head = 0;
+    for (std::size_t i = 0; i < sizeof head; ++i)
+      head = head << 8 | (i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0U);
+    keys.push_back({head, id});
+  }
+  std::ranges::sort(keys, [&](const Key& a, const Key& b) {
+    return a.head != b.head ? a.head < b.head : vocabulary.text(a.id) < vocabulary.text(b.id);
+  });
+  std::ranges::transform(keys, ids.begin(), &Key::id);
+}
+
+}  // namespace
+
+Trie::Trie(const Vocabulary& vocabulary, std::vector<TokenId> ids) {
+  sort_by_text(vocabulary, ids);
+  // Breadth first, so that children are numbered side by side. A node is a stretch of the sorted tokens that agree in
+  // their first `depth` bytes.
+  struct Stretch {
+    std::size_t begin = 0, end = 0, depth = 0;
+  };
+  std::vector<Stretch> level{{0, ids.size(), 0}}, next;
+  first_child_.clear();
+  std::uint32_t nodes = 1;
+  for (; !level.empty(); std::swap(level, next), next.clear()) {
+    for (const Stretch& node : level) {
+      first_child_.push_back(nodes);
+      for (std::size_t i = node.begin; i < node.end;) {
+        const auto text = vocabulary.text(ids[i]);
+        if (text.size() == node.depth) {
+          ++i;  // the node's own token
+          continue;
+        }
+        const char byte = text[node.depth];
+        std::size_t end = i + 1;
+        while (end < node.end && vocabulary.text(ids[end])[node.depth] == byte) ++end;
+        bytes_.push_back(static_cast<std::uint8_t>(byte));
+        tokens_.push_back(text.size() == node.depth + 1 ? ids[i] : kNoToken);
+        next.push_back({i, end, node.depth + 1});
+        ++nodes;
+        i = end;
+      }
+    }
+  }
+  first_child_.push_back(nodes);
+}
+
+}  // namespace forge::text

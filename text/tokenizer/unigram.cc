@@ -1,0 +1,176 @@
+#include "text/tokenizer/unigram.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "support/error.h"
+#include "text/tokenizer/scores.h"
+#include "text/tokenizer/unicode.h"
+
+namespace forge::text {
+namespace {
+
+/// How much worse than the worst token an unknown character is.
+constexpr float kUnknownPenalty = 10;
+/// Longer tokens are found nowhere: each byte of a text may cost as many steps as a token has bytes.
+constexpr std::size_t kTokenBytesMax = 1024;
+
+}  // namespace
+
+/// The best way to each byte of a word. Sums are kept for the last kTokenBytesMax places alone.
+struct Unigram::Lattice {
+  struct Step {
+    TokenId id = kNoToken;
+    std::uint32_t bytes = 0;  // 0: no way leads here
+  };
+  std::vector<Step> steps;
+  std::vector<float> sums;
+  std::vector<Step> path;
+  // Of the words before: how sums are rounded depends on them, and a run of unknown characters may go on.
+  float sum = 0;
+  bool unknown = false;
+};
+
+Unigram::Unigram(Vocabulary& vocabulary, const loader::Gguf& gguf)
+    : vocabulary_(&vocabulary), rules_(gguf), scores_(read_scores(vocabulary, gguf)) {
+  if (scores_.empty())
+    throw Error(ErrorCode::kTokenizer, "the vocabulary has no scores",
+                fmt::format("'{}' is missing, and unigram tokenizers go by it", kScoresKey), "convert the model again");
+  merge_spaces_ = gguf.get<bool>("tokenizer.ggml.remove_extra_whitespaces", false);
+  std::vector<TokenId> ids;
+  float least = std::numeric_limits<float>::infinity();
+  std::size_t too_long = 0;
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    if ((vocabulary.kind(id) & (kNormalToken | kUserToken)) == 0 || vocabulary.text(id).empty()) continue;
+    const float score = scores_[static_cast<std::size_t>(id)];
+    if (!std::isfinite(score))
+      throw Error(ErrorCode::kTokenizer, fmt::format("the score of token {} is {}", id, score),
+                  fmt::format("'{}' wants numbers", kScoresKey), "convert the model again");
+    least = std::min(least, score);
+    if (vocabulary.text(id).size() <= kTokenBytesMax)
+      ids.push_back(id);
+    else
+      ++too_long;
+  }
+  if (too_long != 0)
+    vocabulary.warn(
+        fmt::format("{} tokens are longer than {} bytes; they are not looked for in text", too_long, kTokenBytesMax));
+  unknown_score_ = (ids.empty() ? 0 : least) - kUnknownPenalty;
+  trie_ = Trie(vocabulary, std::move(ids));
+  words_are_separate_ = words_are_separate(vocabulary);
+}
+
+std::string Unigram::normalized(std::string_view text) const {
+  std::string out;
+  out.reserve(text.size() + text.size() / 2);
+  // A space is written when what follows it comes, so that spaces at the end are gone where they are to be.
+  bool begun = false, pending = vocabulary_->add_space_prefix();
+  const auto put = [&](std::string_view part) {
+    for (const char c : part) {
+      if (c == ' ' && merge_spaces_) {
+        pending = pending || begun;
+        continue;
+      }
+      if (pending) out += kBlank;
+      pending = false;
+      begun = true;
+      if (c == ' ')
+        out += kBlank;
+      else
+        out += c;
+    }
+  };
+  while (!text.empty()) {
+    std::size_t bytes = 1;
+    const bool plain = rules_.leaves_ascii(text[0]) && (text.size() == 1 || (text[1] & 0x80) == 0);
+    if (plain) {
+      put(text.substr(0, 1));
+    } else if (const auto rule = rules_.find(text); rule.bytes != 0) {
+      put(rule.value);
+      bytes = rule.bytes;
+    } else {
+      std::size_t wrong = 0;
+      bytes = well_formed_bytes(text, wrong);
+      put(bytes != 0 ? text.substr(0, bytes) : kReplacementText);
+      bytes = std::max<std::size_t>(bytes, 1);
+    }
+    text.remove_prefix(bytes);
+    check_text(out.size());
+  }
+  return out;
+}
+
+void Unigram::encode_word(std::string_view word, Lattice& lattice, std::vector<TokenId>& ids) const {
+  constexpr std::size_t kWindow = std::bit_ceil(kTokenBytesMax + 1);
+  lattice.steps.assign(word.size() + 1, {});
+  lattice.sums.resize(kWindow);
+  lattice.sums[0] = lattice.sum;
+  const auto reach = [&](std::size_t from, std::size_t to, float score, TokenId id) {
+    const float sum = lattice.sums[from % kWindow] + score;
+    auto& step = lattice.steps[to];
+    if (step.bytes != 0 && sum <= lattice.sums[to % kWindow]) return;
+    step = {id, static_cast<std::uint32_t>(to - from)};
+    lattice.sums[to % kWindow] = sum;
+  };
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t character = std::min(sequence_bytes(word[at]), word.size() - at);
+    bool covered = false;
+    std::uint32_t node = Trie::kRoot;
+    for (std::size_t end = at; end < word.size();) {
+      node = trie_.child(node, word[end++]);
+      if (node == Trie::kNowhere) break;
+      const TokenId id = trie_.token(node);
+      if (id == kNoToken) continue;
+      // Tokens that a user defined are always taken whole.
+      const bool user = (vocabulary_->kind(id) & kUserToken) != 0;
+      reach(at, end, user ? 0 : scores_[static_cast<std::size_t>(id)], id);
+      covered = covered || end - at == character;
+    }
+    if (!covered) reach(at, at + character, unknown_score_, kNoToken);
+    at += character;
+  }
+  lattice.sum = lattice.sums[word.size() % kWindow];
+
+  lattice.path.clear();
+  std::size_t at = word.size();
+  for (; at > 0; at -= lattice.steps[at].bytes) lattice.path.push_back(lattice.steps[at]);
+  for (std::size_t i = lattice.path.size(); i-- > 0;) {
+    const auto [id, bytes] = lattice.path[i];
+    if (id != kNoToken)
+      ids.push_back(id);
+    else if (vocabulary_->byte_token(0) != kNoToken)
+      for (const char c : word.substr(at, bytes)) ids.push_back(vocabulary_->byte_token(static_cast<std::uint8_t>(c)));
+    else if (!lattice.unknown && vocabulary_->unknown() != kNoToken)
+      ids.push_back(vocabulary_->unknown());
+    lattice.unknown = id == kNoToken;
+    at += bytes;
+  }
+}
+
+std::string Unigram::describe() const {
+  return fmt::format("unigram{}{}", rules_.empty() ? "" : ", text normalised", merge_spaces_ ? ", spaces merged" : "");
+}
+
+void Unigram::encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
+  Lattice lattice;
+  for (const Fragment& fragment : fragments) {
+    if (fragment.id != kNoToken) {
+      ids.push_back(fragment.id);
+      continue;
+    }
+    const std::string text = normalized(fragment.text);
+    lattice.sum = 0;
+    lattice.unknown = false;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = words_are_separate_ ? word_end(text, at) : text.size();
+      encode_word(std::string_view(text).substr(at, end - at), lattice, ids);
+      at = end;
+    }
+  }
+}
+
+}  // namespace forge::text

@@ -1,0 +1,141 @@
+#include "tools/compile/compile_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "codegen/back_end.h"
+#include "passes/pass.h"
+#include "runtime/plan/cache.h"
+#include "session/device.h"
+#include "session/model_file.h"
+#include "session/open_model.h"
+#include "support/error.h"
+#include "support/os/atomic_file.h"
+#include "support/os/console.h"
+#include "support/os/interrupt.h"
+#include "tools/cli/options.h"
+#include "tools/compile/compile_report.h"
+
+namespace forge::tools {
+namespace {
+
+struct Request {
+  std::string model, output, target = "auto", kv_type = "f16";
+  std::optional<std::int64_t> context;
+  codegen::CompileOptions options;
+  bool force = false, list_passes = false, verbose = false;
+};
+
+std::string footer() {
+  return fmt::format(
+      "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
+      "it.\n"
+      "Targets: auto is what forge-run would take here, its best GPU or the CPU{}{}.\n"
+      "A plan for several targets (a comma list) has a program for each.\n",
+      codegen::device_back_end() == nullptr
+          ? ""
+          : "; gfx1100 and other GPUs\n(forge-inspect devices lists those of this machine)",
+      codegen::host_back_end() == nullptr ? "" : ";\n" + codegen::cpu_target_names());
+}
+
+void list_passes() {
+  std::string text;
+  for (const auto& pass : passes::pipeline_passes())
+    text += fmt::format("{:34} {:9} {}\n", pass.name, pass.optional ? "optional" : "required", pass.purpose);
+  Output().write(text);
+}
+
+/// --list-passes takes no model.
+bool wants_list(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc, [](const char* arg) { return std::string_view(arg) == "--list-passes"; });
+}
+
+bool parse(int argc, char** argv, Request& request) {
+  Options options("forge-compile", "Compiles a GGUF model into a plan that forge-run replays.", footer());
+  options.positional("MODEL", request.model, "a GGUF file")
+      .text("-o,--output", request.output, "PLAN", "write the plan to this file")
+      .text("--target", request.target, "LIST", "what to compile for; default auto")
+      .text("--tune", request.options.tune, "LIST", "kernel choices by hand: rows=4,2048x8192:units=2")
+      .integer("-c,--context", request.context, 1, session::kContextMax,
+               "positions a sequence can have; default the model's, at most 4096")
+      .integer("--max-batch", request.options.batch_max, 1, session::kSequencesMax, "sequences in one step; default 1")
+      .flag("--embeddings", request.options.hidden, "give rows for embeddings too, which a server makes; CPUs only")
+      .choice("--kv-type", request.kv_type, session::kKvTypes, session::kKvTypeHelp)
+      .text("--attention", request.options.attention, "LIST", session::kAttentionHelp)
+      .flag("--force", request.force, "compile even when the cache has the plan")
+      .group("Looking inside")
+      .text("--dump-ir", request.options.dump_ir_dir, "DIR", "write the graph after every pass as text")
+      .text("--dump-dot", request.options.dump_dot_dir, "DIR", "write the graph after every pass for Graphviz")
+      .texts("--skip-pass", request.options.skip, "NAME", "leave an optional pass out; may be repeated")
+      .flag("--list-passes", request.list_passes, "list the passes in order")
+      .flag("-v,--verbose", request.verbose, "show what each pass did");
+  return options.parse(argc, argv);
+}
+
+/// A dump is made by compiling, so a cached plan is no answer then.
+bool must_compile(const Request& request) {
+  return request.force || !request.options.dump_ir_dir.empty() || !request.options.dump_dot_dir.empty();
+}
+
+int compile(Request& request) {
+  request.options.kv_type = dtype_of_name(request.kv_type).value();
+  if (!request.output.empty()) check_output_path(request.output, {request.model});
+  const auto targets = request.target == "auto" ? std::vector{session::choose_device("auto").target}
+                                                : codegen::resolve_targets(request.target);
+  Stopwatch watch;
+  const auto file = loader::Gguf::open(request.model);
+  auto& options = request.options;
+  const auto trained = session::trained_context(file, session::kContextDefault);
+  options.context = request.context.value_or(std::min(trained, session::kContextDefault));
+  if (options.context > trained)
+    note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", options.context,
+                     trained));
+  std::vector<codegen::CompileReport> reports;
+  const auto build = [&] {
+    progress("compiling " + request.model);
+    auto plan = session::compile_model(file, request.model, targets, options, &reports);
+    check_interrupt();
+    return plan;
+  };
+  const auto report = [&](const plan::PlanT& plan, const std::string& where, bool built) {
+    end_progress();
+    for (const auto& one : reports) note_compile_report(one, request.verbose);
+    note_plan(plan, where, built, watch.seconds());
+  };
+  if (!request.output.empty()) {
+    const auto plan = build();
+    plan::write_plan(request.output, plan);
+    report(plan, request.output, true);
+    return 0;
+  }
+  const auto cache_options = plan::CacheOptions::from_environment();
+  const plan::PlanCache cache(cache_options);
+  const auto key = codegen::cache_key({.identity = file.identity().hex()}, targets, options);
+  if (std::error_code ignored; must_compile(request)) std::filesystem::remove(cache.entry_path(key), ignored);
+  const auto result = cache.get_or_build(key, build, [] { progress("another process is compiling this: waiting"); });
+  end_progress();
+  if (result.path.empty())
+    throw Error(ErrorCode::kCache, "the plan was compiled and could not be kept",
+                result.warnings.empty() ? "there is no cache" : without_code(result.warnings.back()),
+                "name a file with -o, or another cache with FORGE_CACHE_DIR");
+  for (const auto& warning : result.warnings) warn(warning);
+  report(result.plan, result.path.native(), result.built);
+  return 0;
+}
+
+}  // namespace
+
+int compile_command(int argc, char** argv) {
+  if (wants_list(argc, argv)) {
+    list_passes();
+    return 0;
+  }
+  Request request;
+  return parse(argc, argv, request) ? compile(request) : 0;
+}
+
+}  // namespace forge::tools

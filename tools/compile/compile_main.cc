@@ -1,0 +1,8 @@
+// forge-compile: a model into a plan.
+
+#include "tools/cli/entry.h"
+#include "tools/compile/compile_command.h"
+
+int main(int argc, char** argv) {
+  return forge::tools::run_tool([&] { return forge::tools::compile_command(argc, argv); });
+}

@@ -1,0 +1,152 @@
+#include "tools/serve/serve_command.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "runtime/engine/engine.h"
+#include "serve/api.h"
+#include "serve/http/server.h"
+#include "support/error.h"
+#include "support/os/console.h"
+#include "support/os/interrupt.h"
+#include "tools/run/run_report.h"
+
+namespace forge::tools {
+namespace {
+
+using serve::LogLevel;
+
+std::chrono::milliseconds milliseconds(float seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000.0F));
+}
+
+serve::Log log_of(const ServeRequest& request) {
+  const auto level = request.log_level == "error"     ? LogLevel::kError
+                     : request.log_level == "warning" ? LogLevel::kWarning
+                                                      : LogLevel::kInfo;
+  return {request.log_format == "json" ? serve::Log::Format::kJson : serve::Log::Format::kText, level};
+}
+
+serve::ApiOptions api_options(const ServeRequest& request) {
+  serve::ApiOptions options{.origins = request.origins, .request_timeout = milliseconds(request.request_timeout)};
+  if (request.api_key_file) options.keys = read_api_keys(*request.api_key_file);
+  return options;
+}
+
+serve::HttpLimits limits(const ServeRequest& request) {
+  return {.head_bytes = static_cast<std::size_t>(request.head_kib) << 10,
+          .body_bytes = static_cast<std::size_t>(request.body_kib) << 10,
+          .connections = static_cast<std::size_t>(request.connections),
+          .idle = milliseconds(request.idle_timeout),
+          .body = milliseconds(request.body_timeout),
+          .write = milliseconds(request.write_timeout),
+          .ping = milliseconds(request.ping)};
+}
+
+/// Which row is a text's embedding: as asked, else as the model says, else the last token's, which has seen the text.
+/// Source of the numbers: gguf's constants (general architecture keys, PoolingType). Nothing for those that want a
+/// model that sees to both sides, or a head of its own (cls, rank).
+std::optional<engine::Wants> pooling_of(const ServeRequest& request, const loader::Gguf& file) {
+  enum : std::uint32_t { kNone, kMean, kCls, kLast };
+  if (request.pooling != "auto") return request.pooling == "mean" ? engine::Wants::kMeanRow : engine::Wants::kLastRow;
+  const auto family = file.find<std::string_view>("general.architecture").value_or("");
+  switch (file.find<std::uint32_t>(std::string(family) + ".pooling_type").value_or(kLast)) {
+    case kMean:
+      return engine::Wants::kMeanRow;
+    case kNone:
+    case kLast:
+      return engine::Wants::kLastRow;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, session::Session& session) {
+  if (!session::has_tokenizer(session.file()))
+    throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so there is no text to serve", {},
+                "serve a model that has one");
+  serve::ServedModel::Parts parts{
+      .name = request.alias.empty() ? session.model().path.stem().string() : request.alias,
+      .tokenizer = &session.tokenizer(),
+      .chat_template = session.file().find<std::string_view>("tokenizer.chat_template").value_or(std::string_view()),
+      .context = static_cast<std::size_t>(session.context())};
+  parts.executor = session.take_executor();
+  parts.pooling = pooling_of(request, session.file());
+  parts.engine.queue = static_cast<std::size_t>(request.queue);
+  parts.engine.reuse_prefixes = !request.no_prefix_cache;
+  parts.engine.watchdog = milliseconds(request.watchdog);
+  return std::make_unique<serve::ServedModel>(std::move(parts));
+}
+
+/// The network's thread, and the end of all threads in their right order, however the program goes on.
+class Running {
+ public:
+  Running(serve::HttpServer& server, serve::Api& api)
+      : server_(server), api_(api), thread_([&server] { server.run(); }) {}
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  ~Running() {
+    server_.stop();
+    wait();
+    api_.stop();
+  }
+  void wait() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  serve::HttpServer& server_;
+  serve::Api& api_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+int serve_command(const ServeRequest& request, session::Stages& stages) {
+  const auto log = log_of(request);
+  serve::Api api(api_options(request), log);
+  serve::HttpServer server(api, limits(request));
+  const auto port = server.listen(request.host, static_cast<std::uint16_t>(request.port));
+  const bool v6 = request.host.find(':') != std::string::npos;
+  const auto url = fmt::format("http://{}:{}", v6 ? "[" + request.host + "]" : request.host, port);
+  log.write(LogLevel::kInfo, "listening", {{"url", std::string_view(url)}});
+  std::optional<session::Session> session;  // the model reads it to the end
+  Running running(server, api);
+
+  auto options = request.session;
+  options.tokenizer = true;
+  session.emplace(options, stages);
+  note_device(*session);
+  const auto device = session->executor().device_name();
+  auto model = model_of(request, *session);
+  const auto name = model->name();
+  api.serve(std::move(model));
+
+  std::atomic<bool> draining{false};
+  server.on_signal([&](int signal) {
+    if (draining.exchange(true)) {
+      log.write(LogLevel::kWarning, "forced", {{"signal", std::int64_t{signal}}});
+      std::_Exit(128 + signal);
+    }
+    log.write(LogLevel::kInfo, "draining", {{"signal", std::int64_t{signal}}});
+    api.drain();
+    server.drain(milliseconds(request.drain_timeout));
+  });
+  check_interrupt();  // one that came before
+  log.write(LogLevel::kInfo, "ready",
+            {{"model", std::string_view(name)},
+             {"device", std::string_view(device)},
+             {"context", std::int64_t{session->context()}},
+             {"parallel", std::int64_t{request.session.model.sequences}},
+             {"ms", stages.now()}});
+  running.wait();
+  log.write(LogLevel::kInfo, "ended", {});
+  return 0;
+}
+
+}  // namespace forge::tools

@@ -1,0 +1,33 @@
+#pragma once
+// forge-serve: what its command line says, and the program.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/session.h"
+
+namespace forge::tools {
+
+struct ServeRequest {
+  session::Session::Options session;
+  std::string host = "127.0.0.1", alias, log_format = "text", log_level = "info", config, pooling = "auto";
+  std::optional<std::string> api_key_file;
+  std::vector<std::string> origins;
+  std::int64_t port = 8080, queue = 256, body_kib = 4096, head_kib = 16, connections = 1024;
+  float request_timeout = 600, drain_timeout = 30, idle_timeout = 75, body_timeout = 30, write_timeout = 30;
+  float ping = 15, watchdog = 60;
+  bool no_prefix_cache = false, print_config = false;
+};
+
+/// False when --help, --version or --print-config was answered. Errors: kUsage, kIo for the TOML file.
+[[nodiscard]] bool parse_serve_options(int argc, const char* const* argv, ServeRequest& request);
+
+/// One key a line; empty lines and those that begin with # are none. Errors: kIo; kUsage for a file without keys.
+[[nodiscard]] std::vector<std::string> read_api_keys(const std::string& path);
+
+/// Serves until SIGTERM or SIGINT; then what runs is finished, and it returns. A second signal ends the process.
+int serve_command(const ServeRequest& request, session::Stages& stages);
+
+}  // namespace forge::tools
