@@ -107,6 +107,7 @@ Handlers::Result Handlers::model(Call& call) {
 
 Handlers::Result Handlers::run(Call& call, Job job) {
   auto& api = call.api;
+  use_defaults_of(job.model->sampling(), job.params);
   const auto most = api.options_.request_timeout;
   job.params.timeout = std::min(job.params.timeout.value_or(most), most);
   ReplyHead head{

@@ -12,6 +12,7 @@ ServedModel::ServedModel(Parts parts)
                    .count()),
       context_(parts.context),
       pooling_(parts.pooling),
+      sampling_(std::move(parts.sampling)),
       tokenizer_(parts.tokenizer),
       engine_(std::move(parts.executor), parts.engine) {
   if (!parts.chat_template.empty()) template_ = text::ChatTemplate::parse(parts.chat_template);

@@ -23,6 +23,7 @@ class ServedModel {
     const text::Tokenizer* tokenizer = nullptr;  ///< outlives the model
     std::string_view chat_template;              ///< its source; empty: none
     std::unique_ptr<runtime::Executor> executor;
+    session::SamplingDefaults sampling;  ///< what holds where a request says nothing
     std::size_t context = 0;
     std::optional<engine::Wants> pooling;  ///< which row is a text's embedding; nothing: none that is known here
     engine::EngineOptions engine;
@@ -36,6 +37,7 @@ class ServedModel {
   [[nodiscard]] const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] engine::Engine& engine() { return engine_; }
   [[nodiscard]] std::optional<engine::Wants> pooling() const { return pooling_; }
+  [[nodiscard]] const session::SamplingDefaults& sampling() const { return sampling_; }
 
   // From any thread.
   /// Text that spells control tokens becomes them; BOS comes first where the model wants one, once. Ids are taken as
@@ -53,6 +55,7 @@ class ServedModel {
   std::int64_t created_;
   std::size_t context_;
   std::optional<engine::Wants> pooling_;
+  session::SamplingDefaults sampling_;
   const text::Tokenizer* tokenizer_;
   std::optional<text::ChatTemplate> template_;
   engine::Engine engine_;

@@ -63,18 +63,23 @@ std::optional<std::chrono::milliseconds> read_timeout(Fields& fields) {
 GenerationParams read_params(Fields& fields, double temperature) {
   GenerationParams params;
   auto& sampling = params.sampling;
-  const auto real = [&](std::string_view name, double low, double high, double fallback) {
-    return static_cast<float>(fields.number(name, low, high).value_or(fallback));
+  auto& unset = params.unset;
+  bool settled = false;  // of members that no file says anything about
+  const auto real = [&](std::string_view name, double low, double high, double fallback, bool& absent) {
+    const auto value = fields.number(name, low, high);
+    absent = !value;
+    return static_cast<float>(value.value_or(fallback));
   };
-  sampling.temperature = real("temperature", 0, 2, temperature);
-  sampling.top_p = real("top_p", 0, 1, 1);
-  sampling.min_p = real("min_p", 0, 1, 0);
-  sampling.typical_p = real("typical_p", 0, 1, 1);
-  sampling.frequency_penalty = real("frequency_penalty", -2, 2, 0);
-  sampling.presence_penalty = real("presence_penalty", -2, 2, 0);
-  sampling.repeat_penalty = real("repetition_penalty", 0.01, 100, 1);
-  const auto top_k = fields.integer("top_k", -1, kTokensMax - 1).value_or(0);
-  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(top_k, 0));
+  sampling.temperature = real("temperature", 0, 2, temperature, unset.temperature);
+  sampling.top_p = real("top_p", 0, 1, 1, unset.top_p);
+  sampling.min_p = real("min_p", 0, 1, 0, unset.min_p);
+  sampling.typical_p = real("typical_p", 0, 1, 1, settled);
+  sampling.frequency_penalty = real("frequency_penalty", -2, 2, 0, settled);
+  sampling.presence_penalty = real("presence_penalty", -2, 2, 0, settled);
+  sampling.repeat_penalty = real("repetition_penalty", 0.01, 100, 1, unset.repeat_penalty);
+  const auto top_k = fields.integer("top_k", -1, kTokensMax - 1);
+  unset.top_k = !top_k;
+  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(top_k.value_or(0), 0));
   read_logit_bias(fields, sampling);
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) params.seed = static_cast<std::uint64_t>(*seed);
   params.samples = static_cast<std::size_t>(fields.integer("n", 1, engine::kSamplesMax).value_or(1));
@@ -286,6 +291,19 @@ std::vector<std::int32_t> detokenize(const Json& json) {
 }
 
 }  // namespace
+
+void use_defaults_of(const session::SamplingDefaults& file, GenerationParams& params) {
+  auto& sampling = params.sampling;
+  const auto use = [](bool unset, const auto& value, auto& into) {
+    if (unset && value) into = *value;
+  };
+  use(params.unset.temperature, file.temperature, sampling.temperature);
+  use(params.unset.top_k, file.top_k, sampling.top_k);
+  use(params.unset.top_p, file.top_p, sampling.top_p);
+  use(params.unset.min_p, file.min_p, sampling.min_p);
+  use(params.unset.repeat_penalty, file.repeat_penalty, sampling.repeat_penalty);
+  if (file.penalty_window) sampling.penalty_window = static_cast<std::size_t>(*file.penalty_window);
+}
 
 Read<CompletionBody> read_completion(std::string_view json) {
   return guarded(json, completion);

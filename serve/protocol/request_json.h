@@ -15,12 +15,17 @@
 
 #include "runtime/engine/engine_core.h"
 #include "serve/protocol/api_error.h"
+#include "session/sampling_defaults.h"
 
 namespace forge::serve {
 
 /// What a request says about generating, whatever its dialect.
 struct GenerationParams {
   runtime::SamplerParams sampling;
+  /// Members that the request does not have, so that the dialect's default stands in `sampling`.
+  struct Unset {
+    bool temperature = false, top_k = false, top_p = false, min_p = false, repeat_penalty = false;
+  } unset;
   std::optional<std::uint64_t> seed;  ///< none: a new one
   std::size_t max_tokens = 0;         ///< 0: what the context leaves
   std::size_t samples = 1;
@@ -62,11 +67,15 @@ struct TokenizeBody {
   bool add_special = true, parse_special = true;
 };
 
+/// Puts what the model's file says in place of the dialect's defaults.
+void use_defaults_of(const session::SamplingDefaults& file, GenerationParams& params);
+
 template <class T>
 using Read = std::expected<T, ApiError>;
 
 [[nodiscard]] Read<CompletionBody> read_completion(std::string_view json);
-/// prompt, max_tokens, temperature, top_k, top_p and the other sampling members; greedy unless it says otherwise.
+/// prompt, max_tokens, temperature, top_k, top_p and the other sampling members; greedy unless it (or the model's file,
+/// see use_defaults_of) says otherwise.
 [[nodiscard]] Read<CompletionBody> read_generate(std::string_view json);
 [[nodiscard]] Read<ChatBody> read_chat(std::string_view json);
 [[nodiscard]] Read<EmbeddingsBody> read_embeddings(std::string_view json);

@@ -211,8 +211,30 @@ def metrics_move(server):
                               "forge_request_retries_total", "forge_num_preemptions_total"} <= after.keys())
 
 
+def file_defaults():
+    """Where a request says nothing the file's own settings hold; one that cannot be used is a line of the log."""
+    metadata, tensors = tiny_parts()
+    own = {"temp": 1.5, "top_k": 7, "top_p": 0.5, "min_p": 0.25, "penalty_repeat": 1.5}
+    metadata.update({f"general.sampling.{key}": value for key, value in {**own, "penalty_last_n": -3}.items()})
+    server = Server(write("own.gguf", gguf(metadata, tensors)))
+    asked = {"temperature": 1.5, "top_k": 7, "top_p": 0.5, "min_p": 0.25, "repetition_penalty": 1.5}
+    neutral = {"temperature": 0, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": 1}
+    for path, text in (("/v1/completions", {"prompt": PROMPT}), ("/generate", {"prompt": PROMPT}),
+                       ("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT}]})):
+        body = {**text, "max_tokens": 60, "seed": 5, "ignore_eos": True}
+
+        def answer(**members):
+            answered = server.post(path, {**body, **members})[1]
+            return answered.get("text") or answered["choices"][0]
+        case(f"{path}: the file's settings", answer() == answer(**asked) != answer(**neutral), answer())
+        case(f"{path}: a member wins over them", answer(**neutral) == answer(**neutral, seed=6))
+    case("the log names what is not used", "general.sampling.penalty_last_n is i32 -3" in server.line("ignored="), server.lines)
+    case("it ends", server.stop() == 0, server.lines[-3:])
+
+
 running = Server(model, "--parallel", 32)
 for part in (states_and_models, completions, chats, plain_routes, embeddings, company, metrics_move):
     part(running)
 case("it ends well", running.stop() == 0, running.lines[-3:])
+file_defaults()
 finish()

@@ -89,6 +89,36 @@ TEST_CASE("defaults are those of each dialect") {
   CHECK(chat->params.max_tokens == 5);
 }
 
+TEST_CASE("the model's file says what a request leaves open") {
+  const forge::session::SamplingDefaults file{
+      .temperature = 0.25F, .top_k = 20, .top_p = 0.75F, .min_p = 0.125F, .repeat_penalty = 1.5F, .penalty_window = 8};
+  for (const auto* open : {R"({"prompt":"x"})", R"({"prompt":"x","temperature":null,"top_k":null})"}) {
+    auto read = read_generate(open);
+    REQUIRE(read.has_value());
+    use_defaults_of(file, read->params);
+    const auto& sampling = read->params.sampling;
+    CHECK(sampling.temperature == 0.25F);
+    CHECK(sampling.top_k == 20);
+    CHECK(sampling.top_p == 0.75F);
+    CHECK(sampling.min_p == 0.125F);
+    CHECK(sampling.repeat_penalty == 1.5F);
+    CHECK(sampling.penalty_window == 8);
+  }
+  auto said = read_completion(R"({"prompt":"x","temperature":0,"top_k":0,"top_p":1,"min_p":0,"repetition_penalty":1})");
+  REQUIRE(said.has_value());
+  use_defaults_of(file, said->params);
+  CHECK(said->params.sampling.temperature == 0);
+  CHECK(said->params.sampling.top_k == 0);
+  CHECK(said->params.sampling.top_p == 1);
+  CHECK(said->params.sampling.min_p == 0);
+  CHECK(said->params.sampling.repeat_penalty == 1);
+  auto silent = read_completion(R"({"prompt":"x"})");
+  REQUIRE(silent.has_value());
+  use_defaults_of({}, silent->params);
+  CHECK(silent->params.sampling.temperature == 1);
+  CHECK(silent->params.sampling.penalty_window == 64);
+}
+
 TEST_CASE("a conversation is what templates read: parts joined, arguments of calls as objects, variables set") {
   const auto body =
       read_chat(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},

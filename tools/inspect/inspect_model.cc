@@ -12,6 +12,7 @@
 #include "session/executors.h"
 #include "session/memory_limit.h"
 #include "session/open_model.h"
+#include "session/sampling_defaults.h"
 #include "session/session.h"
 #include "session/state_report.h"
 #include "support/error.h"
@@ -107,6 +108,30 @@ std::string token_list(const text::Tokenizer& tokenizer, std::span<const std::in
   return ids.size() > shown ? out + fmt::format(" and {} more (--all)", ids.size() - shown) : out;
 }
 
+/// The values that the file has, by the last words of their keys.
+std::vector<std::pair<std::string_view, double>> sampling_values(const session::SamplingDefaults& sampling) {
+  std::vector<std::pair<std::string_view, double>> values;
+  const auto add = [&values](std::string_view name, const auto& value) {
+    if (value) values.emplace_back(name, *value);
+  };
+  add("temp", sampling.temperature);
+  add("top_k", sampling.top_k);
+  add("top_p", sampling.top_p);
+  add("min_p", sampling.min_p);
+  add("penalty_repeat", sampling.repeat_penalty);
+  add("penalty_last_n", sampling.penalty_window);
+  return values;
+}
+
+std::string sampling_text(const session::SamplingDefaults& sampling) {
+  std::string out;
+  for (const auto& [name, value] : sampling_values(sampling))
+    out += fmt::format("{}{} {:.6g}", out.empty() ? "  " : ", ", name, value);
+  out = out.empty() ? "  none of the file's own\n" : out + "\n";
+  for (const auto& line : sampling.ignored) out += "  not used: " + line + "\n";
+  return out;
+}
+
 std::string as_text(const loader::Gguf& file, const InspectOptions& options, const ModelFacts& facts) {
   std::string out =
       fmt::format("{}: GGUF version {}, {}, {} tensors, {:.1f} M parameters\nidentity {}\n",
@@ -145,7 +170,8 @@ std::string as_text(const loader::Gguf& file, const InspectOptions& options, con
     out += facts.template_error;
   else
     out += facts.chat_template ? fmt::format("{} bytes", facts.chat_template->size()) : "none";
-  out += "\n\nmemory\n  ";
+  out += "\n\nsampling defaults\n" + sampling_text(session::read_sampling_defaults(file));
+  out += "\nmemory\n  ";
   if (!facts.run_error.empty()) return out + "forge cannot run it: " + facts.run_error + "\n";
   return out +
          fmt::format("context {}: {}; {} in all, {} available\n", facts.context, describe_need(facts.need),
@@ -206,6 +232,10 @@ std::string as_json(const loader::Gguf& file, const InspectOptions& options, con
   }
   json.close().open("chat_template", '{');
   json.field("bytes", facts.chat_template ? facts.chat_template->size() : 0).field("error", facts.template_error);
+  const auto sampling = session::read_sampling_defaults(file);
+  json.close().open("sampling", '{');
+  for (const auto& [name, value] : sampling_values(sampling)) json.field(name, value);
+  json.field("ignored", std::span<const std::string>(sampling.ignored));
   json.close().field("runs", facts.run_error.empty()).field("error", facts.run_error);
   json.open("memory", '{').field("context", facts.context).field("weights", facts.need.weights);
   json.field("kv", facts.need.kv).field("arena", facts.need.arena).field("logits", facts.need.io);

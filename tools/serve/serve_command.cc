@@ -11,6 +11,7 @@
 #include "runtime/engine/engine.h"
 #include "serve/api.h"
 #include "serve/http/server.h"
+#include "session/sampling_defaults.h"
 #include "support/error.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
@@ -75,6 +76,7 @@ std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, sessio
       .tokenizer = &session.tokenizer(),
       .chat_template = session.file().find<std::string_view>("tokenizer.chat_template").value_or(std::string_view()),
       .context = static_cast<std::size_t>(session.context())};
+  parts.sampling = session::read_sampling_defaults(session.file());
   parts.executor = session.take_executor();
   parts.pooling = pooling_of(request, session.file());
   parts.engine.queue = static_cast<std::size_t>(request.queue);
@@ -125,6 +127,8 @@ int serve_command(const ServeRequest& request, session::Stages& stages) {
   const auto device = session->executor().device_name();
   auto model = model_of(request, *session);
   const auto name = model->name();
+  for (const auto& line : model->sampling().ignored)
+    log.write(LogLevel::kWarning, "sampling", {{"ignored", std::string_view(line)}});
   api.serve(std::move(model));
 
   std::atomic<bool> draining{false};
