@@ -132,7 +132,7 @@ def bad_models():
 def bad_flags():
     refused("no model", USAGE, "usage", "run")
     refused("unknown flag", USAGE, "usage", "run", model, "--frobnicate", contains=["--frobnicate"])
-    for flag, value in (("-n", "abc"), ("-n", "-5"), ("-n", "1.5"), ("-n", "99999999999999999999"), ("-n", ""),
+    for flag, value in (("-n", "abc"), ("-n", "-2"), ("-n", "-5"), ("-n", "1.5"), ("-n", "99999999999999999999"), ("-n", ""),
                         ("-c", "0"), ("-c", "-1"), ("-c", "999999999"), ("--temp", "x"), ("--temp", "-1"),
                         ("--temp", "nan"), ("--top-p", "2"), ("--min-p", "-0.1"), ("--top-k", "-1"),
                         ("--threads", "0"), ("--threads", "100000"), ("--seed", "1e3"), ("--logits-last", "0")):
@@ -263,8 +263,7 @@ def bad_caches():
             data = bytearray(open(path, "rb").read())
             data[len(data) // 2] ^= 16
             open(path, "wb").write(data)
-    first = tool("run", model, "--raw", "-p", "abc", "-n", 2)
-    second = tool("run", model, "--raw", "-p", "abc", "-n", 2)
+    first, second = (tool("run", model, "--raw", "-p", "abc", "-n", 2, "--temp", 0) for _ in range(2))
     case("a damaged entry is reported and rebuilt",
          first.returncode == 0 and first.stderr.count(b"warning[") == 1 and second.stderr.count(b"warning[") == 0
          and first.stdout == second.stdout, first.stderr + second.stderr)

@@ -14,6 +14,7 @@ import xml.etree.ElementTree
 from lib_cli import BIN, GUARD, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
 
 model = tiny()
+GREEDY = ("--temp", "0")  # the same text every time
 IDS = ",".join(str(i * 37 % 256) for i in range(150))
 
 
@@ -67,17 +68,17 @@ def same_plan():
 
 
 def text():
-    plain = tool("run", model, "-p", "abc the", "-n", 8)
+    plain = tool("run", model, "-p", "abc the", *GREEDY, "-n", 8)
     case("one closing line on stderr", plain.returncode == 0 and len(said(plain)) == 1
          and "tokens/s" in said(plain)[0], plain.stderr)
-    by_name = tool("run", model, "--device", "cpu", "-p", "abc the", "-n", 8)
+    by_name = tool("run", model, "--device", "cpu", "-p", "abc the", *GREEDY, "-n", 8)
     case("auto says why it is not a GPU, and a CPU that was asked for needs no reason",
          len(said(plain)) + (b"running on the CPU" in plain.stderr) == plain.stderr.count(b"\n")
          and by_name.stderr.count(b"\n") == 1 and by_name.stdout == plain.stdout, plain.stderr + by_name.stderr)
     write("p.txt", b"abc the\n")
-    case("-f gives the same", tool("run", model, "-f", "p.txt", "-n", 8).stdout == plain.stdout)
-    case("standard input gives the same", tool("run", model, "-n", 8, stdin=b"abc the").stdout == plain.stdout)
-    parsed = run_json(model, "-p", "abc the", "-n", 8)
+    case("-f gives the same", tool("run", model, "-f", "p.txt", *GREEDY, "-n", 8).stdout == plain.stdout)
+    case("standard input gives the same", tool("run", model, *GREEDY, "-n", 8, stdin=b"abc the").stdout == plain.stdout)
+    parsed = run_json(model, "-p", "abc the", *GREEDY, "-n", 8)
     case("JSON holds the same text", parsed["text"].encode() == plain.stdout, parsed)
     case("and why it ended", parsed["finish_reason"] == "length" and len(parsed["tokens"]) == 8)
     raw = run_json(model, "--raw", "-p", "abc the", "-n", 1)
@@ -94,17 +95,17 @@ def text():
 
 
 def ends():
-    full = run_json(model, "--raw", "-p", "abc", "--ignore-eos")
+    full = run_json(model, "--raw", "-p", "abc", *GREEDY, "--ignore-eos")
     case("the context is the end", full["prompt_tokens"] + len(full["tokens"]) == 256 + 1
          and full["finish_reason"] == "length", len(full.get("tokens", [])))
     metadata, tensors = tiny_parts()
-    first = run_json(model, "--raw", "-p", "abc", "-n", 3)["tokens"]
+    first = run_json(model, "--raw", "-p", "abc", *GREEDY, "-n", 3)["tokens"]
     metadata["tokenizer.ggml.eos_token_id"] = first[1]
-    ended = run_json(write("eos.gguf", gguf(metadata, tensors)), "--raw", "-p", "abc", "-n", 9)
+    ended = run_json(write("eos.gguf", gguf(metadata, tensors)), "--raw", "-p", "abc", *GREEDY, "-n", 9)
     case("the end token ends it", ended["finish_reason"] == "stop" and ended["tokens"] == first[:2], ended)
     text = full["text"]
     stop = text[10:13]
-    stopped = run_json(model, "--raw", "-p", "abc", "--ignore-eos", "--stop", stop)
+    stopped = run_json(model, "--raw", "-p", "abc", *GREEDY, "--ignore-eos", "--stop", stop)
     case("a stop string is not shown", stopped["finish_reason"] == "stop" and stopped["text"] == text[:text.index(stop)],
          (stop, stopped.get("text", stopped)))
 
@@ -117,7 +118,7 @@ def start(*args, **options):
 def signals():
     big = tiny("big.gguf", context=60000)
     for number in (signal.SIGINT, signal.SIGTERM):
-        run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, stdout=subprocess.PIPE)
+        run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, "-n", -1, stdout=subprocess.PIPE)
         run.stdout.read(1)
         run.send_signal(number)
         _, errors = run.communicate(timeout=GUARD)
@@ -129,7 +130,7 @@ def signals():
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=GUARD)
     case("no half of a file", run.returncode in (0, 130) and (run.returncode == 0 or files() == before), run.returncode)
-    run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, stdout=subprocess.PIPE)
+    run = start(big, "--raw", "-p", "abc", "--ignore-eos", "-c", 60000, "-n", -1, stdout=subprocess.PIPE)
     run.stdout.read(1)
     run.stdout.close()
     errors = run.stderr.read()
@@ -156,9 +157,9 @@ def streams():
          and whole(trace), (run.returncode, run.stdout))
     run = closed(0, "inspect", "tokenize", model)
     case("without standard input no file is read in its place", run.returncode == 1 and run.stdout == b"", run)
-    expected = tool("run", model, "-p", "abc", "-n", 4)
+    expected = tool("run", model, "-p", "abc", "-n", 4, *GREEDY)
     with open("/dev/full", "wb") as full:
-        run = subprocess.run([os.path.join(BIN, "forge-run"), model, "-p", "abc", "-n", "4"], env=environment(), timeout=GUARD,
+        run = subprocess.run([os.path.join(BIN, "forge-run"), model, "-p", "abc", "-n", "4", *GREEDY], env=environment(), timeout=GUARD,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=full)
     case("notes that cannot be written change nothing", run.returncode == 0 and run.stdout == expected.stdout, run)
     big = b"abc " * 200000
@@ -251,8 +252,8 @@ def other_tools():
     ids = json.loads(tool("inspect", "tokenize", model, stdin=b"abc the").stdout)
     case("tokenize", len(ids) == 5 and ids[-1] == 259, ids)
     case("--special", json.loads(tool("inspect", "tokenize", model, "--special", stdin=b"<|end|>").stdout) == [257])
-    shown = tool("run", model, "-p", "a\033b", "-n", 2, "--system", "Be", "--show-prompt")
-    text = tool("run", model, "-p", "a\033b", "-n", 2, "--system", "Be")
+    shown = tool("run", model, "-p", "a\033b", "-n", 2, *GREEDY, "--system", "Be", "--show-prompt")
+    text = tool("run", model, "-p", "a\033b", "-n", 2, *GREEDY, "--system", "Be")
     case("--show-prompt: the prompt on stderr as the model gets it, escapes shown",
          shown.stdout == text.stdout and b"the prompt has " in shown.stderr and b"\na\\x1bb<|end|>" in shown.stderr, shown.stderr)
     tokenizer = json.loads(tool("inspect", model, "--json").stdout)["tokenizer"]

@@ -37,7 +37,7 @@ def together():
 
 
 def killed():
-    expected = tool("run", model, "--raw", "-p", "abc", "-n", 4).stdout
+    expected = tool("run", model, "--raw", "-p", "abc", "-n", 4, "--temp", 0).stdout
     begin = time.monotonic()
     case("compiling by force", tool("compile", model, "--force").returncode == 0)
     took = time.monotonic() - begin
@@ -48,7 +48,7 @@ def killed():
         time.sleep(took * 1.1 * (random.next() % 1000) / 1000)
         run.send_signal(signal.SIGKILL)
         run.communicate(timeout=GUARD)
-        after = tool("run", model, "--raw", "-p", "abc", "-n", 4)
+        after = tool("run", model, "--raw", "-p", "abc", "-n", 4, "--temp", 0)
         if after.returncode != 0 or after.stdout != expected or b"warning" in after.stderr:
             failures.append((i, after.returncode, after.stderr))
     case("50 kills leave a cache that works", not failures, failures[:3])

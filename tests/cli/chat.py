@@ -14,9 +14,10 @@ import subprocess
 import termios
 import time
 
-from lib_cli import BIN, FOLDER, GUARD, at, case, environment, finish, tiny, tool
+from lib_cli import BIN, FOLDER, GUARD, at, case, environment, finish, gguf, tiny, tiny_parts, tool, write
 
 PROMPT = b"> "
+GREEDY = ("--temp", 0)  # the same text every time
 model = tiny()
 
 
@@ -101,7 +102,7 @@ class Chat:
 
 
 def said_by(*args):
-    run = tool("run", model, *args)
+    run = tool("run", model, *GREEDY, *args)
     return run.stdout + (b"" if run.stdout.endswith(b"\n") else b"\n")
 
 
@@ -111,7 +112,7 @@ def number(pattern, text):
 
 
 def turns(term):
-    chat = Chat(model, "-n", 8, term=term)
+    chat = Chat(model, "-n", 8, *GREEDY, term=term)
     greeting = chat.wait()
     case(f"{term}: it says how to get help", b"/help" in greeting and b"Ctrl-D" in greeting, greeting)
     chat.say(b"abc the")
@@ -183,7 +184,7 @@ def seeds():
 
 
 def context():
-    chat = Chat(model, "-c", 64, "--ignore-eos")
+    chat = Chat(model, "-c", 64, "--ignore-eos", *GREEDY)
     chat.wait()
     said = chat.say(b"the")
     case("a full context is one line that says what to do", said.count(b"/reset") == 1 and b"64 positions" in said, said)
@@ -196,9 +197,31 @@ def context():
     case("it leaves", chat.leave() == 0)
 
 
+def limit():
+    metadata, tensors = tiny_parts(context=4000)
+    metadata["general.sampling.temp"] = 0.0
+    chat = Chat(write("limit.gguf", gguf(metadata, tensors)), "--ignore-eos")
+    chat.wait()
+    said = chat.say(b"the")
+    case("an answer that reaches the limit has a line that says what to do", said.count(b"stopped at the limit of 1024 tokens")
+         == said.count(b"/set predict N") == 1, said)
+    table = chat.say(b"/set")
+    case("the file's settings are those of the chat", re.search(rb"temp +0 ", table) and re.search(rb"top-k +40 ", table), table)
+    before = chat.answers
+    chat.say(b"/reset")
+    said = chat.say(b"/set predict 3") + chat.say(b"the")
+    more = chat.answers[len(before):]
+    case("a limit that was set needs no word", b"stopped" not in said and 0 < len(more) < 20 and before.startswith(more[:-1]),
+         (said, more))
+    chat.say(b"/set temp 2")
+    table = chat.say(b"/set temp") + chat.say(b"/set")
+    case("a setting goes back to the file's", re.search(rb"temp +0 ", table), table)
+    case("it leaves", chat.leave() == 0)
+
+
 def stopping():
     big = tiny("big.gguf", context=262144)  # minutes of answer, were it not stopped
-    chat = Chat(big, "-c", 262144, "--ignore-eos")  # nor may any of its answers end first
+    chat = Chat(big, "-c", 262144, "--ignore-eos", "-n", -1)  # nor may any of its answers end first
     chat.wait()
     chat.type(b"abc the\n")
     chat.wait_answer(3)
@@ -272,15 +295,15 @@ def editing():
 
 def no_chat():
     """Everything but a terminal without a prompt is what it was."""
-    plain = tool("run", model, "-n", 8, stdin=b"/stats")
-    case("a pipe is a prompt", plain.returncode == 0 and plain.stdout == tool("run", model, "-n", 8, "-p", "/stats").stdout)
+    plain = tool("run", model, *GREEDY, "-n", 8, stdin=b"/stats")
+    case("a pipe is a prompt", plain.returncode == 0 and plain.stdout == tool("run", model, *GREEDY, "-n", 8, "-p", "/stats").stdout)
     chat = Chat(model, "--json", "-n", 2)
     chat.wait(b"Ctrl-D")
     chat.type(b"abc the\n\x04")
     case("--json on a terminal is one answer", chat.leave(b"") == 0
          and json.loads(chat.answers)["text"] is not None, chat.answers)
-    chat = Chat(model, "-n", 2, "-p", "x")
-    case("so is -p", chat.leave(b"") == 0 and chat.answers == tool("run", model, "-n", 2, "-p", "x").stdout, chat.answers)
+    chat = Chat(model, "-n", 2, "-p", "x", *GREEDY)
+    case("so is -p", chat.leave(b"") == 0 and chat.answers == tool("run", model, *GREEDY, "-n", 2, "-p", "x").stdout, chat.answers)
     refused = Chat(model, "--raw", "--system", "x")
     case("what cannot be is refused before the first question", refused.leave(b"") == 2, refused.screen)
 
@@ -290,7 +313,7 @@ try:
 except OSError as error:
     case(f"there are no pseudo-terminals here ({error}): the chat is not tested", True)
 else:
-    for part in (lambda: turns(None), lambda: turns("xterm"), commands, seeds, context, stopping, idle, editing, no_chat):
+    for part in (lambda: turns(None), lambda: turns("xterm"), commands, seeds, context, limit, stopping, idle, editing, no_chat):
         try:
             part()
         except (TimeoutError, EOFError) as error:

@@ -77,6 +77,8 @@ def _string(text):
 def _value(value):
     if isinstance(value, bool):
         return BOOL, struct.pack("<?", value)
+    if isinstance(value, int) and value < 0:
+        return I32, struct.pack("<i", value)
     if isinstance(value, int):
         return U32, struct.pack("<I", value)
     if isinstance(value, float):

@@ -182,13 +182,16 @@ TEST_CASE("a line is text or a command with a key and a value") {
 
 TEST_CASE("sampling options are set by their names, within their bounds, and go back") {
   tools::RunRequest request;
-  request.sampler.temperature = 0.5F;
+  request.temperature = 0.5F;
+  const auto bytes = tests::tiny_gguf({});
+  settle_sampling(request, loader::Gguf::from(std::as_bytes(std::span(bytes))));
+  CHECK(request.top_k == 40);
   tools::Options options("/set", "");
   add_sampling(options, request);
   options.set("temp", "0.75");
-  CHECK(request.sampler.temperature == 0.75F);
+  CHECK(request.temperature == 0.75F);
   options.set("temp", std::nullopt);
-  CHECK(request.sampler.temperature == 0.5F);
+  CHECK(request.temperature == 0.5F);
   options.set("seed", "7");
   CHECK(request.seed == 7);
   options.set("seed", std::nullopt);
@@ -208,7 +211,7 @@ TEST_CASE("sampling options are set by their names, within their bounds, and go 
                                    {"--temp", "1"},
                                    {"", "1"}})
     CHECK(tests::code_of([&] { options.set(key, value); }) == ErrorCode::kUsage);
-  CHECK(request.sampler.temperature == 0.5F);
+  CHECK(request.temperature == 0.5F);
   for (const auto& row : options.rows()) CHECK((row.show() != "" || row.name() == "seed" || row.name() == "stop"));
 }
 

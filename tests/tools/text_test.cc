@@ -49,11 +49,14 @@ TEST_CASE("forge-run's options land where they belong") {
   CHECK(request.session.model.path == "m.gguf");
   CHECK(request.prompt.text == "-dashed text");
   CHECK(request.predict == 7);
-  CHECK(request.sampler.temperature == 0.5F);
+  CHECK(request.temperature == 0.5F);
   CHECK(request.stops == std::vector<std::string>{"a", "b"});
   CHECK(request.session.model.context == 99);
   CHECK(request.seed == 5);
-  CHECK(request.sampler.top_p == 0.95F);
+  CHECK_FALSE((request.top_k || request.top_p || request.min_p || request.repeat_penalty || request.repeat_window));
+  RunRequest endless;
+  REQUIRE(parse(endless, std::array{"forge-run", "m.gguf", "-n", "-1"}));
+  CHECK(endless.predict == -1);
 }
 
 TEST_CASE("options refuse what makes no sense, and say it in one line") {
@@ -64,7 +67,7 @@ TEST_CASE("options refuse what makes no sense, and say it in one line") {
   CHECK(refused("--nonsense"));
   CHECK(refused("-n", "1x"));
   CHECK(refused("-n", "0x10"));
-  CHECK(refused("-n", "-1"));
+  CHECK(refused("-n", "-2"));
   CHECK(refused("--temp", "inf"));
   CHECK(refused("--dump-logits", "x"));
   CHECK(refused("--decode"));

@@ -225,6 +225,12 @@ Options& Options::real(std::string flags, float& into, float low, float high, st
   return *this;
 }
 
+Options& Options::real(std::string flags, std::optional<float>& into, float low, float high, std::string help) {
+  impl_->value(flags, into, "F", help,
+               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  return *this;
+}
+
 const std::vector<OptionRow>& Options::rows() const {
   return impl_->rows;
 }

@@ -59,6 +59,7 @@ class Options {
   Options& integers(std::string flags, std::vector<std::int64_t>& into, std::int64_t low, std::int64_t high,
                     std::string help);
   Options& real(std::string flags, float& into, float low, float high, std::string help);
+  Options& real(std::string flags, std::optional<float>& into, float low, float high, std::string help);
 
   /// The pages of the program's commands, which have tables of their own: --help-as shows them behind this one.
   Options& commands(std::function<std::vector<OptionPage>()> pages);

@@ -40,6 +40,7 @@ class Chat {
             [this](std::span<const session::Message> messages) { return encode(messages); }, request.prompt.system),
         settings_("/set", "") {
     add_sampling(settings_, request);
+    add_limit(settings_, request);
   }
 
   int run() {
@@ -141,6 +142,9 @@ class Chat {
           fmt::format("the context of {} positions is full: /reset begins a new conversation; -c at the start gives "
                       "more room",
                       session_.context()));
+    if (last_->finish == session::Finish::kLength && !request_.predict)
+      note(fmt::format("stopped at the limit of {} tokens; /set predict N raises it, /set predict -1 removes it",
+                       last_->tokens.size()));
     if (request_.verbose) note(closing_line(*last_, session_));
   }
 
@@ -228,6 +232,7 @@ int chat_command(RunRequest& request, session::Stages& stages) {
     throw Error(ErrorCode::kTokenizer, "the model has no vocabulary to chat with", {}, "give --tokens");
   (void)session.tokenizer();
   (void)uses_template(session.file(), request.prompt);
+  settle_sampling(request, session.file());
   note_device(session);
   const int status = Chat(request, session, stages).run();
   report_run(request, session, stages);

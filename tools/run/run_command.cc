@@ -37,6 +37,7 @@ int write_text(RunRequest& request, session::Stages& stages) {
   if (request.show_prompt) show_prompt(tokenizer, prompt);
   session::check_prompt(prompt, session.context());
   session::check_known(prompt, vocab);
+  settle_sampling(request, session.file());
 
   const auto options = generate_options(
       request, choose_seed(request),
@@ -59,8 +60,9 @@ int write_text(RunRequest& request, session::Stages& stages) {
     output.write(run_json(generated, stream.text(), session, stages));
   } else {
     if (::isatty(STDOUT_FILENO) == 1) stream.end_line();  // for the shell's prompt
-    note(closing_line(generated, session));
-    if (request.sampler.temperature > 0 && !request.seed) note(fmt::format("seed {}", options.sampler.seed));
+    note_end(request, generated, session);
+    const bool drawn = options.sampler.temperature > 0 && !request.seed;
+    note(closing_line(generated, session) + (drawn ? fmt::format("; seed {}", options.sampler.seed) : ""));
   }
   report_run(request, session, stages);
   return 0;

@@ -1,10 +1,14 @@
 #include "tools/run/run_options.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <random>
 
+#include "session/sampling_defaults.h"
 #include "support/error.h"
 #include "support/os/atomic_file.h"
+#include "support/os/console.h"
 
 namespace forge::tools {
 namespace {
@@ -12,6 +16,7 @@ namespace {
 constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
 
 constexpr const char* kRunFooter =
+    "* the model's own where its file has one (general.sampling.*); with --tokens the default is greedy.\n"
     "The text goes to stdout and nothing else does. Without -p or -f the prompt is read from standard input;\n"
     "on a terminal that is a chat: /help lists its commands, Ctrl-C ends an answer, Ctrl-D leaves.\n"
     "Exit status: 0 ok, 1 run, 2 usage, 3 model, 4 device, 5 memory, 130 Ctrl-C.\n";
@@ -40,27 +45,56 @@ void check(const RunRequest& request) {
 void add_sampling(Options& options, RunRequest& request) {
   auto& sampler = request.sampler;
   options.group("Sampling")
-      .real("--temp", sampler.temperature, 0, 100, "temperature; default 0: the likeliest token, always")
-      .integer("--top-k", request.top_k, 0, kTokensMax - 1, "draw from the N likeliest; 0 off, default 40")
-      .real("--top-p", sampler.top_p, 0, 1, "draw from the likeliest up to this mass; 1 off, default 0.95")
-      .real("--min-p", sampler.min_p, 0, 1, "draw from those this likely, relative to the first; default 0.05")
+      .real("--temp", request.temperature, 0, 100, "temperature; default 0.8*; 0: the likeliest token, always")
+      .integer("--top-k", request.top_k, 0, kTokensMax - 1, "draw from the N likeliest; 0 off, default 40*")
+      .real("--top-p", request.top_p, 0, 1, "draw from the likeliest up to this mass; 1 off, default 0.95*")
+      .real("--min-p", request.min_p, 0, 1, "draw from those this likely, relative to the first; default 0.05*")
       .real("--typical-p", sampler.typical_p, 0, 1, "locally typical sampling up to this mass; default 1: off")
-      .real("--repeat-penalty", sampler.repeat_penalty, 0.01F, 100, "penalty on repeated tokens; default 1: off")
+      .real("--repeat-penalty", request.repeat_penalty, 0.01F, 100, "penalty on repeated tokens; default 1*: off")
       .real("--presence-penalty", sampler.presence_penalty, -100, 100, "subtracted once from repeated tokens")
       .real("--frequency-penalty", sampler.frequency_penalty, -100, 100, "subtracted for each repetition")
-      .integer("--repeat-last-n", request.repeat_window, 0, 1 << 20, "tokens that penalties look at; default 64")
+      .integer("--repeat-last-n", request.repeat_window, 0, 1 << 20, "tokens that penalties look at; default 64*")
       .integer("--seed", request.seed, 0, std::numeric_limits<std::int64_t>::max(),
                "the same seed gives the same text; default: a new one each time")
       .texts("--stop", request.stops, "TEXT", "end before this text; may be repeated")
       .flag("--ignore-eos", request.ignore_eos, "go on when the model ends its answer");
 }
 
+void add_limit(Options& options, RunRequest& request) {
+  options.integer("-n,--predict", request.predict, -1, kTokensMax - 1,
+                  fmt::format("tokens at most; -1: until the model ends or the context is full; default {}, with "
+                              "--tokens -1",
+                              kAnswerTokens));
+}
+
+void settle_sampling(RunRequest& request, const loader::Gguf& file) {
+  session::SamplingDefaults given{.temperature = 0.0F};
+  if (!request.tokens) given = session::read_sampling_defaults(file);
+  for (const auto& line : given.ignored) warn(line);
+  const auto fill = [](auto& into, const auto& of_file, auto fallback) {
+    if (!into) into = of_file.value_or(fallback);
+  };
+  // llama.cpp's (common_params_sampling), as of the end of 2025.
+  fill(request.temperature, given.temperature, 0.8F);
+  fill(request.top_k, given.top_k, 40);
+  fill(request.top_p, given.top_p, 0.95F);
+  fill(request.min_p, given.min_p, 0.05F);
+  fill(request.repeat_penalty, given.repeat_penalty, 1.0F);
+  fill(request.repeat_window, given.penalty_window, 64);
+}
+
 session::GenerateOptions generate_options(const RunRequest& request, std::uint64_t seed,
                                           std::span<const std::int32_t> ends) {
-  session::GenerateOptions options{.tokens_max = request.predict.value_or(-1), .sampler = request.sampler};
-  options.sampler.top_k = static_cast<std::int32_t>(request.top_k);
-  options.sampler.penalty_window = static_cast<std::size_t>(request.repeat_window);
-  options.sampler.seed = seed;
+  session::GenerateOptions options{.tokens_max = request.predict.value_or(request.tokens ? -1 : kAnswerTokens),
+                                   .sampler = request.sampler};
+  auto& sampler = options.sampler;
+  sampler.temperature = request.temperature.value();
+  sampler.top_k = static_cast<std::int32_t>(request.top_k.value());
+  sampler.top_p = request.top_p.value();
+  sampler.min_p = request.min_p.value();
+  sampler.repeat_penalty = request.repeat_penalty.value();
+  sampler.penalty_window = static_cast<std::size_t>(request.repeat_window.value());
+  sampler.seed = seed;
   if (!request.ignore_eos) options.ends = ends;
   return options;
 }
@@ -72,18 +106,16 @@ std::uint64_t choose_seed(const RunRequest& request) {
 }
 
 bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
-  request.sampler.top_p = 0.95F;
-  request.sampler.min_p = 0.05F;
   auto& session = request.session;
   Options options("forge-run", "Runs a GGUF model, or a plan that forge-compile made of one.", kRunFooter);
   options.positional("MODEL", session.model.path, "MODEL.gguf, or a plan")
       .text("-p,--prompt", request.prompt.text, "TEXT", "the prompt")
       .text("-f,--file", request.prompt.file, "FILE", "read the prompt from a file; - is standard input")
       .text("--system", request.prompt.system, "TEXT", "the system message")
-      .flag("--raw", request.prompt.raw, "give the prompt as it stands, without the model's chat template")
-      .integer("-n,--predict", request.predict, 0, kTokensMax - 1, "tokens at most; default: until the model ends")
-      .integer("-c,--context", session.model.context, 1, session::kContextMax,
-               "positions; default the plan's, or the model's, at most 4096");
+      .flag("--raw", request.prompt.raw, "give the prompt as it stands, without the model's chat template");
+  add_limit(options, request);
+  options.integer("-c,--context", session.model.context, 1, session::kContextMax,
+                  "positions; default the plan's, or the model's, at most 4096");
   add_sampling(options, request);
   options.group("Machine")
       .text("--device", session.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")

@@ -17,14 +17,19 @@
 
 namespace forge::tools {
 
+/// A text's answer has at most so many tokens where -n does not say: about 750 words.
+inline constexpr std::int64_t kAnswerTokens = 1024;
+
 struct RunRequest {
   session::Session::Options session;
   session::PromptOptions prompt;
   std::optional<std::string> tokens, dump, trace;
-  std::optional<std::int64_t> seed, predict;
+  std::optional<std::int64_t> seed, predict;  ///< predict -1: no limit but the context
   DumpOptions dump_options;
-  runtime::SamplerParams sampler;
-  std::int64_t top_k = 40, repeat_window = 64;
+  runtime::SamplerParams sampler;  ///< typical_p and the penalties by presence and frequency; the rest is below
+  /// Empty: not given. settle_sampling fills them.
+  std::optional<float> temperature, top_p, min_p, repeat_penalty;
+  std::optional<std::int64_t> top_k, repeat_window;
   std::vector<std::string> stops;
   bool ignore_eos = false, json = false, verbose = false, show_prompt = false;
 };
@@ -32,7 +37,15 @@ struct RunRequest {
 /// The rows of the sampling options, which write to `request`.
 void add_sampling(Options& options, RunRequest& request);
 
-/// What the request says about choosing tokens. `ends`: tokens that end an answer.
+/// The row of -n.
+void add_limit(Options& options, RunRequest& request);
+
+/// Fills what was not given: for a text by the model's file (general.sampling.*) where it says something, else by
+/// llama.cpp's defaults; for token ids, which scripts give, by greedy choice without penalties. A key of the file that
+/// is not used is a line on stderr.
+void settle_sampling(RunRequest& request, const loader::Gguf& file);
+
+/// What a settled request says about choosing tokens. `ends`: tokens that end an answer.
 [[nodiscard]] session::GenerateOptions generate_options(const RunRequest& request, std::uint64_t seed,
                                                         std::span<const std::int32_t> ends);
 /// The seed that was asked for, else a new one.

@@ -89,6 +89,13 @@ std::string closing_line(const session::Generated& generated, session::Session& 
       describe_need(need));
 }
 
+void note_end(const RunRequest& request, const session::Generated& generated, const session::Session& session) {
+  if (generated.finish == session::Finish::kContext)
+    note(fmt::format("stopped: the context of {} positions is full; -c N gives more room", session.context()));
+  else if (generated.finish == session::Finish::kLength && !request.predict)
+    note(fmt::format("stopped at the limit of {} tokens; -n N raises it, -n -1 removes it", generated.tokens.size()));
+}
+
 void note_device(const session::Session& session) {
   if (!session.why_cpu().empty()) note("note: running on the CPU: " + session.why_cpu());
 }

@@ -12,6 +12,10 @@ namespace forge::tools {
 /// "prompt 12 tokens, 345.6 tokens/s; decode 64 tokens, 90.1 tokens/s; memory 201.3 MiB (weights ...)"
 [[nodiscard]] std::string closing_line(const session::Generated& generated, session::Session& session);
 
+/// Says on stderr why the answer is not whole: the limit that holds without -n, or a full context. Of other ends
+/// nothing.
+void note_end(const RunRequest& request, const session::Generated& generated, const session::Session& session);
+
 /// Says on stderr why a GPU is not used, when nobody asked for the CPU.
 void note_device(const session::Session& session);
 
