@@ -6,7 +6,7 @@ usage: FORGE_BIN=DIR bad_input.py
 import os
 import resource
 
-from lib_cli import CACHE, FOLDER, GUARD, SANITIZED, at, case, environment, files, finish, gguf, said, tiny, tiny_parts, tool, write
+from lib_cli import CACHE, FOLDER, GUARD, SANITIZED, at, case, environment, files, finish, gguf, said, skip, tiny, tiny_parts, tool, write
 
 USAGE, MODEL, DEVICE, MEMORY, RUN = 2, 3, 4, 5, 1
 
@@ -271,7 +271,7 @@ def bad_caches():
 
 def too_large():
     if SANITIZED:
-        return  # a sanitizer's shadow memory is beyond every limit
+        return skip("a model that does not fit", "a sanitizer's shadow memory is beyond every limit")
     large = tiny("large.gguf", context=16000000)
     limit = 1 << 30
 

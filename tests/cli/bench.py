@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import xml.etree.ElementTree
 
-from lib_cli import BIN, FOLDER, GUARD, at, case, environment, files, finish, said, tiny, tool, write
+from lib_cli import BIN, FOLDER, GUARD, at, case, environment, files, finish, said, skip, tiny, tool, write
 
 model = tiny(context=512)
 TEST = (model, "--device", "cpu", "-p", "8", "-n", "4,2", "-r", "3", "-t", "1,2")
@@ -168,7 +168,7 @@ def graph():
     case("without Graphviz one line names its package", bare.returncode == 1 and not bare.stdout and len(said(bare)) == 1
          and "graphviz" in said(bare)[0] and files() == before, bare.stderr)
     if shutil.which("dot") is None:
-        return
+        return skip("a plan's graph", "Graphviz is not installed")
     shown = {}
     for name, args in (("middle", ()), ("first", ("--layer", 0)), ("all", ("--layer", "all", "--variant", "decode2"))):
         run = tool("inspect", "drawn.plan", "--graph-svg", "g.svg", *args)

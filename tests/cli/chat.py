@@ -14,7 +14,7 @@ import subprocess
 import termios
 import time
 
-from lib_cli import BIN, FOLDER, GUARD, at, case, environment, finish, gguf, tiny, tiny_parts, tool, write
+from lib_cli import BIN, FOLDER, GUARD, at, case, environment, finish, gguf, skip, tiny, tiny_parts, tool, write
 
 PROMPT = b"> "
 GREEDY = ("--temp", 0)  # the same text every time
@@ -269,7 +269,7 @@ def idle():
                 break
         case("a chat that waits uses no CPU", used() == before, before)
     except FileNotFoundError:
-        case("this kernel does not count the time of threads", True)
+        skip("a chat that waits uses no CPU", "this kernel does not count the time of threads")
     case("it leaves", chat.leave() == 0)
 
 
@@ -311,7 +311,7 @@ def no_chat():
 try:
     os.close(os.openpty()[0])
 except OSError as error:
-    case(f"there are no pseudo-terminals here ({error}): the chat is not tested", True)
+    skip("the chat", f"there are no pseudo-terminals here ({error})")
 else:
     for part in (lambda: turns(None), lambda: turns("xterm"), commands, seeds, context, limit, stopping, idle, editing, no_chat):
         try:

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 
-from lib_cli import BIN, CACHE, case, environment, finish, gguf, tiny_parts, tool, write
+from lib_cli import BIN, CACHE, case, environment, finish, gguf, skip, tiny_parts, tool, write
 
 KEYS = {"available", "library", "version", "compiler", "compiler_version", "cards", "missing", "problems"}
 
@@ -41,7 +41,8 @@ def stand_in_cards(folders):
     for vendor, arch, target, wave in (("hip", "gfx942:sramecc+:xnack-", "gfx942", 64), ("cuda", "sm_90", "sm_90", 32)):
         report = devices[vendor]
         if "standin" not in report["library"]:
-            continue  # this machine has a newer library of its own
+            skip(f"{vendor}: the stand-in card", "this machine has a newer library of its own")
+            continue
         card = report["cards"][0]
         case(f"{vendor}: the card as its driver calls it", report["available"] and len(report["cards"]) == 1
              and (card["device"], card["name"], card["arch"], card["target"], card["wave_size"])
@@ -54,7 +55,7 @@ def stand_in_cards(folders):
 def self_test_without_cards(folder):
     env = environment(LD_LIBRARY_PATH=folder)  # libraries that do not work
     if any(shown(folder)[0][vendor]["available"] for vendor in ("hip", "cuda")):
-        return  # this machine's own are found before them
+        return skip("self-test without a card", "this machine's own libraries are found before those that do not work")
     run = tool("inspect", "devices", "--self-test", env=env)
     case("self-test without a card", run.returncode == 4 and b"there is no GPU to test" in run.stderr, run.stderr)
     for flags, told in ((["--device", "hip:0"], b"goes with --self-test"), (["--self-test", "--device", "cpu"], b"is unknown")):
@@ -69,7 +70,7 @@ def self_test_of_a_stand_in(folders):
     devices, _ = shown(folders)
     cuda = devices["cuda"]
     if "standin" not in cuda["library"] or not cuda["compiler"]:
-        return  # a card of this machine's own, or no compiler that could make code for the stand-in
+        return skip("self-test of a stand-in", "a card of this machine's own, or no compiler that makes code for the stand-in")
     env = environment(LD_LIBRARY_PATH=":".join(f for f in folders.split(":") if "nvidia" in f))
     model = write("tiny.gguf", gguf(*tiny_parts()))
     generate = ["run", model, "--tokens", "1,2,3", "-n", "2"]

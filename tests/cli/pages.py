@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 
-from lib_cli import BIN, FOLDER, at, case, environment, finish, said, tool, write
+from lib_cli import BIN, FOLDER, at, case, environment, finish, said, skip, tool, write
 
 TOOLS = ("bench", "compile", "inspect", "run", "serve")
 COMMANDS = ("tokenize", "render-chat", "devices", "self-test", "families", "trace", "cache")
@@ -115,6 +115,7 @@ def other_readers():
     for form, command in (("zsh", ["zsh", "-n"]), ("fish", ["fish", "-n"]), ("man", ["mandoc", "-Tlint", "-Wwarning"]),
                           ("man", ["groff", "-man", "-ww", "-z", "-Tascii"])):
         if shutil.which(command[0]) is None:
+            skip(f"{form} pages by {command[0]}", "it is not installed")
             continue
         for name in TOOLS:
             run = subprocess.run([*command, path_of(name, form)], capture_output=True, text=True, timeout=60, cwd=FOLDER)

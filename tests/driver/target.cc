@@ -1,6 +1,7 @@
 #include "tests/driver/target.h"
 
 #include <array>
+#include <catch2/catch.hpp>
 
 namespace forge::driver::test {
 
@@ -52,32 +53,36 @@ Target null_target(NullOptions options) {
 }
 
 std::optional<Target> vendor_target(Vendor vendor, std::string* why) {
+  std::optional<Driver> driver;
+  std::optional<RuntimeCompiler> compiler;
+  bool standin = false;
   try {
-    Driver driver = Driver::open(vendor);
-    if (driver.devices().empty()) {
-      *why = driver.library() + " finds no card";
+    driver = Driver::open(vendor);
+    if (driver->devices().empty()) {
+      *why = driver->library() + " finds no card";
       return std::nullopt;
     }
-    Device device = driver.device(0);
-    CompileResult compiled;
-    if (driver.library().find("standin") != std::string::npos) {
-      const auto magic = std::as_bytes(std::span("standin-module"));  // they have the kernel built in
-      compiled.code.assign(magic.begin(), magic.end());
-    } else {
-      const std::string option =
-          (vendor == Vendor::kAmd ? "--offload-arch=" : "--gpu-architecture=") + device.info().arch;
-      compiled = RuntimeCompiler::open(vendor).compile(kSource, "add_value.hip", std::span(&option, 1));
-    }
-    if (!compiled.ok()) {
-      *why = compiled.failure + ": " + compiled.log;
-      return std::nullopt;
-    }
-    std::string name = std::string(vendor_name(vendor)) + " (" + driver.library() + ")";
-    return Target{std::move(name), std::move(driver), std::move(device), std::move(compiled.code), nullptr};
+    standin = driver->library().find("standin") != std::string::npos;
+    if (!standin) compiler = RuntimeCompiler::open(vendor);
   } catch (const Error& error) {
     *why = error.line();
     return std::nullopt;
   }
+  Device device = driver->device(0);
+  std::vector<std::byte> code;
+  if (standin) {
+    const auto magic = std::as_bytes(std::span("standin-module"));  // they have the kernel built in
+    code.assign(magic.begin(), magic.end());
+  } else {
+    const std::string option =
+        (vendor == Vendor::kAmd ? "--offload-arch=" : "--gpu-architecture=") + device.info().arch;
+    CompileResult compiled = compiler->compile(kSource, "add_value.hip", std::span(&option, 1));
+    INFO(compiled.failure << ": " << compiled.log);
+    REQUIRE(compiled.ok());
+    code = std::move(compiled.code);
+  }
+  std::string name = std::string(vendor_name(vendor)) + " (" + driver->library() + ")";
+  return Target{std::move(name), *std::move(driver), std::move(device), std::move(code), nullptr};
 }
 
 }  // namespace forge::driver::test

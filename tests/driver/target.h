@@ -35,8 +35,8 @@ struct Target {
 std::vector<std::byte> prepare_null(NullControl& control);
 /// A null driver. Deferred ones run work only when somebody waits for it.
 Target null_target(NullOptions options = {});
-/// A vendor's card, with the kernels compiled by the vendor's run-time compiler. Empty, with `why`, where there is
-/// none.
+/// A vendor's card, with the kernels compiled by the vendor's run-time compiler. Empty, with `why`, where there is no
+/// card or no such compiler; a compiler that does not compile fails the test.
 std::optional<Target> vendor_target(Vendor vendor, std::string* why);
 
 /// 256 lanes a block.

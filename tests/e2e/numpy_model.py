@@ -5,7 +5,7 @@ import sys
 try:
     import numpy as np
 except ImportError:
-    print("numpy is absent: not checked")
+    print("skipped: the NumPy models: numpy is absent")
     sys.exit(77)  # skipped
 
 VOCAB = 24

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole models of the reference set on the host executor, by the reference judge's bar.
 
-usage: conformance.py HOST_GPU_RUN SHARED [CASE,CASE]     exit 77 where the reference data or numpy is absent
+usage: conformance.py HOST_GPU_RUN SHARED [CASE,CASE]     $FORGE_SHARED, where set, instead of SHARED; exit 77 where the reference data or numpy is absent
 
 Waves of 32 and 64, tokens as one prompt and one a step; the judge gets a folder whose forge-run is HOST_GPU_RUN.
 """
@@ -16,16 +16,16 @@ RUNS = [["--device", device, *mode] for device in ("gfx1100", "gfx90a") for mode
 
 
 def main():
-    program, shared = (os.path.abspath(path) for path in sys.argv[1:3])
+    program, shared = os.path.abspath(sys.argv[1]), os.path.abspath(os.environ.get("FORGE_SHARED") or sys.argv[2])
     cases = sys.argv[3] if len(sys.argv) > 3 else CASES
     judge = os.path.join(shared, "judge.py")
     try:
         import numpy  # noqa: F401  the judge's
     except ImportError:
-        print("numpy is absent: not judged")
+        print("skipped: conformance on the host executor: numpy is absent")
         return 77
     if not os.path.exists(judge):
-        print(f"reference data is absent ({judge}): not judged")
+        print(f"skipped: conformance on the host executor: reference data is absent ({judge})")
         return 77
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@
 
 #include "every_op.h"
 #include "small_llama.h"
+#include "tests/support/skip.h"
 
 using namespace forge;
 using namespace forge::ir;
@@ -47,10 +48,7 @@ TEST_CASE("layers are clusters, groups are boxes inside, and notes are shown") {
 }
 
 TEST_CASE("Graphviz reads every picture") {
-  if (std::system("dot -V > /dev/null 2>&1") != 0) {
-    WARN("Graphviz is not installed");
-    return;
-  }
+  if (!tests::is_installed("dot")) return tests::skip_case("Graphviz is not installed");
   CHECK(accepted("dot -Tsvg", dot(test::every_op())));
   CHECK(accepted("dot -Tsvg", dot(test::SmallLlama{}.build(), {.only_layer = 0})));
   CHECK(accepted("dot -Tcanon", dot(test::SmallLlama{.layers = 4}.build())));

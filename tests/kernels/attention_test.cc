@@ -355,8 +355,7 @@ TEST_CASE("a Q8_0 cache holds 32 columns a scale, and trouble is seen in it") {
 TEST_CASE("the classes with FMA attend to the same bits") {
   const auto geometry = GENERATE(Geometry{88, 2, 4}, Geometry{88, 2, 4, DType::kF16, 80, true});
   std::vector<float> expected;
-  for (const cpu::Kernels* kernels : test::all_kernels()) {
-    if (!test::fuses(*kernels)) continue;
+  for (const cpu::Kernels* kernels : test::kernels_with_fma()) {
     const Cache cache(*kernels, geometry, 400, 14);
     const Queries queries(geometry, 9, 380, 1, 15);
     const auto out = run_tile(*kernels, cache.params(), queries.query);

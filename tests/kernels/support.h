@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/matmul/pack.h"
 #include "tests/kernels/golden.h"
+#include "tests/support/skip.h"
 
 namespace forge::test {
 
@@ -89,6 +90,15 @@ inline bool fuses(const cpu::Kernels& kernels) {
 #else
   return kernels.cpu_class != cpu::CpuClass::kGeneric;
 #endif
+}
+
+/// Those of them with FMA, which give the same bits. Empty, and the case is skipped, where there are no two to compare.
+inline std::vector<const cpu::Kernels*> kernels_with_fma() {
+  auto out = all_kernels();
+  std::erase_if(out, [](const cpu::Kernels* kernels) { return !fuses(*kernels); });
+  if (out.size() >= 2) return out;
+  tests::skip_case("this CPU runs fewer than two classes with FMA");
+  return {};
 }
 
 /// Every type that a weight can have, and those of them that are blocks.

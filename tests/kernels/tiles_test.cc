@@ -98,6 +98,8 @@ void check(const Model& model, DType type, const Shape& shape, unsigned seed) {
   const Inputs inputs(type, shape, seed);
   CAPTURE(model.name, dtype_name(type), shape.rows, inputs.k, shape.tokens, shape.mapped);
   const auto got = inputs.run(model.matmul(type)), want = inputs.run(model.plain->matmul(type));
+  REQUIRE(!got.empty());
+  REQUIRE(got.size() == want.size());
   for (std::size_t i = 0; i < got.size(); ++i)
     if (test::bits(got[i]) != test::bits(want[i]))
       FAIL("token " << i / inputs.stride << " row " << i % inputs.stride << ": " << got[i] << ", expected " << want[i]);

@@ -7,7 +7,7 @@ import json
 import socket
 import struct
 
-from lib_serve import JSON, SANITIZED, Server, at, case, finish, read_all, tiny, until, write
+from lib_serve import JSON, SANITIZED, Server, at, case, finish, read_all, skip, tiny, until, write
 
 model = tiny(context=512)
 long_model = tiny("long.gguf", context=65536, layers=8)
@@ -194,7 +194,10 @@ def copies():
     status, answer = server.post("/v1/completions", body)
     case("2048 samples with 16 KiB of stop strings", status == 200 and len(answer["choices"]) == 2048, answer)
     grown = (peak() - before) >> 10
-    case("take less than 64 MiB", SANITIZED or grown < 64, grown)
+    if SANITIZED:
+        skip("they take less than 64 MiB", "a sanitizer keeps what is freed")
+    else:
+        case("take less than 64 MiB", grown < 64, grown)
     case("copies: it ends well", server.stop() == 0)
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "cli"))
-from lib_cli import BIN, FOLDER, GUARD, SANITIZED, at, case, environment, finish, tiny, write  # noqa: E402,F401
+from lib_cli import BIN, FOLDER, GUARD, SANITIZED, at, case, environment, finish, skip, tiny, write  # noqa: E402,F401
 
 JSON = {"Content-Type": "application/json"}
 

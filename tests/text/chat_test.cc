@@ -6,6 +6,7 @@
 #include <string>
 
 #include "support/error.h"
+#include "tests/support/skip.h"
 #include "text/chat/chat.h"
 
 using namespace forge::text;
@@ -151,17 +152,18 @@ TEST_CASE("a request: what may be missing, what is refused") {
 }
 
 TEST_CASE("the reference templates") {
-  const std::string path = FORGE_SHARED_DIR "/chat/templates.json";
+  const auto path = forge::tests::reference_file("chat/templates.json");
+  if (path.empty()) return;
   std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    WARN("no reference data at " << path);
-    return;
-  }
+  REQUIRE(file);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const ChatRequest all = parse_chat_request("{\"messages\": [], \"all\": " + text + "}");
-  for (const Value& entry : all.extra.find("all")->list().items) {
+  const auto& entries = all.extra.find("all")->list().items;
+  REQUIRE(!entries.empty());
+  for (const Value& entry : entries) {
     const Dict& item = entry.dict();
     INFO(item.find("name")->text());
+    REQUIRE(!item.find("cases")->list().items.empty());
     const ChatTemplate compiled = ChatTemplate::parse(item.find("template")->text());
     for (const Value& each : item.find("cases")->list().items) {
       const Dict& input = each.dict().find("input")->dict();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/support/gguf_writer.h"
+#include "tests/support/skip.h"
 #include "tests/text/splitmix.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/string_table.h"
@@ -171,8 +172,10 @@ TEST_CASE("random strings become the ids that the vocabularies' own libraries gi
 
 TEST_CASE("vocabularies with all bytes give every string back", "[vocab]") {
   const auto cases = read_cases(folder() + "/cases.txt");
+  std::size_t looked_at = 0;
   for (const auto& one : cases.all) {
     if (!one.file.starts_with("bpe") && one.file != "spm") continue;
+    ++looked_at;
     INFO(one.file << " " << one.pre);
     std::string file = bytes_of(folder() + "/" + one.file + ".gguf");
     if (one.pre != "-") file = with_pre(file, one.pre);
@@ -186,12 +189,13 @@ TEST_CASE("vocabularies with all bytes give every string back", "[vocab]") {
     }
     CHECK(wrong == 0);
   }
+  CHECK(looked_at >= 10);
 }
 
 TEST_CASE("a real model's vocabulary gives text back", "[vocab]") {
   const char* model = std::getenv("FORGE_TEST_MODEL");
   if (model == nullptr) {
-    WARN("FORGE_TEST_MODEL names no model: not looked at");
+    tests::skip_case("$FORGE_TEST_MODEL names no model");
     return;
   }
   const auto gguf = loader::Gguf::open(model);

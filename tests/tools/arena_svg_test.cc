@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -93,49 +94,41 @@ TEST_CASE("the picture is the plan's arena: sizes, no two boxes at one place, an
 }
 
 TEST_CASE("a plan whose buffers lie outside its arena or its steps is refused") {
-  auto plan = compile("cpu-generic", {.context = 128, .hidden = true});
-  CHECK(code_of(plan, "decode9") == ErrorCode::kUsage);
-  REQUIRE_NOTHROW(arena_picture(plan, {}));
-  auto& variant = *plan.programs[0]->variants[0];
-  auto& buffer = *variant.buffers.back();
-  SECTION("beyond the arena") {
-    buffer.offset = variant.arena_bytes;
-    buffer.bytes = 1;
+  struct Damage {
+    const char* what;
+    std::function<void(plan::PlanT&, plan::VariantT&, plan::BufferT&)> apply;  ///< to its first variant's last buffer
+  };
+  const std::vector<Damage> damages{
+      {"beyond the arena",
+       [](auto&, auto& variant, auto& buffer) {
+         buffer.offset = variant.arena_bytes;
+         buffer.bytes = 1;
+       }},
+      {"so long that its end overflows",
+       [](auto&, auto&, auto& buffer) { buffer.bytes = std::numeric_limits<std::int64_t>::max(); }},
+      {"before the arena", [](auto&, auto&, auto& buffer) { buffer.offset = -64; }},
+      {"it ends before it begins", [](auto&, auto&, auto& buffer) { buffer.first = buffer.last + 1; }},
+      {"it outlives the steps",
+       [](auto&, auto& variant, auto& buffer) { buffer.last = static_cast<std::uint32_t>(variant.steps.size()); }},
+      {"a value is made by no step",
+       [](auto&, auto& variant, auto&) { variant.buffers.front()->values.front()->step = 1 << 30; }},
+      {"a value is null", [](auto&, auto& variant, auto&) { variant.buffers.front()->values.front() = nullptr; }},
+      {"a buffer is null", [](auto&, auto& variant, auto&) { variant.buffers.front() = nullptr; }},
+      {"a step is null", [](auto&, auto& variant, auto&) { variant.steps.back() = nullptr; }},
+      {"no steps", [](auto&, auto& variant, auto&) { variant.steps.clear(); }},
+      {"no variants", [](auto& plan, auto&, auto&) { plan.programs[0]->variants.clear(); }},
+      {"no program", [](auto& plan, auto&, auto&) { plan.programs.clear(); }},
+  };
+  const auto sound = compile("cpu-generic", {.context = 128, .hidden = true});
+  CHECK(code_of(sound, "decode9") == ErrorCode::kUsage);
+  REQUIRE_NOTHROW(arena_picture(sound, {}));
+  for (const auto& damage : damages) {
+    CAPTURE(damage.what);
+    auto plan = sound;
+    auto& variant = *plan.programs[0]->variants[0];
+    damage.apply(plan, variant, *variant.buffers.back());
+    CHECK(code_of(plan) == ErrorCode::kPlan);
   }
-  SECTION("so long that its end overflows") {
-    buffer.bytes = std::numeric_limits<std::int64_t>::max();
-  }
-  SECTION("before the arena") {
-    buffer.offset = -64;
-  }
-  SECTION("it ends before it begins") {
-    buffer.first = buffer.last + 1;
-  }
-  SECTION("it outlives the steps") {
-    buffer.last = static_cast<std::uint32_t>(variant.steps.size());
-  }
-  SECTION("a value is made by no step") {
-    variant.buffers.front()->values.front()->step = 1 << 30;
-  }
-  SECTION("a value is null") {
-    variant.buffers.front()->values.front() = nullptr;
-  }
-  SECTION("a buffer is null") {
-    variant.buffers.front() = nullptr;
-  }
-  SECTION("a step is null") {
-    variant.steps.back() = nullptr;
-  }
-  SECTION("no steps") {
-    variant.steps.clear();
-  }
-  SECTION("no variants") {
-    plan.programs[0]->variants.clear();
-  }
-  SECTION("no program") {
-    plan.programs.clear();
-  }
-  CHECK(code_of(plan) == ErrorCode::kPlan);
 }
 
 TEST_CASE("every arena place that a step names is in a buffer that lives then") {

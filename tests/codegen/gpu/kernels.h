@@ -4,25 +4,63 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "codegen/gpu/compile/code_object.h"
 #include "codegen/gpu/compile/compilers.h"
 #include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/targets.h"
 #include "codegen/kernel_compiler.h"
 #include "support/error.h"
+#include "tests/support/skip.h"
 
 namespace forge::codegen::tests {
 
-/// False where no compiler of this machine knows the target, which is told.
-inline bool is_compilable(const GpuTarget& target) {
+/// Why no compiler of this machine compiles for the target; empty: one does.
+inline std::string not_compilable(const GpuTarget& target) {
   try {
     static_cast<void>(choose_compiler(find_compilers(target.vendor), target));
-    return true;
+    return {};
   } catch (const Error& error) {
-    WARN("skipped " << target.name << ": " << error.line());
-    return false;
+    return fmt::format("{}: {}", target.name, error.line());
   }
+}
+
+/// Those of the targets that a compiler of this machine knows. The others are skipped; with none left, the case is.
+inline std::vector<const GpuTarget*> compilable(const std::vector<std::string_view>& names) {
+  std::vector<const GpuTarget*> known;
+  std::vector<std::string> reasons;
+  for (const std::string_view name : names) {
+    const GpuTarget* target = find_target(name);
+    REQUIRE(target != nullptr);
+    auto reason = not_compilable(*target);
+    if (reason.empty())
+      known.push_back(target);
+    else
+      reasons.push_back(std::move(reason));
+  }
+  REQUIRE(known.size() + reasons.size() > 0);
+  if (known.empty())
+    forge::tests::skip_case(reasons.front());
+  else
+    for (const std::string& reason : reasons) forge::tests::skip_part(reason);
+  return known;
+}
+
+/// What the vendor's disassembler makes of it. Empty, and a part of the case is skipped, where that is not installed.
+inline std::optional<std::string> listing(std::span<const std::byte> code, const GpuTarget& target) {
+  auto text = disassemble(code, target);
+  if (text) return text;
+  const bool amd = target.vendor == driver::Vendor::kAmd;
+  for (const char* tool : {amd ? "llvm-objdump-19" : "cuobjdump", amd ? "llvm-objdump" : "nvdisasm"}) {
+    INFO(tool);
+    REQUIRE_FALSE(forge::tests::is_installed(tool));
+  }
+  forge::tests::skip_part(fmt::format("no disassembler for {}", target.name));
+  return text;
 }
 
 /// y[i] = sum of four int8 products, and a sum over the wave, of 256 threads; 4 KiB of shared memory.

@@ -20,13 +20,15 @@ TEST_CASE("the self-test's kernels compile for AMD and NVIDIA without spills") {
   options.helper = FORGE_HELPER;
   options.note = [](const std::string& line) { UNSCOPED_INFO(line); };
   CompileService service(options);
-  for (const char* name : {"gfx90a", "gfx1030", "gfx942", "gfx1100", "gfx1201", "sm_90"}) {
-    const GpuTarget& target = *find_target(name);
-    if (!is_compilable(target)) continue;
+  for (const GpuTarget* known : compilable({"gfx90a", "gfx1030", "gfx942", "gfx1100", "gfx1201", "sm_90"})) {
+    const GpuTarget& target = *known;
+    const std::string name(target.name);
     const auto kernels = self_test_kernels(target);
     std::vector<KernelSource> sources;
     for (const auto& kernel : kernels) sources.push_back(kernel.source);
     const auto compiled = service.compile(name, sources);
+    REQUIRE(!compiled.empty());
+    REQUIRE(compiled.size() == sources.size());
     for (std::size_t i = 0; i < compiled.size(); ++i) {
       INFO(name << ", " << kernels[i].name << ": " << compiled[i].facts.registers << " registers");
       // A lane that repacks has a block's codes in memory of its own, as in plans.
@@ -42,9 +44,9 @@ TEST_CASE("faults that are planted for cards compile", "[.][nightly]") {
   options.cache.directory = dir.file("cache");
   options.helper = FORGE_HELPER;
   CompileService service(options);
-  for (const char* name : {"sm_90", "gfx1100"}) {
-    const GpuTarget& target = *find_target(name);
-    if (!is_compilable(target)) continue;
+  for (const GpuTarget* known : compilable({"sm_90", "gfx1100"})) {
+    const GpuTarget& target = *known;
+    const std::string name(target.name);
     std::vector<KernelSource> sources;
     for (const auto& fault : forge::tests::kPlantedFaults)
       for (const auto& kernel : self_test_kernels(target)) {
