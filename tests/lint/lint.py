@@ -6,12 +6,14 @@ usage: lint.py [ROOT]     exit 1 and one line a finding: FILE:LINE: RULE: TEXT
 
 Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp costs seconds a file, so one
 .cc may have it), file-length, machine-path and package-host (nothing of one person's machine in the project),
-test-asserts (each test case checks something), test-built (each *_test.cc is named in its folder's meson.build).
+test-asserts (each test case checks something: assertions.py), test-built (each *_test.cc is named in its folder's meson.build).
 """
 import os
 import re
 import subprocess
 import sys
+
+from assertions import Tests
 
 LINES_MAX = 500
 # Files that may be longer, each with its reason.
@@ -49,10 +51,6 @@ PACKAGE_HOST = re.compile(
     r"|security\.debian\.org|archive\.ubuntu\.com|crates\.io|npmjs\.org|artifactory[\w.-]*)\b"
 )
 THROWING_NOTE = re.compile(r"print(?:ln)?\(stderr\b")
-TEST_CASE = re.compile(r"^(?:TEST_CASE|TEST_CASE_METHOD|TEMPLATE_TEST_CASE\w*|SCENARIO)\s*\(", re.M)
-ASSERTS = re.compile(
-    r"\b(?:CHECK|REQUIRE|FAIL|STATIC_REQUIRE)(?:_\w+)?\s*\(|\bRC_ASSERT\w*\s*\(|\brc::(?:check|prop)\b|\b(?:check|expect|require)\w*\s*(?:<[^;()]*>)?\("
-)
 
 
 def room_of(path, rooms=ROOMS):
@@ -93,18 +91,6 @@ def matches(pattern, what):
     return rule
 
 
-def test_asserts(path, text):
-    if not path.startswith("tests/") or not path.endswith("_test.cc"):
-        return
-    starts = [m.start() for m in TEST_CASE.finditer(text)]
-    if not starts and not ASSERTS.search(text):
-        yield 1, "asserts nothing"
-    for start, end in zip(starts, starts[1:] + [len(text)]):
-        head, _, body = text[start:end].partition("\n")
-        if not ASSERTS.search(body) and not ASSERTS.search(head[head.find("{") :]):
-            yield text.count("\n", 0, start) + 1, f"this case asserts nothing: {head[:80]}"
-
-
 def notes_that_throw(path, text):
     """fmt::print throws where stderr cannot be written: a note would then cost the answer. support/os/console.h has say()."""
     if path.startswith("tools/"):
@@ -116,7 +102,6 @@ RULES = {
     "file-length": ((".cc", ".h", ".py", ".sh", ".fbs", ".def", ".build", ""), file_length),
     "machine-path": (None, matches(MACHINE_PATH, "a machine's own path")),
     "package-host": (None, matches(PACKAGE_HOST, "a package host")),
-    "test-asserts": ((".cc",), test_asserts),
     "notes-that-throw": ((".cc", ".h"), notes_that_throw),
 }
 
@@ -142,9 +127,9 @@ def _has_git(root):
 
 def check(files):
     """files: path -> text. Yields 'path:line: rule: text'."""
-    graph_users = []
+    graph_users, tests = [], Tests(files)
     for path, text in files.items():
-        if path == "tests/lint/lint.py":  # its patterns and self-test name what it looks for
+        if path in ("tests/lint/lint.py", "tests/lint/assertions.py"):  # their patterns and self-test name what it looks for
             continue
         for name, (endings, rule) in RULES.items():
             if endings is None or os.path.splitext(path)[1] in endings:
@@ -157,6 +142,8 @@ def check(files):
             described = "".join(t for p, t in files.items() if p.startswith("tests/") and p.endswith("meson.build"))
             if os.path.basename(path) not in described:
                 yield f"{path}:1: test-built: not named in {folder}/meson.build"
+            for number, finding in tests.findings(path):
+                yield f"{path}:{number}: test-asserts: {finding}"
     includes = [p for p in graph_users if re.search(r"#\s*include\s*<boost/graph/adjacency_list.hpp>", files[p])]
     for path in includes:
         if path.endswith(".h") or len(includes) > 1:
@@ -179,11 +166,34 @@ def self_test():
         ("docs/a.md", "see /home/x\n", "machine-path"),
         ("docs/a.md", "see ~/.local/share and lib/home/x\n", None),
         ("docs/a.md", "from files.pythonhosted.org\n", "package-host"),
-        ("tests/a/b_test.cc", 'TEST_CASE("x") {\n  f();\n}\nTEST_CASE("y") {\n  CHECK(f());\n}\n', "test-asserts"),
-        ("tests/a/b_test.cc", 'TEST_CASE("x") { REQUIRE_THROWS_AS(f(), E); }\n', None),
         ("tools/a.cc", 'fmt::print(stderr, "x");\n', "notes-that-throw"),
         ("ir/graph.h", "#include <boost/graph/adjacency_list.hpp>\n", "graph-header"),
     ]
+    # What a file of tests has beside `void helper() { ... }` and its one case, and whether the case asserts.
+    asserting = [
+        ("", "f();", False),
+        ("", "REQUIRE_THROWS_AS(f(), E);", True),
+        ("", "RC_ASSERT(f());", True),
+        ("", "// CHECK(f());", False),
+        ("", 'f("CHECK(1)");', False),
+        ("", "check(f());", False),  # a name alone is no assertion
+        ("void check(int x) { g(x); }", "check(f());", False),
+        ("void check(int x) { CHECK(x); }", "check(f());", True),
+        ("void check(int x) { CHECK(x); }\nvoid check(E x) { g(x); }", "check(f());", False),
+        ("template <class T>\nauto same(T x) -> bool { return helper(x); }", "same<int>(f());", False),
+        ("void helper(int x) { CHECK(x); }\nbool same(int x) { return helper(x); }", "same(1);", True),
+        ("void again(int x) { again(x); }", "again(1);", False),
+        ("", "const auto same = [&](int x) { return x; };\n  same(1);", False),
+        ("", "const auto same = [&](int x) { CHECK(x); };\n  same(1);", True),
+        ("#define SAME(x) CHECK(x)", "SAME(1);", True),
+        ('#include "tests/a/other.h"', "in_header(1);", True),
+        ('#include "tests/a/other.h"', "in_source(1);", True),
+        ("", "in_header(1);", False),  # nothing includes it
+        ("", 'CHECK(rc::check("x", [] {}));', True),
+        ("", 'f();\n  rc::check("x", [] { RC_ASSERT(1); });', False),
+    ]
+    others = {"tests/a/other.h": "inline void in_header(int x) { CHECK(x); }\nvoid in_source(int x);\n",
+              "tests/a/other.cc": "void in_source(int x) {\n  if (x) FAIL();\n}\n"}
     described = {"tests/a/meson.build": "'b_test.cc'"}
     bad = 0
     for path, text, rule in rows:
@@ -194,7 +204,13 @@ def self_test():
     if [x.split(": ")[1] for x in check({"tests/a/c_test.cc": 'TEST_CASE("x") { CHECK(1); }\n'} | described)] != ["test-built"]:
         bad += 1
         print("self-test: test-built did not fire")
-    print(f"{len(rows) + 1 - bad} passed, {bad} failed")
+    for helpers, body, good in asserting:
+        text = f'{helpers}\nTEST_CASE("x") {{\n  {body}\n}}\nTEST_CASE("y") {{ CHECK(g()); }}\n'
+        found = [line.split(": ")[1] for line in check({"tests/a/b_test.cc": text} | others | described)]
+        if found != ([] if good else ["test-asserts"]):
+            bad += 1
+            print(f"self-test: {text!r}: found {found}")
+    print(f"{len(rows) + len(asserting) + 1 - bad} passed, {bad} failed")
     return bad
 
 
