@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/graph/adjacency_list.hpp>
-#include <boost/graph/dominator_tree.hpp>
 #include <queue>
 
 #include "support/error.h"
@@ -282,25 +281,6 @@ bool Graph::reaches(NodeId from, NodeId to) const {
       }
   }
   return false;
-}
-
-std::vector<NodeId> Graph::immediate_dominators() const {
-  using Plain = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS>;
-  const std::size_t root = id_bound();
-  Plain plain(root + 1);
-  for (NodeId node = 0; node < root; ++node) {
-    if (!impl_->store[node].alive) continue;
-    if (boost::in_degree(node, impl_->store) == 0) boost::add_edge(root, node, plain);
-    for (const auto user : boost::make_iterator_range(boost::adjacent_vertices(node, impl_->store)))
-      boost::add_edge(node, user, plain);
-  }
-  std::vector<std::size_t> parents(root + 1, Plain::null_vertex());
-  boost::lengauer_tarjan_dominator_tree(
-      plain, root, boost::make_iterator_property_map(parents.begin(), boost::get(boost::vertex_index, plain)));
-  std::vector<NodeId> result(root, kNoNode);
-  for (NodeId node = 0; node < root; ++node)
-    if (parents[node] < root) result[node] = static_cast<NodeId>(parents[node]);
-  return result;
 }
 
 void Graph::compact() {

@@ -97,8 +97,6 @@ class Graph {
   [[nodiscard]] std::vector<NodeId> topological_order() const;
   /// Is there a path of edges from `from` to `to`? A node reaches itself.
   [[nodiscard]] bool reaches(NodeId from, NodeId to) const;
-  /// Immediate dominator of each node counted from a virtual root before all sources; kNoNode: the root.
-  [[nodiscard]] std::vector<NodeId> immediate_dominators() const;
 
   /// Drops dead slots and renumbers in topological order. Every NodeId held outside is void afterwards.
   void compact();

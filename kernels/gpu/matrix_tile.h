@@ -25,8 +25,6 @@ struct TileFragments {
   Sum c[C];
 };
 template <int A, int B, int C>
-using HalfFragments = TileFragments<u16, float, A, B, C>;
-template <int A, int B, int C>
 using Int8Fragments = TileFragments<i8, i32, A, B, C>;
 
 /// Factors of F16 or BF16, two a word.
@@ -49,11 +47,6 @@ struct AmdTile {
   static constexpr int c_column(int lane, int) { return lane % M; }
 };
 
-/// mfma_f32_32x32x8f16, gfx90a to gfx950.
-struct MfmaF16WideTile : AmdTile<32, 8, 4, 64> {
-  using Fragments = HalfFragments<4, 4, 16>;
-  static constexpr int c_row(int lane, int i) { return i % 4 + lane / 32 * 4 + i / 4 * 8; }
-};
 /// mfma_i32_16x16x16i8, gfx90a.
 struct MfmaInt8Gfx90aTile : AmdTile<16, 16, 4, 64> {
   using Fragments = Int8Fragments<4, 4, 4>;

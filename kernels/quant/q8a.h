@@ -43,12 +43,4 @@ FORGE_QUANT_FN void quantize_q8a_block(const float* x, i8* q, float* scale, floa
   *sum = *scale * static_cast<float>(total);
 }
 
-/// sum of raw_value * x over a block; exact. Scalar reference of the integer dots.
-template <class Block>
-FORGE_QUANT_FN int raw_dot(const Block& block, const i8* x) {
-  int total = 0;
-  for (int i = 0; i < 32; ++i) total += static_cast<int>(raw_value(block, i)) * x[i];
-  return total;
-}
-
 }  // namespace forge::quant

@@ -51,7 +51,6 @@ void check_tile(const std::string& name, int wave, Factor kind, int m, int n, in
 
 TEST_CASE("matrix tiles of AMD and NVIDIA give the product") {
   check_tile("mfma", 64, Factor::kHalf, 16, 16, 16);
-  check_tile("mfma_wide", 64, Factor::kHalf, 32, 32, 8);
   check_tile("mfma_int8_gfx90a", 64, Factor::kInt8, 16, 16, 16);
   check_tile("mfma_int8_gfx942", 64, Factor::kInt8, 16, 16, 32);
   for (const char* name : {"wmma_gfx11", "wmma_gfx12"}) check_tile(name, 32, Factor::kHalf, 16, 16, 16);

@@ -34,7 +34,8 @@ float quantised_reference(const std::byte* native, const std::byte* x, std::size
           total = std::fma(quant::sub_offset(block, s), x_scale * static_cast<float>(x_total), total);
       }
     } else {
-      int dot = raw_dot(block, q + 32 * b);
+      int dot = 0;
+      for (int i = 0; i < 32; ++i) dot += static_cast<int>(raw_value(block, i)) * q[32 * b + static_cast<unsigned>(i)];
       if constexpr (!std::is_same_v<Block, quant::BlockQ4_1>) {
         const int bias = std::is_same_v<Block, quant::BlockQ8_0> ? 128 : 8;
         for (unsigned i = 0; i < 32; ++i) dot -= bias * q[32 * b + i];

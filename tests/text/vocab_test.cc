@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -202,11 +203,13 @@ TEST_CASE("a real model's vocabulary gives text back", "[vocab]") {
   const auto tokenizer = text::Tokenizer::open(gguf);
   // Some byte-level vocabularies lack bytes that hardly occur.
   const bool byte_level = gguf.get<std::string>("tokenizer.ggml.model", "") == "gpt2";
+  std::set<std::string_view> known;
+  for (std::int32_t id = 0; id < tokenizer->vocab_size(); ++id) known.insert(tokenizer->token_text(id));
   const auto has_bytes = [&](const std::string& text) {
     return !byte_level || std::ranges::all_of(text, [&](char byte) {
       std::string token;
       text::append_printable_bytes(token, {&byte, 1});
-      return tokenizer->find_token(token) >= 0;
+      return known.contains(token);
     });
   };
   const auto cases = read_cases(folder() + "/cases.txt");

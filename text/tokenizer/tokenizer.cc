@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "support/error.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/sentencepiece.h"
@@ -59,11 +57,7 @@ class SchemeTokenizer final : public Tokenizer {
   std::string_view token_text(std::int32_t id) const override {
     return inside(id) ? vocabulary_.text(id) : std::string_view();
   }
-  std::int32_t find_token(std::string_view text) const override { return vocabulary_.find(text); }
   bool is_control(std::int32_t id) const override { return inside(id) && (vocabulary_.kind(id) & kControlToken) != 0; }
-  bool is_end_of_generation(std::int32_t id) const override {
-    return std::ranges::binary_search(vocabulary_.ends(), id);
-  }
   const std::vector<std::int32_t>& end_of_generation() const override { return vocabulary_.ends(); }
   std::int32_t bos() const override { return vocabulary_.bos(); }
   std::int32_t eos() const override { return vocabulary_.eos(); }

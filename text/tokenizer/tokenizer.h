@@ -41,12 +41,9 @@ class Tokenizer {
 
   /// A token as the vocabulary spells it, empty for ids outside it.
   [[nodiscard]] virtual std::string_view token_text(std::int32_t id) const = 0;
-  /// The id of the token that is spelled so, -1 when there is none.
-  [[nodiscard]] virtual std::int32_t find_token(std::string_view text) const = 0;
   [[nodiscard]] virtual bool is_control(std::int32_t id) const = 0;
 
-  /// Whether a model that produces this token is done: EOS, EOT, EOM, and tokens known by their text.
-  [[nodiscard]] virtual bool is_end_of_generation(std::int32_t id) const = 0;
+  /// Tokens after which a model is done: EOS, EOT, EOM, and those known by their text. Ascending.
   [[nodiscard]] virtual const std::vector<std::int32_t>& end_of_generation() const = 0;
   [[nodiscard]] virtual std::int32_t bos() const = 0;  ///< -1 when there is none
   [[nodiscard]] virtual std::int32_t eos() const = 0;  ///< -1 when there is none

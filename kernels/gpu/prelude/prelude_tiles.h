@@ -5,7 +5,6 @@
 
 namespace forge::gpu {
 
-inline constexpr bool kHasTiles = FORGE_MATRIX != FORGE_MATRIX_NONE;
 #if FORGE_MATRIX == FORGE_MATRIX_MFMA_GFX90A
 using NativeTile = MfmaF16Tile;
 using NativeInt8Tile = MfmaInt8Gfx90aTile;
@@ -71,12 +70,6 @@ FORGE_DEVICE void multiply_tile(MfmaF16Tile, MfmaF16Tile::Fragments& f) {
   detail::store_registers(
       f.c, __builtin_amdgcn_mfma_f32_16x16x16f16(detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
                                                  detail::registers_of<detail::FloatVector<4>>(f.c), 0, 0, 0));
-}
-FORGE_DEVICE void multiply_tile(MfmaF16WideTile, MfmaF16WideTile::Fragments& f) {
-  using Half = detail::HalfVector<4>;
-  detail::store_registers(
-      f.c, __builtin_amdgcn_mfma_f32_32x32x8f16(detail::registers_of<Half>(f.a), detail::registers_of<Half>(f.b),
-                                                detail::registers_of<detail::FloatVector<16>>(f.c), 0, 0, 0));
 }
 FORGE_DEVICE void multiply_tile(MfmaBf16Tile, MfmaBf16Tile::Fragments& f) {
   using Bf16 = detail::ShortVector<4>;

@@ -104,7 +104,7 @@ inline KernelSource tile_kernel(const GpuTarget& target) {
   return {"tiles", fmt::format(R"({}#include "kernels/gpu/matrix_tile.h"
 
 namespace forge::gpu {{
-static_assert(kHasTiles == {});
+static_assert((FORGE_MATRIX != FORGE_MATRIX_NONE) == {});
 struct TileArgs {{
   const u32* in;
   float* out;

@@ -8,10 +8,6 @@ using namespace forge::gpu;
 namespace {
 
 template <class Tile>
-void put(u16* halves, int i, float value) {
-  halves[i] = f16_of_f32(value);
-}
-template <class Tile>
 void put(i8* bytes, int i, float value) {
   bytes[i] = static_cast<i8>(value);
 }
@@ -49,7 +45,6 @@ FORGE_CASE(native_int8, NativeInt8Tile)
 FORGE_CASE(native_bf16, NativeBf16Tile)
 #if FORGE_WAVE == 64
 FORGE_CASE(mfma, MfmaF16Tile)
-FORGE_CASE(mfma_wide, MfmaF16WideTile)
 FORGE_CASE(mfma_int8_gfx90a, MfmaInt8Gfx90aTile)
 FORGE_CASE(mfma_int8_gfx942, MfmaInt8Gfx942Tile)
 FORGE_CASE(mfma_bf16, MfmaBf16Tile)
