@@ -92,8 +92,7 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
                   .sequences = pool_.limits().sequences_max,
                   .queue = options.queue,
                   .aging = options.aging,
-                  .reuse_prefixes = options.reuse_prefixes,
-                  .planted = options.planted}),
+                  .reuse_prefixes = options.reuse_prefixes}),
       batch_(batch_limits_),
       scratch_(executor.vocab()),
       device_(executor.decode_loop()) {

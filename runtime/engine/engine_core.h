@@ -63,7 +63,6 @@ struct EngineOptions {
   Time probation = std::chrono::seconds(10);  ///< after which an unhealthy engine tries again
   Time watchdog = std::chrono::seconds(60);   ///< for one step; zero: none
   std::size_t steps_ahead = 64;               ///< that may follow each other on the device without a plan; 1: none
-  PlantedBug planted = PlantedBug::kNone;
 };
 
 enum class Health : std::uint8_t {

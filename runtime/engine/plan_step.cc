@@ -47,10 +47,7 @@ bool Scheduler::make_room(const Job& job) {
 void Scheduler::preempt_worst() {
   auto job = std::move(running_.back());
   running_.pop_back();
-  const auto blocks = job->kv->blocks();
-  const std::int32_t last = blocks.empty() ? -1 : blocks.back();
   job->kv.reset();
-  if (limits_.planted == PlantedBug::kDoubleReleaseOnPreemption && last >= 0) pool_.release(last);
   ++counts_.preemptions;
   insert(waiting_, std::move(job));
 }

@@ -91,7 +91,6 @@ std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Tim
   auto job = std::make_unique<Job>();
   job->key = {.request = ++last_request_, .sample = 0};
   job->rank = now - spec.priority * limits_.aging;
-  if (limits_.planted == PlantedBug::kStarvingPriority) job->rank = -spec.priority * limits_.aging;
   job->deadline = spec.deadline;
   job->tokens_max = spec.prompt.size() + spec.max_tokens;
   job->to_part = spec.samples - 1;
@@ -112,7 +111,6 @@ bool Scheduler::cancel(RequestId request) {
         continue;
       }
       found = true;
-      if (limits_.planted == PlantedBug::kLeakOnCancel && (*it)->fed() > 0) pool_.retain((*it)->kv->blocks().back());
       it = jobs->erase(it);  // its handle gives the blocks back
     }
   return found;

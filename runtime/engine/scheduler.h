@@ -37,9 +37,6 @@
 
 namespace forge::engine {
 
-/// Bugs that the simulation plants to show that it finds them; nothing else sets one.
-enum class PlantedBug : std::uint8_t { kNone, kLeakOnCancel, kDoubleReleaseOnPreemption, kStarvingPriority };
-
 struct SchedulerLimits {
   std::size_t step_tokens = 0;    ///< at least `sequences`
   std::size_t prompt_tokens = 0;  ///< up to which prompts share a step; 0: step_tokens
@@ -49,7 +46,6 @@ struct SchedulerLimits {
   std::size_t queue = 0;      ///< sequences that may wait before requests are refused
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
-  PlantedBug planted = PlantedBug::kNone;
 };
 
 /// A sequence's share of a step. Spans hold until the scheduler is called again.

@@ -31,15 +31,14 @@ std::ostream& operator<<(std::ostream& to, const Op& op) {
   return to << fmt::format("{}({}, {}, {}, {})", kNames[static_cast<std::size_t>(op.kind)], op.a, op.b, op.c, op.d);
 }
 
-EngineWorld::EngineWorld(const FakeShape& shape, engine::PlantedBug planted) : shape_(shape), executor_(shape) {
+EngineWorld::EngineWorld(const FakeShape& shape) : shape_(shape), executor_(shape) {
   core_ = std::make_unique<engine::EngineCore>(executor_,
                                                engine::EngineOptions{.prompt_tokens = shape.step_tokens / 2,
                                                                      .queue = 12,
                                                                      .aging = kAging,
                                                                      .retries = 2,
                                                                      .backoff = milliseconds(3),
-                                                                     .probation = milliseconds(20),
-                                                                     .planted = planted},
+                                                                     .probation = milliseconds(20)},
                                                [this] { return now_; });
 }
 

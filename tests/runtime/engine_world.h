@@ -25,7 +25,7 @@ std::ostream& operator<<(std::ostream& to, const Op& op);
 
 class EngineWorld {
  public:
-  explicit EngineWorld(const FakeShape& shape = {}, engine::PlantedBug planted = engine::PlantedBug::kNone);
+  explicit EngineWorld(const FakeShape& shape = {});
 
   /// Does it, and checks every invariant after it. Throws std::runtime_error or Error naming the one that is broken.
   void apply(const Op& op);
