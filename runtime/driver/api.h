@@ -129,7 +129,6 @@ class LibrarySearch;
 /// A compiler. Throws Error(kDevice) likewise, and when no library has one.
 [[nodiscard]] std::unique_ptr<CompilerApi> load_hiprtc();
 [[nodiscard]] std::unique_ptr<CompilerApi> load_nvrtc();
-[[nodiscard]] std::unique_ptr<Api> make_null_api(std::shared_ptr<NullControl> control);
 /// Whether this build has the vendor's column.
 [[nodiscard]] bool has_column(Vendor vendor);
 /// The package that brings a vendor's driver library or run-time compiler.

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "runtime/driver/library.h"
-#include "runtime/driver/null_driver.h"
 #include "runtime/driver/state.h"
 
 namespace forge::driver {
@@ -114,7 +113,7 @@ Driver Driver::started(std::shared_ptr<DriverState> state) {
 }
 
 Driver Driver::open(Vendor vendor) {
-  if (vendor == Vendor::kNull) return open_null(std::make_shared<NullControl>());
+  if (vendor == Vendor::kNull) throw Error(ErrorCode::kInternal, "opening a driver", "the null driver has no library");
   LibrarySearch search = driver_libraries(vendor);
   std::optional<Driver> without_card;
   std::exception_ptr failure;
@@ -137,9 +136,9 @@ Driver Driver::open(Vendor vendor) {
                    driver_package(vendor));
 }
 
-Driver Driver::open_null(std::shared_ptr<NullControl> control) {
+Driver Driver::open(std::unique_ptr<Api> api) {
   auto state = std::make_shared<DriverState>();
-  state->api = make_null_api(std::move(control));
+  state->api = std::move(api);
   return started(std::move(state));
 }
 

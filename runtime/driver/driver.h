@@ -32,7 +32,6 @@ namespace forge::driver {
 
 struct DriverState;
 struct DeviceState;
-class NullControl;
 
 /// What a driver says about a card; 0 or empty where it does not say.
 struct DeviceInfo {
@@ -117,11 +116,11 @@ class Driver {
   /// Loads and starts a vendor's driver: of several libraries the first that finds a card, else the first. Errors:
   /// kDevice, with what is missing and the package that brings it. A driver without a card opens, with no devices.
   [[nodiscard]] static Driver open(Vendor vendor);
-  /// The in-process driver of null_driver.h.
-  [[nodiscard]] static Driver open_null(std::shared_ptr<NullControl> control);
+  /// Starts a driver that is there: the tests' own, in their process. Errors: as above.
+  [[nodiscard]] static Driver open(std::unique_ptr<Api> api);
 
   [[nodiscard]] Vendor vendor() const;
-  /// Path of the library; "in process" for the null driver.
+  /// Path of the library; "in process" for the tests' null driver.
   [[nodiscard]] std::string library() const;
   /// "5.2.21153" (HIP), "13.0" (CUDA).
   [[nodiscard]] std::string version() const;

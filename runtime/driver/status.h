@@ -11,6 +11,7 @@ namespace forge::driver {
 
 class Api;
 
+/// kNull: no vendor's; the driver that tests have in their process.
 enum class Vendor : std::uint8_t { kAmd, kNvidia, kNull };
 
 /// Those whose cards there are.

@@ -3,7 +3,7 @@
 //
 //   amx_check [REPEATS]
 //
-// - tiles: products of random tiles are bit for bit the model's (kernels/cpu/matmul/tiles_model-inl.h)
+// - tiles: products of random tiles are bit for bit the model's (tests/kernels/tile_registers_model-inl.h)
 // - matmuls of prompts by tiles are bit for bit those of the class without, and no slower for any type
 // - speed, one thread: GFLOP/s of both and of other ways to cut the work, and what tiles and vectors cost alone
 // Ends with 'N passed, N failed'; exit code 4 where the CPU or the system has no AMX.

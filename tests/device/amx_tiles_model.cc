@@ -2,6 +2,6 @@
 #define FORGE_CPU_NAMESPACE amx_check_model
 #define FORGE_CPU_GENERIC
 
-#include "kernels/cpu/matmul/tiles_model-inl.h"
+#include "tests/kernels/tile_registers_model-inl.h"
 // what uses them follows
 #include "tests/device/amx_tiles-inl.h"

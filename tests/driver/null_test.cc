@@ -44,7 +44,7 @@ TEST_CASE("a failure of any call is an error with the call's name, and nothing l
   const std::vector<std::byte> image = prepare_null(*control);
   std::uint64_t calls = 0;
   {
-    const Driver driver = Driver::open_null(control);
+    const Driver driver = open_null(control);
     const std::uint64_t before = control->counts().calls;
     CHECK(small_run(driver, image) == 10);
     calls = control->counts().calls - before;
@@ -56,7 +56,7 @@ TEST_CASE("a failure of any call is an error with the call's name, and nothing l
     INFO("call " << nth);
     auto one = std::make_shared<NullControl>();
     const std::vector<std::byte> code = prepare_null(*one);
-    const Driver driver = Driver::open_null(one);
+    const Driver driver = open_null(one);
     one->fail_call(nth, kNullIllegalState);
     bool failed = false;
     try {
@@ -278,7 +278,7 @@ TEST_CASE("memory freed while a recorded graph uses it is a fault of the replay"
 TEST_CASE("kernels, modules and devices that do not fit are refused") {
   auto control = std::make_shared<NullControl>(NullOptions{.devices = 2, .lds_bytes = 1024});
   const std::vector<std::byte> image = prepare_null(*control);
-  const Driver driver = Driver::open_null(control);
+  const Driver driver = open_null(control);
   const Device first = driver.device(0), second = driver.device(1);
   CHECK(first.info().arch == "null:feature+");
   CHECK(first.info().target == "null");
@@ -307,14 +307,14 @@ TEST_CASE("kernels, modules and devices that do not fit are refused") {
 }
 
 TEST_CASE("no device is no failure of the driver") {
-  const Driver driver = Driver::open_null(std::make_shared<NullControl>(NullOptions{.devices = 0}));
+  const Driver driver = open_null(std::make_shared<NullControl>(NullOptions{.devices = 0}));
   CHECK(driver.devices().empty());
   CHECK_THROWS_AS(driver.device(0), Error);
 }
 
 TEST_CASE("a driver that calls its card something impossible is refused") {
-  CHECK_THROWS_AS(Driver::open_null(std::make_shared<NullControl>(NullOptions{.wave_size = 48})), Error);
-  CHECK_THROWS_AS(Driver::open_null(std::make_shared<NullControl>(NullOptions{.arch = ""})), Error);
+  CHECK_THROWS_AS(open_null(std::make_shared<NullControl>(NullOptions{.wave_size = 48})), Error);
+  CHECK_THROWS_AS(open_null(std::make_shared<NullControl>(NullOptions{.arch = ""})), Error);
 }
 
 TEST_CASE("objects outlive the driver and device they came from") {
@@ -323,7 +323,7 @@ TEST_CASE("objects outlive the driver and device they came from") {
     std::optional<Stream> stream;
     std::optional<Buffer> memory;
     {
-      const Driver driver = Driver::open_null(control);
+      const Driver driver = open_null(control);
       const Device device = driver.device(0);
       stream.emplace(device);
       memory.emplace(device, 64, "memory");

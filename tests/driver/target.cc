@@ -47,7 +47,7 @@ std::vector<std::byte> prepare_null(NullControl& control) {
 Target null_target(NullOptions options) {
   auto control = std::make_shared<NullControl>(std::move(options));
   std::vector<std::byte> image = prepare_null(*control);
-  Driver driver = Driver::open_null(control);
+  Driver driver = open_null(control);
   Device device = driver.device(0);
   return {"null", std::move(driver), std::move(device), std::move(image), std::move(control)};
 }

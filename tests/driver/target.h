@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/driver/driver.h"
-#include "runtime/driver/null_driver.h"
+#include "tests/null_driver/null_driver.h"
 
 namespace forge::driver::test {
 

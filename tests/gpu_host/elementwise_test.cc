@@ -82,7 +82,7 @@ TEST_CASE("device functions are those of the formulas, and let NaN through") {
     REQUIRE(compiled.size() == 1);
     const auto control = std::make_shared<driver::NullControl>();
     run_on_host(*control);
-    const auto driver = driver::Driver::open_null(control);
+    const auto driver = driver::open_null(control);
     const auto device = driver.device(0);
     const driver::Stream stream(device);
     const driver::Module module(device, compiled[0].code, "functions");

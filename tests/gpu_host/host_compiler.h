@@ -7,7 +7,7 @@
 //   options.kernels = &compiler;                                         // of codegen::compile_plan
 //   const auto control = std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = 64, .arch = "gfx90a"});
 //   run_on_host(*control);
-//   const auto driver = driver::Driver::open_null(control);              // modules made there launch on the host
+//   const auto driver = driver::open_null(control);              // modules made there launch on the host
 
 #include <filesystem>
 #include <map>
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "codegen/kernel_compiler.h"
-#include "runtime/driver/null_driver.h"
 #include "tests/gpu_host/executor.h"
+#include "tests/null_driver/null_driver.h"
 
 namespace forge::gpu_host {
 

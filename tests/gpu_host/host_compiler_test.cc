@@ -43,7 +43,7 @@ struct HostDevice {
   driver::Stream stream;
   HostDevice()
       : control(std::make_shared<driver::NullControl>()),
-        driver(driver::Driver::open_null((run_on_host(*control, {.order = Order::kReverse}), control))),
+        driver(driver::open_null((run_on_host(*control, {.order = Order::kReverse}), control))),
         device(driver.device(0)),
         stream(device) {}
 };

@@ -65,7 +65,7 @@ int run(int argc, char** argv) {
   const auto control =
       std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target->wave, .arch = request.device});
   run_on_host(*control);
-  const auto driver = driver::Driver::open_null(control);
+  const auto driver = driver::open_null(control);
   const session::FileWeightSource source(file, request.model);
   runtime::GpuExecutor executor(program, source, driver.device(0), {.threads = 1});
   session::Sequences sequences(executor, kContext, 1);

@@ -49,7 +49,7 @@ class HostGpu {
     control_ =
         std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target.wave, .arch = target.name});
     gpu_host::run_on_host(*control_);
-    driver_ = std::make_unique<driver::Driver>(driver::Driver::open_null(control_));
+    driver_ = std::make_unique<driver::Driver>(driver::open_null(control_));
     if (embedded) second_file_ = embed_sources(*program, model.bytes());
     source_ = std::make_unique<runtime::SpanWeightSource>(
         "tiny", std::vector{model.bytes(), std::span<const std::byte>(second_file_)});

@@ -46,7 +46,7 @@ class HostCard {
   std::vector<session::SelfTestResult> test(codegen::KernelCompiler& compiler, bool model = false,
                                             std::string kernel = {},
                                             std::chrono::milliseconds limit = std::chrono::seconds(10)) {
-    const auto driver = driver::Driver::open_null(control_);
+    const auto driver = driver::open_null(control_);
     std::vector<session::SelfTestResult> results;
     session::self_test(
         driver.device(0),

@@ -1,7 +1,7 @@
 #pragma once
 // What tests see of one compilation of the tile kernels.
 
-#include "kernels/cpu/matmul/tiles_model-inl.h"
+#include "tests/kernels/tile_registers_model-inl.h"
 // the kernels follow the tiles
 #include "kernels/cpu/matmul/tiles_table-inl.h"
 

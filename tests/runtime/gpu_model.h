@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/driver/null_driver.h"
 #include "runtime/gpu/executor.h"
 #include "runtime/sampler.h"
 #include "runtime/weights/weight_source.h"
+#include "tests/null_driver/null_driver.h"
 
 namespace forge::test {
 
@@ -33,7 +33,7 @@ class GpuModel {
   std::vector<std::byte> file;
   std::shared_ptr<driver::NullControl> control;
 
-  [[nodiscard]] driver::Driver driver() const { return driver::Driver::open_null(control); }
+  [[nodiscard]] driver::Driver driver() const { return driver::open_null(control); }
   [[nodiscard]] std::unique_ptr<runtime::GpuExecutor> open(const driver::Driver& driver,
                                                            runtime::ExecutorOptions options = {.threads = 2}) const;
 

@@ -10,9 +10,9 @@
 #include <future>
 #include <thread>
 
-#include "runtime/driver/null_driver.h"
 #include "session/self_test/card_verdict.h"
 #include "support/error.h"
+#include "tests/null_driver/null_driver.h"
 #include "tests/support/temp_dir.h"
 
 namespace forge::session {

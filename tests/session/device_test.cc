@@ -5,9 +5,9 @@
 #include <map>
 
 #include "codegen/compile.h"
-#include "runtime/driver/null_driver.h"
 #include "session/device.h"
 #include "support/error.h"
+#include "tests/null_driver/null_driver.h"
 
 namespace forge::session {
 namespace {
@@ -25,7 +25,7 @@ class Machine {
     return choose_device(name, [this](Vendor vendor) {
       const auto found = controls_.find(vendor);
       if (found == controls_.end()) throw Error(ErrorCode::kDevice, "no driver was found", {}, "install one");
-      return driver::Driver::open_null(found->second);
+      return driver::open_null(found->second);
     });
   }
   [[nodiscard]] std::string refusal(const std::string& name, ErrorCode code) const {

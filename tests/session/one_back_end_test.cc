@@ -4,8 +4,8 @@
 
 #include "codegen/back_end.h"
 #include "codegen/compile.h"
-#include "runtime/driver/null_driver.h"
 #include "session/device.h"
+#include "tests/null_driver/null_driver.h"
 #include "tests/support/error_of.h"
 
 namespace forge::session {

@@ -1,7 +1,7 @@
 #pragma once
-// Matmul of block types by q8a_32 activations, many rows, with tiles (Tiles: tiles_amx-inl.h or tiles_model-inl.h). The
-// bits are those of the other kernels with FMA: tiles give the same exact integer dot of each part that has a scale of
-// its own, and vectors add it to the sums in the same order.
+// Matmul of block types by q8a_32 activations, many rows, with tiles (Tiles: tiles_amx-inl.h, or the model of tests).
+// The bits are those of the other kernels with FMA: tiles give the same exact integer dot of each part that has a scale
+// of its own, and vectors add it to the sums in the same order.
 //
 // What bounds it: a part of 32 columns fills half a tile, and its 16x16 dots then cost 48 or 64 vector operations (to
 // float, scale, one or two fma) on two ports, beside 16 cycles of the tile unit; on VNNI the dots would be 128 more.

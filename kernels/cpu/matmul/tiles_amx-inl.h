@@ -1,6 +1,6 @@
 #pragma once
-// The tile registers of the CPU (Intel AMX). What each operation means is written out in tiles_model-inl.h, which has
-// the same interface.
+// The tile registers of the CPU (Intel AMX). What each operation means is written out in
+// tests/kernels/tile_registers_model-inl.h, which has the same interface.
 // These are asm statements of our own: g++ 12's intrinsics are asm statements too, but do not tell the compiler which
 // memory they touch. It then drops the stores that fill the configuration before _tile_loadconfig, or moves what
 // reads a stored tile. Here every access to memory is told, and shapes are constants, so there is no store to drop.

@@ -139,4 +139,7 @@ class NullControl {
   std::unique_ptr<NullState> state_;
 };
 
+/// The driver that `control` has.
+[[nodiscard]] Driver open_null(std::shared_ptr<NullControl> control);
+
 }  // namespace forge::driver

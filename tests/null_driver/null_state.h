@@ -1,5 +1,5 @@
 #pragma once
-// The null driver's machine: memory, streams of work, events and captures. Private to runtime/driver.
+// The null driver's machine: memory, streams of work, events and captures. Private to tests/null_driver.
 // Every function here is called with `mutex` held.
 
 #include <deque>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "runtime/driver/api.h"
-#include "runtime/driver/null_driver.h"
+#include "tests/null_driver/null_driver.h"
 
 namespace forge::driver {
 

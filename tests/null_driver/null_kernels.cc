@@ -1,5 +1,5 @@
 // The null driver: modules, kernels, launches, recordings and graphs.
-#include "runtime/driver/null_api.h"
+#include "tests/null_driver/null_api.h"
 
 namespace forge::driver {
 

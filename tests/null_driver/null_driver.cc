@@ -1,4 +1,4 @@
-#include "runtime/driver/null_driver.h"
+#include "tests/null_driver/null_driver.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <new>
 #include <sstream>
 
-#include "runtime/driver/null_state.h"
+#include "tests/null_driver/null_state.h"
 
 namespace forge::driver {
 

@@ -1,7 +1,7 @@
 // The null driver: devices, memory, copies, streams and events.
 #include <fmt/format.h>
 
-#include "runtime/driver/null_api.h"
+#include "tests/null_driver/null_api.h"
 
 namespace forge::driver {
 
@@ -272,8 +272,8 @@ std::uint64_t NullApi::used_bytes(int device) const {
   return bytes;
 }
 
-std::unique_ptr<Api> make_null_api(std::shared_ptr<NullControl> control) {
-  return std::make_unique<NullApi>(std::move(control));
+Driver open_null(std::shared_ptr<NullControl> control) {
+  return Driver::open(std::make_unique<NullApi>(std::move(control)));
 }
 
 }  // namespace forge::driver

@@ -1,8 +1,8 @@
 #pragma once
 // The null driver's column: Api on NullState. It checks what a real driver may let pass. null_column.cc has memory,
-// streams and events, null_kernels.cc modules, launches and graphs. Private to runtime/driver.
+// streams and events, null_kernels.cc modules, launches and graphs. Private to tests/null_driver.
 
-#include "runtime/driver/null_state.h"
+#include "tests/null_driver/null_state.h"
 
 namespace forge::driver {
 
