@@ -190,7 +190,9 @@ def boxes_of(image):
 
 def arena_picture():
     tool("compile", model, "-o", "arena.plan", "--target", "cpu-generic", "--max-batch", 2)
-    for variant in json.loads(tool("inspect", "arena.plan", "--json", "--all").stdout)["programs"][0]["variants"]:
+    variants = json.loads(tool("inspect", "arena.plan", "--json", "--all").stdout)["programs"][0]["variants"]
+    case("the plan has variants", len(variants) >= 2, variants)
+    for variant in variants:
         run = tool("inspect", "arena.plan", "--arena-svg", "a.svg", "--variant", variant["name"])
         with open(at("a.svg"), "rb") as file:
             image = file.read()

@@ -53,7 +53,7 @@ def formats():
          == ("text", "integer", "real"))
     shown = bench(*TEST, "-o", "md").splitlines()
     case("a table with a row a test", len(shown) == 8 and {line.count("|") for line in shown} == {9} and "median" in shown[0], shown)
-    ended = subprocess.Popen([os.path.join(BIN, "forge-bench"), *map(str, (model, "--device", "cpu", "-p", 8, "-n", "4000", "-r", 100)),
+    ended = subprocess.Popen([os.path.join(BIN, "forge-bench"), *map(str, (model, "--device", "cpu", "-p", 8, "-n", "4000", "-r", 2000)),
                               "-o", "json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), cwd=FOLDER)
     first = ended.stdout.readline() + ended.stdout.readline()
     ended.send_signal(signal.SIGINT)

@@ -117,10 +117,10 @@ def libraries_that_do_not_work(folder):
 
 
 def tools_start_anywhere():
-    for name in sorted(os.listdir(BIN)):
+    names = [name for name in sorted(os.listdir(BIN)) if re.fullmatch(r"forge-\w+", name) and os.path.isfile(os.path.join(BIN, name))]
+    case("the tools are there", {"forge-compile", "forge-inspect", "forge-run", "forge-serve"} <= set(names), names)
+    for name in names:
         path = os.path.join(BIN, name)
-        if not re.fullmatch(r"forge-\w+", name) or not os.path.isfile(path):
-            continue
         needed = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
         found = re.findall(r"NEEDED.*\[(lib(?:amdhip|hip|hsa|cuda|nv)[^\]]*)\]", needed)
         case(f"{name} needs no vendor's library", "NEEDED" in needed and not found, found)

@@ -88,6 +88,8 @@ def inspect(plan):
 def check_program(label, program, layers):
     objects = {o["name"]: o for o in program["code_objects"]}
     case(f"{label}: kernels are shared by layers", 0 < len(objects) < 90, len(objects))
+    names = [variant["name"] for variant in program["variants"]]
+    case(f"{label}: it decodes and prefills", len(names) >= 2 and any(name.startswith("decode") for name in names), names)
     for variant in program["variants"]:
         launches = {}
         for step in variant["steps"]:
