@@ -1,13 +1,22 @@
 #pragma once
-// The block types of GGUF files, one row a type: everything that is done for each of them goes by this list. A block B
-// is a struct of a file's bytes with
-//   kElems     elements of a block                kSub  columns that share a scale
-//   kZero      the raw value that stands for 0    kMinimum  an offset is stored instead (kZero is 0 then)
-//   kPacking   how kernels want it (packing.h)    kLevels   raw values of 4-bit codes, where they are no plain numbers
-// and functions beside it: raw_values(block, u8*) unpacks its elements to unsigned bytes (code_values to codes, where
-// there are levels); half_number(block, i) and
-// whole_number(block, i) are the numbers that kPacking counts.
-// value = scale * (raw - kZero) + offset. Q8_0, Q4_0 and Q4_1 have their own functions for this, shared with GPUs.
+// The block types of GGUF files, one row per type. Everything that exists once per type (packing, matmuls,
+// dequantising) iterates over this list, so a new type needs one header, one row here and one row in dtype.h.
+//
+// A block B is a struct with exactly the file's bytes and these constants:
+//   kElems     elements of a block, along a row of the weight
+//   kSub       columns that share one scale (ggml: a sub-block)
+//   kZero      the raw value that stands for 0.0
+//   kMinimum   true if the block stores an offset per sub-block; kZero is then 0
+//   kPacking   how CPU kernels store the type (packing.h)
+//   kLevels    16 raw values that 4-bit codes index; only for types whose codes are not numbers
+// and these free functions:
+//   raw_values(block, u8*)      unpacks the kElems elements to unsigned bytes
+//   code_values(block, u8*)     the same, but codes; for types with kLevels
+//   half_number(block, i)       f16 number i of the block: d, or d and dmin
+//   whole_number(block, i)      small integer i that scales and minima are made of
+// An element is
+//   value = scale * (raw - kZero) + offset
+// Q8_0, Q4_0 and Q4_1 have no kPacking: their kernels work on the native bytes, with functions shared with the GPU.
 
 #include <cstddef>
 #include <cstring>
@@ -40,11 +49,14 @@
 
 namespace forge::quant {
 
+/// True for blocks that layout x16 stores as codes (x16_codes.h). Q8_0, Q4_0 and Q4_1 keep their native bytes (x16.h).
 template <class Block>
 concept HasPacking = requires { Block::kPacking.low; };
+/// True for blocks whose codes index a table of 16 levels.
 template <class Block>
 concept HasLevels = requires { Block::kLevels[0]; };
 
+/// One row of the list: a type's number and its struct.
 template <DType kNumber, class B>
 struct BlockRow {
   static constexpr DType kType = kNumber;
@@ -63,18 +75,20 @@ using AllBlocks = BlockRows<
     BlockRow<DType::kIQ1_S, BlockIQ1_S>, BlockRow<DType::kIQ1_M, BlockIQ1_M>, BlockRow<DType::kTQ1_0, BlockTQ1_0>,
     BlockRow<DType::kTQ2_0, BlockTQ2_0>, BlockRow<DType::kQ1_0, BlockQ1_0>>;
 
+/// Implementation of with_block: calls f for the first row with this type. The fold stops there.
 template <class F, class... Rows>
 constexpr bool with_row_of(DType type, F&& f, BlockRows<Rows...>) {
   return ((type == Rows::kType ? (static_cast<void>(f(std::type_identity<typename Rows::Block>{})), true) : false) ||
           ...);
 }
-/// Calls f(std::type_identity<Block>) with a file type's block; false for a type that is none of the list.
+/// Calls f(std::type_identity<Block>) with the block struct of `type`. Returns false, without a call, if `type` is not
+/// a block type.
 template <class F>
 constexpr bool with_block(DType type, F&& f) {
   return with_row_of(type, f, AllBlocks{});
 }
 
-/// The table of element types and the structs agree.
+/// True if the table in dtype.h and the structs agree on bytes and elements per block.
 template <class... Rows>
 constexpr bool sizes_agree(BlockRows<Rows...>) {
   return ((dtype_info(Rows::kType).block_bytes == sizeof(typename Rows::Block) &&
@@ -86,12 +100,13 @@ static_assert(sizes_agree(AllBlocks{}));
 /// Elements of a block whose codes stand for levels.
 template <class Block>
   requires requires { Block::kLevels[0]; }
+/// raw_values for types with levels: unpacks the codes and replaces each with its level.
 FORGE_QUANT_FN void raw_values(const Block& block, u8* raw) {
   code_values(block, raw);
   for (u32 i = 0; i < Block::kElems; ++i) raw[i] = Block::kLevels[raw[i]];
 }
 
-/// Of columns sub*kSub and on.
+/// The scale of sub-block `sub`, which is columns [sub * kSub, (sub + 1) * kSub) of the block.
 template <class Block>
 float sub_scale(const Block& block, u32 sub) {
   constexpr Packing kPacking = Block::kPacking;
@@ -107,7 +122,8 @@ float sub_scale(const Block& block, u32 sub) {
     }
   }
 }
-/// What is added to scale * raw: the minimum, or the zero.
+/// The offset of sub-block `sub` when raw values are used as they are: value = sub_scale * raw + sub_offset. It is the
+/// stored minimum, or -kZero * scale for types without one.
 template <class Block>
 float sub_offset(const Block& block, u32 sub) {
   constexpr Packing kPacking = Block::kPacking;
@@ -122,6 +138,8 @@ float sub_offset(const Block& block, u32 sub) {
   }
 }
 
+/// Dequantises one block to kElems floats. Rounds as the gguf package does: the zero is subtracted as an integer, and
+/// the minimum is added after the product.
 template <class Block>
 void dequantize_block(const Block& block, float* out) {
   u8 raw[Block::kElems];

@@ -1,6 +1,6 @@
 #pragma once
-// Element types. One row a type: everything else (sizes, names, what a row costs) is derived from the table.
-// The numbers of the types that GGUF files carry are those of the GGUF specification (ggml/docs/gguf.md).
+// Element types of tensors: one enumerator and one table row per type. Sizes, names and bytes per row are all derived
+// from the table. The numbers below 128 are those of ggml_type in GGUF files (ggml/docs/gguf.md). Used by every room.
 
 #include <array>
 #include <cstddef>
@@ -46,18 +46,19 @@ enum class DType : std::uint8_t {
   kNVFP4 = 40,
   kQ1_0 = 41,
   kQ2_0 = 42,
-  // forge's own, never in a file
-  kQ8A_32 = 128,  ///< activations of CPUs, int8 with f32 scale and sum a block of 32 (kernels/quant/q8a.h)
-  kState = 129,   ///< an opaque state value (the KV cache); has no elements
-  kQ8A_16 =
-      130,  ///< activations of GPUs, int8 with BF16 scale and 16-bit sum a block of 16 (kernels/gpu/activations.h)
+  // forge's own types. They never occur in a GGUF file.
+  kQ8A_32 = 128,  ///< CPU activations: blocks of 32 int8, an f32 scale and an f32 sum each (kernels/quant/q8a.h)
+  kState = 129,   ///< an opaque state value such as the KV cache; it has no elements
+  kQ8A_16 = 130,  ///< GPU activations: blocks of 16 int8, a BF16 scale, a 16-bit sum (kernels/gpu/activations.h)
 };
 
+/// Size and name of a type. Quantised types store whole blocks of consecutive elements of a row; plain types have
+/// blocks of one element.
 struct DTypeInfo {
   DType type;
-  std::string_view name;      ///< as people write it in file names: "q4_1"
-  std::uint16_t block_elems;  ///< elements a block along the row
-  std::uint16_t block_bytes;  ///< bytes a block
+  std::string_view name;      ///< lower case, as in model file names: "q4_1"
+  std::uint16_t block_elems;  ///< consecutive elements of a row in one block
+  std::uint16_t block_bytes;  ///< bytes of one block
 };
 
 inline constexpr std::array kDTypes{
@@ -101,13 +102,15 @@ inline constexpr std::array kDTypes{
     DTypeInfo{DType::kQ8A_16, "q8a_16", 16, 20},
 };
 
-/// The row of a type; nullptr for a number that names none (a hostile file can hold any).
+/// The table row of a type number, or nullptr if no type has it. Numbers read from a file must come through here: a
+/// hostile file can hold any value.
 constexpr const DTypeInfo* find_dtype(std::uint32_t number) {
   for (const auto& row : kDTypes)
     if (static_cast<std::uint32_t>(row.type) == number) return &row;
   return nullptr;
 }
 
+/// The table row of a valid type. An enumerator that is not in the table is undefined behaviour.
 constexpr const DTypeInfo& dtype_info(DType type) {
   return *find_dtype(static_cast<std::uint32_t>(type));
 }
@@ -115,23 +118,25 @@ constexpr std::string_view dtype_name(DType type) {
   return dtype_info(type).name;
 }
 
+/// The type with this name (exact match, lower case), or nothing.
 constexpr std::optional<DType> dtype_of_name(std::string_view name) {
   for (const auto& row : kDTypes)
     if (row.name == name) return row.type;
   return std::nullopt;
 }
 
-/// Bytes of one row of `elems` elements, `elems` a multiple of the type's block.
+/// Bytes of one row of `elems` elements in GGUF's native layout. `elems` must be a multiple of the type's block.
 constexpr std::size_t row_bytes(DType type, std::size_t elems) {
   const auto& info = dtype_info(type);
   return elems / info.block_elems * info.block_bytes;
 }
 
+/// True for the floating-point types that matmuls accept as weights. F64 is only read, never computed with.
 constexpr bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 
-/// A type that activations are quantised to before a matmul; never a weight's, nor a file's.
+/// True for the types that activations are quantised to before a matmul. No weight and no file has them.
 constexpr bool is_quantized_activation(DType type) {
   return type == DType::kQ8A_32 || type == DType::kQ8A_16;
 }

@@ -1,8 +1,10 @@
 #pragma once
-// IQ1_M: 256 elements in 16 parts of 16: 32 bytes with the low 8 bits of entries of IQ1_S's grid, 16 bytes of nibbles
-// (3 high bits of an entry and the sign of its delta), 4 times 16 bits: four 3-bit scales, and 4 bits of the f16 d on
-// top, its lowest first. value = d * (2 scale + 1) * (element +- 1/8): here an eighth of that scale times 8 element
-// +- 1. Source: ggml's block_iq1_m as GGUF files carry it.
+// IQ1_M: 256 elements in 16 sub-blocks of 16, 56 bytes:
+//   qs[32]     low 8 bits of the 32 entries of IQ1_S's grid (8 ternary elements each)
+//   qh[16]     per entry a nibble: 3 high bits of the entry, and the sign of its delta
+//   scales[8]  4 words of 16 bits: four 3-bit scales, and on top 4 bits of the f16 d, its lowest bits in word 0
+// value = d * (2 scale + 1) * (element +- 1/8). Here it is computed as (d / 8) * (2 scale + 1) * (8 element +- 1), so
+// that raw values are integers. Source: ggml's block_iq1_m as GGUF files carry it.
 
 #include "kernels/quant/iq1_s.h"
 
@@ -20,9 +22,11 @@ struct BlockIQ1_M {
 };
 static_assert(sizeof(BlockIQ1_M) == 56);
 
+/// Little-endian 16-bit word `word` of the scales.
 FORGE_QUANT_FN u32 scale_word(const BlockIQ1_M& block, u32 word) {
   return block.scales[2 * word] | static_cast<u32>(block.scales[2 * word + 1]) << 8;
 }
+/// The f16 d, collected from the top nibbles of the four words.
 FORGE_QUANT_FN u16 super_scale(const BlockIQ1_M& block) {
   u32 d = 0;
   for (u32 word = 0; word < 4; ++word) d |= scale_word(block, word) >> 12 << (4 * word);

@@ -1,15 +1,18 @@
 #pragma once
-// IQ1_S: 256 elements in 8 parts of 32: f16 d, 32 bytes with the low 8 bits of entries of the grid (8 ternary
-// elements), 16 bits a part: 4 times the 3 high bits of an entry, a scale of 3 bits, the sign of delta. value = d * (2
-// scale + 1) * (element +- 1/8): here an eighth of that scale times 8 element +- 1. Source: ggml's block_iq1_s and
-// iq1s_grid as GGUF files and the gguf package (PyPI, 0.19) carry them.
+// IQ1_S: 256 elements in 8 sub-blocks of 32, 50 bytes:
+//   d       f16
+//   qs[32]  low 8 bits of the 32 grid entries (8 ternary elements each)
+//   qh[8]   per sub-block 16 bits: 4 times the 3 high bits of an entry, a 3-bit scale, the sign of delta
+// value = d * (2 scale + 1) * (element +- 1/8). Here it is computed as (d / 8) * (2 scale + 1) * (8 element +- 1), so
+// that raw values are integers. Source: ggml's block_iq1_s and iq1s_grid as GGUF files and the gguf package (PyPI,
+// 0.19) carry them.
 
 #include "kernels/quant/iq_signs.h"
 
 namespace forge::quant {
 
-/// Of IQ1_S and IQ1_M: 8 elements an entry, two bits each: 0, 1, 2 stand for -1, 0, 1.
-/// Entry e has element i in bits 2 i to 2 i + 1.
+/// The grid of IQ1_S and IQ1_M. An entry has 8 elements; element i is in bits 2i, 2i+1, where 0, 1, 2 stand for
+/// -1, 0, 1.
 // clang-format off
 inline constexpr u16 kIq1Grid[2048] = {
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0015, 0x0020, 0x0022, 0x0028, 0x002a, 0x0045, 0x0051, 0x0054, 0x0056,
@@ -152,7 +155,7 @@ inline constexpr u16 kIq1Grid[2048] = {
 };
 // clang-format on
 
-/// 8 element +- 1, plus 9.
+/// The values 8 * element +- 1 plus 9, in ascending order: -9, -7, -1, 1, 7, 9.
 inline constexpr u8 kIq1Levels[16] = {0, 2, 8, 10, 16, 18};
 
 struct BlockIQ1_S {
@@ -167,7 +170,7 @@ struct BlockIQ1_S {
 };
 static_assert(sizeof(BlockIQ1_S) == 50);
 
-/// Elements -1, 0, 1: of their two levels each the lower where delta is negative, which `signs` says with 1.
+/// Codes of a block. Elements -1, 0 and 1 have two levels each: the lower one where delta is negative (sign 1).
 FORGE_QUANT_FN void iq1_codes(const GridGroups& groups, u8* codes) {
   for (u32 i = 0; i < 32; ++i)
     store_bytes(2 * bytes_of_pairs(groups.entries[i]) + (1 - groups.signs[i]) * 0x0101010101010101u, codes + 8 * i);

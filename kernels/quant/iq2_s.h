@@ -1,14 +1,18 @@
 #pragma once
-// IQ2_S: 256 elements in 16 parts of 16: f16 d, 32 bytes with the low 8 bits of entries of the grid (8 magnitudes of 8,
-// 25, 43), 32 bytes of signs, 8 bytes with the entries' high 2 bits, 8 bytes of 4-bit scales.
-// value = d * (2 scale + 1) / 8 * magnitude.
-// Source: ggml's block_iq2_s and iq2s_grid as GGUF files and the gguf package (PyPI, 0.19) carry them.
+// IQ2_S: 256 elements in 16 sub-blocks of 16, 82 bytes:
+//   d          f16
+//   qs[32]     low 8 bits of the 32 grid entries (8 magnitudes of 8, 25, 43 each)
+//   signs[32]  a sign bit per element
+//   qh[8]      high 2 bits of the entries
+//   scales[8]  4-bit scales
+// value = d * (2 scale + 1) / 8 * magnitude. Source: ggml's block_iq2_s and iq2s_grid as GGUF files and the gguf
+// package (PyPI, 0.19) carry them.
 
 #include "kernels/quant/iq2_xxs.h"
 
 namespace forge::quant {
 
-/// Entry e has element i in bits 2 i to 2 i + 1.
+/// Grid entries of 8 elements: element i of an entry is in bits 2i, 2i+1, as an index of its magnitude.
 // clang-format off
 inline constexpr u16 kIq2SGrid[1024] = {
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0016, 0x0019, 0x0020, 0x0022, 0x0025, 0x0028, 0x0041, 0x0044,

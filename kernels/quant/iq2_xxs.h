@@ -1,15 +1,18 @@
 #pragma once
-// IQ2_XXS: 256 elements in 8 parts of 32: f16 d, then 8 bytes a part: 4 entries of the grid (8 magnitudes each, of 8,
-// 25, 43), then 32 bits: 4 times 7 sign bits and a scale of 4 bits. value = d * (2 scale + 1) / 8 * magnitude. Source:
-// ggml's block_iq2_xxs and iq2xxs_grid as GGUF files and the gguf package (PyPI, 0.19) carry them.
+// IQ2_XXS: 256 elements in 8 sub-blocks of 32, 66 bytes:
+//   d       f16
+//   qs[64]  8 bytes per sub-block: 4 grid indices (8 magnitudes of 8, 25, 43 each), then a word of 32 bits with
+//           4 times 7 sign bits and a 4-bit scale on top
+// value = d * (2 scale + 1) / 8 * magnitude. Source: ggml's block_iq2_xxs and iq2xxs_grid as GGUF files and the gguf
+// package (PyPI, 0.19) carry them.
 
 #include "kernels/quant/iq_signs.h"
 
 namespace forge::quant {
 
-/// All values, plus 43.
+/// The signed magnitudes of all IQ2 types plus 43, in ascending order: -43, -25, -8, 8, 25, 43.
 inline constexpr u8 kIq2Levels[16] = {0, 18, 35, 51, 68, 86};
-/// Entry e has element i in bits 2 i to 2 i + 1.
+/// Grid entries of 8 elements: element i of an entry is in bits 2i, 2i+1, as an index of its magnitude.
 // clang-format off
 inline constexpr u16 kIq2XxsGrid[256] = {
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0020, 0x0022, 0x0028, 0x002a, 0x0041, 0x0044, 0x0050, 0x0058,

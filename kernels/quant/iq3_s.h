@@ -1,16 +1,20 @@
 #pragma once
-// IQ3_S: 256 elements in 8 parts of 32: f16 d, 64 bytes with the low 8 bits of entries of the grid (4 odd magnitudes
-// each, 1 to 15), 8 bytes with the entries' ninth bits, 32 bytes of signs, 4 bytes of 4-bit scales. value = d * (2
-// scale + 1) * magnitude. Source: ggml's block_iq3_s and iq3s_grid as GGUF files and the gguf package (PyPI, 0.19)
-// carry them.
+// IQ3_S: 256 elements in 8 sub-blocks of 32, 110 bytes:
+//   d          f16
+//   qs[64]     low 8 bits of the 64 grid entries (4 odd magnitudes each, 1 to 15)
+//   qh[8]      ninth bit of each entry
+//   signs[32]  a sign bit per element
+//   scales[4]  4-bit scales
+// value = d * (2 scale + 1) * magnitude. Source: ggml's block_iq3_s and iq3s_grid as GGUF files and the gguf package
+// (PyPI, 0.19) carry them.
 
 #include "kernels/quant/iq_signs.h"
 
 namespace forge::quant {
 
-/// All values, plus 15.
+/// The signed magnitudes plus 15, in ascending order: -15, -13, .., 15.
 inline constexpr u8 kIq3SLevels[16] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
-/// Entry e has element i in bits 3 i to 3 i + 2.
+/// Grid entries of 4 elements: element i of an entry is in bits 3i .. 3i+2, as an index of its magnitude.
 // clang-format off
 inline constexpr u16 kIq3SGrid[512] = {
     0x0000, 0x0001, 0x0002, 0x0005, 0x0007, 0x0008, 0x0009, 0x000a, 0x000c, 0x000e, 0x0010, 0x0011, 0x0015, 0x001b, 0x0020,

@@ -1,15 +1,18 @@
 #pragma once
-// IQ3_XXS: 256 elements in 8 parts of 32: f16 d, 64 entries of the grid (4 magnitudes each, 4 to 62), then 32 bits a
-// part: 4 times 7 sign bits and a scale of 4 bits. value = d * (2 scale + 1) / 4 * magnitude. Source: ggml's
-// block_iq3_xxs and iq3xxs_grid as GGUF files and the gguf package (PyPI, 0.19) carry them.
+// IQ3_XXS: 256 elements in 8 sub-blocks of 32, 98 bytes:
+//   d          f16
+//   qs[64]     64 grid indices (4 magnitudes each, 4 to 62)
+//   signs[32]  32 bits per sub-block: 4 times 7 sign bits, and a 4-bit scale on top
+// value = d * (2 scale + 1) / 4 * magnitude. Source: ggml's block_iq3_xxs and iq3xxs_grid as GGUF files and the gguf
+// package (PyPI, 0.19) carry them.
 
 #include "kernels/quant/iq2_xxs.h"
 
 namespace forge::quant {
 
-/// All values, plus 62.
+/// The signed magnitudes plus 62, in ascending order: -62, -52, -44, .., 62.
 inline constexpr u8 kIq3XxsLevels[16] = {0, 10, 18, 26, 34, 42, 50, 58, 66, 74, 82, 90, 98, 106, 114, 124};
-/// Entry e has element i in bits 3 i to 3 i + 2.
+/// Grid entries of 4 elements: element i of an entry is in bits 3i .. 3i+2, as an index of its magnitude.
 // clang-format off
 inline constexpr u16 kIq3XxsGrid[256] = {
     0x0000, 0x0002, 0x0004, 0x0009, 0x000b, 0x000f, 0x0010, 0x0012, 0x0019, 0x0022, 0x003b, 0x003d, 0x0041, 0x0043, 0x0048,

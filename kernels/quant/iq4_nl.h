@@ -1,12 +1,12 @@
 #pragma once
-// IQ4_NL: 32 elements = f16 d and 16 bytes of codes in Q4_0's order. value = d * kIq4Levels[code], levels that lie
-// denser about 0. Source: ggml's block_iq4_nl and kvalues_iq4nl as GGUF files carry them.
+// IQ4_NL: 32 elements, 18 bytes: f16 d and 16 bytes of 4-bit codes in Q4_0's order. value = d * kIq4Levels[code] with
+// 16 levels that are denser near 0. Source: ggml's block_iq4_nl and kvalues_iq4nl as GGUF files carry them.
 
 #include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
-/// Levels of IQ4_NL and IQ4_XS, plus 128.
+/// The levels of IQ4_NL and IQ4_XS plus 128, so that they are unsigned bytes.
 inline constexpr u8 kIq4Levels[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
 struct BlockIQ4_NL {

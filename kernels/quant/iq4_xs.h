@@ -1,7 +1,10 @@
 #pragma once
-// IQ4_XS: 256 elements in 8 parts of 32: f16 d, 16 bits with the high 2 bits of the parts' scales, 4 bytes with their
-// low 4 bits, then each part's 16 bytes of codes as IQ4_NL's. value = d * (scale - 32) * level. Source: ggml's
-// block_iq4_xs as GGUF files carry it.
+// IQ4_XS: 256 elements in 8 sub-blocks of 32, 136 bytes:
+//   d            f16
+//   scales_h[2]  high 2 bits of the sub-blocks' 6-bit scales
+//   scales_l[4]  low 4 bits of the scales
+//   qs[128]      16 bytes of codes per sub-block, as in IQ4_NL
+// value = d * (scale - 32) * level. Source: ggml's block_iq4_xs as GGUF files carry it.
 
 #include "kernels/quant/iq4_nl.h"
 

@@ -1,14 +1,14 @@
 #pragma once
-// MXFP4: 32 elements = an exponent byte e and 16 bytes of codes in Q4_0's order. A code is a sign, two bits of exponent
-// and one of mantissa (0 0.5 1 1.5 2 3 4 6); value = 2^(e-127) * code's. Here the levels are doubled and the scale
-// halved. Source: OCP Microscaling Formats (MX) 1.0; ggml's block_mxfp4 as GGUF files carry it (an e of 255 is no NaN
-// there).
+// MXFP4: 32 elements, 17 bytes: an exponent byte e and 16 bytes of 4-bit codes in Q4_0's order. A code is E2M1: a sign,
+// two exponent bits and one mantissa bit, for the values 0, 0.5, 1, 1.5, 2, 3, 4, 6. value = 2^(e-127) * E2M1(code).
+// Here the levels are doubled, which makes them integers, and the scale is halved. Source: OCP Microscaling Formats
+// (MX) 1.0; ggml's block_mxfp4 as GGUF files carry it (e = 255 is not NaN there).
 
 #include "kernels/quant/iq4_nl.h"
 
 namespace forge::quant {
 
-/// Doubled values of the codes, plus 12.
+/// The doubled values of the 16 codes plus 12, in the order of the codes.
 inline constexpr u8 kMxfp4Levels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 struct BlockMXFP4 {

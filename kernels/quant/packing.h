@@ -1,35 +1,44 @@
 #pragma once
-// How a block type is packed for kernels (layout x16): what x16_codes.h makes its bytes from. A packed block holds, in
-// units of 32 columns, codes of `low` + `high` bits; and behind all of them the block's f16 numbers and the small whole
-// numbers that its scales and minima are made of.
+// Describes how a block type is packed for CPU kernels (layout x16, x16_codes.h) and GPU kernels (layout planes,
+// planes_codes.h). A packed block holds the elements' codes in units of 32 columns, `low` + `high` bits each, and after
+// them the block's f16 numbers and the small integers that scales and minima are made of.
 
 #include "kernels/quant/f16.h"
 
 namespace forge::quant {
 
-/// A scale is d * of(number) * unit, of being the number itself, the number as int8, less 32, or 2 n + 1; d where there
-/// are no numbers. kExponent: 2^(number-128), no d.
+/// How the scale of a sub-block follows from d (f16) and its small integer n: scale = d * f(n) * unit. Types without
+/// integers have scale = d.
+///   kPlain     f(n) = n
+///   kSigned    f(n) = n read as int8
+///   kLess32    f(n) = n - 32
+///   kOdd       f(n) = 2 n + 1
+///   kExponent  scale = 2^(n - 128), without d (MXFP4)
 enum class ScaleKind : u8 { kPlain, kSigned, kLess32, kOdd, kExponent };
 
+/// Example Q4_K: low 4, high 0, halves 2 (d, dmin), numbers 2 (a scale and a minimum per 32 columns), number_bits 6.
 struct Packing {
-  u32 low;          ///< bits of a code in the plane of nibbles (4) or of pairs of bits (2)
-  u32 high;         ///< its further bits, in a plane of their own: 0, 1 or 2
-  u32 halves;       ///< f16 a block: d; or d, dmin (m)
-  u32 numbers;      ///< whole numbers to 32 columns: a scale, a minimum (if there are any) for each kSub columns
-  u32 number_bits;  ///< 4, 6 or 8
+  u32 low;          ///< low bits of a code, stored as nibbles (4) or as bit pairs (2)
+  u32 high;         ///< remaining bits of a code, stored apart from the low ones: 0, 1 or 2
+  u32 halves;       ///< f16 numbers per block: d, or d and dmin (m)
+  u32 numbers;      ///< small integers per 32 columns: a scale and, if stored, a minimum per kSub columns
+  u32 number_bits;  ///< bits of a small integer: 4, 6 or 8
   ScaleKind scale = ScaleKind::kPlain;
   float unit = 1;
 
-  /// Numbers to a part of `sub` columns: its scale, and its minimum if there are two.
+  /// Small integers of `sub` columns: 1 (scale) or 2 (scale, minimum).
   [[nodiscard]] constexpr u32 numbers_a_part(u32 sub) const { return numbers * sub / 32; }
 };
 
-/// 8 bits as 8 bytes of 0 or 1; the lowest first.
+/// Expands 8 bits to 8 bytes of 0 or 1, lowest bit first. The product copies the byte to all 8 bytes and the mask keeps
+/// bit i of byte i; adding 0x7f then sets a byte's top bit exactly if it is not zero, without a carry into the next
+/// byte.
 FORGE_QUANT_FN u64 bytes_of_bits(u64 bits) {
   const u64 each = (bits & 255u) * 0x0101010101010101u & 0x8040201008040201u;
   return (each + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
 }
-// Bytes go by words, lowest first: of loops over 8 or 16 of them g++ 12 makes single bytes where registers are wider.
+// Little-endian words of 8 bytes. Loops over 8 or 16 bytes are written with these words, because g++ 12 compiles such
+// loops to single-byte operations where vector registers are wider than the loop.
 FORGE_QUANT_FN u64 load_bytes(const u8* in) {
   u64 word;
   copy_bytes<8>(&word, in);
@@ -38,7 +47,7 @@ FORGE_QUANT_FN u64 load_bytes(const u8* in) {
 FORGE_QUANT_FN void store_bytes(u64 word, u8* out) {
   copy_bytes<8>(out, &word);
 }
-/// 32 nibbles in Q4_0's order.
+/// Unpacks 32 nibbles in Q4_0's order: the low nibbles of the 16 bytes are codes 0..15, the high nibbles codes 16..31.
 FORGE_QUANT_FN void nibble_codes(const u8* qs, u8* codes) {
   for (int half = 0; half < 16; half += 8) {
     const u64 word = load_bytes(qs + half);
@@ -47,7 +56,7 @@ FORGE_QUANT_FN void nibble_codes(const u8* qs, u8* codes) {
   }
 }
 
-/// of(number) for all kinds but kExponent.
+/// f(number) of ScaleKind, for all kinds but kExponent.
 FORGE_QUANT_FN int scale_factor(ScaleKind kind, u32 number) {
   switch (kind) {
     case ScaleKind::kSigned:
@@ -60,7 +69,7 @@ FORGE_QUANT_FN int scale_factor(ScaleKind kind, u32 number) {
       return static_cast<int>(number);
   }
 }
-/// 2^(number-128), exact: subnormal for 0 and 1.
+/// 2^(number - 128): half the value of an E8M0 exponent. Exact: numbers 0 and 1 give the subnormals 2^-128 and 2^-127.
 FORGE_QUANT_FN float half_of_e8m0(u32 number) {
   return f32_of_bits(number < 2 ? 0x00200000u << number : (number - 1) << 23);
 }

@@ -1,22 +1,26 @@
 #pragma once
-// planes, the layout of weights that GPU kernels stream: all quants of a weight, row after row, then all scales.
-//   quants: Q8_0: k int8 a row; Q4_0, Q4_1: k/2 bytes a row, block after block, ggml's nibble order.
-//   scales: a row's k/32 f16 d (Q8_0, Q4_0) or k/32 pairs of f16 d, m (Q4_1).
-//   F32, F16, BF16: as the file has them. The K types, Q5, IQ4, MXFP4 and TQ2_0: planes_codes.h.
-// It takes the native bytes of the rows. k is a multiple of 32, so every block's quants start at a multiple of 16
-// and a wave's lanes read whole lines with 16-byte loads; in the native layout a block of 34 bytes never is aligned.
+// Layout "planes": how weights lie in GPU memory. All quants of the weight come first, row after row, then all scales.
+//   quants  Q8_0: k int8 per row. Q4_0, Q4_1: k/2 bytes per row, block after block, nibbles in ggml's order.
+//   scales  per row k/32 f16 d (Q8_0, Q4_0), or k/32 pairs of f16 d, m (Q4_1)
+// F32, F16 and BF16 stay as in the file. The K types, Q5, IQ4, MXFP4 and TQ2_0 are in planes_codes.h.
+//
+// Example: Q4_0, 2 rows, k = 64 (two blocks b per row, 16 bytes of quants each):
+//   | r0 b0 | r0 b1 | r1 b0 | r1 b1 | d: r0b0 r0b1 r1b0 r1b1 |
+//
+// The layout takes the native number of bytes. k is a multiple of 32, so each block's quants start at a multiple of 16
+// and the lanes of a wave read whole cache lines with 16-byte loads. Native blocks of 34 or 18 bytes are never aligned.
 
 #include "kernels/quant/planes_codes.h"
 #include "kernels/quant/rows.h"
 
 namespace forge::quant {
 
-/// Bytes of a block's scales; 0 for the types that have none.
+/// Bytes of a block's scales for Q8_0, Q4_0 and Q4_1; 0 for all other types.
 constexpr std::size_t planes_scale_bytes(DType type) {
   return type == DType::kQ8_0 || type == DType::kQ4_0 ? 2 : type == DType::kQ4_1 ? 4 : 0;
 }
-/// Do a block's planes take the bytes of the file? The grids of IQ1 to IQ3 and what is packed closer than pairs of bits
-/// would grow, and have no kernels.
+/// True if a block takes the same number of bytes in planes of codes as in the file. IQ1, IQ2 and IQ3 (grids) and the
+/// types with fewer than 2 bits per weight would grow; they have no GPU kernels.
 template <class Block>
 constexpr bool has_plane_codes() {
   if constexpr (HasPacking<Block>)
@@ -24,25 +28,26 @@ constexpr bool has_plane_codes() {
   else
     return false;
 }
-/// Does a type stand in planes of codes (planes_codes.h)?
+/// True if the type is stored as planes of codes (planes_codes.h).
 constexpr bool is_plane_codes(DType type) {
   bool codes = false;
   with_block(type, [&]<class Block>(std::type_identity<Block>) { codes = has_plane_codes<Block>(); });
   return codes;
 }
-/// The types that have this layout, which is what kernels of the GPUs compute with.
+/// True for the types that GPU kernels can multiply: those that have this layout.
 constexpr bool has_planes(DType type) {
   return is_float(type) || planes_scale_bytes(type) != 0 || is_plane_codes(type);
 }
-/// Bytes of a row's quants, of the types that are no planes of codes.
+/// Bytes of a row's quants. Not for planes of codes.
 constexpr std::size_t planes_quant_bytes(DType type, std::size_t k) {
   return row_bytes(type, k) - k / 32 * planes_scale_bytes(type);
 }
-/// Units of a row that a lane takes at once: 32 columns of codes, or else 16 bytes.
+/// Units of a row that GPU lanes load one at a time: 32 columns for planes of codes, else 16 bytes.
 constexpr std::size_t planes_units(DType type, std::size_t k) {
   return is_plane_codes(type) ? k / 32 : planes_quant_bytes(type, k) / 16;
 }
-/// Registers of 4 bytes for a unit on its way: 16 bytes and a scale, or what planes of codes have.
+/// 4-byte registers that one unit takes while it is loaded: 16 bytes and a scale, or for planes of codes its piece of
+/// each plane. Code generation limits the number of loads in flight with it.
 constexpr std::size_t planes_unit_registers(DType type) {
   std::size_t registers = 5;
   with_block(type, [&]<class Block>(std::type_identity<Block>) {
@@ -54,12 +59,12 @@ constexpr std::size_t planes_unit_registers(DType type) {
   });
   return registers;
 }
-/// Where the scales start, from the start of the weight.
+/// Byte offset of the scales from the start of the weight.
 constexpr std::size_t planes_scales_offset(DType type, std::size_t rows, std::size_t k) {
   return rows * planes_quant_bytes(type, k);
 }
 
-/// Moves row `row` of `rows` between its native bytes and the planes; `Pack` says which way.
+/// Copies row `row` of `rows` between its native bytes and the planes. Pack true: native to planes; false: back.
 template <bool Pack, class NativeByte, class PlaneByte>
 void planes_move_row(DType type, std::size_t rows, std::size_t k, std::size_t row, NativeByte* native,
                      PlaneByte* planes) {
@@ -80,7 +85,7 @@ void planes_move_row(DType type, std::size_t rows, std::size_t k, std::size_t ro
   }
 }
 
-/// A row of a type of planes_codes.h.
+/// Packs one row of a type that is stored as planes of codes.
 inline void planes_pack_row(DType type, std::size_t rows, std::size_t k, std::size_t row, const std::byte* native,
                             std::byte* planes) {
   with_block(type, [&]<class Block>(std::type_identity<Block>) {
@@ -93,8 +98,9 @@ inline void planes_pack_row(DType type, std::size_t rows, std::size_t k, std::si
   });
 }
 
-/// Rows first..first+count-1 of a weight of `rows` rows into `planes`, where the whole weight goes; row_of(row) gives a
-/// row's native bytes. Rows are independent: threads can share them. False for a type without kernels.
+/// Packs rows [first, first + count) of a weight of `rows` rows into `planes`, the start of the whole weight.
+/// row_of(row) returns a row's native bytes. Rows are independent, so threads can share the work. Returns false for a
+/// type without GPU kernels.
 template <class RowOf>
 bool pack_planes(DType type, std::size_t rows, std::size_t k, std::size_t first, std::size_t count, RowOf&& row_of,
                  std::byte* planes) {
@@ -107,7 +113,8 @@ bool pack_planes(DType type, std::size_t rows, std::size_t k, std::size_t first,
   return true;
 }
 
-/// The inverse of pack_planes: row_of(row) gives where a row's native bytes go. False also for planes of codes.
+/// The inverse of pack_planes: row_of(row) returns where the row's native bytes go. Returns false also for planes of
+/// codes, which have no inverse.
 template <class RowOf>
 bool unpack_planes(DType type, std::size_t rows, std::size_t k, std::size_t first, std::size_t count,
                    const std::byte* planes, RowOf&& row_of) {

@@ -1,28 +1,33 @@
 #pragma once
-// Layout planes (planes.h) of the block types that have a Packing. A weight of `rows` rows is one plane after another,
-// each row after row, and in a row from its first 32 columns to its last:
-//   low      16 bytes for 32 columns: 4-bit codes in Q4_0's order; or 8 bytes: pairs of bits
-//   high     4 bytes a bit for 32 columns: the codes' further bits
-//   halves   the block's f16 numbers
-//   numbers  the small whole numbers of its scales: bytes; or nibbles, the low one first, and behind all of them
-//   tops     the upper two bits of those of 6 bits, the lowest bits of a byte first
-// Word w of 32 columns is columns 4w..4w+3. Nibbles: word w is in word w%4 of the 16 bytes, from bit w/4*4 of each byte
-// on. Pairs of bits, in either plane: in word w/4, from bit w%4*2 on. Single bits: bit w of each byte.
-// It takes the native bytes, and every plane starts where its loads are aligned.
+// Layout "planes" (planes.h) of the block types that have a Packing. A weight of `rows` rows is up to five planes, one
+// after the other. Each plane has all rows in order, and in a row the columns in order:
+//   low      per 32 columns 16 bytes of nibbles in Q4_0's order, or 8 bytes of bit pairs
+//   high     per 32 columns 4 bytes for each of the remaining bits of a code
+//   halves   per block its f16 numbers
+//   numbers  the small integers of scales and minima: bytes (8 bits), or nibbles, the low nibble first
+//   tops     for 6-bit integers their upper two bits, four per byte, the lowest bits first
+//
+// How codes share words: word w of 32 columns is the 4 bytes with the codes of columns 4w..4w+3. Words are shifted and
+// OR-ed together, so a kernel gets a word back with one shift and one mask:
+//   nibbles (16 bytes = 4 words)     word w is in word w % 4, from bit 4 * (w / 4) of each byte
+//   bit pairs (8 bytes = 2 words)    word w is in word w / 4, from bit 2 * (w % 4) of each byte
+//   single bits (4 bytes = 1 word)   word w is bit w of each byte
+// The layout takes the native number of bytes, and each plane starts where its loads are aligned.
 
 #include "kernels/quant/packing.h"
 
 namespace forge::quant {
 
-/// Where the planes of a weight start, and what they take.
+/// Sizes of a block's share of each plane, and the byte offsets of the planes in a weight of `rows` rows of `k` columns
+/// (the low plane starts at 0).
 template <class Block>
 struct PlanesCodes {
   static constexpr Packing kPacking = Block::kPacking;
-  static constexpr u32 kParts = Block::kElems / 32;                                   ///< of 32 columns to a block
-  static constexpr u32 kLowBytes = 4 * kPacking.low, kHighBytes = 4 * kPacking.high;  ///< of a part
-  static constexpr u32 kHalvesBytes = 2 * kPacking.halves;                            ///< of a block
-  static constexpr u32 kNumberBits = kPacking.numbers * (kPacking.number_bits == 8 ? 8 : 4);  ///< of a part
-  static constexpr u32 kTopBits = kPacking.number_bits == 6 ? 2 * kPacking.numbers : 0;       ///< of a part
+  static constexpr u32 kParts = Block::kElems / 32;  ///< groups of 32 columns per block
+  static constexpr u32 kLowBytes = 4 * kPacking.low, kHighBytes = 4 * kPacking.high;          ///< per 32 columns
+  static constexpr u32 kHalvesBytes = 2 * kPacking.halves;                                    ///< per block
+  static constexpr u32 kNumberBits = kPacking.numbers * (kPacking.number_bits == 8 ? 8 : 4);  ///< per 32 columns
+  static constexpr u32 kTopBits = kPacking.number_bits == 6 ? 2 * kPacking.numbers : 0;       ///< per 32 columns
   static_assert(kParts * kNumberBits % 8 == 0 && kParts * kTopBits % 8 == 0, "a block has whole bytes of numbers");
 
   static constexpr u32 kBlockBytes =
@@ -36,22 +41,23 @@ struct PlanesCodes {
         tops(numbers + rows * (k / 32) * kNumberBits / 8) {}
 };
 
-/// Bits of codes that share a word with others: where those of word w stand in a plane of `bits` bits a code.
+/// Position of a word's codes in a plane: the word that holds them and the bit of each byte where they start.
 struct PlaneWord {
   u32 word, shift;
 };
+/// Position of word w (columns 4w..4w+3) in a plane with `bits` bits per code.
 FORGE_QUANT_FN constexpr PlaneWord plane_word(u32 bits, u32 w) {
   if (bits == 4) return {w % 4, w / 4 * 4};
   if (bits == 2) return {w / 4, w % 4 * 2};
   return {0, w};
 }
 
-/// Words are aligned; bytes of a block are not.
+/// Stores one aligned word of a plane.
 FORGE_QUANT_FN void store_word(u8* at, u32 word) {
   copy_bytes<4>(__builtin_assume_aligned(at, 4), &word);
 }
 
-/// Block b of row `row` into the planes of a weight of `rows` rows of k columns.
+/// Writes native block b of row `row` into the planes of a weight of `rows` rows of k columns.
 template <class Block>
 FORGE_QUANT_FN void planes_pack_codes(const Block& block, u64 rows, u64 k, u64 row, u64 b, u8* planes) {
   using Planes = PlanesCodes<Block>;
@@ -75,7 +81,7 @@ FORGE_QUANT_FN void planes_pack_codes(const Block& block, u64 rows, u64 k, u64 r
     for (u32 i = 0; i < kPacking.low; ++i) store_word(planes + unit * Planes::kLowBytes + 4 * i, low[i]);
     for (u32 i = 0; i < kPacking.high; ++i) store_word(planes + at.high + unit * Planes::kHighBytes + 4 * i, high[i]);
   }
-  const u64 first = row * (k / 32) + b * Planes::kParts;  // part
+  const u64 first = row * (k / 32) + b * Planes::kParts;  // the block's first 32 columns
   if constexpr (Planes::kNumberBits > 0)
     for (u32 i = 0; i < Planes::kParts * Planes::kNumberBits / 8; ++i) {
       const bool whole = kPacking.number_bits == 8;

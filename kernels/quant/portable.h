@@ -1,9 +1,10 @@
 #pragma once
-// What lets one header serve the host and every device compiler. Block formats are free-standing: no allocation, no
-// library beyond fixed-width integers. Functions are forced inline, so that a translation unit built for a newer CPU
-// never leaves a copy behind that another one may be linked to.
+// Types and macros that let one header serve the host, HIP (hipcc or hiprtc) and CUDA (NVRTC). Block formats are
+// free-standing: they allocate nothing and use no library beyond fixed-width integers. Functions are forced inline,
+// because translation units are compiled for different CPUs: an out-of-line copy from a unit built for AVX-512 could be
+// the one that the linker keeps for all.
 
-#if defined(__HIP__) || defined(__CUDACC_RTC__)  // free-standing: no header of anyone's
+#if defined(__HIP__) || defined(__CUDACC_RTC__)  // run-time compilers have no standard headers
 namespace forge::quant {
 using i8 = signed char;
 using u8 = unsigned char;
@@ -30,7 +31,7 @@ using u64 = std::uint64_t;
 
 namespace forge::quant {
 
-/// memcpy of a constant number of bytes.
+/// memcpy of a constant number of bytes. Compilers turn it into one load and one store.
 template <u64 kBytes>
 FORGE_QUANT_FN void copy_bytes(void* to, const void* from) {
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)

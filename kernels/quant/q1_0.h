@@ -1,7 +1,7 @@
 #pragma once
-// Q1_0: 128 elements = f16 d and 16 bytes, bit i of which (the lowest of a byte first) is the sign of element i: set
-// for d, clear for -d. Here the bits become 2 and 0, about a zero of 1. Source: ggml's block_q1_0 as GGUF files carry
-// it.
+// Q1_0: 128 elements, 18 bytes: f16 d and 16 bytes of sign bits, the lowest bit of a byte first. Element i is d if bit
+// i is set and -d if it is clear. Here the bits become raw values 2 and 0 with kZero = 1. Source: ggml's block_q1_0 as
+// GGUF files carry it.
 
 #include "kernels/quant/packing.h"
 

@@ -1,6 +1,8 @@
 #pragma once
-// Q2_K: 256 elements in 16 parts of 16: a byte a part (scale in the low nibble, minimum in the high one), 64 bytes of
-// quants, f16 d, f16 dmin. Each 32 bytes of quants hold 128 elements: element 32j+i is bits 2j, 2j+1 of byte i.
+// Q2_K: 256 elements in 16 sub-blocks of 16, 84 bytes:
+//   scales[16]  per sub-block a byte: scale (low nibble) and minimum (high nibble)
+//   qs[64]      2-bit quants; each 32 bytes hold 128 elements: element 32j+i is bits 2j, 2j+1 of byte i
+//   d, dmin     f16
 // value = d * scale * q - dmin * minimum. Source: ggml's block_q2_K as GGUF files carry it.
 
 #include "kernels/quant/packing.h"
@@ -17,7 +19,7 @@ struct BlockQ2_K {
 };
 static_assert(sizeof(BlockQ2_K) == 84);
 
-/// 256 elements of 2 bits, 128 to each 32 bytes.
+/// Unpacks 256 elements of 2 bits in Q2_K's order, which Q3_K and TQ2_0 share.
 FORGE_QUANT_FN void raw_two_bits(const u8* qs, u8* raw) {
   for (int part = 0; part < 8; ++part)
     for (int i = 0; i < 32; ++i) raw[32 * part + i] = qs[part / 4 * 32 + i] >> (part % 4 * 2) & 3u;

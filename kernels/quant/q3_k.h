@@ -1,8 +1,11 @@
 #pragma once
-// Q3_K: 256 elements in 16 parts of 16: 32 bytes of third bits, 64 bytes of two bits (laid out as Q2_K's), 12 bytes of
-// 6-bit scales, f16 d. Element 32j+i's third bit is bit j of byte i. Scale s has its low 4 bits in a nibble of byte s%8
-// (low nibbles first) and its high 2 bits in byte 8+s%4, at bit 2*(s/4). value = d * (scale - 32) * (q - 4).
-// Source: ggml's block_q3_K as GGUF files carry it.
+// Q3_K: 256 elements in 16 sub-blocks of 16, 110 bytes:
+//   hmask[32]   third bit of each element: that of element 32j+i is bit j of byte i
+//   qs[64]      low two bits, in Q2_K's order
+//   scales[12]  6-bit scales: the low 4 bits of scale s are in byte s % 8 (low nibble for s < 8),
+//               the high 2 bits in byte 8 + s % 4, at bit 2 * (s / 4)
+//   d           f16
+// value = d * (scale - 32) * (q - 4). Source: ggml's block_q3_K as GGUF files carry it.
 
 #include "kernels/quant/q2_k.h"
 

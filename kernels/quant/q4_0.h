@@ -1,6 +1,6 @@
 #pragma once
-// Q4_0: 32 elements = f16 d and 16 bytes; byte i holds element i (low nibble) and element 16+i (high nibble).
-// value = d * (nibble - 8). Source: ggml's block_q4_0 as GGUF files carry it.
+// Q4_0: 32 elements, 18 bytes: f16 d and 16 bytes of nibbles. Byte i holds element i (low nibble) and element 16+i
+// (high nibble). value = d * (nibble - 8). Source: ggml's block_q4_0 as GGUF files carry it.
 
 #include "kernels/quant/f16.h"
 
@@ -13,10 +13,11 @@ struct BlockQ4_0 {
 };
 static_assert(sizeof(BlockQ4_0) == 18);
 
+/// The nibble of element `element`, 0..15.
 FORGE_QUANT_FN u32 raw_value(const BlockQ4_0& block, int element) {
   return element < 16 ? block.qs[element] & 15u : block.qs[element - 16] >> 4;
 }
-/// value = block_scale * raw_value + block_offset: what every kernel computes with.
+/// Kernels use raw values: value = block_scale * raw_value + block_offset.
 FORGE_QUANT_FN float block_scale(const BlockQ4_0& block) {
   return f32_of_f16(block.d);
 }
@@ -29,7 +30,8 @@ FORGE_QUANT_FN void dequantize_block(const BlockQ4_0& block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(static_cast<int>(raw_value(block, i)) - 8);
 }
 
-/// The scale maps the element of largest magnitude to nibble 0 (the one end that has 8 steps).
+/// Quantises 32 floats. The scale maps the element of largest magnitude to nibble 0, because nibbles reach from -8 to
+/// +7 steps: the negative end has one step more.
 FORGE_QUANT_FN void quantize_block(const float* x, BlockQ4_0& block) {
   float extreme = 0;
   for (int i = 0; i < 32; ++i)

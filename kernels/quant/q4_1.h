@@ -1,6 +1,6 @@
 #pragma once
-// Q4_1: 32 elements = f16 d, f16 m and 16 bytes; byte i holds element i (low nibble) and element 16+i (high nibble).
-// value = d * nibble + m. Source: ggml's block_q4_1 as GGUF files carry it.
+// Q4_1: 32 elements, 20 bytes: f16 d, f16 m and 16 bytes of nibbles. Byte i holds element i (low nibble) and element
+// 16+i (high nibble). value = d * nibble + m. Source: ggml's block_q4_1 as GGUF files carry it.
 
 #include "kernels/quant/f16.h"
 
@@ -13,10 +13,11 @@ struct BlockQ4_1 {
 };
 static_assert(sizeof(BlockQ4_1) == 20);
 
+/// The nibble of element `element`, 0..15.
 FORGE_QUANT_FN u32 raw_value(const BlockQ4_1& block, int element) {
   return element < 16 ? block.qs[element] & 15u : block.qs[element - 16] >> 4;
 }
-/// value = block_scale * raw_value + block_offset: what every kernel computes with.
+/// Kernels use raw values: value = block_scale * raw_value + block_offset.
 FORGE_QUANT_FN float block_scale(const BlockQ4_1& block) {
   return f32_of_f16(block.d);
 }
@@ -29,6 +30,7 @@ FORGE_QUANT_FN void dequantize_block(const BlockQ4_1& block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(raw_value(block, i)) + m;
 }
 
+/// Quantises 32 floats: nibbles 0 and 15 stand for the smallest and the largest of them.
 FORGE_QUANT_FN void quantize_block(const float* x, BlockQ4_1& block) {
   float lowest = x[0], highest = x[0];
   for (int i = 1; i < 32; ++i) {

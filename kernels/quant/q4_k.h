@@ -1,6 +1,9 @@
 #pragma once
-// Q4_K: 256 elements in 8 parts of 32: f16 d, f16 dmin, 12 bytes of 6-bit scales and minima, 128 bytes of quants. Each
-// 32 bytes of quants hold two parts: byte i has element i of the first (low nibble) and of the second (high nibble).
+// Q4_K: 256 elements in 8 sub-blocks of 32, 144 bytes:
+//   d, dmin     f16
+//   scales[12]  6-bit scales and minima (k_scale, k_minimum)
+//   qs[128]     nibbles; each 32 bytes hold two sub-blocks: byte i has element i of the first (low nibble)
+//               and of the second (high nibble)
 // value = d * scale * q - dmin * minimum. Source: ggml's block_q4_K as GGUF files carry it.
 
 #include "kernels/quant/packing.h"
@@ -17,14 +20,17 @@ struct BlockQ4_K {
 };
 static_assert(sizeof(BlockQ4_K) == 144);
 
-/// 6-bit number `part` of Q4_K's and Q5_K's: scales from byte 0 on, minima from byte 4 on. The first four have a byte's
-/// low 6 bits; the others 4 bits in bytes 8..11 (scales low, minima high) and 2 at the top of the first four's bytes.
+/// 6-bit scale (k_scale) or minimum (k_minimum) of sub-block `part`, in Q4_K and Q5_K. The 12 bytes, high bits first:
+///   byte 0..3    2 upper bits of scale part+4   | 6 bits of scale part     (part = byte)
+///   byte 4..7    2 upper bits of minimum part+4 | 6 bits of minimum part   (part = byte - 4)
+///   byte 8..11   4 lower bits of minimum part+4 | 4 lower bits of scale part+4   (part = byte - 8)
 FORGE_QUANT_FN u32 k_scale(const u8* scales, u32 part) {
   return part < 4 ? scales[part] & 63u : (scales[part + 4] & 15u) | (scales[part - 4] >> 6) << 4;
 }
 FORGE_QUANT_FN u32 k_minimum(const u8* scales, u32 part) {
   return part < 4 ? scales[part + 4] & 63u : scales[part + 4] >> 4 | (scales[part] >> 6) << 4;
 }
+/// Unpacks 256 nibbles: of each 32 bytes first the low nibbles, then the high ones.
 FORGE_QUANT_FN void raw_part_nibbles(const u8* qs, u8* raw) {
   for (int pair = 0; pair < 4; ++pair, qs += 32, raw += 64)
     for (int i = 0; i < 32; ++i) {

@@ -1,7 +1,7 @@
 #pragma once
-// Q5_0: 32 elements = f16 d, 32 fifth bits and 16 bytes; byte i holds the low 4 bits of element i (low nibble) and of
-// element 16+i (high nibble), bit i of the fifth bits is element i's. value = d * (q - 16).
-// Source: ggml's block_q5_0 as GGUF files carry it.
+// Q5_0: 32 elements, 22 bytes: f16 d, 4 bytes of fifth bits (bit i is element i's) and 16 bytes of nibbles. Byte i of
+// these holds the low 4 bits of element i (low nibble) and of element 16+i (high nibble). value = d * (q - 16). Source:
+// ggml's block_q5_0 as GGUF files carry it.
 
 #include "kernels/quant/packing.h"
 
@@ -17,7 +17,7 @@ struct BlockQ5_0 {
 };
 static_assert(sizeof(BlockQ5_0) == 22);
 
-/// 32 elements of 4 bits as Q4_0 has them, with a plane of fifth bits.
+/// Unpacks 32 elements: nibbles in Q4_0's order and their fifth bits.
 FORGE_QUANT_FN void raw_nibbles_and_bits(const u8* qs, const u8* qh, u8* raw) {
   nibble_codes(qs, raw);
   for (int i = 0; i < 4; ++i) store_bytes(load_bytes(raw + 8 * i) | bytes_of_bits(qh[i]) << 4, raw + 8 * i);

@@ -1,5 +1,5 @@
 #pragma once
-// Q5_1: Q5_0's 32 elements with a minimum: f16 d, f16 m, 32 fifth bits, 16 bytes. value = d * q + m.
+// Q5_1: Q5_0 with a minimum, 24 bytes: f16 d, f16 m, 4 bytes of fifth bits, 16 bytes of nibbles. value = d * q + m.
 // Source: ggml's block_q5_1 as GGUF files carry it.
 
 #include "kernels/quant/q5_0.h"

@@ -1,7 +1,10 @@
 #pragma once
-// Q5_K: Q4_K with a fifth bit: f16 d, f16 dmin, 12 bytes of scales and minima, 32 bytes of fifth bits (element 32j+i:
-// bit j of byte i), 128 bytes of quants. value = d * scale * q - dmin * minimum. Source: ggml's block_q5_K as GGUF
-// files carry it.
+// Q5_K: Q4_K with a fifth bit per element, 176 bytes:
+//   d, dmin     f16
+//   scales[12]  6-bit scales and minima, as in Q4_K
+//   qh[32]      fifth bits: that of element 32j+i is bit j of byte i
+//   qs[128]     nibbles, as in Q4_K
+// value = d * scale * q - dmin * minimum. Source: ggml's block_q5_K as GGUF files carry it.
 
 #include "kernels/quant/q4_k.h"
 

@@ -1,8 +1,10 @@
 #pragma once
-// Q6_K: 256 elements in 16 parts of 16: 128 bytes of low 4 bits, 64 bytes of high 2 bits, an int8 scale a part, f16 d.
-// For each half of 128 elements, of 64 low and 32 high bytes: element 64n+i is nibble n of low byte i, and element
-// 32n+i has bits 2n, 2n+1 of high byte i. value = d * scale * (q - 32). Source: ggml's block_q6_K as GGUF files carry
-// it.
+// Q6_K: 256 elements in 16 sub-blocks of 16, 210 bytes:
+//   ql[128]     low 4 bits; each 64 bytes hold 128 elements: element 64n+i is nibble n of byte i
+//   qh[64]      high 2 bits; each 32 bytes hold the same 128 elements: element 32n+i is bits 2n, 2n+1 of byte i
+//   scales[16]  int8
+//   d           f16
+// value = d * scale * (q - 32). Source: ggml's block_q6_K as GGUF files carry it.
 
 #include "kernels/quant/packing.h"
 

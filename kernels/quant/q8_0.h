@@ -1,5 +1,5 @@
 #pragma once
-// Q8_0: 32 elements = f16 d and 32 int8. value = d * q. Source: ggml's block_q8_0 as GGUF files carry it.
+// Q8_0: 32 elements, 34 bytes: f16 d and 32 int8 q. value = d * q. Source: ggml's block_q8_0 as GGUF files carry it.
 
 #include "kernels/quant/f16.h"
 
@@ -12,11 +12,11 @@ struct BlockQ8_0 {
 };
 static_assert(sizeof(BlockQ8_0) == 34);
 
-/// Unsigned, as the x16 layout stores it and unsigned*signed dot instructions want it.
+/// q + 128: unsigned, as layout x16 stores it, because dot instructions take one unsigned and one signed operand.
 FORGE_QUANT_FN u32 raw_value(const BlockQ8_0& block, int element) {
   return static_cast<u32>(block.qs[element] + 128);
 }
-/// value = block_scale * raw_value + block_offset: what every kernel computes with.
+/// Kernels use raw values: value = block_scale * raw_value + block_offset.
 FORGE_QUANT_FN float block_scale(const BlockQ8_0& block) {
   return f32_of_f16(block.d);
 }
@@ -29,6 +29,7 @@ FORGE_QUANT_FN void dequantize_block(const BlockQ8_0& block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(block.qs[i]);
 }
 
+/// Quantises 32 floats: d = amax / 127, q rounded to nearest, halves away from zero.
 FORGE_QUANT_FN void quantize_block(const float* x, BlockQ8_0& block) {
   float amax = 0;
   for (int i = 0; i < 32; ++i) amax = __builtin_fabsf(x[i]) > amax ? __builtin_fabsf(x[i]) : amax;

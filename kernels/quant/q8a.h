@@ -1,9 +1,14 @@
 #pragma once
-// q8a_32, activations as CPUs multiply them: a row of k elements (k a multiple of 32) is [k] int8, [k/32] f32 scale,
-// [k/32] f32 sum. scale = amax/127 of its block of 32, q = x * (1/scale) rounded to nearest even (0 where scale is at
-// most kQ8aScaleLeast), sum = scale * (sum of q): what a weight's offset is multiplied with. A division a block, not
-// one an element: they are what quantising takes its time for. A block whose x are not all finite has scale NaN and q
-// 0, so that the trouble is seen and not hidden. Rows are a multiple of 64 bytes long.
+// q8a_32: activations quantised to int8, as CPU matmuls multiply them. A row of k elements (k a multiple of 32) is
+//   | k int8 q | k/32 f32 scale | k/32 f32 sum |   padded to a multiple of 64 bytes
+// For each block of 32 elements:
+//   scale = amax / 127
+//   q     = x * (1 / scale), rounded to nearest even; 0 if scale is at most kQ8aScaleLeast
+//   sum   = scale * (sum of q)
+// A matmul multiplies a weight's offset by sum: sum of (s_w q_w + o_w) (scale q) = s_w scale (q_w . q) + o_w sum.
+//
+// There is one division per block instead of one per element, because divisions dominate the time of quantising. A
+// block with an infinite or NaN element gets scale NaN and q 0, so that the fault shows up in the results.
 
 #include "kernels/quant/q4_0.h"
 #include "kernels/quant/q4_1.h"
@@ -11,20 +16,23 @@
 
 namespace forge::quant {
 
+/// Bytes of a row of k elements.
 [[gnu::always_inline]] constexpr unsigned long q8a_row_bytes(unsigned long k) {
   return (40 * (k / 32) + 63) / 64 * 64;
 }
+/// Byte offset of the scales in a row.
 [[gnu::always_inline]] constexpr unsigned long q8a_scales_offset(unsigned long k) {
   return k;
 }
+/// Byte offset of the sums in a row.
 [[gnu::always_inline]] constexpr unsigned long q8a_sums_offset(unsigned long k) {
   return k + k / 32 * 4;
 }
 
-/// Scales up to here have no reciprocal that f32 holds in full.
+/// For scales up to this one, 1 / scale overflows f32 or loses precision, so their block is quantised to zeros.
 inline constexpr float kQ8aScaleLeast = 1e-30f;
 
-/// One block of 32: q[32], scale, sum. The scalar reference of every quantiser to q8a_32.
+/// Quantises one block of 32 elements. This is the scalar reference of all quantisers to q8a_32.
 FORGE_QUANT_FN void quantize_q8a_block(const float* x, i8* q, float* scale, float* sum) {
   float amax = 0;
   bool finite = true;

@@ -1,5 +1,6 @@
 #pragma once
-// Host: whole rows of any type that forge computes with, in GGUF's native layout.
+// Host only: converts whole rows of any type that forge computes with, in GGUF's native layout. The interpreter, the
+// embedding lookup and tests use it.
 
 #include <cstddef>
 #include <cstring>
@@ -11,15 +12,16 @@
 
 namespace forge::quant {
 
-/// How the bytes of a weight stand in memory. Numbers are part of the plan format.
+/// How the bytes of a weight lie in memory: as in the GGUF file, packed for the CPU (x16.h), or packed for GPUs
+/// (planes.h). The numbers are part of the plan format.
 enum class Layout : std::uint8_t { kNative = 0, kX16 = 1, kPlanes = 2 };
 
-/// The types that a weight can have: what kernels of the CPU compute with.
+/// True for the types that a weight may have, which are those with CPU matmuls.
 constexpr bool has_kernels(DType type) {
   return is_float(type) || with_block(type, [](auto) {});
 }
 
-/// Element `index` of a row of F32, F16 or BF16.
+/// Element `index` of a row of F32, F16 or BF16 as f32. The row needs no alignment.
 inline float float_element(DType type, const std::byte* row, std::size_t index) {
   if (type == DType::kF32) {
     float value;
@@ -31,6 +33,7 @@ inline float float_element(DType type, const std::byte* row, std::size_t index) 
   return type == DType::kF16 ? f32_of_f16(bits) : f32_of_bf16(bits);
 }
 
+/// k / kElems native blocks to k floats. Blocks are copied to a local first: a row of a file may lie at any address.
 template <class Block>
 void dequantize_blocks(const std::byte* row, std::size_t k, float* out) {
   for (std::size_t b = 0; b < k / Block::kElems; ++b) {
@@ -40,6 +43,7 @@ void dequantize_blocks(const std::byte* row, std::size_t k, float* out) {
   }
 }
 
+/// k floats to k / kElems native blocks, for the types that have quantize_block.
 template <class Block>
 void quantize_blocks(const float* x, std::size_t k, std::byte* row) {
   for (std::size_t b = 0; b < k / Block::kElems; ++b) {
@@ -49,7 +53,7 @@ void quantize_blocks(const float* x, std::size_t k, std::byte* row) {
   }
 }
 
-/// One native row of k elements to f32. False for a type that is no weight's.
+/// One native row of k elements to f32. Returns false for a type that no weight has.
 inline bool dequantize_native(DType type, const std::byte* row, std::size_t k, float* out) {
   if (is_float(type)) {
     for (std::size_t i = 0; i < k; ++i) out[i] = float_element(type, row, i);
@@ -58,7 +62,8 @@ inline bool dequantize_native(DType type, const std::byte* row, std::size_t k, f
   return with_block(type, [&]<class Block>(std::type_identity<Block>) { dequantize_blocks<Block>(row, k, out); });
 }
 
-/// k floats to one native row (row_bytes(type, k) bytes). False for a type that forge only reads.
+/// k floats to one native row of row_bytes(type, k) bytes. Returns false for a type that forge can only read. Used by
+/// tests and by tools that write synthetic models.
 inline bool quantize_row(DType type, const float* x, std::size_t k, std::byte* row) {
   switch (type) {
     case DType::kF32:

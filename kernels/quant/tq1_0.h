@@ -1,8 +1,11 @@
 #pragma once
-// TQ1_0: 256 ternary elements = 48 bytes of five base-3 digits each, 4 bytes of four, f16 d. A byte is the fraction
-// 0.digits in base 3, scaled to 256 and rounded up: times 3, the digit is what leaves the byte at its top. Bytes 0..31
-// hold elements 32n+i, bytes 32..47 elements 160+16n+i, the last four 240+4n+i (n the digit, first first).
-// value = d * (digit - 1). Source: ggml's block_tq1_0 as GGUF files carry it.
+// TQ1_0: 256 ternary elements, 54 bytes:
+//   qs[48]  five base-3 digits per byte. Bytes 0..31: digit n of byte i is element 32n+i. Bytes 32..47: 160+16n+i
+//   qh[4]   four digits per byte: digit n of byte i is element 240+4n+i
+//   d       f16
+// value = d * (digit - 1). A byte is the base-3 fraction 0.d0 d1 d2 d3 d4, scaled to 256 and rounded up, so that
+// multiplying by 3 moves digit 0 into bits 8 and 9, the next multiplication digit 1, and so on. Source: ggml's
+// block_tq1_0 as GGUF files carry it.
 
 #include "kernels/quant/packing.h"
 
@@ -18,7 +21,7 @@ struct BlockTQ1_0 {
 };
 static_assert(sizeof(BlockTQ1_0) == 54);
 
-/// `digits` digits of each of `count` bytes, raw[count * n + i] digit n of byte i.
+/// Extracts `digits` digits of each of `count` bytes. raw[count * n + i] is digit n of byte i, 0..2.
 FORGE_QUANT_FN void raw_digits(const u8* bytes, int count, int digits, u8* raw) {
   for (int i = 0; i < count; ++i) {
     u32 rest = bytes[i];

@@ -1,5 +1,5 @@
 #pragma once
-// TQ2_0: 256 ternary elements = 64 bytes of two bits, laid out as Q2_K's, and f16 d. value = d * (q - 1).
+// TQ2_0: 256 ternary elements, 66 bytes: 64 bytes of 2-bit quants in Q2_K's order, and f16 d. value = d * (q - 1).
 // Source: ggml's block_tq2_0 as GGUF files carry it.
 
 #include "kernels/quant/q2_k.h"

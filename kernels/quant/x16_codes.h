@@ -1,15 +1,24 @@
 #pragma once
-// Layout x16 of the block types that have a Packing. A group of 16 rows is a run of units, one unit to a native block
-// of each row, read from its first byte to its last:
-//   codes    for each 32 columns, `low` lines of 64 bytes and then `high` ones. Word w is columns 4w..4w+3; lane r of a
-//            line, 4 bytes, is row r's. Nibbles: line j has word j (low) and word 4+j (high). Pairs of bits, in either
-//            plane: line p has word 4p+q in bits 2q, 2q+1. Single bits: bit w of the one line is word w's.
-//   halves   16 f16 for each of the block's
-//   numbers  lines of 16 bytes, a byte a row: number i is byte i (8 bits), or a nibble of byte i/2; of 6 bits the upper
-//            two are bits 2(i%4) of byte n/2 + i/4, n being how many there are
-// So it takes the bytes of the file's rows for the K types, Q5, IQ4, MXFP4 and TQ2_0; the grids of IQ1, IQ2 and IQ3
-// become codes of 4 bits, which takes up to 4.4 bits a weight, and TQ1_0 becomes TQ2_0. Reading is written once, over
-// `Ops`, which is one row of a group here and a register of rows in the kernels.
+// Layout x16 (x16.h) of the block types that have a Packing. A group of 16 rows is a sequence of units, one unit per
+// native block of the 16 rows, read from its first byte to its last:
+//   codes    for each 32 columns `low` lines of 64 bytes and then `high` lines. Lane r of a line is 4 bytes of row r.
+//            Word w is the codes of columns 4w .. 4w+3, and several words share a line:
+//              nibbles      line j has word j in the low nibbles and word 4+j in the high nibbles
+//              bit pairs    line p has word 4p+q in bits 2q, 2q+1 of each byte (low and high planes)
+//              single bits  the one line has word w in bit w of each byte
+//   halves   16 f16 for each of the block's f16 numbers, lane r = row r
+//   numbers  lines of 16 bytes, byte r = row r, of the n small integers of scales and minima:
+//              8 bits       line i has number i
+//              4 or 6 bits  line i has number 2i in the low nibbles and number 2i+1 in the high nibbles
+//              6 bits       n/2 further lines at n/2 + j have the upper two bits of numbers 4j .. 4j+3, lowest first
+//
+// Example: a Q4_K unit (256 columns, 16 rows, 2304 bytes = 16 native blocks of 144):
+//   | 8 times 4 lines of nibbles | d, dmin: 2 * 32 bytes | 8 lines of nibbles | 4 lines of upper bits |
+//     2048 bytes                   64 bytes                128 bytes            64 bytes
+//
+// The K types, Q5, IQ4, MXFP4 and TQ2_0 take their native number of bytes. The grids of IQ1, IQ2 and IQ3 become codes
+// of 4 bits, up to 4.4 bits per weight, and TQ1_0 becomes TQ2_0. The readers below are templates over `Ops`, which is
+// one row of a group in this file (RowOps) and a register of rows in the kernels (Lanes, kernels/cpu/lanes-inl.h).
 
 #include <cstdint>
 
@@ -17,11 +26,11 @@
 
 namespace forge::quant {
 
-/// Bytes of a unit, all 16 rows together.
+/// Offsets and sizes in a unit, in bytes; all are for 16 rows together.
 template <class Block>
 struct X16Codes {
   static constexpr Packing kPacking = Block::kPacking;
-  static constexpr u32 kParts = Block::kElems / 32;  ///< of 32 columns
+  static constexpr u32 kParts = Block::kElems / 32;  ///< groups of 32 columns per block
   static constexpr u32 kPartBytes = 64 * (kPacking.low + kPacking.high);
   static constexpr u32 kNumbers = kPacking.numbers * kParts;
   static constexpr u32 kHalvesAt = kParts * kPartBytes;
@@ -30,7 +39,7 @@ struct X16Codes {
   static constexpr u32 kBytes = kNumbersAt + 16 * kNumberLines;
 };
 
-/// The largest raw value there can be.
+/// The largest raw value that a block of this type can have. Kernels derive from it how many products fit 16 bits.
 template <class Block>
 constexpr u32 raw_max() {
   u32 largest = (1u << (Block::kPacking.low + Block::kPacking.high)) - 1;
@@ -41,7 +50,8 @@ constexpr u32 raw_max() {
   return largest;
 }
 
-/// The four raw values of word `kWord` of 32 columns whose codes begin at `codes`; `levels` as Ops looks them up.
+/// The four raw values of word `kWord` (columns 4 kWord .. +3) of the 32 columns whose lines begin at `codes`, one byte
+/// each. `levels` is the type's table as Ops::lookup takes it; types without levels ignore it.
 template <class Block, int kWord, class Ops>
 FORGE_QUANT_FN typename Ops::I x16_word(const u8* codes, const typename Ops::Table& levels) {
   constexpr u32 kLow = Block::kPacking.low, kHigh = Block::kPacking.high;
@@ -50,7 +60,7 @@ FORGE_QUANT_FN typename Ops::I x16_word(const u8* codes, const typename Ops::Tab
   word = Ops::both(word, Ops::words(kLow == 4 ? 0x0f0f0f0f : 0x03030303));
   if constexpr (kHigh != 0) {
     constexpr int kFrom = kHigh == 1 ? kWord : kWord % 4 * 2, kPlane = kHigh == 1 ? 0 : kWord / 4;
-    constexpr int kMove = static_cast<int>(kLow) - kFrom;
+    constexpr int kMove = static_cast<int>(kLow) - kFrom;  // the bits go right above the low ones
     constexpr int kMask = static_cast<int>(((1u << kHigh) - 1) << kLow) * 0x01010101;
     const typename Ops::I plane = Ops::load(codes + 64 * (kLow + kPlane));
     if constexpr (kMove >= 0)
@@ -64,7 +74,7 @@ FORGE_QUANT_FN typename Ops::I x16_word(const u8* codes, const typename Ops::Tab
     return word;
 }
 
-/// Number `kIndex` of a unit whose lines of numbers begin at `numbers`, a lane a row.
+/// Small integer `kIndex` of a unit, one per lane; `numbers` is the unit's first line of numbers.
 template <class Block, int kIndex, class Ops>
 FORGE_QUANT_FN typename Ops::I x16_number(const u8* numbers) {
   constexpr u32 kBits = Block::kPacking.number_bits;
@@ -80,6 +90,7 @@ FORGE_QUANT_FN typename Ops::I x16_number(const u8* numbers) {
   }
 }
 
+/// f(number) of the type's ScaleKind.
 template <class Block, class Ops>
 FORGE_QUANT_FN typename Ops::I x16_factor(typename Ops::I number) {
   constexpr ScaleKind kKind = Block::kPacking.scale;
@@ -93,8 +104,8 @@ FORGE_QUANT_FN typename Ops::I x16_factor(typename Ops::I number) {
     return number;
 }
 
-/// Scale and offset of columns kSub * kPart and on of a unit; d, m: its f16 numbers. They are sub_scale and sub_offset
-/// but for MXFP4's exponents 0 and 1 (values below 1e-37), which count as 0.
+/// Scale and offset of sub-block `kPart` of a unit; d and m are the unit's f16 numbers as floats. They equal sub_scale
+/// and sub_offset (blocks.h), except that MXFP4's exponents 0 and 1 (values below 1e-37) count as 0.
 template <class Block, int kPart, class Ops>
 FORGE_QUANT_FN void x16_scale(const u8* numbers, typename Ops::F d, typename Ops::F m, typename Ops::F& scale,
                               typename Ops::F& offset) {
@@ -105,7 +116,7 @@ FORGE_QUANT_FN void x16_scale(const u8* numbers, typename Ops::F d, typename Ops
     const typename Ops::I number = x16_number<Block, kIndex, Ops>(numbers);
     scale = Ops::as_float(Ops::template left_word<23>(Ops::less_one(number)));
   } else if constexpr (kPacking.numbers != 0) {
-    // `unit` is a power of two: it makes no difference where it comes in, and here it is the same for all parts
+    // `unit` is a power of two, so the order of the products changes no bit; this product is shared by all sub-blocks
     const typename Ops::F each = kPacking.unit == 1.0f ? d : Ops::times(d, Ops::all(kPacking.unit));
     scale = Ops::times(each, Ops::to_float(x16_factor<Block, Ops>(x16_number<Block, kIndex, Ops>(numbers))));
   }
@@ -114,12 +125,12 @@ FORGE_QUANT_FN void x16_scale(const u8* numbers, typename Ops::F d, typename Ops
   } else if constexpr (kPacking.numbers == 0) {
     offset = m;
   } else {
-    const typename Ops::F negative = Ops::times(Ops::all(-1.0f), m);  // the same for all parts
+    const typename Ops::F negative = Ops::times(Ops::all(-1.0f), m);  // shared by all sub-blocks
     offset = Ops::times(negative, Ops::to_float(x16_number<Block, kIndex + 1, Ops>(numbers)));
   }
 }
 
-/// One row of a group: pointers are its lane's.
+/// The Ops of one row: I is 4 bytes of a line, F one float. Pointers passed in must point at the row's lane already.
 struct RowOps {
   using I = u32;
   using F = float;
@@ -162,7 +173,7 @@ struct RowOps {
   static F times(F a, F b) { return a * b; }
 };
 
-/// The inverse, by values: row `lane` of a group to k floats.
+/// Dequantises row `lane` of a group to k floats.
 template <class Block>
 void x16_dequantize_codes(const std::byte* group, std::size_t k, std::size_t lane, float* out) {
   using Unit = X16Codes<Block>;
@@ -176,7 +187,7 @@ void x16_dequantize_codes(const std::byte* group, std::size_t k, std::size_t lan
       std::memcpy(&half, unit + Unit::kHalvesAt + 32 * part + 2 * lane, 2);
       halves[part] = f32_of_f16(half);
     }
-    const auto sub = [&]<int s>() {  // columns kSub * s and on
+    const auto sub = [&]<int s>() {  // sub-block s
       float scale, offset;
       x16_scale<Block, s, RowOps>(unit + Unit::kNumbersAt + lane, halves[0], halves[1], scale, offset);
       const u8* codes = unit + s * Block::kSub / 32 * Unit::kPartBytes + 4 * lane;
