@@ -1,5 +1,6 @@
 #pragma once
-// Sums and products.
+// Addition, multiplication and scaling by a constant. They have formulas like the activations, so that one list covers
+// all elementwise ops.
 
 #include "kernels/elementwise/formula.h"
 

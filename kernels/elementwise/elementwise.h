@@ -1,8 +1,9 @@
 #pragma once
-// All elementwise functions: a header with the formula and a row each, and nothing else anywhere. From a row follow the
-// graph op or the activation with its verifier, text form, cost and reference (ir/), the kernels of each class of CPU
-// (kernels/cpu), the device function (kernels/gpu), what may be fused, the tile op of drafts and plans and the
-// epilogue's text (codegen/), and what the executor accepts (runtime/cpu).
+// The list of all elementwise functions. Each function is one header with its formula and one row below; nothing else
+// is written per function. Everything else is generated from the rows: the graph op or activation with its verifier,
+// text form, cost and reference (ir/), the kernels of each CPU class (kernels/cpu), the device function (kernels/gpu),
+// fusion, the tile op in drafts and plans, the epilogue's source text (codegen/), and the checks of the executor
+// (runtime/cpu).
 
 #include "kernels/elementwise/arithmetic.h"
 #include "kernels/elementwise/clamped_swish.h"
@@ -14,11 +15,12 @@
 #include "kernels/elementwise/softplus.h"
 #include "kernels/elementwise/xielu.h"
 
-/// OP(name, Name, form, flops, parameters...): the graph op ir::Op::kName, `name` in the text form.
-/// ACTIVATION(...), likewise: ir::Activation::kName, of `activate` and `glu`.
-/// form: function.h's Form. flops: of one element, for the cost model; an exponential and a division count as 8.
-/// A parameter is (name, range), range of function.h; the formula takes parameters behind its operands, in this order.
-/// Plans hold a row's number: new rows go to the end.
+/// OP(name, Name, form, flops, parameters...) defines the graph op ir::Op::kName, written `name` in the text form.
+/// ACTIVATION(...) defines ir::Activation::kName in the same way; `activate` and `glu` take it as an attribute.
+///   form        one of function.h's Form
+///   flops       per element, for the cost model; an exponential and a division count as 8
+///   parameters  each is (name, range) with function.h's Range; the formula takes them after its operands, in order
+/// Plans store a row's number, so new rows go to the end.
 #define FORGE_ELEMENTWISE_FUNCTIONS(OP, ACTIVATION)   \
   OP(add, Add, kCommutative, 1)                       \
   OP(mul, Mul, kCommutative, 1)                       \

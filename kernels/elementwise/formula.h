@@ -1,18 +1,21 @@
 #pragma once
-// What formulas of elementwise functions are written with. A formula is one template of a V: the interpreter reads it
-// with a float for V, each class of CPU with 16 lanes, and GPU kernels as text with a device's float. Operations round
-// once each and are not contracted, so the order of a formula is the order of its roundings.
+// The vocabulary of elementwise formulas. A formula is a template over a value type V. The interpreter instantiates it
+// with float, each CPU class with 16 lanes (kernels/cpu/elementwise-inl.h), and GPU kernels include it as source text
+// with a device's float. Operations round once each and are not contracted to fma, so the order of a formula is the
+// order of its roundings.
 //
-// A V is made of a float, has + - * / and -x, and these functions, of which each back-end has its own:
+// A V is constructible from float, has + - * / and -x, and these functions, which each back-end implements:
 //   exp(x)                     e^x; NaN gives NaN
-//   fma(a, b, c)               a b + c, rounded once where the back-end has it
-//   scaled_tanh(x, s)          s tanh(x / s), s > 0: one function, because GPUs fold s into a power of 2
-//   min(a, b), max(a, b)       b where either is NaN
+//   fma(a, b, c)               a b + c, rounded once where the back-end has fma
+//   scaled_tanh(x, s)          s tanh(x / s), s > 0; one function, because GPUs fold s into a power of 2
+//   min(a, b), max(a, b)       b if either is NaN
 //   abs(x)
 //   select_lt(a, b, yes, no)   a < b ? yes : no
-// times_sigmoid, log1p and expm1 below are made of these; a back-end that has better ones declares them beside its V.
-// Free-standing, as kernels/quant is. Functions are forced inline, so that a translation unit built for a newer CPU
-// leaves no copy behind that another one may be linked to.
+// times_sigmoid, log1p and expm1 below are built from these. A back-end with better versions declares them as overloads
+// for its V.
+//
+// Free-standing like kernels/quant. Functions are forced inline, because translation units are compiled for different
+// CPUs: the linker could otherwise keep a copy that was compiled for a newer CPU.
 
 #if defined(__HIP__) || defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define FORGE_FORMULA __attribute__((device)) __attribute__((always_inline)) inline
@@ -28,8 +31,8 @@ FORGE_FORMULA V times_sigmoid(V x, V y) {
   return x / (V(1.0f) + exp(-y));
 }
 
-/// ln(1 + x) within a few ulp for x in [0, 1]: 2 artanh(x / (x + 2)), whose series of odd powers of s <= 1/3 is
-/// truncated below 2^-28.
+/// ln(1 + x) within a few ulp for x in [0, 1]. It is 2 artanh(s) with s = x / (x + 2) <= 1/3, as a series of odd powers
+/// of s whose truncation error is below 2^-28.
 template <class V>
 FORGE_FORMULA V log1p(V x) {
   const V s = x / (x + V(2.0f)), z = s * s, twice = s + s;
@@ -43,7 +46,8 @@ FORGE_FORMULA V log1p(V x) {
   return fma(twice * z, series, twice);
 }
 
-/// e^x - 1 within a few ulp: Taylor's series for |x| < 1/2, truncated below 2^-26, else through exp.
+/// e^x - 1 within a few ulp. For |x| < 1/2 a Taylor series with a truncation error below 2^-26, where e^x - 1 would
+/// cancel; otherwise computed through exp.
 template <class V>
 FORGE_FORMULA V expm1(V x) {
   V series = V(1.0f / 40320);

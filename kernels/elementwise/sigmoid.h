@@ -4,7 +4,7 @@
 
 namespace forge::elementwise {
 
-/// 1 / (1 + e^-x): gates of attention's output and of shared experts.
+/// 1 / (1 + e^-x). Used by the gates of attention outputs and of shared experts.
 template <class V>
 FORGE_FORMULA V sigmoid(V x) {
   return times_sigmoid(V(1.0f), x);

@@ -4,7 +4,7 @@
 
 namespace forge::elementwise {
 
-/// cap tanh(x / cap), as Gemma 2 bounds its logits (arXiv 2408.00118).
+/// Soft-cap of logits, cap * tanh(x / cap), as in Gemma 2 (arXiv 2408.00118).
 template <class V>
 FORGE_FORMULA V softcap(V x, V cap) {
   return scaled_tanh(x, cap);

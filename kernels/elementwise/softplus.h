@@ -4,11 +4,11 @@
 
 namespace forge::elementwise {
 
-/// ln(1 + e^x), written so that neither e^x nor a difference of large numbers occurs: what makes the time steps of
-/// Mamba's scans positive (arXiv 2312.00752).
+/// ln(1 + e^x), written as max(x, 0) + log1p(e^-|x|) so that neither e^x overflows nor large numbers cancel. Mamba's
+/// scans use it to make their time steps positive (arXiv 2312.00752).
 template <class V>
 FORGE_FORMULA V softplus(V x) {
-  return max(V(0.0f), x) + log1p(exp(-abs(x)));  // this order lets NaN through
+  return max(V(0.0f), x) + log1p(exp(-abs(x)));  // max returns its second argument for NaN
 }
 
 }  // namespace forge::elementwise
