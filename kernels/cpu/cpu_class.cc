@@ -1,4 +1,4 @@
-// Which classes this binary has, which of them this CPU runs, and their names.
+// The CPU classes of this binary: their tables, the detection of what this CPU can run, and their names.
 
 #include "kernels/cpu/kernels.h"
 
@@ -22,6 +22,7 @@
 
 namespace forge::cpu {
 
+// The tables are defined in the classes' own translation units (classes/), which are compiled with other flags.
 namespace class_generic {
 extern const Kernels kTable;
 }
@@ -53,6 +54,7 @@ extern const Kernels kTable;
 
 namespace {
 
+/// One class: its name, its table (nullptr if not built for this architecture) and the run-time check.
 struct ClassRow {
   CpuClass cpu_class;
   std::string_view name;
@@ -60,7 +62,7 @@ struct ClassRow {
   bool (*runs)();
 };
 
-/// The table of a class; nullptr where the class was not built.
+/// Returns the table of a class as a function, because tables with additions (below) are made on first use.
 template <const Kernels& kTable>
 const Kernels* table_of() {
   return &kTable;
@@ -70,7 +72,8 @@ const Kernels* table_of() {
 }
 
 #if FORGE_CPU_X86
-// Each covers what its flags in meson.build let the compiler use; the builtins also ask the operating system.
+// Each check covers all instructions that the class's flags in meson.build allow the compiler to use. The builtins also
+// check that the operating system saves the registers.
 bool runs_avx2() {
   return __builtin_cpu_supports("x86-64-v3");
 }
@@ -88,14 +91,15 @@ bool runs_avx512bf16() {
 struct AmxFeatures {
   bool tile, int8, bf16;
 };
-/// What CPUID says. Source: Intel SDM, volume 2, CPUID, leaf 7.
+/// AMX features as CPUID reports them, whatever the system permits. Source: Intel SDM, volume 2, CPUID, leaf 7.
 AmxFeatures amx_features() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
   return {(d >> 24 & 1) != 0, (d >> 25 & 1) != 0, (d >> 22 & 1) != 0};
 }
-/// Whether the operating system saves tiles (XCR0, bits 17 and 18) and lets this process use them. Linux wants to be
-/// asked, since their 8 KiB make every signal frame larger. Source: Linux, Documentation/arch/x86/xstate.rst.
+/// True if the operating system saves tile registers (XCR0, bits 17 and 18) and lets this process use them. Linux
+/// requires a request per process, because 8 KiB of tile data make every signal frame larger. Source: Linux,
+/// Documentation/arch/x86/xstate.rst.
 bool may_use_tiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0) return false;
@@ -110,6 +114,7 @@ bool may_use_tiles() {
   return true;
 #endif
 }
+/// Evaluated once: the permission request is a system call.
 bool runs_amx() {
   static const bool runs = [] {
     const AmxFeatures has = amx_features();
@@ -118,7 +123,7 @@ bool runs_amx() {
   return runs;
 }
 
-/// The table of AVX-512 with VNNI but for BF16.
+/// The AVX-512 VNNI table with its BF16 matmul replaced.
 const Kernels* bf16_table() {
   static const Kernels table = [] {
     Kernels made = class_avx512vnni::kTable;
@@ -128,7 +133,7 @@ const Kernels* bf16_table() {
   }();
   return &table;
 }
-/// That table but for matmuls of many rows.
+/// The BF16 table with the matmuls of block types replaced: many rows use AMX tiles.
 const Kernels* amx_table() {
   static const Kernels table = [] {
     Kernels made = *bf16_table();
@@ -143,7 +148,7 @@ const Kernels* amx_table() {
   return &table;
 }
 #elif FORGE_CPU_ARM
-/// Whether the CPU has SDOT. Source: Linux, Documentation/arm64/elf_hwcaps.rst; there alone it is asked for.
+/// True if the CPU has SDOT. Only Linux is asked. Source: Linux, Documentation/arm64/elf_hwcaps.rst.
 bool runs_neondot() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
@@ -170,7 +175,7 @@ constexpr auto kAlways = [] { return true; };
 
 constexpr std::string_view kTargetPrefix = "cpu-";
 
-/// From the plainest to the best.
+/// All classes, from the plainest to the best; detect() takes the last one that runs.
 constexpr ClassRow kClasses[] = {
     {CpuClass::kGeneric, "generic", table_of<class_generic::kTable>, kAlways},
     {CpuClass::kNeon, "armv8-neon", FORGE_ON_ARM(table_of<class_neon::kTable>, kAlways)},

@@ -1,12 +1,13 @@
 #pragma once
-// The functions of kernels/elementwise on tiles: what V is to their formulas, and a kernel for each row and form.
+// The functions of kernels/elementwise as kernels on tiles: Number is the formulas' V, and each row and form of the
+// list becomes one kernel.
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/elementwise/function.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// 16 lanes, as formulas see them. Nothing is contracted (meson.build), and -x is 0 - x.
+/// 16 lanes with the operators that formulas use. Nothing is contracted (meson.build); -x is 0 - x.
 struct Number {
   V lanes;
   FORGE_INLINE explicit Number(V v) : lanes(v) {}
@@ -30,7 +31,7 @@ struct Number {
   }
 };
 
-/// x[t][i] = f(x[t][i] as V, t) over a whole tile.
+/// x[t][i] = f(x[t][i] as a V, t) for all elements of a tile.
 template <class F>
 FORGE_INLINE void for_each_vector(const Tile& x, F f) {
   for (std::size_t t = 0; t < x.rows; ++t) {
@@ -41,7 +42,7 @@ FORGE_INLINE void for_each_vector(const Tile& x, F f) {
   }
 }
 
-/// out[t][i] = f(x[t][i], y[t][i]). out may be x or y.
+/// out[t][i] = f(x[t][i], y[t][i]) for all elements of `out`, which may be x or y.
 template <class F>
 FORGE_INLINE void for_each_pair(const ConstTile& x, const ConstTile& y, const Tile& out, F f) {
   for (std::size_t t = 0; t < out.rows; ++t) {
@@ -53,8 +54,8 @@ FORGE_INLINE void for_each_pair(const ConstTile& x, const ConstTile& y, const Ti
   }
 }
 
-/// A function's parameters as vectors. They are read before the tile is written: to the compiler they could be part of
-/// it.
+/// A function's parameters broadcast to vectors. They are read before the loop, because the compiler must assume that a
+/// store to the tile changes them.
 template <elementwise::Function F>
 struct Constants {
   static constexpr std::size_t kCount = elementwise::function_def(F).parameter_count;
@@ -64,7 +65,7 @@ struct Constants {
       : numbers{Number(parameters[I])..., Number(0.0f)} {}
 };
 
-/// Kernels of form UnaryFn and BinaryFn (kernels.h).
+/// The kernels of form UnaryFn and BinaryFn (kernels.h).
 template <elementwise::Function F>
 void unary(Tile x, const float* parameters) {
   constexpr elementwise::ParameterIndices<F> kIndices;
@@ -82,6 +83,7 @@ void binary(ConstTile x, ConstTile y, Tile out, const float* parameters) {
   });
 }
 
+/// The kernel of a function, or nullptr if it cannot take one (two) operands.
 template <elementwise::Function F>
 consteval UnaryFn unary_kernel() noexcept {
   if constexpr (elementwise::is_unary(elementwise::function_def(F).form))
@@ -97,6 +99,7 @@ consteval BinaryFn binary_kernel() noexcept {
     return nullptr;
 }
 
+// The rows of the two function tables in Kernels.
 #define FORGE_UNARY_KERNEL(name, Name, ...) unary_kernel<elementwise::Function::k##Name>(),
 #define FORGE_BINARY_KERNEL(name, Name, ...) binary_kernel<elementwise::Function::k##Name>(),
 #define FORGE_UNARY_KERNELS FORGE_ELEMENTWISE_FUNCTIONS(FORGE_UNARY_KERNEL, FORGE_UNARY_KERNEL)

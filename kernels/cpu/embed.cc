@@ -1,4 +1,4 @@
-// Rows of the embedding table, dequantised one by one: the table itself is never expanded.
+// Embedding lookup. Each row is dequantised on its own, so the table is never expanded as a whole.
 
 #include <algorithm>
 

@@ -1,11 +1,27 @@
 #pragma once
-// Lanes: what a class's registers do with rows of packed weights. I holds 4 bytes a row, kRows of them; F a float a
-// row. It is the `Ops` of kernels/quant/x16_codes.h, with the integer dots and the little float arithmetic of a matmul.
+// Lanes: operations of a CPU class on rows of packed weights. A group of layout x16 has 16 rows; one register of a
+// class holds kRows of them (4, 8 or 16). NEON combines four registers to 16 rows.
+//   I  4 bytes of each of kRows rows, i.e. one word of kRows rows; also used as one 32-bit integer per row
+//   F  one float per row
+// Lanes is the `Ops` of kernels/quant/x16_codes.h, extended by integer dots (Dot) and the float arithmetic of a matmul.
+// All classes define the same operations:
+//   load, store         4 bytes per row
+//   bytes               one byte per row, widened to 32 bits
+//   words, all          the same 32-bit integer (float) in every row
+//   both, either        bitwise AND, OR
+//   plus, less_one      32-bit a + b; a - 1, but 0 stays 0
+//   less_bytes          a - b in each byte
+//   left, right         shift by n, possibly across bytes within a word: callers mask the bits that move
+//   left_word, right_signed  exact 32-bit shifts; the right one keeps the sign
+//   lookup              replaces each byte (0..15) with the table's entry
+//   to_float, as_float  converts int32 values; reinterprets their bits
+//   halves              loads one f16 per row as float
+//   times, fused        a * b; a * b + c with one rounding (kGeneric: two)
 
 #include "kernels/cpu/simd-inl.h"
 
 #if defined(FORGE_CPU_GENERIC)
-// the compiler's own vectors
+// no intrinsics: the compiler's vector types
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #else
@@ -76,23 +92,27 @@ struct Lanes {
 
 #elif defined(__aarch64__)
 
-/// Four registers that act as one.
+/// Four registers that act as one: rows 0..3, 4..7, 8..11, 12..15.
 template <class R>
 struct Four {
   R a, b, c, d;
 };
+/// op applied to each register.
 template <class R, class Op>
 FORGE_INLINE auto each(const Four<R>& x, Op op) {
   return Four<decltype(op(x.a))>{op(x.a), op(x.b), op(x.c), op(x.d)};
 }
+/// op applied to each pair of registers.
 template <class R, class S, class Op>
 FORGE_INLINE auto each(const Four<R>& x, const Four<S>& y, Op op) {
   return Four<decltype(op(x.a, y.a))>{op(x.a, y.a), op(x.b, y.b), op(x.c, y.c), op(x.d, y.d)};
 }
+// `expression` of v, the register of x (and w, that of y), for all four registers.
 #define FORGE_QUAD(x, expression) each(x, [&](auto v) FORGE_INLINE_BODY { return expression; })
 #define FORGE_QUADS(x, y, expression) each(x, y, [&](auto v, auto w) FORGE_INLINE_BODY { return expression; })
 
-/// sum + the dots of 4 bytes a lane. Without SDOT two products fit 16 bits: 2 * 128 * 127 = 32512.
+/// sum + dot of 4 signed bytes per lane. Without SDOT pairs of products are added in 16 bits, which fits: 2 * 128 * 127
+/// = 32512.
 FORGE_INLINE int32x4_t add_dots(int32x4_t sum, int8x16_t w, int8x16_t x) {
 #if defined(__ARM_FEATURE_DOTPROD)
   return vdotq_s32(sum, w, x);
@@ -138,7 +158,7 @@ struct Lanes {
     return FORGE_QUAD(a, vreinterpretq_u8_u32(vqsubq_u32(vreinterpretq_u32_u8(v), vdupq_n_u32(1))));
   }
   FORGE_INLINE static I less_bytes(const I& a, const I& b) { return FORGE_QUADS(a, b, vsubq_u8(v, w)); }
-  // by bytes, not by words: what moves from one to the next is masked anyway
+  // NEON shifts bytes instead of words here; callers mask the bits that would move between bytes
   template <int n>
   FORGE_INLINE static I left(const I& a) {
     return FORGE_QUAD(a, vshlq_n_u8(v, n));
@@ -297,7 +317,8 @@ struct Lanes {
 
 #endif
 
-/// What raw values up to `largest` are less by in Dot::add: where bytes are signed in it, those above 127 are.
+/// What must be subtracted from raw values up to `largest` before Dot::add. NEON's dots are signed by signed, so values
+/// above 127 are stored less 128 there; all other classes take unsigned bytes.
 constexpr unsigned dot_bias([[maybe_unused]] unsigned largest) {
 #if defined(__aarch64__) && !defined(FORGE_CPU_GENERIC)
   return largest > 127 ? 128 : 0;
@@ -306,8 +327,9 @@ constexpr unsigned dot_bias([[maybe_unused]] unsigned largest) {
 #endif
 }
 
-/// How many words of bytes up to `largest` may be added in 16 bits, |x| <= 127, at most the 4 of a short part; 0: not
-/// one, for vpmaddubsw saturates already. Where the dot is exact in 32 bits at once, all formats are of one kind.
+/// How many words of weight bytes up to `largest` vpmaddubsw can sum in 16 bits, for |x| <= 127: 4 (the words of a
+/// 16-column sub-block), 1, or 0 if even a single word could saturate. Classes whose dot adds exactly in 32 bits return
+/// 4 for every format, so that all formats share one instantiation.
 constexpr int words_in_shorts(unsigned largest) {
 #if defined(__AVX512VNNI__) || defined(FORGE_CPU_GENERIC) || defined(__aarch64__)
   return largest > 0 ? 4 : 0;
@@ -317,8 +339,8 @@ constexpr int words_in_shorts(unsigned largest) {
 #endif
 }
 
-/// The exact dot of kWords words of unsigned bytes (less dot_bias) by signed ones, a row a lane, for `kShorts` words at
-/// a time; `sum` may begin with another number.
+/// The exact dot of kWords words of unsigned bytes (less dot_bias) by signed bytes, one row per lane. kShorts is
+/// words_in_shorts of the format. `sum` may start with another number, which is added.
 template <int kShorts, int kWords>
 struct Dot {
   using I = Lanes::I;
@@ -341,8 +363,8 @@ struct Dot {
   }
   FORGE_INLINE I total() const { return sum; }
 #else
-  // kShorts 0: bytes are taken as two nibbles, low + 16 * high, with a 16-bit sum each: 8 words of 2 * 15 * 127 fit;
-  // `sum` is then what it began with
+  // kShorts 0: a byte is split into two nibbles, low + 16 * high, each with a 16-bit sum: 8 words of 2 * 15 * 127 fit.
+  // `sum` then keeps its initial value until total().
   I sum = Lanes::none(), low = Lanes::none(), high = Lanes::none();
   FORGE_INLINE void add(int word, I u, std::int32_t x) {
     const I all = Lanes::words(x);
@@ -362,7 +384,7 @@ struct Dot {
 #endif
 };
 
-/// f.operator()<0>() .. <N-1>(), in order.
+/// Calls f.operator()<0>() .. f.operator()<N-1>(), in order.
 template <int N, class F>
 FORGE_INLINE void unrolled(F&& f) {
   [&]<int... i>(std::integer_sequence<int, i...>)

@@ -1,11 +1,11 @@
 #pragma once
-// 16 vectors reduced at once.
+// Horizontal reduction of 16 vectors at once.
 
 #include "kernels/cpu/simd-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// What vectors are reduced by: halves are combined until one lane is left.
+/// How lanes are combined: halves() combines two halves of a vector, all() reduces a vector to one number.
 struct Sum {
   FORGE_INLINE static V halves(V a, V b) { return add(a, b); }
   FORGE_INLINE static float all(V v) { return reduce_add(v); }
@@ -14,8 +14,9 @@ struct LargestBits {
   FORGE_INLINE static V halves(V a, V b) { return max_bits(a, b); }
   FORGE_INLINE static float all(V v) { return reduce_max_bits(v); }
 };
-/// Lane i is what v[i], of 16 vectors, is reduced to; the bits of one after the other. With 16 lanes two vectors'
-/// halves are combined at once, and so on: 15 steps of two shuffles instead of 64.
+/// Returns a vector whose lane i is v[i] reduced to one number, with the same bits as reducing each vector alone. With
+/// 16-lane registers two vectors are halved at once into one, and so on (16 -> 8 -> 4 -> 2 -> 1 registers): 15 steps of
+/// two shuffles instead of 64.
 template <class By>
 FORGE_INLINE V reduce_each(const V* v) {
 #if defined(__AVX512F__) && !defined(FORGE_CPU_GENERIC)
@@ -24,7 +25,7 @@ FORGE_INLINE V reduce_each(const V* v) {
 #define FORGE_LANES(...) __VA_ARGS__
   B eighths[8], quarters[4], pairs[2];
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {  // in an order that ends with lane i for v[i]
+  for (int i = 0; i < 8; ++i) {  // vectors are paired so that v[i] ends in lane i
     const int first = 2 * i, second = 2 * i + 1;
     eighths[i] = FORGE_COMBINE(v[first % 4 * 4 + first / 4], v[second % 4 * 4 + second / 4],
                                FORGE_LANES(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),

@@ -8,13 +8,14 @@ namespace forge::cpu {
 
 namespace {
 
-/// The (fractional) pair index that turns `rotations` times over the original context.
+/// The (fractional) pair index whose dimension turns `rotations` times over the original context.
 double yarn_pair(const RopeParams& params, double rotations) {
   const double dims = static_cast<double>(params.dims), context = static_cast<double>(params.original_context);
   return dims * std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(params.base));
 }
 
-/// The pairs between which YaRN's ramp lies: those before `low` stay, those behind `high` are stretched.
+/// The range of pairs over which YaRN blends: pairs below `low` keep their frequency, pairs above `high` are fully
+/// interpolated.
 struct Ramp {
   double low = 0, high = 0;
 };
@@ -27,7 +28,8 @@ Ramp ramp_of(const RopeParams& params) {
           .high = std::min(static_cast<double>(params.dims) - 1.0, std::ceil(yarn_pair(params, params.beta_slow)))};
 }
 
-/// Angle per position of one pair.
+/// Rotation angle per position of one pair: interpolated by `factor`, with YaRN's blend towards the original frequency
+/// for pairs that turn often.
 double frequency(const RopeParams& params, const Ramp& ramp, std::size_t pair) {
   const double divisor = params.freq_factors ? static_cast<double>(params.freq_factors[pair]) : 1.0;
   const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(params.dims);
@@ -45,6 +47,7 @@ void put(double angle, double magnitude, float* out) {
   out[1] = static_cast<float>(std::sin(angle) * magnitude);
 }
 
+/// The factor of cos and sin at one position (RopeMagnitude).
 double magnitude_at(const RopeMagnitude& magnitude, std::int32_t position) {
   const auto base = static_cast<double>(magnitude.base);
   if (magnitude.length == 0) return base;

@@ -9,9 +9,9 @@ namespace forge::cpu {
 namespace {
 
 constexpr float kWorst = -std::numeric_limits<float>::infinity();
-constexpr float kShareSumMin = 6.103515625e-5F;  // the smallest normal f16: shares stay bounded where all gates are 0
+constexpr float kShareSumMin = 6.103515625e-5F;  // smallest normal f16; keeps weights finite if all gates are 0
 
-/// The place of the largest rank that is not taken yet, the first of equals; takes it. There is one.
+/// Marks the largest untaken rank as taken and returns its index, the first of equal ones. At least one must be left.
 std::size_t take_best(const float* ranks, std::size_t count, bool* taken) {
   std::size_t best = count;
   for (std::size_t i = 0; i < count; ++i)
@@ -20,6 +20,7 @@ std::size_t take_best(const float* ranks, std::size_t count, bool* taken) {
   return best;
 }
 
+/// Gate values of all experts: sigmoid, or softmax with the maximum subtracted.
 void gate_values(const RouteParams& p, const float* logits, float* gate) {
   if (p.sigmoid) {
     for (std::size_t e = 0; e < p.experts; ++e) gate[e] = 1.0F / (1.0F + std::exp(-logits[e]));
@@ -31,7 +32,8 @@ void gate_values(const RouteParams& p, const float* logits, float* gate) {
   for (std::size_t e = 0; e < p.experts; ++e) gate[e] /= total;
 }
 
-/// Takes the experts of all but the best groups out of the ranking.
+/// Group-limited routing: scores each group by the sum of its group_top best ranks and removes the experts of all but
+/// the groups_used best groups from the ranking.
 void keep_best_groups(const RouteParams& p, float* ranks) {
   const std::size_t group = p.experts / p.groups;
   float worth[kExpertsMax], members[kExpertsMax];

@@ -1,9 +1,12 @@
 #pragma once
-// V: 16 floats, whatever the registers' width, so that every class of CPU computes in the same order and the classes
-// with FMA give the same bits. Highway's vectors where a SIMD class is built, the compiler's own vector type for
-// kGeneric (Highway 1.0.3 has no SSE2 target and no working 128-bit emulation with g++ 12.2).
-// Included once by each class's translation unit, inside nothing; FORGE_CPU_NAMESPACE names the class. All functions
-// are forced inline: nothing that was compiled for one class may be linked into another.
+// SIMD types of one CPU class: B is one register of floats, V is always 16 floats (one, two or four registers). All
+// kernels are written with V, so every class computes in the same order, and the classes with FMA give the same bits.
+// SIMD classes use Highway's vectors. kGeneric uses the compiler's vector type, because Highway 1.0.3 has no SSE2
+// target and no working 128-bit emulation with g++ 12.2.
+//
+// The *-inl.h pattern: each class's translation unit (classes/) defines FORGE_CPU_NAMESPACE and includes these headers
+// once; they put everything into forge::cpu::FORGE_CPU_NAMESPACE. All functions are forced inline or in that namespace,
+// so that nothing compiled for one class can be linked into another.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,21 +17,33 @@
 
 #if !defined(FORGE_CPU_GENERIC)
 #define HWY_COMPILE_ONLY_STATIC
-#define HWY_DISABLE_PCLMUL_AES  // x86-64-v3 does not promise them, and nothing here needs them
+#define HWY_DISABLE_PCLMUL_AES  // x86-64-v3 does not include them, and nothing here needs them
 #include <hwy/highway.h>
 #endif
 
 #define FORGE_INLINE [[gnu::always_inline]] inline
-#define FORGE_INLINE_BODY __attribute__((always_inline))  // of a lambda, behind its parameters
+#define FORGE_INLINE_BODY __attribute__((always_inline))  // for lambdas, after the parameters
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
 #if defined(__AVX512F__) || defined(__aarch64__)
+/// Vector registers of the class.
 inline constexpr std::size_t kRegisters = 32;
 #else
 inline constexpr std::size_t kRegisters = 16;
 #endif
 
+// Operations on B, one register of kLanes floats. Both branches below define the same set:
+//   base_load_f16, _bf16, _i8    load kLanes elements and convert them to f32
+//   store_f16, base_store_i8     convert and store; the latter takes whole numbers in [-128, 127]
+//   vmin, vmax                   the second operand if either is NaN, as x86 does
+//   exp2_rounded                 takes n + kRounder for whole n in [-126, 127] and returns 2^n: the low bits of that
+//                                float are n, and a shift by 23 moves them into the exponent field
+//   reduce_add                   sum of all lanes, by halves: 16 -> 8 -> 4, then (0 + 2) + (1 + 3), in every class
+//   max_bits, reduce_max_bits    the larger of non-negative values, compared as integers, so that NaN is the largest
+//   dup_even, dup_odd            of lanes (2i, 2i+1) the first, or the second, in both
+//   swap_pairs                   lanes (2i, 2i+1) exchanged
+//   concat_even, concat_odd      the even (odd) lanes of a, then those of b
 #if defined(FORGE_CPU_GENERIC)
 
 using B = float __attribute__((vector_size(16)));
@@ -58,7 +73,6 @@ FORGE_INLINE B base_load_i8(const std::int8_t* p) {
 FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
   for (int i = 0; i < 4; ++i) p[i] = quant::f16_of_f32(v[i]);
 }
-/// Whole numbers in [-128, 127].
 FORGE_INLINE void base_store_i8(B v, std::int8_t* p) {
   for (int i = 0; i < 4; ++i) p[i] = static_cast<std::int8_t>(v[i]);
 }
@@ -100,7 +114,6 @@ FORGE_INLINE B select_lt(B a, B b, B yes, B no) {
 FORGE_INLINE B copy_sign(B magnitude, B sign) {
   return (B)(((BInt)magnitude & 0x7fffffff) | ((BInt)sign & (BInt{} + INT32_MIN)));
 }
-/// 2^n of n + kRounder, n whole in [-126, 127]: the sum's low bits are n.
 FORGE_INLINE B exp2_rounded(B n_and_rounder) {
   return (B)(((BInt)n_and_rounder << 23) + (127 << 23));
 }
@@ -111,7 +124,6 @@ FORGE_INLINE float reduce_max(B v) {
   const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
   return a > b ? a : b;
 }
-/// The larger of what is not negative; NaN is above infinity.
 FORGE_INLINE B max_bits(B a, B b) {
   return (BInt)a > (BInt)b ? a : b;
 }
@@ -119,7 +131,6 @@ FORGE_INLINE float reduce_max_bits(B v) {
   const B a = max_bits(v, B{v[2], v[3], v[0], v[1]});
   return max_bits(a, B{a[1], a[0], a[3], a[2]})[0];
 }
-/// Of pairs of lanes: the first, or the second, in both places; each in the other's.
 FORGE_INLINE B dup_even(B v) {
   return B{v[0], v[0], v[2], v[2]};
 }
@@ -129,7 +140,6 @@ FORGE_INLINE B dup_odd(B v) {
 FORGE_INLINE B swap_pairs(B v) {
   return B{v[1], v[0], v[3], v[2]};
 }
-/// Every other lane of two vectors in a row.
 FORGE_INLINE B concat_even(B a, B b) {
   return B{a[0], a[2], b[0], b[2]};
 }
@@ -170,7 +180,6 @@ FORGE_INLINE B base_load_i8(const std::int8_t* p) {
 FORGE_INLINE void store_f16(B v, std::uint16_t* p) {
   hn::StoreU(hn::DemoteTo(DHalf(), v), DHalf(), reinterpret_cast<hwy::float16_t*>(p));
 }
-/// Whole numbers in [-128, 127].
 FORGE_INLINE void base_store_i8(B v, std::int8_t* p) {
   hn::StoreU(hn::DemoteTo(DByte(), hn::ConvertTo(DInt(), v)), DByte(), p);
 }
@@ -192,7 +201,7 @@ FORGE_INLINE B div(B a, B b) {
 FORGE_INLINE B fma(B a, B b, B c) {
   return hn::MulAdd(a, b, c);
 }
-// b where either is NaN, as x86 has it; Highway's NEON would give the number
+// Highway's NEON minimum returns the number if one operand is NaN, so it is written as a select there.
 FORGE_INLINE B vmin(B a, B b) {
 #if defined(__aarch64__)
   return hn::IfThenElse(hn::Lt(a, b), a, b);
@@ -216,12 +225,11 @@ FORGE_INLINE B select_lt(B a, B b, B yes, B no) {
 FORGE_INLINE B copy_sign(B magnitude, B sign) {
   return hn::CopySign(magnitude, sign);
 }
-/// 2^n of n + kRounder, n whole in [-126, 127]: the sum's low bits are n.
 FORGE_INLINE B exp2_rounded(B n_and_rounder) {
   const DInt ints;
   return hn::BitCast(D(), hn::Add(hn::ShiftLeft<23>(hn::BitCast(ints, n_and_rounder)), hn::Set(ints, 127 << 23)));
 }
-/// Halves are added until 4 lanes are left: the same order as Pair's.
+/// Adds the upper half to the lower half until 4 lanes are left. Pair<H> adds its halves in the same order.
 template <class Tag, class Vector>
 FORGE_INLINE float reduce_add_halves(Tag tag, Vector v) {
   if constexpr (hn::MaxLanes(tag) == 4) {
@@ -239,14 +247,12 @@ FORGE_INLINE float reduce_add(B v) {
 FORGE_INLINE float reduce_max(B v) {
   return hn::GetLane(hn::MaxOfLanes(D(), v));
 }
-/// The larger of what is not negative; NaN is above infinity.
 FORGE_INLINE B max_bits(B a, B b) {
   return hn::BitCast(D(), hn::Max(hn::BitCast(DInt(), a), hn::BitCast(DInt(), b)));
 }
 FORGE_INLINE float reduce_max_bits(B v) {
   return hn::GetLane(hn::BitCast(D(), hn::MaxOfLanes(DInt(), hn::BitCast(DInt(), v))));
 }
-/// Of pairs of lanes: the first, or the second, in both places; each in the other's.
 FORGE_INLINE B dup_even(B v) {
   return hn::DupEven(v);
 }
@@ -256,7 +262,6 @@ FORGE_INLINE B dup_odd(B v) {
 FORGE_INLINE B swap_pairs(B v) {
   return hn::Shuffle2301(v);
 }
-/// Every other lane of two vectors in a row.
 FORGE_INLINE B concat_even(B a, B b) {
   return hn::ConcatEven(D(), b, a);
 }
@@ -266,7 +271,7 @@ FORGE_INLINE B concat_odd(B a, B b) {
 
 #endif
 
-/// Two vectors in a row that act as one of twice the width.
+/// Two vectors that act as one of twice the width; a holds the lower lanes. Every operation applies to both halves.
 template <class Half>
 struct Pair {
   Half a, b;
@@ -337,7 +342,7 @@ FORGE_INLINE float reduce_max_bits(Pair<H> x) {
   return reduce_max_bits(max_bits(x.a, x.b));
 }
 
-/// How a vector type is made from memory.
+/// Loads, stores and broadcasts of a vector type: a register, or a Pair of half as wide vectors.
 template <class T>
 struct Make {
   static constexpr std::size_t kCount = kLanes;
@@ -378,33 +383,35 @@ struct Make<Pair<H>> {
   }
 };
 
+/// The vector type with 16 lanes: B, Pair<B> or Pair<Pair<B>>, by the width of a register.
 template <std::size_t Lanes>
-struct Sixteen;
+struct SixteenLanes;
 template <>
-struct Sixteen<16> {
+struct SixteenLanes<16> {
   using Type = B;
 };
 template <>
-struct Sixteen<8> {
+struct SixteenLanes<8> {
   using Type = Pair<B>;
 };
 template <>
-struct Sixteen<4> {
+struct SixteenLanes<4> {
   using Type = Pair<Pair<B>>;
 };
-using V = Sixteen<kLanes>::Type;
+using V = SixteenLanes<kLanes>::Type;
 using M = Make<V>;
-inline constexpr std::size_t kVectorsHeld = kRegisters * kLanes / 16;  ///< V that the registers hold
+inline constexpr std::size_t kVectorsHeld = kRegisters * kLanes / 16;  ///< number of V that fit into the registers
 
 FORGE_INLINE V zero() {
   return M::set1(0.0f);
 }
-/// The first `count` (< 16) lanes from p, the others 0; nothing behind p[count] is read.
+/// Loads the first `count` (< 16) lanes from p and sets the others to 0. Never reads past p[count - 1].
 FORGE_INLINE V load_n(const float* p, std::size_t count) {
   float buffer[16] = {};
   std::memcpy(buffer, p, count * sizeof(float));
   return M::load(buffer);
 }
+/// Stores the first `count` (< 16) lanes.
 FORGE_INLINE void store_n(V v, float* p, std::size_t count) {
   float buffer[16];
   M::store(v, buffer);
@@ -415,6 +422,7 @@ FORGE_INLINE V load_f16_n(const std::uint16_t* p, std::size_t count) {
   std::memcpy(buffer, p, count * sizeof(std::uint16_t));
   return M::load_f16(buffer);
 }
+/// load, or load_n for a short end of a row.
 FORGE_INLINE V load_some(const float* p, std::size_t count) {
   return count >= 16 ? M::load(p) : load_n(p, count);
 }
@@ -425,16 +433,17 @@ FORGE_INLINE void store_some(V v, float* p, std::size_t count) {
     store_n(v, p, count);
 }
 
-/// A float this large has no fraction, so adding it rounds to nearest even, for |x| < 2^22.
+/// 1.5 * 2^23. A float this large has no fraction bits, so adding it rounds x to the nearest integer, ties to even, and
+/// subtracting it again gives that integer. Valid for |x| < 2^22.
 inline constexpr float kRounder = 0x1.8p23f;
 FORGE_INLINE V round_even(V x) {
   return sub(add(x, M::set1(kRounder)), M::set1(kRounder));
 }
 
-/// The lowest x whose e^x is not 0 here: there are no subnormals.
+/// The lowest x with e^x != 0: results below the smallest normal float are 0 here.
 inline constexpr float kExpLowest = -87.33f;
-/// e^x for x in [kExpLowest, 88.37]. Reduction by ln 2 in two parts (Cody and Waite), then a polynomial of degree 7 on
-/// [-ln2/2, ln2/2] (Taylor's coefficients; their truncation error there is below 2^-27).
+/// e^x for x in [kExpLowest, 88.37]. x = n ln 2 + r, where n ln 2 is subtracted in two parts (Cody and Waite); e^r is a
+/// Taylor polynomial of degree 7 on [-ln2/2, ln2/2] with a truncation error below 2^-27; the result is e^r 2^n.
 FORGE_INLINE V exp_in_range(V x) {
   const V n_and_rounder = add(mul(x, M::set1(0x1.715476p0f)), M::set1(kRounder));
   const V n = sub(n_and_rounder, M::set1(kRounder));
@@ -450,13 +459,13 @@ FORGE_INLINE V exp_in_range(V x) {
   p = add(p, M::set1(1.0f));
   return mul(p, exp2_rounded(n_and_rounder));
 }
-/// e^x within 2 ulp. Below kExpLowest it is 0, above 88.37 it stays at e^88.37; NaN gives NaN.
+/// e^x within 2 ulp. It is 0 below kExpLowest, stays at e^88.37 above 88.37, and is NaN for NaN.
 FORGE_INLINE V exp(V x) {
   const V lowest = M::set1(kExpLowest);
-  const V bounded = vmin(M::set1(88.37f), vmax(lowest, x));  // this order lets NaN through
+  const V bounded = vmin(M::set1(88.37f), vmax(lowest, x));  // x second: NaN passes
   return select_lt(x, lowest, zero(), exp_in_range(bounded));
 }
-/// The same where x is not above 0: what exp_in_range makes of too low an x is not looked at.
+/// e^x for x <= 0, without the clamps: where x is below the range, select_lt discards the result of exp_in_range.
 FORGE_INLINE V exp_of_negative(V x) {
   return select_lt(x, M::set1(kExpLowest), zero(), exp_in_range(x));
 }
@@ -466,7 +475,8 @@ FORGE_INLINE float exp(float x) {
   return lanes[0];
 }
 
-/// tanh within a few ulp: near 0 an odd Taylor series (truncated for |x| < 0.3 below 2^-28), else through exp.
+/// tanh within a few ulp. |x| < 0.3: odd Taylor series, truncation error below 2^-28. Otherwise 1 - 2 / (e^2|x| + 1)
+/// with the sign of x.
 FORGE_INLINE V tanh(V x) {
   const V z = mul(x, x);
   V series = M::set1(-0x1.226e36p-7f);                // -1382/155925

@@ -1,5 +1,5 @@
 #pragma once
-// The table of one class: the last thing its translation unit includes.
+// Defines the Kernels table of one class. A class's translation unit includes it last, after its dot_*-inl.h.
 
 #include "kernels/cpu/attention/attention-inl.h"
 #include "kernels/cpu/matmul/matmul_float-inl.h"
@@ -7,7 +7,7 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-// codes_table-inl.h, a translation unit of its own
+// Defined in codes_table-inl.h, which is compiled as a translation unit of its own.
 MatmulFn matmul_of_codes(DType type);
 PackFn pack(DType type);
 extern const Kernels kTable;

@@ -1,6 +1,6 @@
 #pragma once
-// Elementwise functions (elementwise-inl.h) and norms on tiles of floats. Every row is independent; the lanes of a
-// row's short end are computed as full vectors in a buffer, so an element's bits do not depend on where it stands.
+// Norms, RoPE, quantisation, KV stores and argmax on tiles of floats. Every row is independent. The short end of a row
+// is computed as a full vector in a buffer, so an element's bits do not depend on its position.
 
 #include <type_traits>
 
@@ -19,14 +19,16 @@ inline void copy(ConstTile x, Tile out) {
     std::memcpy(out.data + t * out.stride, x.data + t * x.stride, x.width * sizeof(float));
 }
 
-/// Squares of up to 16 floats, summed by halves: 16 lanes -> 8 -> 4 -> 2 -> 1.
+/// Sum of the squares of up to 16 floats, added by halves: 16 lanes -> 8 -> 4 -> 2 -> 1.
 FORGE_INLINE float sum_squares_of_block(const float* x, std::size_t count) {
   const V a = load_some(x, count);
   return reduce_add(mul(a, a));
 }
 
-/// f(row, column, n as a constant) for runs of n columns' parts, `width` floats each, so that 16 / n rows have 16
-/// parts; rest(row, column) for a part where no 16 are left. Every part of the tile once.
+/// Visits a tile in parts of `width` columns, so that 16 parts at a time are handled by one vector (a lane per part).
+/// Where a row has 16 parts left, f gets one row by 16 parts; a narrower rest is visited as 2 rows by 8 parts, 4 by 4,
+/// 8 by 2 and 16 by 1. f(row, column, n) handles 16/n rows by n parts, n being a constant; rest(row, column) handles
+/// one part. Every part is visited once.
 template <std::size_t width, std::size_t n = 16, class F, class Rest>
 FORGE_INLINE void for_sixteen_parts(const ConstTile& x, F f, Rest rest, std::size_t column = 0) {
   constexpr std::size_t kRows = 16 / n;
@@ -42,7 +44,7 @@ FORGE_INLINE void for_sixteen_parts(const ConstTile& x, F f, Rest rest, std::siz
     for (std::size_t t = 0; t < x.rows; ++t) rest(t, column);
 }
 
-/// Lanes of a vector that are `n` of a row each, to rows `stride` floats apart.
+/// Stores a vector whose lanes are n values for each of 16/n rows, to rows `stride` floats apart.
 template <std::size_t n>
 FORGE_INLINE void store_parts(V v, float* out, std::size_t stride) {
   if constexpr (n == 16) return M::store(v, out);
@@ -52,6 +54,7 @@ FORGE_INLINE void store_parts(V v, float* out, std::size_t stride) {
   for (std::size_t row = 0; row < 16 / n; ++row) std::memcpy(out + row * stride, lanes + row * n, n * sizeof(float));
 }
 
+/// 16 blocks of 16 columns at a time: one vector of squares per block, and one reduction for all 16 of them.
 inline void sum_squares(ConstTile x, float* partial, std::size_t stride) {
   const auto sixteen = [&]<std::size_t n>(std::size_t t, std::size_t column, std::integral_constant<std::size_t, n>)
                            FORGE_INLINE_BODY {
@@ -73,7 +76,7 @@ FORGE_INLINE float inv_rms_of(double total, std::size_t dim, float eps) {
   return static_cast<float>(1.0 / __builtin_sqrt(total / static_cast<double>(dim) + static_cast<double>(eps)));
 }
 
-/// Rows [t, t + N) of inv_rms: each is one chain of additions, so N are summed side by side.
+/// inv_rms for rows [t, t + N). A row is one chain of dependent additions, so N rows are added side by side.
 template <std::size_t N>
 FORGE_INLINE void inv_rms_rows(const float* partial, std::size_t stride, std::size_t count, std::size_t dim, float eps,
                                float* inv) {
@@ -116,7 +119,8 @@ inline void rms_norm_heads(Tile x, std::size_t head_dim, const float* weight, fl
     }
 }
 
-/// The variance is of what is left when the mean is taken off, so that rows far from 0 keep their digits.
+/// LayerNorm of one run of `dim` floats. The variance is computed from x - mean, so that rows far from 0 keep their
+/// precision.
 FORGE_INLINE void layer_norm_run(float* x, std::size_t dim, const float* weight, const float* bias, float eps) {
   double total = 0;
   for (std::size_t i = 0; i < dim; i += 16) total += static_cast<double>(reduce_add(load_some(x + i, dim - i)));
@@ -140,8 +144,7 @@ inline void layer_norm_heads(Tile x, std::size_t head_dim, const float* weight, 
     }
 }
 
-/// Rotates pairs (a, b) by the angles of n pairs; cos_sin interleaved.
-/// Rotates the pairs (low[i], high[i]).
+/// Rotates the pairs (low[i], high[i]) by their angles; cos_sin is interleaved (cos, sin).
 FORGE_INLINE void rope_halves(float* low, float* high, std::size_t pairs, const float* cos_sin) {
   const auto turn = [](float* at, float* opposite, const float* angles) FORGE_INLINE_BODY {
     const B a = base_load(at), b = base_load(opposite), first = base_load(angles), second = base_load(angles + kLanes);
@@ -162,8 +165,8 @@ FORGE_INLINE void rope_halves(float* low, float* high, std::size_t pairs, const 
   std::memcpy(high + i, b, bytes);
 }
 
-/// Rotates the pairs (head[2i], head[2i + 1]). As vectors to the end: of a scalar loop g++ 12 at -O3 makes vfmaddsub in
-/// spite of -ffp-contract=off, and the classes round differently.
+/// Rotates the pairs (head[2i], head[2i + 1]). The end of a row is computed as a vector too: g++ 12 at -O3 compiles a
+/// scalar loop to vfmaddsub in spite of -ffp-contract=off, and classes would round differently.
 FORGE_INLINE void rope_pairs(float* head, std::size_t pairs, const float* cos_sin) {
   alignas(64) float signs[kLanes];
   for (std::size_t i = 0; i < kLanes; ++i) signs[i] = i % 2 == 0 ? -1.0f : 1.0f;
@@ -199,7 +202,7 @@ inline void rope(Tile x, std::size_t head_dim, std::size_t rotary_dims, RopeMode
   }
 }
 
-/// 32 floats on their way to int8. step: amax / 127; `finite`: all of them are.
+/// 32 floats that are being quantised to int8. step: amax / 127; finite: true if all 32 are.
 struct Block32 {
   V x0, x1;
   float step;
@@ -211,8 +214,8 @@ FORGE_INLINE Block32 load_block(const float* in) {
   block.finite = block.step < __builtin_inff();
   return block;
 }
-/// q = x / step, by the step's reciprocal, to the nearest, ties to even, at most 127 either way (a step that was
-/// rounded itself may leave more); returns their sum.
+/// q = x * (1 / step), rounded to nearest even and clamped to [-127, 127] (if `step` itself was rounded, as in the KV
+/// cache, x / step can exceed 127). Returns the sum of q.
 FORGE_INLINE std::int32_t round_block(const Block32& block, float step, std::int8_t* q) {
   const V limit = M::set1(127.0f), bottom = M::set1(-127.0f), inverse = M::set1(1.0f / step);
   const V q0 = round_even(vmax(bottom, vmin(limit, mul(block.x0, inverse))));
@@ -222,6 +225,7 @@ FORGE_INLINE std::int32_t round_block(const Block32& block, float step, std::int
   return static_cast<std::int32_t>(reduce_add(add(q0, q1)));  // whole numbers: exact in any order
 }
 
+/// quantize_q8a_block (kernels/quant/q8a.h) with vectors.
 FORGE_INLINE void quantize_block(const float* x, std::int8_t* quants, float* scale, float* sum) {
   const Block32 values = load_block(x);
   if (!values.finite || !(values.step > quant::kQ8aScaleLeast)) {
@@ -247,7 +251,7 @@ inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, st
   const auto one = [&](std::size_t t, std::size_t column) FORGE_INLINE_BODY {
     quantize_block(x.data + t * x.stride + column, quants_at(t, column), scales_at(t, column), sums_at(t, column));
   };
-  // What is one number of a block is a lane of one vector for 16.
+  // 16 blocks at a time: per-block numbers (scale, sum) are the lanes of one vector.
   const auto sixteen = [&]<std::size_t n>(std::size_t t, std::size_t column,
                                           std::integral_constant<std::size_t, n>) FORGE_INLINE_BODY {
     const float* first = x.data + t * x.stride + column;
@@ -258,6 +262,8 @@ inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, st
       vectors[i] = max_bits(vabs(M::load(in)), vabs(M::load(in + 16)));
     }
     const V step = div(reduce_each<LargestBits>(vectors), M::set1(127.0f));
+    // 1 in lanes whose block needs the careful path: a scale too small, infinite or NaN. step - step is NaN for those
+    // two.
     const V is_odd = select_lt(M::set1(quant::kQ8aScaleLeast), step, zero(), M::set1(1.0f));
     if (!all_zero(add(is_odd, sub(step, step)))) {
       for (std::size_t i = 0; i < 16; ++i) one(t + i / n, column + i % n * 32);
@@ -266,7 +272,7 @@ inline void quantize_q8a(ConstTile x, std::byte* rows, std::size_t row_bytes, st
     alignas(64) float inverses[16];
     M::store(div(M::set1(1.0f), step), inverses);
 #pragma GCC unroll 16
-    for (std::size_t i = 0; i < 16; ++i) {  // a step that nothing has rounded since leaves no more than 127
+    for (std::size_t i = 0; i < 16; ++i) {  // no clamp: this step is exactly amax / 127
       const float* in = first + i / n * x.stride + i % n * 32;
       std::int8_t* out = quants_at(t + i / n, column + i % n * 32);
       const V inverse = M::set1(inverses[i]);
@@ -286,7 +292,7 @@ inline std::size_t argmax(const float* values, std::size_t count) {
   std::size_t at = 0;
   bool found = false;
   for (std::size_t i = 0; i < count; i += 16) {
-    if (i + 16 <= count) {  // skip 16 at once where nothing beats the best so far; NaN compares false
+    if (i + 16 <= count) {  // skip 16 values at once if none exceeds the best; NaN compares false
       const V v = M::load(values + i);
       const V beats = select_lt(M::set1(best), v, M::set1(1.0f), zero());
       if (found && reduce_max(beats) == 0.0f) continue;
@@ -309,14 +315,14 @@ inline std::uint64_t read_bytes(const std::byte* data, std::size_t bytes) {
     std::memcpy(words, data + i, 64);
     for (int j = 0; j < 8; ++j) sums[j] ^= words[j];
   }
-  std::uint64_t rest[8] = {};  // the end, as if zeros followed
+  std::uint64_t rest[8] = {};  // the end of the data, padded with zeros
   std::memcpy(rest, data + i, bytes - i);
   for (int j = 0; j < 8; ++j) tail ^= sums[j] ^ rest[j];
   return tail;
 }
 
-/// A token's row of one head into its slot, as a column (Transposed) or as a row; `head` is where the head begins in
-/// the block.
+/// Stores one token's row of one head into its slot of a KV block, as a column (Transposed, for keys) or as a row.
+/// `head` is the start of the head's K or V in the block.
 template <bool Transposed>
 FORGE_INLINE void store_head_f16(const float* x, std::size_t width, std::byte* head, std::size_t slot) {
   auto* out = reinterpret_cast<std::uint16_t*>(head) + (Transposed ? slot : slot * width);
@@ -330,6 +336,7 @@ FORGE_INLINE void store_head_f16(const float* x, std::size_t width, std::byte* h
       std::memcpy(out + i, halves, count * sizeof(std::uint16_t));
   }
 }
+/// The same for a Q8_0 cache, with one scale per 32 columns. q is computed with the scale as stored, rounded to f16.
 template <bool Transposed>
 FORGE_INLINE void store_head_q8(const float* x, std::size_t width, std::byte* head, std::size_t slot) {
   auto* out = reinterpret_cast<std::int8_t*>(head) + (Transposed ? slot : slot * width);

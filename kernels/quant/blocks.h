@@ -97,10 +97,9 @@ constexpr bool sizes_agree(BlockRows<Rows...>) {
 }
 static_assert(sizes_agree(AllBlocks{}));
 
-/// Elements of a block whose codes stand for levels.
+/// raw_values for types with levels: unpacks the codes and replaces each with its level.
 template <class Block>
   requires requires { Block::kLevels[0]; }
-/// raw_values for types with levels: unpacks the codes and replaces each with its level.
 FORGE_QUANT_FN void raw_values(const Block& block, u8* raw) {
   code_values(block, raw);
   for (u32 i = 0; i < Block::kElems; ++i) raw[i] = Block::kLevels[raw[i]];

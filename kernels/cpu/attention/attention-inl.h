@@ -1,12 +1,13 @@
 #pragma once
-// Attention over the chunks of the paged cache that a query sees (attention.h), by the loops of attention_rows-inl.h
-// and attention_groups-inl.h.
+// Attention over all chunks of the paged cache that a query sees (attention.h), and the merging of chunks. The loops
+// within a chunk are in attention_rows-inl.h and attention_groups-inl.h.
 
 #include "kernels/cpu/attention/attention_groups-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// What a query at `position` sees of the positions [start, start + kAttentionChunk): [begin, end) relative to start.
+/// The positions of the chunk starting at `start` that a query at `position` sees: [*begin, *end) relative to `start`.
+/// Returns false if there are none.
 FORGE_INLINE bool seen_of_chunk(const AttentionParams& params, std::int32_t position, std::size_t start,
                                 std::size_t* begin, std::size_t* end) {
   const auto at = static_cast<std::int64_t>(position), from = static_cast<std::int64_t>(start);
@@ -22,6 +23,8 @@ FORGE_INLINE bool seen_of_chunk(const AttentionParams& params, std::int32_t posi
   return true;
 }
 
+/// attention_chunk for one element type of the cache. Collects the rows that see something of the chunk and computes up
+/// to kAttentionRows of them at once; many rows, and shared K/V rows, first convert blocks to floats.
 template <class Kv>
 void attention_chunk_of(const AttentionParams& params, const AttentionQuery& query, std::size_t number, float* scratch,
                         float* partials) {
@@ -38,7 +41,7 @@ void attention_chunk_of(const AttentionParams& params, const AttentionQuery& que
               .values = {}};
   for (std::size_t b = 0; b < kChunkBlocks; ++b) {
     const std::size_t position = start + b * kKvBlockTokens;
-    // blocks wholly before the window may have been given back: their entries are read but not followed
+    // Blocks before the window may be freed already. Their table entries are read here, but the pointers are not used.
     if (position >= params.kv_length) continue;
     const auto at = static_cast<std::ptrdiff_t>(params.block_table[position / kKvBlockTokens]);
     const std::byte* block = params.pool + at * static_cast<std::ptrdiff_t>(params.block_stride);
@@ -80,7 +83,8 @@ inline void attention_chunk(const AttentionParams& params, const AttentionQuery&
     attention_chunk_of<KvF16>(params, query, chunk, scratch, partials);
 }
 
-/// state (a partial result) takes in the next chunk's. The only place where chunks meet.
+/// Merges the next chunk's partial result into `state`: both are rescaled to the larger m and added. This is the only
+/// place where chunks are combined.
 FORGE_INLINE void merge_partial(float* state, const float* next, std::size_t floats) {
   if (next[1] == 0) return;
   if (state[1] == 0) {
@@ -96,7 +100,7 @@ FORGE_INLINE void merge_partial(float* state, const float* next, std::size_t flo
     M::store(add(mul(M::load(state + i), va), mul(M::load(next + i), vb)), state + i);
 }
 
-/// acc / l, with the sink's share of l.
+/// out = acc / l. A sink adds exp(sink - m) to l only.
 FORGE_INLINE void finish_row(const float* state, const float* sink, std::size_t value_dim, float* out) {
   float l = state[1], factor = 1;
   if (l == 0) {

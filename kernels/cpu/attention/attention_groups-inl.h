@@ -1,13 +1,13 @@
 #pragma once
-// Many query rows over one chunk: each block becomes floats once for all of them, in a place that stays in the caches.
-// Keys and values that share a row a token (latent attention) always go this way.
+// Attention of many query rows over one chunk: each block of the cache is converted to floats once for all rows, into a
+// buffer that stays in the CPU's caches. Layers whose keys and values share a row (MLA) always use this path.
 
 #include "kernels/cpu/attention/attention_rows-inl.h"
 #include "kernels/cpu/reduce-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// out[d][32] = the keys of a block.
+/// Converts the keys of a block to out[d][32] and prefetches `next` meanwhile.
 template <class Kv>
 FORGE_INLINE void keys_to_floats(const std::byte* block, const std::byte* next, std::size_t head_dim, float* out) {
   constexpr std::size_t kRowBytes = kKvBlockTokens * sizeof(typename Kv::Element);
@@ -28,7 +28,7 @@ FORGE_INLINE void keys_to_floats(const std::byte* block, const std::byte* next, 
   }
 }
 
-/// out[32][width] = the rows of a block.
+/// Converts the rows of a block to out[32][width] and prefetches `next` meanwhile.
 template <class Kv>
 FORGE_INLINE void rows_to_floats(const std::byte* block, const std::byte* next, std::size_t width, float* out) {
   using Element = typename Kv::Element;
@@ -55,12 +55,12 @@ FORGE_INLINE void rows_to_floats(const std::byte* block, const std::byte* next, 
   }
 }
 
-/// Tokens of a shared row whose scores are made together, for so many queries.
+/// Register tile of row_scores: as many tokens by as many queries; the sums, keys and q must fit the registers.
 inline constexpr std::size_t kScoreTokens = kVectorsHeld == 32 ? 4 : kVectorsHeld == 8 ? 2 : 1;
 inline constexpr std::size_t kScoreQueries = kScoreTokens;
 
-/// scores[r][t] = scale * q_r . k_t of Count queries from row0 on and kScoreTokens tokens, a float row of `dim` each:
-/// 16 lanes of sums over columns, then the lanes by halves.
+/// scores[r][t] = scale * q_r . k_t for Count queries from row0 on and kScoreTokens tokens, whose keys are rows of
+/// `dim` floats. Products are summed in 16 lanes over the columns, then the lanes by halves.
 template <std::size_t Count>
 FORGE_INLINE void row_scores(const Rows& rows, std::size_t row0, const float* keys, std::size_t dim, float scale,
                              float* scores) {
@@ -92,7 +92,7 @@ FORGE_INLINE void row_scores(const Rows& rows, std::size_t row0, const float* ke
       scores[(row0 + r) * kAttentionChunk + t] = totals[r * kScoreTokens + t] * scale;
 }
 
-/// block_scores of a block [32][head_dim] of floats.
+/// block_scores for a block of float rows [32][head_dim].
 template <std::size_t R>
 FORGE_INLINE void shared_row_scores(const Chunk& chunk, const Rows& rows, const float* block, float* scores) {
   for (std::size_t t = 0; t < kKvBlockTokens; t += kScoreTokens) {
@@ -104,14 +104,16 @@ FORGE_INLINE void shared_row_scores(const Chunk& chunk, const Rows& rows, const 
   }
 }
 
-/// compute_rows for `count` rows, of groups[0] to groups[(count - 1) / kRowsTogether]; only the last may be smaller.
-/// scratch: attention_chunk_scratch_floats. Shared: keys and values are in one row a token.
+/// compute_rows for `count` rows in groups[0] .. groups[(count - 1) / kRowsTogether]; only the last group may be partly
+/// filled. scratch: attention_chunk_scratch_floats. Shared: keys and values are one row per token. Order: scores of all
+/// blocks, softmax of all rows, then the values of all blocks. Each block is converted twice, once for keys and once
+/// for values, because the buffer holds a single block.
 template <class Kv, bool Shared>
 void compute_groups(const Chunk& chunk, const Rows* groups, std::size_t count, float* scratch) {
   constexpr std::size_t kGroupScores = kRowsTogether * kAttentionChunk;
   const std::size_t group_count = (count + kRowsTogether - 1) / kRowsTogether;
-  float* scores = scratch;                                     // of one group after the other
-  float* floats = scratch + kAttentionRows * kAttentionChunk;  // a block
+  float* scores = scratch;                                     // group after group
+  float* floats = scratch + kAttentionRows * kAttentionChunk;  // the converted block
   Chunk converted = chunk;
   for (std::size_t b = 0; b < kChunkBlocks; ++b)
     converted.keys[b] = converted.values[b] = reinterpret_cast<const std::byte*>(floats);
@@ -126,8 +128,8 @@ void compute_groups(const Chunk& chunk, const Rows* groups, std::size_t count, f
   for_groups([&]<std::size_t R>(const Rows& rows, SeenRange& range, float*) FORGE_INLINE_BODY {
     range = seen_range<R>(rows);
     clear_partials<R>(rows, chunk.value_dim);
-    begin = lower(begin, range.first / kKvBlockTokens);
-    end = higher(end, (range.last + kKvBlockTokens - 1) / kKvBlockTokens);
+    begin = min_of(begin, range.first / kKvBlockTokens);
+    end = max_of(end, (range.last + kKvBlockTokens - 1) / kKvBlockTokens);
   });
   for (std::size_t block = begin; block < end; ++block) {
     const std::size_t from = block * kKvBlockTokens;
@@ -150,7 +152,7 @@ void compute_groups(const Chunk& chunk, const Rows* groups, std::size_t count, f
   });
   for (std::size_t block = begin; block < end; ++block) {
     const std::size_t from = block * kKvBlockTokens;
-    rows_to_floats<Kv>(chunk.values[block], chunk.values[lower(block + kBlocksAhead, end - 1)], chunk.value_row,
+    rows_to_floats<Kv>(chunk.values[block], chunk.values[min_of(block + kBlocksAhead, end - 1)], chunk.value_row,
                        floats);
     for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange& range, const float* with) FORGE_INLINE_BODY {
       add_seen_values<KvFloats, R>(converted, rows, range, with, from, from + kKvBlockTokens);

@@ -1,30 +1,32 @@
 #pragma once
-// The loops of attention over one chunk (attention.h says what is computed and why it is cut so).
-// Up to kRowsTogether query rows share each load of K and V. A row's own operations never depend on its neighbours:
-// positions that only some of the rows see are added row by row, and lanes outside a row's range are overwritten before
-// anything looks at them, so neither stale memory nor a later token's infinity reaches a row that does not see it.
-// Many rows share more (attention_groups-inl.h).
+// The loops of attention over one chunk (attention.h defines what is computed). Up to kRowsTogether query rows share
+// each load of K and V. A row's own operations never depend on its neighbours: positions that only some of the rows see
+// are added row by row, and scores outside a row's range are overwritten before they are used. So neither stale memory
+// nor an infinity of a later token can reach a row that does not see it. Many rows share more work
+// (attention_groups-inl.h).
 
 #include "kernels/cpu/simd-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
+/// Query rows computed together, and vectors of 16 positions per row: the sums must fit the registers.
 inline constexpr std::size_t kRowsTogether = kVectorsHeld == 32 ? 8 : kVectorsHeld == 8 ? 4 : 2;
-inline constexpr std::size_t kScoreVectors = kVectorsHeld == 32 ? 2 : 1;  // of 16 positions, in registers at a time
+inline constexpr std::size_t kScoreVectors = kVectorsHeld == 32 ? 2 : 1;
 inline constexpr std::size_t kChunkBlocks = kAttentionChunk / kKvBlockTokens;
-/// Blocks between the one computed and the one fetched: a block takes less time than memory takes to answer.
+/// Prefetch distance in blocks: computing one block takes less time than a memory access.
 inline constexpr std::size_t kBlocksAhead = 2;
-inline constexpr std::size_t kAcc = 16;  // where acc starts in a partial result
+inline constexpr std::size_t kAcc = 16;  // start of acc in a partial result
 
-FORGE_INLINE std::size_t lower(std::size_t a, std::size_t b) {
+FORGE_INLINE std::size_t min_of(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
-FORGE_INLINE std::size_t higher(std::size_t a, std::size_t b) {
+FORGE_INLINE std::size_t max_of(std::size_t a, std::size_t b) {
   return a > b ? a : b;
 }
 
-/// How the cache's elements become floats. Those of Q8_0 are multiplied by their scales as they are loaded, so all that
-/// follows is the same for both.
+/// Element types of the cache and how they become floats. kScaled: elements are multiplied by their scales while they
+/// are loaded, so everything after is the same for all types. kInCache: the data is in the KV cache and worth
+/// prefetching.
 struct KvF16 {
   using Element = std::uint16_t;
   static constexpr bool kScaled = false, kInCache = true;
@@ -36,7 +38,7 @@ struct KvQ8 {
   static constexpr bool kScaled = true, kInCache = true;
   FORGE_INLINE static V load(const Element* p) { return M::load_i8(p); }
 };
-/// A block that was made floats already, of either type.
+/// A block that was converted to floats before, of either type.
 struct KvFloats {
   using Element = float;
   static constexpr bool kScaled = false, kInCache = false;
@@ -46,24 +48,25 @@ struct KvFloats {
   }
 };
 
-/// Where the chunk's blocks lie, and what its scores are made with.
+/// One chunk: the addresses of its blocks for this KV head, and the score parameters.
 struct Chunk {
   std::size_t head_dim, value_dim;
-  std::size_t value_row;  ///< elements from a token's values to the next one's
+  std::size_t value_row;  ///< elements from one token's V to the next token's
   float scale, softcap;
-  const std::byte* keys[kChunkBlocks];    // of this head
-  const std::byte* values[kChunkBlocks];  // of this head
+  const std::byte* keys[kChunkBlocks];    ///< this head's K in each block
+  const std::byte* values[kChunkBlocks];  ///< this head's V in each block
 };
-/// Rows that are computed together. Positions are relative to the chunk.
+/// Query rows that are computed together, their partial results, and the positions that each sees (relative to the
+/// chunk).
 struct Rows {
   const float* q[kRowsTogether];
   float* partial[kRowsTogether];
   std::size_t begin[kRowsTogether], end[kRowsTogether];  // begin < end
 };
 
-/// `next`: what is read soon after this block of the cache, fetched into L2 meanwhile (blocks lie anywhere in the pool,
-/// and each is a page or so, which the hardware's prefetcher does not leave). scores[r][0..32) = scale * q_r . K
-/// of one block, sums run over d in order.
+/// scores[r][0..32) = scale * q_r . K for the 32 positions of one block; each dot is one chain of fma over d in order.
+/// `next` is the block that will be read soon and is prefetched into L2 meanwhile: blocks lie anywhere in the pool,
+/// each is about a page long, and the hardware prefetcher does not cross pages.
 template <class Kv, std::size_t R>
 FORGE_INLINE void block_scores(const Chunk& chunk, const Rows& rows, const std::byte* block, const std::byte* next,
                                float* scores) {
@@ -105,8 +108,8 @@ FORGE_INLINE void block_scores(const Chunk& chunk, const Rows& rows, const std::
   }
 }
 
-/// Scores [begin, end) of a row become exp(score - m) of what the soft cap makes of them; m and l go to the partial
-/// result.
+/// Applies the soft-cap and replaces scores [begin, end) of a row with exp(score - m). Scores outside the range become
+/// 0 up to the vector's border. m and l are written to the partial result.
 FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, std::size_t begin, std::size_t end, float* partial) {
   const std::size_t first = begin / 16 * 16, last = (end + 15) / 16 * 16;
   if (softcap != 0)
@@ -127,7 +130,7 @@ FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, std::size_t beg
   partial[1] = reduce_add(sum);
 }
 
-/// The scales of all tokens of a block [32][width], for the N vectors of columns from `at` on.
+/// Loads the scales of all 32 tokens of a block [32][width] for the N vectors of columns from `at` on.
 template <std::size_t N>
 FORGE_INLINE void load_row_scales(const std::byte* block, std::size_t width, std::size_t at,
                                   float (*scales)[kKvBlockTokens]) {
@@ -139,7 +142,8 @@ FORGE_INLINE void load_row_scales(const std::byte* block, std::size_t width, std
       M::store(M::load_f16(from + s * kKvBlockTokens + i), scales[s] + i);
 }
 
-/// acc_r[at .. at + 16 N) += p_r[i] * V[i] for positions i in [begin, end), in order. count: real columns, for N = 1.
+/// acc_r[at .. at + 16 N) += p_r[i] * V[i] for positions i in [begin, end), in order. count: columns that exist, if N =
+/// 1.
 template <class Kv, std::size_t R, std::size_t N>
 FORGE_INLINE void add_values_strip(const Chunk& chunk, const Rows& rows, std::size_t row0, const float* scores,
                                    std::size_t begin, std::size_t end, std::size_t at, std::size_t count) {
@@ -150,10 +154,10 @@ FORGE_INLINE void add_values_strip(const Chunk& chunk, const Rows& rows, std::si
 #pragma GCC unroll 4
     for (std::size_t n = 0; n < N; ++n) sums[r][n] = M::load(rows.partial[row0 + r] + kAcc + at + 16 * n);
   for (std::size_t i = begin; i < end;) {
-    const std::size_t block = i / kKvBlockTokens, stop = lower((block + 1) * kKvBlockTokens, end);
+    const std::size_t block = i / kKvBlockTokens, stop = min_of((block + 1) * kKvBlockTokens, end);
     const std::size_t first = (i % kKvBlockTokens) * chunk.value_row + at;
     const auto* value = reinterpret_cast<const Element*>(chunk.values[block]) + first;
-    const std::size_t ahead = block + kBlocksAhead;  // its strip is fetched meanwhile, row for row
+    const std::size_t ahead = block + kBlocksAhead;  // the strip of this block is prefetched row by row
     const auto* next =
         ahead * kKvBlockTokens < end ? reinterpret_cast<const Element*>(chunk.values[ahead]) + first : value;
     alignas(64) float scales[2][kKvBlockTokens];
@@ -184,7 +188,7 @@ FORGE_INLINE void add_values_strip(const Chunk& chunk, const Rows& rows, std::si
     for (std::size_t n = 0; n < N; ++n) M::store(sums[r][n], rows.partial[row0 + r] + kAcc + at + 16 * n);
 }
 
-/// The same over all columns; scores of row row0 first.
+/// The same over all columns of V. `scores` points at row row0.
 template <class Kv, std::size_t R>
 void add_values(const Chunk& chunk, const Rows& rows, std::size_t row0, const float* scores, std::size_t begin,
                 std::size_t end) {
@@ -197,38 +201,39 @@ void add_values(const Chunk& chunk, const Rows& rows, std::size_t row0, const fl
     add_values_strip<Kv, R, 1>(chunk, rows, row0, scores, begin, end, at, chunk.value_dim - at);
 }
 
-/// What the rows of a group see of the chunk.
+/// The positions of the chunk that a group of rows sees.
 struct SeenRange {
-  std::size_t first = kAttentionChunk, last = 0;  ///< by some row
-  std::size_t begin = 0, end = kAttentionChunk;   ///< by all of them; nothing: both are kAttentionChunk
+  std::size_t first = kAttentionChunk, last = 0;  ///< [first, last): seen by at least one row
+  std::size_t begin = 0, end = kAttentionChunk;   ///< [begin, end): seen by all rows; both kAttentionChunk if none
 };
 template <std::size_t R>
 FORGE_INLINE SeenRange seen_range(const Rows& rows) {
   SeenRange seen;
   for (std::size_t r = 0; r < R; ++r) {
-    seen.first = lower(seen.first, rows.begin[r]);
-    seen.last = higher(seen.last, rows.end[r]);
-    seen.begin = higher(seen.begin, rows.begin[r]);
-    seen.end = lower(seen.end, rows.end[r]);
+    seen.first = min_of(seen.first, rows.begin[r]);
+    seen.last = max_of(seen.last, rows.end[r]);
+    seen.begin = max_of(seen.begin, rows.begin[r]);
+    seen.end = min_of(seen.end, rows.end[r]);
   }
   if (R == 1 || seen.begin >= seen.end) seen.begin = seen.end = kAttentionChunk;
   return seen;
 }
 
-/// Adds positions [from, to) of what each row sees, in ascending order for each.
+/// Adds the values of positions [from, to), for each row in ascending order: first the positions before the common
+/// range row by row, then the common range for all rows at once, then the rest row by row.
 template <class Kv, std::size_t R>
 FORGE_INLINE void add_seen_values(const Chunk& chunk, const Rows& rows, const SeenRange& seen, const float* scores,
                                   std::size_t from, std::size_t to) {
   const bool all_see = seen.begin <= from && to <= seen.end;
   if (!all_see)
     for (std::size_t r = 0; r < R; ++r)
-      add_values<Kv, 1>(chunk, rows, r, scores + r * kAttentionChunk, higher(rows.begin[r], from),
-                        lower(lower(rows.end[r], seen.begin), to));
-  add_values<Kv, R>(chunk, rows, 0, scores, higher(seen.begin, from), lower(seen.end, to));
+      add_values<Kv, 1>(chunk, rows, r, scores + r * kAttentionChunk, max_of(rows.begin[r], from),
+                        min_of(min_of(rows.end[r], seen.begin), to));
+  add_values<Kv, R>(chunk, rows, 0, scores, max_of(seen.begin, from), min_of(seen.end, to));
   if (!all_see)
     for (std::size_t r = 0; r < R; ++r)
-      add_values<Kv, 1>(chunk, rows, r, scores + r * kAttentionChunk, higher(higher(rows.begin[r], seen.end), from),
-                        lower(rows.end[r], to));
+      add_values<Kv, 1>(chunk, rows, r, scores + r * kAttentionChunk, max_of(max_of(rows.begin[r], seen.end), from),
+                        min_of(rows.end[r], to));
 }
 
 template <std::size_t R>
@@ -237,12 +242,14 @@ FORGE_INLINE void clear_partials(const Rows& rows, std::size_t value_dim) {
     for (std::size_t i = kAcc; i < attention_partial_floats(value_dim); i += 16) M::store(zero(), rows.partial[r] + i);
 }
 
-/// What is read `kBlocksAhead` blocks after key block `block` of [begin, end): keys, and behind them values.
+/// The block to prefetch while key block `block` of [begin, end) is computed: kBlocksAhead keys on, and after the last
+/// keys the first values.
 FORGE_INLINE const std::byte* block_ahead(const Chunk& chunk, std::size_t block, std::size_t begin, std::size_t end) {
   const std::size_t ahead = block + kBlocksAhead;
-  return ahead < end ? chunk.keys[ahead] : chunk.values[lower(begin + ahead - end, end - 1)];
+  return ahead < end ? chunk.keys[ahead] : chunk.values[min_of(begin + ahead - end, end - 1)];
 }
 
+/// The partial results of R rows for one chunk.
 template <class Kv, std::size_t R>
 void compute_rows(const Chunk& chunk, const Rows& rows) {
   alignas(64) float scores[R * kAttentionChunk];
@@ -257,7 +264,7 @@ void compute_rows(const Chunk& chunk, const Rows& rows) {
   add_seen_values<Kv, R>(chunk, rows, seen, scores, 0, kAttentionChunk);
 }
 
-/// f.template operator()<count>(), 1 <= count <= R.
+/// Calls f.template operator()<count>() for 1 <= count <= R.
 template <std::size_t R, class F>
 FORGE_INLINE void for_count(std::size_t count, F f) {
   if constexpr (R > 1)

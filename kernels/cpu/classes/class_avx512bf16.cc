@@ -1,4 +1,5 @@
-// What CpuClass::kAvx512VnniBf16 has beyond CpuClass::kAvx512Vnni: dots of BF16. Flags are in meson.build.
+// The addition of CpuClass::kAvx512VnniBf16 to CpuClass::kAvx512Vnni: the matmul with BF16 dots. Its compiler flags are
+// in kernels/meson.build.
 #define FORGE_CPU_NAMESPACE class_avx512bf16
 
 #include "kernels/cpu/matmul/matmul_bf16-inl.h"

@@ -1,4 +1,5 @@
-// What depends on types of weights, for the class of class_generic.cc: apart from it to be compiled beside it.
+// The part of class_generic.cc that is instantiated per weight type: a unit of its own, so that both compile in
+// parallel.
 #define FORGE_CPU_NAMESPACE class_generic
 #define FORGE_CPU_GENERIC
 

@@ -1,4 +1,4 @@
-// What depends on types of weights, for the class of class_neon.cc: apart from it to be compiled beside it.
+// The part of class_neon.cc that is instantiated per weight type: a unit of its own, so that both compile in parallel.
 #define FORGE_CPU_NAMESPACE class_neon
 
 #include "kernels/cpu/matmul/codes_table-inl.h"

@@ -1,21 +1,23 @@
 #pragma once
-// Activations as the matmuls of packed codes read them (matmul_codes-inl.h, matmul_tiles-inl.h): beside q and scale of
-// q8a_32, for each part of columns with a scale of its own, what its sum is for.
+// Activation panels for matmuls of packed codes (matmul_codes-inl.h, matmul_tiles-inl.h). A panel is a strip of one
+// token's q8a_32 row: quants and scales as they are, and for each sub-block of the weights one 32-bit word that
+// corrects for the weights' zero or minimum (PanelSums).
 
 #include "kernels/cpu/lanes-inl.h"
 #include "kernels/cpu/matmul/matmul_int-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// A part's word: the f32 scale * sum that a minimum is multiplied with; else, as i32, what takes the zero from a dot
-/// of raw values, -zero * sum.
+/// What the word of a sub-block holds. minimum: the f32 scale * sum, which a weight's minimum is multiplied with.
+/// Otherwise the i32 -zero * sum, which a dot of raw values starts with, so that it becomes a dot of raw - zero. `sum`
+/// is the sum of the sub-block's activation quants.
 struct PanelSums {
   bool minimum;
   std::int32_t zero;
 };
 
-inline constexpr std::size_t kStripParts =
-    16;  ///< of 32 columns: two groups' strips, unpacked, take 20 or 24 KiB of L1
+/// Columns of a strip, in units of 32. The unpacked strips of two groups take 20 or 24 KiB of L1.
+inline constexpr std::size_t kStripParts = 16;
 
 /// One token's strip.
 template <int kSub>
@@ -25,17 +27,17 @@ struct alignas(64) CodesPanel {
   std::uint32_t sums[kStripParts * (32 / kSub)];
 };
 
-/// The sums of 128 bytes, a sum for each kSub of them.
+/// Sums of 128 int8 values, one sum per kSub (16 or 32) of them.
 template <int kSub>
 FORGE_INLINE void sums_of_128(const std::int8_t* q, std::uint32_t* out) {
-#if defined(FORGE_CPU_GENERIC) || defined(__aarch64__)  // a loop that compilers make dots or widening sums of
+#if defined(FORGE_CPU_GENERIC) || defined(__aarch64__)  // compilers turn this loop into dots or widening sums
   for (int s = 0; s < 128 / kSub; ++s) {
     std::int32_t total = 0;
     for (int i = 0; i < kSub; ++i) total += q[kSub * s + i];
     out[s] = static_cast<std::uint32_t>(total);
   }
 #else
-  const auto quads = [&](int i) FORGE_INLINE_BODY {  // sums of 4
+  const auto quads = [&](int i) FORGE_INLINE_BODY {  // sums of 4 neighbours, 8 per call
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q + 32 * i));
     return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
   };
@@ -51,7 +53,8 @@ FORGE_INLINE void sums_of_128(const std::int8_t* q, std::uint32_t* out) {
 #endif
 }
 
-/// The words of parts [first, first + parts) of a q8a_32 row of k columns.
+/// Computes the words of 32-column parts [first, first + parts) of a q8a_32 row of k columns. Minima per 32 columns
+/// need no sums: the row has scale * sum already.
 template <int kSub>
 void panel_sums(PanelSums kind, const std::byte* row, std::size_t k, std::size_t first, std::size_t parts,
                 std::uint32_t* out) {
@@ -80,7 +83,7 @@ void panel_sums(PanelSums kind, const std::byte* row, std::size_t k, std::size_t
   }
 }
 
-/// Parts [first, first + parts) of tokens' rows.
+/// Copies parts [first, first + parts) of the tokens' rows into panels.
 template <int kSub>
 void fill_codes_panels(const PanelSource& source, PanelSums kind, std::size_t first_token, std::size_t tokens,
                        std::size_t first, std::size_t parts, CodesPanel<kSub>* panels) {

@@ -1,5 +1,6 @@
 #pragma once
-// What one class has for each type of weight: packing, and the matmuls of those that are packed as codes.
+// Everything of a class that is instantiated for each of two dozen weight types: packing and the matmuls of packed
+// codes. It is included by classes/codes_*.cc, a translation unit beside class_*.cc, so that both compile in parallel.
 
 #include "kernels/cpu/matmul/matmul_codes-inl.h"
 #include "kernels/cpu/matmul/pack-inl.h"

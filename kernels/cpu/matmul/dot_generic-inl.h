@@ -1,19 +1,22 @@
 #pragma once
-// Integer dots in plain C++, for any CPU. Lanes are rows, so the compiler can vectorise them.
+// Integer dots in plain C++, for any CPU. Loops run over the 16 rows, so compilers can vectorise them.
 
 #include "kernels/cpu/matmul/matmul_int-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
+/// Tokens of a register tile.
 template <class Format>
 constexpr int tokens_max() {
   return 4;
 }
+/// No side-by-side groups in this class.
 template <class Format>
 constexpr int groups_max() {
   return 1;
 }
 
+/// fma where the CPU has it; otherwise the product is rounded first.
 FORGE_INLINE float fma_scalar(float a, float b, float c) {
 #if defined(__FP_FAST_FMAF)
   return __builtin_fmaf(a, b, c);
@@ -22,7 +25,8 @@ FORGE_INLINE float fma_scalar(float a, float b, float c) {
 #endif
 }
 
-/// dots[r] += word j of row r times the matching bytes of x.
+/// dots[r] += dot of word j of row r and the matching bytes of x. Nibble formats: low nibbles belong to columns 4j ..
+/// 4j+3, high nibbles to 16 + 4j .. 16 + 4j+3.
 template <class Format>
 FORGE_INLINE void add_word(const std::uint8_t* line, const std::int8_t* x, int j, std::int32_t* dots) {
   for (int r = 0; r < 16; ++r) {
@@ -35,6 +39,7 @@ FORGE_INLINE void add_word(const std::uint8_t* line, const std::int8_t* x, int j
   }
 }
 
+/// One group by T tokens over a strip. The panel per block: [T][32] quants, [T] scales, [T] sums (or start values).
 template <class Format, int T>
 void micro(const MicroArgs& args) {
   constexpr int kWords = Format::kQuantBytes / 64;

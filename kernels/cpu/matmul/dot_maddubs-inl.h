@@ -1,28 +1,30 @@
 #pragma once
-// Integer dots without VNNI, of 8 rows (AVX2) or 16 rows (AVX-512 BW): vpmaddubsw adds two products of an unsigned and
-// a signed byte in 16 bits, and saturates. With nibbles it cannot: |2 * 15 * 127| = 3810, and even the 8 of a block sum
-// to 30480 < 32768. Bytes of Q8_0 are therefore taken as two nibbles, u = low + 16 * high, with a 16-bit sum each; the
-// closing vpmaddwd multiplies by 1 and by 16. Everything stays exact, so all classes agree bit for bit.
+// Integer dots for x86 without VNNI: 8 rows per register (AVX2) or 16 (AVX-512BW). vpmaddubsw multiplies unsigned by
+// signed bytes and adds pairs of products in 16 bits, with saturation. Nibbles cannot saturate: |2 * 15 * 127| = 3810,
+// and even the 8 words of a block sum to 30480 < 32768. Q8_0's bytes could, so they are split into two nibbles, u = low
+// + 16 * high, each with its own 16-bit sum; the final vpmaddwd widens to 32 bits and multiplies by 1 and by 16. All
+// dots are exact, so all classes agree bit for bit.
 
 #include "kernels/cpu/lanes-inl.h"
 #include "kernels/cpu/matmul/matmul_int-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// A nibble format keeps two sums a token, Q8_0 three.
+/// Tokens of a register tile. Nibble formats keep two sums per token, Q8_0 three.
 template <class Format>
 constexpr int tokens_max() {
   constexpr int kSums = Format::kFlat ? 3 : 2;
   return (Lanes::kRows == 16 ? 24 : 8) / kSums;
 }
-/// Both halves of two groups: their bytes are read once, as two streams (Zen 3, AVX2, one token, the 1B shape, tokens/s
-/// by halves of one group, two and four groups: Q4_0 16.5, 25.1, 23.2; Q8_0 9.2, 11.8, 11.6).
+/// One token multiplies two groups side by side, all rows of both, so that their bytes are read once and as two
+/// streams. Measured in tokens/s on Zen 3 (AVX2, one token, a 1B model): by halves of one group Q4_0 16.5 and Q8_0 9.2;
+/// two groups 25.1 and 11.8; four groups 23.2 and 11.6.
 template <class Format>
 constexpr int groups_max() {
   return 2;
 }
 
-/// The integer dots of one block: kRows rows by T tokens, from 64-byte lines of which this half starts at `quants`.
+/// The integer dots of one block: kRows rows by T tokens. `quants` points at these rows in the block's first line.
 template <class Format, int T>
 FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* panel, Lanes::I* dots) {
   using I = Lanes::I;
@@ -52,6 +54,7 @@ FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* pan
   }
 }
 
+/// kRows rows of a group by T tokens over a strip. Only the first half of a group prefetches.
 template <class Format, int T>
 FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
   using F = Lanes::F;
@@ -83,11 +86,13 @@ FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
   for (int t = 0; t < T; ++t) Lanes::store_floats(out + t * args.out_stride, sums[t]);
 }
 
+/// One group by T tokens over a strip.
 template <class Format, int T>
 void micro(const MicroArgs& args) {
   for (int row = 0; row < 16; row += Lanes::kRows) micro_rows<Format, T>(args, row);
 }
 
+/// One token by kGroups groups over a strip.
 template <class Format, int kGroups>
 void micro_groups(const MicroArgs& args) {
   using F = Lanes::F;

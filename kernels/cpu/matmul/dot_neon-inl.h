@@ -1,28 +1,31 @@
 #pragma once
-// Integer dots with NEON, of 4 rows a register: SDOT multiplies 4 by 4 signed bytes a lane and adds exactly; CPUs
-// without it (before ARMv8.2) add products by pairs. Source: Arm Architecture Reference Manual (DDI 0487), SDOT.
+// Integer dots with NEON, 4 rows per register. SDOT multiplies 4 signed bytes by 4 signed bytes per lane and adds
+// exactly; CPUs without it (before ARMv8.2) add pairs of products in 16 bits (add_dots). Source: Arm Architecture
+// Reference Manual (DDI 0487), SDOT.
 
 #include "kernels/cpu/lanes-inl.h"
 #include "kernels/cpu/matmul/matmul_int-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// A half group: two integer and two float sums a token, two registers of weights and one of x: 27 of 32.
+/// Tokens of a register tile of half a group (8 rows): two integer and two float sums per token, two registers of
+/// weights and one of x, 27 of 32.
 template <class Format>
 constexpr int tokens_max() {
   return 6;
 }
+/// No side-by-side groups in this class.
 template <class Format>
 constexpr int groups_max() {
   return 1;
 }
 
-/// The integer dots of a block: 4 Q rows by T tokens, from 64-byte lines of which these rows start at `quants`.
+/// The integer dots of one block: 4 Q rows by T tokens. `quants` points at these rows in the block's first line.
 template <class Format, int T, int Q>
 FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* panel, int32x4_t (&dots)[T][Q]) {
 #pragma GCC unroll 6
   for (int t = 0; t < T; ++t) {
-    // Q8_0's bytes are less their bias here, so nothing is to be taken from their dot
+    // Q8_0's bytes become signed below (XOR with the bias), so their dots need no correction and start at 0.
     const bool from_zero = Format::kMinimum || Format::kFlat;
     const int32x4_t begin = vdupq_n_s32(from_zero ? 0 : load_i32(panel + 36 * T + 4 * t));
 #pragma GCC unroll 4
@@ -55,10 +58,12 @@ FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* pan
   }
 }
 
+/// Four f16 scales as floats.
 FORGE_INLINE float32x4_t scales_of(const std::uint8_t* p) {
   return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
 }
 
+/// 4 Q rows of a group by T tokens over a strip.
 template <class Format, int T, int Q>
 FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
   const std::uint8_t* panel = args.panel;
@@ -97,7 +102,8 @@ FORGE_INLINE void micro_rows(const MicroArgs& args, int first_row) {
     for (int q = 0; q < Q; ++q) vst1q_f32(out + static_cast<std::size_t>(t) * args.out_stride + 4 * q, sums[t][q]);
 }
 
-/// One or two tokens take all 16 rows at once, for their weights come from memory.
+/// One group by T tokens over a strip. One or two tokens take all 16 rows at once, because their weights come from
+/// memory and should be read once; more tokens take 8 rows at a time.
 template <class Format, int T>
 void micro(const MicroArgs& args) {
   constexpr int kQuarters = T <= 2 ? 4 : 2;

@@ -1,21 +1,23 @@
 #pragma once
-// Dots of BF16 with AVX-512: vdpbf16ps multiplies two pairs of BF16 a lane and adds the products to f32, the odd
-// column's first, each sum rounded to nearest even; denormals count as 0. So activations are rounded to BF16 too, as
-// those who trained such weights do, and a step is two columns of 16 rows. Twice the rate of fma (Zen 5: 230 Gmul/s a
-// core, 115). Source: Intel SDM, volume 2, VDPBF16PS.
+// BF16 dots with AVX-512: vdpbf16ps multiplies two pairs of BF16 per lane and adds both products to an f32, the odd
+// column's first. Each addition rounds to nearest even and subnormals count as 0. Activations are therefore rounded to
+// BF16 too, as in the training of such models. A step covers two columns of 16 rows. It has twice the rate of f32 fma
+// (Zen 5: 230 against 115 Gmul/s per core). Source: Intel SDM, volume 2, VDPBF16PS.
 
 #include "kernels/cpu/bf16_pairs-inl.h"
 #include "kernels/cpu/matmul/matmul_float-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
+/// How BF16 weights meet x in matmul_float: see FloatColumns for the meaning of the members. Layout x16 has 16 rows of
+/// one column and then 16 of the next; bf16_pairs interleaves two columns to pairs.
 struct DotBf16 {
   static constexpr std::size_t kBytes = 4, kColumns = 2;
   static constexpr bool kInPlace = false;
 
   FORGE_INLINE static B pairs(__m512i columns) { return B{_mm512_castsi512_ps(bf16_pairs(columns))}; }
   FORGE_INLINE static B load(const std::byte* p) { return pairs(_mm512_loadu_si512(p)); }
-  /// Of the last column where k is odd: its neighbour counts as 0.
+  /// The last column if k is odd; its missing neighbour counts as 0.
   FORGE_INLINE static B load_rest(const std::byte* p) {
     return pairs(_mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
   }

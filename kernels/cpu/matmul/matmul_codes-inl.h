@@ -1,12 +1,13 @@
 #pragma once
-// Matmul of the block types that are packed as codes (kernels/quant/x16_codes.h), by q8a_32 activations. A type is what
-// that header says of it; here are two kernels for all of them:
-//   one row of x     codes become bytes, and scales floats, in registers on their way into the dots
-//   more rows of x   a strip of one or two groups is unpacked once, to bytes and floats in L1, and then read by every
-//                    tile of tokens: unpacking costs about as much as four tokens' dots
-// Both add up in the same order: for every part of 32 (or 16) columns that has a scale of its own, from the first on,
-//   a type with a zero     acc = fma(scale_w * scale_x, float(dot of raw - zero), acc), its dot exact
-//   a type with a minimum  acc = fma(scale_w * scale_x, float(dot of raw), acc), then acc = fma(offset_w, sum_x, acc)
+// Matmul of the block types that layout x16 packs as codes (kernels/quant/x16_codes.h), by q8a_32 activations. Two
+// kernels serve all of these types:
+//   one row of x    codes become bytes, and scales floats, in registers on their way into the dots
+//   many rows of x  a strip of one or two groups is unpacked once, to bytes and floats in L1, and then read by every
+//                   tile of tokens. Unpacking costs about as much as the dots of four tokens.
+// Both sum in the same order, which makes them agree bit for bit. For each sub-block of 32 (or 16) columns with its own
+// scale, from the first on:
+//   types with a zero     acc = fma(scale_w * scale_x, float(dot of raw - zero), acc), the dot being exact
+//   types with a minimum  acc = fma(scale_w * scale_x, float(dot of raw), acc), then acc = fma(offset_w, sum_x, acc)
 
 #include <utility>
 
@@ -15,19 +16,22 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// What a class's bytes are below the type's raw values: levels alone can be too large for it.
+/// dot_bias of the type. Only types with levels have raw values above 127.
 template <class Block>
 inline constexpr std::uint32_t kDotBias = dot_bias(quant::raw_max<Block>());
 
+/// The correction word of the type: the zero that is left after kDotBias.
 template <class Block>
-  requires(!Block::kMinimum || kDotBias<Block> == 0)  // a minimum's word is of no dot
+  requires(!Block::kMinimum || kDotBias<Block> == 0)  // a minimum's word cannot correct a biased dot
 inline constexpr PanelSums kPanelSums{Block::kMinimum, static_cast<std::int32_t>(Block::kZero - kDotBias<Block>)};
 
-/// 32 columns of a group, unpacked: 8 lines of bytes, then for each part 16 scales and 16 offsets (of a minimum).
+/// Bytes of 32 unpacked columns of a group:
+///   | 8 lines of 64 bytes: word w of 16 rows | per sub-block 16 f32 scales, 16 f32 offsets (types with a minimum) |
 template <int kSub>
 inline constexpr std::size_t kUnpackedBytes = 512 + 128 * (32 / kSub);
 
-/// A copy of the type's levels that belongs to this class: nothing of it is linked into another.
+/// A copy of the type's levels less kDotBias. It lies in the class's namespace, so that it is never shared between
+/// classes by the linker.
 template <class Block>
 struct Levels {
   struct Bytes {
@@ -41,10 +45,11 @@ struct Levels {
   }();
 };
 
-/// What lies kCodesFetchAhead bytes on, piece `kPiece` of `kPieces` of a unit: all of a large unit at once fills the
-/// queue of misses, and loads wait behind it. The barrier keeps g++ 12 from gathering the pieces in front of the unit.
-/// (Zen 5, one token, 8192x2048, GB/s, gathered and 6144 bytes ahead, then as it is: Q2_K 27 and 34, Q5_K 26 and 33,
-/// Q6_K 29 and 33, Q4_K 29 and 31; 3072 bytes ahead 25 to 27, 16384 as it is.)
+/// Prefetches the memory kCodesFetchAhead bytes ahead, one piece of kPieces of a unit per call. Prefetching a whole
+/// large unit at once fills the miss queue, and loads then wait behind it. The barrier keeps g++ 12 from moving all
+/// pieces in front of the unit. Measured on Zen 5 (one token, 8192x2048, GB/s), all at once and 6144 bytes ahead
+/// against this: Q2_K 27 and 34, Q5_K 26 and 33, Q6_K 29 and 33, Q4_K 29 and 31. A distance of 3072 bytes gives 25 to
+/// 27, 16384 the same as 9216.
 inline constexpr std::size_t kCodesFetchAhead = 9216;
 template <std::size_t kBytes, int kPiece, int kPieces>
 FORGE_INLINE void fetch_piece(const std::uint8_t* unit) {
@@ -55,19 +60,20 @@ FORGE_INLINE void fetch_piece(const std::uint8_t* unit) {
   asm volatile("" ::: "memory");
 }
 
+/// f16 number `part` of a unit as floats, for rows `row` and on.
 template <class Block>
 FORGE_INLINE Lanes::F half_of(const std::uint8_t* unit, int part, int row) {
   return Lanes::halves(unit + quant::X16Codes<Block>::kHalvesAt + 32 * part + 2 * row);
 }
 
-/// Scale and offset of part `kPart` of a unit, for rows `row` and on.
+/// Scale and offset of sub-block `kPart` of a unit, for rows `row` and on.
 template <class Block, int kPart>
 FORGE_INLINE void part_scale(const std::uint8_t* unit, Lanes::F d, Lanes::F m, int row, Lanes::F& scale,
                              Lanes::F& offset) {
   quant::x16_scale<Block, kPart, Lanes>(unit + quant::X16Codes<Block>::kNumbersAt + row, d, m, scale, offset);
 }
 
-/// d and m of a unit; zeros for what the type has not.
+/// d and m of a unit for rows `row` and on; zeros if the type has none.
 template <class Block>
 FORGE_INLINE void unit_halves(const std::uint8_t* unit, int row, Lanes::F& d, Lanes::F& m) {
   d = m = Lanes::all(0.0f);
@@ -75,12 +81,12 @@ FORGE_INLINE void unit_halves(const std::uint8_t* unit, int row, Lanes::F& d, La
   if constexpr (Block::kPacking.halves > 1) m = half_of<Block>(unit, 1, row);
 }
 
-/// One token's strip, in the q8a_32 row itself but for the sums' words.
+/// One token's strip for the kernel of one row: quants and scales in the q8a_32 row itself, and the correction words.
 struct RowOfX {
   const std::uint8_t *quants, *scales, *sums;
 };
 
-/// One token by one group over `units` units.
+/// One token by one group over `units` units. out: the group's 16 sums, which are continued unless `first`.
 template <class Block>
 void one_row(const std::uint8_t* group, std::size_t units, const RowOfX& row_of_x, float* out, bool first) {
   using Unit = quant::X16Codes<Block>;
@@ -120,7 +126,7 @@ void one_row(const std::uint8_t* group, std::size_t units, const RowOfX& row_of_
   }
 }
 
-/// `units` units of a group to kUnpackedBytes for each 32 columns; kSigned: bytes are less their zero.
+/// Unpacks `units` units of a group, kUnpackedBytes per 32 columns. kSigned: bytes are stored less the type's zero.
 template <class Block, bool kSigned = false>
 void unpack_units(const std::uint8_t* group, std::size_t units, std::uint8_t* out) {
   using Unit = quant::X16Codes<Block>;
@@ -152,21 +158,22 @@ void unpack_units(const std::uint8_t* group, std::size_t units, std::uint8_t* ou
   }
 }
 
+/// Bytes of one group's unpacked strip.
 template <int kSub>
 inline constexpr std::size_t kGroupStrip = kStripParts * kUnpackedBytes<kSub>;
 
-/// A strip of unpacked groups, kGroupStrip bytes apart, and what is multiplied with it.
+/// Unpacked strips of some groups, kGroupStrip bytes apart, and the tokens that are multiplied with them.
 template <int kSub>
 struct UnpackedTile {
   const std::uint8_t* groups;
-  std::size_t parts;  ///< of 32 columns
+  std::size_t parts;  ///< columns / 32
   const CodesPanel<kSub>* panels;
-  float* out;  ///< of the first group and token
+  float* out;  ///< sums of the first group and token
   std::size_t out_stride;
   bool first;  ///< out holds nothing yet
 };
 
-/// T tokens by G groups: a load of x serves all of them, which leaves the ports of loads half idle.
+/// T tokens by G groups. One load of x serves all G groups, so the load ports stay half idle.
 template <int kSub, bool kMinimum, int kShorts, int G, int T>
 void unpacked_rows(const UnpackedTile<kSub>& tile) {
   constexpr int kParts = 32 / kSub, kWords = kSub / 4;
@@ -231,6 +238,7 @@ using UnpackFn = void (*)(const std::uint8_t*, std::size_t, std::uint8_t*);
 template <int kSub>
 using UnpackedRowsFn = void (*)(const UnpackedTile<kSub>&);
 
+/// unpacked_rows for `count` tokens, 1 <= count <= T.
 template <int kSub, bool kMinimum, int kShorts, int G, int T>
 FORGE_INLINE UnpackedRowsFn<kSub> unpacked_rows_for(std::size_t count) {
   if constexpr (T > 1)
@@ -238,16 +246,17 @@ FORGE_INLINE UnpackedRowsFn<kSub> unpacked_rows_for(std::size_t count) {
   return unpacked_rows<kSub, kMinimum, kShorts, G, T>;
 }
 
-/// What the drivers need to know of a type.
+/// The properties of a type that the drivers need. They are run-time values, so that types share the drivers' code.
 struct CodesType {
-  std::size_t unit_bytes, unit_parts;  ///< parts: of 32 columns
+  std::size_t unit_bytes, unit_parts;  ///< of a packed unit: bytes, and columns / 32
   PanelSums sums;
   OneRowFn one_row;
   UnpackFn unpack;
 };
 
-inline constexpr std::size_t kRowParts = 1024;  ///< of a strip of one row
+inline constexpr std::size_t kRowParts = 1024;  ///< columns / 32 of a strip, for one row of x
 
+/// Driver for one row of x. Strips bound the array of correction words.
 template <int kSub>
 void matmul_one_row(const CodesType& type, const std::byte* weights, std::size_t units, std::size_t groups,
                     const PanelSource& source, float* out) {
@@ -267,12 +276,13 @@ void matmul_one_row(const CodesType& type, const std::byte* weights, std::size_t
   }
 }
 
-/// Registers: one vector of rows, two (AVX-512), or four (NEON).
+/// Register tile of unpacked_rows: 6 tokens by two groups with AVX-512; 3 tokens by one group with NEON, where a group
+/// is four registers; otherwise 4 tokens by one register of rows.
 inline constexpr int kUnpackedTokens = kLanes == 16 ? 6 : Lanes::kRows == 16 ? 3 : 4;
 inline constexpr int kUnpackedGroups = kLanes == 16 ? 2 : 1;
-inline constexpr std::size_t kPanelTokens = 96;  ///< whose strips stay in L2, 67 KiB
+inline constexpr std::size_t kPanelTokens = 96;  ///< their panels take 67 KiB of L2
 
-/// At most kPanelTokens tokens by G groups' strips; fetches what is read next.
+/// At most kPanelTokens tokens by G unpacked strips. Prefetches the weights that are read next.
 template <int kSub, bool kMinimum, int kShorts, int G>
 void multiply_strip(const std::uint8_t* unpacked, std::size_t parts, const CodesPanel<kSub>* panels, std::size_t tokens,
                     float* out, std::size_t out_stride, bool first, const NextWeights& next) {
@@ -285,8 +295,8 @@ void multiply_strip(const std::uint8_t* unpacked, std::size_t parts, const Codes
   }
 }
 
-/// Loops, outermost first: tokens whose panels fit L2; strips of columns; groups, whose strips are unpacked into L1;
-/// tiles of tokens.
+/// Driver for many rows of x. Loops, outermost first: blocks of tokens whose panels fit L2; strips of columns; groups,
+/// whose strips are unpacked into L1; tiles of tokens.
 template <int kSub, bool kMinimum, int kShorts>
 void matmul_many_rows(const CodesType& type, const std::byte* weights, std::size_t units, std::size_t groups,
                       const PanelSource& source, std::size_t tokens, float* out, std::size_t out_stride) {
@@ -313,6 +323,7 @@ void matmul_many_rows(const CodesType& type, const std::byte* weights, std::size
   }
 }
 
+/// The MatmulFn of a type.
 template <class Block>
 void matmul_codes(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                   std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
@@ -328,6 +339,7 @@ void matmul_codes(const std::byte* weights, std::size_t k, std::size_t groups, c
         kType, weights, k / Block::kElems, groups, source, tokens, out, out_stride);
 }
 
+/// matmul_codes for the type in the list; nullptr if it is not packed as codes.
 template <class... Rows>
 MatmulFn matmul_codes_of(DType type, quant::BlockRows<Rows...>) {
   MatmulFn found = nullptr;

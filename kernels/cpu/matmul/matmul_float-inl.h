@@ -1,32 +1,36 @@
 #pragma once
-// Matmul of F32, F16 and BF16 weights by f32 activations. Lanes are rows. A step is what one vector of weights holds of
-// each row: a column, or the two that a dot of BF16 takes (matmul_bf16-inl.h). However many tokens there are, the order
-// of a sum is the same: in each kFloatBlock columns the even steps are one chain of fma and the odd ones another; the
-// two are added, and then blocks in order. Two chains, since one waits for itself where a single token streams its
-// weights.
+// Matmul of F32, F16 and BF16 weights by f32 activations. Lanes are rows. A step is one vector of weights: one column
+// of its rows, or two for BF16 dots (matmul_bf16-inl.h).
+//
+// Summation order, the same for any number of tokens: in each kFloatBlock columns the even steps are one chain of fma
+// and the odd steps another; the two are added, and their sum is added to the blocks before. Two chains, because a
+// single one waits for its own latency when one token streams its weights.
 //
 // Loops, outermost first: strips of k; vectors of rows; tiles of tokens. A tile is two vectors of rows by up to
-// kFloatTokens tokens, so that two loads of weights, which convert them, and a broadcast a token feed two fma a token;
-// meanwhile the first tiles fetch the weights of the next two vectors, which lie too far away for the hardware's
-// prefetcher (Zen 5, the 1B shape, 128 tokens, one thread: F16 87 tokens/s without, 99 with; F32 86 and 98). A few
-// tokens take one vector at a time: weights are then one stream. x is copied once a strip into a panel, of steps
-// [steps/8][T][8] for each tile, so that the inner loop has one pointer for x and constant offsets; a single token is
-// its own panel where x is taken as it is. Sums are carried from strip to strip through `out`, which rounds nothing.
+// kFloatTokens tokens, so two loads of weights (which also convert them) and one broadcast per token feed two fma per
+// token. Meanwhile the first tiles prefetch the weights of the next two vectors, which are too far away for the
+// hardware prefetcher (Zen 5, a 1B model, 128 tokens, one thread: F16 87 tokens/s without and 99 with; F32 86 and 98).
+// A few tokens take one vector at a time, so that the weights are one stream.
+//
+// x is copied once per strip into a panel, [steps/8][T][8] per tile, so that the inner loop has one pointer for x and
+// constant offsets. A single token is its own panel if x is used as it is. Sums pass from strip to strip through `out`,
+// which is f32 and rounds nothing.
 
 #include "kernels/cpu/matmul/matmul_int-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-inline constexpr std::size_t kFloatChunk = 8;                 ///< steps, in the panel
-inline constexpr std::size_t kFloatBlock = 256;               ///< of k: two groups of 16-bit weights in 16 KiB
-inline constexpr std::size_t kFloatPanel = 96 * kFloatBlock;  ///< words: of L2
+inline constexpr std::size_t kFloatChunk = 8;                 ///< steps of one token that lie together in the panel
+inline constexpr std::size_t kFloatBlock = 256;               ///< columns: two groups of 16-bit weights take 16 KiB
+inline constexpr std::size_t kFloatPanel = 96 * kFloatBlock;  ///< floats of a panel, which stays in L2
 
-/// How weights of a type meet x. A step is a word of the panel for each token, and kBytes of each row.
+/// How weights of a type meet x: the base of the Load types. A step is one 32-bit word of the panel per token, and
+/// kBytes of each row.
 struct FloatColumns {
-  static constexpr std::size_t kColumns = 1;  ///< of a step
-  static constexpr bool kInPlace = true;      ///< x's row is a panel
+  static constexpr std::size_t kColumns = 1;  ///< columns of a step
+  static constexpr bool kInPlace = true;      ///< a row of x can be used as a panel
   FORGE_INLINE static B multiply_add(B weights, float x, B sum) { return fma(weights, base_set1(x), sum); }
-  /// `count` columns, at most a chunk's, from x to the panel.
+  /// Copies `count` columns, at most a chunk's, from x to the panel.
   FORGE_INLINE static void fill(const float* x, std::size_t count, float* panel) {
     std::memcpy(panel, x, count * sizeof(float));
   }
@@ -44,25 +48,28 @@ struct LoadBf16 : FloatColumns {
   FORGE_INLINE static B load(const std::byte* p) { return base_load_bf16(reinterpret_cast<const std::uint16_t*>(p)); }
 };
 
-/// Two chains for each of two vectors a token, two vectors of weights and one of x: 31 of 32 registers, or 15 of 16.
+/// Tokens of a register tile: two chains for each of two vectors per token, two vectors of weights and one of x take 31
+/// of 32 registers, or 15 of 16.
 inline constexpr int kFloatTokens = kRegisters == 32 ? 7 : 3;
-/// Few tokens take a vector at a time, or a group where registers hold its four (29 of 32).
+/// A few tokens take one vector at a time, or on NEON a whole group of four vectors (29 of 32 registers).
 inline constexpr int kFloatFewTokens = 3, kFloatFewVectors = kRegisters == 32 && kLanes == 4 ? 4 : 1;
 
-/// Vectors of rows by T tokens over a strip, which is whole blocks but at the end of k.
+/// Some vectors of rows by T tokens over a strip. A strip is whole kFloatBlocks, except at the end of k.
 struct FloatTile {
-  const std::byte* weights;  ///< of the first vector and the strip's first step
-  std::size_t second;        ///< bytes from a vector's weights to the next one's
-  std::size_t steps;         ///< whole ones
-  bool is_rest;              ///< a last step of fewer columns follows
+  const std::byte* weights;  ///< of the first vector, at the strip's first step
+  std::size_t second;        ///< bytes from one vector's weights to the next vector's
+  std::size_t steps;         ///< complete steps
+  bool is_rest;              ///< an incomplete step follows: k is odd and a step has two columns
   const float* panel;
   float* out;
   std::size_t out_stride;
   bool first;         ///< out holds nothing yet
-  unsigned fetching;  ///< bit v: vector v's place `ahead` bytes on is fetched
+  unsigned fetching;  ///< bit v: prefetch `ahead` bytes past the weights of vector v
   std::size_t ahead;
 };
 
+/// The inner kernel. Each round of the outer loop is one kFloatBlock: the two chains start at 0, and their sum goes to
+/// `out`.
 template <class Weight, int V, int T>
 void float_tile(const FloatTile& tile) {
   constexpr std::size_t kStep = 16 * Weight::kBytes, kBlock = kFloatBlock / Weight::kColumns;
@@ -127,7 +134,7 @@ void float_tile(const FloatTile& tile) {
 }
 
 using FloatTileFn = void (*)(const FloatTile&);
-/// float_tile<Weight, V, count> for count in [1, T].
+/// float_tile<Weight, V, count>, 1 <= count <= T.
 template <class Weight, int V, int T>
 FORGE_INLINE FloatTileFn float_tile_for(std::size_t count) {
   if constexpr (T > 1)
@@ -135,7 +142,7 @@ FORGE_INLINE FloatTileFn float_tile_for(std::size_t count) {
   return float_tile<Weight, V, T>;
 }
 
-/// Columns [first, first + count) of `tokens` tokens.
+/// Copies columns [first, first + count) of `tokens` tokens into a panel.
 template <class Weight>
 FORGE_INLINE void fill_float_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens,
                                    std::size_t first, std::size_t count, float* panel) {
@@ -159,7 +166,7 @@ void matmul_float_tiles(const std::byte* weights, std::size_t k, std::size_t gro
   const auto tile_at = [&](std::size_t tile) { return tokens * tile / tiles; };
   const bool few = tokens <= kFloatFewTokens, in_place = tokens == 1 && Weight::kInPlace;
   alignas(64) float panel[kFloatPanel];
-  // weights of one tile pass once: its strips are as long as the panel allows
+  // With one tile of tokens the weights are read once anyway, so strips are as long as the panel allows.
   const std::size_t strip = in_place     ? k
                             : tiles == 1 ? kFloatPanel * kColumns / tokens / kFloatBlock * kFloatBlock
                                          : kFloatBlock;
@@ -188,7 +195,7 @@ void matmul_float_tiles(const std::byte* weights, std::size_t k, std::size_t gro
         const std::size_t t0 = tile_at(tile), width = tile_at(tile + 1) - t0;
         run.panel = in_place ? reinterpret_cast<const float*>(source.row(token0)) : panel + t0 * padded;
         run.out = out + t0 * out_stride + lane;
-        if (few || kLanes < 16)  // a line of a group holds several vectors: the first fetches for all
+        if (few || kLanes < 16)  // a cache line holds several vectors; the first one prefetches for all
           run.fetching = lane % 16 == 0 && tile == 0 ? 1 : 0;
         else
           run.fetching = tiles == 1 ? 3 : tile < 2 ? 1U << tile : 0;
@@ -202,6 +209,7 @@ void matmul_float_tiles(const std::byte* weights, std::size_t k, std::size_t gro
   } while (at < k);
 }
 
+/// The MatmulFn of a float type.
 template <class Weight>
 void matmul_float(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                   std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,

@@ -1,19 +1,23 @@
 #pragma once
-// Matmul of quantised weights: the driver that all classes share. A class brings `micro<Format, T>`, which does one
-// group of 16 rows by T tokens over some blocks, and `tokens_max<Format>()`, the largest T that its registers hold.
+// Matmul of Q8_0, Q4_0 and Q4_1 weights by q8a_32 activations: the driver that all classes share. A class provides
+//   micro<Format, T>         one group of 16 rows by T tokens over some blocks
+//   tokens_max<Format>()     the largest T that its registers hold
+//   micro_groups, groups_max one token by several groups (optional)
+// in its dot_*-inl.h.
 //
-// Loops, outermost first: groups of weights whose strip fits half of L2, mostly all of the call's; strips of k whose
-// activations ("panel") fit L1; tiles of up to T tokens. x is copied into the panel once a strip: per block [T][32]
-// int8, [T] scale, [T] sum (where weights have a bias: what dots begin with), so that the inner loop has one pointer
-// for x and constant offsets. Sums are carried from strip to strip through `out`, which rounds nothing.
+// Loops, outermost first: sets of groups whose strips fit L2, mostly all groups of the call; strips of k whose
+// activations ("panel") fit L1; tiles of up to T tokens; groups. x is copied into the panel once per strip, so that the
+// inner loop has one pointer for x and constant offsets. The panel of T tokens per block of 32 columns:
+//   | [T][32] int8 quants | [T] f32 scale | [T] f32 sum, or for formats with a bias the i32 that dots start with |
+// Sums pass from strip to strip through `out`, which is f32 and rounds nothing.
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/quant/x16.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// A group's geometry (X16Unit) and what its bytes mean. kFlat: they are the unsigned quants themselves (Q8_0), else
-/// nibbles; kBias: what a byte is above its value. kMinimum: there is no bias, but m is stored.
+/// Layout of a unit (X16Unit) and the meaning of its bytes. kFlat: bytes are unsigned quants (Q8_0), otherwise pairs of
+/// nibbles. kBias: the stored value minus the true one. kMinimum: the format has no bias but a stored minimum m.
 struct FormatQ8_0 : quant::X16Unit<quant::BlockQ8_0> {
   static constexpr bool kFlat = true, kMinimum = false;
   static constexpr int kBias = 128;
@@ -27,27 +31,28 @@ struct FormatQ4_1 : quant::X16Unit<quant::BlockQ4_1> {
   static constexpr int kBias = 0;
 };
 
-inline constexpr std::size_t kPanelBytes = 16384;       // half of a 32 KiB L1
-inline constexpr std::size_t kWeightBytes = 384 << 10;  // of a 1 MiB L2
+inline constexpr std::size_t kPanelBytes = 16384;       ///< half of a 32 KiB L1
+inline constexpr std::size_t kWeightBytes = 384 << 10;  ///< share of a 1 MiB L2
 
-/// One group by T tokens over a strip, which begins at a unit.
+/// Arguments of a class's inner kernel: one group by T tokens over a strip that begins at a unit.
 struct MicroArgs {
-  const std::uint8_t* weights;  // of the strip's first unit
+  const std::uint8_t* weights;  ///< the strip's first unit
   const std::uint8_t* panel;
   std::size_t blocks;
-  float* out;  // of the group and the first token
+  float* out;  ///< sums of the group and the first token
   std::size_t out_stride;
-  bool first;               // out holds nothing yet
-  bool fetch;               // weights ahead
-  std::size_t group_bytes;  // from a group to the next, for one token by several
+  bool first;               ///< out holds nothing yet
+  bool fetch;               ///< prefetch weights
+  std::size_t group_bytes;  ///< distance of groups, for micro_groups
 };
 
-/// The first tile of tokens reads weights from memory. Groups lie one behind the other and a group is one stream, but
-/// the hardware's prefetcher stops at every page; this one does not. It fetches a block's share before each block: a
-/// unit's lines all at once fill the queue of misses, and loads wait behind it (Zen 5, one token, the 1B shape: Q4_0 42
-/// tokens/s a unit at once and 3072 bytes ahead, 51 so; Q8_0 26 and 27; SmolLM2's Q4_1 305 and 327; 128 tokens, Q8_0:
-/// 215 without, 250 so). Into L2: into L1 it takes the few buffers that the loads themselves need (Zen 4, Q4_1
-/// 8192x2048: 13.7 GB/s, 10.7 into L1; Zen 5 sees no difference).
+/// Prefetch distance in bytes, and the prefetch of one block's share of weights. The first tile of tokens reads weights
+/// from memory. Groups lie one behind the other and each is one stream, but the hardware prefetcher stops at every
+/// page. One share per block: prefetching a whole unit at once fills the miss queue, and loads wait behind it. Measured
+/// on Zen 5 (one token, a 1B model, tokens/s), a unit at once and 3072 bytes ahead against this: Q4_0 42 and 51, Q8_0
+/// 26 and 27; SmolLM2's Q4_1 305 and 327. 128 tokens of Q8_0: 215 without prefetch, 250 with. Into L2: prefetching into
+/// L1 takes the few buffers that the loads need (Zen 4, Q4_1 8192x2048: 13.7 GB/s, into L1 10.7; no difference on Zen
+/// 5).
 inline constexpr std::size_t kFetchAhead = 6144;
 template <class Format>
 FORGE_INLINE void fetch_ahead(const std::uint8_t* block) {
@@ -56,11 +61,11 @@ FORGE_INLINE void fetch_ahead(const std::uint8_t* block) {
     __builtin_prefetch(block + kFetchAhead + line, 0, 2);
 }
 
-/// Weights that are read next: a piece of each of some groups. Work before that fetches them share by share (128
-/// tokens, one thread, the 1B shape: Q4_K 242 tokens/s without, 276 with; Q6_K 220 and 246).
+/// The weights that will be read next: a piece of each of some groups. The work before prefetches them share by share
+/// (128 tokens, one thread, a 1B model: Q4_K 242 tokens/s without and 276 with; Q6_K 220 and 246).
 struct NextWeights {
   const std::byte* first;
-  std::size_t bytes, stride, groups;  ///< of a group's piece; from a group to the next
+  std::size_t bytes, stride, groups;  ///< bytes of a piece, distance of groups, number of groups
   FORGE_INLINE void fetch(std::size_t share, std::size_t shares) const {
     const std::size_t lines = (bytes + 63) / 64, end = lines * (share + 1) / shares;
     for (std::size_t g = 0; g < groups; ++g)
@@ -68,7 +73,8 @@ struct NextWeights {
         __builtin_prefetch(first + g * stride + 64 * line, 0, 2);
   }
 };
-/// After piece [u0, u1) of groups [group, group + together): the next groups' of the same strip, or the next strip's.
+/// What is read after units [u0, u1) of groups [group, group + together): the next groups' piece of the same strip, or
+/// after the last group the first groups' piece of the next strip.
 FORGE_INLINE NextWeights next_weights(const std::byte* weights, std::size_t unit_bytes, std::size_t units,
                                       std::size_t groups, std::size_t u0, std::size_t u1, std::size_t group,
                                       std::size_t together) {
@@ -77,7 +83,8 @@ FORGE_INLINE NextWeights next_weights(const std::byte* weights, std::size_t unit
   return {first, (u1 - u0) * unit_bytes, units * unit_bytes, together};
 }
 
-/// body(quants, scales) for the strip's blocks in order; before_block(p) before each, p moving on by a block's share.
+/// Calls body(quants, scales) for the strip's blocks in order, and before_block(p) before each; p advances by one
+/// block's share of bytes per block.
 template <class Format, class BeforeBlock, class Body>
 FORGE_INLINE void for_each_block(const MicroArgs& args, BeforeBlock before_block, Body body) {
   const std::uint8_t* unit = args.weights;
@@ -107,14 +114,14 @@ template <class Format, int T>
 void micro(const MicroArgs& args);
 template <class Format>
 constexpr int tokens_max();
-/// Groups that one token takes side by side, by micro_groups; 1 where a class has none. Bits are the same.
+/// Groups that one token multiplies side by side (micro_groups); 1 if the class has no such kernel. Bits are the same.
 template <class Format>
 constexpr int groups_max();
-/// One token by kGroups groups over a strip. out: 16 sums of each, one group behind the other.
+/// One token by kGroups groups over a strip. out: 16 sums per group, group after group.
 template <class Format, int kGroups>
 void micro_groups(const MicroArgs& args);
 
-/// fetch_ahead for groups side by side: what lies behind their last block begins behind the last of them.
+/// fetch_ahead for groups side by side. Past the end of the strip the next data is behind the last of the groups.
 template <class Format, int kGroups>
 struct StreamsAhead {
   const MicroArgs& args;
@@ -128,7 +135,7 @@ struct StreamsAhead {
 };
 
 using MicroFn = void (*)(const MicroArgs&);
-/// micro<Format, count> for count in [1, T].
+/// micro<Format, count>, 1 <= count <= T.
 template <class Format, int T>
 FORGE_INLINE MicroFn micro_for(std::size_t count) {
   if constexpr (T > 1)
@@ -136,7 +143,7 @@ FORGE_INLINE MicroFn micro_for(std::size_t count) {
   return micro<Format, T>;
 }
 
-/// Rows of x that a tile of tokens reads.
+/// The activation rows of a call: token t is row row_map[t], or row t without a map.
 struct PanelSource {
   const std::byte* x;
   std::size_t row_bytes, k;
@@ -146,16 +153,18 @@ struct PanelSource {
   }
 };
 
-/// What the integer dots of a block with weights kBias too large begin with: -kBias times the sum of x's quants, which
-/// scale * sum gives back: it is a whole number of at most 32 x 127 times the scale, rounded twice on the way here.
+/// The start value of a block's dot if weights are stored kBias too large: -kBias * (sum of x's quants). That sum is
+/// recovered from q8a's scale * sum. It is a whole number of at most 32 * 127 in magnitude, and the two roundings on
+/// the way are too small to change the nearest integer.
 template <int kBias>
 FORGE_INLINE std::int32_t bias_of(float scale, float sum) {
   constexpr float kRounder = 0x1.8p23f;
-  const float total = sum / scale;  // NaN where x is not finite or all zeros
+  const float total = sum / scale;  // NaN if x is not finite or all zeros; the result is then 0
   return __builtin_fabsf(total) < 32 * 127 + 0.5f ? -kBias * static_cast<std::int32_t>(total + kRounder - kRounder) : 0;
 }
 
-/// kBias 0: the sums of x; else the int32 that dots begin with stands in their place.
+/// Copies `blocks` blocks of the tokens' rows into the panel. With a bias the sums are replaced by the dots' start
+/// values.
 template <int kBias = 0>
 void fill_panel(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first_block,
                 std::size_t blocks, std::uint8_t* panel) {
@@ -190,13 +199,14 @@ FORGE_INLINE std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-/// Groups whose weights (of a strip, or whole) stay in L2 while all tiles of tokens pass; all if there is one tile
-/// only.
+/// Groups whose weights (of a strip, or whole) stay in L2 while all tiles of tokens pass. With a single tile that is
+/// all of them, because no weight is read twice.
 FORGE_INLINE std::size_t groups_together(bool one_tile, std::size_t groups, std::size_t group_bytes) {
   if (one_tile || group_bytes * groups <= kWeightBytes) return groups;
   return group_bytes < kWeightBytes ? kWeightBytes / group_bytes : 1;
 }
 
+/// The MatmulFn of a format.
 template <class Format>
 void matmul_int(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                 std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,

@@ -1,49 +1,53 @@
 #pragma once
-// Matmul of block types by q8a_32 activations, many rows, with tiles (Tiles: tiles_amx-inl.h, or the model of tests).
-// The bits are those of the other kernels with FMA: tiles give the same exact integer dot of each part that has a scale
-// of its own, and vectors add it to the sums in the same order.
+// Matmul of block types by q8a_32 activations for many rows, with AMX tiles (Tiles: tiles_amx-inl.h, or the model of it
+// in tests/kernels/tile_registers_model-inl.h). It gives the same bits as the other kernels with FMA: tiles compute the
+// exact integer dot of each sub-block with its own scale, and vectors add it to the sums in the same order.
 //
-// What bounds it: a part of 32 columns fills half a tile, and its 16x16 dots then cost 48 or 64 vector operations (to
-// float, scale, one or two fma) on two ports, beside 16 cycles of the tile unit; on VNNI the dots would be 128 more.
-// A stored tile comes to vectors only from the cache, so a stage is some products: while vectors add stage s up, tiles
-// store s + 1 and multiply s + 2. Measured on a Xeon with AMX (tests/device/amx_check.cc), with all 24 parts of a strip
-// for one group at a time: Q4_1 in stages of 4 320-390 GFLOP/s, of 3 300-350, of 2 370-450, and VNNI 170-340. Fewer
-// dots under way leave more of L1 to x and the weights. Since then, and not measured yet, the cut (TileCut) is for L1:
-// the strip of a few groups, what 16 tokens have of it, and the dots fit together, and x comes from L2 once for these.
+// What limits the speed: a part of 32 columns fills half a tile. Its 16x16 dots then cost 48 or 64 vector operations
+// (conversion, scale, one or two fma) on two ports, beside 16 cycles of the tile unit; with VNNI the dots would be 128
+// more. Vectors can read a stored tile only through the cache, so the work is pipelined in stages of a few products:
+// while vectors add stage s, tiles store stage s + 1 and multiply stage s + 2.
 //
-// Loops, outermost first: tokens whose panels fit L2; strips of columns; runs of groups, whose strips are unpacked into
-// L1; tiles of 16 tokens; the groups of the run.
+// Measured on a Xeon with AMX (tests/device/amx_check.cc), all 24 parts of a strip for one group at a time, Q4_1:
+// stages of 4 320-390 GFLOP/s, of 3 300-350, of 2 370-450; VNNI 170-340. Fewer dots in flight leave more of L1 to x and
+// the weights. Since then the cut (TileCut) is chosen for L1, which is not measured yet: the strip of a few groups, the
+// same columns of 16 tokens, and the dots fit together, and x is loaded from L2 once for these groups.
 //
-// These tiles are for tokens that are generated, many together: each must have the bits of a step of one row, which
-// stays on vectors. A long prompt's tokens need not, and go by prompt_tiles-inl.h.
+// Loops, outermost first: blocks of tokens whose panels fit L2; strips of columns; sets of groups, whose strips are
+// unpacked into L1; tiles of 16 tokens; the groups of the set.
 //
-// A road not taken: BF16 and F16 weights as tiles of bf16, x split in two parts, pass the reference models' bounds by
-// far (nmse 2e-7 on small models), but for the same bits few rows must sum as a tile does, and one row took 2.6 times
-// as long.
+// These tiles serve batched decode: each token must have the bits of a step with one row, which uses vectors. A long
+// prompt has no such constraint and uses prompt_tiles-inl.h.
+//
+// Rejected: BF16 and F16 weights as BF16 tiles, with x split into two BF16 parts. Its accuracy is far better than the
+// bounds of the reference models (nmse 2e-7 on small models), but for equal bits a few rows must sum as a tile does,
+// and one row took 2.6 times as long.
 
 #include "kernels/cpu/matmul/matmul_codes-inl.h"
 #include "kernels/cpu/tile_shapes.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// How a matmul is cut: products a stage, parts of 32 columns a strip, groups that a panel meets while it is in L1.
+/// How a matmul is cut: products per stage, 32-column parts per strip, and groups that a panel is multiplied with while
+/// it is in L1.
 struct TileCut {
   int stage;
   std::size_t parts, groups;
 };
 inline constexpr TileCut kTileCut{2, 24, 1};
+/// Limits of the buffers: parts of a strip, and panels of 16 tokens.
 inline constexpr std::size_t kTilePartsMax = 32;
 inline constexpr std::size_t kTilePanels = 8;
 
-/// What the kernel needs to know of a type: a packed group's bytes, unit_bytes for every unit_parts times 32 columns,
-/// and how some of these units are unpacked, as kUnpackedBytes says.
+/// A weight type for the kernel: a packed group has unit_bytes per unit_parts * 32 columns, and unpack writes some
+/// units in the form that kUnpackedBytes describes.
 struct TileWeights {
   std::size_t unit_parts, unit_bytes;
   void (*unpack)(const std::uint8_t* unit, std::size_t units, std::uint8_t* out);
 };
 
-/// The types whose packed bytes are the file's (matmul_int-inl.h); `first` begins a unit of the layout. Without a
-/// minimum the bytes come out signed, less their bias, and there are no offsets.
+/// TileWeights::unpack for Q8_0, Q4_0 and Q4_1 (matmul_int-inl.h). `first` must be the start of a unit of the layout.
+/// Types without a minimum come out signed, less their bias, and have no offsets.
 template <class Format>
 void unpack_int_parts(const std::uint8_t* first, std::size_t parts, std::uint8_t* out) {
   const Lanes::I nibble = Lanes::words(0x0f0f0f0f);
@@ -72,9 +76,11 @@ void unpack_int_parts(const std::uint8_t* first, std::size_t parts, std::uint8_t
   for_each_block<Format>(args, [](const std::uint8_t*) FORGE_INLINE_BODY {}, block);
 }
 
+/// One number of each of 16 tokens.
 using TokenFloats = float __attribute__((vector_size(64)));
 
-/// Lines become columns: each pass interleaves line i with line i + 8 (kernels/quant/x16.h, x16_transpose).
+/// Transposes 16 lines of 16 floats. Each of four passes interleaves line i with line i + 8; a pass rotates the bits of
+/// (line, column) by one, so after four passes line and column have changed places.
 FORGE_INLINE void transpose(TokenFloats* lines) {
 #pragma GCC unroll 4
   for (int pass = 0; pass < 4; ++pass) {
@@ -93,14 +99,16 @@ FORGE_INLINE void transpose(TokenFloats* lines) {
 
 inline constexpr std::size_t kTileTokens = 16;
 
-/// 32 columns of 16 tokens; a strip's parts lie one behind the other.
+/// 32 columns of 16 tokens, as tile operands: a row of quants per token, and per number one vector of 16 tokens. The
+/// parts of a strip lie one behind the other.
 template <int kSub>
 struct alignas(64) TilePart {
   std::int8_t quants[kTileTokens][32];
-  float floats[1 + 32 / kSub][kTileTokens];  ///< scale, and each sub-part's sum
+  float floats[1 + 32 / kSub][kTileTokens];  ///< scale, and the sum of each sub-block
 };
 
-/// out[p][token] = from(token)[p] for `parts` numbers p, `stride` floats from one to the next; 0 behind `tokens`.
+/// Transposes per-token numbers to per-number vectors: out[p][token] = from(token)[p] for `parts` numbers, with
+/// `stride` floats between vectors. Tokens from `tokens` on are 0.
 template <class From>
 FORGE_INLINE void gather_tokens(From from, std::size_t tokens, std::size_t parts, float* out, std::size_t stride) {
   TokenFloats lines[16];
@@ -118,7 +126,7 @@ FORGE_INLINE void gather_tokens(From from, std::size_t tokens, std::size_t parts
     put(p, 16);
   }
   if (p == parts) return;
-  const std::size_t again = parts < 16 ? 0 : parts - 16;  // some twice rather than an odd number of bytes at a time
+  const std::size_t again = parts < 16 ? 0 : parts - 16;  // the last 16, some again: copies of constant size
   for (std::size_t t = 0; t < 16; ++t) {
     lines[t] = TokenFloats{};
     if (t < tokens) std::memcpy(&lines[t], from(t) + 4 * again, parts < 16 ? 4 * parts : 64);
@@ -126,7 +134,7 @@ FORGE_INLINE void gather_tokens(From from, std::size_t tokens, std::size_t parts
   put(again, parts - again);
 }
 
-/// Parts [first, first + parts) of `tokens` rows, and of rows of zeros up to 16.
+/// Fills parts [first, first + parts) from `tokens` rows of x; rows up to 16 are zeros.
 template <int kSub>
 void fill_tile_parts(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
                      std::size_t parts, TilePart<kSub>* out) {
@@ -155,7 +163,7 @@ void fill_tile_parts(const PanelSource& source, std::size_t first_token, std::si
   }
 }
 
-/// The tiles of a stage: 4 of dots, 2 of x (16 rows of kSub bytes), 2 of weights (kSub/4 rows of 16 words).
+/// The tile registers of a stage: 0-3 dots, 4-5 x (16 rows of kSub bytes), 6-7 weights (kSub/4 rows of 16 words).
 template <int kSub>
 struct DotTiles {
   static constexpr TileShapes kShapes = [] {
@@ -167,13 +175,15 @@ struct DotTiles {
   }();
 };
 
-/// Units of a strip: about the same of each, at most `most`; even, since a line of Q8_0 and Q4_0 has scales of two.
+/// Units per strip: strips of about equal length, at most `most` units. The number is even, because in Q8_0 and Q4_0 a
+/// unit of the layout has two blocks.
 FORGE_INLINE std::size_t strip_units(std::size_t units, std::size_t most) {
   if (units <= most) return units;
   const std::size_t even = divide_up(divide_up(units, divide_up(units, most)), 2) * 2;
   return even < most ? even : most;
 }
 
+/// sum += x * weights; x is always signed, weights are signed or unsigned.
 template <bool kSigned, int sum, int a, int b>
 FORGE_INLINE void dot_tiles() {
   if constexpr (kSigned)
@@ -182,15 +192,20 @@ FORGE_INLINE void dot_tiles() {
     Tiles::dot_signed_unsigned<sum, a, b>();
 }
 
+/// One group by up to 16 tokens over a strip.
 struct TileStrip {
   const std::uint8_t* unpacked;
   std::size_t parts;
-  float* out;  ///< of the group and the first token
+  float* out;  ///< sums of the group and the first token
   std::size_t out_stride, tokens;
   bool first;  ///< out holds nothing yet
 };
 
-/// One group by 16 tokens over a strip, `kStage` products a stage; rows of `out` behind `tokens` are left alone.
+/// The inner kernel, `kStage` products per stage. Rows of `out` from `tokens` on are not touched. Pipeline with two
+/// buffers of dots (stages s and s+1 alternate):
+///   multiply(s)  dots of stage s into tile registers
+///   put(s)       stores them to a buffer
+///   add(s)       vectors scale them and add them to the sums
 template <int kSub, bool kSigned, int kStage>
 void tile_strip(const TileStrip& args, const TilePart<kSub>* panel) {
   constexpr std::size_t kParts = 32 / kSub;
@@ -205,7 +220,7 @@ void tile_strip(const TileStrip& args, const TilePart<kSub>* panel) {
           args.first || static_cast<std::size_t>(t) >= args.tokens
               ? Lanes::all(0.0f)
               : Lanes::load_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + v * Lanes::kRows);
-  const std::size_t subs = args.parts * kParts;  // parts of kSub columns
+  const std::size_t subs = args.parts * kParts;  // sub-blocks of kSub columns
   const auto multiply = [&](std::size_t stage) FORGE_INLINE_BODY {
     unrolled<kStage>([&]<int i>() FORGE_INLINE_BODY {
       const std::size_t sub = kStage * stage + i;
@@ -254,6 +269,7 @@ void tile_strip(const TileStrip& args, const TilePart<kSub>* panel) {
         Lanes::store_floats(args.out + static_cast<std::size_t>(t) * args.out_stride + v * Lanes::kRows, sums[t][v]);
 }
 
+/// The driver for any number of tokens (the loops in this file's head).
 template <int kSub, bool kSigned, TileCut kCut>
 void matmul_tiles(const TileWeights& type, const std::byte* weights, std::size_t groups, const PanelSource& source,
                   std::size_t tokens, float* out, std::size_t out_stride) {

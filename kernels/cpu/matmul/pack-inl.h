@@ -1,8 +1,16 @@
 #pragma once
-// Weights into layout x16 (kernels/quant/x16.h, x16_codes.h), when a model is loaded. It is a kernel of the class
-// because its loops are the compiler's to vectorise (Zen 5, GB/s in L2, generic and AVX-512: Q4_K 9 and 13, Q6_K 8 and
-// 16, Q8_0 33 and 34). Rows become lanes by squares: a line is a register of 128-bit pieces, each from a row of its
-// own; a square has as many lines as a piece has elements, and transposing it piece by piece makes lines of columns.
+// Packs weights into layout x16 (kernels/quant/x16.h, x16_codes.h) when a model is loaded. It is compiled per class,
+// because the compiler vectorises its loops (Zen 5, GB/s in L2, generic and AVX-512: Q4_K 9 and 13, Q6_K 8 and 16, Q8_0
+// 33 and 34).
+//
+// Packing is a transposition: rows become lanes. It works on squares (Square). A line of a square is a register of
+// 16-byte pieces, each from a different row. A square has as many lines as a piece has elements, and transposing it
+// piece by piece turns each line into one column:
+//   lines before (4-byte elements, one piece)   lines after
+//   row 0:  a0 a1 a2 a3                         column 0:  a0 b0 c0 d0
+//   row 1:  b0 b1 b2 b3                         column 1:  a1 b1 c1 d1
+//   row 2:  c0 c1 c2 c3                         column 2:  a2 b2 c2 d2
+//   row 3:  d0 d1 d2 d3                         column 3:  a3 b3 c3 d3
 
 #include <algorithm>
 #include <cstring>
@@ -13,18 +21,21 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// Of a register. AVX2's two are slower than one: joining them costs what it saves (F16 19 GB/s, and 29).
+/// Pieces per register. AVX2 registers could hold two, but that is slower than one, because joining them costs more
+/// than it saves (F16: two pieces 19 GB/s, one 29).
 #if defined(__AVX512F__)
 inline constexpr std::size_t kPackPieces = 4;
 #else
 inline constexpr std::size_t kPackPieces = 1;
 #endif
 
+/// The compiler's vector type of kBytes bytes of Element.
 template <class Element, std::size_t kBytes>
 struct VectorOf {
   typedef Element Type __attribute__((vector_size(kBytes)));  // NOLINT: g++ 12 takes no such attribute in `using`
 };
 
+/// A square of elements of `kRows` rows, and its transposition.
 template <class Element>
 struct Square {
   static constexpr std::size_t kSize = 16 / sizeof(Element);  ///< lines, and elements of a piece
@@ -35,7 +46,7 @@ struct Square {
   using Line = Vector<16 * kPieces>;
   Line lines[kSize];
 
-  /// piece_of(row) gives where a row's 16 bytes are.
+  /// Loads 16 bytes of each row; piece_of(row) returns their address.
   template <class PieceOf>
   FORGE_INLINE void load(PieceOf&& piece_of) {
     for (std::size_t i = 0; i < kSize; ++i) {
@@ -53,8 +64,8 @@ struct Square {
     }
   }
 
-  /// Lines become columns: line i is then element i of all rows. Each pass interleaves line i with line i + half, and
-  /// log2(kSize) passes rotate the bits of an element's line and column into each other.
+  /// Afterwards line i is element i of all rows. Each pass interleaves line i with line i + kSize/2, which rotates the
+  /// bits of (line, column) by one; log2(kSize) passes exchange line and column.
   FORGE_INLINE void transpose() {
     constexpr std::size_t kHalf = kSize / 2;
     for (std::size_t pass = 1; pass < kSize; pass *= 2) {
@@ -68,13 +79,14 @@ struct Square {
   }
 
  private:
+  /// a and b as one vector of twice the width.
   template <std::size_t kBytes>
   FORGE_INLINE static Vector<2 * kBytes> joined(Vector<kBytes> a, Vector<kBytes> b) {
     return [&]<int... i>(std::integer_sequence<int, i...>) FORGE_INLINE_BODY {
       return __builtin_shufflevector(a, b, i...);
     }(std::make_integer_sequence<int, static_cast<int>(2 * kBytes / sizeof(Element))>{});
   }
-  /// In each piece elements kFrom, kFrom + 1, ... of a and of b by turns.
+  /// Within each piece: elements kFrom, kFrom + 1, ... of a and b alternately.
   template <std::size_t kFrom>
   FORGE_INLINE static Line interleaved(Line a, Line b) {
     constexpr int kPiece = static_cast<int>(kSize), kAll = static_cast<int>(kRows), kFirst = static_cast<int>(kFrom);
@@ -84,7 +96,8 @@ struct Square {
   }
 };
 
-/// A group of F32, F16 or BF16; Element has the type's width.
+/// Packs a group of F32, F16 or BF16; Element has the type's size. The columns after the last whole square are copied
+/// element by element.
 template <class Element>
 void pack_elements(const std::byte* const* rows, std::size_t k, std::byte* group) {
   using Of = Square<Element>;
@@ -110,7 +123,7 @@ void pack_elements(const std::byte* const* rows, std::size_t k, std::byte* group
     }
 }
 
-/// A group of Q8_0, Q4_0 or Q4_1.
+/// Packs a group of Q8_0, Q4_0 or Q4_1 (the layout of x16.h).
 template <class Block>
 void pack_blocks(const std::byte* const* rows, std::size_t k, std::byte* group) {
   using Parts = quant::X16Block<Block>;
@@ -140,7 +153,8 @@ void pack_blocks(const std::byte* const* rows, std::size_t k, std::byte* group) 
   }
 }
 
-/// 32 columns of 16 rows; raw codes of row r begin at rows + r * stride.
+/// Packs 32 columns of 16 rows of codes; the codes of row r begin at rows + r * stride. First the words of all rows are
+/// transposed, then several words are combined per line (x16_codes.h).
 template <class Block>
 FORGE_INLINE void pack_part(const quant::u8* rows, std::size_t stride, quant::u8* out) {
   using Of = Square<std::uint32_t>;
@@ -154,7 +168,8 @@ FORGE_INLINE void pack_part(const quant::u8* rows, std::size_t stride, quant::u8
       for (std::size_t i = 0; i < Of::kSize; ++i)
         std::memcpy(&words[w + i][first], &square.lines[i], sizeof(typename Of::Line));
     }
-  // a plane of lines with `per` words each, `bits` of each word taken from bit `from` on; `step` words apart
+  // Writes `lines` lines. Line i combines `per` words, i * next, i * next + step, ..: `bits` bits of each from bit
+  // `from`.
   const auto plane = [&](quant::u32 lines, quant::u32 per, quant::u32 step, quant::u32 next, quant::u32 bits,
                          quant::u32 from, quant::u8* to) FORGE_INLINE_BODY {
     const quant::u32 mask = ((1u << bits) - 1) * 0x01010101u;
@@ -174,7 +189,7 @@ FORGE_INLINE void pack_part(const quant::u8* rows, std::size_t stride, quant::u8
   if constexpr (kHigh == 2) plane(2, 4, 1, 4, 2, kLow, out + 64 * kLow);
 }
 
-/// numbers[i]: number i of 16 rows.
+/// Packs the small integers of a unit. numbers[i][r] is number i of row r; the format of the lines is in x16_codes.h.
 template <class Block>
 FORGE_INLINE void pack_numbers(const quant::u8 (*numbers)[quant::kX16Rows], quant::u8* lines) {
   using Line = typename VectorOf<quant::u8, quant::kX16Rows>::Type;
@@ -196,7 +211,7 @@ FORGE_INLINE void pack_numbers(const quant::u8 (*numbers)[quant::kX16Rows], quan
   }
 }
 
-/// A group of a type with a Packing. Rows are aligned as their blocks are.
+/// Packs a group of a type with a Packing. Rows must be aligned like the type's block.
 template <class Block>
 void pack_codes(const std::byte* const* rows, std::size_t k, std::byte* group) {
   using Unit = quant::X16Codes<Block>;
@@ -228,6 +243,7 @@ void pack_codes(const std::byte* const* rows, std::size_t k, std::byte* group) {
   }
 }
 
+/// The packing function of a block type; nullptr if `type` is not in the list.
 template <class... Rows>
 PackFn pack_of_blocks(DType type, quant::BlockRows<Rows...>) {
   PackFn found = nullptr;

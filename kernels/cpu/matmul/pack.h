@@ -1,14 +1,14 @@
 #pragma once
-// Host: groups of a weight into layout x16 (kernels/quant/x16.h).
+// Packs groups of a weight into layout x16 (kernels/quant/x16.h) on the host, when a model is loaded.
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/quant/x16.h"
 
 namespace forge::cpu {
 
-/// Packs groups first_group .. first_group+groups-1 to `out` (the first of them). row_of(row) gives the native bytes of
-/// a row, nullptr for a padding row: rows may come from several tensors. Groups are independent: threads can share
-/// them. False for a type without kernels.
+/// Packs groups [first_group, first_group + groups) to `out`, which is the place of the first of them. row_of(row)
+/// returns the native bytes of a row, or nullptr for a padding row; rows may come from several tensors. Groups are
+/// independent, so threads can share the work. Returns false for a type without kernels.
 template <class RowOf>
 bool pack_rows(const Kernels& kernels, DType type, std::size_t k, std::size_t first_group, std::size_t groups,
                RowOf&& row_of, std::byte* out) {

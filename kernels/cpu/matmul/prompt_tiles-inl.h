@@ -1,18 +1,20 @@
 #pragma once
-// Matmul of block types by q8a_32 activations for tokens of prompts, with tiles of BF16: both sides are made BF16 once
-// (a weight of its quant, scale and minimum, an activation of its quant and scale), and a tile adds up all of k by
-// itself. No part has a scale of its own any more, so nothing is left for vectors to do in between: of the time of
-// tiles of int8 (matmul_tiles-inl.h) that is half, and BF16 has 32 columns a tile as well.
+// Prefill matmul of block types by q8a_32 activations, with BF16 tiles. Weights (quant, scale and minimum) and
+// activations (quant and scale) are converted to BF16 once, and a tile then sums over all of k by itself. No part has
+// its own scale any more, so no vector work is left between the products; that work is half the time of int8 tiles
+// (matmul_tiles-inl.h). A BF16 tile has 32 columns too.
 //
-// Rounding to BF16 moves a dot by less than q8a_32 did already: both factors' together by some 5e-6 of its products'
-// squares, q8a_32 (half of 1/127 of a block's largest) by some 3e-5. The bits are not those of the other kernels, and
-// sums run in another order: in each 32 columns two chains of fma from 0, over the even and the odd ones, whose sum is
-// added to the parts' before; denormals count as 0. So all tokens of a long prompt go this way, one as well as many,
-// and no others do: what a token gives depends neither on how a prompt is cut nor on what shares its step
-// (Kernels::prompt_matmul, runtime/step_batch.h).
+// Accuracy: rounding to BF16 changes a dot by less than q8a_32 did already. Relative to the sum of squared products,
+// rounding both factors gives some 5e-6, q8a_32 (half of 1/127 of a block's largest value) some 3e-5.
 //
-// Loops, outermost first: tokens whose panels fit L2; strips of columns; pairs of groups, whose weights are made BF16
-// into L1; pairs of panels of 16 tokens: 4 tiles of sums, for which each tile of x and of weights is loaded once.
+// The bits differ from those of all other kernels. Summation order: in each 32 columns two chains of fma from 0, over
+// the even and the odd columns; their sum is added to the parts' before; subnormals count as 0. So every token of a
+// long prompt uses this kernel, one as well as many, and no other token does. A token's result then depends neither on
+// how its prompt is cut nor on what shares its step (Kernels::prompt_matmul, runtime/step_batch.h).
+//
+// Loops, outermost first: blocks of tokens whose panels fit L2; strips of columns; pairs of groups, whose weights are
+// converted to BF16 in L1; pairs of panels of 16 tokens. Two groups by two panels are 4 tiles of sums, for which each
+// tile of x and of weights is loaded once.
 
 #include "kernels/cpu/matmul/matmul_tiles-inl.h"
 
@@ -22,16 +24,16 @@
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-inline constexpr std::size_t kPromptPanels = 16;  ///< of 16 tokens
-inline constexpr std::size_t kPromptParts = 10;   ///< of 32 columns, a strip: two groups and two panels are 40 KiB
-inline constexpr std::size_t kPromptTile = 1024;  ///< bytes: 16 rows of 32 BF16
+inline constexpr std::size_t kPromptPanels = 16;  ///< panels of 16 tokens in L2
+inline constexpr std::size_t kPromptParts = 10;   ///< columns / 32 of a strip: two groups and two panels take 40 KiB
+inline constexpr std::size_t kPromptTile = 1024;  ///< bytes of a tile: 16 rows of 32 BF16
 
 #if defined(__AVX512BF16__)
-/// out[0..32) = a, b.
+/// Stores 32 floats as BF16: out[0..16) = a, out[16..32) = b.
 FORGE_INLINE void store_bf16(V a, V b, std::uint8_t* out) {
   _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(b.raw, a.raw));
 }
-/// out[2i], out[2i + 1] = even[i], odd[i].
+/// Stores two vectors interleaved as BF16: out[2i] = even[i], out[2i + 1] = odd[i].
 FORGE_INLINE void store_bf16_pairs(Lanes::F even, Lanes::F odd, std::uint8_t* out) {
   _mm512_storeu_si512(out, bf16_pairs((__m512i)_mm512_cvtne2ps_pbh(odd, even)));
 }
@@ -54,12 +56,12 @@ FORGE_INLINE void store_bf16_pairs(Lanes::F even, Lanes::F odd, std::uint8_t* ou
 }
 #endif
 
-/// Parts of a strip, unpacked (kUnpackedBytes), as tiles of weights: [16 pairs of columns][16 rows][2].
+/// Converts the parts of an unpacked strip (kUnpackedBytes) to weight tiles: [16 pairs of columns][16 rows][2].
 template <int kSub, bool kSigned>
 void weights_to_bf16(const std::uint8_t* unpacked, std::size_t parts, std::uint8_t* out) {
   for (std::size_t p = 0; p < parts; ++p, unpacked += kUnpackedBytes<kSub>, out += kPromptTile)
     for (int row = 0; row < 16; row += Lanes::kRows)
-      unrolled<8>([&]<int w>() FORGE_INLINE_BODY {  // of 4 columns
+      unrolled<8>([&]<int w>() FORGE_INLINE_BODY {  // 4 columns
         const auto* floats = reinterpret_cast<const float*>(unpacked + 512 + 128 * (4 * w / kSub)) + row;
         const Lanes::F scale = Lanes::load_floats(floats);
         const Lanes::F offset = kSigned ? scale : Lanes::load_floats(floats + 16);
@@ -77,7 +79,8 @@ void weights_to_bf16(const std::uint8_t* unpacked, std::size_t parts, std::uint8
       });
 }
 
-/// Parts [first, first + parts) of 16 rows, of which those behind `tokens` are zeros, as tiles of x: [16 rows][32].
+/// Converts parts [first, first + parts) of 16 rows of x to tiles [16 rows][32 columns]. Rows from `tokens` on are
+/// zeros.
 FORGE_INLINE void x_to_bf16(const PanelSource& source, std::size_t first_token, std::size_t tokens, std::size_t first,
                             std::size_t parts, std::uint8_t* out) {
   for (std::size_t t = 0; t < kTileTokens; ++t, out += 64) {
@@ -96,18 +99,18 @@ FORGE_INLINE void x_to_bf16(const PanelSource& source, std::size_t first_token, 
   }
 }
 
-/// Two groups by one or two panels over a strip.
+/// Two groups by one or two panels over a strip. Tile registers: 0-3 sums, 4-5 x, 6-7 weights.
 struct PromptTiles {
   static constexpr TileShapes kShapes = [] {
     TileShapes shapes;
     for (std::size_t tile = 0; tile < 8; ++tile) shapes.set(tile, kTileTokens, 64);
     return shapes;
   }();
-  const std::uint8_t *weights, *x;  ///< kPromptParts tiles from one group, or panel, to the next
+  const std::uint8_t *weights, *x;  ///< groups, and panels, are kPromptParts tiles apart
   std::size_t parts;
-  bool first;  ///< the sums begin at 0
+  bool first;  ///< sums start at 0 instead of `to`
 
-  /// to[panel][group]: where 16 rows of 16 sums lie, `stride` bytes apart.
+  /// to[panel][group]: 16 rows of 16 sums, `stride` bytes apart, which are read and written.
   template <bool kTwoPanels>
   FORGE_INLINE void run(float* const (*to)[2], const std::size_t (*stride)[2]) const {
     constexpr std::size_t kNext = kPromptParts * kPromptTile;
@@ -141,13 +144,15 @@ struct PromptTiles {
   }
 };
 
+/// The driver for any number of tokens. A tile always stores 16 rows of 16 sums, so sums of missing tokens or of a
+/// missing second group go to a buffer (edge_sums) instead of `out`.
 template <int kSub, bool kSigned>
 void prompt_tiles(const TileWeights& type, const std::byte* weights, std::size_t groups, const PanelSource& source,
                   std::size_t tokens, float* out, std::size_t out_stride) {
   constexpr std::size_t kTokens = kPromptPanels * kTileTokens, kStrip = kPromptParts * kPromptTile;
   alignas(64) std::uint8_t panels[kPromptPanels * kStrip], strips[2 * kStrip];
   alignas(64) std::uint8_t unpacked[kPromptParts * kUnpackedBytes<kSub>];
-  alignas(64) float aside[2][2][kTileTokens][16];  // sums of rows and groups that are not there
+  alignas(64) float edge_sums[2][2][kTileTokens][16];  // sums of missing tokens and groups
   const std::size_t units = source.k / 32 / type.unit_parts, step = strip_units(units, kPromptParts / type.unit_parts);
   Tiles::configure(PromptTiles::kShapes);
   for (std::size_t token0 = 0; token0 < tokens; token0 += kTokens) {
@@ -179,16 +184,16 @@ void prompt_tiles(const TileWeights& type, const std::byte* weights, std::size_t
             for (std::size_t g = 0; g < 2; ++g) {
               const std::size_t at = (panel + i) * kTileTokens;
               const bool whole = i < panels_now && g < together && count - at >= kTileTokens;
-              sums[i][g] = whole ? out + (token0 + at) * out_stride + 16 * (group + g) : aside[i][g][0];
+              sums[i][g] = whole ? out + (token0 + at) * out_stride + 16 * (group + g) : edge_sums[i][g][0];
               strides[i][g] = (whole ? out_stride : 16) * sizeof(float);
             }
-          // of a panel with fewer tokens the rows that are there come and go
+          // A panel with fewer than 16 tokens: its real rows are copied to edge_sums before, and back after.
           const std::size_t last = (panel + panels_now - 1) * kTileTokens, rest = count - last;
           const auto for_rest = [&](auto f) FORGE_INLINE_BODY {
             if (rest >= kTileTokens) return;
             for (std::size_t g = 0; g < together; ++g)
               for (std::size_t t = 0; t < rest; ++t)
-                f(out + (token0 + last + t) * out_stride + 16 * (group + g), aside[panels_now - 1][g][t]);
+                f(out + (token0 + last + t) * out_stride + 16 * (group + g), edge_sums[panels_now - 1][g][t]);
           };
           if (u0 > 0) for_rest([](const float* from, float* to) { std::memcpy(to, from, 64); });
           const PromptTiles tiles{strips, panels + panel * kStrip, parts, u0 == 0};

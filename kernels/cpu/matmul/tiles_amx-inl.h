@@ -1,15 +1,18 @@
 #pragma once
-// The tile registers of the CPU (Intel AMX). What each operation means is written out in
-// tests/kernels/tile_registers_model-inl.h, which has the same interface.
-// These are asm statements of our own: g++ 12's intrinsics are asm statements too, but do not tell the compiler which
-// memory they touch. It then drops the stores that fill the configuration before _tile_loadconfig, or moves what
-// reads a stored tile. Here every access to memory is told, and shapes are constants, so there is no store to drop.
+// The tile registers of Intel AMX. tests/kernels/tile_registers_model-inl.h has the same interface and defines each
+// operation in plain C++.
+//
+// These are asm statements instead of intrinsics. g++ 12's intrinsics are asm statements too, but they do not declare
+// which memory they touch: the compiler then drops the stores that fill the configuration before _tile_loadconfig, or
+// moves reads of a stored tile. Here every memory access is declared, and shapes are constants, so there is no store to
+// drop.
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/tile_shapes.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
+/// Template parameters are the numbers of tile registers, 0..7. load and store: `stride` bytes between rows.
 struct Tiles {
   FORGE_INLINE static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
   FORGE_INLINE static void release() { asm volatile("tilerelease"); }

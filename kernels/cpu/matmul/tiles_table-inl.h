@@ -1,6 +1,6 @@
 #pragma once
-// Matmuls by tiles for each block type, in the form of the table (kernels.h). Few rows, and what is left of many, go to
-// the matmul of FORGE_CPU_PLAIN, the namespace of the class without tiles, which gives the same bits.
+// The tile matmuls in the form of the kernel table (MatmulFn), for each block type. A few rows, and the remainder of
+// many rows, use the matmul of FORGE_CPU_PLAIN, the namespace of the class without tiles, which gives the same bits.
 
 #include "kernels/cpu/matmul/prompt_tiles-inl.h"
 
@@ -10,15 +10,18 @@ extern const Kernels kTable;
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// Fewer rows go to the plain kernel, which unpacks nothing: a tile mostly of padding is slower.
+/// Fewer rows than this (in all, or in the last tile) use the kernel without tiles, which unpacks nothing: a tile that
+/// is mostly padding is slower.
 inline constexpr std::size_t kTileRowsMin = 16, kTileRestMin = 6;
 
+/// TileWeights of Q8_0, Q4_0 and Q4_1.
 template <class Format>
 struct IntTileWeights {
   static constexpr int kSub = 32;
   static constexpr bool kSigned = !Format::kMinimum;
   static constexpr TileWeights kWeights{1, Format::kBlockBytes, unpack_int_parts<Format>};
 };
+/// TileWeights of the types that are packed as codes.
 template <class Block>
 struct CodesTileWeights {
   static constexpr int kSub = Block::kSub;
@@ -27,6 +30,7 @@ struct CodesTileWeights {
                                         unpack_units<Block, kSigned>};
 };
 
+/// The matmul of the class without tiles.
 template <DType type>
 FORGE_INLINE MatmulFn plain_matmul() {
   const Kernels& plain = FORGE_CPU_PLAIN::kTable;
@@ -36,6 +40,7 @@ FORGE_INLINE MatmulFn plain_matmul() {
   return plain.matmul_of_codes(type);
 }
 
+/// MatmulFn of a type: whole tiles of 16 rows by tiles, the remainder by the kernel without tiles.
 template <DType type, class Weights, TileCut kCut>
 void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                      std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
@@ -51,6 +56,7 @@ void matmul_by_tiles(const std::byte* weights, std::size_t k, std::size_t groups
                          row_map ? row_map + tiled : nullptr, tokens - tiled, out + tiled * out_stride, out_stride);
 }
 
+/// MatmulFn of a type for tokens of long prompts: always by BF16 tiles.
 template <class Weights>
 void prompt_matmul(const std::byte* weights, std::size_t k, std::size_t groups, const std::byte* x,
                    std::size_t x_row_bytes, const std::int32_t* row_map, std::size_t tokens, float* out,
@@ -60,7 +66,8 @@ void prompt_matmul(const std::byte* weights, std::size_t k, std::size_t groups, 
                                                 PanelSource{x, x_row_bytes, k, row_map}, tokens, out, out_stride);
 }
 
-/// f.template operator()<Row::kType, TileWeights' type>() for the row of `type`; nullptr where that is no block type.
+/// Calls f.template operator()<type, Weights>() for the row of `type` and returns its result; nullptr if `type` is not
+/// a block type of the list.
 template <class F, class... Rows>
 FORGE_INLINE MatmulFn with_tile_weights(DType type, quant::BlockRows<Rows...>, F f) {
   MatmulFn found = nullptr;
@@ -80,7 +87,7 @@ FORGE_INLINE MatmulFn with_tile_weights(DType type, quant::BlockRows<Rows...>, F
   return found;
 }
 
-/// nullptr for what is no block type of `rows` with a scale for at least kSubMin columns.
+/// The tile matmul of a type; nullptr if it is not in `rows` or has a scale for fewer than kSubMin columns.
 template <TileCut kCut, int kSubMin, class Rows>
 MatmulFn matmul_by_tiles_of(DType type, Rows rows) {
   return with_tile_weights(type, rows, []<DType kType, class Weights>() FORGE_INLINE_BODY -> MatmulFn {
@@ -91,7 +98,7 @@ MatmulFn matmul_by_tiles_of(DType type, Rows rows) {
   });
 }
 
-/// nullptr for what is no block type of `rows`.
+/// The prefill matmul of a type; nullptr if it is not in `rows`.
 template <class Rows>
 MatmulFn prompt_matmul_of(DType type, Rows rows) {
   return with_tile_weights(type, rows,
