@@ -33,16 +33,16 @@ Ramp ramp_of(const RopeParams& params) {
 double frequency(const RopeParams& params, const Ramp& ramp, std::size_t pair) {
   const double divisor = params.freq_factors ? static_cast<double>(params.freq_factors[pair]) : 1.0;
   const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(params.dims);
-  const double plain = std::pow(params.base, exponent) / divisor;
-  if (params.scaling == RopeScaling::kNone) return plain;
-  const double stretched = plain / params.factor;
-  if (!has_ramp(params)) return stretched;
+  const double original = std::pow(params.base, exponent) / divisor;
+  if (params.scaling == RopeScaling::kNone) return original;
+  const double interpolated = original / params.factor;
+  if (!has_ramp(params)) return interpolated;
   const double place = (static_cast<double>(pair) - ramp.low) / std::max(0.001, ramp.high - ramp.low);
   const double mix = (1.0 - std::clamp(place, 0.0, 1.0)) * params.ext_factor;
-  return stretched * (1.0 - mix) + plain * mix;
+  return interpolated * (1.0 - mix) + original * mix;
 }
 
-void put(double angle, double magnitude, float* out) {
+void store_cos_sin(double angle, double magnitude, float* out) {
   out[0] = static_cast<float>(std::cos(angle) * magnitude);
   out[1] = static_cast<float>(std::sin(angle) * magnitude);
 }
@@ -71,7 +71,8 @@ void rope_table(const std::int32_t* positions, std::size_t tokens, const float* 
   for (std::size_t t = 0; t < tokens; ++t) {
     const double factor = magnitude_at(magnitude, positions[t]);
     for (std::size_t i = 0; i < dims / 2; ++i)
-      put(static_cast<double>(positions[t]) * static_cast<double>(frequencies[i]), factor, out + t * stride + 2 * i);
+      store_cos_sin(static_cast<double>(positions[t]) * static_cast<double>(frequencies[i]), factor,
+                    out + t * stride + 2 * i);
   }
 }
 
@@ -82,7 +83,7 @@ void rope_table(const std::int32_t* positions, std::size_t tokens, const RopePar
   for (std::size_t i = 0; i < params.dims / 2; ++i) {
     const double step = frequency(params, ramp, i);
     for (std::size_t t = 0; t < tokens; ++t)
-      put(static_cast<double>(positions[t]) * step, magnitude, out + t * stride + 2 * i);
+      store_cos_sin(static_cast<double>(positions[t]) * step, magnitude, out + t * stride + 2 * i);
   }
 }
 

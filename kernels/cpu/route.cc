@@ -36,15 +36,15 @@ void gate_values(const RouteParams& p, const float* logits, float* gate) {
 /// the groups_used best groups from the ranking.
 void keep_best_groups(const RouteParams& p, float* ranks) {
   const std::size_t group = p.experts / p.groups;
-  float worth[kExpertsMax], members[kExpertsMax];
+  float scores[kExpertsMax], members[kExpertsMax];
   bool kept[kExpertsMax] = {};
   for (std::size_t g = 0; g < p.groups; ++g) {
     std::copy_n(ranks + g * group, group, members);
     std::partial_sort(members, members + p.group_top, members + group, std::greater{});
-    worth[g] = 0;
-    for (std::size_t i = 0; i < p.group_top; ++i) worth[g] += members[i];
+    scores[g] = 0;
+    for (std::size_t i = 0; i < p.group_top; ++i) scores[g] += members[i];
   }
-  for (std::size_t n = 0; n < p.groups_used; ++n) take_best(worth, p.groups, kept);
+  for (std::size_t n = 0; n < p.groups_used; ++n) take_best(scores, p.groups, kept);
   for (std::size_t g = 0; g < p.groups; ++g)
     if (!kept[g]) std::fill_n(ranks + g * group, group, kWorst);
 }

@@ -4,6 +4,7 @@
 
 namespace forge::runtime {
 
+// With several threads a piece is left / (2 * threads) columns, rounded down to whole units.
 std::vector<TilePiece> split_columns(const std::vector<TileSection>& sections, std::size_t threads) {
   constexpr std::size_t kColumnsMax = kTileFloats / 4 / kSplitRows, kColumnsMin = 32;
   std::size_t left = 0;

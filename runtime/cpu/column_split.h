@@ -1,5 +1,6 @@
 #pragma once
-// How a step of few rows is cut into columns for threads.
+// Splits a step of few rows (decode) by columns for the worker threads. executor.cc calls it once per step when a plan
+// is opened; run_tile.cc runs the pieces.
 
 #include <cstddef>
 #include <vector>
@@ -8,13 +9,18 @@
 
 namespace forge::runtime {
 
-/// Steps of up to so many rows are cut this way: the rows that one pass over the weights serves.
+/// Steps of up to this many rows are split by columns: a register tile of the matmuls covers so many rows, so the
+/// weights are read once.
 inline constexpr std::size_t kSplitRows = cpu::kMatmulTokens;
 
-/// All columns of all sections, each once, in whole units (TileSection::unit), in order. With one thread pieces are as
-/// wide as a quarter of the scratch allows for kSplitRows rows. With more, a piece is a share of what is left, so
-/// pieces shrink to one unit (or as many as make 32 columns): a thread reads long runs of weights, and all threads end
-/// together even if one of them is slow or late. What a column's sums are does not depend on its piece. Source: guided
+/// Cuts all columns of all sections into pieces of whole units (TileSection::unit), in order; each column is in one
+/// piece. One thread: pieces are as wide as a quarter of the tile scratch allows for kSplitRows rows. Several threads:
+/// a piece is a share of the columns that are left, so pieces shrink towards the end, to one unit or as many as make 32
+/// columns. Threads then read long runs of weights first and end together, even if one is slow or late:
+///
+///   |        piece 0        |    piece 1    |  piece 2  | ... | p | p | p |   columns ->
+///
+/// A column's sums do not depend on its piece, so results do not depend on the number of threads. Source: guided
 /// self-scheduling (Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987).
 std::vector<TilePiece> split_columns(const std::vector<TileSection>& sections, std::size_t threads);
 

@@ -1,3 +1,5 @@
+// Decoding of a plan's variants: dispatches each step to its reader (read_steps.h).
+
 #include "runtime/cpu/cpu_program.h"
 
 #include <utility>
@@ -8,6 +10,7 @@
 namespace forge::runtime {
 namespace {
 
+/// Reads the bounds and the steps of one variant.
 class VariantReader : PlanReader {
  public:
   using PlanReader::PlanReader;
@@ -36,7 +39,7 @@ class VariantReader : PlanReader {
                 .activation_bytes = step.activation_bytes,
                 .flops = step.flops};
     const auto& body = step.body;
-    if (body.value == nullptr) fail("it says nothing of what it does");
+    if (body.value == nullptr) fail("the step has no body");
     switch (body.type) {
       case plan::Body::Tile:
         read_tile(*this, *body.AsTile(), out);
@@ -63,7 +66,7 @@ class VariantReader : PlanReader {
         read_arrange(*this, *body.AsArrange(), out);
         break;
       default:
-        fail("it is no step of a CPU");
+        fail("the step is not a CPU step");
     }
     return out;
   }
@@ -71,6 +74,7 @@ class VariantReader : PlanReader {
 
 }  // namespace
 
+// block_bytes of the plan must be exactly what the kernels expect, so a wrong geometry cannot lead outside the pool.
 cpu::KvShape kv_shape_of(const plan::KvGroup& group) {
   const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
   const auto* type = find_dtype(group.dtype());

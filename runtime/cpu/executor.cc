@@ -1,3 +1,5 @@
+// Opening and replaying a CPU program: memory, step inputs, scratch and the profile.
+
 #include "runtime/cpu/executor.h"
 
 #include <fmt/format.h>
@@ -17,27 +19,29 @@
 namespace forge::runtime {
 namespace {
 
+/// Memory blocks of at least this size are requested with huge pages.
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 
 /// Bytes of one block over all layers of its group.
 std::size_t kv_block_stride(const plan::KvGroup& group) {
-  (void)kv_shape_of(group);  // checks it
+  (void)kv_shape_of(group);  // throws if the geometry is invalid
   return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }
 
-/// Bytes of the step inputs that size_io() makes room for.
+/// Bytes of the step inputs that size_io() allocates.
 std::size_t step_input_bytes(const plan::ProgramT& program, std::size_t groups) {
   const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(program);
   const auto in_table = checked_bytes(static_cast<std::int64_t>(sequences * table_blocks), "block table") * groups;
-  const std::size_t a_token = 4 * sizeof(std::int32_t) + 1 + groups * sizeof(std::int32_t);
-  return tokens * a_token + (std::max(rows, hidden_rows) + sequences + in_table) * sizeof(std::int32_t);
+  const std::size_t token_bytes = 4 * sizeof(std::int32_t) + 1 + groups * sizeof(std::int32_t);
+  return tokens * token_bytes + (std::max(rows, hidden_rows) + sequences + in_table) * sizeof(std::int32_t);
 }
 
+/// The kernel table of the CPU class that the program was compiled for. Throws if this machine cannot run it.
 const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
   const auto wanted = cpu::class_of_target(program.target);
   if (!facts_of(program).on_host || !wanted || !cpu::runs_here(*wanted))
     throw Error(ErrorCode::kPlan, "this machine cannot run the plan's program for '" + printable(program.target) + "'",
-                "it runs those for " + cpu::target_name(cpu::detect()), "compile the model for this machine");
+                "it runs programs for " + cpu::target_name(cpu::detect()), "compile the model for this machine");
   return cpu::kernels(*wanted);
 }
 
@@ -68,12 +72,12 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   std::optional<PackedWeights> packed;
   if (options.packed != nullptr) packed.emplace(*options.packed, *program_);
   auto begin = std::chrono::steady_clock::now();
-  const auto load_took = [&] {
+  const auto add_load_time = [&] {
     load_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   if (packed) weights_ = packed->find(pool_);
   load_.mapped_bytes = weights_.bytes();
-  load_took();
+  add_load_time();
   const bool mapped = weights_.data() != nullptr;
   if (!mapped) weights_ = MemoryBlock(need_.weights, "the weights", need_.weights >= kHugeBytes);
   arena_ = MemoryBlock(need_.arena, "the arena", false);
@@ -87,7 +91,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   blocks_.arena = {arena_.data(), arena_.bytes()};
   blocks_.weights = {weights_.data(), weights_.bytes()};
   blocks_.output = {output_.data(), output_.bytes()};
-  // Constants and files are only ever read through their refs; decoding refuses refs that write to them.
+  // Constants and files are read-only: decoding rejects operands that would write to them, so const_cast is safe.
   blocks_.constants = {reinterpret_cast<std::byte*>(const_cast<std::uint8_t*>(program_->constants.data())),
                        program_->constants.size()};
   for (std::uint32_t file = 0; file < model.files(); ++file) {
@@ -109,10 +113,11 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
     load_.bytes = load_weights(*program_, model, weights_.data(), weights_.bytes(), kernels_, pool_);
     if (packed) packed->keep({weights_.data(), weights_.bytes()}, pool_);
   }
-  load_took();
+  add_load_time();
   for (const auto& variant : variants_) times_.emplace_back(variant.steps.size());
 }
 
+// Vectors are sized for the largest variant here and never resized: decoded steps hold their addresses.
 void CpuExecutor::size_io() {
   const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(*program_);
   const std::size_t groups = kv_rooms().size();
@@ -127,6 +132,7 @@ void CpuExecutor::size_io() {
   context_.query_tiles.reserve(tokens);
 }
 
+// Scratch per worker, each part padded to 4 KiB: | tile | attention | heads | sums | (WorkerScratch).
 void CpuExecutor::size_scratch() {
   std::size_t attention = 0, heads = 0, arrivals = 0, sums = 0, slots = 0, experts = 0;
   for (const auto& variant : variants_)
@@ -144,9 +150,11 @@ void CpuExecutor::size_scratch() {
       heads = std::max(heads, kAttentionTokens * p.group * p.kv.value_dim);
       arrivals = std::max(arrivals, step.attention.split_tokens * p.kv.heads);
     }
-  const auto padded = [](std::size_t floats) { return (floats + 1023) / 1024 * 1024; };  // workers share no page
+  const auto padded = [](std::size_t floats) {
+    return (floats + 1023) / 1024 * 1024;
+  };  // 4 KiB: no page is shared by two workers
   const std::size_t worker = padded(kTileFloats) + padded(attention) + padded(heads) + padded(sums);
-  scratch_ = MemoryBlock(pool_.size() * worker * sizeof(float), "the threads' scratch", false);
+  scratch_ = MemoryBlock(pool_.size() * worker * sizeof(float), "the worker threads' scratch", false);
   auto* next = reinterpret_cast<float*>(scratch_.data());
   for (std::size_t i = 0; i < pool_.size(); ++i, next += worker)
     context_.scratch.push_back({next, next + padded(kTileFloats), next + padded(kTileFloats) + padded(attention),
@@ -160,6 +168,8 @@ void CpuExecutor::size_scratch() {
   context_.pool = &pool_;
 }
 
+/// Copies the batch into the step inputs, copies KV blocks that forked sequences need, and derives per-token values:
+/// the block and slot where K and V are stored, and the query tiles of attention.
 void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) {
   take_inputs(batch,
               {.vocab = vocab(),
@@ -201,7 +211,7 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
   }
 }
 
-/// Steps with a clock reading between two of them.
+/// Runs all steps, with a clock reading between two steps.
 void CpuExecutor::run_measured(const CpuVariant& variant) {
   const auto place = static_cast<std::size_t>(&variant - variants_.data());
   const std::int64_t first = StepTrace::now_ns();
@@ -222,12 +232,12 @@ void CpuExecutor::run_measured(const CpuVariant& variant) {
     if (variant.steps[i].kind == StepKind::kAttention) count_positions(variant.steps[i], times_[place][i]);
 }
 
-/// What an attention step of this batch reads of keys and values, each sequence's once, and multiplies.
+/// Adds to `time` what an attention step of this batch reads of keys and values (each sequence once) and its FLOPs.
 void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
   const auto& p = step.attention.params;
-  std::vector<double> first(io_.sequences);  // the first position that any of a sequence's tokens sees
+  std::vector<double> first(io_.sequences);  // first position that any token of the sequence sees
   for (std::size_t s = 0; s < io_.sequences; ++s) first[s] = io_.kv_length[s];
-  double seen = 0;  // by all tokens
+  double seen = 0;  // positions, summed over all tokens
   for (std::size_t t = 0; t < io_.tokens; ++t) {
     const double end = io_.positions[t] + 1, begin = p.window > 0 ? std::max(end - p.window, 0.0) : 0;
     auto& lowest = first[static_cast<std::size_t>(io_.sequence[t])];

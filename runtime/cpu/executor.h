@@ -1,6 +1,6 @@
 #pragma once
-// Replays a plan's CPU program. All memory is taken when it is opened: weights, arena, KV pool, step I/O, logits; a
-// step allocates nothing.
+// The CPU back-end of the runtime: loads a plan's CPU program and replays it. All memory (weights, arena, KV pool, step
+// I/O, logits) is allocated when the program is opened; a forward allocates nothing.
 
 #include <cstdint>
 #include <memory>
@@ -20,12 +20,15 @@
 
 namespace forge::runtime {
 
+/// Not thread-safe: one forward at a time. It parallelises each step over its own thread pool.
 class CpuExecutor final : public Executor {
  public:
-  /// Opens the program: takes memory, loads and repacks weights in parallel, decodes and checks every step.
-  /// Errors: kPlan (broken program, or another CPU class than this machine runs), kMemory.
+  /// Opens the program: allocates memory, maps packed weights from the cache or loads and packs them in parallel, and
+  /// decodes and checks every step. Errors: kPlan (invalid program, or compiled for a CPU class that this machine
+  /// cannot run), kMemory.
   CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSource& model, const ExecutorOptions& options);
-  /// `kv_blocks` 0: as many as context and batch of the program take. Errors: kPlan for absurd sizes.
+  /// Bytes that the program needs. `kv_blocks` 0 means as many as the program's context and batch take. Errors: kPlan
+  /// for sizes out of range.
   static MemoryNeed memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks);
 
   std::span<const float> forward(const StepBatch& batch) override;
@@ -47,6 +50,7 @@ class CpuExecutor final : public Executor {
   void run_measured(const CpuVariant& variant);
   void take_batch(const StepBatch& batch, const CpuVariant& variant);
 
+  /// Profile of a step: `filled` is the sum over calls of the fraction of the variant's rows that were used.
   struct StepTime {
     std::uint64_t calls = 0, nanoseconds = 0;
     double filled = 0, kv_bytes = 0, kv_flops = 0;
@@ -61,8 +65,8 @@ class CpuExecutor final : public Executor {
   Blocks blocks_;
   StepIo io_;
   std::vector<CpuVariant> variants_;
-  std::vector<std::vector<StepTime>> times_;  ///< of each variant's steps
-  std::vector<std::atomic<std::uint32_t>> arrivals_;
+  std::vector<std::vector<StepTime>> times_;          ///< [variant][step], for the profile
+  std::vector<std::atomic<std::uint32_t>> arrivals_;  ///< StepContext::arrivals
   StepContext context_;
   std::int64_t kv_blocks_ = 0;
   bool profile_ = false;

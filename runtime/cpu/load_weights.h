@@ -1,5 +1,6 @@
 #pragma once
-// Load-time steps of a CPU program: weights from the model file into their layouts, in parallel.
+// Executes the load steps of a CPU program: reads weights from the model file and packs them into their layouts, in
+// parallel.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,10 +12,10 @@
 
 namespace forge::runtime {
 
-/// Runs the program's load steps into `weights`, packing as `kernels` does. The file is read piece by piece and no page
-/// of it mapped (1.2 GiB of Q8_0 took 0.22 s more by page faults), so the peak is the packed weights plus a piece for
-/// each thread. Returns the bytes that were read. Throws Error(kPlan) when a weight does not fit its block, its sources
-/// or the file, and what model.read throws.
+/// Runs the program's load steps and writes to `weights` (weights_bytes bytes); `kernels` pack. The file is read piece
+/// by piece instead of mapped (page faults cost 0.22 s for 1.2 GiB of Q8_0), so peak memory is the packed weights plus
+/// one piece per thread. Returns the number of bytes read. Throws Error(kPlan) if a weight does not match its block,
+/// its sources or the file, and what model.read throws.
 std::uint64_t load_weights(const plan::ProgramT& program, const WeightSource& model, std::byte* weights,
                            std::size_t weights_bytes, const cpu::Kernels& kernels, ThreadPool& pool);
 

@@ -1,15 +1,16 @@
 #pragma once
-// Packed weights kept as files, so that a later start maps them instead of packing again: <folder>/KEY.weights, where
-// the key is a hash of everything that decides the bytes but the model's own data: model identity, target, the
-// program's weights and load steps, forge's build. The model's data are too large to be hashed at each start; a stamp
-// of the model file stands for them. A file is whole or absent (rename), and its checksums are tested before it is
-// used.
+// A cache of packed weights on disk, so that a later start maps them instead of packing again. Files are
+// <folder>/KEY.weights. KEY is a hash of everything that determines the bytes except the model's data: model identity,
+// target, the program's weights and load steps, and forge's build. The model's data are too large to be hashed at each
+// start; a stamp of the model file stands for them.
 //
-// The file: a header of kHeaderBytes, then the weights block as it lies in memory. A mapping of it is read-only, shared
-// by all processes that have the model open, and its pages can leave memory without being written anywhere.
+// File format: a header of kHeaderBytes with the key, the stamp, the size and checksums; then the weights block exactly
+// as it is in memory. A file is complete or absent (it is renamed into place), and its checksums are verified before
+// use. The mapping is read-only and shared by all processes that use the model, and its pages can be evicted without
+// being written.
 //
-// As with plans (runtime/plan/cache.h), whatever is wrong with the folder or a file becomes one line, and the weights
-// are packed.
+// As in the plan cache (runtime/plan/cache.h), a problem with the folder or a file is reported as one line, and the
+// weights are packed.
 
 #include <cstdint>
 #include <filesystem>
@@ -25,31 +26,35 @@ namespace forge::runtime {
 
 inline constexpr const char* kPackedWeightsSuffix = ".weights";
 
+/// Where and for which model packed weights are stored.
 struct PackedWeightsOptions {
   std::filesystem::path folder;
-  std::uint64_t bytes_max = 0;                   ///< of all files together
-  std::string model;                             ///< identity: hash of metadata and tensor table
-  std::string stamp;                             ///< another one when the model file's bytes may be others
-  std::function<void(const std::string&)> note;  ///< gets what went wrong, a line each
+  std::uint64_t bytes_max = 0;                   ///< limit of all files together
+  std::string model;                             ///< model identity: hash of metadata and tensor table
+  std::string stamp;                             ///< changes whenever the model file's bytes may have changed
+  std::function<void(const std::string&)> note;  ///< called with one line for each problem
 };
 
+/// The cache entry of one program's weights.
 class PackedWeights {
  public:
-  /// Makes the folder. Notes what keeps it from being used; then nothing is found or kept.
+  /// Creates the folder. If it cannot be used, that is noted and the object neither finds nor stores anything.
   PackedWeights(PackedWeightsOptions options, const plan::ProgramT& program);
 
-  /// The program's weights, mapped and tested on all threads; an empty block when they are not there.
+  /// Maps the program's weights and verifies their checksum on all threads. Returns an empty block if there are none.
   [[nodiscard]] MemoryBlock find(ThreadPool& pool) const;
-  /// Writes the weights beside their place and renames. Nothing is done while another process writes them.
+  /// Writes the weights to a temporary file and renames it. Does nothing while another process is writing them. Evicts
+  /// the least recently used entries beyond bytes_max.
   void keep(std::span<const std::byte> weights, ThreadPool& pool) const;
 
+  /// The entry's file.
   [[nodiscard]] std::filesystem::path path() const;
 
  private:
-  [[nodiscard]] std::string why_not(int fd, std::uint64_t& weights_hash) const;
-  void refuse(const std::string& why) const;
-  void cannot_keep(const std::string& why) const;
-  [[nodiscard]] std::string why_unusable() const;
+  [[nodiscard]] std::string check_header(int fd, std::uint64_t& weights_hash) const;
+  void note_unused(const std::string& why) const;
+  void note_not_stored(const std::string& why) const;
+  [[nodiscard]] std::string folder_problem() const;
 
   PackedWeightsOptions options_;
   std::uint64_t bytes_ = 0;

@@ -1,3 +1,5 @@
+// Reads attention steps.
+
 #include <limits>
 
 #include "runtime/cpu/read_steps.h"
@@ -6,6 +8,7 @@
 namespace forge::runtime {
 namespace {
 
+/// Fills in an AttentionStep; the block table and the length are set in each forward (run_attention.cc).
 class AttentionReader : PlanReader {
  public:
   explicit AttentionReader(const PlanReader& reader) : PlanReader(reader), ops_(reader) {}
@@ -21,11 +24,11 @@ class AttentionReader : PlanReader {
     out.q = floats(q.data);
     out.q_stride = q.stride;
     take_partials(in, heads, out);
-    if (given(in.sinks)) out.sinks = floats(read(in.sinks, heads * sizeof(float)));
+    if (has_operand(in.sinks)) out.sinks = floats(read(in.sinks, heads * sizeof(float)));
     const TileShape shape{
-        .rows = tokens, .width = width, .unit = params.group * params.kv.value_dim, .tokens_own = true};
-    if (given(in.out)) out.ops.push_back(ops_.store(in.out, shape));
-    if (!given(in.quantized)) return;
+        .rows = tokens, .width = width, .unit = params.group * params.kv.value_dim, .rows_are_tokens = true};
+    if (has_operand(in.out)) out.ops.push_back(ops_.store(in.out, shape));
+    if (!has_operand(in.quantized)) return;
     plan::QuantizeT quantize;
     quantize.out = in.quantized;
     quantize.cols = static_cast<std::int64_t>(width);
@@ -33,6 +36,8 @@ class AttentionReader : PlanReader {
   }
 
  private:
+  /// The KV cache that the step reads: its shape must match the step, and its window must not be smaller than the
+  /// step's, because blocks before the group's window are freed.
   void take_state(const plan::AttentionT& in, std::size_t heads, AttentionStep& out) const {
     const auto& state = operand(in.state);
     const auto& group = kv_group(state);
@@ -41,18 +46,19 @@ class AttentionReader : PlanReader {
     const auto kv_heads = number(in.kv_heads, 1, 1 << 16);
     if (heads % kv_heads != 0 || kv_heads != params.kv.heads || number(in.head_dim, 1) != params.kv.head_dim ||
         number(in.value_dim, 1) != params.kv.value_dim)
-      fail("the attention's heads are not its KV group's");
+      fail("the attention's heads differ from its KV group's");
     params.group = heads / kv_heads;
     params.window = static_cast<std::int32_t>(number(in.window, 0, std::numeric_limits<std::int32_t>::max()));
     params.scale = in.scale;
     params.softcap = in.softcap;
     if (group.window() > 0 && (params.window == 0 || params.window > group.window()))
-      fail("the attention sees further back than its KV group keeps");
+      fail("the attention's window is larger than its KV group's");
     out.kv_group = state.index();
     params.pool = blocks_.kv[state.index()].data + layer_offset(state);
     params.block_stride = blocks_.kv[state.index()].block_stride;
   }
 
+  /// Scratch of split attention: partial results [split_tokens][KV heads][chunks_max][group].
   void take_partials(const plan::AttentionT& in, std::size_t heads, AttentionStep& out) const {
     const std::size_t scratch = number(in.scratch_bytes, 0), blocks = number(in_.bounds.table_blocks(), 1, 1 << 24);
     out.split_tokens = number(in.split_tokens, 0, 64);
@@ -60,7 +66,7 @@ class AttentionReader : PlanReader {
     const std::size_t needed = out.split_tokens * heads * out.chunks_max *
                                cpu::attention_partial_floats(out.params.kv.value_dim) * sizeof(float);
     if (scratch < needed) fail("the attention's scratch is too small");
-    if (scratch > 0) out.partials = floats(written(in.partials, scratch));
+    if (scratch > 0) out.partials = floats(writable(in.partials, scratch));
   }
 
   TileOpReader ops_;

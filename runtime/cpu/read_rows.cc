@@ -1,4 +1,4 @@
-// Steps that work on whole rows: norms, routers, tables of RoPE, splits and arrangements.
+// Reads steps that work on whole rows: norms, MoE routing, RoPE tables, splits and arrangements.
 
 #include <limits>
 
@@ -20,16 +20,16 @@ class RowsReader : PlanReader {
     auto& row = out.row;
     row.cols = number(norm.cols, 1);
     row.dim = number(norm.dim, 1);
-    if (row.cols % row.dim != 0) fail("the norm does not divide its row");
+    if (row.cols % row.dim != 0) fail("the norm's size does not divide its row");
     row.eps = norm.eps;
-    const auto x = read_rows(norm.x, rows_of(out), row.cols), y = written_rows(norm.out, rows_of(out), row.cols);
+    const auto x = read_rows(norm.x, rows_of(out), row.cols), y = writable_rows(norm.out, rows_of(out), row.cols);
     row.a = x.data, row.a_stride = x.stride;
     row.b = read(norm.weight, row.dim * sizeof(float));
     row.out = y.data, row.out_stride = y.stride;
   }
 
   void route(const plan::RouteT& route, CpuStep& out) const {
-    constexpr bool kIsSigmoid[] = {false, true}, kIsOverChosen[] = {false, true};
+    constexpr bool kIsSigmoid[] = {false, true}, kNormalizesTopK[] = {false, true};
     constexpr auto kMost = static_cast<std::int64_t>(cpu::kExpertsMax);
     out.kind = StepKind::kRoute;
     take_rows(route.rows, out);
@@ -40,18 +40,18 @@ class RowsReader : PlanReader {
     p.groups_used = number(route.groups_used, 1, kMost);
     p.group_top = number(route.group_top, 1, kMost);
     p.sigmoid = member(route.gate, kIsSigmoid);
-    p.over_chosen = member(route.share, kIsOverChosen);
+    p.over_chosen = member(route.share, kNormalizesTopK);
     p.scale = route.scale;
     if (p.experts % p.groups != 0 || p.groups_used > p.groups || p.group_top > p.experts / p.groups ||
         p.used > p.experts / p.groups * p.groups_used)
-      fail("its experts and groups do not fit together");
+      fail("the numbers of experts and groups do not fit together");
     const std::size_t rows = rows_of(out);
     const auto logits = read_rows(route.logits, rows, p.experts);
     out.route.logits = floats(logits.data);
     out.route.stride = logits.stride;
-    out.route.experts = ints(written(route.chosen, rows * p.used * sizeof(std::int32_t)));
-    out.route.shares = floats(written(route.shares, rows * p.used * sizeof(float)));
-    if (given(route.bias)) p.bias = floats(read(route.bias, p.experts * sizeof(float)));
+    out.route.experts = ints(writable(route.chosen, rows * p.used * sizeof(std::int32_t)));
+    out.route.shares = floats(writable(route.shares, rows * p.used * sizeof(float)));
+    if (has_operand(route.bias)) p.bias = floats(read(route.bias, p.experts * sizeof(float)));
   }
 
   void rope_frequencies(const plan::RopeFrequenciesT& from, CpuStep& out) const {
@@ -68,8 +68,8 @@ class RowsReader : PlanReader {
     rope.beta_fast = from.beta_fast;
     rope.beta_slow = from.beta_slow;
     const std::size_t bytes = rope.dims / 2 * sizeof(float);
-    out.row.out = written(from.out, bytes);
-    if (given(from.factors)) rope.freq_factors = floats(read(from.factors, bytes));
+    out.row.out = writable(from.out, bytes);
+    if (has_operand(from.factors)) rope.freq_factors = floats(read(from.factors, bytes));
   }
 
   void rope_angles(const plan::RopeAnglesT& rope, CpuStep& out) const {
@@ -83,7 +83,7 @@ class RowsReader : PlanReader {
           static_cast<std::int32_t>(number(rope.temperature_length, 1, std::numeric_limits<std::int32_t>::max()));
     }
     row.a = read(rope.frequencies, row.dim / 2 * sizeof(float));
-    row.out = written(rope.out, tokens_of(out) * row.dim * sizeof(float));
+    row.out = writable(rope.out, tokens_of(out) * row.dim * sizeof(float));
   }
 
   void split_pairs(const plan::SplitPairsT& split, CpuStep& out) const {
@@ -93,10 +93,10 @@ class RowsReader : PlanReader {
     auto& row = out.row;
     row.unit = number(split.unit, 1);
     row.cols = number(split.cols, 1);
-    if (row.cols % row.unit != 0) fail("its parts are no whole runs");
+    if (row.cols % row.unit != 0) fail("its columns are not a multiple of its unit");
     const auto x = read_rows(split.x, rows_of(out), 2 * row.cols);
-    const auto first = written_rows(split.first, rows_of(out), row.cols),
-               second = written_rows(split.second, rows_of(out), row.cols);
+    const auto first = writable_rows(split.first, rows_of(out), row.cols),
+               second = writable_rows(split.second, rows_of(out), row.cols);
     row.a = x.data, row.a_stride = x.stride;
     row.out = first.data, row.out_stride = first.stride;
     row.out2 = second.data, row.out2_stride = second.stride;
@@ -112,20 +112,21 @@ class RowsReader : PlanReader {
       if (piece == nullptr) fail("a piece is missing");
       to.pieces.push_back(arranged(*piece, to.heads, rows_of(out)));
       width += to.pieces.back().width;
-      if (width > static_cast<std::size_t>(kRowFloatsMax)) fail("its row is too wide");
+      if (width > static_cast<std::size_t>(kRowFloatsMax)) fail("the row is too wide");
     }
-    const auto rows = written_rows(arrange.out, rows_of(out), to.heads * width);
+    const auto rows = writable_rows(arrange.out, rows_of(out), to.heads * width);
     to.out = floats(rows.data);
     to.out_stride = rows.stride;
   }
 
  private:
+  /// One column range of an arrange step, checked for its last head.
   ArrangeStep::Piece arranged(const plan::ArrangedPieceT& from, std::size_t heads, std::size_t rows) const {
     ArrangeStep::Piece piece{.row_floats = 1,
                              .head_floats = number(from.stride, 0, kRowFloatsMax),
                              .width = number(from.width, 1, kRowFloatsMax)};
     const std::size_t begin = number(from.begin, 0, kRowFloatsMax);
-    if (!given(from.from)) return piece;
+    if (!has_operand(from.from)) return piece;
     const auto x = read_rows(from.from, rows, begin + (heads - 1) * piece.head_floats + piece.width);
     piece.row_floats = x.stride;
     piece.from = floats(x.data) + begin;

@@ -1,6 +1,6 @@
 #pragma once
-// Reading a plan's CPU steps, a function a body of plan.fbs: each checks every number, resolves every operand and fills
-// in `out`, which has the step's label and costs already. They throw Error(kPlan) as every reader.
+// Readers of a plan's CPU steps: one function per step body of plan.fbs. Each checks every number, resolves every
+// operand and fills in `out`, which already has the step's label and costs. Errors: Error(kPlan), naming the step.
 
 #include "runtime/cpu/plan_reader.h"
 

@@ -1,3 +1,5 @@
+// Reads tile steps: a source (matmul, embedding, load, ...) that fills tiles, and per section the ops that follow it.
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -15,6 +17,7 @@ using plan::TileOpKind;
 
 constexpr std::int64_t kWeightColumnsMax = 1 << 24;
 
+/// Fills in the sections of a tile step.
 class TileReader : PlanReader {
  public:
   explicit TileReader(const PlanReader& reader) : PlanReader(reader), ops_(reader) {}
@@ -36,19 +39,21 @@ class TileReader : PlanReader {
   }
 
  private:
+  /// One section. `shape` follows the ops: pairs of columns halve the width, a sum over experts turns slots into
+  /// tokens.
   TileSection read_section(const plan::TileT& tile, const plan::SectionT& in, std::size_t cols,
                            const CpuStep& out) const {
     TileSection section;
     section.begin = number(in.begin, 0);
     section.end = number(in.end, 1);
-    if (section.begin >= section.end || section.end > cols) fail("a section is no range of columns");
+    if (section.begin >= section.end || section.end > cols) fail("a section is not a range of the step's columns");
     TileShape shape{.rows = rows_of(out),
                     .width = section.end - section.begin,
                     .unit = number(in.unit, 1, 1 << 20),
-                    .tokens_own = !out.rows_are_logits && out.slots == 1};
+                    .rows_are_tokens = !out.rows_are_logits && out.slots == 1};
     section.ops.push_back(read_source(tile, section, operand(in.from), shape, out));
-    // tokens' own rows alone are a prompt's or not: experts' and logits' all meet one matmul
-    if (!shape.tokens_own) section.ops[0].prompt_matmul = section.ops[0].matmul;
+    // Only rows that are tokens can be of a long prompt. Rows of experts and logits always use the general matmul.
+    if (!shape.rows_are_tokens) section.ops[0].prompt_matmul = section.ops[0].matmul;
     const std::size_t unit = shape.unit;
     bool halved = false;
     for (const auto& op : in.ops) {
@@ -61,7 +66,8 @@ class TileReader : PlanReader {
         halved = true;
       }
       if (section.ops.back().kind == TileOpKind::kSumExperts) {
-        if (out.kind != StepKind::kExperts || section.sum_at != 0 || halved) fail("a sum of no experts");
+        if (out.kind != StepKind::kExperts || section.sum_at != 0 || halved)
+          fail("a sum over experts is not allowed here");
         section.sum_at = section.ops.size() - 1;
         shape.rows = tokens_of(out);
       }
@@ -70,7 +76,8 @@ class TileReader : PlanReader {
     return section;
   }
 
-  /// Equal tiles of at most the class's columns, in whole units, and as many tokens as the scratch holds.
+  /// Chooses tiles of equal width, in whole units and at most the class's columns, and as many tokens as the scratch
+  /// holds.
   void choose_tile(TileSection& section, std::size_t unit) const {
     const auto [columns, tokens] = tile_size(kernels_.cpu_class);
     const std::size_t width = section.end - section.begin, tiles = (width + columns - 1) / columns;
@@ -80,7 +87,7 @@ class TileReader : PlanReader {
     section.tile_tokens = tile_rows(section.tile_width, tokens);
   }
 
-  /// The source's instruction for one section, whose packed weights or rows are `from`. Sets the unit of its tiles.
+  /// The source op of one section; `from` is the section's packed weights or rows. Updates the unit of its tiles.
   TileInstr read_source(const plan::TileT& tile, const TileSection& section, const plan::Operand& from,
                         TileShape& shape, const CpuStep& out) const {
     const auto& source = tile.source;
@@ -106,7 +113,7 @@ class TileReader : PlanReader {
     }
   }
 
-  /// What both matmuls have: the kernels of the weights' type, the length of a row, and how far rows of x are apart.
+  /// What all matmuls share: the kernels of the weight type, the length of a row, and the distance of rows of x.
   TileInstr product(TileOpKind kind, const plan::Operand& weights, std::uint16_t x, std::int64_t k,
                     TileShape& shape) const {
     TileInstr in{.kind = kind};
@@ -116,20 +123,21 @@ class TileReader : PlanReader {
     in.dtype = type->type;
     in.prompt_matmul = kernels_.prompt_matmul(in.dtype);
     in.k = number(k, 1, kWeightColumnsMax);
-    if (in.k % dtype_info(in.dtype).block_elems != 0) fail("a row is no whole blocks");
+    if (in.k % dtype_info(in.dtype).block_elems != 0) fail("a row is not a whole number of blocks");
     in.group_bytes = quant::x16_group_bytes(in.dtype, in.k);
     in.x_row_bytes = operand(x).row_bytes();
     shape.unit = std::lcm(shape.unit, quant::kX16Rows);
     return in;
   }
+  /// Bytes of a row of x: f32, or q8a_32 for quantised weights.
   static std::size_t x_bytes_of(const TileInstr& in) {
     return is_float(in.dtype) ? in.k * sizeof(float) : quant::q8a_row_bytes(in.k);
   }
-  /// x of `rows` rows, and the weights.
+  /// Resolves x (`rows` rows) and the weights.
   void take_operands(TileInstr& in, const plan::Operand& weights, std::uint16_t x, std::size_t rows,
                      std::size_t weight_bytes) const {
     const std::size_t x_bytes = x_bytes_of(in);
-    want_type(x, is_float(in.dtype) ? DType::kF32 : DType::kQ8A_32);
+    require_type(x, is_float(in.dtype) ? DType::kF32 : DType::kQ8A_32);
     if (in.x_row_bytes < x_bytes) fail("rows of x overlap");
     in.a = read(x, (rows - 1) * in.x_row_bytes + x_bytes);
     in.b = resolve(weights, weight_bytes, false);
@@ -141,13 +149,14 @@ class TileReader : PlanReader {
     return in;
   }
 
-  /// A matmul of its batch's row of x: as far on in each token's rows as the batch is.
+  /// A batched matmul: a token has one row of x per batch, [T, batches, k]. A section belongs to one batch, so it is a
+  /// plain matmul whose x starts at its batch's row and skips the rows of the other batches.
   TileInstr batched_matmul(const plan::BatchedMatmulRowsT& source, const TileSection& section, std::size_t cols,
                            const plan::Operand& weights, TileShape& shape) const {
     const std::size_t batches = number(source.batches, 1, 1 << 16);
-    if (cols % batches != 0) fail("its columns are no equal batches");
+    if (cols % batches != 0) fail("its columns do not divide into equal batches");
     const std::size_t batch = section.begin / (cols / batches);
-    if (section.end > (batch + 1) * (cols / batches)) fail("a section lies in two batches");
+    if (section.end > (batch + 1) * (cols / batches)) fail("a section spans two batches");
     auto in = product(TileOpKind::kMatmul, weights, source.x, source.k, shape);
     const std::size_t batch_row = in.x_row_bytes;
     take_operands(in, weights, source.x, shape.rows * batches, quant::x16_bytes(in.dtype, shape.width, in.k));
@@ -156,6 +165,8 @@ class TileReader : PlanReader {
     return in;
   }
 
+  /// An expert matmul: rows are slots (a token and one of its experts); `expert_bytes` is the distance of experts'
+  /// weights.
   TileInstr expert_matmul(const plan::ExpertMatmulRowsT& source, const plan::Operand& weights, TileShape& shape,
                           const CpuStep& out) const {
     auto in = product(TileOpKind::kExpertMatmul, weights, source.x, source.k, shape);
@@ -170,8 +181,10 @@ class TileReader : PlanReader {
     return in;
   }
 
+  /// Embedding lookup from a native or packed table. Tiles are whole rows.
   TileInstr embedded(const plan::EmbeddedRowsT& source, const plan::Operand& table, TileShape& shape) const {
-    if (!shape.tokens_own || operand(source.ids).index() == kRowsInput) fail("it embeds other rows than the tokens");
+    if (!shape.rows_are_tokens || operand(source.ids).index() == kRowsInput)
+      fail("the embedded rows are not the step's tokens");
     TileInstr in{.kind = TileOpKind::kEmbed};
     const auto* type = find_dtype(table.dtype());
     if (type == nullptr || kernels_.matmul(type->type) == nullptr) fail("no embedding for this weight type");
@@ -180,7 +193,8 @@ class TileReader : PlanReader {
     if (layout != quant::Layout::kNative && layout != quant::Layout::kX16) fail("no embedding from this layout");
     in.packed = layout == quant::Layout::kX16;
     in.k = number(source.k, 1, kWeightColumnsMax);
-    if (in.k != shape.width || in.k % dtype_info(in.dtype).block_elems != 0) fail("an embedding row is cut");
+    if (in.k != shape.width || in.k % dtype_info(in.dtype).block_elems != 0)
+      fail("an embedding row is not read as a whole");
     in.table_rows = number(source.table_rows, 1, kColumnsMax);
     const std::size_t bytes =
         in.packed ? quant::x16_bytes(in.dtype, in.table_rows, in.k) : in.table_rows * row_bytes(in.dtype, in.k);
@@ -190,11 +204,12 @@ class TileReader : PlanReader {
     return in;
   }
 
+  /// Gathers the rows whose logits are wanted.
   TileInstr gathered(const plan::GatheredRowsT& source, const plan::Operand& from, const TileShape& shape,
                      const CpuStep& out) const {
     const auto& indices = operand(source.indices);
     if (!out.rows_are_logits || out.slots != 1 || indices.index() != kRowsInput)
-      fail("it gathers by other numbers than the rows of logits");
+      fail("the gather's indices are not the logit rows");
     const auto x = rows_at(from, number(in_.bounds.tokens(), 1, kRowsMax), shape.width, false);
     return {.kind = TileOpKind::kGather,
             .a = x.data,
@@ -202,9 +217,10 @@ class TileReader : PlanReader {
             .stride = x.stride};
   }
 
+  /// Weighted sum of the rows of a token's slots.
   TileInstr expert_sum(const plan::ExpertSumRowsT& source, const plan::Operand& from, TileShape& shape) const {
     const std::size_t slots = number(source.slots, 1, static_cast<std::int64_t>(cpu::kExpertsMax));
-    if (shape.rows * slots > kRowsMax) fail("it has too many rows");
+    if (shape.rows * slots > kRowsMax) fail("the step has too many rows");
     const auto x = rows_at(from, shape.rows * slots, shape.width, false);
     shape.unit = 1;
     return {.kind = TileOpKind::kExpertRows,

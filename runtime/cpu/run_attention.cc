@@ -1,3 +1,7 @@
+// Runs attention steps. Many tokens (prefill): a task is one query tile of up to kAttentionTokens tokens and one KV
+// head. Few tokens (decode): a task is one chunk of one token's KV and one KV head, so that threads share a long
+// context; the last chunk to finish merges all of them.
+
 #include <algorithm>
 
 #include "runtime/cpu/run_steps.h"
@@ -5,6 +9,7 @@
 namespace forge::runtime {
 namespace {
 
+/// The step's parameters with the block table and length of a token's sequence.
 cpu::AttentionParams params_of(const AttentionStep& step, const StepIo& io, std::size_t token) {
   auto params = step.params;
   const auto sequence = static_cast<std::size_t>(io.sequence[token]);
@@ -13,6 +18,7 @@ cpu::AttentionParams params_of(const AttentionStep& step, const StepIo& io, std:
   return params;
 }
 
+/// The query heads of one KV head for `count` tokens from `token` on.
 cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::size_t token, std::size_t count,
                              std::size_t kv_head) {
   const auto& p = step.params;
@@ -25,18 +31,21 @@ cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::s
           .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group};
 }
 
+/// Context of a run's tasks.
 struct AttentionTasks {
   const AttentionStep* step;
   StepContext* context;
-  std::size_t first_task[8];  ///< split: tasks before token t's, in the order token, KV head, chunk
+  std::size_t first_task[8];  ///< split: index of token t's first task; tasks are ordered by token, KV head, chunk
 };
 
+/// Runs the epilogue (store, quantise) on the finished heads of some tokens.
 void finish(const AttentionStep& step, StepContext& context, float* heads, std::size_t token, std::size_t count,
             std::size_t kv_head) {
   const std::size_t width = step.params.group * step.params.kv.value_dim;
   run_tile_ops(step.ops, 0, step.ops.size(), {heads, count, width, width}, token, kv_head * width, context);
 }
 
+/// One query tile and one KV head.
 void run_query_tile(void* data, std::size_t task, std::size_t worker) {
   auto& tasks = *static_cast<AttentionTasks*>(data);
   const auto& step = *tasks.step;
@@ -51,6 +60,7 @@ void run_query_tile(void* data, std::size_t task, std::size_t worker) {
   finish(step, context, scratch.heads, tile.token, tile.count, kv_head);
 }
 
+/// Chunks before a token's sliding window, and chunks that the token sees.
 std::size_t chunks_before(const AttentionStep& step, const StepIo& io, std::size_t token) {
   return cpu::attention_first_chunk(io.positions[token], step.params.window);
 }
@@ -58,7 +68,10 @@ std::size_t chunks_of(const AttentionStep& step, const StepIo& io, std::size_t t
   return cpu::attention_chunks(static_cast<std::size_t>(io.positions[token]) + 1) - chunks_before(step, io, token);
 }
 
-/// One chunk of one token's KV; whoever comes last merges all of them, in chunk order.
+/// One chunk of one token's KV and one KV head. An atomic counter per token and KV head counts finished chunks. Its
+/// acquire-release increment makes all partial results visible to the thread that finishes last; that thread merges
+/// them, in chunk order, and resets the counter for the next step. So the result does not depend on which thread is
+/// last.
 void run_chunk(void* data, std::size_t task, std::size_t worker) {
   auto& tasks = *static_cast<AttentionTasks*>(data);
   const auto& step = *tasks.step;

@@ -1,7 +1,7 @@
-// Steps of a mixture of experts: which experts a token goes to, and products with the chosen experts' weights. Slots
-// are brought together by expert first, so that an expert's weights are read once a step for all tokens that chose it
-// and not at all where none did. A slot's products do not depend on who else chose its expert, and a token's experts
-// are added up by number: what comes out depends on the token alone.
+// MoE steps: the routing, and matmuls with the selected experts' weights. Slots (a token and one of its experts) are
+// first sorted by expert, so that a step reads an expert's weights once for all tokens that selected it, and not at all
+// if none did. A slot's products do not depend on other slots of the expert, and a token's experts are summed in
+// ascending expert order, so results are batch-invariant.
 
 #include <algorithm>
 #include <span>
@@ -12,19 +12,22 @@
 namespace forge::runtime {
 namespace {
 
+/// Tasks per thread that steps with a sum aim for.
 constexpr std::size_t kTasksPerThread = 2;
 
+/// Context of a run's tasks. Tokens are cut into chunks only for steps that sum experts.
 struct ExpertTasks {
   const CpuStep* step;
   StepContext* context;
   std::size_t tokens, token_chunk, token_chunks, column_tiles;
 };
 
+/// Column tiles of a section.
 std::size_t tiles_of(const TileSection& section) {
   return (section.end - section.begin + section.tile_width - 1) / section.tile_width;
 }
 
-/// The section that has tile `tile` of the step, counted on in it.
+/// The section that contains column tile `tile` of the step; `tile` becomes its index within the section.
 const TileSection& section_at(const CpuStep& step, std::size_t& tile) {
   const TileSection* section = step.sections.data();
   for (; tile >= tiles_of(*section); ++section) tile -= tiles_of(*section);
@@ -34,12 +37,14 @@ const TileSection& section_at(const CpuStep& step, std::size_t& tile) {
 struct Columns {
   std::size_t begin, width;
 };
+/// Columns of tile `tile` of a section.
 Columns columns_of(const TileSection& section, std::size_t tile) {
   const std::size_t begin = tile * section.tile_width;
   return {begin, std::min(section.tile_width, section.end - section.begin - begin)};
 }
 
-/// Products of places [first, last) of the list, slots of one expert, with some columns of its weights.
+/// Matmul of some columns of one expert's weights by places [first, first + tile.rows) of the sorted list. The list
+/// serves as the matmul's row map.
 void run_products(const TileInstr& op, const ExpertSlots& list, std::size_t expert, std::size_t first, cpu::Tile tile,
                   std::size_t column) {
   op.matmul(op.b + expert * op.expert_bytes + column / quant::kX16Rows * op.group_bytes, op.k,
@@ -47,7 +52,8 @@ void run_products(const TileInstr& op, const ExpertSlots& list, std::size_t expe
             (op.shared_x ? list.tokens : list.slots).data() + first, tile.rows, tile.data, tile.stride);
 }
 
-/// One expert's slots, one tile of columns; rows of a tile lie anywhere in the step.
+/// One expert and one column tile: all of the expert's slots. The tile's rows belong to scattered rows of the step, so
+/// ops run row by row.
 void run_expert_task(void* data, std::size_t task, std::size_t worker) {
   const auto& tasks = *static_cast<const ExpertTasks*>(data);
   auto& context = *tasks.context;
@@ -67,12 +73,13 @@ void run_expert_task(void* data, std::size_t task, std::size_t worker) {
   }
 }
 
-/// Adds the slots of one expert that belong to tokens [begin, begin + sums.rows) to their tokens' sums.
+/// Computes the slots of one expert that belong to tokens [begin, begin + sums.rows) and adds them, weighted, to their
+/// tokens' sums.
 void add_expert(const TileSection& section, std::size_t expert, std::size_t begin, cpu::Tile sums, std::size_t column,
                 float* scratch, const StepContext& context) {
   const auto& list = context.experts;
   const auto tokens = std::span(list.tokens).subspan(list.begin[expert], list.begin[expert + 1] - list.begin[expert]);
-  const auto place = [&](std::size_t token) {  // tokens ascend among the slots of an expert
+  const auto place = [&](std::size_t token) {  // an expert's slots are in ascending token order
     return list.begin[expert] +
            static_cast<std::size_t>(std::ranges::lower_bound(tokens, static_cast<std::int32_t>(token)) -
                                     tokens.begin());
@@ -92,7 +99,7 @@ void add_expert(const TileSection& section, std::size_t expert, std::size_t begi
   }
 }
 
-/// All experts of some tokens, one tile of columns, and what is done with their sum.
+/// One column tile and one chunk of tokens: sums all experts in ascending order, then runs the ops after the sum.
 void run_sum_task(void* data, std::size_t task, std::size_t worker) {
   const auto& tasks = *static_cast<const ExpertTasks*>(data);
   auto& context = *tasks.context;
@@ -111,7 +118,8 @@ void run_sum_task(void* data, std::size_t task, std::size_t worker) {
                  begin + row, column, context);
 }
 
-/// Sorts the step's slots by expert, stable, so that tokens ascend; what is no expert's number goes to nobody.
+/// Counting sort of the step's slots by expert. It is stable, so tokens ascend; slots with an invalid expert are
+/// dropped.
 void list_slots(const TileInstr& source, std::size_t tokens, ExpertSlots& list) {
   const std::span chosen(source.chosen, tokens * source.slots);
   const auto valid = [&](std::int32_t expert) { return static_cast<std::uint32_t>(expert) < source.experts; };
@@ -139,6 +147,7 @@ struct RouteTasks {
   std::size_t tokens, chunk;
 };
 
+/// Routes a chunk of tokens.
 void run_route_task(void* data, std::size_t task, std::size_t) {
   const auto& [step, tokens, chunk] = *static_cast<const RouteTasks*>(data);
   const std::size_t used = step->params.used;
@@ -164,7 +173,7 @@ void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens) 
     context.pool->run(context.experts.active.size() * tasks.column_tiles, run_expert_task, &tasks);
     return;
   }
-  // As many tokens as possible share a read of weights, but every thread has work. Chunks of tokens change no result.
+  // As few chunks of tokens as give every thread work, so that many tokens share a read of weights. No result changes.
   const std::size_t wanted = (kTasksPerThread * context.pool->size() + tasks.column_tiles - 1) / tasks.column_tiles;
   const std::size_t most = tile_size(context.kernels->cpu_class).tokens;
   const std::size_t chunks = std::clamp<std::size_t>(wanted, 1, (tokens + most - 1) / most);

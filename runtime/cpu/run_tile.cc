@@ -1,3 +1,7 @@
+// Runs tile steps, and dispatches all step kinds. A tile step fills tiles of float columns from a source and runs the
+// section's ops on them while they are in the CPU's caches. Few rows (decode) are split by columns (column_split.h),
+// many rows (prefill) into tiles of columns by chunks of rows.
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -18,7 +22,7 @@ const float* const_floats(const std::byte* address) {
   return reinterpret_cast<const float*>(address);
 }
 
-/// Each row of the tile: the sum of its slots' rows by their shares, 64 columns at a time.
+/// Source kExpertRows: each row of the tile is the weighted sum of its slots' rows, 64 columns at a time.
 void sum_expert_rows(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column,
                      const StepContext& context) {
   constexpr std::size_t kColumns = 64;
@@ -35,6 +39,7 @@ void sum_expert_rows(const TileInstr& op, cpu::Tile tile, std::size_t row, std::
     }
 }
 
+/// Source kMatmul. If tokens of long prompts use another kernel, the rows are multiplied in runs of one kind.
 void run_matmul(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column, const StepContext& context) {
   const std::size_t groups = (tile.width + 15) / 16;
   const auto multiply = [&](cpu::MatmulFn matmul, std::size_t first, std::size_t end) {
@@ -43,13 +48,14 @@ void run_matmul(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_
   };
   if (op.prompt_matmul == op.matmul) return multiply(op.matmul, 0, tile.rows);
   const auto* prompt = context.io->prompt.data() + row;
-  for (std::size_t first = 0, end = 0; first < tile.rows; first = end) {  // runs of one kind
+  for (std::size_t first = 0, end = 0; first < tile.rows; first = end) {
     while (end < tile.rows && prompt[end] == prompt[first]) ++end;
     multiply(prompt[first] != 0 ? op.prompt_matmul : op.matmul, first, end);
   }
 }
 
-/// Fills the tile from its source. Rows row .. row+tile.rows, columns column .. column+tile.width of the section.
+/// Fills the tile from its source: rows row .. row + tile.rows of the step, columns column .. column + tile.width of
+/// the section.
 void run_source(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_t column, const StepContext& context) {
   const auto& kernels = *context.kernels;
   switch (op.kind) {
@@ -78,20 +84,21 @@ void run_source(const TileInstr& op, cpu::Tile tile, std::size_t row, std::size_
 
 // ---- transforms and sinks ----
 
-/// Where an instruction works: rows row, row + 1 .. of the step, columns column, column + 1 .. of the section, which
-/// are `tile`. Pairs halve the tile and the column.
+/// The tile that ops work on, and its position: row 0 is row `row` of the step, column 0 is column `column` of the
+/// section. Pairs of columns halve width and column.
 struct TileState {
   cpu::Tile tile;
   std::size_t row, column;
   const StepContext& context;
 
   [[nodiscard]] const cpu::Kernels& kernels() const { return *context.kernels; }
-  /// The instruction's rows at the tile's place; one row for all where its stride is 0.
+  /// The op's operand at the tile's position; stride 0 is one row for all.
   [[nodiscard]] cpu::ConstTile operand(const TileInstr& op) const {
     return {const_floats(op.a) + row * op.stride + column, tile.rows, tile.width, op.stride};
   }
 };
 
+/// Scales each row by 1/rms from sums of squares that an earlier step wrote. Slots of a token share its row of squares.
 void run_inv_rms(const TileInstr& op, TileState& at) {
   float inv[kTileTokens];
   const auto& kernels = at.kernels();
@@ -113,7 +120,8 @@ void run_binary(const TileInstr& op, TileState& at) {
   op.binary(at.tile, at.operand(op), at.tile, op.parameters.data());
 }
 
-/// Pairs of `count` columns x and `count` columns y become `count` columns, in place from the left.
+/// Turns each `count` columns x and `count` columns y into `count` columns f(x, y), in place from left to right:
+/// results never overwrite columns that are still to be read.
 void run_pairs(const TileInstr& op, TileState& at) {
   const std::size_t unit = op.count;
   const auto& tile = at.tile;
@@ -124,6 +132,7 @@ void run_pairs(const TileInstr& op, TileState& at) {
   at.column /= 2;
 }
 
+/// Adds the vector (bias) of its expert to each row.
 void run_expert_vectors(const TileInstr& op, TileState& at) {
   const auto add = at.kernels().binary(elementwise::Function::kAdd);
   for (std::size_t t = 0; t < at.tile.rows; ++t)
@@ -159,6 +168,8 @@ void run_quantize(const TileInstr& op, TileState& at) {
   at.kernels().quantize_q8a(at.tile, op.a + at.row * op.x_row_bytes, op.x_row_bytes, op.k, op.block + at.column / 32);
 }
 
+/// Stores the tile's heads into the KV cache: for each token the block's address plus the offset of the tile's first
+/// head.
 void run_kv_store(const TileInstr& op, TileState& at) {
   std::byte* heads[kTileTokens];
   const auto& io = *at.context.io;
@@ -172,7 +183,7 @@ void run_kv_store(const TileInstr& op, TileState& at) {
 
 using RunOp = void (*)(const TileInstr& op, TileState& at);
 
-/// By kind; nullptr for sources, and for the sum of experts, which run_experts.cc does.
+/// Run functions by op kind; nullptr for sources and for kSumExperts, which run_experts.cc handles.
 constexpr auto kRunOps = [] {
   constexpr std::pair<TileOpKind, RunOp> kPairs[] = {
       {TileOpKind::kInvRms, run_inv_rms},    {TileOpKind::kUnary, run_unary},
@@ -202,22 +213,23 @@ std::size_t divide_up(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
 }
 
-constexpr std::size_t kFloatsInL1 = 4096;  ///< half of a 32 KiB L1
+constexpr std::size_t kFloatsInL1 = 4096;  ///< 16 KiB, half of an L1
 
+/// Context of a tile step's tasks.
 struct TileTasks {
   const CpuStep* step;
   StepContext* context;
   std::size_t rows, row_chunk, row_chunks;  ///< chunks of row_chunk rows
 };
 
-/// Rows [row, row_end) of columns [column, column + width), as many rows at a time as the scratch holds.
+/// Rows [row, row_end) of columns [column, column + width), rows_at_once rows at a time (as many as the scratch holds).
 void run_columns(const TileSection& section, std::size_t row, std::size_t row_end, std::size_t column,
                  std::size_t width, std::size_t rows_at_once, StepContext& context, std::size_t worker) {
   const std::size_t stride = tile_stride(width);
   for (; row < row_end; row += rows_at_once) {
     const cpu::Tile tile{context.scratch[worker].tile, std::min(rows_at_once, row_end - row), width, stride};
     run_source(section.ops[0], tile, row, column, context);
-    // some rows at a time go through all operations while they are in L1; a whole tile lies in L2
+    // The whole tile is in L2. A few rows at a time run through all ops while they are in L1.
     const std::size_t together = std::max<std::size_t>(kFloatsInL1 / stride, 1);
     for (std::size_t t = 0; t < tile.rows; t += together)
       run_tile_ops(section.ops, 1, section.ops.size(),
@@ -226,8 +238,8 @@ void run_columns(const TileSection& section, std::size_t row, std::size_t row_en
   }
 }
 
-/// Many rows: tiles of columns of all sections, times runs of rows. Neighbouring tasks share a column tile, so that its
-/// weights stay in the cache while rows go by.
+/// A task of a step with many rows: one column tile and one chunk of rows. Neighbouring tasks share a column tile, so
+/// its weights stay in the cache while chunks of rows pass.
 void run_tile_task(void* data, std::size_t task, std::size_t worker) {
   const auto& tasks = *static_cast<const TileTasks*>(data);
   const std::size_t chunk = task % tasks.row_chunks;
@@ -244,7 +256,7 @@ void run_tile_task(void* data, std::size_t task, std::size_t worker) {
               section->tile_tokens, *tasks.context, worker);
 }
 
-/// Few rows: the step's pieces.
+/// A task of a step with few rows: one piece of columns, all rows.
 void run_piece_task(void* data, std::size_t task, std::size_t worker) {
   const auto& tasks = *static_cast<const TileTasks*>(data);
   const TilePiece& piece = tasks.step->pieces[task];
@@ -253,12 +265,14 @@ void run_piece_task(void* data, std::size_t task, std::size_t worker) {
               std::max<std::size_t>(kTileFloats / (width + quant::kX16Rows), 1), *tasks.context, worker);
 }
 
+/// Context of the tasks of a step on whole rows.
 struct RowTasks {
   const CpuStep* step;
   StepContext* context;
   std::size_t rows, row_chunk;
 };
 
+/// Arranges rows [first, end): for each head all pieces, one after the other.
 void run_arrange(const ArrangeStep& step, std::size_t first, std::size_t end) {
   for (std::size_t row = first; row < end; ++row) {
     float* to = step.out + row * step.out_stride;
@@ -273,6 +287,7 @@ void run_arrange(const ArrangeStep& step, std::size_t first, std::size_t end) {
   }
 }
 
+/// A chunk of rows of an arrange, RoPE table, split or RMS norm step.
 void run_row_task(void* data, std::size_t task, std::size_t) {
   const auto& tasks = *static_cast<const RowTasks*>(data);
   const auto& row = tasks.step->row;
@@ -301,6 +316,7 @@ void run_row_task(void* data, std::size_t task, std::size_t) {
   }
 }
 
+/// Runs a tile step on all threads. Chunks of rows are halved until each thread has about kTasksPerThread tasks.
 void run_tile_step(const CpuStep& step, StepContext& context, std::size_t rows) {
   TileTasks tasks{.step = &step, .context = &context, .rows = rows, .row_chunk = rows, .row_chunks = 1};
   if (rows <= kSplitRows) {

@@ -1,3 +1,6 @@
+// Reads the ops of tile steps. The checks against `shape` guarantee that an op never reads or writes outside its
+// operands and that tiles never split what must stay together (heads, blocks, pairs).
+
 #include "runtime/cpu/tile_op_reader.h"
 
 #include "kernels/quant/q8a.h"
@@ -8,7 +11,7 @@ using plan::TileOpBody;
 using plan::TileOpKind;
 
 TileInstr TileOpReader::op(const plan::TileOpBodyUnion& body, const TileShape& shape) const {
-  if (body.value == nullptr) fail("an op says nothing of what it does");
+  if (body.value == nullptr) fail("an op has no body");
   switch (body.type) {
     case TileOpBody::InvRms:
       return inv_rms(*body.AsInvRms(), shape);
@@ -48,7 +51,7 @@ TileInstr TileOpReader::function(std::uint8_t number, const std::vector<float>& 
                .unary = binary ? nullptr : kernels_.unary(*function),
                .binary = binary ? kernels_.binary(*function) : nullptr};
   if (in.unary == nullptr && in.binary == nullptr)
-    fail(fmt::format("{} is no function of {}", def.name, binary ? "two values" : "one value"));
+    fail(fmt::format("{} is not a function of {}", def.name, binary ? "two values" : "one value"));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!elementwise::in_range(def.parameters[i].range, parameters[i]))
       fail(fmt::format("{} of {} is out of range: {}", def.parameters[i].name, def.name, parameters[i]));
@@ -58,8 +61,8 @@ TileInstr TileOpReader::function(std::uint8_t number, const std::vector<float>& 
 }
 
 TileInstr TileOpReader::elementwise(const plan::ElementwiseT& op, const TileShape& shape) const {
-  auto in = function(op.function, op.parameters, given(op.operand));
-  if (!given(op.operand)) return in;
+  auto in = function(op.function, op.parameters, has_operand(op.operand));
+  if (!has_operand(op.operand)) return in;
   if (op.broadcast) {
     in.a = read(op.operand, shape.width * sizeof(float));
     return in;
@@ -79,11 +82,13 @@ TileInstr TileOpReader::pairs(const plan::ElementwisePairsT& pairs, const TileSh
   return in;
 }
 
+// The operand is resolved twice: with one column to get the distance of rows, which is also the number of 16-column
+// blocks per row, and then with all blocks to check its bounds.
 TileInstr TileOpReader::inv_rms(const plan::InvRmsT& norm, const TileShape& shape) const {
   TileInstr in{.kind = TileOpKind::kInvRms, .eps = norm.eps};
   in.k = number(norm.dim, 1, 1 << 24);
   in.slots = number(norm.slots, 1, static_cast<std::int64_t>(cpu::kExpertsMax));
-  if (shape.rows % in.slots != 0) fail("its slots are no whole tokens");
+  if (shape.rows % in.slots != 0) fail("its rows are not a whole number of tokens");
   const auto squares = read_rows(norm.squares, shape.rows / in.slots, 1);
   in.count = number(static_cast<std::int64_t>(squares.stride), 1, 1 << 20);
   in.a = read_rows(norm.squares, shape.rows / in.slots, in.count).data;
@@ -100,6 +105,7 @@ TileInstr TileOpReader::expert_vector(const plan::AddExpertVectorT& add, const T
           .chosen = ints(read(add.chosen, shape.rows * sizeof(std::int32_t)))};
 }
 
+// A norm needs whole heads in a tile, or tiles of whole rows.
 TileInstr TileOpReader::norm(const plan::NormT& norm, const TileShape& shape) const {
   constexpr TileOpKind kKinds[] = {TileOpKind::kRmsNorm, TileOpKind::kLayerNorm};
   TileInstr in{.kind = member(norm.kind, kKinds), .shared = norm.shared, .eps = norm.eps};
@@ -107,10 +113,10 @@ TileInstr TileOpReader::norm(const plan::NormT& norm, const TileShape& shape) co
   const bool whole_rows = shape.unit >= shape.width;
   if (shape.width % in.head_dim != 0 || (shape.unit % in.head_dim != 0 && !whole_rows))
     fail("a norm does not fit its tile");
-  if (in.kind == TileOpKind::kRmsNorm && !in.shared) fail("an RMS norm's heads share their weight");
+  if (in.kind == TileOpKind::kRmsNorm && !in.shared) fail("the heads of an RMS norm must share their weight");
   const std::size_t bytes = (in.shared ? in.head_dim : shape.width) * sizeof(float);
   in.a = read(norm.weight, bytes);
-  if (given(norm.bias)) in.b = read(norm.bias, bytes);
+  if (has_operand(norm.bias)) in.b = read(norm.bias, bytes);
   return in;
 }
 
@@ -126,13 +132,13 @@ TileInstr TileOpReader::rope(const plan::RopeT& rope, const TileShape& shape) co
 }
 
 TileInstr TileOpReader::store(std::uint16_t out, const TileShape& shape) const {
-  const auto rows = written_rows(out, shape.rows, shape.width);
+  const auto rows = writable_rows(out, shape.rows, shape.width);
   return {.kind = TileOpKind::kStore, .a = rows.data, .stride = rows.stride};
 }
 
 TileInstr TileOpReader::sum_squares(const plan::SumSquaresT& sum, const TileShape& shape) const {
-  if (shape.unit % 16 != 0) fail("sums of squares cut their blocks");
-  const auto rows = written_rows(sum.out, shape.rows, (shape.width + 15) / 16);
+  if (shape.unit % 16 != 0) fail("sums of squares need tiles of whole 16-column blocks");
+  const auto rows = writable_rows(sum.out, shape.rows, (shape.width + 15) / 16);
   return {.kind = TileOpKind::kSumSquares, .a = rows.data, .stride = rows.stride};
 }
 
@@ -141,27 +147,27 @@ TileInstr TileOpReader::quantize(const plan::QuantizeT& quantize, const TileShap
   in.k = number(quantize.cols, 32, 1 << 24);
   in.block = number(quantize.block, 0, 1 << 20);
   if (shape.unit % 32 != 0 || shape.width % 32 != 0 || in.k % 32 != 0 || in.block * 32 + shape.width > in.k)
-    fail("a quantised row is cut");
-  want_type(quantize.out, DType::kQ8A_32);
+    fail("quantisation needs whole 32-column blocks inside its row");
+  require_type(quantize.out, DType::kQ8A_32);
   in.x_row_bytes = quant::q8a_row_bytes(in.k);
-  in.a = written(quantize.out, shape.rows * in.x_row_bytes);
+  in.a = writable(quantize.out, shape.rows * in.x_row_bytes);
   return in;
 }
 
 TileInstr TileOpReader::store_kv(const plan::StoreKvT& store, const TileShape& shape) const {
   constexpr TileOpKind kParts[] = {TileOpKind::kStoreK, TileOpKind::kStoreV};
-  if (!shape.tokens_own) fail("it stores keys or values of other rows than the tokens");
+  if (!shape.rows_are_tokens) fail("the keys or values to store are not of the step's tokens");
   TileInstr in{.kind = member(store.part, kParts)};
   const auto& state = operand(store.state);
   const auto kv = kv_shape_of(kv_group(state));
   const bool values = in.kind == TileOpKind::kStoreV;
-  if (values && kv.shared_row) fail("it stores values where they share the keys' rows");
+  if (values && kv.shared_row) fail("values are stored although keys and values share rows");
   in.dtype = kv.type;
   in.head_dim = values ? kv.value_dim : kv.head_dim;
   const std::size_t first = number(store.first_column, 0);
   if (first % in.head_dim != 0 || shape.width % in.head_dim != 0 || shape.unit % in.head_dim != 0 ||
       first + shape.width > in.head_dim * kv.heads)
-    fail("a KV store is no whole heads");
+    fail("a KV store is not whole heads");
   in.store_kv = values || kv.shared_row ? kernels_.store_kv_rows : kernels_.store_kv_columns;
   in.kv_group = state.index();
   in.kv_offset = layer_offset(state) + (values ? cpu::kv_values_offset(kv) : 0) +

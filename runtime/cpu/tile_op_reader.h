@@ -1,5 +1,5 @@
 #pragma once
-// Reading what is done to a tile after its source. A function a body of plan.fbs.
+// Reads the ops that follow a tile's source (transforms and sinks), one function per op body of plan.fbs.
 
 #include <cstdint>
 #include <vector>
@@ -8,17 +8,17 @@
 
 namespace forge::runtime {
 
-/// What a tile op works on: rows of the step, columns of its section, and how many of them stay together in a tile.
+/// What a tile op works on: the step's rows, the section's columns, and the columns that stay together in a tile.
 struct TileShape {
   std::size_t rows = 0, width = 0, unit = 1;
-  bool tokens_own = false;  ///< its rows are the step's tokens
+  bool rows_are_tokens = false;  ///< rows are the step's tokens, not logit rows or slots
 };
 
 class TileOpReader : PlanReader {
  public:
   explicit TileOpReader(const PlanReader& reader) : PlanReader(reader) {}
 
-  /// One op. Throws Error(kPlan) as every reader.
+  /// Reads one op. Errors: Error(kPlan), naming the step.
   [[nodiscard]] TileInstr op(const plan::TileOpBodyUnion& body, const TileShape& shape) const;
   [[nodiscard]] TileInstr store(std::uint16_t out, const TileShape& shape) const;
   [[nodiscard]] TileInstr quantize(const plan::QuantizeT& quantize, const TileShape& shape) const;
@@ -26,7 +26,7 @@ class TileOpReader : PlanReader {
  private:
   TileInstr elementwise(const plan::ElementwiseT& op, const TileShape& shape) const;
   TileInstr pairs(const plan::ElementwisePairsT& pairs, const TileShape& shape) const;
-  /// An instruction with the function's parameters and its kernel of one tile, or of two.
+  /// An op with the function's parameters and its kernel for one operand, or for two.
   TileInstr function(std::uint8_t number, const std::vector<float>& parameters, bool binary) const;
   TileInstr inv_rms(const plan::InvRmsT& norm, const TileShape& shape) const;
   TileInstr expert_vector(const plan::AddExpertVectorT& add, const TileShape& shape) const;

@@ -265,13 +265,13 @@ TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
   says([&](auto& program) { route_of(program)->rows = static_cast<plan::RowCount>(7); }, "out of range");
   says([&](auto& program) { route_of(program)->used = 7; }, "do not fit together");
   says([&](auto& program) { route_of(program)->groups = 4; }, "do not fit together");
-  says([&](auto& program) { experts_of(program)->experts = 1000; }, "leaves its block");
-  says([&](auto& program) { experts_of(program)->expert_bytes = std::int64_t{1} << 30; }, "leaves its block");
+  says([&](auto& program) { experts_of(program)->experts = 1000; }, "exceeds its block");
+  says([&](auto& program) { experts_of(program)->expert_bytes = std::int64_t{1} << 30; }, "exceeds its block");
   says([&](auto& program) { tile_of(program)->slots = 1 << 20; }, "out of range");
   says([&](auto& program) { tile_of(program)->sections.clear(); }, "without a section");
-  says([&](auto& program) { tile_of(program)->sections[0]->ops[0]->body.Reset(); }, "says nothing");
+  says([&](auto& program) { tile_of(program)->sections[0]->ops[0]->body.Reset(); }, "has no body");
   says([&](auto& program) { tile_of(program)->source.Reset(); }, "without a source");
-  says([&](auto& program) { last_step(program, "experts").body.Reset(); }, "says nothing");
+  says([&](auto& program) { last_step(program, "experts").body.Reset(); }, "has no body");
   const auto is_sum = [](const auto& op) { return op->body.type == plan::TileOpBody::SumExperts; };
   says(
       [&](auto& program) {
@@ -282,7 +282,7 @@ TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
         again->body.Set(plan::SumExpertsT(*(*sum)->body.AsSumExperts()));
         ops.insert(sum, std::move(again));
       },
-      "a sum of no experts");
+      "a sum over experts is not allowed");
   for (const std::int64_t slices : {0, 5, 1 << 30}) {
     const auto line = opening(model, [&](auto& program) {
       for (const auto& weight : program.weights)

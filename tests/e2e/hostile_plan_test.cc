@@ -77,14 +77,14 @@ TEST_CASE("step inputs are for the rows that they have entries for") {
   SECTION("values of rows of logits") {
     Plan plan;
     plan.change(plan::TileOpBody::StoreKv, [](auto& tile) { tile.rows = kLogits; });
-    CHECK_THAT(plan.refusal(), Catch::Contains("rows than the tokens"));
+    CHECK_THAT(plan.refusal(), Catch::Contains("of the step's tokens"));
   }
   SECTION("embeddings by rows of logits") {
     Plan plan;
     plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto& step) {
       step.operands[tile.source.AsEmbeddedRows()->ids] = plan::operand_at(plan::Space::Input, 3, 0);
     });
-    CHECK_THAT(plan.refusal(), Catch::Contains("embeds"));
+    CHECK_THAT(plan.refusal(), Catch::Contains("the embedded rows"));
   }
   SECTION("embeddings from a layout of GPUs, and from none") {
     for (const std::uint8_t layout : {2, 99}) {
@@ -106,7 +106,7 @@ TEST_CASE("step inputs are for the rows that they have entries for") {
     plan.change(plan::Source::GatheredRows, [](auto& tile, auto& step) {
       step.operands[tile.source.AsGatheredRows()->indices] = plan::operand_at(plan::Space::Input, 0, 0);
     });
-    CHECK_THAT(plan.refusal(), Catch::Contains("gathers"));
+    CHECK_THAT(plan.refusal(), Catch::Contains("the gather's indices"));
   }
 }
 
@@ -138,10 +138,10 @@ TEST_CASE("an elementwise function, its parameters and its operand are what its 
   CHECK_THAT(unary(Function::kSoftcap, std::vector<float>(1000, 1.0F)), Catch::Contains("not 1000"));
   CHECK_THAT(unary(Function::kXielu, {1, 1, kNan, 0}), Catch::Contains("beta of xielu is out of range"));
   CHECK_THAT(unary(Function::kXielu, {1, 1, 1}), Catch::Contains("xielu has 4 parameters, not 3"));
-  CHECK_THAT(unary(Function::kAdd, {}), Catch::Contains("add is no function of one value"));
-  CHECK_THAT(unary(Function::kClampedSwish, {}), Catch::Contains("no function of one value"));
+  CHECK_THAT(unary(Function::kAdd, {}), Catch::Contains("add is not a function of one value"));
+  CHECK_THAT(unary(Function::kClampedSwish, {}), Catch::Contains("not a function of one value"));
   CHECK_THAT(refusal([&](auto& op) { op.function = number(Function::kReluSquared); }),
-             Catch::Contains("relu_squared is no function of two values"));
+             Catch::Contains("relu_squared is not a function of two values"));
   for (const std::size_t unknown : {elementwise::kFunctionCount, std::size_t{255}})
     CHECK_THAT(refusal([&](auto& op) { op.function = static_cast<std::uint8_t>(unknown); }),
                Catch::Contains("there is no elementwise function " + std::to_string(unknown)));
@@ -192,16 +192,16 @@ TEST_CASE("a weight's sources are parts of tensors of the model") {
   };
   CHECK_THAT(refusal([](auto&, auto& s) { s.file = 1; }), Catch::Contains("a file that the model does not have"));
   CHECK_THAT(refusal([](auto&, auto& s) { s.row_begin = 1; }), Catch::Contains("rows that its tensor does not have"));
-  CHECK_THAT(refusal([](auto&, auto& s) { --s.rows; }), Catch::Contains("not its rows"));
+  CHECK_THAT(refusal([](auto&, auto& s) { --s.rows; }), Catch::Contains("more or fewer rows"));
   CHECK_THAT(refusal([](auto&, auto& s) { s.col_begin = 1; }), Catch::Contains("columns that its tensor"));
   CHECK_THAT(refusal([](auto&, auto& s) { s.cols = 0; }), Catch::Contains("columns that its tensor"));
   CHECK_THAT(refusal([](auto& w, auto& s) { s.cols = w.cols / 2, s.col_begin = w.cols / 2; }),
-             Catch::Contains("another length of rows"));
+             Catch::Contains("a different row length"));
   CHECK_THAT(refusal([](auto&, auto& s) { s.tensor_rows = s.rows = std::int64_t{1} << 62; }),
              Catch::Contains("rows that its tensor"));
   CHECK_THAT(refusal([](auto&, auto& s) { s.tensor_rows = 1 << 28; }), Catch::Contains("leaves the model file"));
-  CHECK_THAT(refusal([](auto& w, auto&) { w.slices = w.rows + 1; }), Catch::Contains("absurd"));
-  CHECK_THAT(refusal([](auto& w, auto&) { w.sources.clear(); }), Catch::Contains("not its rows"));
+  CHECK_THAT(refusal([](auto& w, auto&) { w.slices = w.rows + 1; }), Catch::Contains("out of range"));
+  CHECK_THAT(refusal([](auto& w, auto&) { w.sources.clear(); }), Catch::Contains("more or fewer rows"));
   CHECK_THAT(refusal([](auto& w, auto&) { w.sources.front() = nullptr; }), Catch::Contains("missing"));
 }
 

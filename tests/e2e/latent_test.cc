@@ -81,16 +81,16 @@ TEST_CASE("latent attention: a plan with numbers that do not fit together is ref
   const auto source = [](plan::ProgramT& program) { return batched_tile(program).source.AsBatchedMatmulRows(); };
   for (const std::int32_t batches : {-1, 0, 1 << 20})
     says([&](auto& p) { source(p)->batches = batches; }, "out of range");
-  says([&](auto& p) { source(p)->batches = 5; }, "no equal batches");
-  says([&](auto& p) { source(p)->batches = 96; }, "lies in two batches");
+  says([&](auto& p) { source(p)->batches = 5; }, "equal batches");
+  says([&](auto& p) { source(p)->batches = 96; }, "spans two batches");
   says([&](auto& p) { source(p)->x = 60'000; }, "an operand is missing");
   for (const std::int64_t k : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1} << 41})
     says([&](auto& p) { source(p)->k = k; }, "out of range");
   says([&](auto& p) { source(p)->k = 1 << 20; }, "rows of x overlap");
-  says([&](auto& p) { batched_tile(p).sections[0]->end += 16; }, "lies in two batches");
-  says([&](auto& p) { kv_store(p).part = plan::KvPart::Values; }, "where they share the keys' rows");
-  says([&](auto& p) { attention(p).value_dim = 16; }, "heads are not its KV group's");
-  says([&](auto& p) { attention(p).head_dim = 24; }, "heads are not its KV group's");
+  says([&](auto& p) { batched_tile(p).sections[0]->end += 16; }, "spans two batches");
+  says([&](auto& p) { kv_store(p).part = plan::KvPart::Values; }, "keys and values share rows");
+  says([&](auto& p) { attention(p).value_dim = 16; }, "heads differ from its KV group's");
+  says([&](auto& p) { attention(p).head_dim = 24; }, "heads differ from its KV group's");
   const auto with_group = [&](std::int32_t head_dim, std::int32_t value_dim, std::int64_t block_bytes, DType type,
                               bool shared_row) {
     return [=](plan::ProgramT& p) {
