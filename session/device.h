@@ -24,7 +24,9 @@ using OpenDriver = std::function<driver::Driver(driver::Vendor)>;
 /// "auto" takes the GPU that forge can compile for with the most memory, then the most units, those with memory of
 /// their own first; without one the CPU, and says why. A GPU asked for by name is that one.
 /// Errors: kUsage for a name that is none; kDevice when the GPU is not there, or it or its driver cannot be used.
-[[nodiscard]] DeviceChoice choose_device(const std::string& name, const OpenDriver& open = driver::Driver::open);
+[[nodiscard]] DeviceChoice choose_device(
+    const std::string& name,
+    const OpenDriver& open = [](driver::Vendor vendor) { return driver::Driver::open(vendor); });
 
 /// Is it "hip", "hip:N", "cuda" or "cuda:N"? The vendor and N. Errors: kUsage when it is not.
 struct GpuName {

@@ -12,6 +12,7 @@ std::vector<TilePiece> split_columns(const std::vector<TileSection>& sections, s
   std::vector<TilePiece> pieces;
   for (std::size_t s = 0; s < sections.size(); ++s) {
     const std::size_t width = sections[s].end - sections[s].begin;
+    // The smallest piece: whole units that make at least kColumnsMin columns.
     const std::size_t unit = (kColumnsMin + sections[s].unit - 1) / sections[s].unit * sections[s].unit;
     for (std::size_t at = 0; at < width;) {
       const std::size_t share = threads > 1 ? std::min(left / (2 * threads), kColumnsMax) : kColumnsMax;

@@ -69,6 +69,8 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
       pool_(options.threads),
       kv_blocks_(kv_context_blocks(*program_, options.kv_blocks)),
       profile_(options.profile) {
+  // Weights are mapped from the cache if an entry fits. Otherwise memory is allocated here and filled below, after all
+  // steps are decoded.
   std::optional<PackedWeights> packed;
   if (options.packed != nullptr) packed.emplace(*options.packed, *program_);
   auto begin = std::chrono::steady_clock::now();
@@ -83,6 +85,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   arena_ = MemoryBlock(need_.arena, "the arena", false);
   kv_ = MemoryBlock(need_.kv, "the KV cache", need_.kv >= kHugeBytes);
   output_ = MemoryBlock(logits_bytes(*program_), "the logits", false);
+  // The KV pools of all groups are parts of one block of memory.
   std::byte* pool = kv_.data();
   for (std::size_t g = 0; g < kv_rooms().size(); ++g) {
     blocks_.kv.push_back({.data = pool, .block_stride = kv_block_stride(program_->kv_groups[g])});
@@ -105,6 +108,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
     variants_.push_back(decode_variant(*variant, *program_, blocks_, io_, kernels_));
   }
   if (variants_.empty()) throw Error(ErrorCode::kPlan, "the plan has no variants", {}, "compile the plan again");
+  // The split depends on the number of threads, which the plan does not contain.
   for (auto& variant : variants_)
     for (auto& step : variant.steps) step.pieces = split_columns(step.sections, pool_.size());
   size_scratch();
@@ -184,6 +188,7 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
                .block_table = io_.block_table.data(),
                .table_stride = io_.table_stride,
                .group_stride = io_.group_stride});
+  // Copy-on-write of KV blocks: a sequence that forked, or continues a partly shared block, gets its own copy first.
   for (const auto& copy : batch.copies)
     for (std::size_t g = 0; g < kv_rooms().size(); ++g) {
       if (!is_copied(copy, kv_rooms(), g)) continue;
@@ -216,6 +221,7 @@ void CpuExecutor::run_measured(const CpuVariant& variant) {
   const auto place = static_cast<std::size_t>(&variant - variants_.data());
   const std::int64_t first = StepTrace::now_ns();
   std::int64_t begin = first;
+  // A step's costs in the plan are those of a full variant; the profile scales them by the fraction that was used.
   const double tokens = static_cast<double>(io_.tokens) / static_cast<double>(variant.tokens);
   const double rows = static_cast<double>(io_.row_count) / static_cast<double>(variant.rows);
   for (std::size_t i = 0; i < variant.steps.size(); ++i) {

@@ -120,6 +120,7 @@ Job make_job(const plan::WeightT& weight, const WeightSource& model, std::byte* 
   if (job.pack && !quant::has_kernels(job.dtype)) fail(weight, "its type has no packed layout");
   job.sources = read_sources(weight, model);
   take_parts(weight, job);
+  // Packed slices are whole groups, so an expert's weights can be addressed by group.
   if (job.pack) job.slice_rows = quant::x16_groups(job.slice_rows) * quant::kX16Rows;
   job.groups = job.slices * job.slice_rows / quant::kX16Rows;
   const std::size_t bytes =
@@ -167,6 +168,7 @@ class Loading {
 
   void operator()(std::size_t task, std::size_t worker) noexcept {
     if (failed_.load(std::memory_order_relaxed)) return;
+    // The job of a task is the last one whose first task is not after it.
     const auto after = std::upper_bound(jobs_.begin(), jobs_.end(), task,
                                         [](std::size_t t, const Job& job) { return t < job.first_task; });
     const Job& job = *(after - 1);

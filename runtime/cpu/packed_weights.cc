@@ -214,6 +214,7 @@ MemoryBlock PackedWeights::find(ThreadPool& pool) const {
     note_unused(std::generic_category().message(errno));
     return {};
   }
+  // Verifies the checksum of the whole mapping before any use.
   if (hash_of(std::span<const std::byte>(block.data(), block.bytes()), pool) != hash) {
     note_unused("the file is damaged");
     return {};
@@ -234,6 +235,7 @@ void PackedWeights::keep(std::span<const std::byte> weights, ThreadPool& pool) c
   std::memcpy(head.data(), &header, sizeof header);
   if (const int failed = file.write(head, weights, path()); failed != 0)
     return note_not_stored(std::generic_category().message(failed));
+  // Maintenance by the writer: leftovers of killed processes, then the least recently used entries beyond the limit.
   remove_cache_temporaries(options_.folder, kPackedWeightsSuffix);
   evict_cache_files(cache_files(options_.folder, kPackedWeightsSuffix), options_.bytes_max, path());
 }

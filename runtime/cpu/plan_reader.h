@@ -91,6 +91,7 @@ class PlanReader {
         break;
     }
     if (block == nullptr) fail("an operand is in a memory space that is not allowed here");
+    // Written so that no sum can overflow: offset and size are numbers of the plan.
     if (of.offset() > block->bytes || bytes > block->bytes - of.offset())
       fail(fmt::format("an operand of {} bytes at offset {} exceeds its block of {} bytes", bytes, of.offset(),
                        block->bytes));

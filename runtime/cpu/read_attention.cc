@@ -25,6 +25,7 @@ class AttentionReader : PlanReader {
     out.q_stride = q.stride;
     take_partials(in, heads, out);
     if (has_operand(in.sinks)) out.sinks = floats(read(in.sinks, heads * sizeof(float)));
+    // Epilogue tiles are the query heads of one KV head: a task never has fewer.
     const TileShape shape{
         .rows = tokens, .width = width, .unit = params.group * params.kv.value_dim, .rows_are_tokens = true};
     if (has_operand(in.out)) out.ops.push_back(ops_.store(in.out, shape));

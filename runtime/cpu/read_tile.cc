@@ -54,6 +54,7 @@ class TileReader : PlanReader {
     section.ops.push_back(read_source(tile, section, operand(in.from), shape, out));
     // Only rows that are tokens can be of a long prompt. Rows of experts and logits always use the general matmul.
     if (!shape.rows_are_tokens) section.ops[0].prompt_matmul = section.ops[0].matmul;
+    // Ops that halve the tile change `shape`; the tile itself keeps the source's unit.
     const std::size_t unit = shape.unit;
     bool halved = false;
     for (const auto& op : in.ops) {
@@ -160,6 +161,7 @@ class TileReader : PlanReader {
     auto in = product(TileOpKind::kMatmul, weights, source.x, source.k, shape);
     const std::size_t batch_row = in.x_row_bytes;
     take_operands(in, weights, source.x, shape.rows * batches, quant::x16_bytes(in.dtype, shape.width, in.k));
+    // x starts at this batch's row of the first token and skips the other batches' rows from token to token.
     in.a += batch * batch_row;
     in.x_row_bytes = batches * batch_row;
     return in;

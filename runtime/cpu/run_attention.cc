@@ -90,6 +90,7 @@ void run_chunk(void* data, std::size_t task, std::size_t worker) {
   context.kernels->attention_chunk(params, query, chunks_before(step, io, token) + chunk,
                                    context.scratch[worker].attention, partials + chunk * chunk_stride);
   auto& arrived = (*context.arrivals)[token * p.kv.heads + kv_head];
+  // Not the last chunk of this token and KV head: another thread merges.
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < chunks) return;
   arrived.store(0, std::memory_order_relaxed);
   float* heads = context.scratch[worker].heads;
@@ -103,6 +104,7 @@ void run_chunk(void* data, std::size_t task, std::size_t worker) {
 void run_attention(const AttentionStep& step, StepContext& context) {
   const auto& io = *context.io;
   AttentionTasks tasks{&step, &context, {}};
+  // More tokens than the step splits for: one task per query tile and KV head.
   if (io.tokens > step.split_tokens || io.tokens > std::size(tasks.first_task)) {
     context.pool->run(context.query_tiles.size() * step.params.kv.heads, run_query_tile, &tasks);
     return;

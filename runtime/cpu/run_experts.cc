@@ -169,6 +169,7 @@ void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens) 
   list_slots(step.sections[0].ops[0], tokens, context.experts);
   ExpertTasks tasks{.step = &step, .context = &context, .tokens = tokens, .token_chunk = tokens, .token_chunks = 1};
   for (const auto& section : step.sections) tasks.column_tiles += tiles_of(section);
+  // Without a sum (gate and up projections) every active expert and column tile is an independent task.
   if (step.sections[0].sum_at == 0) {
     context.pool->run(context.experts.active.size() * tasks.column_tiles, run_expert_task, &tasks);
     return;

@@ -147,6 +147,7 @@ void run_rms_norm(const TileInstr& op, TileState& at) {
 }
 
 void run_layer_norm(const TileInstr& op, TileState& at) {
+  // Weights per column start at the tile's first column; shared ones are the same for each head.
   const std::size_t from = op.shared ? 0 : at.column;
   at.kernels().layer_norm_heads(at.tile, op.head_dim, const_floats(op.a) + from,
                                 op.b == nullptr ? nullptr : const_floats(op.b) + from, op.shared, op.eps);
@@ -319,12 +320,14 @@ void run_row_task(void* data, std::size_t task, std::size_t) {
 /// Runs a tile step on all threads. Chunks of rows are halved until each thread has about kTasksPerThread tasks.
 void run_tile_step(const CpuStep& step, StepContext& context, std::size_t rows) {
   TileTasks tasks{.step = &step, .context = &context, .rows = rows, .row_chunk = rows, .row_chunks = 1};
+  // Few rows: one task per piece of columns. The pieces were computed when the plan was opened.
   if (rows <= kSplitRows) {
     context.pool->run(step.pieces.size(), run_piece_task, &tasks);
     return;
   }
   std::size_t column_tiles = 0;
   for (const auto& section : step.sections) column_tiles += divide_up(section.end - section.begin, section.tile_width);
+  // Many rows: chunks of rows shrink, down to kLeast rows, while there are too few tasks to balance the threads.
   constexpr std::size_t kLeast = 4 * cpu::kMatmulTokens, kTasksPerThread = 4;
   tasks.row_chunk = tile_size(context.kernels->cpu_class).tokens;
   while (tasks.row_chunk > kLeast &&

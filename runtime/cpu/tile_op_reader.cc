@@ -42,6 +42,7 @@ TileInstr TileOpReader::op(const plan::TileOpBodyUnion& body, const TileShape& s
 }
 
 TileInstr TileOpReader::function(std::uint8_t number, const std::vector<float>& parameters, bool binary) const {
+  // The function's number, its parameter count, its form and each parameter's range all come from the plan.
   const auto function = elementwise::find_function(number);
   if (!function) fail(fmt::format("there is no elementwise function {}", number));
   const auto& def = elementwise::function_def(*function);
@@ -137,6 +138,7 @@ TileInstr TileOpReader::store(std::uint16_t out, const TileShape& shape) const {
 }
 
 TileInstr TileOpReader::sum_squares(const plan::SumSquaresT& sum, const TileShape& shape) const {
+  // A partial sum covers 16 columns, and two tiles must not write the same one.
   if (shape.unit % 16 != 0) fail("sums of squares need tiles of whole 16-column blocks");
   const auto rows = writable_rows(sum.out, shape.rows, (shape.width + 15) / 16);
   return {.kind = TileOpKind::kSumSquares, .a = rows.data, .stride = rows.stride};
@@ -168,8 +170,10 @@ TileInstr TileOpReader::store_kv(const plan::StoreKvT& store, const TileShape& s
   if (first % in.head_dim != 0 || shape.width % in.head_dim != 0 || shape.unit % in.head_dim != 0 ||
       first + shape.width > in.head_dim * kv.heads)
     fail("a KV store is not whole heads");
+  // Keys are stored transposed, as columns. Values, and rows that keys and values share, are stored as rows.
   in.store_kv = values || kv.shared_row ? kernels_.store_kv_rows : kernels_.store_kv_columns;
   in.kv_group = state.index();
+  // Byte offset in a block of the group: the layer, then K or V, then the section's first head.
   in.kv_offset = layer_offset(state) + (values ? cpu::kv_values_offset(kv) : 0) +
                  first / in.head_dim * cpu::kv_head_bytes(in.dtype, in.head_dim);
   return in;
