@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kLockSuffix = ".lock";
 
+// Joins a fixed description of the problem with what to do about it; the cache never fails a command.
 std::string environment(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read at start-up
   return value == nullptr ? "" : value;
@@ -35,16 +36,16 @@ std::string cache_warning(const fs::path& directory, std::string_view what, std:
       .line();
 }
 
-/// The entry when it is whole. A missing one is nothing; a damaged or foreign one is nothing and a warning.
+/// Reads an entry. A missing one returns nothing; a damaged or foreign one returns nothing and adds a warning.
 std::optional<PlanT> read_entry(const fs::path& path, std::string_view key, std::vector<std::string>& warnings) {
   struct stat status{};
   if (::lstat(path.c_str(), &status) != 0) return std::nullopt;
   try {
-    PlanT plan = read_plan(path, key);
+    PlanT plan = read_plan(path, key);  // modification time = time of last use, for eviction
     touch_cache_file(path);
     return plan;
   } catch (const Error& error) {
-    if (::lstat(path.c_str(), &status) == 0)  // not merely evicted by another process meanwhile
+    if (::lstat(path.c_str(), &status) == 0)  // unless another process has just evicted it
       warnings.push_back(error.line() + " (ignored, building it again)");
     return std::nullopt;
   }
@@ -52,12 +53,13 @@ std::optional<PlanT> read_entry(const fs::path& path, std::string_view key, std:
 
 }  // namespace
 
+/// A relative XDG_CACHE_HOME is ignored, as the XDG base directory specification demands.
 CacheOptions CacheOptions::from_environment() {
   CacheOptions options;
   if (const std::string own = environment("FORGE_CACHE_DIR"); !own.empty()) {
     options.directory = own;
-  } else if (const std::string xdg = environment("XDG_CACHE_HOME"); xdg.starts_with('/')) {  // relative: ignored, by
-    options.directory = fs::path(xdg) / "forge";                                             // the XDG specification
+  } else if (const std::string xdg = environment("XDG_CACHE_HOME"); xdg.starts_with('/')) {
+    options.directory = fs::path(xdg) / "forge";
   } else {
     std::string home = environment("HOME");
     if (home.empty())
@@ -74,7 +76,7 @@ CacheOptions CacheOptions::from_environment() {
 }
 
 PlanCache::PlanCache(CacheOptions options) : options_(std::move(options)) {
-  std::string text = options_.directory.native();  // "dir/" and "dir" are one directory
+  std::string text = options_.directory.native();  // "dir/" and "dir" are the same directory
   while (text.size() > 1 && text.ends_with('/')) text.pop_back();
   options_.directory = text;
 }
@@ -85,6 +87,8 @@ fs::path PlanCache::entry_path(std::string_view key) const {
   return options_.directory / fmt::format("{}{}", key, kPlanSuffix);
 }
 
+/// Looks without a lock first; then takes the key's lock and looks again, because another process may have built the
+/// entry meanwhile; then builds. Every problem with the cache itself becomes a warning.
 CachedPlan PlanCache::get_or_build(std::string_view key, const Build& build,
                                    const std::function<void()>& waiting) const {
   CachedPlan result;
@@ -110,13 +114,13 @@ CachedPlan PlanCache::get_or_build(std::string_view key, const Build& build,
   if (lock.error() != 0)
     return built_only(cache_warning(options_.directory, "cannot lock the cache directory",
                                     std::generic_category().message(lock.error())));
-  result.warnings.clear();  // the second look repeats what is still true
+  result.warnings.clear();  // the second look adds those that are still true
   if (found()) return result;
 
   result.plan = build();
   result.built = true;
   try {
-    // Only the holder of a key's lock writes its temporary files, and that is us.
+    // Only the holder of the key's lock writes its temporary files, so leftovers can be removed safely.
     remove_cache_temporaries(options_.directory, kPlanSuffix, key);
     const auto image = serialize_plan(result.plan, key);
     if (image.size() > options_.bytes_max) {

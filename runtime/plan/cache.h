@@ -1,10 +1,11 @@
 #pragma once
-// The plan cache: <directory>/<key>.plan, one file a key, where the key is a hash of everything that decides the plan
-// (model identity, target, options, forge's version). A cache is never needed for a result: whatever is wrong with it
-// becomes a warning, and the plan is built and used from memory.
+// The plan cache: one file <directory>/<key>.plan per key. The key is a hash of everything that determines the plan
+// (model identity, target, options, forge's version). The cache is an optimisation only: any problem with it becomes a
+// warning, and the plan is built and used from memory.
 //
-// Processes agree through flock(2) on <directory>/<key>.lock: one builds, the others wait and read; when the builder
-// dies its lock falls and the next one builds. Entries appear by rename, so readers need no lock.
+// Several processes: one takes flock(2) on <directory>/<key>.lock and builds, the others wait and then read its entry.
+// If the builder dies, the kernel releases its lock and the next process builds. Entries appear by rename, so readers
+// need no lock.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,35 +21,38 @@ namespace forge::plan {
 inline constexpr std::string_view kPlanSuffix = ".plan";
 inline constexpr std::uint64_t kCacheBytesDefault = std::uint64_t{4} << 30;
 
+/// Location and size limit of the cache.
 struct CacheOptions {
   std::filesystem::path directory;               ///< empty: no cache, every plan is built
-  std::uint64_t bytes_max = kCacheBytesDefault;  ///< of all entries together; 0: nothing is kept
+  std::uint64_t bytes_max = kCacheBytesDefault;  ///< limit for all entries together; 0: nothing is kept
 
-  /// $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge; $FORGE_CACHE_MAX_BYTES.
-  /// Errors: Error(kUsage) when the size is not a number of bytes.
+  /// From $FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge, else ~/.cache/forge; the limit from $FORGE_CACHE_MAX_BYTES.
+  /// Errors: Error(kUsage) if the limit is not a number.
   [[nodiscard]] static CacheOptions from_environment();
 };
 
+/// Result of PlanCache::get_or_build.
 struct CachedPlan {
   PlanT plan;
-  std::filesystem::path path;         ///< where the entry lies; empty when it could not be kept
-  bool built = false;                 ///< by this call
-  std::vector<std::string> warnings;  ///< one line each, ready to be printed
+  std::filesystem::path path;         ///< the entry's file; empty if the plan could not be stored
+  bool built = false;                 ///< true if this call built the plan
+  std::vector<std::string> warnings;  ///< one line each, ready to print
 };
 
+/// Thread-safe and usable from several processes at once.
 class PlanCache {
  public:
   using Build = std::function<PlanT()>;
 
   explicit PlanCache(CacheOptions options);
 
-  /// The entry of `key` (1 to 128 letters, digits, '-', '_'), or what `build` makes, which is then kept.
-  /// `waiting` is called once when another process is building this key, before waiting for it.
-  /// Errors: what `build` throws (nothing is kept); Error(kInternal) for a malformed key. Nothing else.
+  /// Returns the cached plan of `key` (1 to 128 letters, digits, '-' or '_'), or calls `build` and stores its result.
+  /// `waiting` is called once before this call blocks on another process that is building the same key. Errors: those
+  /// of `build` (nothing is stored then); Error(kInternal) for a malformed key.
   [[nodiscard]] CachedPlan get_or_build(std::string_view key, const Build& build,
                                         const std::function<void()>& waiting = {}) const;
 
-  /// Where the entry of `key` lies or would lie; empty without a cache.
+  /// The path of the entry of `key`, whether it exists or not; empty without a cache.
   [[nodiscard]] std::filesystem::path entry_path(std::string_view key) const;
 
  private:

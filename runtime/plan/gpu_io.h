@@ -1,6 +1,7 @@
 #pragma once
-// What steps of GPU programs mean beside plan.fbs: the step inputs that code generation names and runtime/gpu fills.
-// Part of the plan format; a new meaning of a number raises kPlanVersion.
+// The step inputs of GPU programs and the arguments of repack kernels: what numbers in a plan's GPU steps mean beyond
+// plan.fbs. Written by codegen/gpu, read by runtime/gpu. Part of the plan format: a change of meaning raises
+// kPlanVersion.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,19 +10,25 @@
 
 namespace forge::plan {
 
-/// Indices of Space::Input beyond ir::InputKind's, whose tensors are i32: ids [T], positions [T], sequence [T],
-/// rows [R], kv_length [B], block_table [B, Bounds.table_blocks] of the KV group that the reference's offset says, but
-/// for the last one: embeddings f32 [T, Program.input_width]. T, R and B are the variant's bounds. Padding tokens have
-/// id 0, position -1, sequence 0.
+/// Indices of operands in Space::Input. Numbers below 16 are those of ir::InputKind, i32 tensors except for the last:
+///
+///   0 ids [T]   1 positions [T]   2 sequence [T]   3 rows [R]   4 kv_length [B]
+///   5 block_table [B, Bounds.table_blocks], of the KV group that the operand's offset names
+///   6 embeddings, f32 [T, Program.input_width]
+///
+/// T, R and B are the variant's bounds. Padding tokens have id 0, position -1, sequence 0.
 enum class GpuInput : std::uint16_t {
-  kCounts = 16,    ///< i32[4], gpu::Count: what of the bounds is real in this step
-  kSampling = 17,  ///< gpu::SamplingRow[R]
-  kSampled = 18,   ///< i32[gpu::kSampledRing][R] in pinned host memory: the token of each row, a line a step
+  /// i32[4], indexed by gpu::Count: numbers of real tokens, rows and sequences, and of steps sampled so far
+  kCounts = 16,
+  kSampling = 17,  ///< gpu::SamplingRow[R]: sampling parameters of each row
+  kSampled = 18,   ///< i32[gpu::kSampledRing][R] in pinned host memory: sampled tokens, one line per step
 };
 
-/// The kernel of a Repack takes
-///   { destination, staged rows, i64 first row of the slice in the source, i64 rows of the slice,
-///     i64 row_first, i64 unit, i64 stride }
-/// and runs with a grid of rows of the slice * blocks_per_row.
+/// Argument struct of a Repack's kernel, 8 bytes per member:
+///
+///   { destination address, address of the staged rows, first row of the slice in the source, rows in the slice,
+///     row_first, unit, stride }       the last three as in plan.fbs
+///
+/// Its grid has (rows in the slice) * blocks_per_row blocks.
 
 }  // namespace forge::plan

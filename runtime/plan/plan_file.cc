@@ -25,15 +25,18 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "plan headers are copied as they stand");
 
+// 89 "FRGP" CR LF 1A, as PNG's signature: a text-mode transfer breaks it visibly.
 constexpr std::array<char, 8> kMagic{'\x89', 'F', 'R', 'G', 'P', '\r', '\n', '\x1a'};
 constexpr std::uint32_t kContainerVersion = 1;
 constexpr std::uint64_t kPayloadBytesMax = FLATBUFFERS_MAX_BUFFER_SIZE - 1024;
 constexpr std::uint64_t kBlobBytesMax = 1'500'000'000;
 constexpr std::size_t kImageAlign = 16;
-/// Plan > Program > Variant > Step > Tile > Section > TileOp > its body is eight tables deep.
+/// Nesting limit for the verifier. Plan > Program > Variant > Step > Tile > Section > TileOp > body is eight tables
+/// deep.
 constexpr flatbuffers::uoffset_t kDepthMax = 16;
 constexpr flatbuffers::uoffset_t kTablesMax = 1'000'000;
 
+/// On-disk header; the layout is in plan_file.h.
 struct Header {
   std::array<char, 8> magic = kMagic;
   std::uint32_t container_version = kContainerVersion;
@@ -45,12 +48,14 @@ struct Header {
 };
 static_assert(sizeof(Header) == kHeaderBytes && offsetof(Header, hash) == 48);
 
+/// xxHash's canonical (big-endian) byte order.
 std::array<std::byte, 16> canonical(XXH128_hash_t hash) {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, hash);
   return std::bit_cast<std::array<std::byte, 16>>(bytes.digest);
 }
 
+/// The first 48 bytes of the header seed the payload's hash, so one hash covers the whole file.
 std::array<std::byte, 16> hash_of(const Header& header, std::span<const std::byte> payload) {
   const XXH64_hash_t seed = XXH3_64bits(&header, offsetof(Header, hash));
   return canonical(XXH3_128bits_withSeed(payload.data(), payload.size(), seed));
@@ -70,17 +75,17 @@ Error io_error(std::string_view doing, const std::filesystem::path& path, int er
                std::generic_category().message(error_number), std::move(fix));
 }
 
-/// Adds up what unpacking would allocate, by the schema's type table, so that a crafted buffer in which many tables
-/// point at one long vector is refused, or one whose structs lie askew: an honest buffer shares nothing, so its parts
-/// add up to no more than its size. Runs on verified buffers only.
+/// Adds up what unpacking a buffer would allocate, using the schema's type table. In a crafted buffer many tables can
+/// point at the same long vector, which unpacking would copy each time; an honest buffer shares nothing, so the sum
+/// cannot exceed its size. Also rejects misaligned structs. Use on verified buffers only.
 class UnpackedSize {
  public:
   explicit UnpackedSize(std::uint64_t bytes_max) : left_(bytes_max) {}
 
-  /// False when the limit is passed, a struct is not aligned or a union is of no known kind. Recursion is as deep as
-  /// the schema, which the verifier bounded.
+  /// Returns false if the limit is exceeded, a struct is misaligned or a union has an unknown type. The recursion is as
+  /// deep as the schema's nesting, which the verifier has bounded.
   bool add_table(const flatbuffers::Table& table, const flatbuffers::TypeTable& type) {
-    if (!take(sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t))) return false;  // as little as it can be
+    if (!take(sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t))) return false;  // smallest table
     for (std::size_t i = 0; i < type.num_elems; ++i) {
       const flatbuffers::TypeCode code = type.type_codes[i];
       const auto field = static_cast<flatbuffers::voffset_t>((i + 2) * sizeof(flatbuffers::voffset_t));
@@ -99,6 +104,7 @@ class UnpackedSize {
     return true;
   }
 
+  /// Adds one field. Absent fields take nothing.
   bool add_field(const flatbuffers::Table& table, flatbuffers::voffset_t field, flatbuffers::TypeCode code,
                  const flatbuffers::TypeTable* sub) {
     const bool is_table = code.base_type == flatbuffers::ET_SEQUENCE && sub->st == flatbuffers::ST_TABLE;
@@ -124,8 +130,8 @@ class UnpackedSize {
     return !is_struct || aligned(table.GetStruct<const std::uint8_t*>(field), alignof(std::uint64_t));
   }
 
-  /// What kind of table a union holds stands in the field before it. False for a kind without its table, and for one
-  /// that this version does not know: unpacked, either would be a kind without a value.
+  /// The type of a union is in the field before it. Returns false for a type without a table and for types that this
+  /// version does not know: unpacking would turn both into a type without a value.
   bool add_union(const flatbuffers::Table& table, flatbuffers::voffset_t field, const flatbuffers::TypeTable& type) {
     const auto kind = table.GetField<std::uint8_t>(static_cast<flatbuffers::voffset_t>(field - sizeof field), 0);
     const auto* inner = table.GetPointer<const flatbuffers::Table*>(field);
@@ -134,7 +140,7 @@ class UnpackedSize {
     return add_table(*inner, *type.type_refs[type.type_codes[kind].sequence_ref]());
   }
 
-  /// FlatBuffers' verifier lets structs and numbers of vectors lie anywhere; they are read in place.
+  /// The verifier accepts structs and vector elements at any address, but they are read in place.
   static bool aligned(const void* at, std::size_t alignment) {
     return reinterpret_cast<std::uintptr_t>(at) % alignment == 0;
   }
@@ -151,7 +157,7 @@ class UnpackedSize {
   std::uint64_t left_;
 };
 
-/// A verified, unpacked payload, or Error(kPlan).
+/// Verifies and unpacks a payload. Throws Error(kPlan).
 PlanT unpack(std::span<const std::byte> payload, std::string_view name) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(payload.data());
   flatbuffers::Verifier::Options limits;
@@ -170,8 +176,8 @@ PlanT unpack(std::span<const std::byte> payload, std::string_view name) {
   return out;
 }
 
-/// A directory entry that vanishes unless it was renamed into place. Processes of several containers may share a folder
-/// and have the same ids, so its name is a random one.
+/// A temporary file next to `target` that is removed unless it is renamed to it. Its name is random, because processes
+/// of several containers can share a directory and have the same process ids.
 class TemporaryFile {
  public:
   TemporaryFile(const std::filesystem::path& target, mode_t mode) {
@@ -186,7 +192,7 @@ class TemporaryFile {
     if (armed_) ::unlink(path_.c_str());
   }
 
-  /// Each answers 0 or errno.
+  /// Each returns 0 or an errno value.
   int opened() const { return open_errno_; }
   int write(std::span<const std::byte> bytes) {
     if (const int failed = write_all(fd_.get(), bytes); failed != 0) return failed;
@@ -211,6 +217,7 @@ struct AlignedDelete {
 
 }  // namespace
 
+/// Blob sizes are checked before packing, because FlatBufferBuilder has no error result for buffers beyond 2 GiB.
 std::vector<std::byte> serialize_plan(const PlanT& plan, std::string_view cache_key) {
   invariant(plan.version == kPlanVersion, "PLAN-001", "a plan is written with version = kPlanVersion");
   std::uint64_t blob_bytes = plan.graph.size();
@@ -240,6 +247,7 @@ std::vector<std::byte> serialize_plan(const PlanT& plan, std::string_view cache_
   return image;
 }
 
+/// The checks are in the order of docs/plan-format.md: magic, versions, size, checksum, cache key, contents.
 PlanT parse_plan(std::span<const std::byte> image, std::string_view name, std::string_view cache_key) {
   Header header;
   if (image.size() < sizeof header || std::memcmp(image.data(), kMagic.data(), kMagic.size()) != 0)
@@ -262,6 +270,7 @@ PlanT parse_plan(std::span<const std::byte> image, std::string_view name, std::s
   return unpack(payload, name);
 }
 
+/// fsync before rename, so that after a crash the name never refers to incomplete contents.
 void write_image(const std::filesystem::path& path, std::span<const std::byte> image, FileAccess access) {
   const std::string fix = "choose a directory that exists, is writable and has room";
   TemporaryFile file(path, access == FileAccess::kOwner ? 0600 : 0666);
@@ -276,7 +285,7 @@ void write_plan(const std::filesystem::path& path, const PlanT& plan) {
 }
 
 PlanT read_plan(const std::filesystem::path& path, std::string_view cache_key) {
-  // O_NONBLOCK: opening a FIFO must not wait for its writer.
+  // O_NONBLOCK: opening a FIFO must not block.
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status{};
   if (!fd || ::fstat(fd.get(), &status) != 0) throw io_error("open", path, errno, "check the path and its permissions");
@@ -285,7 +294,7 @@ PlanT read_plan(const std::filesystem::path& path, std::string_view cache_key) {
   const auto bytes = static_cast<std::size_t>(status.st_size);
   if (bytes > kPayloadBytesMax + sizeof(Header))
     throw bad_plan(path.native(), "it is larger than a plan can be", "give a plan written by forge-compile");
-  // The magic decides before a large foreign file (a model, say) is read whole.
+  // Check the magic before reading a large foreign file (e.g. a model) completely.
   if (!looks_like_plan(path)) return parse_plan({}, path.native());
   const std::unique_ptr<std::byte[], AlignedDelete> image(
       static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kImageAlign})));
@@ -294,7 +303,7 @@ PlanT read_plan(const std::filesystem::path& path, std::string_view cache_key) {
     const ssize_t n = ::pread(fd.get(), image.get() + have, bytes - have, static_cast<off_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw io_error("read", path, errno, "check the disk");
-    if (n == 0) break;  // it shrank since fstat: the header says so
+    if (n == 0) break;  // it shrank since fstat; the size in the header tells
     have += static_cast<std::size_t>(n);
   }
   return parse_plan({image.get(), have}, path.native(), cache_key);

@@ -3,6 +3,7 @@
 namespace forge::plan {
 namespace {
 
+// For launches and repacks; the plan may be invalid here, hence "?".
 std::string_view code_name(const ProgramT& program, std::uint32_t code) {
   if (code >= program.code_objects.size() || program.code_objects[code] == nullptr) return "?";
   return program.code_objects[code]->name;

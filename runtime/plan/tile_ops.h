@@ -1,31 +1,33 @@
 #pragma once
-// The operations of a tile program: what a CPU step does to a tile of float columns that it keeps in registers and L1.
-// Drafts of code generation and the executor's decoded programs name them so; in plans they are tables of plan.fbs.
+// The operations of tile programs: the CPU back-end's fused steps, which keep a tile of f32 columns in registers and
+// L1. Used by codegen/cpu and by the executor's decoded programs; in plan files each is a table of plan.fbs, which
+// describes them.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace forge::plan {
 
+/// Kinds of operations, in the order source, transform, sink.
 enum class TileOpKind : std::uint16_t {
-  // sources: first op of a section
+  // Sources: the first operation of a section.
   kMatmul,
   kEmbed,
   kLoad,
   kGather,
-  kExpertMatmul,  ///< rows are slots, as many a token as it has experts, until kSumExperts makes them tokens
-  kExpertRows,    ///< sums of share * row
-  // transforms
+  kExpertMatmul,  ///< rows are slots (one per token and chosen expert) until kSumExperts adds them up
+  kExpertRows,    ///< sum of share * row over a token's slots
+  // Transforms.
   kInvRms,
-  kUnary,   ///< f(tile), kernels/elementwise
-  kBinary,  ///< f(tile, rows), or f(tile, one row for all)
-  kPairs,   ///< pairs of `unit` columns x and `unit` columns y become `unit` columns f(x, y): a GLU's gate and up
+  kUnary,   ///< f(tile), see kernels/elementwise
+  kBinary,  ///< f(tile, rows), or f(tile, one row for all rows)
+  kPairs,   ///< GLU: `unit` columns x and `unit` columns y become `unit` columns f(x, y)
   kRope,
   kAddExpertVector,
   kSumExperts,
   kRmsNorm,
   kLayerNorm,
-  // sinks: the tile stays as it is
+  // Sinks: the tile is unchanged.
   kStore,
   kSumSquares,
   kQuantize,

@@ -1,11 +1,11 @@
 #pragma once
-// The version of what plan.fbs and gpu_io.h say.
+// The version of the plan format, i.e. of plan.fbs and gpu_io.h.
 
 #include <cstdint>
 
 namespace forge::plan {
 
-/// A plan of another version is refused (docs/plan-format.md: what raises it).
+/// Plans of other versions are refused. docs/plan-format.md lists the changes that raise it.
 inline constexpr std::uint32_t kPlanVersion = 9;
 
 }  // namespace forge::plan

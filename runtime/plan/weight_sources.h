@@ -1,5 +1,5 @@
 #pragma once
-// How many bytes of its file a weight's source takes.
+// Sizes of a weight's sources in the model file.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 namespace forge::plan {
 
-/// Matrices that one source has.
+/// Number of matrices in one source of the weight.
 inline std::int64_t matrices_of(const WeightT& weight) {
   return weight.scattered ? 1 : weight.slices;
 }
 
-/// Bytes of the rows and columns that `source` takes; of numbers that nobody has checked, any number.
+/// Bytes of the rows and columns that `source` takes. The numbers may be unchecked; the result is then meaningless, but
+/// the call is safe.
 inline std::uint64_t source_bytes(const WeightT& weight, const WeightSourceT& source) {
   const auto* type = find_dtype(weight.dtype);
   if (type == nullptr) return 0;
