@@ -1,5 +1,5 @@
-// The NVIDIA column: libcuda and NVRTC. Types come from cuda.h and nvrtc.h; the library is found at run time.
-// Source: CUDA Driver API and NVRTC references, https://docs.nvidia.com/cuda.
+// The NVIDIA implementation of Api and CompilerApi: libcuda and NVRTC, loaded at run time. Types come from cuda.h and
+// nvrtc.h. Source: CUDA Driver API and NVRTC references, https://docs.nvidia.com/cuda.
 
 #include <cuda.h>
 #include <fmt/format.h>
@@ -17,6 +17,7 @@ namespace forge::driver {
 
 namespace {
 
+// Function tables, generated from functions.def: one pointer per function, of the type that the header declares.
 #define FORGE_HIP(name, need)
 #define FORGE_HIP_TYPED(name, need, type)
 #define FORGE_HIPRTC(name, need)
@@ -34,6 +35,7 @@ struct NvrtcFunctions {
 #include "runtime/driver/functions.def"
 };
 
+// NVRTC versions to look for, newest first, and NVIDIA's own directory.
 constexpr int kCompilerVersions[] = {13, 12};
 constexpr const char* kFolder = "/usr/local/cuda/lib64";
 
@@ -47,6 +49,8 @@ CUevent event_of(void* event) {
   return static_cast<CUevent>(event);
 }
 
+/// libcuda works with contexts; each opened device uses its primary context, which other libraries in the process
+/// share.
 class CudaApi final : public Api {
  public:
   explicit CudaApi(const Library& library) : path_(library.path()) {
@@ -103,6 +107,7 @@ class CudaApi final : public Api {
     }
   }
 
+// Calls a function of the table and wraps its result together with its name.
 #define FORGE_CALL(name, ...) result(#name, f_.name(__VA_ARGS__))
 
   Status start() override { return FORGE_CALL(cuInit, 0); }
@@ -308,6 +313,8 @@ Status CudaApi::describe(int ordinal, DeviceInfo* info) {
   return {};
 }
 
+/// Uses cuLaunchKernelEx only for programmatic dependent launch; older drivers do not have it, then the hint is
+/// ignored.
 Status CudaApi::launch(const LaunchCall& c) {
   const auto function = static_cast<CUfunction>(c.function);
   if (!c.hints.overlap_predecessor || f_.cuLaunchKernelEx == nullptr) {
@@ -357,7 +364,7 @@ class NvrtcApi final : public CompilerApi {
         .log_size = f_.nvrtcGetProgramLogSize,
         .log = f_.nvrtcGetProgramLog,
         .text = f_.nvrtcGetErrorString,
-        // A real architecture (sm_90) gives machine code, a virtual one (compute_90) only PTX.
+        // A real architecture (sm_90) yields machine code, a virtual one (compute_90) only PTX.
         .code = {{"nvrtcGetCUBIN", f_.nvrtcGetCUBINSize, f_.nvrtcGetCUBIN},
                  {"nvrtcGetPTX", f_.nvrtcGetPTXSize, f_.nvrtcGetPTX}},
         .prefix = "nvrtc",

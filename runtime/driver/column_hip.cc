@@ -1,16 +1,16 @@
-// The AMD column: libamdhip64 and hipRTC. Types come from HIP's headers, so a wrong argument does not compile; the
-// library is found at run time, whichever of versions 5 to 7 is there.
-// Source: HIP API reference, https://rocm.docs.amd.com/projects/HIP (runtime API and hipRTC).
+// The AMD implementation of Api and CompilerApi: libamdhip64 (versions 5 to 7) and hipRTC, loaded at run time. Types
+// come from HIP's headers, so wrong argument types do not compile. Source: HIP API reference,
+// https://rocm.docs.amd.com/projects/HIP (runtime API and hipRTC).
 
-// NOLINTBEGIN(bugprone-reserved-identifier): the headers' own switches
+// NOLINTBEGIN(bugprone-reserved-identifier): switches of HIP's headers
 #define __HIP_PLATFORM_AMD__ 1
 #define __HIP_PLATFORM_HCC__ 1
-#define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // overloads that have no address
+#define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // C++ overloads, whose address cannot be taken
 // NOLINTEND(bugprone-reserved-identifier)
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
 #include <hip/hiprtc.h>
-// Newer headers map the names to the layout of HIP 6; here both are wanted by their own names.
+// Newer headers map this name to the layout of HIP 6; both functions are needed under their own names.
 #undef hipGetDeviceProperties
 
 #include <fmt/format.h>
@@ -33,6 +33,7 @@ using HipPropertiesFunction = hipError_t (*)(HipProperties*, int);
 using HipPropertiesR0600Function = hipError_t (*)(HipPropertiesR0600*, int);
 using HipGraphUploadFunction = hipError_t (*)(hipGraphExec_t, hipStream_t);
 
+// Compares our layouts (hip_properties.h) with the headers of the build: whichever of the two layouts these have.
 #if HIP_VERSION_MAJOR < 6
 using HeaderProperties = hipDeviceProp_t;
 using OwnProperties = HipProperties;
@@ -55,6 +56,7 @@ static_assert(offsetof(OwnProperties, integrated) == offsetof(HeaderProperties, 
 static_assert(offsetof(OwnProperties, max_shared_memory_per_multi_processor) ==
               offsetof(HeaderProperties, maxSharedMemoryPerMultiProcessor));
 
+// Function tables, generated from functions.def: one pointer per function, of the type that the header declares.
 #define FORGE_HIPRTC(name, need)
 #define FORGE_CUDA(name, need)
 #define FORGE_NVRTC(name, need)
@@ -74,14 +76,14 @@ struct HiprtcFunctions {
 
 constexpr int kVersions[] = {7, 6, 5};
 constexpr const char* kFolder = "/opt/rocm/lib";
-/// Debian's hipRTC, also where another libamdhip64 comes first in the linker's search.
+/// Debian's hipRTC, for the case that another libamdhip64 comes first in the linker's search order.
 constexpr const char* kDebians = "/usr/lib/x86_64-linux-gnu/libamdhip64.so.5";
 
 std::string bounded_text(const char* text, std::size_t size) {
   return {text, strnlen(text, size)};
 }
 
-/// What both layouts say alike.
+/// Copies the fields that both layouts have.
 template <typename Properties>
 void take(const Properties& from, DeviceInfo* info) {
   info->name = bounded_text(from.name, sizeof(from.name));
@@ -116,6 +118,7 @@ class HipApi final : public Api {
 #define FORGE_CUDA(name, need)
 #define FORGE_NVRTC(name, need)
 #include "runtime/driver/functions.def"
+    // Without the R0600 function (HIP before 6) the old one is required.
     if (f_.hipGetDevicePropertiesR0600 == nullptr) {
       reader.read(f_.hipGetDeviceProperties, "hipGetDeviceProperties", true);
     }
@@ -155,7 +158,8 @@ class HipApi final : public Api {
     }
   }
 
-// A failure also stays behind as the thread's last error, where a later kernel launch by other code would find it.
+// result() clears the thread's last error, because a later kernel launch by other code in the process would report it
+// as its own.
 #define FORGE_CALL(name, ...) result(#name, f_.name(__VA_ARGS__))
 
   Status start() override { return FORGE_CALL(hipInit, 0); }
@@ -186,7 +190,8 @@ class HipApi final : public Api {
   Status mem_alloc(void** memory, std::size_t bytes) override { return FORGE_CALL(hipMalloc, memory, bytes); }
   Status mem_free(void* memory) override { return FORGE_CALL(hipFree, memory); }
   Status host_alloc(void** memory, std::size_t bytes) override {
-    // Coherent by its flag: otherwise an environment variable decides. The device sees it at the host's address.
+    // Request coherent memory explicitly: otherwise an environment variable decides. The device uses the host's
+    // address.
     return FORGE_CALL(hipHostMalloc, memory, bytes,
                       hipHostMallocPortable | hipHostMallocMapped | hipHostMallocCoherent);
   }
@@ -255,8 +260,8 @@ class HipApi final : public Api {
     }
     return {};
   }
-  // A block may ask for all of a device's LDS. hipFuncSetAttribute is no help: it takes a host function's address,
-  // which a kernel of a loaded module has not.
+  // Nothing to do: a block may use all of a device's LDS. (hipFuncSetAttribute would not work anyway: it takes the
+  // address of a host function, which kernels of loaded modules do not have.)
   Status allow_lds(void*, std::uint32_t) override { return {}; }
   Status occupancy(int* blocks, void* function, int threads, std::size_t lds_bytes) override {
     if (f_.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor == nullptr) {
@@ -354,7 +359,8 @@ std::unique_ptr<Api> load_hip(LibrarySearch& search) {
 }
 
 std::unique_ptr<CompilerApi> load_hiprtc() {
-  // The newest compiler knows the most targets. Until HIP 5.3 there is none of its own: it lives in libamdhip64.
+  // The newest compiler supports the most targets. Before HIP 5.3 hipRTC has no library of its own but is part of
+  // libamdhip64.
   std::vector<std::string> names = library_names("libhiprtc.so", kVersions, kFolder);
   std::ranges::move(library_names("libamdhip64.so", kVersions, kFolder), std::back_inserter(names));
   names.emplace_back(kDebians);

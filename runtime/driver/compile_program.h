@@ -1,5 +1,6 @@
 #pragma once
-// The one sequence of calls that hipRTC and NVRTC share. Private to runtime/driver.
+// The sequence of calls that compiles a source with hipRTC or NVRTC, whose APIs differ in names only. Private to
+// runtime/driver.
 
 #include <fmt/format.h>
 
@@ -14,10 +15,10 @@
 
 namespace forge::driver {
 
-/// A compiler's functions; both vendors name them alike after `prefix`.
+/// The functions of one compiler. Both vendors use the same names after `prefix`.
 template <typename Program, typename Result>
 struct CompilerCalls {
-  /// One kind of output; the first with a size is taken.
+  /// One kind of output (e.g. cubin, PTX). The first with a size above 0 is used.
   struct Code {
     const char* name;
     std::function<Result(Program, std::size_t*)> size;
@@ -33,6 +34,7 @@ struct CompilerCalls {
   const char* prefix;
 };
 
+/// Compiles `source`. Failures are returned in CompileResult::failure, with the compiler's log.
 template <typename Program, typename Result>
 CompileResult compile_program(const CompilerCalls<Program, Result>& calls, const std::string& source,
                               const std::string& name, std::span<const std::string> options) {
@@ -47,6 +49,7 @@ CompileResult compile_program(const CompilerCalls<Program, Result>& calls, const
              fmt::format("{}CreateProgram", calls.prefix))) {
     return out;
   }
+  // The program is destroyed on every path.
   const auto destroy = [&](Program* owned) { static_cast<void>(calls.destroy(owned)); };
   const std::unique_ptr<Program, decltype(destroy)> owner(&program, destroy);
 
@@ -54,6 +57,7 @@ CompileResult compile_program(const CompilerCalls<Program, Result>& calls, const
   for (const std::string& option : options) texts.push_back(option.c_str());
   const Result compiled = calls.compile(program, static_cast<int>(texts.size()), texts.data());
 
+  // The log is read after success, too: it has the warnings. Its size includes the terminating zero.
   std::size_t log_bytes = 0;
   if (static_cast<int>(calls.log_size(program, &log_bytes)) == 0 && log_bytes > 1) {
     out.log.resize(log_bytes);

@@ -65,7 +65,7 @@ Error Status::error(std::string_view doing) const {
 
 namespace {
 
-/// The vendors' version numbers, written as people write them. Source: HIP_VERSION in hip_version.h, CUDA_VERSION.
+/// Formats a vendor's version number. Source: HIP_VERSION in hip_version.h, CUDA_VERSION in cuda.h.
 std::string version_text(Vendor vendor, int number) {
   if (number <= 0) return "unknown";
   if (vendor == Vendor::kNvidia) return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
@@ -73,11 +73,12 @@ std::string version_text(Vendor vendor, int number) {
   return fmt::format("{}.{}.{}", number / 10'000'000, number / 100'000 % 100, number % 100'000);
 }
 
-/// A driver that names more cards than this is broken.
+/// A driver that reports more devices than this is considered broken.
 constexpr int kDevicesMax = 1024;
 
 }  // namespace
 
+/// Initialises a loaded driver and reads its devices. A driver without devices is fine: the callers list it as such.
 Driver Driver::started(std::shared_ptr<DriverState> state) {
   Api& api = *state->api;
   const std::string starting = fmt::format("starting the {} driver", vendor_name(api.vendor()));
@@ -112,6 +113,8 @@ Driver Driver::started(std::shared_ptr<DriverState> state) {
   return Driver(std::move(state));
 }
 
+/// Tries one library after the other. The first with a device wins; otherwise the first that could be initialised;
+/// otherwise the first error is reported.
 Driver Driver::open(Vendor vendor) {
   if (vendor == Vendor::kNull) throw Error(ErrorCode::kInternal, "opening a driver", "the null driver has no library");
   LibrarySearch search = driver_libraries(vendor);
@@ -126,6 +129,7 @@ Driver Driver::open(Vendor vendor) {
       if (!driver.devices().empty()) return driver;
       if (!failure && !without_card) without_card = std::move(driver);
     } catch (const Error&) {
+      // Without support for the vendor in this build, all libraries would fail alike.
       if (!has_column(vendor)) throw;
       if (!failure && !without_card) failure = std::current_exception();
     }

@@ -1,5 +1,6 @@
 #pragma once
-// Devices through the vendors' own drivers: one set of objects over a table of functions loaded at run time.
+// The driver layer: GPUs through the vendors' drivers (HIP, CUDA), which are loaded at run time with dlopen. Used by
+// runtime/gpu (executor), codegen/gpu (run-time compilers) and the tools.
 //
 //   auto driver = Driver::open(Vendor::kAmd);            // throws where there is no such driver
 //   Device device = driver.device(0);
@@ -10,10 +11,12 @@
 //   GraphExec forward = GraphExec::record(stream, "forward", [&] { stream.launch(kernel, {64}, {256}, 0, ...); });
 //   forward.launch(stream).check("a decode step");
 //
-// Construction throws Error; work on streams returns a Status, which must be looked at. Nothing waits for a whole
-// device, there is no default stream, and only Stream::synchronize and Event::synchronize block.
-// Objects move and release themselves; they keep their device and driver alive, but not each other: a stream's pending
-// work must not outlive the buffers and functions that it uses. One object is used by one thread at a time.
+// Errors: constructors throw Error; work on streams returns a Status, which must not be ignored. Only
+// Stream::synchronize and Event::synchronize block; nothing waits for a whole device, and there is no default stream.
+//
+// Ownership: objects are movable and release their handle on destruction. They keep their device and driver alive, but
+// not each other: the buffers and functions that a stream's pending work uses must outlive that work. An object is used
+// by one thread at a time.
 
 #include <array>
 #include <cstddef>
@@ -33,76 +36,77 @@ namespace forge::driver {
 struct DriverState;
 struct DeviceState;
 
-/// What a driver says about a card; 0 or empty where it does not say.
+/// Properties of a device as the driver reports them; 0 or empty if it does not.
 struct DeviceInfo {
   int ordinal = 0;
-  std::string name;    ///< "AMD Radeon RX 7900 XTX"
-  std::string arch;    ///< as the driver gives it: "gfx942:sramecc+:xnack-", "sm_90"
-  std::string target;  ///< `arch` without features: "gfx942", "sm_90"
-  std::string pci;     ///< "0000:03:00.0"
-  int wave_size = 0;   ///< lanes: 32 or 64
+  std::string name;    ///< e.g. "AMD Radeon RX 7900 XTX"
+  std::string arch;    ///< as the driver reports it: "gfx942:sramecc+:xnack-", "sm_90"
+  std::string target;  ///< `arch` without feature flags: "gfx942", "sm_90"
+  std::string pci;     ///< e.g. "0000:03:00.0"
+  int wave_size = 0;   ///< lanes of a wave (warp): 32 or 64
   std::uint64_t memory_bytes = 0;
   int units = 0;                          ///< compute units (AMD) or SMs (NVIDIA), as the driver counts them
-  std::uint32_t lds_bytes_per_block = 0;  ///< the most a block can have, with opt-in where there is one
+  std::uint32_t lds_bytes_per_block = 0;  ///< LDS (shared memory): most bytes a block can have, with opt-in if needed
   std::uint32_t lds_bytes_per_unit = 0;
   int threads_per_block_max = 0;
   int threads_per_unit_max = 0;
-  std::array<std::uint32_t, 3> block_max{}, grid_max{};  ///< threads a block, blocks, by dimension
+  std::array<std::uint32_t, 3> block_max{}, grid_max{};  ///< limits per dimension: threads of a block, blocks of a grid
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
   std::uint64_t l2_bytes = 0;
-  bool integrated = false;  ///< shares the host's memory
+  bool integrated = false;  ///< shares memory with the host
 };
 
-/// Allocations made through this layer, by all devices of one driver. The engine's promise of no allocation after
-/// start is a comparison of `total` before and after.
+/// Allocations made through this layer by all devices of one driver. Comparing `total` before and after proves that
+/// steps allocate nothing.
 struct AllocationCounts {
-  std::uint64_t live = 0, live_bytes = 0;    ///< now held
-  std::uint64_t total = 0, total_bytes = 0;  ///< ever made
+  std::uint64_t live = 0, live_bytes = 0;    ///< currently allocated
+  std::uint64_t total = 0, total_bytes = 0;  ///< since the start
 };
 
-/// A device address, as kernels take it.
+/// A device address as kernels receive it.
 struct Address {
   std::uint64_t value = 0;
   friend constexpr Address operator+(Address base, std::size_t bytes) { return {base.value + bytes}; }
   friend constexpr bool operator==(Address, Address) = default;
 };
 
+/// Extents of a grid (in blocks) or a block (in threads).
 struct Dim3 {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
-/// What every card takes as a kernel's parameters.
+/// Most bytes of kernel parameters that all supported devices accept.
 inline constexpr std::size_t kArgumentBytesMax = 4096;
 
-/// Wishes that a driver may ignore.
+/// Hints that a driver may ignore.
 struct LaunchHints {
-  /// The kernel waits for its predecessor itself and may start before that has ended (NVIDIA's programmatic
-  /// dependent launch; AMD has no such thing and ignores it).
+  /// The kernel waits for its predecessor by itself and may start before that has ended: programmatic dependent launch
+  /// on NVIDIA; ignored on AMD, which has no equivalent.
   bool overlap_predecessor = false;
 };
 
 struct EventOptions {
-  bool timing = false;    ///< elapsed times can be asked for
+  bool timing = false;    ///< Event::elapsed can be used
   bool blocking = false;  ///< Event::synchronize sleeps instead of spinning
 };
 
-/// What the driver knows of a loaded kernel; -1 where it does not say.
+/// Properties of a loaded kernel; -1 if the driver does not report them.
 struct FunctionFacts {
-  int registers = -1;      ///< vector registers a lane
-  int lds_bytes = -1;      ///< static LDS a block
-  int scratch_bytes = -1;  ///< private memory a lane: spills and local arrays; 0 is what a decode kernel wants
+  int registers = -1;      ///< vector registers per lane
+  int lds_bytes = -1;      ///< static LDS per block
+  int scratch_bytes = -1;  ///< private memory per lane (spills and local arrays); should be 0 in decode kernels
   int threads_per_block_max = -1;
 };
 
-/// A card. A cheap handle: copies are the same device.
+/// An opened device. A cheap handle: copies refer to the same device.
 class Device {
  public:
   explicit Device(std::shared_ptr<DeviceState> state) : state_(std::move(state)) {}
   [[nodiscard]] const DeviceInfo& info() const;
   [[nodiscard]] Vendor vendor() const;
-  /// Bytes that an allocation could take now.
+  /// Bytes that can be allocated now.
   [[nodiscard]] std::uint64_t free_bytes() const;
-  /// Of device memory, by all devices of its driver.
+  /// Device memory allocations of all devices of this driver.
   [[nodiscard]] AllocationCounts allocations() const;
   [[nodiscard]] const std::shared_ptr<DeviceState>& state() const { return state_; }
 
@@ -110,26 +114,27 @@ class Device {
   std::shared_ptr<DeviceState> state_;
 };
 
-/// A loaded vendor library. A cheap handle.
+/// A loaded vendor driver. A cheap handle.
 class Driver {
  public:
-  /// Loads and starts a vendor's driver: of several libraries the first that finds a card, else the first. Errors:
-  /// kDevice, with what is missing and the package that brings it. A driver without a card opens, with no devices.
+  /// Loads and initialises a vendor's driver. If several libraries are installed, takes the first that finds a device,
+  /// otherwise the first that works. A driver without devices is not an error. Errors: kDevice, saying what is missing
+  /// and which package provides it.
   [[nodiscard]] static Driver open(Vendor vendor);
-  /// Starts a driver that is there: the tests' own, in their process. Errors: as above.
+  /// Starts a driver that exists already, e.g. the tests' null driver. Errors: as above.
   [[nodiscard]] static Driver open(std::unique_ptr<Api> api);
 
   [[nodiscard]] Vendor vendor() const;
   /// Path of the library; "in process" for the tests' null driver.
   [[nodiscard]] std::string library() const;
-  /// "5.2.21153" (HIP), "13.0" (CUDA).
+  /// E.g. "5.2.21153" (HIP), "13.0" (CUDA).
   [[nodiscard]] std::string version() const;
   [[nodiscard]] std::span<const DeviceInfo> devices() const;
-  /// Errors: kUsage when there is no such device, kDevice when it cannot be opened.
+  /// Opens device `ordinal`, counted from 0. Errors: kUsage if it does not exist, kDevice if it cannot be opened.
   [[nodiscard]] Device device(int ordinal) const;
   [[nodiscard]] AllocationCounts device_allocations() const;
   [[nodiscard]] AllocationCounts pinned_allocations() const;
-  /// Destructors cannot throw: failed releases are counted here. 0 unless a device was lost or there is a bug.
+  /// Number of failed releases (destructors cannot throw). 0 unless a device was lost or there is a bug.
   [[nodiscard]] std::uint64_t failed_releases() const;
 
  private:
@@ -140,20 +145,20 @@ class Driver {
 
 enum class HandleKind : std::uint8_t { kDeviceMemory, kPinnedMemory, kStream, kEvent, kModule, kGraphExec };
 
-/// Owner of one of the driver's handles on a device, or of memory that the driver gave.
+/// Owner of one driver handle or of one block of memory from the driver. Base of the classes below.
 class Handle {
  public:
   Handle() = default;
-  /// Empty until the driver has written to out().
+  /// An empty handle; the driver writes the handle to out().
   Handle(HandleKind kind, std::shared_ptr<DeviceState> device) : device_(std::move(device)), kind_(kind) {}
-  /// Memory, taken and counted; none for 0 bytes. Errors: as Buffer's.
+  /// Allocates and counts memory; nothing for 0 bytes. Errors: as Buffer's.
   Handle(HandleKind kind, const Device& device, std::size_t bytes, std::string_view what);
   Handle(Handle&& other) noexcept { *this = std::move(other); }
   Handle& operator=(Handle&& other) noexcept;
   ~Handle() { release(); }
   [[nodiscard]] void* get() const { return handle_; }
   [[nodiscard]] void** out() { return &handle_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< of memory
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< size of memory; 0 for other kinds
   [[nodiscard]] const std::shared_ptr<DeviceState>& device() const { return device_; }
 
  private:
@@ -164,7 +169,7 @@ class Handle {
   HandleKind kind_ = HandleKind::kStream;
 };
 
-/// Device memory. `what` names it in errors ("KV pool"). Errors: kMemory with the numbers, kDevice.
+/// Device memory. `what` names it in errors ("KV pool"). Errors: kMemory with requested and free bytes, kDevice.
 class Buffer {
  public:
   Buffer() = default;  ///< empty: 0 bytes
@@ -178,7 +183,7 @@ class Buffer {
   Handle memory_;
 };
 
-/// Page-locked host memory, visible to the device at the same address. Errors: as Buffer's.
+/// Page-locked (pinned) host memory, visible to the device at the same address. Errors: as Buffer's.
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
@@ -187,7 +192,7 @@ class PinnedBuffer {
   [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
   [[nodiscard]] std::span<std::byte> span() const { return {data(), bytes()}; }
-  /// The same memory as a kernel's argument.
+  /// The same memory as a kernel argument.
   [[nodiscard]] Address address() const { return {reinterpret_cast<std::uint64_t>(memory_.get())}; }
 
  private:
@@ -196,16 +201,16 @@ class PinnedBuffer {
 
 class Stream;
 
-/// A point in a stream's work.
+/// A point in a stream's work that can be waited for.
 class Event {
  public:
   explicit Event(const Device& device, EventOptions options = {});
   Status record(const Stream& stream);
-  /// kNotReady until the work recorded last has been done.
+  /// kNotReady until the work that was recorded last is done.
   [[nodiscard]] Status query() const;
-  /// Blocks the calling thread.
+  /// Blocks the calling thread until the work is done.
   Status synchronize() const;
-  /// Milliseconds between two events with EventOptions::timing that have both happened.
+  /// Milliseconds between two events, which need EventOptions::timing and must both have happened.
   static Status elapsed(const Event& from, const Event& to, float* milliseconds);
 
  private:
@@ -215,14 +220,15 @@ class Event {
 
 class Module;
 
-/// A kernel of a loaded module; valid as long as that. A cheap handle.
+/// A kernel of a loaded module, which must outlive it. A cheap handle.
 class Function {
  public:
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] FunctionFacts facts() const;
-  /// Lets launches ask for `bytes` of dynamic LDS: some cards grant little without it. Errors: kDevice.
+  /// Allows launches with `bytes` of dynamic LDS; some devices allow only little without it. Errors: kDevice.
   void allow_lds(std::uint32_t bytes) const;
-  /// Blocks of `threads` and `lds_bytes` dynamic LDS that one unit can hold at once. Errors: kDevice.
+  /// Number of blocks of `threads` threads with `lds_bytes` of dynamic LDS that one compute unit can hold at once.
+  /// Errors: kDevice.
   [[nodiscard]] int occupancy(int threads, std::size_t lds_bytes) const;
 
  private:
@@ -233,11 +239,11 @@ class Function {
   std::string name_;
 };
 
-/// A code object on a device. `what` names it in errors. Errors: kDevice (wrong target, damaged).
+/// A code object loaded on a device. `what` names it in errors. Errors: kDevice (wrong target, damaged).
 class Module {
  public:
   Module(const Device& device, std::span<const std::byte> image, std::string_view what);
-  /// Errors: kDevice when the module has no such kernel.
+  /// Finds a kernel by its symbol. Errors: kDevice if the module has none of this name.
   [[nodiscard]] Function function(const std::string& name) const;
 
  private:
@@ -245,12 +251,13 @@ class Module {
   std::string what_;
 };
 
-/// Work in order. Ranges are in bytes and must lie within the buffers; others are refused.
+/// A queue of work that is executed in order. Ranges are in bytes; a range outside of its buffer is refused (kRefused).
 class Stream {
  public:
   explicit Stream(const Device& device);
   [[nodiscard]] Device device() const;
 
+  // Asynchronous copies: host to device, device to host, within the device (ranges must not overlap), and fills.
   Status upload(const Buffer& to, std::size_t to_offset, const PinnedBuffer& from, std::size_t from_offset,
                 std::size_t bytes) const;
   Status download(const PinnedBuffer& to, std::size_t to_offset, const Buffer& from, std::size_t from_offset,
@@ -258,15 +265,15 @@ class Stream {
   Status copy(const Buffer& to, std::size_t to_offset, const Buffer& from, std::size_t from_offset,
               std::size_t bytes) const;
   Status fill(const Buffer& to, std::size_t offset, std::uint8_t value, std::size_t bytes) const;
-  /// `offset` in bytes, a multiple of 4; `words` of 4 bytes.
+  /// Fills `words` 32-bit words; `offset` is in bytes and must be a multiple of 4.
   Status fill_words(const Buffer& to, std::size_t offset, std::uint32_t value, std::size_t words) const;
 
-  /// Later work of this stream starts after what `event` recorded last.
+  /// Makes later work of this stream wait for what `event` recorded last.
   Status wait(const Event& event) const;
-  /// `args`: a pointer to each argument's value, in the kernel's order; the values are copied by the call.
+  /// Launches a kernel. args[i] points to the value of argument i; the values are copied during the call.
   Status launch_args(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes,
                      std::span<void* const> args, LaunchHints hints = {}) const;
-  /// The same with the values themselves; buffers are passed as their address().
+  /// The same with the values themselves; pass buffers as their address().
   template <typename... Args>
   Status launch(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes, const Args&... values) const {
     static_assert((std::is_trivially_copyable_v<Args> && ...), "kernel arguments are plain data");
@@ -274,13 +281,13 @@ class Stream {
     std::array<void*, sizeof...(Args)> args{const_cast<void*>(static_cast<const void*>(&values))...};
     return launch_args(function, grid, block, lds_bytes, args);
   }
-  /// For a kernel whose only parameter is a struct by value, as all generated kernels are: `args` are its bytes, copied
-  /// by the call; exactly the struct's size and at most kArgumentBytesMax.
+  /// Launches a kernel whose only parameter is a struct passed by value, as all generated kernels have. `args` are the
+  /// struct's bytes, exactly its size and at most kArgumentBytesMax; they are copied during the call.
   Status launch_block(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes,
                       std::span<const std::byte> args, LaunchHints hints = {}) const;
   /// kNotReady while work is pending.
   [[nodiscard]] Status query() const;
-  /// Blocks the calling thread until this stream's work is done.
+  /// Blocks the calling thread until all work of this stream is done.
   Status synchronize() const;
 
  private:
@@ -291,22 +298,24 @@ class Stream {
   Handle handle_;
 };
 
-/// Recorded work, replayed with one call.
+/// A captured graph of work that is launched with one call.
 class GraphExec {
  public:
-  /// Records what `body` puts on `stream` (and on streams joined to it by events) instead of running it. `body` must
-  /// not allocate, synchronise or query. Errors: kDevice; what `body` throws passes through, and recording ends.
+  /// Runs `body` and records the work that it puts on `stream` (and on streams joined to it by events) instead of
+  /// executing it. `body` must not allocate, synchronise or query. Errors: kDevice; an exception of `body` ends the
+  /// recording and is passed on.
   template <typename Body>
   [[nodiscard]] static GraphExec record(const Stream& stream, std::string_view what, Body&& body) {
     Recording recording(stream, what);
     std::forward<Body>(body)();
     return recording.finish();
   }
-  /// Moves what the graph needs to the device ahead of its first launch, where the driver can.
+  /// Prepares the graph on the device before its first launch, if the driver supports that.
   Status upload(const Stream& stream) const;
   Status launch(const Stream& stream) const;
 
  private:
+  /// Ends the capture on every path, so that the stream stays usable.
   class Recording {
    public:
     Recording(const Stream& stream, std::string_view what);
@@ -324,27 +333,27 @@ class GraphExec {
   Handle handle_;
 };
 
-/// What a run-time compiler made of a source.
+/// Result of a run-time compilation.
 struct CompileResult {
-  std::vector<std::byte> code;  ///< a code object (AMD), a cubin or PTX (NVIDIA); empty after a failure
-  std::string log;              ///< the compiler's messages, warnings too
-  std::string failure;          ///< "hiprtcCompileProgram: HIPRTC_ERROR_COMPILATION (6)"; empty when it went well
+  std::vector<std::byte> code;  ///< code object (AMD), cubin or PTX (NVIDIA); empty after a failure
+  std::string log;              ///< the compiler's messages, including warnings
+  std::string failure;          ///< e.g. "hiprtcCompileProgram: HIPRTC_ERROR_COMPILATION (6)"; empty on success
   [[nodiscard]] bool ok() const { return failure.empty(); }
 };
 
-/// hipRTC or NVRTC. Needs no card. Compilers crash on targets that they do not know (hipRTC 5.2 aborts the process
-/// for gfx1100): call it in a process of its own.
+/// hipRTC or NVRTC. Needs no device. These compilers can crash on targets that they do not support (hipRTC 5.2 aborts
+/// the process for gfx1100), so use them in a separate process.
 class RuntimeCompiler {
  public:
-  /// Errors: kDevice, with what is missing and the package that brings it.
+  /// Errors: kDevice, saying what is missing and which package provides it.
   [[nodiscard]] static RuntimeCompiler open(Vendor vendor);
   RuntimeCompiler(RuntimeCompiler&&) noexcept;
   RuntimeCompiler& operator=(RuntimeCompiler&&) noexcept;
   ~RuntimeCompiler();
   [[nodiscard]] std::string library() const;
   [[nodiscard]] std::string version() const;
-  /// `name` is the source's name in messages; `options` are the compiler's own ("--offload-arch=gfx1030",
-  /// "--gpu-architecture=sm_90").
+  /// `name` is the source's file name in messages. `options` are the compiler's own, e.g. "--offload-arch=gfx1030",
+  /// "--gpu-architecture=sm_90".
   [[nodiscard]] CompileResult compile(const std::string& source, const std::string& name,
                                       std::span<const std::string> options) const;
 
@@ -354,24 +363,24 @@ class RuntimeCompiler {
   std::unique_ptr<Impl> impl_;
 };
 
-/// One thing that is not there, and what brings it.
+/// Something that is not installed, and how to get it.
 struct MissingPart {
-  std::string what;     ///< "libnvrtc.so"
-  std::string package;  ///< the Debian package, or what else to do
+  std::string what;     ///< e.g. "libnvrtc.so"
+  std::string package;  ///< Debian package, or another remedy
 };
 
-/// What probe_drivers found of one vendor.
+/// What probe_drivers found for one vendor.
 struct DriverReport {
   Vendor vendor = Vendor::kNull;
-  std::string library, version;                    ///< empty when the driver did not load
-  std::string compiler_library, compiler_version;  ///< empty when the run-time compiler did not load
+  std::string library, version;                    ///< empty if the driver could not be loaded
+  std::string compiler_library, compiler_version;  ///< empty if the run-time compiler could not be loaded
   std::vector<DeviceInfo> devices;
   std::vector<MissingPart> missing;
   std::vector<std::string> problems;  ///< one line each: what failed and why
   [[nodiscard]] bool usable() const { return !devices.empty(); }
 };
 
-/// AMD and NVIDIA, in this order. Never throws; opens no device's context.
+/// Reports for AMD and NVIDIA, in this order. Never throws; does not create a device context.
 [[nodiscard]] std::vector<DriverReport> probe_drivers() noexcept;
 
 }  // namespace forge::driver

@@ -1,14 +1,15 @@
 #pragma once
-// The two layouts of HIP's device properties, declared here because no one release's headers have both: the one that
-// hipGetDeviceProperties fills (HIP 4 to 5; bookworm's headers have it) and the one of hipGetDevicePropertiesR0600
-// (from HIP 6 on). Only what forge reads has a name. Source: hipDeviceProp_t in hip/hip_runtime_api.h of ROCm 5.2.3
-// and of ROCm 6.x; column_hip.cc compares them with the headers of the build.
+// The two layouts of HIP's device properties: the one that hipGetDeviceProperties fills (HIP 4 and 5, as in Debian 12),
+// and the one of hipGetDevicePropertiesR0600 (HIP 6 and later). They are declared here because no single release's
+// headers have both. Fields that forge does not read are combined into arrays. Source: hipDeviceProp_t in
+// hip/hip_runtime_api.h of ROCm 5.2.3 and ROCm 6.x; column_hip.cc compares offsets with the headers of the build.
 
 #include <cstddef>
 #include <type_traits>
 
 namespace forge::driver {
 
+/// Layout before HIP 6.
 struct HipProperties {
   char name[256];
   std::size_t total_global_mem;
@@ -35,7 +36,7 @@ struct HipProperties {
   int is_multi_gpu_board, can_map_host_memory, gcn_arch;
   char gcn_arch_name[256];
   int integrated;
-  std::byte rest[1024];  ///< more than any release before 6 has
+  std::byte rest[1024];  ///< reserve: larger than in any release before 6
 };
 static_assert(offsetof(HipProperties, total_global_mem) == 256);
 static_assert(offsetof(HipProperties, warp_size) == 276);
@@ -46,6 +47,7 @@ static_assert(offsetof(HipProperties, max_shared_memory_per_multi_processor) == 
 static_assert(offsetof(HipProperties, gcn_arch_name) == 396);
 static_assert(offsetof(HipProperties, integrated) == 652);
 
+/// Layout from HIP 6 on.
 struct HipPropertiesR0600 {
   char name[256];
   char uuid[16];
@@ -95,7 +97,7 @@ struct HipPropertiesR0600 {
   void *hdp_mem_flush_cntl, *hdp_reg_flush_cntl;
   int cooperative_unmatched[4];
   int is_large_bar, asic_revision;
-  std::byte later[2048];  ///< room for what a release after 6 may append
+  std::byte later[2048];  ///< reserve for fields that later releases append
 };
 static_assert(offsetof(HipPropertiesR0600, total_global_mem) == 288);
 static_assert(offsetof(HipPropertiesR0600, warp_size) == 308);

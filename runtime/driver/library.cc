@@ -13,6 +13,7 @@ namespace forge::driver {
 
 Library Library::load(std::span<const std::string> names) {
   Library library;
+  // RTLD_NODELETE: see Library. RTLD_LOCAL: several versions may be loaded, and their symbols must not mix.
   for (const std::string& name : names) {
     library.handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library.handle_ != nullptr) {
@@ -24,8 +25,8 @@ Library Library::load(std::span<const std::string> names) {
       library.failure_.clear();
       return library;
     }
-    // The linker has no code for "there is no such file", only this text: "NAME: cannot open shared object file: No
-    // such file". The same about another file's name means that a dependency is missing.
+    // The linker has no error code for a missing file, only the text "NAME: cannot open shared object file: No such
+    // file". The same text with another file's name means that a dependency is missing.
     const char* text = dlerror();
     const std::string failure = text != nullptr ? text : "";
     if (!failure.starts_with(name + ": cannot open shared object file: No such file") && library.failure_.empty()) {
@@ -50,6 +51,7 @@ Library LibrarySearch::next() {
   return {};
 }
 
+/// Without `folder` the loop runs once.
 std::vector<std::string> library_names(std::string_view stem, std::span<const int> versions, std::string_view folder) {
   std::vector<std::string> names;
   for (const std::string& prefix : {std::string(), std::string(folder)}) {
@@ -75,6 +77,7 @@ Error not_loaded(std::string_view stem, std::string_view failure, std::string_vi
 void SymbolReader::finish(std::string_view package) const {
   if (missing_.empty()) return;
   std::string names = missing_.front();
+  // At most four names, to keep the message short.
   for (std::size_t i = 1; i < missing_.size() && i < 4; ++i) names += ", " + missing_[i];
   if (missing_.size() > 4) names += fmt::format(" and {} more", missing_.size() - 4);
   throw Error(ErrorCode::kDevice, fmt::format("{} cannot be used", printable(library_.path(), 200)),

@@ -1,5 +1,5 @@
 #pragma once
-// Vendor libraries found at run time. Private to runtime/driver.
+// Finding and loading vendor libraries at run time. Private to runtime/driver.
 
 #include <span>
 #include <string>
@@ -11,19 +11,19 @@
 
 namespace forge::driver {
 
-/// A shared library that stays loaded until the process ends: GPU drivers own threads and exit handlers.
+/// A shared library that stays loaded until the process ends, because GPU drivers own threads and exit handlers.
 class Library {
  public:
   Library() = default;
-  /// The first of `names` that loads (file names are looked up as the dynamic linker does), or nothing.
+  /// Loads the first of `names` that exists (searched as the dynamic linker does); empty if none loads.
   [[nodiscard]] static Library load(std::span<const std::string> names);
   [[nodiscard]] explicit operator bool() const { return handle_ != nullptr; }
-  /// Null when the library has no such symbol.
+  /// Address of a symbol; null if the library does not have it.
   [[nodiscard]] void* symbol(const char* name) const;
-  /// Path of the file that was loaded.
+  /// Path of the loaded file.
   [[nodiscard]] const std::string& path() const { return path_; }
-  /// The linker's reason why a library that exists did not load (a damaged file, a dependency of its own that is
-  /// missing); empty when none was there.
+  /// The linker's message if a library exists but did not load (damaged, or a dependency is missing); empty if none
+  /// exists.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:
@@ -31,14 +31,14 @@ class Library {
   std::string path_, failure_;
 };
 
-/// The libraries of one list of names, best first. A machine can have several (a distribution's beside the vendor's
-/// own, of another version) of which only one knows the card or has a compiler.
+/// Iterates over the libraries of a list of names, best first. A machine can have several versions, e.g. a
+/// distribution's and the vendor's own, of which only one supports the device or has a compiler.
 class LibrarySearch {
  public:
   explicit LibrarySearch(std::vector<std::string> names) : names_(std::move(names)) {}
-  /// The next one that loads and was not among those before; empty when there is none left.
+  /// Returns the next library that loads and was not returned before; empty if there is none left.
   [[nodiscard]] Library next();
-  /// The linker's first reason why a library that exists did not load.
+  /// The linker's first message about a library that exists but did not load.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
  private:
@@ -47,15 +47,15 @@ class LibrarySearch {
   std::string failure_;
 };
 
-/// `stem` with each version appended, then `stem`, then the same in `folder` (a vendor's own place) when given:
+/// Returns `stem` with each version appended, then `stem` alone, then the same in `folder` if given. Example:
 /// ("libcuda.so", {1}) gives libcuda.so.1, libcuda.so.
 [[nodiscard]] std::vector<std::string> library_names(std::string_view stem, std::span<const int> versions,
                                                      std::string_view folder = {});
 
-/// The error of a library that is absent or did not load, with the linker's reason for the latter. `package` brings it.
+/// The error for a library that is absent or did not load (`failure`: the linker's message). `package` provides it.
 [[nodiscard]] Error not_loaded(std::string_view stem, std::string_view failure, std::string_view package);
 
-/// Collects required functions that a library lacks.
+/// Reads a library's functions into a table and collects the required ones that are missing.
 class SymbolReader {
  public:
   explicit SymbolReader(const Library& library) : library_(library) {}
@@ -64,7 +64,7 @@ class SymbolReader {
     function = reinterpret_cast<Function*>(library_.symbol(name));
     if (function == nullptr && required) missing_.emplace_back(name);
   }
-  /// Throws Error(kDevice) naming the required functions that were missing, if any were.
+  /// Throws Error(kDevice) naming the missing required functions, if there are any.
   void finish(std::string_view package) const;
 
  private:

@@ -1,4 +1,4 @@
-// Buffers, streams, events, modules and graphs: the one implementation over every column.
+// Implementation of driver.h's objects over the Api of any vendor.
 #include <fmt/format.h>
 
 #include "runtime/driver/state.h"
@@ -7,12 +7,12 @@ namespace forge::driver {
 
 namespace {
 
-/// "1.5 GiB (1610612736 bytes)": people compare the first, scripts the second.
+/// E.g. "1.50 GiB (1610612736 bytes)".
 std::string size_text(std::uint64_t bytes) {
   return fmt::format("{:.2f} GiB ({} bytes)", static_cast<double>(bytes) / (1024.0 * 1024.0 * 1024.0), bytes);
 }
 
-/// The error of a failed allocation, with what was asked for and what there is.
+/// The error of a failed allocation, with requested, free and total bytes.
 Error allocation_error(const DeviceState& device, const Status& status, std::size_t bytes, std::string_view what,
                        std::string_view kind) {
   std::size_t free_bytes = 0, total_bytes = 0;
@@ -23,11 +23,12 @@ Error allocation_error(const DeviceState& device, const Status& status, std::siz
   return status.error(doing);
 }
 
+/// True if [offset, offset + bytes) lies in [0, size); written so that nothing overflows.
 bool inside(std::size_t offset, std::size_t bytes, std::size_t size) {
   return offset <= size && bytes <= size - offset;
 }
 
-/// Where memory of this kind is counted; null for what is no memory.
+/// The counter for this kind of memory; null if the kind is not memory.
 AllocationCounter* counter_of(const DeviceState& device, HandleKind kind) {
   if (kind == HandleKind::kDeviceMemory) return &device.driver->device_memory;
   return kind == HandleKind::kPinnedMemory ? &device.driver->pinned_memory : nullptr;
@@ -52,6 +53,7 @@ Handle::Handle(HandleKind kind, const Device& device, std::size_t bytes, std::st
   counter_of(*device_, kind)->add(bytes);
 }
 
+/// Releases what this handle owned before it takes over the other.
 Handle& Handle::operator=(Handle&& other) noexcept {
   if (this != &other) {
     release();
@@ -63,6 +65,7 @@ Handle& Handle::operator=(Handle&& other) noexcept {
   return *this;
 }
 
+/// Calls the function that matches the kind. Failures are counted, because destructors call this.
 void Handle::release() noexcept {
   if (handle_ == nullptr) return;
   device_->driver->released(device_->with([&](Api& api) {
@@ -227,6 +230,8 @@ Status Stream::launch_block(const Function& function, Dim3 grid, Dim3 block, std
   return launch_checked(function, grid, block, lds_bytes, &only, args.size(), hints);
 }
 
+/// Checks a launch against the device's limits and returns kRefused with a reason, so that no invalid launch reaches a
+/// driver.
 Status Stream::launch_checked(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes, void** args,
                               std::size_t only_arg_bytes, LaunchHints hints) const {
   const DeviceInfo& info = handle_.device()->info();
@@ -271,8 +276,8 @@ GraphExec::Recording::Recording(const Stream& stream, std::string_view what) : s
 
 GraphExec::Recording::~Recording() {
   if (!open_) return;
-  // The body or the end threw: end the recording so that the stream can be used again; that first error is the one
-  // that matters.
+  // The body or finish() has thrown: end the capture so that the stream can be used again. Errors here are ignored,
+  // because the first error is the one to report.
   DeviceState& device = *stream_.handle_.device();
   void* graph = nullptr;
   const Status ended = device.with([&](Api& api) { return api.capture_end(stream_.handle_.get(), &graph); });
@@ -282,11 +287,12 @@ GraphExec::Recording::~Recording() {
 GraphExec GraphExec::Recording::finish() {
   const auto& device = stream_.handle_.device();
   void* graph = nullptr;
-  // When this fails, the destructor tries once more: a stream left recording could not even be destroyed.
+  // If this fails, the destructor tries once more: a stream that is still capturing cannot even be destroyed.
   device->with([&](Api& api) { return api.capture_end(stream_.handle_.get(), &graph); }).check("recording " + what_);
   open_ = false;
   Handle exec(HandleKind::kGraphExec, device);
   const Status made = device->with([&](Api& api) { return api.graph_instantiate(exec.out(), graph); });
+  // The executable graph is independent of the graph that it was made from.
   device->driver->released(device->api().graph_destroy(graph));
   made.check("instantiating the recorded " + what_);
   return GraphExec(std::move(exec));

@@ -1,4 +1,4 @@
-// What drivers and compilers this machine has, for people: `forge-inspect devices`.
+// RuntimeCompiler, and probe_drivers: which drivers and compilers this machine has, as `forge-inspect devices` shows.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ CompileResult RuntimeCompiler::compile(const std::string& source, const std::str
 
 namespace {
 
-/// Why a loaded driver has no card, where the device file says so.
+/// Explains why a loaded driver has no device, if the device file is missing or not accessible.
 void explain_no_device(Vendor vendor, DriverReport& report) {
   const bool amd = vendor == Vendor::kAmd;
   const char* file = amd ? "/dev/kfd" : "/dev/nvidiactl";
@@ -59,6 +59,7 @@ void explain_no_device(Vendor vendor, DriverReport& report) {
   }
 }
 
+/// Fills the driver part of a report; errors become its problems.
 void probe_driver(Vendor vendor, DriverReport& report) {
   try {
     const Driver driver = Driver::open(vendor);
@@ -74,6 +75,7 @@ void probe_driver(Vendor vendor, DriverReport& report) {
   }
 }
 
+/// Fills the compiler part of a report.
 void probe_compiler(Vendor vendor, DriverReport& report) {
   try {
     const RuntimeCompiler compiler = RuntimeCompiler::open(vendor);

@@ -1,5 +1,5 @@
 #pragma once
-// What the handles of driver.h share. Private to runtime/driver.
+// The state behind the handles of driver.h: a loaded driver and an opened device. Private to runtime/driver.
 
 #include <atomic>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace forge::driver {
 
-/// Counts of one kind of memory; safe from several threads.
+/// Counts allocations of one kind of memory. Thread-safe.
 class AllocationCounter {
  public:
   void add(std::size_t bytes) noexcept {
@@ -24,6 +24,7 @@ class AllocationCounter {
   std::atomic<std::uint64_t> live_ = 0, live_bytes_ = 0, total_ = 0, total_bytes_ = 0;
 };
 
+/// A loaded driver.
 struct DriverState {
   std::unique_ptr<Api> api;
   std::vector<DeviceInfo> devices;
@@ -31,11 +32,11 @@ struct DriverState {
   AllocationCounter device_memory, pinned_memory;
   std::atomic<std::uint64_t> failed_releases = 0;
 
-  /// Counts a failed release; destructors have nobody to tell.
+  /// Counts a failed release: destructors cannot report it otherwise.
   void released(const Status& status) noexcept { failed_releases += status.ok() ? 0 : 1; }
 };
 
-/// An opened device: it has a context as long as this lives.
+/// An opened device. It has a context as long as this object lives.
 struct DeviceState {
   DeviceState(std::shared_ptr<DriverState> owner, int ordinal);
   DeviceState(const DeviceState&) = delete;

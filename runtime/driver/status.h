@@ -1,5 +1,6 @@
 #pragma once
-// What a driver call returned, as a value: set-up code turns it into an Error, the step loop looks at it.
+// Status, the result of a driver call as a value. Set-up code turns it into an exception with check(); the step loop
+// inspects it.
 
 #include <array>
 #include <cstdint>
@@ -14,42 +15,42 @@ class Api;
 /// kNull: no vendor's; the driver that tests have in their process.
 enum class Vendor : std::uint8_t { kAmd, kNvidia, kNull };
 
-/// Those whose cards there are.
+/// Vendors with real devices.
 inline constexpr std::array kVendors{Vendor::kAmd, Vendor::kNvidia};
 
-/// "AMD", "NVIDIA", "null".
+/// "AMD", "NVIDIA" or "null".
 [[nodiscard]] std::string_view vendor_name(Vendor vendor);
-/// What its cards are called on the command line: "hip", "cuda"; "null" for the null driver's.
+/// Prefix of the vendor's devices on the command line: "hip", "cuda" or "null".
 [[nodiscard]] std::string_view device_prefix(Vendor vendor);
-/// Its run-time compiler: "hipRTC", "NVRTC"; "none".
+/// Name of the vendor's run-time compiler: "hipRTC", "NVRTC" or "none".
 [[nodiscard]] std::string_view compiler_name(Vendor vendor);
 
-/// What a caller does about a code, whatever the vendor's number for it is.
+/// Classes of results that callers handle differently, independent of the vendor's codes.
 enum class Outcome : std::uint8_t {
   kOk,
-  kNotReady,     ///< a query: work is still under way; no failure
-  kOutOfMemory,  ///< device or pinned memory
-  kNoDevice,     ///< the driver works and has no (such) card
-  kLost,         ///< the card faulted or fell off: every later call fails too
-  kUnavailable,  ///< this driver version has no such function
-  kRefused,      ///< this layer refused the arguments before any driver saw them
-  kFailed,       ///< anything else
+  kNotReady,     ///< work is pending (queries); not a failure
+  kOutOfMemory,  ///< device or pinned memory is exhausted
+  kNoDevice,     ///< the driver works, but the device does not exist
+  kLost,         ///< the device has faulted or disappeared; every later call fails
+  kUnavailable,  ///< the installed driver does not have the function
+  kRefused,      ///< the arguments were refused by this layer; no driver was called
+  kFailed,       ///< any other failure
 };
 
-/// One call's result. Valid as long as the Driver it came from. Ignoring one is a compile-time error.
+/// Result of one call. Valid as long as the Driver it came from. Must not be ignored (compile-time error).
 class [[nodiscard]] Status {
  public:
   constexpr Status() noexcept = default;
-  /// `function`: the driver's name for the call, a literal. `code`: the vendor's number, 0 is success.
+  /// `function`: name of the driver's function (a literal). `code`: the vendor's code; 0 is success.
   constexpr Status(const Api* api, const char* function, int code) noexcept
       : api_(api), function_(function), code_(code) {}
-  /// A call that this layer does not pass on, with the reason (a literal).
+  /// A call that this layer refuses, with the reason (a literal).
   static constexpr Status refused(const char* function, const char* reason) noexcept {
     Status status(nullptr, function, kLocalCode);
     status.reason_ = reason;
     return status;
   }
-  /// The function is not in this version of the driver library.
+  /// The installed library does not have the function.
   static constexpr Status unavailable(const char* function) noexcept { return {nullptr, function, kLocalCode}; }
 
   [[nodiscard]] constexpr bool ok() const noexcept { return code_ == 0; }
@@ -57,8 +58,8 @@ class [[nodiscard]] Status {
   [[nodiscard]] int code() const noexcept { return code_; }
   [[nodiscard]] const char* function() const noexcept { return function_; }
 
-  /// The error of a failed call: function, the code's name, number and text, and what was being done ("recording
-  /// forward"). kMemory when memory ran out, kInternal when this layer refused the arguments, else kDevice.
+  /// The Error for a failed call: function, code name, number and text, and `doing`, what was being done ("recording
+  /// forward"). kMemory if memory is exhausted, kInternal if this layer refused the arguments, otherwise kDevice.
   [[nodiscard]] Error error(std::string_view doing) const;
   /// Throws error(doing) unless ok().
   void check(std::string_view doing) const {

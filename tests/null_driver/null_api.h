@@ -1,11 +1,13 @@
 #pragma once
-// The null driver's column: Api on NullState. It checks what a real driver may let pass. null_column.cc has memory,
-// streams and events, null_kernels.cc modules, launches and graphs. Private to tests/null_driver.
+// The null driver's implementation of Api on NullState. It validates more than real drivers do. null_column.cc has
+// devices, memory, streams and events; null_kernels.cc has modules, launches and graphs. Private to
+// tests/null_driver.
 
 #include "tests/null_driver/null_state.h"
 
 namespace forge::driver {
 
+/// The object of a handle; null if it is not alive.
 template <typename T>
 [[nodiscard]] std::shared_ptr<T> find(const std::map<void*, std::shared_ptr<T>>& objects, void* handle) {
   const auto found = objects.find(handle);
@@ -72,7 +74,8 @@ class NullApi final : public Api {
   Status graph_launch(void* exec, void* stream) override;
 
  private:
-  /// Every call: counted, failed where the test wants it, else `body`.
+  /// Wraps every call: counts it, returns an injected failure if the test wants one, otherwise runs `body` under the
+  /// mutex.
   template <typename Body>
   Status call(const char* function, Body&& body) {
     const std::scoped_lock lock(s_.mutex);
@@ -80,6 +83,7 @@ class NullApi final : public Api {
     if (code == kNullSuccess) code = body();
     return {this, function, code};
   }
+  /// The same for calls on a stream, which must be alive and on the current device.
   template <typename Body>
   Status on_stream(const char* function, void* stream, Body&& body) {
     return call(function, [&]() -> int {
@@ -89,6 +93,7 @@ class NullApi final : public Api {
       return body(on);
     });
   }
+  /// The same for calls on an event that is not part of a recording.
   template <typename Body>
   Status on_event(const char* function, void* event, Body&& body) {
     return call(function, [&]() -> int {
@@ -97,6 +102,7 @@ class NullApi final : public Api {
       return of->capture != nullptr ? kNullCapturedEvent : body(*of);
     });
   }
+  /// The same for calls on a kernel.
   template <typename Body>
   Status on_function(const char* function, void* handle, Body&& body) {
     return call(function, [&]() -> int {
@@ -104,6 +110,7 @@ class NullApi final : public Api {
       return of == s_.functions.end() ? kNullInvalidHandle : body(*of->second);
     });
   }
+  /// Creates an object of the current device and registers its handle.
   template <typename T>
   NullCode create(std::map<void*, std::shared_ptr<T>>& objects, void** handle) {
     if (s_.current_device() < 0) return kNullInvalidContext;
@@ -113,6 +120,7 @@ class NullApi final : public Api {
     objects.emplace(*handle, std::move(object));
     return kNullSuccess;
   }
+  /// Invalidates a recording, as real drivers do after a forbidden call.
   static int spoil(NullCapture& capture) {
     capture.failed = true;
     return kNullCaptureUnsupported;

@@ -1,4 +1,4 @@
-// The null driver: devices, memory, copies, streams and events.
+// The null driver's devices, memory, copies, streams and events.
 #include <fmt/format.h>
 
 #include "tests/null_driver/null_api.h"
@@ -97,6 +97,7 @@ Status NullApi::memory_info(std::size_t* free_bytes, std::size_t* total_bytes) {
   });
 }
 
+/// Limited to NullOptions::memory_bytes per device.
 Status NullApi::mem_alloc(void** memory, std::size_t bytes) {
   return call("mem_alloc", [&] {
     const int device = s_.current_device();
@@ -139,6 +140,7 @@ Status NullApi::copy_on_device(void* to, const void* from, std::size_t bytes, vo
   return copy("copy_on_device", to, s_.device_memory, from, s_.device_memory, bytes, stream);
 }
 
+/// Ranges are checked twice: when the work is enqueued and again when it runs, because memory may be freed in between.
 Status NullApi::fill_bytes(void* to, std::uint8_t value, std::size_t bytes, void* stream) {
   return on_stream("fill_bytes", stream, [&](const auto& on) {
     if (!s_.device_memory.holds(to, bytes)) return int{kNullInvalidValue};
@@ -176,6 +178,7 @@ Status NullApi::stream_destroy(void* stream) {
   });
 }
 
+/// A query advances deferred work by one operation, so that polling loops end.
 Status NullApi::stream_query(void* stream) {
   return on_stream("stream_query", stream, [&](const auto& on) {
     if (on->capture != nullptr) return spoil(*on->capture);
@@ -220,6 +223,7 @@ Status NullApi::event_record(void* event, void* stream) {
   });
 }
 
+/// Advances deferred work by one operation, as stream_query does.
 Status NullApi::event_query(void* event) {
   return on_event("event_query", event, [&](NullEvent& of) {
     if (of.done >= of.recorded) return int{kNullSuccess};
@@ -228,6 +232,7 @@ Status NullApi::event_query(void* event) {
   });
 }
 
+/// Runs only what the event waits for; later work stays pending.
 Status NullApi::event_synchronize(void* event) {
   return on_event("event_synchronize", event, [&](NullEvent& of) {
     while (of.done < of.recorded && !of.stream->pending.empty()) s_.step(*of.stream);
@@ -246,6 +251,7 @@ Status NullApi::event_elapsed(float* milliseconds, void* from, void* to) {
   });
 }
 
+/// Real drivers finish pending work before they free memory.
 Status NullApi::release(const char* function, NullMemory& from, void* memory) {
   return call(function, [&]() -> int {
     if (const int code = s_.forbidden_in_capture(); code != kNullSuccess) return code;
@@ -254,6 +260,7 @@ Status NullApi::release(const char* function, NullMemory& from, void* memory) {
   });
 }
 
+/// Both ranges must be inside live blocks of the right kind: pinned host memory or device memory.
 Status NullApi::copy(const char* function, void* to, const NullMemory& to_memory, const void* from,
                      const NullMemory& from_memory, std::size_t bytes, void* stream) {
   return on_stream(function, stream, [&](const auto& on) {

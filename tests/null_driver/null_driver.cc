@@ -51,6 +51,7 @@ const NullCodeText& null_code(int code) {
   return kUnknown;
 }
 
+/// The image is text: magic and number of kernels, then one line per kernel with its facts and argument sizes.
 std::vector<std::byte> null_image(std::span<const NullKernelImage> kernels) {
   std::string text = fmt::format("{} {}\n", kMagic, kernels.size());
   for (const NullKernelImage& kernel : kernels) {
@@ -87,6 +88,7 @@ bool parse_null_image(std::span<const std::byte> image, std::vector<NullKernelIm
   return true;
 }
 
+/// The block that begins at or before the address is the only candidate.
 bool NullMemory::holds(const void* memory, std::size_t size) const {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   auto block = blocks.upper_bound(address);
@@ -118,6 +120,7 @@ NullMemory::~NullMemory() {
   for (const auto& [address, block] : blocks) ::operator delete(std::bit_cast<void*>(address), kAlignment);
 }
 
+/// Injected failures count down per matching call; at 0 the failure is used up. A lost device overrides them.
 int NullState::enter(const std::string& function) {
   ++counts.calls;
   ++calls[function];
@@ -139,6 +142,7 @@ int NullState::current_device() const {
   return found == current.end() ? -1 : found->second;
 }
 
+/// A failed operation is a fault: the device is lost from then on.
 int NullState::run(const NullOp& op) {
   if (lost != kNullSuccess) return lost;
   ++counts.executed;
@@ -164,6 +168,7 @@ void NullState::drain_all() {
   for (const auto& [handle, stream] : streams) drain(*stream);
 }
 
+/// Capturing: recorded, and counted in the stream's clock. Deferred: queued. Otherwise: run now.
 int NullState::enqueue(const std::shared_ptr<NullStream>& stream, NullOp op) {
   if (const auto& capture = stream->capture; capture != nullptr) {
     if (capture->failed) return kNullCaptureInvalidated;
@@ -177,6 +182,8 @@ int NullState::enqueue(const std::shared_ptr<NullStream>& stream, NullOp op) {
   return kNullSuccess;
 }
 
+/// In a capture an event remembers the capture and what its stream's next operation depends on. Outside, reaching the
+/// event in the stream stores the number of this record in `done`.
 int NullState::record(NullEvent& event, const std::shared_ptr<NullEvent>& self,
                       const std::shared_ptr<NullStream>& stream) {
   if (stream->capture != nullptr) {
@@ -195,11 +202,14 @@ int NullState::record(NullEvent& event, const std::shared_ptr<NullEvent>& self,
   });
 }
 
+/// Four cases: a captured event joins the waiting stream to the capture; a capturing stream must not wait for
+/// uncaptured work; an event that was never recorded is passed; otherwise the waiting operation runs the other stream's
+/// work up to the record.
 int NullState::wait(const std::shared_ptr<NullStream>& stream, const std::shared_ptr<NullEvent>& event) {
   const bool captured_event = event->capture != nullptr;
   if (!captured_event && stream->capture != nullptr) {
     if (event->recorded == 0) return kNullSuccess;
-    stream->capture->failed = true;  // recorded work cannot depend on what is not recorded
+    stream->capture->failed = true;  // recorded work cannot depend on work that is not recorded
     return kNullCaptureIsolation;
   }
   if (captured_event) {
@@ -218,6 +228,7 @@ int NullState::wait(const std::shared_ptr<NullStream>& stream, const std::shared
   });
 }
 
+/// One capture per thread and per stream. Corresponds to the thread-local capture mode of HIP and CUDA.
 int NullState::begin_capture(const std::shared_ptr<NullStream>& stream) {
   if (stream->capture != nullptr) return kNullIllegalState;
   auto& active = captures[std::this_thread::get_id()];
@@ -230,6 +241,8 @@ int NullState::begin_capture(const std::shared_ptr<NullStream>& stream) {
   return kNullSuccess;
 }
 
+/// A capture is valid if the origin stream has seen all operations of all member streams, i.e. every fork was joined
+/// again.
 int NullState::end_capture(const std::shared_ptr<NullStream>& stream, std::shared_ptr<NullGraph>* graph) {
   const std::shared_ptr<NullCapture> capture = stream->capture;
   if (capture == nullptr) return kNullIllegalState;
@@ -253,6 +266,7 @@ int NullState::end_capture(const std::shared_ptr<NullStream>& stream, std::share
   return kNullSuccess;
 }
 
+/// Allocating, freeing or synchronising during a capture invalidates it.
 int NullState::forbidden_in_capture() {
   const auto capture = captures.find(std::this_thread::get_id());
   if (capture == captures.end()) return kNullSuccess;

@@ -1,8 +1,9 @@
-// The null driver: modules, kernels, launches, recordings and graphs.
+// The null driver's modules, kernels, launches, captures and graphs.
 #include "tests/null_driver/null_api.h"
 
 namespace forge::driver {
 
+/// The test's loader is called for each kernel; if it throws, nothing has been created.
 Status NullApi::module_load(void** module, std::span<const std::byte> image) {
   return call("module_load", [&] {
     std::vector<NullKernelImage> kernels;
@@ -44,6 +45,7 @@ Status NullApi::module_function(void** function, void* module, const char* name)
   });
 }
 
+/// Validates the kernel, the block size, LDS and the arguments, copies the argument values, and enqueues the kernel.
 Status NullApi::launch(const LaunchCall& c) {
   return on_stream("launch", c.stream, [&](const auto& on) -> int {
     const auto found = s_.functions.find(c.function);
@@ -56,7 +58,7 @@ Status NullApi::launch(const LaunchCall& c) {
     }
     if (!image.arg_bytes.empty() && c.args == nullptr) return kNullInvalidValue;
     if (c.only_arg_bytes != 0 && (image.arg_bytes.size() != 1 || image.arg_bytes[0] != c.only_arg_bytes)) {
-      return kNullInvalidValue;  // a real driver would read past the struct
+      return kNullInvalidValue;  // a real driver would read beyond the struct
     }
     NullLaunch launch{image.name, c.grid, c.block, c.lds_bytes, c.hints, {}};
     for (std::size_t i = 0; i < image.arg_bytes.size(); ++i) {
@@ -142,6 +144,8 @@ Status NullApi::graph_upload(void* exec, void* stream) {
   });
 }
 
+/// A graph launch is one operation of the stream; it runs the recorded operations in order and stops at the first
+/// fault.
 Status NullApi::graph_launch(void* exec, void* stream) {
   return on_stream("graph_launch", stream, [&](const auto& on) {
     const auto graph = find(s_.graph_execs, exec);

@@ -1,6 +1,6 @@
 #pragma once
-// The null driver's machine: memory, streams of work, events and captures. Private to tests/null_driver.
-// Every function here is called with `mutex` held.
+// The state of the null driver: memory, streams with pending work, events, captures. Private to tests/null_driver. All
+// member functions must be called with `mutex` held.
 
 #include <deque>
 #include <map>
@@ -12,6 +12,7 @@
 
 namespace forge::driver {
 
+/// Name and text of an error code.
 struct NullCodeText {
   int code;
   const char* name;
@@ -19,35 +20,40 @@ struct NullCodeText {
 };
 [[nodiscard]] const NullCodeText& null_code(int code);
 
-/// Work; returns a NullCode.
+/// One piece of work on a stream; returns a NullCode.
 using NullOp = std::function<int()>;
 
 struct NullStream;
 
-/// How far into each stream of a capture somebody has seen: operations in order.
+/// A vector clock: for each stream of a capture, how many of its operations are known to come before. Used to check
+/// that all streams of a capture are joined to the origin when it ends.
 using NullClock = std::map<const NullStream*, std::uint64_t>;
 
+/// A recording in progress.
 struct NullCapture {
   const NullStream* origin = nullptr;
   std::thread::id thread;
-  std::vector<NullOp> ops;                      ///< in the order of the calls, which respects every dependency
-  std::map<const NullStream*, NullClock> seen;  ///< its streams, each with what its next operation depends on
+  std::vector<NullOp> ops;                      ///< in call order, which respects all dependencies
+  std::map<const NullStream*, NullClock> seen;  ///< member streams, each with what its next operation depends on
   bool failed = false;
 };
 
+/// A stream with its pending work.
 struct NullStream {
   int device = 0;
   std::deque<NullOp> pending;
-  std::shared_ptr<NullCapture> capture;  ///< while it is being recorded
+  std::shared_ptr<NullCapture> capture;  ///< the recording it takes part in, if any
 };
 
+/// An event. `recorded` counts records, `done` is the number of the last record that has been reached.
 struct NullEvent {
   int device = 0;
   bool timing = false;
+  // Numbers of records.
   std::uint64_t recorded = 0, done = 0;  ///< generations
   std::uint64_t done_at_us = 0;
-  std::shared_ptr<NullStream> stream;    ///< of the last record
-  std::shared_ptr<NullCapture> capture;  ///< recorded inside it, with `seen`
+  std::shared_ptr<NullStream> stream;    ///< stream of the last record
+  std::shared_ptr<NullCapture> capture;  ///< set if it was recorded during a capture, then with `seen`
   NullClock seen;
 };
 
@@ -59,13 +65,14 @@ struct NullModule {
 struct NullFunction {
   int device = 0;
   NullKernelImage image;
-  NullKernel loaded;  ///< by NullState::loader
+  NullKernel loaded;  ///< from NullState::loader, if set
 };
 
 struct NullGraph {
   std::vector<NullOp> ops;
 };
 
+/// Live allocations of one kind, by address.
 struct NullMemory {
   struct Block {
     std::size_t bytes;
@@ -74,9 +81,10 @@ struct NullMemory {
   std::map<std::uintptr_t, Block> blocks;
   std::uint64_t bytes = 0;
 
-  /// Whether [memory, memory + bytes) lies in one live block.
+  /// True if [memory, memory + size) lies in one live block.
   [[nodiscard]] bool holds(const void* memory, std::size_t size) const;
-  /// 256-byte aligned and filled with 0xff, a NaN to every float type; null when the host has no memory.
+  /// Allocates 256-byte aligned memory filled with 0xff bytes (NaN in every float type), so that reads of unwritten
+  /// memory show. Null if the host has no memory.
   void* allocate(std::size_t size, int device);
   bool free(void* memory);
   ~NullMemory();
@@ -85,23 +93,24 @@ struct NullMemory {
 struct NullState {
   explicit NullState(NullOptions given) : options(std::move(given)) {}
 
-  /// Counts a call and tells how it is to fail: kNullSuccess when it is not.
+  /// Counts a call and returns the code with which it must fail; kNullSuccess if it must not.
   int enter(const std::string& function);
 
-  /// Puts work on a stream: recorded, kept back or run.
+  /// Adds work to a stream: it is recorded, kept back (deferred) or run at once.
   int enqueue(const std::shared_ptr<NullStream>& stream, NullOp op);
   /// Runs the oldest pending operation of a stream.
   void step(NullStream& stream);
   void drain(NullStream& stream);
-  /// What a driver does before it frees memory that pending work may use.
+  /// Runs all pending work. Drivers do that before they free memory that the work may use.
   void drain_all();
   int record(NullEvent& event, const std::shared_ptr<NullEvent>& self, const std::shared_ptr<NullStream>& stream);
   int wait(const std::shared_ptr<NullStream>& stream, const std::shared_ptr<NullEvent>& event);
   int begin_capture(const std::shared_ptr<NullStream>& stream);
   int end_capture(const std::shared_ptr<NullStream>& stream, std::shared_ptr<NullGraph>* graph);
-  /// A call that a capture on this thread forbids: spoils the capture. kNullSuccess where there is none.
+  /// For calls that are forbidden during a capture: if this thread is capturing, invalidates the capture and returns an
+  /// error, otherwise kNullSuccess.
   int forbidden_in_capture();
-  /// Runs one operation and keeps its fault, which the device does not survive.
+  /// Runs one operation. A fault makes the device lost: every later call fails.
   int run(const NullOp& op);
   [[nodiscard]] int current_device() const;
 
@@ -110,15 +119,15 @@ struct NullState {
   NullCounts counts;
   std::map<std::string, std::uint64_t> calls;
   struct Failure {
-    std::string function;  ///< empty: any
+    std::string function;  ///< empty: any function
     std::uint64_t remaining;
     int code;
   };
   std::vector<Failure> failures;
-  int lost = kNullSuccess;     ///< once set, what every call returns
-  std::uint64_t clock_us = 0;  ///< an operation takes a microsecond
+  int lost = kNullSuccess;     ///< if set, the code that every call returns
+  std::uint64_t clock_us = 0;  ///< simulated time: each operation takes 1 us
 
-  std::map<std::thread::id, int> current;  ///< device by thread
+  std::map<std::thread::id, int> current;  ///< current device of each thread
   std::map<std::thread::id, std::shared_ptr<NullCapture>> captures;
   std::map<int, std::uint64_t> contexts;
   NullMemory device_memory, pinned_memory;
@@ -131,7 +140,7 @@ struct NullState {
   NullLoader loader;
 };
 
-/// The kernels of a null_image; false when it is not one.
+/// Parses a null_image; returns false if it is not one.
 [[nodiscard]] bool parse_null_image(std::span<const std::byte> image, std::vector<NullKernelImage>* kernels);
 
 }  // namespace forge::driver
