@@ -38,11 +38,13 @@ bool KvSequence::reaches_back(std::size_t tokens) const {
   return std::ranges::all_of(pool_->windows_, [&](const auto& w) { return w.reaches_back(slot_, tokens); });
 }
 
+/// One extra block when the last one must be copied first (copy on write).
 std::size_t KvSequence::blocks_to_append(std::size_t tokens) const {
   const auto& slot = pool_->slots_[slot_];
   return pool_->blocks_for(slot.tokens + tokens) - slot.blocks + (pool_->must_copy(slot, slot_, tokens) ? 1 : 0);
 }
 
+/// All checks come before any change, so a refused append leaves the sequence untouched.
 AppendResult KvSequence::append(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   if (tokens > pool_->limits_.tokens_max - slot.tokens) return {};
@@ -53,9 +55,10 @@ AppendResult KvSequence::append(std::size_t tokens) {
   pool_->window_copies_.clear();
   for (auto& window : pool_->windows_)
     if (const auto copy = window.append(slot_, slot.tokens, slot.tokens + tokens))
-      pool_->window_copies_.push_back(*copy);  // within its capacity
+      pool_->window_copies_.push_back(*copy);  // never exceeds the reserved capacity
   result.window_copies = pool_->window_copies_;
   const auto table = pool_->table(slot_);
+  // Copy on write: the sequence continues in a block of its own, the executor copies the old contents into it.
   if (pool_->must_copy(slot, slot_, tokens)) {
     std::int32_t& last = table[slot.blocks - 1];
     result.copy = BlockCopy{.from = last, .to = pool_->take()};
@@ -68,6 +71,7 @@ AppendResult KvSequence::append(std::size_t tokens) {
   return result;
 }
 
+/// Reserves positions for a decode loop on the device. No copies are possible then, so no block may be shared.
 bool KvSequence::append_round(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   if (tokens > pool_->limits_.tokens_max - slot.tokens || blocks_to_append(tokens) > pool_->blocks_free()) return false;
@@ -86,9 +90,12 @@ void KvSequence::release_behind() {
   for (auto& window : pool_->windows_) window.release_behind(slot_, tokens());
 }
 
+/// A sequence that has lost a part of the window that position `tokens` needs cannot continue from there; it is emptied
+/// and its tokens must be computed again.
 std::size_t KvSequence::trim(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
-  if (tokens > slot.tokens) return slot.tokens;  // all of them: ends a decode round, which was used up
+  // Equal lengths do not return here: that ends a ring which was used up to its last position.
+  if (tokens > slot.tokens) return slot.tokens;
   if (!reaches_back(tokens)) tokens = 0;
   for (auto& window : pool_->windows_) window.trim(slot_, tokens);
   slot.tokens = tokens;
@@ -99,6 +106,8 @@ std::size_t KvSequence::trim(std::size_t tokens) {
   return tokens;
 }
 
+/// Moves full blocks into the prefix index, in order. If an equal block is in the index already (two sequences computed
+/// the same prefix), the duplicate is dropped and the sequence uses the indexed one.
 void KvSequence::publish(std::span<const std::int32_t> ids) {
   auto& slot = pool_->slots_[slot_];
   invariant(ids.size() <= slot.tokens, "KV-011", "what is published has been appended");
@@ -121,6 +130,8 @@ void KvSequence::publish(std::span<const std::int32_t> ids) {
   }
 }
 
+/// Shares blocks by reference. The partly filled last block is shared too; whichever sequence writes into it first gets
+/// a copy.
 std::optional<KvSequence> KvSequence::fork(std::size_t tokens) const {
   const auto child = pool_->open_slot();
   if (!child) return std::nullopt;
@@ -166,7 +177,7 @@ KvBlockPool::KvBlockPool(const Limits& limits)
                                                   .sequences_max = limits.sequences_max,
                                                   .table_blocks = table_blocks_,
                                                   .pool_blocks = limits.blocks});
-  // Stacks from which the lowest number comes first.
+  // Free lists are stacks; the lowest number is on top.
   for (std::size_t i = 0; i < limits.blocks; ++i) free_blocks_[i] = static_cast<std::int32_t>(limits.blocks - 1 - i);
   for (std::size_t i = 0; i < limits.sequences_max; ++i)
     free_slots_[i] = static_cast<std::uint32_t>(limits.sequences_max - 1 - i);
@@ -176,7 +187,9 @@ std::uint32_t KvBlockPool::references(std::int32_t block) const {
   return references_.at(static_cast<std::size_t>(block));
 }
 
-/// Blocks of the longest published prefix of `ids` whose last window is there too.
+/// Finds the longest published prefix of `ids`, block by block from the root of the index. Two adjustments follow: With
+/// sliding windows the prefix is shortened until every window group still has the blocks that the next token sees.
+/// Without windows one more block may match partly; it is used if that saves at least least_beginning tokens.
 KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const {
   const std::size_t size = limits_.block_tokens;
   ids = ids.first(std::min(ids.size(), limits_.tokens_max));
@@ -195,7 +208,9 @@ KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, st
   if (!windows_.empty()) return found;
   const auto next = prefixes_.find_beginning(chain, ids.subspan(count * size));
   if (next.tokens < std::max<std::size_t>(limits_.least_beginning, 1)) return found;
-  // Until it is copied its block is held beside the sequence's own: one that needs the whole pool goes without.
+  // The partly matching block stays referenced until the first append has copied it, in addition to the sequence's own
+  // new blocks (`fresh`, with room for one generated token). A sequence that would need the whole pool cannot afford
+  // that.
   const std::size_t fresh = blocks_for(ids.size() + 1) - count, held = is_idle(next.block) ? 1 : 0;
   if (fresh + found.idle + held > blocks_free()) return found;
   found.next = next;
@@ -210,6 +225,8 @@ PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids, std::uint64_t 
           .idle = prefix.idle};
 }
 
+/// A match takes references to the shared blocks. The partly matching block becomes the last block of the table; append
+/// copies it because it is in the index (must_copy).
 std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids, std::uint64_t extra_hash) {
   const auto slot = open_slot();
   if (!slot) return std::nullopt;
@@ -231,9 +248,10 @@ std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids, s
   return KvSequence(*this, *slot);
 }
 
+/// After a failed step the contents of memory are unknown, so no block may be found again.
 void KvBlockPool::drop_idle() {
   while (prefixes_.idle() > 0) {
-    free_blocks_.push_back(evict());  // within its capacity
+    free_blocks_.push_back(evict());  // never exceeds the reserved capacity
   }
 }
 
@@ -247,6 +265,8 @@ void KvBlockPool::release(std::int32_t block) {
   drop(block);
 }
 
+/// Removes a reference. An unreferenced block stays findable (idle) if it is in the index, otherwise it is free.
+/// noexcept, because destructors call it: a double release is counted and reported by audit().
 void KvBlockPool::drop(std::int32_t block) noexcept {
   auto& references = references_[static_cast<std::size_t>(block)];
   if (references == 0) {
@@ -257,15 +277,15 @@ void KvBlockPool::drop(std::int32_t block) noexcept {
   if (prefixes_.holds(block))
     prefixes_.set_idle(block);
   else
-    free_blocks_.push_back(block);  // within its capacity
+    free_blocks_.push_back(block);  // never exceeds the reserved capacity
 }
 
-/// One more reference to a block in use, or to one of the index.
+/// Adds a reference to a block that is in use or idle in the index.
 void KvBlockPool::share(std::int32_t block) {
   if (references_[static_cast<std::size_t>(block)]++ == 0) prefixes_.set_busy(block);
 }
 
-/// The block that has been idle longest is found no more, nor are its companions.
+/// Takes the least recently used idle block out of the index, with its companion blocks in the window groups.
 std::int32_t KvBlockPool::evict() {
   const std::int32_t block = prefixes_.evict();
   for (auto& window : windows_) window.forget(block);
@@ -273,7 +293,7 @@ std::int32_t KvBlockPool::evict() {
   return block;
 }
 
-/// A free block with one reference; callers have checked that there is one.
+/// Returns a free block with one reference, evicting an idle one if necessary. Callers have checked that there is one.
 std::int32_t KvBlockPool::take() {
   invariant(blocks_free() > 0, "KV-005", "blocks are counted before they are taken");
   std::int32_t block = 0;
@@ -305,7 +325,8 @@ std::size_t KvBlockPool::blocks_for(std::size_t tokens) const {
   return (tokens + limits_.block_tokens - 1) / limits_.block_tokens;
 }
 
-/// Whether the next positions go into a block that others read or can find: what is published stays as it is.
+/// True if the next positions go into a partly filled block that another sequence reads or that is in the index.
+/// Published contents never change.
 bool KvBlockPool::must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const {
   if (tokens == 0 || slot.tokens % limits_.block_tokens == 0) return false;
   const std::int32_t last = table(index)[slot.blocks - 1];
@@ -313,12 +334,14 @@ bool KvBlockPool::must_copy(const Slot& slot, std::uint32_t index, std::size_t t
 }
 
 void KvBlockPool::close(std::uint32_t slot) noexcept {
-  for (std::size_t i = slots_[slot].blocks; i > 0; --i) drop(table(slot)[i - 1]);  // idle before its prefix
+  // Last block first, so that it becomes idle before its prefix and is evicted before it.
+  for (std::size_t i = slots_[slot].blocks; i > 0; --i) drop(table(slot)[i - 1]);
   for (auto& window : windows_) window.trim(slot, 0);
   slots_[slot] = {};
   free_slots_.push_back(slot);
 }
 
+/// Recounts references from the tables and compares every derived structure with the result.
 void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
   std::vector<std::uint32_t> counted(limits_.blocks);
   const auto count = [&](std::int32_t block) { ++counted.at(static_cast<std::size_t>(block)); };

@@ -1,13 +1,33 @@
 #pragma once
-// Who owns which block of a paged KV pool. Only numbers: the bytes lie in the executor's pool. A block holds
-// `block_tokens` positions of one sequence, or of several that share a prefix; it returns to the pool when its last
-// reference goes. Full blocks that a sequence has published can be found by their tokens (kv_prefix.h): later sequences
-// begin with them (and with a copy of one of which they share the first tokens), and without references they stay,
-// idle, until their memory is wanted; the longest idle goes first. A sequence lets go of its last block first, so a
-// prefix outlives what continues it. KV groups with a sliding window have pools of their own (kv_window.h), which
-// follow this one. Source: PagedAttention, arXiv 2309.06180.
+// Block management of the paged KV cache (source: PagedAttention, arXiv 2309.06180). Used by the engine's scheduler.
+// This file handles block numbers only; the KV data is in the executor's memory.
 //
-// All memory is taken by the constructor. Not thread-safe: the scheduler's thread owns the pool.
+// A block holds `block_tokens` consecutive positions of one sequence, in all layers of a KV group. Each sequence has a
+// table of blocks:
+//
+//   sequence A   positions 0..31 | 32..63 | 64..79            tables:  A  [ 4, 7, 2 ]
+//   sequence B   positions 0..31 | 32..63 | 64..70                     B  [ 4, 7, 9 ]     4 and 7 are shared
+//
+// States of a block:
+//
+//             take()                       last reference dropped
+//    free ------------> in use (refs > 0) ------------------------> free, if it is not in the prefix index
+//     ^                   ^        |
+//     |                   | match  | last reference dropped, block is in the index
+//     |  evict (LRU)      |        v
+//     +------------------ idle (refs 0, still findable by its tokens)
+//
+// Prefix cache: full blocks that a sequence has published are found by their tokens (kv_prefix.h). A new sequence
+// starts with the blocks that match its prompt, and with a copy of one more block if that matches partly. Idle blocks
+// stay findable until their memory is needed; the least recently used goes first. A sequence releases its last block
+// first, so a prefix is evicted after what continues it.
+//
+// Copy on write: blocks that are shared or in the index are never written. append() replaces such a last block by a new
+// one and returns the copy that the executor must make.
+//
+// KV groups with a sliding window have pools of their own (kv_window.h), which follow this one.
+//
+// All memory is allocated by the constructor. Not thread-safe: the scheduler's thread owns the pool.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,59 +43,65 @@ namespace forge::runtime {
 
 class KvBlockPool;
 
-/// What of a prompt is in the pool already.
+/// Part of a prompt that is already in the pool.
 struct PrefixMatch {
-  std::size_t blocks = 0;  ///< full ones, from the first on
-  std::size_t tokens = 0;  ///< theirs, and of a block that begins as the next one does
-  std::size_t idle = 0;    ///< blocks of both that count in blocks_free() until they are read again
+  std::size_t blocks = 0;  ///< full matching blocks from the start of the prompt
+  std::size_t tokens = 0;  ///< tokens of these, plus those of a partly matching block
+  std::size_t idle = 0;    ///< how many of the matching blocks are idle, i.e. still count as free
 };
 
+/// Result of KvSequence::append.
 struct AppendResult {
-  bool ok = false;  ///< false: not enough free blocks, or longer than a sequence can be; nothing changed
+  bool ok = false;  ///< false: too few free blocks, or the sequence would exceed the context; nothing was changed
+  /// Copy that the executor must make before the next step (copy on write).
   std::optional<BlockCopy> copy;
-  std::span<const BlockCopy> window_copies = {};  ///< the same of groups with a window; valid until the next append
+  std::span<const BlockCopy> window_copies = {};  ///< copies in window groups; valid until the next append
 };
 
-/// One sequence's place in the pool: a length and a table of blocks. Gives everything back when it dies. Must not
-/// outlive its pool.
+/// RAII handle of one sequence in the pool: its length and its block table. Releases all blocks on destruction. Must
+/// not outlive the pool.
 class KvSequence {
  public:
   KvSequence(KvSequence&& other) noexcept;
   KvSequence& operator=(KvSequence&& other) noexcept;
   ~KvSequence();
 
+  /// Number of positions that the sequence has room for.
   [[nodiscard]] std::size_t tokens() const;
-  /// Blocks of positions 0, block_tokens, ...: a row of the executor's block table. Valid until the next change.
+  /// Physical block of each logical block (positions 0.., block_tokens.., ...), as the executor's block table has them.
+  /// Valid until the next change.
   [[nodiscard]] std::span<const std::int32_t> blocks() const;
-  /// The same of one KV group of the program: kNoBlock where its window has let go of positions.
+  /// The same for one KV group of the program; kNoBlock where a sliding window has moved past the positions.
   [[nodiscard]] std::span<const std::int32_t> table(std::size_t group) const;
 
-  /// Fresh blocks that append(tokens) would take.
+  /// Number of new blocks that append(tokens) would take from the pool.
   [[nodiscard]] std::size_t blocks_to_append(std::size_t tokens) const;
-  /// Makes room for `tokens` more positions, all or nothing. When the last block is half full and others read it or
-  /// can find it, this sequence gets a block of its own and the answer says what to copy into it.
+  /// Makes room for `tokens` more positions, all or nothing. If the last block is partly filled and shared or
+  /// published, the sequence gets a new block and the result says what to copy into it.
   [[nodiscard]] AppendResult append(std::size_t tokens);
-  /// append for positions that are written one after the other while nobody can give blocks back (a decode loop on the
-  /// device), until trim: a window's blocks come round. Precondition: the sequence shares no block with others.
+  /// append for a decode loop on the device, during which the host cannot give back blocks that leave the window:
+  /// window groups reuse a ring of blocks instead (kv_window.h). Ended by trim. Precondition: the sequence shares no
+  /// block.
   [[nodiscard]] bool append_round(std::size_t tokens);
-  /// Forgets all positions from `tokens` on (rejected drafts, a stop string), or all of them where a window has let go
-  /// of what the next token would see. How many are left. More than there are: nothing happens.
+  /// Drops all positions from `tokens` on (rejected draft tokens, text after a stop string). Drops everything if a
+  /// window group no longer holds what position `tokens` would see. Returns the new length. Does nothing if `tokens` is
+  /// larger than the current length.
   std::size_t trim(std::size_t tokens);
-  /// Gives back what the next token does not see of groups with a window. After a step.
+  /// Gives back blocks of window groups that the next token cannot see. Call after a step.
   void release_behind();
 
-  /// The first ids.size() positions have been written and hold `ids`: full blocks among them can be found from now on.
-  /// Where the same prefix was published before, this sequence goes on with that block and lets go of its own, so call
-  /// it while no step is in flight. More ids than tokens(): Error(kInternal).
+  /// Declares that the first ids.size() positions have been computed and hold `ids`; full blocks among them enter the
+  /// prefix cache. If an equal block is cached already, this sequence switches to it and releases its own, so do not
+  /// call this while a step is in flight. Error(kInternal) if ids.size() > tokens().
   void publish(std::span<const std::int32_t> ids);
 
-  /// Another sequence with the first `tokens` positions of this one (at most tokens()), sharing their blocks; an empty
-  /// one where a window has let go of what the next token would see.
-  /// Nothing when sequences_max are open.
+  /// Creates another sequence that shares the blocks of the first `tokens` positions (at most tokens()); it is empty if
+  /// a window group no longer holds what the next token would see. Returns nothing if sequences_max sequences are open.
   [[nodiscard]] std::optional<KvSequence> fork(std::size_t tokens) const;
 
  private:
   friend class KvBlockPool;
+  /// True if every window group holds what a token at position `tokens` sees.
   [[nodiscard]] bool reaches_back(std::size_t tokens) const;
   KvSequence(KvBlockPool& pool, std::uint32_t slot) : pool_(&pool), slot_(slot) {}
 
@@ -83,49 +109,50 @@ class KvSequence {
   std::uint32_t slot_ = 0;
 };
 
+/// The pool of blocks and the tables of all open sequences.
 class KvBlockPool {
  public:
   struct Limits {
     std::size_t blocks = 0;
     std::size_t block_tokens = 0;
     std::size_t sequences_max = 0;
-    std::size_t tokens_max = 0;  ///< of one sequence: the context
-    std::uint32_t group = 0;     ///< the KV group whose tables these are; prefixes of different groups differ
-    std::vector<KvWindow::Limits> windows = {};  ///< the groups with a window
-    std::size_t least_beginning = 4;             ///< tokens of a block for which a sequence begins with its copy
+    std::size_t tokens_max = 0;  ///< longest sequence (context)
+    std::uint32_t group = 0;     ///< KV group that this pool is for; separates the prefix hashes of different groups
+    std::vector<KvWindow::Limits> windows = {};  ///< one per sliding-window group
+    std::size_t least_beginning = 4;             ///< smallest partial block match that is worth a copy
   };
 
-  /// Errors: Error(kInternal) for limits of zero or beyond 31 bits.
+  /// Errors: Error(kInternal) for limits of zero or above 31 bits.
   explicit KvBlockPool(const Limits& limits);
   KvBlockPool(const KvBlockPool&) = delete;
   KvBlockPool& operator=(const KvBlockPool&) = delete;
 
   [[nodiscard]] const Limits& limits() const { return limits_; }
-  /// Blocks that sequences can take: those that hold nothing, and idle ones.
+  /// Blocks that sequences can take: free ones and idle ones.
   [[nodiscard]] std::size_t blocks_free() const { return free_blocks_.size() + prefixes_.idle(); }
-  /// Of these, blocks that hold a prefix which nobody reads now.
+  /// Blocks that hold a cached prefix and are not in use.
   [[nodiscard]] std::size_t blocks_idle() const { return prefixes_.idle(); }
-  /// Idle blocks that were given up so far.
+  /// Idle blocks evicted so far.
   [[nodiscard]] std::uint64_t evictions() const { return evictions_; }
   [[nodiscard]] std::size_t sequences_free() const { return free_slots_.size(); }
   [[nodiscard]] std::uint32_t references(std::int32_t block) const;
 
-  /// The longest run of published blocks that hold the beginning of `ids`, and, where no group has a window, what a
-  /// block behind them has of the next one: its first tokens, if those are limits().least_beginning or more and the
-  /// pool has room for all of `ids` beside it. Only blocks of sequences with the same extra hash are found.
+  /// Looks `ids` up in the prefix cache: the longest run of published blocks from the start, plus, if no group has a
+  /// window, the first tokens of one more block if at least limits().least_beginning of them match and the pool has
+  /// room for all of `ids` besides. Only blocks published under the same `extra_hash` match.
   [[nodiscard]] PrefixMatch match(std::span<const std::int32_t> ids, std::uint64_t extra_hash = 0) const;
-  /// A sequence that begins with match(ids, extra_hash): tokens() says how many of the ids need not be fed. The block
-  /// of which it has a part is copied by the first append. Nothing when sequences_max are open.
+  /// Opens a sequence that starts with match(ids, extra_hash); tokens() is the number of ids that need not be computed.
+  /// A partly matching block is copied by the first append. Returns nothing if sequences_max sequences are open.
   [[nodiscard]] std::optional<KvSequence> open(std::span<const std::int32_t> ids = {}, std::uint64_t extra_hash = 0);
-  /// Forgets every prefix that nobody reads: what lies in the pool's memory is no longer trusted.
+  /// Evicts every idle block, e.g. when the contents of device memory are no longer reliable.
   void drop_idle();
 
-  /// For holders outside sequences: one more reference to a block in use, or one less.
+  /// References held outside of sequences: adds or removes one reference of a block that is in use.
   void retain(std::int32_t block);
   void release(std::int32_t block);
 
-  /// Recounts everything: references outside of sequences are given as blocks, one entry a reference.
-  /// Errors: Error(kInternal) naming the broken invariant. Takes time and memory; for tests and debugging.
+  /// Checks all invariants by recounting. held_outside: blocks referenced by retain, one entry per reference. Errors:
+  /// Error(kInternal) naming the broken invariant. Slow; for tests and debugging.
   void audit(std::span<const std::int32_t> held_outside = {}) const;
 
  private:
@@ -133,7 +160,7 @@ class KvBlockPool {
   struct Slot {
     std::size_t tokens = 0;
     std::size_t blocks = 0;
-    std::size_t published = 0;  ///< blocks that the index holds, from the first on
+    std::size_t published = 0;  ///< number of leading blocks that are in the prefix index
     std::uint64_t extra_hash = 0;
     bool open = false;
   };
@@ -145,10 +172,11 @@ class KvBlockPool {
   std::span<std::int32_t> table(std::uint32_t slot);
   std::span<const std::int32_t> table(std::uint32_t slot) const;
   std::size_t blocks_for(std::size_t tokens) const;
+  /// Result of a prefix lookup.
   struct Prefix {
     std::span<const std::int32_t> blocks;  ///< valid until the next call
     KvPrefixIndex::Beginning next = {};
-    std::size_t idle = 0;  ///< of all these
+    std::size_t idle = 0;  ///< how many of all these blocks are idle
   };
   Prefix prefix_of(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const;
   bool must_copy(const Slot& slot, std::uint32_t index, std::size_t tokens) const;
@@ -158,16 +186,17 @@ class KvBlockPool {
   Limits limits_;
   std::size_t table_blocks_ = 0;
   std::vector<std::uint32_t> references_;  ///< [blocks]
-  std::vector<std::int32_t> free_blocks_;  ///< a stack
+  std::vector<std::int32_t> free_blocks_;  ///< stack
   std::vector<std::int32_t> tables_;       ///< [sequences_max, table_blocks_]
   std::vector<Slot> slots_;                ///< [sequences_max]
-  std::vector<std::uint32_t> free_slots_;  ///< a stack
+  std::vector<std::uint32_t> free_slots_;  ///< stack
   KvPrefixIndex prefixes_;
   std::vector<KvWindow> windows_;
   std::vector<BlockCopy> window_copies_;     ///< of the last append
-  mutable std::vector<std::int32_t> found_;  ///< [table_blocks_], of the last prefix that was looked for
+  mutable std::vector<std::int32_t> found_;  ///< [table_blocks_], result buffer of prefix_of
   std::uint64_t evictions_ = 0;
-  std::uint64_t dropped_twice_ = 0;  ///< always 0: a handle that dies cannot throw, so audit tells of it
+  /// Double releases; 0 unless there is a bug. Destructors cannot throw, so audit() reports it.
+  std::uint64_t dropped_twice_ = 0;
 };
 
 }  // namespace forge::runtime

@@ -17,9 +17,10 @@ std::size_t sequences_of(const plan::ProgramT& program) {
 
 }  // namespace
 
+/// See the header. The bound is the sum over sequences: n tokens of one sequence touch at most (n - 1 + block - 1) /
+/// block blocks beyond the block of their first token.
 std::size_t kv_step_blocks(const plan::ProgramT& program) {
   const auto block = static_cast<std::size_t>(kv_block_tokens(program));
-  // n tokens of one sequence reach into at most (n - 1 + block - 1) / block blocks behind those of its first token
   const std::size_t tokens = bounds_of(program).tokens, sequences = std::min(sequences_of(program), tokens);
   return std::max(sequences, (tokens - sequences + sequences * (block - 1)) / block);
 }
@@ -39,6 +40,7 @@ std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_bloc
     const auto window = static_cast<std::size_t>(group.window());
     rooms.push_back({.blocks = all, .window = window});
     if (window == 0) continue;
+    // What all sequences hold between steps, plus the blocks of one step.
     const auto held = sequences_of(program) * kv_window_blocks(window, block) + kv_step_blocks(program);
     rooms.back().blocks = std::min(all, held);
   }

@@ -1,7 +1,14 @@
 #pragma once
-// What the KV groups of a program hold. Layers of a group without a window keep the whole context; those with a window
-// keep the positions that the next token can still see, and a step's own tokens while it runs. Positions stay logical:
-// a block table has an entry for each block of the context, and kNoBlock where a window has let go of it.
+// Sizes of the KV pools of a program. A KV group is a set of layers with the same KV geometry and window. Groups
+// without a sliding window keep the whole context; groups with one keep only the positions that the next token can see,
+// plus a step's own tokens while it runs.
+//
+// Positions stay logical in both cases: the block table has one entry per block of the context, and kNoBlock where a
+// window has moved on. Example: block 4 tokens, window 8, next position 21 (it sees positions 14 to 21):
+//
+//   logical block      0    1    2    3    4    5
+//   positions         0-3  4-7  8-11 12-15 16-19 20-23
+//   block table        -    -    -    3    8    1
 
 #include <cstddef>
 #include <cstdint>
@@ -11,35 +18,36 @@
 
 namespace forge::runtime {
 
+/// Block table entry of a logical block that the sequence does not hold.
 inline constexpr std::int32_t kNoBlock = -1;
 
-/// One group's pool.
+/// Size of one group's pool.
 struct KvRoom {
   std::size_t blocks = 0;
-  std::size_t window = 0;  ///< positions that a token sees, its own among them; 0: all
+  std::size_t window = 0;  ///< positions that a token attends to, including its own; 0: no sliding window
 };
 
-/// Blocks that `window` positions touch at most, wherever they begin: what a sequence holds between steps.
+/// Most blocks that `window` consecutive positions can touch, wherever they start. A sequence holds at most this many
+/// between steps. Example: 8 positions in blocks of 4 touch 3 blocks.
 [[nodiscard]] constexpr std::size_t kv_window_blocks(std::size_t window, std::size_t block_tokens) {
   return window < 2 ? 1 : (window - 2) / block_tokens + 2;
 }
 
-/// The first block that a token at `position` sees.
+/// Index of the first logical block that a token at `position` can see.
 [[nodiscard]] constexpr std::size_t kv_first_block(std::size_t position, std::size_t window, std::size_t block_tokens) {
   return window == 0 || position < window ? 0 : (position - window + 1) / block_tokens;
 }
 
-/// Blocks beyond its sequences' windows that a group needs for one step of the program: what the step's tokens fill,
-/// however they are shared out, and one for each sequence, since a decode loop runs ahead of whoever takes its tokens.
-/// Throws Error(kPlan) for absurd numbers.
+/// Blocks that a window group needs for one step in addition to its sequences' windows: enough for the step's tokens
+/// however they are distributed over sequences, and at least one per sequence, because a decode loop runs ahead of the
+/// host. Throws Error(kPlan) when a number is out of range.
 [[nodiscard]] std::size_t kv_step_blocks(const plan::ProgramT& program);
 
-/// Blocks of context that all sequences have between them: `wanted`, or, 0, as many as context and batch of the program
-/// take.
+/// Total blocks of context: `wanted`, or if that is 0, what the program's context and batch require.
 [[nodiscard]] std::int64_t kv_context_blocks(const plan::ProgramT& program, std::int64_t wanted);
 
-/// The pools of a program whose sequences have kv_context_blocks(program, kv_blocks) between them. A window's is never
-/// larger than that. Throws Error(kPlan) for absurd numbers.
+/// Pool sizes of all groups, for kv_context_blocks(program, kv_blocks) blocks of context. A window group's pool is
+/// never larger than that. Throws Error(kPlan) when a number is out of range.
 [[nodiscard]] std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_blocks);
 
 }  // namespace forge::runtime

@@ -1,6 +1,6 @@
 #pragma once
-// KV blocks that nobody reads but that can still be found, in the order in which they became so: whoever needs memory
-// gives up the one that has been idle longest. Source: least recently used, Belady, IBM Systems Journal 5(2), 1966.
+// List of idle KV blocks (unreferenced but still in the prefix cache) in the order in which they became idle. Eviction
+// takes the oldest, i.e. the least recently used. Source: LRU, Belady, IBM Systems Journal 5(2), 1966.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace forge::runtime {
 
-/// A list with its links in one array. All memory is taken by the constructor. Not thread-safe.
+/// A doubly linked list whose links are in one array indexed by block number, so that removal is O(1) and nothing is
+/// allocated after construction. Not thread-safe.
 class KvIdleList {
  public:
   static constexpr std::int32_t kNone = -1;
@@ -17,9 +18,10 @@ class KvIdleList {
 
   [[nodiscard]] bool holds(std::int32_t block) const { return link(block).listed; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  /// kNone when the list is empty.
+  /// Returns the least recently used block, or kNone when the list is empty.
   [[nodiscard]] std::int32_t oldest() const { return oldest_; }
 
+  /// Appends as the newest.
   /// Precondition: !holds(block).
   void push(std::int32_t block) noexcept {
     link(block) = {.older = newest_, .newer = kNone, .listed = true};
@@ -27,6 +29,7 @@ class KvIdleList {
     newest_ = block;
     ++size_;
   }
+  /// Unlinks from anywhere in the list.
   /// Precondition: holds(block).
   void remove(std::int32_t block) noexcept {
     auto& l = link(block);
@@ -36,7 +39,7 @@ class KvIdleList {
     --size_;
   }
 
-  /// Going from the oldest to the newest meets as many blocks as the list holds, and only those.
+  /// True if walking from the oldest to the newest block meets exactly size() blocks, all marked as listed.
   [[nodiscard]] bool is_sound() const {
     std::size_t met = 0;
     for (std::int32_t block = oldest_; block != kNone; block = link(block).newer, ++met)

@@ -18,6 +18,7 @@ KvPrefixIndex::KvPrefixIndex(std::size_t blocks, std::size_t block_tokens, std::
       newest_(buckets_.size(), kNone),
       idle_(blocks) {}
 
+/// The token ids that a block of the index holds.
 std::span<const std::int32_t> KvPrefixIndex::ids_of(std::int32_t block) const {
   return std::span(ids_).subspan(static_cast<std::size_t>(block) * block_tokens_, block_tokens_);
 }
@@ -29,10 +30,13 @@ KvPrefixIndex::Chain KvPrefixIndex::root(std::uint64_t extra) const {
   return chain;
 }
 
+/// The hash chains: the previous block's hash is the seed, so it covers all tokens since the start of the prompt.
 std::uint64_t KvPrefixIndex::hash_of(const Chain& chain, std::span<const std::int32_t> ids) const {
   return XXH3_64bits_withSeed(ids.data(), ids.size_bytes(), chain.hash);
 }
 
+/// Looks in the hash bucket. Hash, predecessor, extra hash and ids are all compared, so a collision cannot return a
+/// wrong block.
 std::int32_t KvPrefixIndex::find(const Chain& chain, std::span<const std::int32_t> ids) const {
   const auto hash = hash_of(chain, ids);
   std::int32_t block = buckets_[bucket_of(hash)];
@@ -44,6 +48,7 @@ std::int32_t KvPrefixIndex::find(const Chain& chain, std::span<const std::int32_
   return block;
 }
 
+/// Walks the blocks that continue the same chain, newest first, and compares ids. A full match is find()'s business.
 KvPrefixIndex::Beginning KvPrefixIndex::find_beginning(const Chain& chain, std::span<const std::int32_t> ids) const {
   Beginning best;
   std::size_t looked_at = 0;
@@ -57,6 +62,7 @@ KvPrefixIndex::Beginning KvPrefixIndex::find_beginning(const Chain& chain, std::
   return best;
 }
 
+/// Links the block into its hash bucket (singly linked) and into its parent's list (doubly linked, newest first).
 void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block) {
   auto& e = entry(block);
   invariant(e.birth == 0 && ids.size() == block_tokens_, "KV-020", "a full block enters the index once");
@@ -82,6 +88,8 @@ void KvPrefixIndex::set_busy(std::int32_t block) {
   idle_.remove(block);
 }
 
+/// Unlinks the oldest idle block from both lists. Blocks that continue it keep its `birth` as their parent and can no
+/// longer be found, because no block gets that birth again.
 std::int32_t KvPrefixIndex::evict() {
   invariant(idle_.size() > 0, "KV-023", "an idle block is counted before it is given up");
   const std::int32_t block = idle_.oldest();

@@ -36,12 +36,13 @@ std::size_t KvWindow::first_block(std::size_t position) const {
   return kv_first_block(position, limits_.room.window, shape_.block_tokens);
 }
 
-/// A block more than a window can touch: steps that ran ahead have not overwritten what the trimmed sequence sees.
+/// Blocks in the ring of append_round: one more than a window can touch, so that steps that ran ahead of the last taken
+/// token do not overwrite what the sequence still sees after trim.
 std::size_t KvWindow::round_blocks() const {
   return kv_window_blocks(limits_.room.window, shape_.block_tokens) + 1;
 }
 
-/// Nobody else reads it or can find it.
+/// True if no other sequence uses the block and the prefix cache cannot return it.
 bool KvWindow::is_own(std::int32_t block) const {
   return entry(block).references == 1 && entry(block).companion_of == kNoBlock;
 }
@@ -76,6 +77,10 @@ std::size_t KvWindow::blocks_to_append_round(std::uint32_t slot, std::size_t aft
   return end > s.end ? end - s.end : 0;
 }
 
+/// Entries of the table beyond the ring repeat its blocks. Window of 3 blocks, ring of 4:
+///
+///   logical block   0  1  2  3  4  5  6
+///   table           7  2  9  4  7  2  9      block 7 is overwritten when position 4 * block_tokens is reached
 void KvWindow::append_round(std::uint32_t slot, std::size_t after) {
   auto& s = slots_[slot];
   const auto table = row(slot);
@@ -87,6 +92,7 @@ void KvWindow::append_round(std::uint32_t slot, std::size_t after) {
   s.round = held;
 }
 
+/// Only blocks in front of the window are dropped; begin moves forward.
 void KvWindow::release_behind(std::uint32_t slot, std::size_t tokens) {
   auto& s = slots_[slot];
   const auto table = row(slot);
@@ -96,15 +102,16 @@ void KvWindow::release_behind(std::uint32_t slot, std::size_t tokens) {
   }
 }
 
+/// `kept` are the entries that remain. In a ring a dropped entry's block may be among them and must not be released.
 void KvWindow::trim(std::uint32_t slot, std::size_t tokens) noexcept {
   auto& s = slots_[slot];
   const auto table = row(slot);
   const std::size_t end = std::min(blocks_for(tokens), s.end);
-  // Where blocks came round, the newest entries are those that count.
+  // With a ring, several entries name the same block; the newest entries are the valid ones.
   const std::size_t begin =
       s.round > 0 && tokens > 0 ? std::clamp(first_block(tokens), s.begin, end) : std::min(s.begin, end);
   const auto kept = table.subspan(begin, end - begin);
-  for (std::size_t held = s.held(), i = s.begin + held; held > 0; --held) {  // the last first
+  for (std::size_t held = s.held(), i = s.begin + held; held > 0; --held) {  // last block first
     const std::int32_t block = table[--i];
     if (s.round == 0 ? i >= end : std::ranges::find(kept, block) == kept.end()) drop(block);
   }
@@ -124,6 +131,8 @@ void KvWindow::fork(std::uint32_t parent, std::uint32_t child, std::size_t token
   }
 }
 
+/// Links the sequence's block to the pool's published block as its companion. If the published block has a companion
+/// already (the same prefix computed twice), the sequence switches to that one, as KvSequence::publish does.
 void KvWindow::publish(std::uint32_t slot, std::size_t index, std::int32_t block) {
   if (index < slots_[slot].begin) return;
   std::int32_t& own = row(slot)[index];
@@ -138,6 +147,7 @@ void KvWindow::publish(std::uint32_t slot, std::size_t index, std::int32_t block
   }
 }
 
+/// Only the blocks that a token right after `prefix` can see must have companions.
 bool KvWindow::covers(std::span<const std::int32_t> prefix) const {
   const std::size_t first = first_block(prefix.size() * shape_.block_tokens);
   return std::ranges::all_of(prefix.subspan(std::min(first, prefix.size())), [&](std::int32_t block) {
@@ -161,10 +171,11 @@ void KvWindow::forget(std::int32_t block) noexcept {
   entry(own).companion_of = kNoBlock;
   if (!idle_.holds(own)) return;
   idle_.remove(own);
-  free_blocks_.push_back(own);  // within its capacity
+  free_blocks_.push_back(own);  // never exceeds the reserved capacity
 }
 
-/// A free block with one reference; callers have checked that there is one.
+/// Returns a free block with one reference; evicts the oldest idle companion if there is none. Callers have checked
+/// that there is one.
 std::int32_t KvWindow::take() {
   invariant(blocks_free() > 0, "KV-032", "blocks are counted before they are taken");
   std::int32_t block = idle_.oldest();
@@ -188,7 +199,7 @@ void KvWindow::drop(std::int32_t block) noexcept {
   auto& e = entry(block);
   if (--e.references > 0) return;
   if (e.companion_of == kNoBlock) {
-    free_blocks_.push_back(block);  // within its capacity
+    free_blocks_.push_back(block);  // never exceeds the reserved capacity
     return;
   }
   idle_.push(block);

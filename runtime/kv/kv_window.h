@@ -1,10 +1,17 @@
 #pragma once
-// The blocks of one KV group with a sliding window, beside the pool (kv_blocks.h) that has the whole sequences. Each
-// sequence maps a run of its logical blocks; those behind the window are given back. A published block of the pool may
-// have a companion here, which holds the same positions: a prefix can be found again as far as the companions of its
-// last window are still there. Companions without references stay, idle, until their memory is wanted.
+// Blocks of one KV group with a sliding window. It follows the main pool (kv_blocks.h), which holds whole sequences:
+// same slots, same logical blocks, but a sequence holds only the blocks that its window reaches:
 //
-// All memory is taken by the constructor. Not thread-safe. Slots and blocks of the pool are its numbers.
+//   logical block     0    1    2    3    4
+//   main pool         4    7    2    6    9        grows with the context
+//   this group        -    -    5    0    3        blocks in front of the window are given back after each step
+//
+// Prefix cache: when the main pool publishes a block, the block of this group with the same positions becomes its
+// companion. A prefix can be reused if the companions that its last window needs still exist. Unreferenced companions
+// are idle and stay until their memory is needed.
+//
+// All memory is allocated by the constructor. Not thread-safe. `slot` and `block` of the main pool are the pool's
+// numbers.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +27,12 @@ namespace forge::runtime {
 
 class KvWindow {
  public:
+  /// Which group, and its pool size and window.
   struct Limits {
-    std::int32_t group = 0;  ///< of the program
+    std::int32_t group = 0;  ///< index of the KV group in the program
     KvRoom room;
   };
+  /// Sizes of the main pool.
   struct Shape {
     std::size_t block_tokens = 0, sequences_max = 0, table_blocks = 0, pool_blocks = 0;
   };
@@ -34,46 +43,50 @@ class KvWindow {
   [[nodiscard]] std::int32_t group() const { return limits_.group; }
   [[nodiscard]] std::size_t blocks_free() const { return free_blocks_.size() + idle_.size(); }
   [[nodiscard]] std::uint32_t references(std::int32_t block) const { return entry(block).references; }
-  /// Blocks of a sequence's positions; kNoBlock before those that it holds.
+  /// Block table of a sequence; kNoBlock in front of its window.
   [[nodiscard]] std::span<const std::int32_t> table(std::uint32_t slot) const;
 
-  /// Whether a sequence that holds `tokens` positions could go on from there: it has what the next token sees.
+  /// True if the sequence, cut to `tokens` positions, still has everything that the next token sees.
   [[nodiscard]] bool reaches_back(std::uint32_t slot, std::size_t tokens) const;
-  /// Fresh blocks that going on from `tokens` to `after` positions takes.
+  /// Number of new blocks needed to grow from `tokens` to `after` positions.
   [[nodiscard]] std::size_t blocks_to_append(std::uint32_t slot, std::size_t tokens, std::size_t after) const;
-  /// Takes them; callers have counted. What to copy when the last block was not the sequence's own.
+  /// Grows the sequence; callers have checked that there are enough blocks. Returns the copy to make if the last block
+  /// was shared.
   std::optional<BlockCopy> append(std::uint32_t slot, std::size_t tokens, std::size_t after);
-  /// The same for positions that are written one after the other while nobody is there to give blocks back: those
-  /// behind the window come round again. The sequence shares no block. `trim` ends it.
+  /// The same for a decode loop on the device, during which no block can be given back: blocks behind the window are
+  /// reused as a ring. The sequence must not share blocks. Ended by `trim`.
   void append_round(std::uint32_t slot, std::size_t after);
-  /// Blocks that append_round takes.
+  /// Number of new blocks that append_round would take.
   [[nodiscard]] std::size_t blocks_to_append_round(std::uint32_t slot, std::size_t after) const;
-  /// Gives back what a token at position `tokens` does not see.
+  /// Gives back blocks that a token at position `tokens` cannot see.
   void release_behind(std::uint32_t slot, std::size_t tokens);
-  /// Forgets positions from `tokens` on. Precondition: reaches_back(slot, tokens).
+  /// Drops positions from `tokens` on. Precondition: reaches_back(slot, tokens).
   void trim(std::uint32_t slot, std::size_t tokens) noexcept;
-  /// `child`, which is empty, gets what `parent` holds of the first `tokens` positions. Precondition: reaches_back.
+  /// Shares what `parent` holds of the first `tokens` positions with the empty slot `child`. Precondition:
+  /// reaches_back.
   void fork(std::uint32_t parent, std::uint32_t child, std::size_t tokens);
 
-  /// The slot's logical block `index` holds what the pool's published `block` does.
+  /// The pool has published `block`, which holds the same positions as logical block `index` of this slot: they become
+  /// companions.
   void publish(std::uint32_t slot, std::size_t index, std::int32_t block);
-  /// Are there companions for what the token behind `prefix`, blocks of the pool, sees of it?
+  /// True if all companions exist that the token after `prefix` (blocks of the main pool) sees.
   [[nodiscard]] bool covers(std::span<const std::int32_t> prefix) const;
-  /// `slot`, which is empty, begins with them. Precondition: covers(prefix).
+  /// Starts the empty `slot` with the companions of `prefix`. Precondition: covers(prefix).
   void open(std::uint32_t slot, std::span<const std::int32_t> prefix);
-  /// The pool has given `block` up.
+  /// The main pool has evicted `block`: its companion can no longer be found.
   void forget(std::int32_t block) noexcept;
 
-  /// Throws Error(kInternal) naming the broken invariant. is_open(slot), tokens(slot): what the pool knows.
+  /// Checks all invariants. is_open: [sequences_max], slots that the main pool has open. Throws Error(kInternal) naming
+  /// the broken invariant.
   void audit(std::span<const bool> is_open) const;
 
  private:
   struct Entry {
     std::uint32_t references = 0;
-    std::int32_t companion_of = kNoBlock;  ///< a block of the pool
+    std::int32_t companion_of = kNoBlock;  ///< the published block of the main pool; kNoBlock: none
   };
-  /// Logical blocks [begin, end) are mapped. `round` > 0: so many of them, from `begin` on, are different ones, and
-  /// come round again.
+  /// Logical blocks [begin, end) are mapped. round > 0: a ring, in which only the first `round` entries are different
+  /// blocks and later ones repeat them.
   struct Slot {
     std::size_t begin = 0, end = 0, round = 0;
     [[nodiscard]] std::size_t held() const { return round > 0 && round < end - begin ? round : end - begin; }
@@ -93,10 +106,10 @@ class KvWindow {
   Limits limits_;
   Shape shape_;
   std::vector<Entry> entries_;             ///< [blocks]
-  std::vector<std::int32_t> free_blocks_;  ///< a stack
+  std::vector<std::int32_t> free_blocks_;  ///< stack
   std::vector<std::int32_t> tables_;       ///< [sequences_max, table_blocks]
   std::vector<Slot> slots_;                ///< [sequences_max]
-  std::vector<std::int32_t> companions_;   ///< [pool_blocks], kNoBlock: none
+  std::vector<std::int32_t> companions_;   ///< [pool_blocks], companion of each block of the main pool, or kNoBlock
   KvIdleList idle_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kDimMax = std::int64_t{1} << 28;
 
-/// Is [begin, begin + count) some of `all`, and `all` a size?
+/// True if 1 <= count, [begin, begin + count) lies in [0, all) and `all` is a plausible dimension.
 bool is_range_of(std::int64_t begin, std::int64_t count, std::int64_t all) {
   return all >= 1 && all <= kDimMax && count >= 1 && count <= all && begin >= 0 && begin <= all - count;
 }
@@ -38,7 +38,7 @@ std::expected<WeightPart, WeightPart::Refusal> WeightPart::of(const plan::Weight
   };
   const auto count = static_cast<std::uint64_t>(matrices), rows = static_cast<std::uint64_t>(source.rows);
   const auto tensor_row = bytes_of(source.tensor_cols);
-  const auto matrix = static_cast<std::uint64_t>(source.tensor_rows) * tensor_row;  // below 2^59
+  const auto matrix = static_cast<std::uint64_t>(source.tensor_rows) * tensor_row;  // below 2^59, so it cannot overflow
   const auto file_bytes = model.bytes(source.file);
   if (source.offset > file_bytes || matrix > (file_bytes - source.offset) / count)
     return std::unexpected("a source leaves the model file");
@@ -48,6 +48,8 @@ std::expected<WeightPart, WeightPart::Refusal> WeightPart::of(const plan::Weight
   part.offset_ = source.offset + static_cast<std::uint64_t>(source.row_begin) * tensor_row + bytes_of(source.col_begin);
   part.rows_ = count * rows;
   part.row_bytes_ = bytes_of(source.cols);
+  // A run is a stretch of consecutive bytes in the file: one row if columns are cut, all rows of a matrix if not, and
+  // all matrices if rows are not cut either.
   part.run_bytes_ = part.row_bytes_;
   part.run_stride_ = tensor_row;
   part.runs_ = rows;
@@ -60,6 +62,7 @@ std::expected<WeightPart, WeightPart::Refusal> WeightPart::of(const plan::Weight
   return part;
 }
 
+/// Converts a byte index of the part to a file offset.
 WeightPart::Run WeightPart::run_at(std::uint64_t at) const {
   const auto run = at / run_bytes_, inside = at % run_bytes_;
   return {.offset = offset_ + run / runs_ * matrix_stride_ + run % runs_ * run_stride_ + inside,
@@ -78,7 +81,7 @@ void WeightPart::read(const WeightSource& model, std::uint64_t first, std::span<
 
 void WeightPart::prefetch(const WeightSource& model, std::uint64_t first, std::uint64_t bytes) const noexcept {
   if (bytes == 0) return;
-  // With the gaps: many small hints would take longer.
+  // One hint for the whole range including gaps: many small hints would take longer.
   const auto begin = run_at(first).offset;
   model.prefetch(file_, begin, run_at(first + bytes - 1).offset + 1 - begin);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// A source of a weight (plan.fbs) as bytes of its file, for every executor that loads weights.
+// WeightPart maps one source of a weight (WeightSource in plan.fbs) to byte ranges of the model file. Used by the CPU
+// and GPU loaders.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,31 +12,38 @@
 
 namespace forge::runtime {
 
-/// The rows that a source takes, one behind the other, matrix by matrix: what loaders copy and repack. Bytes of a part
-/// are counted so; where they lie in the file is this class's business.
+/// The rectangle of rows and columns that a source takes of each of its matrices, seen as one sequence of bytes: row
+/// after row, matrix after matrix. Loaders address bytes of this sequence; this class finds them in the file.
+///
+///   tensor, one matrix            part (bytes 0..)
+///   . . . . . . . .
+///   . . a a a . . .               a a a b b b c c c
+///   . . b b b . . .       ->
+///   . . c c c . . .               each row is a run; with whole columns all rows are one run
 class WeightPart {
  public:
-  /// Why a source is none: it leaves its tensor, its tensor leaves the file, there is no such file, or columns are cut
-  /// inside a block.
+  /// Why a source is refused: it leaves its tensor, the tensor leaves the file, the file does not exist, or columns are
+  /// not cut at whole quantisation blocks.
   using Refusal = const char*;
+  /// Checks a source against the model's files. `model` must have the files that the plan was compiled for.
   [[nodiscard]] static std::expected<WeightPart, Refusal> of(const plan::WeightT& weight,
                                                              const plan::WeightSourceT& source,
                                                              const WeightSource& model);
 
   [[nodiscard]] std::uint32_t file() const { return file_; }
-  /// Of its first byte in the file.
+  /// Offset of the part's first byte in the file.
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
-  [[nodiscard]] std::uint64_t rows() const { return rows_; }  ///< of all matrices
+  [[nodiscard]] std::uint64_t rows() const { return rows_; }  ///< over all matrices
   [[nodiscard]] std::uint64_t bytes() const { return rows_ * row_bytes_; }
 
   /// Copies the part's bytes [first, first + out.size()). Errors: those of model.read.
   void read(const WeightSource& model, std::uint64_t first, std::span<std::byte> out) const;
-  /// Says that they will be read soon.
+  /// Hints that the part's bytes [first, first + bytes) will be read soon.
   void prefetch(const WeightSource& model, std::uint64_t first, std::uint64_t bytes) const noexcept;
 
  private:
-  /// Where the part's byte `at` lies in the file, and how many follow it there.
+  /// Position of the part's byte `at` in the file, and the number of consecutive bytes from there.
   struct Run {
     std::uint64_t offset = 0, bytes = 0;
   };
@@ -44,7 +52,7 @@ class WeightPart {
   std::uint32_t file_ = 0;
   std::uint64_t offset_ = 0, rows_ = 0;
   std::size_t row_bytes_ = 0;
-  // Runs of bytes that follow each other in the file: `runs_` in each matrix.
+  // Geometry of the runs: each is run_bytes_ long; there are runs_ per matrix, run_stride_ bytes apart.
   std::uint64_t run_bytes_ = 0, run_stride_ = 0, runs_ = 1, matrix_stride_ = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Where weights come from, as the runtime sees it: the bytes of files that somebody else opened and checked. The
-// runtime knows nothing of model formats; tools connect a loader's files to this.
+// WeightSource is the runtime's view of a model's files: bytes at offsets. The files are opened and checked elsewhere;
+// the runtime knows no model format. Implemented over GGUF files in session/ and over memory below.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,24 +14,24 @@
 
 namespace forge::runtime {
 
-/// Ranged reads of a model's files; `file` is below files(). All methods may be called from several threads at once.
+/// Random access to a model's files. Files are numbered from 0 to files() - 1. All methods are thread-safe.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
-  /// What it is called in messages.
+  /// Name for error messages.
   [[nodiscard]] virtual const std::string& name() const = 0;
   [[nodiscard]] virtual std::uint32_t files() const { return 1; }
   [[nodiscard]] virtual std::uint64_t bytes(std::uint32_t file) const = 0;
-  /// All bytes of a file when they lie in memory (it is mapped), else empty: then `read` is the only way.
+  /// The whole file if it is mapped into memory, otherwise empty (then only `read` works).
   [[nodiscard]] virtual std::span<const std::byte> data(std::uint32_t file) const = 0;
   /// Copies [offset, offset + out.size()). Errors: Error(kIo) outside the file or when reading fails.
   virtual void read(std::uint32_t file, std::uint64_t offset, std::span<std::byte> out) const = 0;
-  /// Says that a range will be read soon, so that the kernel can fetch it meanwhile. Never fails.
+  /// Hints that a range will be read soon, so that the kernel can fetch it ahead. Never fails.
   virtual void prefetch(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes) const noexcept = 0;
 };
 
-/// Files in memory that outlive this object.
+/// A WeightSource over byte spans, which must outlive it.
 class SpanWeightSource final : public WeightSource {
  public:
   using File = std::span<const std::byte>;
