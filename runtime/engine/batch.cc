@@ -6,6 +6,8 @@
 
 namespace forge::engine {
 
+/// Uses the largest variant that returns logits. Every sequence of a step may need a row of logits and has at least one
+/// token, hence the minimum of the three bounds.
 BatchLimits BatchLimits::of(const runtime::Executor& executor) {
   const auto& program = executor.program();
   const plan::Bounds* largest = nullptr;
@@ -34,6 +36,7 @@ BatchBuilder::BatchBuilder(const BatchLimits& limits)
   block_table_.resize(kv_groups_ * limits.sequences * table_blocks_);
 }
 
+/// Flattens the plan's parts into the arrays of StepBatch. A part's wanted rows are its last `part.rows` tokens.
 runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_, &kv_length_}) list->clear();
   prompt_.clear();

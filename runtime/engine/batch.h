@@ -1,5 +1,5 @@
 #pragma once
-// A planned step as the arrays that executors take.
+// Converts a step that the scheduler has planned (StepPlan) into the flat arrays that executors take (StepBatch).
 
 #include <cstddef>
 #include <cstdint>
@@ -11,18 +11,19 @@
 
 namespace forge::engine {
 
-/// What one step of a program can hold: the bounds of its largest variant.
+/// What one step of a program can hold: the bounds of its largest variant, and the longest sequence (context).
 struct BatchLimits {
   std::size_t tokens = 0, sequences = 0, context = 0, table_blocks = 0, kv_groups = 0;
-  /// Errors: kPlan for a program without room for a token.
+  /// Errors: kPlan if the program has no room for a single token.
   static BatchLimits of(const runtime::Executor& executor);
 };
 
-/// All memory is taken when it is made.
+/// Owns the arrays of one StepBatch. All memory is allocated by the constructor.
 class BatchBuilder {
  public:
   explicit BatchBuilder(const BatchLimits& limits);
-  /// Valid until the next call and as long as the plan's spans. The plan keeps within the limits.
+  /// Fills the arrays. The result is valid until the next call and as long as the plan's spans. The plan must respect
+  /// the limits.
   [[nodiscard]] runtime::StepBatch build(const StepPlan& plan);
 
  private:

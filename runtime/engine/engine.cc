@@ -24,6 +24,7 @@ RequestHandle& RequestHandle::operator=(RequestHandle&& other) noexcept {
   return *this;
 }
 
+/// Marks the stream first and then wakes the engine's thread, which ends the request in its next turn.
 void RequestHandle::cancel() {
   if (stream_ == nullptr || stream_->finished()) return;
   stream_->abandon();
@@ -51,6 +52,7 @@ Engine::~Engine() {
   thread_.join();
 }
 
+/// Called with the mailbox's mutex held.
 std::optional<Refusal> Engine::refusal() const {
   const auto refuse = [](RefusalKind kind, std::string message) {
     return Refusal{.kind = kind, .asked = 0, .limit = 0, .message = std::move(message)};
@@ -65,6 +67,7 @@ std::optional<Refusal> Engine::refusal() const {
   return full;
 }
 
+/// The expensive part (checks, samplers) runs on the caller's thread without a lock.
 std::expected<RequestHandle, Refusal> Engine::submit(Request request) {
   auto prepared = core_.prepare(std::move(request));
   if (!prepared) return std::unexpected(std::move(prepared.error()));
@@ -79,6 +82,8 @@ std::expected<RequestHandle, Refusal> Engine::submit(Request request) {
   return RequestHandle(std::move(stream), mailbox_);
 }
 
+/// An unhealthy engine without work runs no step that could prove it healthy, so it accepts requests again after
+/// probation.
 Health Engine::health() const {
   if (broken_ || stuck_) return Health::kUnhealthy;
   const std::lock_guard lock(status_mutex_);
@@ -102,14 +107,16 @@ void Engine::close() {
   mailbox_->closing = true;
 }
 
-/// On the watchdog's thread, while a step is stuck.
+/// Runs on the watchdog's thread while a step is stuck: clients get their error now. The engine's thread cleans up when
+/// the step returns.
 void Engine::give_up() {
   stuck_ = true;
   core_.end_streams(FinishReason::kError, kStuck);
   end_arrived(FinishReason::kError, kStuck);
 }
 
-/// Ends what the engine's thread has not taken yet; it skips that when it does. Clients hear of it without a lock.
+/// Ends the streams of requests that the engine's thread has not taken yet; it skips finished ones later. Streams are
+/// ended after the lock is released, because ending calls the client's on_event.
 void Engine::end_arrived(FinishReason reason, const std::string& error) {
   std::vector<std::shared_ptr<Stream>> streams;
   {
@@ -119,6 +126,7 @@ void Engine::end_arrived(FinishReason reason, const std::string& error) {
   for (const auto& stream : streams) stream->end(reason, error);
 }
 
+/// Copies the core's state to where other threads can read it.
 void Engine::publish() {
   const std::lock_guard lock(status_mutex_);
   status_.health = core_.health();
@@ -126,7 +134,7 @@ void Engine::publish() {
   status_.metrics = core_.metrics();
 }
 
-/// A step begins: who runs in it waits no more.
+/// StepWatch: a step begins. Requests that it admitted no longer count as waiting.
 void Engine::begin() {
   {
     const std::lock_guard lock(mailbox_->mutex);
@@ -135,7 +143,7 @@ void Engine::begin() {
   watchdog_.begin();
 }
 
-/// Takes what has arrived, and runs a step or waits until something happens.
+/// One turn of the engine's thread: takes new requests, then runs one step, or sleeps if there is nothing to run.
 void Engine::turn() {
   bool abandoned = false;
   std::vector<EngineCore::PreparedPtr> arrived;
@@ -147,7 +155,7 @@ void Engine::turn() {
   }
   for (auto& prepared : arrived) {
     const auto stream = EngineCore::stream_of(prepared);
-    if (stream->finished()) continue;  // given up before it began
+    if (stream->finished()) continue;  // ended before it reached the engine, e.g. cancelled
     if (const auto id = core_.submit(std::move(prepared)); !id)
       stream->end(FinishReason::kError, "error[run]: " + id.error().message);
   }
@@ -155,6 +163,7 @@ void Engine::turn() {
   const bool ran = core_.step();
   stuck_ = false;
   publish();
+  // Recount under the lock: requests may have arrived during the step.
   std::unique_lock lock(mailbox_->mutex);
   mailbox_->waiting = core_.scheduler().waiting();
   mailbox_->open = core_.open() + mailbox_->arrived.size();
@@ -167,6 +176,7 @@ void Engine::turn() {
     mailbox_->some.wait_until(lock, std::chrono::steady_clock::time_point(next), news);
 }
 
+/// Main function of the engine's thread.
 void Engine::run() {
   const auto stopped = [&] {
     const std::lock_guard lock(mailbox_->mutex);
@@ -176,7 +186,7 @@ void Engine::run() {
   auto reason = FinishReason::kCancelled;
   try {
     while (!stopped()) turn();
-  } catch (const std::exception& error) {  // a bug: nothing of its state is relied on any more
+  } catch (const std::exception& error) {  // a bug: the engine's state is no longer trusted
     broken_ = true;
     reason = FinishReason::kError;
     why = fmt::format("error[internal]: the engine failed: {}", error.what());

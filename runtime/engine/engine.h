@@ -1,10 +1,16 @@
 #pragma once
-// The engine that programs use: one thread runs steps, any thread submits. All device memory is the executor's, taken
-// before; a request owns its tokens and, while it runs, block numbers.
+// The engine as the server and the tools use it: one thread runs steps, any thread submits requests and reads streams.
+// It wraps EngineCore (engine_core.h), which has no thread.
 //
-// Faults. A step that fails recoverably is tried again for its requests after a pause that doubles, up to a limit; what
-// fails otherwise fails its requests. A step that does not come back is given up by a watchdog: every request ends with
-// an error at once, the engine is unhealthy and refuses more until the step returns.
+//   client threads --submit--> Mailbox --> engine thread: turn() = take requests, EngineCore::step(), publish status
+//         ^                                                             |
+//         +------------- Stream (tokens, end of each sample) <----------+
+//
+// All device memory is allocated by the executor before. A request owns its token ids and, while it runs, KV blocks.
+//
+// Faults. A step that fails with a RecoverableError is repeated for its requests after a pause that doubles each time,
+// up to a limit; other failures end the step's requests with an error. If a step does not return in time, the watchdog
+// ends all requests with an error at once, and the engine is unhealthy and refuses requests until the step returns.
 
 #include <atomic>
 #include <condition_variable>
@@ -19,18 +25,19 @@
 
 namespace forge::engine {
 
-/// What connects handles and the engine; it lives as long as any of them.
+/// State shared by request handles and the engine's thread, protected by `mutex`. Lives as long as any of them.
 struct Mailbox {
   std::mutex mutex;
+  /// Signalled when something for the engine's thread has changed.
   std::condition_variable some;
   std::vector<EngineCore::PreparedPtr> arrived;
-  std::size_t waiting = 0;  ///< in the engine, when it looked last
-  std::size_t open = 0;     ///< here and there
-  bool abandoned = false;   ///< some stream was
+  std::size_t waiting = 0;  ///< requests in the engine's queue when it last looked
+  std::size_t open = 0;     ///< requests that have not ended, in the mailbox and in the engine
+  bool abandoned = false;   ///< true if some stream was abandoned since the engine last looked
   bool closing = false, stopped = false;
 };
 
-/// A request of a client. When it dies, what has not ended is cancelled: the client is gone.
+/// A client's handle of one request. Cancels the request on destruction if it has not ended.
 class RequestHandle {
  public:
   RequestHandle(std::shared_ptr<Stream> stream, std::shared_ptr<Mailbox> mailbox)
@@ -39,10 +46,12 @@ class RequestHandle {
   RequestHandle& operator=(RequestHandle&& other) noexcept;
   ~RequestHandle() { cancel(); }
 
+  /// Waits up to `patience` for the next event; see Stream::next. The other functions are Stream's, too.
   [[nodiscard]] std::optional<StreamEvent> next(Time patience) { return stream_->next(patience); }
   [[nodiscard]] bool finished() const { return stream_->finished(); }
   [[nodiscard]] Usage usage() const { return stream_->usage(); }
   [[nodiscard]] FinishReason finish_reason(std::uint32_t sample = 0) const { return stream_->finish_reason(sample); }
+  /// Cancels the request; the stream ends with FinishReason::kCancelled.
   void cancel();
 
  private:
@@ -50,26 +59,28 @@ class RequestHandle {
   std::shared_ptr<Mailbox> mailbox_;
 };
 
+/// A snapshot of the engine's state.
 struct EngineStatus {
   Health health = Health::kHealthy;
-  std::size_t open = 0;  ///< requests that have not ended; 0 once everything of them is given back
+  std::size_t open = 0;  ///< requests that have not ended; 0 means that all KV blocks are given back
   EngineMetrics metrics;
 };
 
+/// See the head of this file.
 class Engine final : private StepWatch {
  public:
-  /// Errors: kUsage when the options ask for more than the plan has.
+  /// Starts the thread. Errors: kUsage when the options ask for more than the plan has.
   explicit Engine(std::unique_ptr<runtime::Executor> executor, const EngineOptions& options = {});
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  /// Cancels what is open, and waits for the step in flight.
+  /// Cancels all requests and waits for the step in flight.
   ~Engine() override;
 
-  /// From any thread. What the request must keep to is checked here; it never waits.
+  /// Thread-safe. Checks the request and queues it; never waits for a step. Refused requests are returned as Refusal.
   [[nodiscard]] std::expected<RequestHandle, Refusal> submit(Request request);
-  /// From any thread; as of the last step.
+  /// Thread-safe. Metrics are as of the last step.
   [[nodiscard]] EngineStatus status() const;
-  /// Refuses new requests from now on; what is open goes on.
+  /// Refuses new requests from now on; open requests continue.
   void close();
 
   [[nodiscard]] const runtime::Executor& executor() const { return *executor_; }
@@ -87,6 +98,7 @@ class Engine final : private StepWatch {
 
   std::unique_ptr<runtime::Executor> executor_;
   std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
+  // Declared after the executor and before the thread: members are destroyed in reverse order.
   Watchdog watchdog_;
   EngineCore core_;
   mutable std::mutex status_mutex_;

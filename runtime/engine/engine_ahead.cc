@@ -1,4 +1,5 @@
-// Steps that the device runs ahead of the host: each feeds what the last one chose.
+// The engine's side of the decode loop: runs several steps on the device without planning in between. The scheduler's
+// side is in steps_ahead.cc.
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +8,8 @@
 
 namespace forge::engine {
 
-/// Whether the plan is the first of several steps, each of which feeds what the last one chose.
+/// Tries to start running ahead. Possible if the device samples every row, the loop has room for all sequences, and the
+/// scheduler can reserve KV blocks for at least two steps.
 bool EngineCore::goes_ahead(const StepPlan& plan) {
   if (std::ranges::find(samplers_, nullptr) != samplers_.end() || plan.parts.size() > device_->sequences_max())
     return false;
@@ -17,6 +19,7 @@ bool EngineCore::goes_ahead(const StepPlan& plan) {
   return true;
 }
 
+/// Starts the device's loop with the planned step as its first step.
 void EngineCore::start_loop(const StepPlan& plan) {
   stop_loop();
   const auto batch = batch_.build(plan);
@@ -30,12 +33,14 @@ void EngineCore::start_loop(const StepPlan& plan) {
                   .copies = batch.copies});
 }
 
-/// Takes the oldest step in flight; the device has others to do while the host gives its tokens on.
+/// Keeps the device busy with up to in_flight_max steps and processes the tokens of the oldest one, while the later
+/// ones run.
 bool EngineCore::step_ahead() {
   std::span<const std::int32_t> tokens;
   const bool ran = run([&] {
     if (ahead_.submitted == 0) start_loop(*ahead_.plan);
-    // The scheduler's step is in flight whatever ends meanwhile.
+    // At least one step must be in flight, even when the loop is ending: the scheduler has planned or advanced to it
+    // and waits for its tokens.
     while (device_->in_flight() == 0 ||
            (!ahead_.ending && ahead_.submitted < ahead_.steps && device_->in_flight() < device_->in_flight_max())) {
       device_->submit();
@@ -54,17 +59,19 @@ bool EngineCore::step_ahead() {
   return true;
 }
 
+/// All steps have been taken. Returns unused KV reservations to the pool, so that the next turn can plan again.
 void EngineCore::end_ahead() {
   ahead_ = {};
   scheduler_.settle();
 }
 
-/// Before another loop or step; nothing of the last loop is in flight.
+/// Called before another loop or step. No step of the last loop is in flight then.
 void EngineCore::stop_loop() {
   if (std::exchange(loop_open_, false)) device_->stop();
 }
 
-/// After a failure, or at the end: nobody waits for the loop's tokens any more. False: the device is lost.
+/// Stops the loop after a failure or at the end; its tokens are discarded. Returns false if that fails, i.e. the device
+/// is lost.
 bool EngineCore::drop_loop() noexcept {
   try {
     stop_loop();

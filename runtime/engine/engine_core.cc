@@ -10,6 +10,7 @@
 
 namespace forge::engine {
 
+/// A request inside the engine. Samples of one request share the prompt and one stream.
 struct EngineCore::Prepared {
   struct Sample {
     runtime::Sampler sampler;
@@ -20,14 +21,16 @@ struct EngineCore::Prepared {
   std::vector<Sample> samples;
   std::shared_ptr<Stream> stream;
   Usage usage;
-  bool begun = false;  ///< was in a step
+  bool begun = false;  ///< has been part of a step
+  /// Number of samples that have ended.
   std::size_t ended = 0;
-  std::vector<double> sum;   ///< of hidden rows
-  std::size_t attempts = 0;  ///< that failed since it got its last token
+  std::vector<double> sum;   ///< running sum of hidden rows, for embeddings
+  std::size_t attempts = 0;  ///< failed steps since its last token
 };
 
 namespace {
 
+/// Returns the effective value of an option: `most` if it is 0. Errors: kUsage above `most`.
 std::size_t option_within(std::size_t wanted, std::size_t most, const char* what) {
   if (wanted > most)
     throw Error(ErrorCode::kUsage, fmt::format("{} {} are asked for", wanted, what),
@@ -50,7 +53,7 @@ RequestSpec spec_of(const Request& request, Time now) {
           .extra_hash = request.extra_hash};
 }
 
-/// The request with its defaults filled in, when its own numbers are possible.
+/// Validates the request's own numbers and fills in defaults.
 std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std::size_t context) {
   for (const auto* ids : {&request.prompt, &request.stop_tokens})
     for (const auto id : *ids)
@@ -62,7 +65,7 @@ std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std:
                    request.likeliest, kLikeliestMax);
   if (request.wants != Wants::kTokens) return request;
   if (request.max_tokens == 0 && request.prompt.size() < context) request.max_tokens = context - request.prompt.size();
-  if (request.max_tokens == 0) request.max_tokens = 1;  // so that the length is what is refused
+  if (request.max_tokens == 0) request.max_tokens = 1;  // too long anyway; check() then refuses it for its length
   return request;
 }
 
@@ -103,6 +106,7 @@ EngineCore::~EngineCore() {
   static_cast<void>(drop_loop());
 }
 
+/// Runs on client threads: const, touches nothing that a step changes.
 std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request request) const {
   auto good = checked(std::move(request), executor_.vocab(), batch_limits_.context);
   if (!good) return std::unexpected(std::move(good.error()));
@@ -114,6 +118,7 @@ std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request requ
   try {
     auto params = r.sampling;
     for (std::size_t s = 0; s < r.samples; ++s) {
+      // Sample s draws like a request of its own with seed + s.
       params.seed = r.sampling.seed + s;
       auto& sampler = prepared->samples.emplace_back(runtime::Sampler(executor_.vocab(), params)).sampler;
       for (const auto id : r.prompt) sampler.accept(id);
@@ -141,12 +146,15 @@ std::expected<RequestId, Refusal> EngineCore::submit(PreparedPtr prepared) {
   metrics_.prompt_tokens += prepared->usage.prompt_tokens;
   prepared->id = *id;
   prepared->usage.submitted = now;
+  // A request that could be admitted now ends the decode loop, so that the next step is planned with it.
   if (scheduler_.has_place(now)) ahead_.ending = true;
   const std::lock_guard lock(streams_mutex_);
   requests_.emplace(*id, std::move(prepared));
   return id;
 }
 
+/// The single way in which a request ends early. The scheduler releases its KV blocks, also while its step is in
+/// flight.
 bool EngineCore::end(RequestId request, FinishReason reason, const std::string& error) {
   const auto found = requests_.find(request);
   if (found == requests_.end()) return false;
@@ -178,7 +186,7 @@ void EngineCore::end_streams(FinishReason reason, const std::string& error) {
     const std::lock_guard lock(streams_mutex_);
     for (const auto& [id, open] : requests_) streams.push_back(open->stream);
   }
-  for (const auto& stream : streams) stream->end(reason, error);  // clients hear of it without a lock
+  for (const auto& stream : streams) stream->end(reason, error);  // without the lock: put() calls the client's on_event
 }
 
 void EngineCore::end_expired() {
@@ -186,13 +194,14 @@ void EngineCore::end_expired() {
   for (const auto id : std::vector(expired.begin(), expired.end())) end(id, FinishReason::kDeadline);
 }
 
-/// Forgets a request whose samples have all ended.
+/// Removes a request whose samples have all ended.
 void EngineCore::close(Prepared& open) {
   metrics_.end_to_end += open.usage.finished - open.usage.submitted;
   const std::lock_guard lock(streams_mutex_);
   requests_.erase(open.id);
 }
 
+/// One step: either the next one of a running decode loop, or a newly planned one, which may start a loop.
 bool EngineCore::step() {
   end_expired();
   if (ahead_.plan != nullptr) return step_ahead();
@@ -223,7 +232,8 @@ bool EngineCore::step() {
   return true;
 }
 
-/// Whose token the device chooses has a sampler in samplers_, other rows have nullptr. Are there any?
+/// Fills samplers_ [rows of the step]: the sampler if the device samples the row, nullptr if the host needs its logits
+/// (log probabilities, penalties, several samples from one row). Returns true if the device samples any row.
 bool EngineCore::choose_samplers(const StepPlan& plan) {
   samplers_.clear();
   if (device_ == nullptr || plan.hidden) return false;
@@ -239,6 +249,7 @@ bool EngineCore::choose_samplers(const StepPlan& plan) {
   return any;
 }
 
+/// Distributes a step's results to the sequences that the scheduler names.
 void EngineCore::finish_step(const StepRows& rows, bool hidden) {
   ++metrics_.steps;
   failures_in_row_ = 0;
@@ -248,7 +259,8 @@ void EngineCore::finish_step(const StepRows& rows, bool hidden) {
     hidden ? take_rows(given, rows.logits.subspan(given.row * width, given.count * width)) : take_token(given, rows);
 }
 
-/// A step's work on the device. False: it failed, and its requests have been seen to.
+/// Runs `call` under the watchdog and with error handling. Returns false if the step failed or was given up; its
+/// requests have then been retried or ended.
 bool EngineCore::guard(void (*call)(void*), void* body) {
   const auto begin = clock_();
   bool recoverable = false;
@@ -269,7 +281,7 @@ bool EngineCore::guard(void (*call)(void*), void* body) {
   if (stuck) {
     ++metrics_.stuck_steps;
     failed(false, line);
-    end_all(FinishReason::kError, "error[device]: a step took too long");  // streams have been told
+    end_all(FinishReason::kError, "error[device]: a step took too long");  // the watchdog has told the streams already
     return false;
   }
   if (line.empty()) return true;
@@ -277,6 +289,9 @@ bool EngineCore::guard(void (*call)(void*), void* body) {
   return false;
 }
 
+/// After a failed step the KV contents are unknown: the scheduler puts all running sequences back into the queue.
+/// Requests of the failed step are retried after a pause of backoff * 2^(retries so far), at most backoff_max, or
+/// ended.
 void EngineCore::failed(bool recoverable, const std::string& line) {
   const auto now = clock_();
   ++metrics_.failed_steps;
@@ -305,6 +320,7 @@ void EngineCore::failed(bool recoverable, const std::string& line) {
   }
 }
 
+/// Bookkeeping of one generated token; the first one also sets the time to first token and the prefix cache statistics.
 void EngineCore::count_token(SequenceKey key, Prepared& open) {
   open.attempts = 0;
   ++metrics_.generated_tokens;
@@ -315,7 +331,8 @@ void EngineCore::count_token(SequenceKey key, Prepared& open) {
   metrics_.cached_tokens += open.usage.cached_tokens;
 }
 
-/// Rows are added up in the order of their tokens, so the mean does not depend on how a prompt was cut.
+/// Collects hidden rows for an embedding. Rows are summed in the order of their tokens, so the mean does not depend on
+/// how the prompt was cut into steps.
 void EngineCore::take_rows(const RowsGiven& given, std::span<const float> rows) {
   auto& open = *requests_.at(given.key.request);
   const std::size_t width = executor_.hidden_width();
@@ -332,7 +349,9 @@ void EngineCore::take_rows(const RowsGiven& given, std::span<const float> rows) 
   end_sample(open, std::move(event));
 }
 
-/// The device's token, or one from the row's logits: kNoToken when they allow none, or hold no number.
+/// Returns the token that the device sampled, or samples from the row's logits. kNoToken if no token is allowed or all
+/// logits are NaN or -infinity. Counts the device's draw, so that the host's sampler can continue the same random
+/// sequence.
 std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row) {
   if (row < rows.tokens.size() && rows.tokens[row] != runtime::Sampler::kNoToken) {
     if (rows.tokens[row] == runtime::kNoNumbers) return runtime::Sampler::kNoToken;
@@ -342,6 +361,7 @@ std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows,
   return sampler.sample(logits_of(rows, row), scratch_);
 }
 
+/// Handles one generated token: stop tokens, log probabilities, the client's stop callback, the length limit.
 void EngineCore::take_token(const RowsGiven& given, const StepRows& rows) {
   const auto key = given.key;
   auto& open = *requests_.at(key.request);
@@ -379,6 +399,7 @@ void EngineCore::take_token(const RowsGiven& given, const StepRows& rows) {
   open.stream->put(std::move(event));
 }
 
+/// Ends one sample; the last one ends the request.
 void EngineCore::end_sample(Prepared& open, StreamEvent event) {
   scheduler_.finish({.request = open.id, .sample = event.sample});
   ahead_.ending = true;
@@ -390,6 +411,8 @@ void EngineCore::end_sample(Prepared& open, StreamEvent event) {
   if (++open.ended == open.samples.size()) close(open);
 }
 
+/// Unhealthy: several steps failed in a row, until probation ends. Degraded: a step failed within the last
+/// steps_healthy steps.
 Health EngineCore::health() const {
   if (failures_in_row_ >= options_.failures_unhealthy && clock_() < unhealthy_until_) return Health::kUnhealthy;
   if (ever_failed_ && steps_since_failure_ < options_.steps_healthy) return Health::kDegraded;

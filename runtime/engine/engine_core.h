@@ -1,16 +1,21 @@
 #pragma once
-// The engine without threads: requests, their samplers and streams, the scheduler and the executor, moved on one step
-// at a time by whoever calls step(). Engine (engine.h) gives it a thread; tests drive it with a clock of their own.
+// EngineCore is the engine without threads: requests, samplers, streams, scheduler and executor. Each call of step()
+// runs one step. Engine (engine.h) drives it from a thread with the real clock; tests drive it with a simulated clock.
 //
-// What a request gets does not depend on what else runs: its tokens come from logits that executors compute in a fixed
-// order whatever the batch, the chunks or the reused prefix, and from draws that are numbered per sample (on the CPU
-// bit for bit; on GPUs as far as their logits are). Sample s of a request draws like a request of its own with seed +
-// s.
+// One step:
 //
-// Where the device can choose tokens it does, and only tokens come to the host; rows whose logits the host needs (log-
-// probabilities, penalties, bias, several samples of one prompt) go the long way. While the batch stays the same, steps
-// run ahead on the device: each feeds what the last one chose, and the host gives tokens on meanwhile. An arrival that
-// has a place, or a request that ends, lets the steps in flight come home, and then a new step is planned.
+//   Scheduler::plan -> BatchBuilder::build -> Executor::forward -> Scheduler::complete -> sample -> Stream::put
+//
+// Results are batch-invariant: executors compute logits in a fixed order of operations regardless of batch, chunking
+// and prefix reuse (on the CPU bit for bit; on GPUs as far as their kernels do), and random draws are numbered per
+// sample. Sample s of a request draws like a request of its own with seed + s.
+//
+// Sampling on the device: if the executor can sample, only token ids are copied to the host. Rows whose logits the host
+// needs (log probabilities, penalties, logit bias, several samples of one prompt) are sampled on the host.
+//
+// Running ahead: while the batch does not change, the device runs several steps in a row, each feeding the token that
+// the last one sampled, and the host streams tokens meanwhile. An arrival that can be admitted, or the end of a
+// sequence, drains the steps in flight; then a new step is planned.
 
 #include <array>
 #include <functional>
@@ -27,51 +32,58 @@
 
 namespace forge::engine {
 
+/// A request as clients submit it.
 struct Request {
   std::vector<std::int32_t> prompt;
-  /// Of what keys and values depend on beside the ids (an adapter, images): only requests with the same one share a
-  /// prompt's prefix.
+  /// Hash of everything besides token ids that keys and values depend on (an adapter, images). Requests share prompt
+  /// prefixes only if it is equal.
   std::uint64_t extra_hash = 0;
   runtime::SamplerParams sampling;
-  std::size_t max_tokens = 0;  ///< of each sample; 0: what the context leaves
+  std::size_t max_tokens = 0;  ///< per sample; 0: as many as the context has room for
   std::size_t samples = 1;
   int priority = 0;
-  Wants wants = Wants::kTokens;           ///< a row: of one sample, with max_tokens 0; what is about tokens is ignored
-  Time timeout = kNever;                  ///< from submission to the end
-  bool logprobs = false;                  ///< of each token
-  std::size_t likeliest = 0;              ///< with logprobs: how many others are told
-  std::vector<std::int32_t> stop_tokens;  ///< end a sample and are not handed on
-  /// Whether a sample ends with this token (a stop string); called by the engine's thread, in the order of tokens.
+  /// Tokens, or one hidden row (embedding; then max_tokens 0 and one sample, and token options are ignored).
+  Wants wants = Wants::kTokens;
+  Time timeout = kNever;                  ///< from submission until the request is ended with kDeadline
+  bool logprobs = false;                  ///< report the log probability of each token
+  std::size_t likeliest = 0;              ///< with logprobs: how many of the most likely tokens to report
+  std::vector<std::int32_t> stop_tokens;  ///< end a sample; not reported as tokens
+  /// Returns true if the sample ends with this token (e.g. a stop string is complete). Called on the engine's thread,
+  /// in order.
   std::function<bool(std::uint32_t sample, std::int32_t token)> stop;
-  std::function<void()> on_event;  ///< Stream's
+  std::function<void()> on_event;  ///< see Stream's constructor
 };
 
+/// Upper limit of Request::likeliest.
 inline constexpr std::size_t kLikeliestMax = 64;
 
+/// Options of the engine. Zero means the plan's value where noted.
 struct EngineOptions {
-  std::size_t step_tokens = 0;    ///< 0: the plan's largest step
-  std::size_t prompt_tokens = 0;  ///< up to which prompts share a step (SchedulerLimits); 0: the program's
-  std::size_t sequences = 0;      ///< that run at once; 0: the plan's batch
-  std::size_t queue = 256;        ///< that wait
+  std::size_t step_tokens = 0;    ///< token budget of a step; 0: the plan's largest step
+  std::size_t prompt_tokens = 0;  ///< limit for prompts sharing a step (SchedulerLimits); 0: the program's value
+  std::size_t sequences = 0;      ///< sequences running at once; 0: the plan's batch
+  std::size_t queue = 256;        ///< requests that may wait
+  // Waiting time that counts as much as one priority level.
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
-  std::size_t retries = 3;                       ///< of a request whose step failed recoverably, before it gets a token
-  Time backoff = std::chrono::milliseconds(50);  ///< before the first; doubles
+  std::size_t retries = 3;  ///< repeated attempts of a request whose steps fail recoverably without producing a token
+  Time backoff = std::chrono::milliseconds(50);  ///< pause before the first retry; doubles each time
   Time backoff_max = std::chrono::seconds(5);
-  std::size_t failures_unhealthy = 3;         ///< steps in a row
-  std::size_t steps_healthy = 32;             ///< that work before a degraded engine is healthy again
-  Time probation = std::chrono::seconds(10);  ///< after which an unhealthy engine tries again
-  Time watchdog = std::chrono::seconds(60);   ///< for one step; zero: none
-  std::size_t steps_ahead = 64;               ///< that may follow each other on the device without a plan; 1: none
+  std::size_t failures_unhealthy = 3;         ///< failed steps in a row that make the engine unhealthy
+  std::size_t steps_healthy = 32;             ///< successful steps until a degraded engine is healthy again
+  Time probation = std::chrono::seconds(10);  ///< time until an unhealthy engine accepts requests again
+  Time watchdog = std::chrono::seconds(60);   ///< time limit of one step; zero: no watchdog
+  std::size_t steps_ahead = 64;               ///< steps that the device may run without planning; 1: no running ahead
 };
 
+/// State for health checks and load balancers.
 enum class Health : std::uint8_t {
   kHealthy,
-  kDegraded,   ///< steps failed a short while ago
-  kUnhealthy,  ///< steps fail, or one does not come back; requests are refused
+  kDegraded,   ///< a step failed recently
+  kUnhealthy,  ///< steps fail, or one does not return; requests are refused
 };
 
-/// Counters only grow. Times are sums over requests, of those that came so far.
+/// Counters, which only grow, and current values. Times are sums over all requests (divide by their number for means).
 struct EngineMetrics {
   std::uint64_t submitted = 0, refused = 0;
   std::array<std::uint64_t, 6> finished{};  ///< samples, by FinishReason
@@ -81,10 +93,10 @@ struct EngineMetrics {
   Time queued{}, to_first_token{}, end_to_end{}, in_steps{};
   std::size_t running = 0, waiting = 0;  ///< now
   std::size_t kv_blocks = 0, kv_blocks_free = 0, kv_blocks_idle = 0;
-  std::uint64_t device_allocations = 0;  ///< made so far
+  std::uint64_t device_allocations = 0;  ///< total so far
 };
 
-/// Hears of each step; end() says whether it was given up meanwhile.
+/// Notified around each step (implemented by Engine for the watchdog). end() returns true if the step was given up.
 class StepWatch {
  public:
   StepWatch() = default;
@@ -95,6 +107,7 @@ class StepWatch {
   virtual bool end() = 0;
 };
 
+/// See the head of this file. Used by one thread, except prepare() and end_streams().
 class EngineCore {
  public:
   using Clock = std::function<Time()>;
@@ -105,48 +118,50 @@ class EngineCore {
   EngineCore& operator=(const EngineCore&) = delete;
   ~EngineCore();
 
-  /// A request that has been checked and has its samplers and stream.
+  /// A checked request with its samplers and stream.
   struct Prepared;
   struct PreparedDeleter {
     void operator()(Prepared* prepared) const;
   };
   using PreparedPtr = std::unique_ptr<Prepared, PreparedDeleter>;
-  /// From any thread. Looks at all but the queue and the health.
+  /// Thread-safe. Checks everything except the queue and the engine's health.
   [[nodiscard]] std::expected<PreparedPtr, Refusal> prepare(Request request) const;
   static const std::shared_ptr<Stream>& stream_of(const PreparedPtr& prepared);
 
+  /// Queues a prepared request.
   std::expected<RequestId, Refusal> submit(PreparedPtr prepared);
-  /// Ends a request, whatever it is doing. False: it has ended.
+  /// Ends a request in any state. Returns false if it has ended already.
   bool end(RequestId request, FinishReason reason, const std::string& error = {});
   void end_all(FinishReason reason, const std::string& error);
-  /// Cancels requests to which nobody listens.
+  /// Cancels requests whose clients are gone.
   void end_abandoned();
-  /// Ends all streams, and leaves the rest for later: from any thread, while a step is stuck.
+  /// Ends all streams without cleaning up requests. Thread-safe: called by the watchdog while a step is stuck.
   void end_streams(FinishReason reason, const std::string& error);
 
-  /// Runs one step. False: there is nothing to run before next_event(). Errors: kInternal for a bug; requests fail by
-  /// their streams.
+  /// Runs one step. Returns false if there is nothing to run before next_event(). Failures of a step go to its
+  /// requests' streams; throws only Error(kInternal) for bugs.
   bool step();
   [[nodiscard]] Time next_event() const { return scheduler_.next_event(); }
   [[nodiscard]] std::size_t open() const { return requests_.size(); }
   [[nodiscard]] bool idle() const { return scheduler_.idle(); }
   [[nodiscard]] Health health() const;
-  /// When an unhealthy engine tries again.
+  /// Time at which an unhealthy engine accepts requests again.
   [[nodiscard]] Time unhealthy_until() const { return unhealthy_until_; }
   [[nodiscard]] EngineMetrics metrics() const;
   [[nodiscard]] const EngineOptions& options() const { return options_; }
   [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
 
  private:
-  /// What a step leaves for its rows: a token or kNoNumbers, or logits where that is kNoToken.
+  /// Result of a step. tokens[row] is a token id or kNoNumbers, or kNoToken if the row's logits are to be used.
   struct StepRows {
     std::span<const std::int32_t> tokens;
-    std::span<const float> logits;  ///< or rows of the final norm, with StepPlan::hidden
+    std::span<const float> logits;  ///< logits, or hidden rows with StepPlan::hidden
   };
-  /// Steps that run on the device without a plan between.
+  /// State of running ahead.
   struct Ahead {
-    const StepPlan* plan = nullptr;  ///< of the first of them; nullptr: none run
-    bool ending = false;             ///< no more are submitted
+    const StepPlan* plan = nullptr;  ///< first step of the loop; nullptr: not running ahead
+    bool ending = false;             ///< no more steps are submitted
+    // Steps reserved, and steps submitted so far.
     std::size_t steps = 0, submitted = 0;
   };
 
@@ -158,6 +173,7 @@ class EngineCore {
   void end_ahead();
   void stop_loop();
   bool drop_loop() noexcept;
+  /// Runs `body` under guard() without allocating a std::function.
   template <class Body>
   bool run(Body&& body) {
     return guard([](void* it) { (*static_cast<std::remove_reference_t<Body>*>(it))(); }, &body);
@@ -184,11 +200,11 @@ class EngineCore {
   Scheduler scheduler_;
   BatchBuilder batch_;
   runtime::SamplerScratch scratch_;
-  runtime::DecodeLoop* device_;                    ///< chooses tokens; nullptr: the host does
-  std::vector<const runtime::Sampler*> samplers_;  ///< of the step's rows
+  runtime::DecodeLoop* device_;                    ///< samples on the device; nullptr: the host samples
+  std::vector<const runtime::Sampler*> samplers_;  ///< one per row of the step; nullptr: sampled on the host
   Ahead ahead_;
-  bool loop_open_ = false;            ///< the device's loop has been started and not been stopped
-  mutable std::mutex streams_mutex_;  ///< of requests_ against end_streams
+  bool loop_open_ = false;            ///< the device's loop was started and not stopped
+  mutable std::mutex streams_mutex_;  ///< protects changes of requests_ against end_streams
   std::unordered_map<RequestId, PreparedPtr> requests_;
   EngineMetrics metrics_;
   std::size_t failures_in_row_ = 0, steps_since_failure_ = 0;

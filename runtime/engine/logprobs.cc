@@ -9,12 +9,14 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
+/// NaN counts as -infinity, +infinity as the largest float.
 float comparable(float logit) {
   return std::isnan(logit) ? kMinusInfinity : std::min(logit, std::numeric_limits<float>::max());
 }
 
 }  // namespace
 
+/// The maximum is subtracted before exp, so nothing overflows.
 double log_sum_exp(std::span<const float> logits) {
   float top = kMinusInfinity;
   for (const float logit : logits) top = std::max(top, comparable(logit));
@@ -29,7 +31,7 @@ float logprob_of(std::span<const float> logits, double log_sum, std::int32_t tok
 }
 
 std::vector<TokenLogprob> likeliest_tokens(std::span<const float> logits, double log_sum, std::size_t count) {
-  std::vector<TokenLogprob> top;  // few: kept in order by insertion
+  std::vector<TokenLogprob> top;  // few entries, kept sorted by insertion
   top.reserve(count + 1);
   for (std::size_t id = 0; id < logits.size() && count > 0; ++id) {
     const float logit = comparable(logits[id]);

@@ -1,5 +1,5 @@
 #pragma once
-// Log-probabilities from logits, added up in a fixed order.
+// Log probabilities computed from logits, for Request::logprobs. Sums have a fixed order.
 
 #include <span>
 #include <vector>
@@ -8,10 +8,11 @@
 
 namespace forge::engine {
 
-/// log(sum of exp(logits)); NaN counts as minus infinity. logits: [vocab].
+/// log(sum of exp(logits)), in double. NaN counts as -infinity. logits: [vocab].
 [[nodiscard]] double log_sum_exp(std::span<const float> logits);
+/// Log probability of one token, given log_sum_exp of the row.
 [[nodiscard]] float logprob_of(std::span<const float> logits, double log_sum, std::int32_t token);
-/// The `count` likeliest tokens, the likeliest first, of equals the lower id.
+/// The `count` most likely tokens, most likely first; among equals the lower id.
 [[nodiscard]] std::vector<TokenLogprob> likeliest_tokens(std::span<const float> logits, double log_sum,
                                                          std::size_t count);
 

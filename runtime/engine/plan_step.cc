@@ -1,4 +1,4 @@
-// The scheduler's steps: who is let in, who goes, what is fed, and what becomes of it.
+// The scheduler's planning: admission, preemption, the contents of a step, and processing its completion.
 
 #include <algorithm>
 #include <numeric>
@@ -11,12 +11,18 @@
 
 namespace forge::engine {
 
+/// Slots that running sequences occupy: one each, plus one per sample that will be forked.
 std::size_t Scheduler::slots_in_use() const {
   return std::accumulate(running_.begin(), running_.end(), std::size_t{0},
                          [](std::size_t sum, const auto& job) { return sum + job->slots(); });
 }
 
-/// Whether a sequence fits beside the first `stay` that run, `blocks_back` more blocks being free then.
+/// True if `job` can be admitted when only the first `stay` running sequences remain and `blocks_back` blocks have been
+/// given back by the others. Requires
+///
+///   blocks of its tokens - blocks found in the prefix cache + found ones that are idle (they stop counting as free)
+///     + one block per slot for growth + what the remaining sequences still need for their pending tokens
+///   <= free blocks.
 bool Scheduler::fits(const Job& job, std::size_t stay, std::size_t blocks_back) const {
   const auto& pool = pool_.limits();
   std::size_t slots = job.slots(), promised = 0;
@@ -31,8 +37,8 @@ bool Scheduler::fits(const Job& job, std::size_t stay, std::size_t blocks_back) 
   return all - match.blocks + match.idle + headroom + promised <= pool_.blocks_free() + blocks_back;
 }
 
-/// Preempts sequences of worse rank when that lets `job` in, and none otherwise. Blocks that others read too are not
-/// counted as won, so that nobody is preempted in vain.
+/// Preempts sequences of lower rank if, and only if, that makes `job` fit. Blocks that other sequences also use are not
+/// counted as gained, so no sequence is preempted without effect.
 bool Scheduler::make_room(const Job& job) {
   std::size_t stay = running_.size(), back = 0;
   while (!fits(job, stay, back)) {
@@ -44,6 +50,8 @@ bool Scheduler::make_room(const Job& job) {
   return true;
 }
 
+/// Moves the lowest-ranked running sequence back to the queue. Its blocks are released; published ones stay in the
+/// prefix cache, so that restarting it is cheap if they are not evicted.
 void Scheduler::preempt_worst() {
   auto job = std::move(running_.back());
   running_.pop_back();
@@ -52,6 +60,7 @@ void Scheduler::preempt_worst() {
   insert(waiting_, std::move(job));
 }
 
+/// Opens a sequence with the prefix that the cache has, and makes it run.
 void Scheduler::admit(std::unique_ptr<Job> job) {
   const auto known = limits_.reuse_prefixes ? job->reusable() : std::span<const std::int32_t>{};
   job->kv = pool_.open(known, job->extra_hash);
@@ -65,7 +74,7 @@ void Scheduler::admit(std::unique_ptr<Job> job) {
   insert(running_, std::move(job));
 }
 
-/// In rank, until one does not fit; those that are delayed are passed.
+/// Admits in order of rank until one does not fit; delayed sequences (after a failure) are skipped.
 void Scheduler::admit_all(Time now) {
   for (std::size_t i = 0; i < waiting_.size();) {
     if (waiting_[i]->delayed_until > now) {
@@ -73,13 +82,16 @@ void Scheduler::admit_all(Time now) {
       continue;
     }
     if (!make_room(*waiting_[i])) return;
-    auto job = std::move(waiting_[i]);  // whoever was preempted for it stands behind it
+    // Sequences preempted for it are behind it in the queue, so index i still names this one.
+    auto job = std::move(waiting_[i]);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
     admit(std::move(job));
   }
 }
 
-/// A prompt that another one before it begins like: fed side by side, both would compute the same.
+/// Defers prompts that share a prefix with a higher-ranked prompt which is still being computed: computed side by side,
+/// both would do the same work. When the shared blocks are in the prefix cache, the deferred sequence restarts with
+/// them.
 void Scheduler::hold_followers() {
   for (auto& job : running_) job->held = false;
   if (!limits_.reuse_prefixes) return;
@@ -88,7 +100,7 @@ void Scheduler::hold_followers() {
     Job& job = *running_[i];
     const auto wanted = job.reusable();
     if (!job.fresh() || job.fed() + size > wanted.size()) continue;
-    if (pool_.match(wanted, job.extra_hash).blocks * size > job.fed()) {  // found since it was let in
+    if (pool_.match(wanted, job.extra_hash).blocks * size > job.fed()) {  // blocks were published since it was admitted
       const auto before = job.fed();
       job.kv.reset();
       job.kv = pool_.open(wanted, job.extra_hash);
@@ -97,6 +109,7 @@ void Scheduler::hold_followers() {
       if (job.reused == before) job.reused = job.fed();
       job.found = job.fed();
     }
+    // Deferred if an earlier sequence will compute shared blocks that neither has computed yet.
     job.held = std::ranges::any_of(std::span(running_).first(i), [&](const auto& other) {
       if (other->extra_hash != job.extra_hash) return false;
       const auto alike = static_cast<std::size_t>(std::ranges::mismatch(wanted, other->ids).in1 - wanted.begin());
@@ -105,15 +118,17 @@ void Scheduler::hold_followers() {
   }
 }
 
-/// What is left of a step's tokens.
+/// Remaining token budget while a step is planned.
 struct Scheduler::Budget {
   std::size_t tokens = 0;
-  std::size_t prompts = 0;  ///< tokens that another prompt may take
-  std::size_t behind = 0;   ///< sequences not looked at, of which each shall have a token
+  std::size_t prompts = 0;  ///< what is left of prompt_tokens
+  std::size_t behind = 0;   ///< sequences not planned yet; one token is kept for each
+  /// False once a prompt has been planned.
   bool first_prompt = true;
 };
 
-/// What the running sequence `index` feeds, its blocks, and what is left of the budget.
+/// Plans the share of running sequence `index`: number of tokens, KV blocks (preempting lower ranks if needed), wanted
+/// rows.
 void Scheduler::plan_part(std::size_t index, Budget& budget) {
   Job& job = *running_[index];
   if (job.held || job.hidden() != step_.hidden) return;
@@ -125,15 +140,17 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
   while (job.kv->blocks_to_append(count) > pool_.blocks_free() && running_.size() - 1 > index) preempt_worst();
   while (count > 0 && job.kv->blocks_to_append(count) > pool_.blocks_free()) {
     const std::size_t size = pool_.limits().block_tokens, over = (job.fed() + count) % size;
-    count -= std::min(count, over == 0 ? size : over);  // to the end of a block
+    count -= std::min(count, over == 0 ? size : over);  // cut at a block boundary
   }
   if (count == 0) return;
+  // Decided once, when the sequence starts: the tokens of a long prompt use other kernels.
   if (!job.prompt) job.prompt = job.pending() >= limits_.long_prompt ? job.ids.size() : 0;
   const std::size_t position = job.fed();
   const auto grown = job.kv->append(count);
   invariant(grown.ok, "SCHED-005", "blocks are counted before they are taken");
   if (grown.copy) step_.copies.push_back(*grown.copy);
   step_.copies.insert(step_.copies.end(), grown.window_copies.begin(), grown.window_copies.end());
+  // Rows wanted: all for a mean embedding, one if this completes the pending tokens, otherwise none.
   job.in_step = true;
   step_.parts.push_back({.key = job.key,
                          .ids = std::span(job.ids).subspan(position, count),
@@ -149,7 +166,7 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
   if (prompt) budget.prompts -= std::min(budget.prompts, count);
 }
 
-/// Fills the step with sequences that want logits, or hidden rows.
+/// Fills the step with sequences that want hidden rows (`hidden`) or logits.
 void Scheduler::plan_parts(bool hidden) {
   step_.hidden = hidden;
   const auto takes_part = [&](const auto& job) { return !job->held && job->hidden() == hidden; };
@@ -166,17 +183,19 @@ const StepPlan& Scheduler::plan(Time now) {
   step_.tokens = 0;
   admit_all(now);
   hold_followers();
+  // A step returns logits or hidden rows, not both. If both are wanted, they alternate.
   const auto hidden = [](const auto& job) { return job->hidden(); };
   const bool rows = std::ranges::any_of(running_, hidden), logits = !std::ranges::all_of(running_, hidden);
   const bool first = rows && (!logits || !step_.hidden);
   plan_parts(first);
+  // The planned kind may lack blocks, while the other kind can run.
   if (step_.parts.empty() && rows && logits) plan_parts(!first);  // those of one kind may lack blocks that others have
   in_flight_ = !step_.parts.empty();
   return step_;
 }
 
-/// The samples of a request become sequences of their own: they share every block of the prompt, the last one until
-/// each writes into it.
+/// Forks the further samples of a request after its prompt has been computed. They share all blocks of the prompt; the
+/// last one is copied when a sample first writes into it.
 void Scheduler::part_samples(Job& first) {
   for (std::uint32_t sample = 1; sample <= first.to_part; ++sample) {
     auto job = std::make_unique<Job>();
@@ -197,6 +216,8 @@ void Scheduler::part_samples(Job& first) {
   first.to_part = 0;
 }
 
+/// Publishes finished blocks to the prefix cache and lists who gets rows. In reserved steps (decode loop) publishing
+/// waits for settle(), because the device is already writing later positions.
 std::span<const RowsGiven> Scheduler::complete() {
   invariant(in_flight_, "SCHED-007", "a step was planned before it is completed");
   in_flight_ = false;
@@ -206,7 +227,7 @@ std::span<const RowsGiven> Scheduler::complete() {
     const std::size_t row = next_row;
     next_row += part.rows;
     Job* job = find(part.key);
-    if (job == nullptr || !job->kv) continue;  // it ended meanwhile
+    if (job == nullptr || !job->kv) continue;  // ended while the step was in flight
     job->in_step = false;
     if (!reserved_) {
       if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
@@ -225,6 +246,8 @@ std::span<const RowsGiven> Scheduler::complete() {
   return given_;
 }
 
+/// All running sequences restart from the queue with their tokens; KV contents are discarded, including the prefix
+/// cache.
 std::span<const SequenceKey> Scheduler::abort() {
   invariant(in_flight_, "SCHED-007", "a step was planned before it fails");
   in_flight_ = reserved_ = false;

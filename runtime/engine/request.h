@@ -1,5 +1,6 @@
 #pragma once
-// What a request is to the scheduler, and how it ends: plain values, shared by all parts of the engine.
+// The scheduler's view of a request: its specification, how it can be refused and how it ends. Plain values, shared by
+// all parts of the engine.
 
 #include <chrono>
 #include <compare>
@@ -11,53 +12,55 @@
 
 namespace forge::engine {
 
-/// Since any moment that stays the same; whoever drives the engine has the clock.
+/// Nanoseconds since an arbitrary fixed moment. The engine's caller supplies the clock.
 using Time = std::chrono::nanoseconds;
 inline constexpr Time kNever = Time::max();
 
-using RequestId = std::uint64_t;  ///< in the order of submission, from 1
+using RequestId = std::uint64_t;  ///< numbered in the order of submission, from 1
 
-/// One of a request's samples. In order of age: earlier requests, then lower samples.
+/// One sample of a request. Ordered by age: earlier requests first, then lower sample numbers.
 struct SequenceKey {
   RequestId request = 0;
   std::uint32_t sample = 0;
   friend auto operator<=>(const SequenceKey&, const SequenceKey&) = default;
 };
 
-inline constexpr int kPriorityMax = 16;  ///< of either sign
+inline constexpr int kPriorityMax = 16;  ///< priorities range from -kPriorityMax to kPriorityMax
 inline constexpr std::size_t kSamplesMax = 128;
 
+/// How a sample ended; kNone while it runs.
 enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kCancelled, kDeadline, kError };
 /// "stop", "length", "cancelled", "deadline", "error".
 [[nodiscard]] std::string_view finish_reason_name(FinishReason reason);
 
-/// What a request wants of the model.
+/// Output that a request wants.
 enum class Wants : std::uint8_t {
-  kTokens,   ///< that follow its prompt
-  kLastRow,  ///< the final norm's row of the prompt's last token, as an embedding
-  kMeanRow,  ///< the mean of those of all its tokens: all are fed then, whatever the pool has
+  kTokens,   ///< generated tokens
+  kLastRow,  ///< the final norm's row of the last prompt token (embedding)
+  kMeanRow,  ///< mean of the final norm's rows of all prompt tokens (embedding); disables prefix reuse
 };
 
-/// What the scheduler must know of a request.
+/// A request as the scheduler needs it.
 struct RequestSpec {
   std::span<const std::int32_t> prompt;  ///< read during the call only
-  std::size_t max_tokens = 0;            ///< of each sample, at least 1; with other wants than tokens 0
-  std::size_t samples = 1;               ///< that share the prompt's blocks
-  int priority = 0;                      ///< larger goes first
-  Time deadline = kNever;                ///< when it is given up
-  Wants wants = Wants::kTokens;          ///< rows: of one sample
-  std::uint64_t extra_hash = 0;          ///< Request's
+  std::size_t max_tokens = 0;            ///< per sample, at least 1; 0 for embeddings
+  std::size_t samples = 1;               ///< sequences that share the prompt's blocks
+  int priority = 0;                      ///< higher runs first
+  Time deadline = kNever;                ///< time at which the request is ended
+  Wants wants = Wants::kTokens;          ///< embeddings: one sample only
+  std::uint64_t extra_hash = 0;          ///< see Request::extra_hash
 };
 
+/// Kinds of refusals; from kQueueFull on, trying again later can succeed.
 enum class RefusalKind : std::uint8_t {
-  kInvalid,    ///< no prompt, no tokens wanted, a priority or count out of range
-  kTooLong,    ///< prompt and tokens do not fit the context
-  kNoRoom,     ///< they would never fit the KV pool or a step
+  kInvalid,    ///< empty prompt, no output wanted, or a number out of range
+  kTooLong,    ///< prompt and tokens exceed the context
+  kNoRoom,     ///< would never fit into the KV pool or a step
   kQueueFull,  ///< try again later
-  kUnhealthy,  ///< the device does not work, or the engine is being shut down
+  kUnhealthy,  ///< the device is failing, or the engine is shutting down
 };
 
-/// Why a request was not taken, with the numbers.
+/// Why a request was refused, with the requested and the allowed number.
 struct Refusal {
   RefusalKind kind = RefusalKind::kInvalid;
   std::size_t asked = 0, limit = 0;

@@ -31,10 +31,12 @@ Scheduler::Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits) 
 
 Scheduler::~Scheduler() = default;
 
+/// Order of rank: smaller first, then the older one.
 bool Scheduler::before(const Job& a, const Job& b) {
   return a.rank < b.rank || (a.rank == b.rank && a.key < b.key);
 }
 
+/// Inserts in order of rank.
 void Scheduler::insert(Jobs& jobs, std::unique_ptr<Job> job) {
   const auto at = std::ranges::lower_bound(jobs, *job, before, [](const auto& j) -> const Job& { return *j; });
   jobs.insert(at, std::move(job));
@@ -47,6 +49,7 @@ Scheduler::Job* Scheduler::find(SequenceKey key) const {
   return nullptr;
 }
 
+/// Refuses what could never run: even alone, a request must fit into the context and the KV pool.
 std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
   const auto& pool = pool_.limits();
   const auto refuse = [](RefusalKind kind, std::size_t asked, std::size_t limit, std::string message) {
@@ -90,6 +93,7 @@ std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Tim
                 .message = fmt::format("{} requests wait already, at most {} may", waiting_.size(), limits_.queue)});
   auto job = std::make_unique<Job>();
   job->key = {.request = ++last_request_, .sample = 0};
+  // Rank grows with arrival time; each priority level is worth `aging` of waiting. Never changes afterwards.
   job->rank = now - spec.priority * limits_.aging;
   job->deadline = spec.deadline;
   job->tokens_max = spec.prompt.size() + spec.max_tokens;
@@ -111,13 +115,14 @@ bool Scheduler::cancel(RequestId request) {
         continue;
       }
       found = true;
-      it = jobs->erase(it);  // its handle gives the blocks back
+      it = jobs->erase(it);  // destroying its handle releases the blocks
     }
   return found;
 }
 
 void Scheduler::finish(SequenceKey key) {
-  // Between reserved steps nothing has been published, and this sequence has no later moment.
+  // During reserved steps nothing is published until settle(), which this sequence will not see: publish its blocks
+  // now.
   if (Job* job = reserved_ && limits_.reuse_prefixes ? find(key) : nullptr; job != nullptr && job->kv)
     job->kv->publish(std::span(job->ids).first(job->fed()));
   for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });
@@ -127,7 +132,7 @@ bool Scheduler::push(SequenceKey key, std::int32_t token) {
   Job* job = find(key);
   invariant(job != nullptr && job->pending() == 0 && job->ids.size() < job->tokens_max, "SCHED-003",
             "a token goes to a sequence that has been fed and may have one more");
-  job->ids.push_back(token);  // within its capacity
+  job->ids.push_back(token);  // capacity was reserved
   return job->ids.size() == job->tokens_max;
 }
 

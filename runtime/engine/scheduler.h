@@ -1,29 +1,46 @@
 #pragma once
-// Which tokens of which sequences go into the next step. A state machine: no thread, no device, no clock of its own.
+// The scheduler decides which tokens of which sequences are computed in the next step (continuous batching, Orca, OSDI
+// 2022; chunked prefill, Sarathi-Serve, arXiv 2403.02310; preemption by recomputation, PagedAttention, arXiv
+// 2309.06180). It is a state machine without thread, device or clock; EngineCore drives it.
 //
-//   submit -> waiting -> running -> (finish | cancel)       plan -> the device runs it -> complete | abort
-//                ^----------'  preempted, or its step failed: fed again from the start, less what prefixes give
+//   sequence:  submit -> waiting -> running -> finish or cancel
+//                          ^           |
+//                          +-----------+  preempted, or its step failed: recomputed, minus what the prefix cache has
+//   step:      plan -> the executor runs it -> complete or abort
 //
-// Order. Sequences are ranked by `arrival - priority x aging`, the older of equals first. That is a priority which
-// grows by a level for each `aging` of waiting, and an order that never changes while they wait. So a sequence has only
-// those before it that came until a fixed moment; the first in rank is always in the step and never preempted;
-// therefore every sequence ends. Sources of the method: continuous batching, Orca (OSDI 2022); chunked prefill,
-// Sarathi-Serve (arXiv 2403.02310); recompute as preemption, PagedAttention (arXiv 2309.06180).
+// Rank. Sequences are ordered by `arrival - priority * aging`, older first among equals. This is a priority that rises
+// by one level per `aging` of waiting, but as an order it never changes. Only sequences that arrive before a fixed
+// moment can rank before a given one, and the first in rank is in every step and is never preempted, so every sequence
+// finishes.
 //
-// A step has up to `step_tokens` tokens: in rank, each running sequence takes what it has to feed (one token when it
-// decodes, a chunk of its prompt before), but leaves one for each behind it, so a long prompt never stops others.
-// Beside the first prompt others go into the step only until all together have `prompt_tokens`, but for that one token:
-// else the first ones' answers would begin later, and nobody's sooner. Shared beginnings. Of running sequences that
-// begin alike and have fed nothing yet, the first in rank feeds; the others are held until its blocks can be found, and
-// begin with them. Steps give logits, or rows of the final norm (embeddings). Where both are wanted, kinds take turns.
+// Token budget. A step has up to `step_tokens` tokens. In order of rank each running sequence takes what it has to
+// compute (one token when decoding, a chunk of its prompt when prefilling), but leaves one token for each sequence
+// behind it, so a long prompt never stops decoding. Example with step_tokens 8:
 //
-// Admission. The first in rank that waits is let in when its tokens fit into free blocks beside what running sequences
-// are still to feed, and one block more for each. Nobody passes it. It may preempt sequences of worse rank, when that
-// makes it fit.
-// Preemption. A running sequence that finds no block takes them from the worst in rank behind it; the worst itself
-// waits for the next step with what it has.
+//   rank  sequence  to compute   gets
+//   1     A         1 (decode)   1
+//   2     B         100          8 - 1 - 2 = 5
+//   3     C         1 (decode)   1
+//   4     D         50           1
 //
-// KV blocks are held by one handle a sequence (KvSequence): however a sequence ends, the handle gives them back.
+// After the first prompt, further prompts are added only until all prompts of the step together have `prompt_tokens`
+// tokens (besides the one token each): more would delay the first tokens of the earlier prompts without making the
+// later ones faster.
+//
+// Shared prefixes. Of running sequences with a common prefix that is not computed yet, the first in rank computes it.
+// The others are deferred until its blocks are in the prefix cache, and start with them.
+//
+// Output. A step returns logits or rows of the final norm (embeddings). If both are wanted, the kinds alternate.
+//
+// Admission. The first waiting sequence in rank is admitted when its tokens fit into the free blocks in addition to
+// what running sequences still need, plus one block each. None overtakes it. It may preempt sequences of lower rank if
+// that makes it fit.
+//
+// Preemption. A running sequence that finds no free block takes blocks from the lowest-ranked sequence behind it. The
+// lowest-ranked itself computes what its blocks allow, or waits for the next step.
+//
+// Ownership. Each sequence's KV blocks are held by one handle (KvSequence), which releases them however the sequence
+// ends.
 
 #include <cstdint>
 #include <expected>
@@ -37,49 +54,57 @@
 
 namespace forge::engine {
 
+/// Limits and options of a scheduler.
 struct SchedulerLimits {
-  std::size_t step_tokens = 0;    ///< at least `sequences`
-  std::size_t prompt_tokens = 0;  ///< up to which prompts share a step; 0: step_tokens
-  /// Tokens to feed at its beginning from which on a sequence's are marked as a prompt's (StepPart::prompt).
+  std::size_t step_tokens = 0;  ///< token budget of a step; at least `sequences`
+  /// Prompts after the first join a step only while all together have at most this many tokens; 0: step_tokens.
+  std::size_t prompt_tokens = 0;
+  /// Sequences that start with at least this many tokens to compute have them marked as long-prompt tokens
+  /// (StepPart::prompt).
   std::size_t long_prompt = SIZE_MAX;
-  std::size_t sequences = 0;  ///< that run at once; at most the pool's sequences_max
-  std::size_t queue = 0;      ///< sequences that may wait before requests are refused
+  std::size_t sequences = 0;  ///< running at once; at most the pool's sequences_max
+  std::size_t queue = 0;      ///< sequences that may wait; more are refused
+  /// Waiting time worth one priority level.
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
 };
 
-/// A sequence's share of a step. Spans hold until the scheduler is called again.
+/// One sequence's share of a step. Spans are valid until the scheduler is called again.
 struct StepPart {
   SequenceKey key;
-  std::span<const std::int32_t> ids;  ///< to feed
-  std::size_t position = 0;           ///< of the first
-  std::size_t prompt = 0;             ///< how many of them, from the first on, are those of a long prompt
+  std::span<const std::int32_t> ids;  ///< token ids to compute
+  std::size_t position = 0;           ///< position of the first
+  std::size_t prompt = 0;             ///< how many leading tokens belong to a long prompt
   const runtime::KvSequence* kv = nullptr;
-  std::size_t rows = 0;     ///< of its last tokens, that are wanted; of logits one, when nothing is left to feed
-  std::size_t samples = 1;  ///< that are drawn from a row of logits
+  std::size_t rows = 0;  ///< how many of its last tokens return a row; logits: 1 if nothing remains to compute, else 0
+  std::size_t samples = 1;  ///< samples drawn from one row of logits
 };
 
+/// A planned step.
 struct StepPlan {
-  std::vector<StepPart> parts;  ///< none: nothing can run now
+  std::vector<StepPart> parts;  ///< empty: nothing can run now
+  /// Block copies (copy on write) to make before the step.
   std::vector<runtime::BlockCopy> copies;
   std::size_t tokens = 0;
-  bool hidden = false;  ///< rows are those of the final norm, not logits
+  bool hidden = false;  ///< rows are hidden rows (final norm), not logits
 };
 
-/// What a step gave a sequence: the logits that its next token comes from, or rows of the final norm.
+/// Rows that a step returned for a sequence: one row of logits, from which its next token is sampled, or hidden rows.
 struct RowsGiven {
   SequenceKey key;
-  std::size_t row = 0;       ///< of what the step gave, the first
-  std::size_t count = 1;     ///< of logits one
-  std::size_t position = 0;  ///< of the first row's token; rows begin anew at 0 when the sequence did
-  bool last = true;          ///< no other rows will come
+  std::size_t row = 0;       ///< index of the first in the step's result
+  std::size_t count = 1;     ///< number of rows; 1 for logits
+  std::size_t position = 0;  ///< token position of the first row; starts again at 0 if the sequence was restarted
+  bool last = true;          ///< no more hidden rows will follow
 };
 
+/// Statistics; only grow.
 struct SchedulerCounts {
-  std::uint64_t prefix_queries = 0, prefix_hits = 0;  ///< in tokens, at admission
+  std::uint64_t prefix_queries = 0, prefix_hits = 0;  ///< prompt tokens looked up in and found in the prefix cache
   std::uint64_t preemptions = 0, admissions = 0;
 };
 
+/// See the head of this file.
 class Scheduler {
  public:
   /// Errors: Error(kInternal) for limits that contradict each other.
@@ -88,47 +113,50 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
   ~Scheduler();
 
-  /// Puts a request behind those that wait, or says why not.
+  /// Queues a request, or returns why it is refused.
   std::expected<RequestId, Refusal> submit(const RequestSpec& spec, Time now);
-  /// Whether submit would refuse: without looking at the queue.
+  /// The refusal that submit would return, except for a full queue.
   [[nodiscard]] std::optional<Refusal> check(const RequestSpec& spec) const;
 
-  /// Ends all samples of a request, at any moment: also while its step is in flight. False: it has ended before.
+  /// Ends all samples of a request at any time, also while its step is in flight. Returns false if it has ended
+  /// already.
   bool cancel(RequestId request);
   /// Ends one sample.
   void finish(SequenceKey key);
 
-  /// The next step. Not while one is in flight. Allocates nothing once it has seen steps as large.
+  /// Plans the next step. No step may be in flight. Does not allocate once it has planned steps as large.
   const StepPlan& plan(Time now);
-  /// The planned step has been run: who gets rows. The samples of a request part here. Each key that got logits is then
-  /// given its token (push), or ended; one that got its last hidden rows is ended.
+  /// Call when the planned step has run. Returns which sequences get rows; the samples of a request are forked here.
+  /// Each key with logits must then be given a token (push) or finished; a key with its last hidden rows must be
+  /// finished.
   std::span<const RowsGiven> complete();
-  /// The planned step failed. What the device's memory holds is not trusted any more: all that runs begins anew, and
-  /// nothing is left of prefixes. Keys of the step's sequences, until the next call.
+  /// Call when the planned step has failed. KV contents are no longer trusted: all running sequences restart and the
+  /// prefix cache is emptied. Returns the keys of the step's sequences, valid until the next call.
   std::span<const SequenceKey> abort();
-  /// A sequence's next token. True: that was the last it may have.
+  /// Appends a sampled token. Returns true if the sequence has reached its length limit.
   bool push(SequenceKey key, std::int32_t token);
 
-  // Steps one behind the other, without a plan between. Where each sequence of the planned step takes one token and
-  // every token can be fed where it is chosen, blocks are taken for several steps at once:
-  //   plan, reserve, complete and push, advance, complete and push, ..., settle, plan
-  /// Behind plan(): how many steps, the planned one among them, may follow each other: at most `steps`; 1 when nothing
-  /// was reserved, and then nothing of this applies. Until settle() nobody is let in.
+  // Reserved steps: several steps in a row without planning, for a decode loop on the device. Possible if every running
+  // sequence decodes and its tokens can be sampled on the device. KV blocks for all steps are taken at once:
+  //
+  //   plan, reserve, complete + push, advance, complete + push, ..., settle, plan
+  /// Call after plan(). Returns how many steps, including the planned one, may follow each other: at most `steps`; 1
+  /// means that nothing was reserved and complete() works as usual. No sequence is admitted until settle().
   std::size_t reserve(std::size_t steps);
-  /// The next reserved step; complete() ended the one before. Who ended meanwhile is no longer in it.
+  /// Begins the next reserved step after complete(). Sequences that have ended are no longer part of it.
   void advance();
-  /// Instead of advance: gives back what was reserved and has not been fed.
+  /// Ends the reserved steps (instead of advance) and gives back KV blocks that were not used.
   void settle();
   [[nodiscard]] bool reserved() const { return reserved_; }
-  /// Would the first in rank that waits, for all that is known without looking at blocks, be let in?
+  /// True if the first waiting sequence could be admitted, judging by slots and rank only (blocks are not checked).
   [[nodiscard]] bool has_place(Time now) const;
 
-  /// A request that waits is not let in before `moment`; others pass it until then.
+  /// Keeps a waiting request from being admitted before `moment`. Others may overtake it until then.
   void delay(RequestId request, Time moment);
 
-  /// Requests whose deadline has come, until the next call.
+  /// Requests whose deadline has passed; valid until the next call.
   std::span<const RequestId> expired(Time now);
-  /// When plan() may have something to do although it had nothing: the end of a delay, or a deadline. May be past.
+  /// Earliest time at which plan() may have work again: the end of a delay, or a deadline. May be in the past.
   [[nodiscard]] Time next_event() const;
 
   [[nodiscard]] std::size_t running() const { return running_.size(); }
@@ -138,17 +166,18 @@ class Scheduler {
   [[nodiscard]] const SchedulerCounts& counts() const { return counts_; }
   [[nodiscard]] const SchedulerLimits& limits() const { return limits_; }
 
+  /// Snapshot of one sequence.
   struct State {
     SequenceKey key;
     Time rank{}, delayed_until{};
     std::size_t tokens = 0, fed = 0, reused = 0;
     bool running = false;
   };
-  /// What is known of every sequence; for tests and debugging.
+  /// State of every sequence; for tests and debugging.
   [[nodiscard]] std::vector<State> states() const;
-  /// Recounts everything, the pool too. Throws Error(kInternal) naming the broken invariant.
+  /// Checks all invariants, including the pool's. Throws Error(kInternal) naming the broken one.
   void audit() const;
-  /// Prompt tokens that a sequence found in the pool when it was let in first; 0 when it has not been.
+  /// Prompt tokens that the prefix cache had when the sequence was first admitted; 0 before.
   [[nodiscard]] std::size_t reused_tokens(SequenceKey key) const;
 
  private:
@@ -172,7 +201,7 @@ class Scheduler {
 
   runtime::KvBlockPool& pool_;
   SchedulerLimits limits_;
-  Jobs running_, waiting_;  ///< in rank
+  Jobs running_, waiting_;  ///< in order of rank
   RequestId last_request_ = 0;
   bool in_flight_ = false, reserved_ = false;
   StepPlan step_;

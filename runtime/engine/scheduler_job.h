@@ -1,5 +1,5 @@
 #pragma once
-// What the scheduler keeps of a sequence; for its own files.
+// The scheduler's record of a sequence. Private to scheduler.cc, plan_step.cc and steps_ahead.cc.
 
 #include <optional>
 #include <span>
@@ -9,32 +9,36 @@
 
 namespace forge::engine {
 
-/// A sequence. Its tokens are all that is needed to begin it anew; what lies in the pool is only saved work.
+/// A sequence. Its token ids suffice to restart it; its KV blocks only save work.
 struct Scheduler::Job {
   SequenceKey key;
   Time rank{}, deadline = kNever;
   Time delayed_until = Time::min();
-  std::vector<std::int32_t> ids;  ///< prompt and what has been generated; capacity tokens_max
+  std::vector<std::int32_t> ids;  ///< prompt and generated tokens; capacity tokens_max
   std::size_t tokens_max = 0;
-  std::optional<std::size_t> prompt;  ///< tokens that are fed as a prompt's; from its first part on
-  std::size_t to_part = 0;            ///< samples that will leave this one when the prompt has been fed
+  std::optional<std::size_t> prompt;  ///< length of a long prompt, 0 for a short one; unset until its first step
+  std::size_t to_part = 0;            ///< further samples to be forked when the prompt has been computed
+  /// Prefix tokens found at the first admission (statistics).
   std::size_t reused = 0;
-  std::size_t found = 0;  ///< tokens that it began with, of the pool
-  bool admitted = false;  ///< at any time
-  bool held = false;      ///< in this step, for one before it that feeds what both begin with
+  std::size_t found = 0;  ///< prefix tokens with which it started this time
+  bool admitted = false;  ///< has been admitted at least once
+  bool held = false;      ///< deferred in this step: another sequence computes a shared prefix
   Wants wants = Wants::kTokens;
-  std::uint64_t extra_hash = 0;  ///< its prefix is shared with jobs of the same one
+  std::uint64_t extra_hash = 0;  ///< prefixes are shared only between equal hashes
+  // Set while running.
   std::optional<runtime::KvSequence> kv;
-  std::size_t reserved = 0;  ///< positions of `kv` for steps to come
+  std::size_t reserved = 0;  ///< positions of `kv` reserved for later steps of the decode loop
   bool in_step = false;
 
+  /// Tokens whose KV is computed or being computed, tokens still to compute, and slots that it occupies.
   [[nodiscard]] std::size_t fed() const { return kv ? kv->tokens() - reserved : 0; }
   [[nodiscard]] std::size_t pending() const { return ids.size() - fed(); }
   [[nodiscard]] std::size_t slots() const { return 1 + to_part; }
   [[nodiscard]] bool hidden() const { return wants != Wants::kTokens; }
-  /// Has it nothing but what it began with?
+  /// True if it has computed nothing beyond the prefix that it started with.
   [[nodiscard]] bool fresh() const { return fed() == found; }
-  /// What may be looked for in the pool: one token at least is fed, for its row.
+  /// Tokens that may come from the prefix cache: all but the last, which must be computed to get a row. None for a mean
+  /// embedding, which needs the rows of all tokens.
   [[nodiscard]] std::span<const std::int32_t> reusable() const {
     return std::span(ids).first(wants == Wants::kMeanRow ? 0 : ids.size() - 1);
   }

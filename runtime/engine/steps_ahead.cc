@@ -1,4 +1,4 @@
-// Steps that follow each other without a plan: the scheduler's side of decoding on the device.
+// The scheduler's side of a decode loop on the device: reserve(), advance() and settle().
 
 #include <algorithm>
 
@@ -8,6 +8,7 @@
 
 namespace forge::engine {
 
+/// Tries `steps`, then half as many and so on, until the pool has the KV blocks for all sequences.
 std::size_t Scheduler::reserve(std::size_t steps) {
   invariant(in_flight_ && !reserved_, "SCHED-015", "a step was planned before others are reserved behind it");
   if (step_.hidden || step_.parts.size() != running_.size()) return 1;
@@ -24,11 +25,12 @@ std::size_t Scheduler::reserve(std::size_t steps) {
   while (steps > 1 && takes(steps - 1) > pool_.blocks_free()) steps /= 2;
   for (; steps > 1; steps /= 2) {
     const auto failed = std::ranges::find_if(running_, [&](const auto& job) {
-      if (!job->kv->append(steps - 1).ok) return true;  // a window's pool is smaller
+      if (!job->kv->append(steps - 1).ok) return true;  // a window group's pool can be smaller than the main pool
       job->reserved = steps - 1;
       return false;
     });
     if (failed == running_.end()) break;
+    // Undo the reservations made before the failure, then try fewer steps.
     for (const auto& job : running_)
       if (job->reserved > 0) {
         const auto fed = job->fed();
@@ -41,6 +43,7 @@ std::size_t Scheduler::reserve(std::size_t steps) {
   return steps;
 }
 
+/// Each sequence now computes the token that was pushed for it: one reserved position is used.
 void Scheduler::advance() {
   invariant(!in_flight_ && reserved_, "SCHED-016", "reserved steps follow each other");
   for (const auto& job : running_) {
@@ -51,6 +54,8 @@ void Scheduler::advance() {
   in_flight_ = true;
 }
 
+/// Reserved positions that were not used are trimmed; then blocks are published and window blocks released, which the
+/// decode loop had to postpone.
 void Scheduler::settle() {
   invariant(!in_flight_ && reserved_, "SCHED-016", "reserved steps follow each other");
   reserved_ = false;

@@ -7,6 +7,7 @@ namespace forge::engine {
 std::optional<StreamEvent> Stream::next(std::chrono::nanoseconds patience) {
   std::unique_lock lock(mutex_);
   if (patience > Time::zero())
+    // Also returns at once when every sample has ended and no event is left.
     some_.wait_for(lock, patience, [&] { return !events_.empty() || ended_ == finish_.size(); });
   if (events_.empty()) return std::nullopt;
   auto event = std::move(events_.front());
@@ -29,6 +30,7 @@ FinishReason Stream::finish_reason(std::uint32_t sample) const {
   return finish_.at(sample);
 }
 
+/// Events after a sample's end are dropped: the first end wins (e.g. a cancel racing with a stop token).
 void Stream::put(StreamEvent event) {
   {
     const std::lock_guard lock(mutex_);

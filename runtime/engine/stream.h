@@ -1,6 +1,6 @@
 #pragma once
-// What a request gives to whoever asked for it: tokens as they come, then how each sample ended. Filled by the engine,
-// emptied by the client, from any threads.
+// Stream: the queue of events from the engine to one client. Tokens as they are generated, then how each sample ended.
+// Thread-safe.
 
 #include <atomic>
 #include <condition_variable>
@@ -17,51 +17,53 @@
 
 namespace forge::engine {
 
-/// Natural logarithm of a token's probability, by the model's own distribution: before bias, penalties and filters.
+/// A token's natural log probability under the model's own distribution, i.e. before bias, penalties and filters.
 struct TokenLogprob {
   std::int32_t token = runtime::Sampler::kNoToken;
   float logprob = 0;
 };
 
-/// A token of a sample, its end, or both.
+/// A generated token, the end of a sample, or both.
 struct StreamEvent {
   std::uint32_t sample = 0;
-  std::int32_t token = runtime::Sampler::kNoToken;  ///< none: a stop token is not handed on
-  TokenLogprob chosen;                              ///< when logprobs are asked for
-  std::vector<TokenLogprob> likeliest;              ///< the largest first
+  /// KNoToken: this event has no token (stop tokens are not reported).
+  std::int32_t token = runtime::Sampler::kNoToken;
+  TokenLogprob chosen;                  ///< if logprobs were requested
+  std::vector<TokenLogprob> likeliest;  ///< most likely first
   FinishReason finish = FinishReason::kNone;
-  std::string error;       ///< one line, with FinishReason::kError
-  std::vector<float> row;  ///< what a request for a row gets, with its end [hidden width]
+  std::string error;       ///< one line; set with FinishReason::kError
+  std::vector<float> row;  ///< [hidden width], the embedding of a request for a row; comes with its end
 };
 
-/// Tokens and moments of a request, all samples together. Moments are the engine's clock; zero: has not happened.
+/// Token counts and times of a request, over all samples. Times are of the engine's clock; zero: has not happened yet.
 struct Usage {
   std::size_t prompt_tokens = 0;
-  std::size_t cached_tokens = 0;     ///< of these, what was in the pool already
-  std::size_t generated_tokens = 0;  ///< stop tokens too
+  std::size_t cached_tokens = 0;     ///< prompt tokens found in the prefix cache
+  std::size_t generated_tokens = 0;  ///< including stop tokens
   std::size_t retries = 0;
   Time submitted{}, started{}, first_token{}, finished{};
 };
 
+/// Written by the engine (put, end, set_usage), read by the client.
 class Stream {
  public:
-  /// `on_event`: called after each event was put in, on the thread that put it; it must not block.
+  /// `on_event` is called after each event, on the thread that put it. It must not block.
   explicit Stream(std::size_t samples, std::function<void()> on_event)
       : finish_(samples, FinishReason::kNone), on_event_(std::move(on_event)) {}
 
-  /// The next event, waiting for it until `patience` is over. Nothing: none came, or all have been taken and every
-  /// sample has ended.
+  /// Returns the next event, waiting up to `patience` for it. Nothing if none came in time, or if all events have been
+  /// taken and every sample has ended.
   std::optional<StreamEvent> next(std::chrono::nanoseconds patience);
   [[nodiscard]] bool finished() const;
   [[nodiscard]] Usage usage() const;
   [[nodiscard]] FinishReason finish_reason(std::uint32_t sample) const;
-  /// Nobody listens any more: the engine ends it as cancelled when it looks next.
+  /// The client is gone: the engine cancels the request in its next turn.
   void abandon() { abandoned_.store(true, std::memory_order_release); }
   [[nodiscard]] bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
 
-  /// For the engine. Events of samples that have ended are dropped: whoever ends a sample first has the word.
+  /// Engine only. Adds an event; dropped if the sample has ended already.
   void put(StreamEvent event);
-  /// Ends every sample that has not ended.
+  /// Engine only. Ends every sample that has not ended yet.
   void end(FinishReason reason, const std::string& error = {});
   void set_usage(const Usage& usage);
 

@@ -30,6 +30,7 @@ bool Watchdog::end() {
   return stuck_;
 }
 
+/// The callback runs with the mutex held, so end() cannot return before it has finished.
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {

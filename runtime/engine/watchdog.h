@@ -1,6 +1,6 @@
 #pragma once
-// Notices a step that takes longer than it may. A thread of its own looks now and then, so a step costs two locks that
-// nobody else holds.
+// Detects a step that takes too long. A separate thread checks four times per `limit`, so begin() and end() cost only
+// an uncontended lock each.
 
 #include <chrono>
 #include <condition_variable>
@@ -12,17 +12,18 @@
 
 namespace forge::engine {
 
+/// One watchdog watches one step at a time.
 class Watchdog {
  public:
-  /// `limit` zero: watches nothing. `on_stuck` is called once for a step, on the watchdog's thread, while that step is
-  /// still under way; end() waits for it.
+  /// `limit` zero: no watchdog. `on_stuck` is called once per step that exceeds the limit, on the watchdog's thread,
+  /// while the step still runs; end() waits until the callback has returned.
   Watchdog(Time limit, std::function<void()> on_stuck);
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
 
+  /// A step begins; end() returns true if it took too long.
   void begin();
-  /// Whether the step took too long.
   bool end();
 
  private:
