@@ -1,5 +1,10 @@
-// The executor's decode loop. Two graph launches a step, and nothing else: the token comes through pinned memory, and
-// tells that its step is done.
+// The GPU executor's decode loop and sampling on the device. A step is two graph launches, `forward` and `sample`. The
+// sampled tokens arrive in pinned host memory, and their arrival also tells the host that the step is done:
+//
+//   ring in pinned memory, i32 [kSampledRing][rows]:     step 0 | step 1 | step 2 | ...
+//   submit(n): host fills line n with kNoToken, launches both graphs
+//   sample kernel of step n: writes the tokens into line n % kSampledRing
+//   take(): waits until no entry of the oldest line is kNoToken
 
 #include <algorithm>
 #include <atomic>
@@ -15,16 +20,17 @@
 namespace forge::runtime {
 namespace {
 
-constexpr std::int32_t kNoToken = Sampler::kNoToken;  ///< in the ring: the step has left none yet
+constexpr std::int32_t kNoToken = Sampler::kNoToken;  ///< ring entry that the step has not written yet
 
 }  // namespace
 
+/// The sampling kernel has no penalties, no logit bias and no typical filter.
 bool GpuExecutor::can_sample(const SamplerParams& params) const {
   const bool penalties = params.repeat_penalty != 1 || params.frequency_penalty != 0 || params.presence_penalty != 0;
   return !penalties && params.logit_bias.empty() && (params.temperature == 0 || params.typical_p >= 1);
 }
 
-/// Rows without a sampler take the largest logit, which nobody reads.
+/// Fills the sampling parameters of each row. Rows without a sampler are sampled greedily and the result is ignored.
 void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Sampler* const> samplers) {
   auto* rows = mirror<gpu::SamplingRow>(variant.io.sampling);
   for (std::size_t s = 0; s < samplers.size(); ++s) {
@@ -47,6 +53,7 @@ void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Samp
   }
 }
 
+/// Writes the inputs of the first step; all later steps' inputs are made on the device by the sampling kernel.
 void GpuExecutor::start(const DecodeStart& start) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
   const std::size_t sequences = start.ids.size();
@@ -55,7 +62,8 @@ void GpuExecutor::start(const DecodeStart& start) {
             "RT-013", "a decode loop has steps and sequences, no more than the plan's largest decode variant");
   const auto& variant =
       *std::ranges::find_if(variants_, [&](const GpuVariant& v) { return v.loops() && sequences <= v.sequences; });
-  // Checked and copied are the tables as far as the loop can reach; the lengths are the first step's.
+  // Block tables are checked and copied as far as the loop can reach, so the lengths given here are those after the
+  // last step; the lengths of the first step are written afterwards.
   const auto reach = std::span(loop_reach_).first(sequences);
   for (std::size_t s = 0; s < sequences; ++s) {
     const auto end = static_cast<std::int64_t>(start.positions[s]) + start.steps_max;
@@ -79,6 +87,7 @@ void GpuExecutor::start(const DecodeStart& start) {
   loop_ = {.variant = &variant, .sequences = sequences, .steps_max = static_cast<std::uint64_t>(start.steps_max)};
 }
 
+/// Resets the step's line of the ring before the launch. The line is free: at most kInFlightMax steps are in flight.
 void GpuExecutor::submit() {
   invariant(loop_.variant != nullptr && in_flight() < in_flight_max() && loop_.submitted < loop_.steps_max, "RT-014",
             "a step is submitted while a loop runs, has room, and has steps left");
@@ -89,6 +98,7 @@ void GpuExecutor::submit() {
   ++loop_.submitted;
 }
 
+/// Launches the sampling kernels, as a graph or one by one with timing events.
 void GpuExecutor::launch_sample(const GpuVariant& variant) {
   constexpr const char* kDoing = "choosing tokens";
   const auto v = index_of(variant);
@@ -98,7 +108,8 @@ void GpuExecutor::launch_sample(const GpuVariant& variant) {
     graphs_[v].sample->launch(stream_).check(kDoing);
 }
 
-/// The first line of the ring has the tokens: the inputs say that none has been sampled yet.
+/// Runs one step outside of a loop. Its tokens are in line 0 of the ring, because the uploaded step count is 0. Logits
+/// are copied to the host only for runs of rows that the device does not sample.
 ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
   invariant(samplers.size() == batch.rows.size() && batch.rows.size() <= batch.kv_length.size(), "RT-017",
@@ -124,6 +135,7 @@ ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<c
   return {.tokens = chosen, .logits = logits};
 }
 
+/// A token outside of the vocabulary can only come from a hardware or driver fault.
 std::int32_t GpuExecutor::checked_token(std::int32_t token) const {
   static_assert(kNoNumbers == gpu::kNoNumbers);
   if (token == kNoNumbers || (token >= 0 && static_cast<std::size_t>(token) < vocab())) return token;
@@ -131,27 +143,30 @@ std::int32_t GpuExecutor::checked_token(std::int32_t token) const {
               "the device or its driver is broken; --device cpu runs without it");
 }
 
-/// The tokens that the sampling kernel of a step leaves, one for each sequence.
+/// The ring's line of a step: one token per sequence.
 std::span<std::int32_t> GpuExecutor::tokens_of(std::uint64_t step) const {
   auto* ring = reinterpret_cast<std::int32_t*>(sampled_.data());
   return {ring + step % gpu::kSampledRing * loop_.variant->rows, loop_.sequences};
 }
 
+/// Acquire pairs with the device's write: a token that is visible means that the step's work before it is done.
 bool GpuExecutor::is_done(std::uint64_t step) const {
   return std::ranges::all_of(tokens_of(step), [](std::int32_t& token) {
     return std::atomic_ref(token).load(std::memory_order_acquire) != kNoToken;
   });
 }
 
-/// A driver's own way to sleep until work is done takes an interrupt and tens of microseconds of the host each time.
-/// Steps take much alike, so naps of about half of what is in flight are nearly always enough: a nap becomes a little
-/// shorter when it was long enough, and longer when it was not. The other half keeps the device busy while the host
-/// awakes late, and steps that ended together cost one nap. Tokens that are there tell that a step is done; the driver
-/// is asked only when they are late, and tells of failures.
+/// Waits for a step by sleeping and polling the ring. The driver's blocking wait takes an interrupt and tens of
+/// microseconds of host time per step; spinning would take a core.
+///
+/// Steps take nearly the same time, so sleeping for about half of the steps in flight is usually enough. The sleep time
+/// adapts: it shrinks by 1/32 when it was long enough, by 1/4 if the device ran out of work, and grows by 1/8 when it
+/// was too short. The other half of the steps in flight keeps the device busy while the host wakes up late, and one
+/// wake-up serves several steps. The driver is queried only if tokens are late; it then also reports device failures.
 void GpuExecutor::wait_for_step(std::uint64_t step) {
   constexpr const char* kDoing = "waiting for a step";
   constexpr Clock::duration kShortest = std::chrono::microseconds(20);
-  if (timer_) {  // nothing runs behind the step
+  if (timer_) {  // profiling: one step at a time, no step behind this one
     idle_.record(stream_).check(kDoing);
     idle_.synchronize().check(kDoing);
     return;
@@ -166,11 +181,11 @@ void GpuExecutor::wait_for_step(std::uint64_t step) {
   if (finished == 0) {
     while (true) {
       const auto status = stream_.query();
-      if (is_done(step) || status.ok()) break;  // a device that is done and has left no token: the caller sees it
+      if (is_done(step) || status.ok()) break;  // if the device is done but left no token, checked_token reports it
       if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
       std::this_thread::sleep_for(std::max(kShortest, nap / 8));
     }
-    // How long steps take is not known at first.
+    // The first steps calibrate the sleep time.
     nap = step < 2 ? (Clock::now() - begin) / 2 : nap + nap / 8;
   } else if (finished < wanted) {
     nap += nap / 8;
@@ -181,7 +196,7 @@ void GpuExecutor::wait_for_step(std::uint64_t step) {
   nap = std::max(kShortest, nap);
 }
 
-/// Short steps need more of them in flight: together they last kAhead, far longer than an awakening is late.
+/// Short steps need more of them in flight: together they should last kAhead, far longer than a wake-up can be late.
 std::size_t GpuExecutor::in_flight_max() const {
   constexpr Clock::duration kAhead = std::chrono::milliseconds(1);
   if (timer_) return 1;
@@ -189,7 +204,8 @@ std::size_t GpuExecutor::in_flight_max() const {
   return std::clamp<std::size_t>(static_cast<std::size_t>(1 + kAhead / loop_.step_time), kInFlightMin, kInFlightMax);
 }
 
-/// The mean of some steps is what a step takes, though several may be taken at one awakening.
+/// Estimates the time of a step as a moving average of the intervals between takes. Several steps may be taken at one
+/// wake-up, but the average is still right.
 void GpuExecutor::count_taken() {
   const auto now = Clock::now();
   if (loop_.taken == 1) loop_.step_time = now - loop_.taken_at;
@@ -198,6 +214,7 @@ void GpuExecutor::count_taken() {
   ++loop_.taken;
 }
 
+/// Waits for the oldest step, then checks its tokens.
 std::span<const std::int32_t> GpuExecutor::take() {
   invariant(in_flight() > 0, "RT-015", "a step was submitted before its tokens are taken");
   wait_for_step(loop_.taken);
@@ -208,6 +225,7 @@ std::span<const std::int32_t> GpuExecutor::take() {
   return tokens;
 }
 
+/// Steps in flight finish first: they still use the ring and the KV blocks.
 void GpuExecutor::stop() {
   if (loop_.variant == nullptr) return;
   loop_ = {};

@@ -16,11 +16,13 @@
 namespace forge::runtime {
 namespace {
 
-constexpr driver::EventOptions kAsleep{.blocking = true};  // whoever waits for it sleeps
+// Threads waiting for such an event sleep instead of spinning.
+constexpr driver::EventOptions kAsleep{.blocking = true};
 
+/// Stopwatch for the load report.
 class Watch {
  public:
-  /// Seconds since it was made or asked last.
+  /// Seconds since construction or the last call.
   [[nodiscard]] double lap() {
     const auto now = std::chrono::steady_clock::now();
     return std::chrono::duration<double>(now - std::exchange(begin_, now)).count();
@@ -34,6 +36,7 @@ double mebibytes(std::size_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
+/// The code objects are for one architecture: the plan's target must be the device's.
 void check_target(const plan::ProgramT& program, const driver::DeviceInfo& info) {
   if (facts_of(program).on_host || program.target != info.target)
     throw Error(ErrorCode::kPlan, fmt::format("{} cannot run the plan's program", info.name),
@@ -41,7 +44,7 @@ void check_target(const plan::ProgramT& program, const driver::DeviceInfo& info)
                 "compile the model for this device");
 }
 
-/// Refuses what does not fit before anything is loaded.
+/// Throws before anything is allocated or loaded if the program does not fit, listing what needs how much.
 void check_memory(const MemoryNeed& need, const driver::Device& device) {
   const auto free_bytes = device.free_bytes();
   if (need.total() <= free_bytes) return;
@@ -64,6 +67,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
       memory_(*program_, options.kv_blocks),
       stream_(device),
       idle_(device, kAsleep) {
+  // Cheap checks first, then kernels, memory, variants (which need addresses), weights, graphs.
   check_target(*program_, device_.info());
   check_memory(memory_.need, device_);
   Watch watch;
@@ -82,6 +86,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
     load_.memory_seconds = memory_seconds;
   }
   (void)watch.lap();
+  // Clear the counters and inputs once; kernels leave the counters at 0 after each step.
   std::memset(mirror_.data(), 0, memory_.inputs_end);
   stream_.fill(io_, 0, 0, memory_.inputs_end).check("clearing the step's inputs");
   if (!timer_) record_graphs();
@@ -91,9 +96,11 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
 }
 
 GpuExecutor::~GpuExecutor() {
-  static_cast<void>(stream_.synchronize());  // what it uses is released next
+  static_cast<void>(stream_.synchronize());  // the members it uses are destroyed next
 }
 
+/// The only device allocations of the executor. The pinned buffer serves as staging ring while weights are loaded, and
+/// as mirror of the step I/O block afterwards: pinning memory is slow.
 void GpuExecutor::take_memory() {
   const auto& need = memory_.need;
   weights_ = driver::Buffer(device_, need.weights, "the weights");
@@ -105,6 +112,7 @@ void GpuExecutor::take_memory() {
   sampled_ = driver::PinnedBuffer(device_, memory_.sampled_bytes, "sampled tokens");
 }
 
+/// Resolves all addresses and finds the largest batch that the decode loop can run.
 void GpuExecutor::decode_variants() {
   const GpuAddresses addresses{.weights = weights_.address(),
                                .arena = arena_.address(),
@@ -120,6 +128,7 @@ void GpuExecutor::decode_variants() {
   chosen_.resize(rows_max());
 }
 
+/// Captures each variant's launches into graphs once; a step then replays them with one call each.
 void GpuExecutor::record_graphs() {
   const auto record = [&](const std::vector<GpuLaunch>& steps, const std::string& name) {
     auto graph = driver::GraphExec::record(stream_, name, [&] {
@@ -136,6 +145,7 @@ void GpuExecutor::record_graphs() {
   }
 }
 
+/// Pointers into the pinned mirror at the variant's input offsets.
 StepInputs GpuExecutor::mirror_of(const GpuVariant& variant) const {
   const auto& io = variant.io;
   return {.ids = mirror<std::int32_t>(io.ids),
@@ -148,7 +158,8 @@ StepInputs GpuExecutor::mirror_of(const GpuVariant& variant) const {
           .group_stride = io.table_bytes / sizeof(std::int32_t)};
 }
 
-/// The variant's inputs into the mirror. Nothing that reads it is in flight.
+/// Writes the variant's inputs into the mirror. No copy from the mirror may be in flight. Rows up to the variant's
+/// bounds are padding: id 0, position -1 (kernels skip it), sequence 0, length 0.
 void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch) {
   const auto to = mirror_of(variant);
   const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
@@ -170,7 +181,8 @@ void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch
   counts[gpu::kSampledCount] = 0;
 }
 
-/// The mirror on to the device: of the last KV group's tables, which come last, only those in use.
+/// Uploads the mirror's inputs in one copy. Block tables come last in the layout; of the last KV group's tables only
+/// those of the used sequences are copied.
 void GpuExecutor::upload_inputs(const GpuVariant& variant, std::size_t sequences) {
   const std::size_t whole_groups = kv_rooms().empty() ? 0 : kv_rooms().size() - 1;
   const std::size_t end = variant.io.block_table + whole_groups * variant.io.table_bytes +
@@ -178,7 +190,8 @@ void GpuExecutor::upload_inputs(const GpuVariant& variant, std::size_t sequences
   stream_.upload(io_, variant.io.begin, mirror_, variant.io.begin, end - variant.io.begin).check("uploading a step");
 }
 
-/// A block lies in a plane for each layer's keys and one for its values (gpu_memory.h).
+/// Copies KV blocks on the device (copy on write). A block consists of one part per layer for K and one for V
+/// (gpu_memory.h).
 void GpuExecutor::copy_blocks(std::span<const BlockCopy> copies) {
   for (const auto& copy : copies)
     for (std::size_t g = 0; g < memory_.kv_groups.size(); ++g) {
@@ -204,17 +217,20 @@ void GpuExecutor::launch_forward(const GpuVariant& variant) {
     graphs_[v].forward->launch(stream_).check(kDoing);
 }
 
+/// Everything up to the forward graph, enqueued on one stream; nothing waits.
 void GpuExecutor::begin_step(const GpuVariant& variant, const StepBatch& batch) {
   upload_inputs(variant, batch.kv_length.size());
   copy_blocks(batch.copies);
   launch_forward(variant);
 }
 
+/// Enqueues the copy of `rows` rows of logits from row `first` on into the mirror.
 void GpuExecutor::download_logits(std::size_t first, std::size_t rows) {
   const std::size_t row = vocab() * sizeof(float), at = memory_.logits + first * row;
   stream_.download(mirror_, at, io_, at, rows * row).check("reading logits");
 }
 
+/// Blocks until all enqueued work is done.
 void GpuExecutor::wait_for_idle() {
   idle_.record(stream_).check("running a step");
   idle_.synchronize().check("waiting for a step");
@@ -256,7 +272,7 @@ std::vector<StepProfile> GpuExecutor::profile() const {
   return rows;
 }
 
-/// Two transfers a clock: what every GPU memory of today does, as the drivers count its clock.
+/// Two transfers per clock: true of all current GPU memories with the clock that the drivers report.
 double GpuExecutor::memory_bandwidth() const {
   const auto& info = device_.info();
   return 2.0 * info.memory_clock_khz * 1e3 * info.memory_bus_bits / 8;

@@ -1,6 +1,12 @@
 #pragma once
-// Replays a plan's GPU program. All memory is taken when it is opened (gpu_memory.h), each variant is recorded as two
-// graphs, `forward` and `sample`, and a step is a graph launch or two. The host waits asleep.
+// Executor for GPU programs (HIP and CUDA through runtime/driver). All memory is allocated when the program is opened
+// (gpu_memory.h). Each variant is captured as two graphs, `forward` and `sample`, so a step is one or two graph
+// launches:
+//
+//   write inputs to pinned memory -> upload (1 copy) -> graph forward -> graph sample -> tokens in pinned memory
+//                                                                    \-> download logits, if the host samples
+//
+// The host sleeps while it waits.
 
 #include <chrono>
 #include <cstddef>
@@ -21,14 +27,14 @@
 
 namespace forge::runtime {
 
+/// See the head of this file; the public interface is Executor's and DecodeLoop's.
 class GpuExecutor final : public Executor, private DecodeLoop {
  public:
-  static constexpr std::size_t kInFlightMin = 2, kInFlightMax = 4;  ///< steps, by how long they take
+  static constexpr std::size_t kInFlightMin = 2, kInFlightMax = 4;  ///< steps in flight: more if they are short
   static_assert(kInFlightMax <= gpu::kSampledRing);
 
-  /// Opens the program: loads its kernels, takes memory, brings the weights in, records the graphs.
-  /// Errors: kPlan (broken program, or for another target than the device's), kMemory with the numbers before anything
-  /// is loaded, kIo, kDevice.
+  /// Opens the program: loads kernels, allocates memory, uploads weights, captures graphs. Errors: kPlan if the program
+  /// is invalid or for another target, kMemory (before anything is loaded) if it does not fit, kIo, kDevice.
   GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const WeightSource& model, const driver::Device& device,
               const ExecutorOptions& options);
   ~GpuExecutor() override;
@@ -47,18 +53,20 @@ class GpuExecutor final : public Executor, private DecodeLoop {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// A variant's work, recorded.
+  /// The captured graphs of one variant.
   struct Graphs {
     std::optional<driver::GraphExec> forward, sample;
   };
-  /// The decode loop that runs; nothing of it counts while `variant` is null.
+  /// State of the running decode loop; `variant` is null if none runs.
   struct Loop {
     const GpuVariant* variant = nullptr;
     std::size_t sequences = 0;
+    // Steps enqueued and steps whose tokens were taken.
     std::uint64_t submitted = 0, taken = 0;
     std::uint64_t steps_max = 0;
-    Clock::duration nap = {};        ///< that steps in flight are slept for
-    Clock::duration step_time = {};  ///< what a step takes; zero: not known yet
+    Clock::duration nap = {};        ///< how long to sleep before polling for a step
+    Clock::duration step_time = {};  ///< moving average of a step's time; zero: unknown
+    // When the last tokens were taken.
     Clock::time_point taken_at = {};
   };
 
@@ -98,25 +106,26 @@ class GpuExecutor final : public Executor, private DecodeLoop {
     return static_cast<std::size_t>(&variant - variants_.data());
   }
 
-  // In the order of their lives: work on the stream uses what is above it.
+  // Declared in order of dependence: members are destroyed from the bottom up, and work on the stream uses what is
+  // above it.
   driver::Device device_;
   GpuMemory memory_;
   std::size_t threads_ = 0;
   std::optional<GpuKernels> kernels_;
   driver::Buffer weights_, arena_, kv_, staging_, io_;
-  driver::PinnedBuffer mirror_;   ///< of the step I/O block; while weights are loaded, the staging ring
-  driver::PinnedBuffer sampled_;  ///< i32 [kSampledRing][rows of the variant]
+  driver::PinnedBuffer mirror_;   ///< pinned copy of the step I/O block; staging ring while weights are loaded
+  driver::PinnedBuffer sampled_;  ///< i32 [kSampledRing][rows], written by the device
   std::vector<GpuVariant> variants_;
-  std::optional<StepTimer> timer_;  ///< while profiling; graphs are not used then
+  std::optional<StepTimer> timer_;  ///< only while profiling; graphs are not used then
   driver::Stream stream_;
-  driver::Event idle_;  ///< behind the last work that is not a loop's step, or behind a step that is timed
+  driver::Event idle_;  ///< recorded after work that wait_for_idle or stop waits for
   std::vector<Graphs> graphs_;
   std::size_t sequences_max_ = 0;
   LoadReport load_;
   Loop loop_;
-  std::vector<std::int32_t> loop_rows_;   ///< 0, 1, ...
-  std::vector<std::int32_t> loop_reach_;  ///< scratch of start
-  std::vector<std::int32_t> chosen_;      ///< of forward_and_choose
+  std::vector<std::int32_t> loop_rows_;   ///< 0, 1, 2, ...: `sequence` and `rows` of every decode step
+  std::vector<std::int32_t> loop_reach_;  ///< scratch of start()
+  std::vector<std::int32_t> chosen_;      ///< result of forward_and_choose()
 };
 
 }  // namespace forge::runtime

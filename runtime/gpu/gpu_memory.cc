@@ -15,7 +15,7 @@ namespace {
   throw Error(ErrorCode::kPlan, what, {}, "compile the plan again");
 }
 
-/// Bytes of a group's share of one block number, all layers.
+/// Checks a group's geometry and returns the bytes of one block in all its layers. f16 only, values as wide as keys.
 std::size_t group_stride(const plan::KvGroup& group) {
   const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
   if (!in(group.layers(), 1 << 16) || !in(group.kv_heads(), 1 << 16) || !in(group.head_dim(), 1 << 16) ||
@@ -27,6 +27,7 @@ std::size_t group_stride(const plan::KvGroup& group) {
   return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }
 
+/// Lays out one variant's inputs from offset `begin` on.
 StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size_t begin) {
   const auto in = [](std::int64_t value) { return value >= 1 && value <= 1 << 24; };
   if (!in(bounds.tokens()) || !in(bounds.rows()) || !in(bounds.sequences()) || !in(bounds.table_blocks()))
@@ -66,6 +67,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
     if (kv_rooms[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the plan's KV pool has an absurd size");
   }
+  // Recurrent state and constants.
   need.recurrent = recurrent_bytes(program, program.batch_max);
   constants = gpu_aligned(checked_bytes(program.weights_bytes, "weights block"));
   need.weights = constants + gpu_aligned(program.constants.size());

@@ -17,7 +17,7 @@ using driver::Address;
 using plan::GpuInput;
 using plan::Space;
 
-/// ir::InputKind, by its number in plans.
+/// Numbers of ir::InputKind as plans contain them. (The runtime does not include ir/.)
 enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
 
 constexpr const char* kFix = "compile the plan again";
@@ -26,6 +26,7 @@ constexpr const char* kFix = "compile the plan again";
   throw Error(ErrorCode::kPlan, "the plan's GPU program is broken", std::move(why), kFix);
 }
 
+/// Builds the kernel's argument struct: addresses of the operands in order, then the constants, 8 bytes each.
 GpuLaunch decode_step(const plan::StepT& step, const GpuResolver& resolver, const StepIoLayout& inputs,
                       const GpuKernels& kernels) {
   const auto* body = step.body.AsLaunch();
@@ -38,6 +39,7 @@ GpuLaunch decode_step(const plan::StepT& step, const GpuResolver& resolver, cons
   return launch;
 }
 
+/// Decodes all steps of one variant; errors name the variant and the step.
 std::vector<GpuLaunch> decode_steps(const plan::VariantT& variant,
                                     const std::vector<std::unique_ptr<plan::StepT>>& steps, const GpuResolver& resolver,
                                     const StepIoLayout& inputs, const GpuKernels& kernels) {
@@ -67,6 +69,8 @@ GpuKernels::GpuKernels(const plan::ProgramT& program, const driver::Device& devi
   }
 }
 
+/// Checks a launch against the kernel's and the device's limits, so that a broken plan fails here and not on the
+/// device.
 GpuLaunch GpuKernels::launch(const plan::LaunchT& launch) const {
   if (launch.code >= kernels_.size()) fail(fmt::format("code object {} is not in it", launch.code));
   const auto& [name, module, function, facts] = kernels_[launch.code];
@@ -89,6 +93,7 @@ GpuLaunch GpuKernels::launch(const plan::LaunchT& launch) const {
           .args = {}};
 }
 
+/// Address of one layer's K or V plane: offset 2 * layer is K, 2 * layer + 1 is V.
 Address GpuResolver::kv(const plan::Operand& of) const {
   if (of.index() >= program_.kv_groups.size()) fail("a reference is to a KV group that does not exist");
   const auto& group = program_.kv_groups[of.index()];
@@ -97,6 +102,7 @@ Address GpuResolver::kv(const plan::Operand& of) const {
   return addresses_.kv + (memory_.kv_groups[of.index()] + static_cast<std::size_t>(of.offset()) * half);
 }
 
+/// Address of a step input. Block tables have one part per KV group, which the offset selects.
 Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) const {
   const std::size_t parts = of.index() == kBlockTable ? memory_.kv_rooms.size() : 1;
   if (inputs == nullptr || of.offset() >= parts) fail("a reference is no step input");
@@ -124,6 +130,7 @@ Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) 
   }
 }
 
+/// Base address of the operand's space plus its offset, after checking that it is inside and aligned to 4 bytes.
 Address GpuResolver::address(const plan::Operand& of, const StepIoLayout* inputs) const {
   const auto inside = [&](Address base, std::size_t bytes) {
     if (of.offset() > bytes || of.offset() % sizeof(float) != 0)
@@ -154,7 +161,7 @@ std::vector<GpuVariant> decode_gpu_variants(const plan::ProgramT& program, const
                                             const GpuResolver& resolver, const GpuKernels& kernels) {
   std::vector<GpuVariant> out;
   for (std::size_t v = 0; v < program.variants.size(); ++v) {
-    const auto& from = *program.variants[v];  // none is missing: the memory has been laid out
+    const auto& from = *program.variants[v];  // not null: GpuMemory has checked it
     const auto& inputs = memory.inputs[v];
     out.push_back({.name = from.name,
                    .tokens = static_cast<std::size_t>(from.bounds.tokens()),

@@ -1,6 +1,7 @@
 #pragma once
-// A plan's GPU program with every kernel loaded, every address resolved and every number checked. What a kernel does
-// with its addresses is its own: a plan's code is run as it stands, as any program is.
+// Decodes a plan's GPU program: loads every kernel, resolves every address and checks every number once, so that
+// replaying it needs no checks. What the kernels' code does with its addresses is not checked: a plan's code is trusted
+// like any program that the user runs.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,19 +14,19 @@
 
 namespace forge::runtime {
 
-/// Where the blocks begin on the device.
+/// Start addresses of the memory blocks on the device.
 struct GpuAddresses {
   driver::Address weights, arena, kv, io;
-  driver::Address sampled;  ///< in pinned memory
+  driver::Address sampled;  ///< pinned host memory
 };
 
-/// One kernel launch, ready to be made any number of times.
+/// A kernel launch with all arguments resolved; can be enqueued any number of times.
 struct GpuLaunch {
   const driver::Function* function = nullptr;
   driver::Dim3 blocks, threads;
   std::uint32_t lds_bytes = 0;
   driver::LaunchHints hints;
-  std::vector<std::uint64_t> args;  ///< the kernel's struct
+  std::vector<std::uint64_t> args;  ///< the kernel's argument struct: 8-byte members
 
   driver::Status on(const driver::Stream& stream) const { return on(stream, hints); }
   driver::Status on(const driver::Stream& stream, driver::LaunchHints with) const {
@@ -33,16 +34,17 @@ struct GpuLaunch {
   }
 };
 
+/// A decoded variant: bounds, input layout and launches.
 struct GpuVariant {
   std::string name;
   std::size_t tokens = 0, rows = 0, sequences = 0, table_blocks = 0;
   StepIoLayout io;
-  std::vector<GpuLaunch> forward, sample;  ///< `sample` is empty where tokens are not chosen on the device
-  /// Does a step make the next one's inputs: a token of each sequence, and all rows chosen?
+  std::vector<GpuLaunch> forward, sample;  ///< `sample` is empty if the host samples
+  /// True if a step produces the next step's inputs by itself: one token per sequence, and every row is sampled.
   [[nodiscard]] bool loops() const { return !sample.empty() && tokens == rows && tokens == sequences; }
 };
 
-/// The code objects of a program on a device, one kernel each.
+/// The loaded code objects of a program; each holds one kernel.
 class GpuKernels {
  public:
   struct Kernel {
@@ -52,20 +54,20 @@ class GpuKernels {
     driver::FunctionFacts facts;
   };
 
-  /// Errors: kPlan for code objects without a name or with the same one; kDevice when one does not load.
+  /// Errors: kPlan if code objects have no name or the same name; kDevice if one cannot be loaded.
   GpuKernels(const plan::ProgramT& program, const driver::Device& device);
 
-  /// The kernel and what a launch of it needs, but for its arguments; `blocks` may be set later. Errors: kPlan for a
-  /// code object that is not there and for a launch beyond the device's limits, with the numbers.
+  /// Returns a launch of the kernel without arguments; callers may change `blocks`. Errors: kPlan if the code object
+  /// does not exist or the launch exceeds the device's limits, with the numbers.
   [[nodiscard]] GpuLaunch launch(const plan::LaunchT& launch) const;
 
  private:
   const driver::DeviceInfo& device_;
-  std::vector<Kernel> kernels_;  ///< by code object
+  std::vector<Kernel> kernels_;  ///< index: the plan's code object
 };
 
-/// The address of an operand in all of a program's spaces but Space::File and, without a variant, Space::Input.
-/// Errors: kPlan when it leaves its block.
+/// Resolves operands to device addresses. All spaces except File, and Input only if `inputs` (a variant's layout) is
+/// given. Errors: kPlan if an operand is outside its block.
 class GpuResolver {
  public:
   GpuResolver(const plan::ProgramT& program, const GpuMemory& memory, const GpuAddresses& addresses)
@@ -80,7 +82,7 @@ class GpuResolver {
   GpuAddresses addresses_;
 };
 
-/// All variants. Errors: kPlan naming variant and step.
+/// Decodes all variants. Errors: kPlan, naming the variant and the step.
 [[nodiscard]] std::vector<GpuVariant> decode_gpu_variants(const plan::ProgramT& program, const GpuMemory& memory,
                                                           const GpuResolver& resolver, const GpuKernels& kernels);
 

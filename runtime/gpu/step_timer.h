@@ -1,6 +1,6 @@
 #pragma once
-// Times of single steps, from events round each of them. For profiles: events keep neighbouring kernels apart, so a
-// whole step takes a little longer than without.
+// Times single kernels with an event before and after each. For profiles only: events keep neighbouring kernels from
+// overlapping, so a whole step takes a little longer than usual.
 
 #include <cstdint>
 #include <span>
@@ -11,19 +11,21 @@
 
 namespace forge::runtime {
 
+/// Accumulated time of one step.
 struct StepTime {
   std::uint64_t calls = 0, nanoseconds = 0;
 };
 
+/// Owns the events and the times of all variants.
 class StepTimer {
  public:
-  /// Takes events for the longest variant, and room for all variants' times. Errors: kDevice.
+  /// Allocates events for the longest variant. Errors: kDevice.
   StepTimer(const driver::Device& device, std::span<const GpuVariant> variants);
 
-  /// Launches `steps` on `stream` with an event before each and one behind the last; `times` are added to by collect.
-  /// What the timer has taken so far is in flight until then.
+  /// Enqueues `steps` on `stream` with an event before each and one after the last. `times` are updated by collect(),
+  /// which must be called, after the stream has finished, before the events run out.
   driver::Status launch(std::span<const GpuLaunch> steps, std::span<StepTime> times, const driver::Stream& stream);
-  /// Adds up what has been launched; the stream has passed it. Errors: kDevice.
+  /// Reads the events and adds up times. The stream must have finished the work. Errors: kDevice.
   void collect();
 
   [[nodiscard]] std::span<StepTime> forward(std::size_t variant) { return forward_[variant]; }
@@ -31,6 +33,7 @@ class StepTimer {
   [[nodiscard]] std::span<const StepTime> forward(std::size_t variant) const { return forward_[variant]; }
   [[nodiscard]] std::span<const StepTime> sample(std::size_t variant) const { return sample_[variant]; }
 
+  /// One launch() call that has not been collected.
  private:
   struct Launched {
     std::span<StepTime> times;

@@ -17,16 +17,16 @@
 namespace forge::runtime {
 namespace {
 
-constexpr std::size_t kSlotBytes = std::size_t{4} << 20;  // pinning memory takes 0.3 ms a MiB
+constexpr std::size_t kSlotBytes = std::size_t{4} << 20;  // small, because pinning memory takes 0.3 ms per MiB
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 28;
-constexpr std::size_t kReadBytes = std::size_t{1} << 19;  ///< of one thread at once
+constexpr std::size_t kReadBytes = std::size_t{1} << 19;  ///< read by one thread at a time
 constexpr std::size_t kStreams = 2;
-constexpr std::uint64_t kGridThreadsMax = std::uint64_t{1} << 31;  ///< AMD counts a grid's threads in 32 bits
+constexpr std::uint64_t kGridThreadsMax = std::uint64_t{1} << 31;  ///< AMD counts the threads of a grid in 32 bits
 constexpr std::size_t kRepackArgs = 7;
-/// Places in a repack kernel's struct (gpu_io.h).
+/// Indices of the members of a repack kernel's argument struct (gpu_io.h).
 enum RepackArg : std::size_t { kDestination, kStaged, kFirst, kCount, kRowFirst, kUnit, kStride };
 
-/// How somebody waits who is in no hurry: looks again at once for some microseconds, then naps.
+/// Waiting without hurry: yields for the first rounds (some microseconds), then sleeps 20 us per round.
 class Backoff {
  public:
   void pause() {
@@ -51,7 +51,7 @@ std::int64_t checked(const plan::StepT& step, std::int64_t number, std::int64_t 
   return number;
 }
 
-/// What a load step says of the weight: the bodies that there are have these.
+/// The fields that all load steps have in common.
 struct LoadPlace {
   std::uint32_t weight = 0, source = 0;
   std::uint16_t to = plan::kNoOperand;
@@ -107,11 +107,12 @@ WeightUpload::~WeightUpload() {
   drain();
 }
 
-/// Nothing of this may be freed while the device uses it.
+/// Waits for both streams: buffers must not be freed while the device uses them.
 void WeightUpload::drain() noexcept {
   for (const auto& stream : streams_) static_cast<void>(stream.synchronize());
 }
 
+/// Checks a load step against its weight, its source and the model's files.
 WeightUpload::Load WeightUpload::decode(const plan::StepT& step) const {
   const auto place = place_of(step);
   checked(step, place.weight, 0, static_cast<std::int64_t>(program_.weights.size()) - 1);
@@ -136,6 +137,7 @@ WeightUpload::Load WeightUpload::decode(const plan::StepT& step) const {
   return load;
 }
 
+/// Checks the row mapping of a repack step (the last row must be inside the weight) and prepares its launch.
 void WeightUpload::decode_repack(const plan::StepT& step, const plan::RepackT& repack, const plan::WeightT& weight,
                                  Load& load) const {
   constexpr std::int64_t kRowsMax = std::int64_t{1} << 31;
@@ -161,16 +163,17 @@ void WeightUpload::decode_repack(const plan::StepT& step, const plan::RepackT& r
   load.repack->args[kStride] = static_cast<std::uint64_t>(stride);
 }
 
+/// Distributes the loads over slot-sized batches. Pieces are whole rows, because a repack kernel works on whole rows.
 void WeightUpload::cut_into_batches() {
   const std::size_t slot = memory_.staging_slot;
   for (const auto& load : loads_) {
     const std::size_t unit = std::max<std::size_t>(load.row_bytes, 1);
-    std::uint64_t most = slot;  // bytes of a piece
+    std::uint64_t most = slot;  // most bytes in one piece; the grid's size limits a repack
     if (load.repack) most = kGridThreadsMax / (load.blocks_per_row * load.repack->threads.x) * unit;
     for (std::uint64_t first = 0; first < load.source.bytes();) {
       const std::uint64_t left = load.source.bytes() - first;
       std::size_t room = batches_.empty() ? 0 : slot - batches_.back().bytes;
-      // A large piece is not cut for the rest of a slot: that would only make more launches.
+      // Do not cut a large piece for the rest of a slot: that would only cause more launches.
       if (room < unit || room < std::min<std::uint64_t>(left, slot / 4)) {
         batches_.emplace_back();
         room = slot;
@@ -184,12 +187,13 @@ void WeightUpload::cut_into_batches() {
   }
 }
 
-/// Tells the kernel what is read soon, so that cold pages come in meanwhile.
+/// Asks the operating system to read a batch's bytes ahead, so that cold pages are loaded while others are copied.
 void WeightUpload::announce(std::size_t batch) const {
   if (batch >= batches_.size()) return;
   for (const auto& piece : batches_[batch].pieces) piece.load->source.prefetch(model_, piece.first, piece.bytes);
 }
 
+/// Splits pieces into reads of at most 512 KiB, in order. reads_left_[batch] counts reads until the batch is complete.
 void WeightUpload::cut_into_reads() {
   reads_left_ = std::vector<std::atomic<std::size_t>>(batches_.size());
   for (std::size_t b = 0; b < batches_.size(); ++b) {
@@ -208,7 +212,8 @@ void WeightUpload::cut_into_reads() {
   }
 }
 
-/// Until all batches are on their streams: those that have been read, in order, then slots that are free again.
+/// The dispatcher's loop, on one thread. Enqueues batches in order as soon as they are read completely, and releases
+/// slots in order as soon as the device has finished with them. Reads as well while there is nothing else to do.
 void WeightUpload::conduct() {
   Backoff backoff;
   std::size_t enqueued = 0, freed = 0;  // batches
@@ -226,7 +231,7 @@ void WeightUpload::conduct() {
   }
 }
 
-/// Whether the batch's slot has been emptied.
+/// True if the device has finished with the batch's slot.
 bool WeightUpload::is_slot_free(std::size_t batch) const {
   const auto status = slot_free_[batch % kStagingSlots].query();
   if (status.outcome() == driver::Outcome::kNotReady) return false;
@@ -234,7 +239,8 @@ bool WeightUpload::is_slot_free(std::size_t batch) const {
   return true;
 }
 
-/// Until nothing is left to claim. A claimed piece waits for its slot; the conductor claims none that would.
+/// The readers' loop: claims reads in order until none is left. A reader may have to wait for the slot of its read. The
+/// dispatcher must not wait, so read_one() claims only a read whose slot is free.
 void WeightUpload::read_pieces() {
   for (Backoff backoff;;) {
     const std::size_t claimed = claimed_++;
@@ -246,7 +252,7 @@ void WeightUpload::read_pieces() {
   }
 }
 
-/// Reads a piece whose slot is free, if there is one.
+/// Claims and performs one read whose slot is free; returns false if there is none.
 bool WeightUpload::read_one() {
   std::size_t claimed = claimed_;
   do
@@ -256,18 +262,22 @@ bool WeightUpload::read_one() {
   return true;
 }
 
+/// The decrement releases the bytes just written to the dispatcher, which acquires them in conduct().
 void WeightUpload::read(const Read& part) {
   if (part.is_first) announce(part.batch + kStagingSlots);
   part.source->read(model_, part.first, ring_.span().subspan(part.slot_offset, part.bytes));
   reads_left_[part.batch].fetch_sub(1, std::memory_order_release);
 }
 
+/// Keeps the first error and stops all threads.
 void WeightUpload::give_up(std::exception_ptr error) {
   const std::scoped_lock lock(mutex_);
   if (!failed_) failed_ = std::move(error);
   stopped_ = true;
 }
 
+/// One copy of the whole slot to the device, then a repack kernel or a device copy per piece, then the event that frees
+/// the slot.
 void WeightUpload::enqueue(const Batch& batch, std::size_t slot) {
   constexpr const char* kDoing = "uploading weights";
   const auto& stream = streams_[slot % kStreams];
@@ -292,6 +302,7 @@ void WeightUpload::enqueue(const Batch& batch, std::size_t slot) {
   slot_free_[slot].record(stream).check(kDoing);
 }
 
+/// Constants are uploaded through the ring before it is used for weights.
 void WeightUpload::upload_constants() {
   if (program_.constants.empty()) return;
   std::memcpy(ring_.data(), program_.constants.data(), program_.constants.size());
@@ -305,7 +316,8 @@ LoadReport WeightUpload::run(ThreadPool& pool) {
   LoadReport report;
   upload_constants();
   for (std::size_t b = 0; b < kStagingSlots; ++b) announce(b);
-  // Tasks are claimed in order, so the conductor's is always somebody's. They must not throw.
+  // Tasks are claimed in order, so task 0, the dispatcher, always runs even if fewer threads than tasks do. Tasks must
+  // not throw; errors are rethrown below.
   pool.run(pool.size(), [&](std::size_t task, std::size_t) {
     try {
       task == 0 ? conduct() : read_pieces();
