@@ -12,7 +12,7 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
       vocab_(checked_bytes(program_->vocab, "vocabulary")),
       kv_block_tokens_(runtime::kv_block_tokens(*program_)),
       kv_rooms_(runtime::kv_rooms(*program_, kv_blocks)) {
-  (void)facts_of(*program_);  // checks them
+  (void)facts_of(*program_);  // throws if they are invalid
   refuse_recurrent_state(*program_);
   if (program_->world != 1 || program_->rank != 0)
     throw Error(ErrorCode::kPlan, fmt::format("the plan's program is part {} of {}", program_->rank, program_->world),

@@ -1,5 +1,14 @@
 #pragma once
-// What runs a program, whatever the device: the tools and the engine know nothing else of it.
+// The interface that every back-end implements to run a compiled program: CpuExecutor (runtime/cpu), GpuExecutor
+// (runtime/gpu) and the fake ones of the tests. The engine and the tools use this interface only, so none of them
+// depends on a device.
+//
+// One step goes like this:
+//
+//   StepBatch (token ids, positions, block table) -> forward() -> logits f32 [R, vocab] -> Sampler (host)
+//                                                 \-> decode_loop()->forward_and_choose() -> token ids (device samples)
+//
+// Not thread-safe: one thread owns an executor.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,64 +31,75 @@ namespace forge::runtime {
 struct PackedWeightsOptions;
 class StepTrace;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final
 
+/// Options of an executor's constructor.
 struct ExecutorOptions {
-  std::size_t threads = 0;                       ///< of the host; 0: what the process may use
-  std::int64_t kv_blocks = 0;                    ///< of context, for all sequences; 0: context x batch of the plan
-  bool profile = false;                          ///< measure each step
-  const PackedWeightsOptions* packed = nullptr;  ///< CPU: where packed weights are kept; nullptr: nowhere
+  std::size_t threads = 0;                       ///< host threads that compute or copy; 0: all that the process may use
+  std::int64_t kv_blocks = 0;                    ///< KV blocks shared by all sequences; 0: the plan's context x batch
+  bool profile = false;                          ///< measure the time of each step
+  const PackedWeightsOptions* packed = nullptr;  ///< CPU: where repacked weights are cached; nullptr: no cache
 };
 
-/// Bytes of each of an executor's blocks on its device: known before anything is loaded.
+/// Bytes that an executor allocates on its device, by purpose. Known before anything is loaded, so a model that does
+/// not fit is refused early.
 struct MemoryNeed {
   std::size_t weights = 0, arena = 0, kv = 0;
-  std::size_t kv_windows = 0;  ///< of `kv`, in groups with a window: the same for every longer context
-  std::size_t recurrent = 0;   ///< state of a fixed size a sequence
-  std::size_t staging = 0;     ///< while weights are loaded
+  std::size_t kv_windows = 0;  ///< part of `kv` that sliding-window groups take; does not grow with the context
+  std::size_t recurrent = 0;   ///< recurrent state (fixed size per sequence)
+  std::size_t staging = 0;     ///< staging buffer, used only while weights are loaded
   std::size_t io = 0;          ///< step inputs and logits
   [[nodiscard]] std::size_t total() const { return weights + arena + kv + recurrent + staging + io; }
 };
 
-/// What opening took: the weights, and around them a GPU's kernels, memory and graphs.
+/// Cost of opening a program: reading and repacking the weights, and on GPUs also loading kernels, allocating memory
+/// and recording graphs.
 struct LoadReport {
-  std::uint64_t bytes = 0;         ///< of the model file
-  std::uint64_t mapped_bytes = 0;  ///< of weights that were packed before: then nothing of the file was read
+  std::uint64_t bytes = 0;         ///< read from the model file
+  std::uint64_t mapped_bytes = 0;  ///< of repacked weights mapped from the cache; the model file is not read then
+  // Seconds spent on the weights, then on each GPU part.
   double seconds = 0;
   double kernels_seconds = 0, memory_seconds = 0, graphs_seconds = 0;
 };
 
-/// What one step of a variant took so far; bytes and FLOPs are those of one call with all rows that the variant can
-/// have. Views live as long as the executor.
+/// Accumulated profile of one step of a variant. `weight_bytes`, `activation_bytes` and `flops` describe one call with
+/// all rows of the variant's bounds; `filled` scales them to what was really computed. String views live as long as the
+/// executor.
 struct StepProfile {
   std::string_view variant, label, kernel;
   std::int32_t layer = -1;
   std::uint64_t calls = 0, nanoseconds = 0;
-  double filled = 0;                  ///< calls, each counted by its share of real rows among the variant's
-  double kv_bytes = 0, kv_flops = 0;  ///< of attention on CPUs: of all calls, by the positions that were seen
+  double filled = 0;                  ///< sum over calls of (real rows / rows of the variant's bounds)
+  double kv_bytes = 0, kv_flops = 0;  ///< attention on CPUs: total over all calls, by the positions read
   std::int64_t weight_bytes = 0, activation_bytes = 0, flops = 0;
 };
 
-/// How a decode loop begins: B sequences, each with a token that has been chosen and not been fed.
+/// Arguments of DecodeLoop::start: B sequences, each with one token that has been sampled but not fed yet.
 struct DecodeStart {
   std::span<const std::int32_t> ids, positions;  ///< [B]
-  std::span<const Sampler* const> samplers;      ///< [B]; how tokens are drawn, and how many random numbers have been
-  std::span<const std::int32_t> block_table;     ///< as StepBatch's, as far as `steps_max` steps reach
+  std::span<const Sampler* const> samplers;   ///< [B]; sampling parameters and the number of random draws made so far
+  std::span<const std::int32_t> block_table;  ///< as StepBatch::block_table; must cover `steps_max` more positions
   std::size_t table_stride = 0;
-  std::int64_t steps_max = 0;              ///< that will be submitted
-  std::span<const BlockCopy> copies = {};  ///< as StepBatch's, before the first step
+  std::int64_t steps_max = 0;              ///< most steps that will be submitted
+  std::span<const BlockCopy> copies = {};  ///< as StepBatch::copies; done before the first step
 };
 
-/// What a device gives in place of a token for a row whose logits are all NaN or -infinity.
+/// Value that a device returns instead of a token when all logits of a row are NaN or -infinity.
 inline constexpr std::int32_t kNoNumbers = -2;
 
-/// What a step gives when the device chooses: a token [R] or kNoNumbers for each row with a sampler, kNoToken for the
-/// others, whose logits are in `logits` [R, vocab] instead. Valid until the next call.
+/// Result of a step whose tokens the device samples. tokens: [R]; a token id or kNoNumbers for rows with a sampler,
+/// Sampler::kNoToken for rows without one. logits: [R, vocab]; filled only for rows without a sampler. Valid until the
+/// next call.
 struct ChosenTokens {
   std::span<const std::int32_t> tokens;
   std::span<const float> logits;
 };
 
-/// Decoding on the device: each step feeds a token of every sequence, chooses the next and leaves it where the next
-/// step reads it. The host only submits steps, and reads the tokens behind them. Errors: kDevice when the device fails.
+/// Autoregressive decoding on the device without the host in the loop. Each step feeds one token per sequence, samples
+/// the next one and writes it where the following step reads its input ids:
+///
+///   host:    submit  submit  take(0)  submit  take(1) ...
+///   device:  [forward 0|sample 0][forward 1|sample 1][forward 2 ...
+///
+/// The host submits steps ahead and reads the sampled tokens afterwards. Errors: kDevice when the device fails.
 class DecodeLoop {
  public:
   DecodeLoop() = default;
@@ -87,90 +107,94 @@ class DecodeLoop {
   DecodeLoop& operator=(const DecodeLoop&) = delete;
   virtual ~DecodeLoop() = default;
 
-  /// Sequences that one loop can feed.
+  /// Largest number of sequences that one loop can decode.
   [[nodiscard]] virtual std::size_t sequences_max() const = 0;
-  /// Can the device draw tokens this way?
+  /// True if the device can sample with these parameters (otherwise the host samples from logits).
   [[nodiscard]] virtual bool can_sample(const SamplerParams& params) const = 0;
-  /// One step outside of a loop, of any kind. samplers: [R]; nullptr where the host needs the row's logits. At most as
-  /// many rows as the batch has sequences. Errors: as Executor::forward; kInternal for what cannot be sampled.
+  /// Runs one step of any kind (prefill or decode) outside of a loop and samples on the device. samplers: [R]; nullptr
+  /// for a row whose logits the host needs. R is at most the number of sequences in the batch. Errors: as
+  /// Executor::forward; kInternal for parameters that can_sample refuses.
   virtual ChosenTokens forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) = 0;
 
-  /// Begins; the previous loop has been stopped. Throws Error(kInternal) for what does not exist or cannot be sampled.
+  /// Starts a loop; the previous one must have been stopped. Throws Error(kInternal) for token ids or blocks that do
+  /// not exist and for parameters that can_sample refuses.
   virtual void start(const DecodeStart& start) = 0;
-  /// Steps that may be in flight at once: 2, a few more of short ones, and 1 while the executor profiles.
+  /// Most steps that may be in flight at once: 2, up to 4 when steps are short, 1 while the executor profiles.
   [[nodiscard]] virtual std::size_t in_flight_max() const = 0;
-  /// Puts one step behind those that run. Does not wait.
+  /// Enqueues one more step. Does not wait.
   virtual void submit() = 0;
-  /// Steps submitted whose tokens have not been taken.
+  /// Number of steps submitted whose tokens have not been taken.
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
-  /// The tokens [B] that the oldest step in flight chose: waits for that step alone. Valid until the next call.
+  /// Waits for the oldest step in flight and returns its tokens [B]. Later steps keep running. Valid until the next
+  /// call.
   virtual std::span<const std::int32_t> take() = 0;
-  /// Ends the loop and waits for what is in flight; its tokens are lost. Positions beyond those of taken tokens may
-  /// have been written: whoever owns the blocks forgets them.
+  /// Ends the loop and waits for the steps in flight, whose tokens are discarded. These steps may have written KV
+  /// entries at positions beyond the last taken token; the owner of the blocks must treat those positions as unwritten.
   virtual void stop() = 0;
 };
 
-/// A failure after which the same step may succeed: whoever runs steps may try it again. Nothing in the KV pool is to
-/// be trusted then.
+/// A failure after which the same step may succeed when it is repeated. The KV pool's contents are undefined after it,
+/// so callers must recompute all sequences.
 class RecoverableError : public Error {
  public:
   using Error::Error;
 };
 
+/// Base class of the executors. Owns the program and the sizes derived from it; checks both in its constructor.
 class Executor {
  public:
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   virtual ~Executor() = default;
 
-  /// Runs one step; returns logits [R, vocab], or the final norm's rows [R, hidden_width()] where the batch wants
-  /// those, valid until the next call. Throws Error(kInternal) when the batch exceeds every variant or names tokens,
-  /// positions or blocks that do not exist, kDevice when the device fails (a RecoverableError when it may work the next
-  /// time).
+  /// Runs one step and returns logits f32 [R, vocab], or with StepBatch::hidden the rows of the final norm f32 [R,
+  /// hidden_width()]. Valid until the next call. Throws Error(kInternal) when the batch is larger than every variant or
+  /// names tokens, positions or blocks that do not exist; kDevice when the device fails, as RecoverableError when a
+  /// retry may succeed.
   virtual std::span<const float> forward(const StepBatch& batch) = 0;
 
-  /// Decoding without the host, or nullptr: then tokens are chosen from forward's logits.
+  /// The device-side decode loop, or nullptr if the host must sample from forward()'s logits. Owned by the executor.
   [[nodiscard]] virtual DecodeLoop* decode_loop() { return nullptr; }
 
   /// "CPU", "NVIDIA H200".
   [[nodiscard]] virtual std::string device_name() const = 0;
-  /// Threads of the host that compute or copy.
+  /// Host threads that compute or copy.
   [[nodiscard]] virtual std::size_t threads() const = 0;
-  /// Blocks of context that all sequences have together: the pool of groups without a window.
+  /// Blocks in the pool of the KV groups without a sliding window, shared by all sequences.
   [[nodiscard]] virtual std::int64_t kv_blocks() const = 0;
   [[nodiscard]] virtual const MemoryNeed& memory_need() const = 0;
   [[nodiscard]] virtual LoadReport load_report() const = 0;
-  /// Steps of all variants in order; no calls unless ExecutorOptions::profile.
+  /// One entry per step of each variant, in plan order. `calls` stays 0 unless ExecutorOptions::profile is set.
   [[nodiscard]] virtual std::vector<StepProfile> profile() const = 0;
-  /// Allocations of device memory so far; none after the executor has been made.
+  /// Number of device allocations so far. Constant after construction: steps do not allocate.
   [[nodiscard]] virtual std::uint64_t device_allocations() const { return 0; }
-  /// Records every forward, step and chunk from now on; `trace` has as many threads as this and lives as long. nullptr
-  /// ends it. Executors on the host do; to others it means nothing.
+  /// Starts recording every forward, step and task into `trace`, which must have at least threads() threads and outlive
+  /// the recording; nullptr stops it. CPU executors only; ignored by others.
   virtual void record(StepTrace*) {}
-  /// Bytes a second that the device's memory gives at most; 0: not known.
+  /// Peak memory bandwidth of the device in bytes per second; 0 if unknown.
   [[nodiscard]] virtual double memory_bandwidth() const { return 0; }
 
   [[nodiscard]] const plan::ProgramT& program() const { return *program_; }
-  /// Of the program's target, checked.
+  /// Facts about the program's target, already checked.
   [[nodiscard]] const plan::TargetFactsT& facts() const { return *program_->facts; }
-  /// Tokens of a prompt from which on they are marked as such in a step (StepBatch::prompt).
+  /// Prompts of at least this many tokens are marked in StepBatch::prompt and use the target's long-prompt kernels.
   [[nodiscard]] std::size_t long_prompt() const {
     return facts().long_prompt > 0 ? static_cast<std::size_t>(facts().long_prompt) : SIZE_MAX;
   }
   [[nodiscard]] std::size_t vocab() const { return vocab_; }
-  [[nodiscard]] std::size_t tokens_max() const { return tokens_max_; }  ///< of the largest variant
-  [[nodiscard]] std::size_t rows_max() const { return rows_max_; }      ///< rows of logits one step can give
-  /// Columns of the final norm's rows; 0: the program gives logits alone.
+  [[nodiscard]] std::size_t tokens_max() const { return tokens_max_; }  ///< tokens in one step of the largest variant
+  [[nodiscard]] std::size_t rows_max() const { return rows_max_; }      ///< most rows of logits in one step
+  /// Columns of a hidden row (output of the final norm); 0 if the program returns logits only.
   [[nodiscard]] std::size_t hidden_width() const { return hidden_width_; }
   [[nodiscard]] std::int64_t kv_block_tokens() const { return kv_block_tokens_; }
-  /// The pools of the program's KV groups.
+  /// Pool size and window of each KV group, indexed by group.
   [[nodiscard]] std::span<const KvRoom> kv_rooms() const { return kv_rooms_; }
-  /// Those of groups with a window, for a block pool.
+  /// Pool sizes of the sliding-window groups, as KvBlockPool takes them.
   [[nodiscard]] std::vector<KvWindow::Limits> kv_windows() const;
 
  protected:
-  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan when the program's sizes, or what it says of its target, are
-  /// absurd.
+  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan when sizes or target facts are out of range, or when the program
+  /// needs something that no executor supports (several devices, external embeddings, recurrent state).
   Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks);
 
   std::shared_ptr<const plan::ProgramT> program_;

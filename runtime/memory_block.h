@@ -1,5 +1,7 @@
 #pragma once
-// One block of page-aligned memory from the operating system: zeroed and committed as it is touched, or a file's.
+// A block of page-aligned memory mapped with mmap: either anonymous memory (zeroed, committed on first touch) or a
+// read-only view of a file. Used for the CPU executor's weights, arena and KV pool and for the cache of repacked
+// weights.
 
 #include <cstddef>
 #include <string>
@@ -7,14 +9,15 @@
 
 namespace forge::runtime {
 
+/// Owner of one mapping; unmaps it on destruction.
 class MemoryBlock {
  public:
   MemoryBlock() = default;
-  /// Takes `bytes` (0: nothing). Throws Error(kMemory) naming `what` and the size. `huge_pages`: ask for them; a
-  /// refusal only costs speed.
+  /// Maps `bytes` of anonymous memory (0: none). `what` names it in errors. `huge_pages`: ask for transparent huge
+  /// pages; if the kernel refuses, only speed suffers. Throws Error(kMemory).
   MemoryBlock(std::size_t bytes, const std::string& what, bool huge_pages);
-  /// Bytes of a file from `offset` (a multiple of the page size) on, read-only; an empty block and errno when that
-  /// fails.
+  /// Maps `bytes` of a file from `offset` (a multiple of the page size) read-only. Returns an empty block and leaves
+  /// errno set on failure.
   static MemoryBlock map(int fd, std::size_t offset, std::size_t bytes) noexcept;
   MemoryBlock(MemoryBlock&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -1,7 +1,8 @@
 #pragma once
-// Philox4x32-10, a counter-based random generator: the n-th number of a seed is a pure function of both, so a request's
-// draws do not depend on its batch, on preemption or on the machine, and a device can make the same ones.
-// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Philox4x32-10, a counter-based random number generator. Number n of a seed is a pure function of (seed, n), so a
+// request's draws do not depend on the batch, on preemption or on the machine, and a GPU kernel can produce the same
+// numbers. Used by the host sampler; kernels/gpu/sampling.h has the device's version. Source: Salmon, Moraes, Dror,
+// Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
 #include <array>
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace forge::runtime {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
 
-/// 128 random bits for a counter under a key.
+/// 128 random bits for one counter value under a key: ten rounds of multiply, swap and xor. Constants are the paper's.
 [[nodiscard]] constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53} * counter[0];
@@ -23,7 +24,7 @@ using PhiloxBlock = std::array<std::uint32_t, 4>;
   return counter;
 }
 
-/// Uniform in [0, 1) with 53 bits: draw number `index` of `seed`.
+/// Draw number `index` of `seed`: uniform in [0, 1), 53 bits (the mantissa of a double).
 [[nodiscard]] constexpr double philox_uniform(std::uint64_t seed, std::uint64_t index) {
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   const PhiloxBlock bits = philox4x32({low(index), low(index >> 32), 0, 0}, {low(seed), low(seed >> 32)});

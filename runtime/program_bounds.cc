@@ -9,6 +9,7 @@
 namespace forge::runtime {
 namespace {
 
+// Limits for a plan's numbers, far above anything real: 2^24 tokens, rows, sequences or blocks; blocks of 16 TiB.
 constexpr std::int64_t kBoundMax = std::int64_t{1} << 24;
 constexpr std::int64_t kBytesMax = std::int64_t{1} << 44;
 constexpr std::int64_t kBlockTokensMax = 4096;
@@ -62,6 +63,7 @@ std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t sequence
   std::int64_t bytes = 0;
   for (const auto& group : program.recurrent_groups) {
     if (group.layers() < 1 || group.layers() > kLayersMax || group.slot_bytes() < 1 || group.slot_bytes() > kSlotMax)
+      // Checked in each round so that bytes * sequences below cannot overflow.
       fail("the geometry of the plan's recurrent state is broken");
     bytes += group.layers() * group.slot_bytes();
     if (bytes > kBytesMax / std::max<std::int64_t>(sequences, 1)) fail("the plan's recurrent state has an absurd size");

@@ -1,6 +1,7 @@
 #pragma once
-// Sizes that executors take from a program before anything in it is trusted. All throw Error(kPlan) for a program
-// whose numbers are absurd.
+// Sizes that an executor takes from a program before it trusts anything in it. A plan file may be damaged or crafted,
+// so every number is bounded before it is used in arithmetic or an allocation. All functions throw Error(kPlan) when a
+// number is out of range.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,30 +10,30 @@
 
 namespace forge::runtime {
 
-/// The largest of each bound over all variants; at least 1. Rows are logits'; those of variants that give hidden rows,
-/// which are narrower, count apart.
+/// Maximum of each bound over all variants, at least 1. `rows` counts rows of logits; variants that return hidden rows
+/// (narrower than the vocabulary) are counted in `hidden_rows` instead.
 struct ProgramBounds {
   std::size_t tokens = 1, rows = 1, sequences = 1, table_blocks = 1, hidden_rows = 0;
 };
 [[nodiscard]] ProgramBounds bounds_of(const plan::ProgramT& program);
 
-/// `bytes` of the program's `what`, when that is a size at all.
+/// Returns `bytes` as a size after checking it against 2^44. `what` names the block in the error.
 [[nodiscard]] std::size_t checked_bytes(std::int64_t bytes, const char* what);
 
-/// Tokens a KV block holds: the same in all groups, which share block tables.
+/// Tokens per KV block. The same for all groups, because they share block indices of the block table.
 [[nodiscard]] std::int64_t kv_block_tokens(const plan::ProgramT& program);
-/// Blocks that `sequences` sequences of `context` positions fill.
+/// Blocks needed for `sequences` sequences of `context` positions each.
 [[nodiscard]] std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences);
 
-/// Bytes of recurrent state that `sequences` sequences have.
+/// Bytes of recurrent state for `sequences` sequences.
 [[nodiscard]] std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t sequences);
-/// For executors without steps that read recurrent state. Throws Error(kPlan) for a program that has any.
+/// Throws Error(kPlan) if the program has recurrent state. Called by executors, none of which implements it yet.
 void refuse_recurrent_state(const plan::ProgramT& program);
 
-/// Columns of the hidden rows that variants give; 0: all give logits.
+/// Columns of the hidden rows (output of the final norm) that some variants return; 0 if all return logits.
 [[nodiscard]] std::size_t hidden_width_of(const plan::ProgramT& program);
 
-/// Bytes of what leaves a step of the largest variant: logits, or hidden rows.
+/// Bytes of the largest result of a step: logits [rows, vocab] or hidden rows [rows, hidden_width], f32.
 [[nodiscard]] std::size_t logits_bytes(const plan::ProgramT& program);
 
 }  // namespace forge::runtime

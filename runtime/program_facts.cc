@@ -17,7 +17,7 @@ bool is_word(const std::string& text) {
   });
 }
 
-/// Empty when nothing is wrong with them.
+/// Returns why the facts are invalid, or an empty string.
 std::string problem_of(const plan::TargetFactsT& facts, const plan::ProgramT& program) {
   if (!is_word(facts.api)) return "it does not say what runs it";
   if (facts.prompt_tokens < 1 || facts.prompt_tokens > kTokensMax || facts.long_prompt < 0 ||

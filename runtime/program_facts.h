@@ -1,15 +1,16 @@
 #pragma once
-// What a program says of its target, for all who must not know targets: executors, the engine, tools.
+// The facts that a program states about its target (TargetFacts in plan.fbs). The engine and the tools use these
+// instead of the target's name, so they need no knowledge of targets.
 
 #include "kernels/quant/dtype.h"
 #include "runtime/plan/plan_generated.h"
 
 namespace forge::runtime {
 
-/// Throws Error(kPlan) when they are missing, absurd, or contradict the program.
+/// Returns the checked facts. Throws Error(kPlan) when they are missing, out of range or contradict the program.
 [[nodiscard]] const plan::TargetFactsT& facts_of(const plan::ProgramT& program);
 
-/// Can the target's programs keep KV in this type?
+/// True if programs of this target can keep the KV cache in `type`.
 [[nodiscard]] bool keeps_kv_in(const plan::TargetFactsT& facts, DType type);
 
 }  // namespace forge::runtime

@@ -19,7 +19,8 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Four floats at once, in the compiler's own vectors: every target has them, with the same result in every lane.
+// Four floats per vector, by the compiler's vector extension. Every target has it, and each lane computes the same
+// result on all of them. This file is built with -ffp-contract=off: a fused multiply-add would round differently.
 using Floats = float __attribute__((vector_size(16)));
 using Ints = std::int32_t __attribute__((vector_size(16)));
 constexpr std::size_t kWide = 4;
@@ -31,12 +32,14 @@ Floats load(const float* from) {
   return out;
 }
 
-/// exp(x) for x <= 0, to 3e-7 relative; below -87 it is 0. Not libm's: this one is the same on every machine.
-/// Source: Cody and Waite's reduction by ln 2 in two parts, Taylor's polynomial on |r| <= ln 2 / 2.
+/// exp(x) for x <= 0 with a relative error of 3e-7; 0 below -87. Not libm's exp, whose result differs between machines.
+/// Writes x = n ln 2 + r with |r| <= ln 2 / 2 and returns 2^n * exp(r). ln 2 is split into two floats so that x - n ln
+/// 2 is almost exact (Cody and Waite); exp(r) is a Taylor polynomial of degree 7; 2^n is built from exponent bits.
 Floats exp_of_negative(Floats x) {
   const Ints in_range = x >= -87.0F;
   x = in_range ? x : Floats{};
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  // 1.5 * 2^23: adding it rounds to an integer, which is left in the low mantissa bits.
+  constexpr float kRound = 12582912.0F;
   const Floats shifted = x * 1.44269504F + kRound;
   const Floats n = shifted - kRound;
   const Floats r = (x - n * 0.693145752F) - n * 1.42860677e-6F;
@@ -52,7 +55,8 @@ Floats exp_of_negative(Floats x) {
   return in_range ? sum * power : Floats{};
 }
 
-/// weights[i] = exp(logits[i] / temperature), logits <= 0; answers their sum. The order of additions is fixed.
+/// weights[i] = exp(logits[i] / temperature) for logits <= 0. Returns the sum of the weights. The order of additions is
+/// fixed: 16 values into four lanes, the four lanes pairwise, then in double from block to block.
 double exponentials(std::span<const float> logits, float temperature, std::span<float> weights) {
   double total = 0;
   std::size_t i = 0;
@@ -72,6 +76,7 @@ double exponentials(std::span<const float> logits, float temperature, std::span<
   return total;
 }
 
+/// The largest value; -infinity for an empty span. Two independent accumulators halve the dependency chain.
 float largest(std::span<const float> values) {
   Floats top = Floats{} + kMinusInfinity, other = top;
   std::size_t i = 0;
@@ -86,14 +91,14 @@ float largest(std::span<const float> values) {
   return result;
 }
 
-/// Whether any of values[0, kBlock) is at least the threshold.
+/// True if any of values[0, kBlock) is at least `threshold`.
 bool any_at_least(const float* values, float threshold) {
   Ints found{};
   for (std::size_t part = 0; part < kBlock; part += kWide) found |= load(values + part) >= threshold;
   return (found[0] | found[1] | found[2] | found[3]) != 0;
 }
 
-/// The lowest index of the largest value.
+/// The lowest index of a value >= top; top is the largest value. Skips blocks of 16 that have none.
 std::size_t first_of(std::span<const float> values, float top) {
   std::size_t i = 0;
   while (i + kBlock <= values.size() && !any_at_least(&values[i], top)) i += kBlock;
@@ -101,7 +106,7 @@ std::size_t first_of(std::span<const float> values, float top) {
   return i;
 }
 
-/// A copy in which NaN has become minus infinity and infinity the largest number.
+/// Copies `from` so that values can be compared: NaN becomes -infinity, +infinity becomes the largest float.
 void copy_comparable(std::span<const float> from, std::span<float> to) {
   for (std::size_t i = 0; i < from.size(); ++i) {
     const float low = from[i] > -FLT_MAX ? from[i] : kMinusInfinity;  // NaN compares false
@@ -109,7 +114,7 @@ void copy_comparable(std::span<const float> from, std::span<float> to) {
   }
 }
 
-/// Where a mass is looked for first: keys of [0, 16) in steps of 1/64, and the rest.
+/// Histogram buckets of keep_mass: keys in [0, 16) in steps of 1/64; the last bucket takes all larger keys.
 constexpr std::size_t kBuckets = 1024;
 std::size_t bucket_of(float key) {
   return static_cast<std::size_t>(std::min(key * 64, static_cast<float>(kBuckets - 1)));
@@ -120,12 +125,15 @@ std::size_t bucket_of(float key) {
 SamplerScratch::SamplerScratch(std::size_t vocab)
     : values_(vocab), count_(vocab), ids_(vocab), logits_(vocab), weights_(vocab), items_(vocab) {}
 
-/// The candidates of one draw, in the scratch memory. Every filter keeps their order.
+/// The candidate tokens of one draw, stored in the scratch memory as parallel arrays ids_/logits_/weights_ of count_
+/// entries. Every filter compacts them in place and keeps their order (ascending ids).
 class Draw {
  public:
   explicit Draw(SamplerScratch& scratch) : s_(scratch) {}
 
+  /// Start: all tokens that are not masked.
   void take_all(float largest_value);
+  /// Start: the k largest, the lower id first among equals.
   void take_top(std::size_t k, float largest_value);
   void keep_typical(float mass);
   void keep_top_p(float mass);
@@ -136,15 +144,16 @@ class Draw {
   using Item = SamplerScratch::Item;
 
   std::span<float> logits() { return std::span(s_.logits_).first(count_); }
+  /// Computes the weights exp(logit / temperature) of all candidates; returns their sum.
   double weigh(float temperature = 1) { return exponentials(logits(), temperature, s_.weights_); }
 
   static bool before(const Item& a, const Item& b) { return a.key < b.key || (a.key == b.key && a.place < b.place); }
-  /// Of items[0, n): the last one of the shortest run in the order of `before` whose mass reaches `target`.
+  /// Sorting items[0, n) by `before` and adding up masses from the front: the item at which the sum reaches `target`.
   Item find_cut(std::size_t n, double target);
-  /// Keeps the shortest run in the order of {key(i), i} whose weights reach `target`; keys are not negative.
+  /// Keeps the shortest run of candidates, in the order of (key(i), i), whose weights add up to `target`. key(i) >= 0.
   template <class Key>
   void keep_mass(double target, Key&& key);
-  /// Keeps the candidates i for which {key(i), i} is not behind the cut.
+  /// Keeps the candidates i for which (key(i), i) is not after the cut.
   template <class Key>
   void keep_until(const Item& cut, Key&& key);
   template <class Keep>
@@ -154,8 +163,13 @@ class Draw {
   std::size_t count_ = 0;
 };
 
-/// Quickselect on mass (source: Hoare, "Algorithm 65: Find", 1961). Pivots are the median of three pseudo-random
-/// places: linear time on average for every input, and the same way on every machine.
+/// Quickselect by mass instead of rank (source: Hoare, "Algorithm 65: Find", 1961). Invariant: `base` is the mass of
+/// all items in front of items[low], and the answer is in items[low, high).
+///
+///   [ smaller, mass counted in base | low ... undecided ... high | larger, discarded ]
+///
+/// Pivots are the median of three pseudo-random places from a fixed seed: linear time on average for every input, and
+/// the same path on every machine.
 Draw::Item Draw::find_cut(std::size_t n, double target) {
   Item* items = s_.items_.data();
   std::size_t low = 0, high = n;
@@ -180,10 +194,12 @@ Draw::Item Draw::find_cut(std::size_t n, double target) {
       std::swap(items[i], items[middle++]);
     }
     std::swap(items[middle], items[high - 1]);
+    // The left part reaches the target: the answer is in it.
     if (middle > low && base + mass >= target) {
       high = middle;
       continue;
     }
+    // Otherwise the pivot is included. Stop if it reaches the target, else continue to the right of it.
     last = pivot;
     base += mass + static_cast<double>(pivot.mass);
     if (base >= target) break;
@@ -209,7 +225,8 @@ void Draw::keep_until(const Item& cut, Key&& key) {
   keep_if([&](std::size_t i) { return !before(cut, Item{key(i), 0, static_cast<std::int32_t>(i)}); });
 }
 
-/// A histogram over keys finds the bucket in which the mass is reached, so that only its items are looked through.
+/// Finds the histogram bucket in which the cumulative mass reaches the target, then runs the quickselect on the items
+/// of that bucket only.
 template <class Key>
 void Draw::keep_mass(double target, Key&& key) {
   target = std::max(target, DBL_MIN);  // at least one token
@@ -221,19 +238,23 @@ void Draw::keep_mass(double target, Key&& key) {
   std::size_t n = 0;
   for (std::size_t i = 0; i < count_; ++i)
     if (bucket_of(key(i)) == bucket) s_.items_[n++] = {key(i), s_.weights_[i], static_cast<std::int32_t>(i)};
-  if (n > 0) keep_until(find_cut(n, target - base), key);  // none: rounding kept the mass from being reached
+  // No items: rounding kept the sum below the target, so all candidates stay.
+  if (n > 0) keep_until(find_cut(n, target - base), key);
 }
 
 void Draw::take_all(float largest_value) {
   count_ = 0;
-  for (std::size_t id = 0; id < s_.values_.size(); ++id) {  // without a branch: both stores happen, one counts
+  // Branch-free: both stores always happen, count_ advances only for a candidate.
+  for (std::size_t id = 0; id < s_.values_.size(); ++id) {
     s_.ids_[count_] = static_cast<std::int32_t>(id);
     s_.logits_[count_] = s_.values_[id] - largest_value;
     count_ += s_.values_[id] > kMinusInfinity ? 1 : 0;
   }
 }
 
-/// One pass with a rising threshold: most of a vocabulary is only compared.
+/// One pass over the vocabulary with a rising threshold. Candidates above the threshold are collected in a buffer of
+/// max(4k, 512); when it is full it is reduced to the k largest, and the k-th becomes the new threshold. Most of the
+/// vocabulary is only compared, 16 values at a time.
 void Draw::take_top(std::size_t k, float largest_value) {
   const std::size_t limit = std::min(s_.values_.size(), std::max<std::size_t>(4 * k, 512));
   float threshold = kMinusInfinity;
@@ -242,7 +263,7 @@ void Draw::take_top(std::size_t k, float largest_value) {
     for (std::size_t i = 0; i < count_; ++i) s_.items_[i] = {-s_.logits_[i], 1, static_cast<std::int32_t>(i)};
     const Item cut = find_cut(count_, static_cast<double>(k));
     keep_until(cut, [&](std::size_t i) { return -s_.logits_[i]; });
-    threshold = -cut.key;  // of equals the later ids lose, so only what is above it still matters
+    threshold = -cut.key;  // among equals the lower id wins, so later ids must be above the threshold
   };
   count_ = 0;
   const std::size_t vocab = s_.values_.size();
@@ -263,6 +284,8 @@ void Draw::take_top(std::size_t k, float largest_value) {
   for (float& logit : logits()) logit -= largest_value;
 }
 
+/// Locally typical sampling: orders tokens by the distance of their surprise -log p from the entropy of the
+/// distribution.
 void Draw::keep_typical(float mass) {
   const double total = weigh();
   const double log_total = std::log(total);
@@ -276,20 +299,24 @@ void Draw::keep_typical(float mass) {
   keep_mass(static_cast<double>(mass) * total, key);
 }
 
+/// Nucleus sampling: the key is the distance from the largest logit, so the largest come first.
 void Draw::keep_top_p(float mass) {
   const double target = static_cast<double>(mass) * weigh();
   keep_mass(target, [&](std::size_t i) { return -s_.logits_[i]; });
 }
 
+/// p >= share * max p is logit >= max logit + log(share): no exponentials needed.
 void Draw::keep_min_p(float share) {
   const float floor = largest(logits()) + std::log(share);
   keep_if([&](std::size_t i) { return s_.logits_[i] >= floor; });
 }
 
+/// Draws from the candidates: walks along the cumulative weights until they exceed uniform * total. Zero weights are
+/// skipped, so rounding at the end cannot select an impossible token.
 std::int32_t Draw::choose(float temperature, double uniform) {
   if (count_ == 1) return s_.ids_[0];
   const float top = largest(logits());
-  for (float& logit : logits()) logit -= top;  // filters may have removed the likeliest
+  for (float& logit : logits()) logit -= top;  // filters may have removed the largest
   const double goal = uniform * weigh(temperature);
   double reached = 0;
   std::int32_t chosen = s_.ids_[0];
@@ -336,7 +363,7 @@ void Sampler::accept(std::int32_t token) {
   }
 }
 
-/// Steps 1 to 3 of the order, on scratch.values_.
+/// Steps 1 to 3 of the documented order (mask, bias, penalties), on scratch.values_.
 void Sampler::adjust(SamplerScratch& scratch, std::span<const std::uint32_t> allowed) const {
   auto& values = scratch.values_;
   for (std::size_t word = 0; word < allowed.size(); ++word)
@@ -349,6 +376,8 @@ void Sampler::adjust(SamplerScratch& scratch, std::span<const std::uint32_t> all
   }
   const bool penalties = params_.repeat_penalty != 1 || params_.frequency_penalty != 0 || params_.presence_penalty != 0;
   if (!penalties) return;
+  // Count occurrences first, then visit each distinct token once: exchange() returns 0 for repeats and clears the
+  // counts.
   for (const std::int32_t token : window_) ++scratch.count_[static_cast<std::size_t>(token)];
   for (const std::int32_t token : window_) {
     const auto times = std::exchange(scratch.count_[static_cast<std::size_t>(token)], 0);

@@ -13,7 +13,7 @@ bool in(std::int32_t value, std::size_t bound) {
   return value >= 0 && static_cast<std::size_t>(value) < bound;
 }
 
-/// The lowest position that sequence `s`, whose tokens follow `t`, has in the step; `t` moves behind them.
+/// Returns the lowest position of sequence `s` in this step. Its tokens begin at index `t`; `t` is advanced past them.
 std::size_t first_position(const StepBatch& batch, std::size_t s, std::size_t& t) {
   auto lowest = batch.kv_length[s];
   for (; t < batch.sequence.size() && batch.sequence[t] <= static_cast<std::int32_t>(s); ++t)
@@ -21,6 +21,8 @@ std::size_t first_position(const StepBatch& batch, std::size_t s, std::size_t& t
   return static_cast<std::size_t>(std::max(lowest, 0));
 }
 
+/// Copies block tables and lengths. The lowest position decides where the copy starts: blocks in front of its sliding
+/// window may have been given back (kNoBlock) and are replaced by 0, which no kernel reads.
 void take_tables(const StepBatch& batch, const StepLimits& limits, const StepInputs& to) {
   std::size_t token = 0;
   for (std::size_t s = 0; s < batch.kv_length.size(); ++s) {

@@ -1,5 +1,15 @@
 #pragma once
-// A step's input as callers give it, and the checks that every executor makes of it.
+// StepBatch, the input of one step as the engine builds it, and the checks that every executor makes before it uses
+// one.
+//
+// Example: sequence 0 prefills three tokens from position 4 on, sequence 1 decodes one token at position 9. Logits are
+// wanted for the last token of each.
+//
+//   ids       = {11, 12, 13, 42}      [T = 4]
+//   positions = { 4,  5,  6,  9}      [T]
+//   sequence  = { 0,  0,  0,  1}      [T]
+//   rows      = { 2,  3}              [R = 2]
+//   kv_length = { 7, 10}              [B = 2]
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +20,8 @@
 
 namespace forge::runtime {
 
-/// The contents of block `from` go to block `to`: in every layer of one KV group, or of all groups without a window.
+/// Copies the contents of KV block `from` to block `to`, in all layers of one KV group, or with kWithoutWindow in all
+/// groups without a sliding window. Used for copy-on-write of shared blocks.
 struct BlockCopy {
   static constexpr std::int32_t kWithoutWindow = -1;
   std::int32_t from = 0;
@@ -18,53 +29,57 @@ struct BlockCopy {
   std::int32_t group = kWithoutWindow;
 };
 
-/// One step's input: T tokens of B sequences. Spans are read during the call only.
+/// Input of one step: T tokens of B sequences. The spans must stay valid during the call only.
 struct StepBatch {
   std::span<const std::int32_t> ids, positions;  ///< [T]; positions are absolute
-  std::span<const std::int32_t> sequence;        ///< [T], rising: which of the B sequences
-  std::span<const std::int32_t> rows;            ///< [R], tokens whose logits are wanted
-  /// [T], 1: a token of a prompt that the target multiplies otherwise than others (TargetFacts.long_prompt); or
-  /// nothing, for none. What decides is the prompt, never the step, so that a prompt cut anyhow gives the same bits.
+  std::span<const std::int32_t> sequence;        ///< [T], ascending: which of the B sequences the token belongs to
+  std::span<const std::int32_t> rows;            ///< [R], indices of the tokens whose logits are wanted
+  /// [T], 1 for tokens of a long prompt, which the target computes with other kernels (TargetFacts.long_prompt); empty
+  /// if there are none. The flag depends on the prompt's length, never on the step, so results do not depend on how a
+  /// prompt is cut into steps.
   std::span<const std::uint8_t> prompt = {};
-  std::span<const std::int32_t> kv_length;  ///< [B], positions of each sequence after this step
-  /// [KV groups][B][table_stride], blocks of each group's pool; anything where a window does not reach.
+  std::span<const std::int32_t> kv_length;  ///< [B], number of positions of each sequence after this step
+  /// [KV groups][B][table_stride]: block indices into each group's pool. Entries in front of a sliding window are not
+  /// read.
   std::span<const std::int32_t> block_table;
   std::size_t table_stride = 0;
-  /// Made in this order before anything of the step is written: a block may be the source of one and then the target of
-  /// another.
+  /// Done in this order before the step writes anything. A block may be the source of one copy and the target of a
+  /// later one.
   std::span<const BlockCopy> copies = {};
-  bool hidden = false;  ///< of `rows` the final norm's rows are wanted, not logits
+  bool hidden = false;  ///< `rows` asks for rows of the final norm (embeddings) instead of logits
 };
 
-/// What a batch may name.
+/// Bounds against which a batch is checked.
 struct StepLimits {
   std::size_t vocab = 0;
-  std::span<const KvRoom> rooms;  ///< of the KV groups
+  std::span<const KvRoom> rooms;  ///< of each KV group
   std::size_t block_tokens = 1;
-  std::size_t table_blocks = 0;  ///< of one sequence in the chosen variant
+  std::size_t table_blocks = 0;  ///< block table entries per sequence in the chosen variant
 };
 
-/// Where a step's inputs go; each has room for the variant's bounds.
+/// Destination of the checked inputs. Each array has room for the variant's bounds.
 struct StepInputs {
   std::int32_t *ids = nullptr, *positions = nullptr, *sequence = nullptr, *rows = nullptr, *kv_length = nullptr,
                *block_table = nullptr;
-  std::size_t table_stride = 0;  ///< entries a sequence has in block_table
-  std::size_t group_stride = 0;  ///< entries a KV group has there
+  std::size_t table_stride = 0;  ///< entries per sequence in block_table
+  std::size_t group_stride = 0;  ///< entries per KV group in block_table
 };
 
-/// Checks a batch that fits the variant's bounds and copies it. Of a block table the blocks that kv_length reaches and
-/// the sequence's first token in the step still sees are looked at and copied; those before are 0. Throws
-/// Error(kInternal) when it names tokens, positions or blocks that do not exist.
+/// Checks a batch that fits the variant's bounds and copies it to `to`. Only the used part of each block table is
+/// copied: from the first block that the sequence's first token in this step can see (sliding window) to the block of
+/// its last position; entries before are set to 0. Throws Error(kInternal) when the batch names tokens, positions or
+/// blocks that do not exist.
 void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to);
 
-/// Is the copy one of `group`?
+/// True if `copy` applies to KV group `group`.
 [[nodiscard]] bool is_copied(const BlockCopy& copy, std::span<const KvRoom> rooms, std::size_t group);
 
-/// Throws Error(kInternal): the batch is larger than every variant of its plan.
+/// Throws Error(kInternal): the batch is larger than every variant of the plan.
 [[noreturn]] void refuse_batch(const StepBatch& batch);
 
-/// The first variant that has room for the batch and that `gives` what it wants; plans list the smaller ones first. A
-/// Variant has bounds: tokens, rows, sequences. Throws Error(kInternal) when there is none.
+/// Returns the first variant that has room for the batch and for which `gives(variant)` is true (it returns logits or
+/// hidden rows, as wanted). Plans list smaller variants first, so this is the cheapest one. A Variant has the members
+/// tokens, rows and sequences. Throws Error(kInternal) if there is none.
 template <class Variant, class Gives>
 const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch, Gives gives) {
   for (const auto& variant : variants)
@@ -73,7 +88,7 @@ const Variant& choose_variant(const std::vector<Variant>& variants, const StepBa
       return variant;
   refuse_batch(batch);
 }
-/// The same where all variants give logits.
+/// The same for executors whose variants all return logits.
 template <class Variant>
 const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch) {
   return choose_variant(variants, batch, [&](const Variant&) { return !batch.hidden; });

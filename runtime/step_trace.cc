@@ -7,6 +7,7 @@ namespace forge::runtime {
 
 StepTrace::StepTrace(std::size_t threads, std::size_t events)
     : steps_(std::max<std::size_t>(events, 1)), forwards_(std::max<std::size_t>(events / 16, 1)) {
+  // Rings shrink with the number of threads so that all together stay below kEventsOfAll.
   const auto each = std::clamp<std::size_t>(kEventsOfAll / std::max<std::size_t>(threads, 1), 1024, kEvents);
   for (std::size_t i = 0; i < threads; ++i) chunks_.emplace_back(std::clamp<std::size_t>(events, 1, each));
 }
@@ -34,6 +35,7 @@ void StepTrace::forward(std::size_t variant, std::size_t tokens, std::int64_t be
                   .variant = static_cast<std::uint32_t>(variant)});
 }
 
+/// A ring that has overwritten events is complete from its oldest remaining event on.
 std::int64_t StepTrace::complete_from_ns() const {
   std::int64_t from = 0;
   const auto after = [&](const Ring& ring) {

@@ -17,19 +17,50 @@
 #include "support/error.h"
 #include "support/os/cpus.h"
 
+// How a run works.
+//
+// claim_ holds [run number : 40 | unclaimed tasks : 24]. run_slice() stores a new number with the task count; threads
+// claim a task by a compare-exchange that decrements the count. The number makes a stale claim fail: a worker that was
+// delayed since an earlier run compares with an old number.
+//
+//   caller                                   worker
+//   job_ = ...; pending_ = n
+//   claim_ = [k | n]         (release)
+//                                            claim_: [k | n] -> [k | n-1]     (acquire: sees job_)
+//                                            run the task
+//                                            pending_ -= tasks done           (release)
+//   pending_ == 0            (acquire: sees what the tasks wrote)
+//
+// job_ is a plain struct. It is written only when no task is claimable (count 0) and none is running (pending_ 0), and
+// it is read only by a thread that has claimed a task, which keeps pending_ above 0.
+//
+// Going to sleep (workers). Both sides store first and load afterwards, all sequentially consistent, so at least one of
+// them sees the other:
+//
+//   caller:  store claim_;  load sleepers_;   if > 0: ++wake_count_, futex wake
+//   worker:  ++sleepers_;   load wake_count_; load claim_;   if unchanged: futex wait while wake_count_ is as loaded
+//
+// If the caller does not see the sleeper, the sleeper sees the new claim and does not sleep. If the caller increments
+// wake_count_ between the worker's load and its futex call, the kernel finds another value and returns at once.
+//
+// Waiting for the end (caller). The caller sets the top bit of pending_ before it sleeps; the worker whose decrement
+// leaves only that bit wakes it.
 namespace forge::runtime {
 namespace {
 
 constexpr unsigned kTaskBits = 24;
+// Reserved claim value: workers exit.
 constexpr std::uint64_t kClaimMax = (std::uint64_t{1} << kTaskBits) - 1;
 constexpr std::uint64_t kStop = ~std::uint64_t{0};
 constexpr std::uint32_t kCallerSleeps = std::uint32_t{1} << 31;
 
-/// Waking a sleeper costs 5 to 50 us on Linux. Spinning for as long as that is the classic bound of twice the best
-/// (source: Karlin et al., "Competitive randomized algorithms for nonuniform problems", 1990).
+/// Waking a sleeping thread takes 5 to 50 us on Linux. Spinning for as long as a wake-up takes, and sleeping then,
+/// costs at most twice the optimum (source: Karlin et al., "Competitive randomized algorithms for nonuniform problems",
+/// 1990).
 constexpr std::int64_t kSpinMaxNs = 50'000;
 constexpr std::int64_t kSpinMinNs = 5'000;
 
+/// Tasks of a claim word that are not claimed yet, and the number of its run.
 std::uint64_t left_of(std::uint64_t claim) {
   return claim & kClaimMax;
 }
@@ -37,6 +68,7 @@ std::uint64_t number_of(std::uint64_t claim) {
   return claim >> kTaskBits;
 }
 
+/// Tells the core that this is a spin loop: saves power and leaves resources to the sibling hyperthread.
 void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -50,7 +82,7 @@ std::int64_t now_ns() {
       .count();
 }
 
-/// A run whose tasks are told to an observer.
+/// Context of a run with an observer: wraps the user's task.
 struct Observed {
   ThreadPool::Task task;
   void* context;
@@ -64,7 +96,8 @@ void run_observed(void* context, std::size_t task, std::size_t worker) {
   observed.observer->task(worker, task, begin, now_ns());
 }
 
-/// Spins until `ready()` or for `limit_ns`. Answers whether it became ready.
+/// Spins until ready() is true or `limit_ns` has passed. Returns true if it became ready. The clock is read once per 16
+/// checks, because reading it costs more than a check.
 template <class Ready>
 bool spin(std::int64_t limit_ns, Ready&& ready) {
   if (ready()) return true;
@@ -81,7 +114,7 @@ bool spin(std::int64_t limit_ns, Ready&& ready) {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "futex words are plain words");
 
-/// Sleeps while `word` is `value`; may return early.
+/// Sleeps while `word` equals `value`; may return early (spurious wake-up, signal).
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value) {
   ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -90,7 +123,8 @@ void futex_wake(std::atomic<std::uint32_t>& word, std::uint32_t count) {
             nullptr, 0);
 }
 
-/// Blocks all signals for the life of this object: workers inherit the mask and leave signals to the program's threads.
+/// Blocks all signals during its lifetime. Threads started meanwhile inherit the mask, so signals are delivered to the
+/// program's own threads and never interrupt a worker.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -117,7 +151,7 @@ ThreadPool::ThreadPool(std::size_t threads) {
   if (threads > kThreadsMax)
     throw Error(ErrorCode::kUsage, fmt::format("cannot use {} threads", threads),
                 fmt::format("at most {} are supported", kThreadsMax), "leave --threads away for one a core");
-  // With more threads than cores a spinning one takes the core from one that has work.
+  // With more threads than CPUs, a spinning thread would take the CPU from one that has work.
   if (threads <= allowed_cpus()) spin_max_ns_ = kSpinMaxNs;
   const SignalsBlocked blocked;
   try {
@@ -165,10 +199,12 @@ void ThreadPool::run_all(std::size_t tasks, Task task, void* context) {
 void ThreadPool::run_slice(const Job& job) {
   job_ = job;
   pending_.store(static_cast<std::uint32_t>(job.tasks), std::memory_order_relaxed);
+  // Never reuse kStop's number.
   std::uint64_t number = number_of(claim_.load(std::memory_order_relaxed)) + 1;
   if (number == number_of(kStop)) number = 0;
   const std::uint64_t claim = (number << kTaskBits) | job.tasks;
-  // Together with wait_for_run: either the worker sees this claim before it sleeps, or it is seen here as a sleeper.
+  // The counterpart of wait_for_run: either the worker sees this claim before it sleeps, or it is counted in sleepers_
+  // here.
   claim_.store(claim, std::memory_order_seq_cst);
   if (const std::uint32_t sleepers = sleepers_.load(std::memory_order_seq_cst); sleepers > 0) {
     wake_count_.fetch_add(1, std::memory_order_seq_cst);
@@ -178,13 +214,14 @@ void ThreadPool::run_slice(const Job& job) {
   join();
 }
 
-/// Claims and runs tasks of the run that `claim` belongs to until none is left to claim.
+/// Claims and runs tasks of the run of `claim` until none is left. Reports all its tasks with one decrement at the end.
 void ThreadPool::execute(std::uint64_t claim, std::size_t worker) {
   const std::uint64_t number = number_of(claim);
   std::uint32_t done = 0;
   while (number_of(claim) == number && left_of(claim) > 0) {
     if (!claim_.compare_exchange_weak(claim, claim - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-    // A claimed task keeps its run alive, so job_ is of this run and does not change until `done` is reported.
+    // The claimed task keeps pending_ above 0, so job_ belongs to this run and does not change until `done` is
+    // reported.
     job_.task(job_.context, job_.first + (job_.tasks - left_of(claim)), worker);
     ++done;
     claim = claim_.load(std::memory_order_acquire);
@@ -194,7 +231,8 @@ void ThreadPool::execute(std::uint64_t claim, std::size_t worker) {
   if (before - done == kCallerSleeps) futex_wake(pending_, 1);
 }
 
-/// Waits for the tasks that workers hold. The pool outlives its workers, so a late wake hits a living word.
+/// Waits for tasks that are still running on workers. A wake-up that comes late is harmless: the pool joins its workers
+/// before pending_ is destroyed.
 void ThreadPool::join() {
   const auto ended = [this] { return pending_.load(std::memory_order_acquire) == 0; };
   if (spin(spin_max_ns_, ended)) return;
@@ -205,13 +243,15 @@ void ThreadPool::join() {
   }
 }
 
+/// Thread function of a worker.
 void ThreadPool::work(std::size_t worker) {
   std::int64_t spin_ns = spin_max_ns_;
   std::uint64_t claim = 0;
   while ((claim = wait_for_run(number_of(claim), spin_ns)) != kStop) execute(claim, worker);
 }
 
-/// The claim word of a run after `seen`, or kStop. `spin_ns` learns: it grows when spinning was enough.
+/// Returns the claim word of a run other than `seen`, or kStop. `spin_ns` adapts: it doubles when spinning was enough
+/// and halves when the worker had to sleep.
 std::uint64_t ThreadPool::wait_for_run(std::uint64_t seen, std::int64_t& spin_ns) {
   std::uint64_t claim = 0;
   const auto changed = [&] {
