@@ -16,11 +16,11 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
   refuse_recurrent_state(*program_);
   if (program_->world != 1 || program_->rank != 0)
     throw Error(ErrorCode::kPlan, fmt::format("the plan's program is part {} of {}", program_->rank, program_->world),
-                "forge runs a model on one device", "compile the model again (forge-compile)");
+                "forge supports one device per model", "compile the model again (forge-compile)");
   if (program_->input_width != 0)
     throw Error(ErrorCode::kPlan,
-                fmt::format("the plan's program takes rows of {} embeddings from outside", program_->input_width),
-                "forge feeds a model with token ids alone", "compile the model again (forge-compile)");
+                fmt::format("the plan's program takes embeddings of width {} as input", program_->input_width),
+                "forge supports token ids as input only", "compile the model again (forge-compile)");
   const auto bounds = bounds_of(*program_);
   tokens_max_ = bounds.tokens;
   rows_max_ = bounds.rows;

@@ -15,7 +15,7 @@ constexpr std::int64_t kBytesMax = std::int64_t{1} << 44;
 constexpr std::int64_t kBlockTokensMax = 4096;
 
 [[noreturn]] void fail(std::string what) {
-  throw Error(ErrorCode::kPlan, std::move(what), {}, "compile the plan again");
+  throw Error(ErrorCode::kPlan, std::move(what), {}, "compile the model again (forge-compile)");
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ constexpr std::int64_t kBlockTokensMax = 4096;
 ProgramBounds bounds_of(const plan::ProgramT& program) {
   ProgramBounds most;
   const auto take = [](std::size_t& largest, std::int64_t bound) {
-    if (bound > kBoundMax) fail("a variant's bounds are absurd");
+    if (bound > kBoundMax) fail("a variant's bounds are out of range");
     if (bound > 0) largest = std::max(largest, static_cast<std::size_t>(bound));
   };
   for (const auto& variant : program.variants) {
@@ -37,7 +37,7 @@ ProgramBounds bounds_of(const plan::ProgramT& program) {
 }
 
 std::size_t checked_bytes(std::int64_t bytes, const char* what) {
-  if (bytes < 0 || bytes > kBytesMax) fail(fmt::format("the plan's {} has an absurd size", what));
+  if (bytes < 0 || bytes > kBytesMax) fail(fmt::format("the size of the plan's {} is out of range", what));
   return static_cast<std::size_t>(bytes);
 }
 
@@ -52,29 +52,30 @@ std::int64_t kv_block_tokens(const plan::ProgramT& program) {
 
 std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences) {
   if (context < 0 || context > kBytesMax || sequences < 0 || sequences > kBoundMax)
-    fail("the plan's context or batch is absurd");
+    fail("the plan's context or batch is out of range");
   const auto tokens = kv_block_tokens(program);
   return (context + tokens - 1) / tokens * sequences;
 }
 
 std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t sequences) {
   constexpr std::int64_t kLayersMax = 1 << 16, kSlotMax = std::int64_t{1} << 30;
-  if (sequences < 0 || sequences > kBoundMax) fail("the plan's batch is absurd");
+  if (sequences < 0 || sequences > kBoundMax) fail("the plan's batch is out of range");
   std::int64_t bytes = 0;
   for (const auto& group : program.recurrent_groups) {
     if (group.layers() < 1 || group.layers() > kLayersMax || group.slot_bytes() < 1 || group.slot_bytes() > kSlotMax)
       // Checked in each round so that bytes * sequences below cannot overflow.
       fail("the geometry of the plan's recurrent state is broken");
     bytes += group.layers() * group.slot_bytes();
-    if (bytes > kBytesMax / std::max<std::int64_t>(sequences, 1)) fail("the plan's recurrent state has an absurd size");
+    if (bytes > kBytesMax / std::max<std::int64_t>(sequences, 1))
+      fail("the size of the plan's recurrent state is out of range");
   }
   return static_cast<std::size_t>(bytes * sequences);
 }
 
 void refuse_recurrent_state(const plan::ProgramT& program) {
   if (!program.recurrent_groups.empty())
-    throw Error(ErrorCode::kPlan, "the plan has recurrent state, which no step of this version reads", {},
-                "compile the plan again");
+    throw Error(ErrorCode::kPlan, "the plan has recurrent state, which this version does not support", {},
+                "compile the model again (forge-compile)");
 }
 
 std::size_t hidden_width_of(const plan::ProgramT& program) {
@@ -82,7 +83,7 @@ std::size_t hidden_width_of(const plan::ProgramT& program) {
   for (const auto& variant : program.variants) {
     if (variant == nullptr || variant->hidden_width == 0) continue;
     if (variant->hidden_width < 0 || variant->hidden_width > kBoundMax || (width > 0 && variant->hidden_width != width))
-      fail("the width of the plan's hidden rows is absurd");
+      fail("the width of the plan's hidden rows is out of range");
     width = variant->hidden_width;
   }
   return static_cast<std::size_t>(width);
@@ -90,7 +91,7 @@ std::size_t hidden_width_of(const plan::ProgramT& program) {
 
 std::size_t logits_bytes(const plan::ProgramT& program) {
   constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
-  if (program.vocab > kVocabMax) fail("the plan's vocabulary has an absurd size");
+  if (program.vocab > kVocabMax) fail("the size of the plan's vocabulary is out of range");
   const auto bounds = bounds_of(program);
   return std::max(bounds.rows * checked_bytes(program.vocab, "vocabulary"),
                   bounds.hidden_rows * hidden_width_of(program)) *

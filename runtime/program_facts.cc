@@ -19,19 +19,20 @@ bool is_word(const std::string& text) {
 
 /// Returns why the facts are invalid, or an empty string.
 std::string problem_of(const plan::TargetFactsT& facts, const plan::ProgramT& program) {
-  if (!is_word(facts.api)) return "it does not say what runs it";
+  if (!is_word(facts.api)) return "it does not name its API";
   if (facts.prompt_tokens < 1 || facts.prompt_tokens > kTokensMax || facts.long_prompt < 0 ||
       facts.long_prompt > kTokensMax)
-    return "its rules for prompts are absurd";
+    return "its prompt limits are out of range";
   const auto known = [](std::uint8_t type) { return find_dtype(type) != nullptr; };
   if (facts.kv_types.empty() || facts.kv_types.size() > kKvTypesMax || !std::ranges::all_of(facts.kv_types, known))
-    return "it has KV caches of no type that forge knows";
+    return "its list of KV cache types is empty or has unknown types";
   if (program.options != nullptr && !keeps_kv_in(facts, static_cast<DType>(program.options->kv_type)))
-    return "its KV cache is of a type that its target cannot have";
+    return "its KV cache type is not supported by its target";
   for (const auto& variant : program.variants) {
     if (variant == nullptr) continue;
-    if (!variant->sample_steps.empty() && !facts.samples) return "it chooses tokens, and its target does not";
-    if (variant->hidden_width != 0 && !facts.gives_hidden) return "it gives hidden rows, and its target cannot";
+    if (!variant->sample_steps.empty() && !facts.samples) return "it samples tokens, which its target does not support";
+    if (variant->hidden_width != 0 && !facts.gives_hidden)
+      return "it returns hidden rows, which its target does not support";
   }
   return {};
 }
@@ -41,9 +42,8 @@ std::string problem_of(const plan::TargetFactsT& facts, const plan::ProgramT& pr
 const plan::TargetFactsT& facts_of(const plan::ProgramT& program) {
   const auto problem = program.facts == nullptr ? "they are missing" : problem_of(*program.facts, program);
   if (!problem.empty())
-    throw Error(ErrorCode::kPlan,
-                "what the plan's program for '" + printable(program.target) + "' says of its target is broken", problem,
-                "compile the model again (forge-compile)");
+    throw Error(ErrorCode::kPlan, "the plan's facts about target '" + printable(program.target) + "' are invalid",
+                problem, "compile the model again (forge-compile)");
   return *program.facts;
 }
 

@@ -393,7 +393,7 @@ std::int32_t Sampler::sample(std::span<const float> logits, SamplerScratch& scra
                              std::span<const std::uint32_t> allowed) {
   invariant(
       logits.size() == vocab_ && scratch.vocab() == vocab_ && (allowed.empty() || allowed.size() == (vocab_ + 31) / 32),
-      "SAMPLE-001", "logits, mask and scratch are of one vocabulary");
+      "SAMPLE-001", "logits, mask and scratch have the same vocabulary");
   copy_comparable(logits, scratch.values_);
   adjust(scratch, allowed);
   const float top = largest(scratch.values_);

@@ -53,7 +53,8 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
   const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
   invariant(tokens > 0 && batch.positions.size() == tokens && batch.sequence.size() == tokens, "RT-001",
             "a step's inputs differ in length");
-  invariant(batch.prompt.empty() || batch.prompt.size() == tokens, "RT-009", "a step does not say what is a prompt's");
+  invariant(batch.prompt.empty() || batch.prompt.size() == tokens, "RT-009",
+            "a step's prompt flags differ in number from its tokens");
   invariant(batch.table_stride <= to.table_stride &&
                 batch.block_table.size() >= limits.rooms.size() * sequences * batch.table_stride,
             "RT-002", "a block table is larger than the plan's");
@@ -62,7 +63,7 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
     for (std::size_t g = 0; g < limits.rooms.size(); ++g)
       invariant(!is_copied(copy, limits.rooms, g) ||
                     (in(copy.from, limits.rooms[g].blocks) && in(copy.to, limits.rooms[g].blocks)),
-                "RT-008", "a block that is copied is not in the KV pool");
+                "RT-008", "a block copy names a block that is not in the KV pool");
   for (std::size_t t = 0; t < tokens; ++t) {
     const auto sequence = batch.sequence[t], position = batch.positions[t];
     invariant(in(batch.ids[t], limits.vocab), "RT-005", "a token id is not in the vocabulary");

@@ -150,7 +150,7 @@ ThreadPool::ThreadPool(std::size_t threads) {
   if (threads == 0) threads = default_threads();
   if (threads > kThreadsMax)
     throw Error(ErrorCode::kUsage, fmt::format("cannot use {} threads", threads),
-                fmt::format("at most {} are supported", kThreadsMax), "leave --threads away for one a core");
+                fmt::format("at most {} are supported", kThreadsMax), "omit --threads to use one thread per core");
   // With more threads than CPUs, a spinning thread would take the CPU from one that has work.
   if (threads <= allowed_cpus()) spin_max_ns_ = kSpinMaxNs;
   const SignalsBlocked blocked;

@@ -74,7 +74,7 @@ CompileResult compile_program(const CompilerCalls<Program, Result>& calls, const
     if (failed(code.get(program, reinterpret_cast<char*>(out.code.data())), code.name)) out.code.clear();
     return out;
   }
-  out.failure = fmt::format("{}CompileProgram made no code", calls.prefix);
+  out.failure = fmt::format("{}CompileProgram produced no code", calls.prefix);
   return out;
 }
 

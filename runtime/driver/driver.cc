@@ -52,10 +52,11 @@ Error Status::error(std::string_view doing) const {
       fmt::format("{} returned {} ({}): {}", function_, api_->code_name(code_), code_, api_->code_text(code_));
   switch (outcome()) {
     case Outcome::kOutOfMemory:
-      return {ErrorCode::kMemory, std::move(what), std::move(why), "free memory on the card or ask for less context"};
+      return {ErrorCode::kMemory, std::move(what), std::move(why),
+              "free memory on the device, or use a smaller context (-c)"};
     case Outcome::kLost:
       return {ErrorCode::kDevice, std::move(what), std::move(why),
-              "the card is lost to this process: start again, and look into the kernel's log if it repeats"};
+              "the device is lost to this process: restart it, and check the kernel log if it happens again"};
     case Outcome::kNoDevice:
       return {ErrorCode::kDevice, std::move(what), std::move(why), "`forge-inspect devices` says what is missing"};
     default:
@@ -94,17 +95,16 @@ Driver Driver::started(std::shared_ptr<DriverState> state) {
   if (counted.outcome() == Outcome::kNoDevice) return Driver(std::move(state));
   counted.check(starting);
   if (count < 0 || count > kDevicesMax) {
-    throw Error(ErrorCode::kDevice, starting, fmt::format("it names {} devices", count));
+    throw Error(ErrorCode::kDevice, starting, fmt::format("it reports {} devices", count));
   }
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     DeviceInfo info;
-    api.describe(ordinal, &info)
-        .check(fmt::format("asking {} device {} what it is", vendor_name(api.vendor()), ordinal));
+    api.describe(ordinal, &info).check(fmt::format("querying {} device {}", vendor_name(api.vendor()), ordinal));
     info.ordinal = ordinal;
     info.target = info.arch.substr(0, info.arch.find(':'));
     if ((info.wave_size != 32 && info.wave_size != 64) || info.target.empty()) {
       throw Error(ErrorCode::kDevice, fmt::format("{} device {} cannot be used", vendor_name(api.vendor()), ordinal),
-                  fmt::format("the driver calls it \"{}\", architecture \"{}\", with {} lanes a wave",
+                  fmt::format("the driver reports name \"{}\", architecture \"{}\" and {} lanes per wave",
                               printable(info.name), printable(info.arch), info.wave_size),
                   "report the driver's version, " + state->version);
     }
@@ -197,7 +197,7 @@ AllocationCounts Device::allocations() const {
 }
 std::uint64_t Device::free_bytes() const {
   std::size_t free_bytes = 0, total_bytes = 0;
-  state_->with([&](Api& api) { return api.memory_info(&free_bytes, &total_bytes); }).check("asking for free memory");
+  state_->with([&](Api& api) { return api.memory_info(&free_bytes, &total_bytes); }).check("querying free memory");
   return free_bytes;
 }
 

@@ -71,7 +71,7 @@ Error not_loaded(std::string_view stem, std::string_view failure, std::string_vi
             fmt::format("install {}", package)};
   }
   return {ErrorCode::kDevice, fmt::format("{} does not load", stem), printable(failure, 300),
-          fmt::format("install {} again", package)};
+          fmt::format("reinstall {}", package)};
 }
 
 void SymbolReader::finish(std::string_view package) const {
@@ -118,20 +118,20 @@ const char* compiler_package(Vendor vendor) {
 
 #if !FORGE_HAS_HIP
 std::unique_ptr<Api> load_hip(LibrarySearch&) {
-  throw Error(ErrorCode::kDevice, "this build has no AMD driver layer", "it was configured with -Dhip=disabled");
+  throw Error(ErrorCode::kDevice, "this build has no AMD support", "it was configured with -Dhip=disabled");
 }
 std::unique_ptr<CompilerApi> load_hiprtc() {
-  throw Error(ErrorCode::kDevice, "this build has no AMD driver layer", "it was configured with -Dhip=disabled");
+  throw Error(ErrorCode::kDevice, "this build has no AMD support", "it was configured with -Dhip=disabled");
 }
 #endif
 
 #if !FORGE_HAS_CUDA
 std::unique_ptr<Api> load_cuda(LibrarySearch&) {
-  throw Error(ErrorCode::kDevice, "this build has no NVIDIA driver layer", "cuda.h was not there when it was built",
+  throw Error(ErrorCode::kDevice, "this build has no NVIDIA support", "cuda.h was not found when forge was built",
               "build with CUDA's headers in /usr/local/cuda/include");
 }
 std::unique_ptr<CompilerApi> load_nvrtc() {
-  throw Error(ErrorCode::kDevice, "this build has no NVIDIA driver layer", "nvrtc.h was not there when it was built",
+  throw Error(ErrorCode::kDevice, "this build has no NVIDIA support", "nvrtc.h was not found when forge was built",
               "build with CUDA's headers in /usr/local/cuda/include");
 }
 #endif

@@ -130,13 +130,14 @@ Function Module::function(const std::string& name) const {
 
 FunctionFacts Function::facts() const {
   FunctionFacts facts;
-  device_->with([&](Api& api) { return api.function_facts(function_, &facts); }).check("reading about kernel " + name_);
+  device_->with([&](Api& api) { return api.function_facts(function_, &facts); })
+      .check("querying the facts of kernel " + name_);
   return facts;
 }
 
 void Function::allow_lds(std::uint32_t bytes) const {
   if (bytes > device_->info().lds_bytes_per_block) {
-    throw Error(ErrorCode::kDevice, fmt::format("kernel {} wants {} bytes of LDS a block", name_, bytes),
+    throw Error(ErrorCode::kDevice, fmt::format("kernel {} needs {} bytes of LDS per block", name_, bytes),
                 fmt::format("{} has {}", device_->info().target, device_->info().lds_bytes_per_block));
   }
   device_->with([&](Api& api) { return api.allow_lds(function_, bytes); })
@@ -146,7 +147,7 @@ void Function::allow_lds(std::uint32_t bytes) const {
 int Function::occupancy(int threads, std::size_t lds_bytes) const {
   int blocks = 0;
   device_->with([&](Api& api) { return api.occupancy(&blocks, function_, threads, lds_bytes); })
-      .check("asking for the occupancy of kernel " + name_);
+      .check("querying the occupancy of kernel " + name_);
   return blocks;
 }
 
@@ -224,7 +225,7 @@ Status Stream::launch_args(const Function& function, Dim3 grid, Dim3 block, std:
 Status Stream::launch_block(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes,
                             std::span<const std::byte> args, LaunchHints hints) const {
   if (args.empty() || args.size() > kArgumentBytesMax) {
-    return Status::refused("launch", "the struct of arguments is empty or larger than every card's limit");
+    return Status::refused("launch", "the argument struct is empty or larger than 4096 bytes");
   }
   void* only = const_cast<std::byte*>(args.data());
   return launch_checked(function, grid, block, lds_bytes, &only, args.size(), hints);
@@ -250,7 +251,7 @@ Status Stream::launch_checked(const Function& function, Dim3 grid, Dim3 block, s
     return Status::refused("launch", "the block has more threads than the device's limit");
   }
   if (lds_bytes > info.lds_bytes_per_block) {
-    return Status::refused("launch", "the block wants more LDS than the device has");
+    return Status::refused("launch", "the block needs more LDS than the device has");
   }
   if (function.device_ == nullptr || function.device_->ordinal != handle_.device()->ordinal) {
     return Status::refused("launch", "the kernel is loaded on another device");

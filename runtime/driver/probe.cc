@@ -55,7 +55,7 @@ void explain_no_device(Vendor vendor, DriverReport& report) {
                    : "a card, with the package nvidia-driver (its kernel module must be loaded)"});
   } else if (access(file, R_OK | W_OK) != 0) {
     report.missing.push_back({fmt::format("the right to open {}", file),
-                              amd ? "membership of the group render: adduser USER render" : "the group that owns it"});
+                              amd ? "membership in the group render: adduser USER render" : "the group that owns it"});
   }
 }
 

@@ -24,7 +24,7 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
     limits.context = std::min(size(program.context), limits.table_blocks * size(executor.kv_block_tokens()));
   }
   if (limits.sequences == 0 || limits.context == 0 || executor.kv_blocks() <= 0)
-    throw Error(ErrorCode::kPlan, "the plan has no room for a sequence", {}, "compile the plan again");
+    throw Error(ErrorCode::kPlan, "the plan has no room for a sequence", {}, "compile the model again (forge-compile)");
   return limits;
 }
 

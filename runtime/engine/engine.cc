@@ -11,7 +11,7 @@ Time steady_now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-constexpr const char* kStuck = "error[device]: a step took too long, the device does not answer";
+constexpr const char* kStuck = "error[device]: a step took too long; the device does not respond";
 
 }  // namespace
 
@@ -58,10 +58,11 @@ std::optional<Refusal> Engine::refusal() const {
     return Refusal{.kind = kind, .asked = 0, .limit = 0, .message = std::move(message)};
   };
   if (mailbox_->closing) return refuse(RefusalKind::kUnhealthy, "the engine is being shut down");
-  if (health() == Health::kUnhealthy) return refuse(RefusalKind::kUnhealthy, "the device does not work at the moment");
+  if (health() == Health::kUnhealthy) return refuse(RefusalKind::kUnhealthy, "the device is failing, try again later");
   const std::size_t waiting = mailbox_->waiting + mailbox_->arrived.size(), most = core_.options().queue;
   if (waiting < most) return std::nullopt;
-  auto full = refuse(RefusalKind::kQueueFull, fmt::format("{} requests wait already, at most {} may", waiting, most));
+  auto full = refuse(RefusalKind::kQueueFull,
+                     fmt::format("the queue is full: {} requests are waiting, at most {} may", waiting, most));
   full.asked = waiting + 1;
   full.limit = most;
   return full;

@@ -33,8 +33,8 @@ namespace {
 /// Returns the effective value of an option: `most` if it is 0. Errors: kUsage above `most`.
 std::size_t option_within(std::size_t wanted, std::size_t most, const char* what) {
   if (wanted > most)
-    throw Error(ErrorCode::kUsage, fmt::format("{} {} are asked for", wanted, what),
-                fmt::format("the plan was compiled for {}", most), "ask for fewer, or compile the model for more");
+    throw Error(ErrorCode::kUsage, fmt::format("{} {} are requested", wanted, what),
+                fmt::format("the plan was compiled for {}", most), "request fewer, or compile the model for more");
   return wanted == 0 ? most : wanted;
 }
 
@@ -60,8 +60,8 @@ std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std:
       if (id < 0 || static_cast<std::size_t>(id) >= vocab)
         return refused(fmt::format("token {} is not in the vocabulary of {}", id, vocab));
   if (request.likeliest > kLikeliestMax)
-    return refused(fmt::format("{} log-probabilities a token are asked for, at most {} are given", request.likeliest,
-                               kLikeliestMax),
+    return refused(fmt::format("{} log probabilities per token are requested, at most {} are possible",
+                               request.likeliest, kLikeliestMax),
                    request.likeliest, kLikeliestMax);
   if (request.wants != Wants::kTokens) return request;
   if (request.max_tokens == 0 && request.prompt.size() < context) request.max_tokens = context - request.prompt.size();
@@ -88,7 +88,7 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
              .windows = executor.kv_windows(),
              .least_beginning = std::max<std::size_t>(static_cast<std::size_t>(executor.kv_block_tokens()) / 8, 1)}),
       scheduler_(pool_,
-                 {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens a step"),
+                 {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens per step"),
                   .prompt_tokens = options.prompt_tokens > 0 ? options.prompt_tokens
                                                              : static_cast<std::size_t>(executor.facts().prompt_tokens),
                   .long_prompt = executor.long_prompt(),
@@ -111,7 +111,7 @@ std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request requ
   auto good = checked(std::move(request), executor_.vocab(), batch_limits_.context);
   if (!good) return std::unexpected(std::move(good.error()));
   if (good->wants != Wants::kTokens && executor_.hidden_width() == 0)
-    return std::unexpected(Refusal{.message = "the plan gives logits alone, no rows of the final norm"});
+    return std::unexpected(Refusal{.message = "the plan was compiled without hidden rows, which embeddings need"});
   if (auto refusal = scheduler_.check(spec_of(*good, Time{}))) return std::unexpected(*std::move(refusal));
   PreparedPtr prepared(new Prepared{.request = *std::move(good)});
   auto& r = prepared->request;
@@ -371,7 +371,7 @@ void EngineCore::take_token(const RowsGiven& given, const StepRows& rows) {
   const auto token = choose(sampler, rows, given.row);
   if (token == runtime::Sampler::kNoToken) {
     event.finish = FinishReason::kError;
-    event.error = "error[prompt]: no token can follow: all are forbidden, or the model's logits are no numbers";
+    event.error = "error[prompt]: no token can be chosen: all are forbidden, or all logits are NaN or -infinity";
     return end_sample(open, std::move(event));
   }
   sampler.accept(token);

@@ -64,7 +64,7 @@ void Scheduler::preempt_worst() {
 void Scheduler::admit(std::unique_ptr<Job> job) {
   const auto known = limits_.reuse_prefixes ? job->reusable() : std::span<const std::int32_t>{};
   job->kv = pool_.open(known, job->extra_hash);
-  invariant(job->kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
+  invariant(job->kv.has_value(), "SCHED-004", "the pool has a slot for each running sequence");
   job->found = job->fed();
   counts_.prefix_queries += job->ids.size();
   counts_.prefix_hits += job->fed();
@@ -104,7 +104,7 @@ void Scheduler::hold_followers() {
       const auto before = job.fed();
       job.kv.reset();
       job.kv = pool_.open(wanted, job.extra_hash);
-      invariant(job.kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
+      invariant(job.kv.has_value(), "SCHED-004", "the pool has a slot for each running sequence");
       counts_.prefix_hits += job.fed() - std::min(job.fed(), before);
       if (job.reused == before) job.reused = job.fed();
       job.found = job.fed();
@@ -210,7 +210,7 @@ void Scheduler::part_samples(Job& first) {
     job->reused = first.reused;
     job->admitted = true;
     job->kv = first.kv->fork(first.fed());
-    invariant(job->kv.has_value(), "SCHED-004", "the pool has a place for each sequence that runs");
+    invariant(job->kv.has_value(), "SCHED-004", "the pool has a slot for each running sequence");
     insert(running_, std::move(job));
   }
   first.to_part = 0;

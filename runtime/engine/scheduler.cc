@@ -19,9 +19,9 @@ std::string_view finish_reason_name(FinishReason reason) {
 Scheduler::Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits) : pool_(pool), limits_(limits) {
   invariant(limits.sequences > 0 && limits.sequences <= pool.limits().sequences_max &&
                 limits.step_tokens >= limits.sequences && limits.queue > 0,
-            "SCHED-001", "a step has a token for each sequence, and the pool a place");
+            "SCHED-001", "a step needs a token, and the pool a slot, for each sequence");
   invariant(limits.aging > Time::zero() && limits.aging <= std::chrono::hours(24), "SCHED-002",
-            "aging is more than nothing and at most a day");
+            "aging is above zero and at most a day");
   running_.reserve(limits.sequences);
   step_.parts.reserve(limits.sequences);
   step_.copies.reserve(limits.sequences * (1 + pool.limits().windows.size()));
@@ -59,22 +59,23 @@ std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
   if (prompt == 0) return refuse(RefusalKind::kInvalid, 0, 1, "the prompt is empty");
   const bool hidden = spec.wants != Wants::kTokens;
   if (hidden && (spec.max_tokens > 0 || spec.samples != 1))
-    return refuse(RefusalKind::kInvalid, spec.max_tokens, 0, "rows are asked for, and tokens or samples too");
-  if (!hidden && spec.max_tokens == 0) return refuse(RefusalKind::kInvalid, 0, 1, "no tokens are asked for");
+    return refuse(RefusalKind::kInvalid, spec.max_tokens, 0,
+                  "embeddings are requested together with tokens or samples");
+  if (!hidden && spec.max_tokens == 0) return refuse(RefusalKind::kInvalid, 0, 1, "no tokens are requested");
   if (std::abs(spec.priority) > kPriorityMax)
     return refuse(RefusalKind::kInvalid, static_cast<std::size_t>(std::abs(spec.priority)), kPriorityMax,
                   fmt::format("priority {} is not between -{} and {}", spec.priority, kPriorityMax, kPriorityMax));
   if (spec.samples == 0 || spec.samples > kSamplesMax)
     return refuse(RefusalKind::kInvalid, spec.samples, kSamplesMax,
-                  fmt::format("{} samples are asked for, 1 to {} are possible", spec.samples, kSamplesMax));
+                  fmt::format("{} samples are requested, 1 to {} are possible", spec.samples, kSamplesMax));
   if (spec.samples > limits_.sequences)
     return refuse(
         RefusalKind::kNoRoom, spec.samples, limits_.sequences,
-        fmt::format("{} samples are asked for, {} sequences can run at once", spec.samples, limits_.sequences));
+        fmt::format("{} samples are requested, {} sequences can run at once", spec.samples, limits_.sequences));
   if (prompt > pool.tokens_max || spec.max_tokens > pool.tokens_max - prompt)
     return refuse(RefusalKind::kTooLong, prompt + spec.max_tokens, pool.tokens_max,
-                  fmt::format("{} tokens of the prompt and {} more do not fit into the context of {}", prompt,
-                              spec.max_tokens, pool.tokens_max));
+                  fmt::format("{} prompt tokens and {} more do not fit into the context of {}", prompt, spec.max_tokens,
+                              pool.tokens_max));
   const std::size_t blocks = (prompt + spec.max_tokens + pool.block_tokens - 1) / pool.block_tokens;
   if (blocks > pool.blocks)
     return refuse(
@@ -86,11 +87,11 @@ std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
 std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Time now) {
   if (auto refusal = check(spec)) return std::unexpected(*std::move(refusal));
   if (waiting_.size() >= limits_.queue)
-    return std::unexpected(
-        Refusal{.kind = RefusalKind::kQueueFull,
-                .asked = waiting_.size() + 1,
-                .limit = limits_.queue,
-                .message = fmt::format("{} requests wait already, at most {} may", waiting_.size(), limits_.queue)});
+    return std::unexpected(Refusal{.kind = RefusalKind::kQueueFull,
+                                   .asked = waiting_.size() + 1,
+                                   .limit = limits_.queue,
+                                   .message = fmt::format("the queue is full: {} requests are waiting, at most {} may",
+                                                          waiting_.size(), limits_.queue)});
   auto job = std::make_unique<Job>();
   job->key = {.request = ++last_request_, .sample = 0};
   // Rank grows with arrival time; each priority level is worth `aging` of waiting. Never changes afterwards.
@@ -131,7 +132,7 @@ void Scheduler::finish(SequenceKey key) {
 bool Scheduler::push(SequenceKey key, std::int32_t token) {
   Job* job = find(key);
   invariant(job != nullptr && job->pending() == 0 && job->ids.size() < job->tokens_max, "SCHED-003",
-            "a token goes to a sequence that has been fed and may have one more");
+            "a token is pushed to a sequence with no pending tokens and room for one more");
   job->ids.push_back(token);  // capacity was reserved
   return job->ids.size() == job->tokens_max;
 }
@@ -181,18 +182,18 @@ std::size_t Scheduler::reused_tokens(SequenceKey key) const {
 
 void Scheduler::audit() const {
   pool_.audit();
-  invariant(slots_in_use() <= limits_.sequences, "SCHED-010", "no more sequences run than there are places");
+  invariant(slots_in_use() <= limits_.sequences, "SCHED-010", "no more sequences run than there are slots");
   invariant(pool_.limits().sequences_max - pool_.sequences_free() == running_.size(), "SCHED-011",
-            "the pool's open sequences are those that run");
+            "the pool's open sequences are the running ones");
   for (const auto* jobs : {&running_, &waiting_}) {
     for (const auto& job : *jobs) {
       invariant(job->kv.has_value() == (jobs == &running_), "SCHED-012",
-                "who runs has a place in the pool, nobody else");
+                "running sequences have a slot in the pool, waiting ones do not");
       invariant(job->fed() <= job->ids.size() && job->ids.size() <= job->tokens_max, "SCHED-013",
-                "what has been fed are the sequence's tokens");
+                "no more tokens are computed than the sequence has, and no more exist than it may have");
     }
     invariant(std::ranges::is_sorted(*jobs, before, [](const auto& j) -> const Job& { return *j; }), "SCHED-014",
-              "sequences stand in rank");
+              "sequences are in order of rank");
   }
 }
 

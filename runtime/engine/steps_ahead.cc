@@ -62,7 +62,7 @@ void Scheduler::settle() {
   for (const auto& job : running_) {
     const auto fed = job->fed();
     job->reserved = 0;
-    invariant(job->kv->trim(fed) == fed, "SCHED-018", "what was reserved goes back, and no more");
+    invariant(job->kv->trim(fed) == fed, "SCHED-018", "settling gives back the reserved positions and nothing else");
     if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(fed));
     job->kv->release_behind();
   }

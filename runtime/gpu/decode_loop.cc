@@ -41,7 +41,7 @@ void GpuExecutor::write_sampling(const GpuVariant& variant, std::span<const Samp
     const auto& sampler = *samplers[s];
     const auto& params = sampler.params();
     invariant(can_sample(params) && sampler.draws() <= std::numeric_limits<std::uint32_t>::max(), "RT-012",
-              "the device can sample what it is asked to");
+              "the device supports the sampling parameters");
     rows[s] = {.temperature = params.temperature,
                .top_p = params.top_p,
                .min_p = params.min_p,
@@ -59,7 +59,8 @@ void GpuExecutor::start(const DecodeStart& start) {
   const std::size_t sequences = start.ids.size();
   invariant(sequences > 0 && sequences <= sequences_max_ && start.positions.size() == sequences &&
                 start.samplers.size() == sequences && start.steps_max > 0,
-            "RT-013", "a decode loop has steps and sequences, no more than the plan's largest decode variant");
+            "RT-013",
+            "a decode loop has at least one step and one sequence, and fits the plan's largest decode variant");
   const auto& variant =
       *std::ranges::find_if(variants_, [&](const GpuVariant& v) { return v.loops() && sequences <= v.sequences; });
   // Block tables are checked and copied as far as the loop can reach, so the lengths given here are those after the
@@ -113,7 +114,7 @@ void GpuExecutor::launch_sample(const GpuVariant& variant) {
 ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
   invariant(samplers.size() == batch.rows.size() && batch.rows.size() <= batch.kv_length.size(), "RT-017",
-            "a step's rows have samplers, and sequences of their own");
+            "each row of a step has a sampler entry and a sequence");
   const auto& variant = choose_variant(variants_, batch);
   const auto chosen = std::span(chosen_).first(samplers.size());
   const std::span<const float> logits(mirror<const float>(memory_.logits), samplers.size() * vocab());

@@ -12,7 +12,7 @@ namespace forge::runtime {
 namespace {
 
 [[noreturn]] void fail(const char* what) {
-  throw Error(ErrorCode::kPlan, what, {}, "compile the plan again");
+  throw Error(ErrorCode::kPlan, what, {}, "compile the model again (forge-compile)");
 }
 
 /// Checks a group's geometry and returns the bytes of one block in all its layers. f16 only, values as wide as keys.
@@ -31,7 +31,7 @@ std::size_t group_stride(const plan::KvGroup& group) {
 StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size_t begin) {
   const auto in = [](std::int64_t value) { return value >= 1 && value <= 1 << 24; };
   if (!in(bounds.tokens()) || !in(bounds.rows()) || !in(bounds.sequences()) || !in(bounds.table_blocks()))
-    fail("a variant's bounds are absurd");
+    fail("a variant's bounds are out of range");
   const auto tokens = static_cast<std::size_t>(bounds.tokens()), rows = static_cast<std::size_t>(bounds.rows()),
              sequences = static_cast<std::size_t>(bounds.sequences()),
              blocks = static_cast<std::size_t>(bounds.table_blocks());
@@ -65,7 +65,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
     const std::size_t bytes = gpu_aligned(kv_rooms[g].blocks * group_stride(program.kv_groups[g]));
     need.kv += bytes;
     if (kv_rooms[g].window > 0) need.kv_windows += bytes;
-    if (need.kv > std::size_t{1} << 46) fail("the plan's KV pool has an absurd size");
+    if (need.kv > std::size_t{1} << 46) fail("the size of the plan's KV pool is out of range");
   }
   // Recurrent state and constants.
   need.recurrent = recurrent_bytes(program, program.batch_max);

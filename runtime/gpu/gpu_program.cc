@@ -20,7 +20,7 @@ using plan::Space;
 /// Numbers of ir::InputKind as plans contain them. (The runtime does not include ir/.)
 enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
 
-constexpr const char* kFix = "compile the plan again";
+constexpr const char* kFix = "compile the model again (forge-compile)";
 
 [[noreturn]] void fail(std::string why) {
   throw Error(ErrorCode::kPlan, "the plan's GPU program is broken", std::move(why), kFix);
@@ -30,7 +30,7 @@ constexpr const char* kFix = "compile the plan again";
 GpuLaunch decode_step(const plan::StepT& step, const GpuResolver& resolver, const StepIoLayout& inputs,
                       const GpuKernels& kernels) {
   const auto* body = step.body.AsLaunch();
-  if (body == nullptr) fail("it is no launch of a kernel");
+  if (body == nullptr) fail("it is not a kernel launch");
   auto launch = kernels.launch(*body);
   for (const auto& operand : step.operands) launch.args.push_back(resolver.address(operand, &inputs).value);
   for (const auto constant : body->constants) launch.args.push_back(static_cast<std::uint64_t>(constant));
@@ -61,7 +61,7 @@ GpuKernels::GpuKernels(const plan::ProgramT& program, const driver::Device& devi
   std::set<std::string_view> names;
   for (const auto& object : program.code_objects) {
     if (object == nullptr || object->name.empty() || !names.insert(object->name).second)
-      fail("its code objects have no names of their own");
+      fail("its code objects need distinct names");
     driver::Module module(device, std::as_bytes(std::span(object->bytes)), printable(object->name));
     auto function = module.function(object->name);
     const auto facts = function.facts();
@@ -72,17 +72,17 @@ GpuKernels::GpuKernels(const plan::ProgramT& program, const driver::Device& devi
 /// Checks a launch against the kernel's and the device's limits, so that a broken plan fails here and not on the
 /// device.
 GpuLaunch GpuKernels::launch(const plan::LaunchT& launch) const {
-  if (launch.code >= kernels_.size()) fail(fmt::format("code object {} is not in it", launch.code));
+  if (launch.code >= kernels_.size()) fail(fmt::format("code object {} does not exist", launch.code));
   const auto& [name, module, function, facts] = kernels_[launch.code];
   const auto blocks = launch.blocks, threads = launch.threads, lds = launch.lds_bytes;
   std::int64_t threads_max = device_.threads_per_block_max;
   if (facts.threads_per_block_max > 0) threads_max = std::min<std::int64_t>(threads_max, facts.threads_per_block_max);
   if (blocks < 1 || blocks > device_.grid_max[0] || threads < 1 || threads > threads_max)
-    fail(fmt::format("'{}' wants {} blocks of {} threads; {} runs {} of {}", printable(name), blocks, threads,
+    fail(fmt::format("'{}' needs {} blocks of {} threads; {} allows {} of {}", printable(name), blocks, threads,
                      device_.name, device_.grid_max[0], threads_max));
   const std::int64_t lds_max = device_.lds_bytes_per_block, lds_static = std::max(facts.lds_bytes, 0);
   if (lds < 0 || lds > lds_max || lds + lds_static > lds_max)
-    fail(fmt::format("'{}' wants {} bytes of LDS a block; {} has {}", printable(name), lds + lds_static, device_.name,
+    fail(fmt::format("'{}' needs {} bytes of LDS per block; {} has {}", printable(name), lds + lds_static, device_.name,
                      lds_max));
   if (lds > 0) function.allow_lds(static_cast<std::uint32_t>(lds));
   return {.function = &function,
@@ -95,7 +95,7 @@ GpuLaunch GpuKernels::launch(const plan::LaunchT& launch) const {
 
 /// Address of one layer's K or V plane: offset 2 * layer is K, 2 * layer + 1 is V.
 Address GpuResolver::kv(const plan::Operand& of) const {
-  if (of.index() >= program_.kv_groups.size()) fail("a reference is to a KV group that does not exist");
+  if (of.index() >= program_.kv_groups.size()) fail("an operand names a KV group that does not exist");
   const auto& group = program_.kv_groups[of.index()];
   if (of.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
   const std::size_t half = memory_.kv_rooms[of.index()].blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
@@ -105,7 +105,7 @@ Address GpuResolver::kv(const plan::Operand& of) const {
 /// Address of a step input. Block tables have one part per KV group, which the offset selects.
 Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) const {
   const std::size_t parts = of.index() == kBlockTable ? memory_.kv_rooms.size() : 1;
-  if (inputs == nullptr || of.offset() >= parts) fail("a reference is no step input");
+  if (inputs == nullptr || of.offset() >= parts) fail("an operand is not a step input");
   switch (of.index()) {
     case kIds:
       return addresses_.io + inputs->ids;
@@ -134,7 +134,7 @@ Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) 
 Address GpuResolver::address(const plan::Operand& of, const StepIoLayout* inputs) const {
   const auto inside = [&](Address base, std::size_t bytes) {
     if (of.offset() > bytes || of.offset() % sizeof(float) != 0)
-      fail(fmt::format("a reference at {} leaves its block of {} bytes", of.offset(), bytes));
+      fail(fmt::format("an operand at offset {} leaves its block of {} bytes", of.offset(), bytes));
     return base + static_cast<std::size_t>(of.offset());
   };
   switch (of.space()) {
@@ -153,7 +153,7 @@ Address GpuResolver::address(const plan::Operand& of, const StepIoLayout* inputs
     case Space::Kv:
       return kv(of);
     default:
-      fail("a reference is to a space that does not belong there");
+      fail("an operand is in a space that a GPU step cannot use");
   }
 }
 

@@ -43,7 +43,7 @@ class Backoff {
 
 [[noreturn]] void fail(const plan::StepT& step, std::string why) {
   throw Error(ErrorCode::kPlan, fmt::format("load step '{}' of the plan is broken", printable(step.label)),
-              std::move(why), "compile the plan again");
+              std::move(why), "compile the model again (forge-compile)");
 }
 
 std::int64_t checked(const plan::StepT& step, std::int64_t number, std::int64_t low, std::int64_t high) {
@@ -59,7 +59,7 @@ struct LoadPlace {
 LoadPlace place_of(const plan::StepT& step) {
   if (const auto* copy = step.body.AsCopySource()) return {copy->weight, copy->source, copy->to};
   if (const auto* repack = step.body.AsRepack()) return {repack->weight, repack->source, repack->to};
-  fail(step, "it loads nothing");
+  fail(step, "it is not a load step");
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ std::size_t staging_slot_bytes(const plan::ProgramT& program) {
     for (const auto& source : weight->sources)
       if (source != nullptr) all += gpu_aligned(plan::source_bytes(*weight, *source));
   }
-  if (row > kRowBytesMax) throw Error(ErrorCode::kPlan, "the plan's constants have an absurd size");
+  if (row > kRowBytesMax) throw Error(ErrorCode::kPlan, "the size of the plan's constants is out of range");
   const auto share = std::min<std::uint64_t>(all / kStagingSlots, kSlotBytes);
   return gpu_aligned(std::max<std::size_t>({row, static_cast<std::size_t>(share), kGpuAlignment}));
 }
@@ -123,7 +123,7 @@ WeightUpload::Load WeightUpload::decode(const plan::StepT& step) const {
   if (source == nullptr) fail(step, "its source is missing");
   const auto part = WeightPart::of(*weight, *source, model_);
   if (!part) fail(step, part.error());
-  if (source->cols != weight->cols) fail(step, "its source has another length of rows");
+  if (source->cols != weight->cols) fail(step, "the rows of its source have another length");
   const auto* to = place.to < step.operands.size() ? &step.operands[place.to] : nullptr;
   if (to == nullptr || to->space() != plan::Space::Weights || to->offset() > memory_.constants ||
       weight->offset > memory_.constants || weight->bytes > memory_.constants - weight->offset)
@@ -144,7 +144,8 @@ void WeightUpload::decode_repack(const plan::StepT& step, const plan::RepackT& r
   if (load.source.rows() > kRowsMax) fail(step, "its source has too many rows");
   const auto rows = static_cast<std::int64_t>(load.source.rows());
   const auto row_bytes = checked(step, repack.row_bytes, 1, kRowBytesMax);
-  if (static_cast<std::size_t>(row_bytes) != load.source.row_bytes()) fail(step, "its source has another size");
+  if (static_cast<std::size_t>(row_bytes) != load.source.row_bytes())
+    fail(step, "the rows of its source have another size");
   const auto row_first = checked(step, repack.row_first, 0, kRowsMax), unit = checked(step, repack.unit, 1, kRowsMax),
              stride = checked(step, repack.stride, 0, kRowsMax);
   const auto last = row_first + (rows - 1) / unit * stride + (rows - 1) % unit;

@@ -110,7 +110,7 @@ std::size_t KvSequence::trim(std::size_t tokens) {
 /// the same prefix), the duplicate is dropped and the sequence uses the indexed one.
 void KvSequence::publish(std::span<const std::int32_t> ids) {
   auto& slot = pool_->slots_[slot_];
-  invariant(ids.size() <= slot.tokens, "KV-011", "what is published has been appended");
+  invariant(ids.size() <= slot.tokens, "KV-011", "published tokens have been appended before");
   auto& index = pool_->prefixes_;
   const auto table = pool_->table(slot_);
   const std::size_t size = pool_->limits_.block_tokens;
@@ -351,19 +351,20 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
     is_open[i] = slots_[i].open;
     if (!slots_[i].open) continue;
     ++open;
-    invariant(slots_[i].blocks == blocks_for(slots_[i].tokens), "KV-006", "a sequence has the blocks of its length");
+    invariant(slots_[i].blocks == blocks_for(slots_[i].tokens), "KV-006",
+              "a sequence has as many blocks as its length needs");
     for (const std::int32_t block : table(i).first(slots_[i].blocks)) count(block);
     auto chain = prefixes_.root(slots_[i].extra_hash);
     for (const std::int32_t block : table(i).first(slots_[i].published)) {
       invariant(prefixes_.holds(block) && prefixes_.follows(block, chain), "KV-012",
-                "published blocks are of the index, each behind the one before");
+                "published blocks are in the index, each following the one before");
       chain = prefixes_.chain_of(block);
     }
   }
   for (const auto& window : windows_) window.audit({is_open.get(), slots_.size()});
   for (const std::int32_t block : held_outside) count(block);
-  invariant(dropped_twice_ == 0, "KV-013", "no handle let go of a block that was free");
-  invariant(counted == references_, "KV-007", "references are those of the holders");
+  invariant(dropped_twice_ == 0, "KV-013", "no block was released twice");
+  invariant(counted == references_, "KV-007", "reference counts equal the number of holders");
   invariant(open + free_slots_.size() == slots_.size(), "KV-008", "a sequence is open or free");
   const auto is_idle = std::make_unique<bool[]>(limits_.blocks);
   for (std::size_t i = 0; i < limits_.blocks; ++i)
@@ -371,7 +372,7 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
   prefixes_.audit({is_idle.get(), limits_.blocks});
   for (const std::int32_t block : free_blocks_) {
     auto& seen = counted.at(static_cast<std::size_t>(block));
-    invariant(seen == 0 && !prefixes_.holds(block), "KV-009", "a block on the free list is free, once");
+    invariant(seen == 0 && !prefixes_.holds(block), "KV-009", "a block on the free list is free and listed once");
     seen = 1;
   }
   for (std::size_t i = 0; i < limits_.blocks; ++i)

@@ -31,7 +31,7 @@ std::int64_t kv_context_blocks(const plan::ProgramT& program, std::int64_t wante
 
 std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_blocks) {
   if (program.kv_groups.size() > kGroupsMax)
-    throw Error(ErrorCode::kPlan, "the plan has too many KV groups", {}, "compile the plan again");
+    throw Error(ErrorCode::kPlan, "the plan has too many KV groups", {}, "compile the model again (forge-compile)");
   const auto all = checked_bytes(kv_context_blocks(program, kv_blocks), "KV pool");
   const auto block = static_cast<std::size_t>(kv_block_tokens(program));
   std::vector<KvRoom> rooms;

@@ -65,7 +65,7 @@ KvPrefixIndex::Beginning KvPrefixIndex::find_beginning(const Chain& chain, std::
 /// Links the block into its hash bucket (singly linked) and into its parent's list (doubly linked, newest first).
 void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block) {
   auto& e = entry(block);
-  invariant(e.birth == 0 && ids.size() == block_tokens_, "KV-020", "a full block enters the index once");
+  invariant(e.birth == 0 && ids.size() == block_tokens_, "KV-020", "only full blocks enter the index, each once");
   e = {.hash = hash_of(chain, ids), .birth = ++births_, .parent = chain.birth, .extra = chain.extra};
   auto& head = buckets_[bucket_of(e.hash)];
   e.bucket_next = head;
@@ -79,7 +79,7 @@ void KvPrefixIndex::insert(const Chain& chain, std::span<const std::int32_t> ids
 }
 
 void KvPrefixIndex::set_idle(std::int32_t block) {
-  invariant(holds(block) && !idle_.holds(block), "KV-021", "a block of the index becomes idle once");
+  invariant(holds(block) && !idle_.holds(block), "KV-021", "a block of the index is set idle only once");
   idle_.push(block);
 }
 
@@ -91,7 +91,7 @@ void KvPrefixIndex::set_busy(std::int32_t block) {
 /// Unlinks the oldest idle block from both lists. Blocks that continue it keep its `birth` as their parent and can no
 /// longer be found, because no block gets that birth again.
 std::int32_t KvPrefixIndex::evict() {
-  invariant(idle_.size() > 0, "KV-023", "an idle block is counted before it is given up");
+  invariant(idle_.size() > 0, "KV-023", "only an idle block is evicted");
   const std::int32_t block = idle_.oldest();
   set_busy(block);
   auto& e = entry(block);

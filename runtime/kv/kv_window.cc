@@ -10,7 +10,7 @@ namespace forge::runtime {
 KvWindow::KvWindow(const Limits& limits, const Shape& shape)
     : limits_(limits), shape_(shape), idle_(limits.room.blocks) {
   invariant(limits.room.blocks > 0 && limits.room.blocks < (std::size_t{1} << 31) && limits.room.window > 0, "KV-030",
-            "a window's pool has blocks");
+            "the pool and window of a sliding-window group are not empty");
   entries_.resize(limits.room.blocks);
   free_blocks_.resize(limits.room.blocks);
   for (std::size_t i = 0; i < limits.room.blocks; ++i)
@@ -85,7 +85,7 @@ void KvWindow::append_round(std::uint32_t slot, std::size_t after) {
   auto& s = slots_[slot];
   const auto table = row(slot);
   for (std::size_t i = s.begin; i < s.end; ++i)
-    invariant(is_own(table[i]), "KV-031", "blocks that come round are the sequence's own");
+    invariant(is_own(table[i]), "KV-031", "blocks of a ring are used by one sequence only");
   const std::size_t held = std::max(round_blocks(), s.end - s.begin);
   for (const std::size_t end = blocks_for(after); s.end < end; ++s.end)
     table[s.end] = s.end < s.begin + held ? take() : table[s.end - held];
@@ -219,11 +219,12 @@ void KvWindow::audit(std::span<const bool> is_open) const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const auto& e = entries_[i];
     const auto block = static_cast<std::int32_t>(i);
-    invariant(e.references == counted[i], "KV-035", "references of a window's blocks are those of the slots");
+    invariant(e.references == counted[i], "KV-035",
+              "reference counts of a window's blocks equal the number of slots that hold them");
     const bool is_idle = idle_.holds(block);
-    invariant(is_idle == (e.references == 0 && e.companion_of != kNoBlock), "KV-036", "idle blocks can be found");
+    invariant(is_idle == (e.references == 0 && e.companion_of != kNoBlock), "KV-036", "idle blocks have a companion");
     invariant(e.companion_of == kNoBlock || companions_[static_cast<std::size_t>(e.companion_of)] == block, "KV-037",
-              "a companion is the one of its block");
+              "a block and its companion refer to each other");
     idle += is_idle ? 1 : 0;
     if (e.references > 0 || is_idle) ++found;
   }

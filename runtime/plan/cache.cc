@@ -124,8 +124,8 @@ CachedPlan PlanCache::get_or_build(std::string_view key, const Build& build,
     remove_cache_temporaries(options_.directory, kPlanSuffix, key);
     const auto image = serialize_plan(result.plan, key);
     if (image.size() > options_.bytes_max) {
-      result.warnings.push_back(Error(ErrorCode::kCache, "the plan is not kept",
-                                      fmt::format("its {} bytes are more than the cache may hold", image.size()),
+      result.warnings.push_back(Error(ErrorCode::kCache, "the plan was not cached",
+                                      fmt::format("its {} bytes exceed the cache's limit", image.size()),
                                       "raise FORGE_CACHE_MAX_BYTES")
                                     .line());
       return result;

@@ -167,9 +167,9 @@ PlanT unpack(std::span<const std::byte> payload, std::string_view name) {
   if (!VerifyPlanBuffer(verifier)) throw bad_plan(name, "its contents are not a well-formed plan");
   const auto& root = *flatbuffers::GetRoot<flatbuffers::Table>(data);
   if (!UnpackedSize(payload.size()).add_table(root, *PlanTypeTable()))
-    throw bad_plan(name, "its parts add up to more than the file holds, lie askew, or are of no kind that it knows");
+    throw bad_plan(name, "its parts exceed the file's size, are misaligned, or have an unknown type");
   const Plan& plan = *GetPlan(data);
-  if (plan.version() != kPlanVersion) throw bad_plan(name, "its contents are of another version than its header");
+  if (plan.version() != kPlanVersion) throw bad_plan(name, "its contents and its header have different versions");
   PlanT out;
   plan.UnPackTo(&out);
   if (!out.model) out.model = std::make_unique<ModelT>();
@@ -228,7 +228,7 @@ std::vector<std::byte> serialize_plan(const PlanT& plan, std::string_view cache_
   const auto check_size = [](std::uint64_t bytes, std::uint64_t bytes_max) {
     if (bytes > bytes_max)
       throw Error(ErrorCode::kPlan, "cannot write the plan",
-                  fmt::format("its {} bytes are more than the format's {}", bytes, bytes_max),
+                  fmt::format("its {} bytes exceed the format's limit of {}", bytes, bytes_max),
                   "compile for fewer targets at once (--target)");
   };
   check_size(blob_bytes, kBlobBytesMax);
@@ -258,13 +258,14 @@ PlanT parse_plan(std::span<const std::byte> image, std::string_view name, std::s
                                      header.container_version, header.plan_version, kContainerVersion, kPlanVersion));
   const auto payload = image.subspan(sizeof header);
   if (header.payload_bytes > payload.size())
-    throw bad_plan(
-        name, fmt::format("it is truncated: {} of {} payload bytes are there", payload.size(), header.payload_bytes));
+    throw bad_plan(name,
+                   fmt::format("it is truncated: it has {} of {} payload bytes", payload.size(), header.payload_bytes));
   if (header.payload_bytes < payload.size() || payload.size() > kPayloadBytesMax)
-    throw bad_plan(name, "it has bytes behind its end");
+    throw bad_plan(name, "it has extra bytes at the end");
   if (header.zero != 0 || header.hash != hash_of(header, payload))
     throw bad_plan(name, "it is damaged: its checksum does not match its contents");
-  if (!cache_key.empty() && header.key != key_of(cache_key)) throw bad_plan(name, "it belongs to another cache key");
+  if (!cache_key.empty() && header.key != key_of(cache_key))
+    throw bad_plan(name, "it was written for another cache key");
   invariant(reinterpret_cast<std::uintptr_t>(image.data()) % kImageAlign == 0, "PLAN-002",
             "a plan image is aligned to 16 bytes");
   return unpack(payload, name);

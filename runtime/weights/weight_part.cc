@@ -23,15 +23,15 @@ std::expected<WeightPart, WeightPart::Refusal> WeightPart::of(const plan::Weight
   const auto* type = find_dtype(weight.dtype);
   const auto matrices = plan::matrices_of(weight);
   if (type == nullptr || type->block_bytes == 0 || matrices < 1 || matrices > kDimMax)
-    return std::unexpected("its type or shape is absurd");
-  if (source.file >= model.files()) return std::unexpected("a source is of a file that the model does not have");
+    return std::unexpected("its type or shape is invalid");
+  if (source.file >= model.files()) return std::unexpected("a source names a file that the model does not have");
   if (!is_range_of(source.row_begin, source.rows, source.tensor_rows))
     return std::unexpected("a source takes rows that its tensor does not have");
   if (!is_range_of(source.col_begin, source.cols, source.tensor_cols))
     return std::unexpected("a source takes columns that its tensor does not have");
   const auto block = std::int64_t{type->block_elems};
   if (source.tensor_cols % block != 0 || source.col_begin % block != 0 || source.cols % block != 0)
-    return std::unexpected("a source takes columns that are no whole blocks");
+    return std::unexpected("a source's columns are not whole quantisation blocks");
 
   const auto bytes_of = [&](std::int64_t cols) {
     return std::uint64_t{forge::row_bytes(type->type, static_cast<std::size_t>(cols))};

@@ -49,7 +49,7 @@ class SpanWeightSource final : public WeightSource {
       throw Error(ErrorCode::kIo, "cannot read " + printable(name_, 200),
                   std::to_string(out.size()) + " bytes at " + std::to_string(offset) + " of file " +
                       std::to_string(file) + " are not in its " + std::to_string(data.size()),
-                  "the model may have changed since the plan was made: compile it again");
+                  "the model may have changed since it was compiled: compile it again");
     if (!out.empty()) std::memcpy(out.data(), data.data() + offset, out.size());
   }
   void prefetch(std::uint32_t, std::uint64_t, std::uint64_t) const noexcept override {}

@@ -87,7 +87,7 @@ TEST_CASE("the error says what was being done, which function failed, and how") 
     CHECK(error.code() == ErrorCode::kMemory);
     CHECK(error.line() ==
           "error[memory]: creating a stream: stream_create returned out_of_memory (2): out of memory; free memory on "
-          "the card or ask for less context");
+          "the device, or use a smaller context (-c)");
   }
   CHECK(t.control->calls("stream_create") == 2);
   t.control->fail("mem_alloc");
@@ -104,7 +104,7 @@ TEST_CASE("a device that is lost fails every later call with exit status 4") {
   CHECK(status.outcome() == Outcome::kLost);
   const Error error = status.error("a decode step");
   CHECK(error.exit_status() == 4);
-  CHECK(error.line().find("start again") != std::string::npos);
+  CHECK(error.line().find("restart it") != std::string::npos);
   CHECK(stream->synchronize().outcome() == Outcome::kLost);
   CHECK_THROWS_AS(Event(t->device), Error);
   CHECK_THROWS_AS(t->device.free_bytes(), Error);

@@ -222,7 +222,7 @@ TEST_CASE("a program that is a part of several is refused with one line") {
     plan.program().rank = rank;
     plan.program().world = world;
     CHECK_THAT(plan.refusal(), Catch::Contains("part " + std::to_string(rank) + " of " + std::to_string(world)) &&
-                                   Catch::Contains("on one device"));
+                                   Catch::Contains("one device per model"));
   }
 }
 
@@ -230,7 +230,7 @@ TEST_CASE("a program that is fed with more than ids is refused with one line") {
   for (const std::int64_t width : {std::int64_t{1}, std::int64_t{64}, std::int64_t{-1}}) {
     Plan plan;
     plan.program().input_width = width;
-    CHECK_THAT(plan.refusal(), Catch::Contains("embeddings from outside") && Catch::Contains("token ids alone"));
+    CHECK_THAT(plan.refusal(), Catch::Contains("takes embeddings") && Catch::Contains("token ids as input only"));
   }
 }
 

@@ -81,16 +81,16 @@ TEST_CASE("what is no part of a tensor of the model is refused") {
       {"columns that its tensor does not have", [](auto&, auto& s) { s.col_begin = 32; }},
       {"columns that its tensor does not have", [](auto&, auto& s) { s.col_begin = -32; }},
       {"columns that its tensor does not have", [](auto&, auto& s) { s.cols = kMost; }},
-      {"no whole blocks", [](auto&, auto& s) { s.col_begin = 16, s.cols = 32; }},
-      {"no whole blocks", [](auto&, auto& s) { s.cols = 48; }},
-      {"no whole blocks", [](auto&, auto& s) { s.tensor_cols = 65; }},
+      {"not whole", [](auto&, auto& s) { s.col_begin = 16, s.cols = 32; }},
+      {"not whole", [](auto&, auto& s) { s.cols = 48; }},
+      {"not whole", [](auto&, auto& s) { s.tensor_cols = 65; }},
       {"leaves the model file", [](auto&, auto& s) { s.offset = 1; }},
       {"leaves the model file", [](auto&, auto& s) { s.offset = ~std::uint64_t{0}; }},
       {"leaves the model file", [](auto&, auto& s) { s.tensor_rows = 1 << 28; }},
       {"leaves the model file", [](auto& w, auto&) { w.slices = 1 << 28; }},
-      {"absurd", [](auto& w, auto&) { w.slices = 0; }},
-      {"absurd", [](auto& w, auto&) { w.dtype = 99; }},
-      {"absurd", [](auto& w, auto&) { w.dtype = static_cast<std::uint8_t>(DType::kState); }},
+      {"type or shape is invalid", [](auto& w, auto&) { w.slices = 0; }},
+      {"type or shape is invalid", [](auto& w, auto&) { w.dtype = 99; }},
+      {"type or shape is invalid", [](auto& w, auto&) { w.dtype = static_cast<std::uint8_t>(DType::kState); }},
   };
   const std::vector<std::byte> bytes(4 * 2 * 34);
   const runtime::SpanWeightSource file("f", bytes);

@@ -73,7 +73,7 @@ struct NullLaunch {
   template <typename T>
   [[nodiscard]] T arg(std::size_t index) const {
     T value{};
-    if (args.at(index).size() != sizeof(T)) throw Error(ErrorCode::kInternal, "argument of another size");
+    if (args.at(index).size() != sizeof(T)) throw Error(ErrorCode::kInternal, "the argument has a different size");
     std::memcpy(&value, args[index].data(), sizeof(T));
     return value;
   }

@@ -50,17 +50,20 @@ TEST_CASE("facts that are missing, absurd or of another program are refused") {
   using Catch::Contains;
   CHECK_THAT(refusal([](auto& p) { p.facts.reset(); }), Contains("missing"));
   for (const char* api : {"", "C P U", "line\nbreak", "abcdefghijklmnopqrstuvwxyz0123456789"})
-    CHECK_THAT(refusal([&](auto& p) { p.facts->api = api; }), Contains("does not say what runs it"));
+    CHECK_THAT(refusal([&](auto& p) { p.facts->api = api; }), Contains("does not name its API"));
   for (const std::int32_t tokens : {0, -1, (1 << 24) + 1})
-    CHECK_THAT(refusal([&](auto& p) { p.facts->prompt_tokens = tokens; }), Contains("rules for prompts"));
+    CHECK_THAT(refusal([&](auto& p) { p.facts->prompt_tokens = tokens; }), Contains("prompt limits"));
   for (const std::int32_t tokens : {-1, (1 << 24) + 1})
-    CHECK_THAT(refusal([&](auto& p) { p.facts->long_prompt = tokens; }), Contains("rules for prompts"));
-  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types.clear(); }), Contains("no type that forge knows"));
-  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types = {1, 255}; }), Contains("no type that forge knows"));
-  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types.resize(65, 1); }), Contains("no type that forge knows"));
+    CHECK_THAT(refusal([&](auto& p) { p.facts->long_prompt = tokens; }), Contains("prompt limits"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types.clear(); }),
+             Contains("KV cache types is empty or has unknown types"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types = {1, 255}; }),
+             Contains("KV cache types is empty or has unknown types"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->kv_types.resize(65, 1); }),
+             Contains("KV cache types is empty or has unknown types"));
   CHECK_THAT(refusal([](auto& p) { p.options->kv_type = static_cast<std::uint8_t>(DType::kQ8_0); }),
-             Contains("its target cannot have"));
-  CHECK_THAT(refusal([](auto& p) { p.facts->samples = false; }), Contains("it chooses tokens"));
+             Contains("not supported by its target"));
+  CHECK_THAT(refusal([](auto& p) { p.facts->samples = false; }), Contains("it samples tokens"));
   CHECK_THAT(refusal([](auto& p) { p.variants.back()->hidden_width = 8; }), Contains("hidden rows"));
 }
 

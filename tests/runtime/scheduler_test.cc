@@ -109,7 +109,7 @@ TEST_CASE("what can never run is refused with the numbers, what cannot run now w
     const auto length = refusal(60, tokens);
     CHECK((length.kind == RefusalKind::kTooLong && length.limit == 64));
   }
-  CHECK(refusal(60, 5).message == "60 tokens of the prompt and 5 more do not fit into the context of 64");
+  CHECK(refusal(60, 5).message == "60 prompt tokens and 5 more do not fit into the context of 64");
   bench.submit(rising(4));
   bench.submit(rising(4));
   const auto full = refusal(4, 1);
