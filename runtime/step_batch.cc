@@ -85,7 +85,7 @@ bool is_copied(const BlockCopy& copy, std::span<const KvRoom> rooms, std::size_t
                                                  : copy.group == static_cast<std::int32_t>(group);
 }
 
-void refuse_batch(const StepBatch& batch) {
+void throw_batch_too_large(const StepBatch& batch) {
   throw Error(
       ErrorCode::kInternal, "a step is larger than every variant of the plan",
       fmt::format("{} tokens, {} rows, {} sequences", batch.ids.size(), batch.rows.size(), batch.kv_length.size()));

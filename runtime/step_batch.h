@@ -75,7 +75,7 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
 [[nodiscard]] bool is_copied(const BlockCopy& copy, std::span<const KvRoom> rooms, std::size_t group);
 
 /// Throws Error(kInternal): the batch is larger than every variant of the plan.
-[[noreturn]] void refuse_batch(const StepBatch& batch);
+[[noreturn]] void throw_batch_too_large(const StepBatch& batch);
 
 /// Returns the first variant that has room for the batch and for which `gives(variant)` is true (it returns logits or
 /// hidden rows, as wanted). Plans list smaller variants first, so this is the cheapest one. A Variant has the members
@@ -86,7 +86,7 @@ const Variant& choose_variant(const std::vector<Variant>& variants, const StepBa
     if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
         batch.kv_length.size() <= variant.sequences && gives(variant))
       return variant;
-  refuse_batch(batch);
+  throw_batch_too_large(batch);
 }
 /// The same for executors whose variants all return logits.
 template <class Variant>

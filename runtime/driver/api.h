@@ -34,7 +34,7 @@ struct LaunchCall {
   Dim3 grid, block;  ///< grid in blocks, block in threads
   std::uint32_t lds_bytes;
   void** args;
-  std::size_t only_arg_bytes;  ///< size of args[0] if it is the only argument and its size is known; otherwise 0
+  std::size_t single_arg_bytes;  ///< size of args[0] if it is the only argument and its size is known; otherwise 0
   LaunchHints hints;
 };
 

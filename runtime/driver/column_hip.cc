@@ -77,7 +77,7 @@ struct HiprtcFunctions {
 constexpr int kVersions[] = {7, 6, 5};
 constexpr const char* kFolder = "/opt/rocm/lib";
 /// Debian's hipRTC, for the case that another libamdhip64 comes first in the linker's search order.
-constexpr const char* kDebians = "/usr/lib/x86_64-linux-gnu/libamdhip64.so.5";
+constexpr const char* kDebianHiprtc = "/usr/lib/x86_64-linux-gnu/libamdhip64.so.5";
 
 std::string bounded_text(const char* text, std::size_t size) {
   return {text, strnlen(text, size)};
@@ -363,7 +363,7 @@ std::unique_ptr<CompilerApi> load_hiprtc() {
   // libamdhip64.
   std::vector<std::string> names = library_names("libhiprtc.so", kVersions, kFolder);
   std::ranges::move(library_names("libamdhip64.so", kVersions, kFolder), std::back_inserter(names));
-  names.emplace_back(kDebians);
+  names.emplace_back(kDebianHiprtc);
   LibrarySearch search(std::move(names));
   std::optional<Error> lacking;
   for (Library library = search.next(); library; library = search.next()) {

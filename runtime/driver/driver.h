@@ -294,7 +294,7 @@ class Stream {
   friend class Event;
   friend class GraphExec;
   Status launch_checked(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes, void** args,
-                        std::size_t only_arg_bytes, LaunchHints hints) const;
+                        std::size_t single_arg_bytes, LaunchHints hints) const;
   Handle handle_;
 };
 

@@ -234,7 +234,7 @@ Status Stream::launch_block(const Function& function, Dim3 grid, Dim3 block, std
 /// Checks a launch against the device's limits and returns kRefused with a reason, so that no invalid launch reaches a
 /// driver.
 Status Stream::launch_checked(const Function& function, Dim3 grid, Dim3 block, std::uint32_t lds_bytes, void** args,
-                              std::size_t only_arg_bytes, LaunchHints hints) const {
+                              std::size_t single_arg_bytes, LaunchHints hints) const {
   const DeviceInfo& info = handle_.device()->info();
   const std::array<std::uint32_t, 3> blocks{grid.x, grid.y, grid.z}, threads{block.x, block.y, block.z};
   std::uint64_t in_block = 1;
@@ -257,7 +257,7 @@ Status Stream::launch_checked(const Function& function, Dim3 grid, Dim3 block, s
     return Status::refused("launch", "the kernel is loaded on another device");
   }
   return handle_.device()->with([&](Api& api) {
-    return api.launch({function.function_, handle_.get(), grid, block, lds_bytes, args, only_arg_bytes, hints});
+    return api.launch({function.function_, handle_.get(), grid, block, lds_bytes, args, single_arg_bytes, hints});
   });
 }
 

@@ -11,7 +11,7 @@ Time steady_now() {
   return std::chrono::steady_clock::now().time_since_epoch();
 }
 
-constexpr const char* kStuck = "error[device]: a step took too long; the device does not respond";
+constexpr const char* kStepTimeout = "error[device]: a step took too long; the device does not respond";
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void RequestHandle::cancel() {
     const std::lock_guard lock(mailbox_->mutex);
     mailbox_->abandoned = true;
   }
-  mailbox_->some.notify_one();
+  mailbox_->changed.notify_one();
 }
 
 Engine::Engine(std::unique_ptr<runtime::Executor> executor, const EngineOptions& options)
@@ -48,7 +48,7 @@ Engine::~Engine() {
     const std::lock_guard lock(mailbox_->mutex);
     mailbox_->closing = mailbox_->stopped = true;
   }
-  mailbox_->some.notify_one();
+  mailbox_->changed.notify_one();
   thread_.join();
 }
 
@@ -79,7 +79,7 @@ std::expected<RequestHandle, Refusal> Engine::submit(Request request) {
     mailbox_->arrived.push_back(*std::move(prepared));
     ++mailbox_->open;
   }
-  mailbox_->some.notify_one();
+  mailbox_->changed.notify_one();
   return RequestHandle(std::move(stream), mailbox_);
 }
 
@@ -112,8 +112,8 @@ void Engine::close() {
 /// the step returns.
 void Engine::give_up() {
   stuck_ = true;
-  core_.end_streams(FinishReason::kError, kStuck);
-  end_arrived(FinishReason::kError, kStuck);
+  core_.end_streams(FinishReason::kError, kStepTimeout);
+  end_arrived(FinishReason::kError, kStepTimeout);
 }
 
 /// Ends the streams of requests that the engine's thread has not taken yet; it skips finished ones later. Streams are
@@ -169,12 +169,12 @@ void Engine::turn() {
   mailbox_->waiting = core_.scheduler().waiting();
   mailbox_->open = core_.open() + mailbox_->arrived.size();
   if (ran) return;
-  const auto news = [&] { return mailbox_->stopped || mailbox_->abandoned || !mailbox_->arrived.empty(); };
+  const auto has_work = [&] { return mailbox_->stopped || mailbox_->abandoned || !mailbox_->arrived.empty(); };
   const auto next = core_.next_event();
   if (next == kNever)
-    mailbox_->some.wait(lock, news);
+    mailbox_->changed.wait(lock, has_work);
   else
-    mailbox_->some.wait_until(lock, std::chrono::steady_clock::time_point(next), news);
+    mailbox_->changed.wait_until(lock, std::chrono::steady_clock::time_point(next), has_work);
 }
 
 /// Main function of the engine's thread.

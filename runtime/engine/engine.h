@@ -29,7 +29,7 @@ namespace forge::engine {
 struct Mailbox {
   std::mutex mutex;
   /// Signalled when something for the engine's thread has changed.
-  std::condition_variable some;
+  std::condition_variable changed;
   std::vector<EngineCore::PreparedPtr> arrived;
   std::size_t waiting = 0;  ///< requests in the engine's queue when it last looked
   std::size_t open = 0;     ///< requests that have not ended, in the mailbox and in the engine

@@ -10,7 +10,7 @@ namespace forge::engine {
 
 /// Tries to start running ahead. Possible if the device samples every row, the loop has room for all sequences, and the
 /// scheduler can reserve KV blocks for at least two steps.
-bool EngineCore::goes_ahead(const StepPlan& plan) {
+bool EngineCore::try_run_ahead(const StepPlan& plan) {
   if (std::ranges::find(samplers_, nullptr) != samplers_.end() || plan.parts.size() > device_->sequences_max())
     return false;
   const auto steps = scheduler_.reserve(options_.steps_ahead);

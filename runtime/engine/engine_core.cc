@@ -214,7 +214,7 @@ bool EngineCore::step() {
       metrics_.queued += begin - open.usage.submitted;
     }
   const bool on_device = choose_samplers(plan);
-  if (on_device && goes_ahead(plan)) return step_ahead();
+  if (on_device && try_run_ahead(plan)) return step_ahead();
   StepRows rows;
   const bool ran = run([&] {
     stop_loop();
@@ -256,7 +256,8 @@ void EngineCore::finish_step(const StepRows& rows, bool hidden) {
   ++steps_since_failure_;
   const std::size_t width = executor_.hidden_width();
   for (const auto& given : scheduler_.complete())
-    hidden ? take_rows(given, rows.logits.subspan(given.row * width, given.count * width)) : take_token(given, rows);
+    hidden ? add_hidden_rows(given, rows.logits.subspan(given.row * width, given.count * width))
+           : handle_token(given, rows);
 }
 
 /// Runs `call` under the watchdog and with error handling. Returns false if the step failed or was given up; its
@@ -333,7 +334,7 @@ void EngineCore::count_token(SequenceKey key, Prepared& open) {
 
 /// Collects hidden rows for an embedding. Rows are summed in the order of their tokens, so the mean does not depend on
 /// how the prompt was cut into steps.
-void EngineCore::take_rows(const RowsGiven& given, std::span<const float> rows) {
+void EngineCore::add_hidden_rows(const RowsGiven& given, std::span<const float> rows) {
   auto& open = *requests_.at(given.key.request);
   const std::size_t width = executor_.hidden_width();
   if (given.position == 0 || open.request.wants == Wants::kLastRow) open.sum.assign(width, 0);
@@ -362,7 +363,7 @@ std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows,
 }
 
 /// Handles one generated token: stop tokens, log probabilities, the client's stop callback, the length limit.
-void EngineCore::take_token(const RowsGiven& given, const StepRows& rows) {
+void EngineCore::handle_token(const RowsGiven& given, const StepRows& rows) {
   const auto key = given.key;
   auto& open = *requests_.at(key.request);
   auto& sampler = open.samples[key.sample].sampler;
@@ -385,7 +386,7 @@ void EngineCore::take_token(const RowsGiven& given, const StepRows& rows) {
     const auto logits = logits_of(rows, given.row);
     const double log_sum = log_sum_exp(logits);
     event.chosen = {.token = token, .logprob = logprob_of(logits, log_sum, token)};
-    event.likeliest = likeliest_tokens(logits, log_sum, request.likeliest);
+    event.likeliest = top_tokens(logits, log_sum, request.likeliest);
   }
   const bool last = scheduler_.push(key, token);
   try {

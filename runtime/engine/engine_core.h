@@ -167,7 +167,7 @@ class EngineCore {
 
   void end_expired();
   bool choose_samplers(const StepPlan& plan);
-  bool goes_ahead(const StepPlan& plan);
+  bool try_run_ahead(const StepPlan& plan);
   void start_loop(const StepPlan& plan);
   bool step_ahead();
   void end_ahead();
@@ -185,8 +185,8 @@ class EngineCore {
     return rows.logits.subspan(row * executor_.vocab(), executor_.vocab());
   }
   std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row);
-  void take_token(const RowsGiven& given, const StepRows& rows);
-  void take_rows(const RowsGiven& given, std::span<const float> rows);
+  void handle_token(const RowsGiven& given, const StepRows& rows);
+  void add_hidden_rows(const RowsGiven& given, std::span<const float> rows);
   void count_token(SequenceKey key, Prepared& open);
   void end_sample(Prepared& open, StreamEvent event);
   void close(Prepared& open);

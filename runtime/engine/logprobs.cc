@@ -30,7 +30,7 @@ float logprob_of(std::span<const float> logits, double log_sum, std::int32_t tok
   return static_cast<float>(static_cast<double>(comparable(logits[static_cast<std::size_t>(token)])) - log_sum);
 }
 
-std::vector<TokenLogprob> likeliest_tokens(std::span<const float> logits, double log_sum, std::size_t count) {
+std::vector<TokenLogprob> top_tokens(std::span<const float> logits, double log_sum, std::size_t count) {
   std::vector<TokenLogprob> top;  // few entries, kept sorted by insertion
   top.reserve(count + 1);
   for (std::size_t id = 0; id < logits.size() && count > 0; ++id) {

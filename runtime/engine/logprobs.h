@@ -13,7 +13,6 @@ namespace forge::engine {
 /// Log probability of one token, given log_sum_exp of the row.
 [[nodiscard]] float logprob_of(std::span<const float> logits, double log_sum, std::int32_t token);
 /// The `count` most likely tokens, most likely first; among equals the lower id.
-[[nodiscard]] std::vector<TokenLogprob> likeliest_tokens(std::span<const float> logits, double log_sum,
-                                                         std::size_t count);
+[[nodiscard]] std::vector<TokenLogprob> top_tokens(std::span<const float> logits, double log_sum, std::size_t count);
 
 }  // namespace forge::engine

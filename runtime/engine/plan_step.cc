@@ -17,36 +17,36 @@ std::size_t Scheduler::slots_in_use() const {
                          [](std::size_t sum, const auto& job) { return sum + job->slots(); });
 }
 
-/// True if `job` can be admitted when only the first `stay` running sequences remain and `blocks_back` blocks have been
-/// given back by the others. Requires
+/// True if `job` can be admitted when only the first `remaining` running sequences are kept and `blocks_back` blocks
+/// have been given back by the others. Requires
 ///
 ///   blocks of its tokens - blocks found in the prefix cache + found ones that are idle (they stop counting as free)
 ///     + one block per slot for growth + what the remaining sequences still need for their pending tokens
 ///   <= free blocks.
-bool Scheduler::fits(const Job& job, std::size_t stay, std::size_t blocks_back) const {
+bool Scheduler::fits(const Job& job, std::size_t remaining, std::size_t blocks_back) const {
   const auto& pool = pool_.limits();
-  std::size_t slots = job.slots(), promised = 0;
-  for (const auto& other : std::span(running_).first(stay)) {
+  std::size_t slots = job.slots(), pending_blocks = 0;
+  for (const auto& other : std::span(running_).first(remaining)) {
     slots += other->slots();
-    promised += other->kv->blocks_to_append(other->pending()) + other->slots();
+    pending_blocks += other->kv->blocks_to_append(other->pending()) + other->slots();
   }
   if (slots > limits_.sequences) return false;
   const std::size_t all = (job.ids.size() + pool.block_tokens - 1) / pool.block_tokens;
   const auto match = limits_.reuse_prefixes ? pool_.match(job.reusable(), job.extra_hash) : runtime::PrefixMatch{};
-  const std::size_t headroom = stay == 0 ? 0 : job.slots();
-  return all - match.blocks + match.idle + headroom + promised <= pool_.blocks_free() + blocks_back;
+  const std::size_t headroom = remaining == 0 ? 0 : job.slots();
+  return all - match.blocks + match.idle + headroom + pending_blocks <= pool_.blocks_free() + blocks_back;
 }
 
 /// Preempts sequences of lower rank if, and only if, that makes `job` fit. Blocks that other sequences also use are not
 /// counted as gained, so no sequence is preempted without effect.
 bool Scheduler::make_room(const Job& job) {
-  std::size_t stay = running_.size(), back = 0;
-  while (!fits(job, stay, back)) {
-    if (stay == 0 || before(*running_[stay - 1], job)) return false;
-    --stay;
-    for (const auto block : running_[stay]->kv->blocks()) back += pool_.references(block) == 1 ? 1 : 0;
+  std::size_t remaining = running_.size(), back = 0;
+  while (!fits(job, remaining, back)) {
+    if (remaining == 0 || before(*running_[remaining - 1], job)) return false;
+    --remaining;
+    for (const auto block : running_[remaining]->kv->blocks()) back += pool_.references(block) == 1 ? 1 : 0;
   }
-  while (running_.size() > stay) preempt_worst();
+  while (running_.size() > remaining) preempt_worst();
   return true;
 }
 
@@ -92,8 +92,8 @@ void Scheduler::admit_all(Time now) {
 /// Defers prompts that share a prefix with a higher-ranked prompt which is still being computed: computed side by side,
 /// both would do the same work. When the shared blocks are in the prefix cache, the deferred sequence restarts with
 /// them.
-void Scheduler::hold_followers() {
-  for (auto& job : running_) job->held = false;
+void Scheduler::defer_shared_prefixes() {
+  for (auto& job : running_) job->deferred = false;
   if (!limits_.reuse_prefixes) return;
   const std::size_t size = pool_.limits().block_tokens;
   for (std::size_t i = 0; i < running_.size(); ++i) {
@@ -110,7 +110,7 @@ void Scheduler::hold_followers() {
       job.found = job.fed();
     }
     // Deferred if an earlier sequence will compute shared blocks that neither has computed yet.
-    job.held = std::ranges::any_of(std::span(running_).first(i), [&](const auto& other) {
+    job.deferred = std::ranges::any_of(std::span(running_).first(i), [&](const auto& other) {
       if (other->extra_hash != job.extra_hash) return false;
       const auto alike = static_cast<std::size_t>(std::ranges::mismatch(wanted, other->ids).in1 - wanted.begin());
       return alike / size * size > std::max(job.fed(), other->fed());
@@ -131,7 +131,7 @@ struct Scheduler::Budget {
 /// rows.
 void Scheduler::plan_part(std::size_t index, Budget& budget) {
   Job& job = *running_[index];
-  if (job.held || job.hidden() != step_.hidden) return;
+  if (job.deferred || job.hidden() != step_.hidden) return;
   const bool prompt = job.pending() > 1;
   --budget.behind;
   std::size_t count = std::min(job.pending(), budget.tokens - std::min(budget.tokens, budget.behind));
@@ -169,7 +169,7 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
 /// Fills the step with sequences that want hidden rows (`hidden`) or logits.
 void Scheduler::plan_parts(bool hidden) {
   step_.hidden = hidden;
-  const auto takes_part = [&](const auto& job) { return !job->held && job->hidden() == hidden; };
+  const auto takes_part = [&](const auto& job) { return !job->deferred && job->hidden() == hidden; };
   Budget budget{.tokens = limits_.step_tokens,
                 .prompts = limits_.prompt_tokens > 0 ? limits_.prompt_tokens : limits_.step_tokens,
                 .behind = static_cast<std::size_t>(std::ranges::count_if(running_, takes_part))};
@@ -182,7 +182,7 @@ const StepPlan& Scheduler::plan(Time now) {
   step_.copies.clear();
   step_.tokens = 0;
   admit_all(now);
-  hold_followers();
+  defer_shared_prefixes();
   // A step returns logits or hidden rows, not both. If both are wanted, they alternate.
   const auto hidden = [](const auto& job) { return job->hidden(); };
   const bool rows = std::ranges::any_of(running_, hidden), logits = !std::ranges::all_of(running_, hidden);
@@ -196,8 +196,8 @@ const StepPlan& Scheduler::plan(Time now) {
 
 /// Forks the further samples of a request after its prompt has been computed. They share all blocks of the prompt; the
 /// last one is copied when a sample first writes into it.
-void Scheduler::part_samples(Job& first) {
-  for (std::uint32_t sample = 1; sample <= first.to_part; ++sample) {
+void Scheduler::fork_samples(Job& first) {
+  for (std::uint32_t sample = 1; sample <= first.samples_to_fork; ++sample) {
     auto job = std::make_unique<Job>();
     job->key = {.request = first.key.request, .sample = sample};
     job->rank = first.rank;
@@ -213,7 +213,7 @@ void Scheduler::part_samples(Job& first) {
     invariant(job->kv.has_value(), "SCHED-004", "the pool has a slot for each running sequence");
     insert(running_, std::move(job));
   }
-  first.to_part = 0;
+  first.samples_to_fork = 0;
 }
 
 /// Publishes finished blocks to the prefix cache and lists who gets rows. In reserved steps (decode loop) publishing
@@ -221,7 +221,7 @@ void Scheduler::part_samples(Job& first) {
 std::span<const RowsGiven> Scheduler::complete() {
   invariant(in_flight_, "SCHED-007", "a step was planned before it is completed");
   in_flight_ = false;
-  given_.clear();
+  outputs_.clear();
   std::size_t next_row = 0;
   for (const auto& part : step_.parts) {
     const std::size_t row = next_row;
@@ -235,15 +235,15 @@ std::span<const RowsGiven> Scheduler::complete() {
     }
     if (part.rows == 0) continue;
     const auto samples = static_cast<std::uint32_t>(job->slots());
-    part_samples(*job);
+    fork_samples(*job);
     for (std::uint32_t sample = 0; sample < samples; ++sample)
-      given_.push_back({.key = {.request = part.key.request, .sample = part.key.sample + sample},
-                        .row = row,
-                        .count = part.rows,
-                        .position = part.position + part.ids.size() - part.rows,
-                        .last = job->pending() == 0});
+      outputs_.push_back({.key = {.request = part.key.request, .sample = part.key.sample + sample},
+                          .row = row,
+                          .count = part.rows,
+                          .position = part.position + part.ids.size() - part.rows,
+                          .last = job->pending() == 0});
   }
-  return given_;
+  return outputs_;
 }
 
 /// All running sequences restart from the queue with their tokens; KV contents are discarded, including the prefix

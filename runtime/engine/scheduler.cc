@@ -25,7 +25,7 @@ Scheduler::Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits) 
   running_.reserve(limits.sequences);
   step_.parts.reserve(limits.sequences);
   step_.copies.reserve(limits.sequences * (1 + pool.limits().windows.size()));
-  given_.reserve(limits.sequences);
+  outputs_.reserve(limits.sequences);
   aborted_.reserve(limits.sequences);
 }
 
@@ -98,7 +98,7 @@ std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Tim
   job->rank = now - spec.priority * limits_.aging;
   job->deadline = spec.deadline;
   job->tokens_max = spec.prompt.size() + spec.max_tokens;
-  job->to_part = spec.samples - 1;
+  job->samples_to_fork = spec.samples - 1;
   job->wants = spec.wants;
   job->extra_hash = spec.extra_hash;
   job->ids.reserve(job->tokens_max);

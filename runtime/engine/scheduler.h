@@ -188,16 +188,16 @@ class Scheduler {
   static void insert(Jobs& jobs, std::unique_ptr<Job> job);
   [[nodiscard]] Job* find(SequenceKey key) const;
   [[nodiscard]] std::size_t slots_in_use() const;
-  [[nodiscard]] bool fits(const Job& job, std::size_t stay, std::size_t blocks_back) const;
+  [[nodiscard]] bool fits(const Job& job, std::size_t remaining, std::size_t blocks_back) const;
   bool make_room(const Job& job);
   void admit(std::unique_ptr<Job> job);
   void admit_all(Time now);
   void preempt_worst();
-  void hold_followers();
+  void defer_shared_prefixes();
   struct Budget;
   void plan_part(std::size_t index, Budget& budget);
   void plan_parts(bool hidden);
-  void part_samples(Job& first);
+  void fork_samples(Job& first);
 
   runtime::KvBlockPool& pool_;
   SchedulerLimits limits_;
@@ -205,7 +205,7 @@ class Scheduler {
   RequestId last_request_ = 0;
   bool in_flight_ = false, reserved_ = false;
   StepPlan step_;
-  std::vector<RowsGiven> given_;
+  std::vector<RowsGiven> outputs_;
   std::vector<SequenceKey> aborted_;
   std::vector<RequestId> expired_;
   SchedulerCounts counts_;

@@ -17,12 +17,12 @@ struct Scheduler::Job {
   std::vector<std::int32_t> ids;  ///< prompt and generated tokens; capacity tokens_max
   std::size_t tokens_max = 0;
   std::optional<std::size_t> prompt;  ///< length of a long prompt, 0 for a short one; unset until its first step
-  std::size_t to_part = 0;            ///< further samples to be forked when the prompt has been computed
+  std::size_t samples_to_fork = 0;    ///< further samples to be forked when the prompt has been computed
   /// Prefix tokens found at the first admission (statistics).
   std::size_t reused = 0;
   std::size_t found = 0;  ///< prefix tokens with which it started this time
   bool admitted = false;  ///< has been admitted at least once
-  bool held = false;      ///< deferred in this step: another sequence computes a shared prefix
+  bool deferred = false;  ///< deferred in this step: another sequence computes a shared prefix
   Wants wants = Wants::kTokens;
   std::uint64_t extra_hash = 0;  ///< prefixes are shared only between equal hashes
   // Set while running.
@@ -33,7 +33,7 @@ struct Scheduler::Job {
   /// Tokens whose KV is computed or being computed, tokens still to compute, and slots that it occupies.
   [[nodiscard]] std::size_t fed() const { return kv ? kv->tokens() - reserved : 0; }
   [[nodiscard]] std::size_t pending() const { return ids.size() - fed(); }
-  [[nodiscard]] std::size_t slots() const { return 1 + to_part; }
+  [[nodiscard]] std::size_t slots() const { return 1 + samples_to_fork; }
   [[nodiscard]] bool hidden() const { return wants != Wants::kTokens; }
   /// True if it has computed nothing beyond the prefix that it started with.
   [[nodiscard]] bool fresh() const { return fed() == found; }

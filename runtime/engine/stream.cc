@@ -8,7 +8,7 @@ std::optional<StreamEvent> Stream::next(std::chrono::nanoseconds patience) {
   std::unique_lock lock(mutex_);
   if (patience > Time::zero())
     // Also returns at once when every sample has ended and no event is left.
-    some_.wait_for(lock, patience, [&] { return !events_.empty() || ended_ == finish_.size(); });
+    changed_.wait_for(lock, patience, [&] { return !events_.empty() || ended_ == finish_.size(); });
   if (events_.empty()) return std::nullopt;
   auto event = std::move(events_.front());
   events_.pop_front();
@@ -40,7 +40,7 @@ void Stream::put(StreamEvent event) {
     if (event.finish != FinishReason::kNone) ++ended_;
     events_.push_back(std::move(event));
   }
-  some_.notify_all();
+  changed_.notify_all();
   if (on_event_) on_event_();
 }
 

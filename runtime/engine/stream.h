@@ -69,7 +69,7 @@ class Stream {
 
  private:
   mutable std::mutex mutex_;
-  std::condition_variable some_;
+  std::condition_variable changed_;
   std::deque<StreamEvent> events_;
   std::vector<FinishReason> finish_;
   std::size_t ended_ = 0;

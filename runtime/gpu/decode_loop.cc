@@ -173,9 +173,9 @@ void GpuExecutor::wait_for_step(std::uint64_t step) {
     return;
   }
   if (is_done(step)) return;
-  auto& nap = loop_.nap;
+  auto& sleep_time = loop_.sleep_time;
   const auto begin = Clock::now();
-  std::this_thread::sleep_for(nap);
+  std::this_thread::sleep_for(sleep_time);
   std::uint64_t done = step;
   while (done < loop_.submitted && is_done(done)) ++done;
   const auto finished = done - step, wanted = std::max<std::uint64_t>(1, in_flight() / 2);
@@ -184,17 +184,17 @@ void GpuExecutor::wait_for_step(std::uint64_t step) {
       const auto status = stream_.query();
       if (is_done(step) || status.ok()) break;  // if the device is done but left no token, checked_token reports it
       if (status.outcome() != driver::Outcome::kNotReady) status.check(kDoing);
-      std::this_thread::sleep_for(std::max(kShortest, nap / 8));
+      std::this_thread::sleep_for(std::max(kShortest, sleep_time / 8));
     }
     // The first steps calibrate the sleep time.
-    nap = step < 2 ? (Clock::now() - begin) / 2 : nap + nap / 8;
+    sleep_time = step < 2 ? (Clock::now() - begin) / 2 : sleep_time + sleep_time / 8;
   } else if (finished < wanted) {
-    nap += nap / 8;
+    sleep_time += sleep_time / 8;
   } else {
-    const bool is_dry = finished > wanted && done == loop_.submitted;
-    nap -= is_dry ? nap / 4 : nap / 32;
+    const bool device_ran_dry = finished > wanted && done == loop_.submitted;
+    sleep_time -= device_ran_dry ? sleep_time / 4 : sleep_time / 32;
   }
-  nap = std::max(kShortest, nap);
+  sleep_time = std::max(kShortest, sleep_time);
 }
 
 /// Short steps need more of them in flight: together they should last kAhead, far longer than a wake-up can be late.

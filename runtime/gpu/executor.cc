@@ -17,10 +17,10 @@ namespace forge::runtime {
 namespace {
 
 // Threads waiting for such an event sleep instead of spinning.
-constexpr driver::EventOptions kAsleep{.blocking = true};
+constexpr driver::EventOptions kBlockingWait{.blocking = true};
 
 /// Stopwatch for the load report.
-class Watch {
+class Stopwatch {
  public:
   /// Seconds since construction or the last call.
   [[nodiscard]] double lap() {
@@ -66,33 +66,33 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const We
       device_(device),
       memory_(*program_, options.kv_blocks),
       stream_(device),
-      idle_(device, kAsleep) {
+      idle_(device, kBlockingWait) {
   // Cheap checks first, then kernels, memory, variants (which need addresses), weights, graphs.
   check_target(*program_, device_.info());
   check_memory(memory_.need, device_);
-  Watch watch;
+  Stopwatch stopwatch;
   kernels_.emplace(*program_, device_);
-  const double kernels_seconds = watch.lap();
-  take_memory();
+  const double kernels_seconds = stopwatch.lap();
+  allocate_memory();
   decode_variants();
   if (options.profile) timer_.emplace(device_, variants_);
   {
     ThreadPool pool(options.threads);
     threads_ = pool.size();
     WeightUpload upload(device_, *program_, memory_, *kernels_, weights_, staging_, mirror_, model);
-    const double memory_seconds = watch.lap();
+    const double memory_seconds = stopwatch.lap();
     load_ = upload.run(pool);
     load_.kernels_seconds = kernels_seconds;
     load_.memory_seconds = memory_seconds;
   }
-  (void)watch.lap();
+  (void)stopwatch.lap();
   // Clear the counters and inputs once; kernels leave the counters at 0 after each step.
   std::memset(mirror_.data(), 0, memory_.inputs_end);
   stream_.fill(io_, 0, 0, memory_.inputs_end).check("clearing the step's inputs");
   if (!timer_) record_graphs();
   idle_.record(stream_).check("opening the program");
   idle_.synchronize().check("opening the program");
-  load_.graphs_seconds = watch.lap();
+  load_.graphs_seconds = stopwatch.lap();
 }
 
 GpuExecutor::~GpuExecutor() {
@@ -101,7 +101,7 @@ GpuExecutor::~GpuExecutor() {
 
 /// The only device allocations of the executor. The pinned buffer serves as staging ring while weights are loaded, and
 /// as mirror of the step I/O block afterwards: pinning memory is slow.
-void GpuExecutor::take_memory() {
+void GpuExecutor::allocate_memory() {
   const auto& need = memory_.need;
   weights_ = driver::Buffer(device_, need.weights, "the weights");
   arena_ = driver::Buffer(device_, need.arena, "the arena");

@@ -64,8 +64,8 @@ class GpuExecutor final : public Executor, private DecodeLoop {
     // Steps enqueued and steps whose tokens were taken.
     std::uint64_t submitted = 0, taken = 0;
     std::uint64_t steps_max = 0;
-    Clock::duration nap = {};        ///< how long to sleep before polling for a step
-    Clock::duration step_time = {};  ///< moving average of a step's time; zero: unknown
+    Clock::duration sleep_time = {};  ///< how long to sleep before polling for a step
+    Clock::duration step_time = {};   ///< moving average of a step's time; zero: unknown
     // When the last tokens were taken.
     Clock::time_point taken_at = {};
   };
@@ -80,7 +80,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   std::span<const std::int32_t> take() override;
   void stop() override;
 
-  void take_memory();
+  void allocate_memory();
   void decode_variants();
   void record_graphs();
   [[nodiscard]] StepInputs mirror_of(const GpuVariant& variant) const;

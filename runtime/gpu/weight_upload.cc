@@ -31,13 +31,13 @@ class Backoff {
  public:
   void pause() {
     if (++rounds_ <= kRounds) return std::this_thread::yield();
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kSleep);
   }
   void reset() { rounds_ = 0; }
 
  private:
   static constexpr int kRounds = 32;
-  static constexpr std::chrono::microseconds kNap{20};
+  static constexpr std::chrono::microseconds kSleep{20};
   int rounds_ = 0;
 };
 
@@ -189,7 +189,7 @@ void WeightUpload::cut_into_batches() {
 }
 
 /// Asks the operating system to read a batch's bytes ahead, so that cold pages are loaded while others are copied.
-void WeightUpload::announce(std::size_t batch) const {
+void WeightUpload::prefetch_batch(std::size_t batch) const {
   if (batch >= batches_.size()) return;
   for (const auto& piece : batches_[batch].pieces) piece.load->source.prefetch(model_, piece.first, piece.bytes);
 }
@@ -215,7 +215,7 @@ void WeightUpload::cut_into_reads() {
 
 /// The dispatcher's loop, on one thread. Enqueues batches in order as soon as they are read completely, and releases
 /// slots in order as soon as the device has finished with them. Reads as well while there is nothing else to do.
-void WeightUpload::conduct() {
+void WeightUpload::dispatch_uploads() {
   Backoff backoff;
   std::size_t enqueued = 0, freed = 0;  // batches
   while (enqueued < batches_.size() && !stopped_) {
@@ -263,9 +263,9 @@ bool WeightUpload::read_one() {
   return true;
 }
 
-/// The decrement releases the bytes just written to the dispatcher, which acquires them in conduct().
+/// The decrement releases the bytes just written to the dispatcher, which acquires them in dispatch_uploads().
 void WeightUpload::read(const Read& part) {
-  if (part.is_first) announce(part.batch + kStagingSlots);
+  if (part.is_first) prefetch_batch(part.batch + kStagingSlots);
   part.source->read(model_, part.first, ring_.span().subspan(part.slot_offset, part.bytes));
   reads_left_[part.batch].fetch_sub(1, std::memory_order_release);
 }
@@ -316,12 +316,12 @@ LoadReport WeightUpload::run(ThreadPool& pool) {
   const auto begin = std::chrono::steady_clock::now();
   LoadReport report;
   upload_constants();
-  for (std::size_t b = 0; b < kStagingSlots; ++b) announce(b);
+  for (std::size_t b = 0; b < kStagingSlots; ++b) prefetch_batch(b);
   // Tasks are claimed in order, so task 0, the dispatcher, always runs even if fewer threads than tasks do. Tasks must
   // not throw; errors are rethrown below.
   pool.run(pool.size(), [&](std::size_t task, std::size_t) {
     try {
-      task == 0 ? conduct() : read_pieces();
+      task == 0 ? dispatch_uploads() : read_pieces();
     } catch (...) {
       give_up(std::current_exception());
     }

@@ -91,13 +91,13 @@ class WeightUpload {
                      Load& load) const;
   void cut_into_batches();
   void cut_into_reads();
-  void conduct();
+  void dispatch_uploads();
   [[nodiscard]] bool is_slot_free(std::size_t batch) const;
   void read_pieces();
   bool read_one();
   void read(const Read& part);
   void give_up(std::exception_ptr error);
-  void announce(std::size_t batch) const;
+  void prefetch_batch(std::size_t batch) const;
   void enqueue(const Batch& batch, std::size_t slot);
   void upload_constants();
   void drain() noexcept;

@@ -34,8 +34,8 @@ std::span<const std::int32_t> KvSequence::table(std::size_t group) const {
   return blocks();
 }
 
-bool KvSequence::reaches_back(std::size_t tokens) const {
-  return std::ranges::all_of(pool_->windows_, [&](const auto& w) { return w.reaches_back(slot_, tokens); });
+bool KvSequence::holds_window_at(std::size_t tokens) const {
+  return std::ranges::all_of(pool_->windows_, [&](const auto& w) { return w.holds_window_at(slot_, tokens); });
 }
 
 /// One extra block when the last one must be copied first (copy on write).
@@ -77,7 +77,7 @@ bool KvSequence::append_round(std::size_t tokens) {
   if (tokens > pool_->limits_.tokens_max - slot.tokens || blocks_to_append(tokens) > pool_->blocks_free()) return false;
   const std::size_t after = slot.tokens + tokens;
   for (const auto& window : pool_->windows_)
-    if (window.blocks_to_append_round(slot_, after) > window.blocks_free()) return false;
+    if (window.blocks_to_append_ring(slot_, after) > window.blocks_free()) return false;
   invariant(!pool_->must_copy(slot, slot_, tokens), "KV-014", "a decode loop's sequence shares no block");
   for (auto& window : pool_->windows_) window.append_round(slot_, after);
   slot.tokens = after;
@@ -96,7 +96,7 @@ std::size_t KvSequence::trim(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   // Equal lengths do not return here: that ends a ring which was used up to its last position.
   if (tokens > slot.tokens) return slot.tokens;
-  if (!reaches_back(tokens)) tokens = 0;
+  if (!holds_window_at(tokens)) tokens = 0;
   for (auto& window : pool_->windows_) window.trim(slot_, tokens);
   slot.tokens = tokens;
   const auto table = pool_->table(slot_);
@@ -137,7 +137,7 @@ std::optional<KvSequence> KvSequence::fork(std::size_t tokens) const {
   if (!child) return std::nullopt;
   const auto& parent = pool_->slots_[slot_];
   std::size_t shared = std::min(tokens, parent.tokens);
-  if (!reaches_back(shared)) shared = 0;
+  if (!holds_window_at(shared)) shared = 0;
   for (auto& window : pool_->windows_) window.fork(slot_, *child, shared);
   const auto blocks = this->blocks().first(pool_->blocks_for(shared));
   for (const std::int32_t block : blocks) pool_->share(block);
@@ -206,7 +206,7 @@ KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, st
   const auto is_idle = [&](std::int32_t block) { return references(block) == 0; };
   Prefix found{.blocks = prefix, .idle = static_cast<std::size_t>(std::ranges::count_if(prefix, is_idle))};
   if (!windows_.empty()) return found;
-  const auto next = prefixes_.find_beginning(chain, ids.subspan(count * size));
+  const auto next = prefixes_.find_partial(chain, ids.subspan(count * size));
   if (next.tokens < std::max<std::size_t>(limits_.least_beginning, 1)) return found;
   // The partly matching block stays referenced until the first append has copied it, in addition to the sequence's own
   // new blocks (`fresh`, with room for one generated token). A sequence that would need the whole pool cannot afford
@@ -270,7 +270,7 @@ void KvBlockPool::release(std::int32_t block) {
 void KvBlockPool::drop(std::int32_t block) noexcept {
   auto& references = references_[static_cast<std::size_t>(block)];
   if (references == 0) {
-    ++dropped_twice_;
+    ++double_releases_;
     return;
   }
   if (--references > 0) return;
@@ -363,7 +363,7 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
   }
   for (const auto& window : windows_) window.audit({is_open.get(), slots_.size()});
   for (const std::int32_t block : held_outside) count(block);
-  invariant(dropped_twice_ == 0, "KV-013", "no block was released twice");
+  invariant(double_releases_ == 0, "KV-013", "no block was released twice");
   invariant(counted == references_, "KV-007", "reference counts equal the number of holders");
   invariant(open + free_slots_.size() == slots_.size(), "KV-008", "a sequence is open or free");
   const auto is_idle = std::make_unique<bool[]>(limits_.blocks);

@@ -102,7 +102,7 @@ class KvSequence {
  private:
   friend class KvBlockPool;
   /// True if every window group holds what a token at position `tokens` sees.
-  [[nodiscard]] bool reaches_back(std::size_t tokens) const;
+  [[nodiscard]] bool holds_window_at(std::size_t tokens) const;
   KvSequence(KvBlockPool& pool, std::uint32_t slot) : pool_(&pool), slot_(slot) {}
 
   KvBlockPool* pool_ = nullptr;
@@ -175,7 +175,7 @@ class KvBlockPool {
   /// Result of a prefix lookup.
   struct Prefix {
     std::span<const std::int32_t> blocks;  ///< valid until the next call
-    KvPrefixIndex::Beginning next = {};
+    KvPrefixIndex::PartialMatch next = {};
     std::size_t idle = 0;  ///< how many of all these blocks are idle
   };
   Prefix prefix_of(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const;
@@ -196,7 +196,7 @@ class KvBlockPool {
   mutable std::vector<std::int32_t> found_;  ///< [table_blocks_], result buffer of prefix_of
   std::uint64_t evictions_ = 0;
   /// Double releases; 0 unless there is a bug. Destructors cannot throw, so audit() reports it.
-  std::uint64_t dropped_twice_ = 0;
+  std::uint64_t double_releases_ = 0;
 };
 
 }  // namespace forge::runtime

@@ -49,11 +49,11 @@ std::int32_t KvPrefixIndex::find(const Chain& chain, std::span<const std::int32_
 }
 
 /// Walks the blocks that continue the same chain, newest first, and compares ids. A full match is find()'s business.
-KvPrefixIndex::Beginning KvPrefixIndex::find_beginning(const Chain& chain, std::span<const std::int32_t> ids) const {
-  Beginning best;
+KvPrefixIndex::PartialMatch KvPrefixIndex::find_partial(const Chain& chain, std::span<const std::int32_t> ids) const {
+  PartialMatch best;
   std::size_t looked_at = 0;
   for (std::int32_t block = newest_[parent_bucket_of(chain.birth, chain.extra)];
-       block != kNone && looked_at < kBeginningsMax; block = entry(block).older, ++looked_at) {
+       block != kNone && looked_at < kPartialCandidatesMax; block = entry(block).older, ++looked_at) {
     if (!follows(block, chain)) continue;
     const auto alike = std::ranges::mismatch(ids, ids_of(block)).in1 - ids.begin();
     if (const auto tokens = static_cast<std::size_t>(alike); tokens > best.tokens && tokens < block_tokens_)

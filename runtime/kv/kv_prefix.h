@@ -29,7 +29,7 @@ class KvPrefixIndex {
  public:
   static constexpr std::int32_t kNone = -1;
   /// Candidates compared for a partial match; e.g. all requests continue the same system prompt.
-  static constexpr std::size_t kBeginningsMax = 64;
+  static constexpr std::size_t kPartialCandidatesMax = 64;
 
   /// A position in the index: the end of a chain of full blocks. `hash` covers all tokens so far, `birth` identifies
   /// the last block's entry (0: root), `extra` is the request's extra hash.
@@ -46,13 +46,13 @@ class KvPrefixIndex {
   /// Returns the block that continues `chain` with exactly `ids` [block_tokens], or kNone.
   [[nodiscard]] std::int32_t find(const Chain& chain, std::span<const std::int32_t> ids) const;
   /// A block whose first tokens match the next ids.
-  struct Beginning {
+  struct PartialMatch {
     std::int32_t block = kNone;
     std::size_t tokens = 0;  ///< number of matching tokens; less than a block
   };
   /// Returns the block after `chain` that shares most leading tokens with `ids`. Among equals the newest; only the
-  /// newest kBeginningsMax candidates are compared.
-  [[nodiscard]] Beginning find_beginning(const Chain& chain, std::span<const std::int32_t> ids) const;
+  /// newest kPartialCandidatesMax candidates are compared.
+  [[nodiscard]] PartialMatch find_partial(const Chain& chain, std::span<const std::int32_t> ids) const;
   /// Adds `block` as the continuation of `chain` with `ids`. Neither the block nor this continuation may be in the
   /// index.
   void insert(const Chain& chain, std::span<const std::int32_t> ids, std::int32_t block);

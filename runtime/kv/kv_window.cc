@@ -38,7 +38,7 @@ std::size_t KvWindow::first_block(std::size_t position) const {
 
 /// Blocks in the ring of append_round: one more than a window can touch, so that steps that ran ahead of the last taken
 /// token do not overwrite what the sequence still sees after trim.
-std::size_t KvWindow::round_blocks() const {
+std::size_t KvWindow::ring_blocks() const {
   return kv_window_blocks(limits_.room.window, shape_.block_tokens) + 1;
 }
 
@@ -47,7 +47,7 @@ bool KvWindow::is_own(std::int32_t block) const {
   return entry(block).references == 1 && entry(block).companion_of == kNoBlock;
 }
 
-bool KvWindow::reaches_back(std::uint32_t slot, std::size_t tokens) const {
+bool KvWindow::holds_window_at(std::uint32_t slot, std::size_t tokens) const {
   return tokens == 0 || slots_[slot].begin <= first_block(tokens);
 }
 
@@ -71,9 +71,9 @@ std::optional<BlockCopy> KvWindow::append(std::uint32_t slot, std::size_t tokens
   return copy;
 }
 
-std::size_t KvWindow::blocks_to_append_round(std::uint32_t slot, std::size_t after) const {
+std::size_t KvWindow::blocks_to_append_ring(std::uint32_t slot, std::size_t after) const {
   const auto& s = slots_[slot];
-  const std::size_t end = std::min(blocks_for(after), s.begin + round_blocks());
+  const std::size_t end = std::min(blocks_for(after), s.begin + ring_blocks());
   return end > s.end ? end - s.end : 0;
 }
 
@@ -86,10 +86,10 @@ void KvWindow::append_round(std::uint32_t slot, std::size_t after) {
   const auto table = row(slot);
   for (std::size_t i = s.begin; i < s.end; ++i)
     invariant(is_own(table[i]), "KV-031", "blocks of a ring are used by one sequence only");
-  const std::size_t held = std::max(round_blocks(), s.end - s.begin);
+  const std::size_t held = std::max(ring_blocks(), s.end - s.begin);
   for (const std::size_t end = blocks_for(after); s.end < end; ++s.end)
     table[s.end] = s.end < s.begin + held ? take() : table[s.end - held];
-  s.round = held;
+  s.ring = held;
 }
 
 /// Only blocks in front of the window are dropped; begin moves forward.
@@ -109,15 +109,15 @@ void KvWindow::trim(std::uint32_t slot, std::size_t tokens) noexcept {
   const std::size_t end = std::min(blocks_for(tokens), s.end);
   // With a ring, several entries name the same block; the newest entries are the valid ones.
   const std::size_t begin =
-      s.round > 0 && tokens > 0 ? std::clamp(first_block(tokens), s.begin, end) : std::min(s.begin, end);
+      s.ring > 0 && tokens > 0 ? std::clamp(first_block(tokens), s.begin, end) : std::min(s.begin, end);
   const auto kept = table.subspan(begin, end - begin);
   for (std::size_t held = s.held(), i = s.begin + held; held > 0; --held) {  // last block first
     const std::int32_t block = table[--i];
-    if (s.round == 0 ? i >= end : std::ranges::find(kept, block) == kept.end()) drop(block);
+    if (s.ring == 0 ? i >= end : std::ranges::find(kept, block) == kept.end()) drop(block);
   }
   for (std::size_t i = s.begin; i < s.end; ++i)
     if (i < begin || i >= end) table[i] = kNoBlock;
-  s = {.begin = tokens == 0 ? 0 : begin, .end = end, .round = 0};
+  s = {.begin = tokens == 0 ? 0 : begin, .end = end, .ring = 0};
 }
 
 void KvWindow::fork(std::uint32_t parent, std::uint32_t child, std::size_t tokens) {

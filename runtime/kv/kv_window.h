@@ -47,7 +47,7 @@ class KvWindow {
   [[nodiscard]] std::span<const std::int32_t> table(std::uint32_t slot) const;
 
   /// True if the sequence, cut to `tokens` positions, still has everything that the next token sees.
-  [[nodiscard]] bool reaches_back(std::uint32_t slot, std::size_t tokens) const;
+  [[nodiscard]] bool holds_window_at(std::uint32_t slot, std::size_t tokens) const;
   /// Number of new blocks needed to grow from `tokens` to `after` positions.
   [[nodiscard]] std::size_t blocks_to_append(std::uint32_t slot, std::size_t tokens, std::size_t after) const;
   /// Grows the sequence; callers have checked that there are enough blocks. Returns the copy to make if the last block
@@ -57,13 +57,13 @@ class KvWindow {
   /// reused as a ring. The sequence must not share blocks. Ended by `trim`.
   void append_round(std::uint32_t slot, std::size_t after);
   /// Number of new blocks that append_round would take.
-  [[nodiscard]] std::size_t blocks_to_append_round(std::uint32_t slot, std::size_t after) const;
+  [[nodiscard]] std::size_t blocks_to_append_ring(std::uint32_t slot, std::size_t after) const;
   /// Gives back blocks that a token at position `tokens` cannot see.
   void release_behind(std::uint32_t slot, std::size_t tokens);
-  /// Drops positions from `tokens` on. Precondition: reaches_back(slot, tokens).
+  /// Drops positions from `tokens` on. Precondition: holds_window_at(slot, tokens).
   void trim(std::uint32_t slot, std::size_t tokens) noexcept;
   /// Shares what `parent` holds of the first `tokens` positions with the empty slot `child`. Precondition:
-  /// reaches_back.
+  /// holds_window_at.
   void fork(std::uint32_t parent, std::uint32_t child, std::size_t tokens);
 
   /// The pool has published `block`, which holds the same positions as logical block `index` of this slot: they become
@@ -85,11 +85,11 @@ class KvWindow {
     std::uint32_t references = 0;
     std::int32_t companion_of = kNoBlock;  ///< the published block of the main pool; kNoBlock: none
   };
-  /// Logical blocks [begin, end) are mapped. round > 0: a ring, in which only the first `round` entries are different
+  /// Logical blocks [begin, end) are mapped. ring > 0: a ring, in which only the first `ring` entries are different
   /// blocks and later ones repeat them.
   struct Slot {
-    std::size_t begin = 0, end = 0, round = 0;
-    [[nodiscard]] std::size_t held() const { return round > 0 && round < end - begin ? round : end - begin; }
+    std::size_t begin = 0, end = 0, ring = 0;
+    [[nodiscard]] std::size_t held() const { return ring > 0 && ring < end - begin ? ring : end - begin; }
   };
 
   [[nodiscard]] const Entry& entry(std::int32_t block) const { return entries_[static_cast<std::size_t>(block)]; }
@@ -97,7 +97,7 @@ class KvWindow {
   std::span<std::int32_t> row(std::uint32_t slot);
   [[nodiscard]] std::size_t blocks_for(std::size_t tokens) const;
   [[nodiscard]] std::size_t first_block(std::size_t position) const;
-  [[nodiscard]] std::size_t round_blocks() const;
+  [[nodiscard]] std::size_t ring_blocks() const;
   [[nodiscard]] bool is_own(std::int32_t block) const;
   std::int32_t take();
   void share(std::int32_t block) noexcept;

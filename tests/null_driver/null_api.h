@@ -121,7 +121,7 @@ class NullApi final : public Api {
     return kNullSuccess;
   }
   /// Invalidates a recording, as real drivers do after a forbidden call.
-  static int spoil(NullCapture& capture) {
+  static int invalidate(NullCapture& capture) {
     capture.failed = true;
     return kNullCaptureUnsupported;
   }

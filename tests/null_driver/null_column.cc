@@ -181,7 +181,7 @@ Status NullApi::stream_destroy(void* stream) {
 /// A query advances deferred work by one operation, so that polling loops end.
 Status NullApi::stream_query(void* stream) {
   return on_stream("stream_query", stream, [&](const auto& on) {
-    if (on->capture != nullptr) return spoil(*on->capture);
+    if (on->capture != nullptr) return invalidate(*on->capture);
     if (on->pending.empty()) return int{kNullSuccess};
     s_.step(*on);
     return s_.lost != kNullSuccess ? s_.lost : int{kNullNotReady};
@@ -190,7 +190,7 @@ Status NullApi::stream_query(void* stream) {
 
 Status NullApi::stream_synchronize(void* stream) {
   return on_stream("stream_synchronize", stream, [&](const auto& on) {
-    if (on->capture != nullptr) return spoil(*on->capture);
+    if (on->capture != nullptr) return invalidate(*on->capture);
     s_.drain(*on);
     return s_.lost;
   });
