@@ -55,8 +55,9 @@ Error Status::error(std::string_view doing) const {
       return {ErrorCode::kMemory, std::move(what), std::move(why),
               "free memory on the device, or use a smaller context (-c)"};
     case Outcome::kLost:
-      return {ErrorCode::kDevice, std::move(what), std::move(why),
-              "the device is lost to this process: restart it, and check the kernel log if it happens again"};
+      return {
+          ErrorCode::kDevice, std::move(what), std::move(why),
+          "the device is lost to this process: restart the program, and check the kernel log if this happens again"};
     case Outcome::kNoDevice:
       return {ErrorCode::kDevice, std::move(what), std::move(why), "`forge-inspect devices` says what is missing"};
     default:

@@ -62,7 +62,7 @@ std::optional<Refusal> Engine::refusal() const {
   const std::size_t waiting = mailbox_->waiting + mailbox_->arrived.size(), most = core_.options().queue;
   if (waiting < most) return std::nullopt;
   auto full = refuse(RefusalKind::kQueueFull,
-                     fmt::format("the queue is full: {} requests are waiting, at most {} may", waiting, most));
+                     fmt::format("the queue is full: {} requests are waiting, at most {} are allowed", waiting, most));
   full.asked = waiting + 1;
   full.limit = most;
   return full;

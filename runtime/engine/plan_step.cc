@@ -188,8 +188,8 @@ const StepPlan& Scheduler::plan(Time now) {
   const bool rows = std::ranges::any_of(running_, hidden), logits = !std::ranges::all_of(running_, hidden);
   const bool first = rows && (!logits || !step_.hidden);
   plan_parts(first);
-  // The planned kind may lack blocks, while the other kind can run.
-  if (step_.parts.empty() && rows && logits) plan_parts(!first);  // those of one kind may lack blocks that others have
+  // The planned kind may lack KV blocks while the other kind can run.
+  if (step_.parts.empty() && rows && logits) plan_parts(!first);
   in_flight_ = !step_.parts.empty();
   return step_;
 }
@@ -216,8 +216,8 @@ void Scheduler::fork_samples(Job& first) {
   first.samples_to_fork = 0;
 }
 
-/// Publishes finished blocks to the prefix cache and lists who gets rows. In reserved steps (decode loop) publishing
-/// waits for settle(), because the device is already writing later positions.
+/// Publishes finished blocks to the prefix cache and lists which sequences get rows. In reserved steps (decode loop)
+/// publishing waits for settle(), because the device is already writing later positions.
 std::span<const RowsGiven> Scheduler::complete() {
   invariant(in_flight_, "SCHED-007", "a step was planned before it is completed");
   in_flight_ = false;

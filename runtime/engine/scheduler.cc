@@ -87,11 +87,12 @@ std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
 std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Time now) {
   if (auto refusal = check(spec)) return std::unexpected(*std::move(refusal));
   if (waiting_.size() >= limits_.queue)
-    return std::unexpected(Refusal{.kind = RefusalKind::kQueueFull,
-                                   .asked = waiting_.size() + 1,
-                                   .limit = limits_.queue,
-                                   .message = fmt::format("the queue is full: {} requests are waiting, at most {} may",
-                                                          waiting_.size(), limits_.queue)});
+    return std::unexpected(
+        Refusal{.kind = RefusalKind::kQueueFull,
+                .asked = waiting_.size() + 1,
+                .limit = limits_.queue,
+                .message = fmt::format("the queue is full: {} requests are waiting, at most {} are allowed",
+                                       waiting_.size(), limits_.queue)});
   auto job = std::make_unique<Job>();
   job->key = {.request = ++last_request_, .sample = 0};
   // Rank grows with arrival time; each priority level is worth `aging` of waiting. Never changes afterwards.

@@ -304,7 +304,7 @@ PlanT read_plan(const std::filesystem::path& path, std::string_view cache_key) {
     const ssize_t n = ::pread(fd.get(), image.get() + have, bytes - have, static_cast<off_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw io_error("read", path, errno, "check the disk");
-    if (n == 0) break;  // it shrank since fstat; the size in the header tells
+    if (n == 0) break;  // the file shrank since fstat; parse_plan reports it as truncated
     have += static_cast<std::size_t>(n);
   }
   return parse_plan({image.get(), have}, path.native(), cache_key);

@@ -104,7 +104,7 @@ TEST_CASE("a device that is lost fails every later call with exit status 4") {
   CHECK(status.outcome() == Outcome::kLost);
   const Error error = status.error("a decode step");
   CHECK(error.exit_status() == 4);
-  CHECK(error.line().find("restart it") != std::string::npos);
+  CHECK(error.line().find("restart the program") != std::string::npos);
   CHECK(stream->synchronize().outcome() == Outcome::kLost);
   CHECK_THROWS_AS(Event(t->device), Error);
   CHECK_THROWS_AS(t->device.free_bytes(), Error);

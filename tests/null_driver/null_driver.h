@@ -6,7 +6,7 @@
 // it checks every handle, range and device, refuses copies from memory that is not pinned, and refuses everything that
 // is forbidden during stream capture. It counts live objects and injects failures.
 //
-// With NullOptions::deferred, work is kept back until somebody waits for it, and then only as much is run as was waited
+// With NullOptions::deferred, work is kept back until a call waits for it, and then only as much runs as was waited
 // for. A missing wait therefore shows up as missing data.
 
 #include <cstddef>
