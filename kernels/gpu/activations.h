@@ -1,10 +1,15 @@
 #pragma once
-// q8a_16, activations as GPU kernels multiply them with quantised weights: a row of K elements (a multiple of 32) is
-//   [K] int8, then for each block of 16 a u32: bf16 scale in its low half, the sum of the block's int8 in its high
-//   half,
-// padded to 64 bytes. value = scale * q. The scale is amax/127 rounded up to bf16, so q is within [-127, 127]; a block
-// whose elements are not all finite has scale NaN and q 0, so that the trouble is seen and not hidden.
-// Blocks of 16, because 16 columns are what a block of the grid makes: nobody waits for a neighbour to quantise.
+// q8a_16: the format of activations that GPU kernels multiply with quantised weights. value = scale * q, in blocks
+// of 16. A row of K elements (K a multiple of 32) is padded to 64 bytes:
+//
+//   byte 0                     K                                             K + K / 4
+//   | K quants, int8           | K / 16 words: bf16 scale | sum of quants    | padding |
+//                                             bits 0..15    bits 16..31, signed
+//
+// The scale is max|x| / 127, rounded up to bf16, so that |q| <= 127. If a block has NaN or infinite elements, its scale
+// is NaN and its quants are 0, so that the error shows in the results. The sums serve formats with minima and offsets.
+// Blocks have 16 elements because 16 neighbouring lanes make 16 results (tile.h): an epilogue can quantise without
+// waiting for other blocks of the grid.
 
 #include "kernels/gpu/prelude/prelude.h"
 
@@ -12,9 +17,10 @@ namespace forge::gpu {
 
 inline constexpr int kQuantBlock = 16;
 
+/// Layout of a row of K elements.
 template <int K>
 struct Q8Rows {
-  static_assert(K % 32 == 0, "quantised activations have a multiple of 32 columns");
+  static_assert(K % 32 == 0, "quantised activations: k must be a multiple of 32");
   static constexpr u64 kMeta = K;
   static constexpr u64 kRowBytes = (static_cast<u64>(K) + K / 4 + 63) / 64 * 64;
 };
@@ -29,17 +35,18 @@ FORGE_DEVICE u32 pack_meta(u32 bf16_bits, i32 sum) {
   return bf16_bits | static_cast<u32>(sum) << 16;
 }
 
-/// One element of a block that 16 neighbouring lanes hold; all lanes of the wave call this together, and each lane's
-/// `value` counts. Lanes of a block that `real` (the same in its 16 lanes) names write it: row is the row's start.
+/// Quantises a block of 16 elements that 16 neighbouring lanes hold, one each, and writes it if `real` (which must be
+/// the same in the 16 lanes). row: start of the row; column: of this lane's element. All lanes of the wave call this
+/// together.
 template <int K>
 FORGE_DEVICE void quantise_block(u8* row, int column, float value, bool real) {
   const float magnitude = abs_of(value);
   const bool finite = magnitude <= 3.402823466e38f;  // false for NaN
   const float amax = max_lanes<kQuantBlock>(finite ? magnitude : 0.0f);
   const bool trouble = max_lanes<kQuantBlock>(finite ? 0 : 1) != 0;
-  const u32 up = (__builtin_bit_cast(u32, amax * (1.0f / 127.0f)) + 0xffffu) >> 16;  // towards +infinity
+  const u32 up = (__builtin_bit_cast(u32, amax * (1.0f / 127.0f)) + 0xffffu) >> 16;  // bf16, rounded towards +infinity
   const float scale = __builtin_bit_cast(float, up << 16);
-  const bool plain = !trouble && scale > 1e-30f;  // smaller ones have no reciprocal
+  const bool plain = !trouble && scale > 1e-30f;  // the reciprocal of smaller scales could overflow: all quants are 0
   const float rounded = plain ? round_of(value * (1.0f / scale)) : 0.0f;
   const i32 quant = static_cast<i32>(min_of(max_of(rounded, -127.0f), 127.0f));
   const i32 sum = sum_lanes<kQuantBlock>(quant);

@@ -1,31 +1,49 @@
 #pragma once
-// Attention over the paged f16 KV pool, ragged: each row t has its own sequence and position. A block serves some heads
-// of one KV head for one row. Its waves take the context a chunk at a time, each on its own. A wave is teams of lanes
-// that share a token, 16 bytes a lane: a team multiplies the queries with the keys of a few tokens, sums its lanes'
-// parts so that each lane has a token's score, and adds up the values of those tokens, weighted. The softmax is kept
-// online from chunk to chunk, in base 2: Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2205.14135; nothing is
-// shared between waves before all are done. Long contexts are shared by up to kWorkers blocks: chunk c is worker
-// c % workers', and the last of them to finish combines what all have left, in the workers' order. A worker has
-// kTokensPerWorker tokens at least, so that short contexts need no combining. The grid never grows with the context,
-// and the result depends on the position alone, not on who is last.
+// Attention for decode (and for prefill without matrix instructions) over the paged f16 KV pool. Rows are ragged: each
+// row t has its own sequence and position. A block computes some query heads of one KV head for one row.
+//
+// Work split. The context is cut into chunks of kChunk tokens, which the waves of a block take in turn. Within a wave,
+// a team of lanes shares a token: each lane holds 8 dimensions (16 bytes) of its keys and values.
+//
+//   head_dim 128, wave of 32: 2 teams of 16 lanes, kTokens = 8 tokens per team, kChunk = 16
+//
+//   lane          0          1          ...  15             16         17         ...  31
+//   dimensions    0..7       8..15           120..127       0..7       8..15           120..127
+//   tokens        chunk * 16 + 0, 2, 4, ..., 14             chunk * 16 + 1, 3, 5, ..., 15
+//
+// Each lane multiplies its dimensions of the query with its keys; sum_parts adds the products over the team and leaves
+// each token's score in kSpread = 2 lanes; then every lane adds the weighted values of its 8 dimensions.
+//
+// Online softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2205.14135), in base 2. For each chunk:
+//
+//   maximum' = max(maximum, scores)             keep = 2^(maximum - maximum')        weight = 2^(score - maximum')
+//   sum'     = sum * keep + weights             values' = values * keep + weights * chunk's values
+//
+// Waves share nothing until all chunks are done; then their maxima, sums and values are merged in the order of the
+// waves.
+//
+// Long contexts are split over up to kWorkers blocks ("workers"): they take chunks round-robin, write partial results
+// to scratch, and the last to finish merges all of them in the order of the workers (last_arrival). A worker gets at
+// least kTokensPerWorker tokens, so short contexts need no merge. The grid's size is constant, and the result depends
+// on the position only, not on which block is last.
 
 #include "kernels/gpu/formats.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
 
-/// A configuration derives from this and names Pool (KvPool), kHeads, kTableBlocks and kScale.
+/// Defaults. A configuration derives from this and names Pool (KvPool), kHeads, kTableBlocks and kScale.
 struct AttentionDefaults {
   static constexpr int kTokensTotal = 1;
-  static constexpr int kWorkers = 8;            ///< blocks that may share a row
-  static constexpr int kTokensPerWorker = 256;  ///< at least, before another worker joins
-  static constexpr int kWaves = 8;              ///< a block
-  static constexpr int kTeamTokens = 8;         ///< a team takes at a time, at most
-  static constexpr int kHeadsPerBlock = 0;      ///< 0: all the heads of a KV head
-  static constexpr int kQueryFloats = 0;        ///< from row to row of q; 0: heads lie close, row behind row
-  static constexpr int kWindow = 0;             ///< tokens that a row sees, itself included; 0: all
-  static constexpr float kSoftcap = 0;          ///< scores become cap * tanh(score / cap); 0: they do not
-  static constexpr bool kSinks = false;         ///< a head has one more score, without a value (arXiv 2309.17453)
+  static constexpr int kWorkers = 8;            ///< most blocks that share the context of a row
+  static constexpr int kTokensPerWorker = 256;  ///< least tokens of a worker before another one is used
+  static constexpr int kWaves = 8;              ///< waves of a block
+  static constexpr int kTeamTokens = 8;         ///< most tokens of a team in a chunk
+  static constexpr int kHeadsPerBlock = 0;      ///< query heads of a block; 0: all of a KV head
+  static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * head_dim
+  static constexpr int kWindow = 0;             ///< sliding window: tokens that a row sees, itself included; 0: all
+  static constexpr float kSoftcap = 0;          ///< soft-cap: scores become cap * tanh(score / cap); 0: off
+  static constexpr bool kSinks = false;         ///< attention sinks: one more score per head, no value (2309.17453)
   static constexpr bool kStored = true;         ///< out is written in f32
   static constexpr bool kQuantised = false;     ///< out is written as quantised activations
 };
@@ -35,31 +53,35 @@ struct Attention {
   using Pool = typename C::Pool;
   static constexpr int kHeadDim = Pool::kHeadDim, kKvHeads = Pool::kKvHeads;
   static constexpr int kGroup = C::kHeadsPerBlock > 0 ? C::kHeadsPerBlock : C::kHeads / kKvHeads;
-  static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0, "blocks serve heads of one KV head");
+  static_assert(C::kHeads % kKvHeads == 0 && C::kHeads / kKvHeads % kGroup == 0,
+                "kGroup must divide the query heads of a KV head");
   static_assert(kHeadDim % 8 == 0 && kHeadDim <= 256, "head_dim: a multiple of 8, at most 256");
 
+  /// The smallest power of two that is at least `units`.
   FORGE_DEVICE static constexpr int lanes_of(int units) { return units <= 1 ? 1 : 2 * lanes_of((units + 1) / 2); }
-  static constexpr int kUnits = kHeadDim / 8;  ///< loads of 16 bytes that a row of K or V takes
+  static constexpr int kUnits = kHeadDim / 8;  ///< units of 16 bytes in a row of K or V
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kTeamLanes = lanes_of(kUnits);  ///< lanes that share a token
   static constexpr int kTeams = kWave / kTeamLanes;
-  static constexpr int kTokens = C::kTeamTokens < kTeamLanes ? C::kTeamTokens : kTeamLanes;  ///< of a team
-  static constexpr int kSpread = kTeamLanes / kTokens;                                       ///< lanes with one score
-  static constexpr int kChunk = kTeams * kTokens;  ///< tokens; a team has every kTeams-th
+  static constexpr int kTokens = C::kTeamTokens < kTeamLanes ? C::kTeamTokens : kTeamLanes;  ///< of a team, per chunk
+  static constexpr int kSpread = kTeamLanes / kTokens;  ///< lanes that hold the same token's score
+  static constexpr int kChunk = kTeams * kTokens;       ///< tokens of a chunk; a team has every kTeams-th
   static constexpr int kChunksPerWorker = at_least_one(C::kTokensPerWorker / kChunk);
-  static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks a row, but for the workers
+  static constexpr int kJobs = C::kHeads / kGroup;  ///< blocks of a row, per worker
   static constexpr int kBlocks = C::kTokensTotal * kJobs * C::kWorkers;
-  static constexpr int kPartial = kHeadDim + 2;  ///< floats a head leaves: values, maximum, sum
+  static constexpr int kPartial = kHeadDim + 2;  ///< floats of a partial result of a head: values, maximum, sum
   static constexpr int kColumns = C::kHeads * kHeadDim;
   static constexpr float kLowest = -1e30f, kLog2E = 1.44269504088896f;
-  static_assert(kTeamLanes <= kWave && is_power_of_two(kTokens), "a team is part of a wave, its tokens a power of two");
+  static_assert(kTeamLanes <= kWave && is_power_of_two(kTokens),
+                "a team must fit into a wave, and its tokens must be a power of two");
 
   struct Lds {
-    Shared<F32x4, C::kWaves * kGroup * kHeadDim / 4> values;  ///< of the waves
-    Shared<float, C::kWaves * kGroup> maxima, sums;
+    Shared<F32x4, C::kWaves * kGroup * kHeadDim / 4> values;  ///< [waves][kGroup][kHeadDim]
+    Shared<float, C::kWaves * kGroup> maxima, sums;           ///< [kGroup][waves]
     Shared<u32, 1> flag;
   };
-  /// A row with position -1 is padding: its output is zeros. K and V of positions up to the row's own are written.
+  /// A row with position -1 is padding: its output is zeros. K and V of all positions up to the row's own must be in
+  /// the pools already.
   struct Args {
     const float* q;        ///< [rows][kHeads][kHeadDim]
     const u16 *k, *v;      ///< the layer's pools
@@ -69,27 +91,30 @@ struct Attention {
     const i32* counts;
     float* scratch;      ///< [rows][kJobs][kWorkers][kGroup][kPartial]; unused with one worker
     u32* counters;       ///< [rows][kJobs], zero before the first use and afterwards; unused with one worker
-    float* out;          ///< [rows][kColumns]
-    u8* rows;            ///< [rows] of Q8Rows<kColumns>
-    const float* sinks;  ///< [kHeads]; read with kSinks only
+    float* out;          ///< [rows][kColumns]; written if kStored
+    u8* rows;            ///< [rows] of Q8Rows<kColumns>; written if kQuantised
+    const float* sinks;  ///< [kHeads]; read only if kSinks
   };
-  using Part = Elements<F16>;  // 8 of a head's dimensions
-  /// Of a wave.
+  using Part = Elements<F16>;  ///< 8 dimensions of a head, as floats
+  /// A lane's part of its wave's online softmax.
   struct State {
-    Part values[kGroup];    ///< the team's weighted values
-    float maximum[kGroup];  ///< of all scores so far, the same in all lanes
-    float sum[kGroup];      ///< of the lane's weights
+    Part values[kGroup];    ///< weighted values of the team's tokens, the lane's 8 dimensions
+    float maximum[kGroup];  ///< of all scores of the wave so far; the same in all lanes
+    float sum[kGroup];      ///< sum of the weights of the token whose score the lane holds
   };
-  /// What a lane has of a chunk: its unit of the keys and values of its team's tokens.
+  /// A lane's part of a chunk: its unit of the keys and values of its team's tokens.
   struct Chunk {
     U32x4 keys[kTokens], values[kTokens];
   };
+  /// The block's part: query heads head0 .. head0+kGroup-1 of row t. It sees positions oldest .. position. table: the
+  /// block table of its sequence.
   struct Job {
     int t, position, kv_head, head0, oldest;
     const i32* table;
     [[nodiscard]] FORGE_DEVICE bool seen(int token) const { return token >= oldest && token <= position; }
   };
 
+  /// The score in units of log2(e), so that the softmax can use 2^x.
   FORGE_DEVICE static float score_of(float dot) {
     const float score = dot * C::kScale;
     if constexpr (C::kSoftcap > 0) {
@@ -99,28 +124,31 @@ struct Attention {
     }
   }
 
+  /// The lane's number in its team, which is the unit of 8 dimensions that it holds (kUnits or more: none).
   FORGE_DEVICE static int unit() { return lane_id() % kTeamLanes; }
+  /// Position of the i-th token that the lane's team has of a chunk.
   FORGE_DEVICE static int token_of(int chunk, int i) { return chunk * kChunk + i * kTeams + lane_id() / kTeamLanes; }
+  /// Index of a token's row in the pools.
   FORGE_DEVICE static u64 row_of(const Job& job, int token) {
     const int slot = load(job.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
     return Pool::index(slot, job.kv_head, 0);
   }
 
-  /// Where a chunk's tokens are, and which of the lane's are loaded: from `from` to `to`, counted in tokens from
-  /// `token0`, the team's first.
+  /// Addresses of a lane's part of a chunk. The lane loads the team's tokens token0 + from .. token0 + to.
   struct Place {
     int token0, from, to;
-    u64 first;  ///< of the lane's unit in the pools; 0 in place of token0's row if tokens have blocks of their own
+    u64 first;  ///< pool index of token0's row plus the lane's unit; of the unit alone unless kOneBlock
   };
-  static constexpr bool kOneBlock =
-      Pool::kBlockTokens % kChunk == 0;  ///< a chunk has one, and its first token is there
-  /// Of a chunk's tokens, those up to `newest` (the row's own, or older) that the row sees.
+  /// A chunk lies within one block of the pool, so that one look-up in the block table gives all its rows.
+  static constexpr bool kOneBlock = Pool::kBlockTokens % kChunk == 0;
+  /// Restricts a chunk to the tokens up to `newest` (the row's own position, or older) that the row sees.
   FORGE_DEVICE static Place place_of(const Job& job, int chunk, int newest) {
     const int token0 = token_of(chunk, 0);
     return {token0, job.oldest - token0, (unit() < kUnits ? newest : -1) - token0,
             (kOneBlock ? row_of(job, chunk * kChunk) + lane_id() / kTeamLanes * kHeadDim : 0) + unit() * 8};
   }
-  /// The lane's units of keys or values; those of tokens that are not seen are zeros.
+  /// Loads the lane's units of keys or values; zeros for tokens that are not seen, whose blocks may belong to another
+  /// sequence by now.
   FORGE_DEVICE static void load_units(const u16* pool, const Job& job, const Place& place, U32x4 (&out)[kTokens]) {
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
@@ -135,7 +163,7 @@ struct Attention {
     load_units(args.k, job, place, out.keys);
     load_units(args.v, job, place, out.values);
   }
-  /// The row's own token alone, which is at `own` in the pools.
+  /// Loads only the row's own token, whose row in the pools is `own`.
   FORGE_DEVICE static void load_own(const Args& args, const Job& job, int chunk, u64 own, Chunk& out) {
     FORGE_UNROLL
     for (int i = 0; i < kTokens; ++i) {
@@ -144,7 +172,7 @@ struct Attention {
       out.values[i] = load16(args.v + own + unit() * 8);
     }
   }
-  /// Where a head's query begins, in floats.
+  /// Index of a head's query, in floats.
   FORGE_DEVICE static u64 query_at(int t, int head) {
     if constexpr (C::kQueryFloats > 0) return static_cast<u64>(t) * C::kQueryFloats + head * kHeadDim;
     return (static_cast<u64>(t) * C::kHeads + head) * kHeadDim;
@@ -163,8 +191,15 @@ struct Attention {
     }
   }
 
-  /// parts: of Count tokens in each of the team's lanes. Answers a token's sum over the team: of the i-th in the
-  /// kSpread lanes from i * kSpread on.
+  /// Transposing reduction over a team: each lane passes its part of the dot products of kTokens tokens, and gets the
+  /// sum over the team for one token: lanes i * kSpread .. (i+1) * kSpread-1 of the team get that of token i. In each
+  /// step a lane keeps half of its tokens and sends the other half to its partner, so that the number of shuffles
+  /// halves:
+  ///
+  ///   4 tokens, 4 lanes   lane 0            lane 1            lane 2            lane 3
+  ///   start               p0 p1 p2 p3       p0 p1 p2 p3       p0 p1 p2 p3       p0 p1 p2 p3
+  ///   after xor 2         p0 p1             p0 p1             p2 p3             p2 p3
+  ///   after xor 1         p0                p1                p2                p3
   template <int Count, int Lanes = kTeamLanes>
   FORGE_DEVICE static float sum_parts(float (&parts)[kTokens]) {
     if constexpr (Lanes == 1) {
@@ -183,8 +218,8 @@ struct Attention {
     }
   }
 
-  /// One chunk into the wave's running softmax. `next` is loaded into the registers that become free, its keys as soon
-  /// as the scores are there: -1 for no chunk.
+  /// Adds one chunk to the wave's online softmax. The chunk `next` (-1: none) is loaded into the registers that become
+  /// free: its keys once this chunk's keys are multiplied, its values at the end.
   FORGE_DEVICE static void add_chunk(const Args& args, const Job& job, const Part (&query)[kGroup], int chunk, int next,
                                      Chunk& loaded, State& state) {
     const bool is_seen = job.seen(token_of(chunk, unit() / kSpread));
@@ -229,7 +264,7 @@ struct Attention {
     if (next >= 0) load_units(args.v, job, place, loaded.values);
   }
 
-  /// The same in all teams: `value` summed over them.
+  /// Sum of `value` over the teams of the wave; every team gets it.
   template <int Lanes = kTeamLanes>
   FORGE_DEVICE static float sum_teams(float value) {
     if constexpr (Lanes < kWave)
@@ -237,7 +272,8 @@ struct Attention {
     else
       return value;
   }
-  /// The waves' values, maxima and sums where all lanes see them. Ends with a barrier.
+  /// Writes the wave's values, maximum and sum of weights to shared memory. Ends with a barrier. The kSpread lanes that
+  /// hold the same token are counted once.
   FORGE_DEVICE static void share(const State& state, Lds& lds) {
     FORGE_UNROLL
     for (int h = 0; h < kGroup; ++h) {
@@ -256,7 +292,7 @@ struct Attention {
     }
     barrier();
   }
-  /// What the waves have of a head: their maximum, the sum of weights, and one dimension's weighted value.
+  /// The waves' results of a head, merged: maximum, sum of weights, and the weighted value of one dimension.
   struct Merged {
     float maximum, sum, value;
   };
@@ -274,7 +310,7 @@ struct Attention {
     return out;
   }
 
-  /// The worker's result for the one that combines.
+  /// Writes the worker's partial result: [kGroup][kPartial].
   FORGE_DEVICE static void leave(const Lds& lds, float* partial) {
     for (int i = thread_id(); i < kGroup * kHeadDim; i += kThreads) {
       const int h = i / kHeadDim, dim = i % kHeadDim;
@@ -286,21 +322,22 @@ struct Attention {
     }
   }
 
-  /// The weighted value of all that head h of the job saw; 0 where that is nothing.
+  /// The output: weighted value / sum of weights (plus the sink's weight); 0 if the row saw no token.
   FORGE_DEVICE static float divided(const Args& args, const Job& job, int h, const Merged& all) {
     float sum = all.sum;
     if constexpr (C::kSinks) sum += exp2_of(load(args.sinks + job.head0 + h) * kLog2E - all.maximum);
     return sum > 0 ? all.value / sum : 0.0f;
   }
 
-  /// One element of the row, which 16 neighbouring lanes make 16 of.
+  /// Writes element i of the job's output. 16 neighbouring lanes make 16 neighbouring elements, which are one quantised
+  /// block.
   FORGE_DEVICE static void write(const Args& args, const Job& job, int i, float value, bool real) {
     const int column = job.head0 * kHeadDim + i;
     if constexpr (C::kStored) store(args.out + static_cast<u64>(job.t) * kColumns + column, value, real);
     if constexpr (C::kQuantised)
       quantise_block<kColumns>(args.rows + static_cast<u64>(job.t) * Q8Rows<kColumns>::kRowBytes, column, value, real);
   }
-  /// each(h, dim) gives the row's elements.
+  /// Writes the whole job; each(h, dim) computes an element.
   template <class Each>
   FORGE_DEVICE static void write_row(const Args& args, const Job& job, Each&& each) {
     constexpr int kCount = kGroup * kHeadDim, kTurns = ceil_div(kCount, kThreads);
@@ -312,11 +349,12 @@ struct Attention {
       write(args, job, i, value, real);
     }
   }
+  /// Writes the output of the only worker.
   FORGE_DEVICE static void write_alone(const Args& args, const Job& job, const Lds& lds) {
     write_row(args, job, [&](int h, int dim) { return divided(args, job, h, merged(lds, h, dim)); });
   }
-  /// The first `count` workers' results, in order. Everything is asked for before anything is waited for, and so
-  /// without a branch.
+  /// Merges the partial results of the first `count` workers in their order and writes the output. All loads are issued
+  /// before the first is used; to avoid a branch, missing workers load worker 0's result with weight 0.
   FORGE_DEVICE static void write_combined(const Args& args, const Job& job, const float* partials, int count) {
     write_row(args, job, [&](int h, int dim) {
       float values[C::kWorkers], maxima[C::kWorkers], sums[C::kWorkers];
@@ -340,7 +378,7 @@ struct Attention {
     });
   }
 
-  /// What the row has of this block: the step's inputs are older than the step, so nobody is waited for.
+  /// The job of part `part` of row t. Reads the step's inputs only, so it need not wait for the producer.
   FORGE_DEVICE static Job job_of(const Args& args, int t, int part) {
     const int position = uniform(load(args.positions + t)), head0 = part * kGroup;
     const int sequence = position < 0 ? 0 : load(args.sequences + t);
@@ -356,7 +394,7 @@ struct Attention {
     release_consumers();
     run_block(args, lds, block_id());
   }
-  /// `id`: of kBlocks.
+  /// Runs block `id` of kBlocks: [rows][kJobs][kWorkers].
   FORGE_DEVICE static void run_block(const Args& args, Lds& lds, int id) {
     const int t = id / (kJobs * C::kWorkers), part = id % (kJobs * C::kWorkers) / C::kWorkers;
     const int worker = id % C::kWorkers;
@@ -368,7 +406,8 @@ struct Attention {
     if (worker >= workers) return;
     const int first = oldest + worker + workers * wave_id(), stride = workers * C::kWaves;
 
-    // With one row a step, all keys and values but its own are older than the step, and so is its own one's place.
+    // With one row in the step, all keys and values except its own were written by earlier steps, so the first chunk is
+    // loaded before the producer (which writes the row's own key and value) has ended; that token is loaded afterwards.
     constexpr bool kOldOnes = C::kTokensTotal == 1;
     Chunk loaded = {};
     u64 own = 0;

@@ -1,18 +1,31 @@
 #pragma once
-// Attention of prompts by matrix instructions (Dao, arXiv 2205.14135 and 2307.08691). Rows of a step that follow each
-// other in one sequence share what they read: a block takes kTileTokens of them for kTileHeads heads of one KV head, a
-// wave 16 rows of one head. Keys and values go through shared memory kChunk tokens at a time, values transposed; a wave
-// multiplies its queries with the keys, keeps the softmax online, puts its weights into shared memory as F16, and
-// multiplies them with the values. Sums are f32.
-// Rows of other kinds, generated tokens between prompts, go by blocks of their own as in attention.h: the grid has
-// both, and each block sees from the step's positions whether it is the one.
+// Attention for prefill by matrix instructions (FlashAttention: Dao, arXiv 2205.14135 and 2307.08691). A block computes
+// kTileTokens consecutive rows of one sequence, which share keys and values, for kTileHeads query heads of one KV head;
+// a wave computes 16 rows of one head. For each chunk of kChunk tokens:
+//
+//   keys, values   global -> shared memory, F16; values transposed
+//   scores         = Q [16][head_dim] * K^T          matrix instructions, f32
+//   weights        = 2^(score - running maximum)     online softmax; through shared memory as F16, to change the layout
+//   out            = out * keep + weights * V        matrix instructions, f32, in registers
+//
+// Shared memory has rows of 32 columns in four units (matrix_tile.h: unit_place), with slabs of 32 along k:
+//
+//   region    slab           row               columns of a row
+//   keys      32 dimensions  key of the chunk  dimensions        (Bt of the first product)
+//   values    32 keys        dimension         keys              (Bt of the second product, hence transposed)
+//   weights   32 keys        query of a wave   keys              (A of the second product; one region per wave)
+//
+// A step may also have rows that are not part of such a run, as decode rows of other sequences. They are computed by
+// blocks as in attention.h. The grid has blocks for both cases; each block decides by together(), from the step's
+// positions, whether its rows are its own or are left to the other kind.
 
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/matrix_tile.h"
 
 namespace forge::gpu {
 
-/// A configuration derives from this and names what AttentionDefaults asks for. kWaves goes with the tiles.
+/// Defaults. A configuration derives from this and names what AttentionDefaults needs. kWaves is kTileHeads *
+/// kTileTokens / 16.
 struct AttentionTilesDefaults : AttentionDefaults {
   using Tile = NativeTile;
   static constexpr int kWorkers = 1;
@@ -35,18 +48,20 @@ struct AttentionTiles {
   static constexpr int kTileBlocks = kTokenTiles * kJobs, kBlocks = kTileBlocks + Rows::kBlocks;
   static constexpr int kSlab = 32, kDimSlabs = kHeadDim / kSlab, kKeySlabs = C::kChunk / kSlab;
   static constexpr int kKeyTiles = C::kChunk / T::kN, kDimTiles = kHeadDim / T::kN;
-  static constexpr int kFewest = 8;  ///< rows that are worth a tile
-  /// Weights are 2^kRaise times as large as they are relative to the row's maximum, and so is their sum: F16's small
-  /// numbers have few bits, and none on gfx90a, whose instructions take them for zeros.
+  static constexpr int kFewest = 8;  ///< least rows for which a tile is used
+  /// Weights, and their sum, are scaled by 2^kRaise, which cancels in the division. Without it small weights would be
+  /// subnormal in F16: these have fewer bits, and gfx90a's matrix instructions treat them as zeros.
   static constexpr float kRaise = 10;
-  static_assert(C::kWorkers == 1, "rows of prompts share no context");
-  static_assert(T::kM == kRowsOfWave && T::kLanes == kWave && T::kF16, "a wave's rows are one tile's");
-  static_assert(C::kTileTokens % kRowsOfWave == 0 && kHeadsOfKv % C::kTileHeads == 0, "waves have rows of one head");
-  static_assert(kWaves == C::kTileHeads * kWavesOfHead, "a wave for each head's 16 rows");
-  static_assert(kHeadDim % kSlab == 0 && C::kChunk % kSlab == 0, "dimensions and chunks go by 32");
-  static_assert(Pool::kBlockTokens % 8 == 0, "eight tokens lie in one block of the pool");
+  static_assert(C::kWorkers == 1, "kWorkers must be 1");
+  static_assert(T::kM == kRowsOfWave && T::kLanes == kWave && T::kF16,
+                "the tile must be f16, 16 rows high and of this wave size");
+  static_assert(C::kTileTokens % kRowsOfWave == 0 && kHeadsOfKv % C::kTileHeads == 0,
+                "kTileTokens must be a multiple of 16, and kTileHeads must divide the heads of a KV head");
+  static_assert(kWaves == C::kTileHeads * kWavesOfHead, "kWaves must be kTileHeads * kTileTokens / 16");
+  static_assert(kHeadDim % kSlab == 0 && C::kChunk % kSlab == 0, "head_dim and kChunk must be multiples of 32");
+  static_assert(Pool::kBlockTokens % 8 == 0, "the pool's block_tokens must be a multiple of 8");
 
-  // Places in the units of shared memory: keys [dim slab][key], values [key slab][dim], weights [wave][key slab][row].
+  // Offsets in units: keys [dim slab][key], values [key slab][dim], weights [wave][key slab][row]; see above.
   static constexpr int kKeys = 0, kValues = kKeys + kDimSlabs * C::kChunk * kUnitsOfRow;
   static constexpr int kWeights = kValues + kKeySlabs * kHeadDim * kUnitsOfRow;
   static constexpr int kWaveWeights = kKeySlabs * kRowsOfWave * kUnitsOfRow;
@@ -54,31 +69,36 @@ struct AttentionTiles {
     Shared<U32x4, kWeights + kWaves * kWaveWeights> units;
     Shared<float, kWaves * kRowsOfWave * 16> out;
   };
-  /// A block is of one kind.
+  /// A block needs one of the two.
   union Lds {
     typename Rows::Lds rows;
     TileLds tile;
   };
 
-  /// Rows t0 .. t0+count-1 of one sequence, at positions that follow each other.
+  /// Rows t0 .. t0+count-1 of the step: one sequence, at positions `position` and following. Together they see
+  /// positions oldest .. newest. table: the sequence's block table.
   struct Prompt {
     int t0, count, position, oldest, newest;
     const i32* table;
   };
   static constexpr int kKeyTakes = ceil_div(C::kChunk * kHeadDim / 8, kThreads);
   static constexpr int kValueTakes = ceil_div(C::kChunk / 8 * kHeadDim / 2, kThreads);
-  /// What a thread brings of the chunk that comes next: units of keys, and two dimensions of eight tokens' values.
+  /// A thread's share of the next chunk, on its way to registers: units of keys (8 dimensions of a token), and for
+  /// values two neighbouring dimensions of eight tokens, which store_chunk transposes.
   struct Next {
     U32x4 keys[kKeyTakes];
     u32 values[kValueTakes][8];
   };
+  /// A lane's part of the online softmax: one maximum and sum per row of C that it has elements of, and its elements of
+  /// the output [16][head_dim]. `sum` is of the lane's own columns; write() adds up the lanes of a row.
   struct State {
     float maximum[T::kRowsOfLane], sum[T::kRowsOfLane];
     float out[kDimTiles][T::Fragments::kC];
   };
-  using Query = U32x4[kDimSlabs][T::kAUnits];
+  using Query = U32x4[kDimSlabs][T::kAUnits];  ///< the wave's queries as fragments of A
 
-  /// Are the tile's rows one prompt's, and enough? All lanes of a wave ask together, all of a block get the same.
+  /// True if the rows of a tile are consecutive positions of one sequence and at least kFewest. All lanes of a wave
+  /// call it together; all waves, and all blocks with this tile, get the same answer.
   FORGE_DEVICE static bool together(const Args& args, int tile, Prompt& out) {
     const int t0 = tile * C::kTileTokens, real = uniform(load(args.counts + kTokenCount)) - t0;
     const int most = C::kTokensTotal - t0 < C::kTileTokens ? C::kTokensTotal - t0 : C::kTileTokens;
@@ -99,11 +119,13 @@ struct AttentionTiles {
     return true;
   }
 
+  /// Index of a token's row in the pools.
   FORGE_DEVICE static u64 row_of(const Prompt& prompt, int kv_head, int token) {
     const int slot = load(prompt.table + token / Pool::kBlockTokens) * Pool::kBlockTokens + token % Pool::kBlockTokens;
     return Pool::index(slot, kv_head, 0);
   }
-  /// Tokens that no row sees are zeros: their blocks may be another sequence's by now, or nobody's.
+  /// Issues the loads of a chunk. Tokens that no row sees become zeros: with a sliding window their blocks may have
+  /// been freed or given to another sequence, and could hold NaN, which a weight of 0 does not cancel.
   FORGE_DEVICE static void load_chunk(const Args& args, const Prompt& prompt, int kv_head, int chunk, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
@@ -125,6 +147,8 @@ struct AttentionTiles {
           next.values[i][j] = load(reinterpret_cast<const u32*>(from + j * kHeadDim));
     }
   }
+  /// Stores a loaded chunk in shared memory. Values are transposed: a thread has two dimensions of eight tokens, and
+  /// makes one unit (eight tokens) for each of the two dimensions.
   FORGE_DEVICE static void store_chunk(TileLds& lds, const Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kKeyTakes; ++i) {
@@ -150,7 +174,8 @@ struct AttentionTiles {
     }
   }
 
-  /// The wave's queries, times the scale, by way of where its weights will lie. Rows that are not there are zeros.
+  /// Loads the wave's queries, times the scale, as fragments. They pass through the wave's region for weights, which is
+  /// not in use yet. Rows that do not exist are zeros.
   FORGE_DEVICE static void load_query(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
                                       Query& query) {
     constexpr float kFactor = C::kSoftcap > 0 ? C::kScale : C::kScale * Rows::kLog2E;
@@ -178,8 +203,10 @@ struct AttentionTiles {
     }
   }
 
-  /// Scores of a chunk become weights in shared memory; what the state has is scaled to the new maxima. position: of
-  /// the wave's first row.
+  /// Computes the scores of a chunk, updates the online softmax, scales the output to the new maxima and writes the
+  /// weights to shared memory. position: of the wave's first row. A row sees a key if the key is not newer than the row
+  /// and lies in its window. Masked scores are 2 * kLowest, so that their weight is 0 even while the maximum is
+  /// kLowest.
   FORGE_DEVICE static void weigh(const Query& query, int chunk, int position, TileLds& lds, State& state) {
     float scores[kKeyTiles][T::Fragments::kC] = {};
     FORGE_UNROLL
@@ -236,6 +263,7 @@ struct AttentionTiles {
       for (int i = 0; i < T::Fragments::kC; ++i) state.out[d][i] *= keep[T::row_of(i)];
     }
   }
+  /// out += weights * values of the chunk.
   FORGE_DEVICE static void add_values(const TileLds& lds, State& state) {
     FORGE_UNROLL
     for (int slab = 0; slab < kKeySlabs; ++slab) {
@@ -247,13 +275,14 @@ struct AttentionTiles {
         fetch_b<T>(lds.units, kValues + (slab * kHeadDim + d * T::kN) * kUnitsOfRow, b);
         FORGE_UNROLL
         for (int half = 0; half < kHalves; ++half) multiply_half<T>(half, a, b, state.out[d]);
-        if (d % 4 == 3) keep_schedule();  // or all values are fetched ahead, into spills
+        if (d % 4 == 3) keep_schedule();  // otherwise the compiler hoists the loads of all values and spills
       }
     }
   }
 
-  /// The wave's rows, 16 dimensions at a time by way of shared memory; zeros behind the prompt's last, to the end of a
-  /// tile of 16 rows.
+  /// Divides by the sums of weights and writes the wave's rows, 16 dimensions at a time through shared memory, because
+  /// quantisation needs 16 neighbouring elements in 16 neighbouring lanes. Rows after the last real one, up to a
+  /// multiple of 16, are zeros.
   FORGE_DEVICE static void write(const Args& args, const Prompt& prompt, int head, int row0, TileLds& lds,
                                  State& state) {
     constexpr int kTiles = 16 / T::kN;
@@ -286,6 +315,7 @@ struct AttentionTiles {
     }
   }
 
+  /// The main loop over chunks. Loads of the next chunk are in flight while this one is multiplied.
   FORGE_DEVICE static void run_tile(const Args& args, TileLds& lds, const Prompt& prompt, int head0) {
     const int head = head0 + wave_id() / kWavesOfHead, row0 = wave_id() % kWavesOfHead * kRowsOfWave;
     const int kv_head = head0 / kHeadsOfKv, position = prompt.position + row0;
@@ -321,7 +351,7 @@ struct AttentionTiles {
       if (!together(args, id / Rows::kJobs / C::kTileTokens, prompt)) Rows::run_block(args, lds.rows, id);
       return;
     }
-    // Rows with the longest context first: they take longest.
+    // Tiles in descending order: the rows with the longest context take longest and should start first.
     const int tile = kTokenTiles - 1 - block_id() / kJobs;
     if (together(args, tile, prompt)) run_tile(args, lds.tile, prompt, block_id() % kJobs * C::kTileHeads);
   }

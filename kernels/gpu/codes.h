@@ -1,8 +1,8 @@
 #pragma once
-// Weight formats in planes of codes (kernels/quant/planes_codes.h): the K types, Q5, IQ4, MXFP4 and TQ2_0, one template
-// over the block that the file has. A lane's unit is 32 columns: their codes, and what its block's scales and minima
-// are made of, as they lie in memory; it is made numbers when it is multiplied, by exact int8 dots with quantised rows,
-// scaled in f32.
+// Weight formats in planes of codes (kernels/quant/planes_codes.h): the K types, Q5, IQ4, MXFP4 and TQ2_0, by one
+// template over the type's block in the file. It has the members that formats.h describes. A unit is 32 columns. In
+// registers it stays packed, as it lies in memory; codes and scales are only unpacked when the unit is multiplied, by
+// exact int8 dots with quantised activations, scaled in f32.
 
 #include "kernels/gpu/formats.h"
 #include "kernels/quant/iq4_nl.h"
@@ -20,6 +20,8 @@
 
 namespace forge::gpu {
 
+/// Block: a block type of kernels/quant with a Packing. value = scale * (code - kZero) + minimum; with a table of
+/// levels (IQ4, MXFP4) the code is replaced by its level first. kSub columns (16 or 32) share a scale and a minimum.
 template <class Block, int Rows, int K>
 struct WeightCodes {
   using Planes = quant::PlanesCodes<Block>;
@@ -28,10 +30,12 @@ struct WeightCodes {
   static constexpr int kRows = Rows, kK = K, kUnits = K / 32, kSub = Block::kSub, kElems = Block::kElems;
   static constexpr int kZero = Block::kZero;
   static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
-  static_assert(K % kElems == 0, "rows are whole blocks");
-  static_assert(kSub == 16 || kSub == 32, "16 or 32 columns share a scale");
+  static_assert(K % kElems == 0, "k must be a multiple of the block size");
+  static_assert(kSub == 16 || kSub == 32, "kSub must be 16 or 32");
 
-  /// low has two words only where codes are pairs of bits.
+  /// 32 columns. low: the codes' low 4 bits, or low 2 bits (then only two words are used); high: their further bits;
+  /// halves: the block's f16 d and dmin (or m); numbers: the small integers that scales and minima are made of; tops:
+  /// the upper two bits of numbers of 6 bits. See planes_codes.h.
   struct Unit {
     U32x4 low;
     U32x2 high;
@@ -61,15 +65,17 @@ struct WeightCodes {
     if constexpr (Planes::kNumberBits == 16) out.numbers = load(reinterpret_cast<const u16*>(numbers));
     if constexpr (Planes::kNumberBits == 8) out.numbers = load(numbers);
     if constexpr (Planes::kNumberBits == 4) out.numbers = load(numbers) >> (unit % 2 * 4);
-    if constexpr (Planes::kTopBits > 0)  // rows are whole bytes, so the unit says which bits
+    if constexpr (Planes::kTopBits > 0)  // rows are whole bytes, so the unit alone determines the bits within the byte
       out.tops = load(weights + kPlanes.tops + part * Planes::kTopBits / 8) >>
                  (unit % (8 / static_cast<int>(Planes::kTopBits)) * static_cast<int>(Planes::kTopBits));
     return out;
   }
 
-  /// Levels, less what stands for 0, as signed bytes; codes that are plain numbers stay above it by kZero.
+  // Dots use signed bytes. Levels from a table have kZero subtracted in the table. Codes without a table are used as
+  // they are, so the dot is too large by kAbove times the sum of the activations' quants, which add() subtracts.
   static constexpr bool kLevels = requires { Block::kLevels[0]; };
   static constexpr int kAbove = kLevels ? 0 : kZero;
+  /// The 16 levels minus kZero, as signed bytes.
   FORGE_DEVICE static constexpr U32x4 levels() {
     U32x4 out{};
     if constexpr (kLevels)
@@ -77,7 +83,7 @@ struct WeightCodes {
     return out;
   }
 
-  /// What columns 4w .. 4w+3 are multiplied with, plus kAbove.
+  /// The factors of columns 4w .. 4w+3 as signed bytes, larger by kAbove.
   FORGE_DEVICE static u32 values(const Unit& unit, int w) {
     if constexpr (kLevels) {
       constexpr U32x4 kTable = levels();
@@ -97,13 +103,13 @@ struct WeightCodes {
     return out;
   }
 
-  /// Number i of the part.
+  /// Small integer i of the unit.
   FORGE_DEVICE static u32 number(const Unit& unit, int i) {
     if constexpr (kPacking.number_bits == 8) return unit.numbers >> (8 * i) & 255u;
     const u32 low = unit.numbers >> (4 * i) & 15u;
     return Planes::kTopBits > 0 ? low | (unit.tops >> (2 * i) & 3u) << 4 : low;
   }
-  /// Of the half's columns (both, where a part has one scale).
+  /// The scale of columns 16 * half .. 16 * half + 15 (of all 32 if kSub is 32).
   FORGE_DEVICE static float scale(const Unit& unit, int half) {
     if constexpr (kPacking.scale == quant::ScaleKind::kExponent) return quant::half_of_e8m0(number(unit, 0));
     const float d = f32_of_f16(static_cast<u16>(unit.halves));
@@ -111,6 +117,7 @@ struct WeightCodes {
     const u32 raw = number(unit, half * static_cast<int>(kPacking.numbers_a_part(kSub)));
     return d * (static_cast<float>(quant::scale_factor(kPacking.scale, raw)) * kPacking.unit);
   }
+  /// The minimum of the same columns, to be added.
   FORGE_DEVICE static float minimum(const Unit& unit, int half) {
     const float m = f32_of_f16(static_cast<u16>(unit.halves >> 16));
     if constexpr (kPacking.numbers == 0) return m;
@@ -132,6 +139,8 @@ struct WeightCodes {
     }
   }
 
+  /// sum + product of the unit with 32 columns of a token. Activations have a scale s and a sum of quants for each 16
+  /// columns, so each half contributes scale * s * (dot - kAbove * sum of quants) + minimum * s * (sum of quants).
   FORGE_DEVICE static float add(float sum, const Unit& w, const XUnit& x) {
     i32 low = 0, high = 0;
     FORGE_UNROLL
@@ -157,8 +166,8 @@ struct WeightCodes {
     return sum;
   }
 
-  /// The bits in a plane, which begins with the part, of one of its columns. Words are loaded where they stand: a
-  /// unit's registers have no numbers.
+  /// The bits that a plane has for one column of a unit; `plane` points to the unit's part of it. Loads the word from
+  /// memory again, because registers of a unit cannot be indexed by a variable.
   FORGE_DEVICE static u32 code_bits(const u8* plane, u32 bits, int column) {
     const auto at = quant::plane_word(bits, static_cast<u32>(column / 4));
     return load(reinterpret_cast<const u32*>(plane) + at.word) >> (column % 4 * 8 + at.shift) & ((1u << bits) - 1);

@@ -1,13 +1,14 @@
 #pragma once
-// The functions of kernels/elementwise on the device: what V is to their formulas, and a function of floats for each
-// row: silu(x), softcap(x, cap), clamped_swish(gate, up), add(x, y). A gate's product is written silu(x) * y.
+// The elementwise functions of kernels/elementwise on the device. Their formulas are templates over a number type,
+// which is Number here. For each function there is a device function of floats with the same name, which generated
+// epilogues call: silu(x), softcap(x, cap), clamped_swish(gate, up), add(x, y). A gated product is written silu(x) * y.
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {
 
-/// A float, as formulas see it.
+/// A float with the operations that formulas use.
 struct Number {
   float value;
   FORGE_DEVICE explicit Number(float x) : value(x) {}
@@ -22,7 +23,7 @@ struct Number {
   FORGE_DEVICE friend Number max(Number a, Number b) { return Number(max_of(a.value, b.value)); }
   FORGE_DEVICE friend Number abs(Number a) { return Number(abs_of(a.value)); }
   FORGE_DEVICE friend Number exp(Number x) { return Number(exp2_of(1.44269504088896f * x.value)); }
-  /// By tanh(x) = 1 - 2 / (e^2x + 1).
+  /// s * tanh(x / s), by tanh(x) = 1 - 2 / (e^2x + 1).
   FORGE_DEVICE friend Number scaled_tanh(Number x, Number s) {
     return Number(s.value - 2.0f * s.value / (exp2_of(2.0f * 1.44269504088896f / s.value * x.value) + 1.0f));
   }

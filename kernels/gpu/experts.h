@@ -1,39 +1,44 @@
 #pragma once
-// Mixture of experts: which experts a token goes to. The products are matmul_rows.h's, a tile for each slot, which is a
-// token and one of its experts; their sums are a source of rows (rows.h).
+// The router of a mixture of experts: chooses the experts of each token from the router's logits. A slot is a token and
+// one of its experts; the experts' products are computed by matmul_rows.h (a tile per slot) or matmul_tiles.h, and
+// summed by SummedSlots (rows.h).
 
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
 
-/// The chosen experts of each token, best first and equal ones by number, and their shares; ranks that are NaN come
-/// last. Gates are a softmax over all experts or sigmoids, arXiv 1701.06538; a bias moves the choice only, arXiv
-/// 2408.15664. With kGroups > 1 only experts of the kGroupsUsed groups count whose kGroupTop best are worth the most
-/// together. A block, which is a wave, has a token.
-/// C names kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop, kRowFloats (of logits), kTokensTotal, kCount, kSigmoid,
-/// kBiased, kOverChosen (shares add up to kScale), kScale.
+/// Top-k routing, one block of one wave per token. gate = softmax over all experts or sigmoid of the logits (arXiv
+/// 1701.06538); rank = gate + bias, where the bias (kBiased) only influences the choice (arXiv 2408.15664). The kUsed
+/// experts with the highest ranks are chosen, best first; the lower number wins ties and NaN ranks come last. The share
+/// of a chosen expert is its gate times kScale, divided by the sum of the chosen gates if kOverChosen. Group-limited
+/// routing (kGroups > 1): experts are in groups of equal size, and only the kGroupsUsed groups with the largest sum of
+/// their kGroupTop best ranks take part. C has kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop, kRowFloats (row stride
+/// of the logits), kTokensTotal, kCount, kSigmoid, kBiased, kOverChosen and kScale.
 template <class C>
 struct Route {
   static constexpr int kThreads = kWave, kBlocks = C::kTokensTotal;
-  static constexpr int kOwn = ceil_div(C::kExperts, kWave);  ///< experts of a lane: every kWave-th
-  static constexpr int kMembers = C::kExperts / C::kGroups;
+  static constexpr int kOwn = ceil_div(C::kExperts, kWave);  ///< experts of a lane: lane, lane + kWave, ...
+  static constexpr int kMembers = C::kExperts / C::kGroups;  ///< experts of a group
   static constexpr int kNobody = 1 << 30;
   static constexpr float kWorst = __builtin_bit_cast(float, 0xff800000u);  // -infinity
-  static constexpr float kSumLeast = 0x1p-14f;  ///< keeps shares bounded where all gates are 0
-  static_assert(C::kUsed <= kWave && C::kUsed <= C::kExperts, "a lane for each chosen expert");
-  static_assert(C::kGroups <= kWave && C::kExperts % C::kGroups == 0, "a lane for each group, groups of one size");
+  static constexpr float kSumLeast = 0x1p-14f;  ///< lower bound of the divisor, in case all chosen gates are 0
+  static_assert(C::kUsed <= kWave && C::kUsed <= C::kExperts,
+                "each chosen expert needs a lane: kUsed is at most kWave and kExperts");
+  static_assert(C::kGroups <= kWave && C::kExperts % C::kGroups == 0,
+                "each group needs a lane, and groups have equal sizes");
   struct Lds {
     Shared<float, C::kExperts> ranks;
     Shared<float, C::kGroups> worth;
   };
   struct Args {
     const float* logits;  ///< [kTokensTotal][kRowFloats]
-    const float* bias;    ///< [kExperts]; read with kBiased only
+    const float* bias;    ///< [kExperts]; read only if kBiased
     const i32* counts;
-    i32* experts;  ///< [kTokensTotal][kUsed]
-    float* shares;
+    i32* experts;   ///< [kTokensTotal][kUsed]
+    float* shares;  ///< [kTokensTotal][kUsed]
   };
 
+  /// Computes the gates of the lane's experts.
   FORGE_DEVICE static void gates(const float* logits, float (&gate)[kOwn]) {
     constexpr float kLog2E = 1.44269504088896f;
     float top = kWorst;
@@ -60,7 +65,8 @@ struct Route {
     }
   }
 
-  /// Ranks of experts outside the best groups become kWorst.
+  /// Group-limited routing: sets the ranks of experts outside the best groups to kWorst. Lane g computes the worth of
+  /// group g, the sum of its kGroupTop best ranks, by keeping them sorted while it goes through the members.
   FORGE_DEVICE static void keep_best_groups(float (&rank)[kOwn], Lds& lds) {
     FORGE_UNROLL
     for (int i = 0; i < kOwn; ++i)
@@ -115,7 +121,8 @@ struct Route {
     bool taken[kOwn];
     FORGE_UNROLL
     for (int i = 0; i < kOwn; ++i) taken[i] = i * kWave + lane_id() >= C::kExperts;
-    int chosen = 0;  // by this lane's place
+    // kUsed rounds, each an argmax over the wave; lane u keeps the result of round u.
+    int chosen = 0;
     float share = 0, sum = 0;
     FORGE_LOOP
     for (int u = 0; u < C::kUsed; ++u) {

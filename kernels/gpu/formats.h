@@ -1,38 +1,48 @@
 #pragma once
-// Weight formats in the layout `planes` (kernels/quant/planes.h) and the activations that they are multiplied with.
-// A lane takes a weight's row in units, here of 16 bytes; a format says how many elements that is, loads a unit and
-// what it is multiplied with, and adds the product to a sum.
-//   kRows, kK: the weight is [kRows][kK]. kUnits: units a row. kXRowBytes: bytes of a row of activations. Unit, XUnit:
-//   what a lane holds of a weight's unit and of a token's. element: one number, for embeddings. For matrix instructions
-//   also kUnitColumns and XHalf, 16 columns of a token; expand: a unit's columns, or the token's, as pairs of BF16
-//   (F16, where weights are), in order. Products: Q8_0, Q4_0, Q4_1 by exact int8 dots with quantised rows
-//   (activations.h), scaled in f32; F32, F16, BF16 by f32 multiply-adds with f32 rows.
+// Weight formats in the layout `planes` (kernels/quant/planes.h), and the activations that they are multiplied with.
+// Matmul kernels are templates over a format. A lane processes a weight row in units, here of 16 bytes (codes.h: 32
+// columns). A format (WeightQ8_0, WeightCodes, ...) has:
+//
+//   kRows, kK        the weight is [kRows][kK]
+//   kUnits           units in a row
+//   kXRowBytes       bytes of a row of activations: Q8Rows (activations.h) or f32
+//   Unit, XUnit      a unit of a weight and the matching columns of a token, as they are held in registers
+//   load_unit, load_x, add   for matmul_rows.h: load both; sum + product of the two
+//   kUnitColumns     for matmul_tiles.h: columns of a unit
+//   XHalf            for matmul_tiles.h: 16 columns of a token
+//   expand           for matmul_tiles.h: a unit, or 16 columns of a token, dequantised to pairs of BF16 (F16 for F16
+//                    weights), in order
+//   element          one element as a float, for embeddings
+//
+// Products: Q8_0, Q4_0 and Q4_1 use exact int8 dots with quantised activations, scaled in f32; F32, F16 and BF16 use
+// f32 multiply-adds with f32 activations.
 
 #include "kernels/gpu/activations.h"
 
 namespace forge::gpu {
 
-/// 16 bytes of a row and the scales of the block they belong to.
+/// 16 bytes of a row, and the f16 scale of their block (low half) and its f16 minimum, if any (high half).
 struct WeightUnit {
   U32x4 quants;
   u32 scales;
 };
 
+/// sum + dot product of 16 signed bytes; exact.
 FORGE_DEVICE i32 dot16(const U32x4& a, const U32x4& b, i32 sum) {
   FORGE_UNROLL
   for (int i = 0; i < 4; ++i) sum = dot4(a.at[i], b.at[i], sum);
   return sum;
 }
 
-/// pairs[0..1] = BF16 of (byte - Above) * scale. The product is exact before it is rounded as long as the scale has 11
-/// bits, as those of f16 and bf16 have.
+/// Dequantises four unsigned bytes: pairs[0..1] = BF16 of (byte - Above) * scale. The fma's product is exact before the
+/// rounding to BF16, because f16 and bf16 scales have at most 11 bits.
 template <int Above>
 FORGE_DEVICE void expand_bytes(u32 bytes, float scale, u32* pairs) {
   const float offset = -(kByteBias + Above) * scale;
   pairs[0] = bf16_pair(fma_of(byte_number<0>(bytes), scale, offset), fma_of(byte_number<1>(bytes), scale, offset));
   pairs[1] = bf16_pair(fma_of(byte_number<2>(bytes), scale, offset), fma_of(byte_number<3>(bytes), scale, offset));
 }
-/// The same plus a minimum, for scales of any length.
+/// The same plus a minimum, for scales with any number of bits: the offset is subtracted before the multiplication.
 template <int Above>
 FORGE_DEVICE void expand_bytes(u32 bytes, float scale, float minimum, u32* pairs) {
   constexpr float kOffset = kByteBias + Above;
@@ -41,12 +51,12 @@ FORGE_DEVICE void expand_bytes(u32 bytes, float scale, float minimum, u32* pairs
   pairs[1] = bf16_pair(fma_of(byte_number<2>(bytes) - kOffset, scale, minimum),
                        fma_of(byte_number<3>(bytes) - kOffset, scale, minimum));
 }
-/// Signed bytes as bytes that are 128 above them.
+/// Turns signed bytes into unsigned bytes that are larger by 128.
 FORGE_DEVICE u32 raised(u32 bytes) {
   return bytes ^ 0x80808080u;
 }
 
-/// 32 columns of a token: their quants, and scale and sum of each half.
+/// 32 columns of a token: quants of columns 0..15 (low) and 16..31 (high), and scale and sum of each of the two blocks.
 struct XPair {
   U32x4 low, high;
   U32x2 meta;
@@ -56,7 +66,7 @@ struct XPair {
   }
 };
 
-/// 16 columns of a token.
+/// 16 columns of a token: one block of quantised activations.
 struct QuantisedHalf {
   U32x4 quants;
   u32 meta;
@@ -70,9 +80,10 @@ struct QuantisedHalf {
   }
 };
 
+/// Q8_0: value = d * q, blocks of 32. Planes: [Rows][K] int8, then [Rows][K / 32] f16. A unit is half a block.
 template <int Rows, int K>
 struct WeightQ8_0 {
-  static_assert(K % 32 == 0, "Q8_0 rows are whole blocks of 32");
+  static_assert(K % 32 == 0, "Q8_0: k must be a multiple of 32");
   static constexpr int kRows = Rows, kK = K, kUnits = K / 16;
   static constexpr u64 kScales = static_cast<u64>(Rows) * K;
   static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
@@ -109,10 +120,11 @@ struct WeightQ8_0 {
   }
 };
 
-/// Q4_0 and Q4_1: value = d * (nibble - 8), or d * nibble + m.
+/// Q4_0: value = d * (nibble - 8); Q4_1: value = d * nibble + m. A unit is a block of 32 in 16 bytes: byte j has column
+/// j in its low nibble and column 16 + j in its high nibble. Scales: f16 d, or f16 d and m, per block.
 template <int Rows, int K, bool HasMinimum>
 struct WeightQ4 {
-  static_assert(K % 32 == 0, "Q4_0 and Q4_1 rows are whole blocks of 32");
+  static_assert(K % 32 == 0, "Q4_0 and Q4_1: k must be a multiple of 32");
   static constexpr int kRows = Rows, kK = K, kUnits = K / 32;
   static constexpr u64 kScales = static_cast<u64>(Rows) * (K / 2);
   static constexpr u64 kXRowBytes = Q8Rows<K>::kRowBytes;
@@ -130,8 +142,11 @@ struct WeightQ4 {
     return {load16_once(weights + static_cast<u64>(row) * (K / 2) + unit * 16), load_scales(weights, row, unit)};
   }
   FORGE_DEVICE static XUnit load_x(const u8* row, int unit) { return XPair::load<K>(row, unit); }
-  /// With low and high the dots of the nibbles: d*(s0*(low - 8*sum0) + s1*(high - 8*sum1)), or the same without the 8
-  /// and with m*(s0*sum0 + s1*sum1); the integers are exact.
+  /// With low and high the dots of the nibbles with the quants of the two halves, s0 and s1 the halves' scales and sum0
+  /// and sum1 their sums of quants:
+  ///   Q4_0: d * (s0 * (low - 8 * sum0) + s1 * (high - 8 * sum1))
+  ///   Q4_1: d * (s0 * low + s1 * high) + m * (s0 * sum0 + s1 * sum1)
+  /// The integers are exact.
   FORGE_DEVICE static float add(float sum, const WeightUnit& w, const XUnit& x) {
     i32 low = 0, high = 0;
     FORGE_UNROLL
@@ -184,13 +199,15 @@ using WeightQ4_0 = WeightQ4<Rows, K, false>;
 template <int Rows, int K>
 using WeightQ4_1 = WeightQ4<Rows, K, true>;
 
+// Element types: Bits is the storage, to_f32 converts, pair rounds two floats and packs them (for matrix tiles).
+
 struct F32 {
   using Bits = u32;
   FORGE_DEVICE static float to_f32(u32 bits) { return __builtin_bit_cast(float, bits); }
 };
 struct F16 {
   using Bits = u16;
-  /// Finite numbers past the type's range become its largest; infinities and NaN stay.
+  /// Finite numbers beyond the range are clamped to the largest f16, 65504; infinities and NaN stay what they are.
   FORGE_DEVICE static u32 pair(float low, float high) { return f16_pair(within(low), within(high)); }
   FORGE_DEVICE static float within(float x) {
     constexpr float kMost = 65504.0f, kFinite = 3.402823466e38f;
@@ -204,7 +221,7 @@ struct Bf16 {
   FORGE_DEVICE static float to_f32(u16 bits) { return __builtin_bit_cast(float, static_cast<u32>(bits) << 16); }
 };
 
-/// The elements of 16 bytes.
+/// The elements of a unit of 16 bytes, as floats.
 template <class Element>
 struct Elements {
   static constexpr int kCount = 16 / static_cast<int>(sizeof(typename Element::Bits));
@@ -225,7 +242,7 @@ FORGE_DEVICE Elements<Element> elements_of(const U32x4& packed) {
   return out;
 }
 
-/// 16 columns of a token in f32.
+/// 16 columns of a token in f32, for weights of type Element.
 template <class Element>
 struct FloatHalf {
   F32x4 at[4];
@@ -242,12 +259,12 @@ struct FloatHalf {
   }
 };
 
-/// F32, F16 or BF16 weights with f32 activations.
+/// F32, F16 or BF16 weights with f32 activations. Planes: [Rows][K] elements, as in the file.
 template <class Element, int Rows, int K>
 struct WeightFloat {
   using Bits = typename Element::Bits;
   static constexpr int kCount = Elements<Element>::kCount;
-  static_assert(K % kCount == 0, "rows are units of 16 bytes");
+  static_assert(K % kCount == 0, "k must be a multiple of a unit of 16 bytes");
   static constexpr int kRows = Rows, kK = K, kUnits = K / kCount;
   static constexpr u64 kXRowBytes = static_cast<u64>(K) * 4;
   using Unit = WeightUnit;
@@ -275,7 +292,7 @@ struct WeightFloat {
   static constexpr int kUnitColumns = kCount;
   using XHalf = FloatHalf<Element>;
   FORGE_DEVICE static void expand(const Unit& w, u32 (&pairs)[kCount / 2]) {
-    static_assert(sizeof(Bits) == 2, "halves are multiplied as they are");
+    static_assert(sizeof(Bits) == 2, "only 16-bit weights can be expanded");
     FORGE_UNROLL
     for (int i = 0; i < 4; ++i) pairs[i] = w.quants.at[i];
   }

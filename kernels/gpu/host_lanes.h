@@ -1,36 +1,39 @@
 #pragma once
-// What the host's flavour of the prelude asks of whoever runs the lanes (tests/gpu_host/executor.h). A specialised
-// source becomes a shared object that knows its runner only through this table, so several of them, built for
-// different waves, live in one process without sharing a symbol.
+// The interface between the host's version of the prelude and the executor that runs the lanes
+// (tests/gpu_host/executor.h). Each specialised source is compiled into a shared object, which reaches the executor
+// only through the table HostLanes. So several such objects, built for different wave sizes, can be loaded into one
+// process without sharing a symbol.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace forge::gpu {
 
-/// Where in the sources a lane is: collectives compare it.
+/// A source location. Collectives compare it: lanes that meet must be at the same one.
 struct Site {
   const char* file;
   int line;
-  /// As a default argument: where the call is. g++ 12 takes a braced Site{__builtin_FILE(), ...} for the declaration's.
+  /// Used as a default argument, this gives the location of the call. g++ 12 evaluates a braced
+  /// Site{__builtin_FILE(), ...} at the declaration instead.
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 };
 
-/// The runner's side. Functions that fail do not return: they unwind the lane.
+/// Functions of the executor. A function that finds a fault does not return: it unwinds the lane's stack.
 struct HostLanes {
-  int thread = 0, block = 0;  ///< of the lane that is running
+  int thread = 0, block = 0;  ///< thread and block number of the lane that is running
   void (*barrier)(Site) = nullptr;
-  /// Meets all lanes of the wave; what they brought then lies in the order of lanes, `bytes` each, until this lane's
-  /// next meeting.
+  /// The collective under all shuffles: waits until all lanes of the wave have called it and returns what they passed,
+  /// `bytes` per lane, in lane order. The result is valid until this lane's next call.
   const void* (*meet)(const void* bring, std::size_t bytes, Site) = nullptr;
-  /// The block's shared memory, not yet written when the block starts.
+  /// The block's shared memory. It counts as uninitialised when the block starts.
   void* (*lds)(std::size_t bytes, std::size_t alignment) = nullptr;
+  /// Must be called before each access to shared memory: checks for races and uninitialised reads.
   void (*lds_read)(const void* at, std::size_t bytes, Site) = nullptr;
   void (*lds_write)(const void* at, std::size_t bytes, Site) = nullptr;
   void (*fail)(const char* what, Site) = nullptr;
 };
 
-/// A kernel as its shared object exports it, under the name `<name>_kernel`.
+/// A kernel that a shared object exports under the name `<name>_kernel`. `blocks` is 0 if the launch gives the number.
 struct HostKernel {
   void (*run)(const void* args);
   std::size_t args_bytes;

@@ -1,8 +1,8 @@
 #pragma once
-// What the kernels that multiply by a weight have in common, by rows (matmul_rows.h) or by matrix instructions
+// Configuration and arguments that both matmul kernels share: GEMV-like (matmul_rows.h) and by matrix instructions
 // (matmul_tiles.h).
-// Experts: the weight has kColumns rows for each expert, one expert behind the other. Rows of out are slots, each a
-// token and one of its kSlots experts; rows of x are slots or the tokens that they share.
+// Mixture of experts: the weight is [experts][kColumns][k]. A slot is a token and one of its kSlots experts; rows of
+// the output are slots, and rows of x are slots, or tokens whose slots share one row (kSharedX).
 
 #include "kernels/gpu/codes.h"
 #include "kernels/gpu/step_io.h"
@@ -10,14 +10,15 @@
 namespace forge::gpu {
 
 struct MatmulCommon {
-  static constexpr int kTokensTotal = 1;      ///< rows of x and out
-  static constexpr int kCount = kTokenCount;  ///< what tells how many are real
-  static constexpr int kSlots = 0;            ///< experts of a token; 0: one weight for all
-  static constexpr int kColumns = 0;          ///< an expert's rows of the weight
-  static constexpr bool kSharedX = false;     ///< a token's slots have one row of x
+  static constexpr int kTokensTotal = 1;      ///< rows of the output that memory has
+  static constexpr int kCount = kTokenCount;  ///< the Count (step_io.h) that says how many of them are real
+  static constexpr int kSlots = 0;            ///< experts of a token; 0: not a mixture of experts
+  static constexpr int kColumns = 0;          ///< rows of the weight that belong to one expert
+  static constexpr bool kSharedX = false;     ///< the slots of a token share one row of x
 };
 
-/// weights: layout planes. x: [rows of x][W::kXRowBytes] bytes. All 16-byte aligned.
+/// Kernel arguments. weights: in the layout `planes` (kernels/quant/planes.h). x: [rows of x][W::kXRowBytes] bytes.
+/// Both are 16-byte aligned. counts: i32[4], indexed by Count. epilogue: see tile.h.
 template <class E, bool HasExperts>
 struct MatmulArgs {
   const u8* weights;
@@ -30,7 +31,7 @@ struct MatmulArgs<E, true> {
   const u8* weights;
   const u8* x;
   const i32* counts;
-  const i32* experts;  ///< of each slot
+  const i32* experts;  ///< [slots]: the expert of each slot
   typename E::Args epilogue;
 };
 

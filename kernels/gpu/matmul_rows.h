@@ -1,42 +1,55 @@
 #pragma once
-// Matmul by rows: out[t][n] = sum over k of w[n][k] * x[t][k], for tiles of 1 to 16 tokens t. Decoding has one tile and
-// runs at the rate at which weights are read; with many tokens the grid has a tile more for every 16, and blocks of the
-// same weight rows are neighbours, so that the weights come from the cache.
-// A team of lanes takes kRowsPerTeam rows n at a time; its lanes take the rows' units (formats.h, codes.h) in turn. Up
-// to kUnitsAhead units of each row are in flight: where one has been multiplied, the next is loaded. The first ones are
-// loaded before the activations are waited for.
-// Experts: a tile is a slot, and kTokens is 1.
-// Order of a sum: a lane's units in k order, then the butterfly of the lanes, then the waves of a row in order. It
-// depends on the configuration, never on how many tokens there are.
+// Matmul without matrix instructions (GEMV for one token): out[t][n] = sum over k of w[n][k] * x[t][k], for tiles of 1
+// to 16 tokens t. Used for decode, where its speed is that of reading the weights, and for prefill on targets without
+// matrix instructions. The grid is [row blocks][token tiles] with the tiles innermost: blocks with the same weights are
+// neighbours and find them in the cache.
+//
+// Work split. A team of lanes computes kRowsPerTeam weight rows; its lanes take the units of a row (16 bytes or 32
+// columns of codes: formats.h, codes.h) round-robin. A team is kLanesPerRow lanes of one wave, or kWavesPerRow whole
+// waves where a weight has few rows. It has kStride lanes:
+//
+//   row n of the weight   | unit 0 | unit 1 | ... | unit kStride-1 | unit kStride | ...
+//   lane of the team          0        1      ...     kStride-1          0          ...
+//
+// A lane keeps kUnitsAhead units of each row in flight (a Batch): as soon as a unit has been multiplied, the next load
+// goes into its registers. The first batch is loaded before wait_for_producer(), since weights are older than the step.
+//
+// Mixture of experts: a tile is one slot (kTokens is 1).
+//
+// Order of a sum: the lane's units in ascending k, then the butterfly over lanes, then the waves of a row in order. It
+// depends on the configuration only, never on the number of tokens in a step.
 
 #include "kernels/gpu/matmul_args.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
 
-/// A configuration derives from this, names Weight (formats.h) and Epilogue (tile.h), and changes what it likes.
+/// Defaults. A configuration derives from this, names Weight (formats.h, codes.h) and Epilogue (tile.h), and overrides
+/// what it needs.
 struct MatmulDefaults : MatmulCommon {
-  static constexpr int kTokens = 1;           ///< a tile, 1..16
-  static constexpr int kWaves = 8;            ///< a block
-  static constexpr int kLanesPerRow = kWave;  ///< of one wave; fewer where rows are short
-  static constexpr int kWavesPerRow = 1;      ///< more where there are few rows
-  static constexpr int kRowsPerTeam = 1;      ///< rows that share a load of the activations
-  static constexpr int kUnitsAhead = 2;       ///< units a lane and row in flight
+  static constexpr int kTokens = 1;           ///< tokens of a tile, 1..16
+  static constexpr int kWaves = 8;            ///< waves of a block
+  static constexpr int kLanesPerRow = kWave;  ///< lanes of a wave that share a row; fewer if rows are short
+  static constexpr int kWavesPerRow = 1;      ///< waves that share a row; more if there are few rows
+  static constexpr int kRowsPerTeam = 1;      ///< rows of a team, which share each load of the activations
+  static constexpr int kUnitsAhead = 2;       ///< units in flight, per lane and row
 };
 
 template <class C>
 struct MatmulRows {
   using W = typename C::Weight;
   using E = typename C::Epilogue;
-  static_assert(C::kTokens >= 1 && C::kTokens <= kTokenTile, "1 to 16 tokens a tile");
-  static_assert(is_power_of_two(C::kLanesPerRow) && C::kLanesPerRow <= kWave, "lanes a row: a power of two in a wave");
-  static_assert(C::kWavesPerRow == 1 || C::kLanesPerRow == kWave, "waves share a row only as a whole");
-  static_assert(C::kWaves % C::kWavesPerRow == 0, "a block has whole teams of waves");
-  static_assert(C::kRowsPerTeam >= 1 && C::kUnitsAhead >= 1, "a team has a row, a lane a unit in flight");
+  static_assert(C::kTokens >= 1 && C::kTokens <= kTokenTile, "kTokens must be 1 to 16");
+  static_assert(is_power_of_two(C::kLanesPerRow) && C::kLanesPerRow <= kWave,
+                "kLanesPerRow must be a power of two within a wave");
+  static_assert(C::kWavesPerRow == 1 || C::kLanesPerRow == kWave, "kWavesPerRow > 1 needs kLanesPerRow == kWave");
+  static_assert(C::kWaves % C::kWavesPerRow == 0, "kWaves must be a multiple of kWavesPerRow");
+  static_assert(C::kRowsPerTeam >= 1 && C::kUnitsAhead >= 1, "kRowsPerTeam and kUnitsAhead must be at least 1");
 
   static constexpr bool kExperts = C::kSlots > 0;
   static constexpr int kColumns = kExperts ? C::kColumns : W::kRows, kSlotsOfToken = kExperts ? C::kSlots : 1;
-  static_assert(!kExperts || (C::kTokens == 1 && W::kRows % C::kColumns == 0), "a slot a tile, whole experts");
+  static_assert(!kExperts || (C::kTokens == 1 && W::kRows % C::kColumns == 0),
+                "with experts, kTokens must be 1 and the weight's rows a multiple of kColumns");
   static constexpr int kTeamsPerWave = kWave / C::kLanesPerRow;
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kBlockRows = C::kWaves / C::kWavesPerRow * kTeamsPerWave * C::kRowsPerTeam;
@@ -46,7 +59,7 @@ struct MatmulRows {
   static constexpr int kBatches = ceil_div(W::kUnits, kStride* C::kUnitsAhead);
   static constexpr bool kWholeBatches = W::kUnits % (kStride * C::kUnitsAhead) == 0;
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
-  static_assert(C::kTokensTotal % C::kTokens == 0, "memory has whole tiles of tokens");
+  static_assert(C::kTokensTotal % C::kTokens == 0, "kTokensTotal must be a multiple of kTokens");
 
   using OutTile = Tile<C::kTokens, kBlockRows, C::kWavesPerRow, kThreads>;
   struct Lds {
@@ -57,8 +70,9 @@ struct MatmulRows {
     typename W::Unit units[C::kUnitsAhead][C::kRowsPerTeam];
   };
 
-  /// `unit` of each of the team's rows, as the u-th of a batch; `last` is the last row that there is. Rows behind it
-  /// repeat it (nobody takes their sums); units past the end are not loaded.
+  /// Loads `unit` of each of the team's rows into place u of the batch. `last` is the last row of the weight (or
+  /// expert); rows after it load it again, and the epilogue ignores their sums. Units past the end of a row are not
+  /// loaded.
   FORGE_DEVICE static void load_units(const u8* weights, int row0, int last, int unit, int u, Batch& out) {
     FORGE_UNROLL
     for (int r = 0; r < C::kRowsPerTeam; ++r) {
@@ -70,7 +84,8 @@ struct MatmulRows {
     }
   }
 
-  /// A batch into the sums. What follows it is loaded into its registers as they become free, unless it is the last.
+  /// Multiplies a batch into the sums. Unless it is the last, the units of the next batch are loaded into the same
+  /// registers as they become free.
   template <bool IsLast>
   FORGE_DEVICE static void multiply(const Args& args, const u8* x, int row0, int last, int unit0, Batch& batch,
                                     float (&sums)[C::kRowsPerTeam][C::kTokens]) {
@@ -83,7 +98,8 @@ struct MatmulRows {
           const auto part = W::load_x(x + t * W::kXRowBytes, unit);
           FORGE_UNROLL
           for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
-          if (C::kTokens > 4 && t % 4 == 3) keep_order();  // or all tokens' activations are loaded ahead, into spills
+          // Otherwise the compiler hoists the loads of all tokens' activations and spills.
+          if (C::kTokens > 4 && t % 4 == 3) keep_order();
         }
       }
       if constexpr (!IsLast) load_units(args.weights, row0, last, unit + kStride * C::kUnitsAhead, u, batch);
@@ -101,7 +117,8 @@ struct MatmulRows {
     const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : t0) * W::kXRowBytes;
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
-    int weight0 = 0;  // the first row of the tile's expert
+    // With experts, the rows to load are only known once the router has run, so the wait comes before the weights.
+    int weight0 = 0;  // first weight row of the tile's expert
     if constexpr (kExperts) {
       release_consumers();
       wait_for_producer();

@@ -1,13 +1,26 @@
 #pragma once
-// Matmul of prompts by matrix instructions: out[t][n] = sum over k of w[n][k] * x[t][k], for weights in the layout
-// planes and rows of x, quantised or not. A block makes kRows columns n for kTokens tokens t. It goes along k by 32:
-// the columns' weights and the tokens' activations become BF16 (F16, where weights are) in shared memory, [row][32] of
-// two buffers in turn, and each wave multiplies its share of them tile by tile (matrix_tile.h), with sums in f32. What
-// the next 32 columns, or the 32 behind them, are made of is on its way to registers meanwhile, so a turn has one
-// barrier.
-// Experts: a block's rows of out are slots that share an expert (slot_tiles.h).
-// Order of a sum: k by 32 and within it as the target's instruction adds. It depends on the configuration, never on how
-// many tokens there are.
+// Matmul by matrix instructions (GEMM, for prefill): out[t][n] = sum over k of w[n][k] * x[t][k]. Weights are in the
+// layout `planes`; rows of x are quantised or f32, as the weight's format wants them. A block computes kRows columns n
+// for kTokens tokens t; a wave computes kTilesDown x kTilesAcross tiles of it, with f32 sums in registers:
+//
+//                      tokens ->   wave across 0   wave across 1            kWavesDown = 2, kWavesAcross = 2
+//   columns n    wave down 0       wave 0          wave 2
+//       |        wave down 1       wave 1          wave 3
+//
+// k is processed in steps of 32 columns. In each step weights and activations are dequantised to BF16 (F16 for F16
+// weights) into shared memory, laid out as [row][32] (matrix_tile.h: units), kRows weight rows first and kTokens
+// activation rows after them. Two buffers alternate, and loads from global memory are issued one or two steps ahead
+// (kStepsAhead), so that a step needs one barrier:
+//
+//   turn s:   barrier | issue loads of step s + kStepsAhead | multiply buffer s % 2 | store step s + 1, other buffer
+//
+// The barrier makes buffer s % 2 complete, and it is also what allows the other buffer to be overwritten: all waves
+// have multiplied it in turn s - 1.
+//
+// Mixture of experts: the tokens of a block are slots that share an expert (slot_tiles.h).
+//
+// Order of a sum: steps of 32 columns in ascending k, within a step as the target's instruction adds. It depends on the
+// configuration only, never on the number of tokens in a step.
 
 #include "kernels/gpu/matmul_args.h"
 #include "kernels/gpu/matrix_tile.h"
@@ -16,13 +29,13 @@
 
 namespace forge::gpu {
 
-/// A configuration derives from this, names Weight (formats.h, codes.h) and Epilogue (tile.h), and changes what it
-/// likes.
+/// Defaults. A configuration derives from this, names Weight (formats.h, codes.h) and Epilogue (tile.h), and overrides
+/// what it needs.
 struct TilesDefaults : MatmulCommon {
   using Tile = NativeBf16Tile;
-  static constexpr int kWavesDown = 2, kWavesAcross = 2;  ///< of a block: along columns n, along tokens
-  static constexpr int kTilesDown = 1, kTilesAcross = 1;  ///< of a wave
-  static constexpr int kStepsAhead = 1;                   ///< that loads are issued before their step; 1 or 2
+  static constexpr int kWavesDown = 2, kWavesAcross = 2;  ///< waves of a block: along columns n, along tokens
+  static constexpr int kTilesDown = 1, kTilesAcross = 1;  ///< tiles of a wave: along columns n, along tokens
+  static constexpr int kStepsAhead = 1;                   ///< steps between issuing loads and their use; 1 or 2
 };
 
 template <class C>
@@ -30,29 +43,35 @@ struct MatmulTiles {
   using W = typename C::Weight;
   using E = typename C::Epilogue;
   using T = typename C::Tile;
-  static_assert(T::kLanes == kWave, "the tile is of another wave");
+  static_assert(T::kLanes == kWave, "the tile is for another wave size");
   static constexpr int kRows = C::kWavesDown * C::kTilesDown * T::kM;
   static constexpr int kWaveTokens = C::kTilesAcross * T::kN, kTokens = C::kWavesAcross * kWaveTokens;
   static constexpr int kThreads = C::kWavesDown * C::kWavesAcross * kWave;
   static constexpr bool kExperts = C::kSlots > 0;
   static constexpr int kColumns = kExperts ? C::kColumns : W::kRows, kSlots = kExperts ? C::kSlots : 1;
-  static_assert(W::kRows % kColumns == 0, "whole experts");
+  static_assert(W::kRows % kColumns == 0, "the weight's rows must be a multiple of kColumns");
   using Slots = SlotTiles<W::kRows / kColumns, kExperts ? kTokens : 1, kThreads>;
   static constexpr int kTokenTiles = kExperts ? Slots::most(C::kTokensTotal) : ceil_div(C::kTokensTotal, kTokens);
   static constexpr int kBlocks = ceil_div(kColumns, kRows) * kTokenTiles;
   static constexpr int kStep = 32, kSteps = W::kK / kStep;
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
-  static_assert(W::kK % kStep == 0 && T::kK * kHalves == kStep, "k goes by 32, in two instructions");
-  static_assert(kTokens % kTokenTile == 0 && kWaveTokens % kTokenTile == 0, "a wave has whole tiles of 16 tokens");
-  static_assert(C::kTokensTotal % kTokenTile == 0, "memory has whole tiles of 16 tokens");
-  static_assert(kStep % W::kUnitColumns == 0 && W::kUnitColumns % 8 == 0, "32 columns are whole units");
+  static_assert(W::kK % kStep == 0 && T::kK * kHalves == kStep,
+                "k must be a multiple of 32, which two instructions cover");
+  static_assert(kTokens % kTokenTile == 0 && kWaveTokens % kTokenTile == 0,
+                "the tokens of a wave must be a multiple of 16");
+  static_assert(C::kTokensTotal % kTokenTile == 0, "kTokensTotal must be a multiple of 16");
+  static_assert(kStep % W::kUnitColumns == 0 && W::kUnitColumns % 8 == 0,
+                "32 columns must be whole units of the weight");
 
-  static constexpr int kUnits = kStep / W::kUnitColumns;  ///< of a weight's row in a step
-  static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads);
-  /// Tokens go to the threads that have no weights, where those are enough.
+  // Loads of a step: kRows * kUnits units of weights, and kTokens * 2 halves (16 columns) of activations, distributed
+  // over the threads.
+  static constexpr int kUnits = kStep / W::kUnitColumns;             ///< units of a weight row in a step
+  static constexpr int kTakes = ceil_div(kRows * kUnits, kThreads);  ///< units that a thread loads
+  /// If both fit into half of the threads, the lower half loads weights and the upper half loads activations.
   static constexpr bool kApart = kRows * kUnits <= kThreads / 2 && kTokens * 2 <= kThreads / 2;
   static constexpr int kXFirst = kApart ? kThreads / 2 : 0, kXThreads = kThreads - kXFirst;
   static constexpr int kXTakes = ceil_div(kTokens * 2, kXThreads);
+  /// The thread's i-th half of the activations: 2 * token + half; kTokens * 2 or more for none.
   FORGE_DEVICE static int x_take(int i) {
     return thread_id() < kXFirst ? kTokens * 2 : i * kXThreads + thread_id() - kXFirst;
   }
@@ -65,25 +84,25 @@ struct MatmulTiles {
     typename Slots::Lds slots;
   };
   using Args = MatmulArgs<E, kExperts>;
-  /// What a thread brings of the 32 columns that come next.
+  /// A thread's share of the weights and activations of a later step, on its way from global memory to registers.
   struct Next {
     typename W::Unit units[kTakes];
     typename W::XHalf halves[kXTakes];
   };
-  /// What a block makes: columns row0 and on (of the weight from weight0 on), rows t0 and on of x and out, or the slots
-  /// that are listed.
+  /// The block's part of the output: columns row0 .. of the weight that starts at row weight0 (the expert's first), and
+  /// `tokens` rows of x and out from t0 on, or, with experts, the listed slots.
   struct Job {
     int row0, weight0, t0, tokens;
-    int rows_of_x[kXTakes];  ///< of what the thread brings; -1: none
+    int rows_of_x[kXTakes];  ///< rows of x that this thread loads; -1: none
   };
   using Sums = float[C::kTilesDown][C::kTilesAcross][T::Fragments::kC];
 
-  /// Where the units of a row lie: rows of weights first, then tokens.
+  /// Index of the first unit of a row in shared memory. Rows 0 .. kRows-1 are weights, then come the tokens.
   FORGE_DEVICE static constexpr int place(int buffer, int row) {
     return (buffer * (kRows + kTokens) + row) * kUnitsOfRow;
   }
 
-  /// Columns behind the last repeat it; nobody takes their sums.
+  /// Loads the thread's units of weights for a step. Columns after the last one load it again; their sums are ignored.
   FORGE_DEVICE static void load_units(const Args& args, const Job& job, int step, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kTakes; ++i) {
@@ -93,7 +112,7 @@ struct MatmulTiles {
                                      step * kUnits + take % kUnits);
     }
   }
-  /// Rows that are not there are zeros.
+  /// Loads the thread's activations for a step; zeros for rows that do not exist.
   FORGE_DEVICE static void load_halves(const Args& args, const Job& job, int step, Next& next) {
     FORGE_UNROLL
     for (int i = 0; i < kXTakes; ++i) {
@@ -104,6 +123,7 @@ struct MatmulTiles {
     }
   }
 
+  /// Stores `Columns` columns of a row, packed two per word, as units in shared memory.
   template <int Columns>
   FORGE_DEVICE static void store_pairs(Lds& lds, int buffer, int row, int column, const u32 (&pairs)[Columns / 2]) {
     FORGE_UNROLL
@@ -111,6 +131,7 @@ struct MatmulTiles {
       lds.units.set(place(buffer, 0) + unit_place(row, column / 8 + u),
                     U32x4{{pairs[4 * u], pairs[4 * u + 1], pairs[4 * u + 2], pairs[4 * u + 3]}});
   }
+  /// Dequantises what the thread has loaded for a step and stores it in the buffer. Waits for the loads.
   template <int Buffer>
   FORGE_DEVICE static void store(Lds& lds, const Next& next) {
     FORGE_UNROLL
@@ -131,11 +152,13 @@ struct MatmulTiles {
     }
   }
 
+  /// Multiplies the wave's tiles of a buffer: 32 columns of k, in two halves.
   template <int Buffer>
   FORGE_DEVICE static void multiply(const Lds& lds, int down, int across, Sums& sums) {
     const int down0 = place(Buffer, down * C::kTilesDown * T::kM),
               across0 = place(Buffer, kRows + across * kWaveTokens);
-    // All of one side stay in registers, those of the other come one by one: the fewer, the better.
+    // One factor's fragments all stay in registers while the other's are fetched one tile at a time. Which one stays is
+    // chosen so that fewer registers are needed.
     if constexpr (C::kTilesAcross * T::kBUnits + T::kAUnits < C::kTilesDown * T::kAUnits + T::kBUnits) {
       U32x4 b[C::kTilesAcross][T::kBUnits];
       FORGE_UNROLL
@@ -168,21 +191,24 @@ struct MatmulTiles {
   }
 
   static constexpr int kAhead = C::kStepsAhead;
-  static_assert(kAhead == 1 || kAhead == 2, "buffers and what is on its way change places every two steps");
+  static_assert(kAhead == 1 || kAhead == 2, "kStepsAhead must be 1 or 2");
+  /// Issues all loads of a step.
   FORGE_DEVICE static void load_step(const Args& args, const Job& job, int step, Next& next) {
     load_units(args, job, step, next);
     load_halves(args, job, step, next);
   }
 
-  /// Multiplies what lies in a buffer, brings the step behind it into the other one where there is more, and sends for
-  /// the one that comes kAhead steps later.
+  /// One turn of the pipeline (see the sketch above): multiplies step `step`, which lies in `Buffer`. If More, issues
+  /// the loads of step + kAhead and stores step + 1 in the other buffer. Near the end, the last step's loads are
+  /// repeated instead of branching.
   template <int Buffer, bool More>
   FORGE_DEVICE static void turn(const Args& args, Lds& lds, const Job& job, int step, int down, int across,
                                 Next (&next)[kAhead], Sums& sums) {
     barrier();
     if constexpr (More) {
       load_step(args, job, kAhead == 1 || step + kAhead < kSteps ? step + kAhead : kSteps - 1, next[Buffer % kAhead]);
-      keep_schedule();  // or AMD's compiler makes numbers of them before there is anything to wait behind
+      // Otherwise AMD's compiler moves the dequantisation, which waits for the loads, in front of the multiplication.
+      keep_schedule();
     }
     multiply<Buffer>(lds, down, across, sums);
     if constexpr (More) {
@@ -191,7 +217,7 @@ struct MatmulTiles {
     }
   }
 
-  /// The sums of the block's tokens 16 * slice and on, where this wave has them.
+  /// Writes the sums of tokens 16 * Slice .. 16 * Slice + 15 to the output tile, if this wave has them.
   template <int Slice>
   FORGE_DEVICE static void hand_over(Lds& lds, int thread, const Sums& sums) {
     const int wave = uniform(thread / kWave), down = wave % C::kWavesDown;
@@ -214,10 +240,13 @@ struct MatmulTiles {
     else
       return RowsInOrder<C::kTokensTotal>{job.t0 + first};
   }
+  /// Runs the epilogue for 16 tokens at a time: the waves that have these tokens' sums write them to the output tile in
+  /// shared memory, which all waves then read. Recursive, because indices of `sums` must be constants to stay
+  /// registers.
   template <int Slice>
   FORGE_DEVICE static void finish_slices(const Args& args, Lds& lds, const Job& job, int thread, const Sums& sums) {
     if constexpr (Slice * kTokenTile < kTokens) {
-      if (Slice * kTokenTile >= job.tokens) return;  // the same in all lanes
+      if (Slice * kTokenTile >= job.tokens) return;  // scalar: the same in all lanes
       const auto rows = rows_of(lds, job, Slice * kTokenTile);
       Finish<E, OutTile, kColumns, decltype(rows)> finish(args.epilogue, job.row0, rows, thread);
       finish.prepare();
@@ -231,7 +260,7 @@ struct MatmulTiles {
     }
   }
 
-  /// The block's job; false where it has none.
+  /// Determines the block's job; false if there is nothing to do. Real tokens are rounded up to whole tiles of 16.
   FORGE_DEVICE static bool find_job(const Args& args, Lds& lds, int tile, int real, Job& job) {
     const int most = C::kTokensTotal / kSlots, whole = ceil_div(real, kTokenTile) * kTokenTile;
     const int tokens = whole < most ? whole : most;
@@ -264,6 +293,8 @@ struct MatmulTiles {
     Job job{};
     job.row0 = block_id() / kTokenTiles * kRows;
     Next next[kAhead];
+    // Without experts, the first weights are loaded before the producer has ended. With experts, the job depends on
+    // what the router has written.
     if constexpr (kExperts) {
       release_consumers();
       wait_for_producer();
@@ -293,6 +324,7 @@ struct MatmulTiles {
         turn<1, false>(args, lds, job, step + 1, down, across, next, sums);
     }
     if constexpr (kSteps % 2 != 0) turn<0, false>(args, lds, job, kSteps - 1, down, across, next, sums);
+    // anew: the epilogue's addresses are computed here instead of living in registers through the loop.
     finish_slices<0>(args, lds, job, anew(thread_id()), sums);
   }
 };

@@ -1,22 +1,45 @@
 #pragma once
-// Matrix tiles: C[M][N] += A[M][K] * Bt[N][K]^T by one wave, an instruction each. Which lane holds what is a table
-// here; kernels load their fragments by it, and on the host multiply_tile computes by it. Tables: AMD's, as they were
-// checked against products on an instruction-level model (l the lane, r = l mod M, g = l div M); NVIDIA's, PTX ISA
+// Matrix tiles. One wave computes C[M][N] += A[M][K] * Bt[N][K]^T with one matrix instruction (MFMA, WMMA or mma.sync).
+// A tile type is the table of that instruction's register layout: a_row, a_k, b_row, b_k, c_row and c_column give the
+// position of element i of lane l in A, Bt and C. Kernels load their fragments by this table; the host computes by it.
+// A and B are f16 or bf16 with f32 sums, or int8 with exact i32 sums.
+//
+// AMD, with r = l % M and g = l / M. A and Bt have the same layout: lane l holds `Run` consecutive k of row r.
+//
+//   MFMA 16x16x16 (Run = 4, 64 lanes)               C: lane l holds column r; its element i is in row
+//            k = 0..3   4..7    8..11   12..15        MFMA 16x16   4 * g + i
+//   row 0    lane 0     16      32      48            MFMA 32x32   i % 4 + 4 * g + 8 * (i / 4)
+//   row 1    lane 1     17      33      49            WMMA gfx11   2 * i + g
+//   ...                                               WMMA gfx12   8 * g + i
+//   row 15   lane 15    31      47      63
+//
+//   WMMA gfx12: Run = 8, 32 lanes. WMMA gfx11: Run = K = 16, so lanes l and l + 16 hold the same.
+//
+// NVIDIA m16n8k16, with q = l / 4 and p = l % 4. A register holds two elements that are neighbours in k.
+//
+//   A          k = 2p, 2p+1   8+2p, 8+2p+1          Bt         k = 2p, 2p+1   8+2p, 8+2p+1
+//   row q          a0             a2                row q          b0             b1
+//   row q + 8      a1             a3                C          columns 2p, 2p+1: row q is c0, c1; row q + 8 is c2, c3
+//
+// Sources: AMD's tables were checked against products on an instruction-level model; NVIDIA's are in the PTX ISA,
 // "Matrix Fragments for mma.m16n8k16" and "mma.m16n8k32".
-// A tile says: kM, kN, kK; kLanes, the wave's; Fragments: what a lane holds; a_row, a_k, b_row, b_k, c_row, c_column of
-// element i of lane l. A and B are f16 or bf16 bits with f32 sums, or int8 with exact i32 sums.
-// Tiles of F16 and BF16 also say how 32 columns of k come from shared memory, where a row has them as four units of 16
-// bytes: of which row and unit a lane fetches what (kAUnits times a_unit_row, a_unit; b_* alike), and which of the
-// words that it then has (four a unit) is word w of its fragment in step s of two. AMD's lanes fetch for themselves,
-// and take the 32 columns in any order in which A and B agree. NVIDIA's fetch by ldmatrix (kFetchesMatrices): word j of
-// what lane l gets is word l % 4 of the unit that lane 8j + l / 4 named. Of sums, kRowLanes neighbouring lanes share a
-// row, and a lane has kRowsOfLane of them: element i is of the lane's row row_of(i). With kPairsInRow elements 2i and
-// 2i + 1 are neighbours in one.
+//
+// Through shared memory (f16 and bf16 tiles). Kernels keep 32 columns of k per row: four units of 16 bytes, which two
+// instructions ("halves", or steps) consume. kAUnits, a_unit_row and a_unit say which units lane l fetches, a_word(s,
+// w) which of the fetched words is word w of its fragment in step s; b_* are the same for B. An AMD lane reads its own
+// units; it may take the 32 columns in any order, as long as A and B use the same one. NVIDIA lanes use ldmatrix.x4
+// (kFetchesMatrices): lane 8j + i names a row of matrix j, and lane l receives word l % 4 of the unit that lane
+// 8j + l / 4 named.
+//
+// Rows of sums, for reductions along a row of C: kRowLanes neighbouring lanes share a row; a lane has elements of
+// kRowsOfLane rows, and its element i is in its row number row_of(i). If kPairsInRow, elements 2i and 2i + 1 are
+// neighbours in one row.
 
 #include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {
 
+/// The elements of A, B and C that one lane holds, as arrays of A, B and C elements, aligned as the registers are.
 template <class Factor, class Sum, int A, int B, int C>
 struct TileFragments {
   static constexpr int kA = A, kB = B, kC = C;
@@ -27,7 +50,7 @@ struct TileFragments {
 template <int A, int B, int C>
 using Int8Fragments = TileFragments<i8, i32, A, B, C>;
 
-/// Factors of F16 or BF16, two a word.
+/// The same for f16 or bf16 tiles whose factors are packed two per word.
 template <int A, int B, int C>
 struct PairFragments {
   static constexpr int kA = A, kB = B, kC = C;
@@ -35,8 +58,8 @@ struct PairFragments {
   float c[C];
 };
 
-/// AMD's square tiles: A and B by the same rule, Run elements of k in a lane (all of k where halves of the wave hold
-/// the same), C with its column in r.
+/// AMD's square tiles. Run: consecutive elements of k that a lane holds; Run == K means that both halves of the wave
+/// hold the same.
 template <int M, int K, int Run, int Lanes>
 struct AmdTile {
   static constexpr int kM = M, kN = M, kK = K, kLanes = Lanes;
@@ -68,8 +91,8 @@ struct WmmaInt8Gfx12Tile : AmdTile<16, 16, 8, 32> {
   static constexpr int c_row(int lane, int i) { return lane / 16 * 8 + i; }
 };
 
-/// What a lane takes of the units of a row, A like B: one, two or all of them. Sums: elements of C, each of another
-/// row.
+/// How AMD lanes fetch the four units of a row, for A and B alike. Units: how many of the four a lane fetches (1 with
+/// MFMA, 2 on gfx12, all 4 on gfx11). Sums: elements of C in a lane, each in a different row.
 template <int Units, int Sums>
 struct AmdUnits {
   static constexpr bool kFetchesMatrices = false, kPairsInRow = false;
@@ -116,7 +139,8 @@ struct WmmaBf16Gfx12Tile : WmmaPairsGfx12Tile {
   static constexpr bool kF16 = false;
 };
 
-/// NVIDIA's m16n8: registers of 32 bits, Run elements each, by pairs of rows and then halves of k.
+/// NVIDIA's m16n8 tiles. Run: elements in a 32-bit register. Registers of A go over the two rows first, then over the
+/// two halves of k.
 template <int K, int Run>
 struct NvidiaTile {
   static constexpr int kM = 16, kN = 8, kK = K, kLanes = 32;
@@ -157,14 +181,23 @@ struct MmaInt8Tile : NvidiaTile<32, 4> {
 
 namespace forge::gpu {
 
-inline constexpr int kUnitsOfRow = 4;  ///< of 32 columns of F16 or BF16, 16 bytes each
-/// Where unit u of a row of 32 columns lies, rows one behind the other: eight lanes that read or write 16 bytes each,
-/// of a row's units or of one unit of neighbouring rows, then use all banks once.
+inline constexpr int kUnitsOfRow = 4;  ///< units of 16 bytes in a row of 32 columns of f16 or bf16
+/// The index of unit u of a row in shared memory. Units are swizzled against bank conflicts: a row is 64 bytes, so two
+/// rows span all 32 banks.
+///
+///   row      unit at place 0, 1, 2, 3
+///   0, 1     0 1 2 3
+///   2, 3     1 0 3 2
+///   4, 5     2 3 0 1
+///   6, 7     3 2 1 0
+///
+/// Eight lanes that access 16 bytes each, either all units of two neighbouring rows or the same unit of eight
+/// neighbouring rows (a column of the table), touch each bank exactly once.
 FORGE_DEVICE constexpr int unit_place(int row, int u) {
   return row * kUnitsOfRow + (u ^ (row / 2 & 3));
 }
 
-/// What the lane gets of a unit of 16 bytes in shared memory, as the tile says.
+/// Fetches the unit at `index` for this lane, or by ldmatrix together with the other lanes.
 template <class Tile, int Count>
 FORGE_DEVICE U32x4 fetch_unit(const Shared<U32x4, Count>& from, int index) {
   if constexpr (Tile::kFetchesMatrices)
@@ -172,7 +205,8 @@ FORGE_DEVICE U32x4 fetch_unit(const Shared<U32x4, Count>& from, int index) {
   else
     return from.get(index);
 }
-/// The lane's units of A, or of B, from a tile whose first row, a multiple of eight, lies at `first`.
+/// Fetches the lane's units of A (fetch_b: of B). `first` is the index of unit 0 of the tile's first row, whose row
+/// number must be a multiple of eight (the swizzle's period).
 template <class Tile, int Count>
 FORGE_DEVICE void fetch_a(const Shared<U32x4, Count>& from, int first, U32x4 (&a)[Tile::kAUnits]) {
   FORGE_UNROLL
@@ -186,8 +220,8 @@ FORGE_DEVICE void fetch_b(const Shared<U32x4, Count>& from, int first, U32x4 (&b
     b[j] = fetch_unit<Tile>(from, first + unit_place(Tile::b_unit_row(lane_id(), j), Tile::b_unit(lane_id(), j)));
 }
 
-inline constexpr int kHalves = 2;  ///< instructions along 32 columns
-/// Adds one half of the 32 columns' products.
+inline constexpr int kHalves = 2;  ///< instructions that 32 columns of k take
+/// Multiplies one half of the 32 columns: sums += a * b.
 template <class Tile>
 FORGE_DEVICE void multiply_half(int half, const U32x4 (&a)[Tile::kAUnits], const U32x4 (&b)[Tile::kBUnits],
                                 float (&sums)[Tile::Fragments::kC]) {

@@ -1,34 +1,42 @@
 #pragma once
-// Load-time steps: rows of a weight as they stand in the model file, into the layout `planes` (kernels/quant/planes.h).
-// RepackPlanes: a block takes a part of a row in words of 16 bits, so that every type's native rows are aligned; reads
-// and writes of a wave are whole lines. RepackCodes: a lane takes a block of the file.
+// Kernels that repack weights when a model is loaded: native rows, as the GGUF file has them, into the layout `planes`
+// (kernels/quant/planes.h).
+// RepackPlanes (F32, F16, BF16, Q8_0, Q4_0, Q4_1) moves 16-bit words, because all native rows are aligned to 2 bytes;
+// the lanes of a wave read and write consecutive words. RepackCodes (types in planes of codes) takes one block of the
+// file per lane.
 
 #include "kernels/gpu/codes.h"
 
 namespace forge::gpu {
 
-/// Rows first .. first+count-1 of a source: its row r becomes row dest_first + r/dest_unit*dest_stride + r%dest_unit.
+/// Kernel arguments: rows first .. first+count-1 of a source tensor. Row r of the source becomes row
+/// dest_first + r / dest_unit * dest_stride + r % dest_unit of the weight, so that several sources can be merged into
+/// one weight, side by side or interleaved (gate and up).
 struct RepackArgs {
-  u16* weight;
+  u16* weight;        ///< start of the whole weight in planes
   const u16* staged;  ///< `count` native rows
   long long first, count, dest_first, dest_unit, dest_stride;
 
-  /// Of the weight, for the index-th of these rows.
+  /// The weight's row for staged row `index`.
   FORGE_DEVICE u64 row(int index) const {
     const long long source = first + index;
     return static_cast<u64>(dest_first + source / dest_unit * dest_stride + source % dest_unit);
   }
 };
 
-/// C names kRows, kK of the weight, kRowWords (16 bits) of a native row, kBlockWords and kScaleWords of one block
-/// (kScaleWords 0: the type has no scales, rows are moved as they are), kThreads, kBlocksPerRow.
+/// C has kRows and kK of the weight, kRowWords (16-bit words of a native row), kBlockWords and kScaleWords (of a block;
+/// if kScaleWords is 0, the type has no scales and rows are copied), kThreads and kBlocksPerRow (blocks of the grid
+/// that share a row).
+///
+///   native row   | scale quants | scale quants | ...
+///   planes       | quants of row 0, row 1, ... | scales of row 0, row 1, ... |
 template <class C>
 struct RepackPlanes {
   static constexpr int kThreads = C::kThreads;
   using Args = RepackArgs;
   static constexpr int kQuantWords = C::kBlockWords - C::kScaleWords;
   static constexpr int kBlocksOfRow = C::kRowWords / C::kBlockWords;
-  static_assert(C::kRowWords % C::kBlockWords == 0, "a row has whole blocks");
+  static_assert(C::kRowWords % C::kBlockWords == 0, "a row must be whole blocks");
 
   FORGE_DEVICE static void run(const Args& args) { run(args, block_id()); }
   FORGE_DEVICE static void run(const Args& args, int at) {
@@ -50,6 +58,7 @@ struct RepackPlanes {
   }
 };
 
+/// The word in which a block of the file is read: 16 bits, or 8 if its size is odd.
 template <bool kEven>
 struct WordOf {
   using Type = u16;
@@ -59,14 +68,14 @@ struct WordOf<false> {
   using Type = u8;
 };
 
-/// Planes of codes (kernels/quant/planes_codes.h): a lane takes a block. C names Block, kRows, kK, kThreads,
-/// kBlocksPerRow.
+/// For types in planes of codes (kernels/quant/planes_codes.h): a lane packs one block of the file with the function
+/// that the CPU uses too. C has Block, kRows, kK, kThreads and kBlocksPerRow.
 template <class C>
 struct RepackCodes {
   static constexpr int kThreads = C::kThreads;
   using Args = RepackArgs;
   using Block = typename C::Block;
-  using Word = typename WordOf<sizeof(Block) % 2 == 0>::Type;  // rows are aligned to 16 bits
+  using Word = typename WordOf<sizeof(Block) % 2 == 0>::Type;
   static constexpr int kWords = sizeof(Block) / sizeof(Word), kBlocksOfRow = C::kK / Block::kElems;
 
   FORGE_DEVICE static void run(const Args& args) { run(args, block_id()); }

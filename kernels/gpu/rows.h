@@ -1,17 +1,18 @@
 #pragma once
-// Steps that make rows without a matmul: rows loaded as they are, gathered, or taken from the token table, and then the
-// step's epilogue; a block makes kBlockRows columns of one token. And steps that stand alone: RMSNorm, an interleaved
-// split, the table of RoPE's angles.
+// Kernels without a matmul. FillRows produces rows from a source (loaded, gathered, summed over experts, or embeddings)
+// and runs the fused epilogue (tile.h) on them. RmsNorm, LayerNorm, SplitInterleaved and RopeTable are complete
+// kernels. All are templates over a configuration C, whose members each comment lists.
 
 #include "kernels/gpu/codes.h"
 #include "kernels/gpu/tile.h"
 
 namespace forge::gpu {
 
-// A source of rows: row(args, t) is what stands in the step's inputs for token t, at(args, row, column) an element.
-// kOlder: all of it is older than the step, so that nobody is waited for.
+// Sources of FillRows. row(args, t) gives the source row of token t; it reads the step's inputs only. at(args, row,
+// column) gives one element. kOlder: all data is older than the step (weights), so the kernel need not wait for its
+// producer before it reads.
 
-/// x: [tokens][RowFloats].
+/// Rows as they are. x: [tokens][RowFloats].
 template <int RowFloats>
 struct LoadedRows {
   struct Args {
@@ -24,7 +25,7 @@ struct LoadedRows {
   }
 };
 
-/// Two matrices side by side, Left columns and then the rest.
+/// Two matrices side by side: columns 0 .. Left-1 are left's, the rest are right's.
 template <int Left, int LeftFloats, int RightFloats>
 struct TwoRows {
   struct Args {
@@ -38,7 +39,7 @@ struct TwoRows {
   }
 };
 
-/// Row rows[t] of x.
+/// Gathers row rows[t] of x.
 template <int RowFloats>
 struct GatheredRows {
   struct Args {
@@ -52,7 +53,8 @@ struct GatheredRows {
   }
 };
 
-/// The sum of a token's slots [tokens][Slots][Columns], each times its share, in the order in which they were chosen.
+/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][Slots]. Summed in
+/// the order in which the router chose the experts.
 template <int Slots, int Columns>
 struct SummedSlots {
   struct Args {
@@ -71,7 +73,7 @@ struct SummedSlots {
   }
 };
 
-/// Row ids[t] of a table in the layout planes; zeros for an id that the table has not.
+/// Embeddings: row ids[t] of a table in the layout `planes`; zeros if the table has no such row.
 template <class Weight>
 struct EmbeddedRows {
   struct Args {
@@ -85,7 +87,8 @@ struct EmbeddedRows {
   }
 };
 
-/// C names Source, Epilogue, kColumns, kBlockRows, kWaves, kTokensTotal, kCount.
+/// Fills tiles of one token and kBlockRows columns from a source and runs the epilogue. C has Source, Epilogue,
+/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows).
 template <class C>
 struct FillRows {
   static constexpr int kThreads = C::kWaves * kWave;
@@ -101,6 +104,7 @@ struct FillRows {
     typename C::Epilogue::Args epilogue;
   };
 
+  /// Columns after the last one repeat it; the epilogue ignores them.
   FORGE_DEVICE static void fill(const Args& args, int row, int row0, Lds& lds) {
     for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
       const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
@@ -123,13 +127,14 @@ struct FillRows {
   }
 };
 
-/// out = x / rms(x) * weight over parts of Dim neighbouring columns; a block a part. C names kColumns, kDim, kRowFloats
-/// (of x), kOutFloats, kWaves, kTokensTotal, kCount, kEpsilon.
+/// RMSNorm (arXiv 1910.07467): out = x / sqrt(mean(x^2) + kEpsilon) * weight, over parts of kDim neighbouring columns
+/// (a whole row, or heads). One block per part and token. C has kColumns, kDim, kRowFloats and kOutFloats (row strides
+/// of x and out, in floats), kWaves, kTokensTotal, kCount and kEpsilon.
 template <class C>
 struct RmsNorm {
   static constexpr int kThreads = C::kWaves * kWave, kParts = C::kColumns / C::kDim;
   static constexpr int kBlocks = kParts * C::kTokensTotal;
-  static_assert(C::kColumns % C::kDim == 0, "a row has whole parts");
+  static_assert(C::kColumns % C::kDim == 0, "kColumns must be a multiple of kDim");
   struct Lds {
     Shared<float, C::kWaves> sums;
   };
@@ -163,25 +168,26 @@ struct RmsNorm {
   }
 };
 
-/// LayerNorm (arXiv 1607.06450) of runs of kDim columns: (x - mean) / sqrt(variance + epsilon) * weight + bias. C names
-/// what RmsNorm's does, kShared (weight and bias are [kDim] for all runs, else [kColumns]) and kBiased.
+/// LayerNorm (arXiv 1607.06450): out = (x - mean) / sqrt(variance + kEpsilon) * weight + bias, over parts of kDim
+/// columns. C has what RmsNorm needs, kShared (weight and bias are [kDim] and serve all parts, else [kColumns]) and
+/// kBiased.
 template <class C>
 struct LayerNorm {
   static constexpr int kThreads = C::kWaves * kWave, kParts = C::kColumns / C::kDim;
   static constexpr int kBlocks = kParts * C::kTokensTotal;
-  static_assert(C::kColumns % C::kDim == 0, "a row has whole parts");
+  static_assert(C::kColumns % C::kDim == 0, "kColumns must be a multiple of kDim");
   using Sums = Shared<float, C::kWaves>;
   struct Lds {
     Sums sums, squares;
   };
   struct Args {
     const float *x, *weight;
-    const float* bias;  ///< read with kBiased only
+    const float* bias;  ///< read only if kBiased
     const i32* counts;
     float* out;
   };
 
-  /// The lanes' values added up, the same in every lane. All lanes come here.
+  /// Sum over all lanes of the block; all lanes get it. All lanes call this.
   FORGE_DEVICE static float sum_of_block(Sums& sums, float value) {
     const float sum = sum_lanes<kWave>(value);
     if (lane_id() == 0) sums.set(wave_id(), sum);
@@ -215,8 +221,13 @@ struct LayerNorm {
   }
 };
 
-/// Columns that alternate every kUnit between kPartsCount parts are sorted out into part after part. C names kUnit,
-/// kPartsCount, kColumns (of the whole), kRowFloats, kPartFloats, kThreads, kTokensTotal, kCount.
+/// Splits columns that alternate between kPartsCount parts every kUnit columns (the output of a merged weight) into one
+/// matrix per part:
+///
+///   x        a0 a1 | b0 b1 | a2 a3 | b2 b3        kUnit = 2, kPartsCount = 2
+///   parts    a0 a1 a2 a3   and   b0 b1 b2 b3
+///
+/// C has kUnit, kPartsCount, kColumns (of x), kRowFloats and kPartFloats (row strides), kThreads, kTokensTotal, kCount.
 template <class C>
 struct SplitInterleaved {
   static constexpr int kThreads = C::kThreads, kBlocks = C::kTokensTotal;
@@ -241,8 +252,8 @@ struct SplitInterleaved {
   }
 };
 
-/// cos and sin of an angle of up to some 10^9 radians. Reduced by multiples of pi/2 in f64 (Cody and Waite, two parts),
-/// then Taylor's polynomials on |r| <= pi/4, to 1e-9.
+/// cos and sin of an angle of up to about 10^9 radians, with an error of about 1e-9. The angle is reduced by multiples
+/// of pi/2 in f64, with pi/2 as a sum of two doubles (Cody and Waite); Taylor polynomials are used for |r| <= pi/4.
 FORGE_DEVICE void cos_sin(double angle, float* cosine, float* sine) {
   const double turns = angle * 0.63661977236758134308;
   const double rounded = static_cast<double>(static_cast<long long>(turns + (turns < 0 ? -0.5 : 0.5)));
@@ -257,17 +268,18 @@ FORGE_DEVICE void cos_sin(double angle, float* cosine, float* sine) {
   *sine = static_cast<float>(quadrant >= 2 ? -z : z);
 }
 
-/// table[t][i] = cos, sin of positions[t] * frequencies[i], times kMagnitude; padding gives position 0's. C names
-/// kAngles (rotary dims / 2), kMagnitude, kThreads, kTokensTotal, and kFactors: do factors of the model file divide the
-/// frequencies? (All scalings, linear and YaRN, multiply a frequency by a number that does not depend on it.) With
-/// kTemperatureLength > 0 the magnitude grows by kTemperature * ln(1 + position / kTemperatureLength), whole lengths.
+/// RoPE's table: table[t][i] = (cos, sin) of positions[t] * frequencies[i], times a magnitude. Padding (position -1)
+/// gets position 0's angles. C has kAngles (rotary dimensions / 2), kMagnitude, kThreads, kTokensTotal and kFactors: if
+/// true, the model file's factors divide the frequencies. Linear and YaRN scaling need no more code, because they are
+/// multiplied into `frequencies` beforehand. If kTemperatureLength > 0, the magnitude is kMagnitude *
+/// (1 + kTemperature * ln(1 + position / kTemperatureLength)), with the quotient rounded down.
 template <class C>
 struct RopeTable {
   static constexpr int kThreads = C::kThreads, kBlocks = C::kTokensTotal;
   struct Args {
     const i32* positions;
     const float* frequencies;  ///< [kAngles]
-    const float* factors;      ///< [kAngles], with kFactors
+    const float* factors;      ///< [kAngles]; read only if kFactors
     const i32* counts;
     float* table;  ///< [tokens][kAngles][2]
   };

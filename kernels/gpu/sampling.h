@@ -1,10 +1,15 @@
 #pragma once
-// From logits to the next token on the device, in two steps, and the step's inputs moved on by a token. The first finds
-// the largest logit; the second takes it (temperature 0), or draws. Order and meaning of the filters are the host
-// sampler's (runtime/sampler.h): top_k, top_p over what is left, min_p, temperature; candidates in the order of ids;
-// one Philox number a draw, so a seed means the same on both, but for rounding at a cut.
-// A cut (the k-th largest, or where a mass is reached) is found by radix search, four bits a pass over the logits, and
-// all sums have one fixed order.
+// Sampling of the next token on the device, in two kernels. SampleScan finds the largest logit of each part of a row.
+// SampleDraw, one block per row, takes the largest one (temperature 0) or draws a token, and writes the inputs of the
+// next step (ids, positions, KV lengths), so that the next step needs nothing from the host.
+//
+// The filters have the order and meaning of the host's sampler (runtime/sampler.h): top_k, then top_p over what is
+// left, then min_p, then temperature. Candidates are in the order of ids and a draw takes one Philox number, so a seed
+// gives the same tokens on host and device, except for rounding at the border of a filter.
+//
+// Without sorting: a filter's border (the k-th largest logit, or where the probability mass reaches top_p) is found by
+// radix search over the bits of the logits, four bits per pass. All sums have a fixed order, so results are
+// deterministic.
 
 #include "kernels/gpu/prelude/prelude.h"
 #include "kernels/gpu/step_io.h"
@@ -18,6 +23,7 @@ struct BestLogit {
   float value;
   i32 index;
 };
+/// The larger logit, or of equal ones that with the lower index. A NaN in b never wins.
 FORGE_DEVICE BestLogit better(const BestLogit& a, const BestLogit& b) {
   return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
 }
@@ -30,7 +36,7 @@ struct BestLds {
   Shared<float, Waves> values;
   Shared<i32, Waves> indices;
 };
-/// The best of all lanes of the block, in all of them.
+/// The best of all lanes of the block; all lanes get it. All lanes call this; it contains a barrier.
 template <int Waves>
 FORGE_DEVICE BestLogit best_of_block(BestLogit best, BestLds<Waves>& lds) {
   if constexpr (kWave == 64) best = better_of_neighbour<32>(best);
@@ -50,7 +56,8 @@ FORGE_DEVICE BestLogit best_of_block(BestLogit best, BestLds<Waves>& lds) {
   return best;
 }
 
-/// C names kVocab, kRows (bound), kScanBlocks (that share a row), kScanWaves, kDrawWaves.
+/// First kernel: the largest logit of each of kScanBlocks parts of a row. C has kVocab, kRows (most rows of a step),
+/// kScanBlocks (blocks per row), kScanWaves and kDrawWaves (waves of a block of the two kernels).
 template <class C>
 struct SampleScan {
   static constexpr int kThreads = C::kScanWaves * kWave, kBlocks = C::kRows * C::kScanBlocks;
@@ -70,7 +77,7 @@ struct SampleScan {
     wait_for_producer();
     const float* logits = args.logits + static_cast<u64>(row) * C::kVocab;
     BestLogit best{kMinusInfinity, C::kVocab};
-    // Four at a time are asked for; one past the end is the last one again. A NaN is never better.
+    // Four loads are in flight per lane; past the end, the last logit is loaded again. NaN never wins.
     constexpr int kStride = C::kScanBlocks * kThreads, kAhead = 4;
     for (int i = part * kThreads + thread_id(); i < C::kVocab; i += kAhead * kStride) {
       BestLogit ahead[kAhead];
@@ -89,7 +96,8 @@ struct SampleScan {
   }
 };
 
-/// Philox4x32-10 (Salmon et al., SC 2011): draw number `index` of a seed, uniform in [0, 1) with 53 bits.
+/// Random number `index` of a seed, uniform in [0, 1) with 53 bits: Philox4x32-10 (Salmon et al., SC 2011), a
+/// counter-based generator without state. Host: runtime/sampler.h.
 FORGE_DEVICE double philox_uniform(u32 seed_low, u32 seed_high, u32 index) {
   u32 counter[4] = {index, 0, 0, 0}, key[2] = {seed_low, seed_high};
   for (int round = 0; round < 10; ++round) {
@@ -105,12 +113,13 @@ FORGE_DEVICE double philox_uniform(u32 seed_low, u32 seed_high, u32 index) {
   return static_cast<double>(bits) * (1.0 / 9007199254740992.0);
 }
 
+/// Second kernel: chooses a token for each row, one block per row, and advances the step's inputs. C as in SampleScan.
 template <class C>
 struct SampleDraw {
   static constexpr int kThreads = C::kDrawWaves * kWave, kBlocks = C::kRows;
   static constexpr int kDigits = 16, kValuePasses = 8, kIdPasses = 5;  // four bits a pass: 32 of a value, 20 of an id
   static_assert(C::kVocab <= 1 << 20, "ids have 20 bits");
-  static constexpr int kSegment = ceil_div(C::kVocab, C::kDrawWaves* kWave) * kWave;  ///< ids that a wave adds up
+  static constexpr int kSegment = ceil_div(C::kVocab, C::kDrawWaves* kWave) * kWave;  ///< ids of a wave in draw()
   static constexpr float kLog2E = 1.44269504088896f;
 
   struct Lds {
@@ -122,28 +131,30 @@ struct SampleDraw {
     Shared<u32, 1> flag;
   };
   struct Args {
-    const float* logits;
-    const float* values;
-    const i32* indices;
-    SamplingRow* sampling;  ///< [rows]
-    i32* ids;               ///< [rows] of the next step
-    i32* positions;         ///< [rows]
-    i32* kv_length;         ///< [rows]
-    i32* counts;
-    u32* counter;  ///< zero before the first use and afterwards
-    i32* sampled;  ///< [kSampledRing][rows], the host's
+    const float* logits;    ///< [rows][kVocab]
+    const float* values;    ///< [rows][kScanBlocks], from SampleScan
+    const i32* indices;     ///< [rows][kScanBlocks], from SampleScan
+    SamplingRow* sampling;  ///< [rows]; `draws` is advanced
+    i32* ids;               ///< [rows], input of the next step: written
+    i32* positions;         ///< [rows], advanced by one
+    i32* kv_length;         ///< [rows], advanced by one
+    i32* counts;            ///< kSampledCount is advanced by one
+    u32* counter;           ///< of last_arrival: zero before the first use and afterwards
+    i32* sampled;           ///< [kSampledRing][rows], ring in pinned host memory
   };
-  /// What is left: values above `key`, and those equal to it with ids up to `id`.
+  /// The candidates that are left: logits with a key above `key`, and those with that key and an id of at most `id`.
   struct Cut {
     u32 key;
     i32 id;
   };
 
+  /// Logit i, with +infinity replaced by the largest float and NaN by -infinity.
   FORGE_DEVICE static float logit(const float* logits, int i) {
     const float value = load(logits + i);
     return value > -kLargestFloat ? min_of(value, kLargestFloat) : kMinusInfinity;  // NaN compares false
   }
-  /// Rises with the value.
+  /// Maps a float to an unsigned integer that rises with it: the sign bit of positive floats is set, negative floats
+  /// have all bits inverted.
   FORGE_DEVICE static u32 key_of(float value) {
     const u32 bits = __builtin_bit_cast(u32, value);
     return bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
@@ -152,7 +163,8 @@ struct SampleDraw {
     return key > cut.key || (key == cut.key && id <= cut.id);
   }
 
-  /// The digits' masses, added up over the block in one order, into lds.totals.
+  /// Adds up each digit's mass over all lanes of the block, in a fixed order (lanes by butterfly, then waves), into
+  /// lds.totals. Ends with a barrier.
   FORGE_DEVICE static void add_up(const float (&mass)[kDigits], Lds& lds) {
     FORGE_UNROLL
     for (int d = 0; d < kDigits; ++d) {
@@ -168,8 +180,14 @@ struct SampleDraw {
     barrier();
   }
 
-  /// The shortest run of what `cut` leaves, largest first and lower ids first among equals, whose mass reaches target.
-  /// The mass of a token: 1, or exp(logit - top).
+  /// Narrows `cut` to the fewest candidates, in order of falling logit (lower ids first among equals), whose mass
+  /// reaches `target`. A candidate's mass is 1 (top_k), or exp(logit - top) if Exponential (top_p).
+  ///
+  /// Radix search for the last candidate that is needed. 8 passes find the four-bit digits of its key from the top: a
+  /// pass adds up, for each of the 16 values of the next digit, the mass of the candidates whose higher digits equal
+  /// `prefix`; then it goes down from digit 15 until `base` (the mass of all larger keys) plus the digit's mass reaches
+  /// the target. If not all candidates with the resulting key are needed, 5 more passes find the id by the same method,
+  /// over 0xfffff - id, which is larger for lower ids.
   template <bool Exponential>
   FORGE_DEVICE static Cut cut_at(const float* logits, const Cut& cut, float top, float target, Lds& lds) {
     u32 prefix = 0, id_prefix = 0;
@@ -199,18 +217,24 @@ struct SampleDraw {
       if (pass != kValuePasses - 1) continue;
       const u32 bits = prefix ^ (prefix >> 31 != 0 ? 0x80000000u : 0xffffffffu);
       const float weight = Exponential ? exp2_of((__builtin_bit_cast(float, bits) - top) * kLog2E) : 1.0f;
-      if (!(base + lds.totals.get(digit) - weight >= target)) return {prefix, C::kVocab};  // all the equal ones
+      // If the target is not reached without the last of the equal logits, all of them are kept.
+      if (!(base + lds.totals.get(digit) - weight >= target)) return {prefix, C::kVocab};
     }
     return {prefix, static_cast<i32>(0xfffffu - id_prefix)};
   }
 
+  /// Unnormalised probability of token i, exp((logit - top) * inverse); 0 if the cut removes it. inverse: 1 /
+  /// temperature.
   FORGE_DEVICE static float weight_at(const float* logits, const Cut& cut, float top, float inverse, int i) {
     if (i >= C::kVocab) return 0.0f;
     const float value = logit(logits, i);
     return keeps(cut, key_of(value), i) ? exp2_of((value - top) * kLog2E * inverse) : 0.0f;
   }
 
-  /// One draw among what the cut leaves, ids in order: a wave adds up a segment of them.
+  /// Draws a token from the candidates: the first, in order of ids, where the running sum of weights exceeds random *
+  /// total. Each wave adds up a segment of kSegment ids; all lanes find the segment in which the goal lies; the wave
+  /// that has it goes through it, kWave ids at a time, and then lane by lane. `best` is the answer if rounding leaves
+  /// none.
   FORGE_DEVICE static i32 draw(const float* logits, const Cut& cut, const BestLogit& best, float temperature,
                                double random, Lds& lds) {
     const float inverse = 1.0f / temperature;
@@ -236,7 +260,7 @@ struct SampleDraw {
         if (uniform(is_here)) {
           double reached = 0;
           i32 chosen = -1;
-          for (int l = 0; l < kWave; ++l) {  // every lane walks the same way
+          for (int l = 0; l < kWave; ++l) {  // all lanes compute the same, so the shuffle is not divergent
             const float other = shuffle(weight, l);
             if (other <= 0.0f || (chosen >= 0 && reached > goal)) continue;
             chosen = i0 + l;
@@ -252,6 +276,7 @@ struct SampleDraw {
     return lds.chosen.get(0);
   }
 
+  /// The token of a row, or kNoNumbers if all of its logits are NaN or -infinity. All lanes of the block call this.
   FORGE_DEVICE static i32 choose(const Args& args, int row, float temperature, Lds& lds) {
     BestLogit best{kMinusInfinity, C::kVocab};
     for (int i = thread_id(); i < C::kScanBlocks; i += kThreads)
@@ -286,7 +311,8 @@ struct SampleDraw {
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int row = block_id();
     release_consumers();
-    // What the last step left is older than this one: only the logits' maxima are waited for.
+    // The step's inputs were written by the previous step, so they are read before the wait; only the results of
+    // SampleScan need it.
     const bool real = row < uniform(load(args.counts + kRowCount));
     const int sampled = load(args.counts + kSampledCount), position = load(args.positions + row),
               length = load(args.kv_length + row);
@@ -302,6 +328,7 @@ struct SampleDraw {
         if (temperature > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
       }
     }
+    // All blocks read kSampledCount above, so only the last one may advance it.
     bool last = true;
     if constexpr (C::kRows > 1) last = last_arrival(args.counter, C::kRows, lds.flag);
     if (last && thread_id() == 0) args.counts[kSampledCount] = sampled + 1;

@@ -1,13 +1,19 @@
 #pragma once
-// Slots (a token and one of its experts) in tiles that have one expert each: what a block of a grid of tiles
-// multiplies. Nobody sorts ahead of it: a block counts the experts of all slots, finds the tile that is its own, and
-// lists the slots of it, in their order. That takes a few microseconds, of the tens that its product takes.
+// Grouping of the slots of a mixture of experts for the grouped GEMM (matmul_tiles.h). A slot is a token and one of its
+// experts. Each tile of the grid multiplies up to TileSlots slots that have the same expert.
+//
+//   expert of slot   0  2  0  1  0  2          TileSlots = 2
+//   tiles            expert 0: slots 0, 2 | expert 0: slot 4 | expert 1: slot 3 | expert 2: slots 1, 5
+//
+// There is no sorting kernel before: each block counts the slots of every expert, finds the tile with its own number
+// and lists the tile's slots in ascending order. That takes a few microseconds, while the product takes tens of them.
 
 #include "kernels/gpu/prelude/prelude.h"
 
 namespace forge::gpu {
 
-/// The sum of the values of the lanes up to this one.
+/// Inclusive prefix sum over the wave: the sum of `value` of all lanes up to this one. Each step adds the sum that ends
+/// `step` lanes below (Hillis and Steele).
 FORGE_DEVICE i32 sum_to_lane(i32 value) {
   FORGE_UNROLL
   for (int step = 1; step < kWave; step *= 2) {
@@ -17,23 +23,25 @@ FORGE_DEVICE i32 sum_to_lane(i32 value) {
   return value;
 }
 
-/// Experts of them, TileSlots slots a tile, blocks of Threads.
+/// Experts: number of experts. TileSlots: slots in a tile. Threads: of a block.
 template <int Experts, int TileSlots, int Threads>
 struct SlotTiles {
   static constexpr int kWaves = Threads / kWave, kTileBits = 16;
-  /// Tiles that `slots` can make at most: each expert has one that is not full.
+  /// The largest number of tiles that `slots` slots can make: all full ones, and a partly filled one for each expert.
   FORGE_DEVICE static constexpr int most(int slots) { return slots / TileSlots + (slots < Experts ? slots : Experts); }
   struct Lds {
     Shared<i32, Experts> counts;
-    Shared<i32, kWaves> matches;  ///< of the waves
-    Shared<i32, TileSlots> slots;
+    Shared<i32, kWaves> matches;   ///< slots with the tile's expert, per wave
+    Shared<i32, TileSlots> slots;  ///< the tile's slots, ascending
   };
   struct Tile {
-    int expert, count;  ///< -1 and none: there is no such tile
+    int expert, count;  ///< count: slots in the tile. {-1, 0}: there is no tile with this number
   };
 
-  /// Of `slots` slots, whose experts are `experts`; lds.slots has the tile's in order. All lanes of the block; ends
-  /// with a barrier.
+  /// Finds tile number `tile` and writes its slots to lds.slots. experts: [slots] i32, the expert of each slot. All
+  /// lanes of the block call this together; it ends with a barrier. Each thread handles a contiguous share of the
+  /// slots, so that a slot's rank among those of its expert is a prefix sum over lanes, then over waves, minus the
+  /// `before` slots that are in the expert's earlier tiles.
   FORGE_DEVICE static Tile find(const i32* experts, int slots, int tile, Lds& lds) {
     for (int e = thread_id(); e < Experts; e += Threads) lds.counts.set(e, 0);
     barrier();
@@ -62,8 +70,9 @@ struct SlotTiles {
   }
 
  private:
-  /// The expert of the tile-th tile, and the tile's number among the expert's in the low bits; -1 for none. Known to be
-  /// the same in all lanes.
+  /// Returns expert << kTileBits | (the tile's number among this expert's tiles), or -1 if there are fewer tiles. A
+  /// lane takes one expert at a time; a prefix sum of the experts' tile counts gives each expert's first tile. The
+  /// result is scalar.
   FORGE_DEVICE static int numbered(int tile, const Lds& lds) {
     i32 found = -1;
     int before = 0;
@@ -77,11 +86,12 @@ struct SlotTiles {
   }
 };
 
-/// Where a tile's rows are in memory: as a list says.
+/// Maps row t of a tile to its row in memory, by a list in shared memory. Has the same interface as RowsInOrder
+/// (tile.h).
 template <int Count>
 struct RowsListed {
   const Shared<i32, Count>& list;
-  int first, count;  ///< of the list
+  int first, count;  ///< the tile's first entry in the list; entries in the list
   FORGE_DEVICE bool has(int t) const { return first + t < count; }
   FORGE_DEVICE int row(int t) const { return list.get(has(t) ? first + t : 0); }
   FORGE_DEVICE int near(int t) const { return row(t); }

@@ -1,21 +1,31 @@
 #pragma once
-// The tile that a block of the grid makes, and the way from there to memory. A source (matmul_rows.h, rows.h) fills a
-// tile in shared memory, [kTokens][kRows] f32: columns row0 .. row0+kRows-1 of the step's kTotal for tokens t0 and on.
-// The step's epilogue, generated from the fused graph nodes, takes it from there, 16 lanes for 16 results of a token:
+// The output tile of a block, and the fused epilogue that takes it from shared memory to global memory.
+//
+// A kernel (matmul_rows.h, matmul_tiles.h, rows.h: the tile's "source") fills a tile in shared memory, f32
+// [kTokens][kRows]: columns row0 .. row0+kRows-1 of the kernel's output for some tokens. "Row" is a row of the weight,
+// which is a column of the output. Then the epilogue, which codegen/gpu/source/epilogue_source.cc generates from the
+// fused graph nodes, computes and stores the results; 16 neighbouring lanes make 16 neighbouring results of a token:
 //
 //   struct Epilogue {
-//     struct Args { ... };                         pointers
-//     static constexpr int kIn;                    columns that 16 results are made from: 16, or 32 where two meet
-//     static constexpr int kOperands;              numbers of memory that a result needs
-//     static constexpr int kParts;                 partial sums of squares a token; 0: no factor 1/rms
-//     static constexpr int kSlots;                 rows of the source that share a token's squares; 1 where it is
-//     missing static const float* squares(const Args&);    [tokens][kParts] static float inv_rms(float sum); static
-//     void load(const Args&, int t, int n, float (&o)[..]);      operands of result n of token t template <class In>
-//     static void run(const Args&, int t, int n, int row0, bool real, float factor, const float
-//                                         (&o)[..], In&& in);
+//     struct Args { ... };                         // pointers to operands and outputs
+//     static constexpr int kIn;                    // source columns per 16 results: 16, or 32 for a GLU (gate and up)
+//     static constexpr int kOperands;              // floats in memory that one result needs, besides the tile
+//     static constexpr int kParts;                 // partial sums of squares per token; 0: no RMSNorm factor
+//     static constexpr int kSlots;                 // source rows that share a token's squares (experts); default 1
+//     static const float* squares(const Args&);    // [tokens][kParts], with kParts > 0
+//     static float inv_rms(float sum);             // 1/rms from the sum of all squares, with kParts > 0
+//     // Loads the operands of result n of token t, with kOperands > 0:
+//     static void load(const Args&, int t, int n, int row0, float (&o)[kOperands]);
+//     // Computes and stores result n of token t. in(c) reads column c of the source; factor is 1/rms of the token.
+//     template <class In>
+//     static void run(const Args&, int t, int n, int row0, bool real, float factor, const float (&o)[..], In&& in);
 //   };
-// run: in(c) is column c of the source; lanes that are not `real` go along and write nothing. Operands are loaded
-// before the tile is made, where a lane has one result: their latency hides behind the weights'.
+//
+// Lanes with real == false take part in run's shuffles and store nothing. A kernel uses the class Finish like this:
+//
+//   wait_for_producer();  finish.prepare();     // issues loads of operands and squares; nothing waits for them yet
+//   ... sums of the tile ...                    // the latency of those loads hides behind the weights'
+//   tile.set(...);  finish.set_factors(tile);  barrier();  finish.run(tile);
 
 #include "kernels/gpu/activations.h"
 #include "kernels/gpu/elementwise.h"
@@ -23,17 +33,21 @@
 
 namespace forge::gpu {
 
+/// max(count, 1): a length for arrays that may be empty.
 FORGE_DEVICE constexpr int at_least_one(int count) {
   return count > 0 ? count : 1;
 }
 
-/// Rows of the grid's tiles past the step's real tokens or rows are skipped, whole tiles of 16 of them. All lanes.
-inline constexpr int kTokenTile = 16;
+inline constexpr int kTokenTile = 16;  ///< granularity in which rows after a step's real ones are skipped
+/// True if row t0 lies in a tile of 16 rows that has no real token or row in this step; the block then ends. `which` is
+/// the Count (step_io.h) that applies. Grids are made for the largest step, and real rows always come first. Rows
+/// after the last real one, up to the end of its tile, are computed. All lanes call this.
 FORGE_DEVICE bool idle_tile(const i32* counts, int which, int t0) {
   return t0 / kTokenTile * kTokenTile >= uniform(load(counts + which));
 }
 
-/// Waves that share a column leave partial sums, and get() adds them in order.
+/// The tile in shared memory. If several waves share a column (each has a part of k), each sets its own partial sum,
+/// and get() adds them in the order of the waves, so that results do not depend on timing.
 template <int Tokens, int BlockRows, int Partials, int Threads>
 class Tile {
  public:
@@ -56,6 +70,7 @@ class Tile {
   Shared<float, Partials * Tokens * BlockRows> sums_;
 };
 
+/// E::kSlots, or 1 if the epilogue has no such member.
 template <class E>
 FORGE_DEVICE constexpr int slots_of() {
   if constexpr (requires { E::kSlots; })
@@ -64,34 +79,37 @@ FORGE_DEVICE constexpr int slots_of() {
     return 1;
 }
 
-/// Where a tile's rows are in memory: one behind the other.
+/// Maps row t of a tile to its row in memory: consecutive rows from t0 on.
 template <int TokensTotal>
 struct RowsInOrder {
   int t0;
   FORGE_DEVICE bool has(int t) const { return t0 + t < TokensTotal; }
   FORGE_DEVICE int row(int t) const { return t0 + t; }
-  /// To load from: the last row in place of one that is not there.
+  /// A row that is safe to load from: the last one if row t does not exist.
   FORGE_DEVICE int near(int t) const { return has(t) ? t0 + t : TokensTotal - 1; }
 };
 
-/// Takes a tile through the epilogue E. Total: columns of the source; Rows: as RowsInOrder.
+/// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder or RowsListed.
+/// Work is split into jobs: a job is 16 results of one token, made by 16 neighbouring lanes. If the block has fewer
+/// threads than results, it makes several turns.
 template <class E, class T, int Total, class Rows>
 class Finish {
  public:
   static constexpr int kResults = 16;
-  static_assert(T::kRows % E::kIn == 0, "a block makes whole groups of 16 results");
+  static_assert(T::kRows % E::kIn == 0, "kRows must be a multiple of kIn: a block makes whole groups of 16 results");
   static constexpr int kGroups = T::kRows / E::kIn, kJobs = T::kTokens * kGroups;
   static constexpr int kTurns = ceil_div(kJobs * kResults, T::kThreads);
   static constexpr int kWaves = T::kThreads / kWave;
-  static constexpr bool kOneToken = T::kTokens <= kWaves;  ///< a wave sums the squares of one token at most
+  static constexpr bool kOneToken = T::kTokens <= kWaves;  ///< each wave sums the squares of at most one token
   static constexpr int kPartsOfLane = at_least_one(ceil_div(E::kParts, kWave));
   static constexpr int kResultsTotal = Total / E::kIn * kResults + (E::kIn == kResults ? Total % kResults : 0);
-  static_assert(E::kIn == kResults || Total % E::kIn == 0, "columns that meet come in whole groups");
+  static_assert(E::kIn == kResults || Total % E::kIn == 0, "the columns must be a multiple of kIn");
 
   FORGE_DEVICE Finish(const typename E::Args& args, int row0, const Rows& rows, int thread = thread_id())
       : args_(args), row0_(row0), thread_(thread), rows_(rows) {}
 
-  /// Between waiting for the producer and making the tile. All lanes. Nothing here waits for what it loads.
+  /// Call after wait_for_producer() and before the tile's sums. Issues loads of operands (if there is one turn, else
+  /// run() loads them) and of squares; nothing here waits for them. All lanes.
   FORGE_DEVICE void prepare() {
     if constexpr (E::kOperands > 0 && kTurns == 1) load_operands(job_of(0));
     if constexpr (E::kParts > 0 && kOneToken) {
@@ -99,7 +117,7 @@ class Finish {
     }
   }
 
-  /// Behind the tile's sums, before the barrier. All lanes.
+  /// Call after the tile's sums and before the barrier: writes 1/rms of each token to the tile. All lanes.
   FORGE_DEVICE void set_factors(T& tile) {
     if constexpr (E::kParts > 0) {
       const auto set = [&](int t, float factor) { tile.factors.set(t, factor); };
@@ -111,8 +129,8 @@ class Finish {
     }
   }
 
-  /// set(t, 1/rms) for tokens t < Count, each in one lane. All lanes; what some tokens need is loaded before any is
-  /// summed.
+  /// Calls set(t, 1/rms) for tokens t < Count, each in one lane. A wave loads the squares of up to four tokens before
+  /// it sums the first, to overlap the latencies. All lanes.
   template <int Count, class Set>
   FORGE_DEVICE void each_factor(Set set) {
     constexpr int kTokensOfWave = ceil_div(Count, kWaves), kTogether = kTokensOfWave < 4 ? kTokensOfWave : 4;
@@ -128,7 +146,7 @@ class Finish {
     }
   }
 
-  /// After a barrier behind the tile's last set. All lanes.
+  /// Call after a barrier after the last write to the tile: runs the epilogue for all results. All lanes.
   FORGE_DEVICE void run(const T& tile) {
     for (int turn = 0; turn < kTurns; ++turn) {
       const Job job = job_of(turn);
@@ -143,8 +161,8 @@ class Finish {
 
  private:
   struct Job {
-    int t, n;  ///< of the tile; of the results
-    bool real;
+    int t, n;   ///< row of the tile; column of the results
+    bool real;  ///< false: outside the tile, the results or the real rows; takes part but stores nothing
   };
   FORGE_DEVICE Job job_of(int turn) const {
     const int index = turn * T::kThreads + thread_, job = index / kResults, lane = index % kResults;
@@ -154,7 +172,7 @@ class Finish {
     const bool real = inside && n < kResultsTotal && rows_.has(t);
     return {t, n < kResultsTotal ? n : kResultsTotal - 1, real};
   }
-  /// Partial sums of squares of token t, every kWave-th from the lane's on.
+  /// Loads the lane's share of token t's partial sums of squares: parts lane, lane + kWave, ...
   FORGE_DEVICE void load_parts(int t, float (&parts)[kPartsOfLane]) const {
     const int token = rows_.near(t);
     FORGE_UNROLL
@@ -180,30 +198,36 @@ class Finish {
   float parts_[kPartsOfLane] = {};
 };
 
-// ---- what generated epilogues call ----
+// ---- Functions that generated epilogues call ----
 
+/// *at = value, if real.
 FORGE_DEVICE void store(float* at, float value, bool real) {
   if (real) *at = value;
 }
-/// at: where the block's partial sum goes; 16 lanes hold its columns.
+/// Stores the sum of squares of 16 columns to *at. 16 neighbouring lanes hold the columns and call this together; the
+/// next kernel's epilogue adds these partial sums up for RMSNorm.
 FORGE_DEVICE void store_squares(float* at, float value, bool real) {
   const float sum = sum_lanes<kQuantBlock>(real ? value * value : 0.0f);
   if (real && thread_id() % kQuantBlock == 0) *at = sum;
 }
-/// The first, or second, of a pair turned by RoPE (RoFormer, arXiv 2104.09864).
+/// One element of a pair rotated by RoPE (RoFormer, arXiv 2104.09864). `second` says which element `own` is; `other` is
+/// the other one.
 FORGE_DEVICE float rope(float own, float other, float cosine, float sine, bool second) {
   return second ? fma_of(other, sine, own * cosine) : fma_of(own, cosine, -(other * sine));
 }
 
-/// A layer's pool of keys or values, [block][kv_heads][block_tokens][head_dim] f16.
+/// A layer's paged pool of keys or values, f16 [block][kv_heads][block_tokens][head_dim]. A slot is a token's place in
+/// the pool: block * block_tokens + its place in the block.
 template <int KvHeads, int HeadDim, int BlockTokens>
 struct KvPool {
   static constexpr int kKvHeads = KvHeads, kHeadDim = HeadDim, kBlockTokens = BlockTokens;
+  /// Index of an element, in f16 elements.
   FORGE_DEVICE static u64 index(int slot, int head, int dim) {
     const u64 block = static_cast<u64>(slot / BlockTokens);
     return ((block * KvHeads + head) * BlockTokens + slot % BlockTokens) * HeadDim + dim;
   }
-  /// The token's place in the pool, as the bits of an operand; -1 for padding.
+  /// The slot of token t by the block table of its sequence, [sequences][table_blocks]; -1 for padding (position -1).
+  /// Returned as the bits of a float, because epilogue operands are floats.
   FORGE_DEVICE static float slot_bits(const i32* positions, const i32* sequences, const i32* tables, int table_blocks,
                                       int t) {
     const int position = load(positions + t);
@@ -211,7 +235,7 @@ struct KvPool {
     const i32* table = tables + static_cast<u64>(load(sequences + t)) * table_blocks;
     return __builtin_bit_cast(float, load(table + position / BlockTokens) * BlockTokens + position % BlockTokens);
   }
-  /// column: of the KV heads' columns of one token.
+  /// Stores one value of a token's keys or values; `column` counts over [kv_heads][head_dim].
   FORGE_DEVICE static void store(u16* pool, float slot_bits, int column, float value, bool real) {
     const int slot = __builtin_bit_cast(int, slot_bits);
     if (real && slot >= 0) pool[index(slot, column / HeadDim, column % HeadDim)] = f16_of_f32(value);

@@ -136,7 +136,7 @@ TEST_CASE("misuse of memory is reported") {
     check_fault("lds_too_large", wave, "more shared memory than a block may have");
     check_fault("lds_too_aligned", wave, "more shared memory than a block may have");
     for (const char* name : {"misaligned", "misaligned8", "misaligned4"})
-      check_fault(name, wave, "from an address that is no multiple of its size");
+      check_fault(name, wave, "from an address that is not a multiple of its size");
   }
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("a write that another lane's write or a late read races with is report
 TEST_CASE("after a fault the next kernel starts from fresh lanes") {
   for (int i = 0; i < 3; ++i) {
     check_fault("barrier_missed", 64, "lanes diverge");
-    check_fault("misaligned", 32, "no multiple");
+    check_fault("misaligned", 32, "not a multiple");
     Ints ints;
     run_case("reversed_in_lds", 32, ints, Order::kShuffled);
     for (int lane = 0; lane < 64; ++lane) REQUIRE(ints.out[lane] == 64 - lane);

@@ -71,5 +71,5 @@ TEST_CASE("lanes that hold the same element of a tile must agree") {
   Buffer<float> c(32);
   const gpu::TileArgs args{nullptr, nullptr, c.data()};
   CHECK_THROWS_WITH(run_kernel(module_of("tiles", 32).kernel("halves_differ"), {}, args),
-                    Contains("tiles_case.cc") && Contains("the same element of a tile disagree"));
+                    Contains("tiles_case.cc") && Contains("different values for the same element of a tile"));
 }

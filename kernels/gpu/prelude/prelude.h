@@ -1,43 +1,51 @@
 #pragma once
-// The dialect of the device sources, and the only place that knows which compiler reads them: clang for AMD (hipRTC
-// included), NVRTC, or the host compiler, which runs a kernel's lanes as fibres in tests. Sources are free-standing
-// C++20: builtins, no headers of a runtime. A specialised source defines what its target is, includes this and the
-// kernels, and states its configuration as constants. Of targets the prelude knows the vendor, by the compiler, and:
+// The language of the kernel sources: macros, thread ids, shuffles, loads, fences and dots with the same meaning on all
+// targets. Only the prelude depends on the compiler: clang for AMD (hipRTC included), NVRTC, or the host's C++
+// compiler, which runs a kernel's lanes as fibres in tests (tests/gpu_host). Kernel sources are free-standing C++20:
+// they use compiler builtins and include no runtime header.
 //
-// FORGE_WAVE      lanes of a wave: 32 or 64
-// FORGE_DOT       the instruction that adds four products of signed bytes: FORGE_DOT_NONE, _SDOT4, _SUDOT4 (AMD), _DP4A
-// FORGE_MATRIX    the instructions for matrix tiles: FORGE_MATRIX_NONE, _MFMA_GFX90A, _MFMA_GFX942, _WMMA_GFX11,
-//                 _WMMA_GFX12, _MMA
-// FORGE_COPIES    1: memory is copied to LDS behind a lane's back
-// FORGE_OVERLAPS  1: a kernel can begin before the one that it waits for has ended
+// A specialised source (codegen/gpu/source/kernel_text.h writes it) defines the macros below, includes the kernel's
+// header and gives the configuration as constants. The compiler tells the vendor; these macros tell all the rest that a
+// kernel may depend on:
+//
+// FORGE_WAVE      lanes of a wave (a warp on NVIDIA): 32 or 64
+// FORGE_DOT       instruction that sums four int8 products: FORGE_DOT_NONE, _SDOT4, _SUDOT4 (AMD), _DP4A (NVIDIA)
+// FORGE_MATRIX    matrix instructions: FORGE_MATRIX_NONE, _MFMA_GFX90A, _MFMA_GFX942, _WMMA_GFX11, _WMMA_GFX12, _MMA
+// FORGE_COPIES    1: the target has asynchronous copies from global to shared memory (cp.async)
+// FORGE_OVERLAPS  1: a kernel can start before the kernel that it depends on has ended (griddepcontrol)
+//
+// The vendor's header then defines:
 //
 // FORGE_KERNEL(name, blocks, threads, Args) { ... args.x ... }
-//                                                        one kernel; its only parameter is the plain struct `Args`
+//                 a kernel; its only parameter is `args`, a plain struct of type Args
 // FORGE_KERNEL_BOUNDS(name, blocks, threads, min_blocks, Args)
-//                                                        the same, with registers for min_blocks blocks on a unit at
-//                                                        once; a wish that only some targets know
-// FORGE_LDS(Type, name);                                 the block's shared memory, one object a kernel
-// FORGE_DEVICE, FORGE_UNROLL, FORGE_LOOP                 a function of the device; unroll the next loop, or do not
-// FORGE_SITE, FORGE_AT                                   last in a parameter list, and in a call, of a function that
-//                                                        passes its caller's place on to a collective: on the host
-//                                                        lanes that meet must be at the same place
+//                 the same, with a register budget that lets one compute unit hold min_blocks blocks. AMD ignores it.
+// FORGE_LDS(Type, name);
+//                 the block's shared memory: one object per kernel
+// FORGE_DEVICE    marks a device function, always inlined
+// FORGE_UNROLL, FORGE_LOOP
+//                 before a loop: unroll it fully; do not unroll it
+// FORGE_SITE, FORGE_AT
+//                 the last parameter, and the last argument, of a function that calls a collective. On the host they
+//                 pass the caller's source line on, because all lanes that meet must be at the same line. Elsewhere
+//                 they are empty.
+// anew(value)     returns `value`, but the compiler cannot see that it is the same. Expressions of it are computed
+// again
+//                 instead of being kept in registers across a long loop.
 //
-// anew(value)                                            the same value, and the compiler does not know: what is made
-// of
-//                                                        it is made again, and does not wait in registers
+// Grids and blocks have one dimension. The number of blocks is a constant of the specialisation, or 0 if the launch
+// gives it.
 //
-// Blocks and threads have one dimension, and the number of blocks is a constant of the specialisation; 0 where the
-// launch says it.
-// Every lane of a wave must reach a shuffle, and every lane of a block a barrier: there are no masks, and lanes that
-// have nothing to do go along with a neutral value. The executor in tests/gpu_host fails a kernel that does otherwise.
-// Branches and loops round a shuffle must be scalar ones: where the compiler cannot know that a condition is the same
-// in all lanes, uniform() says so. tests/exec_mask fails machine code that does otherwise.
+// Divergence. Every lane of a wave must reach each shuffle, and every lane of a block each barrier: there are no masks.
+// Lanes without work take part with a neutral value. The host executor (tests/gpu_host) fails a kernel that breaks
+// this. A branch or loop around a shuffle must be scalar. Where the compiler cannot prove that a condition is the same
+// in all lanes, pass it through uniform(); tests/exec_mask checks the machine code.
 
 #if !defined(FORGE_WAVE) || !defined(FORGE_DOT) || !defined(FORGE_MATRIX) || !defined(FORGE_COPIES) || \
     !defined(FORGE_OVERLAPS)
 #error "a specialised source defines FORGE_WAVE, FORGE_DOT, FORGE_MATRIX, FORGE_COPIES and FORGE_OVERLAPS"
 #endif
-// From 1 on: to the preprocessor a name that is none of these is 0.
+// Numbered from 1, because the preprocessor takes an unknown name for 0, which the check below then refuses.
 #define FORGE_DOT_NONE 1
 #define FORGE_DOT_SDOT4 2
 #define FORGE_DOT_SUDOT4 3
@@ -49,7 +57,7 @@
 #define FORGE_MATRIX_WMMA_GFX12 5
 #define FORGE_MATRIX_MMA 6
 #if FORGE_DOT < FORGE_DOT_NONE || FORGE_MATRIX < FORGE_MATRIX_NONE
-#error "FORGE_DOT or FORGE_MATRIX is of no kind that the prelude knows"
+#error "FORGE_DOT or FORGE_MATRIX has an unknown value"
 #endif
 
 #if defined(__HIP__)
@@ -65,20 +73,20 @@ namespace forge::gpu {
 static_assert(kWave == 32 || kWave == 64, "waves have 32 or 64 lanes");
 
 #if !defined(FORGE_HOST_LANES)
-/// An array in shared memory. The host's own one looks on who reads and writes what.
+/// An array in shared memory. The host has its own version, which checks bounds, races and uninitialised reads.
 template <class T, int Count>
 class Shared {
  public:
   FORGE_DEVICE T get(int index) const { return data_[index]; }
   FORGE_DEVICE void set(int index, T value) { data_[index] = value; }
   FORGE_DEVICE const T* address(int index) const { return data_ + index; }
-  /// Of integers: atomic among adds; anything else needs a barrier between.
+  /// For integers. Atomic with respect to other add() calls; every other access needs a barrier in between.
   FORGE_DEVICE void add(int index, T value) { add_shared(data_ + index, value); }
-  /// Of an array of U32x4: the index-th 16 bits.
+  /// For arrays of U32x4: sets 16-bit element `index`, counted over the whole array.
   FORGE_DEVICE void set_half(int index, u16 value) { reinterpret_cast<u16*>(data_)[index] = value; }
-  /// The index-th word.
+  /// For arrays of U32x4: sets 32-bit element `index`, counted over the whole array.
   FORGE_DEVICE void set_word(int index, u32 value) { reinterpret_cast<u32*>(data_)[index] = value; }
-  /// Of an array of F32x4: the index-th float.
+  /// For arrays of F32x4: float `index`, counted over the whole array.
   FORGE_DEVICE float scalar(int index) const { return reinterpret_cast<const float*>(data_)[index]; }
 
  private:
@@ -87,19 +95,22 @@ class Shared {
 #endif
 
 #if !defined(__CUDACC_RTC__)
-/// Byte I of a word as a number, plus kByteBias.
+/// byte_number<I>(word) is the unsigned byte I of `word` (0 is the lowest) as a float, plus kByteBias. NVIDIA's version
+/// has another bias, so callers subtract kByteBias.
 inline constexpr float kByteBias = 0.0f;
 template <int I>
 FORGE_DEVICE float byte_number(u32 word) {
   return static_cast<float>(word >> 8 * I & 255u);
 }
-/// Two numbers rounded to bf16, to even, the first in the low half. What is NaN here has a payload that ends in zeros.
+/// Rounds two floats to bf16 (nearest, ties to even) and packs them, `low` in the low half. The rounding adds 0x7fff or
+/// 0x8000 to the bits; a NaN must have a payload that ends in zeros, or the addition could carry into the sign.
 FORGE_DEVICE u32 bf16_pair(float low, float high) {
   const u32 a = __builtin_bit_cast(u32, low), b = __builtin_bit_cast(u32, high);
   return permute(b + 0x7fffu + (b >> 16 & 1u), a + 0x7fffu + (a >> 16 & 1u), 0x07060302u);
 }
-/// Four bytes of a table of 16, one for each byte of codes below 16. NVIDIA's permutation goes by nibbles, and has its
-/// own.
+/// Looks up four codes at once: byte i of the result is table byte codes.byte[i], for codes below 16. Each half of the
+/// table is looked up by the low three bits of the codes, then bit 3 selects between the two results. NVIDIA has its
+/// own version, because its byte permutation takes one nibble per selected byte instead of one byte.
 FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
   const u32 within = codes & 0x07070707u;
   const u32 low = permute(table.at[1], table.at[0], within), high = permute(table.at[3], table.at[2], within);
@@ -107,30 +118,31 @@ FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
 }
 #endif
 
+/// The lane's number in its wave.
 FORGE_DEVICE int lane_id() {
   return thread_id() % kWave;
 }
-/// The wave's number in its block, known to be the same in all lanes.
+/// The wave's number in its block. The compiler sees it as a scalar (the same in all lanes).
 FORGE_DEVICE int wave_id() {
 #if defined(FORGE_HOST_LANES)
-  return thread_id() / kWave;  // no need to meet for it
+  return thread_id() / kWave;  // uniform() would be a collective; this is the same in all lanes anyway
 #else
   return uniform(thread_id() / kWave);
 #endif
 }
 
-/// The same for a condition.
+/// Tells the compiler that `condition` is the same in all lanes of the wave, so that a branch on it is scalar.
 FORGE_DEVICE bool uniform(bool condition FORGE_SITE) {
   return uniform(condition ? 1 : 0 FORGE_AT) != 0;
 }
 
-/// No access to memory is moved across this by the compiler.
+/// The compiler moves no memory access across this. It is not a fence: the hardware may still reorder.
 FORGE_DEVICE void keep_order() {
   asm volatile("" ::: "memory");
   keep_schedule();
 }
 
-/// Two numbers rounded to f16, the first in the low half.
+/// Rounds two floats to f16 and packs them, `low` in the low half.
 FORGE_DEVICE u32 f16_pair(float low, float high) {
   return f16_of_f32(low) | static_cast<u32>(f16_of_f32(high)) << 16;
 }
@@ -156,13 +168,20 @@ struct Add {
   FORGE_DEVICE T operator()(T a, T b) const { return a + b; }
 };
 
-/// Combines over groups of `Lanes` neighbouring lanes (a power of two); all of a group's lanes get the result, which is
-/// the same bits in each: a butterfly adds the same pairs whichever lane looks.
+/// Reduces over groups of `Lanes` neighbouring lanes (a power of two). All lanes of a group get the result, with the
+/// same bits in each lane, because every step of this butterfly combines the same pairs in every lane:
+///
+///   lane           0            1            2            3          (Lanes = 4)
+///   start          a            b            c            d
+///   after xor 1    a+b          b+a          c+d          d+c
+///   after xor 2    (a+b)+(c+d)  (b+a)+(d+c)  (c+d)+(a+b)  (d+c)+(b+a)
+///
+/// All lanes of the wave call this together.
 template <int Lanes, template <class> class Combine, class T>
 FORGE_DEVICE T combine_lanes(T value FORGE_SITE) {
-  static_assert(is_power_of_two(Lanes) && Lanes <= kWave, "a group of lanes is a power of two within a wave");
+  static_assert(is_power_of_two(Lanes) && Lanes <= kWave, "the number of lanes must be a power of two within a wave");
 #if defined(FORGE_HOST_LANES)
-  return butterfly<Lanes, Combine<T>>(value FORGE_AT);  // the same in one meeting of the wave
+  return butterfly<Lanes, Combine<T>>(value FORGE_AT);  // the same result with one collective instead of log2(Lanes)
 #else
   if constexpr (Lanes > 1) value = Combine<T>()(value, shuffle_xor<1>(value));
   if constexpr (Lanes > 2) value = Combine<T>()(value, shuffle_xor<2>(value));
@@ -182,9 +201,21 @@ FORGE_DEVICE T max_lanes(T value FORGE_SITE) {
   return combine_lanes<Lanes, Max>(value FORGE_AT);
 }
 
-/// Is this the last of `count` blocks to come here? True in all of its lanes, which then see what the others wrote
-/// before they came (floats by load_fresh). The counter (0 before its first use) is 0 again afterwards. All lanes of
-/// the block call this.
+/// For reductions over blocks without a second kernel: the last block to arrive combines what all have written.
+/// Returns true in all lanes of the last of `count` blocks to call this, false in all other blocks.
+///
+///   block 0   write partials   fence   atomic_add -> 0           false: ends
+///   block 2   write partials   fence   atomic_add -> 1           false: ends
+///   block 1   write partials   fence   atomic_add -> count - 1   true: fence, reads all partials, combines
+///
+/// Ordering: the fence before the atomic publishes the block's writes, the fence after it makes the other blocks'
+/// writes visible to the last block. The reads must use load_fresh, which bypasses caches that are not coherent between
+/// blocks. kFenceByAll says whether every wave needs its own fence (AMD) or one thread's fence, after a barrier,
+/// covers the block (NVIDIA). Which block is last varies from run to run, so callers combine in a fixed order to keep
+/// results deterministic.
+///
+/// counter: 0 before the first use; this sets it back to 0. flag: one u32 in shared memory. All lanes of the block call
+/// this.
 template <class Flag>
 FORGE_DEVICE bool last_arrival(u32* counter, u32 count, Flag& flag) {
   if constexpr (kFenceByAll) fence_device();

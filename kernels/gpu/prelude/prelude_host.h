@@ -1,6 +1,8 @@
 #pragma once
-// The host: lanes are fibres of tests/gpu_host, which this talks to through a table. Slow and strict: shared memory is
-// checked for reads of what nobody wrote and for races between barriers, collectives for lanes that are elsewhere.
+// The prelude for the host's compiler, used by tests only. Lanes are fibres of the executor in tests/gpu_host, which
+// this header reaches through the table HostLanes (host_lanes.h). It is slow and strict: it reports reads of shared
+// memory that was never written, races between barriers, out-of-range indices, and collectives that lanes reach at
+// different source lines. Functions without a comment do what those of the same name in prelude_amd.h do.
 
 #define FORGE_HOST_LANES
 #define FORGE_SITE , ::forge::gpu::Site site = ::forge::gpu::Site::here()
@@ -25,10 +27,11 @@
 namespace forge::gpu {
 
 inline HostLanes* host_lanes = nullptr;
+/// The executor calls this after it has loaded the shared object.
 extern "C" __attribute__((visibility("default"))) inline void forge_bind_lanes(HostLanes* lanes) {
   host_lanes = lanes;
 }
-/// An inline function is only emitted where it is used.
+/// Forces the compiler to emit forge_bind_lanes: an inline function that is never used is not emitted.
 [[gnu::used]] inline void (*const kKeepBind)(HostLanes*) = forge_bind_lanes;
 
 inline int thread_id() {
@@ -65,7 +68,7 @@ template <class T>
 T shuffle(T value, int source, Site site = Site::here()) {
   static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
   const auto all = static_cast<const T*>(host_lanes->meet(&value, sizeof value, site));
-  if (source < 0 || source >= kWave) host_lanes->fail("a shuffle reads a lane that the wave has not", site);
+  if (source < 0 || source >= kWave) host_lanes->fail("a shuffle reads a lane outside the wave", site);
   return all[source];
 }
 template <int Mask, class T>
@@ -73,7 +76,8 @@ T shuffle_xor(T value, Site site = Site::here()) {
   static_assert(sizeof(T) == 4 && Mask > 0 && Mask < kWave, "shuffles move 4 bytes within the wave");
   return shuffle(value, host_lanes->thread % kWave ^ Mask, site);
 }
-/// What combine_lanes makes of shuffle_xor<1>, <2>, <4>...: the same pairs in the same order.
+/// combine_lanes in one collective instead of one per step. Combines the same pairs in the same order as the butterfly
+/// of shuffle_xor<1>, <2>, <4>, ..., so the bits are the same.
 template <int Lanes, class Combine, class T>
 T butterfly(T value, Site site = Site::here()) {
   static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
@@ -85,7 +89,7 @@ T butterfly(T value, Site site = Site::here()) {
     for (int i = 0; i < Lanes; i += 2 * step) terms[i] = Combine()(terms[i], terms[i + step]);
   return terms[0];
 }
-/// Checked, unlike on a card: a value that differs between lanes is a fault.
+/// Unlike on a GPU, this is checked: a value that differs between lanes fails the test.
 inline int uniform(int value, Site site = Site::here()) {
   const int first = *static_cast<const int*>(host_lanes->meet(&value, sizeof value, site));
   if (first != value) host_lanes->fail("uniform() of a value that differs between lanes", site);
@@ -132,7 +136,7 @@ inline float abs_of(float value) {
 template <class T>
 T load(const T* from, Site site = Site::here()) {
   if (reinterpret_cast<std::uintptr_t>(from) % alignof(T) != 0)
-    host_lanes->fail("a load from an address that is no multiple of its size", site);
+    host_lanes->fail("a load from an address that is not a multiple of its size", site);
   return *from;
 }
 inline U32x4 load16(const void* from, Site site = Site::here()) {

@@ -1,5 +1,6 @@
 #pragma once
-// NVIDIA: NVRTC's builtins, and PTX (PTX ISA 8.x) where it has none.
+// The prelude for NVIDIA: NVRTC builtins, and inline PTX (PTX ISA 8.x) where there is no builtin. Functions without a
+// comment do what those of the same name in prelude_amd.h do.
 
 #define FORGE_SITE
 #define FORGE_AT
@@ -25,7 +26,7 @@ FORGE_DEVICE int thread_id() {
 FORGE_DEVICE int block_id() {
   return static_cast<int>(blockIdx.x);
 }
-/// Not a shuffle: it may be asked for where lanes have parted (a warp would wait there for ever).
+/// Not a shuffle: it is also called where lanes have diverged, and a shuffle with a full mask would hang there.
 FORGE_DEVICE int uniform(int value) {
   return value;
 }
@@ -40,8 +41,9 @@ FORGE_DEVICE void barrier() {
 FORGE_DEVICE void fence_device() {
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
-/// A fence orders what its thread has seen, of others in the block behind a barrier too (PTX ISA, causality order): one
-/// thread's is enough, and costs the block's neighbours less.
+/// Fences are cumulative (PTX ISA, causality order): one also covers the writes of other threads of the block that a
+/// barrier has made visible to its thread. So one thread's fence is enough for the block, and it disturbs the other
+/// blocks of the SM less than a fence by every thread.
 inline constexpr bool kFenceByAll = false;
 FORGE_DEVICE u32 atomic_add(u32* at, u32 value) {
   u32 old;
@@ -75,20 +77,22 @@ FORGE_DEVICE i32 dot4(u32 a, u32 b, i32 c) {
   asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
-/// Four bytes of a table of 16, one for each byte of codes below 16.
+/// Byte i of the result is table byte codes.byte[i], for codes below 16. __byte_perm takes its four selectors from
+/// nibbles, so the codes are first moved together: bytes 0d 0c 0b 0a become the nibbles dcba.
 FORGE_DEVICE u32 lookup4(u32 codes, const U32x4& table) {
-  const u32 pairs = (codes | codes >> 4) & 0x00ff00ffu, four = pairs | pairs >> 8;  // nibbles, one behind the other
+  const u32 pairs = (codes | codes >> 4) & 0x00ff00ffu, four = pairs | pairs >> 8;
   const u32 low = __byte_perm(table.at[0], table.at[1], four & 0x7777u);
   const u32 high = __byte_perm(table.at[2], table.at[3], four & 0x7777u);
   return __byte_perm(low, high, 0x3210u | (four & 0x8888u) >> 1);
 }
-/// Byte I of a word as a number, plus kByteBias: one instruction puts it into the mantissa of 2^15.
+/// Byte I of a word as a float, plus kByteBias, in one instruction: byte b is placed into the mantissa of 2^15. The
+/// bits 0x4700bb00 are the float 32768 + b, because a unit in mantissa bit 8 of that exponent is worth 1.
 inline constexpr float kByteBias = 32768.0f;
 template <int I>
 FORGE_DEVICE float byte_number(u32 word) {
   return __builtin_bit_cast(float, __byte_perm(word, 0x47000000u, 0x7404u | I << 4));
 }
-/// Two numbers rounded to bf16, the first in the low half; sm_80 and newer.
+/// Rounds two floats to bf16 and packs them, `low` in the low half; sm_80 and newer.
 FORGE_DEVICE u32 bf16_pair(float low, float high) {
   u32 pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -149,7 +153,10 @@ FORGE_DEVICE T load(const T* from) {
   return *from;
 }
 
-/// Programmatic dependent launch: without the launch attribute both are no-ops.
+// Programmatic dependent launch. A kernel calls release_consumers() as early as it can: the next kernel's blocks may
+// then start on free SMs. wait_for_producer() blocks until the kernel before has ended and its writes are visible, so
+// everything read before it must be older than that kernel (weights, the step's inputs). Without the launch attribute
+// both do nothing.
 FORGE_DEVICE void wait_for_producer() {
 #if FORGE_OVERLAPS
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,7 +1,9 @@
 #pragma once
-// The prelude's part of matrix_tile.h: multiply_tile(Tile, fragments) for the tiles that the target has, and
-// NativeTile (f16), NativeInt8Tile and NativeBf16Tile, those it uses; none of these where FORGE_MATRIX is none.
-// load_matrices(units, index) is NVIDIA's ldmatrix of four. All lanes of the wave call these together.
+// The matrix instructions, for matrix_tile.h, which includes this. If FORGE_MATRIX is not FORGE_MATRIX_NONE, it defines
+//   NativeTile, NativeBf16Tile, NativeInt8Tile   the target's tiles for f16, bf16 and int8
+//   multiply_tile(Tile, fragments)               one instruction: fragments.c += fragments.a * fragments.b
+//   load_matrices(units, index)                  NVIDIA and host: ldmatrix.x4, four 8x8 matrices of 16-bit elements
+// All lanes of the wave call these functions together.
 
 namespace forge::gpu {
 
@@ -28,17 +30,17 @@ using NativeBf16Tile = MmaBf16Tile;
 #endif
 
 namespace detail {
-/// A fragment as the registers that an instruction takes, and back.
+/// Converts a fragment to the register type that the instruction takes; store_registers converts back.
 template <class Registers, class Element, int Count>
 FORGE_DEVICE Registers registers_of(const Element (&values)[Count]) {
-  static_assert(sizeof(Registers) == sizeof values, "a fragment fills its registers");
+  static_assert(sizeof(Registers) == sizeof values, "the fragment must have the size of its registers");
   Registers out;
   quant::copy_bytes<sizeof out>(&out, values);
   return out;
 }
 template <class Registers, class Element, int Count>
 FORGE_DEVICE void store_registers(Element (&values)[Count], const Registers& registers) {
-  static_assert(sizeof(Registers) == sizeof values, "registers fill their fragment");
+  static_assert(sizeof(Registers) == sizeof values, "the fragment must have the size of its registers");
   quant::copy_bytes<sizeof registers>(values, &registers);
 }
 }  // namespace detail
@@ -54,9 +56,9 @@ template <int Count>
 using ShortVector = short __attribute__((ext_vector_type(Count)));
 template <int Count>
 using IntVector = int __attribute__((ext_vector_type(Count)));
-/// The same registers, and they are needed here: by an assembler statement of no instructions, which clang marks
-/// convergent. LLVM before 22 does not mark WMMA so (MFMA it does), and moves one whose sums are only used behind a
-/// branch to there, where some lanes may be off.
+/// Returns `value` and keeps the instruction that computes it in its place. LLVM before 22 does not mark WMMA
+/// convergent (MFMA is marked): it moved a WMMA into the branch that uses its result, where some lanes may be switched
+/// off. clang treats an assembler statement, even an empty one, as convergent, so the WMMA must be complete before it.
 template <class Registers>
 FORGE_DEVICE Registers pinned(Registers value) {
   asm("" : "+v"(value));
@@ -165,10 +167,10 @@ FORGE_DEVICE void multiply_tile(MmaInt8Tile, MmaInt8Tile::Fragments& f) {
 
 #endif
 
-#else  // the host has them all, by their tables
+#else  // the host has all tiles and computes them by their tables
 
 namespace detail {
-/// Element i of a fragment.
+/// Element i of a fragment as a number: f16 bits, int8, or 16-bit elements packed two per word.
 template <class Tile>
 float number_of(const u16* halves, int i) {
   return f32_of_f16(halves[i]);
@@ -184,9 +186,11 @@ float number_of(const u32* pairs, int i) {
 }
 }  // namespace detail
 
+/// ldmatrix.x4: lane 8j + i names row i of matrix j (16 bytes); lane l receives, as word j, word l % 4 of row l / 4 of
+/// matrix j.
 template <int Count>
 U32x4 load_matrices(const Shared<U32x4, Count>& from, int index, Site site = Site::here()) {
-  if (kWave != 32) host_lanes->fail("matrices are fetched by waves of 32", site);
+  if (kWave != 32) host_lanes->fail("load_matrices needs waves of 32", site);
   const auto all = static_cast<const int*>(host_lanes->meet(&index, sizeof index, site));
   const int lane = host_lanes->thread % kWave;
   int indices[4];
@@ -196,10 +200,11 @@ U32x4 load_matrices(const Shared<U32x4, Count>& from, int index, Site site = Sit
   return out;
 }
 
-/// Where two lanes hold the same element they must agree.
+/// Collects A and B from all lanes by the tile's table and computes the lane's elements of C. Fails if two lanes hold
+/// the same element (as on gfx11) with different values.
 template <class Tile>
 void multiply_tile(Tile, typename Tile::Fragments& f, Site site = Site::here()) {
-  static_assert(Tile::kLanes == kWave, "the tile is of another wave");
+  static_assert(Tile::kLanes == kWave, "the tile is for another wave size");
   using Fragments = typename Tile::Fragments;
   using Number = decltype(detail::number_of<Tile>(f.a, 0));
   const auto all = static_cast<const Fragments*>(host_lanes->meet(&f, sizeof f, site));
@@ -207,7 +212,7 @@ void multiply_tile(Tile, typename Tile::Fragments& f, Site site = Site::here()) 
   bool a_set[Tile::kM][Tile::kK] = {}, b_set[Tile::kN][Tile::kK] = {};
   const auto put = [&](Number& at, bool& set, Number value) {
     if (set && __builtin_memcmp(&at, &value, sizeof at) != 0)
-      host_lanes->fail("lanes that hold the same element of a tile disagree", site);
+      host_lanes->fail("lanes hold different values for the same element of a tile", site);
     at = value;
     set = true;
   };

@@ -1,5 +1,5 @@
 #pragma once
-// Types that every flavour of the prelude shares.
+// Types that the AMD, NVIDIA and host versions of the prelude share.
 
 #include "kernels/quant/portable.h"
 
@@ -14,12 +14,12 @@ using u64 = unsigned long long;
 
 inline constexpr int kWave = FORGE_WAVE;
 
-/// Four floats, 16 bytes of shared memory.
+/// Four floats: 16 bytes, read and written as one unit in shared memory.
 struct alignas(16) F32x4 {
   float at[4];
 };
 
-/// 16 bytes, the widest load a lane makes.
+/// 16 bytes: the widest load of a lane.
 struct alignas(16) U32x4 {
   u32 at[4];
 };

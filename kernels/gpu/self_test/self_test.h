@@ -1,7 +1,8 @@
 #pragma once
-// Kernels of the card's self-test: every operation by which lanes exchange values, and what they do with numbers.
-// Each is compiled as plans' kernels are, with the same prelude and options; what it must give is computed by the host
-// (codegen/gpu/self_test_*.cc). self_test_memory.h and self_test_tiles.h have the others.
+// Kernels of the GPU self-test: all operations that exchange values between lanes, conversions, dots and arithmetic.
+// They are compiled like the kernels of plans, with the same prelude and options. The host computes the expected
+// results with scalar code (codegen/gpu/self_test/). The other kernels are in self_test_memory.h, self_test_tiles.h and
+// self_test_repack.h; self_test_io.h has the layouts of inputs and results.
 
 #include "kernels/gpu/sampling.h"
 #include "kernels/gpu/self_test/self_test_io.h"
@@ -9,7 +10,7 @@
 
 namespace forge::gpu {
 
-/// Lanes of one wave, and waves of one block, exchange values.
+/// Exchanges between the lanes of a wave and the waves of a block. Result layout: LaneResult.
 template <class C>
 struct SelfTestLanes {
   static constexpr int kWaves = self_test::kLaneWaves, kThreads = kWaves * kWave, kBlocks = self_test::kLaneBlocks,
@@ -64,7 +65,7 @@ struct SelfTestLanes {
     put(args, kScan, scanned(static_cast<i32>(word)));
   }
 
-  /// Sum over the lanes up to this one.
+  /// Inclusive prefix sum over the lanes of the wave.
   FORGE_DEVICE static i32 scanned(i32 value) {
     FORGE_UNROLL
     for (int step = 1; step < kWave; step *= 2) {
@@ -74,7 +75,8 @@ struct SelfTestLanes {
     return value;
   }
 
-  /// All lanes make a number, and some take it.
+  /// Reductions by all lanes whose result only some lanes use, in the forms that kernels have. Compilers have moved the
+  /// last shuffle into the branch that uses the result, where the other lanes are switched off (prelude_amd.h).
   FORGE_DEVICE static void some_lanes(const Args& args, Lds& lds, const float (&x)[kRounds]) {
     using namespace self_test;
     const int wave = wave_id(), lane = lane_id();
@@ -120,7 +122,7 @@ struct SelfTestLanes {
   }
 };
 
-/// Conversions, dots and arithmetic, an element a thread.
+/// Conversions, dots and arithmetic, one element per thread. Result layout: NumberResult.
 template <class C>
 struct SelfTestNumbers {
   static constexpr int kThreads = self_test::kNumberThreads, kBlocks = self_test::kNumbers / kThreads;
@@ -151,7 +153,7 @@ struct SelfTestNumbers {
   FORGE_DEVICE static void words(const Args& args, u32 a, u32 b, u32 c) {
     using namespace self_test;
     put(args, kDot4, static_cast<u32>(dot4(a, b, static_cast<i32>(c))));
-#if !defined(__CUDACC_RTC__)  // NVIDIA's permutation goes by nibbles, in lookup4
+#if !defined(__CUDACC_RTC__)  // NVIDIA's prelude has no permute; lookup4 covers its __byte_perm
     put(args, kPermute, permute(a, b, c & 0x07070707u));
 #endif
     put(args, kLookup4, lookup4(c & 0x0f0f0f0fu, U32x4{{a, b, ~a, ~b}}));

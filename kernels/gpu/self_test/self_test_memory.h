@@ -1,13 +1,13 @@
 #pragma once
-// Kernels of the card's self-test: loads, shared memory, barriers, atomics, fences between blocks, and launches that
-// depend on each other.
+// Kernels of the GPU self-test: loads, shared memory, barriers, atomics, fences between blocks, and launches that
+// depend on each other. self_test_io.h has the layouts.
 
 #include "kernels/gpu/prelude/prelude.h"
 #include "kernels/gpu/self_test/self_test_io.h"
 
 namespace forge::gpu {
 
-/// A block's threads by themselves and through shared memory.
+/// Loads of all sizes, asynchronous copies, and exchanges through shared memory. Result layout: MemoryResult.
 template <class C>
 struct SelfTestMemory {
   static constexpr int kThreads = self_test::kMemoryThreads, kBlocks = self_test::kMemoryBlocks;
@@ -26,7 +26,7 @@ struct SelfTestMemory {
   }
   FORGE_DEVICE static u32 folded(const U32x4& v) { return v.at[0] ^ v.at[1] << 1 ^ v.at[2] << 2 ^ v.at[3] << 3; }
 
-  /// By comparing: a register has no number.
+  /// Word `index` of v, by comparisons, because registers cannot be indexed by a variable.
   FORGE_DEVICE static u32 word_of(const U32x4& v, int index) {
     const u32 low = index % 2 == 0 ? v.at[0] : v.at[1], high = index % 2 == 0 ? v.at[2] : v.at[3];
     return index < 2 ? low : high;
@@ -76,7 +76,8 @@ struct SelfTestMemory {
   }
 };
 
-/// Blocks tell each other: partial sums that the last block to arrive adds up, tickets, words for the host.
+/// Exchanges between blocks: partial sums that the last block to arrive adds up (last_arrival), tickets by atomic_add,
+/// and stores to host memory.
 template <class C>
 struct SelfTestBlocks {
   static constexpr int kThreads = self_test::kBlockThreads, kBlocks = self_test::kBlocks;
@@ -89,14 +90,15 @@ struct SelfTestBlocks {
     using namespace self_test;
     const int t = thread_id(), block = block_id(), launch = static_cast<int>(args.number);
     float* partials = reinterpret_cast<float*>(args.work + kPartials);
-    // One block is later than all others, so that whoever does not wait for it adds up without it.
+    // One block is much later than all others, so that a last_arrival that does not wait for it gives a wrong sum.
     u32 slow = static_cast<u32>(t);
     if (block == (launch * 7 + 3) % kBlocks) {
       FORGE_LOOP
       for (int i = 0; i < kLateSpin; ++i) slow = mixed(slow) ^ slow >> 7;
     }
     const u32 word = load(args.in + block * kThreads + t) ^ (slow == kNeverMixed ? 1u : 0u);
-    // Whole numbers: sums are exact. Another number in each launch, so that what an earlier one left is wrong.
+    // Integers, so that sums are exact. They differ between launches, so that a stale value of an earlier launch is
+    // seen.
     partials[block * kThreads + t] = static_cast<float>(word % 1000u + static_cast<u32>(launch));
     if (launch == 0) {
       args.out[kTickets + static_cast<int>(atomic_add(args.work + kTicket, 1u))] = 1u;
@@ -112,7 +114,7 @@ struct SelfTestBlocks {
   }
 };
 
-/// A launch that takes what the one before it made, all of it in other blocks.
+/// A chain of launches: each thread reads a word that another block of the launch before wrote.
 template <class C>
 struct SelfTestChain {
   static constexpr int kThreads = self_test::kChainThreads, kBlocks = self_test::kChainBlocks;
@@ -122,7 +124,7 @@ struct SelfTestChain {
     using namespace self_test;
     release_consumers();
     const int index = block_id() * kThreads + thread_id(), launch = static_cast<int>(args.number);
-    // Of each launch a third of the blocks are slow.
+    // A third of the blocks of each launch is slow, so that a launch that starts too early reads old words.
     u32 slow = static_cast<u32>(index);
     if (block_id() % 3 == launch % 3) {
       FORGE_LOOP

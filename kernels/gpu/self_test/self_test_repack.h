@@ -1,13 +1,14 @@
 #pragma once
-// A kernel of the card's self-test: rows of weights repacked as plans' load steps do it.
+// A kernel of the GPU self-test: repacks weights with the kernels that load a model (repack.h).
 
 #include "kernels/gpu/repack.h"
 #include "kernels/gpu/self_test/self_test_io.h"
 
 namespace forge::gpu {
 
-/// Weights of several types, each in two sources whose rows alternate. A part P names Kernel, kRows of the weight,
-/// kBlocksPerRow, kUnit (rows of a source in a row), kStaged and kPlanes (words: where its rows and its planes are).
+/// One weight per type, each merged from two sources whose rows alternate every kUnit rows. A part P (one weight) has
+/// Kernel, kRows, kBlocksPerRow, kUnit, kSourceWords (words of a source), kStaged (offset of its native rows in `in`)
+/// and kPlanes (offset of its planes in `out`), in words.
 template <class... Parts>
 struct RepackParts {
   static constexpr int kBlocks = (0 + ... + (Parts::kRows * Parts::kBlocksPerRow));

@@ -1,13 +1,13 @@
 #pragma once
-// A kernel of the card's self-test: the target's matrix tiles by their lane tables, and through shared memory. Only for
-// targets that have them.
+// A kernel of the GPU self-test: products of the target's matrix tiles, with fragments loaded by their lane tables and
+// through shared memory. Only for targets that have matrix instructions.
 
 #include "kernels/gpu/matrix_tile.h"
 #include "kernels/gpu/self_test/self_test_io.h"
 
 namespace forge::gpu {
 
-/// One wave. Factors are whole numbers that every format holds, so all sums are exact.
+/// One wave. Factors are small integers that every format represents exactly, so all sums are exact.
 template <class C>
 struct SelfTestTiles {
   static constexpr int kThreads = kWave, kBlocks = 1;
@@ -39,6 +39,7 @@ struct SelfTestTiles {
     args.out[(result * kSide + row) * kSide + column] = static_cast<u32>(static_cast<i32>(sum));
   }
 
+  /// Each lane loads the elements that the tile's table assigns to it.
   template <class Tile>
   FORGE_DEVICE static void by_table(const Args& args, int result) {
     using Fragments = typename Tile::Fragments;
@@ -62,7 +63,7 @@ struct SelfTestTiles {
     }
   }
 
-  /// As matmuls do it: units of eight columns in shared memory, fetched and multiplied 32 columns at a time.
+  /// As in matmul_tiles.h: units of eight columns in shared memory, fetched and multiplied 32 columns at a time.
   template <class Tile>
   FORGE_DEVICE static void by_units(const Args& args, int result, Lds& lds) {
     constexpr int kTiles = kSide / Tile::kN, kColumns = 8 * kUnitsOfRow;
