@@ -13,8 +13,8 @@ AttentionChoice parse_attention(std::string_view text) {
     const bool prompts = word == "tiles" || word == "rows", decoding = word == "split" || word == "whole";
     auto& one = prompts ? out.tiles : out.split;
     if ((!prompts && !decoding) || one)
-      throw Error(ErrorCode::kUsage, "attention '" + printable(text) + "' is none that there is", {},
-                  "give auto, or tiles or rows for prompts, and split or whole for decoding: rows,split");
+      throw Error(ErrorCode::kUsage, "attention '" + printable(text) + "' is unknown", {},
+                  "give auto, or tiles or rows for prefill, and split or whole for decode: rows,split");
     one = word == "tiles" || word == "split";
     if (comma == std::string_view::npos) return out;
     rest.remove_prefix(comma + 1);

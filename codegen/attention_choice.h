@@ -1,5 +1,6 @@
 #pragma once
-// How attention is run, where that is not left to the target: CompileOptions::attention, --attention of the tools.
+// The user's choice of attention kernels (CompileOptions::attention, --attention of the tools). What is not chosen is
+// left to the target.
 
 #include <optional>
 #include <string>
@@ -8,19 +9,20 @@
 namespace forge::codegen {
 
 struct AttentionChoice {
-  std::optional<bool> tiles;  ///< prompts: by matrix instructions, tiles of tokens at a time (true), or row by row
-  /// Decoding: several workers share a token's context (true), or one reads it all. Steps of many sequences keep all
-  /// workers busy anyway, and may not be split.
+  /// Prefill: true for matrix instructions on tiles of tokens, false for one row at a time.
+  std::optional<bool> tiles;
+  /// Decode: true to split a token's context over several workers, false for one worker. Steps with many sequences keep
+  /// all workers busy without a split, so a target may ignore true for them.
   std::optional<bool> split;
 
   friend bool operator==(const AttentionChoice&, const AttentionChoice&) = default;
 };
 
-/// "auto" or nothing, or "tiles" or "rows", and "split" or "whole", with a comma between where both are given.
+/// Parses "auto" or "" (no choice), or "tiles" or "rows", "split" or "whole", or one of each with a comma in between.
 /// Errors: Error(kUsage) for anything else.
 [[nodiscard]] AttentionChoice parse_attention(std::string_view text);
 
-/// The same again, always in the same order; empty where all is left to the target.
+/// The inverse of parse_attention, in canonical order (tiles before split); empty if nothing is chosen.
 [[nodiscard]] std::string attention_text(const AttentionChoice& choice);
 
 }  // namespace forge::codegen

@@ -1,7 +1,7 @@
 #pragma once
-// A back-end: a family of targets, the steps that it chooses for them, and how those become a plan's program. Each has
-// a folder here and a word of the Meson option `back_ends`, of which the rows follow (back_ends.def, back_ends.cc);
-// nothing else names one.
+// Back-ends. A back-end is a family of targets (the CPU's classes, the GPUs) that chooses the steps of a program and
+// lowers them into a plan. Each has a folder here and a word in the Meson option `back_ends`, from which back_ends.def
+// is generated; that registry (back_ends.cc) is the only place that names back-ends. Users: compile.cc and the tools.
 
 #include <functional>
 #include <memory>
@@ -19,57 +19,62 @@
 
 namespace forge::codegen {
 
-/// What of the compile options a target needs to know.
+/// The compile options that influence a target's choices.
 struct TargetOptions {
-  DType kv_type = DType::kF16;  ///< of the KV cache
-  std::string tune;             ///< codegen/gpu/tuning.h
+  DType kv_type = DType::kF16;  ///< element type of the KV cache
+  std::string tune;             ///< see codegen/gpu/tuning.h
   AttentionChoice attention;
 };
 
+/// A target of a back-end, as the passes and the compiler see it.
 class BackEndTarget : public passes::Target {
  public:
-  /// Who runs its programs, and what suits them: api, prompt_tokens, long_prompt.
+  /// Fills in the runtime that runs its programs (api) and the prompt sizes that suit it (prompt_tokens, long_prompt).
   virtual void add_facts(plan::TargetFactsT& facts) const = 0;
 
-  /// Everything of the plan's program but target, facts, options and context: addresses for the steps that `choose`
-  /// gave. `hidden`: the same model as it gives hidden rows, on the same weights. `compiler`: for back-ends that
-  /// compile kernels; not null there.
+  /// Lowers a scheduled program: writes the addresses of the steps that `choose` gave, and fills all of the plan's
+  /// program except target, facts, options and context. hidden: the variants of the same model that output hidden rows
+  /// (for embeddings); they use the same weights. compiler: not null for back-ends that compile kernels, unused by
+  /// others.
   [[nodiscard]] virtual std::unique_ptr<plan::ProgramT> lower(passes::Program program,
                                                               std::optional<passes::Program> hidden,
                                                               const ModelFile& model,
                                                               KernelCompiler* compiler) const = 0;
 };
 
+/// A row of the registry. Function pointers may be null where the comment says so.
 struct BackEnd {
   std::string_view name;            ///< "cpu"
-  bool on_host = false;             ///< its programs run on the host's processor: no device, and no kernels to compile
-  std::span<const DType> kv_types;  ///< what they can keep KV in
-  bool gives_hidden = false;        ///< they can give rows of the final norm, for embeddings
-  /// The full name of the target that a user's name means ("cpu", "gfx942:sramecc+"); none: no target of this back-end.
+  bool on_host = false;             ///< programs run on the host's processor: no device, no kernels to compile
+  std::span<const DType> kv_types;  ///< element types that the KV cache can have
+  bool gives_hidden = false;        ///< programs can output hidden rows (after the final norm), for embeddings
+  /// The full name of the target that the user calls `name` ("cpu", "gfx942:sramecc+"); nothing if this back-end has no
+  /// such target.
   std::optional<std::string> (*find)(std::string_view name) = nullptr;
-  /// How well a program for `target` runs where `machine` is what one would compile for, both full names: the highest
-  /// number is the best; none: not at all.
+  /// How well a program for `target` suits a machine whose own target is `machine` (both full names): higher is better,
+  /// nothing means that it does not run there.
   std::optional<int> (*rank)(std::string_view target, std::string_view machine) = nullptr;
   /// Its targets, for messages: "cpu, cpu-generic, ...".
   std::string (*target_names)() = nullptr;
-  /// What compiles its kernels; null: it has none. `note` gets what is to be said, one line each.
+  /// Opens the compiler of its kernels; null if it has no kernels to compile. `note` gets messages for the user, one
+  /// line each.
   std::unique_ptr<KernelCompiler> (*open_compiler)(std::function<void(const std::string&)> note) = nullptr;
-  /// What this machine has of what matters to it, for people: "avx2 fma f16c"; null: nothing is known.
+  /// The features of this machine that the back-end uses, for messages: "avx2 fma f16c"; may be null.
   std::string (*features)() = nullptr;
-  /// `target` is a full name. Errors: kUsage for options that it cannot have.
+  /// Makes a target by its full name. Errors: kUsage for options that the target does not support.
   std::unique_ptr<const BackEndTarget> (*make)(std::string_view target, const TargetOptions& options) = nullptr;
 };
 
-/// That of the host's processor, and that of devices, where this build has it; null: none.
+/// The back-end for the host's processor, and the one for devices; null if this build does not have it.
 [[nodiscard]] const BackEnd* host_back_end();
 [[nodiscard]] const BackEnd* device_back_end();
 
-/// The back-ends that this build has. A target is found by the first that knows it.
+/// The back-ends of this build. The first one whose `find` accepts a name gets it.
 [[nodiscard]] std::span<const BackEnd> back_ends();
 
-/// The back-end of a target by its full name; null: none.
+/// The back-end of a target, by the target's full name; null if there is none.
 [[nodiscard]] const BackEnd* back_end_of(std::string_view target);
-/// The same for one that must have one. Errors: kUsage.
+/// The same, but an unknown target is an error. Errors: kUsage.
 [[nodiscard]] const BackEnd& require_back_end(std::string_view target);
 
 }  // namespace forge::codegen

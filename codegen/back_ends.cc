@@ -21,6 +21,7 @@ std::span<const BackEnd> back_ends() {
 
 namespace {
 
+/// The first back-end for the host, or for devices; null if there is none.
 const BackEnd* first(bool on_host) {
   const auto found = std::ranges::find(back_ends(), on_host, &BackEnd::on_host);
   return found == back_ends().end() ? nullptr : &*found;

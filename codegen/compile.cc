@@ -16,7 +16,7 @@
 namespace forge::codegen {
 namespace {
 
-/// Of all back-ends, or of those on the host.
+/// Names of the targets of all back-ends, or of those on the host only.
 std::string target_names_of(bool all) {
   std::string names;
   for (const auto& one : back_ends())
@@ -24,7 +24,7 @@ std::string target_names_of(bool all) {
   return names;
 }
 
-/// The full name of the target that a user names.
+/// The full name of the target that the user calls `name`. Errors: kUsage, with the known names.
 std::string find_target_name(std::string_view name) {
   for (const auto& one : back_ends())
     if (auto found = one.find(name)) return std::move(*found);
@@ -36,16 +36,17 @@ bool keeps_kv_in(const BackEnd& back_end, DType type) {
   return std::ranges::find(back_end.kv_types, type) != back_end.kv_types.end();
 }
 
-/// Errors: kUsage, with what the target can have.
+/// Errors: kUsage if the target cannot keep the KV cache in this type, with the types that it can.
 void check_kv_type(std::string_view target, const BackEnd& back_end, DType type) {
   if (keeps_kv_in(back_end, type)) return;
   std::vector<std::string_view> names;
   for (const auto one : back_end.kv_types) names.push_back(dtype_name(one));
   throw Error(ErrorCode::kUsage, fmt::format("no KV cache in {} on {}", dtype_name(type), target),
-              fmt::format("programs for it keep it in {}", fmt::join(names, " or ")),
-              "leave --kv-type away, or compile for another target");
+              fmt::format("the target supports {}", fmt::join(names, " or ")),
+              "omit --kv-type, or compile for another target");
 }
 
+/// The facts about a program's target that the plan keeps, so that tools need not have its back-end to show them.
 std::unique_ptr<plan::TargetFactsT> facts_of(const BackEnd& back_end, const BackEndTarget& target,
                                              const plan::ProgramT& program) {
   auto facts = std::make_unique<plan::TargetFactsT>();
@@ -63,7 +64,7 @@ std::unique_ptr<plan::TargetFactsT> facts_of(const BackEnd& back_end, const Back
 std::string host_target() {
   const auto* host = host_back_end();
   if (host == nullptr)
-    throw Error(ErrorCode::kUsage, "this forge runs nothing on the CPU", "it was built without that back-end",
+    throw Error(ErrorCode::kUsage, "this forge cannot run on the CPU", "it was built without the CPU back-end",
                 "name a GPU (--device hip:0, --target gfx1100), or build it with -Dback_ends=cpu,gpu");
   return host->find("cpu").value();
 }
@@ -115,7 +116,7 @@ CompileOptions options_of(const plan::ProgramT& program) {
   if (program.options == nullptr) return out;
   const auto* kv_type = find_dtype(program.options->kv_type);
   if (kv_type == nullptr)
-    throw Error(ErrorCode::kPlan, "the plan's KV cache has a type that forge does not know", {},
+    throw Error(ErrorCode::kPlan, "the plan's KV cache has an unknown type", {},
                 "compile the model again (forge-compile)");
   out.kv_type = kv_type->type;
   out.hidden = program.options->hidden;
@@ -124,7 +125,7 @@ CompileOptions options_of(const plan::ProgramT& program) {
   try {
     out.attention = attention_text(parse_attention(program.options->attention));
   } catch (const Error&) {
-    throw Error(ErrorCode::kPlan, "the plan's attention is run in a way that forge does not know", {},
+    throw Error(ErrorCode::kPlan, "the plan's choice of attention is unknown", {},
                 "compile the model again (forge-compile)");
   }
   return out;
@@ -150,7 +151,8 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   if (back_end.open_compiler != nullptr && options.kernels == nullptr)
     throw Error(ErrorCode::kUsage, "no kernel compiler was given for target " + target);
   if (options.world != 1 || options.rank != 0)
-    throw Error(ErrorCode::kUsage, fmt::format("no program is made for rank {} of {}", options.rank, options.world));
+    throw Error(ErrorCode::kUsage,
+                fmt::format("a program for rank {} of {} is not supported", options.rank, options.world));
   check_kv_type(target, back_end, options.kv_type);
   const auto attention = parse_attention(options.attention);
   const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune, .attention = attention});
@@ -159,7 +161,7 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   if (options.hidden && back_end.gives_hidden) {
     auto beside = pipeline;
     beside.hidden = true;
-    beside.dump_ir_dir.clear();  // dumps are of the graph with logits
+    beside.dump_ir_dir.clear();  // dumps show the graph that outputs logits
     beside.dump_dot_dir.clear();
     hidden = passes::run_pipeline(portable, *made, beside).program;
   }

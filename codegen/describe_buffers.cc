@@ -8,7 +8,9 @@ namespace forge::codegen {
 
 std::vector<std::unique_ptr<plan::BufferT>> describe_buffers(const ir::Graph& graph, const ir::ValueNumbers& numbers,
                                                              const passes::Variant& variant) {
-  std::vector<std::uint32_t> before{0};  // steps of the plan before each step
+  // before[i]: number of plan steps before step i, that is, step i's number in the plan if it has a body. A buffer that
+  // is alive over steps first..last exists in the plan if before[last + 1] > before[first].
+  std::vector<std::uint32_t> before{0};
   std::vector<std::size_t> step_of(graph.id_bound());
   for (std::size_t step = 0; step < variant.steps.size(); ++step) {
     const bool stays = variant.steps[step].choice.step.body.type != plan::Body::NONE;

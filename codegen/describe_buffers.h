@@ -1,5 +1,5 @@
 #pragma once
-// The arena's buffers as a plan keeps them, so that it can be drawn.
+// The arena's buffers as rows of a plan, from which tools draw the arena (forge-inspect).
 
 #include <memory>
 #include <vector>
@@ -10,8 +10,9 @@
 
 namespace forge::codegen {
 
-/// Of a variant that is not lowered yet. Steps are counted as they will stand in the plan, without those that have no
-/// body; what only such a step touches is left out.
+/// Describes the buffers of a variant that is not lowered yet: lifetimes in steps, offset, bytes, and the values in
+/// each; then each step's scratch. Steps are numbered as in the plan, which omits steps without a body; buffers that
+/// only such steps touch are omitted too.
 std::vector<std::unique_ptr<plan::BufferT>> describe_buffers(const ir::Graph& graph, const ir::ValueNumbers& numbers,
                                                              const passes::Variant& variant);
 

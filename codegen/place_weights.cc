@@ -19,13 +19,13 @@ std::int64_t padded(std::int64_t rows) {
   return (rows + kPackedRows - 1) / kPackedRows * kPackedRows;
 }
 
-/// A weight's rows: [N, K] are N of one slice, [E, N, K] are N of each of E slices. Vectors [N], and E of them
-/// [E, N, 1], are rows of one element.
+/// The rows of a weight: [N, K] is one slice of N rows, [E, N, K] is E slices (experts) of N rows each. Vectors, [N],
+/// and one vector per expert, [E, N, 1], have rows of one element.
 struct SlicedRows {
   std::int64_t slices = 1, rows = 1, cols = 1;
   bool vector = false;
 };
-/// `as_vector`: a matrix is used as a vector that is dealt out over heads.
+/// as_vector: the matrix is used as one vector, whose rows are the parts of heads.
 SlicedRows sliced(const ir::TensorType& type, bool as_vector = false) {
   const auto& shape = type.shape;
   if (shape.size() == 1 || (shape.size() == 2 && as_vector)) return {.rows = type.elements({}), .vector = true};
@@ -33,12 +33,13 @@ SlicedRows sliced(const ir::TensorType& type, bool as_vector = false) {
   return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols(), .vector = type.cols() == 1};
 }
 
-/// A tensor with these rows: the file has a vector as one row.
+/// True if the tensor has these rows. The file stores a vector as one row.
 bool has_shape(const SourceTensor& tensor, const SlicedRows& wanted) {
   if (wanted.vector) return tensor.rows == wanted.slices && tensor.cols == wanted.rows;
   return tensor.rows == wanted.slices * wanted.rows && tensor.cols == wanted.cols;
 }
 
+/// Bytes of one row within a group of 16 rows in the layout x16.
 std::uint64_t packed_row_bytes(const ir::TensorType& type) {
   return quant::layout_row_bytes(quant::Layout::kX16, type.dtype, static_cast<std::size_t>(type.cols()));
 }
@@ -75,7 +76,8 @@ std::string WeightPlacer::key(ir::Value weight) const {
 
 WeightPlacer::Source WeightPlacer::source(ir::NodeId node) const {
   if (graph_.op(node) == ir::Op::kWeight) return {node, nullptr};
-  invariant(graph_.op(node) == ir::Op::kSliceRows, "CG-003", "a matmul's weight is no weight, or nested");
+  invariant(graph_.op(node) == ir::Op::kSliceRows, "CG-003",
+            "a matmul's weight is not a weight, a slice of one or a concatenation of these");
   return {graph_.operand(node, 0).node, &graph_.attrs_as<ir::SliceAttrs>(node)};
 }
 
@@ -86,7 +88,7 @@ std::vector<WeightPlacer::Source> WeightPlacer::sources(ir::Value weight) const 
   return parts;
 }
 
-/// All columns of a tensor's rows, or of a slice of them.
+/// A row of the weight map's list of sources: all columns of a tensor's rows, or of a range of them.
 plan::WeightSourceT WeightPlacer::describe(const Source& source, bool vector) const {
   const auto& from = *tensors(source.node).front();
   const auto matrix = sliced(graph_.type({source.node, 0}), vector);
@@ -110,7 +112,8 @@ const SourceTensor& WeightPlacer::tensor(const std::string& name) const {
   return found->second;
 }
 
-/// The weight's tensor, or those of its slices.
+/// The weight's tensor; several if each expert has a tensor of its own (ir::kEachSlice in the name stands for the
+/// expert's number). Checks type and shape.
 std::vector<const SourceTensor*> WeightPlacer::tensors(ir::NodeId weight) const {
   const auto& name = graph_.attrs_as<ir::WeightAttrs>(weight).name;
   const auto& type = graph_.type({weight, 0});
@@ -127,19 +130,20 @@ std::vector<const SourceTensor*> WeightPlacer::tensors(ir::NodeId weight) const 
   for (const auto* each : found)
     if (each->dtype != type.dtype || !has_shape(*each, wanted))
       throw Error(ErrorCode::kPlan,
-                  "tensor '" + printable(name) + "' of the model file has another type or shape than the plan's", {},
+                  "tensor '" + printable(name) + "' of the model file has another type or shape than in the plan", {},
                   "compile the plan again from this model");
   return found;
 }
 
-/// Has any part of the weight a tensor for each slice?
+/// True if any part of the weight has one tensor for each slice (expert).
 bool WeightPlacer::is_scattered(ir::Value weight) const {
   return std::ranges::any_of(sources(weight), [&](const Source& part) { return tensors(part.node).size() > 1; });
 }
 
-/// A part's slices as sources of their own, also where they lie in one tensor.
+/// Adds one source for each slice of a part, even if all slices are in one tensor. Used if any part is scattered, so
+/// that all parts have the same form.
 void WeightPlacer::add_slices(const Source& source, plan::WeightT& weight) const {
-  invariant(source.slice == nullptr, "CG-005", "rows of scattered experts are not picked");
+  invariant(source.slice == nullptr, "CG-005", "a range of rows of a scattered experts' weight is not supported");
   const auto found = tensors(source.node);
   for (std::int64_t slice = 0; slice < weight.slices; ++slice) {
     const bool own = found.size() > 1;
@@ -168,8 +172,9 @@ void WeightPlacer::place() {
     auto& entry = entries_.at(name);
     const auto& type = graph_.type(entry.value);
     const auto [slices, slice_rows, cols, vector] = sliced(type, entry.vector);
-    invariant(!vector || (!entry.packed && type.dtype == DType::kF32), "CG-002", "a vector is no f32, or a matrix too");
-    if (!vector && !entry.packed) continue;  // an embedding table alone: its rows are read from the file
+    invariant(!vector || (!entry.packed && type.dtype == DType::kF32), "CG-002",
+              "a vector is not f32, or is used as a matrix too");
+    if (!vector && !entry.packed) continue;  // only an embedding table: its rows are read from the file
     auto weight = std::make_unique<plan::WeightT>();
     weight->name = name;
     weight->dtype = static_cast<std::uint8_t>(type.dtype);
@@ -202,7 +207,7 @@ void WeightPlacer::place() {
 
 plan::Operand WeightPlacer::at(ir::Value weight) const {
   const auto found = entries_.find(key(weight));
-  invariant(found != entries_.end(), "CG-007", "a weight has no place");
+  invariant(found != entries_.end(), "CG-007", "a weight was not declared");
   const auto& entry = found->second;
   const auto place = [&](plan::Space space, std::uint64_t offset, quant::Layout layout, std::uint16_t index = 0) {
     return plan::Operand(space, static_cast<std::uint8_t>(graph_.type(weight).dtype), index, 0, offset, plan::kNoValue,

@@ -1,5 +1,6 @@
 #pragma once
-// Which weights a program needs in memory, in which layout, and where: the weight map of a plan.
+// The weight map of a plan: which weights a program needs in memory, in which layout, and at which offset. Used by
+// value_places.h.
 
 #include <cstdint>
 #include <map>
@@ -14,36 +15,45 @@
 
 namespace forge::codegen {
 
-/// Rows of a group of layout x16 (kernels/quant/x16.h).
+/// Rows in a group of the layout x16 (kernels/quant/x16.h).
 inline constexpr std::int64_t kPackedRows = 16;
 
 enum class WeightUse : std::uint8_t { kMatmul, kEmbedding, kVector };
 
-/// Places weights one behind the other in the order of first use. A tensor used by a matmul and as an embedding is
-/// placed once, packed; in the CPU's layout an embedding alone stays in the model file.
+/// Places weights consecutively in the order of their first use, each aligned to 256 bytes. A tensor that is used both
+/// by a matmul and as an embedding table is placed once, packed. In the CPU's layout (x16), a table that is only used
+/// for embeddings stays in the model file and its rows are read from there. Call order: declare() for all uses, then
+/// place(), then at(); or place_like() and at().
 class WeightPlacer {
  public:
+  /// packed: the layout of matmul weights, kX16 (CPU) or kPlanes (GPU). `graph` and `model` outlive this.
   WeightPlacer(const ir::Graph& graph, const ModelFile& model, quant::Layout packed)
       : graph_(graph), model_(model), layout_(packed) {}
 
-  /// Declares a use; all uses are declared before any place is asked for.
+  /// Declares a use of a weight: a kWeight, or slices or a concatenation of them.
+  /// Errors: kPlan if a tensor is missing or has another type or shape.
   void declare(ir::Value weight, WeightUse use);
+  /// Assigns the offsets of all declared weights.
   void place();
-  /// Instead of both: each weight lies where `other` put it, for another graph of the same model.
+  /// Instead of declare() and place(): uses the offsets of `other`, which placed the weights of another graph of the
+  /// same model.
   void place_like(const WeightPlacer& other) { entries_ = other.entries_; }
 
-  /// Where the weight lies, and its layout. No rows' distance.
+  /// The weight's address and layout, as an operand without row_bytes.
   [[nodiscard]] plan::Operand at(ir::Value weight) const;
+  /// Bytes of all weights.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  /// Moves the rows of the weight map out.
   std::vector<std::unique_ptr<plan::WeightT>> take() { return std::move(weights_); }
 
  private:
+  /// Identifies a weight by its tensors and slices, so that equal weights of different nodes are placed once.
   [[nodiscard]] std::string key(ir::Value weight) const;
   [[nodiscard]] std::vector<const SourceTensor*> tensors(ir::NodeId weight) const;
   [[nodiscard]] const SourceTensor& tensor(const std::string& name) const;
-  /// A tensor of the file, or some rows of it.
+  /// A tensor of the model, or a range of its rows.
   struct Source {
-    ir::NodeId node = ir::kNoNode;          ///< the kWeight
+    ir::NodeId node = ir::kNoNode;          ///< the kWeight node
     const ir::SliceAttrs* slice = nullptr;  ///< null: all rows
   };
   [[nodiscard]] Source source(ir::NodeId node) const;
@@ -66,11 +76,11 @@ class WeightPlacer {
   std::int64_t bytes_ = 0;
 };
 
-/// Bytes of x16 rows of one matrix of a weight: all of [N, K], one expert of [E, N, K].
+/// Bytes of one matrix of a weight in the layout x16: all of [N, K], or one expert of [E, N, K]. Each part of a
+/// concatenated weight is padded to 16 rows.
 std::uint64_t packed_slice_bytes(const ir::Graph& graph, ir::Value weight);
 
-/// Bytes of x16 rows from the start of a weight (of its first expert) up to `row` (a part's begin), each part padded to
-/// 16 rows.
+/// Byte offset of `row` in such a matrix. `row` must be at a group of 16 rows of its part (invariant CG-001).
 std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row);
 
 }  // namespace forge::codegen

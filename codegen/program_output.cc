@@ -20,6 +20,7 @@ ProgramOutput output_of(std::span<const std::string> command) {
   std::vector<char*> arguments;
   for (const std::string& text : command) arguments.push_back(const_cast<char*>(text.c_str()));
   arguments.push_back(nullptr);
+  // The output goes to a file in memory, not a pipe, so that the program cannot block on a full pipe.
   const UniqueFd out(memfd_create("forge-output", MFD_CLOEXEC));
   if (!out) return {};
   posix_spawn_file_actions_t actions;

@@ -1,5 +1,5 @@
 #pragma once
-// What another program says on its standard output: for the vendors' tools, and Graphviz.
+// Runs another program and captures its standard output. Used for the vendors' disassemblers and Graphviz.
 
 #include <optional>
 #include <span>
@@ -8,12 +8,12 @@
 namespace forge::codegen {
 
 struct ProgramOutput {
-  bool found = false;               ///< is there such a program?
-  std::optional<std::string> text;  ///< what it said; nothing when it failed
+  bool found = false;               ///< the program exists and was started
+  std::optional<std::string> text;  ///< its standard output; nothing if it failed
 };
 
-/// Runs a program of $PATH with its arguments and waits for it. It reads nothing, and its errors are not shown. Files
-/// that it is to open by /proc/self/fd must be open without CLOEXEC.
+/// Runs a program from $PATH with its arguments and waits for it. Its standard input is empty and its standard error is
+/// discarded. Files that it opens through /proc/self/fd must be open here without CLOEXEC.
 [[nodiscard]] ProgramOutput output_of(std::span<const std::string> command);
 
 }  // namespace forge::codegen

@@ -1,5 +1,6 @@
 #pragma once
-// The operands of a step that is being chosen: values of the graph, each once, by role.
+// The operand list of a step that is being chosen. Step bodies refer to operands by their index in the list, called
+// role. Used by the choosers of both back-ends.
 
 #include <cstdint>
 #include <utility>
@@ -13,21 +14,22 @@ namespace forge::codegen {
 
 inline constexpr std::int64_t kFloatBytes = sizeof(float);
 
-/// Bytes from row to row of a value.
+/// Bytes of a row of `cols` columns; types other than quantised activations count as 4 bytes per column.
 std::uint32_t row_bytes_of(DType type, std::int64_t cols);
 
 class StepOperands {
  public:
   StepOperands(const ir::Graph& graph, const ir::ValueNumbers& numbers) : graph_(graph), numbers_(numbers) {}
 
-  /// The value, its rows as far apart as they will lie. Lowering writes the address.
+  /// An operand for a value of the graph. Lowering writes its address and row distance (value_places.h).
   [[nodiscard]] plan::Operand of(ir::Value value) const;
-  /// `offset` bytes into the step's scratch.
+  /// An operand at `offset` bytes into the step's scratch.
   [[nodiscard]] static plan::Operand scratch(std::int64_t offset);
 
-  /// The role of an operand: its index in the step. Equal operands have one role.
+  /// Adds an operand to the list, if it is not there yet, and returns its role.
   std::uint16_t role(const plan::Operand& operand);
 
+  /// Moves the list out; the next step starts with an empty one.
   std::vector<plan::Operand> take() { return std::exchange(operands_, {}); }
 
  private:

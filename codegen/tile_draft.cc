@@ -15,9 +15,10 @@ namespace {
 using ir::Op;
 using plan::TileOpKind;
 
-constexpr std::int64_t kTileColumnsMax = 16 * 1024;  // floats of a tile (runtime/cpu)
-constexpr std::int64_t kHeadColumnsMax = 512;
+constexpr std::int64_t kTileColumnsMax = 16 * 1024;  // columns that a tile of runtime/cpu has room for
+constexpr std::int64_t kHeadColumnsMax = 512;        // most columns of a norm after a matmul
 
+/// Thrown inside Drafter: why the members are not one tile program.
 struct Refusal {
   std::string why;
 };
@@ -26,7 +27,8 @@ bool is_source(Op op) {
   return passes::is_matmul(op) || op == Op::kEmbed || op == Op::kGatherRows;
 }
 
-/// Walks from the source along the uses inside the group and writes down sections. Throws Refusal.
+/// Builds a draft: walks from the source along the uses within the group, adds each node as an operation to the current
+/// section, and starts a section for each part of a split. Throws Refusal.
 class Drafter {
  public:
   Drafter(const ir::Graph& graph, std::span<const ir::NodeId> members)
@@ -35,7 +37,7 @@ class Drafter {
   TileDraft run(std::span<const ir::NodeId> order) {
     const ir::NodeId first = order.front();
     for (const auto node : order)
-      if (is_source(graph_.op(node)) && node != first) throw Refusal{"a source behind another node"};
+      if (is_source(graph_.op(node)) && node != first) throw Refusal{"a source that is not the first node"};
     if (is_source(graph_.op(first)) || graph_.op(first) == Op::kExpertSum) {
       draft_.source = first;
       draft_.input = graph_.operand(first, graph_.op(first) == Op::kEmbed ? 1 : 0);
@@ -44,7 +46,7 @@ class Drafter {
     } else {
       draft_.input = graph_.operand(first, 0);
       if (graph_.op(first) == Op::kKvStore) {
-        if (order.size() > 1) throw Refusal{"a KV store behind loaded rows stands alone"};
+        if (order.size() > 1) throw Refusal{"a KV store of loaded rows is a step of its own"};
         return kv_store_alone(first);
       }
       begin(draft_.input, /*stored=*/false);
@@ -57,10 +59,12 @@ class Drafter {
   }
 
  private:
+  /// Starts at the source's output, `root`. stored: root must be stored if it is used outside the group (false for
+  /// loaded rows, which are in memory already).
   void begin(ir::Value root, bool stored) {
     const auto& type = graph_.type(root);
     const std::size_t rank = type.shape.size();
-    if (type.is_state() || rank < 2 || rank > 3) throw Refusal{"the source has no rows and columns"};
+    if (type.is_state() || rank < 2 || rank > 3) throw Refusal{"the source is not a matrix of rows and columns"};
     if (type.dtype != DType::kF32) throw Refusal{"the source is not f32"};
     draft_.rows = type.shape[0];
     draft_.slots = rank == 3 ? type.shape[1].value : 1;
@@ -68,7 +72,7 @@ class Drafter {
     walk(root, {.begin = 0, .end = draft_.cols}, 0, stored);
   }
 
-  /// k and v of a store that nothing was fused with: two loads side by side.
+  /// A KV store that nothing is fused with: two sections, which load k and v.
   TileDraft kv_store_alone(ir::NodeId node) {
     const auto& kv = kv_state_of(graph_, graph_.operand(node, 0));
     const auto part = [&](std::size_t operand, TileOpKind kind, std::int64_t unit) {
@@ -92,13 +96,14 @@ class Drafter {
 
   void need_unit(DraftSection& section, std::int64_t unit) { section.unit = std::lcm(section.unit, unit); }
 
-  /// `value` is the current tile of `section`, its column 0 at `origin`.
+  /// Follows the uses of `value`, the current tile of `section`; its column 0 is column `origin` of the source. Sinks
+  /// are recorded first. At most one use may be a transform (or a split), since there is only one tile.
   void walk(ir::Value value, DraftSection section, std::int64_t origin, bool stored) {
     std::vector<ir::Use> transforms;
     ir::NodeId split = ir::kNoNode;
     const auto uses = graph_.uses(value);
-    bool leaves =
-        graph_.is_output(value) || uses.empty();  // what nobody reads has room too (passes/schedule/liveness.h)
+    // A value that nothing reads has a buffer too (passes/schedule/liveness.h), so it is stored.
+    bool leaves = graph_.is_output(value) || uses.empty();
     for (const auto& use : uses) {
       if (!inside(use.node)) {
         leaves = true;
@@ -110,7 +115,7 @@ class Drafter {
       }
     }
     if (leaves && stored) section.ops.push_back({TileOpKind::kStore, value.node, value, origin});
-    if (transforms.size() + (split != ir::kNoNode ? 1 : 0) > 1) throw Refusal{"a value is transformed in two ways"};
+    if (transforms.size() + (split != ir::kNoNode ? 1 : 0) > 1) throw Refusal{"a value has two transforms"};
     if (split != ir::kNoNode) return walk_split(split, std::move(section), origin);
     if (transforms.empty()) {
       draft_.sections.push_back(std::move(section));
@@ -122,7 +127,7 @@ class Drafter {
     walk({use.node, 0}, std::move(section), origin, true);
   }
 
-  /// Writes a sink down; false when the use is no sink.
+  /// Adds the use as a sink; false if it is not a sink.
   bool sink(ir::Value value, const ir::Use& use, DraftSection& section, std::int64_t origin) {
     const auto cols = graph_.type(value).cols();
     switch (graph_.op(use.node)) {
@@ -131,7 +136,7 @@ class Drafter {
         section.ops.push_back({TileOpKind::kSumSquares, use.node, {use.node, 0}, origin});
         break;
       case Op::kQuantize:
-        if (cols % kActivationUnit != 0) throw Refusal{"columns are no multiple of 32"};
+        if (cols % kActivationUnit != 0) throw Refusal{"the columns are not a multiple of 32"};
         need_unit(section, kActivationUnit);
         section.ops.push_back({TileOpKind::kQuantize, use.node, {use.node, 0}, origin});
         break;
@@ -140,7 +145,7 @@ class Drafter {
         const bool keys = use.operand == 1;
         need_unit(section, keys ? kv.head_dim : value_dim_of(kv));
         section.ops.push_back({keys ? TileOpKind::kStoreK : TileOpKind::kStoreV, use.node, {}, origin});
-        // a store is seen when both halves are, if there are two
+        // A store with keys and values counts as visited once both have been reached.
         if (kv.shared_row == 1 || !kv_half_.insert(use.node).second) visited_.insert(use.node);
         return true;
       }
@@ -148,11 +153,12 @@ class Drafter {
         return false;
     }
     for (const auto& next : graph_.uses({use.node, 0}))
-      if (inside(next.node)) throw Refusal{"what a sink writes is read in the same group"};
+      if (inside(next.node)) throw Refusal{"a sink's result is read in the same group"};
     visited_.insert(use.node);
     return true;
   }
 
+  /// Each part of a split by columns becomes a section that starts with the operations so far.
   void walk_split(ir::NodeId split, DraftSection section, std::int64_t origin) {
     visited_.insert(split);
     const auto& parts = graph_.attrs_as<ir::PartsAttrs>(split);
@@ -166,7 +172,7 @@ class Drafter {
     }
   }
 
-  /// An interleaved split is fused only together with the GLU that eats both parts.
+  /// An interleaved split is fused only together with the GLU that consumes both parts.
   void walk_glu(ir::NodeId split, const ir::PartsAttrs& parts, DraftSection section, std::int64_t origin) {
     const auto gate = graph_.uses({split, 0});
     if (parts.sizes.size() != 2 || gate.size() != 1 || graph_.op(gate[0].node) != Op::kGlu || !inside(gate[0].node))
@@ -175,7 +181,7 @@ class Drafter {
     if (graph_.operand(glu, 0) != ir::Value{split, 0} || graph_.operand(glu, 1) != ir::Value{split, 1} ||
         graph_.uses({split, 1}).size() != 1 || graph_.is_output({split, 0}) || graph_.is_output({split, 1}))
       throw Refusal{"the parts of an interleaved split have other users than their GLU"};
-    if (origin != 0 || section.end - section.begin != draft_.cols) throw Refusal{"a GLU of a part"};
+    if (origin != 0 || section.end - section.begin != draft_.cols) throw Refusal{"a GLU of only a part of the columns"};
     need_unit(section, 2 * parts.unit);
     visited_.insert(glu);
     section.ops.push_back({TileOpKind::kPairs, glu, {split, 0}, 0});
@@ -183,28 +189,31 @@ class Drafter {
     walk({glu, 0}, std::move(section), 0, true);
   }
 
-  /// Tiles hold whole runs. Behind a matmul these are heads: longer ones would leave too few tiles for the threads, and
-  /// rows that lie in memory are as well normalised by a step of their own.
+  /// A norm over runs of `dim` columns: tiles must hold whole runs. After a matmul only runs up to kHeadColumnsMax are
+  /// fused (norms of heads): longer ones would leave too few tiles for the threads, and rows in memory can be
+  /// normalised by a step of their own just as well.
   void norm(ir::Value value, ir::NodeId node, DraftSection& section, std::int64_t origin) {
     const auto dim = graph_.attrs_as<ir::NormAttrs>(node).dim;
     if (dim > (draft_.source == ir::kNoNode ? kTileColumnsMax : kHeadColumnsMax))
       throw Refusal{fmt::format("a norm over {} columns does not fit a tile", dim)};
-    if (graph_.type(value).cols() % dim != 0) throw Refusal{"a norm of other than whole runs"};
+    if (graph_.type(value).cols() % dim != 0) throw Refusal{"the columns are not a multiple of the norm's"};
     need_unit(section, dim);
     const bool rms = graph_.op(node) == Op::kRmsNorm;
     section.ops.push_back({rms ? TileOpKind::kRmsNorm : TileOpKind::kLayerNorm, node, graph_.operand(node, 1), origin});
   }
 
+  /// Adds the use as a transform of the tile. The tile must be the first operand, or any operand of a commutative
+  /// function.
   void transform(ir::Value value, const ir::Use& use, DraftSection& section, std::int64_t origin) {
     const auto node = use.node;
     const auto other = [&](std::uint32_t i) {
       const auto operand = graph_.operand(node, i);
-      if (inside(operand.node)) throw Refusal{"two values of the group meet"};
+      if (inside(operand.node)) throw Refusal{"an operand is computed in the same group"};
       return operand;
     };
     const auto op = graph_.op(node);
     const auto call = ir::function_call(op, graph_.attrs(node));
-    if (!(call && commutes(*call)) && use.operand != 0) throw Refusal{"the tile is a side operand"};
+    if (!(call && commutes(*call)) && use.operand != 0) throw Refusal{"the tile is not the first operand"};
     if (call) {
       if (graph_.type(value).shape.size() < 2) throw Refusal{"a vector is broadcast over the tile"};
       const bool unary = graph_.operands(node).size() == 1;
@@ -218,8 +227,9 @@ class Drafter {
         return;
       case Op::kExpertSum:
         if (draft_.source == ir::kNoNode || graph_.op(draft_.source) != Op::kExpertMatmul)
-          throw Refusal{"experts are summed behind their matmul only"};
-        if (origin != 0 || graph_.type(value).cols() != draft_.cols) throw Refusal{"experts are summed over a part"};
+          throw Refusal{"experts are summed only after their matmul"};
+        if (origin != 0 || graph_.type(value).cols() != draft_.cols)
+          throw Refusal{"experts are summed over only a part of the columns"};
         section.ops.push_back({TileOpKind::kSumExperts, node, other(1), origin});
         return;
       case Op::kInvRmsScale:
@@ -230,17 +240,17 @@ class Drafter {
         return norm(value, node, section, origin);
       case Op::kRope: {
         const auto head = graph_.attrs_as<ir::RopeAttrs>(node).head_dim;
-        if (graph_.type(value).cols() % head != 0) throw Refusal{"the tile is no whole heads"};
+        if (graph_.type(value).cols() % head != 0) throw Refusal{"the columns are not whole heads"};
         need_unit(section, head);
         section.ops.push_back({TileOpKind::kRope, node, other(1), origin});
         return;
       }
       default:
-        throw Refusal{fmt::format("{} is no tile operation", ir::op_def(op).name)};
+        throw Refusal{fmt::format("{} is not a tile operation", ir::op_def(op).name)};
     }
   }
 
-  /// Of the source's weight; of a batched one each batch is a part.
+  /// Rows of each part of the source's weight; in a batched weight each batch is a part.
   std::vector<std::int64_t> source_part_rows() const {
     const auto weight = graph_.operand(draft_.source, 1);
     if (graph_.op(draft_.source) != Op::kBatchedMatmul) return weight_part_rows(graph_, weight);
@@ -248,11 +258,12 @@ class Drafter {
     return std::vector<std::int64_t>(static_cast<std::size_t>(shape[0].value), shape[1].value);
   }
 
-  /// Each part of a concatenated weight starts at its own group of 16 packed rows, so tiles stop there.
+  /// Cuts sections at the parts of a concatenated weight, because each part starts at its own group of 16 packed rows
+  /// and tiles must not cross that.
   void cut_at_weight_parts() {
     if (draft_.source == ir::kNoNode || !passes::is_matmul(graph_, draft_.source)) return;
     const auto parts = source_part_rows();
-    if (halved_ && parts.size() > 1) throw Refusal{"a GLU behind weights that are not interleaved"};
+    if (halved_ && parts.size() > 1) throw Refusal{"a GLU needs an interleaved weight"};
     std::vector<DraftSection> cut;
     for (const auto& section : draft_.sections) {
       std::int64_t part_begin = 0;
@@ -274,12 +285,12 @@ class Drafter {
   }
 
   const ir::Graph& graph_;
-  std::set<ir::NodeId> members_, visited_, kv_half_;
-  bool halved_ = false;
+  std::set<ir::NodeId> members_, visited_, kv_half_;  ///< kv_half_: KV stores of which only one half has been reached
+  bool halved_ = false;                               ///< the draft has a GLU, which makes one column of two
   TileDraft draft_;
 };
 
-/// What a label calls the op: as the graph does, but for these. "" where it says nothing.
+/// The operation's name in labels: that of the node, with these exceptions; "" to omit it.
 std::string_view label_of(const ir::Graph& graph, const DraftOp& op) {
   constexpr std::pair<TileOpKind, std::string_view> kOthers[] = {{TileOpKind::kLoad, ""},
                                                                  {TileOpKind::kStore, ""},

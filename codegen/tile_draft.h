@@ -1,7 +1,14 @@
 #pragma once
-// Is a group of nodes one tile program, and which? A tile program has one source (a matmul, the experts' matmuls,
-// embedding rows, gathered rows or loaded rows), keeps one current tile of columns and runs transforms and sinks on it.
-// Drafting answers both questions that the CPU target is asked: may these nodes be fused, and what do they become.
+// Tile programs: the form of all fused steps of both back-ends. A tile program has one source (a matmul, experts'
+// matmuls, embedding rows, gathered rows or loaded rows), which produces a tile of columns, and a list of operations on
+// that tile: transforms (norm, RoPE, elementwise functions, ...) and sinks (store, quantise, KV store, ...). On a
+// merged weight, such as QKV, ranges of columns ("sections") run different operations:
+//
+//   source: matmul by the merged weight [q | k | v]
+//   section q: inv_rms, rope, store        section k: inv_rms, rope, store_k       section v: inv_rms, store_v
+//
+// Drafting tries to make a tile program of a group of nodes. It serves both for deciding whether the nodes may be fused
+// (Target::refuses_group) and for choosing their step (Target::choose).
 
 #include <cstdint>
 #include <expected>
@@ -16,52 +23,56 @@
 
 namespace forge::codegen {
 
-/// Columns that tiles make together where they are quantised or their squares are summed, and of which rows that are
-/// quantised are a multiple: whole blocks of every type.
+/// Tiles whose columns are quantised, or whose squares are summed, are a multiple of this many columns wide, and so are
+/// quantised rows: a multiple of the blocks of all types of quantised activations.
 inline constexpr std::int64_t kActivationUnit = 32;
 static_assert(kActivationUnit % dtype_info(DType::kQ8A_32).block_elems == 0 &&
               kActivationUnit % dtype_info(DType::kQ8A_16).block_elems == 0 && kActivationUnit % ir::kSquareBlock == 0);
 
+/// One operation on the tile.
 struct DraftOp {
   plan::TileOpKind kind = plan::TileOpKind::kLoad;
-  ir::NodeId node = ir::kNoNode;  ///< whose attributes apply
-  ir::Value operand;              ///< the memory operand: vector, tensor, squares, table; for sinks what is written
-  std::int64_t origin = 0;        ///< column of the source at which the operand's column 0 lies
+  ir::NodeId node = ir::kNoNode;  ///< the node whose attributes apply
+  ir::Value operand;              ///< what it reads (vector, tensor, squares, RoPE table) or, if a sink, writes
+  std::int64_t origin = 0;        ///< source column that corresponds to the operand's column 0
 };
 
-/// Columns [begin, end) of the source that run the same ops. Tiles never cross its borders.
+/// Columns [begin, end) of the source, which run the same operations. Tiles never cross a section's borders.
 struct DraftSection {
   std::int64_t begin = 0, end = 0;
-  std::int64_t unit = 1;  ///< tile widths are multiples of it (heads, quantised blocks, gate/up pairs)
+  std::int64_t unit = 1;  ///< tile widths must be multiples of it (heads, quantised blocks, gate/up pairs)
   std::vector<DraftOp> ops;
 };
 
 struct TileDraft {
-  /// kMatmul, kExpertMatmul, kBatchedMatmul, kExpertSum, kEmbed or kGatherRows; kNoNode: `input` is loaded
+  /// A kMatmul, kExpertMatmul, kBatchedMatmul, kExpertSum, kEmbed or kGatherRows node; kNoNode if `input` is just
+  /// loaded.
   ir::NodeId source = ir::kNoNode;
-  ir::Value input;         ///< the rows that are loaded; for a matmul its x
-  ir::Dim rows;            ///< T or R
-  std::int64_t slots = 1;  ///< what the source makes of each row: one for each of its experts in [T, U, N]
-  std::int64_t cols = 0;
-  std::vector<DraftSection> sections;
+  ir::Value input;         ///< the source's rows; the ids of embeddings; x of a matmul
+  ir::Dim rows;            ///< the row dimension: T (tokens) or R (rows of logits)
+  std::int64_t slots = 1;  ///< rows that the source makes of each row: U for [T, U, N], one for each expert of a token
+  std::int64_t cols = 0;   ///< columns of the source's output
+  std::vector<DraftSection> sections;  ///< in ascending order of columns
 
+  /// A short description for plans and dumps: "matmul q8_0 2048x2048 + inv_rms + rope".
   [[nodiscard]] std::string label(const ir::Graph& graph) const;
 };
 
-/// The draft, or the reason why the members are not one tile program. members: in topological order.
+/// The draft, or the reason why the members do not form a tile program. members: in topological order.
 std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members);
 
-/// Is the node a kernel of its own on every target, not part of a tile program?
+/// True if a step of this node alone is a kernel of its own, on every target, and not a tile program.
 bool stands_alone(const ir::Graph& graph, ir::NodeId node);
 
-/// Does the step of an attention, alone or with the quantize of its rows behind it, write the rows as f32 too?
+/// True if an attention step must write its result in f32. nodes: the attention, and optionally the quantize of its
+/// result, in which case f32 is only needed if something else reads the result.
 bool stores_attention(const ir::Graph& graph, std::span<const ir::NodeId> nodes);
 
-/// The KV state behind a state value: that of a store is the one that it stores into.
+/// The attributes of the KV state that a state value belongs to, through any number of KV stores.
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);
 
-/// Rows of a concatenated weight after which parts begin in packed memory (each part starts at a group of 16 rows);
-/// one part for a plain weight or an interleaved one. For experts' weights: of each expert.
+/// Rows of each part of a weight: the parts of a concatenated weight, each of which starts at a group of 16 packed
+/// rows; one part for a plain or an interleaved weight. For experts' weights: the rows of one expert.
 std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight);
 
 }  // namespace forge::codegen

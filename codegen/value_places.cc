@@ -16,6 +16,7 @@ using ir::Op;
 using plan::Operand;
 using plan::Space;
 
+/// The plan's variant without its steps.
 std::unique_ptr<plan::VariantT> describe(const passes::Variant& variant) {
   auto out = std::make_unique<plan::VariantT>();
   const auto& bounds = variant.bounds;
@@ -55,6 +56,7 @@ void ValuePlaces::declare_weights() {
   }
 }
 
+/// Appends values at a multiple of 64 bytes.
 Operand ValuePlaces::add_constants(std::span<const float> values) {
   constants_.resize((constants_.size() + 63) / 64 * 64);
   const auto at = plan::operand_at(Space::Constants, 0, constants_.size());
@@ -110,7 +112,8 @@ std::vector<std::unique_ptr<plan::StepT>> ValuePlaces::lower(std::span<passes::S
   return out;
 }
 
-/// See passes::Choice for what an operand counts from.
+/// The final form of an operand of a choice (passes::Choice says what its offset is relative to): of a value, the
+/// address of the value plus the offset; else scratch of the step, constants of the choice, or final already.
 Operand ValuePlaces::address_of(const Operand& operand, const passes::Choice& choice, std::int64_t scratch_offset) {
   const auto further = static_cast<std::int64_t>(operand.offset());
   if (operand.value() != plan::kNoValue) {
@@ -126,6 +129,7 @@ Operand ValuePlaces::address_of(const Operand& operand, const passes::Choice& ch
   return moved(found->second, further);
 }
 
+/// The address of a value. A value may be a range of columns of another (RowLayout); then it has that one's rows.
 Operand ValuePlaces::place_of(ir::Value value) const {
   const auto [of, first] = rows_->columns_of(value);
   const auto& type = graph_.type(of);
@@ -136,7 +140,7 @@ Operand ValuePlaces::place_of(ir::Value value) const {
   return moved(with_row_bytes(base, row_bytes), first * kFloatBytes);
 }
 
-/// Of a value that is no columns of another.
+/// The address of a value that has rows of its own, without row_bytes: input, constant, weight, output or arena.
 Operand ValuePlaces::base_of(ir::Value value) const {
   switch (graph_.op(value.node)) {
     case Op::kInput:
@@ -161,7 +165,7 @@ Operand ValuePlaces::base_of(ir::Value value) const {
                           static_cast<std::uint64_t>(variant_->buffers[static_cast<std::size_t>(buffer)].offset));
 }
 
-/// Columns of the embeddings that steps take; 0: none.
+/// Columns of the embeddings that steps take as input; 0 if they take token ids.
 std::int64_t ValuePlaces::input_width() const {
   for (const auto node : graph_.nodes())
     if (graph_.op(node) == Op::kInput) {

@@ -1,5 +1,8 @@
 #pragma once
-// Where the values of a scheduled program lie, and so its steps with addresses instead of values.
+// Addresses of the values of a scheduled program: weights, constants, inputs, outputs and arena buffers. Lowering
+// replaces the values in the steps' operands by these addresses. Used by lower_cpu.cc and lower_gpu.cc.
+//
+// Call order: place_all() (or place_beside()), place_states(), lower() for each variant, take().
 
 #include <cstdint>
 #include <functional>
@@ -19,27 +22,28 @@ namespace forge::codegen {
 
 class ValuePlaces {
  public:
-  /// `graph` and `model` outlive it.
+  /// packed: the layout of matmul weights. `graph` and `model` outlive this.
   ValuePlaces(const ir::Graph& graph, const ModelFile& model, quant::Layout packed)
       : graph_(graph), numbers_(graph), weights_(graph, model, packed) {}
 
-  /// Declares and places all weights, and all constants. First call.
+  /// Places all weights and constants of the graph.
   void place_all();
-  /// Instead of place_all: the weights lie where those of `others` do, of the same model, and constants follow its own.
+  /// Instead of place_all, for a second graph of the same model: weights lie where `others` placed them, and this
+  /// graph's constants come after those of `others`.
   void place_beside(const ValuePlaces& others);
-  /// Takes the constants of places that were made beside these.
+  /// Takes over the constants of `beside`, which place_beside() made from this object's constants and its own.
   void take_constants(ValuePlaces& beside) { constants_ = std::move(beside.constants_); }
-  /// The variant with the addresses of its steps written; steps without a body are left out. `finish` sees each step
-  /// with what was chosen for it. `variant` cannot be lowered again.
+  /// Lowers a variant: moves its steps into a plan's variant and writes their addresses. Steps without a body are
+  /// omitted. `finish` is called for each step with the choice that it came from. `variant` cannot be lowered again.
   using Finish = std::function<void(passes::Choice&, plan::StepT&)>;
   std::unique_ptr<plan::VariantT> lower(passes::Variant& variant, const Finish& finish = {});
 
-  /// The state groups of the graph into the plan's program. KV blocks have elements of `kv_type`; `block_bytes` of one
-  /// of one layer.
+  /// Writes the graph's groups of KV and recurrent states into the plan's program. kv_type: element type of the KV
+  /// cache; block_bytes: bytes of one KV block of one layer.
   using BlockBytes = std::function<std::int64_t(const ir::KvStateAttrs&)>;
   void place_states(std::int64_t block_tokens, DType kv_type, const BlockBytes& block_bytes, plan::ProgramT& out) const;
 
-  /// Moves weights, constants and their sizes into the plan's program. Last call.
+  /// Moves weights, constants and their sizes into the plan's program; the last call.
   void take(plan::ProgramT& out);
 
  private:
@@ -56,11 +60,11 @@ class ValuePlaces {
   const ir::Graph& graph_;
   ir::ValueNumbers numbers_;
   WeightPlacer weights_;
-  const passes::Variant* variant_ = nullptr;  ///< in hand, and how its rows lie
-  std::optional<passes::RowLayout> rows_;
-  std::map<ir::NodeId, plan::Operand> constant_at_;
-  std::map<std::vector<float>, plan::Operand> choice_constants_;
-  std::vector<std::uint8_t> constants_;
+  const passes::Variant* variant_ = nullptr;                      ///< the variant that is being lowered
+  std::optional<passes::RowLayout> rows_;                         ///< its row distances and buffers
+  std::map<ir::NodeId, plan::Operand> constant_at_;               ///< of kConstant nodes
+  std::map<std::vector<float>, plan::Operand> choice_constants_;  ///< of choices, shared by equal ones
+  std::vector<std::uint8_t> constants_;                           ///< the bytes of all constants
 };
 
 }  // namespace forge::codegen

@@ -93,7 +93,7 @@ TEST_CASE("a CPU refuses what is no choice of its attention") {
   };
   for (const char* none : {"rows", "tiles,split"})
     CHECK_THROWS_WITH(refuse(none), Catch::Contains("one way to attend to a prompt"));
-  CHECK_THROWS_WITH(refuse("sideways"), Catch::Contains("none that there is"));
+  CHECK_THROWS_WITH(refuse("sideways"), Catch::Contains("is unknown"));
 }
 
 TEST_CASE("decoding gives the same bits whether threads share a token's context or not") {
