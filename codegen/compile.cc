@@ -46,7 +46,7 @@ void check_kv_type(std::string_view target, const BackEnd& back_end, DType type)
               "omit --kv-type, or compile for another target");
 }
 
-/// The facts about a program's target that the plan keeps, so that tools need not have its back-end to show them.
+/// The facts about a program's target that the plan keeps: the runtime reads them and does not depend on codegen.
 std::unique_ptr<plan::TargetFactsT> facts_of(const BackEnd& back_end, const BackEndTarget& target,
                                              const plan::ProgramT& program) {
   auto facts = std::make_unique<plan::TargetFactsT>();

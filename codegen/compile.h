@@ -1,7 +1,6 @@
 #pragma once
 // The compiler's entry points: from the portable graph of a model to a plan. For each target they run the passes,
-// choose and lower the steps, and compile kernels. Used by forge-compile and, when the cache has no plan, by the other
-// tools.
+// choose and lower the steps, and compile kernels. Used by session/ and the tools.
 
 #include <memory>
 #include <span>

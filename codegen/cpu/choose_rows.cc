@@ -1,4 +1,5 @@
-// Steps that are no tile programs: attention, and what works on whole rows.
+// Steps of the CPU that are not tile programs: attention, and operations on whole rows. Each function copies the node's
+// attributes into the body of a plan's step.
 
 #include <algorithm>
 
@@ -9,8 +10,8 @@
 namespace forge::codegen {
 namespace {
 
-/// Tokens a step whose attention may be cut into chunks of KV that threads share; beyond, tokens alone keep the threads
-/// busy.
+/// Steps of up to this many tokens split a token's context over threads, in chunks. With more tokens, the tokens alone
+/// keep all threads busy.
 constexpr std::int64_t kSplitTokensMax = 4;
 
 plan::RopeScaling plan_scaling(ir::RopeScaling scaling) {
@@ -22,11 +23,13 @@ plan::RopeScaling plan_scaling(ir::RopeScaling scaling) {
     case ir::RopeScaling::kYarn:
       return plan::RopeScaling::Yarn;
   }
-  throw Error(ErrorCode::kInternal, "a scaling of RoPE that plans have no name for");
+  throw Error(ErrorCode::kInternal, "a RoPE scaling that plans do not have");
 }
 
 }  // namespace
 
+/// nodes: the attention, and optionally the quantize of its result. Decode steps may split the context: then every task
+/// writes partial results (values, maximum, sum) to scratch, which are merged at the end.
 plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes::Choice& choice) {
   const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);
@@ -40,8 +43,8 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
       sizeof(float));
   choice.scratch_bytes = split_tokens * a.heads * partials;
   choice.step.label = nodes.size() > 1 ? "attention + quantize" : "attention";
-  choice.step.reason = split_tokens > 0 ? "KV cut into chunks" : "one task a KV head and tile of queries";
-  if (decodes && split_attention_) choice.step.reason += ", as asked for";
+  choice.step.reason = split_tokens > 0 ? "KV split into chunks" : "one task per KV head and tile of queries";
+  if (decodes && split_attention_) choice.step.reason += ", as requested";
   plan::AttentionT out;
   out.q = role(graph_.operand(node, 0));
   out.state = role(state(graph_.operand(node, 1), a.layer));
@@ -126,7 +129,8 @@ plan::RopeAnglesT CpuChooser::rope_angles(ir::NodeId node) {
 
 plan::SplitPairsT CpuChooser::split_pairs(ir::NodeId node) {
   const auto& parts = graph_.attrs_as<ir::PartsAttrs>(node);
-  invariant(parts.sizes.size() == 2 && parts.sizes[0] == parts.sizes[1], "CG-008", "alternating parts are two equals");
+  invariant(parts.sizes.size() == 2 && parts.sizes[0] == parts.sizes[1], "CG-008",
+            "an interleaved split has two parts of equal size");
   const auto x = graph_.operand(node, 0);
   const auto& shape = graph_.type({node, 0}).shape;
   plan::SplitPairsT out;
@@ -140,7 +144,7 @@ plan::SplitPairsT CpuChooser::split_pairs(ir::NodeId node) {
   return out;
 }
 
-/// Rows of [T, U, N] that lie one behind the other are one row of T.
+/// Here the U rows of a token in a [T, U, N] value, which are contiguous, count as one row.
 plan::ArrangeT CpuChooser::arrange(ir::NodeId node) {
   const auto& arrange = graph_.attrs_as<ir::ArrangeAttrs>(node);
   const auto whole_rows = [&](ir::Value value) {

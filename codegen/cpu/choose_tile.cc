@@ -1,4 +1,4 @@
-// Tile programs: a draft with its operands.
+// Tile programs of the CPU: turns a draft (tile_draft.h) into the body of a plan's step, with its operands.
 
 #include <utility>
 
@@ -109,7 +109,7 @@ std::unique_ptr<plan::SectionT> CpuChooser::section(const TileDraft& draft, cons
   out->end = from.end;
   out->unit = from.unit;
   auto ops = std::span(from.ops);
-  if (!ops.empty() && ops.front().kind == TileOpKind::kLoad) {  // rows of its own
+  if (!ops.empty() && ops.front().kind == TileOpKind::kLoad) {  // a section that loads its own rows (KV store)
     out->from = role(ops.front().operand, from.begin - ops.front().origin);
     ops = ops.subspan(1);
   } else {
@@ -119,13 +119,14 @@ std::unique_ptr<plan::SectionT> CpuChooser::section(const TileDraft& draft, cons
   return out;
 }
 
-/// Packed rows of weights of the section's columns; the whole table of embeddings; else rows from its first column on.
+/// What a section reads: of a matmul the packed weight rows of the section's columns, of embeddings the whole table,
+/// else the source's rows from the section's first column on.
 plan::Operand CpuChooser::section_source(const TileDraft& draft, const DraftSection& section) const {
   const auto node = draft.source;
   if (node != ir::kNoNode && passes::is_matmul(graph_, node)) {
     const auto weight = graph_.operand(node, 1);
     const bool batched = graph_.op(node) == Op::kBatchedMatmul;
-    const auto rows = batched ? graph_.type(weight).shape[1].value : draft.cols;  // of a batch
+    const auto rows = batched ? graph_.type(weight).shape[1].value : draft.cols;  // weight rows of one batch
     const auto offset = packed_offset(graph_, weight, section.begin % rows) +
                         static_cast<std::uint64_t>(section.begin / rows) * packed_slice_bytes(graph_, weight);
     return moved(operands_.of(weight), static_cast<std::int64_t>(offset));
@@ -135,7 +136,7 @@ plan::Operand CpuChooser::section_source(const TileDraft& draft, const DraftSect
 }
 
 std::unique_ptr<plan::TileOpT> CpuChooser::tile_op(const DraftSection& section, const DraftOp& draft) {
-  const std::int64_t first = section.begin - draft.origin;  // the section's first column as the operand counts
+  const std::int64_t first = section.begin - draft.origin;  // column of the operand at the section's first column
   auto op = std::make_unique<plan::TileOpT>();
   switch (draft.kind) {
     case TileOpKind::kInvRms:
@@ -215,7 +216,8 @@ plan::TileOpBodyUnion CpuChooser::elementwise(const DraftOp& draft, std::int64_t
   return as_op(out);
 }
 
-/// Gains and offsets that all runs share begin at their first; others at the section's column.
+/// A weight vector (and bias) that all runs share is used from its start; one that spans all columns from the section's
+/// first column on.
 plan::TileOpBodyUnion CpuChooser::norm(const DraftOp& draft, std::int64_t first) {
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
   plan::NormT out;
@@ -259,7 +261,7 @@ plan::TileOpBodyUnion CpuChooser::sink(const DraftOp& draft, std::int64_t first)
       return as_op(out);
     }
     default:
-      throw Error(ErrorCode::kInternal, "a draft holds a source where a tile op belongs");
+      throw Error(ErrorCode::kInternal, "a draft has a source where a tile op is expected");
   }
 }
 

@@ -1,5 +1,7 @@
 #pragma once
-// The steps of the CPU: one function a kind of step. Bodies name their operands by role; operands name values.
+// Chooses the steps of the CPU: one function per kind of step, which fills in the step's body (plan.fbs). Bodies refer
+// to their operands by role, the index in the step's operand list; operands refer to values of the graph until lowering
+// writes their addresses.
 
 #include <cstdint>
 #include <expected>
@@ -14,15 +16,17 @@
 
 namespace forge::codegen {
 
+/// One object per variant and group of nodes. References must outlive it.
 class CpuChooser {
  public:
   CpuChooser(const ir::Graph& graph, const passes::Binding& binding, std::optional<bool> split_attention)
       : graph_(graph), binding_(binding), split_attention_(split_attention), operands_(graph, binding.numbers) {}
 
-  /// The step of a group, or the reason why it is none.
+  /// The step of a group of nodes, or the reason why the group cannot be one.
   std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes);
 
  private:
+  /// A step of one node that is not a tile program (stands_alone).
   void step_of_one(ir::NodeId node, plan::BodyUnion& body);
 
   // choose_tile.cc
@@ -46,12 +50,13 @@ class CpuChooser {
   plan::SplitPairsT split_pairs(ir::NodeId node);
   plan::ArrangeT arrange(ir::NodeId node);
 
-  /// The rows of a value; of [T, U, N] its T * U slots.
+  /// The operand of a value. The rows of a [T, U, N] value are its T * U slots, so its row distance is one slot's.
   [[nodiscard]] plan::Operand rows(ir::Value value) const;
+  /// The operand of a layer's part of the KV state that `value` belongs to.
   [[nodiscard]] plan::Operand state(ir::Value value, std::int64_t layer) const;
   std::uint16_t role(const plan::Operand& operand) { return operands_.role(operand); }
   std::uint16_t role(ir::Value value) { return role(rows(value)); }
-  /// Of f32 rows, from a column on.
+  /// The role of f32 rows, from a column on.
   std::uint16_t role(ir::Value value, std::int64_t column) {
     return role(plan::moved(rows(value), column * kFloatBytes));
   }
@@ -62,6 +67,7 @@ class CpuChooser {
   StepOperands operands_;
 };
 
+/// Which row count of a step applies to this dimension: rows of logits (R) or tokens (T).
 plan::RowCount row_count(const ir::Dim& rows);
 
 }  // namespace forge::codegen

@@ -17,24 +17,27 @@ namespace {
 using ir::Op;
 
 constexpr std::int64_t kCpuPrefillChunk = 512;
-constexpr std::int64_t kCpuPrefillRows = 64;  // rows whose logits one prefill step can be asked for
-/// Prompts that share a step end together; cut finer, the first of them end sooner. A step's time is its tokens'
-/// (SmolLM2, 16 clients at once: first token 59 ms with 128, 47 with 64).
+constexpr std::int64_t kCpuPrefillRows = 64;  // most rows of logits of a prefill step
+/// Prompt tokens in a step. Prompts that share a step finish together; with smaller steps the first of them finish
+/// sooner. On CPUs a step's time is proportional to its tokens, so small steps cost little (SmolLM2, 16 clients at
+/// once: first token after 59 ms with 128, 47 ms with 64).
 constexpr std::int32_t kCpuPromptTokens = 64;
-constexpr std::int32_t kCpuLongPrompt = 128;  // multiplying a prompt by tiles gains by many tokens only
+constexpr std::int32_t kCpuLongPrompt =
+    128;  // prompts from this length on use matrix tiles; shorter ones would not gain
 constexpr DType kCpuKvTypes[] = {DType::kF16, DType::kQ8_0};
 
+/// Why these nodes are not an attention step; nothing if they are.
 std::optional<std::string> cpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   if (members.size() == 1) return std::nullopt;
   if (members.size() > 2 || graph.op(members[0]) != Op::kAttention || graph.op(members[1]) != Op::kQuantize)
-    return "attention takes a quantize only";
+    return "attention can only be fused with a quantize";
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
   if (a.heads / a.kv_heads * value_dim_of(a) % kActivationUnit != 0)
-    return "the heads of a KV head are no multiple of 32 columns";
+    return "the query heads of a KV head are not a multiple of 32 columns";
   return std::nullopt;
 }
 
-/// What kernels have no room for on their stacks.
+/// Refuses sizes beyond the fixed arrays on the kernels' stacks.
 std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node) {
   const auto above = [](std::int64_t count, std::size_t most) { return count > static_cast<std::int64_t>(most); };
   if (graph.op(node) == Op::kAttention)
@@ -49,7 +52,7 @@ std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node)
   return std::nullopt;
 }
 
-/// What makes a group no step, whatever its tile program is.
+/// Refuses groups that cannot be a step, whatever tile program they would form.
 std::optional<std::string> cpu_refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
     if (graph.op(node) == Op::kAttention) return cpu_refuses_attention(graph, members);
@@ -123,35 +126,36 @@ std::unique_ptr<plan::ProgramT> CpuTarget::lower(passes::Program program, std::o
 }
 
 BackEnd cpu_back_end() {
-  return {.name = "cpu",
-          .on_host = true,
-          .kv_types = kCpuKvTypes,
-          .gives_hidden = true,
-          .find = [](std::string_view name) -> std::optional<std::string> {
-            if (name == "cpu" || name == "auto") return cpu::target_name(cpu::detect());
-            if (!cpu::class_of_target(name)) return std::nullopt;
-            return std::string(name);
+  return {
+      .name = "cpu",
+      .on_host = true,
+      .kv_types = kCpuKvTypes,
+      .gives_hidden = true,
+      .find = [](std::string_view name) -> std::optional<std::string> {
+        if (name == "cpu" || name == "auto") return cpu::target_name(cpu::detect());
+        if (!cpu::class_of_target(name)) return std::nullopt;
+        return std::string(name);
+      },
+      .rank = [](std::string_view target, std::string_view) -> std::optional<int> {
+        const auto cpu_class = cpu::class_of_target(target);
+        if (!cpu_class || !cpu::runs_here(*cpu_class)) return std::nullopt;
+        return static_cast<int>(*cpu_class);
+      },
+      .target_names =
+          [] {
+            std::string names = "cpu";
+            for (const auto cpu_class : cpu::all_classes()) names += ", " + cpu::target_name(cpu_class);
+            return names;
           },
-          .rank = [](std::string_view target, std::string_view) -> std::optional<int> {
-            const auto cpu_class = cpu::class_of_target(target);
-            if (!cpu_class || !cpu::runs_here(*cpu_class)) return std::nullopt;
-            return static_cast<int>(*cpu_class);
-          },
-          .target_names =
-              [] {
-                std::string names = "cpu";
-                for (const auto cpu_class : cpu::all_classes()) names += ", " + cpu::target_name(cpu_class);
-                return names;
-              },
-          .features = [] { return cpu::features(); },
-          .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
-            if (options.attention.tiles)
-              throw Error(ErrorCode::kUsage,
-                          fmt::format("attention by {} is no choice of {}", *options.attention.tiles ? "tiles" : "rows",
-                                      target),
-                          "a CPU has one way to attend to a prompt", "give --attention split or whole, for decoding");
-            return std::make_unique<CpuTarget>(*cpu::class_of_target(target), options.kv_type, options.attention.split);
-          }};
+      .features = [] { return cpu::features(); },
+      .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
+        if (options.attention.tiles)
+          throw Error(
+              ErrorCode::kUsage,
+              fmt::format("{} does not support --attention {}", target, *options.attention.tiles ? "tiles" : "rows"),
+              "CPUs have only one attention kernel for prefill", "give --attention split or whole, for decode");
+        return std::make_unique<CpuTarget>(*cpu::class_of_target(target), options.kv_type, options.attention.split);
+      }};
 }
 
 }  // namespace forge::codegen

@@ -1,5 +1,6 @@
 #pragma once
-// The CPU as a target: what its tile programs can fuse, the activations its dot products want, its variants.
+// The CPU's classes as targets of the passes: which nodes can be fused, which type of activations matmuls take, and
+// which variants (sizes of steps) are compiled.
 
 #include <memory>
 #include <optional>
@@ -10,6 +11,8 @@
 
 namespace forge::codegen {
 
+/// A class of CPUs ("cpu-x86-64-v4-vnni"). split_attention: AttentionChoice::split. See passes/target.h for the
+/// functions.
 class CpuTarget final : public BackEndTarget {
  public:
   CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool> split_attention);
@@ -37,7 +40,7 @@ class CpuTarget final : public BackEndTarget {
   std::optional<bool> split_attention_;  ///< AttentionChoice::split
 };
 
-/// Targets "cpu-CLASS"; "cpu" and "auto" mean the class that fits this machine.
+/// The registry row of this back-end. Its targets are "cpu-CLASS"; "cpu" and "auto" mean this machine's class.
 [[nodiscard]] BackEnd cpu_back_end();
 
 }  // namespace forge::codegen

@@ -12,6 +12,7 @@
 namespace forge::codegen {
 namespace {
 
+/// The step that loads weight number `index` when the plan is opened.
 std::unique_ptr<plan::StepT> load_step(const plan::WeightT& weight, std::size_t index) {
   auto step = std::make_unique<plan::StepT>();
   plan::LoadWeightT load;
@@ -22,6 +23,7 @@ std::unique_ptr<plan::StepT> load_step(const plan::WeightT& weight, std::size_t 
   return step;
 }
 
+/// Bytes of a KV block of one layer. Errors: kModelUnsupported if the heads do not fit kv_type.
 std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv, DType kv_type) {
   const cpu::KvShape shape{.type = kv_type,
                            .heads = static_cast<std::size_t>(kv.kv_heads),
@@ -30,19 +32,20 @@ std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv, DType kv_type) {
                            .shared_row = kv.shared_row == 1};
   if (!cpu::kv_type_fits(shape))
     throw Error(ErrorCode::kModelUnsupported, fmt::format("no KV cache in {} for this model", dtype_name(kv_type)),
-                fmt::format("its heads have keys of {} and values of {} columns, not both multiples of {}",
-                            shape.head_dim, shape.value_dim, cpu::kKvScaleColumns),
+                fmt::format("its keys have {} columns and its values {}, which must be multiples of {}", shape.head_dim,
+                            shape.value_dim, cpu::kKvScaleColumns),
                 "compile it with --kv-type f16");
   return static_cast<std::int64_t>(cpu::kv_block_bytes(shape));
 }
 
-/// The variants of a program that gives hidden rows, on the weights that `places` has; its constants join those.
+/// Adds the variants that output hidden rows. They use the weights that `places` has placed; their constants are
+/// appended, and the arena is as large as the larger program needs.
 void add_hidden(passes::Program& program, const ModelFile& model, ValuePlaces& places, plan::ProgramT& out) {
   ValuePlaces beside(program.graph, model, quant::Layout::kX16);
   beside.place_beside(places);
   const auto& outputs = program.graph.outputs();
   const auto hidden = std::ranges::find(outputs, passes::kHiddenOutput, &ir::Graph::Output::name);
-  invariant(hidden != outputs.end(), "CG-006", "a program for embeddings gives hidden rows");
+  invariant(hidden != outputs.end(), "CG-006", "a program for embeddings has no output of hidden rows");
   for (auto& variant : program.variants) {
     out.variants.push_back(beside.lower(variant));
     out.variants.back()->hidden_width = program.graph.type(hidden->value).cols();

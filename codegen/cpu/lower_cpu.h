@@ -1,5 +1,6 @@
 #pragma once
-// A scheduled program becomes the CPU's part of a plan: chosen steps get their addresses, weights their places.
+// Lowers a scheduled program for the CPU: places weights, writes the addresses of the chosen steps, and adds the steps
+// that load the weights.
 
 #include <memory>
 #include <optional>
@@ -10,10 +11,11 @@
 
 namespace forge::codegen {
 
-/// Everything of the plan's program but target, options and context, which the caller knows.
-/// kv_type: F16 or Q8_0. `hidden`: the same model as it gives hidden rows; its variants follow, on the same weights.
-/// Throws Error(kInternal) when a value has no place or a tensor is not in the model file, and Error(kModelUnsupported)
-/// when the model's heads do not fit kv_type.
+/// Fills all of the plan's program except target, facts, options and context, which the caller fills in.
+/// kv_type: F16 or Q8_0. hidden: the same model with hidden rows as output; its variants come after those of `program`
+/// and use the same weights.
+/// Errors: kInternal if a value has no place; kPlan if a tensor is not in the model file; kModelUnsupported if the
+/// model's heads do not fit kv_type.
 std::unique_ptr<plan::ProgramT> lower_cpu(passes::Program program, std::optional<passes::Program> hidden,
                                           const ModelFile& model, DType kv_type);
 

@@ -76,7 +76,7 @@ Operand GpuChooser::operand_of(const PointerArgument& argument) const {
   throw Error(ErrorCode::kInternal, "a pointer argument of an unknown kind");
 }
 
-/// Of a KV store or an attention.
+/// The KV group of a KV store or an attention.
 std::int64_t GpuChooser::kv_group_of(ir::NodeId node) const {
   return kv_state_of(graph_, graph_.operand(node, graph_.op(node) == Op::kKvStore ? 0 : 1)).group;
 }
@@ -117,6 +117,8 @@ void GpuChooser::tile(const TileDraft& draft, const EpilogueShape& shape) {
     rows(draft, shape, epilogue);
 }
 
+/// Steps with many tokens use matrix instructions (matmul_tiles.h) where choose_tiles allows it, all others
+/// matmul_rows.h. Rows of logits (rows.count != 0) are few, so they always use the latter.
 void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue) {
   const auto weight = graph_.operand(draft.source, 1);
   const auto& type = graph_.type(weight);
@@ -166,6 +168,7 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
   launch(stem, text, arguments);
 }
 
+/// Tile programs without a matmul: FillRows with one of the sources of kernels/gpu/rows.h.
 void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue) {
   const auto rows = rows_of_step(draft.rows);
   std::vector<PointerArgument> arguments;
@@ -196,7 +199,7 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
     arguments = {{.kind = Kind::kValue, .value = table}, {.kind = Kind::kValue, .value = draft.input}};
     stem = "embed";
   }
-  // A block has at most 256 columns: the largest multiple that the parts' borders allow.
+  // A block has the largest number of columns, up to 256, that the epilogue allows (shape).
   const auto columns = draft.cols;
   std::int64_t block = shape.multiple_of;
   while (block * 2 <= 256 && block < columns && (shape.divides == 0 || shape.divides % (block * 2) == 0)) block *= 2;
@@ -226,7 +229,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   const auto q = graph_.operand(node, 0);
   const auto query_floats = row_floats(q);
   if (query_floats % 4 != 0 || binding_.rows.columns_of(q).first % 4 != 0)
-    return "attention's queries begin where no 16 bytes can be loaded";
+    return "attention's queries are not aligned to 16 bytes";
   const bool quantised = nodes.size() > 1, sinks = graph_.operands(node).size() > 6;
   const ir::Value result{node, 0};
   const bool stored = stores_attention(graph_, nodes);
@@ -235,7 +238,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   out_.step.reason = config.tiles ? fmt::format("a prompt's queries in tiles of {}", config.tiles->tokens)
                                   : fmt::format("{} blocks share the context of a row", config.workers);
   if (bounds.tokens > bounds.sequences ? attention_.tiles.has_value() : attention_.split.has_value())
-    out_.step.reason += ", as asked for";
+    out_.step.reason += ", as requested";
   KernelText text{.header = config.tiles ? "kernels/gpu/attention_tiles.h" : "kernels/gpu/attention.h",
                   .kernel = config.tiles ? "AttentionTiles" : "Attention",
                   .defaults = config.tiles ? "AttentionTilesDefaults" : "AttentionDefaults",

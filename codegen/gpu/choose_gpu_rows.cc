@@ -7,7 +7,7 @@
 #include "codegen/gpu/gpu_chooser.h"
 #include "ir/interpreter.h"
 
-// Steps that stand alone, and sampling.
+// Steps of one node that are not tile programs: norms, RoPE's table, the router, interleaved splits.
 
 namespace forge::codegen {
 
@@ -17,12 +17,13 @@ using Kind = PointerArgument::Kind;
 
 namespace {
 
-/// A round number of threads for `count` things.
+/// Threads of a block for `count` elements: whole waves, at most 256.
 std::int64_t threads_for(std::int64_t count, int wave) {
   return std::clamp<std::int64_t>((count + wave - 1) / wave * wave, wave, 256);
 }
 
-/// RoPE's frequencies before factors divide them: [dims/2].
+/// RoPE's frequencies, [dims/2], computed at compile time by the op's scalar reference; not yet divided by the model's
+/// factors, which the kernel does.
 std::vector<float> frequencies_of(const ir::Graph& graph, ir::NodeId node) {
   ir::Tensor out{.type = graph.type({node, 0})};
   out.dims = {out.type.cols()};
@@ -43,7 +44,7 @@ void GpuChooser::step_of_one(ir::NodeId node) {
       return rope_table(node);
     case Op::kRoute:
       return route(node);
-    case Op::kRopeFreqs:  // whoever makes the table of angles has them as constants
+    case Op::kRopeFreqs:  // no step: rope_table() has the frequencies as constants
       return;
     default:
       return interleaved_split(node);
@@ -81,7 +82,7 @@ void GpuChooser::norm(ir::NodeId node) {
 
 void GpuChooser::rope_table(ir::NodeId node) {
   const auto frequencies = graph_.operand(node, 1);
-  const bool computed = graph_.op(frequencies.node) == Op::kRopeFreqs;  // here, once
+  const bool computed = graph_.op(frequencies.node) == Op::kRopeFreqs;  // else they were folded into a constant
   const bool factors = computed && !graph_.operands(frequencies.node).empty();
   const auto angles = graph_.type(frequencies).cols();
   const auto& table = graph_.attrs_as<ir::RopeTableAttrs>(node);

@@ -12,12 +12,12 @@ using ir::InputKind;
 using plan::GpuInput;
 using Kind = PointerArgument::Kind;
 
-/// Two launches: blocks find the largest logits of their share, then one block a row draws among them and writes the
-/// next step's inputs.
+/// Two launches: SampleScan finds the largest logit of each part of a row, SampleDraw chooses a token for each row and
+/// writes the next step's inputs.
 std::vector<passes::Choice> GpuChooser::sampling(std::int64_t vocab) {
   constexpr std::int64_t kScanBlocks = 128, kScanThreads = 256, kDrawThreads = 512;
-  const auto rows =
-      std::min(binding_.bounds.rows, binding_.bounds.sequences);  // more are asked for by who wants logits
+  // One row per sequence. Steps with more rows of logits are those whose caller reads the logits itself.
+  const auto rows = std::min(binding_.bounds.rows, binding_.bounds.sequences);
   const auto found_bytes = rows * kScanBlocks * kFloatBytes;
   ConfigText config;
   config.number("kVocab", vocab)

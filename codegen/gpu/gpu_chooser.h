@@ -1,5 +1,6 @@
 #pragma once
-// The steps of a GPU: one function a kind of step. Each is a launch: a kernel specialised for it, and its arguments.
+// Chooses the steps of a GPU: one function per kind of step. Each step is a launch: the source of a kernel specialised
+// for it, and the kernel's pointer arguments as operands, in the order of the kernel's Args struct (kernels/gpu).
 
 #include <cstdint>
 #include <expected>
@@ -16,6 +17,7 @@
 
 namespace forge::codegen {
 
+/// One object per variant and group of nodes. References must outlive it.
 class GpuChooser {
  public:
   GpuChooser(const ir::Graph& graph, const passes::Binding& binding, const GpuTarget& target, const Tuning& tuning,
@@ -27,14 +29,15 @@ class GpuChooser {
         attention_(attention),
         operands_(graph, binding.numbers) {}
 
-  /// The step of a group, or the reason why it is none.
+  /// The step of a group of nodes, or the reason why the group cannot be one.
   std::expected<passes::Choice, std::string> choose(std::span<const ir::NodeId> nodes);
 
-  /// What chooses the tokens and makes them the next step's input. Nothing of the arena is alive any more.
+  /// The steps that sample the next tokens and write them as the next step's input (kernels/gpu/sampling.h). They run
+  /// when no arena buffer is alive any more.
   std::vector<passes::Choice> sampling(std::int64_t vocab);
 
  private:
-  /// How many rows memory has for a step, and what counts the real ones (gpu::Count).
+  /// Rows that memory has for a step, and the gpu::Count that says how many of them are real.
   struct RowCount {
     std::int64_t bound = 0, count = 0;
   };
@@ -42,14 +45,16 @@ class GpuChooser {
   void tile(const TileDraft& draft, const EpilogueShape& shape);
   void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
   void rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
-  /// Why it has no kernel; empty when it has.
+  /// Returns the reason if there is no kernel for it, else an empty string.
   std::string attention(std::span<const ir::NodeId> nodes);
+  /// A step of one node that is not a tile program (stands_alone).
   void step_of_one(ir::NodeId node);
   void norm(ir::NodeId node);
   void rope_table(ir::NodeId node);
   void route(ir::NodeId node);
   void interleaved_split(ir::NodeId node);
 
+  /// Completes the choice: the launch, the kernel's source (its name begins with `stem`) and the operands.
   void launch(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments);
   [[nodiscard]] plan::Operand operand_of(const PointerArgument& argument) const;
   [[nodiscard]] std::int64_t kv_group_of(ir::NodeId node) const;
@@ -58,6 +63,7 @@ class GpuChooser {
   [[nodiscard]] std::string weight_type(ir::Value weight) const;
   static PointerArgument input(ir::InputKind kind);
   static PointerArgument input(plan::GpuInput kind);
+  /// Reserves u32 counters that are zero between steps.
   PointerArgument counters(std::int64_t count);
 
   const ir::Graph& graph_;
@@ -69,7 +75,7 @@ class GpuChooser {
   passes::Choice out_;
 };
 
-/// The shape of a draft's epilogue, or the reason why it has no kernel.
+/// What a draft's epilogue asks of its block, or the reason why the draft has no GPU kernel.
 std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const TileDraft& draft);
 
 }  // namespace forge::codegen

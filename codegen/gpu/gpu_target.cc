@@ -20,52 +20,56 @@ namespace {
 using ir::Op;
 
 constexpr std::int64_t kGpuPrefillChunk = 512, kLongPrefillChunk = 2048, kGpuPrefillRows = 64;
-constexpr std::int64_t kHeadsPerBlockMax = 2;  // a block with more takes longer than blocks that share keys
+constexpr std::int64_t kHeadsPerBlockMax = 2;  // more heads in a block take longer than more blocks that share keys
 constexpr std::int64_t kWorkersMax = 32;
-constexpr std::int32_t kGpuPromptTokens = 128;  // that share a step: its time is mostly its own
+constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take hardly less time
 constexpr DType kGpuKvTypes[] = {DType::kF16};
-constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys: with fewer, combining takes longer than it saves
+constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128;
 
+/// Why these nodes have no attention kernel; nothing if they have.
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
   if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
-    return fmt::format("head_dim {} is no multiple of 8 up to {}", a.head_dim, kHeadDimMax);
+    return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
   if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1 || value_dim_of(a) != a.head_dim)
-    return "values that are not as wide as keys, or share their rows, have no GPU kernels yet";
+    return "GPU kernels need values as wide as keys, in rows of their own";
   if (members.size() == 1) return std::nullopt;
-  if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention takes a quantize only";
-  if (a.head_dim % 16 != 0 || a.heads * a.head_dim % kActivationUnit != 0) return "a head is no whole quantised blocks";
+  if (members.size() > 2 || graph.op(members[1]) != Op::kQuantize) return "attention can only be fused with a quantize";
+  if (a.head_dim % 16 != 0 || a.heads * a.head_dim % kActivationUnit != 0)
+    return "heads are not whole quantised blocks";
   return std::nullopt;
 }
 
-/// Loading puts whole experts one behind the other, gate and up by turns or not merged at all.
+/// The repack steps can only load experts' weights that are tensors of the file with all experts, or gate and up
+/// interleaved.
 std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Value weight) {
   if (graph.op(weight.node) == Op::kConcatRows) {
-    if (graph.attrs_as<ir::PartsAttrs>(weight.node).unit == 0) return "merged experts' weights do not alternate";
+    if (graph.attrs_as<ir::PartsAttrs>(weight.node).unit == 0) return "merged experts' weights are not interleaved";
     for (const auto part : graph.operands(weight.node))
       if (auto why = refuses_expert_weight(graph, part)) return why;
     return std::nullopt;
   }
-  if (graph.op(weight.node) != Op::kWeight) return "experts' weights are no tensors of the file";
+  if (graph.op(weight.node) != Op::kWeight) return "experts' weights are not tensors of the model file";
   if (graph.attrs_as<ir::WeightAttrs>(weight.node).name.find(ir::kEachSlice) != std::string::npos)
-    return "experts in tensors of their own have no GPU kernels yet";
+    return "GPUs do not support experts in separate tensors yet";
   return std::nullopt;
 }
 
+/// The router kernel needs a lane for each chosen expert and each group.
 std::optional<std::string> refuses_route(const ir::Graph& graph, ir::NodeId node) {
-  constexpr std::int64_t kLanes = 32;  // of the smallest wave
+  constexpr std::int64_t kLanes = 32;  // lanes of the smallest wave
   const auto& route = graph.attrs_as<ir::RouteAttrs>(node);
   if (route.used > kLanes || route.groups > kLanes)
     return fmt::format("{} experts of a token in {} groups are more than a wave's lanes", route.used, route.groups);
   return std::nullopt;
 }
 
-/// A matmul, embedding or row source has a kernel for its weight and shape.
+/// Refuses tile programs whose source has no kernel for its weight's type and shape.
 std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraft& draft) {
   if (draft.source == ir::kNoNode) return std::nullopt;
   const auto op = graph.op(draft.source);
-  if (op == Op::kBatchedMatmul) return "batched matmuls have no GPU kernels yet";
+  if (op == Op::kBatchedMatmul) return "GPUs do not support batched matmuls yet";
   if (op != Op::kMatmul && op != Op::kExpertMatmul && op != Op::kEmbed) return std::nullopt;
   if (op == Op::kExpertMatmul)
     if (auto why = refuses_expert_weight(graph, graph.operand(draft.source, 1))) return why;
@@ -73,10 +77,12 @@ std::optional<std::string> refuses_source(const ir::Graph& graph, const TileDraf
   if (!quant::has_planes(weight.dtype))
     return fmt::format("there is no GPU kernel for weights of type {}", dtype_name(weight.dtype));
   const std::int64_t unit = is_float(weight.dtype) ? 8 : kActivationUnit;
-  if (weight.cols() % unit != 0) return fmt::format("{} columns are no multiple of {}", weight.cols(), unit);
+  if (weight.cols() % unit != 0) return fmt::format("{} columns are not a multiple of {}", weight.cols(), unit);
   return std::nullopt;
 }
 
+/// A block has about 256 lanes: as many heads of a KV head as fit, which share keys and values, and then as many tiles
+/// of 16 tokens. Chunks are longer for small heads, which need less shared memory.
 std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& target,
                                                              const ir::AttentionAttrs& attention,
                                                              const ir::Bounds& bounds, const Tuning& tuning) {
@@ -94,13 +100,13 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
   return out;
 }
 
-/// What makes a group no step, whatever its tile program is.
+/// Refuses groups that cannot be a step, whatever tile program they would form.
 std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
-    if (graph.op(node) == Op::kExpertSum && node != members[0]) return "experts are summed by a step of their own";
+    if (graph.op(node) == Op::kExpertSum && node != members[0]) return "the sum over experts is a step of its own";
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
-    if (graph.op(node) == Op::kArrange) return "latent attention has no GPU kernels yet";
+    if (graph.op(node) == Op::kArrange) return "GPUs do not support latent attention yet";
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
     if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
@@ -125,7 +131,7 @@ bool GpuTargetModel::merges_columns(std::int64_t n) const {
 std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const TileDraft& draft) {
   if (auto why = refuses_source(graph, draft)) return std::unexpected(*why);
   if (draft.slots > 1 && (draft.source == ir::kNoNode || graph.op(draft.source) != Op::kExpertMatmul))
-    return std::unexpected("rows of experts without their matmul have no GPU kernels");
+    return std::unexpected("GPUs do not support operations on experts' rows apart from their matmul");
   return epilogue_shape(graph, draft);
 }
 
@@ -170,7 +176,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
     if (group % parts == 0) out.heads_per_block = group / parts;
   const auto jobs = attention.heads / out.heads_per_block;
   const auto rows = bounds.tokens;
-  // Small blocks are there sooner, between others' blocks.
+  // Small blocks get a place on a unit sooner, beside the blocks of other kernels.
   const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
   out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
   out.team_tokens = tuned_positive(tuning, "team_tokens", large ? 4 : 8);
@@ -196,10 +202,10 @@ std::string attention_problem(const AttentionConfig& config, const ir::Attention
                               const ir::Bounds& bounds, const AttentionChoice& asked) {
   const bool prompt = bounds.tokens > bounds.sequences;
   if (prompt && asked.tiles.value_or(false) && bounds.tokens >= kPromptTokensLeast && !config.tiles)
-    return fmt::format("attention by tiles was asked for, and a head's {} columns are no multiple of 32 up to {}",
-                       attention.head_dim, kTilesHeadDimMax);
+    return fmt::format("--attention tiles needs heads of a multiple of 32 columns up to {}, and this model's have {}",
+                       kTilesHeadDimMax, attention.head_dim);
   if (!prompt && asked.split.value_or(false) && bounds.tokens <= kTokenTile && config.workers < 2)
-    return fmt::format("a split context was asked for, and {} positions are one worker's",
+    return fmt::format("--attention split is not possible: a context of {} positions is too short for two workers",
                        bounds.table_blocks * kGpuKvBlockTokens);
   return {};
 }
@@ -213,6 +219,7 @@ void AttentionConfig::write_to(ConfigText& out) const {
   if (tiles) out.number("kTileHeads", tiles->heads).number("kTileTokens", tiles->tokens).number("kChunk", tiles->chunk);
 }
 
+/// Decode variants for 1, 2, 4, ... sequences; prefill variants for 16, 512 and, on large GPUs, 2048 tokens.
 std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t context, std::int64_t batch_max) const {
   const auto blocks = (context + kGpuKvBlockTokens - 1) / kGpuKvBlockTokens;
   std::vector<VariantSpec> out;
@@ -220,7 +227,7 @@ std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t c
     out.push_back({fmt::format("decode{}", batch), {batch, batch, batch, blocks}});
     if (batch >= batch_max) break;
   }
-  // A short prompt is a tile of tokens: it need not pass by all the tiles of a long one.
+  // A short prompt fits one tile of tokens; its grids need not have the many idle blocks of a long one.
   const auto sequences = out.back().bounds.sequences;
   if (sequences < kTokenTile)
     out.push_back({fmt::format("prefill{}", kTokenTile), {kTokenTile, kTokenTile, sequences, blocks}});
@@ -230,7 +237,7 @@ std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t c
         {fmt::format("prefill{}", tokens), {tokens, std::max(kGpuPrefillRows, sequences), sequences, blocks}});
   };
   push_prefill(chunk);
-  // Cards with many units have work for all of them in large tiles only where a step has many tokens.
+  // On GPUs with many compute units, large tiles give work to all of them only if a step has many tokens.
   const bool many_units = target_.matrix == MatrixKind::kMma || target_.matrix == MatrixKind::kMfmaGfx90a ||
                           target_.matrix == MatrixKind::kMfmaGfx942;
   const auto longest = std::min(tuned_positive(tuning_, "chunk", many_units ? kLongPrefillChunk : chunk),
@@ -271,8 +278,8 @@ BackEnd gpu_back_end() {
           .make = [](std::string_view target, const TargetOptions& options) -> std::unique_ptr<const BackEndTarget> {
             const auto& row = *find_target(target);
             if (options.attention.tiles.value_or(false) && row.matrix == MatrixKind::kNone)
-              throw Error(ErrorCode::kUsage, fmt::format("attention by tiles is no choice of {}", target),
-                          "it has no matrix instructions that kernels use", "give --attention rows, or auto");
+              throw Error(ErrorCode::kUsage, fmt::format("{} does not support --attention tiles", target),
+                          "it has no matrix instructions that forge's kernels use", "give --attention rows, or auto");
             auto tuning = parse_tuning(options.tune);
             if (options.attention.tiles.value_or(false) && tuned(tuning, "matrix", 1) == 0)
               throw Error(ErrorCode::kUsage, "--attention tiles and --tune matrix=0 exclude each other");

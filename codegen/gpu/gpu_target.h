@@ -1,5 +1,6 @@
 #pragma once
-// A GPU as a target of the passes: what its kernels can fuse, the activations they want, its variants.
+// GPUs as targets of the passes: which nodes can be fused, which type of activations matmuls take, which variants are
+// compiled; and how attention is distributed over the grid.
 
 #include <cstdint>
 #include <memory>
@@ -15,8 +16,9 @@
 
 namespace forge::codegen {
 
-inline constexpr std::int64_t kGpuKvBlockTokens = 32;
+inline constexpr std::int64_t kGpuKvBlockTokens = 32;  ///< tokens of a KV block
 
+/// A row of targets.def as a target. See passes/target.h for the functions.
 class GpuTargetModel final : public BackEndTarget {
  public:
   GpuTargetModel(const GpuTarget& target, Tuning tuning, AttentionChoice attention = {})
@@ -47,26 +49,27 @@ class GpuTargetModel final : public BackEndTarget {
   AttentionChoice attention_;
 };
 
-/// The rows of targets.def.
+/// The registry row of this back-end. Its targets are the rows of targets.def.
 [[nodiscard]] BackEnd gpu_back_end();
 
-/// How attention is spread over the grid (kernels/gpu/attention.h).
+/// The configuration of an attention kernel (kernels/gpu/attention.h has the meaning of the fields).
 struct AttentionConfig {
-  /// How a prompt's rows go by matrix instructions (kernels/gpu/attention_tiles.h).
+  /// Prefill by matrix instructions (kernels/gpu/attention_tiles.h).
   struct Tiles {
     std::int64_t heads = 1, tokens = 16;  ///< of a block
-    std::int64_t chunk = 32;              ///< tokens of the context at a time
+    std::int64_t chunk = 32;              ///< tokens of the context per iteration
   };
   std::int64_t heads_per_block = 0, workers = 1, waves = 8, tokens_per_worker = 256, team_tokens = 8;
-  std::optional<Tiles> tiles;      ///< none: few rows, a head's dimensions, a target without
-  std::int64_t blocks = 0;         ///< of the grid
-  std::int64_t scratch_bytes = 0;  ///< of all rows
-  /// As constants of the kernel's configuration.
+  std::optional<Tiles> tiles;      ///< none for few rows, unsuitable head_dim, or targets without matrix instructions
+  std::int64_t blocks = 0;         ///< blocks of the grid
+  std::int64_t scratch_bytes = 0;  ///< partial results of all rows
+  /// Writes the fields as constants of the kernel's configuration.
   void write_to(ConfigText& out) const;
 };
+/// asked: the user's choice, which is followed where possible; attention_problem() tells if it was not.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning, const AttentionChoice& asked = {});
-/// Why it is not what was asked for; empty when it is.
+/// The reason why the configuration is not what the user asked for; empty if it is.
 std::string attention_problem(const AttentionConfig& config, const ir::AttentionAttrs& attention,
                               const ir::Bounds& bounds, const AttentionChoice& asked);
 

@@ -15,10 +15,11 @@
 namespace forge::codegen {
 namespace {
 
+/// Compiles all kernels of the program; results are in the order of `sources`, to which the steps' indices refer.
 std::vector<std::unique_ptr<plan::CodeObjectT>> compile(KernelCompiler& compiler, std::string_view target,
                                                         std::span<const KernelSource> sources) {
   auto compiled = compiler.compile(std::string(target), sources);
-  invariant(compiled.size() == sources.size(), "CG-020", "the compiler lost a kernel");
+  invariant(compiled.size() == sources.size(), "CG-020", "the compiler did not return all kernels");
   std::vector<std::unique_ptr<plan::CodeObjectT>> out;
   for (std::size_t i = 0; i < compiled.size(); ++i) {
     auto object = std::make_unique<plan::CodeObjectT>();
@@ -36,11 +37,12 @@ std::vector<std::unique_ptr<plan::CodeObjectT>> compile(KernelCompiler& compiler
   return out;
 }
 
-/// How a weight's sources come to its place: copied as they are, or repacked by a kernel.
+/// Adds one load step for each source tensor of a weight: a plain copy if its bytes are used as they are (floats that
+/// are not interleaved, vectors), else a launch of a repack kernel. `index`: the weight's number in the plan.
 void lower_load(const GpuTarget& target, const plan::WeightT& weight, std::size_t index, KernelSet& kernels,
                 std::vector<std::unique_ptr<plan::StepT>>& out) {
   const auto dtype = static_cast<DType>(weight.dtype);
-  // Vectors, rows of one element, are concatenated and alternate as matrices do; experts' lie one behind the other.
+  // Vectors are matrices with rows of one element: concatenated or interleaved in the same way.
   const bool vector = weight.layout != static_cast<std::uint8_t>(quant::Layout::kPlanes);
   const auto cols = weight.cols, rows = weight.rows;
   const auto native = static_cast<std::int64_t>(row_bytes(dtype, static_cast<std::size_t>(cols)));

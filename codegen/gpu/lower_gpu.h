@@ -1,6 +1,6 @@
 #pragma once
-// A scheduled program becomes a GPU's part of a plan: chosen steps get their addresses, their kernels are compiled, and
-// weights get places and the steps that load them.
+// Lowers a scheduled program for a GPU: places weights, writes the addresses of the chosen steps, compiles their
+// kernels (equal ones once), and adds the steps that load and repack the weights.
 
 #include <memory>
 
@@ -12,8 +12,8 @@
 
 namespace forge::codegen {
 
-/// Everything of the plan's program but target, options and context, which the caller knows.
-/// Errors: the compiler's; Error(kInternal) when a value has no place or a tensor is not in the model file.
+/// Fills all of the plan's program except target, facts, options and context, which the caller fills in.
+/// Errors: those of the kernel compiler; kInternal if a value has no place; kPlan if a tensor is not in the model file.
 std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, const ModelFile& model, const GpuTarget& target,
                                           KernelCompiler& compiler);
 

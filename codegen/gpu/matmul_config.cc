@@ -14,11 +14,12 @@ namespace forge::codegen {
 namespace {
 
 constexpr std::int64_t kThreadsWanted = 256;
-/// Rows of a team that has more than eight tokens: each takes a register a token.
+/// Rows of a team with many tokens: each row needs one register (its sum) per token.
 constexpr std::int64_t kRowsWithManyTokens = 2;
 
-/// Lanes of a row: as many as it has units, or all of the wave; fewer where so many would have nothing to do in the
-/// last of several rounds that fewer are busier.
+/// Lanes that share a row: for short rows a power of two that covers its units, else the whole wave, or fewer lanes if
+/// they are at least 1.2 times as busy. Example: 32 lanes read 40 units in two rounds and are 63 % busy, 16 lanes take
+/// three rounds and are 83 % busy.
 std::int64_t lanes_for(std::int64_t units, int wave) {
   if (units <= wave) return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(units)));
   std::int64_t best = wave;
@@ -32,11 +33,11 @@ std::int64_t lanes_for(std::int64_t units, int wave) {
 }
 
 constexpr std::int64_t kFewBlocks = 160, kSomeBlocks = 400, kManyBlocks = 2000;
-constexpr std::int64_t kShortRounds = 8;  ///< a wave reads a short row of floats in so many or fewer
+constexpr std::int64_t kShortRounds = 8;  ///< a row of floats is short if a wave reads it in this many rounds or fewer
 
-/// Units that a lane has in flight over all its rows, where each takes five registers. A grid of few blocks needs many
-/// to keep the memory busy. Where blocks follow each other on a unit, fewer registers let more of them be there at
-/// once. Measured on an H200: 1B and 8B shapes of BF16, Q8_0 and Q4_0.
+/// Units that a lane has in flight over all its rows, if each takes five registers. A grid of few blocks needs many
+/// units in flight to keep the memory busy. With many blocks per compute unit, fewer registers let more blocks be
+/// resident at once. Measured on an H200 with BF16, Q8_0 and Q4_0 weights of 1B and 8B models.
 std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rounds, std::int64_t rows) {
   if (blocks <= kFewBlocks) return 16;
   if (is_float(weight)) return blocks <= 2 * kFewBlocks && rounds <= 4 ? rows : 16;
@@ -44,8 +45,9 @@ std::int64_t units_in_flight(DType weight, std::int64_t blocks, std::int64_t rou
   return rounds >= 4 ? 16 : rounds / 2 * rows;
 }
 
-/// Waves that share a row, so that each lane has more rows for a load of activations: those take as long as weights do,
-/// f32 ones longer. Every lane has two rounds at least, and `rows_most` sums. Measured like units_in_flight.
+/// Waves that share a row. The more waves share a row, the more rows a lane has, and the more rows use each load of the
+/// activations; such loads take as long as those of weights, f32 ones longer. Limits: every lane has at least two
+/// rounds of units, and at most `rows_most` rows (sums). Measured like units_in_flight.
 std::int64_t waves_per_row(std::int64_t rows_most, std::int64_t units, int wave, std::int64_t waves,
                            std::int64_t block_rows) {
   constexpr std::int64_t kRoundsLeast = 2;
@@ -70,8 +72,9 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
   const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
   MatmulConfig out;
-  // Where activations of all tokens are loaded ahead there is room for fewer; for fewer still where codes become words
-  // first. Without a dot instruction bytes are multiplied one by one, and each takes a register.
+  // Tokens of a tile are limited by registers. clang (AMD) hoists the loads of all tokens' activations, so tiles are
+  // smaller there, and smaller still if codes have to be unpacked. Without a dot instruction each byte takes a
+  // register.
   const bool ahead = target.loads_ahead;
   const bool unpacks = target.dot == DotKind::kNone && !is_float(weight);
   const auto ahead_tile = quant::is_plane_codes(weight) ? kTokenTile / 4 : kTokenTile / 2;
@@ -81,17 +84,17 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
   const auto teams = target.wave / out.lanes_per_row;
   const auto multiple = shape.multiple_of;
 
-  // The fewest rows that the epilogue allows, or more where a block of them would still be one of very many.
+  // Rows of a block: the fewest that the epilogue allows; more, up to 32, if the grid still has very many blocks.
   std::int64_t block_rows = multiple;
   const auto fits = [&](std::int64_t count) { return shape.divides == 0 || shape.divides % count == 0; };
   const bool many = out.tokens > (ahead ? 2 : kTokenTile / 2);
   while (block_rows < 32 && rows / (2 * block_rows) >= 1024 && fits(2 * block_rows)) block_rows *= 2;
   while (many && block_rows < 32 && rows / (2 * block_rows) >= 64 && fits(2 * block_rows)) block_rows *= 2;
 
-  // With many tokens a lane's loads of activations are shared by as many rows as registers allow.
+  // Threads of a block. Weights of floats (`fat`) need more loads in flight, so few blocks are made larger. Many blocks
+  // with short rows are made smaller, with many rows per team: small blocks get a place on a unit sooner.
   const bool few_blocks = rows / block_rows <= kSomeBlocks;
   const bool fat = is_float(weight) && !ahead;
-  // where many blocks have short rows, small ones with many rows a team are there sooner
   const bool short_rows =
       fat && !few_blocks && out.lanes_per_row == target.wave && units <= kShortRounds * target.wave && tokens <= 2;
   const auto threads = fat && few_blocks ? 2 * kThreadsWanted : short_rows ? kThreadsWanted / 2 : kThreadsWanted;
@@ -131,17 +134,17 @@ bool takes_matrix_instructions(const GpuTarget& target, std::int64_t tokens, con
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                                         std::int64_t tokens, std::int64_t slots, std::int64_t experts,
                                         const EpilogueShape& shape, const Tuning& tuning) {
-  // A block's columns and tokens, the largest first: the larger, the fewer bytes a product takes; but a grid of few
-  // blocks leaves units without work, and tiles of experts that few slots share stay half empty.
+  // Columns and tokens of a block, largest first. Large blocks read fewer bytes per product; but a grid of few blocks
+  // leaves compute units idle, and with experts that few slots share, large tiles stay half empty.
   struct Size {
     std::int64_t rows, tokens;
   };
   constexpr Size kSizes[] = {{128, 128}, {128, 64}, {64, 64}},
                  kExpertSizes[] = {{128, 64}, {64, 64}, {128, 32}, {64, 32}};
   constexpr std::int64_t kBlocksWanted = 192, kBlockMost = 256;
-  // Of a lane. With few there are registers for loads of two steps; with many a second block hides what the first one
-  // waits for, though some addresses leave their registers for it (H200, 1B Q8_0, 2048 tokens: 52400 tokens/s with one
-  // block a unit, 65100 with two).
+  // Sums (accumulator registers) of a lane. With few there are registers left to load two steps ahead. With many, a
+  // second block on the unit hides the latency instead, even though some addresses are spilled for it (H200, 1B Q8_0,
+  // 2048 tokens: 52400 tokens/s with one block per unit, 65100 with two).
   constexpr std::int64_t kFewSums = 32;
   if (!takes_matrix_instructions(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
   const auto fits = [&](const Size& size) {
@@ -149,7 +152,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
            rows >= size.rows;
   };
   const auto rows_of_out = tokens * slots;
-  // Each expert may leave a tile that is not full.
+  // With experts, each expert may have one tile that is not full.
   const auto blocks_of = [&](const Size& size) {
     const auto token_tiles = experts > 0 ? rows_of_out / size.tokens + std::min(experts, rows_of_out)
                                          : (rows_of_out + size.tokens - 1) / size.tokens;
@@ -169,12 +172,13 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   const Size block{tuned_positive(tuning, "block_rows", size->rows),
                    tuned_positive(tuning, "block_tokens", size->tokens)};
   TilesConfig out;
-  // Sums of a wave take as many registers as its share of the block has: large blocks have eight waves. With mma.sync
-  // small ones too, for a grid of few blocks leaves units with few waves to choose from (H200, 1B Q8_0, 512 tokens:
-  // 44600 tokens/s with four, 46800 with eight).
+  // A wave's sums stay in registers, so large blocks have eight waves. With mma.sync small blocks have eight too,
+  // because with a grid of few blocks a unit would have too few waves to schedule (H200, 1B Q8_0, 512 tokens: 44600
+  // tokens/s with four waves, 46800 with eight).
   const bool mma = target.matrix == MatrixKind::kMma;
   const std::int64_t waves = mma || block.rows * block.tokens > 64 * 64 ? 8 : 4;
-  // AMD's waves of 32 hold both factors twice: fewer columns a wave leave them room.
+  // WMMA fragments take many registers (on gfx11 both halves of a wave hold the same): fewer columns per wave leave
+  // room.
   const bool wmma = target.matrix == MatrixKind::kWmmaGfx11 || target.matrix == MatrixKind::kWmmaGfx12;
   const bool few_tokens = block.tokens < 64;
   out.waves_down = tuned_positive(tuning, "waves_down", few_tokens ? block.rows / 32 : wmma && block.rows > 64 ? 4 : 2);
@@ -194,7 +198,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
     throw Error(ErrorCode::kUsage,
                 fmt::format("tuning asks for blocks of {} columns and {} tokens by {} x {} waves", block.rows,
                             block.tokens, out.waves_down, out.waves_across),
-                "a wave has whole tiles of 16, a block whole heads and parts, and 256 columns or tokens at most");
+                "a wave needs whole tiles of 16, a block whole heads and parts and at most 256 columns and tokens");
   return out;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// How a matmul is cut up, by rows (kernels/gpu/matmul_rows.h) or by matrix instructions (kernels/gpu/matmul_tiles.h),
-// by type, shape, number of tokens and target.
+// Chooses the configuration of a matmul kernel (work split and blocking) by weight type, shape, number of tokens and
+// target: kernels/gpu/matmul_rows.h without matrix instructions, kernels/gpu/matmul_tiles.h with them.
 
 #include <cstdint>
 #include <optional>
@@ -13,38 +13,41 @@
 
 namespace forge::codegen {
 
+/// The configuration of MatmulRows; MatmulDefaults in matmul_rows.h has the meaning of the fields.
 struct MatmulConfig {
-  std::int64_t tokens = 1;  ///< a tile
+  std::int64_t tokens = 1;  ///< tokens of a tile
   std::int64_t waves = 8, waves_per_row = 1, lanes_per_row = 32, rows_per_team = 1, units_ahead = 2;
+  /// Weight rows of a block, on a target with this wave size.
   [[nodiscard]] std::int64_t block_rows(int wave) const {
     return waves / waves_per_row * (wave / lanes_per_row) * rows_per_team;
   }
-  /// As constants of the kernel's configuration.
+  /// Writes the fields as constants of the kernel's configuration.
   void write_to(ConfigText& out) const;
 };
 
-/// Precondition: the type has kernels, tokens is at most 16 or a multiple of 16.
+/// Configuration for a weight [rows][k] and `tokens` rows of x. Precondition: the type has GPU kernels, and tokens is
+/// at most 16 or a multiple of 16.
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning);
 
-/// Do steps with room for so many tokens multiply by matrix instructions, where shapes allow it? Tuning: matrix.
+/// True if variants for this many tokens use matrix instructions, where shapes allow it. Tuning key: matrix.
 bool takes_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
 
-/// Of a matmul by matrix instructions.
+/// The configuration of MatmulTiles; TilesDefaults in matmul_tiles.h has the meaning of the fields.
 struct TilesConfig {
-  std::int64_t waves_down = 2, waves_across = 2;  ///< of a block: along columns, along tokens
-  std::int64_t tiles_down = 1, tiles_across = 1;  ///< of a wave
-  std::int64_t rows = 0, tokens = 0;              ///< of a block, columns of the result and tokens
-  std::int64_t steps_ahead = 1;                   ///< that loads are issued before their step
-  std::int64_t blocks = 0;                        ///< of the grid
-  std::int64_t unit_blocks = 0;                   ///< that a unit should hold at once; 0: as the compiler sees fit
+  std::int64_t waves_down = 2, waves_across = 2;  ///< waves of a block: along columns, along tokens
+  std::int64_t tiles_down = 1, tiles_across = 1;  ///< tiles of a wave: along columns, along tokens
+  std::int64_t rows = 0, tokens = 0;              ///< of a block: columns of the result, tokens
+  std::int64_t steps_ahead = 1;                   ///< steps between issuing loads and their use
+  std::int64_t blocks = 0;                        ///< blocks of the grid
+  std::int64_t unit_blocks = 0;                   ///< blocks that a unit should hold at once; 0: the compiler decides
   [[nodiscard]] std::int64_t waves() const { return waves_down * waves_across; }
   void write_to(ConfigText& out) const;
 };
 
-/// For a weight of `experts` times [rows][k], each token going to `slots` of them (none and 1: one weight for all).
-/// None where it goes by rows: few tokens, few columns, a type or a target without, an epilogue whose columns do not
-/// fit.
+/// Configuration for a weight [experts][rows][k] and tokens of `slots` experts each (experts 0 and slots 1: one weight
+/// for all tokens). Nothing if MatmulRows must be used: few tokens, few columns, a weight type or target without matrix
+/// instructions, or an epilogue that does not allow the blocks. Errors: kUsage for tuning that does not fit.
 std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                                         std::int64_t tokens, std::int64_t slots, std::int64_t experts,
                                         const EpilogueShape& shape, const Tuning& tuning);

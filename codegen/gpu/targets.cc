@@ -9,9 +9,9 @@ namespace {
 using driver::Vendor;
 
 constexpr int kKiB = 1024;
-/// Barriers that a compute unit has; a block of several waves takes one.
+/// Barriers of a compute unit: a block of more than one wave needs one, so they limit the number of such blocks.
 constexpr int kBarriersPerComputeUnit = 16;
-/// Of an SM's partition: 16,384 registers for 32 lanes, given to a warp in steps of 256.
+/// Per lane of an SM's partition: 16,384 registers for 32 lanes, allocated to a warp in steps of 256.
 constexpr int kNvidiaRegisters = 512, kNvidiaGranule = 8, kNvidiaSharedGranule = 128;
 constexpr int kScalarGranule = 16;
 

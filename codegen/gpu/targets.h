@@ -1,5 +1,5 @@
 #pragma once
-// The GPUs that plans can be made for, as data (targets.def).
+// The GPU targets that plans can be made for, as data (targets.def), and the occupancy that their resources allow.
 
 #include <cstdint>
 #include <span>
@@ -10,56 +10,57 @@
 
 namespace forge::codegen {
 
-/// The instruction that adds four products of signed bytes.
+/// The instruction that sums four products of signed bytes.
 enum class DotKind : std::uint8_t { kNone, kSdot4, kSudot4, kDp4a };
 
-/// The instructions that multiply tiles of F16 and BF16 with sums in f32, and of int8 (kernels/gpu/matrix_tile.h).
+/// The matrix instructions for F16 and BF16 with f32 sums, and for int8 (kernels/gpu/matrix_tile.h).
 enum class MatrixKind : std::uint8_t { kNone, kMfmaGfx90a, kMfmaGfx942, kWmmaGfx11, kWmmaGfx12, kMma };
 
-/// One row of targets.def. A unit is what a block runs on and shares LDS in: a compute unit, a work-group processor
-/// (RDNA: two compute units), an SM. It has four SIMDs, whoever made it.
+/// One row of targets.def. A unit is the hardware that runs a block and holds its shared memory: a compute unit, a
+/// work-group processor (RDNA: two compute units) or an SM. Each has four SIMDs.
 struct GpuTarget {
-  std::string_view name;
+  std::string_view name;  ///< "gfx1100", "sm_90"
   driver::Vendor vendor;
-  std::string_view api;  ///< "HIP", "CUDA": for people
-  /// Its compiler (clang) loads what a loop multiplies ahead, for all of its tokens, and so holds more in registers.
+  std::string_view api;  ///< "HIP" or "CUDA", for messages
+  /// The compiler (clang) hoists the loads of a loop over tokens, so kernels with many tokens need more registers.
   bool loads_ahead;
-  bool permutes;         ///< it chooses four of eight bytes by one instruction (the prelude's permute)
-  int attention_blocks;  ///< that decode attention wants, so that all units have work
-  int wave;              ///< lanes: 32 or 64
-  int registers;         ///< vector registers a lane of one SIMD, for all its waves
-  int register_granule;  ///< registers are given to a wave in steps of this
-  int scalar_registers;  ///< of one SIMD, for all its waves; 0: no limit beyond the wave's own
-  int waves_per_simd;    ///< at most
-  int blocks_per_unit;   ///< of more than one wave (AMD), of any size (NVIDIA); at most
-  int compute_units;     ///< of one unit
-  int lds_bytes_per_unit;
-  int lds_bytes_per_block;  ///< at most, with opt-in where there is one
-  int lds_granule;          ///< LDS is given to a block in steps of this
-  int lds_reserved;         ///< bytes that each block costs besides its own
+  bool permutes;            ///< has an instruction that selects four of eight bytes (the prelude's permute)
+  int attention_blocks;     ///< blocks that decode attention should have, so that all units have work
+  int wave;                 ///< lanes of a wave: 32 or 64
+  int registers;            ///< vector registers per lane of one SIMD, shared by all its waves
+  int register_granule;     ///< allocation step of vector registers
+  int scalar_registers;     ///< scalar registers of one SIMD, shared by all its waves; 0: no such limit
+  int waves_per_simd;       ///< most waves of a SIMD
+  int blocks_per_unit;      ///< most blocks of a unit (AMD: counts only blocks of more than one wave)
+  int compute_units;        ///< compute units of one unit
+  int lds_bytes_per_unit;   ///< shared memory of a unit
+  int lds_bytes_per_block;  ///< most shared memory of a block, with opt-in if there is one
+  int lds_granule;          ///< allocation step of shared memory, bytes
+  int lds_reserved;         ///< shared memory that the system takes for each block, bytes
   DotKind dot;
   MatrixKind matrix;
-  bool copies;               ///< from memory to LDS behind a lane's back
-  bool overlaps;             ///< a kernel can begin before the one that it waits for has ended
-  int rtc_since, rtc_until;  ///< first and last hipRTC or NVRTC that knows it, 100 * major + minor; until 0: the newest
-  int clang_since;           ///< first LLVM release; 0: not clang's (NVIDIA)
+  bool copies;               ///< has asynchronous copies from global to shared memory
+  bool overlaps;             ///< a kernel can start before the kernel that it depends on has ended
+  int rtc_since, rtc_until;  ///< first and last hipRTC or NVRTC that supports it, 100 * major + minor; until 0: newest
+  int clang_since;           ///< first LLVM release that supports it; 0: not compiled by clang (NVIDIA)
 };
 
 /// All rows, AMD's first.
 [[nodiscard]] std::span<const GpuTarget> gpu_targets();
 
-/// The row of a target as users and drivers name it: "gfx942", "gfx942:sramecc+:xnack-", "sm_90". Null for any other.
+/// The row of a target by a name that users or drivers give it: "gfx942", "gfx942:sramecc+:xnack-" (features are
+/// ignored), "sm_90". Null if there is none.
 [[nodiscard]] const GpuTarget* find_target(std::string_view name);
 
-/// "gfx900, gfx906, ...": for messages.
+/// All names, for messages: "gfx900, gfx906, ...".
 [[nodiscard]] std::string target_names();
 
 inline constexpr int kSimdsPerUnit = 4;
 inline constexpr int kThreadsPerBlockMax = 1024;
 
-/// Waves that a compute unit (SM) holds at once when nothing else runs there, of a kernel with `threads` a block,
-/// `registers` a lane, `scalar_registers` (AMD) a wave and `lds_bytes` a block, dynamic included; unknown ones (-1)
-/// limit nothing. Where a unit is two compute units, half of what it holds. 0: not even one block fits.
+/// Occupancy: waves of a kernel that a compute unit (SM) holds at once if nothing else runs there. threads: per block;
+/// registers: per lane; scalar_registers: per wave (AMD); lds_bytes: per block, dynamic included. Unknown ones (-1) are
+/// no limit. If a unit is two compute units, this is half of what the unit holds. 0: not even one block fits.
 [[nodiscard]] int occupancy(const GpuTarget& target, int threads, int registers, int scalar_registers,
                             std::int64_t lds_bytes);
 

@@ -1,23 +1,23 @@
 #pragma once
-// Sizes that what is chosen for GPUs and the sources that are generated for them must agree on.
+// Sizes on which the choosers for GPUs, the generated sources and the kernels must agree.
 
 #include <cstdint>
 
 namespace forge::codegen {
 
-/// Tokens of the largest tile, and the unit in which tiles past the step's tokens are skipped (kernels/gpu/tile.h has
-/// the kernels' own).
+/// Tokens of the largest tile without matrix instructions, and the granularity in which tokens past a step's real ones
+/// are skipped. Equal to the kernels' kTokenTile (kernels/gpu/tile.h).
 inline constexpr std::int64_t kTokenTile = 16;
-/// Gate and up of a merged weight alternate every so many columns, for a block of results is made from one of each.
+/// In a merged weight, gate and up alternate every 16 columns, so that a group of 16 results needs one run of each.
 inline constexpr std::int64_t kGluUnit = 16;
-/// A block makes a token's results in groups of so many, and parts of a merged weight are whole groups.
+/// A block makes results in groups of 16, so the parts of a merged weight must be multiples of 16 columns.
 inline constexpr std::int64_t kResultColumns = 16;
 
-/// Rows of a tile of matrix instructions, whoever's: columns of a matmul's result, or queries of one head.
+/// Rows of a tile of matrix instructions on all targets: columns of a matmul's result, or queries of one head.
 inline constexpr std::int64_t kTileRows = 16;
-/// Variants with room for so many tokens are a prompt's, and may multiply by matrix instructions where there are any.
+/// Variants for at least this many tokens are for prefill and may use matrix instructions.
 inline constexpr std::int64_t kPromptTokensLeast = 128;
-/// Do they, where --tune does not say (matrix=0, matrix=1)?
+/// 1 if they do so unless --tune says otherwise (matrix=0).
 inline constexpr std::int64_t kMatrixByDefault = 1;
 
 }  // namespace forge::codegen

@@ -1,5 +1,6 @@
 #pragma once
-// Choices made by hand, for measuring, instead of those that matmul_config and gpu_target make.
+// Manual tuning, for measurements: values that replace choices of matmul_config.cc and gpu_target.cc (--tune of the
+// tools).
 
 #include <cstdint>
 #include <map>
@@ -8,21 +9,24 @@
 
 namespace forge::codegen {
 
-/// Keys: waves, split (waves that share a row), lanes, rows, units, tile (tokens) of matmuls; workers, worker_tokens,
-/// heads, attention_waves, team_tokens of attention. "2048x8192:rows" means matmuls of that shape alone.
+/// Values by key. Matmuls without matrix instructions: waves, split (waves that share a row), lanes, rows, units, tile
+/// (tokens). With them: matrix (0 or 1), block_rows, block_tokens, waves_down, waves_across, ahead, min_blocks.
+/// Attention: workers, worker_tokens, heads, attention_waves, team_tokens, attention_tokens, attention_chunk. Variants:
+/// chunk (tokens of the longest prefill step). A key "2048x8192:rows" applies to matmuls with weights of that shape
+/// only.
 using Tuning = std::map<std::string, std::int64_t, std::less<>>;
 
-/// CompileOptions::tune: "rows=4,2048x8192:units=2". A key that nothing asks for does nothing.
-/// Errors: Error(kUsage) for what is not NAME=NUMBER, numbers being 0 to 2^20.
+/// Parses CompileOptions::tune: "rows=4,2048x8192:units=2". Unknown keys are ignored.
+/// Errors: Error(kUsage) for anything that is not NAME=NUMBER with a number from 0 to 2^20.
 Tuning parse_tuning(std::string_view text);
 
-/// What of all choices is meant for kernels called `label`: those without a shape, and over them those of this one.
+/// The values that apply to a matmul of shape `label`: those without a shape, overridden by those for this shape.
 Tuning tuning_for(const Tuning& all, std::string_view label);
 
-/// The choice for `key`, or the one that would be made.
+/// The value for `key`, or `otherwise` if there is none.
 std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t otherwise);
 
-/// The same for what is at least one.
+/// The same, but at least 1.
 std::int64_t tuned_positive(const Tuning& tuning, std::string_view key, std::int64_t otherwise);
 
 }  // namespace forge::codegen

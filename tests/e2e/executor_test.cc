@@ -85,14 +85,14 @@ TEST_CASE("shapes that do not divide evenly: odd heads, biases, a head of its ow
   }
 }
 
-TEST_CASE("a CPU refuses what is no choice of its attention") {
+TEST_CASE("a CPU refuses a choice of attention that it does not have") {
   const TinyModel model(TinyShape{});
   const auto refuse = [&](const char* attention) {
     codegen::compile_program(model.portable().graph, model.file(), "cpu-generic",
                              {.context = 64, .attention = attention});
   };
   for (const char* none : {"rows", "tiles,split"})
-    CHECK_THROWS_WITH(refuse(none), Catch::Contains("one way to attend to a prompt"));
+    CHECK_THROWS_WITH(refuse(none), Catch::Contains("only one attention kernel for prefill"));
   CHECK_THROWS_WITH(refuse("sideways"), Catch::Contains("is unknown"));
 }
 
@@ -101,8 +101,9 @@ TEST_CASE("decoding gives the same bits whether threads share a token's context 
   const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256
   const auto blocks = first_blocks(11);
   const auto expected = run_alone(*model.open(), ids, 64, blocks);
-  for (const auto& [attention, reason] : {std::pair("split", "KV cut into chunks, as asked for"),
-                                          std::pair("whole", "one task a KV head and tile of queries, as asked for")}) {
+  for (const auto& [attention, reason] :
+       {std::pair("split", "KV split into chunks, as requested"),
+        std::pair("whole", "one task per KV head and tile of queries, as requested")}) {
     CAPTURE(attention);
     std::shared_ptr<const plan::ProgramT> program =
         codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),

@@ -204,8 +204,8 @@ TEST_CASE("gpu model: attention gives the same however it is run") {
     const auto check = [&](const char* attention, const std::string& prompts, const char* decoding) {
       CAPTURE(attention);
       HostGpu asked(model, target, 1, tune, {}, attention);
-      CHECK_THAT(asked.reasons(), Contains("prefill512: " + prompts + ", as asked for\n"));
-      CHECK_THAT(asked.reasons(), Contains(std::string("decode1: ") + decoding + ", as asked for\n"));
+      CHECK_THAT(asked.reasons(), Contains("prefill512: " + prompts + ", as requested\n"));
+      CHECK_THAT(asked.reasons(), Contains(std::string("decode1: ") + decoding + ", as requested\n"));
       CHECK(nmse(run_alone(*asked, prompt, 64, blocks), of_prompt) < 1e-5);
       CHECK(nmse(run_alone(*asked, few, 1, blocks), of_few) < 1e-5);
     };

@@ -1,5 +1,5 @@
 #pragma once
-// The families of the self-test's kernels, and what their expectations are made with. Private to codegen/gpu.
+// The groups of self-test kernels, and helpers for their inputs and expected results. Private to codegen/gpu/self_test.
 
 #include <bit>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace forge::codegen {
 
-/// Words that are the same everywhere and every time (SplitMix64, Steele, Lea, Flood 2014).
+/// Reproducible pseudo-random words (SplitMix64: Steele, Lea, Flood 2014).
 class TestWords {
  public:
   explicit TestWords(std::uint64_t seed) : state_(seed) {}
@@ -22,7 +22,7 @@ class TestWords {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
     return static_cast<std::uint32_t>((z ^ (z >> 31)) >> 16);
   }
-  /// Of either sign and a magnitude in [low, high): whole numbers of sixteenths.
+  /// A float of either sign with a magnitude in [low, high), in steps of (high - low) / 65536.
   float number(float low, float high) {
     const float magnitude = low + static_cast<float>(next() % 65536) / 65536 * (high - low);
     return (next() & 1) != 0 ? -magnitude : magnitude;
@@ -39,7 +39,7 @@ inline float number_of(std::uint32_t word) {
   return std::bit_cast<float>(word);
 }
 
-/// A kernel of one of the self-test's headers with an empty configuration.
+/// A kernel from `text`, whose entry is named "self_test_NAME"; input and sections are left empty.
 [[nodiscard]] SelfTestKernel self_test_kernel(const GpuTarget& target, std::string name, KernelText text);
 
 [[nodiscard]] SelfTestKernel self_test_lanes(const GpuTarget& target);
@@ -48,7 +48,7 @@ inline float number_of(std::uint32_t word) {
 [[nodiscard]] SelfTestKernel self_test_blocks(const GpuTarget& target);
 [[nodiscard]] SelfTestKernel self_test_chain(const GpuTarget& target);
 [[nodiscard]] SelfTestKernel self_test_tiles(const GpuTarget& target);
-/// Several kernels: each repacks a few types.
+/// Several kernels, each of which repacks a few weight types.
 [[nodiscard]] std::vector<SelfTestKernel> self_test_repack(const GpuTarget& target);
 
 }  // namespace forge::codegen

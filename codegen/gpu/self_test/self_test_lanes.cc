@@ -1,4 +1,4 @@
-// What kernels/gpu/self_test/self_test.h's SelfTestLanes leaves: lanes one by one, in arrays.
+// Expected results of SelfTestLanes (kernels/gpu/self_test/self_test.h), computed lane by lane.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class Wave {
   /// The lane's number x[i].
   [[nodiscard]] float x(std::size_t lane, std::size_t i) const { return number_of(words_[lane * kLaneInputs + 1 + i]); }
 
-  /// Sum or maximum of `count` neighbours around `lane`, in a butterfly's order: pairs, then pairs of pairs.
+  /// Reduces the group of `count` neighbouring lanes that `lane` is in, in the order of a butterfly (combine_lanes).
   template <class T, class Value, class Combine>
   [[nodiscard]] static T combined(std::size_t lane, std::size_t count, const Value& value, const Combine& combine) {
     std::vector<T> terms;
@@ -36,7 +36,7 @@ class Wave {
   [[nodiscard]] float sum(std::size_t lane, std::size_t count, const Value& value) const {
     return combined<float>(lane, count, value, std::plus<float>());
   }
-  /// Of all lanes' x[i].
+  /// Sum of x[i] over all lanes of the wave.
   [[nodiscard]] float sum_of(std::size_t i) const {
     return sum(0, lanes_, [&](std::size_t lane) { return x(lane, i); });
   }
@@ -51,7 +51,7 @@ class Wave {
   const std::uint32_t* words_;
 };
 
-/// A result's word for each thread of the grid.
+/// [result][thread of the grid].
 using Results = std::vector<std::vector<std::uint32_t>>;
 
 void exchange(const Wave& wave, std::size_t thread, std::size_t lane, Results& out) {
@@ -86,7 +86,7 @@ void some_lanes(const Wave& wave, std::size_t thread, std::size_t lane, Results&
   out[kScan][thread] = scan;
 }
 
-/// What depends on all waves of a block.
+/// Results that depend on all waves of a block.
 void whole_block(const std::vector<std::uint32_t>& input, std::size_t first, std::size_t lanes, Results& out) {
   const std::size_t threads = kLaneWaves * lanes;
   std::size_t best = 0;
@@ -136,7 +136,7 @@ SelfTestKernel self_test_lanes(const GpuTarget& target) {
     kernel.input.push_back(random.next());
     for (int i = 1; i < kLaneInputs; ++i) kernel.input.push_back(word_of(random.number(0.01F, 3)));
   }
-  // The largest of a block stands twice: the first index counts.
+  // The largest value of each block occurs twice, so that best_of_block must return the lower index.
   for (std::size_t b = 0; b < kLaneBlocks; ++b)
     for (const std::size_t t : {threads - 3, lanes + 7})
       kernel.input[(b * threads + t) * kLaneInputs + 1] = word_of(5.0F + static_cast<float>(b));

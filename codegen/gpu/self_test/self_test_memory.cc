@@ -1,4 +1,4 @@
-// What kernels/gpu/self_test/self_test_memory.h's kernels leave.
+// Expected results of the kernels in kernels/gpu/self_test/self_test_memory.h.
 #include <algorithm>
 #include <cstring>
 
@@ -33,7 +33,7 @@ std::uint32_t part_of(const std::uint32_t* quad, std::size_t index) {
   return part;
 }
 
-/// One block's words through shared memory: results [kMemoryResults][thread].
+/// Computes the results of one block; out: [kMemoryResults][thread of the grid], first: the block's first thread.
 void block_of_memory(const std::uint32_t* in, std::vector<Words>& out, std::size_t first) {
   constexpr std::size_t kThreads = kMemoryThreads;
   Words words(kThreads), halves(kThreads / 2), counts(kMemoryBins);
@@ -92,7 +92,7 @@ SelfTestKernel self_test_memory(const GpuTarget& target) {
   auto kernel = self_test_kernel(target, "memory", std::move(text));
   constexpr std::size_t kTotal = std::size_t{kMemoryBlocks} * kMemoryThreads;
   kernel.input = random_words(4 * kTotal, 3);
-  for (auto& word : kernel.input) word &= 0x7fffffffU;  // first words are taken modulo, as whole numbers of either sign
+  for (auto& word : kernel.input) word &= 0x7fffffffU;  // the kernel takes them modulo kMemoryBins
   std::vector<Words> out(kMemoryResults, Words(kTotal));
   for (std::size_t first = 0; first < kTotal; first += kMemoryThreads)
     block_of_memory(&kernel.input[4 * first], out, first);

@@ -1,4 +1,4 @@
-// What kernels/gpu/self_test/self_test.h's SelfTestNumbers leaves.
+// Expected results of SelfTestNumbers (kernels/gpu/self_test/self_test.h).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace gpu::self_test;
 
-/// Where conversions and arithmetic have gone wrong: zeros, subnormals, ties, the largest halves, infinities, NaN.
+/// Edge cases of conversions and arithmetic: zeros, subnormals, rounding ties, the largest f16 values, infinities, NaN.
 constexpr float kEdges[] = {0.0F,
                             -0.0F,
                             1.0F,
@@ -50,6 +50,7 @@ constexpr float kEdges[] = {0.0F,
                             -std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::quiet_NaN()};
 
+/// [NumberInput][kNumbers].
 struct Inputs {
   std::vector<std::uint32_t> words;
   [[nodiscard]] std::uint32_t word(int input, std::size_t i) const { return words[input * kNumbers + i]; }
@@ -66,7 +67,7 @@ Inputs make_inputs() {
       if (input == kMildX && i % 4 == 0) word = word_of(number_of(word) * 0x1p-6F);  // near 1, where log2 is small
       in.words.push_back(word);
     }
-  // Each edge with each: x and y of every pair, and mild numbers that are none.
+  // kAnyX and kAnyY have all pairs of edge cases, kMildX has each of them once.
   constexpr std::size_t kCount = std::size(kEdges);
   static_assert(kCount * kCount <= kNumbers);
   for (std::size_t a = 0; a < kCount; ++a)
@@ -83,7 +84,7 @@ std::uint32_t dot4(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
     c += static_cast<std::uint32_t>(static_cast<std::int8_t>(a >> shift) * static_cast<std::int8_t>(b >> shift));
   return c;
 }
-/// Byte `index` of 16 in four words.
+/// Byte `index` of the 16 bytes in four words.
 std::uint32_t byte_of(const std::uint32_t (&words)[4], std::uint32_t index) {
   return words[index / 4] >> index % 4 * 8 & 255U;
 }
@@ -106,7 +107,7 @@ std::uint32_t bf16_pair(float low, float high) {
   return quant::bf16_of_f32(low) | static_cast<std::uint32_t>(quant::bf16_of_f32(high)) << 16;
 }
 
-/// The word of result `r` for element i.
+/// The expected word of result `r` (NumberResult) for element i.
 std::uint32_t expected(const Inputs& in, int r, std::size_t i) {
   const std::uint32_t a = in.word(kWordA, i), b = in.word(kWordB, i), c = in.word(kWordC, i);
   const float any_x = in.number(kAnyX, i), any_y = in.number(kAnyY, i), x = in.number(kMildX, i),
@@ -158,7 +159,7 @@ struct Row {
   SelfTestMatch match;
   float relative = 0, absolute = 0;
 };
-// exp2 and log2 are the hardware's. Results of exp2 below the smallest normal number may be zero.
+// exp2 and log2 use the hardware's instructions, which are approximate; exp2 may flush subnormal results to zero.
 constexpr Row kRows[] = {
     {kFloatToHalf, "f16_of_f32", SelfTestMatch::kHalves},
     {kHalfPair, "f16_pair", SelfTestMatch::kHalfPairs},
@@ -192,7 +193,7 @@ SelfTestKernel self_test_numbers(const GpuTarget& target) {
   text.has_lds = false;
   text.blocks = kNumbers / kNumberThreads;
   text.threads = kNumberThreads;
-  text.min_blocks = 2;  // the bound that plans' kernels have, too
+  text.min_blocks = 2;  // covers FORGE_KERNEL_BOUNDS, which kernels of plans use too
   auto kernel = self_test_kernel(target, "numbers", std::move(text));
   const Inputs in = make_inputs();
   kernel.input = in.words;

@@ -1,5 +1,5 @@
-// What the kernels of kernels/gpu/self_test/self_test_tiles.h and self_test_repack.h leave: products of matrix tiles,
-// and weights in the layout planes.
+// Expected results of the kernels in kernels/gpu/self_test/self_test_tiles.h (products of matrix tiles) and
+// self_test_repack.h (weights in the layout `planes`).
 #include <fmt/format.h>
 
 #include <cstring>
@@ -15,14 +15,15 @@ namespace {
 using namespace gpu::self_test;
 
 constexpr std::size_t kRepackRows = 8, kRepackUnit = 2, kRepackColumns = 512, kRepackThreads = 64, kBlocksPerRow = 2;
-constexpr std::size_t kTypesPerKernel = 6;  // so that they compile beside each other
-constexpr std::size_t kLineWords = 64;      // every array begins where the widest loads are aligned
+constexpr std::size_t kTypesPerKernel = 6;  // several small kernels compile in parallel
+constexpr std::size_t kLineWords = 64;      // alignment of each array, enough for the widest loads
 
 std::size_t padded(std::size_t words) {
   return (words + kLineWords - 1) / kLineWords * kLineWords;
 }
 
-/// One type's part of a kernel: rows of random bytes, as the file has them, and the planes that the host makes of them.
+/// The part of a kernel that repacks one weight type: native rows of random bytes, and the planes that the host's code
+/// makes of them.
 class RepackPart {
  public:
   RepackPart(DType type, std::size_t number, const SelfTestKernel& kernel)
@@ -51,7 +52,7 @@ class RepackPart {
     quant::pack_planes(
         type_, kRepackRows, kRepackColumns, 0, kRepackRows, [&](std::size_t r) { return &native[r * row]; },
         planes.data());
-    // Rows of two sources by turns, a source's one behind the other.
+    // The weight's rows alternate between two sources; the rows of a source are contiguous.
     kernel.input.resize(staged_ + 2 * source_words());
     for (std::size_t r = 0; r < kRepackRows; ++r) {
       const std::size_t source = r / kRepackUnit % 2, index = r / (2 * kRepackUnit) * kRepackUnit + r % kRepackUnit;
@@ -71,7 +72,7 @@ class RepackPart {
   }
 
   DType type_;
-  std::size_t number_, staged_, planes_;  ///< words of the kernel's in and out
+  std::size_t number_, staged_, planes_;  ///< staged_, planes_: word offsets in the kernel's `in` and `out`
 };
 
 SelfTestKernel repack_kernel(const GpuTarget& target, std::size_t number, std::span<const DType> types) {

@@ -17,11 +17,23 @@ using ir::InputKind;
 using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 
+/// Operations that read two columns of the tile: RoPE's pairs, and the gate and up columns of a GLU.
 bool is_combine(TileOpKind kind) {
   return kind == TileOpKind::kRope || kind == TileOpKind::kPairs;
 }
 
-/// Writes load() and run() side by side, section after section.
+/// Writes the bodies of load() and run() side by side, section by section; sections are branches on row0. Example, for
+/// the operations inv_rms, rope and store:
+///
+///   load:  const int d = n % 128;
+///          o[0] = gpu::load(a.p0 + ...);        // cosine
+///          o[1] = gpu::load(a.p0 + ... + 1);    // sine
+///   run:   const auto pre = [&](int c) { float v = in(c); v *= factor; return v; };
+///          float v = rope(pre(n), pre(other), o[0], o[1], second);
+///          store(a.p1 + ..., v, real);
+///
+/// Operations before a combining one (RoPE, GLU) are applied to two columns, so they become a lambda of the column,
+/// `pre`.
 class Generator {
  public:
   Generator(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context)
@@ -63,8 +75,11 @@ class Generator {
     most_operands_ = std::max(most_operands_, operands_);
   }
 
+  /// kEarly: the operation applies to the lane's own column n, so its operands can be loaded early, in load().
+  /// kBeforeCombine: it is inside the lambda `pre` and applies to column c.
   enum class Place : std::uint8_t { kEarly, kBeforeCombine };
 
+  /// The member of Args for this pointer, as "a.pI"; added if it is new.
   std::string pointer(std::string_view type, PointerArgument argument) {
     for (std::size_t i = 0; i < pointers_.size(); ++i)
       if (pointers_[i].kind == argument.kind && pointers_[i].value == argument.value &&
@@ -81,18 +96,19 @@ class Generator {
     return pointer("const i32*", {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)});
   }
 
-  /// The name of a number of memory: loaded early, or on the spot where it belongs to a column that another lane has.
+  /// An expression for a float in memory: o[i], loaded early by load(), or a load in place for columns of other lanes.
   std::string operand(Place place, const std::string& address) {
     if (place == Place::kBeforeCombine) return fmt::format("gpu::load({})", address);
     load_ += fmt::format("      o[{}] = gpu::load({});\n", operands_, address);
     return fmt::format("o[{}]", operands_++);
   }
 
+  /// The column relative to `origin`, where the operand's column 0 lies.
   static std::string column(Place place, std::int64_t origin) {
     const char* name = place == Place::kBeforeCombine ? "c" : "n";
     return origin == 0 ? std::string(name) : fmt::format("({} - {})", name, origin);
   }
-  /// Rows of the source are slots where it has experts; what has no slots itself is the same for all of a token's.
+  /// The row of a value. With experts the source's rows are slots; a value without slots has one row per token.
   [[nodiscard]] std::string row_of(ir::Value value) const {
     const bool shared = draft_.slots > 1 && graph_.type(value).shape.size() < 3;
     return shared ? fmt::format("(t / {})", draft_.slots) : std::string("t");
@@ -105,7 +121,7 @@ class Generator {
                        row_floats(value), col);
   }
 
-  /// The function that a node computes, of x or of x and y (kernels/gpu/elementwise.h).
+  /// A call of the elementwise function that a node computes (kernels/gpu/elementwise.h).
   [[nodiscard]] std::string call(ir::NodeId node, std::string_view x, std::string_view y = {}) const {
     const auto called = *ir::function_call(graph_.op(node), graph_.attrs(node));
     const auto& def = elementwise::function_def(called.function);
@@ -159,6 +175,7 @@ class Generator {
     }
   }
 
+  /// Sinks: their 16 lanes write 16 results.
   void generate_sink(const DraftOp& op, Place place, const std::string& col) {
     switch (op.kind) {
       case TileOpKind::kStore:
@@ -191,10 +208,12 @@ class Generator {
         break;
       }
       default:
-        throw Error(ErrorCode::kInternal, "a draft holds a source where an epilogue operation belongs");
+        throw Error(ErrorCode::kInternal, "a draft has a source where an epilogue operation is expected");
     }
   }
 
+  /// A GLU reads column `gate` and the one 16 further on; RoPE reads the column and its partner `other`. Columns that
+  /// RoPE does not rotate get cosine 1 and sine 0.
   void generate_combine(const DraftOp& op) {
     if (op.kind == TileOpKind::kPairs) {
       run_ += fmt::format("      const int gate = n / {0} * {1} + n % {0};\n", kGluUnit, 2 * kGluUnit);
@@ -273,29 +292,29 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
     for (const auto& op : section.ops) {
       if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
         return std::unexpected("a norm needs columns of other blocks");
-      if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns meet twice");
+      if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns are combined twice (RoPE or GLU)");
       const bool sink = op.kind >= TileOpKind::kStore;
       if (sink && combines == 0 &&
           std::ranges::any_of(section.ops, [](const auto& other) { return is_combine(other.kind); }))
-        return std::unexpected("a value is stored before its columns meet");
+        return std::unexpected("a value is stored before its columns are combined (RoPE or GLU)");
       if ((op.kind == TileOpKind::kQuantize || op.kind == TileOpKind::kSumSquares) && op.origin % kResultColumns != 0)
         return std::unexpected("a quantised block begins inside a block's columns");
       if (op.kind == TileOpKind::kPairs) {
         if (graph.attrs_as<ir::PartsAttrs>(op.operand.node).unit != kGluUnit)
-          return std::unexpected("gate and up do not alternate every 16 columns");
+          return std::unexpected("gate and up are not interleaved every 16 columns");
         shape.columns_in = 2 * kGluUnit;
       }
       if (op.kind == TileOpKind::kRope && graph.attrs_as<ir::RopeAttrs>(op.node).mode == ir::RopeMode::kHalves)
         shape.multiple_of = std::lcm(shape.multiple_of, graph.attrs_as<ir::RopeAttrs>(op.node).head_dim);
       if (op.kind == TileOpKind::kInvRms) {
-        if (squares != nullptr && *squares != op.operand) return std::unexpected("two norms meet");
+        if (squares != nullptr && *squares != op.operand) return std::unexpected("two different norms are applied");
         squares = &op.operand;
       }
     }
   }
   shape.multiple_of = std::lcm(shape.multiple_of, shape.columns_in);
   if (shape.divides % shape.multiple_of != 0)
-    return std::unexpected(fmt::format("parts begin at no multiple of {} columns", shape.multiple_of));
+    return std::unexpected(fmt::format("a part does not begin at a multiple of {} columns", shape.multiple_of));
   return shape;
 }
 

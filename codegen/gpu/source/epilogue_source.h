@@ -1,5 +1,6 @@
 #pragma once
-// The epilogue of a fused step as device source: from a tile draft to the struct that kernels/gpu/tile.h asks for.
+// Generates the epilogue of a fused step as device source: from a tile draft to the struct Epilogue that
+// kernels/gpu/tile.h describes.
 
 #include <cstdint>
 #include <expected>
@@ -12,18 +13,18 @@
 
 namespace forge::codegen {
 
-/// What a pointer argument of a kernel points to.
+/// The memory that a pointer argument of a kernel points to.
 struct PointerArgument {
   enum class Kind : std::uint8_t {
-    kValue,       ///< a value of the graph: rows in the arena, a weight in its layout, a constant, an input
-    kKeys,        ///< the K pool of the layer that `node`, a KV store or an attention, names
+    kValue,       ///< `value` of the graph: rows in the arena, a weight in its layout, a constant, an input
+    kKeys,        ///< the K pool of the layer of `node`, a KV store or an attention
     kValues,      ///< its V pool
-    kInput,       ///< a step input: ir::InputKind or plan::GpuInput
+    kInput,       ///< the step input `input`: an ir::InputKind or plan::GpuInput
     kBlockTable,  ///< the block tables of the KV group of `node`, a KV store or an attention
-    kScratch,     ///< the step's scratch, `input` bytes from its start
-    kConstants,   ///< the choice's constants, `input` bytes from their start
-    kCounters,    ///< u32s that are zero between steps, `input` bytes from their start
-    kLogits,      ///< the block of the graph's outputs
+    kScratch,     ///< the step's scratch, at byte `input`
+    kConstants,   ///< the choice's constants, at byte `input`
+    kCounters,    ///< u32 counters that are zero between steps, at byte `input`
+    kLogits,      ///< the program's output
   };
   Kind kind{};
   ir::Value value{};
@@ -31,28 +32,28 @@ struct PointerArgument {
   std::int64_t input = 0;
 };
 
-/// Numbers of the program that epilogues need.
+/// Facts about the program that epilogues need.
 struct EpilogueContext {
   std::function<std::int64_t(ir::Value)> row_floats;  ///< floats from one row of a value to the next
   std::int64_t table_blocks = 0, kv_block_tokens = 0;
 };
 
 struct EpilogueSource {
-  std::string text;                       ///< struct Epilogue
-  std::vector<PointerArgument> pointers;  ///< the members of its Args, in order
+  std::string text;                       ///< the definition of struct Epilogue
+  std::vector<PointerArgument> pointers;  ///< what the members of its Args point to, in order
 };
 
-/// What the epilogue of a draft asks of the block that makes its tile.
+/// The constraints of an epilogue on the number of columns of a block.
 struct EpilogueShape {
-  std::int64_t columns_in = 16;   ///< columns that 16 results are made from
-  std::int64_t multiple_of = 16;  ///< a block's columns are a multiple of it
-  std::int64_t divides = 0;       ///< and divide this; 0: anything
+  std::int64_t columns_in = 16;   ///< source columns per 16 results: 16, or 32 with a GLU
+  std::int64_t multiple_of = 16;  ///< the block's columns must be a multiple of this
+  std::int64_t divides = 0;       ///< and must divide this (so that no block crosses a section's border); 0: no limit
 };
 
-/// The shape, or the reason why there is no such epilogue on a GPU.
+/// The constraints, or the reason why GPUs do not support this epilogue.
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft);
 
-/// Precondition: epilogue_shape has one.
+/// Generates the epilogue. Precondition: epilogue_shape() returned a shape.
 EpilogueSource generate_epilogue(const ir::Graph& graph, const TileDraft& draft, const EpilogueContext& context);
 
 }  // namespace forge::codegen

@@ -1,5 +1,15 @@
 #pragma once
-// Specialised sources: one translation unit a kernel, its configuration as constants.
+// Specialised kernel sources: one translation unit per kernel, with the target and the configuration as constants. For
+// example:
+//
+//   #define FORGE_WAVE 32
+//   ...
+//   #include "kernels/gpu/matmul_rows.h"
+//   namespace forge::gpu {
+//   struct Epilogue { ... };                                           // KernelText::before
+//   struct Config : MatmulDefaults { using Weight = WeightQ8_0<2048, 2048>; ... };
+//   using Kernel = MatmulRows<Config>;
+//   FORGE_KERNEL(matmul_q8_0_2048x2048_t1_1a2b3c4d, 256, 256, Kernel::Args) { FORGE_LDS(Kernel::Lds, lds); ... }
 
 #include <cstdint>
 #include <map>
@@ -11,7 +21,7 @@
 
 namespace forge::codegen {
 
-/// Constants of a configuration struct, in order.
+/// The members of a configuration struct, in order: type aliases and constants.
 class ConfigText {
  public:
   ConfigText& use(std::string_view name, std::string_view type);
@@ -24,35 +34,34 @@ class ConfigText {
   std::string text_;
 };
 
-/// A float as device source, exact.
+/// A float as a hexadecimal literal, which is exact.
 std::string float_literal(float value);
 
-/// What a kernel is made from.
+/// The parts of a kernel's source.
 struct KernelText {
   std::string header;    ///< "kernels/gpu/matmul_rows.h"
-  std::string kernel;    ///< "MatmulRows": a template over the configuration, with Args and run
-  std::string defaults;  ///< what the configuration derives from; empty: nothing
+  std::string kernel;    ///< "MatmulRows": a template over the configuration, with Args and run()
+  std::string defaults;  ///< base class of the configuration; may be empty
   std::string before;    ///< text in front of the configuration (an epilogue)
   ConfigText config;
-  bool has_lds = true;
-  std::int64_t blocks = 0;  ///< of the grid; checked against the kernel's own number unless has_blocks is false
-  std::int64_t threads = 0;
-  bool has_blocks = true;
-  std::int64_t min_blocks = 0;  ///< that a unit should hold at once; 0: as the compiler sees fit
+  bool has_lds = true;          ///< the kernel has a struct Lds, its shared memory
+  std::int64_t blocks = 0;      ///< blocks of the grid; a static_assert compares it with the kernel's own number
+  std::int64_t threads = 0;     ///< threads of a block; compared likewise
+  bool has_blocks = true;       ///< false: the launch gives the number of blocks
+  std::int64_t min_blocks = 0;  ///< blocks that a unit should hold at once; 0: the compiler decides
 };
 
-/// What a source says of its target before it includes anything, one definition a line: FORGE_WAVE, FORGE_DOT,
-/// FORGE_MATRIX, FORGE_COPIES, FORGE_OVERLAPS (kernels/gpu/prelude/prelude.h). Of the target's row, and of nothing
-/// else.
+/// The macros that describe the target, one definition per line: FORGE_WAVE, FORGE_DOT, FORGE_MATRIX, FORGE_COPIES and
+/// FORGE_OVERLAPS (kernels/gpu/prelude/prelude.h). Kernels depend on nothing else of the target's row.
 std::string target_macros(const GpuTarget& target);
 
-/// The whole source. The entry's name is `stem` (letters, digits, '_') and a hash of the text.
+/// The whole source. The kernel's name is `stem` (letters, digits, '_') and a hash of the text after the includes.
 KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel);
 
-/// The kernels of one program: equal texts are one kernel.
+/// The kernels of one program. Equal sources (layers with equal shapes) become one kernel.
 class KernelSet {
  public:
-  /// Answers its index in sources().
+  /// Adds a source, if it is new, and returns its index in sources().
   std::uint32_t add(KernelSource source);
   [[nodiscard]] const std::vector<KernelSource>& sources() const { return sources_; }
 

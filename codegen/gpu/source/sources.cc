@@ -16,13 +16,13 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? std::string_view() : text.substr(first);
 }
 
-/// The words after '#' of a directive: "include \"a\"" of " # include \"a\""; empty for other lines.
+/// The text after '#' of a preprocessor directive: "include \"a\"" for " # include \"a\""; empty for other lines.
 std::string_view directive(std::string_view line) {
   line = trimmed(line);
   return line.starts_with('#') ? trimmed(line.substr(1)) : std::string_view();
 }
 
-/// What a directive includes in quotes; empty for other lines.
+/// The path of an #include "..." directive (without '#'); empty for other directives.
 std::string_view included(std::string_view words) {
   if (!words.starts_with("include")) return {};
   words = trimmed(words.substr(7));
@@ -37,12 +37,13 @@ const EmbeddedSource& find_source(std::string_view path, std::string_view from) 
   const auto found = std::ranges::lower_bound(sources, path, {}, &EmbeddedSource::path);
   if (found == sources.end() || found->path != path)
     throw Error(ErrorCode::kInternal, fmt::format("{} includes {}", printable(from), printable(path)),
-                "kernels/ had no such header when forge was built");
+                "kernels/ did not have this header when forge was built");
   return *found;
 }
 
-/// Macros stand in for #pragma once: where an include lies in a conditional branch, only the compiler knows whether it
-/// was taken. A header that was surely taken is not repeated.
+/// Expands includes. Include guards (FORGE_ONCE_...) replace #pragma once: if an include is inside a conditional
+/// branch, only the compiler knows whether the branch is taken, so the header's text is repeated at a later include,
+/// under the same guard. A header that was included outside all branches is not repeated.
 class Expander {
  public:
   void expand(std::string_view text, std::string_view name) {
@@ -85,8 +86,8 @@ class Expander {
   }
 
   std::string out_;
-  int conditions_ = 0;                  ///< conditional branches that are open, of all files that are open
-  std::vector<std::string_view> open_;  ///< headers being expanded, outermost first
+  int conditions_ = 0;                  ///< open #if branches, over all files that are being expanded
+  std::vector<std::string_view> open_;  ///< headers that are being expanded, outermost first
   std::set<std::string_view> taken_;
 };
 

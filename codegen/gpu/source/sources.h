@@ -1,5 +1,6 @@
 #pragma once
-// The device sources of kernels/, embedded in the binary when it is built.
+// The device sources of kernels/, which embed_sources.py embeds in the binary when forge is built, so that kernels can
+// be compiled on machines without forge's source tree.
 
 #include <span>
 #include <string>
@@ -15,11 +16,10 @@ struct EmbeddedSource {
 /// All headers of kernels/elementwise, kernels/gpu and kernels/quant, sorted by path.
 [[nodiscard]] std::span<const EmbeddedSource> embedded_sources();
 
-/// `text` with each #include "kernels/..." replaced by the header's text, so that a compiler needs nothing else.
-/// Headers come once, as #pragma once would have it, also when the first place is in a branch that this compiler does
-/// not take. #line directives name the headers and `name`, so messages point at the files of the source tree. #include
-/// <...> is left alone: no branch for a device has one. Errors: Error(kInternal) for a header that is not in the
-/// binary.
+/// Replaces each #include "kernels/..." in `text` by the header's text, so that a compiler needs no include path. Each
+/// header is used once, like with #pragma once, even if its first include is in a preprocessor branch that is not
+/// taken. #line directives refer to the headers and to `name`, so compiler messages point into the source tree.
+/// #include <...> is kept; only the host's branches have any. Errors: kInternal for a header that is not in the binary.
 [[nodiscard]] std::string expand_source(std::string_view text, std::string_view name = "kernel");
 
 }  // namespace forge::codegen

@@ -37,7 +37,7 @@ std::string weight_text(DType type, std::int64_t rows, std::int64_t k) {
       name = "WeightQ4_1";
       break;
     default:
-      throw Error(ErrorCode::kInternal, "a weight type without a GPU kernel got through");
+      throw Error(ErrorCode::kInternal, "a weight type has no GPU kernel and was not refused");
   }
   return fmt::format("{}<{}, {}>", name, rows, k);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Weights as kernels name them, and how they become planes.
+// The names of weight formats in device sources, and the configuration of the kernels that repack weights.
 
 #include <cstdint>
 #include <string>
@@ -9,18 +9,19 @@
 
 namespace forge::codegen {
 
-/// The block of a type that stands in planes of codes, as device sources name it: "quant::BlockQ4_K".
+/// The block type of a weight type in planes of codes: "quant::BlockQ4_K".
 std::string block_type(DType type);
-/// A weight's format as device sources name it: "WeightQ8_0<16, 512>". The type has kernels.
+/// The format of a weight [rows][k]: "WeightQ8_0<16, 512>" (kernels/gpu/formats.h, codes.h). The type must have
+/// kernels.
 std::string weight_text(DType type, std::int64_t rows, std::int64_t k);
 
-/// How rows of a weight become planes on the card.
+/// A repack kernel (kernels/gpu/repack.h) for a weight [rows][k].
 struct RepackShape {
   DType type{};
-  bool codes = false;  ///< by RepackCodes, else by RepackPlanes
-  std::int64_t rows = 0, k = 0, threads = 0, blocks_per_row = 0;
+  bool codes = false;                                             ///< RepackCodes, else RepackPlanes
+  std::int64_t rows = 0, k = 0, threads = 0, blocks_per_row = 0;  ///< blocks of the grid that share a row
 };
-/// The configuration of kernels/gpu/repack.h.
+/// Writes the kernel's configuration.
 void write_repack(ConfigText& config, const RepackShape& shape);
 
 }  // namespace forge::codegen
