@@ -20,7 +20,8 @@ std::string hash_of(std::string_view key, std::string_view body) {
   return kernel_key({std::string(key), std::string(body)});
 }
 
-/// The file's bytes; nothing when it is no regular file that can be read or is longer than an entry can be.
+/// The file's bytes; nothing if it is not a readable regular file or is longer than an entry can be. Symbolic links are
+/// not followed, and a FIFO does not block.
 std::optional<std::string> read_entry(const std::filesystem::path& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat status{};

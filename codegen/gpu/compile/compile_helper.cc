@@ -1,5 +1,6 @@
-// forge-kernel-compiler: compiles kernels for the compile service in a process of its own, because compilers crash (for
-// a target that they do not know) and hang. It answers frames (compile_wire.h) on one socket until that is closed.
+// forge-kernel-compiler: compiles kernels for the compile service in a process of its own, because compilers may hang,
+// and crash for targets that they do not support. It answers requests (compile_wire.h) on a socket until that is
+// closed.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
@@ -28,7 +29,7 @@ extern char** environ;
 namespace forge::codegen {
 namespace {
 
-/// What messages call a source.
+/// The name of a source in compiler messages.
 std::string source_name(const CompileRequest& request) {
   return request.name + (request.kind == CompilerKind::kNvrtc ? ".cu" : ".hip");
 }
@@ -38,7 +39,7 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Runs a program to its end with its output in `log`. Answers nothing when it ended with 0, else one line.
+/// Runs a program and waits for it; its output goes to the file `log`. Returns "" if it exited with 0, else a message.
 std::string run(const std::vector<std::string>& command, const std::string& log) {
   std::vector<char*> arguments;
   for (const std::string& text : command) arguments.push_back(const_cast<char*>(text.c_str()));
@@ -94,7 +95,7 @@ CompileReply compile(const CompileRequest& request) {
   }
 }
 
-/// False at the end of the stream.
+/// Fills `bytes`; false at the end of the stream.
 bool receive(std::string& bytes) {
   for (std::size_t got = 0; got < bytes.size();) {
     const ssize_t count = recv(kHelperSocket, bytes.data() + got, bytes.size() - got, 0);
@@ -116,8 +117,8 @@ bool answer(std::string_view bytes) {
 }
 
 int serve(const char* directory) {
-  // With the service gone, nobody wants the result: not from here, and not from a clang that runs. A crash that is
-  // expected leaves no core file.
+  // If the service dies, this process gets SIGTERM and kills its process group, including a running clang. Compiler
+  // crashes are expected, so they leave no core files.
   struct sigaction end_all{};
   end_all.sa_handler = [](int) { kill(getpgrp() == getpid() ? 0 : getpid(), SIGKILL); };
   sigaction(SIGTERM, &end_all, nullptr);

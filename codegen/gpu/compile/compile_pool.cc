@@ -38,14 +38,15 @@ namespace fs = std::filesystem;
 using Clock = ComputeLimit::Clock;
 
 constexpr const char* kHelperName = "forge-kernel-compiler";
-/// Of a dead helper's stderr, its end.
+/// Most bytes that are kept of a dead helper's stderr: its end.
 constexpr off_t kStderrBytesMax = 16 * 1024;
-/// Descriptors for helpers are moved above this, away from the ones that they become in the helper.
+/// Descriptors for helpers are moved to this number or above, so that they do not collide with the numbers that they
+/// get in the helper.
 constexpr int kFirstFreeDescriptor = 10;
 constexpr std::string_view kWorkPrefix = "forge-compile-";
-/// A working directory this old was left by a process that was killed: no compilation takes so long.
+/// A working directory of this age was left behind by a killed process: no compilation takes so long.
 constexpr std::time_t kStaleSeconds = 3600;
-/// A process that has closed its socket gets a second to end by itself.
+/// After a process has closed its socket, it gets one second (kExitTries steps) to end by itself.
 constexpr int kExitTries = 1000;
 constexpr useconds_t kExitStep = 1000;
 
@@ -59,7 +60,7 @@ fs::path temporary_directory() {
   return failed ? fs::path("/tmp") : path;
 }
 
-/// Removes what killed processes of this user left.
+/// Removes working directories that killed processes of this user left behind.
 void remove_stale_directories() {
   std::error_code failed, ignored;
   const std::time_t now = std::time(nullptr);
@@ -71,7 +72,7 @@ void remove_stale_directories() {
   }
 }
 
-/// A fresh directory of mode 0700, removed with all that is in it.
+/// A new directory with mode 0700; the destructor removes it with its contents.
 class WorkDirectory {
  public:
   WorkDirectory() {
@@ -99,7 +100,7 @@ UniqueFd moved_up(UniqueFd fd) {
   return moved;
 }
 
-/// One helper process and the request that it is at. Ended, with its process group, by the destructor.
+/// A helper process and the request that it is compiling. The destructor kills it with its process group.
 class Helper {
  public:
   explicit Helper(const PoolOptions& options) : limit_(options.timeout) {
@@ -129,11 +130,12 @@ class Helper {
     return {.fd = socket_.get(), .events = static_cast<short>(out_.empty() ? POLLIN : POLLIN | POLLOUT), .revents = 0};
   }
 
-  /// Moves bytes as far as they go. A reply once there is one: the helper's, or what became of the helper.
+  /// Sends and receives as much as possible without blocking. Returns the reply once it is complete, or a reply that
+  /// says what happened to the helper.
   std::optional<CompileReply> advance() {
     while (!out_.empty()) {
       const ssize_t sent = send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL);
-      if (sent <= 0) break;  // full, or gone, which reading finds out
+      if (sent <= 0) break;  // the buffer is full, or the helper is gone, which recv() below detects
       out_.erase(0, static_cast<std::size_t>(sent));
     }
     std::array<char, 65536> buffer{};
@@ -185,12 +187,12 @@ class Helper {
                 std::generic_category().message(failed), "install forge again: kernels are compiled by that program");
   }
 
-  /// CPU time of the process and its children; without /proc 0, and the limit is one of the clock.
+  /// CPU time of the process and its children. Without /proc it is 0, so that the limit applies to wall-clock time.
   [[nodiscard]] std::chrono::milliseconds computed() const {
     return group_cpu_time(pid_).value_or(std::chrono::milliseconds(0));
   }
 
-  /// Ends the process and all its children; answers its wait status.
+  /// Kills the process and all its children; returns its wait status.
   int end() {
     int status = 0;
     if (pid_ > 0) {
@@ -210,7 +212,8 @@ class Helper {
   }
   CompileReply nonsense() { return gone("its process answered nonsense"); }
   CompileReply died() {
-    // The socket closes a moment before the process can be waited for. Should it only have closed it, it is ended.
+    // A dying process closes its socket a moment before it can be waited for. If it only closed the socket, it is
+    // killed.
     for (int tries = 0; tries < kExitTries && !has_ended(); ++tries) usleep(kExitStep);
     const int status = end();
     if (WIFSIGNALED(status)) {
@@ -244,7 +247,7 @@ class Helper {
   std::string out_, in_;
 };
 
-/// Waits until a helper can go on or has had its time.
+/// Waits until a helper's socket is ready or a helper's deadline has come.
 void wait_for(const std::vector<std::unique_ptr<Helper>>& helpers) {
   std::vector<pollfd> rows;
   Clock::time_point first = Clock::time_point::max();
@@ -270,7 +273,7 @@ std::size_t run_requests(const PoolOptions& options, std::span<const CompileRequ
         helpers.push_back(std::make_unique<Helper>(options));
       } catch (const Error&) {
         if (helpers.empty()) throw;
-        jobs = helpers.size();  // the machine has room for no more
+        jobs = helpers.size();  // the system does not allow more processes
         break;
       }
       ++started;

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of a failure's log, on the terminal; all of it lies beside the kept source.
+/// Lines of a failed compilation's log that the user sees; the whole log is saved beside the source.
 constexpr std::size_t kLogLinesShown = 30;
 
 bool is_identifier(std::string_view text) {
@@ -31,7 +31,8 @@ bool is_identifier(std::string_view text) {
          std::ranges::all_of(text, [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
-/// What went wrong in one line: the compiler's first error, else what became of it with its last words.
+/// The failure in one line: the compiler's first error, else what happened to the compiler and the last line of its
+/// log.
 std::string reason_of(const CompileReply& reply) {
   const std::string_view log = reply.log;
   if (const auto mark = log.find("error:"); mark != std::string_view::npos) {
@@ -55,6 +56,7 @@ std::string_view first_lines(std::string_view text, std::size_t lines) {
 
 }  // namespace
 
+/// A kernel that is being compiled or was found in the cache.
 struct CompileService::Job {
   const KernelSource* source = nullptr;
   const InstalledCompiler* compiler = nullptr;
@@ -158,7 +160,7 @@ CompiledKernel CompileService::finish(const GpuTarget& target, const Job& job, C
     reply.failure = error.line();
     fail(target, job, reply);
   }
-  // A clang says its whole version in what it makes: "clang version 19.1.7".
+  // clang writes its full version into the code object: "clang version 19.1.7".
   constexpr std::string_view kVersion = "clang version ";
   std::string compiler = job.compiler->name;
   if (job.compiler->kind == CompilerKind::kClang && !job.compiler->of_rocm && facts.compiler_text.starts_with(kVersion))

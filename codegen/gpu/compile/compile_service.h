@@ -1,6 +1,6 @@
 #pragma once
-// Kernel sources to code objects: looks into the cache, compiles what is not there in helper processes, reads each
-// code object's facts.
+// The kernel compiler of GPU back-ends: takes code objects from the cache, compiles missing ones in helper processes
+// (compile_pool.h), and reads each code object's resources (code_object.h).
 
 #include <chrono>
 #include <cstddef>
@@ -17,14 +17,14 @@
 namespace forge::codegen {
 
 struct CompileServiceOptions {
-  plan::CacheOptions cache;                   ///< kernels lie in its directory's kernels/; empty: none are kept
+  plan::CacheOptions cache;                   ///< kernels are in its directory's kernels/; empty: no cache
   std::filesystem::path helper;               ///< forge-kernel-compiler; empty: find_helper()'s
-  std::filesystem::path clang;                ///< empty: the newest that is installed
-  bool prefer_clang = false;                  ///< for AMD targets that hipRTC knows too
-  int jobs = 0;                               ///< compilations at once; 0: one a CPU
-  std::chrono::milliseconds timeout{60'000};  ///< of one kernel: CPU time, and clock time without any
-  /// Where sources that do not compile are kept, with their logs; empty: failed/ in the cache directory, else in the
-  /// temporary directory.
+  std::filesystem::path clang;                ///< empty: the newest installed one
+  bool prefer_clang = false;                  ///< also for AMD targets that hipRTC supports
+  int jobs = 0;                               ///< compilations at once; 0: one per CPU
+  std::chrono::milliseconds timeout{60'000};  ///< of one kernel: CPU time, or wall-clock time without any CPU time
+  /// Folder for sources that do not compile, and their logs; empty: failed/ in the cache directory, or, without a
+  /// cache, a new folder in the temporary directory.
   std::filesystem::path keep_dir;
   std::function<void(const std::string&)> note;  ///< gets warnings, one line each, and logs of failures; may be empty
 };
@@ -41,7 +41,8 @@ class CompileService final : public KernelCompiler {
   std::vector<CompiledKernel> compile(const std::string& target, std::span<const KernelSource> sources) override;
 
   [[nodiscard]] const CompileStatistics& statistics() const { return statistics_; }
-  /// Where the kernel lies or would lie in the cache; empty without one. Errors: as compile's, but for the source.
+  /// The path of the kernel's cache entry, whether it exists or not; empty without a cache or for an unknown target.
+  /// Errors: those of compile() that do not concern the source.
   [[nodiscard]] std::filesystem::path cache_path(const std::string& target, const KernelSource& source);
 
  private:

@@ -21,12 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 using driver::Vendor;
 
-/// Newest LLVM that is looked for by name, and the oldest that the kernels' builtins are in.
+/// The LLVM versions for which "clang-N" is looked up; the oldest is the first that has the builtins of the kernels.
 constexpr int kLlvmNewest = 30, kLlvmOldest = 15;
-/// clang 15 and later take all options below; plain "clang" may be older.
+/// The packages that messages recommend.
 constexpr const char* kAmdPackages = "clang-19 and lld-19";
 
-/// The numbers after `mark` in `text`: {5, 2, 21153} of "libamdhip64.so.5.2.21153" and ".so.".
+/// The dot-separated numbers after `mark` in `text`: {5, 2, 21153} for "libamdhip64.so.5.2.21153" and ".so.".
 std::vector<int> numbers_after(std::string_view text, std::string_view mark) {
   std::vector<int> numbers;
   const auto at = text.find(mark);
@@ -58,8 +58,8 @@ fs::path real_path(const fs::path& path) {
   return failed ? path : real;
 }
 
-/// hipRTC's own version call says 9.0 in all releases, so its file name counts: libamdhip64.so.5.2.21153,
-/// libhiprtc.so.6.4.43483.
+/// Adds hipRTC or NVRTC, if its library loads. hipRTC's version function returns 9.0 in all releases, so the version is
+/// taken from its file name: libamdhip64.so.5.2.21153, libhiprtc.so.6.4.43483.
 void add_library(InstalledCompilers& found, Vendor vendor) {
   const bool amd = vendor == Vendor::kAmd;
   try {
@@ -77,8 +77,8 @@ void add_library(InstalledCompilers& found, Vendor vendor) {
   }
 }
 
-/// A clang with lld beside it, where both can be run. Its version from its real path: /opt/rocm-6.4.1/..., /usr/lib/
-/// llvm-19/bin/clang, .../clang-19.
+/// A clang, if it and an lld beside it are executable. The version is taken from its real path: /opt/rocm-6.4.1/...,
+/// /usr/lib/llvm-19/bin/clang, .../clang-19.
 std::optional<InstalledCompiler> clang_at(const fs::path& path) {
   const fs::path real = real_path(path);
   const auto runs = [](const fs::path& program) { return access(program.c_str(), X_OK) == 0; };
@@ -140,7 +140,7 @@ void add_clangs(InstalledCompilers& found, const fs::path& wanted) {
         fmt::format("{} is no clang that can be run with lld beside it", printable(wanted.native(), 200)));
 }
 
-/// "" when the compiler knows the target, else why not.
+/// "" if the compiler supports the target, else the reason why not.
 std::string ignorance(const InstalledCompiler& compiler, const GpuTarget& target) {
   const bool llvm = compiler.kind == CompilerKind::kClang && !compiler.of_rocm;
   const int since = llvm ? target.clang_since : target.rtc_since;
@@ -186,7 +186,7 @@ InstalledCompiler choose_compiler(const InstalledCompilers& installed, const Gpu
 std::vector<std::string> compile_options(CompilerKind kind, const GpuTarget& target) {
   switch (kind) {
     case CompilerKind::kNvrtc:
-      // Functions without an attribute (constexpr, lambdas) are the device's.
+      // Functions without an attribute (constexpr functions, lambdas) are device functions.
       return {fmt::format("--gpu-architecture={}", target.name), "-std=c++20", "--fmad=false",
               "--device-as-default-execution-space"};
     case CompilerKind::kHiprtc:
@@ -195,7 +195,7 @@ std::vector<std::string> compile_options(CompilerKind kind, const GpuTarget& tar
       break;
   }
   return {"-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", fmt::format("--offload-arch={}", target.name),
-          // Sources are free-standing: no header and no library of ROCm's or the host's is looked for.
+          // Sources are free-standing: no headers or libraries of ROCm or the host are needed.
           "-nogpuinc", "-nogpulib", "-nostdinc", "-nostdinc++", "--no-default-config", "-std=c++20", "-O3",
           "-ffp-contract=off"};
 }

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// The least time between two checks.
+/// Shortest time between two checks.
 constexpr milliseconds kCheckStep{10};
 
 struct ProcessTimes {
@@ -22,18 +22,19 @@ struct ProcessTimes {
   long ticks = 0;
 };
 
-/// Of one /proc/PID/stat (proc(5)). The name, in parentheses, may hold anything.
+/// Reads /proc/PID/stat (proc(5)). The process name, in parentheses, may contain anything, so fields are counted from
+/// the last parenthesis.
 std::optional<ProcessTimes> process_times(const std::filesystem::path& stat) {
   std::ifstream in(stat);
   std::string line;
-  if (!std::getline(in, line)) return std::nullopt;  // it has ended meanwhile
+  if (!std::getline(in, line)) return std::nullopt;  // the process has ended meanwhile
   std::istringstream fields(line.substr(line.rfind(')') + 1));
   std::string state, skipped;
   pid_t parent = 0;
   ProcessTimes times;
   fields >> state >> parent >> times.group;
-  for (int field = 6; field < 14; ++field) fields >> skipped;  // session to cmajflt
-  for (int i = 0; i < 4; ++i) {                                // utime, stime, cutime, cstime
+  for (int field = 6; field < 14; ++field) fields >> skipped;  // fields session to cmajflt
+  for (int i = 0; i < 4; ++i) {                                // fields utime, stime, cutime, cstime
     long ticks = 0;
     fields >> ticks;
     times.ticks += ticks;
@@ -74,7 +75,8 @@ std::string ComputeLimit::check(Clock::time_point now, milliseconds computed) {
     moved_ = now;
   }
   if (now - moved_ >= limit_) return fmt::format("it did nothing for {} s and was ended", seconds);
-  // Idle since moved_: due when that becomes too long. Else when all the time that is left may have been computed.
+  // The next deadline: if the process is idle since moved_, when it has been idle for the limit; else the earliest time
+  // at which it can have used up its CPU time.
   deadline_ = now + std::max<Clock::duration>(moved_ == now ? limit_ - used : moved_ + limit_ - now, kCheckStep);
   return {};
 }

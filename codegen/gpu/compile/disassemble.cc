@@ -1,4 +1,4 @@
-// Disassembly by the vendors' tools, for people and tests.
+// Disassembly by the vendors' tools, for forge-inspect and tests.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +12,8 @@
 namespace forge::codegen {
 
 std::optional<std::string> disassemble(std::span<const std::byte> code, const GpuTarget& target) {
-  const UniqueFd file(memfd_create("forge-code", 0));  // the tool opens it by name, so it stays open there
+  // Without CLOEXEC: the tool opens the file by its descriptor's path.
+  const UniqueFd file(memfd_create("forge-code", 0));
   if (!file || write(file.get(), code.data(), code.size()) != static_cast<ssize_t>(code.size())) return std::nullopt;
   const std::string path = fmt::format("/proc/self/fd/{}", file.get());
   std::vector<std::vector<std::string>> commands;

@@ -1,6 +1,6 @@
 #pragma once
-// The sections of a 64-bit little-endian ELF file in memory, for code objects. Every offset is checked: an image may be
-// damaged or hostile. Source: System V ABI, chapter 4 (object files).
+// Reads the sections of a 64-bit little-endian ELF file in memory, for code objects. Every offset is checked, because
+// the image may be damaged or hostile. Source: System V ABI, chapter 4 (object files).
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace forge::codegen {
 
-/// The `T` at `offset`; nothing where the bytes do not reach.
+/// The `T` at `offset`; nothing if it does not lie within the bytes.
 template <typename T>
 [[nodiscard]] std::optional<T> read_at(std::span<const std::byte> bytes, std::uint64_t offset) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -27,17 +27,17 @@ struct ElfSection {
   std::string_view name;
   std::uint32_t type = 0;
   std::uint32_t info = 0;
-  std::uint64_t size = 0;            ///< in memory
-  std::span<const std::byte> bytes;  ///< in the file: empty for NOBITS
+  std::uint64_t size = 0;            ///< size in memory
+  std::span<const std::byte> bytes;  ///< contents in the file; empty for NOBITS
 };
 
 struct ElfImage {
   std::uint16_t machine = 0;
   std::vector<ElfSection> sections;  ///< by index; views into the image
 
-  /// Nothing for anything that is not exactly such a file.
+  /// Nothing if `image` is not a valid file of this kind. The result refers to `image`.
   [[nodiscard]] static std::optional<ElfImage> parse(std::span<const std::byte> image);
-  /// The first of that name, or null.
+  /// The first section of that name, or null.
   [[nodiscard]] const ElfSection* find(std::string_view name) const;
 };
 

@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What an entry begins with; its texts are compiler and code.
+/// The magic line of an entry, whose texts are compiler and code.
 constexpr std::string_view kMagic = "forge kernel 1\n";
-/// Kernels may take this part of what the whole cache may: they are some 20 KB each.
+/// Kernels may use 1/8 of the whole cache's limit; they are about 20 KB each.
 constexpr std::uint64_t kShare = 8;
 
 std::string cannot_use(const fs::path& directory, const std::string& why) {
@@ -59,7 +59,7 @@ std::optional<CachedKernel> KernelCache::find(const std::string& key) {
     touch_cache_file(path);
     return CachedKernel{std::move((*texts)[0]), std::move((*texts)[1])};
   }
-  if (lstat(path.c_str(), &status) == 0)  // not merely evicted by another process meanwhile
+  if (lstat(path.c_str(), &status) == 0)  // else another process has evicted it meanwhile
     note_(Error(ErrorCode::kCache, fmt::format("{} is damaged", printable(path.native(), 200)), {},
                 "ignored, compiling the kernel again")
               .line());
@@ -74,7 +74,7 @@ void KernelCache::store(const std::string& key, const CachedKernel& kernel) {
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kInternal) throw;
     note_(error.line() + " (the kernel is used from memory)");
-    directory_.clear();  // once is enough
+    directory_.clear();  // do not try, and warn, again
   }
 }
 

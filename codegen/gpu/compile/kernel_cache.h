@@ -1,8 +1,9 @@
 #pragma once
-// Compiled kernels on disk, one file a key in <cache>/kernels, where the key is a hash of everything that decides the
-// code: expanded source, target, options, compiler. As with the plan cache (runtime/plan/cache.h), whatever is wrong
-// with it becomes one line and costs a compilation. Entries appear by rename, so readers and writers need no lock: two
-// processes that compile the same kernel at once write the same.
+// The cache of compiled kernels: one file per key in <cache>/kernels. The key is a hash of everything that determines
+// the code: expanded source, target, options and compiler. As with the plan cache (runtime/plan/cache.h), a problem
+// with the cache is reported in one line and only costs a compilation. Entries are written to a temporary file and
+// renamed, so readers and writers need no lock; two processes that compile the same kernel at once write the same
+// contents.
 
 #include <filesystem>
 #include <functional>
@@ -15,7 +16,7 @@
 
 namespace forge::codegen {
 
-inline constexpr const char* kKernelFolder = "kernels";  ///< in the cache
+inline constexpr const char* kKernelFolder = "kernels";  ///< folder in the cache directory
 inline constexpr std::string_view kKernelSuffix = ".kernel";
 
 struct CachedKernel {
@@ -25,13 +26,13 @@ struct CachedKernel {
 
 class KernelCache {
  public:
-  /// `note` gets warnings, one line each.
+  /// `note` receives warnings, one line each.
   KernelCache(const plan::CacheOptions& options, std::function<void(const std::string&)> note);
 
-  /// The entry of `key`, when it is whole.
+  /// The entry of `key`, if it exists and is intact.
   [[nodiscard]] std::optional<CachedKernel> find(const std::string& key);
   void store(const std::string& key, const CachedKernel& kernel);
-  /// Removes least recently used entries until the rest fits.
+  /// Removes the least recently used entries until the others fit the cache's share.
   void evict() const;
   [[nodiscard]] std::filesystem::path entry_path(const std::string& key) const;
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the headers of kernels/gpu, kernels/quant and kernels/elementwise as a C++ table: what codegen/gpu/source/sources.h declares.
+"""Writes the headers of kernels/gpu, kernels/quant and kernels/elementwise into a C++ table, which codegen/gpu/source/sources.h declares.
 
 usage: embed_sources.py SOURCE_ROOT OUTPUT.cc DEPFILE
 
-The depfile names the headers and their folders, so a changed, new or removed header makes the table again.
+The depfile lists the headers and their folders, so that the table is regenerated when a header changes, appears or disappears.
 """
 import os
 import sys
@@ -21,8 +21,8 @@ def main():
         with open(os.path.join(root, path), encoding="utf-8") as file:
             text = file.read()
         if ")" + DELIMITER in text:
-            sys.exit(f"{path} holds the delimiter of the table's strings")
-        # With its size: counting a million characters is more than compilers do for a constant.
+            sys.exit(f"{path} contains the delimiter of the table's strings")
+        # The size is written too: compilers refuse to count a million characters in a constant expression.
         rows.append(f'    {{"{path}", {{R"{DELIMITER}({text}){DELIMITER}", {len(text.encode())}}}}},\n')
     with open(output, "w", encoding="utf-8") as file:
         file.write('#include "codegen/gpu/source/sources.h"\n\nnamespace forge::codegen {\n\n'
