@@ -97,6 +97,7 @@ std::vector<std::string> resolve_targets(std::string_view list) {
   }
 }
 
+// Options other than context and batch are omitted if they have their default value.
 std::string options_text(const CompileOptions& options) {
   auto text = fmt::format("context={} batch={}", options.context, options.batch_max);
   if (options.kv_type != DType::kF16) text += fmt::format(" kv={}", dtype_name(options.kv_type));
@@ -131,6 +132,7 @@ CompileOptions options_of(const plan::ProgramT& program) {
   return out;
 }
 
+// The build id is part of the key, so a plan of another build is never used, even if the version is the same.
 std::string cache_key(const ModelFile& model, std::span<const std::string> targets, const CompileOptions& options) {
   const auto text = fmt::format("{} {} {} {} {} {}", kVersion, kBuildId, plan::kPlanVersion, model.identity,
                                 fmt::join(targets, ","), options_text(options));
@@ -157,6 +159,8 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   const auto attention = parse_attention(options.attention);
   const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune, .attention = attention});
   auto result = passes::run_pipeline(portable, *made, pipeline);
+  // Hidden rows need a second run of the pipeline, because the graph has another output and other variants. Lowering
+  // lets both programs share the weights.
   std::optional<passes::Program> hidden;
   if (options.hidden && back_end.gives_hidden) {
     auto beside = pipeline;

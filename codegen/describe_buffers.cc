@@ -28,6 +28,7 @@ std::vector<std::unique_ptr<plan::BufferT>> describe_buffers(const ir::Graph& gr
     out.push_back(std::move(buffer));
     return true;
   };
+  // A value is described by its number, the plan step that writes it, and its op and type.
   const auto add_value = [&](ir::Value value) {
     auto entry = std::make_unique<plan::BufferValueT>();
     entry->number = numbers.of(value);

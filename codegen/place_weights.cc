@@ -52,6 +52,7 @@ std::uint64_t packed_slice_bytes(const ir::Graph& graph, ir::Value weight) {
   return static_cast<std::uint64_t>(packed_rows) * packed_row_bytes(graph.type(weight));
 }
 
+// Example: parts of 20 and 16 rows take 32 and 16 packed rows. Row 20, the second part's first, is packed row 32.
 std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64_t row) {
   std::int64_t packed_rows = 0;
   for (const auto rows : weight_part_rows(graph, weight)) {
@@ -63,6 +64,8 @@ std::uint64_t packed_offset(const ir::Graph& graph, ir::Value weight, std::int64
   return static_cast<std::uint64_t>(packed_rows + row) * packed_row_bytes(graph.type(weight));
 }
 
+// The key is also the weight's name in the plan: "blk.0.attn_q.weight[0:256]", or "concat/UNIT/FIRST/SECOND" for a
+// concatenation. UNIT is the interleaving unit: the same parts interleaved differently are another weight.
 std::string WeightPlacer::key(ir::Value weight) const {
   std::string text;
   if (graph_.op(weight.node) == ir::Op::kConcatRows)
@@ -158,6 +161,8 @@ void WeightPlacer::add_slices(const Source& source, plan::WeightT& weight) const
   }
 }
 
+// Weights of matmuls are packed. Embedding tables are packed too in the layout `planes`: GPU kernels read them from
+// device memory. tensors() is called for its checks.
 void WeightPlacer::declare(ir::Value weight, WeightUse use) {
   auto [entry, fresh] = entries_.try_emplace(key(weight), Entry{.value = weight});
   if (use == WeightUse::kVector) entry->second.vector = true;
@@ -191,6 +196,7 @@ void WeightPlacer::place() {
         add_slices(part, *weight);
       else
         weight->sources.push_back(std::make_unique<plan::WeightSourceT>(describe(part, vector)));
+      // In x16, each part is padded to 16 rows; an interleaved weight is padded as a whole.
       const bool pads = entry.packed && layout_ == quant::Layout::kX16;
       const std::int64_t rows = weight->sources.back()->rows;
       packed_rows += pads && weight->unit == 0 ? padded(rows) : rows;

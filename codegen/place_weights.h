@@ -23,7 +23,7 @@ enum class WeightUse : std::uint8_t { kMatmul, kEmbedding, kVector };
 /// Places weights consecutively in the order of their first use, each aligned to 256 bytes. A tensor that is used both
 /// by a matmul and as an embedding table is placed once, packed. In the CPU's layout (x16), a table that is only used
 /// for embeddings stays in the model file and its rows are read from there. Call order: declare() for all uses, then
-/// place(), then at(); or place_like() and at().
+/// place(), then at(); or share_offsets() and at().
 class WeightPlacer {
  public:
   /// packed: the layout of matmul weights, kX16 (CPU) or kPlanes (GPU). `graph` and `model` outlive this.
@@ -37,7 +37,7 @@ class WeightPlacer {
   void place();
   /// Instead of declare() and place(): uses the offsets of `other`, which placed the weights of another graph of the
   /// same model.
-  void place_like(const WeightPlacer& other) { entries_ = other.entries_; }
+  void share_offsets(const WeightPlacer& other) { entries_ = other.entries_; }
 
   /// The weight's address and layout, as an operand without row_bytes.
   [[nodiscard]] plan::Operand at(ir::Value weight) const;

@@ -22,6 +22,7 @@ Operand StepOperands::scratch(std::int64_t offset) {
   return plan::operand_at(Space::Arena, 0, static_cast<std::uint64_t>(offset));
 }
 
+// A step has few operands, so a linear search is fast enough.
 std::uint16_t StepOperands::role(const Operand& operand) {
   const auto found = std::ranges::find_if(operands_, [&](const auto& other) { return same(operand, other); });
   const auto at = static_cast<std::uint16_t>(found - operands_.begin());

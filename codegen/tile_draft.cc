@@ -34,6 +34,8 @@ class Drafter {
   Drafter(const ir::Graph& graph, std::span<const ir::NodeId> members)
       : graph_(graph), members_(members.begin(), members.end()) {}
 
+  /// order: the members in topological order, so that the source, if there is one, comes first. Without a source, the
+  /// rows of the first node's operand 0 are loaded.
   TileDraft run(std::span<const ir::NodeId> order) {
     const ir::NodeId first = order.front();
     for (const auto node : order)
@@ -94,6 +96,7 @@ class Drafter {
 
   bool inside(ir::NodeId node) const { return members_.contains(node); }
 
+  /// Tiles of the section must be multiples of `unit` columns wide.
   void need_unit(DraftSection& section, std::int64_t unit) { section.unit = std::lcm(section.unit, unit); }
 
   /// Follows the uses of `value`, the current tile of `section`; its column 0 is column `origin` of the source. Sinks
@@ -307,6 +310,7 @@ std::string_view label_of(const ir::Graph& graph, const DraftOp& op) {
 
 }  // namespace
 
+// An RMSNorm or LayerNorm over rows in memory is a step of its own too; within a larger group it is a tile operation.
 bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
   switch (graph.op(node)) {
     case Op::kRoute:

@@ -35,13 +35,14 @@ void ValuePlaces::place_all() {
   place_constants();
 }
 
-void ValuePlaces::place_beside(const ValuePlaces& others) {
-  weights_.place_like(others.weights_);
+void ValuePlaces::place_with_weights_of(const ValuePlaces& others) {
+  weights_.share_offsets(others.weights_);
   constants_ = others.constants_;
   choice_constants_ = others.choice_constants_;
   place_constants();
 }
 
+/// Declares each use of a weight by a node that runs in a step, in topological order, which is the order of placement.
 void ValuePlaces::declare_weights() {
   for (const auto node : graph_.topological_order()) {
     const auto op = graph_.op(node);
@@ -71,6 +72,7 @@ void ValuePlaces::place_constants() {
       constant_at_.emplace(node, add_constants(graph_.attrs_as<ir::ConstantAttrs>(node).values));
 }
 
+// Groups are numbered in the graph and may come in any order, so the lists grow as needed.
 void ValuePlaces::place_states(std::int64_t block_tokens, DType kv_type, const BlockBytes& block_bytes,
                                plan::ProgramT& out) const {
   const auto number = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
@@ -91,6 +93,7 @@ void ValuePlaces::place_states(std::int64_t block_tokens, DType kv_type, const B
     }
 }
 
+// The addresses depend on the variant's arena (rows_ and variant_), so these are set first.
 std::unique_ptr<plan::VariantT> ValuePlaces::lower(passes::Variant& variant, const Finish& finish) {
   variant_ = &variant;
   rows_.emplace(graph_, variant.buffers);

@@ -2,7 +2,7 @@
 // Addresses of the values of a scheduled program: weights, constants, inputs, outputs and arena buffers. Lowering
 // replaces the values in the steps' operands by these addresses. Used by lower_cpu.cc and lower_gpu.cc.
 //
-// Call order: place_all() (or place_beside()), place_states(), lower() for each variant, take().
+// Call order: place_all() (or place_with_weights_of()), place_states(), lower() for each variant, take().
 
 #include <cstdint>
 #include <functional>
@@ -30,8 +30,8 @@ class ValuePlaces {
   void place_all();
   /// Instead of place_all, for a second graph of the same model: weights lie where `others` placed them, and this
   /// graph's constants come after those of `others`.
-  void place_beside(const ValuePlaces& others);
-  /// Takes over the constants of `beside`, which place_beside() made from this object's constants and its own.
+  void place_with_weights_of(const ValuePlaces& others);
+  /// Takes over the constants of `beside`, which place_with_weights_of() made from this object's constants and its own.
   void take_constants(ValuePlaces& beside) { constants_ = std::move(beside.constants_); }
   /// Lowers a variant: moves its steps into a plan's variant and writes their addresses. Steps without a body are
   /// omitted. `finish` is called for each step with the choice that it came from. `variant` cannot be lowered again.

@@ -23,6 +23,8 @@ Operand CpuChooser::state(ir::Value value, std::int64_t layer) const {
                           static_cast<std::uint64_t>(layer));
 }
 
+// Attention and stand-alone nodes have steps of their own, everything else is a tile program. A LayerNorm alone is a
+// tile program as well: the step NormRows is for RMSNorm only.
 std::expected<passes::Choice, std::string> CpuChooser::choose(std::span<const ir::NodeId> nodes) {
   const auto node = nodes.front();
   const bool alone = nodes.size() == 1 && stands_alone(graph_, node);

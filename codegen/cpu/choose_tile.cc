@@ -41,6 +41,8 @@ plan::TileT CpuChooser::tile(const TileDraft& draft) {
   return out;
 }
 
+/// The body of the tile program's source. Weights are not mentioned here: each section has its own part
+/// (section_source).
 plan::SourceUnion CpuChooser::source(const TileDraft& draft) {
   plan::SourceUnion out;
   const auto node = draft.source;
@@ -187,6 +189,7 @@ plan::TileOpBodyUnion CpuChooser::inv_rms(const DraftOp& draft) {
   return as_op(out);
 }
 
+/// A bias with one vector per expert; the row's expert selects the vector.
 plan::TileOpBodyUnion CpuChooser::expert_vector(const DraftOp& draft, std::int64_t first) {
   const auto& shape = graph_.type(draft.operand).shape;  // [experts, columns, 1]
   const auto row_bytes = static_cast<std::uint32_t>(shape[1].value * kFloatBytes);
@@ -232,6 +235,8 @@ plan::TileOpBodyUnion CpuChooser::norm(const DraftOp& draft, std::int64_t first)
   return as_op(out);
 }
 
+/// Sinks write a column range of their output: floats from column `first` on, one partial sum per kSquareBlock columns,
+/// or quantised blocks from a block number on.
 plan::TileOpBodyUnion CpuChooser::sink(const DraftOp& draft, std::int64_t first) {
   switch (draft.kind) {
     case TileOpKind::kStore: {

@@ -69,10 +69,14 @@ std::optional<std::string> cpu_refuses_members(const ir::Graph& graph, std::span
 CpuTarget::CpuTarget(cpu::CpuClass cpu_class, DType kv_type, std::optional<bool> split_attention)
     : class_(cpu_class), name_(cpu::target_name(cpu_class)), kv_type_(kv_type), split_attention_(split_attention) {}
 
+// Quantised weights are multiplied with quantised activations (integer dots), floats with f32. Rows must be whole
+// blocks.
 DType CpuTarget::activation_type(DType weight, std::int64_t k) const {
   return is_float(weight) || k % kActivationUnit != 0 ? DType::kF32 : DType::kQ8A_32;
 }
 
+// Preferably 32 columns, so that a tile with gate and up gives a whole quantised block; else whole groups of packed
+// rows.
 std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
   return n % kActivationUnit == 0 ? kActivationUnit : n % kPackedRows == 0 ? kPackedRows : 0;
 }
@@ -100,6 +104,7 @@ std::expected<passes::Choice, passes::Refusal> CpuTarget::choose(const ir::Graph
   return std::unexpected(passes::Refusal{.why = std::move(*why), .fix = {}});
 }
 
+// Two variants: decode with one token per sequence, and prefill with up to 512 tokens.
 std::vector<passes::Target::VariantSpec> CpuTarget::variants(std::int64_t context, std::int64_t batch_max) const {
   const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
   const auto chunk = std::max(kCpuPrefillChunk, batch_max);

@@ -42,7 +42,7 @@ std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv, DType kv_type) {
 /// appended, and the arena is as large as the larger program needs.
 void add_hidden(passes::Program& program, const ModelFile& model, ValuePlaces& places, plan::ProgramT& out) {
   ValuePlaces beside(program.graph, model, quant::Layout::kX16);
-  beside.place_beside(places);
+  beside.place_with_weights_of(places);
   const auto& outputs = program.graph.outputs();
   const auto hidden = std::ranges::find(outputs, passes::kHiddenOutput, &ir::Graph::Output::name);
   invariant(hidden != outputs.end(), "CG-006", "a program for embeddings has no output of hidden rows");

@@ -46,6 +46,8 @@ void GpuChooser::launch(std::string_view stem, const KernelText& text, std::span
   for (const auto& argument : arguments) out_.step.operands.push_back(operand_of(argument));
 }
 
+// Operands that refer to values or scratch get their addresses in lowering. K and V pools are numbered 2 * layer and
+// 2 * layer + 1 within their KV group.
 Operand GpuChooser::operand_of(const PointerArgument& argument) const {
   const auto offset = static_cast<std::uint64_t>(argument.input);
   switch (argument.kind) {
@@ -88,12 +90,14 @@ PointerArgument GpuChooser::input(GpuInput kind) {
   return {.kind = Kind::kInput, .input = static_cast<std::int64_t>(kind)};
 }
 
+// All steps of a program share the same counters: they run one after another and leave them at zero.
 PointerArgument GpuChooser::counters(std::int64_t count) {
   out_.counter_bytes =
       std::max<std::int64_t>(out_.counter_bytes, count * static_cast<std::int64_t>(sizeof(std::uint32_t)));
   return {.kind = Kind::kCounters};
 }
 
+// The count is kRowCount (1) for rows of logits, else kTokenCount (0).
 GpuChooser::RowCount GpuChooser::rows_of_step(const ir::Dim& rows) const {
   const auto& bounds = binding_.bounds;
   if (rows.symbol == ir::Symbol::kRows) return {bounds.rows, 1};
@@ -101,6 +105,7 @@ GpuChooser::RowCount GpuChooser::rows_of_step(const ir::Dim& rows) const {
   return {rows.is_constant() ? rows.value : bounds.of(rows.symbol), 0};
 }
 
+// Experts' weights [experts][rows][k] are one weight with experts * rows rows.
 std::string GpuChooser::weight_type(ir::Value weight) const {
   const auto& type = graph_.type(weight);
   const auto rows = type.shape.size() == 3 ? type.shape[0].value * type.shape[1].value : type.shape[0].value;
@@ -220,6 +225,9 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
   launch(fmt::format("{}_{}_t{}", stem, columns, rows.bound), text, arguments);
 }
 
+// nodes: the attention, and optionally the quantize of its result, which the kernel then does too. Pointers that a
+// configuration does not use (no f32 output, no quantised output, no sinks) must still be valid addresses, so they
+// point to another operand.
 std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
   const auto node = nodes[0];
   const auto& a = graph_.attrs_as<ir::AttentionAttrs>(node);

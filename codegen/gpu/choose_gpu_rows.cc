@@ -80,6 +80,8 @@ void GpuChooser::norm(ir::NodeId node) {
   launch(fmt::format("{}_{}_t{}", rms ? "rms_norm" : "layer_norm", norm.dim, rows.bound), text, arguments);
 }
 
+// The frequencies are a constant, either folded by a pass or computed here. Factors of the model file divide them in
+// the kernel, because their bytes are not known at compile time.
 void GpuChooser::rope_table(ir::NodeId node) {
   const auto frequencies = graph_.operand(node, 1);
   const bool computed = graph_.op(frequencies.node) == Op::kRopeFreqs;  // else they were folded into a constant

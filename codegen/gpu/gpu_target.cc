@@ -87,7 +87,7 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
                                                              const ir::AttentionAttrs& attention,
                                                              const ir::Bounds& bounds, const Tuning& tuning) {
   constexpr std::int64_t kLanesWanted = 256, kLongChunkDim = 64;
-  if (!takes_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
+  if (!uses_matrix_instructions(target, bounds.tokens, tuning) || bounds.tokens <= bounds.sequences ||
       attention.head_dim % 32 != 0 || attention.head_dim > kTilesHeadDimMax)
     return std::nullopt;
   AttentionConfig::Tiles out;
@@ -116,6 +116,7 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
 
 }  // namespace
 
+// Quantised weights are multiplied with quantised activations (int8 dots), floats with f32. Rows must be whole blocks.
 DType GpuTargetModel::activation_type(DType weight, std::int64_t k) const {
   return is_float(weight) || k % kActivationUnit != 0 ? DType::kF32 : DType::kQ8A_16;
 }
@@ -166,6 +167,9 @@ std::vector<passes::Choice> GpuTargetModel::sampling(const ir::Graph& graph, con
   return {};
 }
 
+// Work split of decode attention: blocks serve up to kHeadsPerBlockMax heads of a KV head, and as many workers share a
+// context as give the target attention_blocks blocks, but each worker gets at least kKeysPerWorker elements of keys.
+// With more than 16 rows (`many`) contexts are not split.
 AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAttrs& attention, const ir::Bounds& bounds,
                                  const Tuning& tuning, const AttentionChoice& asked) {
   AttentionConfig out;
@@ -187,6 +191,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   if (asked.split && !many)
     out.workers = *asked.split ? std::clamp<std::int64_t>(out.workers, std::min<std::int64_t>(2, parts), parts) : 1;
   if (asked.tiles.value_or(true)) out.tiles = choose_attention_tiles(target, attention, bounds, tuning);
+  // The grid of AttentionTiles has blocks for tiles and, behind them, blocks for single rows (attention_tiles.h).
   if (out.tiles) {
     out.workers = 1;
     out.waves = out.tiles->heads * out.tiles->tokens / kTileRows;
@@ -242,7 +247,7 @@ std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t c
                           target_.matrix == MatrixKind::kMfmaGfx942;
   const auto longest = std::min(tuned_positive(tuning_, "chunk", many_units ? kLongPrefillChunk : chunk),
                                 context / kTokenTile * kTokenTile);
-  if (longest > chunk && takes_matrix_instructions(target_, longest, tuning_)) push_prefill(longest);
+  if (longest > chunk && uses_matrix_instructions(target_, longest, tuning_)) push_prefill(longest);
   return out;
 }
 

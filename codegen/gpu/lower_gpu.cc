@@ -60,6 +60,8 @@ void lower_load(const GpuTarget& target, const plan::WeightT& weight, std::size_
     const bool copies = scales == 0 && !codes && !alternates;
     const auto whole = plan::operand_at(plan::Space::Weights, 0, weight.offset);
     step->operands = {copies ? moved(whole, rows_before * native) : whole};
+    // Row r of the source becomes row first + r / unit * stride + r % unit of the weight (RepackArgs in repack.h):
+    // interleaved parts alternate every weight.unit rows, concatenated parts are one run of rows.
     const auto first = alternates ? static_cast<std::int64_t>(i) * weight.unit : rows_before;
     const auto unit = alternates ? weight.unit : std::max<std::int64_t>(source_rows, 1);
     KernelText text{.header = "kernels/gpu/repack.h",
@@ -115,10 +117,12 @@ std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, const ModelFi
   KernelSet kernels;
   ValuePlaces places(program.graph, model, quant::Layout::kPlanes);
   places.place_all();
+  // Keys and values of one block and layer in f16 (KvPool in kernels/gpu/tile.h).
   const auto block_bytes = [](const ir::KvStateAttrs& kv) {
     return 2 * kv.kv_heads * kGpuKvBlockTokens * kv.head_dim * static_cast<std::int64_t>(sizeof(std::uint16_t));
   };
   places.place_states(kGpuKvBlockTokens, DType::kF16, block_bytes, *out);
+  // Kernels are collected over all variants, so that equal ones are compiled once.
   const auto finish = [&](passes::Choice& choice, plan::StepT& step) {
     step.body.AsLaunch()->code = kernels.add(std::move(choice.kernel));
     out->counter_bytes = std::max(out->counter_bytes, choice.counter_bytes);

@@ -68,6 +68,8 @@ void MatmulConfig::write_to(ConfigText& out) const {
       .number("kUnitsAhead", units_ahead);
 }
 
+// Choices build on each other in this order: tokens of a tile, lanes per row, rows of a block, waves, waves per row,
+// rows per team, units in flight. Each can be replaced by tuning. The thresholds were measured (see above).
 MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t rows, std::int64_t k,
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning) {
   const auto units = static_cast<std::int64_t>(quant::planes_units(weight, static_cast<std::size_t>(k)));
@@ -126,7 +128,7 @@ void TilesConfig::write_to(ConfigText& out) const {
       .number("kStepsAhead", steps_ahead);
 }
 
-bool takes_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
+bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning) {
   return target.matrix != MatrixKind::kNone && tokens >= kPromptTokensLeast &&
          tuned(tuning, "matrix", kMatrixByDefault) != 0;
 }
@@ -146,7 +148,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
   // second block on the unit hides the latency instead, even though some addresses are spilled for it (H200, 1B Q8_0,
   // 2048 tokens: 52400 tokens/s with one block per unit, 65100 with two).
   constexpr std::int64_t kFewSums = 32;
-  if (!takes_matrix_instructions(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
+  if (!uses_matrix_instructions(target, tokens, tuning) || weight == DType::kF32 || k % 32 != 0) return std::nullopt;
   const auto fits = [&](const Size& size) {
     return size.rows % shape.multiple_of == 0 && (shape.divides == 0 || shape.divides % size.rows == 0) &&
            rows >= size.rows;
@@ -162,6 +164,7 @@ std::optional<TilesConfig> choose_tiles(const GpuTarget& target, DType weight, s
     if (experts > 1) return rows_of_out / experts * 3 / 2 >= size.tokens || size.tokens == 32;
     return blocks_of(size) >= kBlocksWanted;
   };
+  // Takes the first size that fits and gives enough work (`many`), else the last that fits.
   const Size* size = nullptr;
   for (const auto& one : experts > 1 ? std::span<const Size>(kExpertSizes) : std::span<const Size>(kSizes)) {
     if (!fits(one)) continue;

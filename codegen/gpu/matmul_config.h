@@ -31,7 +31,7 @@ MatmulConfig choose_matmul(const GpuTarget& target, DType weight, std::int64_t r
                            std::int64_t tokens, const EpilogueShape& shape, const Tuning& tuning);
 
 /// True if variants for this many tokens use matrix instructions, where shapes allow it. Tuning key: matrix.
-bool takes_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
+bool uses_matrix_instructions(const GpuTarget& target, std::int64_t tokens, const Tuning& tuning);
 
 /// The configuration of MatmulTiles; TilesDefaults in matmul_tiles.h has the meaning of the fields.
 struct TilesConfig {

@@ -94,6 +94,8 @@ std::string target_names() {
   return names;
 }
 
+// The smallest of three limits: waves by registers of a SIMD, blocks by barriers (or block slots), blocks by shared
+// memory.
 int occupancy(const GpuTarget& target, int threads, int registers, int scalar_registers, std::int64_t lds_bytes) {
   if (threads <= 0 || threads > kThreadsPerBlockMax || lds_bytes > target.lds_bytes_per_block) return 0;
   const int waves_per_block = (threads + target.wave - 1) / target.wave;

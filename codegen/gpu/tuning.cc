@@ -36,13 +36,13 @@ Tuning tuning_for(const Tuning& all, std::string_view label) {
   return out;
 }
 
-std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t otherwise) {
+std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t fallback) {
   const auto found = tuning.find(key);
-  return found == tuning.end() ? otherwise : found->second;
+  return found == tuning.end() ? fallback : found->second;
 }
 
-std::int64_t tuned_positive(const Tuning& tuning, std::string_view key, std::int64_t otherwise) {
-  return std::max<std::int64_t>(tuned(tuning, key, otherwise), 1);
+std::int64_t tuned_positive(const Tuning& tuning, std::string_view key, std::int64_t fallback) {
+  return std::max<std::int64_t>(tuned(tuning, key, fallback), 1);
 }
 
 }  // namespace forge::codegen

@@ -23,10 +23,10 @@ Tuning parse_tuning(std::string_view text);
 /// The values that apply to a matmul of shape `label`: those without a shape, overridden by those for this shape.
 Tuning tuning_for(const Tuning& all, std::string_view label);
 
-/// The value for `key`, or `otherwise` if there is none.
-std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t otherwise);
+/// The value for `key`, or `fallback` if there is none.
+std::int64_t tuned(const Tuning& tuning, std::string_view key, std::int64_t fallback);
 
 /// The same, but at least 1.
-std::int64_t tuned_positive(const Tuning& tuning, std::string_view key, std::int64_t otherwise);
+std::int64_t tuned_positive(const Tuning& tuning, std::string_view key, std::int64_t fallback);
 
 }  // namespace forge::codegen

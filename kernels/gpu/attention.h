@@ -311,7 +311,7 @@ struct Attention {
   }
 
   /// Writes the worker's partial result: [kGroup][kPartial].
-  FORGE_DEVICE static void leave(const Lds& lds, float* partial) {
+  FORGE_DEVICE static void write_partial(const Lds& lds, float* partial) {
     for (int i = thread_id(); i < kGroup * kHeadDim; i += kThreads) {
       const int h = i / kHeadDim, dim = i % kHeadDim;
       const Merged all = merged(lds, h, dim);
@@ -350,7 +350,7 @@ struct Attention {
     }
   }
   /// Writes the output of the only worker.
-  FORGE_DEVICE static void write_alone(const Args& args, const Job& job, const Lds& lds) {
+  FORGE_DEVICE static void write_single(const Args& args, const Job& job, const Lds& lds) {
     write_row(args, job, [&](int h, int dim) { return divided(args, job, h, merged(lds, h, dim)); });
   }
   /// Merges the partial results of the first `count` workers in their order and writes the output. All loads are issued
@@ -433,11 +433,11 @@ struct Attention {
     share(state, lds);
     if (C::kWorkers > 1 && workers > 1) {
       float* partials = args.scratch + (static_cast<u64>(t) * kJobs + part) * C::kWorkers * kGroup * kPartial;
-      leave(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
+      write_partial(lds, partials + static_cast<u64>(worker) * kGroup * kPartial);
       if (!last_arrival(args.counters + t * kJobs + part, static_cast<u32>(workers), lds.flag)) return;
       write_combined(args, job, partials, workers);
     } else {
-      write_alone(args, job, lds);
+      write_single(args, job, lds);
     }
   }
 };

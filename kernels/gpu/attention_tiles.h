@@ -16,7 +16,7 @@
 //   weights   32 keys        query of a wave   keys              (A of the second product; one region per wave)
 //
 // A step may also have rows that are not part of such a run, as decode rows of other sequences. They are computed by
-// blocks as in attention.h. The grid has blocks for both cases; each block decides by together(), from the step's
+// blocks as in attention.h. The grid has blocks for both cases; each block decides by find_prompt(), from the step's
 // positions, whether its rows are its own or are left to the other kind.
 
 #include "kernels/gpu/attention.h"
@@ -99,7 +99,7 @@ struct AttentionTiles {
 
   /// True if the rows of a tile are consecutive positions of one sequence and at least kFewest. All lanes of a wave
   /// call it together; all waves, and all blocks with this tile, get the same answer.
-  FORGE_DEVICE static bool together(const Args& args, int tile, Prompt& out) {
+  FORGE_DEVICE static bool find_prompt(const Args& args, int tile, Prompt& out) {
     const int t0 = tile * C::kTileTokens, real = uniform(load(args.counts + kTokenCount)) - t0;
     const int most = C::kTokensTotal - t0 < C::kTileTokens ? C::kTokensTotal - t0 : C::kTileTokens;
     const int count = real < most ? real : most;
@@ -207,7 +207,7 @@ struct AttentionTiles {
   /// weights to shared memory. position: of the wave's first row. A row sees a key if the key is not newer than the row
   /// and lies in its window. Masked scores are 2 * kLowest, so that their weight is 0 even while the maximum is
   /// kLowest.
-  FORGE_DEVICE static void weigh(const Query& query, int chunk, int position, TileLds& lds, State& state) {
+  FORGE_DEVICE static void update_weights(const Query& query, int chunk, int position, TileLds& lds, State& state) {
     float scores[kKeyTiles][T::Fragments::kC] = {};
     FORGE_UNROLL
     for (int slab = 0; slab < kDimSlabs; ++slab) {
@@ -335,7 +335,7 @@ struct AttentionTiles {
       if (chunk < last) load_chunk(args, prompt, kv_head, chunk + 1, next);
       keep_schedule();
       const bool sees = row0 < prompt.count && chunk * C::kChunk < position + kRowsOfWave;
-      if (sees) weigh(query, chunk, position, lds, state);
+      if (sees) update_weights(query, chunk, position, lds, state);
       barrier();
       if (sees) add_values(lds, state);
       barrier();
@@ -348,12 +348,12 @@ struct AttentionTiles {
     const int id = block_id() - kTileBlocks;
     Prompt prompt{};
     if (id >= 0) {
-      if (!together(args, id / Rows::kJobs / C::kTileTokens, prompt)) Rows::run_block(args, lds.rows, id);
+      if (!find_prompt(args, id / Rows::kJobs / C::kTileTokens, prompt)) Rows::run_block(args, lds.rows, id);
       return;
     }
     // Tiles in descending order: the rows with the longest context take longest and should start first.
     const int tile = kTokenTiles - 1 - block_id() / kJobs;
-    if (together(args, tile, prompt)) run_tile(args, lds.tile, prompt, block_id() % kJobs * C::kTileHeads);
+    if (find_prompt(args, tile, prompt)) run_tile(args, lds.tile, prompt, block_id() % kJobs * C::kTileHeads);
   }
 };
 

@@ -19,7 +19,7 @@ struct Route {
   static constexpr int kThreads = kWave, kBlocks = C::kTokensTotal;
   static constexpr int kOwn = ceil_div(C::kExperts, kWave);  ///< experts of a lane: lane, lane + kWave, ...
   static constexpr int kMembers = C::kExperts / C::kGroups;  ///< experts of a group
-  static constexpr int kNobody = 1 << 30;
+  static constexpr int kNoExpert = 1 << 30;
   static constexpr float kWorst = __builtin_bit_cast(float, 0xff800000u);  // -infinity
   static constexpr float kSumLeast = 0x1p-14f;  ///< lower bound of the divisor, in case all chosen gates are 0
   static_assert(C::kUsed <= kWave && C::kUsed <= C::kExperts,
@@ -127,15 +127,15 @@ struct Route {
     FORGE_LOOP
     for (int u = 0; u < C::kUsed; ++u) {
       float best = kWorst;
-      int place = kNobody;
+      int place = kNoExpert;
       FORGE_UNROLL
       for (int i = 0; i < kOwn; ++i)
-        if (!taken[i] && (place == kNobody || rank[i] > best)) {
+        if (!taken[i] && (place == kNoExpert || rank[i] > best)) {
           best = rank[i];
           place = i * kWave + lane_id();
         }
       const float most = max_lanes<kWave>(best);
-      const int winner = -max_lanes<kWave>(place != kNobody && best == most ? -place : -kNobody);
+      const int winner = -max_lanes<kWave>(place != kNoExpert && best == most ? -place : -kNoExpert);
       float value = 0;
       FORGE_UNROLL
       for (int i = 0; i < kOwn; ++i)

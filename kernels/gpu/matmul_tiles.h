@@ -324,8 +324,8 @@ struct MatmulTiles {
         turn<1, false>(args, lds, job, step + 1, down, across, next, sums);
     }
     if constexpr (kSteps % 2 != 0) turn<0, false>(args, lds, job, kSteps - 1, down, across, next, sums);
-    // anew: the epilogue's addresses are computed here instead of living in registers through the loop.
-    finish_slices<0>(args, lds, job, anew(thread_id()), sums);
+    // opaque: the epilogue's addresses are computed here instead of living in registers through the loop.
+    finish_slices<0>(args, lds, job, opaque(thread_id()), sums);
   }
 };
 

@@ -94,7 +94,7 @@ struct RowsListed {
   int first, count;  ///< the tile's first entry in the list; entries in the list
   FORGE_DEVICE bool has(int t) const { return first + t < count; }
   FORGE_DEVICE int row(int t) const { return list.get(has(t) ? first + t : 0); }
-  FORGE_DEVICE int near(int t) const { return row(t); }
+  FORGE_DEVICE int clamped_row(int t) const { return row(t); }
 };
 
 }  // namespace forge::gpu

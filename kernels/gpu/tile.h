@@ -86,7 +86,7 @@ struct RowsInOrder {
   FORGE_DEVICE bool has(int t) const { return t0 + t < TokensTotal; }
   FORGE_DEVICE int row(int t) const { return t0 + t; }
   /// A row that is safe to load from: the last one if row t does not exist.
-  FORGE_DEVICE int near(int t) const { return has(t) ? t0 + t : TokensTotal - 1; }
+  FORGE_DEVICE int clamped_row(int t) const { return has(t) ? t0 + t : TokensTotal - 1; }
 };
 
 /// Runs the epilogue E over a tile of type T. Total: columns of the source. Rows: RowsInOrder or RowsListed.
@@ -174,7 +174,7 @@ class Finish {
   }
   /// Loads the lane's share of token t's partial sums of squares: parts lane, lane + kWave, ...
   FORGE_DEVICE void load_parts(int t, float (&parts)[kPartsOfLane]) const {
-    const int token = rows_.near(t);
+    const int token = rows_.clamped_row(t);
     FORGE_UNROLL
     for (int i = 0; i < kPartsOfLane; ++i) {
       const int part = i * kWave + lane_id();
@@ -189,7 +189,7 @@ class Finish {
     sum = sum_lanes<kWave>(sum);
     if (lane_id() == 0) set(t, E::inv_rms(sum));
   }
-  FORGE_DEVICE void load_operands(const Job& job) { E::load(args_, rows_.near(job.t), job.n, row0_, operands_); }
+  FORGE_DEVICE void load_operands(const Job& job) { E::load(args_, rows_.clamped_row(job.t), job.n, row0_, operands_); }
 
   const typename E::Args& args_;
   int row0_, thread_;

@@ -61,6 +61,7 @@ std::string run(const std::vector<std::string>& command, const std::string& log)
   return WEXITSTATUS(status) == 0 ? "" : fmt::format("{} ended with {}", command.front(), WEXITSTATUS(status));
 }
 
+/// clang reads and writes files in the working directory, which are removed afterwards.
 CompileReply compile_with_clang(const CompileRequest& request) {
   const std::string source = source_name(request), object = request.name + ".co", log = request.name + ".log";
   {
@@ -78,6 +79,7 @@ CompileReply compile_with_clang(const CompileRequest& request) {
   return reply;
 }
 
+/// hipRTC or NVRTC, in this process.
 CompileReply compile_with_library(const CompileRequest& request) {
   static std::array<std::optional<driver::RuntimeCompiler>, 2> compilers;  // loading one takes longer than compiling
   const bool amd = request.kind == CompilerKind::kHiprtc;
@@ -116,6 +118,7 @@ bool answer(std::string_view bytes) {
   return true;
 }
 
+/// The main loop: reads requests and answers them until the socket is closed. directory: the working directory.
 int serve(const char* directory) {
   // If the service dies, this process gets SIGTERM and kills its process group, including a running clang. Compiler
   // crashes are expected, so they leave no core files.

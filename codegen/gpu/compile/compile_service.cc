@@ -78,6 +78,8 @@ const InstalledCompiler& CompileService::compiler_for(const GpuTarget& target) {
   return compilers_.emplace(target.name, choose_compiler(installed, target)).first->second;
 }
 
+// The cache key covers everything that determines the code: the compiler, the kernel's name, the expanded source, the
+// target and the options.
 CompileService::Job CompileService::job_of(const GpuTarget& target, const KernelSource& source) {
   invariant(is_identifier(source.entry), "GPU-001", "a kernel's name is a C identifier of at most 128 letters");
   Job job;
@@ -100,6 +102,7 @@ fs::path CompileService::cache_path(const std::string& target, const KernelSourc
   return row == nullptr ? fs::path() : cache_.entry_path(job_of(*row, source).key);
 }
 
+// Cached code objects are checked like new ones; a bad one is reported and compiled again.
 std::vector<CompiledKernel> CompileService::compile(const std::string& target, std::span<const KernelSource> sources) {
   const GpuTarget* row = find_target(target);
   if (row == nullptr)
@@ -170,6 +173,7 @@ CompiledKernel CompileService::finish(const GpuTarget& target, const Job& job, C
   return kernel;
 }
 
+// Saves a source that did not compile, with its log; returns the source's path, or an empty one on failure.
 fs::path CompileService::keep(const GpuTarget& target, const Job& job, const std::string& log) const {
   std::error_code failed;
   fs::path folder = options_.keep_dir;
@@ -188,6 +192,7 @@ fs::path CompileService::keep(const GpuTarget& target, const Job& job, const std
   return (out << job.request.text).flush() ? source : fs::path();
 }
 
+// Reports a failed compilation: saves the source, shows the first lines of the log, throws.
 void CompileService::fail(const GpuTarget& target, const Job& job, const CompileReply& reply) {
   const fs::path kept = keep(
       target, job,

@@ -97,6 +97,7 @@ std::optional<InstalledCompiler> clang_at(const fs::path& path) {
   return row;
 }
 
+/// ROCm's clangs in /opt, newest first.
 std::vector<fs::path> rocm_clangs() {
   std::vector<fs::path> paths;
   std::error_code failed;
@@ -108,6 +109,7 @@ std::vector<fs::path> rocm_clangs() {
   return paths;
 }
 
+/// Candidates in $PATH: clang-30 to clang-15, then clang.
 std::vector<fs::path> path_clangs() {
   const char* variable = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): read at start-up
   std::string_view folders = variable == nullptr ? "/usr/bin" : variable;
@@ -124,6 +126,7 @@ std::vector<fs::path> path_clangs() {
   return paths;
 }
 
+/// Adds `wanted`, or if that is empty all clangs that can be used; each real path once.
 void add_clangs(InstalledCompilers& found, const fs::path& wanted) {
   std::vector<fs::path> paths{wanted};
   if (wanted.empty()) {
@@ -141,7 +144,7 @@ void add_clangs(InstalledCompilers& found, const fs::path& wanted) {
 }
 
 /// "" if the compiler supports the target, else the reason why not.
-std::string ignorance(const InstalledCompiler& compiler, const GpuTarget& target) {
+std::string why_unsupported(const InstalledCompiler& compiler, const GpuTarget& target) {
   const bool llvm = compiler.kind == CompilerKind::kClang && !compiler.of_rocm;
   const int since = llvm ? target.clang_since : target.rtc_since;
   if (compiler.version == 0) return {};
@@ -164,7 +167,7 @@ InstalledCompilers find_compilers(Vendor vendor, const fs::path& clang) {
 InstalledCompiler choose_compiler(const InstalledCompilers& installed, const GpuTarget& target) {
   std::vector<std::string> reasons = installed.problems;
   for (const InstalledCompiler& compiler : installed.list) {
-    std::string reason = ignorance(compiler, target);
+    std::string reason = why_unsupported(compiler, target);
     if (reason.empty()) return compiler;
     reasons.push_back(std::move(reason));
   }

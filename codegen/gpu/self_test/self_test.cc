@@ -10,6 +10,7 @@
 namespace forge::codegen {
 namespace {
 
+/// The same bits, or both NaN (the payload of a NaN is not specified).
 bool is_same(float got, float expected) {
   return word_of(got) == word_of(expected) || (std::isnan(got) && std::isnan(expected));
 }

@@ -126,7 +126,7 @@ std::uint32_t expected(const Inputs& in, int r, std::size_t i) {
       return permute(a, b, c & 0x07070707U);
     case kLookup4:
       return lookup4(c & 0x0f0f0f0fU, a, b);
-    case kAnew:
+    case kOpaque:
       return a;
     case kExp2:
       return word_of(static_cast<float>(std::exp2(static_cast<double>(x))));
@@ -182,7 +182,7 @@ constexpr Row kRows[] = {
     {kAbs, "abs_of", SelfTestMatch::kFloats},
     {kMin, "min_of", SelfTestMatch::kFloats},
     {kMax, "max_of", SelfTestMatch::kFloats},
-    {kAnew, "anew", SelfTestMatch::kWords},
+    {kOpaque, "opaque", SelfTestMatch::kWords},
 };
 
 }  // namespace

@@ -242,6 +242,7 @@ class Generator {
     operands_ += 2;
   }
 
+  /// Puts the struct together: Args with the pointers, constants, and the functions that are needed.
   EpilogueSource finish() {
     std::string text = "struct Epilogue {\n  struct Args {\n";
     for (std::size_t i = 0; i < pointers_.size(); ++i) text += fmt::format("    {} p{};\n", types_[i], i);
@@ -283,6 +284,8 @@ class Generator {
 
 }  // namespace
 
+// A block has whole heads if RoPE pairs columns half a head apart, and whole groups of 32 columns with a GLU. Section
+// borders must be multiples of that, and a block must not cross one, so its columns divide all borders.
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
   EpilogueShape shape;
   const ir::Value* squares = nullptr;

@@ -68,6 +68,8 @@ std::string target_macros(const GpuTarget& target) {
       target.wave, macro_of(target.dot), macro_of(target.matrix), target.copies, target.overlaps);
 }
 
+// The hash in the kernel's name covers the body, but not the target's macros and the include. min_blocks is
+// written into the body as a comment, so that it is part of the hash.
 KernelSource kernel_source(const GpuTarget& target, std::string_view stem, const KernelText& kernel) {
   std::string body = kernel.before;
   body += fmt::format("struct Config{} {{\n{}}};\nusing Kernel = {}<Config>;\n",

@@ -29,9 +29,8 @@
 //                 the last parameter, and the last argument, of a function that calls a collective. On the host they
 //                 pass the caller's source line on, because all lanes that meet must be at the same line. Elsewhere
 //                 they are empty.
-// anew(value)     returns `value`, but the compiler cannot see that it is the same. Expressions of it are computed
-// again
-//                 instead of being kept in registers across a long loop.
+// opaque(value)   returns `value`, but hides from the compiler that it is the same. Expressions that use it are
+//                 computed again instead of being kept in registers across a long loop.
 //
 // Grids and blocks have one dimension. The number of blocks is a constant of the specialisation, or 0 if the launch
 // gives it.

@@ -43,7 +43,7 @@ FORGE_DEVICE void keep_schedule() {
 #endif
 #endif
 }
-FORGE_DEVICE int anew(int value) {
+FORGE_DEVICE int opaque(int value) {
   asm volatile("" : "+v"(value));
   return value;
 }

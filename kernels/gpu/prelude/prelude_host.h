@@ -41,7 +41,7 @@ inline int block_id() {
   return host_lanes->block;
 }
 inline void keep_schedule() {}
-inline int anew(int value) {
+inline int opaque(int value) {
   return value;
 }
 inline void barrier(Site site = Site::here()) {

@@ -31,7 +31,7 @@ FORGE_DEVICE int uniform(int value) {
   return value;
 }
 FORGE_DEVICE void keep_schedule() {}
-FORGE_DEVICE int anew(int value) {
+FORGE_DEVICE int opaque(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }

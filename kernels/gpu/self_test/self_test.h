@@ -161,7 +161,7 @@ struct SelfTestNumbers {
     put(args, kByte + 1, byte_number<1>(a) - kByteBias);
     put(args, kByte + 2, byte_number<2>(a) - kByteBias);
     put(args, kByte + 3, byte_number<3>(a) - kByteBias);
-    put(args, kAnew, static_cast<u32>(anew(static_cast<int>(a))));
+    put(args, kOpaque, static_cast<u32>(opaque(static_cast<int>(a))));
   }
 
   FORGE_DEVICE static void floats(const Args& args, float any_x, float any_y, float x, float y, float z) {

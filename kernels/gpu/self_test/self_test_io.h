@@ -69,7 +69,7 @@ enum NumberResult {
   kAbs,
   kMin,  ///< any x and y
   kMax,
-  kAnew,  ///< word a
+  kOpaque,  ///< word a
   kNumberResults
 };
 
