@@ -1,6 +1,12 @@
 #pragma once
-// Attributes: one plain struct for each kind of op that has any. `fields(visitor)` is the only list of a struct's
-// members: printing, parsing, hashing and comparison all walk it.
+// Op attributes: one plain struct for each op that has attributes, and the variant `Attrs` of all of them. Everything
+// about an op that is not a tensor operand stands here: head counts, epsilons, RoPE scaling, the name of a weight.
+//
+// `fields(visitor)` is the only list of a struct's members; printing, parsing and hashing all walk it. A member that is
+// missing from it would be lost in the text form and in the hash:
+//   struct NormAttrs { float eps; std::int64_t dim; FORGE_FIELDS(v("eps", eps); v("dim", dim);) };
+//   text form: {eps = 1e-05; dim = 576}
+// Member names are the names of the text form, which plans store, so they must not change.
 
 #include <cstdint>
 #include <string>
@@ -12,22 +18,31 @@
 
 namespace forge::ir {
 
-/// What the step is told from outside. Shapes: ids, positions, sequence [T]; rows [R]; kv_length [B];
-/// block_table [B,P], of the KV group whose state an op takes; these are i32. embeddings f32 [T,width]: rows that stand
-/// for tokens and come from elsewhere, such as an image's.
+/// The inputs of a forward step (T tokens of B sequences, R rows of logits wanted, P block-table entries a sequence):
+///   ids         i32 [T]      token ids
+///   positions   i32 [T]      absolute position of each token in its sequence
+///   sequence    i32 [T]      index of the token's sequence: its row in kv_length and block_table
+///   rows        i32 [R]      the tokens whose logits are computed
+///   kv_length   i32 [B]      positions of each sequence in the KV cache, those of this step included
+///   block_table i32 [B,P]    physical KV block of each logical block, for the KV group whose state the op takes
+///   embeddings  f32 [T,width]  rows that are computed elsewhere and stand for tokens, such as those of an image
 enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable, kEmbeddings };
-/// The activations of kernels/elementwise/elementwise.h, in its order.
+/// The activation functions, generated from the table in kernels/elementwise/elementwise.h and in its order.
 #define FORGE_ACTIVATION(name, Name, ...) k##Name,
 enum class Activation : std::uint8_t { FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW, FORGE_ACTIVATION) };
 #undef FORGE_ACTIVATION
-/// kPairs rotates (2i, 2i+1); kHalves rotates (i, i + rotary_dims/2), as NeoX does.
+/// Which two columns of a head RoPE rotates together: kPairs (2i, 2i+1), as the Llama paper does; kHalves
+/// (i, i + rotary_dims/2), as GPT-NeoX does.
 enum class RopeMode : std::uint8_t { kPairs, kHalves };
 enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
-/// What a router makes of its logits: probabilities of all experts together, or one of each expert by itself.
+/// How a router turns its logits into scores: a softmax over all experts, or a sigmoid of each expert's logit.
 enum class RouteGate : std::uint8_t { kSoftmax, kSigmoid };
-/// Over which experts a token's weights add up to 1: over all (the gate's values as they are) or over the chosen ones.
+/// How a token's routing weights are normalised. kAll: they are the gate's scores, which add up to 1 over all experts.
+/// kChosen: they are divided by their sum over the chosen experts (norm_topk_prob in Hugging Face configurations).
 enum class RouteShare : std::uint8_t { kAll, kChosen };
 
+/// Defines `fields(visitor)`, const and not, and memberwise comparison. The argument calls v(name, member) for each
+/// member.
 #define FORGE_FIELDS(...)   \
   template <class V>        \
   void fields(V& v) {       \
@@ -39,6 +54,7 @@ enum class RouteShare : std::uint8_t { kAll, kChosen };
   }                         \
   bool operator==(const Self&) const = default;
 
+/// Of ops without attributes.
 struct NoAttrs {
   using Self = NoAttrs;
   FORGE_FIELDS((void)v;)
@@ -46,42 +62,45 @@ struct NoAttrs {
 struct InputAttrs {
   using Self = InputAttrs;
   InputKind kind{};
-  std::int64_t width = 0;  ///< of embeddings; others have none
+  std::int64_t width = 0;  ///< columns of kEmbeddings; 0 for all other inputs, and not printed
   FORGE_FIELDS(v("kind", kind); if (kind == InputKind::kEmbeddings) v("width", width);)
 };
-/// A tensor of the model file, by its name there; its bytes are never part of a graph. `type` is the result's type: in
-/// the text form it stands behind the colon only. A name with kEachSlice in it is that of several tensors, one for each
-/// matrix of [E,N,K], with the matrix's number in its place.
+/// Placeholder in a weight's name for the number of an expert, see WeightAttrs.
 inline constexpr char kEachSlice = '*';
+/// A tensor of the model file, by its name there; a graph never holds its bytes. `type` is the type of the result; the
+/// text form prints it after the colon only. A name that contains kEachSlice stands for several tensors that form one
+/// [E,N,K] weight: "blk.0.ffn_up.*.weight" is blk.0.ffn_up.0.weight [N,K], blk.0.ffn_up.1.weight [N,K], ...
 struct WeightAttrs {
   using Self = WeightAttrs;
   std::string name;
   TensorType type;
   FORGE_FIELDS(v("name", name); v("type", type);)
 };
-/// A small f32 tensor known at compile time; `values` are row-major, as many as `type` has elements.
+/// A small f32 tensor whose values are known at compile time; `values` are row-major, one for each element of `type`.
 struct ConstantAttrs {
   using Self = ConstantAttrs;
   std::vector<float> values;
   TensorType type;
   FORGE_FIELDS(v("values", values); v("type", type);)
 };
-/// Columns of a head's values: `value_dim`, or, where that is 0, those of its keys.
+/// Columns of one head's values: `value_dim`, or `head_dim` where `value_dim` is 0.
 constexpr std::int64_t value_dim_of(const auto& attrs) {
   return attrs.value_dim > 0 ? attrs.value_dim : attrs.head_dim;
 }
-/// The KV cache of one group of layers with the same geometry, before this step. With a window it holds the last
-/// `window` positions of a sequence, and while a step runs that step's too. With a shared row (latent attention) a
-/// head's values are the first columns of its keys, and stored with them.
+/// The KV cache of one KV group, before this step. A KV group is all the layers with the same cache geometry: heads,
+/// dimensions and window; they share a block table. With a sliding window the cache holds the last `window` positions
+/// of a sequence and, while a step runs, the positions of that step too. With a shared row (multi-head latent
+/// attention) there are no rows of values: a head's values are the first value_dim columns of its keys.
 struct KvStateAttrs {
   using Self = KvStateAttrs;
   std::int64_t group = 0, layers = 0, kv_heads = 0, head_dim = 0, window = 0;  ///< window 0: full attention
-  std::int64_t value_dim = 0;                                                  ///< 0: head_dim
-  std::int64_t shared_row = 0;                                                 ///< 1: keys and values share a row
+  std::int64_t value_dim = 0;                                                  ///< 0: the same as head_dim
+  std::int64_t shared_row = 0;                                                 ///< 1: values are columns of the keys
   FORGE_FIELDS(v("group", group); v("layers", layers); v("kv_heads", kv_heads); v("head_dim", head_dim);
                v("window", window); v("value_dim", value_dim); v("shared_row", shared_row);)
 };
-/// State of a fixed size, whatever a sequence's length, of one group of layers: `floats` f32 a sequence and layer.
+/// Recurrent state of one group of layers: `floats` f32 values for each sequence and layer, independent of the
+/// sequence's length.
 struct RecurrentStateAttrs {
   using Self = RecurrentStateAttrs;
   std::int64_t group = 0, layers = 0, floats = 0;
@@ -90,10 +109,11 @@ struct RecurrentStateAttrs {
 struct NormAttrs {
   using Self = NormAttrs;
   float eps = 0;
-  std::int64_t dim = 0;  ///< number of neighbouring elements that the mean is over; smaller than a row for QK-norm
+  std::int64_t dim = 0;  ///< the mean is over runs of `dim` columns: the row's width, or head_dim for QK-norm
   FORGE_FIELDS(v("eps", eps); v("dim", dim);)
 };
-/// Of elementwise ops that have parameters, an f32 member each: ScaleAttrs, SoftcapAttrs.
+/// Attributes of the elementwise ops that have parameters, such as ScaleAttrs and SoftcapAttrs: one f32 member for each
+/// parameter. For an op without parameters the macro only declares the struct.
 #define FORGE_MEMBER(name, range) float name = 0;
 #define FORGE_VISIT(name, range) v(#name, name);
 #define FORGE_OP_ATTRS(name, Name, form, flops, ...)   \
@@ -106,44 +126,50 @@ FORGE_ELEMENTWISE_FUNCTIONS(FORGE_OP_ATTRS, FORGE_NO_ROW)
 #undef FORGE_MEMBER
 #undef FORGE_VISIT
 #undef FORGE_OP_ATTRS
-/// The function of kernels/elementwise that an activation is.
+/// The kernels/elementwise function that implements the activation.
 elementwise::Function function_of(Activation activation);
-/// v(name, value) for each parameter of the activation.
+/// Calls v(name, value) for each parameter of the activation.
 template <class V, class Values>
 void visit_parameters(V& v, Activation activation, Values& values) {
   const auto& def = elementwise::function_def(function_of(activation));
   for (std::size_t i = 0; i < def.parameter_count; ++i) v(def.parameters[i].name, values[i]);
 }
-/// Of glu and activate. The activation's parameters follow it, by the names that its row has.
+/// Attributes of glu and activate. In the text form the activation's parameters follow it, under the names that its
+/// row in kernels/elementwise/elementwise.h gives them.
 struct GluAttrs {
   using Self = GluAttrs;
   Activation activation{};
-  elementwise::Parameters parameters{};  ///< 0 behind the activation's last
+  elementwise::Parameters parameters{};  ///< entries beyond the activation's parameter count must be 0
   FORGE_FIELDS(v("activation", activation); visit_parameters(v, activation, parameters);)
 };
-/// The type that values are quantised to: the result's, so that in the text form it stands behind the colon only.
+/// The type that values are quantised to. It is the result's element type, so the text form prints it after the colon
+/// only.
 struct QuantizeAttrs {
   using Self = QuantizeAttrs;
   DType dtype = DType::kQ8A_32;
   FORGE_FIELDS(v("dtype", dtype);)
 };
-/// Rows [begin, begin + rows) of a weight.
+/// Selects rows [begin, begin + rows) of a weight.
 struct SliceAttrs {
   using Self = SliceAttrs;
   std::int64_t begin = 0, rows = 0;
   FORGE_FIELDS(v("begin", begin); v("rows", rows);)
 };
-/// Parts of a split, or of concatenated weights. unit 0: parts stand one behind the other with `sizes` columns (rows of
-/// a weight); unit u: all parts are equally wide and alternate every u columns (u of part 0, u of part 1, ...).
+/// How a split's columns, or the rows of concatenated weights, are divided into parts. `sizes` has one entry a part.
+///   unit 0   one part after the other:  sizes [4, 2]             a0 a1 a2 a3 b0 b1
+///   unit u   interleaved in runs of u:  sizes [4, 4], unit 2     a0 a1 b0 b1 a2 a3 b2 b3
+/// With a unit all parts have the same size, a multiple of the unit.
 struct PartsAttrs {
   using Self = PartsAttrs;
   std::vector<std::int64_t> sizes;
   std::int64_t unit = 0;
   FORGE_FIELDS(v("sizes", sizes); v("unit", unit);)
 };
-/// Columns of several values side by side, head by head. Head h of the result is made of pieces, one behind the other:
-/// piece i is columns [begins[i] + h * strides[i], + widths[i]) of operand sources[i], counted through an operand's
-/// slots; source -1 is zeros. stride 0: all heads have the same. `slots` 1: heads are the result's second dimension.
+/// Builds each head of the result from pieces of the operands' columns, placed side by side:
+///   head h = [ piece 0 | piece 1 | ... ]
+///   piece i = columns [begins[i] + h * strides[i], ... + widths[i]) of operand sources[i], or zeros where it is -1
+/// Columns of a [M,U,N] operand are counted through all U * N of a row. stride 0 gives all heads the same columns.
+/// `slots` 1 makes the heads the second dimension of the result, [M,heads,width]; 0 gives [M,heads*width].
 struct ArrangeAttrs {
   using Self = ArrangeAttrs;
   std::int64_t heads = 1, slots = 0;
@@ -151,29 +177,31 @@ struct ArrangeAttrs {
   FORGE_FIELDS(v("heads", heads); v("slots", slots); v("sources", sources); v("begins", begins); v("strides", strides);
                v("widths", widths);)
 };
-/// Inverse frequencies, [dims/2]. Scaling by YaRN: arXiv 2309.00071 with ggml's parameter names. Where there are two
-/// lists of factors (LongRoPE, arXiv 2402.13753), contexts beyond `original_context` take the second.
+/// The dims/2 rotation frequencies: frequency i is base^(-2i/dims) before factors and scaling. YaRN is that of arXiv
+/// 2309.00071 with ggml's parameter names. With two operands of factors (LongRoPE, arXiv 2402.13753) the second one is
+/// for contexts longer than `original_context`.
 struct RopeFreqsAttrs {
   using Self = RopeFreqsAttrs;
   std::int64_t dims = 0;
   float base = 10000;
   RopeScaling scaling{};
-  float factor = 1;                                     ///< positions are stretched by it; 1 for none
-  std::int64_t original_context = 0;                    ///< yarn, and with two lists of factors
-  float ext_factor = 0, beta_fast = 32, beta_slow = 1;  ///< yarn
+  float factor = 1;                                     ///< context extension factor; 1: none
+  std::int64_t original_context = 0;                    ///< needed by YaRN and by two lists of factors
+  float ext_factor = 0, beta_fast = 32, beta_slow = 1;  ///< YaRN only
   FORGE_FIELDS(v("dims", dims); v("base", base); v("scaling", scaling); v("factor", factor);
                v("original_context", original_context); v("ext_factor", ext_factor); v("beta_fast", beta_fast);
                v("beta_slow", beta_slow);)
 };
-/// cos and sin of positions x frequencies, both multiplied by `magnitude` (YaRN's attention factor) and, with a
-/// temperature, by 1 + temperature * ln(1 + floor(position / temperature_length)), which sharpens attention far out
-/// when q alone is turned by this table (Llama 4's and Ministral 3's scaling of queries).
+/// cos and sin of position * frequency, both multiplied by `magnitude` (YaRN's attention factor). With a temperature
+/// they are also multiplied by 1 + temperature * ln(1 + floor(position / temperature_length)). A table with a
+/// temperature rotates q only, which sharpens attention at large positions (query scaling of Llama 4 and Ministral 3).
 struct RopeTableAttrs {
   using Self = RopeTableAttrs;
   float magnitude = 1, temperature = 0;
   std::int64_t temperature_length = 0;
   FORGE_FIELDS(v("magnitude", magnitude); v("temperature", temperature); v("temperature_length", temperature_length);)
 };
+/// Rotates the first `rotary_dims` columns of each head; the others are copied.
 struct RopeAttrs {
   using Self = RopeAttrs;
   std::int64_t head_dim = 0, rotary_dims = 0;
@@ -182,35 +210,39 @@ struct RopeAttrs {
 };
 struct KvStoreAttrs {
   using Self = KvStoreAttrs;
-  std::int64_t layer = 0;  ///< index inside its KV group
+  std::int64_t layer = 0;  ///< index of the layer in its KV group, not in the model
   FORGE_FIELDS(v("layer", layer);)
 };
+/// Causal attention of one layer: softmax(softcap(scale * q . k)) . v over the KV cache. `layer` is the index in the
+/// KV group, as in KvStoreAttrs. heads / kv_heads query heads share one KV head.
 struct AttentionAttrs {
   using Self = AttentionAttrs;
   std::int64_t layer = 0, heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 1;
-  std::int64_t window = 0;     ///< 0: every earlier position is seen
-  float softcap = 0;           ///< 0: none
-  std::int64_t value_dim = 0;  ///< 0: head_dim
+  std::int64_t window = 0;     ///< sliding window in positions, the token's own included; 0: full attention
+  float softcap = 0;           ///< scores become softcap * tanh(score / softcap); 0: none
+  std::int64_t value_dim = 0;  ///< 0: the same as head_dim
   FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
                v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);)
 };
-/// Which `used` experts a token goes to. Candidates are ranked by the gate's value plus the operand bias where there is
-/// one (arXiv 2408.15664), equal ones by number; weights come from the gate's value alone. With groups > 1 the experts
-/// are that many equal runs; a group counts as much as its `group_top` best experts together, and only experts of the
-/// `groups_used` best groups are candidates (arXiv 2412.19437, 2.1.2).
+/// How the router chooses `used` experts for a token. Experts are ranked by the gate's score plus the bias operand
+/// where there is one (arXiv 2408.15664); of equal ones the lower number wins. Routing weights come from the score
+/// without the bias. With groups > 1 (group-limited routing, arXiv 2412.19437, section 2.1.2) the experts are divided
+/// into that many groups of consecutive experts; a group's rank is the sum of its `group_top` best experts, and only
+/// experts of the `groups_used` best groups can be chosen.
 struct RouteAttrs {
   using Self = RouteAttrs;
   std::int64_t used = 1;
   RouteGate gate{};
   RouteShare share{};
-  float scale = 1;  ///< on the weights, last
+  float scale = 1;  ///< multiplies the routing weights after normalisation
   std::int64_t groups = 1, groups_used = 1, group_top = 1;
   FORGE_FIELDS(v("used", used); v("gate", gate); v("share", share); v("scale", scale); v("groups", groups);
                v("groups_used", groups_used); v("group_top", group_top);)
 };
 #undef FORGE_FIELDS
 
+/// The attributes of any op. OpDef::attrs_index says which alternative an op has.
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
 using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs,
                            NormAttrs, GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,

@@ -8,14 +8,14 @@
 namespace forge::ir {
 namespace {
 
-/// Gives the members of an elementwise op's attributes values, in their order.
+/// Visitor that assigns a list of parameters to the float members of an elementwise op's attributes, in their order.
 struct ParameterWriter {
   const float* next;
   const float* end;
   template <class T>
   void operator()(std::string_view, T& value) {
     if constexpr (std::is_same_v<T, float>) {
-      invariant(next != end, "IR-000", "an op is given fewer parameters than it has");
+      invariant(next != end, "IR-000", "fewer parameters than the op has");
       value = *next++;
     }
   }
@@ -23,10 +23,12 @@ struct ParameterWriter {
 
 }  // namespace
 
-Value Builder::one(Op op, std::vector<Value> operands, Attrs attrs) {
+Value Builder::add_node(Op op, std::vector<Value> operands, Attrs attrs) {
   return {graph_.add(op, std::move(operands), std::move(attrs), layer_), 0};
 }
 
+/// A graph has one node for each kind of input. The cached node may be stale, since passes remove and renumber nodes,
+/// so it is checked before use; otherwise the graph is searched, and only then is a node added.
 Value Builder::input(InputKind kind, std::int64_t width) {
   const auto is_it = [&](NodeId node) {
     return node < graph_.id_bound() && graph_.alive(node) && graph_.op(node) == Op::kInput &&
@@ -40,71 +42,71 @@ Value Builder::input(InputKind kind, std::int64_t width) {
 }
 
 Value Builder::weight(std::string name, DType dtype, Shape shape) {
-  return one(Op::kWeight, {}, WeightAttrs{std::move(name), {dtype, std::move(shape)}});
+  return add_node(Op::kWeight, {}, WeightAttrs{std::move(name), {dtype, std::move(shape)}});
 }
 Value Builder::constant(std::vector<float> values, Shape shape) {
-  return one(Op::kConstant, {}, ConstantAttrs{std::move(values), {DType::kF32, std::move(shape)}});
+  return add_node(Op::kConstant, {}, ConstantAttrs{std::move(values), {DType::kF32, std::move(shape)}});
 }
 Value Builder::kv_state(const KvStateAttrs& attrs) {
-  return one(Op::kKvState, {}, attrs);
+  return add_node(Op::kKvState, {}, attrs);
 }
 Value Builder::recurrent_state(const RecurrentStateAttrs& attrs) {
-  return one(Op::kRecurrentState, {}, attrs);
+  return add_node(Op::kRecurrentState, {}, attrs);
 }
 Value Builder::embed(Value table, Value ids) {
-  return one(Op::kEmbed, {table, ids});
+  return add_node(Op::kEmbed, {table, ids});
 }
 Value Builder::rms_norm(Value x, Value weight, float eps) {
   const TensorType& type = graph_.type(weight);
-  return one(Op::kRmsNorm, {x, weight}, NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
+  return add_node(Op::kRmsNorm, {x, weight}, NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
 }
 Value Builder::slice_rows(Value weight, std::int64_t begin, std::int64_t rows) {
-  return one(Op::kSliceRows, {weight}, SliceAttrs{begin, rows});
+  return add_node(Op::kSliceRows, {weight}, SliceAttrs{begin, rows});
 }
 Value Builder::layer_norm(Value x, Value weight, Value bias, float eps) {
   const TensorType& type = graph_.type(weight);
   std::vector<Value> operands{x, weight};
   if (bias.node != kNoNode) operands.push_back(bias);
-  return one(Op::kLayerNorm, std::move(operands), NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
+  return add_node(Op::kLayerNorm, std::move(operands), NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
 }
 Value Builder::matmul(Value x, Value weight) {
-  return one(Op::kMatmul, {x, weight});
+  return add_node(Op::kMatmul, {x, weight});
 }
 Value Builder::batched_matmul(Value x, Value weight) {
-  return one(Op::kBatchedMatmul, {x, weight});
+  return add_node(Op::kBatchedMatmul, {x, weight});
 }
 Value Builder::function(Op op, std::vector<Value> operands, const std::vector<float>& parameters) {
   Attrs attrs = default_attrs(op_def(op).attrs_index);
   ParameterWriter writer{parameters.data(), parameters.data() + parameters.size()};
   std::visit([&](auto& fields) { fields.fields(writer); }, attrs);
-  invariant(writer.next == writer.end, "IR-000", "an op is given more parameters than it has");
-  return one(op, std::move(operands), std::move(attrs));
+  invariant(writer.next == writer.end, "IR-000", "more parameters than the op has");
+  return add_node(op, std::move(operands), std::move(attrs));
 }
 Value Builder::glu(Value gate, Value up, Activation activation, elementwise::Parameters parameters) {
-  return one(Op::kGlu, {gate, up}, GluAttrs{activation, parameters});
+  return add_node(Op::kGlu, {gate, up}, GluAttrs{activation, parameters});
 }
 Value Builder::activate(Value x, Activation activation, elementwise::Parameters parameters) {
-  return one(Op::kActivate, {x}, GluAttrs{activation, parameters});
+  return add_node(Op::kActivate, {x}, GluAttrs{activation, parameters});
 }
 Value Builder::rope_freqs(const RopeFreqsAttrs& attrs, Value factors, Value long_factors) {
   std::vector<Value> operands;
   for (const Value list : {factors, long_factors})
     if (list.node != kNoNode) operands.push_back(list);
-  return one(Op::kRopeFreqs, std::move(operands), attrs);
+  return add_node(Op::kRopeFreqs, std::move(operands), attrs);
 }
 Value Builder::rope_table(Value positions, Value freqs, float magnitude, float temperature,
                           std::int64_t temperature_length) {
-  return one(Op::kRopeTable, {positions, freqs}, RopeTableAttrs{magnitude, temperature, temperature_length});
+  return add_node(Op::kRopeTable, {positions, freqs}, RopeTableAttrs{magnitude, temperature, temperature_length});
 }
 Value Builder::rope(Value x, Value table, const RopeAttrs& attrs) {
-  return one(Op::kRope, {x, table}, attrs);
+  return add_node(Op::kRope, {x, table}, attrs);
 }
 Value Builder::kv_store(Value state, Value k, Value v, std::int64_t layer) {
   std::vector<Value> operands{state, k};
   if (v.node != kNoNode) operands.push_back(v);
   for (const auto kind : {InputKind::kPositions, InputKind::kSequence, InputKind::kBlockTable})
     operands.push_back(input(kind));
-  return one(Op::kKvStore, std::move(operands), KvStoreAttrs{layer});
+  return add_node(Op::kKvStore, std::move(operands), KvStoreAttrs{layer});
 }
 Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks) {
   std::vector<Value> operands{q,
@@ -114,8 +116,9 @@ Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Valu
                               input(InputKind::kBlockTable),
                               input(InputKind::kKvLength)};
   if (sinks.node != kNoNode) operands.push_back(sinks);
-  return one(Op::kAttention, std::move(operands), attrs);
+  return add_node(Op::kAttention, std::move(operands), attrs);
 }
+/// Pieces of the same value share one operand: attrs.sources holds operand indices.
 Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots) {
   ArrangeAttrs attrs{.heads = heads, .slots = slots ? 1 : 0};
   std::vector<Value> operands;
@@ -131,10 +134,10 @@ Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool s
     attrs.strides.push_back(piece.stride);
     attrs.widths.push_back(piece.width);
   }
-  return one(Op::kArrange, std::move(operands), std::move(attrs));
+  return add_node(Op::kArrange, std::move(operands), std::move(attrs));
 }
 Value Builder::gather_rows(Value x, Value rows) {
-  return one(Op::kGatherRows, {x, rows});
+  return add_node(Op::kGatherRows, {x, rows});
 }
 
 Builder::Routed Builder::route(Value logits, const RouteAttrs& attrs, Value bias) {
@@ -143,13 +146,13 @@ Builder::Routed Builder::route(Value logits, const RouteAttrs& attrs, Value bias
   return {{node, 0}, {node, 1}};
 }
 Value Builder::expert_matmul(Value x, Value weight, Value experts) {
-  return one(Op::kExpertMatmul, {x, weight, experts});
+  return add_node(Op::kExpertMatmul, {x, weight, experts});
 }
 Value Builder::expert_add(Value x, Value bias, Value experts) {
-  return one(Op::kExpertAdd, {x, bias, experts});
+  return add_node(Op::kExpertAdd, {x, bias, experts});
 }
 Value Builder::expert_sum(Value x, Value shares) {
-  return one(Op::kExpertSum, {x, shares});
+  return add_node(Op::kExpertSum, {x, shares});
 }
 
 }  // namespace forge::ir

@@ -1,5 +1,10 @@
 #pragma once
-// A builder with one function an op: model families read like the papers' formulas.
+// Builder adds nodes to a graph with one function for each op, so that model families (loader/arch) read like the
+// formulas of their papers:
+//   ir::Value h = b.rms_norm(x, b.weight("blk.0.attn_norm.weight", DType::kF32, {576}), 1e-5F);
+//   ir::Value q = b.matmul(h, b.weight("blk.0.attn_q.weight", DType::kQ8_0, {576, 576}));
+// Operands, attributes and shapes of each op are described in op.h and attrs.h. Every function throws
+// Error(kInternal) when the op's shape rule rejects the operands.
 
 #include <array>
 #include <span>
@@ -12,28 +17,32 @@ namespace forge::ir {
 
 class Builder {
  public:
+  /// Adds to `graph`, which must outlive the builder.
   explicit Builder(Graph& graph) : graph_(graph) {}
 
+  /// Nodes added from now on belong to this layer; kNoLayer for none.
   void set_layer(std::int32_t layer) { layer_ = layer; }
   [[nodiscard]] std::int32_t layer() const { return layer_; }
   [[nodiscard]] Graph& graph() { return graph_; }
 
-  /// The graph's input of that kind; added on first use. `width`: of embeddings.
+  /// The graph's only input node of this kind, added on first use. `width` is for kEmbeddings only.
   Value input(InputKind kind, std::int64_t width = 0);
+  // Sources, which have no tensor operands.
   Value weight(std::string name, DType dtype, Shape shape);
   Value constant(std::vector<float> values, Shape shape);
   Value kv_state(const KvStateAttrs& attrs);
   Value recurrent_state(const RecurrentStateAttrs& attrs);
   Value embed(Value table, Value ids);
   Value slice_rows(Value weight, std::int64_t begin, std::int64_t rows);
-  /// The mean is over as many columns as `weight` has: a head's for QK-norm.
+  /// RMSNorm over runs of as many columns as `weight` has: a whole row, or one head for QK-norm.
   Value rms_norm(Value x, Value weight, float eps);
-  /// As many columns as a row of `weight` has; `bias` may be none.
+  /// LayerNorm over runs of as many columns as a row of `weight` has. `bias` may be Value{}: none.
   Value layer_norm(Value x, Value weight, Value bias, float eps);
   Value matmul(Value x, Value weight);
-  /// An op of kernels/elementwise with its parameters in their order.
+  /// Any elementwise op of kernels/elementwise. `parameters` are in the order of the op's row there; their number must
+  /// match (IR-000).
   Value function(Op op, std::vector<Value> operands, const std::vector<float>& parameters = {});
-  // A function for each of these ops: add(a, b), scale(x, factor).
+  // The macros below generate a named function for each of these ops: add(a, b), mul(a, b), scale(x, factor), ...
 #define FORGE_BUILD_kUnary(name, Name)                                      \
   template <class... Numbers>                                               \
   Value name(Value x, Numbers... parameters) {                              \
@@ -53,39 +62,42 @@ class Builder {
 #undef FORGE_BUILD_kCommutative
   Value glu(Value gate, Value up, Activation activation, elementwise::Parameters parameters = {});
   Value activate(Value x, Activation activation, elementwise::Parameters parameters = {});
-  /// `long_factors`: instead of `factors` where contexts are longer than attrs.original_context.
+  /// `long_factors` replaces `factors` for contexts longer than attrs.original_context; both may be Value{}: none.
   Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {}, Value long_factors = {});
   Value rope_table(Value positions, Value freqs, float magnitude, float temperature = 0,
                    std::int64_t temperature_length = 0);
   Value rope(Value x, Value table, const RopeAttrs& attrs);
-  /// Rows h of x [M,H,K] by weight[h]; see Op::kBatchedMatmul.
+  /// Multiplies row h of each token in x [M,H,K] by the matrix weight[h] of weight [H,N,K].
   Value batched_matmul(Value x, Value weight);
-  /// kv_store and attention take positions, sequences and block tables from the step's inputs.
-  /// No `v`: the state's rows are shared.
+  /// Writes k and v of one layer into the KV cache and returns the new state. `v` is Value{} where the state has shared
+  /// rows. Positions, sequences and block table are the step's inputs.
   Value kv_store(Value state, Value k, Value v, std::int64_t layer);
-  /// `sinks` [heads]: none unless given.
+  /// Attends to a layer of `state`, which must already include this step's store of that layer. `sinks` [heads] are
+  /// optional. Positions, sequences, block table and KV lengths are the step's inputs.
   Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {});
   Value gather_rows(Value x, Value rows);
-  /// Columns [begin + head * stride, + width) of x; without x zeros.
+  /// One piece of arrange (ArrangeAttrs): columns [begin + head * stride, ... + width) of x, or zeros without an x.
   struct Piece {
     Value x;
     std::int64_t begin = 0, stride = 0, width = 0;
   };
-  /// `heads` times the pieces side by side, one of which has an x; slots: heads become a dimension.
+  /// Places the pieces side by side for each of `heads` heads. At least one piece has an x. With `slots` the heads are
+  /// the result's second dimension.
   Value arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots = false);
-  /// The chosen experts and their shares; `bias` moves the choice only.
+  /// Result of route: experts i32 [M,U], the chosen ones, best first; shares f32 [M,U], their routing weights.
   struct Routed {
     Value experts, shares;
   };
+  /// `bias` [E] affects the choice only, never the routing weights.
   Routed route(Value logits, const RouteAttrs& attrs, Value bias = {});
   Value expert_matmul(Value x, Value weight, Value experts);
   Value expert_add(Value x, Value bias, Value experts);
   Value expert_sum(Value x, Value shares);
 
  private:
-  Value one(Op op, std::vector<Value> operands, Attrs attrs = {});
+  Value add_node(Op op, std::vector<Value> operands, Attrs attrs = {});
   Graph& graph_;
-  std::array<Value, 7> inputs_{};  ///< by InputKind
+  std::array<Value, 7> inputs_{};  ///< the input nodes found or added so far, by InputKind
   std::int32_t layer_ = kNoLayer;
 };
 

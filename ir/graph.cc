@@ -11,28 +11,30 @@
 namespace forge::ir {
 namespace {
 
-/// A removed node stays as a dead vertex, so that ids never move before compact().
+/// A vertex of the Boost graph. Removing a vertex of a vecS graph would renumber all later ones, so a removed node
+/// stays as a dead vertex until compact().
 struct Node {
   Op op{};
   bool alive = true;
   std::int32_t layer = kNoLayer;
   std::uint32_t group = kNoGroup;
   Attrs attrs;
-  std::vector<Value> operands;  // the edges into the node say the same; this is what operands() hands out
+  std::vector<Value> operands;  // the same facts as the in-edges, in operand order: operands() returns a span of it
   std::vector<TensorType> results;
 };
 
+/// Connects result `result` of the source vertex to operand `operand` of the target vertex.
 struct Edge {
   std::uint32_t result = 0, operand = 0;
 };
 
-using Store = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Node, Edge>;
+using BoostGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Node, Edge>;
 
-std::string label(const Store& store, NodeId node) {
+std::string label(const BoostGraph& store, NodeId node) {
   return fmt::format("node {} ({})", node, op_def(store[node].op).name);
 }
 
-void add_edges(Store& store, NodeId node) {
+void add_edges(BoostGraph& store, NodeId node) {
   const auto& operands = store[node].operands;
   for (std::uint32_t i = 0; i < operands.size(); ++i)
     boost::add_edge(operands[i].node, node, {operands[i].result, i}, store);
@@ -41,7 +43,7 @@ void add_edges(Store& store, NodeId node) {
 }  // namespace
 
 struct Graph::Impl {
-  Store store;
+  BoostGraph store;
   std::vector<Output> outputs;
   std::size_t live = 0;
   std::uint32_t next_group = 1;
@@ -62,17 +64,18 @@ struct Graph::Impl {
     for (const Value& value : store[node].operands) types.push_back(store[value.node].results[value.result]);
     return types;
   }
+  /// Stores new result types. An op such as split may have fewer results than before; the ones that go must be unused.
   void set_results(NodeId node, std::vector<TensorType> results) {
     if (results.size() < store[node].results.size()) {
       for (const auto& edge : boost::make_iterator_range(boost::out_edges(node, store)))
-        invariant(store[edge].result < results.size(), "IR-004", "a change would take away a result that is used");
+        invariant(store[edge].result < results.size(), "IR-004", "the change removes a result that is used");
       for (const Output& output : outputs)
         invariant(output.value.node != node || output.value.result < results.size(), "IR-004",
-                  "a change would take away a result that is an output");
+                  "the change removes a result that is an output");
     }
     store[node].results = std::move(results);
   }
-  /// Moves one edge; types are the caller's business.
+  /// Replaces the edge into one operand. The caller checks the types.
   void redirect(Use use, Value value) {
     for (const auto& edge : boost::make_iterator_range(boost::in_edges(use.node, store)))
       if (store[edge].operand == use.operand) {
@@ -123,6 +126,8 @@ void Graph::remove(NodeId node) {
   --impl_->live;
 }
 
+/// With different types, every user's shape rule is checked before the first use is redirected, so that a refused
+/// replacement leaves the graph unchanged.
 void Graph::replace_uses(Value from, Value to, NodeId except) {
   impl_->check(from);
   impl_->check(to);
@@ -136,13 +141,13 @@ void Graph::replace_uses(Value from, Value to, NodeId except) {
     invariant(!is_output(from), "IR-006", "an output cannot change its type");
   }
   const auto all = uses(from);
-  if (!same_type)  // all users are asked before the first one changes
+  if (!same_type)
     for (const Use& use : all) {
       if (use.node == except) continue;
       auto types = impl_->operand_types(use.node);
       types[use.operand] = type(to);
       invariant(infer_types(op(use.node), attrs(use.node), types) == impl_->at(use.node).results, "IR-006",
-                label(impl_->store, use.node) + " would give other results");
+                label(impl_->store, use.node) + " would have other result types");
     }
   for (const Use& use : all)
     if (use.node != except) impl_->redirect(use, to);
@@ -244,8 +249,10 @@ std::vector<NodeId> Graph::nodes() const {
   return ids;
 }
 
+/// Kahn's algorithm with a heap of ready nodes: `waiting` counts the operands that are not yet in the order. Nodes that
+/// are left over belong to a cycle or follow one.
 std::vector<NodeId> Graph::topological_order() const {
-  const Store& store = impl_->store;
+  const BoostGraph& store = impl_->store;
   std::vector<std::size_t> waiting(id_bound());
   std::priority_queue<NodeId, std::vector<NodeId>, std::greater<>> ready;
   for (NodeId node = 0; node < id_bound(); ++node) {
@@ -283,26 +290,27 @@ bool Graph::reaches(NodeId from, NodeId to) const {
   return false;
 }
 
+/// Rebuilds the graph. Topological order guarantees that an operand has its new id before its users are added.
 void Graph::compact() {
   const auto order = topological_order();
-  std::vector<NodeId> moved(id_bound(), kNoNode);
-  auto fresh = std::make_unique<Impl>();
+  std::vector<NodeId> new_ids(id_bound(), kNoNode);
+  auto rebuilt = std::make_unique<Impl>();
   for (const NodeId old : order) {
     Node node = std::move(impl_->store[old]);
-    for (Value& value : node.operands) value.node = moved[value.node];
-    moved[old] = static_cast<NodeId>(boost::add_vertex(fresh->store));
-    fresh->store[moved[old]] = std::move(node);
-    add_edges(fresh->store, moved[old]);
+    for (Value& value : node.operands) value.node = new_ids[value.node];
+    new_ids[old] = static_cast<NodeId>(boost::add_vertex(rebuilt->store));
+    rebuilt->store[new_ids[old]] = std::move(node);
+    add_edges(rebuilt->store, new_ids[old]);
   }
-  fresh->outputs = std::move(impl_->outputs);
-  for (Output& output : fresh->outputs) output.value.node = moved[output.value.node];
-  fresh->live = order.size();
-  fresh->next_group = impl_->next_group;
-  impl_ = std::move(fresh);
+  rebuilt->outputs = std::move(impl_->outputs);
+  for (Output& output : rebuilt->outputs) output.value.node = new_ids[output.value.node];
+  rebuilt->live = order.size();
+  rebuilt->next_group = impl_->next_group;
+  impl_ = std::move(rebuilt);
 }
 
 std::vector<std::pair<std::uint32_t, Value>> GraphAccess::in_edges(const Graph& graph, NodeId node) {
-  const Store& store = graph.impl_->store;
+  const BoostGraph& store = graph.impl_->store;
   std::vector<std::pair<std::uint32_t, Value>> edges;
   for (const auto& edge : boost::make_iterator_range(boost::in_edges(node, store)))
     edges.emplace_back(store[edge].operand, Value{static_cast<NodeId>(edge.m_source), store[edge].result});

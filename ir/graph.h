@@ -1,6 +1,16 @@
 #pragma once
-// The graph: nodes with an op, attributes and typed results; an edge carries result index -> operand index.
-// Boost.Graph holds it behind this interface (graph.cc is the only file that includes it).
+// The IR graph that model families build, passes rewrite and plans store. A node has an op, attributes, operands and
+// typed results; an edge connects one result of a node to one operand of another:
+//
+//   %0 = input {kind = ids}      : i32[T]
+//   %1 = weight {...}            : q8_0[49152,576]
+//   %2 = embed(%1, %0)           : f32[T,576]       edges: (node 1, result 0) -> operand 0, (node 0, result 0) -> 1
+//
+// Boost.Graph holds the nodes and edges behind this interface. Its headers are slow to compile, so graph.cc alone
+// includes them.
+//
+// Ids: a NodeId stays valid while nodes are added and removed, because a removed node leaves a dead slot. Only
+// compact() renumbers.
 
 #include <cstdint>
 #include <functional>
@@ -31,6 +41,7 @@ struct Use {
   auto operator<=>(const Use&) const = default;
 };
 
+/// Of nodes that belong to no layer (inputs, the embedding, the head), and of nodes in no fused group.
 inline constexpr std::int32_t kNoLayer = -1;
 inline constexpr std::uint32_t kNoGroup = 0;
 
@@ -43,29 +54,31 @@ class Graph {
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
 
-  /// Adds a node; result types come from the op's shape rule. `layer` groups nodes in dumps.
+  /// Adds a node; its result types come from the op's shape rule, which throws Error(kInternal) when it rejects the
+  /// operands or attributes. `layer` is the decoder layer, for dumps and reports.
   NodeId add(Op op, std::vector<Value> operands, Attrs attrs = {}, std::int32_t layer = kNoLayer);
-  /// Removes a node none of whose results is used (invariant IR-003).
+  /// Removes a node. Precondition: none of its results is used or is an output (IR-003).
   void remove(NodeId node);
-  /// Lets every use of `from` use `to` instead (graph outputs too); `except` keeps its uses. Types must be equal,
-  /// except that uses may change between f32 and q8a_32 or q8a_16 where the user's shape rule allows it and gives the
-  /// same results.
+  /// Redirects every use of `from` to `to`, graph outputs included; uses by the node `except` are kept. The types must
+  /// be equal (IR-006), with one exception: f32 may become q8a_32 or q8a_16 of the same shape, or the reverse, when the
+  /// shape rule of every user still gives the same result types.
   void replace_uses(Value from, Value to, NodeId except = kNoNode);
-  /// Both re-run the node's shape rule and store what it gives; users further down are not touched (the verifier
-  /// tells).
+  /// set_operand and set_attrs re-run the node's shape rule and store the new result types. Nodes further down keep
+  /// theirs: when a result type changes, the caller must update the users, or verify() reports IR-006.
   void set_operand(Use use, Value value);
   void set_attrs(NodeId node, Attrs attrs);
 
   [[nodiscard]] std::size_t size() const;  ///< live nodes
   [[nodiscard]] bool alive(NodeId node) const;
-  [[nodiscard]] NodeId id_bound() const;  ///< all ids are below it
+  [[nodiscard]] NodeId id_bound() const;  ///< all ids, dead ones too, are below it: the size of arrays indexed by id
   [[nodiscard]] Op op(NodeId node) const;
   [[nodiscard]] const Attrs& attrs(NodeId node) const;
+  /// The attributes as struct A. Precondition: A is the alternative of the node's op.
   template <class A>
   [[nodiscard]] const A& attrs_as(NodeId node) const {
     return std::get<A>(attrs(node));
   }
-  /// Spans and references of a node are valid until the graph is next changed.
+  /// Returned spans and references are valid until the graph is next changed.
   [[nodiscard]] std::span<const Value> operands(NodeId node) const;
   [[nodiscard]] Value operand(NodeId node, std::size_t i) const { return operands(node)[i]; }
   [[nodiscard]] std::span<const TensorType> results(NodeId node) const;
@@ -75,10 +88,10 @@ class Graph {
   [[nodiscard]] bool is_output(Value value) const;
 
   [[nodiscard]] std::int32_t layer(NodeId node) const;
-  /// Nodes with the same group (not kNoGroup) are executed as one step. Fusion passes set it.
+  /// Nodes with the same group (other than kNoGroup) run as one step. Fusion passes set it.
   [[nodiscard]] std::uint32_t group(NodeId node) const;
   void set_group(NodeId node, std::uint32_t group);
-  std::uint32_t new_group();
+  std::uint32_t new_group();  ///< a group number that no node has
 
   /// Named results of the whole graph ("logits", "kv0").
   struct Output {
@@ -88,19 +101,20 @@ class Graph {
   };
   [[nodiscard]] const std::vector<Output>& outputs() const;
   void add_output(std::string name, Value value);
-  /// Puts another in the place of outputs()[i].
+  /// Replaces outputs()[i].
   void set_output(std::size_t i, std::string name, Value value);
 
   [[nodiscard]] std::vector<NodeId> nodes() const;  ///< live, ascending
-  /// Operands before users; among ready nodes the smallest id first, so the order is stable. Throws on a cycle
-  /// (IR-001).
+  /// Live nodes, operands before users. Among nodes that are ready the smallest id comes first, so the order is the
+  /// same for the same graph. Throws on a cycle (IR-001).
   [[nodiscard]] std::vector<NodeId> topological_order() const;
-  /// Is there a path of edges from `from` to `to`? A node reaches itself.
+  /// True if a path of edges leads from `from` to `to`. A node reaches itself.
   [[nodiscard]] bool reaches(NodeId from, NodeId to) const;
 
-  /// Drops dead slots and renumbers in topological order. Every NodeId held outside is void afterwards.
+  /// Drops dead slots and renumbers the nodes in topological order. Invalidates every NodeId held outside.
   void compact();
-  /// 64-bit hash (XXH3) of ops, attributes, edges, groups and outputs; independent of node ids.
+  /// 64-bit hash (XXH3) of ops, attributes, types, edges, layers, groups and outputs. It does not depend on node ids:
+  /// compact() and a print/parse round trip keep it.
   [[nodiscard]] std::uint64_t hash() const;
 
  private:
@@ -109,7 +123,8 @@ class Graph {
   std::unique_ptr<Impl> impl_;
 };
 
-/// For the verifier and its tests only: looks at the stored edges, and damages a graph in ways the interface refuses.
+/// For the verifier and its tests only: reads the stored edges, and lets tests damage a graph in ways that Graph itself
+/// does not allow.
 struct GraphAccess {
   /// Stored edges into `node` as (operand index, value), ascending.
   static std::vector<std::pair<std::uint32_t, Value>> in_edges(const Graph& graph, NodeId node);
@@ -120,10 +135,12 @@ struct GraphAccess {
                       std::vector<TensorType> results);
 };
 
-/// Throws Error(kInternal) citing the number of the first broken invariant. The list stands in verify.cc.
+/// Checks all invariants of a graph. Throws Error(kInternal) with the number (IR-nnn) of the first broken one;
+/// verify.cc lists them.
 void verify(const Graph& graph);
 
-/// What a forward step costs under `bounds`, summed over nodes.
+/// Bytes and FLOPs of a forward step with the given extents, summed over all nodes; sums saturate at INT64_MAX. Fusion
+/// is not considered.
 Cost total_cost(const Graph& graph, const Bounds& bounds);
 
 }  // namespace forge::ir

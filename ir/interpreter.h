@@ -1,6 +1,7 @@
 #pragma once
-// The reference interpreter: runs each op's scalar reference in f32, one node after the other. It defines what a
-// graph means; any pass can be checked against it. Slow on purpose.
+// The reference interpreter: runs each op's scalar reference, one node after the other, with f32 values. It defines the
+// meaning of a graph: tests compare the graph before and after a pass, and compiled kernels, with it. It favours
+// simplicity over speed.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,18 +15,20 @@
 
 namespace forge::ir {
 
-/// A dense value: f32 or i32 elements. Quantised weights arrive dequantised; quantised activations are held as f32.
+/// A dense row-major value with f32 or i32 elements. Weights are dequantised to f32 when loaded, and quantised
+/// activations are held as f32 too.
 struct Tensor {
   TensorType type;
-  std::vector<std::int64_t> dims;  ///< the real extents of this step
-  std::vector<float> f32;
-  std::vector<std::int32_t> i32;
-  [[nodiscard]] std::int64_t rows() const;
+  std::vector<std::int64_t> dims;           ///< this step's extents, all symbols replaced by numbers
+  std::vector<float> f32;                   ///< the elements, unless type.dtype is kI32
+  std::vector<std::int32_t> i32;            ///< the elements if type.dtype is kI32
+  [[nodiscard]] std::int64_t rows() const;  ///< product of all dimensions but the last
   [[nodiscard]] std::int64_t cols() const { return dims.empty() ? 1 : dims.back(); }
 };
 
-/// Reference KV cache: by group, layer, physical position (block * block_tokens + slot) -> kv_heads*head_dim floats of
-/// keys and kv_heads*value_dim of values; no values: they are the first columns of each head's keys.
+/// The KV cache of the interpreter. The key of `rows` is (KV group, layer in the group, physical position), where a
+/// physical position is block * block_tokens + slot. A row has kv_heads*head_dim floats of keys and kv_heads*value_dim
+/// of values; `v` is empty where a head's values are the first columns of its keys.
 struct ReferenceKv {
   std::int64_t block_tokens = 32;
   struct Row {
@@ -34,25 +37,28 @@ struct ReferenceKv {
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Row> rows;
 };
 
-/// The step's inputs with their real sizes. Positions are absolute, `sequence` indexes kv_length and block_table rows.
+/// The inputs of one step (InputKind). Positions are absolute; `sequence` indexes kv_length and block_table, whose rows
+/// may differ in length.
 struct StepInputs {
   std::vector<std::int32_t> ids, positions, sequence, rows, kv_length;
   std::vector<std::vector<std::int32_t>> block_table;
-  std::vector<float> embeddings;  ///< [T, width], a row for each id, where the graph takes them
+  std::vector<float> embeddings;  ///< [T, width], one row a token; only for graphs with that input
 };
 
+/// State that references share while a graph is interpreted.
 struct EvalContext {
   const StepInputs* inputs = nullptr;
   ReferenceKv* kv = nullptr;
-  bool quantize_activations = false;  ///< round through int8 where the graph says quantize; off: keep f32
-  std::int64_t positions_max = 0;     ///< that the step's block tables have room for
-  std::int64_t kv_group = 0;          ///< set from the state's producer while state ops run
+  bool quantize_activations = false;  ///< true: quantize rounds its values through int8; false: it copies them
+  std::int64_t positions_max = 0;     ///< positions that the step's block tables can hold
+  std::int64_t kv_group = 0;          ///< KV group of the state operand of the op that runs
 };
 
-/// Loads a weight dequantised to f32.
+/// Loads the weight `name` and dequantises it to f32, row-major, one value for each element of `type`.
 using WeightLoader = std::function<std::vector<float>(const std::string& name, const TensorType& type)>;
 
-/// Runs the graph once; returns the outputs by name (states are left out). Throws Error(kInternal) on misuse.
+/// Runs the graph once, updates `kv` and returns the outputs by name, without states. Throws Error(kInternal) for
+/// inconsistent inputs.
 std::map<std::string, Tensor> interpret(const Graph& graph, const StepInputs& inputs, ReferenceKv& kv,
                                         const WeightLoader& weights, bool quantize_activations = false);
 

@@ -12,6 +12,7 @@ constexpr std::size_t kRankMax = 4;
 constexpr std::size_t kPartsMax = 4096;
 constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;
 
+/// Collects the definitions of ir/ops/ into an array indexed by Op and checks that each op has exactly one (IR-000).
 std::array<OpDef, kOpCount> make_table() {
   std::array<OpDef, kOpCount> table{};
   std::size_t count = 0;
@@ -32,7 +33,8 @@ const std::array<OpDef, kOpCount>& table() {
   return kTable;
 }
 
-/// Bounds every result, whatever the rule made of hostile attributes.
+/// Limits every result, so that later size arithmetic cannot overflow even when the attributes come from a hostile plan
+/// file.
 void check_result(const OpDef& def, const TensorType& type) {
   const auto refuse = [&](const char* why) {
     throw Error(ErrorCode::kInternal, fmt::format("{}: a result would be {}", def.name, type.text()), why);
@@ -95,23 +97,23 @@ void attr_between(std::string_view op, std::string_view attr, std::int64_t value
   if (value < low || value > high) refuse_attr(op, attr, fmt::to_string(value), fmt::format("in {}..{}", low, high));
 }
 
-void want_f32(std::string_view op, Types operands, std::size_t operand, std::size_t rank) {
+void require_f32(std::string_view op, Types operands, std::size_t operand, std::size_t rank) {
   const TensorType& type = operands[operand];
   if (type.dtype != DType::kF32 || type.shape.size() != rank || !type.shape.back().is_constant())
     refuse_operand(op, operand, type, fmt::format("f32 with {} dimensions, the last one a constant", rank));
 }
 
-void want_rows(std::string_view op, Types operands, std::size_t operand) {
+void require_rows(std::string_view op, Types operands, std::size_t operand) {
   const std::size_t rank = operands[operand].shape.size();
-  want_f32(op, operands, operand, rank == 3 ? 3 : 2);
+  require_f32(op, operands, operand, rank == 3 ? 3 : 2);
 }
 
-void want_i32(std::string_view op, Types operands, std::size_t operand, const Shape& shape) {
+void require_i32(std::string_view op, Types operands, std::size_t operand, const Shape& shape) {
   const TensorType wanted{DType::kI32, shape};
   if (operands[operand] != wanted) refuse_operand(op, operand, operands[operand], wanted.text());
 }
 
-void want_state(std::string_view op, Types operands, std::size_t operand) {
+void require_state(std::string_view op, Types operands, std::size_t operand) {
   if (!operands[operand].is_state()) refuse_operand(op, operand, operands[operand], "state");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Values by the numbers that the text form gives them: %0, %1, ... in topological order.
+// Maps values to the numbers that the text form gives them (%0, %1, ... in topological order) and back. Plans and dumps
+// name values by these numbers, because they can be recomputed from the graph alone.
 
 #include <cstdint>
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace forge::ir {
 
-/// Of one graph, and valid until it is next changed.
+/// The numbering of one graph, valid until the graph is next changed.
 class ValueNumbers {
  public:
   explicit ValueNumbers(const Graph& graph);
@@ -19,7 +20,7 @@ class ValueNumbers {
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(values_.size()); }
 
  private:
-  std::vector<std::uint32_t> first_;  ///< of a node's results, by node
+  std::vector<std::uint32_t> first_;  ///< by node: number of its result 0; the others follow
   std::vector<Value> values_;         ///< by number
 };
 

@@ -1,21 +1,29 @@
-// The invariants of a graph. An error cites the number.
+// The verifier. It runs after every pass; an error cites the number of the broken invariant:
 //   IR-000  every op has exactly one row in the op table
-//   IR-001  no cycles
-//   IR-002  attributes are of the op's kind, operands are as many as it takes
+//   IR-001  the graph has no cycle
+//   IR-002  attributes are the op's kind, and the number of operands is one that the op takes
 //   IR-003  a removed node has no users and no operands
 //   IR-004  operands and outputs are existing results of live nodes
-//   IR-005  the stored edges say exactly what the operand lists say
-//   IR-006  result types are those of the shape rule
-//   IR-007  outputs have names, each its own
-//   IR-008  concat_rows takes weights, slices or concatenations of them, slice_rows a weight: both are done at load
-//   time IR-009  a state goes to at most one store or output; a store's state to exactly one, so no write is lost
-//   IR-010  a store or attention fits the geometry of the KV group its state comes from
-//   IR-011  a chain stores a layer once, and attention to a stored layer reads a state behind that store
-//   IR-012  groups can be executed as single steps: nothing outside a group lies between two of its nodes, and no two
-//           groups wait for each other
-//   IR-013  each KV group has one kv_state, each weight name one type
-//   IR-014  stores and attention take positions, sequence, block_table and kv_length from those inputs of the step
-//   IR-015  the experts of expert_matmul and expert_add were chosen by a route among as many as the weight has
+//   IR-005  the stored edges agree with the operand lists
+//   IR-006  result types are those of the op's shape rule
+//   IR-007  outputs have names, and no two have the same
+//   IR-008  concat_rows takes weights or results of concat_rows and slice_rows, slice_rows takes a weight: both run at
+//           load time
+//   IR-009  a state has at most one successor, which is a kv_store or an output; the state of a kv_store has exactly
+//           one, so that no write is lost
+//   IR-010  a kv_store or attention matches the geometry of the KV group that its state belongs to
+//   IR-011  a chain of stores stores each layer once, and attention to a stored layer reads a state after that store
+//   IR-012  each group can run as one step: no path leaves a group and returns to it, and no two groups depend on each
+//           other
+//   IR-013  each KV group has one kv_state, each recurrent group one recurrent_state, each weight name one type
+//   IR-014  positions, sequence, block_table and kv_length of kv_store and attention are those inputs of the step
+//   IR-015  the experts operand of expert_matmul and expert_add comes from a route over as many experts as the weight
+//   has
+//
+// A state chain (IR-009 to IR-011), one for each KV group; attention reads the chain at any point after its layer's
+// store:
+//   kv_state -> kv_store layer 0 -> kv_store layer 1 -> ... -> output "kv0"
+//                     \-> attention      \-> attention
 
 #include <fmt/format.h>
 
@@ -35,63 +43,63 @@ class Verifier {
   explicit Verifier(const Graph& graph) : graph_(graph), nodes_(graph.nodes()) {}
 
   void run() {
-    edges();
+    check_edges();
     order_ = graph_.topological_order();  // IR-001
-    types();
-    outputs();
-    concats();
-    state_chains();
-    inputs_of_state_ops();
-    experts();
-    groups();
-    sources();
+    check_types();
+    check_outputs();
+    check_load_time_ops();
+    check_state_chains();
+    check_state_op_inputs();
+    check_experts();
+    check_groups();
+    check_sources();
   }
 
  private:
-  [[noreturn]] void broken(const char* number, NodeId node, const std::string& why) const {
+  [[noreturn]] void fail(const char* number, NodeId node, const std::string& why) const {
     invariant(false, number, fmt::format("node {} ({}): {}", node, op_def(graph_.op(node)).name, why));
     __builtin_unreachable();
   }
-  void want(bool holds, const char* number, NodeId node, const char* why) const {
+  void require(bool holds, const char* number, NodeId node, const char* why) const {
     if (!holds) [[unlikely]]
-      broken(number, node, why);
+      fail(number, node, why);
   }
   [[nodiscard]] bool exists(Value value) const {
     return graph_.alive(value.node) && value.result < graph_.results(value.node).size();
   }
 
-  void edges() const {
+  void check_edges() const {
     std::size_t count = 0;
     for (const NodeId node : nodes_) {
       const auto operands = graph_.operands(node);
-      for (const Value& value : operands) want(exists(value), "IR-004", node, "an operand does not exist");
+      for (const Value& value : operands) require(exists(value), "IR-004", node, "an operand does not exist");
       const auto stored = GraphAccess::in_edges(graph_, node);
-      want(stored.size() == operands.size(), "IR-005", node, "edges and operands differ in number");
+      require(stored.size() == operands.size(), "IR-005", node, "edges and operands differ in number");
       for (std::size_t i = 0; i < stored.size(); ++i)
-        want(stored[i].first == i && stored[i].second == operands[i], "IR-005", node, "an edge is not its operand");
+        require(stored[i].first == i && stored[i].second == operands[i], "IR-005", node, "an edge is not its operand");
       count += operands.size();
     }
     invariant(count == GraphAccess::edge_count(graph_), "IR-003", "a removed node still has edges");
   }
 
-  void types() const {
+  void check_types() const {
     for (const NodeId node : order_) {
       const OpDef& def = op_def(graph_.op(node));
       const auto operands = graph_.operands(node);
-      want(graph_.attrs(node).index() == def.attrs_index, "IR-002", node, "attributes are of another op's kind");
-      want(operands.size() >= def.operands_min && (def.operands_max == 255 || operands.size() <= def.operands_max),
-           "IR-002", node, "wrong number of operands");
+      require(graph_.attrs(node).index() == def.attrs_index, "IR-002", node, "attributes are of another op's kind");
+      require(operands.size() >= def.operands_min && (def.operands_max == 255 || operands.size() <= def.operands_max),
+              "IR-002", node, "wrong number of operands");
       std::vector<TensorType> types;
       for (const Value& value : operands) types.push_back(graph_.type(value));
       std::vector<TensorType> expected;
       try {
         expected = infer_types(graph_.op(node), graph_.attrs(node), types);
       } catch (const Error& error) {
-        broken("IR-006", node, std::string("the shape rule refuses: ") + error.what());
+        fail("IR-006", node, std::string("the shape rule refuses: ") + error.what());
       }
       if (!std::ranges::equal(expected, graph_.results(node)))
-        broken("IR-006", node,
-               fmt::format("results are {}, the shape rule gives {}", list(graph_.results(node)), list(expected)));
+        fail("IR-006", node,
+             fmt::format("results are {}, the shape rule gives {}", list(graph_.results(node)), list(expected)));
     }
   }
 
@@ -101,7 +109,7 @@ class Verifier {
     return out;
   }
 
-  void outputs() {
+  void check_outputs() {
     std::set<std::string_view> names;
     for (const auto& [name, value] : graph_.outputs()) {
       invariant(exists(value), "IR-004", "an output does not exist");
@@ -111,27 +119,29 @@ class Verifier {
     }
   }
 
-  void concats() const {
+  void check_load_time_ops() const {
     for (const NodeId node : nodes_) {
       const bool slice = graph_.op(node) == Op::kSliceRows;
       if (!slice && graph_.op(node) != Op::kConcatRows) continue;
       for (const Value& value : graph_.operands(node)) {
         const Op producer = graph_.op(value.node);
         const bool made = producer == Op::kConcatRows || producer == Op::kSliceRows;
-        want(producer == Op::kWeight || (!slice && made), "IR-008", node, "an operand is not a weight");
+        require(producer == Op::kWeight || (!slice && made), "IR-008", node, "an operand is not a weight");
       }
     }
   }
 
   [[nodiscard]] bool is_store(NodeId node) const { return graph_.op(node) == Op::kKvStore; }
 
-  /// Walks each chain from its kv_state through the stores.
-  void state_chains() const {
+  /// Checks the state chain of each kv_state.
+  void check_state_chains() const {
     for (const NodeId node : nodes_)
-      if (graph_.op(node) == Op::kKvState) state_chain(node);
+      if (graph_.op(node) == Op::kKvState) check_state_chain(node);
   }
 
-  void state_chain(NodeId root) const {
+  /// Walks from the kv_state through the stores and counts places: kv_state is 0, the first store 1, ... A reader at
+  /// place p sees the stores at places up to p.
+  void check_state_chain(NodeId root) const {
     const auto& geometry = graph_.attrs_as<KvStateAttrs>(root);
     std::map<std::int64_t, std::size_t> stored_at;  // layer -> place of its store in the chain
     std::vector<std::pair<NodeId, std::size_t>> readers;
@@ -147,13 +157,13 @@ class Verifier {
           readers.emplace_back(use.node, place);
         }
       }
-      want(ends <= 1, "IR-009", node, "its state goes two ways");
-      want(ends == 1 || node == root, "IR-009", node,
-           "what it stores is lost: its state is neither stored to nor output");
+      require(ends <= 1, "IR-009", node, "its state has more than one successor");
+      require(ends == 1 || node == root, "IR-009", node,
+              "its write is lost: the state goes neither to another store nor to an output");
       if (next != kNoNode) {
         check_geometry(next, geometry);
         const bool fresh = stored_at.emplace(graph_.attrs_as<KvStoreAttrs>(next).layer, place + 1).second;
-        want(fresh, "IR-011", next, "its layer is stored twice");
+        require(fresh, "IR-011", next, "its layer is stored twice");
       }
       node = next;
     }
@@ -161,35 +171,36 @@ class Verifier {
       if (graph_.op(reader) != Op::kAttention) continue;
       check_geometry(reader, geometry);
       const auto stored = stored_at.find(graph_.attrs_as<AttentionAttrs>(reader).layer);
-      want(stored == stored_at.end() || stored->second <= at, "IR-011", reader,
-           "reads a state before its layer is stored");
+      require(stored == stored_at.end() || stored->second <= at, "IR-011", reader,
+              "reads a state before its layer is stored");
     }
   }
 
+  /// IR-010: heads, dimensions, window and layer number of a kv_store or attention against its KV group.
   void check_geometry(NodeId node, const KvStateAttrs& geometry) const {
     std::int64_t layer = 0;
     if (is_store(node)) {
       layer = graph_.attrs_as<KvStoreAttrs>(node).layer;
       const bool values = graph_.operands(node).size() == 6;
-      want(graph_.type(graph_.operand(node, 1)).cols() == geometry.kv_heads * geometry.head_dim, "IR-010", node,
-           "rows are not kv_heads * head_dim wide");
-      want(values == (geometry.shared_row == 0), "IR-010", node,
-           values ? "values are stored where they share the keys' rows" : "no values are stored");
-      want(!values || graph_.type(graph_.operand(node, 2)).cols() == geometry.kv_heads * value_dim_of(geometry),
-           "IR-010", node, "rows are not kv_heads * value_dim wide");
+      require(graph_.type(graph_.operand(node, 1)).cols() == geometry.kv_heads * geometry.head_dim, "IR-010", node,
+              "rows are not kv_heads * head_dim wide");
+      require(values == (geometry.shared_row == 0), "IR-010", node,
+              values ? "it stores values, but the KV group has shared rows" : "it stores no values");
+      require(!values || graph_.type(graph_.operand(node, 2)).cols() == geometry.kv_heads * value_dim_of(geometry),
+              "IR-010", node, "rows are not kv_heads * value_dim wide");
     } else {
       const auto& attention = graph_.attrs_as<AttentionAttrs>(node);
       layer = attention.layer;
-      want(attention.kv_heads == geometry.kv_heads && attention.head_dim == geometry.head_dim &&
-               value_dim_of(attention) == value_dim_of(geometry),
-           "IR-010", node, "other heads than the KV group's");
-      want(geometry.window == 0 || (attention.window > 0 && attention.window <= geometry.window), "IR-010", node,
-           "sees further back than the KV group keeps");
+      require(attention.kv_heads == geometry.kv_heads && attention.head_dim == geometry.head_dim &&
+                  value_dim_of(attention) == value_dim_of(geometry),
+              "IR-010", node, "its heads or dimensions differ from the KV group's");
+      require(geometry.window == 0 || (attention.window > 0 && attention.window <= geometry.window), "IR-010", node,
+              "it attends further back than the KV group keeps");
     }
-    want(layer < geometry.layers, "IR-010", node, "its layer is not in the KV group");
+    require(layer < geometry.layers, "IR-010", node, "its layer is not in the KV group");
   }
 
-  void inputs_of_state_ops() const {
+  void check_state_op_inputs() const {
     static constexpr std::array kKinds{InputKind::kPositions, InputKind::kSequence, InputKind::kBlockTable,
                                        InputKind::kKvLength};
     for (const NodeId node : nodes_) {
@@ -200,23 +211,25 @@ class Verifier {
         const NodeId source = graph_.operand(node, i).node;
         const InputKind kind = kKinds[i - first];
         if (graph_.op(source) != Op::kInput || graph_.attrs_as<InputAttrs>(source).kind != kind)
-          broken("IR-014", node, fmt::format("operand {} is not the input {}", i, enum_name(kind)));
+          fail("IR-014", node, fmt::format("operand {} is not the input {}", i, enum_name(kind)));
       }
     }
   }
 
-  void experts() const {
+  void check_experts() const {
     for (const NodeId node : nodes_) {
       if (graph_.op(node) != Op::kExpertMatmul && graph_.op(node) != Op::kExpertAdd) continue;
       const Value chosen = graph_.operand(node, 2);
-      want(graph_.op(chosen.node) == Op::kRoute && chosen.result == 0, "IR-015", node, "its experts are of no route");
-      want(graph_.type(graph_.operand(chosen.node, 0)).cols() == graph_.type(graph_.operand(node, 1)).shape[0].value,
-           "IR-015", node, "its weight has other experts than were to choose from");
+      require(graph_.op(chosen.node) == Op::kRoute && chosen.result == 0, "IR-015", node,
+              "its experts do not come from a route");
+      require(graph_.type(graph_.operand(chosen.node, 0)).cols() == graph_.type(graph_.operand(node, 1)).shape[0].value,
+              "IR-015", node, "its weight has another number of experts than the route");
     }
   }
 
-  /// Sorts the graph with each group drawn together into one step; a rest means that some group cannot be one step.
-  void groups() const {
+  /// IR-012. Contracts each group into one step (ungrouped nodes are steps of their own) and sorts the steps
+  /// topologically. If some steps are left over, they contain a cycle through a group; the error names that group.
+  void check_groups() const {
     std::map<std::uint32_t, std::uint32_t> step_of_group;
     std::vector<std::uint32_t> step(graph_.id_bound());
     std::uint32_t steps = 0;
@@ -245,33 +258,34 @@ class Verifier {
     }
     const auto stuck = std::ranges::find_if(waiting, [](std::size_t count) { return count > 0; });
     if (stuck == waiting.end()) return;
-    // Whoever waits has a producer that waits: walking up ends in a ring, and a ring has a group in it.
+    // Every stuck step has a stuck producer, so walking up `steps` times ends inside a cycle. The graph itself has no
+    // cycle (IR-001), so this one contains a group.
     auto current = static_cast<std::uint32_t>(stuck - waiting.begin());
     const auto up = [&](std::uint32_t from) {
       return *std::ranges::find_if(before[from], [&](std::uint32_t b) { return waiting[b] > 0; });
     };
     for (std::uint32_t i = 0; i < steps; ++i) current = up(current);
-    std::set<std::uint32_t> ring;
-    while (ring.insert(current).second) current = up(current);
+    std::set<std::uint32_t> cycle;
+    while (cycle.insert(current).second) current = up(current);
     for (const auto& [group, number] : step_of_group)
-      invariant(!ring.contains(number), "IR-012",
-                fmt::format("group {} needs, through nodes outside of it, its own results", group));
+      invariant(!cycle.contains(number), "IR-012",
+                fmt::format("group {} depends on its own results through nodes outside it", group));
   }
 
-  void sources() const {
+  void check_sources() const {
     std::map<std::int64_t, NodeId> kv_groups, recurrent_groups;
     std::map<std::string_view, NodeId> weights;
     for (const NodeId node : nodes_) {
       if (graph_.op(node) == Op::kKvState)
-        want(kv_groups.emplace(graph_.attrs_as<KvStateAttrs>(node).group, node).second, "IR-013", node,
-             "its KV group has a state already");
+        require(kv_groups.emplace(graph_.attrs_as<KvStateAttrs>(node).group, node).second, "IR-013", node,
+                "its KV group already has a state");
       if (graph_.op(node) == Op::kRecurrentState)
-        want(recurrent_groups.emplace(graph_.attrs_as<RecurrentStateAttrs>(node).group, node).second, "IR-013", node,
-             "its group has a state already");
+        require(recurrent_groups.emplace(graph_.attrs_as<RecurrentStateAttrs>(node).group, node).second, "IR-013", node,
+                "its group already has a state");
       if (graph_.op(node) == Op::kWeight) {
         const auto [first, fresh] = weights.emplace(graph_.attrs_as<WeightAttrs>(node).name, node);
-        want(fresh || graph_.type({first->second, 0}) == graph_.type({node, 0}), "IR-013", node,
-             "its tensor has another type elsewhere");
+        require(fresh || graph_.type({first->second, 0}) == graph_.type({node, 0}), "IR-013", node,
+                "its tensor has another type elsewhere");
       }
     }
   }

@@ -1,5 +1,6 @@
-// Picking columns head by head: where a model keeps apart what attention wants side by side, or the other way round
-// (multi-head latent attention, arXiv 2405.04434).
+// arrange: builds the heads of attention operands from columns of several values. Multi-head latent attention (arXiv
+// 2405.04434) needs it: its projections compute the parts of a head with and without RoPE separately, and attention
+// takes them side by side. ArrangeAttrs describes the pieces.
 
 #include <algorithm>
 #include <array>
@@ -29,7 +30,7 @@ void check_piece(const ArrangeAttrs& attrs, std::size_t piece, Types operands) {
   const std::int64_t end = begin + (attrs.heads - 1) * stride + attrs.widths[piece];
   if (end > row_width(type))
     refuse_operand("arrange", static_cast<std::size_t>(source), type,
-                   fmt::format("{} columns wide, where piece {} ends", end, piece));
+                   fmt::format("at least {} columns wide, the end of piece {}", end, piece));
 }
 
 std::vector<TensorType> infer_arrange(const Attrs& attrs, Types operands) {
@@ -42,7 +43,7 @@ std::vector<TensorType> infer_arrange(const Attrs& attrs, Types operands) {
     refuse_attr("arrange", "sources", fmt::format("has {} entries", pieces),
                 fmt::format("1 to {}, as many as begins, strides and widths", kPiecesMax));
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    want_rows("arrange", operands, i);
+    require_rows("arrange", operands, i);
     if (operands[i].shape[0] != operands[0].shape[0])
       refuse_operand("arrange", i, operands[i], "as many rows as operand 0, " + operands[0].text());
   }
@@ -57,6 +58,7 @@ Cost arrange_cost(const Attrs&, Types, Types results, const Bounds& bounds) {
   return {.activation_bytes = 2 * results[0].bytes(bounds)};
 }
 
+/// Writes the result from front to back; the order row, head, piece is its memory order with and without slots.
 void run_arrange(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& arrange = std::get<ArrangeAttrs>(attrs);
   const auto width = std::accumulate(arrange.widths.begin(), arrange.widths.end(), std::int64_t{0});

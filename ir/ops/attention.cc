@@ -1,5 +1,7 @@
-// The KV cache's writer and reader. Sequences are ragged: each token names its sequence and position, and the block
-// table says where that lies: block_table[sequence][position / block_tokens] * block_tokens + position % block_tokens.
+// kv_store and attention: writing and reading the paged KV cache. A step mixes tokens of several sequences of different
+// lengths; each token carries its sequence and its position, and the block table maps a position to a physical one:
+//   physical = block_table[sequence][position / block_tokens] * block_tokens + position % block_tokens
+// Example with block_tokens 4 and block_table[0] = {7, 2}: position 5 of sequence 0 is slot 1 of block 2, physical 9.
 
 #include <algorithm>
 #include <array>
@@ -12,10 +14,10 @@ namespace {
 
 constexpr std::size_t kPagingOperands = 3;
 
-/// Operands from `first` on are positions [M], sequence [M], block_table [B,P].
-void want_paging(std::string_view op, Types operands, std::size_t first, const Dim& tokens) {
-  want_i32(op, operands, first, {tokens});
-  want_i32(op, operands, first + 1, {tokens});
+/// Throws unless the operands from `first` on are positions [M], sequence [M] and block_table [B,P].
+void require_paging(std::string_view op, Types operands, std::size_t first, const Dim& tokens) {
+  require_i32(op, operands, first, {tokens});
+  require_i32(op, operands, first + 1, {tokens});
   const TensorType& table = operands[first + 2];
   if (table.dtype != DType::kI32 || table.shape.size() != 2)
     refuse_operand(op, first + 2, table, "i32 with 2 dimensions");
@@ -23,12 +25,12 @@ void want_paging(std::string_view op, Types operands, std::size_t first, const D
 
 std::vector<TensorType> infer_kv_store(const Attrs& attrs, Types operands) {
   attr_between("kv_store", "layer", std::get<KvStoreAttrs>(attrs).layer, 0, kCountMax);
-  want_state("kv_store", operands, 0);
+  require_state("kv_store", operands, 0);
   const std::size_t paging = operands.size() - kPagingOperands;
-  for (std::size_t i = 1; i < paging; ++i) want_f32("kv_store", operands, i, 2);
+  for (std::size_t i = 1; i < paging; ++i) require_f32("kv_store", operands, i, 2);
   if (paging > 2 && operands[2].shape[0] != operands[1].shape[0])
     refuse_operand("kv_store", 2, operands[2], "as many rows as operand 1, " + operands[1].text());
-  want_paging("kv_store", operands, paging, operands[1].shape[0]);
+  require_paging("kv_store", operands, paging, operands[1].shape[0]);
   return {{DType::kState, {}}};
 }
 
@@ -51,31 +53,33 @@ void check_attrs(const AttentionAttrs& attention) {
 std::vector<TensorType> infer_attention(const Attrs& attrs, Types operands) {
   const auto& attention = std::get<AttentionAttrs>(attrs);
   check_attrs(attention);
-  want_f32("attention", operands, 0, 2);
+  require_f32("attention", operands, 0, 2);
   if (operands[0].cols() != attention.heads * attention.head_dim)
     refuse_operand("attention", 0, operands[0],
                    fmt::format("heads * head_dim = {} * {} wide", attention.heads, attention.head_dim));
-  want_state("attention", operands, 1);
-  want_paging("attention", operands, 2, operands[0].shape[0]);
-  want_i32("attention", operands, 5, {operands[4].shape[0]});
+  require_state("attention", operands, 1);
+  require_paging("attention", operands, 2, operands[0].shape[0]);
+  require_i32("attention", operands, 5, {operands[4].shape[0]});
   const TensorType sinks{DType::kF32, {attention.heads}};
   if (operands.size() > 6 && operands[6] != sinks)
     refuse_operand("attention", 6, operands[6], sinks.text() + ", one a head");
   return {{DType::kF32, {operands[0].shape[0], attention.heads * value_dim_of(attention)}}};
 }
 
-/// k and v are read once; what is written depends on the cache's element type, which the target chooses.
+/// Counts the reads of k and v only: the bytes written depend on the cache's element type, which the target chooses.
 Cost kv_store_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   return streaming_cost(operands.subspan(1, operands.size() - 1 - kPagingOperands), results, bounds, 0);
 }
 
-/// Only q, sinks and the result: how much of the cache is read, and so the FLOPs, is data.
+/// Counts q, sinks and the result only: the cache bytes read and the FLOPs depend on the sequences' lengths, which are
+/// not known at compile time.
 Cost attention_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost(operands.first(1), results, bounds, 0);
   if (operands.size() > 6) cost.weight_bytes = operands[6].bytes(bounds);
   return cost;
 }
 
+/// The operands that locate a token's KV rows.
 struct Paging {
   const Tensor& positions;
   const Tensor& sequence;
@@ -111,8 +115,8 @@ void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& c
   }
 }
 
-/// softmax(softcap(q . k * scale)) . v of one head over the rows that its token sees. A sink is one more score, without
-/// a value: it takes its share of the softmax and adds nothing (arXiv 2309.17453).
+/// softmax(softcap(q . k * scale)) . v of one head over the KV rows in `seen`. A sink (arXiv 2309.17453) is an
+/// additional score without a value: it enlarges the softmax denominator and adds nothing to the sum.
 void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* const> seen, std::int64_t head,
             const float* sink, const float* q, float* out) {
   const std::int64_t dim = attention.head_dim, value_dim = value_dim_of(attention);
@@ -137,6 +141,8 @@ void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* c
   }
 }
 
+/// Attention is causal: the token at position p sees positions max(0, p - window + 1) to p, its own included. kv_store
+/// has run before, so this step's rows are in the cache.
 void run_attention(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
   const auto& attention = std::get<AttentionAttrs>(attrs);
   const Paging paging{*operands[2], *operands[3], *operands[4], context.kv->block_tokens};

@@ -1,5 +1,5 @@
-// Elementwise ops: a definition for each op of kernels/elementwise; glu and activate, whose function is an attribute;
-// and split, which deals columns out.
+// Elementwise ops: one definition for each row of the table in kernels/elementwise/elementwise.h; glu and activate,
+// whose function is an attribute; and split, which distributes the columns of a value to several results.
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,8 @@ using elementwise::Function;
 using elementwise::FunctionDef;
 using elementwise::Parameters;
 
-/// A float, as formulas see it; what the C library has is taken from there.
+/// The scalar type that the formulas of kernels/elementwise are instantiated with here: a float whose functions come
+/// from the C library. Back-ends instantiate the same formulas with their own vector or device types.
 struct Number {
   float value;
   explicit Number(float x) : value(x) {}
@@ -34,8 +35,9 @@ struct Number {
   friend Number select_lt(Number a, Number b, Number yes, Number no) { return a.value < b.value ? yes : no; }
 };
 
-// ---- functions by their number ----
+// ---- functions selected at run time ----
 
+/// The scalar reference of a function; the pointer for the other number of operands is null.
 struct Reference {
   float (*unary)(float x, const Parameters& parameters);
   float (*binary)(float x, float y, const Parameters& parameters);
@@ -45,6 +47,7 @@ std::array<Number, elementwise::kParametersMax> as_numbers(const Parameters& p) 
   return {Number(p[0]), Number(p[1]), Number(p[2]), Number(p[3])};
 }
 
+/// Instantiates the formula of F for Number.
 template <Function F>
 consteval Reference reference_of() {
   constexpr elementwise::Form kForm = elementwise::function_def(F).form;
@@ -69,7 +72,7 @@ const Reference& reference(Function function) {
   return kReferences[static_cast<std::size_t>(function)];
 }
 
-/// Members of an op's attributes, in their order.
+/// Visitor that collects the float members of an op's attributes, in their order.
 struct ParameterReader {
   Parameters values{};
   std::size_t count = 0;
@@ -99,13 +102,13 @@ void check_parameters(std::string_view op, const FunctionCall& call) {
                   fmt::format("0: {} has {} parameters", def.name, def.parameter_count));
 }
 
-/// x of any rank; or a, and b that is like a, or a vector along a's last dimension.
+/// Unary ops take x of any rank; binary ops take a, and b of the same type or a vector along a's last dimension.
 template <Op op>
 std::vector<TensorType> infer_function(const Attrs& attrs, Types operands) {
   const std::string_view name = op_def(op).name;
   check_parameters(name, call_of(op, attrs));
   const TensorType& a = operands[0];
-  want_f32(name, operands, 0, std::max<std::size_t>(a.shape.size(), 1));
+  require_f32(name, operands, 0, std::max<std::size_t>(a.shape.size(), 1));
   const TensorType vector{DType::kF32, {a.cols()}};
   if (operands.size() > 1 && operands[1] != a && operands[1] != vector)
     refuse_operand(name, 1, operands[1], fmt::format("{} or {}, like operand 0", a.text(), vector.text()));
@@ -115,9 +118,9 @@ std::vector<TensorType> infer_function(const Attrs& attrs, Types operands) {
 std::vector<TensorType> infer_glu(const Attrs& attrs, Types operands) {
   const FunctionCall call = call_of(Op::kGlu, attrs);
   if (const auto& def = elementwise::function_def(call.function); !elementwise::is_binary(def.form))
-    refuse_attr("glu", "activation", std::string(def.name), "a gate");
+    refuse_attr("glu", "activation", std::string(def.name), "a function of gate and up");
   check_parameters("glu", call);
-  want_rows("glu", operands, 0);
+  require_rows("glu", operands, 0);
   if (operands[1] != operands[0]) refuse_operand("glu", 1, operands[1], operands[0].text() + ", like operand 0");
   return {operands[0]};
 }
@@ -127,13 +130,13 @@ std::vector<TensorType> infer_activate(const Attrs& attrs, Types operands) {
   if (const auto& def = elementwise::function_def(call.function); !elementwise::is_unary(def.form))
     refuse_attr("activate", "activation", std::string(def.name), "a function of one value");
   check_parameters("activate", call);
-  want_f32("activate", operands, 0, 2);
+  require_f32("activate", operands, 0, 2);
   return {operands[0]};
 }
 
 std::vector<TensorType> infer_split(const Attrs& attrs, Types operands) {
   const auto& parts = std::get<PartsAttrs>(attrs);
-  want_rows("split", operands, 0);
+  require_rows("split", operands, 0);
   const std::int64_t total = parts_total("split", parts, parts.sizes.size());
   if (total != operands[0].cols())
     refuse_operand("split", 0, operands[0], fmt::format("as wide as the parts together, {}", total));
@@ -142,7 +145,7 @@ std::vector<TensorType> infer_split(const Attrs& attrs, Types operands) {
   return results;
 }
 
-/// A vector operand beside a matrix is a weight (a bias, a norm's gain).
+/// A vector operand of an op on a matrix is a weight (a bias or the weight of a norm), so its bytes are weight bytes.
 template <Op op>
 Cost function_cost(const Attrs& attrs, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost(operands, results, bounds, elementwise::function_def(call_of(op, attrs).function).flops);
@@ -182,6 +185,7 @@ void run_split(const Attrs& attrs, Operands operands, Results results, EvalConte
   }
 }
 
+/// Completes a definition with the properties that all elementwise ops have.
 constexpr OpDef elementwise_def(OpDef def) {
   def.elementwise = true;
   def.in_place_operand = 0;
@@ -189,7 +193,8 @@ constexpr OpDef elementwise_def(OpDef def) {
   return def;
 }
 
-/// NoAttrs' place for an op without parameters: such an op's own attributes are declared, never defined.
+/// Index of the op's attributes in the variant Attrs. An op without parameters has NoAttrs: its own struct A is only
+/// declared.
 template <Function F, class A>
 consteval std::size_t attrs_index_of() {
   if constexpr (elementwise::function_def(F).parameter_count == 0)

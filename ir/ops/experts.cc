@@ -1,6 +1,9 @@
-// Mixture of experts (arXiv 1701.06538, 2101.03961): a router chooses `used` of E experts for each row, products are
-// with the chosen experts' weights only, and their results are added up by the router's shares. What belongs to one row
-// and one of its experts is called a slot: [M, U, N] has U slots a row, in the order in which the router chose.
+// Mixture of experts (arXiv 1701.06538, 2101.03961): a router chooses U of E experts for each row, the matmuls use the
+// chosen experts' weights only, and the results are summed with the routing weights ("shares"). A slot is one row with
+// one of its experts: a value [M,U,N] has U slots a row, in the router's order, best expert first.
+//
+//   logits [M,E] --route--> experts i32 [M,U], shares f32 [M,U]
+//   x [M,K] --expert_matmul(experts)--> [M,U,N] --glu, expert_matmul--> [M,U,K] --expert_sum(shares)--> [M,K]
 
 #include <algorithm>
 #include <array>
@@ -12,8 +15,8 @@
 namespace forge::ir::ops {
 namespace {
 
-/// Shares never grow without bound where the chosen experts' sigmoids vanish: 2^-14, the smallest normal f16, which is
-/// what models in f16 were run with.
+/// Lower limit of the sum that routing weights are divided by, so that they stay bounded when all chosen experts'
+/// sigmoids vanish: 2^-14, the smallest normal f16, which is what models in f16 were run with.
 constexpr double kShareSumMin = 6.103515625e-5;
 
 void check_attrs(const RouteAttrs& route, std::int64_t experts) {
@@ -31,7 +34,7 @@ void check_attrs(const RouteAttrs& route, std::int64_t experts) {
 
 std::vector<TensorType> infer_route(const Attrs& attrs, Types operands) {
   const auto& route = std::get<RouteAttrs>(attrs);
-  want_f32("route", operands, 0, 2);
+  require_f32("route", operands, 0, 2);
   check_attrs(route, operands[0].cols());
   const TensorType bias{DType::kF32, {operands[0].cols()}};
   if (operands.size() > 1 && operands[1] != bias)
@@ -40,8 +43,9 @@ std::vector<TensorType> infer_route(const Attrs& attrs, Types operands) {
   return {{DType::kI32, chosen}, {DType::kF32, chosen}};
 }
 
-/// `experts` [M,U] of the rows that operand 0 has: [M,U,..] slots, or [M,..] rows for `rank` 2.
-void want_chosen(std::string_view op, Types operands, std::size_t operand, std::size_t rank) {
+/// Throws unless the operand is experts i32 [M,U] that match operand 0: its rows for `rank` 2, its rows and slots for
+/// `rank` 3.
+void require_chosen(std::string_view op, Types operands, std::size_t operand, std::size_t rank) {
   const TensorType& experts = operands[operand];
   const Shape& x = operands[0].shape;
   if (experts.dtype != DType::kI32 || experts.shape.size() != 2 || !experts.shape[1].is_constant() ||
@@ -59,23 +63,23 @@ std::vector<TensorType> infer_expert_matmul(const Attrs&, Types operands) {
       !std::ranges::all_of(weight.shape, &Dim::is_constant) || weight.shape[2] != x.shape.back())
     refuse_operand("expert_matmul", 1, weight,
                    fmt::format("a weight [E,N,{}] of constant dimensions, as operand 0 is {}", x.cols(), x.text()));
-  want_chosen("expert_matmul", operands, 2, rank);
+  require_chosen("expert_matmul", operands, 2, rank);
   return {{DType::kF32, {x.shape[0], operands[2].shape[1], weight.shape[1]}}};
 }
 
 std::vector<TensorType> infer_expert_add(const Attrs&, Types operands) {
-  want_f32("expert_add", operands, 0, 3);
+  require_f32("expert_add", operands, 0, 3);
   const TensorType& bias = operands[1];
   if (bias.dtype != DType::kF32 || bias.shape.size() != 3 || !bias.shape[0].is_constant() ||
       bias.shape[1] != operands[0].shape[2] || bias.shape[2] != Dim(1))
     refuse_operand("expert_add", 1, bias,
                    fmt::format("f32 [E,{},1], as operand 0 is {}", operands[0].cols(), operands[0].text()));
-  want_chosen("expert_add", operands, 2, 3);
+  require_chosen("expert_add", operands, 2, 3);
   return {operands[0]};
 }
 
 std::vector<TensorType> infer_expert_sum(const Attrs&, Types operands) {
-  want_f32("expert_sum", operands, 0, 3);
+  require_f32("expert_sum", operands, 0, 3);
   const Shape& x = operands[0].shape;
   const TensorType shares{DType::kF32, {x[0], x[1]}};
   if (operands[1] != shares)
@@ -84,7 +88,7 @@ std::vector<TensorType> infer_expert_sum(const Attrs&, Types operands) {
   return {{DType::kF32, {x[0], x[2]}}};
 }
 
-/// The gate's value of each expert, and comparisons.
+/// About 8 FLOPs an expert for the softmax or sigmoid, and one comparison for each expert and chosen place.
 Cost route_cost(const Attrs& attrs, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost(operands.first(1), results, bounds, 0);
   if (operands.size() > 1) cost.weight_bytes = operands[1].bytes(bounds);
@@ -92,7 +96,7 @@ Cost route_cost(const Attrs& attrs, Types operands, Types results, const Bounds&
   return cost;
 }
 
-/// As many experts are read as slots can choose different ones.
+/// Weight bytes read at most: every slot may choose another expert, but no more than all of them are read.
 std::int64_t chosen_bytes(const TensorType& weight, const TensorType& experts, const Bounds& bounds) {
   const std::int64_t all = weight.shape[0].value;
   return weight.bytes(bounds) / all * std::min(all, experts.elements(bounds));
@@ -117,7 +121,8 @@ Cost expert_sum_cost(const Attrs&, Types operands, Types results, const Bounds& 
   return cost;
 }
 
-/// The `count` places with the largest values of `rank`, best first, equal ones by place; a NaN is worse than all.
+/// Indices of the `count` largest values of `rank`, largest first; equal values in index order. NaN counts as
+/// -infinity.
 std::vector<std::size_t> best(std::vector<double> rank, std::size_t count) {
   constexpr double kTaken = -std::numeric_limits<double>::infinity();
   std::vector<std::size_t> places(rank.size());
@@ -130,6 +135,7 @@ std::vector<std::size_t> best(std::vector<double> rank, std::size_t count) {
   return places;
 }
 
+/// Scores of all experts for one row: sigmoids, or a softmax with the maximum subtracted for range.
 std::vector<double> gate_values(RouteGate gate, std::span<const float> logits) {
   std::vector<double> values(logits.begin(), logits.end());
   if (gate == RouteGate::kSigmoid) {
@@ -143,7 +149,8 @@ std::vector<double> gate_values(RouteGate gate, std::span<const float> logits) {
   return values;
 }
 
-/// The experts that may be chosen, all or those of the best groups.
+/// The experts that may be chosen, in ascending order: those of the `groups_used` best groups. With one group that is
+/// all of them.
 std::vector<std::size_t> candidates(const RouteAttrs& route, std::span<const double> rank) {
   const std::size_t group = rank.size() / static_cast<std::size_t>(route.groups);
   std::vector<double> worth;
@@ -162,6 +169,8 @@ std::vector<std::size_t> candidates(const RouteAttrs& route, std::span<const dou
   return experts;
 }
 
+/// Ranks experts by score plus bias, chooses among the candidates and normalises the scores of the chosen ones. The
+/// bias enters the rank only.
 void run_route(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& route = std::get<RouteAttrs>(attrs);
   const Tensor& logits = *operands[0];
@@ -184,6 +193,7 @@ void run_route(const Attrs& attrs, Operands operands, Results results, EvalConte
   }
 }
 
+/// The expert of a slot. Throws if it is not below `count`.
 std::size_t expert_of(const Tensor& experts, std::size_t slot, std::int64_t count) {
   const std::int32_t expert = experts.i32[slot];
   if (expert < 0 || expert >= count)
@@ -191,6 +201,7 @@ std::size_t expert_of(const Tensor& experts, std::size_t slot, std::int64_t coun
   return static_cast<std::size_t>(expert);
 }
 
+/// Slot s multiplies its own row for x [M,U,K] and row s / U for x [M,K], which all slots of a row share.
 void run_expert_matmul(const Attrs&, Operands operands, Results results, EvalContext&) {
   const Tensor& x = *operands[0];
   const Tensor& weight = *operands[1];

@@ -1,4 +1,5 @@
-// Matrix products, the weights they take, and the quantisation of what they multiply.
+// matmul and batched_matmul; concat_rows and slice_rows, which form their weights at load time; and quantize, which
+// gives activations the int8 type that some targets multiply. Expert matmuls are in experts.cc.
 
 #include <algorithm>
 #include <array>
@@ -74,7 +75,7 @@ std::vector<TensorType> infer_quantize(const Attrs& attrs, Types operands) {
   const auto dtype = std::get<QuantizeAttrs>(attrs).dtype;
   if (!is_quantized_activation(dtype))
     refuse_attr("quantize", "dtype", std::string(dtype_name(dtype)), "q8a_32 or q8a_16");
-  want_rows("quantize", operands, 0);
+  require_rows("quantize", operands, 0);
   if (const auto block = dtype_info(dtype).block_elems; operands[0].cols() % block != 0)
     refuse_operand("quantize", 0, operands[0], fmt::format("a multiple of {} columns wide", block));
   return {{dtype, operands[0].shape}};
@@ -92,11 +93,12 @@ Cost batched_matmul_cost(const Attrs&, Types operands, Types results, const Boun
           .flops = 2 * results[0].elements(bounds) * operands[0].cols()};
 }
 
-/// Scale, round, sum and the maximum.
+/// 4 operations an element: maximum, scale, round, sum.
 Cost quantize_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   return streaming_cost(operands, results, bounds, 4);
 }
 
+/// Dot product with an f64 sum, rounded to f32 once.
 float dot(const float* a, const float* b, std::int64_t count) {
   double sum = 0;
   for (std::int64_t k = 0; k < count; ++k) sum += static_cast<double>(a[k]) * b[k];
@@ -119,12 +121,13 @@ void run_batched_matmul(const Attrs&, Operands operands, Results results, EvalCo
   Tensor& out = results[0];
   const std::int64_t batches = weight.dims[0], rows = weight.dims[1], k_count = x.cols();
   for (std::int64_t m = 0; m < x.dims[0]; ++m)
-    for (std::int64_t n = 0; n < out.cols(); ++n) {  // row n of all batches' rows, one behind the other
+    for (std::int64_t n = 0; n < out.cols(); ++n) {  // n = batch * rows + row: weight rows of all batches in sequence
       const float* a = x.f32.data() + (m * batches + n / rows) * k_count;
       out.f32[m * out.cols() + n] = dot(a, weight.f32.data() + n * k_count, k_count);
     }
 }
 
+/// Copies row by row. A weight [E,Ni,K] is E slices, concatenated expert by expert; [Ni] and [Ni,K] are one slice.
 void run_concat(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& parts = std::get<PartsAttrs>(attrs);
   const auto offsets = part_offsets(parts);
@@ -145,14 +148,16 @@ void run_slice(const Attrs& attrs, Operands operands, Results results, EvalConte
   std::copy_n(operands[0]->f32.begin() + slice.begin * width, slice.rows * width, results[0].f32.begin());
 }
 
-/// The scale of a block whose largest magnitude is this; of q8a_16 it is rounded up to BF16.
+/// Scale of a block with this largest magnitude. q8a_16 stores scales as BF16: adding 0xffff before the low 16 bits are
+/// cleared rounds up, so that magnitude / scale stays at most 127.
 float quantization_scale(DType dtype, float magnitude) {
   const float scale = magnitude / 127.0f;
   if (dtype == DType::kQ8A_32) return scale;
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(scale) + 0xffffU) & 0xffff0000U);
 }
 
-/// Values stay f32; with quantize_activations they are rounded through int8, block by block.
+/// The result is held as f32. With quantize_activations each block is rounded to int8 and scaled back, which gives the
+/// values that an int8 kernel multiplies.
 void run_quantize(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
   const auto dtype = std::get<QuantizeAttrs>(attrs).dtype;
   const std::size_t columns = dtype_info(dtype).block_elems;

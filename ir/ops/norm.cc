@@ -1,5 +1,5 @@
-// LayerNorm (arXiv 1607.06450), and RMSNorm (arXiv 1910.07467), whole, and split between the producer of x (squares
-// summed) and its consumers (1/rms).
+// LayerNorm (arXiv 1607.06450) and RMSNorm (arXiv 1910.07467). The pass split_rms_norm divides an RMSNorm into two ops,
+// which are defined here too: sum_squares for the producer of x and inv_rms_scale for its consumers.
 
 #include <array>
 #include <cmath>
@@ -9,6 +9,7 @@
 namespace forge::ir::ops {
 namespace {
 
+/// Number of partial sums in a row of sum_squares.
 std::int64_t square_cols(std::int64_t cols) {
   return (cols + kSquareBlock - 1) / kSquareBlock;
 }
@@ -21,7 +22,7 @@ void check_attrs(std::string_view op, const NormAttrs& norm) {
 std::vector<TensorType> infer_rms_norm(const Attrs& attrs, Types operands) {
   const auto& norm = std::get<NormAttrs>(attrs);
   check_attrs("rms_norm", norm);
-  want_f32("rms_norm", operands, 0, 2);
+  require_f32("rms_norm", operands, 0, 2);
   if (operands[0].cols() % norm.dim != 0)
     refuse_operand("rms_norm", 0, operands[0], fmt::format("a multiple of the attribute dim = {} wide", norm.dim));
   const TensorType weight{DType::kF32, {norm.dim}};
@@ -31,11 +32,11 @@ std::vector<TensorType> infer_rms_norm(const Attrs& attrs, Types operands) {
   return {operands[0]};
 }
 
-/// Gains and offsets are one row of dim for all runs, or one for each run.
+/// Weight and bias are [dim], shared by all runs of dim columns, or [G,dim], one row for each of the G runs.
 std::vector<TensorType> infer_layer_norm(const Attrs& attrs, Types operands) {
   const auto& norm = std::get<NormAttrs>(attrs);
   check_attrs("layer_norm", norm);
-  want_f32("layer_norm", operands, 0, 2);
+  require_f32("layer_norm", operands, 0, 2);
   if (operands[0].cols() % norm.dim != 0)
     refuse_operand("layer_norm", 0, operands[0], fmt::format("a multiple of the attribute dim = {} wide", norm.dim));
   const TensorType shared{DType::kF32, {norm.dim}}, own{DType::kF32, {operands[0].cols() / norm.dim, norm.dim}};
@@ -48,14 +49,14 @@ std::vector<TensorType> infer_layer_norm(const Attrs& attrs, Types operands) {
 }
 
 std::vector<TensorType> infer_sum_squares(const Attrs&, Types operands) {
-  want_f32("sum_squares", operands, 0, 2);
+  require_f32("sum_squares", operands, 0, 2);
   return {{DType::kF32, {operands[0].shape[0], square_cols(operands[0].cols())}}};
 }
 
 std::vector<TensorType> infer_inv_rms(const Attrs& attrs, Types operands) {
   const auto& norm = std::get<NormAttrs>(attrs);
   check_attrs("inv_rms_scale", norm);
-  want_rows("inv_rms_scale", operands, 0);
+  require_rows("inv_rms_scale", operands, 0);
   const TensorType squares{DType::kF32, {operands[0].shape[0], square_cols(norm.dim)}};
   if (operands[1] != squares)
     refuse_operand(
@@ -114,13 +115,14 @@ void run_layer_norm(const Attrs& attrs, Operands operands, Results results, Eval
     for (std::size_t i = 0; i < dim; ++i) squares += (x[start + i] - mean) * (x[start + i] - mean);
     const double inverse = 1.0 / std::sqrt(squares / static_cast<double>(dim) + norm.eps);
     for (std::size_t i = 0; i < dim; ++i) {
-      const std::size_t w = (start + i) % weight.size();  // rows are whole runs, and so are the gains
+      const std::size_t w = (start + i) % weight.size();  // weight [dim] repeats every run, [G,dim] every row of x
       const float offset = operands.size() > 2 ? operands[2]->f32[w] : 0.0F;
       results[0].f32[start + i] = static_cast<float>((x[start + i] - mean) * inverse) * weight[w] + offset;
     }
   }
 }
 
+/// The last block of a row may be shorter than kSquareBlock.
 void run_sum_squares(const Attrs&, Operands operands, Results results, EvalContext&) {
   const Tensor& x = *operands[0];
   Tensor& out = results[0];
@@ -135,11 +137,13 @@ void run_sum_squares(const Attrs&, Operands operands, Results results, EvalConte
     }
 }
 
+/// Multiplies each row of x by 1/rms. The rms is that of the norm's operand, given by its sums of squares; x itself
+/// is usually a matmul's result and may have another width.
 void run_inv_rms(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& norm = std::get<NormAttrs>(attrs);
   const Tensor& x = *operands[0];
   const Tensor& squares = *operands[1];
-  const std::int64_t slots = x.dims.size() == 3 ? x.dims[1] : 1;  // rows that share one row of squares
+  const std::int64_t slots = x.dims.size() == 3 ? x.dims[1] : 1;  // [M,U,N]: U rows share one row of squares
   for (std::int64_t row = 0; row < x.rows(); ++row) {
     double sum = 0;
     for (std::int64_t j = 0; j < squares.cols(); ++j) sum += squares.f32[row / slots * squares.cols() + j];

@@ -1,4 +1,7 @@
-// Rotary position embedding (RoFormer, arXiv 2104.09864): frequencies, the step's table of angles, the rotation.
+// Rotary position embedding (RoPE; RoFormer, arXiv 2104.09864) in three ops:
+//   rope_freqs  the rotation frequencies, which depend on the model only and are folded into a constant when they can
+//   rope_table  cos and sin of position * frequency for the step's tokens, computed once for all layers
+//   rope        the rotation of q or k by that table
 
 #include <algorithm>
 #include <array>
@@ -12,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kDimsMax = 1 << 16;
 
+/// Throws unless the attribute is positive and finite.
 void positive(std::string_view op, std::string_view attr, float value) {
   if (!std::isfinite(value) || !(value > 0)) refuse_attr(op, attr, fmt::to_string(value), "a positive number");
 }
@@ -46,7 +50,7 @@ std::vector<TensorType> infer_table(const Attrs& attrs, Types operands) {
   }
   if (operands[0].dtype != DType::kI32 || operands[0].shape.size() != 1)
     refuse_operand("rope_table", 0, operands[0], "i32 with 1 dimension");
-  want_f32("rope_table", operands, 1, 1);
+  require_f32("rope_table", operands, 1, 1);
   return {{DType::kF32, {operands[0].shape[0], operands[1].shape[0], 2}}};
 }
 
@@ -55,7 +59,7 @@ std::vector<TensorType> infer_rope(const Attrs& attrs, Types operands) {
   attr_between("rope", "head_dim", rope.head_dim, 2, kDimsMax);
   attr_between("rope", "rotary_dims", rope.rotary_dims, 2, rope.head_dim);
   if (rope.rotary_dims % 2 != 0) refuse_attr("rope", "rotary_dims", fmt::to_string(rope.rotary_dims), "even");
-  want_f32("rope", operands, 0, 2);
+  require_f32("rope", operands, 0, 2);
   if (operands[0].cols() % rope.head_dim != 0)
     refuse_operand("rope", 0, operands[0], fmt::format("whole heads of {} columns", rope.head_dim));
   const TensorType table{DType::kF32, {operands[0].shape[0], rope.rotary_dims / 2, 2}};
@@ -64,7 +68,7 @@ std::vector<TensorType> infer_rope(const Attrs& attrs, Types operands) {
   return {operands[0]};
 }
 
-/// Factors count as weights: they come from the model file. Of two lists one is read.
+/// Factors count as weight bytes, since they come from the model file. Of two lists only one is read.
 Cost freqs_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost({}, results, bounds, 8);
   if (!operands.empty()) cost.weight_bytes = operands[0].bytes(bounds);
@@ -77,14 +81,16 @@ Cost rope_cost(const Attrs&, Types operands, Types results, const Bounds& bounds
   return streaming_cost(operands, results, bounds, 3);
 }
 
-/// The dimension whose wave turns `turns` times over the original context (YaRN, arXiv 2309.00071, section 3.2).
+/// The pair whose rotation completes `turns` full turns over the original context, as a real number (YaRN, arXiv
+/// 2309.00071, section 3.2): solves original_context * base^(-2 d / dims) = 2 pi turns for d.
 double correction_dim(const RopeFreqsAttrs& rope, double turns) {
   return static_cast<double>(rope.dims) *
          std::log(static_cast<double>(rope.original_context) / (turns * 2 * std::numbers::pi)) /
          (2 * std::log(static_cast<double>(rope.base)));
 }
 
-/// The pairs between which YaRN's ramp lies: waves before `low` stay, those behind `high` are stretched.
+/// YaRN's ramp over the pairs: pairs up to `low` (fast rotation) keep their frequency, pairs from `high` on (slow
+/// rotation) are divided by the factor, and pairs in between are interpolated.
 struct Ramp {
   double low = 0, high = 0;
 };
@@ -94,7 +100,8 @@ Ramp ramp_of(const RopeFreqsAttrs& rope) {
           .high = std::min(static_cast<double>(rope.dims - 1), std::ceil(correction_dim(rope, rope.beta_slow)))};
 }
 
-/// Frequency i, divided by `factor` before it is scaled.
+/// Frequency of pair i: base^(-2i/dims) / factor, then the model's scaling. `factor` is the pair's entry in the factors
+/// operand, 1 without one.
 double frequency(const RopeFreqsAttrs& rope, const Ramp& ramp, std::int64_t i, double factor) {
   const double freq =
       std::pow(static_cast<double>(rope.base), -2.0 * static_cast<double>(i) / static_cast<double>(rope.dims)) / factor;
@@ -106,6 +113,7 @@ double frequency(const RopeFreqsAttrs& rope, const Ramp& ramp, std::int64_t i, d
   return stretched * (1 - mix) + freq * mix;
 }
 
+/// Of two lists of factors the second is for programs whose sequences can be longer than original_context.
 void run_freqs(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
   const auto& rope = std::get<RopeFreqsAttrs>(attrs);
   const Ramp ramp = ramp_of(rope);
@@ -132,6 +140,8 @@ void run_table(const Attrs& attrs, Operands operands, Results results, EvalConte
   }
 }
 
+/// (a, b) -> (a cos - b sin, a sin + b cos) for each pair of columns (RopeMode); columns from rotary_dims on are
+/// copied.
 void run_rope(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& rope = std::get<RopeAttrs>(attrs);
   const Tensor& x = *operands[0];

@@ -1,5 +1,5 @@
-// Ops without tensor operands: step inputs, weights, constants, the KV cache before the step; and embed and
-// gather_rows, which pick rows.
+// Ops without operands: step inputs, weights, constants and states before the step; and embed and gather_rows, which
+// select rows of an operand.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +31,7 @@ std::vector<TensorType> infer_input(const Attrs& attrs, Types) {
   refuse_attr("input", "kind", "?", "one of the step's inputs");
 }
 
-void want_constant_shape(std::string_view op, const TensorType& type) {
+void require_constant_shape(std::string_view op, const TensorType& type) {
   if (type.shape.empty() || !std::ranges::all_of(type.shape, &Dim::is_constant))
     refuse_attr(op, "type", type.text(), "a tensor of constant dimensions");
 }
@@ -41,19 +41,20 @@ std::vector<TensorType> infer_weight(const Attrs& attrs, Types) {
   if (weight.name.empty()) refuse_attr("weight", "name", "\"\"", "the name of a tensor");
   if (is_quantized_activation(weight.type.dtype) || weight.type.is_state())
     refuse_attr("weight", "type", weight.type.text(), "an element type that model files have");
-  want_constant_shape("weight", weight.type);
+  require_constant_shape("weight", weight.type);
   return {weight.type};
 }
 
 std::vector<TensorType> infer_constant(const Attrs& attrs, Types) {
   const auto& constant = std::get<ConstantAttrs>(attrs);
   if (constant.type.dtype != DType::kF32) refuse_attr("constant", "type", constant.type.text(), "f32");
-  want_constant_shape("constant", constant.type);
+  require_constant_shape("constant", constant.type);
+  // Dividing the number of values by each dimension cannot overflow, as the product of hostile dimensions could.
   std::int64_t left = static_cast<std::int64_t>(constant.values.size());
   for (const Dim& dim : constant.type.shape) left = dim.value > 0 && left % dim.value == 0 ? left / dim.value : -1;
   if (left != 1)
     refuse_attr("constant", "values", fmt::format("({} of them)", constant.values.size()),
-                "one value an element of " + constant.type.text());
+                "one value for each element of " + constant.type.text());
   return {constant.type};
 }
 
@@ -79,7 +80,8 @@ std::vector<TensorType> infer_recurrent_state(const Attrs& attrs, Types) {
   return {{DType::kState, {}}};
 }
 
-void want_indices(std::string_view op, Types operands) {
+/// Throws unless operand 1 is a vector of i32 row numbers.
+void require_indices(std::string_view op, Types operands) {
   const TensorType& type = operands[1];
   if (type.dtype != DType::kI32 || type.shape.size() != 1) refuse_operand(op, 1, type, "i32 with 1 dimension");
 }
@@ -89,13 +91,13 @@ std::vector<TensorType> infer_embed(const Attrs&, Types operands) {
   if (table.shape.size() != 2 || !table.shape[0].is_constant() || !table.shape[1].is_constant() ||
       !is_weight_dtype(table.dtype))
     refuse_operand("embed", 0, table, "a table [V,D] of constant dimensions");
-  want_indices("embed", operands);
+  require_indices("embed", operands);
   return {{DType::kF32, {operands[1].shape[0], table.shape[1]}}};
 }
 
 std::vector<TensorType> infer_gather(const Attrs&, Types operands) {
-  want_f32("gather_rows", operands, 0, 2);
-  want_indices("gather_rows", operands);
+  require_f32("gather_rows", operands, 0, 2);
+  require_indices("gather_rows", operands);
   return {{DType::kF32, {operands[1].shape[0], operands[0].shape[1]}}};
 }
 
@@ -109,6 +111,7 @@ Cost gather_cost(const Attrs&, Types operands, Types results, const Bounds& boun
   return {.activation_bytes = operands[1].bytes(bounds) + 2 * results[0].bytes(bounds)};
 }
 
+/// The reference of both embed and gather_rows.
 void pick_rows(const Attrs&, Operands operands, Results results, EvalContext&) {
   const Tensor& table = *operands[0];
   const std::int64_t cols = table.cols();

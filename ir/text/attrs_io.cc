@@ -7,11 +7,13 @@
 namespace forge::ir {
 namespace {
 
+/// Visitor that prints "{name = value; ...". Members that are the result's type are left out (kIsResultType). fmt
+/// prints the shortest decimal that reads back as the same float.
 class Printer {
  public:
   template <class T>
   void operator()(std::string_view name, const T& value) {
-    if constexpr (!kIsOfResult<T>) {
+    if constexpr (!kIsResultType<T>) {
       out += out.empty() ? "{" : "; ";
       out += name;
       out += " = ";
@@ -43,6 +45,8 @@ class Printer {
   }
 };
 
+/// Visitor that appends members as bytes for hashing. Strings and vectors are preceded by their length, so that the
+/// bytes of different structs of one type always differ.
 class Appender {
  public:
   explicit Appender(std::string& bytes) : bytes_(bytes) {}
@@ -70,6 +74,7 @@ class Appender {
   std::string& bytes_;
 };
 
+/// Emplaces the alternative whose number I equals `index`: the fold stops at the first match.
 template <std::size_t... I>
 Attrs make_default(std::size_t index, std::index_sequence<I...>) {
   Attrs attrs;

@@ -1,6 +1,7 @@
 #pragma once
-// What walks attributes besides the shape rules: names of enumerators, printing, hashing, and a default struct by its
-// place in the variant. The parser's visitor stands in text_parse.cc.
+// Generic operations on op attributes, all built on the structs' `fields(visitor)`: names of enumerators, printing,
+// bytes for hashing, and default structs by variant index. Used by the text form, the graph hash and the op table; the
+// parser's own visitor is in text_parse.cc.
 
 #include <array>
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace forge::ir {
 
-/// Names of an attribute enum's values in the text form, in the enum's order.
+/// Names of an attribute enum's values in the text form, in the enum's order. Plans store them.
 template <class E>
 inline constexpr std::array<std::string_view, 0> kEnumNames{};
 template <>
@@ -32,10 +33,12 @@ inline constexpr std::array<std::string_view, 2> kEnumNames<RouteGate>{"softmax"
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<RouteShare>{"all", "chosen"};
 
-/// Members of these types are the result's type, or its element type: in the text form they stand there alone.
+/// True for members that hold the result's type or its element type. The text form prints these after the colon only,
+/// not among the attributes.
 template <class T>
-inline constexpr bool kIsOfResult = std::is_same_v<T, TensorType> || std::is_same_v<T, DType>;
+inline constexpr bool kIsResultType = std::is_same_v<T, TensorType> || std::is_same_v<T, DType>;
 
+/// "?" for a value outside the enum.
 template <class E>
   requires std::is_enum_v<E>
 constexpr std::string_view enum_name(E value) {
@@ -43,19 +46,20 @@ constexpr std::string_view enum_name(E value) {
   return index < kEnumNames<E>.size() ? kEnumNames<E>[index] : "?";
 }
 
-/// "{name = value; ...}", or "" where there is nothing to print. Floats round-trip exactly; what kIsOfResult says
-/// is left out.
+/// "{name = value; ...}", or "" if there is nothing to print. Floats round-trip exactly. Members with kIsResultType are
+/// left out.
 std::string print_attrs(const Attrs& attrs);
-/// Appends every member, types too, to `bytes`: two structs are alike exactly when their bytes are.
+/// Appends all members, types included, to `bytes`, for hashing: equal attributes give equal bytes.
 void append_attrs(std::string& bytes, const Attrs& attrs);
 void append_type(std::string& bytes, const TensorType& type);
-/// A default-made struct of the variant's alternative `index`.
+/// A default-constructed struct of the variant's alternative `index`.
 Attrs default_attrs(std::size_t index);
 
-/// `text` in double quotes; every byte but printable ASCII is escaped as \xHH.
+/// `text` in double quotes; quotes and backslashes are escaped with a backslash, all bytes outside printable ASCII as
+/// \xHH.
 std::string quoted(std::string_view text);
 
-/// Place of A in the variant.
+/// Index of A in the variant Attrs.
 template <class A, std::size_t I = 0>
 consteval std::size_t attrs_index() {
   if constexpr (std::is_same_v<A, std::variant_alternative_t<I, Attrs>>)

@@ -21,6 +21,7 @@ std::string dot_escaped(std::string_view text) {
 
 namespace {
 
+/// Grey for inputs and constants, yellow for weights, red for state ops, blue for matmuls and the embedding.
 const char* fill_colour(Op op) {
   switch (op) {
     case Op::kInput:
@@ -43,12 +44,13 @@ const char* fill_colour(Op op) {
   }
 }
 
+/// Writes the DOT text: first the clusters with their nodes, then neighbours of the drawn layer, edges and outputs.
 class Drawer {
  public:
   Drawer(const Graph& graph, const DotOptions& options) : graph_(graph), options_(options) {}
 
   std::string run() {
-    place();
+    assign_clusters();
     out_ =
         "digraph forge {\n"
         "  graph [rankdir=TB fontname=\"Helvetica\" compound=true ranksep=0.35 nodesep=0.25];\n"
@@ -73,8 +75,10 @@ class Drawer {
     fmt::format_to(std::back_inserter(out_), format, std::forward<A>(arguments)...);
   }
 
-  /// A group is drawn in the first layer that it has a node in; the rest of a step may belong to the next layer.
-  void place() {
+  /// Assigns nodes to clusters. A DOT node can be in one cluster only, but a fused group may have nodes of two layers,
+  /// so the whole group is drawn in the lowest of its layers. With only_layer, nodes of other layers that share an edge
+  /// with it are collected in outside_ and drawn dashed.
+  void assign_clusters() {
     std::map<std::uint32_t, std::int32_t> layer_of_group;
     for (const NodeId node : graph_.nodes()) {
       const auto group = graph_.group(node);

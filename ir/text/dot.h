@@ -1,5 +1,6 @@
 #pragma once
-// Graphviz DOT of a graph: a cluster a layer, inside it a box a fused group; labels with types and notes.
+// Draws a graph as Graphviz DOT: one cluster for each layer, in it one box for each fused group; node labels show types
+// and notes. Used by the dumps of compilation (passes/dump.h).
 
 #include <functional>
 #include <string>
@@ -10,13 +11,13 @@
 namespace forge::ir {
 
 struct DotOptions {
-  std::int32_t only_layer = kNoLayer;      ///< a single layer and the edges across its border
-  std::function<std::string(Value)> note;  ///< "arena 0x1200 +2304" under the value; may be empty
+  std::int32_t only_layer = kNoLayer;      ///< draw this layer and the edges that cross its border; kNoLayer: draw all
+  std::function<std::string(Value)> note;  ///< line under a value's type, such as "arena 0x1200 +2304"; optional
   std::function<std::string(std::uint32_t)>
-      group_note;  ///< "qkv_rope_store, 5.2 kB" as the group's label; may be empty
+      group_note;  ///< label of a group, such as "step 4: qkv, 5.2 kB of weights"; optional
 };
 
-/// A text for a quoted string of DOT: quotes and backslashes escaped, control characters left out.
+/// `text` for a quoted DOT string: quotes and backslashes are escaped, control characters are removed.
 std::string dot_escaped(std::string_view text);
 
 std::string dot(const Graph& graph, const DotOptions& options = {});

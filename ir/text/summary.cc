@@ -1,4 +1,4 @@
-// What is said of a graph as a whole: its hash and its cost.
+// Properties of a whole graph: Graph::hash and total_cost.
 
 #include <xxhash.h>
 
@@ -18,8 +18,8 @@ std::uint64_t digest(const std::string& bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
-/// Each node's own text, without its edges.
-std::string own_bytes(const Graph& graph, NodeId node) {
+/// A node's contribution to the hash without its edges: op, layer, group, attributes and result types.
+std::string node_bytes(const Graph& graph, NodeId node) {
   std::string bytes;
   append(bytes, static_cast<std::uint64_t>(graph.op(node)));
   append(bytes, static_cast<std::uint64_t>(graph.layer(node)));
@@ -35,24 +35,28 @@ void saturating_add(std::int64_t& sum, std::int64_t more) {
 
 }  // namespace
 
-/// Each node is hashed from what it is made of, then once more together with who uses it, so that a value computed
-/// twice differs from one that is shared; the sorted hashes of all nodes are the graph's.
+/// Three passes:
+///   upstream[n]  hash of node n and of everything above it: its own bytes and the upstream hashes of its operands
+///   whole[n]     hash of upstream[n] and, sorted, of all uses of n (the user's upstream hash and the operand index)
+///   result       hash of the sorted whole[] of all nodes and of the outputs in order
+/// Sorting removes the dependence on node ids. upstream alone could not tell a value that two nodes share from the same
+/// value computed twice; the uses in `whole` can.
 std::uint64_t Graph::hash() const {
   const auto order = topological_order();
-  std::vector<std::uint64_t> above(id_bound());
+  std::vector<std::uint64_t> upstream(id_bound());
   for (const NodeId node : order) {
-    std::string bytes = own_bytes(*this, node);
+    std::string bytes = node_bytes(*this, node);
     for (const Value& value : operands(node)) {
-      append(bytes, above[value.node]);
+      append(bytes, upstream[value.node]);
       append(bytes, value.result);
     }
-    above[node] = digest(bytes);
+    upstream[node] = digest(bytes);
   }
   std::vector<std::vector<std::uint64_t>> used_by(id_bound());
   for (const NodeId node : order)
     for (std::uint32_t i = 0; i < operands(node).size(); ++i) {
       std::string bytes;
-      append(bytes, above[node]);
+      append(bytes, upstream[node]);
       append(bytes, i);
       append(bytes, operand(node, i).result);
       used_by[operand(node, i).node].push_back(digest(bytes));
@@ -62,7 +66,7 @@ std::uint64_t Graph::hash() const {
   for (const NodeId node : order) {
     std::ranges::sort(used_by[node]);
     std::string bytes;
-    append(bytes, above[node]);
+    append(bytes, upstream[node]);
     for (const std::uint64_t use : used_by[node]) append(bytes, use);
     whole[node] = digest(bytes);
     all.push_back(whole[node]);

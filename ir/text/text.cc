@@ -9,7 +9,7 @@
 
 namespace forge::ir {
 
-/// Values are numbered in the order of printing, so ids that removed nodes left out never show.
+/// Values are numbered in the order of printing, so the text does not depend on node ids.
 std::string print(const Graph& graph) {
   const ValueNumbers numbers(graph);
   const auto name = [&](Value value) { return fmt::format("%{}", numbers.of(value)); };

@@ -1,11 +1,14 @@
-// The parser of the text form:
-//   graph   = { node | output | comment } ; one a line, comments from // to the line's end
+// The parser of the text form. Grammar, with one node or output a line and comments from // to the end of the line:
+//   graph   = { node | output }
 //   node    = value { "," value } "=" op "(" [ value { "," value } ] ")" [ "{" field { ";" field } "}" ]
 //             ":" type { "," type } [ "@layer" int ] [ "#group" int ]
 //   output  = "output" string "=" value
-//   value   = "%" int            type = name "[" [ dim { "," dim } ] "]" | "state"        dim = int | "T" | "R" | "B" |
-//   "P" field   = name "=" ( number | string | name | "[" [ number { "," number } ] "]" )
-// There is no nesting to recurse into, and memory grows with the text only. Fields left out keep their defaults.
+//   value   = "%" int
+//   type    = name "[" [ dim { "," dim } ] "]" | "state"
+//   dim     = int | "T" | "R" | "B" | "P"
+//   field   = name "=" ( number | string | name | "[" [ number { "," number } ] "]" )
+// Nothing nests, so nothing recurses, and memory is proportional to the text. Attributes that are left out keep their
+// defaults.
 
 #include <fmt/format.h>
 
@@ -22,7 +25,7 @@ namespace {
 constexpr std::size_t kTextBytesMax = std::size_t{16} << 20;
 constexpr std::size_t kNodesMax = std::size_t{1} << 18;
 
-/// What an error of the shape rules or the verifier says, without its "error[internal]: ".
+/// The message of an error of the shape rules or the verifier, without the prefix "error[internal]: ".
 std::string reason(const Error& error) {
   const auto& line = error.line();
   const auto start = line.find("]: ");
@@ -33,11 +36,12 @@ bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/// Tokens of the text, and where they stand.
+/// Reads tokens and reports errors with line and column.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
 
+  /// Throws Error(kPlan). Line and column are counted only here, so that they cost nothing otherwise.
   [[noreturn]] void fail(std::size_t at, const std::string& why) const {
     std::size_t line = 1;
     std::size_t start = 0;
@@ -52,25 +56,25 @@ class Scanner {
   [[noreturn]] void fail(const std::string& why) const { fail(at_, why); }
 
   [[nodiscard]] std::size_t at() const { return at_; }
-  /// Skips spaces and comments, not the line's end.
+  /// Skips spaces and comments, but no line break.
   void space() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
     if (text_.substr(at_, 2) == "//")
       while (at_ < text_.size() && text_[at_] != '\n') ++at_;
   }
   [[nodiscard]] bool done() const { return at_ == text_.size(); }
-  bool take(char c) {
+  bool accept(char c) {
     space();
     if (done() || text_[at_] != c) return false;
     ++at_;
     return true;
   }
-  void want(char c) {
-    if (!take(c)) fail(fmt::format("'{}' is missing", c));
+  void expect(char c) {
+    if (!accept(c)) fail(fmt::format("'{}' is missing", c));
   }
   void end_of_line() {
     space();
-    if (!done() && text_[at_] != '\n') fail("more text than a line has");
+    if (!done() && text_[at_] != '\n') fail("unexpected text at the end of the line");
     if (!done()) ++at_;
   }
   std::string_view name() {
@@ -80,7 +84,7 @@ class Scanner {
     if (at_ == start) fail("a name is missing");
     return text_.substr(start, at_ - start);
   }
-  /// A number as from_chars reads it; floats may be inf and nan.
+  /// A number in the syntax of std::from_chars; floats may be inf or nan.
   template <class T>
   T number() {
     space();
@@ -92,7 +96,7 @@ class Scanner {
     return value;
   }
   std::string string() {
-    want('"');
+    expect('"');
     std::string out;
     for (;; ++at_) {
       if (done() || text_[at_] == '\n') fail("a string does not end");
@@ -105,7 +109,7 @@ class Scanner {
   }
 
  private:
-  /// At a backslash; leaves the cursor on the escape's last character.
+  /// Decodes an escape. The cursor is at the backslash before and at the escape's last character after.
   char escape() {
     const auto rest = text_.substr(at_ + 1);
     if (!rest.empty() && (rest[0] == '"' || rest[0] == '\\')) return text_[++at_];
@@ -121,14 +125,15 @@ class Scanner {
   std::size_t at_ = 0;
 };
 
-/// Visits a struct's members and reads the one called `wanted`.
+/// Visitor that parses a value into the member called `wanted`. `seen` has one bit for each member, in fields() order,
+/// so that a duplicate is an error.
 class FieldReader {
  public:
   FieldReader(Scanner& in, std::string_view wanted, std::uint64_t& seen) : in_(in), wanted_(wanted), seen_(seen) {}
   template <class T>
   void operator()(std::string_view name, T& value) {
     const std::uint64_t bit = std::uint64_t{1} << index_++;
-    if constexpr (!kIsOfResult<T>) {
+    if constexpr (!kIsResultType<T>) {
       if (name != wanted_) return;
       if ((seen_ & bit) != 0) in_.fail(fmt::format("'{}' stands twice", name));
       seen_ |= bit;
@@ -156,11 +161,11 @@ class FieldReader {
   template <class T>
   void read(std::vector<T>& values) {
     values.clear();
-    in_.want('[');
-    if (in_.take(']')) return;
+    in_.expect('[');
+    if (in_.accept(']')) return;
     do values.push_back(in_.number<T>());
-    while (in_.take(','));
-    in_.want(']');
+    while (in_.accept(','));
+    in_.expect(']');
   }
   Scanner& in_;
   std::string_view wanted_;
@@ -168,8 +173,8 @@ class FieldReader {
   unsigned index_ = 0;
 };
 
-/// Gives attributes that are the result's type what stands behind the colon.
-struct TypeGiver {
+/// Visitor that sets members with kIsResultType from the first result type, which the text has after the colon.
+struct ResultTypeSetter {
   const TensorType& type;
   template <class T>
   void operator()(std::string_view, T& value) const {
@@ -186,9 +191,9 @@ class Parser {
     while (true) {
       in_.space();
       if (in_.done()) break;
-      if (const auto start = in_.at(); in_.take('%'))
+      if (const auto start = in_.at(); in_.accept('%'))
         node(start);
-      else if (!in_.take('\n'))
+      else if (!in_.accept('\n'))
         output(start);
     }
     try {
@@ -204,20 +209,21 @@ class Parser {
   void output(std::size_t start) {
     if (in_.name() != "output") in_.fail(start, "neither a node nor an output");
     std::string name = in_.string();
-    in_.want('=');
+    in_.expect('=');
     graph_.add_output(std::move(name), used_value());
     in_.end_of_line();
   }
 
-  /// Behind the first '%'.
+  /// Parses one node; the first '%' has been read. Graph::add runs the shape rule, whose errors get the position of the
+  /// op name.
   void node(std::size_t start) {
     if (graph_.size() >= kNodesMax) in_.fail(start, fmt::format("more than {} nodes", kNodesMax));
     std::vector<std::uint64_t> names{in_.number<std::uint64_t>()};
-    while (in_.take(',')) {
-      in_.want('%');
+    while (in_.accept(',')) {
+      in_.expect('%');
       names.push_back(in_.number<std::uint64_t>());
     }
-    in_.want('=');
+    in_.expect('=');
     in_.space();
     const std::size_t op_at = in_.at();
     const auto op_name = in_.name();
@@ -225,18 +231,18 @@ class Parser {
     if (def == nullptr) in_.fail(op_at, fmt::format("there is no op '{}'", op_name));
     auto operands = operand_list();
     Attrs attrs = default_attrs(def->attrs_index);
-    if (in_.take('{')) fields(attrs);
+    if (in_.accept('{')) fields(attrs);
     const auto types = type_list();
     std::visit(
         [&](auto& a) {
-          TypeGiver giver{types[0]};
-          a.fields(giver);
+          ResultTypeSetter setter{types[0]};
+          a.fields(setter);
         },
         attrs);
     std::int64_t layer = kNoLayer;
     std::int64_t group = kNoGroup;
-    if (in_.take('@')) layer = tagged("layer", 0, INT32_MAX);
-    if (in_.take('#')) group = tagged("group", 1, UINT32_MAX - 1);
+    if (in_.accept('@')) layer = suffix_number("layer", 0, INT32_MAX);
+    if (in_.accept('#')) group = suffix_number("group", 1, UINT32_MAX - 1);
     in_.end_of_line();
     try {
       const NodeId id = graph_.add(def->op, std::move(operands), std::move(attrs), static_cast<std::int32_t>(layer));
@@ -248,6 +254,7 @@ class Parser {
     }
   }
 
+  /// Compares the stated types with those of the shape rule and binds the names to the results.
   void define(std::size_t op_at, NodeId id, const std::vector<std::uint64_t>& names,
               const std::vector<TensorType>& types) {
     const auto results = graph_.results(id);
@@ -261,7 +268,7 @@ class Parser {
   }
 
   Value used_value() {
-    in_.want('%');
+    in_.expect('%');
     const std::size_t at = in_.at();
     const auto name = in_.number<std::uint64_t>();
     const auto found = values_.find(name);
@@ -271,32 +278,32 @@ class Parser {
 
   std::vector<Value> operand_list() {
     std::vector<Value> operands;
-    in_.want('(');
-    if (in_.take(')')) return operands;
+    in_.expect('(');
+    if (in_.accept(')')) return operands;
     do operands.push_back(used_value());
-    while (in_.take(','));
-    in_.want(')');
+    while (in_.accept(','));
+    in_.expect(')');
     return operands;
   }
 
-  /// Behind the '{'.
+  /// Parses attributes; the '{' has been read.
   void fields(Attrs& attrs) {
     std::uint64_t seen = 0;
     do {
       const auto name = in_.name();
-      in_.want('=');
+      in_.expect('=');
       FieldReader reader(in_, name, seen);
       std::visit([&](auto& a) { a.fields(reader); }, attrs);
       if (!reader.found) in_.fail(fmt::format("there is no attribute '{}'", name));
-    } while (in_.take(';'));
-    in_.want('}');
+    } while (in_.accept(';'));
+    in_.expect('}');
   }
 
   std::vector<TensorType> type_list() {
     std::vector<TensorType> types;
-    in_.want(':');
+    in_.expect(':');
     do types.push_back(type());
-    while (in_.take(','));
+    while (in_.accept(','));
     return types;
   }
 
@@ -306,21 +313,22 @@ class Parser {
     if (!dtype) in_.fail(fmt::format("there is no element type '{}'", name));
     TensorType type{*dtype, {}};
     if (type.is_state()) return type;
-    in_.want('[');
-    if (in_.take(']')) return type;
+    in_.expect('[');
+    if (in_.accept(']')) return type;
     do type.shape.push_back(dim());
-    while (in_.take(','));
-    in_.want(']');
+    while (in_.accept(','));
+    in_.expect(']');
     return type;
   }
 
   Dim dim() {
     for (const Symbol symbol : kSymbols)
-      if (in_.take(symbol_name(symbol)[0])) return symbol;
+      if (in_.accept(symbol_name(symbol)[0])) return symbol;
     return in_.number<std::int64_t>();
   }
 
-  std::int64_t tagged(std::string_view tag, std::int64_t low, std::int64_t high) {
+  /// The number after "layer" or "group".
+  std::int64_t suffix_number(std::string_view tag, std::int64_t low, std::int64_t high) {
     if (in_.name() != tag) in_.fail(fmt::format("'{}' is missing", tag));
     const auto value = in_.number<std::int64_t>();
     if (value < low || value > high) in_.fail(fmt::format("{} is out of range", tag));
@@ -329,7 +337,7 @@ class Parser {
 
   Scanner in_;
   Graph graph_;
-  std::map<std::uint64_t, Value> values_;  // a tree: hostile names could make a hash table slow
+  std::map<std::uint64_t, Value> values_;  // by name; a tree, because hostile names could make a hash table slow
 };
 
 }  // namespace

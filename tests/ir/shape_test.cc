@@ -162,8 +162,9 @@ TEST_CASE("sources") {
   CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({-4})}, {}), Catch::Contains("positive"));
   CHECK_THAT(infer(Op::kWeight, WeightAttrs{"w", f32({1, 1, 1, 1, 1})}, {}), Catch::Contains("4 dimensions"));
   CHECK(infer(Op::kConstant, ConstantAttrs{{1, 2, 3, 4, 5, 6}, f32({2, 3})}, {}) == "f32[2,3]");
-  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2, 3}, f32({2, 3})}, {}), Catch::Contains("one value an element"));
-  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2}, f32({0})}, {}), Catch::Contains("one value an element"));
+  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2, 3}, f32({2, 3})}, {}),
+             Catch::Contains("one value for each element"));
+  CHECK_THAT(infer(Op::kConstant, ConstantAttrs{{1, 2}, f32({0})}, {}), Catch::Contains("one value for each element"));
   CHECK(infer(Op::kKvState, KvStateAttrs{0, 2, 2, 16, 0}, {}) == "state");
   CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 0, 16, 0}, {}), Catch::Contains("kv_heads = 0"));
   CHECK_THAT(infer(Op::kKvState, KvStateAttrs{0, 2, 1, 16, -1}, {}), Catch::Contains("window = -1"));

@@ -22,7 +22,7 @@ TEST_CASE("embeddings from outside are f32 rows of the step, a row for each toke
   in.embeddings = {1, 2, 3, 4, 5, 6};
   CHECK(run() == std::vector<float>{11, 22, 33, 14, 25, 36});
   in.embeddings.pop_back();
-  CHECK_THAT(tests::error_of([&] { (void)run(); }), Catch::Contains("not a row for each token"));
+  CHECK_THAT(tests::error_of([&] { (void)run(); }), Catch::Contains("one row for each token"));
 
   const auto text = print(graph);
   CHECK_THAT(text, Catch::Contains("{kind = embeddings; width = 3} : f32[T,3]"));

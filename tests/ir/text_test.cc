@@ -139,7 +139,7 @@ TEST_CASE("errors say where and why") {
   CHECK_THAT(with("%3 = glu(%2, %2) {activation = relu} : f32[T,4]"), Catch::Contains("'relu' is no value"));
   CHECK_THAT(with("%3 = scale(%2) : f32[T,4] @layer -5"), Catch::Contains("layer is out of range"));
   CHECK_THAT(with("%3 = scale(%2) : f32[T,4] #group 4294967295"), Catch::Contains("group is out of range"));
-  CHECK_THAT(with("%3 = scale(%2) : f32[T,4] junk"), Catch::Contains("more text than a line has"));
+  CHECK_THAT(with("%3 = scale(%2) : f32[T,4] junk"), Catch::Contains("unexpected text at the end of the line"));
   CHECK_THAT(with("%3, %4 = scale(%2) : f32[T,4], f32[T,4]"), Catch::Contains("2 names and 2 types for 1 results"));
   CHECK_THAT(with("%3 = weight() {name = \"w} : f32[4]"), Catch::Contains("a string does not end"));
   CHECK_THAT(with("%3 = weight() {name = \"\\q\"} : f32[4]"), Catch::Contains("an escape is"));
