@@ -133,7 +133,7 @@ bool is_weight_dtype(DType type) {
   }
 }
 
-bool is_product_dtype(DType type) {
+bool is_activation_dtype(DType type) {
   return type == DType::kF32 || is_quantized_activation(type);
 }
 

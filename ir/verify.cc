@@ -17,8 +17,8 @@
 //           other
 //   IR-013  each KV group has one kv_state, each recurrent group one recurrent_state, each weight name one type
 //   IR-014  positions, sequence, block_table and kv_length of kv_store and attention are those inputs of the step
-//   IR-015  the experts operand of expert_matmul and expert_add comes from a route over as many experts as the weight
-//   has
+//   IR-015  the experts operand of expert_matmul and expert_add comes from a route over as many experts as the
+//           weight has
 //
 // A state chain (IR-009 to IR-011), one for each KV group; attention reads the chain at any point after its layer's
 // store:

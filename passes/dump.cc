@@ -22,10 +22,13 @@ namespace {
 using ir::NodeId;
 using ir::Value;
 
+/// Arena size relative to the lower bound; 1 is optimal.
 double arena_ratio(const Variant& variant) {
   return variant.arena_bound_bytes == 0 ? 1.0 : double(variant.arena_bytes) / double(variant.arena_bound_bytes);
 }
 
+/// Appends one step as comments: kernel and cost, nodes, scratch, then the buffers that start here and the values that
+/// overwrite an operand in place.
 void write_step(std::string& out, const Program& program, const Variant& variant, std::size_t number,
                 const ir::ValueNumbers& numbers) {
   const Step& step = variant.steps[number];

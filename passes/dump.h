@@ -1,5 +1,6 @@
 #pragma once
-// Files for people: the graph after a pass, a variant with its schedule.
+// Dumps of compilation for people to read: the graph after each pass and each variant with its schedule, as IR text or
+// as Graphviz DOT. The pass manager and the pipeline write them (PipelineOptions::dump_ir_dir, dump_dot_dir).
 
 #include <string>
 #include <string_view>
@@ -8,20 +9,21 @@
 
 namespace forge::passes {
 
-/// Steps with kernels, nodes, buffers and their places, as comments in front of the graph's text, so that the whole is
-/// text that ir::parse reads.
+/// The variant's steps (kernels, nodes, costs, buffers and arena offsets) as comments in front of the graph's text, so
+/// that ir::parse still reads the whole.
 std::string schedule_text(const Program& program, const Variant& variant);
 
-/// The graph with step numbers, kernels and arena offsets on it; of one layer and what it touches when `layer` says so.
+/// The graph as DOT, labelled with step numbers, kernels and arena offsets. With `layer`, only that layer and the nodes
+/// connected to it.
 std::string schedule_dot(const Program& program, const Variant& variant, std::int32_t layer = ir::kNoLayer);
 
-/// The layer in the middle of a program's graph, for pictures that a person can read; kNoLayer when there are none.
+/// The layer in the middle of the graph, whose picture stands for all others; kNoLayer if the graph has no layers.
 std::int32_t middle_layer(const ir::Graph& graph);
 
-/// Bytes in a unit that people read: "9.2 kB" (powers of 1000).
+/// Bytes with a unit, in powers of 1000: "9.2 kB".
 std::string bytes_text(std::int64_t bytes);
 
-/// Writes DIR/NN-name.suffix, making DIR. Throws Error(kIo).
+/// Writes DIR/NN-name.suffix and creates DIR if it is missing. Throws Error(kIo).
 void write_dump(const std::string& dir, std::size_t number, std::string_view name, std::string_view suffix,
                 std::string_view text);
 

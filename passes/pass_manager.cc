@@ -1,4 +1,5 @@
-// Runs passes and looks over their shoulder: everything that is not a pass's own business.
+// The pass manager: runs passes and does everything that is the same for all of them, so that a pass contains its
+// rewrite only.
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 namespace forge::passes {
 namespace {
 
+/// Throws Error(kUsage) for a name that is unknown or belongs to a required pass.
 void check_skip_names(std::span<const Pass> passes, const std::vector<std::string>& skip) {
   for (const std::string& name : skip) {
     const auto found = std::ranges::find(passes, name, &Pass::name);
@@ -27,7 +29,8 @@ void check_skip_names(std::span<const Pass> passes, const std::vector<std::strin
   }
 }
 
-/// Runs one pass and checks what it left behind.
+/// Runs one pass and checks the result. Rules: PM-001 the pass reports truthfully whether it changed the graph, PM-002
+/// the text form reads back as the same graph. The time measured is that of the pass alone.
 void run_checked(ir::Graph& graph, const Pass& pass, PassContext& context, const PipelineOptions& options,
                  PassReport& report) {
   const std::uint64_t before = options.check_hashes ? graph.hash() : 0;

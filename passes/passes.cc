@@ -45,6 +45,7 @@ bool is_weight(const ir::Graph& graph, ir::Value value) {
   return op == Op::kWeight || op == Op::kConcatRows || op == Op::kSliceRows;
 }
 
+/// A worklist: removing a node may leave its operands without users.
 void remove_with_unused_operands(ir::Graph& graph, ir::NodeId node) {
   std::vector<ir::NodeId> open{node};
   while (!open.empty()) {

@@ -1,5 +1,6 @@
 #pragma once
-// The graph passes, one file each, named like the pass; what each does stands in its file. And what they share.
+// The graph passes and their common helpers. Each pass is in the file of its name, whose first lines describe it. They
+// all follow one pattern: guards first, each with its reason as a note, then one replacement.
 
 #include <string_view>
 #include <vector>
@@ -22,25 +23,25 @@ bool fuse_glu(ir::Graph& graph, PassContext& context);
 bool fuse_attention(ir::Graph& graph, PassContext& context);
 bool fuse_epilogues(ir::Graph& graph, PassContext& context);
 
-/// Leaves "pass: layer 3: op: reason" in the context's notes.
+/// Adds "pass: layer 3: op: reason" to the context's notes: why the pass left this node alone.
 void note(PassContext& context, std::string_view pass, const ir::Graph& graph, ir::NodeId node,
           std::string_view reason);
 
-/// The only user of a value, or kNoNode when it has none, several, or is an output of the graph.
+/// The user of a value with exactly one use; kNoNode if it has no use, several, or is an output of the graph.
 ir::NodeId single_user(const ir::Graph& graph, ir::Value value);
 
-/// Does a step compute the node? Not so inputs, weights, constants and states, nor what is cut out of weights or put
-/// together of them at load time.
+/// True if the node is computed in the forward step. False for inputs, weights, constants and states, and for
+/// concat_rows and slice_rows, which run at load time.
 bool runs_in_step(const ir::Graph& graph, ir::NodeId node);
 
-/// Is it a matmul: by one weight for all rows, by the chosen experts', or by one for each batch?
+/// True for kMatmul, kExpertMatmul and kBatchedMatmul.
 bool is_matmul(ir::Op op);
 bool is_matmul(const ir::Graph& graph, ir::NodeId node);
 
-/// Is the value read from the model file (possibly cut or concatenated when it is loaded)?
+/// True if the value is a weight of the model file, or made of such weights at load time.
 bool is_weight(const ir::Graph& graph, ir::Value value);
 
-/// Removes the node, and whatever only it used.
+/// Removes the node if it has no users, then its operands that have none left, and so on.
 void remove_with_unused_operands(ir::Graph& graph, ir::NodeId node);
 
 }  // namespace forge::passes

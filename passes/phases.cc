@@ -1,8 +1,11 @@
-// What may stand in a graph at the borders of the pipeline. An error cites the rule.
-//   PH-001  the graph has only ops of its phase
-//   PH-002  from kLowered on, every matmul takes the activations that the target wants
-//   PH-003  steps wait for no one in a ring, and groups stand in graphs of kGrouped only (the verifier's IR-012)
-//   PH-006  from kGrouped on, the target accepts every group as a whole
+// The rules of the pipeline's phases, checked after every pass. An error cites the number:
+//   PH-001  the graph has only ops of its phase or earlier ones
+//   PH-002  from kLowered on, every matmul takes the activation type that the target asks for
+//   PH-003  only graphs of kGrouped have groups, of nodes that steps compute; steps do not depend on each other in a
+//           cycle (checked by schedule.cc; the verifier's IR-012 says the same)
+//   PH-004  a kernel does not ask for negative scratch (checked by bind_variants.cc)
+//   PH-005  a target has at least one variant (checked by bind_variants.cc)
+//   PH-006  the target accepts every group as a whole
 
 #include <fmt/format.h>
 
@@ -17,7 +20,7 @@ namespace {
 using ir::NodeId;
 using ir::Op;
 
-/// The first phase that has the op.
+/// The earliest phase in which the op may occur.
 Phase first_phase(Op op) {
   switch (op) {
     case Op::kConcatRows:
@@ -36,7 +39,7 @@ void check_activations(const ir::Graph& graph, const Target& target, NodeId matm
   const DType weight = graph.type(graph.operand(matmul, 1)).dtype;
   const DType wanted = target.activation_type(weight, x.cols());
   invariant(x.dtype == wanted, "PH-002",
-            fmt::format("node {}: a matmul with a {} weight takes {}, {} wants {}", matmul, dtype_name(weight),
+            fmt::format("node {}: a matmul with a {} weight takes {}, but {} needs {}", matmul, dtype_name(weight),
                         dtype_name(x.dtype), target.name(), dtype_name(wanted)));
 }
 
@@ -47,7 +50,7 @@ void check_phase(const ir::Graph& graph, const Target& target, Phase phase) {
   for (const NodeId node : graph.topological_order()) {
     const std::string_view name = ir::op_def(graph.op(node)).name;
     invariant(first_phase(graph.op(node)) <= phase, "PH-001",
-              fmt::format("node {}: {} comes too early in the pipeline", node, name));
+              fmt::format("node {}: {} is not allowed this early in the pipeline", node, name));
     if (phase >= Phase::kLowered && is_matmul(graph, node)) check_activations(graph, target, node);
     if (graph.group(node) == ir::kNoGroup) continue;
     invariant(phase >= Phase::kGrouped && runs_in_step(graph, node), "PH-003",
@@ -56,7 +59,7 @@ void check_phase(const ir::Graph& graph, const Target& target, Phase phase) {
   }
   for (const auto& [group, members] : groups)
     if (const auto why = target.refuses_group(graph, members))
-      invariant(false, "PH-006", fmt::format("group {}: {} refuses it: {}", group, target.name(), *why));
+      invariant(false, "PH-006", fmt::format("group {}: refused by {}: {}", group, target.name(), *why));
 }
 
 }  // namespace forge::passes

@@ -1,22 +1,23 @@
-// The one pipeline. Its order is design:
+// The pipeline and the reasons for its order:
 //
-// Clean first, on the portable graph, where there is least to look at and nothing target-specific to respect:
-//   choose_rope_factors settles what depends on the program's context, before anything is computed from it;
-//   canonicalise brings scales and operands into one form, fold_constants computes what reads constants only (RoPE's
-//   frequencies), eliminate_common_subexpressions then sees the same table of angles in every layer as one, and
-//   eliminate_dead_nodes sweeps up behind all three.
-// Restructure next, while matmuls still read plain f32 values:
-//   merge_qkv and merge_gate_up come before split_rms_norm, because the split adds one node a consumer: merged first,
-//   there is one consumer where there were three, and sibling matmuls are still recognised by their common operand.
-//   split_rms_norm comes before quantize_activations: what is to be quantised is x*w, which the producer of x has at
-//   hand, not the norm's result, which no step has before all squares are summed.
-// Lower: quantize_activations gives every matmul the activations that the target multiplies. It is required; from here
-//   on graphs are the target's own.
-// Group last, because groups must survive: no pass after this changes an edge. Special patterns are asked before the
-//   general one: fuse_qkv and fuse_glu reach over splits, which no epilogue does; fuse_attention has a single member to
-//   offer; fuse_epilogues takes what is left to any producer that can hold it.
-// Then, not graph passes: bind_variants gives the symbols their bounds, and for each variant chooses kernels (and so
-//   scratch), schedules, and packs the arena. Kernels come before the arena, so that scratch lies in it.
+// 1. Simplify, on the portable graph, which is smallest and has nothing specific to the target:
+//    choose_rope_factors resolves what depends on the program's context length, so that RoPE's frequencies can be
+//    computed; canonicalise brings scales into one form; fold_constants computes nodes whose operands are constants
+//    (RoPE's frequencies); eliminate_common_subexpressions then finds that the RoPE tables of all layers are equal; and
+//    eliminate_dead_nodes removes what these three have left unused.
+// 2. Restructure, while matmuls still read f32 values:
+//    merge_qkv and merge_gate_up come before split_rms_norm, which adds one node for each consumer of the norm: after
+//    merging there is one consumer instead of three, and before the split the matmuls to merge still share an operand.
+//    split_rms_norm comes before quantize_activations, because the value to quantise is x*w, which the step that
+//    produces x can compute at once. The norm's result does not exist before all squares of a row are summed.
+// 3. Lower: quantize_activations gives every matmul the activation type that the target multiplies. It is required;
+//    from here on the graph is specific to the target.
+// 4. Group last: groups refer to nodes, so no later pass may change an edge. Special patterns come before the general
+//    one: fuse_qkv and fuse_glu fuse across splits, which an epilogue cannot; fuse_attention adds one node;
+//    fuse_epilogues adds what is left to any producer that can take it.
+// 5. bind_variants, which is not a graph pass: binds the symbols to their bounds and, for each variant, chooses
+//    kernels, schedules steps and packs the arena. Kernels are chosen before the arena is packed, because they
+//    determine scratch.
 
 #include <array>
 #include <chrono>
@@ -32,24 +33,25 @@ namespace {
 
 constexpr std::array kPipeline{
     Pass{"choose_rope_factors", false, Phase::kPortable, choose_rope_factors,
-         "of two lists of RoPE factors, takes the one for the program's context"},
+         "selects the list of RoPE factors for the program's context length"},
     Pass{"canonicalise", true, Phase::kPortable, canonicalise,
-         "drops factors of 1, merges factors, moves q's factor into attention"},
-    Pass{"fold_constants", true, Phase::kPortable, fold_constants, "computes what reads only constants"},
+         "removes scales by 1, merges scales, moves the scale of q into attention"},
+    Pass{"fold_constants", true, Phase::kPortable, fold_constants, "computes nodes whose operands are constants"},
     Pass{"eliminate_common_subexpressions", true, Phase::kPortable, eliminate_common_subexpressions,
          "computes equal values once"},
-    Pass{"eliminate_dead_nodes", true, Phase::kPortable, eliminate_dead_nodes, "drops what no output needs"},
+    Pass{"eliminate_dead_nodes", true, Phase::kPortable, eliminate_dead_nodes, "removes nodes that no output needs"},
     Pass{"merge_qkv", true, Phase::kRestructured, merge_qkv, "one matmul for q, k and v"},
     Pass{"merge_gate_up", true, Phase::kRestructured, merge_gate_up, "one matmul for gate and up"},
     Pass{"split_rms_norm", true, Phase::kRestructured, split_rms_norm,
-         "splits a norm between the producer of its operand and its consumers"},
+         "splits RMSNorm into epilogues of its operand's producer and of its consumers"},
     Pass{"quantize_activations", false, Phase::kLowered, quantize_activations,
          "quantises activations once where the target multiplies int8"},
-    Pass{"fuse_qkv", true, Phase::kGrouped, fuse_qkv, "1/rms, bias, RoPE and the KV write join the QKV matmul"},
-    Pass{"fuse_glu", true, Phase::kGrouped, fuse_glu, "the GLU and its quantisation join the gate/up matmul"},
-    Pass{"fuse_attention", true, Phase::kGrouped, fuse_attention, "attention quantises its result"},
+    Pass{"fuse_qkv", true, Phase::kGrouped, fuse_qkv, "fuses 1/rms, bias, RoPE and the KV write into the QKV matmul"},
+    Pass{"fuse_glu", true, Phase::kGrouped, fuse_glu, "fuses the GLU and its quantisation into the gate/up matmul"},
+    Pass{"fuse_attention", true, Phase::kGrouped, fuse_attention,
+         "fuses the quantisation of its result into attention"},
     Pass{"fuse_epilogues", true, Phase::kGrouped, fuse_epilogues,
-         "residuals, norm weights, squares and quantisation join their producers"},
+         "fuses residuals, norm weights, squares and quantisation into their producers"},
 };
 
 }  // namespace

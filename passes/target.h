@@ -1,6 +1,7 @@
 #pragma once
-// What the passes ask a target: what it can fuse, which activations and layouts it wants, and which step a group
-// becomes. Targets implement it in codegen/; passes never name one.
+// The interface between the passes and a target (a CPU class or a GPU architecture): which nodes it can fuse, which
+// activation types and weight layouts its kernels take, and which kernel runs a group. Targets implement it in
+// codegen/; passes depend on no target by name.
 
 #include <cstdint>
 #include <expected>
@@ -18,18 +19,18 @@
 
 namespace forge::passes {
 
-/// How one fused group is run. The step is complete but for addresses, which lowering writes:
-///  - an operand with a value is `offset` bytes into that value, its rows `row_bytes` apart (0: as the value's own);
-///  - one of Space::Arena without a value is `offset` bytes into the step's scratch;
-///  - one of Space::Constants without a value is `offset` bytes into `constants`;
-///  - all others are final.
-/// A launch's `code` is that of `kernel`. A step without a body does nothing: what it computes its users compute.
+/// How one fused group runs. `step` is complete except for addresses, which lowering to a plan fills in:
+///  - an operand with a value lies `offset` bytes into that value; its rows are `row_bytes` apart (0: as the value's);
+///  - an operand in Space::Arena without a value lies `offset` bytes into the step's scratch;
+///  - an operand in Space::Constants without a value lies `offset` bytes into `constants`;
+///  - all other operands are final.
+/// A launch runs the code object of `kernel`. A step without a body does nothing: its users compute its values.
 struct Choice {
   plan::StepT step;
-  std::int64_t scratch_bytes = 0;  ///< taken from the arena while the step runs
-  std::int64_t counter_bytes = 0;  ///< u32s of Space::Counters that it uses
-  std::vector<float> constants;
-  KernelSource kernel;
+  std::int64_t scratch_bytes = 0;  ///< arena bytes that the step needs while it runs
+  std::int64_t counter_bytes = 0;  ///< bytes of u32 counters in Space::Counters that the step uses
+  std::vector<float> constants;    ///< data that the kernel reads besides its operands
+  KernelSource kernel;             ///< empty if the target has the kernel precompiled
 };
 
 /// Why a group has no kernel.
@@ -38,13 +39,14 @@ struct Refusal {
   std::string fix;  ///< what the user can do; may be empty
 };
 
-/// What is known of a variant when its steps are chosen.
+/// The variant for which a step is chosen.
 struct Binding {
   ir::Bounds bounds;
   const RowLayout& rows;
   const ir::ValueNumbers& numbers;
 };
 
+/// One target of compilation.
 class Target {
  public:
   virtual ~Target() = default;
@@ -52,46 +54,46 @@ class Target {
   /// "cpu-x86-64-v4-vnni", "gfx1100": part of every cache key.
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  /// The type that activations take before a matmul with this weight: a quantised one, or kF32 to leave them alone.
+  /// The activation type of a matmul with a weight of this type and K columns: a quantised type, or kF32 for none.
   [[nodiscard]] virtual DType activation_type(DType weight, std::int64_t k) const = 0;
 
-  /// Is the factor 1/rms applied by the consumer of a norm (true), or is the norm a step of its own (false)?
+  /// True if the consumers of an RMSNorm apply 1/rms (split_rms_norm.cc); false if the norm is a step of its own.
   [[nodiscard]] virtual bool splits_rms_norm() const = 0;
 
-  /// Columns after which gate and up alternate when they are merged into one weight; 0: do not merge.
+  /// Run length in columns at which gate and up alternate in a merged weight of N columns each (merge_gate_up.cc); 0:
+  /// do not merge.
   [[nodiscard]] virtual std::int64_t glu_interleave(DType weight, std::int64_t n) const = 0;
 
-  /// Can a matmul of so many columns be part of a merged one?
+  /// True if a matmul with this number of columns may be merged with others (merge_qkv.cc).
   [[nodiscard]] virtual bool merges_columns(std::int64_t) const { return true; }
 
-  /// May `members` (a connected set with one or more nodes, in topological order) run as one kernel? Passes call it
-  /// with a group and one more node; nullopt when it can, else the reason why not. What it lets pass, `choose` refuses
-  /// for its size alone.
+  /// Why `members`, in topological order, cannot run as one kernel; nullopt if they can. Fusion passes call it with the
+  /// members of a group and the nodes to add. A group that it accepts may be refused by `choose` for its size only.
   [[nodiscard]] virtual std::optional<std::string> refuses_group(const ir::Graph& graph,
                                                                  std::span<const ir::NodeId> members) const = 0;
 
-  /// The step of a group in a variant: the only place that picks a kernel.
+  /// The step that runs a group in a variant: the only place where a kernel is selected.
   [[nodiscard]] virtual std::expected<Choice, Refusal> choose(const ir::Graph& graph,
                                                               std::span<const ir::NodeId> members,
                                                               const Binding& binding) const = 0;
 
-  /// Steps that choose the next tokens from the logits, where the target does that itself.
+  /// Steps that sample the next tokens from the logits on the device; none: the host samples.
   [[nodiscard]] virtual std::vector<Choice> sampling(const ir::Graph&, const Binding&) const { return {}; }
 
   /// Alignment of arena buffers in bytes, a power of two.
   [[nodiscard]] virtual std::int64_t arena_alignment() const { return 64; }
 
-  /// Bounds to compile, the smallest first: decode buckets, then prefill chunks.
+  /// Upper bounds to compile for, the smallest first: decode batch sizes, then prefill chunks.
   struct VariantSpec {
     std::string name;
     ir::Bounds bounds;
   };
   [[nodiscard]] virtual std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const = 0;
-  /// The same for a model that gives hidden rows (give_hidden.h): of all tokens of a step. None: the target has no
-  /// such.
+  /// The same for an embedding model (give_hidden.h), with an output row for every token; empty: not supported by the
+  /// target.
   [[nodiscard]] virtual std::vector<VariantSpec> hidden_variants(std::int64_t, std::int64_t) const { return {}; }
 
-  /// Tokens a KV block holds.
+  /// Tokens in one block of the paged KV cache.
   [[nodiscard]] virtual std::int64_t kv_block_tokens() const = 0;
 };
 

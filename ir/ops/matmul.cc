@@ -15,7 +15,7 @@ namespace {
 std::vector<TensorType> infer_matmul(const Attrs&, Types operands) {
   const TensorType& x = operands[0];
   const TensorType& weight = operands[1];
-  if (!is_product_dtype(x.dtype) || x.shape.size() != 2 || !x.shape[1].is_constant())
+  if (!is_activation_dtype(x.dtype) || x.shape.size() != 2 || !x.shape[1].is_constant())
     refuse_operand("matmul", 0, x, "f32, q8a_32 or q8a_16 [M,K] with a constant K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 2 || !weight.shape[0].is_constant() ||
       weight.shape[1] != x.shape[1])
@@ -27,7 +27,7 @@ std::vector<TensorType> infer_matmul(const Attrs&, Types operands) {
 std::vector<TensorType> infer_batched_matmul(const Attrs&, Types operands) {
   const TensorType& x = operands[0];
   const TensorType& weight = operands[1];
-  if (!is_product_dtype(x.dtype) || x.shape.size() != 3 || !x.shape[1].is_constant() || !x.shape[2].is_constant())
+  if (!is_activation_dtype(x.dtype) || x.shape.size() != 3 || !x.shape[1].is_constant() || !x.shape[2].is_constant())
     refuse_operand("batched_matmul", 0, x, "f32, q8a_32 or q8a_16 [M,H,K] with constant H and K");
   if (!is_weight_dtype(weight.dtype) || weight.shape.size() != 3 ||
       !std::ranges::all_of(weight.shape, &Dim::is_constant) || weight.shape[0] != x.shape[1] ||

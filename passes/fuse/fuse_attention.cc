@@ -1,4 +1,5 @@
-// fuse_attention: attention quantises its result for the matmul behind it.
+// fuse_attention: attention and the quantisation of its result for the output projection become one group.
+//   attention -> quantize -> matmul    =>    [attention, quantize] -> matmul
 
 #include "passes/fuse/grow_group.h"
 

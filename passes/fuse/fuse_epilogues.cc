@@ -1,6 +1,8 @@
-// fuse_epilogues: what is left over joins the step that makes its operand: the sum over experts, residual add, the
-// norm's weight and sum of squares, 1/rms, factors, activations, quantisation. Matmuls are asked first, they cost most;
-// then embedding and gathered rows and norms; at last chains of elementwise nodes among themselves.
+// fuse_epilogues: nodes that the special fusion passes left over become epilogues of the step that produces their
+// operand: expert sums, residual adds, a norm's weight and sum of squares, 1/rms, scales, activations, quantisation.
+//   matmul -> add (residual) -> mul (norm weight) -> quantize    =>    one group
+// Producers are tried in the order of `kProducerOrder`: matmuls first, because they cost most; then embedding, gathered
+// rows and norms; then rope and split; then chains of epilogue ops among themselves.
 
 #include <array>
 
@@ -34,15 +36,16 @@ bool is_row_source(Op op) {
 bool fuse_epilogues(ir::Graph& graph, PassContext& context) {
   GroupGrower grower(graph, context, "fuse_epilogues");
   const auto filter = [&](NodeId node) { return is_epilogue(graph.op(node)); };
-  using Wave = bool (*)(Op);
-  constexpr std::array<Wave, 4> kWaves{is_matmul, is_row_source,
-                                       [](Op op) { return op == Op::kRope || op == Op::kSplit; }, is_epilogue};
+  using Producers = bool (*)(Op);
+  constexpr std::array<Producers, 4> kProducerOrder{
+      is_matmul, is_row_source, [](Op op) { return op == Op::kRope || op == Op::kSplit; }, is_epilogue};
   bool changed = false;
-  for (const Wave wave : kWaves)
+  for (const Producers is_producer : kProducerOrder)
     for (const NodeId node : grower.order())
-      if (wave(graph.op(node)) && !grower.taken(node)) changed = grower.commit(grower.grow(node, filter)) || changed;
+      if (is_producer(graph.op(node)) && !grower.taken(node))
+        changed = grower.commit(grower.grow(node, filter)) || changed;
 
-  // Frequencies that depend on the model file's factors are made where the step's angles are.
+  // rope_freqs that depend on factors of the model file cannot be folded into a constant; they join their rope_table.
   const auto table = [&](NodeId node) { return graph.op(node) == Op::kRopeTable; };
   for (const NodeId node : grower.order())
     if (graph.op(node) == Op::kRopeFreqs) changed = grower.commit(grower.grow(node, table)) || changed;

@@ -1,5 +1,6 @@
-// fuse_glu: the matmul in front of a GLU goes with 1/rms, bias and split, with the GLU itself, and with the
-// quantisation of its result.
+// fuse_glu: the gate/up matmul of a GLU, the nodes between them (1/rms, bias, scale, split), the GLU itself and the
+// quantisation of its result become one group.
+//   matmul -> inv_rms_scale -> split -> glu -> quantize    =>    one group
 
 #include "passes/fuse/grow_group.h"
 
@@ -9,6 +10,7 @@ namespace {
 using ir::NodeId;
 using ir::Op;
 
+/// Ops that may stand between the matmul and the GLU.
 bool is_before_glu(Op op) {
   return op == Op::kInvRmsScale || op == Op::kAdd || op == Op::kExpertAdd || op == Op::kMul || op == Op::kScale ||
          op == Op::kSplit;

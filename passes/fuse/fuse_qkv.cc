@@ -1,7 +1,9 @@
-// fuse_qkv: a matmul that makes q, k or v goes with all that happens to its rows until they are stored or attended to:
-// 1/rms, bias, split, norms of heads, RoPE, and the write into the KV cache. A factor on q is not on the list:
-// canonicalise has moved it into attention, and no pass needs to know two forms of one thing. A norm that no matmul's
-// group could take, for it is over whole rows of q or k, goes with what follows it.
+// fuse_qkv: a matmul that computes q, k or v becomes one group with everything that is done to its rows before
+// attention: 1/rms, bias, split, QK-norm, RoPE and the write into the KV cache.
+//   matmul -> inv_rms_scale -> split -> rope q               =>    one group; attention stays outside
+//                                   \-> rope k, v -> kv_store
+// A scale of q is not in the list, because canonicalise has moved it into attention. A QK-norm over whole rows of q or
+// k, which the target does not accept in a matmul's group, starts a group of its own with the nodes that follow it.
 
 #include <algorithm>
 
@@ -14,7 +16,8 @@ using ir::NodeId;
 using ir::Op;
 using ir::Value;
 
-bool is_on_the_way(Op op) {
+/// Ops that may stand between the matmul and kv_store or attention.
+bool is_qkv_op(Op op) {
   switch (op) {
     case Op::kInvRmsScale:
     case Op::kRmsNorm:
@@ -28,30 +31,32 @@ bool is_on_the_way(Op op) {
   }
 }
 
-/// From k or v of a store back to its matmul, store excluded; empty when something else comes first.
-std::vector<NodeId> chain_above(const ir::Graph& graph, Value value) {
+/// The nodes from a matmul to `value`, the k or v operand of a store, in topological order; empty if another op than
+/// those of is_qkv_op stands between them.
+std::vector<NodeId> chain_to(const ir::Graph& graph, Value value) {
   std::vector<NodeId> chain;
   for (NodeId node = value.node;; node = graph.operand(node, 0).node) {
     chain.push_back(node);
     if (graph.op(node) == Op::kMatmul) break;
-    if (!is_on_the_way(graph.op(node))) return {};
+    if (!is_qkv_op(graph.op(node))) return {};
   }
   std::ranges::reverse(chain);
   return chain;
 }
 
-/// The store whose k and v come from two matmuls of the same x, of which one is in the group: tries to take the other
-/// one and the store.
-void take_other_half(GroupGrower& grower, const ir::Graph& graph, std::vector<NodeId>& members,
-                     const GroupGrower::Filter& filter) {
+/// k and v may come from two matmuls of the same x (their weights may have different types and are then not merged). A
+/// group that contains one of them cannot take the store, which also needs the other, node by node. This adds the other
+/// matmul with its chain and the store at once.
+void add_other_half(GroupGrower& grower, const ir::Graph& graph, std::vector<NodeId>& members,
+                    const GroupGrower::Filter& filter) {
   const auto inside = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
   for (const NodeId store : graph.nodes()) {
     if (graph.op(store) != Op::kKvStore || inside(store) || grower.taken(store)) continue;
-    if (graph.operands(store).size() < 6) continue;  // keys alone
+    if (graph.operands(store).size() < 6) continue;  // the store has no v operand
     const NodeId k = graph.operand(store, 1).node;
     const NodeId v = graph.operand(store, 2).node;
     if (inside(k) == inside(v)) continue;
-    auto chain = chain_above(graph, graph.operand(store, inside(k) ? 2 : 1));
+    auto chain = chain_to(graph, graph.operand(store, inside(k) ? 2 : 1));
     if (chain.empty() || std::ranges::any_of(chain, [&](NodeId node) { return grower.taken(node); })) continue;
     if (graph.operand(chain.front(), 0) != graph.operand(members.front(), 0)) continue;
     chain.push_back(store);
@@ -64,7 +69,7 @@ void take_other_half(GroupGrower& grower, const ir::Graph& graph, std::vector<No
 
 bool fuse_qkv(ir::Graph& graph, PassContext& context) {
   GroupGrower grower(graph, context, "fuse_qkv");
-  const auto through = [&](NodeId node) { return is_on_the_way(graph.op(node)); };
+  const auto through = [&](NodeId node) { return is_qkv_op(graph.op(node)); };
   const auto filter = [&](NodeId node) { return through(node) || graph.op(node) == Op::kKvStore; };
   const auto goal = [&](NodeId node) { return graph.op(node) == Op::kKvStore || graph.op(node) == Op::kAttention; };
   const auto starts = [&](NodeId node, auto... ops) {
@@ -75,7 +80,7 @@ bool fuse_qkv(ir::Graph& graph, PassContext& context) {
     if (!starts(node, Op::kMatmul)) continue;
     auto members = grower.grow(node, filter);
     if (members.empty()) continue;
-    take_other_half(grower, graph, members, filter);
+    add_other_half(grower, graph, members, filter);
     changed = grower.commit(members) || changed;
   }
   for (const NodeId node : grower.order())

@@ -19,7 +19,8 @@ GroupGrower::GroupGrower(ir::Graph& graph, PassContext& context, std::string_vie
   for (std::uint32_t i = 0; i < order_.size(); ++i) {
     const NodeId node = order_[i];
     position_[node] = i;
-    if (runs_in_step(graph, node)) users_[node] = graph.users(node);  // sources wait for nothing
+    if (runs_in_step(graph, node))
+      users_[node] = graph.users(node);  // sources depend on nothing: no path leads to them
     const std::uint32_t group = graph.group(node);
     if (group == ir::kNoGroup) continue;
     if (group >= in_group_.size()) in_group_.resize(group + 1);
@@ -28,16 +29,18 @@ GroupGrower::GroupGrower(ir::Graph& graph, PassContext& context, std::string_vie
   reach_.resize(order_.size());
   std::iota(reach_.begin(), reach_.end(), 0U);
   for (const auto& members : in_group_)
-    if (!members.empty()) note_span(position_[members.front()], position_[members.back()]);
+    if (!members.empty()) record_span(position_[members.front()], position_[members.back()]);
 }
 
-/// A group from the one position to the other has been made.
-void GroupGrower::note_span(std::uint32_t first, std::uint32_t last) {
+/// Records that a group extends from position `first` to `last` of the topological order.
+void GroupGrower::record_span(std::uint32_t first, std::uint32_t last) {
   for (std::uint32_t i = first; i < last; ++i) reach_[i] = std::max(reach_[i], last);
 }
 
-/// No way leads from behind this position back to `position` or before it: a way goes back only inside a group.
-std::uint32_t GroupGrower::farthest_to_look(std::uint32_t position) const {
+/// The last position from which a path may lead back to `position` or before it. Edges only lead forward in the
+/// topological order; a path can go back only by entering a group at a late member and leaving it from an early one. So
+/// the limit is where the chain of overlapping group spans that covers `position` ends. It keeps the search local.
+std::uint32_t GroupGrower::search_limit(std::uint32_t position) const {
   while (reach_[position] > position) position = reach_[position];
   return position;
 }
@@ -62,6 +65,8 @@ bool GroupGrower::extend(std::vector<NodeId>& members, std::span<const NodeId> m
   return true;
 }
 
+/// Adds users of members until none can be added. After each addition the frontier is computed again, because a node
+/// that was refused may be accepted together with the new member. Reasons of the last round become notes.
 void GroupGrower::follow_users(std::vector<NodeId>& members, const Filter& filter) {
   std::vector<std::pair<NodeId, std::string>> refused;
   for (bool grown = true; grown;) {
@@ -86,6 +91,7 @@ void GroupGrower::follow_users(std::vector<NodeId>& members, const Filter& filte
   for (const auto& [node, why] : refused) note(context_, pass_, graph_, node, why);
 }
 
+/// Ungrouped users of members that pass the filter, distinct, in topological order.
 std::vector<NodeId> GroupGrower::frontier(std::span<const NodeId> members, const Filter& filter) const {
   std::vector<NodeId> found;
   for (const NodeId member : members)
@@ -96,13 +102,15 @@ std::vector<NodeId> GroupGrower::frontier(std::span<const NodeId> members, const
   return found;
 }
 
+/// Adds `more` to `members` if no cycle of steps results and the target accepts the whole. Otherwise leaves `members`
+/// unchanged; refusal_ is then the target's reason, or empty for a cycle.
 bool GroupGrower::try_add(std::vector<NodeId>& members, std::span<const NodeId> more) {
   std::vector<NodeId> wider = members;
   for (const NodeId node : more)
     if (std::ranges::find(wider, node) == wider.end()) wider.push_back(node);
   std::ranges::sort(wider, {}, [&](NodeId node) { return position_[node]; });
   refusal_.clear();
-  if (would_wait_for_itself(wider)) return false;
+  if (would_create_cycle(wider)) return false;
   if (auto why = context_.target.refuses_group(graph_, wider)) {
     refusal_ = std::move(*why);
     return false;
@@ -111,12 +119,15 @@ bool GroupGrower::try_add(std::vector<NodeId>& members, std::span<const NodeId> 
   return true;
 }
 
-/// Is there a path from a member through other steps back to a member? Existing groups are single steps: who enters
-/// one leaves it by any of its members.
-bool GroupGrower::would_wait_for_itself(std::span<const NodeId> members) {
+/// True if a path leads from a member through other steps back to a member: as one step, the group would need its own
+/// results before it runs.
+///   members {a, c} with a -> b -> c: b needs a, and c needs b, so {a, c} without b cannot be one step
+/// An existing group is one step, so a path that enters it at any member leaves it from all of them. `seen_` and
+/// `member_` hold the number of the search (stamp_) in which a node was marked, which saves clearing them.
+bool GroupGrower::would_create_cycle(std::span<const NodeId> members) {
   ++stamp_;
   for (const NodeId member : members) member_[member] = stamp_;
-  const std::uint32_t farthest = farthest_to_look(position_[members.back()]);
+  const std::uint32_t farthest = search_limit(position_[members.back()]);
   std::vector<NodeId> open;
   const auto visit = [&](NodeId node) {
     if (seen_[node] == stamp_ || position_[node] > farthest) return;
@@ -149,7 +160,7 @@ bool GroupGrower::commit(std::span<const NodeId> members) {
     graph_.set_group(member, group);
     in_group_[group].push_back(member);
   }
-  note_span(position_[members.front()], position_[members.back()]);
+  record_span(position_[members.front()], position_[members.back()]);
   return true;
 }
 

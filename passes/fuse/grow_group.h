@@ -1,6 +1,11 @@
 #pragma once
-// How fusion passes make groups: from a seed along the uses of its members, as far as the pass's filter, the target and
-// the order of steps allow.
+// How fusion passes form groups. A group is a set of nodes that one kernel computes. It grows from a seed (usually a
+// matmul) along the uses of its members, as long as the pass's filter accepts the node, the target has a kernel for the
+// result, and the group can still run as one step:
+//
+//   GroupGrower grower(graph, context, "fuse_glu");
+//   for (NodeId node : grower.order())
+//     if (is_matmul(graph, node) && !grower.taken(node)) grower.commit(grower.grow(node, filter));
 
 #include <functional>
 #include <optional>
@@ -13,51 +18,56 @@
 
 namespace forge::passes {
 
-/// One pass's view of a graph whose edges it does not change; only groups are set.
+/// The state of one fusion pass. It sets groups only; edges must not change while it exists, because it caches the
+/// topological order and the users of all nodes.
 class GroupGrower {
  public:
+  /// `pass` is the name in notes. `graph` and `context` must outlive this.
   GroupGrower(ir::Graph& graph, PassContext& context, std::string_view pass);
 
   using Filter = std::function<bool(ir::NodeId)>;
 
-  /// Starts from `seed` and takes users of members that `filter` lets through, in topological order, as long as the
-  /// target does not refuse and no step would wait for itself. What the target refuses alone is tried once more
-  /// together with its users (an interleaved split makes sense only with its GLU). Nothing is set yet.
+  /// Returns the members of a group that starts at `seed`, in topological order; the graph is not changed yet. Users of
+  /// members that pass `filter` are added in topological order unless the target refuses the enlarged group or a cycle
+  /// of steps would result. A node that is refused alone is tried once more together with its users: an interleaved
+  /// split, for example, is accepted only with its GLU. Empty if `seed` itself cannot start a group.
   std::vector<ir::NodeId> grow(ir::NodeId seed, const Filter& filter);
 
-  /// Goes on growing with `more` nodes taken in at once; false, and `members` unchanged, when that is refused.
+  /// Adds all of `more` at once and goes on growing. Returns false and leaves `members` unchanged if that is refused.
   bool extend(std::vector<ir::NodeId>& members, std::span<const ir::NodeId> more, const Filter& filter);
 
-  /// Makes a group of two or more members; a single node needs none. Returns whether it did.
+  /// Sets a new group on two or more members and returns true. A single node needs no group: returns false.
   bool commit(std::span<const ir::NodeId> members);
 
+  /// True if the node is already in a group.
   [[nodiscard]] bool taken(ir::NodeId node) const { return graph_.group(node) != ir::kNoGroup; }
   [[nodiscard]] const std::vector<ir::NodeId>& order() const { return order_; }
 
  private:
   void follow_users(std::vector<ir::NodeId>& members, const Filter& filter);
   bool try_add(std::vector<ir::NodeId>& members, std::span<const ir::NodeId> more);
-  [[nodiscard]] bool would_wait_for_itself(std::span<const ir::NodeId> members);
-  [[nodiscard]] std::uint32_t farthest_to_look(std::uint32_t position) const;
-  void note_span(std::uint32_t first, std::uint32_t last);
+  [[nodiscard]] bool would_create_cycle(std::span<const ir::NodeId> members);
+  [[nodiscard]] std::uint32_t search_limit(std::uint32_t position) const;
+  void record_span(std::uint32_t first, std::uint32_t last);
   [[nodiscard]] std::vector<ir::NodeId> frontier(std::span<const ir::NodeId> members, const Filter& filter) const;
 
   ir::Graph& graph_;
   PassContext& context_;
   std::string_view pass_;
-  std::vector<ir::NodeId> order_;                  ///< topological
-  std::vector<std::uint32_t> position_;            ///< in order_, by node
-  std::vector<std::vector<ir::NodeId>> users_;     ///< by node
-  std::vector<std::vector<ir::NodeId>> in_group_;  ///< members by group
-  std::vector<std::uint32_t> reach_;          ///< by position: the last one of the groups that begin there or before
-  std::vector<std::uint32_t> seen_, member_;  ///< stamps by node
-  std::uint32_t stamp_ = 0;
-  std::string refusal_;  ///< of the last try_add that the target refused
+  std::vector<ir::NodeId> order_;                  ///< all nodes in topological order
+  std::vector<std::uint32_t> position_;            ///< by node: its index in order_
+  std::vector<std::vector<ir::NodeId>> users_;     ///< by node; empty for nodes that no step computes
+  std::vector<std::vector<ir::NodeId>> in_group_;  ///< by group: its members
+  std::vector<std::uint32_t> reach_;          ///< by position p: last position of all groups that begin at or before p
+                                              ///< and end after it; p itself if there is none
+  std::vector<std::uint32_t> seen_, member_;  ///< by node: the search (stamp_) that visited it, or had it as a member
+  std::uint32_t stamp_ = 0;                   ///< number of the current search
+  std::string refusal_;                       ///< the target's reason if it refused the last try_add, else empty
 };
 
-/// Walks forward from the node's results through ops that `through` lets pass and says whether a node that `goal`
-/// names is met (the node itself does not count). A sum of two computed values is not passed: it is the residual
-/// stream, which all later layers hang on, and no bias.
+/// True if a path leads from the node's results, through ops that pass `through`, to a node that passes `goal` (`node`
+/// itself does not count). Paths stop at a sum of two computed values: that is a residual add, from which every later
+/// layer can be reached, and not a bias.
 bool leads_to(const ir::Graph& graph, ir::NodeId node, const GroupGrower::Filter& through,
               const GroupGrower::Filter& goal);
 

@@ -1,5 +1,7 @@
-// merge_gate_up: the two matmuls of a GLU become one, whose columns alternate between gate and up every few columns as
-// the target likes it: a kernel then has both halves of a GLU's column at hand.
+// merge_gate_up: the gate and up matmuls of a GLU become one matmul, whose columns alternate between gate and up in
+// runs of the target's interleave u. The tile of a kernel then holds gate and up of the same columns, and the GLU can
+// be its epilogue:
+//   columns of the merged weight:  g0 .. g(u-1)  u0 .. u(u-1)  gu .. g(2u-1)  uu .. u(2u-1)  ...
 
 #include <fmt/format.h>
 #include <array>
@@ -12,7 +14,7 @@ namespace {
 using ir::NodeId;
 using ir::Op;
 
-/// The projection that a GLU's operand is, or one without a matmul.
+/// The matmul (with its bias) that computes a GLU's operand; a Projection without a matmul if something else does.
 Projection operand_projection(const ir::Graph& graph, NodeId glu, std::size_t operand) {
   ir::NodeId node = graph.operand(glu, operand).node;
   if (graph.op(node) == Op::kAdd || graph.op(node) == Op::kExpertAdd) node = graph.operand(node, 0).node;
@@ -21,20 +23,20 @@ Projection operand_projection(const ir::Graph& graph, NodeId glu, std::size_t op
   return projection.result() == graph.operand(glu, operand) ? projection : Projection{};
 }
 
-/// Why the GLU's matmuls stay apart, empty when they are merged; `unit` is what the target answers.
+/// Why the GLU's matmuls cannot be merged; empty if they can. Sets `unit` to the target's interleave.
 std::string refusal(const ir::Graph& graph, NodeId glu, const std::array<Projection, 2>& parts, const Target& target,
                     std::int64_t& unit) {
   for (const Projection& part : parts) {
-    if (part.matmul == ir::kNoNode) return "an operand is no matmul";
+    if (part.matmul == ir::kNoNode) return "an operand is not a matmul";
     if (single_user(graph, part.result()) != glu) return "an operand has other users";
   }
   if (parts[0].matmul == parts[1].matmul) return "gate and up are the same value";
   if ((parts[0].bias == ir::kNoNode) != (parts[1].bias == ir::kNoNode)) return "only one of gate and up has a bias";
-  if (std::string why = refuses_merge(graph, parts); !why.empty()) return why;
+  if (std::string why = merge_refusal(graph, parts); !why.empty()) return why;
   const std::int64_t n = graph.type(parts[0].result()).cols();
   unit = target.glu_interleave(graph.type(graph.operand(parts[0].matmul, 1)).dtype, n);
-  if (unit <= 0) return "the target keeps gate and up apart";
-  if (n % unit != 0) return fmt::format("{} columns are no multiple of the target's interleave of {}", n, unit);
+  if (unit <= 0) return "the target does not merge gate and up";
+  if (n % unit != 0) return fmt::format("{} columns are not a multiple of the target's interleave of {}", n, unit);
   return {};
 }
 

@@ -9,7 +9,8 @@ using ir::NodeId;
 using ir::Op;
 using ir::Value;
 
-/// The weights of all projections (operand 1 of what `node_of` picks) behind or between one another.
+/// concat_rows of all projections' weights (`node` is &Projection::matmul) or biases (&Projection::bias): operand 1 of
+/// each.
 Value concat(ir::Graph& graph, std::span<const Projection> projections, NodeId Projection::* node,
              const ir::PartsAttrs& parts, std::int32_t layer) {
   std::vector<Value> weights;
@@ -17,8 +18,8 @@ Value concat(ir::Graph& graph, std::span<const Projection> projections, NodeId P
   return {graph.add(Op::kConcatRows, std::move(weights), parts, layer), 0};
 }
 
-/// `operands` and, for an expert's product or bias, the experts that `like` has.
-Value add_like(ir::Graph& graph, NodeId like, std::vector<Value> operands) {
+/// Adds a node with the op and layer of `like` on `operands`. For expert ops, the experts operand of `like` follows.
+Value add_same_op(ir::Graph& graph, NodeId like, std::vector<Value> operands) {
   const auto known = graph.operands(like);
   operands.insert(operands.end(), known.begin() + 2, known.end());
   return {graph.add(graph.op(like), std::move(operands), {}, graph.layer(like)), 0};
@@ -26,6 +27,8 @@ Value add_like(ir::Graph& graph, NodeId like, std::vector<Value> operands) {
 
 }  // namespace
 
+/// A bias is an add whose second operand is a vector of the model file with no other use, and which is the only user of
+/// the matmul.
 Projection projection_of(const ir::Graph& graph, NodeId matmul) {
   const NodeId user = single_user(graph, {matmul, 0});
   const bool experts = graph.op(matmul) == Op::kExpertMatmul;
@@ -36,7 +39,7 @@ Projection projection_of(const ir::Graph& graph, NodeId matmul) {
   return {matmul, is_bias ? user : ir::kNoNode};
 }
 
-std::string refuses_merge(const ir::Graph& graph, std::span<const Projection> projections) {
+std::string merge_refusal(const ir::Graph& graph, std::span<const Projection> projections) {
   const Value x = graph.operand(projections[0].matmul, 0);
   const Value first = graph.operand(projections[0].matmul, 1);
   const auto others = graph.operands(projections[0].matmul).subspan(2);
@@ -44,12 +47,12 @@ std::string refuses_merge(const ir::Graph& graph, std::span<const Projection> pr
     const Value weight = graph.operand(projection.matmul, 1);
     if (graph.op(projection.matmul) == Op::kBatchedMatmul) return "batched matmuls are not merged";
     if (!std::ranges::equal(graph.operands(projection.matmul).subspan(2), others))
-      return "the matmuls are not of the same experts";
+      return "the matmuls use different experts";
     if (graph.operand(projection.matmul, 0) != x) return "the matmuls read different values";
     if (graph.op(weight.node) != Op::kWeight && graph.op(weight.node) != Op::kSliceRows)
-      return "a weight is no tensor of the model file, nor rows of one";
+      return "a weight is neither a tensor of the model file nor rows of one";
     if (graph.type(weight).dtype != graph.type(first).dtype) return "the weights have different element types";
-    if (single_user(graph, weight) != projection.matmul) return "a weight has other users and would be kept twice";
+    if (single_user(graph, weight) != projection.matmul) return "a weight has other users and would be stored twice";
   }
   return {};
 }
@@ -62,10 +65,10 @@ void merge_matmuls(ir::Graph& graph, std::span<const Projection> projections, st
   const bool biased = std::ranges::all_of(projections, [](const auto& p) { return p.bias != ir::kNoNode; });
 
   const Value weight = concat(graph, projections, &Projection::matmul, parts, layer);
-  Value whole = add_like(graph, first.matmul, {graph.operand(first.matmul, 0), weight});
+  Value whole = add_same_op(graph, first.matmul, {graph.operand(first.matmul, 0), weight});
   if (biased) {
     const Value bias = concat(graph, projections, &Projection::bias, parts, layer);
-    whole = add_like(graph, first.bias, {whole, bias});
+    whole = add_same_op(graph, first.bias, {whole, bias});
   }
   const NodeId split = graph.add(Op::kSplit, {whole}, parts, layer);
   for (std::uint32_t i = 0; i < projections.size(); ++i) {

@@ -1,5 +1,6 @@
-// merge_qkv: matmuls of the same x (an attention layer's q, k and v, as a rule) become one matmul and a split. Types
-// that differ (Q4_K_M files keep v as Q6_K) are merged among equals. Operands of a GLU are merge_gate_up's.
+// merge_qkv: matmuls of the same x become one matmul and a split; usually these are q, k and v of an attention layer.
+// Only weights of the same element type are merged with each other (Q4_K_M files have v in Q6_K beside q and k in
+// Q4_K). Matmuls that feed a GLU are left to merge_gate_up.
 
 #include <algorithm>
 #include <map>
@@ -12,14 +13,14 @@ namespace {
 using ir::NodeId;
 using ir::Op;
 
-/// Does the projection end in a GLU?
+/// True if a GLU uses the projection's result.
 bool feeds_glu(const ir::Graph& graph, const Projection& projection) {
   const auto uses = graph.uses(projection.result());
   return std::ranges::any_of(uses, [&](const ir::Use& use) { return graph.op(use.node) == Op::kGlu; });
 }
 
-/// All matmuls of x that are no GLU operands, by the element type of their weights, in order of their ids; but for
-/// those whose columns the target keeps apart (a router's).
+/// All matmuls of x by the element type of their weights, in order of node ids. Left out are GLU operands and matmuls
+/// whose number of columns the target does not merge (such as a router's).
 std::map<DType, std::vector<Projection>> siblings_of(const ir::Graph& graph, ir::Value x, const Target& target) {
   std::map<DType, std::vector<Projection>> by_type;
   for (const ir::Use& use : graph.uses(x)) {
@@ -39,12 +40,12 @@ bool merge_qkv(ir::Graph& graph, PassContext& context) {
     if (!graph.alive(node) || graph.op(node) != Op::kMatmul) continue;
     const auto by_type = siblings_of(graph, graph.operand(node, 0), context.target);
     const auto own = by_type.find(graph.type(graph.operand(node, 1)).dtype);
-    // The first sibling of its type stands for all of them.
+    // All siblings of one type are merged when the first of them is visited.
     if (own == by_type.end() || own->second.front().matmul != node) continue;
     if (by_type.size() > 1)
       note(context, "merge_qkv", graph, node, "matmuls of one value have weights of different element types");
     if (own->second.size() < 2) continue;
-    if (const std::string why = refuses_merge(graph, own->second); !why.empty()) {
+    if (const std::string why = merge_refusal(graph, own->second); !why.empty()) {
       note(context, "merge_qkv", graph, node, why);
       continue;
     }

@@ -1,5 +1,6 @@
-// quantize_activations: where the target multiplies int8 activations with a weight, x is quantised, once for all the
-// matmuls that read it. Required: the target has no kernel for the f32 form.
+// quantize_activations: quantises the activations of a matmul to int8 where the target multiplies the weight's type
+// with int8 activations; all matmuls of the same x share one quantize node. The pass cannot be skipped, because the
+// target has no kernel for f32 activations in these cases.
 
 #include <fmt/format.h>
 
@@ -25,7 +26,7 @@ bool quantize_activations(ir::Graph& graph, PassContext& context) {
     if (graph.type(x).dtype == wanted || graph.type(x).dtype != DType::kF32) continue;
     if (!is_quantized_activation(wanted))
       throw Error(ErrorCode::kInternal,
-                  fmt::format("target {} wants activations of type {}", context.target.name(), dtype_name(wanted)),
+                  fmt::format("target {} asks for activations of type {}", context.target.name(), dtype_name(wanted)),
                   "matmuls take f32, q8a_32 or q8a_16");
     auto found = quantised.find({x, wanted});
     if (found == quantised.end()) {

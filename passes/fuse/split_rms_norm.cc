@@ -1,7 +1,9 @@
-// split_rms_norm: a norm in front of matmuls is taken apart, so that it costs no step of its own:
-//   y = matmul(rms_norm(x, w), W)   ->   y = inv_rms_scale(matmul(mul(x, w), W), sum_squares(x))
-// The producer of x multiplies by w and sums squares while it has x at hand; the consumers apply 1/rms, one number a
-// row, which commutes with their product.
+// split_rms_norm: divides an RMSNorm in front of matmuls into an epilogue of the producer of x and an epilogue of each
+// matmul, so that the norm needs no step of its own:
+//   y = matmul(rms_norm(x, w), W)   =>   y = inv_rms_scale(matmul(mul(x, w), W), sum_squares(x))
+// The producer of x multiplies by w and sums squares as it computes x. The factor 1/rms is one number for each
+// row, so it can be applied after the product:
+//   sum_k (x_k / rms * w_k) W_nk  =  (sum_k x_k w_k W_nk) / rms
 
 #include "passes/passes.h"
 
@@ -12,7 +14,7 @@ using ir::NodeId;
 using ir::Op;
 using ir::Value;
 
-/// The matmuls behind a value, through quantisation; false when anything else reads it.
+/// Collects the matmuls that read `value`, directly or quantised. False if anything else reads it.
 bool only_matmuls_read(const ir::Graph& graph, Value value, std::vector<NodeId>& matmuls) {
   if (graph.is_output(value)) return false;
   for (const ir::Use& use : graph.uses(value)) {
@@ -35,9 +37,9 @@ bool split_rms_norm(ir::Graph& graph, PassContext& context) {
     std::vector<NodeId> matmuls;
     std::string_view refusal;
     if (!context.target.splits_rms_norm())
-      refusal = "the target wants norms as steps of their own";
+      refusal = "the target does not split norms";
     else if (attrs.dim != graph.type(x).cols())
-      refusal = "the mean is over parts of a row";
+      refusal = "the mean is over a part of a row";
     else if (!only_matmuls_read(graph, {norm, 0}, matmuls) || matmuls.empty())
       refusal = "something other than matmuls reads the norm";
     if (!refusal.empty()) {

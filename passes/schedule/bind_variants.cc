@@ -23,7 +23,9 @@ ir::Cost cost_of_node(const ir::Graph& graph, NodeId node, const ir::Bounds& bou
   return ir::op_def(graph.op(node)).cost(graph.attrs(node), types, graph.results(node), bounds);
 }
 
-/// Each weight and each value that crosses the border counts once, however many nodes of the step read it.
+/// Bytes and FLOPs of a step. FLOPs are those of all nodes; values that stay inside the step cost no bytes, and each
+/// weight or value that crosses its border counts once, however many of its nodes read it. embed and the expert ops
+/// read only some rows of their weight, so their own cost is taken.
 ir::Cost cost_of_step(const ir::Graph& graph, const StepNodes& nodes, const ir::Bounds& bounds) {
   const auto inside = [&](NodeId node) { return std::ranges::find(nodes, node) != nodes.end(); };
   ir::Cost cost;
@@ -51,10 +53,11 @@ ir::Cost cost_of_step(const ir::Graph& graph, const StepNodes& nodes, const ir::
 }
 
 std::int32_t layer_of_step(const ir::Graph& graph, const StepNodes& nodes) {
-  return graph.layer(nodes.front());  // the source's: embedding rows are no layer's, whatever norm they feed
+  // The first node's layer: a step of the embedding and layer 0's norm weight, for example, belongs to no layer.
+  return graph.layer(nodes.front());
 }
 
-/// Chosen steps, with label, layer and cost.
+/// Asks the target for the kernel of each step and adds layer and cost for reports.
 std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes> order, const Target& target,
                                const Binding& binding) {
   std::vector<Step> steps;
@@ -78,8 +81,8 @@ std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes
   return steps;
 }
 
-/// Buffers and scratch of all steps in one block.
-void place(Variant& variant, std::int64_t alignment) {
+/// Places the buffers and the scratch of all steps in one arena. The scratch of a step is live in that step alone.
+void place_in_arena(Variant& variant, std::int64_t alignment) {
   std::vector<Interval> intervals;
   for (const Buffer& buffer : variant.buffers) intervals.push_back({buffer.first, buffer.last, buffer.bytes});
   for (std::size_t step = 0; step < variant.steps.size(); ++step) {
@@ -96,6 +99,8 @@ void place(Variant& variant, std::int64_t alignment) {
 
 }  // namespace
 
+/// The schedule does not depend on the bounds, so all variants share it. Variants run one at a time and share one
+/// arena, which is as large as the largest needs.
 Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants) {
   const auto order = schedule(graph);
   const ir::ValueNumbers numbers(graph);
@@ -112,7 +117,7 @@ Program bind_variants(ir::Graph graph, const Target& target, std::span<const Tar
         sampling_bytes = std::max(sampling_bytes, choice.scratch_bytes);
         variant.sample_steps.push_back({.nodes = {}, .choice = std::move(choice)});
       }
-      place(variant, target.arena_alignment());
+      place_in_arena(variant, target.arena_alignment());
       if (variant.arena_bytes > program.arena_bytes) {
         program.arena_bytes = variant.arena_bytes;
         program.arena_bound_bytes = variant.arena_bound_bytes;

@@ -1,5 +1,6 @@
 #pragma once
-// The last stage: one variant for each set of bounds that the target wants, with kernels, costs and places.
+// The last stage of the pipeline: makes one variant for each set of bounds that the target lists, with scheduled steps,
+// kernels, costs and arena offsets.
 
 #include <span>
 
@@ -7,7 +8,8 @@
 
 namespace forge::passes {
 
-/// Takes the graph after all passes. Throws Error of the target where it has no kernel.
+/// `graph` has been through all passes. Throws Error(kModelUnsupported) with the target's reason if it has no kernel
+/// for a step.
 Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants);
 
 }  // namespace forge::passes

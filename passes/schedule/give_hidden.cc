@@ -12,7 +12,7 @@ namespace {
 using ir::Op;
 using ir::Value;
 
-/// The rows that the head multiplies, under what may stand between its matmul and the logits.
+/// The x operand of the LM head's matmul. Scales, soft-caps and biases between that matmul and the logits are skipped.
 Value rows_before_head(const ir::Graph& graph, Value logits) {
   while (graph.op(logits.node) == Op::kScale || graph.op(logits.node) == Op::kSoftcap ||
          (graph.op(logits.node) == Op::kAdd && is_weight(graph, graph.operand(logits.node, 1))))

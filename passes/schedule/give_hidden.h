@@ -1,5 +1,6 @@
 #pragma once
-// A model for embeddings: its graph with the rows that the head would multiply as output, instead of logits.
+// Turns a language model's graph into one for embeddings: the output is the hidden rows that the LM head would
+// multiply, instead of logits. run_pipeline calls it for PipelineOptions::hidden.
 
 #include <string_view>
 
@@ -7,10 +8,12 @@
 
 namespace forge::passes {
 
+/// Name of the graph output.
 inline constexpr std::string_view kHiddenOutput = "hidden";
 
-/// `graph`, portable, with the output "hidden" [R, width], the final norm's rows, in the place of "logits". The head is
-/// left without a use, and goes with dead nodes. Errors: kModelUnsupported when logits do not come from a matmul.
+/// Returns the portable `graph` with the output "hidden" [R, width], the rows of the final norm, in place of "logits".
+/// The head is left unused, and eliminate_dead_nodes removes it. Errors: kModelUnsupported if the logits do not come
+/// from a matmul.
 ir::Graph give_hidden(ir::Graph graph);
 
 }  // namespace forge::passes

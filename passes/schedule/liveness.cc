@@ -10,6 +10,8 @@ namespace {
 using ir::NodeId;
 using ir::Value;
 
+/// Visits the values in schedule order and gives each value that leaves its step a buffer, either a new one or, in
+/// place, that of an operand.
 class Planner {
  public:
   Planner(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds)
@@ -18,22 +20,22 @@ class Planner {
   std::vector<Buffer> run() {
     for (std::size_t step = 0; step < steps_.size(); ++step)
       for (const NodeId node : steps_[step])
-        for (std::uint32_t i = 0; i < graph_.results(node).size(); ++i) place({node, i});
+        for (std::uint32_t i = 0; i < graph_.results(node).size(); ++i) assign_buffer({node, i});
     return std::move(buffers_);
   }
 
  private:
   [[nodiscard]] std::int32_t step_of(Value value) const { return step_of_[value.node]; }
 
-  /// The last step that reads the value; its own when none does.
+  /// The last step that reads the value; its producer if no step does.
   [[nodiscard]] std::int32_t last_use(Value value) const {
     std::int32_t last = step_of(value);
     for (const ir::Use& use : graph_.uses(value)) last = std::max(last, step_of_[use.node]);
     return last;
   }
 
-  void place(Value value) {
-    if (graph_.type(value).is_state() || graph_.is_output(value)) return;  // outputs have a block of their own
+  void assign_buffer(Value value) {
+    if (graph_.type(value).is_state() || graph_.is_output(value)) return;  // outputs are not in the arena
     const auto uses = graph_.uses(value);
     const bool leaves = uses.empty() || last_use(value) > step_of(value);
     if (!leaves) return;
@@ -49,8 +51,9 @@ class Planner {
         {.value = value, .bytes = graph_.type(value).bytes(bounds_), .first = step_of(value), .last = last_use(value)});
   }
 
-  /// The buffer that `value` may overwrite: walks up through ops of the step that may work in place until an operand
-  /// from another step is met.
+  /// The buffer that `value` may overwrite. Walks up from the value through ops of its step that may work in place, to
+  /// an operand of the same size from an earlier step:
+  ///   earlier step: x        this step: add(m, x) -> softcap -> value        value may overwrite x
   [[nodiscard]] std::optional<std::size_t> in_place_of(Value value) const {
     std::vector<Value> open{value};
     while (!open.empty()) {
@@ -67,7 +70,7 @@ class Planner {
     return std::nullopt;
   }
 
-  /// Operands whose elements the op reads at the places that it writes, in order of preference.
+  /// Operands that the op may overwrite, because it reads each element at most where it writes it; the preferred first.
   [[nodiscard]] std::vector<Value> in_place_operands(NodeId node) const {
     const ir::OpDef& def = ir::op_def(graph_.op(node));
     if (def.in_place_operand < 0) return {};
@@ -78,7 +81,7 @@ class Planner {
     return operands;
   }
 
-  /// The buffer of `operand` when `step` is its last reader, reads it once, and nothing was put there in the meantime.
+  /// The buffer of `operand` if `step` is its last reader and reads it once, and no other value has overwritten it.
   [[nodiscard]] std::optional<std::size_t> free_after(Value operand, std::int32_t step) const {
     const auto found = buffer_of_.find(operand);
     if (found == buffer_of_.end() || buffers_[found->second].last != step) return std::nullopt;

@@ -1,6 +1,6 @@
 #pragma once
-// Which values need room in the arena, how long, and which of them share it because one is computed in place of
-// another.
+// Liveness of values: which values need a buffer in the arena, during which steps, and which of them share a buffer
+// because one overwrites the other in place. pack_arena then assigns offsets.
 
 #include <span>
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace forge::passes {
 
-/// One buffer for each value that leaves its step, ordered by first step; offsets are not set yet. A value lives from
-/// the step that makes it to the last one that reads it; outputs of the graph have a block of their own. Results that
-/// nobody reads have room while their step writes them. A result takes the buffer of an operand where the op table
-/// allows it, its step is the operand's last reader, and nothing else in the step reads the operand.
+/// The buffers of all values that leave their step, ordered by first step; offsets are not set yet. A value is live
+/// from the step that computes it to the last one that reads it; a result without readers is live during its own step.
+/// Outputs of the graph are outside the arena. A result shares an operand's buffer if the op may work in place (op
+/// table), the step is the operand's last reader, and nothing else in the step reads the operand.
 std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds);
 
 }  // namespace forge::passes

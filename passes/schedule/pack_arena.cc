@@ -1,7 +1,18 @@
-// Arena packing: greedy placements in several orders; where they miss the bound, a bounded search with backtracking for
-// a packing at the bound, and then a bounded local search on the order of placement.
-// Every packing that is tight (each buffer rests on the block's floor or on another buffer) is the first-fit placement
-// of some order, so searching orders loses nothing (the canonical solutions of MiniMalloc, ASPLOS 2023).
+// Arena packing in three stages, each of which runs only while the result is above the lower bound:
+//   1. greedy placement in several orders, first-fit and best-fit;
+//   2. backtracking for a packing of exactly the lower bound;
+//   3. local search on the order of placement.
+// Stages 2 and 3 are limited by a number of elementary placements (visits), not by time, so results are deterministic.
+//
+// Each buffer is a rectangle, its steps wide and its bytes high. Rectangles must not overlap, and the total height
+// should be minimal:
+//   offset
+//     ^  +--C--+----D----+
+//     |  +-----+----+----+
+//     |  |    A     | B  |
+//     +--+----------+----+--> step
+// A packing is tight if each buffer rests on the floor or on another buffer. Every tight packing is the first-fit
+// placement of some order, so it is enough to search orders (canonical solutions of MiniMalloc, ASPLOS 2023).
 
 #include "passes/schedule/pack_arena.h"
 
@@ -20,7 +31,7 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;
 
-/// Elementary placements that the search may try: about 0.1 s at worst, and only when greedy misses the bound.
+/// Limits on elementary placements (visits) of the local search, about 0.1 s at worst, and of backtracking.
 constexpr std::int64_t kSearchVisitsMax = 8'000'000;
 constexpr std::int64_t kBacktrackVisitsMax = 500'000;
 
@@ -42,7 +53,7 @@ std::int64_t aligned(std::int64_t bytes, std::int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// The intervals with their conflicts (who overlaps whom in time), computed once.
+/// The intervals with their aligned sizes and conflicts: for each interval, the others that overlap it in time.
 class Packer {
  public:
   Packer(std::span<const Interval> intervals, std::int64_t alignment) : intervals_(intervals) {
@@ -52,7 +63,7 @@ class Packer {
     find_conflicts();
   }
 
-  /// Largest sum of sizes live at one step.
+  /// Lower bound of any packing: the largest sum of sizes that are live at one step.
   [[nodiscard]] std::int64_t bound() const {
     std::vector<std::pair<std::int64_t, std::int64_t>> events;  // (time, change); frees come before takes
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
@@ -69,7 +80,8 @@ class Packer {
     return most;
   }
 
-  /// Places intervals one by one in the lowest gap that holds them (or the tightest one). Returns the block's size.
+  /// Places the intervals in the given order, each at the bottom of the lowest gap that holds it (first fit) or, with
+  /// `tightest`, of the smallest one (best fit). Returns the size of the arena; offsets() then has the packing.
   std::int64_t place(const Order& order, bool tightest) {
     offsets_.assign(sizes_.size(), kUnplaced);
     std::int64_t height = 0;
@@ -85,9 +97,11 @@ class Packer {
     return height;
   }
 
-  /// Looks for a packing of exactly `capacity` bytes: intervals by their start, each at the bottom or the top of a gap
-  /// (the tightest first), going back over those that stand in the way of one that fits nowhere. Transformers repeat
-  /// from layer to layer, so what goes wrong in one is put right there. True when found; offsets() then has it.
+  /// Searches for a packing of at most `capacity` bytes with conflict-directed backtracking. Intervals are placed by
+  /// start, each at the bottom or the top of a gap, the smallest gap first. If an interval fits nowhere, the search
+  /// goes back to the last interval that overlaps it in time and has an untried offset. Since the layers of a
+  /// transformer repeat, a conflict is usually resolved within the layer where it arises. Returns true if found;
+  /// offsets() then has the packing.
   bool backtrack(std::int64_t capacity) {
     Order order(sizes_.size());
     std::iota(order.begin(), order.end(), 0U);
@@ -98,7 +112,7 @@ class Packer {
     while (choices.size() < order.size()) {
       std::uint32_t item = order[choices.size()];
       choices.push_back(gap_ends(item, capacity));
-      while (choices.back().empty()) {  // back to the last one in the way of `item`
+      while (choices.back().empty()) {  // undo back to the last interval that conflicts with `item`
         do {
           choices.pop_back();
           if (choices.empty() || visits_ > visits_max) return false;
@@ -116,7 +130,7 @@ class Packer {
   [[nodiscard]] std::int64_t size(std::size_t i) const { return sizes_[i]; }
   [[nodiscard]] std::int64_t visits() const { return visits_; }
 
-  /// Bytes of everything that overlaps interval i in time: how contended it is.
+  /// Bytes of all intervals that overlap interval i in time, its own included: a measure of how hard it is to place.
   [[nodiscard]] std::int64_t contention(std::size_t i) const {
     std::int64_t sum = sizes_[i];
     for (const std::uint32_t other : conflicts_[i]) sum += sizes_[other];
@@ -130,7 +144,8 @@ class Packer {
     return intervals_[a].first <= intervals_[b].last && intervals_[b].first <= intervals_[a].last;
   }
 
-  /// Offsets at which interval i touches the bottom or the top of a gap below `capacity`, the tightest gap last.
+  /// Candidate offsets for interval i: the bottom and the top of each gap below `capacity` that holds it, the smallest
+  /// gap last. The placed conflicting intervals are sorted by offset; `floor` is the end of those seen so far.
   std::vector<std::int64_t> gap_ends(std::uint32_t i, std::int64_t capacity) {
     taken_.clear();
     for (const std::uint32_t other : conflicts_[i])
@@ -154,7 +169,7 @@ class Packer {
     return offsets;
   }
 
-  /// Sweeps over the starts; empty intervals conflict with nobody.
+  /// Sweeps over the intervals by start and keeps the list of active ones. Intervals of 0 bytes have no conflicts.
   void find_conflicts() {
     Order by_start(sizes_.size());
     std::iota(by_start.begin(), by_start.end(), 0U);
@@ -171,6 +186,7 @@ class Packer {
     }
   }
 
+  /// Offset of the first or smallest gap between taken_ (sorted) that holds `size`; above all of them if none does.
   [[nodiscard]] std::int64_t find_gap(std::int64_t size, bool tightest) const {
     std::int64_t floor = 0;
     std::int64_t best = kUnplaced;
@@ -191,11 +207,12 @@ class Packer {
   std::vector<std::int64_t> sizes_;
   std::vector<Order> conflicts_;
   std::vector<std::int64_t> offsets_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> taken_;
-  std::int64_t visits_ = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> taken_;  ///< [begin, end) of placed conflicting intervals
+  std::int64_t visits_ = 0;                                   ///< work done so far, in conflicts looked at
 };
 
-/// The greedy orders, each by a different idea of which buffer is hardest to place.
+/// The greedy orders, hardest buffer first by different measures: size, lifetime, size * lifetime, contention, earliest
+/// start, latest end.
 std::vector<Order> greedy_orders(std::span<const Interval> intervals, const Packer& packer) {
   const auto length = [&](std::size_t i) {
     return static_cast<std::int64_t>(intervals[i].last) - intervals[i].first + 1;
@@ -217,14 +234,16 @@ std::vector<Order> greedy_orders(std::span<const Interval> intervals, const Pack
   return orders;
 }
 
+/// The best packing found so far, and the order that gave it.
 struct Best {
   std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
   std::vector<std::int64_t> offsets;
   Order order;
 };
 
-/// Moves a buffer that touches the top of the block to an earlier place in the order, keeps what is not worse, and
-/// starts again from another greedy order when that has led nowhere for a while.
+/// Local search. Each move takes a random buffer that reaches the top of the arena, places it earlier in the order, and
+/// is kept if the arena does not grow. After kStaleMax moves without an improvement it restarts from the best order or
+/// from a greedy one, in turn.
 void search(Packer& packer, const std::vector<Order>& starts, std::int64_t bound, Best& best) {
   constexpr int kStaleMax = 200;
   Random random;

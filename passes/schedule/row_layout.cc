@@ -15,6 +15,8 @@ std::ptrdiff_t RowLayout::buffer_of(ir::Value value) const {
   return found == buffer_of_.end() ? -1 : found->second;
 }
 
+/// Follows splits upwards as long as the part has no buffer of its own. Interleaved parts (unit > 0) are not
+/// consecutive columns, so they are not views.
 RowLayout::Columns RowLayout::columns_of(ir::Value value) const {
   Columns columns{.of = value};
   while (graph_.op(columns.of.node) == ir::Op::kSplit && !graph_.is_output(columns.of)) {

@@ -1,6 +1,7 @@
 #pragma once
-// How the rows of values lie in memory once their buffers are planned. Parts of a split that have no buffer of their
-// own are columns of the rows that were split.
+// Memory layout of values once their buffers are planned. A part of a split that has no buffer of its own is a view: a
+// range of columns of the value that was split, so splitting copies nothing.
+//   x [T,960] = matmul, q, k, v = split(x) {sizes = [576, 192, 192]}:  columns_of(k) = {x, 576}, row_elements(k) = 960
 
 #include <cstddef>
 #include <cstdint>
@@ -12,33 +13,35 @@
 
 namespace forge::passes {
 
-/// A value that lives in the arena: produced by one step and read by later ones. Outputs of the graph (logits) live in
-/// a block of their own: their readers are outside, and nothing may overwrite them.
+/// A piece of the arena that holds a value between the step that computes it and its last reader. Outputs of the graph
+/// (logits) are not in the arena: they are read after the step, so nothing may overwrite them.
 struct Buffer {
-  ir::Value value;                 ///< the first value that takes this space
-  std::vector<ir::Value> aliases;  ///< values computed in place of it
+  ir::Value value;                 ///< the first value in this buffer
+  std::vector<ir::Value> aliases;  ///< later values that overwrite it in place, in order
   std::int64_t bytes = 0;
-  std::int32_t first = 0, last = 0;  ///< steps
-  std::int64_t offset = 0;           ///< into the arena
+  std::int32_t first = 0, last = 0;  ///< steps in which it is live, both included
+  std::int64_t offset = 0;           ///< bytes into the arena
 };
 
+/// Answers where the rows of a value lie.
 class RowLayout {
  public:
-  /// `graph` outlives this; of `buffers` only the values are looked at, now.
+  /// `graph` must outlive this. `buffers` is only read here; offsets need not be set yet.
   RowLayout(const ir::Graph& graph, std::span<const Buffer> buffers);
 
-  /// Where a value lives, as an index of the buffers; -1: it stays inside one step, is a view, or is no arena value.
+  /// Index of the value's buffer; -1 if it has none: it stays inside one step, is a view, or is not in the arena.
   [[nodiscard]] std::ptrdiff_t buffer_of(ir::Value value) const;
 
-  /// Columns of another value from `first` on, counted in elements.
+  /// The columns of `of` from element `first` on.
   struct Columns {
     ir::Value of;
     std::int64_t first = 0;
   };
-  /// What a value is columns of: for all but parts of a split itself, from 0 on.
+  /// The columns that a value consists of: {value, 0} unless it is a view.
   [[nodiscard]] Columns columns_of(ir::Value value) const;
 
-  /// Elements from one row of T or R to the next: rows of [T, U, N] are T rows of U * N.
+  /// Row stride in elements, that is, the distance between consecutive tokens: U * N for [T,U,N], and the width of the
+  /// split value for a view.
   [[nodiscard]] std::int64_t row_elements(ir::Value value) const;
 
  private:

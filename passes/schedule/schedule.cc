@@ -1,5 +1,6 @@
-// The schedule is a depth-first walk from the outputs to what they need, written down on the way back (Sethi and
-// Ullman, JACM 1970, on the order of operands: the one that needs most comes first).
+// The schedule is the post-order of a depth-first walk from the outputs to the steps that they need. Of a step's
+// operands, the one with the longest chain of steps in front of it is computed first, so that the results of short
+// chains are live for a short time (after Sethi and Ullman, JACM 1970).
 
 #include "passes/schedule/schedule.h"
 
@@ -13,14 +14,15 @@ namespace {
 
 using ir::NodeId;
 
-/// Steps before they have an order, with their edges.
+/// The quotient graph: steps, not yet ordered, with the edges between them.
 struct Quotient {
   std::vector<StepNodes> steps;
-  std::vector<std::vector<std::size_t>> needs;  ///< by step, distinct
-  std::vector<std::vector<std::size_t>> users;  ///< the other way round
-  std::vector<std::int64_t> depth;              ///< steps on the longest way to here
+  std::vector<std::vector<std::size_t>> needs;  ///< by step: the distinct steps whose results it reads
+  std::vector<std::vector<std::size_t>> users;  ///< by step: the reverse edges
+  std::vector<std::int64_t> depth;              ///< by step: length of the longest chain of steps in front of it
 };
 
+/// Contracts each group into a step; every other node that runs in the step is a step of its own.
 Quotient quotient_of(const ir::Graph& graph) {
   Quotient quotient;
   std::map<std::uint32_t, std::size_t> step_of_group;
@@ -46,7 +48,8 @@ Quotient quotient_of(const ir::Graph& graph) {
   return quotient;
 }
 
-/// Depths by relaxation in an order of ready steps; also proves that there is such an order.
+/// Computes users and depths by visiting steps once all their needs have been visited. If some step is never reached,
+/// groups depend on each other in a cycle (PH-003).
 void measure_depths(Quotient& quotient) {
   const std::size_t count = quotient.steps.size();
   auto& users = quotient.users;
@@ -70,10 +73,10 @@ void measure_depths(Quotient& quotient) {
       if (--waiting[user] == 0) ready.push_back(user);
     }
   }
-  invariant(done == count, "PH-003", "fused groups wait for each other");
+  invariant(done == count, "PH-003", "fused groups depend on each other in a cycle");
 }
 
-/// Writes steps down depth first.
+/// The depth-first walk, with an explicit stack.
 class Walk {
  public:
   explicit Walk(Quotient& quotient)
@@ -82,7 +85,7 @@ class Walk {
         entered_(quotient.steps.size()),
         written_(quotient.steps.size()) {}
 
-  /// Everything that `root` needs, then the root.
+  /// Orders everything that `root` needs, then `root`.
   void visit(std::size_t root) {
     std::vector<std::pair<std::size_t, std::size_t>> open;  // (step, operands visited)
     if (!entered_[root]) open.emplace_back(root, 0);
@@ -101,6 +104,7 @@ class Walk {
     }
   }
 
+  /// Marks all steps that an output needs.
   void mark_live(std::size_t root) {
     std::vector<std::size_t> open{root};
     while (!open.empty()) {
@@ -115,7 +119,8 @@ class Walk {
   std::vector<StepNodes> ordered;
 
  private:
-  /// Steps that no output needs follow as soon as they can, so that they do not keep their operands alive.
+  /// Appends a step. Steps that no output needs are appended as soon as their operands are computed; later, they would
+  /// keep their operands live for longer.
   void write(std::size_t step) {
     std::vector<std::size_t> open{step};
     while (!open.empty()) {

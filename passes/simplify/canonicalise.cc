@@ -1,9 +1,10 @@
-// canonicalise: one way to write what has several.
-//   scale(x, 1)                                 ->  x
-//   scale(scale(x, a), b)                       ->  scale(x, a*b)
-//   attention(rope*(scale(q, a)), scale s)      ->  attention(rope*(q), scale a*s)   rotating and scaling commute
-//   attention(scale(rope*(q), a), scale s)      ->  the same
-// Dead nodes are left to eliminate_dead_nodes.
+// canonicalise: rewrites scales into one form, so that later passes need not match several (rope* is any number of
+// ropes, including none):
+//   scale(x, 1)                                 =>  x
+//   scale(scale(x, a), b)                       =>  scale(x, a*b)
+//   attention(rope*(scale(q, a)), scale s)      =>  attention(rope*(q), scale a*s)   rotation and scaling commute
+//   attention(scale(rope*(q), a), scale s)      =>  attention(rope*(q), scale a*s)
+// Nodes that become unused are left to eliminate_dead_nodes.
 
 #include <cmath>
 
@@ -31,7 +32,7 @@ bool simplify_scale(ir::Graph& graph, PassContext& context, NodeId node) {
   if (graph.op(in.node) != Op::kScale) return false;
   const float product = factor_of(graph, in.node) * factor_of(graph, node);
   if (!std::isfinite(product) || product == 0) {
-    note(context, "canonicalise", graph, node, "the product of two factors leaves f32's range");
+    note(context, "canonicalise", graph, node, "the product of two scales overflows or underflows f32");
     return false;
   }
   graph.set_operand({node, 0}, graph.operand(in.node, 0));
@@ -39,7 +40,8 @@ bool simplify_scale(ir::Graph& graph, PassContext& context, NodeId node) {
   return true;
 }
 
-/// Takes one factor off q's way into attention node.
+/// Moves one scale on the path of q into the attributes of the attention node. A rope in between must have no other
+/// user, which would see the unscaled value.
 bool fold_scale_of_q(ir::Graph& graph, PassContext& context, NodeId attention) {
   ir::Use use{attention, 0};
   Value q = graph.operand(attention, 0);
@@ -57,7 +59,7 @@ bool fold_scale_of_q(ir::Graph& graph, PassContext& context, NodeId attention) {
   ir::AttentionAttrs attrs = graph.attrs_as<ir::AttentionAttrs>(attention);
   const float product = attrs.scale * factor_of(graph, q.node);
   if (!std::isfinite(product)) {
-    note(context, "canonicalise", graph, attention, "the scores' factor leaves f32's range");
+    note(context, "canonicalise", graph, attention, "the scale of the scores overflows f32");
     return false;
   }
   attrs.scale = product;

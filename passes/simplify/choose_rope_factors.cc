@@ -1,7 +1,8 @@
-// choose_rope_factors: a model with LongRoPE has two lists of factors, for contexts up to the one it was first trained
-// with and for longer ones. The portable graph names both, for it is for any context; a program is for one.
-//   rope_freqs(short, long) {original_context = n}   ->  rope_freqs(context > n ? long : short)
-// Required: targets have no kernel that chooses.
+// choose_rope_factors: selects the factors of LongRoPE. A model with LongRoPE has two lists of factors, one for
+// contexts up to the length it was first trained with and one for longer contexts. The portable graph fits any context
+// and has both; a program is compiled for one context length n_ctx:
+//   rope_freqs(short, long) {original_context = n}   =>  rope_freqs(n_ctx > n ? long : short)
+// The pass cannot be skipped: no target has a kernel that chooses at run time.
 
 #include "passes/passes.h"
 

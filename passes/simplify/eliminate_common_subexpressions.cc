@@ -1,5 +1,5 @@
-// eliminate_common_subexpressions: of nodes with the same op, attributes and operands the first one serves all users.
-// Effects are kept apart; the doubles are left to eliminate_dead_nodes.
+// eliminate_common_subexpressions: of nodes with the same op, attributes and operands, the first one replaces all
+// others. Ops with effects (KV stores) are never merged. Replaced nodes are left to eliminate_dead_nodes.
 
 #include <map>
 #include <utility>

@@ -1,5 +1,5 @@
-// eliminate_dead_nodes: what no output needs goes. A KV store stays while its state reaches an output, and the
-// verifier sees to it that every state does.
+// eliminate_dead_nodes: removes nodes that no output needs. A KV store stays, because its state leads to an output; the
+// verifier (IR-009) ensures that every store's state does.
 
 #include "passes/passes.h"
 

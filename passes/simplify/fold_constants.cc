@@ -1,5 +1,6 @@
-// fold_constants: a node that reads only constants, or nothing, is computed now, by its scalar reference.
-// Weights are no constants: their bytes never enter a plan.
+// fold_constants: a node whose operands are all constants (or that has none) is replaced by a constant, computed with
+// its scalar reference. RoPE's frequencies are the main case. Weights do not count as constants: their bytes never
+// become part of a plan.
 
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@ namespace {
 using ir::NodeId;
 using ir::Op;
 
-/// Constants are part of the plan's text; what is larger is better computed in the step.
+/// Larger results are not folded, because constants are part of the graph's text in the plan.
 constexpr std::int64_t kElementsMax = 1 << 16;
 
 ir::Tensor tensor_of(const ir::TensorType& type) {
@@ -25,6 +26,7 @@ ir::Tensor tensor_of(const ir::TensorType& type) {
   return tensor;
 }
 
+/// True if the node can be computed now: it has a reference, no effect, and only constants as operands.
 bool only_constant_operands(const ir::Graph& graph, NodeId node) {
   const ir::OpDef& def = ir::op_def(graph.op(node));
   return def.reference != nullptr && !def.has_effect && runs_in_step(graph, node) &&
@@ -43,6 +45,7 @@ std::string refusal(const ir::Graph& graph, NodeId node) {
   return {};
 }
 
+/// Runs the node's scalar reference.
 std::vector<ir::Tensor> evaluate(const ir::Graph& graph, NodeId node) {
   std::vector<ir::Tensor> inputs;
   for (const ir::Value& operand : graph.operands(node)) {
