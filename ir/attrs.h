@@ -1,6 +1,6 @@
 #pragma once
 // Op attributes: one plain struct for each op that has attributes, and the variant `Attrs` of all of them. Everything
-// about an op that is not a tensor operand stands here: head counts, epsilons, RoPE scaling, the name of a weight.
+// about an op that is not a tensor operand is here: head counts, epsilons, RoPE scaling, the name of a weight.
 //
 // `fields(visitor)` is the only list of a struct's members; printing, parsing and hashing all walk it. A member that is
 // missing from it would be lost in the text form and in the hash:
@@ -18,7 +18,7 @@
 
 namespace forge::ir {
 
-/// The inputs of a forward step (T tokens of B sequences, R rows of logits wanted, P block-table entries a sequence):
+/// The inputs of a forward step (T tokens of B sequences, R rows of logits, P block-table entries a sequence):
 ///   ids         i32 [T]      token ids
 ///   positions   i32 [T]      absolute position of each token in its sequence
 ///   sequence    i32 [T]      index of the token's sequence: its row in kv_length and block_table

@@ -37,8 +37,8 @@ void write_step(std::string& out, const Program& program, const Variant& variant
   const ir::Graph& graph = program.graph;
   const auto to = std::back_inserter(out);
   const std::string layer = chosen.layer == ir::kNoLayer ? std::string("-") : std::to_string(chosen.layer);
-  fmt::format_to(to, "// step {} layer {}: {}\n//   reads {} of weights, moves {}, {:.3g} MFLOP", number, layer,
-                 chosen.label, bytes_text(chosen.weight_bytes), bytes_text(chosen.activation_bytes),
+  fmt::format_to(to, "// step {} layer {}: {}\n//   reads {} of weights, moves {} of activations, {:.3g} MFLOP", number,
+                 layer, chosen.label, bytes_text(chosen.weight_bytes), bytes_text(chosen.activation_bytes),
                  double(chosen.flops) * 1e-6);
   if (!chosen.reason.empty()) fmt::format_to(to, "; {}", chosen.reason);
   out += "\n//   nodes";
@@ -48,11 +48,11 @@ void write_step(std::string& out, const Program& program, const Variant& variant
     fmt::format_to(to, "//   scratch at {:#x} +{}\n", step.scratch_offset, step.choice.scratch_bytes);
   for (const Buffer& buffer : variant.buffers) {
     if (buffer.first == static_cast<std::int32_t>(number))
-      fmt::format_to(to, "//   makes {} {} at {:#x} +{}, until step {}\n", name(buffer.value),
+      fmt::format_to(to, "//   defines {} {} at {:#x} +{}, live until step {}\n", name(buffer.value),
                      graph.type(buffer.value).text(), buffer.offset, buffer.bytes, buffer.last);
     for (const Value& alias : buffer.aliases)
       if (std::ranges::find(step.nodes, alias.node) != step.nodes.end())
-        fmt::format_to(to, "//   makes {} {} in place of {} at {:#x}, until step {}\n", name(alias),
+        fmt::format_to(to, "//   defines {} {} in place of {} at {:#x}, live until step {}\n", name(alias),
                        graph.type(alias).text(), name(buffer.value), buffer.offset, buffer.last);
   }
 }

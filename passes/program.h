@@ -24,7 +24,7 @@ struct Step {
   std::int64_t scratch_offset = 0;  ///< of the step's scratch, bytes into the arena
 };
 
-/// The program for one set of upper bounds. A step of the engine runs the smallest variant that holds it.
+/// The program for one set of upper bounds. A step of the engine runs the first variant that holds it.
 struct Variant {
   std::string name;  ///< "decode4", "prefill512"
   ir::Bounds bounds;

@@ -135,7 +135,7 @@ class FieldReader {
     const std::uint64_t bit = std::uint64_t{1} << index_++;
     if constexpr (!kIsResultType<T>) {
       if (name != wanted_) return;
-      if ((seen_ & bit) != 0) in_.fail(fmt::format("'{}' stands twice", name));
+      if ((seen_ & bit) != 0) in_.fail(fmt::format("'{}' is given twice", name));
       seen_ |= bit;
       found = true;
       read(value);
@@ -263,7 +263,8 @@ class Parser {
     for (std::uint32_t i = 0; i < results.size(); ++i) {
       if (types[i] != results[i])
         in_.fail(op_at, fmt::format("result {} is {}, not {}", i, results[i].text(), types[i].text()));
-      if (!values_.emplace(names[i], Value{id, i}).second) in_.fail(op_at, fmt::format("%{} stands twice", names[i]));
+      if (!values_.emplace(names[i], Value{id, i}).second)
+        in_.fail(op_at, fmt::format("%{} is defined twice", names[i]));
     }
   }
 

@@ -16,7 +16,7 @@ std::string shape_text(std::int64_t rows, std::int64_t cols, std::int64_t expert
   return cols == 0 ? fmt::format("[{}]", rows) : fmt::format("[{}, {}]", rows, cols);
 }
 
-/// The types that a weight can have, by name.
+/// Names of all weight types that have kernels: "f32, f16, q8_0, ...".
 std::string weight_types() {
   std::string names;
   for (const auto& row : kDTypes)
@@ -37,7 +37,7 @@ std::string DecoderBuilder::at(std::int64_t layer, std::string_view stem) {
 void DecoderBuilder::refuse_if(bool condition, std::string_view feature) const {
   if (condition)
     throw Error(ErrorCode::kModelUnsupported, fmt::format("a '{}' model with {} is not supported", family_, feature),
-                {}, "use a model of the same family without it");
+                {}, "use a model of this family without it");
 }
 
 const GgufTensor& DecoderBuilder::tensor(const std::string& name) {
@@ -46,9 +46,10 @@ const GgufTensor& DecoderBuilder::tensor(const std::string& name) {
   return found;
 }
 
-/// The tensor, when it is what `weight` wants.
-const GgufTensor& DecoderBuilder::checked(const std::string& name, std::int64_t rows, std::int64_t cols,
-                                          std::int64_t experts) {
+/// The tensor, after checks of shape and type: cols 0 is a vector [rows], which must be f32; experts > 0 is a tensor
+/// [experts, rows, cols]. GGUF dims are innermost first, so dims[0] is cols.
+const GgufTensor& DecoderBuilder::checked_tensor(const std::string& name, std::int64_t rows, std::int64_t cols,
+                                                 std::int64_t experts) {
   const auto& tensor = this->tensor(name);
   const bool vector = cols == 0;
   const bool fits =
@@ -56,7 +57,7 @@ const GgufTensor& DecoderBuilder::checked(const std::string& name, std::int64_t 
              : tensor.cols() == cols && tensor.dims[1] == rows && tensor.dims[2] == std::max<std::int64_t>(experts, 1);
   if (!fits || tensor.rank > (experts > 0 ? 3 : 2))
     contradiction("a tensor has the wrong shape",
-                  fmt::format("{} where the metadata wants {}", tensor.describe(), shape_text(rows, cols, experts)));
+                  fmt::format("{} where the metadata requires {}", tensor.describe(), shape_text(rows, cols, experts)));
   if (!quant::has_kernels(tensor.dtype))
     throw Error(ErrorCode::kModelUnsupported, fmt::format("tensor type {} is not supported", dtype_name(tensor.dtype)),
                 tensor.describe(), "use a file in " + weight_types());
@@ -65,12 +66,12 @@ const GgufTensor& DecoderBuilder::checked(const std::string& name, std::int64_t 
   return tensor;
 }
 
-ir::Value DecoderBuilder::scattered_weight(const std::string& name, std::int64_t rows, std::int64_t cols,
-                                           std::int64_t experts) {
+ir::Value DecoderBuilder::per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols,
+                                            std::int64_t experts) {
   const auto mark = name.find(ir::kEachSlice);
   const GgufTensor* first = nullptr;
   for (std::int64_t expert = 0; expert < experts; ++expert) {
-    const auto& tensor = checked(std::string(name).replace(mark, 1, fmt::to_string(expert)), rows, cols, 0);
+    const auto& tensor = checked_tensor(std::string(name).replace(mark, 1, fmt::to_string(expert)), rows, cols, 0);
     if (first == nullptr) first = &tensor;
     refuse_if(tensor.dtype != first->dtype,
               fmt::format("experts of different types ({} and {})", first->describe(), tensor.describe()));
@@ -79,7 +80,7 @@ ir::Value DecoderBuilder::scattered_weight(const std::string& name, std::int64_t
 }
 
 ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts) {
-  const auto& tensor = checked(name, rows, cols, experts);
+  const auto& tensor = checked_tensor(name, rows, cols, experts);
   const bool vector = cols == 0;
   if (experts > 0) return ir_.weight(name, tensor.dtype, {experts, rows, cols});
   return ir_.weight(name, tensor.dtype, vector ? ir::Shape{rows} : ir::Shape{rows, cols});
@@ -127,7 +128,7 @@ ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int
 }
 
 ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, float temperature) {
-  // One table serves all layers once equal nodes are merged, so it belongs to none.
+  // Every layer adds its own table; eliminate_common_subexpressions merges equal ones, so they belong to no layer.
   const std::int32_t layer = ir_.layer();
   ir_.set_layer(ir::kNoLayer);
   const auto factors = [&](const std::string& name) {
@@ -142,7 +143,7 @@ ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, float temperature) {
 
 AttentionSpec DecoderBuilder::attention_spec(ir::RopeMode mode) const {
   refuse_if(params_.value_dim != params_.head_dim,
-            fmt::format("value heads of another size ({}) than key heads ({})", params_.value_dim, params_.head_dim));
+            fmt::format("value heads of {} columns and key heads of {}", params_.value_dim, params_.head_dim));
   return {.mode = mode, .rope = params_.rope, .scale = params_.attention_scale};
 }
 
@@ -150,7 +151,8 @@ float DecoderBuilder::width_scale() const {
   return std::sqrt(static_cast<float>(params_.heads) / static_cast<float>(params_.width));
 }
 
-/// The group of layers with this geometry.
+/// The KV group with this geometry, added on first use. The number of its layers is known only when all layers have
+/// been built: until then its kv_state has the number of all layers as an upper limit, which finish() replaces.
 DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& attention, bool shared_row) {
   ir::KvStateAttrs attrs{.kv_heads = attention.kv_heads,
                          .head_dim = attention.head_dim,
@@ -163,7 +165,7 @@ DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& atte
     if (attrs == group.attrs) return group;
   }
   attrs.group = static_cast<std::int64_t>(kv_groups_.size());
-  attrs.layers = params_.layers;  // until all have been built
+  attrs.layers = params_.layers;
   const ir::Value state = ir_.kv_state(attrs);
   attrs.layers = 0;
   return kv_groups_.emplace_back(KvGroup{.attrs = attrs, .source = state.node, .state = state});
@@ -188,11 +190,11 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
     const auto norm = [&](ir::Value rows) { return qk_norm(rows, at(layer, stem), n, spec.qk_norm); };
     const auto rotate = [&](ir::Value rows) {
       const ir::RopeAttrs rope{.head_dim = p.head_dim, .rotary_dims = p.rotary_dims, .mode = spec.mode};
-      return spec.rotates ? ir_.rope(rows, rope_table(spec.rope, temperature), rope) : rows;
+      return spec.use_rope ? ir_.rope(rows, rope_table(spec.rope, temperature), rope) : rows;
     };
-    return spec.norms_rotated ? norm(rotate(x)) : rotate(norm(x));
+    return spec.norm_after_rope ? norm(rotate(x)) : rotate(norm(x));
   };
-  // The softmax scale is written as what the papers say, a factor on q; canonicalise moves it into the attention.
+  // The softmax scale is a scale of q here, as in the papers; the pass canonicalise moves it into the attention.
   const ir::Value q =
       ir_.scale(place(project("attn_q", 0, q_cols), "attn_q_norm", p.heads, spec.temperature), spec.scale);
   const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", p.kv_heads, 0);
@@ -217,7 +219,7 @@ ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activat
   return linear(ir_.glu(gate, up, activation), at(layer, "ffn_down"), p.width, n);
 }
 
-ir::Value DecoderBuilder::plain_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
+ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
   const auto& p = params_;
   const ir::Value up = linear(x, at(layer, "ffn_up"), p.ffn_width, p.width);
   return linear(ir_.activate(up, activation), at(layer, "ffn_down"), p.width, p.ffn_width);
@@ -228,17 +230,15 @@ ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {
 }
 
 ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const AttentionSpec& attention_spec,
-                                        const LayerSpec& spec, const Network& network) {
+                                        const LayerSpec& spec, const Ffn& ffn) {
   const auto before = [&](ir::Value in, std::string_view stem) {
-    return spec.norms_before ? norm(in, at(layer, stem)) : in;
+    return spec.pre_norm ? norm(in, at(layer, stem)) : in;
   };
-  const auto after = [&](ir::Value out, const char* stem) {
-    return spec.norms_after ? norm(out, at(layer, stem)) : out;
-  };
+  const auto after = [&](ir::Value out, const char* stem) { return spec.post_norm ? norm(out, at(layer, stem)) : out; };
   const ir::Value attended = attention(before(x, "attn_norm"), layer, attention_spec);
   x = residual(x, after(attended, "post_attention_norm"), spec.residual_scale);
   const ir::Value rows = before(x, spec.ffn_norm);
-  const ir::Value out = network ? network(rows, layer) : gated_ffn(rows, layer, spec.activation);
+  const ir::Value out = ffn ? ffn(rows, layer) : gated_ffn(rows, layer, spec.activation);
   return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);
 }
 

@@ -1,5 +1,13 @@
 #pragma once
-// The blocks that families are built of. A family's file reads like its paper: which blocks, which options.
+// The blocks that model families are built from: embedding, norms, attention, feed-forward networks, LM head.
+// DecoderBuilder reads the hyper-parameters, checks every tensor against them and adds nodes to the portable graph. A
+// family's file (loader/arch/dense, loader/arch/moe) states only which blocks it has and with which options:
+//
+//   DecoderBuilder model(file);
+//   const auto spec = model.attention_spec(ir::RopeMode::kPairs);
+//   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
+//     return model.decoder_layer(x, layer, spec);
+//   }));
 
 #include <cstdint>
 #include <functional>
@@ -14,137 +22,148 @@
 
 namespace forge::loader {
 
-/// RMSNorm has a weight, LayerNorm a weight and, where the file has one, a bias.
+/// The norm of the whole model. RMSNorm has a weight; LayerNorm has a weight and, if the file has one, a bias.
 enum class NormKind : std::uint8_t { kRms, kLayer };
 
-/// How a kind of layers rotates q and k.
+/// RoPE of one kind of layers.
 struct RopeSpec {
   ir::RopeFreqsAttrs freqs;
-  float magnitude = 1;         ///< on cos and sin (YaRN's and LongRoPE's)
-  std::string factors{};       ///< tensor [dims/2] that divides the frequencies; "": none
-  std::string long_factors{};  ///< the same for contexts longer than freqs.original_context; "": no such
+  float magnitude = 1;         ///< factor on cos and sin (YaRN, LongRoPE)
+  std::string factors{};       ///< name of a tensor [dims/2] that the frequencies are divided by; "": none
+  std::string long_factors{};  ///< the same for contexts longer than freqs.original_context; "": none
 };
 
-/// Hyper-parameters that nearly every decoder has, read and checked from "<family>.<key>" metadata.
+/// Hyper-parameters that nearly every decoder has, read from "<family>.<key>" metadata and checked.
 struct DecoderParams {
   std::int64_t layers = 0, width = 0, ffn_width = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dims = 0,
                context = 0, vocab = 0;
   float norm_eps = 0;
-  std::int64_t value_dim = 0;  ///< of a head; families with attention_spec want it to be head_dim
-  float attention_scale = 0;   ///< of q.k: what the file says, else 1/sqrt(head_dim)
+  std::int64_t value_dim = 0;  ///< columns of a head's values; attention_spec() requires it to be head_dim
+  float attention_scale = 0;   ///< factor on q.k: the file's, else 1/sqrt(head_dim)
   RopeSpec rope;
 };
 
-/// Norms of q and k, of the model's kind: none; over each head with one weight [head_dim]; over each head with a weight
-/// [heads, head_dim]; over all heads together.
+/// QK-norm, with the model's NormKind. kNone; kHead: over each head, with one weight [head_dim] for all heads;
+/// kEachHead: over each head, with a weight row for each [heads, head_dim]; kRow: over all heads together [heads *
+/// head_dim].
 enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
 
-/// How a layer attends. Layers of one model may differ.
+/// Options of a layer's attention. Layers of one model may differ.
 struct AttentionSpec {
   ir::RopeMode mode{};
   RopeSpec rope;
-  bool rotates = true;    ///< false: no positions at all
-  float temperature = 0;  ///< on q by its position (ir::RopeTableAttrs), in lengths of rope.freqs.original_context
-  float scale = 0;        ///< of q.k
+  bool use_rope = true;   ///< false: NoPE, the layer has no positional encoding
+  float temperature = 0;  ///< scaling of q by position (ir::RopeTableAttrs) with the length rope.freqs.original_context
+  float scale = 0;        ///< factor on q.k
   QkNorm qk_norm = QkNorm::kNone;
-  bool norms_rotated = false;  ///< the norms of q and k stand behind RoPE
-  std::int64_t window = 0;     ///< positions that are seen, the own one among them; 0: all
-  float softcap = 0;           ///< of scores; 0: none
-  bool sinks = false;          ///< one more score for each head, without a value: attn_sinks [heads]
+  bool norm_after_rope = false;  ///< true: QK-norm after RoPE; false: before
+  std::int64_t window = 0;       ///< sliding window in positions, the token's own included; 0: full attention
+  float softcap = 0;             ///< soft-cap of the scores; 0: none
+  bool sinks = false;            ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
 };
 
-/// Layers of two kinds, by number.
+/// Two kinds of attention that alternate by layer: with a sliding window (local) and without (global).
 struct AlternatingAttention {
-  AttentionSpec local, all;
-  std::vector<bool> windowed;  ///< which layers are local
+  AttentionSpec local, global;
+  std::vector<bool> windowed;  ///< by layer: true for local
   const AttentionSpec& operator()(std::int64_t layer) const {
-    return windowed[static_cast<std::size_t>(layer)] ? local : all;
+    return windowed[static_cast<std::size_t>(layer)] ? local : global;
   }
 };
 
-/// What stands round attention and the gated network of a layer.
+/// Options of decoder_layer(): norms and residuals around attention and the FFN. The default is pre-norm only; Gemma 2
+/// has both (sandwich norm), OLMo 2 has post-norm only.
 struct LayerSpec {
-  ir::Activation activation = ir::Activation::kSilu;
-  bool norms_before = true;  ///< attn_norm, ffn_norm
-  bool norms_after = false;  ///< post_attention_norm, post_ffw_norm: on what a block adds to the residual stream
-  float residual_scale = 1;
-  std::string_view ffn_norm = "ffn_norm";
+  ir::Activation activation = ir::Activation::kSilu;  ///< of the gated FFN
+  bool pre_norm = true;                               ///< pre-norm: attn_norm and ffn_norm, on the input of a block
+  bool post_norm = false;    ///< post-norm: post_attention_norm and post_ffw_norm, on the output of a block
+  float residual_scale = 1;  ///< factor on a block's output
+  std::string_view ffn_norm = "ffn_norm";  ///< name of the FFN's pre-norm tensor
 };
 
-/// Rows [begin, begin + n) of a tensor of `total` rows that several projections share; total 0: it is not shared.
+/// Rows [begin, begin + n) of a tensor with `total` rows that holds several projections, such as attn_qkv; total 0: the
+/// tensor holds one projection only.
 struct SharedRows {
   std::int64_t begin = 0, total = 0;
 };
 
+/// Builds the portable graph of one model file. Errors of all functions: kModelFormat for missing or misshapen tensors
+/// and invalid metadata, kModelUnsupported for features that forge cannot run.
 class DecoderBuilder {
  public:
-  /// Reads the parameters. Errors name the key, and both numbers where metadata contradicts tensors.
+  /// Reads the hyper-parameters. Errors name the key, and both numbers where metadata contradicts tensors. `file` must
+  /// outlive the builder.
   explicit DecoderBuilder(const Gguf& file, NormKind norm = NormKind::kRms);
 
-  /// general.architecture; some names share a graph but for a part.
+  /// general.architecture. Several names may share one build function and differ in a detail.
   [[nodiscard]] const std::string& family() const { return family_; }
   [[nodiscard]] const DecoderParams& params() const { return params_; }
   [[nodiscard]] const Gguf& file() const { return file_; }
   [[nodiscard]] ir::Builder& ir() { return ir_; }
+  /// "<family>.<suffix>", the name of a metadata key.
   [[nodiscard]] std::string key(std::string_view suffix) const;
   /// "blk.3.ffn_norm"
   [[nodiscard]] static std::string at(std::int64_t layer, std::string_view stem);
-  /// Refuses by name when the file has a key with another value than forge can run.
+  /// Throws kModelUnsupported, naming the feature, if `condition` holds.
   void refuse_if(bool condition, std::string_view feature) const;
-  /// A factor or bound that some files have and that changes results: `neutral` when the key is absent. `finish`
-  /// refuses a file with one that its family never asked for. Errors: kModelFormat for a number that is not finite or
-  /// negative.
+  /// A factor or limit that some files have and that changes results, such as logit_scale; `neutral` if the key is
+  /// absent. Marks the key as read: `finish` refuses a file with such a key that its family did not read. Errors:
+  /// kModelFormat for a number that is not 0 and lies outside 1e-9 to 1e9.
   float feature(std::string_view suffix, float neutral);
-  /// A base of RoPE's frequencies, 10000 when the key is absent. Errors: kModelFormat when it is no positive number.
+  /// Base of RoPE's frequencies; 10000 if the key is absent. Errors: kModelFormat unless it is positive and finite.
   [[nodiscard]] float rope_base(std::string_view suffix) const;
-  /// The layers' sliding window, 0 where there is none; `fallback` when the file does not say.
+  /// The sliding window in positions, 0 for none; `fallback` if the key is absent. Marks the key as read.
   std::int64_t sliding_window(std::int64_t fallback = 0);
-  /// Do three positions of a picture turn parts of a head each (M-RoPE)? In a text all are the token's, so that halves
-  /// turn as they do without: converters order the rows for that.
+  /// True if the model has M-RoPE, in which sections of a head rotate by the three coordinates of an image patch. All
+  /// three are equal for text tokens, so text needs kHalves RoPE only; converters order the rows accordingly. Marks the
+  /// key as read.
   bool rope_has_sections();
-  /// How each layer attends where not all have the sliding window that `local` has: of each `period` all but the last
-  /// are local, unless the file says otherwise; none where that window is 0.
-  [[nodiscard]] AlternatingAttention alternate(AttentionSpec local, AttentionSpec all, std::int64_t period) const;
+  /// Assigns `local` (with its sliding window) or `global` to each layer: of every `period` layers all but the last are
+  /// local, unless the file gives another period or a list. Without a window all layers are global.
+  [[nodiscard]] AlternatingAttention alternate(AttentionSpec local, AttentionSpec global, std::int64_t period) const;
 
-  /// The weight [rows, cols] (cols 0: a vector [rows]; with experts [experts, rows, cols]); errors give both shapes.
+  /// A weight of the file: [rows, cols], a vector [rows] if cols is 0, or [experts, rows, cols]. Marks the tensor as
+  /// read. A wrong shape is an error that gives both shapes.
   ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0, std::int64_t experts = 0);
-  /// One weight [experts, rows, cols] of as many tensors [rows, cols] of one type; `name` has ir::kEachSlice in it.
-  ir::Value scattered_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
-  /// The file's tensor, for what `weight` cannot say; it counts as read.
+  /// One weight [experts, rows, cols] from one tensor [rows, cols] for each expert, all of one type. `name` contains
+  /// ir::kEachSlice in place of the expert's number.
+  ir::Value per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
+  /// The file's tensor, for shapes that `weight` cannot check. Marks it as read.
   const GgufTensor& tensor(const std::string& name);
   [[nodiscard]] bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
-  /// Rows of the embedding table, times `scale`.
+  /// The embeddings of the step's tokens [T, width], times `scale`.
   ir::Value embed(float scale = 1);
-  /// x . W^T (+ bias when the file has one): names are "<stem>.weight" and "<stem>.bias".
+  /// x . W^T (+ bias, if the file has one) with W [n, k]; the tensors are "<stem>.weight" and "<stem>.bias".
   ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
-  /// The model's kind of norm over whole rows, with "<stem>.weight" and, for LayerNorm, "<stem>.bias" where it is.
+  /// The model's norm over whole rows, with "<stem>.weight" and, for LayerNorm, "<stem>.bias" if the file has it.
   ir::Value norm(ir::Value x, const std::string& stem);
-  /// What the file says: RoPE of `mode` in all layers, its scale of scores, no window, no soft-cap, no norms.
+  /// The attention options that the metadata gives: RoPE in `mode` in all layers and the softmax scale; no window,
+  /// soft-cap, QK-norm or sinks.
   [[nodiscard]] AttentionSpec attention_spec(ir::RopeMode mode) const;
-  /// 1/sqrt(width / heads): the scale of scores of models that leave their own head_dim out of it.
+  /// 1/sqrt(width / heads): the softmax scale of models that do not use their actual head_dim in it.
   [[nodiscard]] float width_scale() const;
   /// Self-attention of one layer on normalised rows, output projection included. q, k and v have tensors of their own,
-  /// or attn_qkv has their rows in this order.
+  /// or attn_qkv contains their rows in this order.
   ir::Value attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec);
-  /// Stores k and v of one more layer of their KV group and attends to them; `attrs.layer` is filled in. No v: values
-  /// are the first attrs.value_dim columns of each head's keys, and share their rows.
+  /// Stores k and v in the next layer of the KV group with the geometry of `attrs` and attends to them; fills in
+  /// attrs.layer. With v = Value{} the values are the first attrs.value_dim columns of each head's keys (shared rows).
   ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
-  /// cos and sin of the step's positions; one table for all layers.
+  /// cos and sin for the step's positions (ir::Op::kRopeTable).
   ir::Value rope_table(const RopeSpec& rope, float temperature = 0);
-  /// down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up has the rows of gate and then those of up.
+  /// Gated FFN: down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up contains the rows of gate, then those of up.
   ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
-  /// down(act(up(x)))
-  ir::Value plain_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
+  /// FFN without a gate: down(act(up(x))).
+  ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
   /// x + scale * y
   ir::Value residual(ir::Value x, ir::Value y, float scale = 1);
-  /// A layer's network on normalised rows.
-  using Network = std::function<ir::Value(ir::Value x, std::int64_t layer)>;
-  /// The layer that most families share: attention, then a network (none: gated_ffn), each with norms round it and a
-  /// residual.
+  /// Adds a layer's FFN (dense or mixture of experts) on normalised rows.
+  using Ffn = std::function<ir::Value(ir::Value x, std::int64_t layer)>;
+  /// The layer that most families share: attention, then `ffn` (gated_ffn if empty), each with its norms and a
+  /// residual: x = x + scale * post_norm(block(pre_norm(x))).
   ir::Value decoder_layer(ir::Value x, std::int64_t layer, const AttentionSpec& attention, const LayerSpec& spec = {},
-                          const Network& network = {});
-  /// `layer(x, index)` of every layer, one after the other.
+                          const Ffn& ffn = {});
+  /// Applies `layer(x, index)` for every layer in order.
   template <class Layer>
   ir::Value each_layer(ir::Value x, Layer&& layer) {
     for (std::int64_t i = 0; i < params_.layers; ++i) {
@@ -153,9 +172,9 @@ class DecoderBuilder {
     }
     return x;
   }
-  /// Final norm and head on the rows whose logits are wanted, logits times `scale` and soft-capped where `softcap` is
-  /// not 0; finishes the graph. Refuses a file with tensors or features that the graph has no use for: a model that
-  /// runs without them would be another one.
+  /// Adds the final norm and the LM head on the rows whose logits are requested, multiplies the logits by `scale` and
+  /// soft-caps them unless `softcap` is 0, and returns the finished graph. Refuses a file with tensors or features that
+  /// were not read: without them the model would compute something else.
   PortableModel finish(ir::Value x, float scale = 1, float softcap = 0);
 
  private:
@@ -163,7 +182,7 @@ class DecoderBuilder {
   ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, QkNorm kind);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread();
-  const GgufTensor& checked(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
+  const GgufTensor& checked_tensor(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
 
   const Gguf& file_;
   NormKind norm_kind_;
@@ -171,24 +190,25 @@ class DecoderBuilder {
   ir::Builder ir_;
   std::string family_;
   DecoderParams params_;
-  std::int64_t file_layers_ = 0;  ///< with those that predict further tokens, which no graph of ours reads
-  /// The layers that keep the same positions.
+  std::int64_t file_layers_ = 0;  ///< layers in the file; multi-token-prediction layers follow params_.layers, unused
+  /// Layers with the same cache geometry, which share one kv_state.
   struct KvGroup {
-    ir::KvStateAttrs attrs;
-    ir::NodeId source = ir::kNoNode;
-    ir::Value state;
+    ir::KvStateAttrs attrs;           ///< attrs.layers counts the layers built so far
+    ir::NodeId source = ir::kNoNode;  ///< the kv_state
+    ir::Value state;                  ///< the state after the last store
   };
   KvGroup& kv_group(const ir::AttentionAttrs& attention, bool shared_row);
   std::vector<KvGroup> kv_groups_;
-  std::set<std::string, std::less<>> read_;  ///< tensors and feature keys
+  std::set<std::string, std::less<>> read_;  ///< tensors and feature keys that the graph uses; refuse_unread() checks
 };
 
-/// Errors of metadata and tensors that cannot both be right.
+/// Throws kModelFormat: metadata and tensors contradict each other, or a value is out of range.
 [[noreturn]] void contradiction(std::string what, std::string why);
-/// YaRN's factor on cos and sin of positions stretched by `factor`, arXiv 2309.00071, equation 22: 0.1 ln(s) + 1, where
-/// models multiply the logarithm by one more number.
+/// YaRN's factor on cos and sin for a context extension by `factor` = s (arXiv 2309.00071, equation 22): 0.1 ln(s) + 1.
+/// Some models multiply the logarithm by `multiplier`.
 float yarn_magnitude(float factor, float multiplier = 1);
-/// A whole number of the metadata that sizes something. Errors: kModelFormat when it is no positive number.
+/// A metadata number that sizes something: from 1 to 2^24. Errors: kModelFormat if it is out of range or missing
+/// without a fallback.
 std::int64_t positive(const Gguf& file, const std::string& key, std::optional<std::int64_t> fallback = {});
 
 }  // namespace forge::loader

@@ -7,31 +7,32 @@
 namespace forge::loader {
 namespace {
 
-constexpr std::int64_t kExpertsMax = 1024;  // what back-ends keep room for
+constexpr std::int64_t kExpertsMax = 1024;  // limit of the back-ends
 
-constexpr std::string_view kManyExperts = "exps";
+/// Tensor name suffix of the routed experts ("ffn_up_exps"); that of the shared expert is "shexp".
+constexpr std::string_view kRoutedSuffix = "exps";
 
-/// The vectors [rows] of `count` experts.
+/// The bias vectors of all experts: the file has [count, rows], the graph takes [count, rows, 1] (expert_add).
 ir::Value expert_bias(DecoderBuilder& model, const std::string& name, std::int64_t count, std::int64_t rows) {
   const auto& tensor = model.tensor(name);
   if (tensor.rank > 2 || tensor.cols() != rows || tensor.rows() != count)
     contradiction("a tensor has the wrong shape",
-                  fmt::format("{} where the metadata wants [{}, {}]", tensor.describe(), count, rows));
+                  fmt::format("{} where the metadata requires [{}, {}]", tensor.describe(), count, rows));
   if (tensor.dtype != DType::kF32)
     throw Error(ErrorCode::kModelUnsupported, "a bias is not f32", tensor.describe(), "convert the model again");
   return model.ir().weight(name, DType::kF32, {count, rows, 1});
 }
 
-/// `chosen` experts' networks of `width` hidden columns on x, from tensors "<stem>{gate,up,down}<suffix>" of `count`
-/// experts; a row of results for each of a token's experts.
-ir::Value networks(DecoderBuilder& model, ir::Value x, std::int64_t layer, std::string_view suffix,
-                   const ExpertParams& experts, ir::Value chosen, ir::Activation activation) {
+/// The gated FFNs of the chosen experts on x [M, width], from tensors "ffn_{gate,up,down}_<suffix>": [M, U, width], one
+/// row for each token and expert. Old files have one tensor "ffn_up.<expert>" for each expert instead.
+ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, std::int64_t layer, std::string_view suffix,
+                      const ExpertParams& experts, ir::Value chosen, ir::Activation activation) {
   const auto linear = [&](ir::Value rows, std::string_view name, std::int64_t n, std::int64_t k) {
     const auto stem = model.at(layer, fmt::format("ffn_{}_{}", name, suffix));
-    const bool scattered = suffix == kManyExperts && !model.has(stem + ".weight") &&
+    const bool scattered = suffix == kRoutedSuffix && !model.has(stem + ".weight") &&
                            model.has(model.at(layer, fmt::format("ffn_{}.0.weight", name)));
     const auto each = model.at(layer, fmt::format("ffn_{}.{}.weight", name, ir::kEachSlice));
-    const ir::Value weights = scattered ? model.scattered_weight(each, n, k, experts.count)
+    const ir::Value weights = scattered ? model.per_expert_weight(each, n, k, experts.count)
                                         : model.weight(stem + ".weight", n, k, experts.count);
     const ir::Value y = model.ir().expert_matmul(rows, weights, chosen);
     return model.has(stem + ".bias")
@@ -44,16 +45,16 @@ ir::Value networks(DecoderBuilder& model, ir::Value x, std::int64_t layer, std::
   return linear(model.ir().glu(gate, up, activation), "down", width, experts.width);
 }
 
-/// The network for all tokens. With a gate it is a mixture of one expert, whose share is a sigmoid.
-ir::Value shared_network(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::Activation activation,
-                         bool gated) {
+/// The shared expert, which every token uses. With a gate its result is multiplied by the sigmoid of one logit a token:
+/// that is a mixture of one expert with a sigmoid router.
+ir::Value shared_expert(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::Activation activation, bool gated) {
   const auto& p = model.params();
   const std::int64_t hidden = model.tensor(model.at(layer, "ffn_up_shexp.weight")).rows();
   if (gated) {
     const auto gate = model.weight(model.at(layer, "ffn_gate_inp_shexp.weight"), 1, p.width);
     const ir::Value logit = model.ir().matmul(x, gate);
     const auto [all, share] = model.ir().route(logit, {.gate = ir::RouteGate::kSigmoid});
-    return model.ir().expert_sum(networks(model, x, layer, "shexp", {1, 1, hidden}, all, activation), share);
+    return model.ir().expert_sum(expert_ffns(model, x, layer, "shexp", {1, 1, hidden}, all, activation), share);
   }
   const auto linear = [&](ir::Value rows, const char* stem, std::int64_t n, std::int64_t k) {
     return model.linear(rows, model.at(layer, stem), n, k);
@@ -72,18 +73,19 @@ ExpertParams expert_params(const DecoderBuilder& model) {
   model.refuse_if(p.count > kExpertsMax, fmt::format("{} experts (at most {})", p.count, kExpertsMax));
   p.used = file.require<std::int64_t>(model.key("expert_used_count"));
   if (p.used < 1 || p.used > p.count)
-    contradiction("a token's experts are not among the model's", fmt::format("{} of {}", p.used, p.count));
-  // Files of early converters do not say; those of qwen2moe have the width of all of a token's experts together.
+    contradiction("the number of experts a token is out of range", fmt::format("{} of {}", p.used, p.count));
+  // Early converters did not write the experts' width. Their qwen2moe files give the sum of a token's experts as
+  // feed_forward_length, others the width of one expert.
   const auto ffn_width = model.params().ffn_width;
-  const auto unsaid = model.family() == "qwen2moe" ? std::max<std::int64_t>(ffn_width / p.used, 1) : ffn_width;
-  p.width = positive(file, model.key("expert_feed_forward_length"), unsaid);
+  const auto fallback = model.family() == "qwen2moe" ? std::max<std::int64_t>(ffn_width / p.used, 1) : ffn_width;
+  p.width = positive(file, model.key("expert_feed_forward_length"), fallback);
   return p;
 }
 
-DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route, ir::Activation activation,
-                                bool shared_gate) {
+DecoderBuilder::Ffn moe_ffn(DecoderBuilder& model, ir::RouteAttrs route, ir::Activation activation, bool shared_gate) {
   const ExpertParams experts = expert_params(model);
-  if (experts.count == 0) contradiction("a model of experts has none", model.key("expert_count") + " is 0 or missing");
+  if (experts.count == 0)
+    contradiction("a mixture-of-experts model has no experts", model.key("expert_count") + " is 0 or missing");
   route.used = experts.used;
   return [&model, route, activation, shared_gate, experts](ir::Value x, std::int64_t layer) {
     const auto bias = model.at(layer, "exp_probs_b.bias");
@@ -91,19 +93,19 @@ DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route, ir:
     const auto [chosen, shares] =
         model.ir().route(logits, route, model.has(bias) ? model.weight(bias, experts.count) : ir::Value{});
     const ir::Value mixed =
-        model.ir().expert_sum(networks(model, x, layer, kManyExperts, experts, chosen, activation), shares);
+        model.ir().expert_sum(expert_ffns(model, x, layer, kRoutedSuffix, experts, chosen, activation), shares);
     const bool shared = model.has(model.at(layer, "ffn_up_shexp.weight"));
-    return shared ? model.ir().add(mixed, shared_network(model, x, layer, activation, shared_gate)) : mixed;
+    return shared ? model.ir().add(mixed, shared_expert(model, x, layer, activation, shared_gate)) : mixed;
   };
 }
 
-ir::RouteAttrs routing(DecoderBuilder& model, ir::RouteShare unsaid) {
+ir::RouteAttrs read_routing(DecoderBuilder& model, ir::RouteShare fallback) {
   const auto& file = model.file();
   const bool biased = model.has(model.at(model.params().layers - 1, "exp_probs_b.bias"));
   const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), biased ? 2 : 1);
   model.refuse_if(gate != 1 && gate != 2, fmt::format("'expert_gating_func' = {}", gate));
   const float scale = model.feature("expert_weights_scale", 1);
-  const bool over_chosen = file.get<bool>(model.key("expert_weights_norm"), unsaid == ir::RouteShare::kChosen);
+  const bool over_chosen = file.get<bool>(model.key("expert_weights_norm"), fallback == ir::RouteShare::kChosen);
   ir::RouteAttrs route{.gate = gate == 2 ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax,
                        .share = over_chosen ? ir::RouteShare::kChosen : ir::RouteShare::kAll,
                        .scale = scale == 0 ? 1 : scale};
@@ -111,23 +113,23 @@ ir::RouteAttrs routing(DecoderBuilder& model, ir::RouteShare unsaid) {
   route.groups = positive(file, model.key("expert_group_count"), 1);
   if (route.groups == 1) return route;
   route.groups_used = positive(file, model.key("expert_group_used_count"));
-  // DeepSeek V3 adds up a group's two best, V2 takes its best.
+  // DeepSeek V3 ranks a group by the sum of its two best experts, V2 by its best one.
   route.group_top = route.gate == ir::RouteGate::kSigmoid ? 2 : 1;
   const auto size = experts.count / route.groups;
   if (experts.count % route.groups != 0 || route.groups_used > route.groups || route.group_top > size ||
       experts.used > size * route.groups_used)
-    contradiction("experts and their groups do not fit together",
+    contradiction("the expert groups do not match the experts",
                   fmt::format("{} of {} experts in {} of {} groups", experts.used, experts.count, route.groups_used,
                               route.groups));
   return route;
 }
 
-DecoderBuilder::Network dense_then_mixture(DecoderBuilder& model, ir::RouteAttrs route) {
+DecoderBuilder::Ffn dense_then_moe_ffn(DecoderBuilder& model, ir::RouteAttrs route) {
   const auto layers = model.params().layers;
   const auto dense = model.file().get<std::int64_t>(model.key("leading_dense_block_count"), 0);
   if (dense < 0 || dense > layers)
-    contradiction("the dense layers are not among the model's", fmt::format("{} of {}", dense, layers));
-  const auto experts = dense < layers ? mixture(model, route) : DecoderBuilder::Network{};
+    contradiction("the number of dense first layers is out of range", fmt::format("{} of {}", dense, layers));
+  const auto experts = dense < layers ? moe_ffn(model, route) : DecoderBuilder::Ffn{};
   return [&model, dense, experts](ir::Value x, std::int64_t layer) {
     return layer < dense ? model.gated_ffn(x, layer, ir::Activation::kSilu) : experts(x, layer);
   };

@@ -1,37 +1,44 @@
 #pragma once
-// The mixture of experts that families have in place of a feed-forward network.
+// Mixture-of-experts FFNs: router, routed experts and shared expert. Families pass the result to decoder_layer() in
+// place of a dense FFN.
 
 #include "loader/arch/blocks.h"
 
 namespace forge::loader {
 
+/// Sizes of a model's experts.
 struct ExpertParams {
-  std::int64_t count = 0, used = 0;  ///< count 0: the model has none
-  std::int64_t width = 0;            ///< of one expert's hidden layer
+  std::int64_t count = 0;  ///< routed experts a layer; 0: the model has none
+  std::int64_t used = 0;   ///< experts that a token is routed to
+  std::int64_t width = 0;  ///< hidden columns of one expert
 };
 
-/// Reads "<family>.expert_*". Errors: counts that contradict each other (both numbers), more experts than are
-/// supported.
+/// Reads "<family>.expert_*". Errors: kModelFormat for counts that contradict each other (with both numbers),
+/// kModelUnsupported for too many experts.
 ExpertParams expert_params(const DecoderBuilder& model);
 
-/// A layer's network (DecoderBuilder::decoder_layer): a router, the chosen experts' gated networks and the sum of their
-/// results; beside them, where the file has one, a network for all tokens, with `shared_gate` times the sigmoid of a
-/// number a token. `route` but for `used`, and `activation`, are the family's. Tensors: blk.N.ffn_gate_inp [experts,
-/// width] and ffn_{gate,up,down}_exps [experts, rows, cols] (or, in files from before April 2024,
-/// ffn_{gate,up,down}.E [rows, cols] of each expert E), biases of each where the file has them ([experts, rows]),
-/// exp_probs_b.bias [experts] for the choice; ffn_{gate,up,down}_shexp and ffn_gate_inp_shexp [width]. Errors:
-/// kModelFormat where the model says that it has no experts.
-DecoderBuilder::Network mixture(DecoderBuilder& model, ir::RouteAttrs route,
-                                ir::Activation activation = ir::Activation::kSilu, bool shared_gate = false);
+/// The FFN of a layer with experts: the router, the gated FFNs of the chosen experts and the sum of their results by
+/// routing weight; plus a shared expert if the file has one, multiplied by a sigmoid gate with `shared_gate`. The
+/// family sets `route` (except `used`, which is read from the file) and `activation`. Tensors of layer N, all
+/// "blk.N.<name>":
+///   ffn_gate_inp               [experts, width]       router
+///   exp_probs_b.bias           [experts]              bias of the choice; optional
+///   ffn_{gate,up,down}_exps    [experts, rows, cols]  routed experts, with optional biases [experts, rows]
+///   ffn_{gate,up,down}.E       [rows, cols]           the same for each expert E, in files from before April 2024
+///   ffn_{gate,up,down}_shexp   [rows, cols]           shared expert; optional
+///   ffn_gate_inp_shexp         [width]                gate of the shared expert, with `shared_gate`
+/// `model` must outlive the result. Errors: kModelFormat if the file has no experts.
+DecoderBuilder::Ffn moe_ffn(DecoderBuilder& model, ir::RouteAttrs route,
+                            ir::Activation activation = ir::Activation::kSilu, bool shared_gate = false);
 
-/// How a file says that tokens choose: expert_gating_func (1 a softmax, 2 sigmoids; unsaid, sigmoids where the choice
-/// has a bias), expert_weights_norm (else `unsaid`), expert_weights_scale, expert_group_count and
-/// expert_group_used_count. Errors: kModelUnsupported for another gate, kModelFormat for groups that do not fit the
-/// experts.
-ir::RouteAttrs routing(DecoderBuilder& model, ir::RouteShare unsaid = ir::RouteShare::kAll);
+/// The router's options from the metadata: expert_gating_func (1 softmax, 2 sigmoid; if absent, sigmoid for routers
+/// with a bias, else softmax), expert_weights_norm (if absent, `fallback`), expert_weights_scale, expert_group_count
+/// and expert_group_used_count. Errors: kModelUnsupported for another gate, kModelFormat for groups that do not match
+/// the experts.
+ir::RouteAttrs read_routing(DecoderBuilder& model, ir::RouteShare fallback = ir::RouteShare::kAll);
 
-/// gated_ffn in the first "<family>.leading_dense_block_count" layers, a mixture in the others. Errors: kModelFormat
-/// for more such layers than the model has.
-DecoderBuilder::Network dense_then_mixture(DecoderBuilder& model, ir::RouteAttrs route);
+/// gated_ffn in the first "<family>.leading_dense_block_count" layers (dense first layers), moe_ffn in all others.
+/// Errors: kModelFormat if that count exceeds the model's layers.
+DecoderBuilder::Ffn dense_then_moe_ffn(DecoderBuilder& model, ir::RouteAttrs route);
 
 }  // namespace forge::loader

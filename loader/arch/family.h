@@ -1,5 +1,7 @@
 #pragma once
-// Model families: GGUF metadata and tensors -> the portable graph. One file a family, one row in families.def.
+// Model families: turn the metadata and tensors of a GGUF file into the portable graph. Each family has a file in
+// loader/arch/dense or loader/arch/moe and a row in families.def; docs/adding.md explains how to add one. The compiler
+// calls build_model().
 
 #include <cstdint>
 #include <span>
@@ -11,29 +13,32 @@
 
 namespace forge::loader {
 
-/// What tools and the runtime need to know of a model besides its graph.
+/// Facts about a model that tools and the runtime need besides the graph.
 struct ModelInfo {
-  std::string family, name;
+  std::string family, name;  ///< general.architecture and general.name
   std::int64_t context = 0;  ///< positions the model was trained for
   std::int64_t vocab = 0, layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0;
 };
 
+/// A model before compilation, independent of any target.
 struct PortableModel {
-  ir::Graph graph;  ///< output "logits" [R, vocab] and one state a KV group
+  ir::Graph graph;  ///< outputs: "logits" [R, vocab] and one state "kv<N>" for each KV group
   ModelInfo info;
 };
 
+/// One row of families.def.
 struct Family {
-  std::string_view name;      ///< general.architecture
-  std::string_view models;    ///< that are published under the name
-  std::string_view features;  ///< what its graph has beyond a pre-norm decoder with RMSNorm, RoPE and SwiGLU
+  std::string_view name;      ///< value of general.architecture
+  std::string_view models;    ///< models that are published under this name
+  std::string_view features;  ///< differences from a pre-norm decoder with RMSNorm, RoPE and SwiGLU
   PortableModel (*build)(const Gguf& file);
 };
 
+/// All families, in alphabetical order.
 std::span<const Family> families();
 
-/// Errors: kModelUnsupported (family, tensor type or feature, by name, with what is supported), kModelFormat (missing
-/// or misshapen tensors, metadata that contradicts them, with both numbers).
+/// Builds the portable graph of a model file. Errors: kModelUnsupported (family, tensor type or feature, by name, with
+/// the supported ones), kModelFormat (missing or misshapen tensors, metadata that contradicts them, with both numbers).
 PortableModel build_model(const Gguf& file);
 
 }  // namespace forge::loader

@@ -1,4 +1,5 @@
-// Reading a decoder's hyper-parameters: from "<family>.<key>" metadata, each checked against its limits.
+// Reads a decoder's hyper-parameters from "<family>.<key>" metadata, each checked against its limits, and refuses files
+// with features that the family's graph does not implement.
 
 #include <fmt/format.h>
 
@@ -15,12 +16,13 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::int64_t kDimMax = 1 << 24;  // no width or context of a real model is larger
+// Limits on hostile or damaged metadata, beyond any real model.
+constexpr std::int64_t kDimMax = 1 << 24;  // widths and contexts
 constexpr std::int64_t kHeadsMax = 1 << 16;
-constexpr std::int64_t kLayersMax = 1024;               // beyond any real model: some passes are quadratic in them
-constexpr float kFactorMin = 1e-9F, kFactorMax = 1e9F;  // products and reciprocals of a few stay finite
+constexpr std::int64_t kLayersMax = 1024;               // some passes take quadratic time in the number of layers
+constexpr float kFactorMin = 1e-9F, kFactorMax = 1e9F;  // products and reciprocals of a few factors stay finite
 
-/// A count that some files give layer by layer; forge wants one for all.
+/// A number that some files give once and others for each layer. forge requires the same for all layers.
 std::int64_t uniform(const Gguf& file, const std::string& key, std::int64_t layers,
                      std::optional<std::int64_t> fallback = {}) {
   const GgufValue* value = file.find_value(key);
@@ -29,7 +31,7 @@ std::int64_t uniform(const Gguf& file, const std::string& key, std::int64_t laye
   for (const auto number : list)
     if (number != list[0])
       throw Error(ErrorCode::kModelUnsupported, "'" + key + "' differs from layer to layer",
-                  fmt::format("{} and {}", list[0], number), "layers of one shape are supported");
+                  fmt::format("{} and {}", list[0], number), "use a model whose layers all have the same shape");
   if (list[0] < 1 || list[0] > kDimMax)
     contradiction("metadata key '" + key + "' is out of range", fmt::format("it holds {}", list[0]));
   return list[0];
@@ -60,10 +62,10 @@ DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), n
   file_layers_ = positive(file, key("block_count"));
   if (file_layers_ > kLayersMax)
     contradiction("metadata key '" + key("block_count") + "' is out of range", fmt::format("{}", file_layers_));
-  const auto predicting = file.get<std::int64_t>(key("nextn_predict_layers"), 0);
-  if (predicting < 0 || predicting >= file_layers_)
-    contradiction("metadata key '" + key("nextn_predict_layers") + "' is out of range", fmt::format("{}", predicting));
-  p.layers = file_layers_ - predicting;
+  const auto mtp_layers = file.get<std::int64_t>(key("nextn_predict_layers"), 0);
+  if (mtp_layers < 0 || mtp_layers >= file_layers_)
+    contradiction("metadata key '" + key("nextn_predict_layers") + "' is out of range", fmt::format("{}", mtp_layers));
+  p.layers = file_layers_ - mtp_layers;
   p.width = positive(file, key("embedding_length"));
   p.ffn_width = uniform(file, key("feed_forward_length"), file_layers_);
   p.heads = uniform(file, key("attention.head_count"), file_layers_);
@@ -72,9 +74,10 @@ DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), n
   if (std::max(p.heads, p.kv_heads) > kHeadsMax)
     contradiction("the number of attention heads is out of range", fmt::format("{} and {}", p.heads, p.kv_heads));
   if (p.heads % p.kv_heads != 0)
-    contradiction("attention heads do not divide among KV heads", fmt::format("{} and {}", p.heads, p.kv_heads));
+    contradiction("the number of heads is not a multiple of the KV heads",
+                  fmt::format("{} and {}", p.heads, p.kv_heads));
   if (!file.has(key("attention.key_length")) && p.width % p.heads != 0)
-    contradiction("the width does not divide among heads", fmt::format("{} and {}", p.width, p.heads));
+    contradiction("the width is not a multiple of the heads", fmt::format("{} and {}", p.width, p.heads));
   p.head_dim = positive(file, key("attention.key_length"), p.width / p.heads);
   p.value_dim = positive(file, key("attention.value_length"), p.head_dim);
   p.norm_eps = file.require<float>(
@@ -86,7 +89,7 @@ DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), n
   const auto& table = file.tensor("token_embd.weight");
   p.vocab = table.rows();
   if (const auto stated = file.find<std::int64_t>(key("vocab_size")); stated && *stated != p.vocab)
-    contradiction("the vocabulary's size is contradicted",
+    contradiction("the vocabulary size contradicts the embedding table",
                   fmt::format("'{}' says {}, token_embd.weight has {} rows", key("vocab_size"), *stated, p.vocab));
   read_rope();
 }
@@ -97,6 +100,7 @@ float DecoderBuilder::rope_base(std::string_view suffix) const {
   return base;
 }
 
+/// RoPE's dimensions, base and context extension. Old converters wrote the factor as rope.scale_linear, without a type.
 void DecoderBuilder::read_rope() {
   auto& p = params_;
   p.rotary_dims = positive(file_, key("rope.dimension_count"), p.head_dim);
@@ -112,14 +116,14 @@ void DecoderBuilder::read_rope() {
   if (!(factor >= 0) || !std::isfinite(factor))
     contradiction("the RoPE factor is out of range", fmt::format("{}", factor));
   rope.factor = factor == 0 ? 1.0F : factor;
-  if (type.empty() || type == "none" || type == "longrope") {  // LongRoPE's factors say it all
+  if (type.empty() || type == "none" || type == "longrope") {  // LongRoPE is in its tensors of factors
     rope.factor = 1;
   } else if (type == "linear") {
     rope.scaling = rope.factor == 1 ? ir::RopeScaling::kNone : ir::RopeScaling::kLinear;
   } else if (type == "yarn") {
     rope.scaling = ir::RopeScaling::kYarn;
     rope.ext_factor = feature("rope.scaling.yarn_ext_factor", 1);
-    // Ollama's converters leave "yarn_" out.
+    // Ollama's converter writes these keys without "yarn_".
     rope.beta_fast = feature("rope.scaling.yarn_beta_fast", feature("rope.scaling.beta_fast", 32));
     rope.beta_slow = feature("rope.scaling.yarn_beta_slow", feature("rope.scaling.beta_slow", 1));
     if (rope.beta_fast == 0 || rope.beta_slow == 0)
@@ -166,9 +170,9 @@ bool DecoderBuilder::rope_has_sections() {
   return std::ranges::any_of(sections, [](auto dims) { return dims != 0; });
 }
 
-AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpec all, std::int64_t period) const {
+AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpec global, std::int64_t period) const {
   const auto layers = static_cast<std::size_t>(params_.layers);
-  AlternatingAttention attention{std::move(local), std::move(all), std::vector<bool>(layers)};
+  AlternatingAttention attention{std::move(local), std::move(global), std::vector<bool>(layers)};
   if (attention.local.window == 0) return attention;
   const auto name = key("attention.sliding_window_pattern");
   const GgufValue* value = file_.find_value(name);
@@ -182,6 +186,8 @@ AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpe
   return attention;
 }
 
+/// Refuses a file with metadata or tensors that change results but were not read by the family's build function. A
+/// factor of 0 (or 1, for a scale) has no effect and is accepted.
 void DecoderBuilder::refuse_unread() {
   constexpr std::array kFeatures{"attention.sliding_window"sv,
                                  "attn_logit_softcapping"sv,
@@ -205,20 +211,20 @@ void DecoderBuilder::refuse_unread() {
   const auto sections = key("rope.dimension_sections");
   refuse_if(!read_.contains(sections) && rope_has_sections(), "'" + sections + "'");
   refuse_if(!file_.get<bool>(key("attention.causal"), true), "'" + key("attention.causal") + "' = false");
-  const auto predicts = [&](std::string_view name) {
+  const auto is_mtp_layer = [&](std::string_view name) {
     for (std::int64_t layer = params_.layers; layer < file_layers_; ++layer)
       if (name.starts_with(fmt::format("blk.{}.", layer))) return true;
     return false;
   };
-  // Some files hold the encoder of pictures too, which no text goes through. Old converters left tables that are
-  // computed from metadata.
-  const auto beside = [](std::string_view name) {
+  // Accepted although unread: the image encoder ("v.", "mm."), which text does not use, and RoPE tables that old
+  // converters wrote and that forge computes from metadata.
+  const auto is_accepted = [](std::string_view name) {
     return name.starts_with("v.") || name.starts_with("mm.") || name.ends_with("attn_rot_embd.weight") ||
            name.ends_with("rotary_emb.inv_freq");
   };
   for (const auto& tensor : file_.tensors())
-    refuse_if(!read_.contains(tensor.name) && !predicts(tensor.name) && !beside(tensor.name),
-              "tensor " + tensor.describe() + ", which no graph of the family reads,");
+    refuse_if(!read_.contains(tensor.name) && !is_mtp_layer(tensor.name) && !is_accepted(tensor.name),
+              "tensor " + tensor.describe() + ", which the family's graph does not use,");
 }
 
 }  // namespace forge::loader

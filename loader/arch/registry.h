@@ -1,5 +1,6 @@
 #pragma once
-// The function of each family's file; the rows stand in families.def.
+// Declares build_<source>() for each row of families.def, for the families' files and registry.cc. A function that
+// several rows name is declared several times, which C++ allows.
 
 #include "loader/arch/family.h"
 

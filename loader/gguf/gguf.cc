@@ -1,3 +1,6 @@
+// The GGUF reader. The whole header (metadata and tensor table) is parsed and checked once, when a file is opened;
+// values and tensors then are views into the file.
+
 #include "loader/gguf/gguf.h"
 
 #include <fmt/core.h>
@@ -15,13 +18,14 @@
 namespace forge::loader {
 namespace {
 
-constexpr std::uint64_t kKeyBytesMax = 65535;  // both by the specification
-constexpr std::uint64_t kTensorNameBytesMax = 64;
+constexpr std::uint64_t kKeyBytesMax = 65535;      // limit of the specification
+constexpr std::uint64_t kTensorNameBytesMax = 64;  // limit of the specification
 constexpr std::uint64_t kAlignmentMin = 8;
 constexpr int kNestingMax = 8;  // arrays in arrays; no known file nests deeper than 1
-// The least bytes that one entry takes: key length, one character, type, one byte of value.
+// Minimum bytes of a metadata entry: key length, one character, type, one byte of value. A stated count of entries that
+// the rest of the file cannot hold is refused before any is read.
 constexpr std::uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;
-// Name length, one character, rank, one dim, type, offset.
+// Minimum bytes of a tensor's entry: name length, one character, rank, one dimension, type, offset.
 constexpr std::uint64_t kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;
 constexpr const char* kDamaged = "the file is damaged; download or convert it again";
 
@@ -33,7 +37,8 @@ std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
 }
 
-/// Reads forward through the header; every read is checked against the bytes that are left.
+/// Reads forward through the header. Every read is checked against the bytes left and throws kModelFormat if the file
+/// ends too early; `what` names the thing that is read in that message.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -56,13 +61,14 @@ class Cursor {
   std::span<const std::byte> take(std::uint64_t bytes, std::string_view what) {
     if (bytes > left()) [[unlikely]]
       damaged(fmt::format("the file ends inside {}", what),
-              fmt::format("{} bytes wanted at offset {}, {} left", bytes, at_, left()));
+              fmt::format("{} bytes needed at offset {}, {} left", bytes, at_, left()));
     const auto part = bytes_.subspan(at_, bytes);
     at_ += bytes;
     return part;
   }
 
-  /// `count` strings; touches only their lengths.
+  /// Skips `count` strings and returns the bytes that they occupy. Reads only their lengths. The loop keeps its
+  /// position in a local variable; take() is called only to throw the error of a file that ends too early.
   std::span<const std::byte> strings(std::uint64_t count, std::string_view what) {
     const std::uint64_t begin = at_;
     const std::byte* const base = bytes_.data();
@@ -103,6 +109,8 @@ void check_bools(std::span<const std::byte> bytes, std::string_view what) {
     damaged(fmt::format("{} holds a bool that is neither 0 nor 1", what), "");
 }
 
+/// Reads and checks one value. Layout of an array: u32 element type, u64 count, elements; of a string: u64 length,
+/// bytes. An array of arrays is walked once here, so that elements() may read it later without checks.
 GgufValue read_value(Cursor& cursor, GgufType type, std::string_view what, int depth) {
   GgufValue value{type, type, 0, {}};
   if (type == GgufType::kString) {
@@ -136,7 +144,7 @@ GgufValue read_value(Cursor& cursor, GgufType type, std::string_view what, int d
   return value;
 }
 
-/// What people hand over by mistake, recognised by its first bytes.
+/// A description of files that users often pass by mistake, recognised by their first bytes; empty for all others.
 std::string_view name_of_other_format(std::string_view head) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kOthers{{
       {"version https://git-lfs", "a Git LFS pointer, not the model itself; fetch it with 'git lfs pull'"},
@@ -164,7 +172,7 @@ std::uint32_t read_version(Cursor& cursor, std::span<const std::byte> bytes) {
     throw Error(ErrorCode::kModelFormat, "not a GGUF file",
                 other.empty() ? fmt::format("it begins with '{}', not 'GGUF'", printable(head.substr(0, 8)))
                               : fmt::format("it is {}", other),
-                "give a .gguf model");
+                "pass a .gguf model");
   }
   cursor.take(4, "the magic");
   const auto version = cursor.number<std::uint32_t>("the version");
@@ -182,12 +190,12 @@ std::uint32_t read_version(Cursor& cursor, std::span<const std::byte> bytes) {
 DType tensor_dtype(std::uint32_t number, std::string_view name) {
   const DTypeInfo* info = number < static_cast<std::uint32_t>(DType::kQ8A_32) ? find_dtype(number) : nullptr;
   if (info != nullptr) return info->type;
-  // Numbers that GGUF once used: 4-5 q4_2, q4_3; 31-33 q4_0_4_4 and kin; 36-38 iq4_nl_4_4 and kin.
+  // Type numbers that GGUF no longer uses: 4-5 q4_2, q4_3; 31-33 q4_0_4_4 etc.; 36-38 iq4_nl_4_4 etc.
   const bool withdrawn = number == 4 || number == 5 || (number >= 31 && number <= 33) || (number >= 36 && number <= 38);
   throw Error(ErrorCode::kModelUnsupported,
               fmt::format("tensor '{}' has the unknown element type {}", printable(name), number),
               withdrawn ? "that type was withdrawn from GGUF" : "forge has no type of that number",
-              "use a file quantised to a type that forge knows, such as q8_0 or q4_1");
+              "use a file quantised to a supported type, such as q8_0 or q4_1");
 }
 
 GgufTensor read_tensor(Cursor& cursor, std::uint64_t number, std::uint64_t& relative_offset) {
@@ -203,7 +211,7 @@ GgufTensor read_tensor(Cursor& cursor, std::uint64_t number, std::uint64_t& rela
   std::uint64_t elems = 1;
   for (std::uint32_t d = 0; d < tensor.rank; ++d) {
     const auto dim = cursor.number<std::uint64_t>(what);
-    // No type takes more than 8 bytes an element, so what passes here cannot overflow in bytes either.
+    // No type takes more than 8 bytes an element, so the size in bytes cannot overflow either.
     constexpr std::uint64_t kElemsMax = std::numeric_limits<std::int64_t>::max() / 8;
     if (dim == 0 || dim > kElemsMax / elems)
       damaged(fmt::format("{} has the dimension {}", what, dim),
@@ -220,7 +228,8 @@ GgufTensor read_tensor(Cursor& cursor, std::uint64_t number, std::uint64_t& rela
   return tensor;
 }
 
-/// Points the tensor at its bytes: `relative` counts from the start of the data section.
+/// Sets the tensor's offset and bytes after checking that they are aligned and inside the file. `relative` is its
+/// offset from the start of the data section.
 void place_tensor(GgufTensor& tensor, std::uint64_t relative, std::uint64_t data_offset, std::uint64_t alignment,
                   std::span<const std::byte> file) {
   const auto what = fmt::format("tensor '{}'", printable(tensor.name));
@@ -236,6 +245,7 @@ void place_tensor(GgufTensor& tensor, std::uint64_t relative, std::uint64_t data
   tensor.data = file.subspan(tensor.offset, size);
 }
 
+/// Throws if two tensors share a byte: sorted by offset, each must end before the next begins.
 void check_overlap(std::span<const GgufTensor> tensors) {
   std::vector<const GgufTensor*> by_offset(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) by_offset[i] = &tensors[i];
@@ -248,7 +258,7 @@ void check_overlap(std::span<const GgufTensor> tensors) {
   }
 }
 
-/// Positions sorted by name; two equal names are an error.
+/// Indices of the entries sorted by name, for binary search. Throws if two names are equal.
 template <class Range, class Name>
 std::vector<std::uint32_t> order_by_name(const Range& range, Name name, std::string_view kind) {
   std::vector<std::uint32_t> order(range.size());
@@ -300,6 +310,8 @@ Gguf Gguf::from(std::span<const std::byte> bytes) {
   return gguf;
 }
 
+/// File layout: magic "GGUF", u32 version, u64 tensor count, u64 metadata count, metadata, tensor table, padding to the
+/// alignment, tensor data.
 void Gguf::parse() {
   Cursor cursor(bytes_);
   version_ = read_version(cursor, bytes_);
@@ -313,7 +325,7 @@ void Gguf::parse() {
   check_count(entry_count, kEntryBytesMin, "metadata entries");
   check_count(tensor_count, kTensorBytesMin, "tensors");
 
-  // Grown as entries are really read: a stated count alone never sizes an allocation.
+  // The vectors grow as entries are read: a count stated in a hostile file never sizes an allocation.
   for (std::uint64_t i = 0; i < entry_count; ++i) {
     const auto key = cursor.string(fmt::format("metadata key {}", i));
     if (key.empty() || key.size() > kKeyBytesMax)
@@ -329,7 +341,7 @@ void Gguf::parse() {
   if (!std::has_single_bit(alignment_) || alignment_ < kAlignmentMin || alignment_ > bytes_.size())
     if (has("general.alignment"))
       damaged(fmt::format("general.alignment is {}", alignment_),
-              fmt::format("a power of two from {} to the file's size is wanted", kAlignmentMin));
+              fmt::format("it must be a power of two from {} to the file's size", kAlignmentMin));
 
   std::vector<std::uint64_t> relative;
   for (std::uint64_t i = 0; i < tensor_count; ++i) tensors_.push_back(read_tensor(cursor, i, relative.emplace_back()));

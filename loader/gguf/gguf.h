@@ -1,7 +1,7 @@
 #pragma once
-// GGUF files, versions 2 and 3, little-endian (source: ggml/docs/gguf.md): checked whole when opened, then read in
-// place. A file is hostile until `open` returns: counts, lengths, offsets and names are checked against the bytes
-// that are really there before anything is trusted or allocated.
+// Reader of GGUF model files, versions 2 and 3, little-endian (source: ggml/docs/gguf.md). The header is checked
+// completely when a file is opened; afterwards metadata and tensors are read in place from the mapping. Files are not
+// trusted: counts, lengths, offsets and names are checked against the bytes that exist before anything is allocated.
 //
 //   const Gguf model = Gguf::open("model.gguf");
 //   const auto layers = model.require<std::uint32_t>("llama.block_count");
@@ -29,14 +29,14 @@
 
 namespace forge::loader {
 
-/// A tensor of the file; names and bytes are views into the mapping.
+/// A tensor of the file. Name and bytes are views into the mapping, valid as long as the Gguf.
 struct GgufTensor {
   std::string_view name;
   DType dtype = DType::kF32;
   std::uint32_t rank = 1;                        ///< 1 to 4
-  std::array<std::int64_t, 4> dims{1, 1, 1, 1};  ///< GGUF order, innermost first; 1 from `rank` on; all positive
+  std::array<std::int64_t, 4> dims{1, 1, 1, 1};  ///< GGUF order: innermost first; positive; 1 from `rank` on
   std::uint64_t offset = 0;                      ///< of the first byte, from the start of the file
-  std::span<const std::byte> data;
+  std::span<const std::byte> data;               ///< the rows, each row_bytes(dtype, cols()) long, without padding
 
   [[nodiscard]] std::int64_t cols() const { return dims[0]; }  ///< elements of the innermost dimension
   [[nodiscard]] std::int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
@@ -45,24 +45,27 @@ struct GgufTensor {
   [[nodiscard]] std::string describe() const;  ///< "'output.weight' q8_0 [576, 49152]"
 };
 
+/// A metadata entry.
 struct GgufEntry {
   std::string_view key;
   GgufValue value;
 };
 
-/// XXH3-128 of the header, metadata and tensor table (not of the weights): files that agree in it fit the same plan.
+/// Identity of a model file: XXH3-128 of header, metadata and tensor table, but not of the weights. A plan fits all
+/// files with the same identity.
 struct GgufIdentity {
   std::uint64_t low = 0, high = 0;
   bool operator==(const GgufIdentity&) const = default;
   [[nodiscard]] std::string hex() const;  ///< 32 digits, high half first
 };
 
+/// An opened and checked GGUF file. Move-only; owns the mapping.
 class Gguf {
  public:
-  /// Maps and checks the file. Errors: kIo (cannot be read), kModelFormat (not a GGUF file, truncated, contradicting
-  /// itself), kModelUnsupported (version 1, big-endian, a tensor type that forge cannot name).
+  /// Maps and checks the file. Errors: kIo (cannot be read), kModelFormat (not a GGUF file, truncated,
+  /// self-contradictory), kModelUnsupported (version 1, big-endian, unknown tensor type).
   static Gguf open(const std::filesystem::path& path);
-  /// The same on a mapping that is already there, and on bytes that outlive the result (tests, fuzzing).
+  /// The same for an existing mapping, and for bytes that must outlive the result (tests, fuzzing).
   static Gguf from(MappedFile file);
   static Gguf from(std::span<const std::byte> bytes);
 
@@ -71,7 +74,7 @@ class Gguf {
 
   [[nodiscard]] std::uint32_t version() const { return version_; }
   [[nodiscard]] std::uint64_t alignment() const { return alignment_; }
-  [[nodiscard]] std::uint64_t data_offset() const { return data_offset_; }  ///< where the weights begin
+  [[nodiscard]] std::uint64_t data_offset() const { return data_offset_; }  ///< start of the tensor data in the file
   [[nodiscard]] const MappedFile& file() const { return file_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
   [[nodiscard]] GgufIdentity identity() const;
@@ -81,25 +84,26 @@ class Gguf {
   [[nodiscard]] std::span<const GgufTensor> tensors() const { return tensors_; }
 
   [[nodiscard]] bool has(std::string_view key) const { return find_value(key) != nullptr; }
-  [[nodiscard]] const GgufValue* find_value(std::string_view key) const;
-  /// nullptr when absent; `tensor` throws kModelFormat naming it.
+  [[nodiscard]] const GgufValue* find_value(std::string_view key) const;  ///< nullptr if absent
+  /// find_tensor returns nullptr if the tensor is absent; tensor() throws kModelFormat with its name.
   [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;
   [[nodiscard]] const GgufTensor& tensor(std::string_view name) const;
 
-  /// T: bool, an integer (any width in the file, as long as the value fits), float, double, std::string_view,
-  /// std::string, GgufStrings, or std::vector of a number or bool. nullopt when the key is absent; kModelFormat when
-  /// it holds something else, naming the key, what it holds and what is wanted.
+  /// The value of a key as T: bool, an integer (of any width in the file, if the value fits), float, double,
+  /// std::string_view, std::string, GgufStrings, or std::vector of numbers or bools. nullopt if the key is absent.
+  /// Throws kModelFormat if the value has another type; the error names the key, its value and the expected type.
   template <class T>
   [[nodiscard]] std::optional<T> find(std::string_view key) const;
-  /// As `find`, and an absent key is an error too.
+  /// As `find`, but an absent key is kModelFormat too.
   template <class T>
   [[nodiscard]] T require(std::string_view key) const;
+  /// As `find`, with `fallback` for an absent key.
   template <class T>
   [[nodiscard]] T get(std::string_view key, T fallback) const {
     return find<T>(key).value_or(std::move(fallback));
   }
-  /// A key that some models state once and others layer by layer: `layers` values, the single one repeated; an
-  /// array of at least `layers` values is cut to them. nullopt when absent.
+  /// One value for each layer, from a key that some files give once and others as an array. A single value is repeated;
+  /// a longer array is cut to `layers` values. nullopt if absent; throws kModelFormat if the array is too short.
   template <class T>
   [[nodiscard]] std::optional<std::vector<T>> find_per_layer(std::string_view key, std::size_t layers) const;
 

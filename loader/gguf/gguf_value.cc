@@ -14,6 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "GGUF values are read in place, so the host is little-endian");
 
+/// Name and size of each GgufType, by its number. Size 0: variable length.
 struct TypeRow {
   std::string_view name;
   std::uint8_t bytes;
@@ -33,6 +34,7 @@ constexpr std::array<TypeRow, 13> kTypes{{{"u8", 1},
                                           {"i64", 8},
                                           {"f64", 8}}};
 
+/// Reads a number that may be unaligned, as values in a GGUF file are.
 template <class T>
 T load(std::span<const std::byte> bytes) {
   T value;
@@ -110,7 +112,7 @@ std::optional<std::string_view> GgufValue::to_string() const {
 }
 
 std::optional<GgufStrings> GgufValue::to_strings() const {
-  // An empty array states some element type, and converters do not agree on which.
+  // Converters write different element types for an empty array, so any is accepted.
   if (type == GgufType::kArray && count == 0) return GgufStrings();
   if (type != GgufType::kArray || element != GgufType::kString) return std::nullopt;
   return GgufStrings(bytes.data(), count);
@@ -128,7 +130,8 @@ std::vector<GgufValue> GgufValue::elements() const {
     for (std::uint64_t i = 0; i < count; ++i) out.push_back(element_at(i));
     return out;
   }
-  // The reader has walked this once, so the lengths are known to be inside.
+  // read_value() in gguf.cc has checked all lengths. `left` is the rest of the bytes; an array is walked to find its
+  // end.
   const auto walk = [](auto& self, GgufType kind, std::span<const std::byte>& left) -> GgufValue {
     GgufValue value{kind, kind, 0, {}};
     if (kind == GgufType::kArray) {

@@ -1,6 +1,6 @@
 #pragma once
-// One metadata value of a GGUF file, as a checked view into the file: scalars are read when asked for, arrays are
-// walked in place, strings are never copied.
+// Metadata values of a GGUF file, as views into the file that have been checked: scalars are decoded on access, arrays
+// are iterated in place, and strings are not copied. An array of strings costs no memory until index() is called.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,8 +36,9 @@ enum class GgufType : std::uint32_t {
 /// Bytes of a scalar of that type; 0 for strings and arrays, whose length varies.
 [[nodiscard]] std::size_t gguf_type_bytes(GgufType type);
 
-/// The strings of an array in file order. A forward range of views into the file; cheap to copy. Random access needs
-/// `index()`, one view a string, built once by whoever needs it.
+/// The strings of an array, in file order: an input range of views into the file, cheap to copy. In the file each
+/// string is a u64 length followed by its bytes, so only iteration is possible without an index:
+///   | 5 | h e l l o | 2 | h i | ...
 class GgufStrings {
  public:
   class Iterator {
@@ -78,34 +79,36 @@ class GgufStrings {
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] Iterator begin() const { return {first_, count_}; }
   [[nodiscard]] Iterator end() const { return {nullptr, 0}; }
+  /// All strings as views, for random access; O(size()).
   [[nodiscard]] std::vector<std::string_view> index() const;
 
  private:
-  const std::byte* first_ = nullptr;  // the length prefix of the first string; already checked to the last one
+  const std::byte* first_ = nullptr;  // length prefix of the first string; all lengths have been checked
   std::uint64_t count_ = 0;
 };
 
-/// A value. Only the GGUF reader makes one, after checking that all of it lies inside the file.
+/// A value. Only the GGUF reader creates values, after checking that they lie inside the file.
 struct GgufValue {
   GgufType type = GgufType::kU8;
-  GgufType element = GgufType::kU8;  ///< arrays: the elements' type
-  std::uint64_t count = 0;           ///< arrays: how many elements
-  std::span<const std::byte> bytes;  ///< the scalar, the string's text, or all the array's elements as they lie
+  GgufType element = GgufType::kU8;  ///< type of an array's elements; for all others the same as `type`
+  std::uint64_t count = 0;           ///< number of an array's elements
+  std::span<const std::byte> bytes;  ///< the scalar, the string without its length, or an array's elements as stored
 
   [[nodiscard]] bool is_array() const { return type == GgufType::kArray; }
-  /// An integer or bool of any width as int64/uint64, nullopt when it is no integer or does not fit.
+  /// An integer of any width, or a bool, as 64 bits; nullopt for other types and values that do not fit.
   [[nodiscard]] std::optional<std::int64_t> to_i64() const;
   [[nodiscard]] std::optional<std::uint64_t> to_u64() const;
-  /// A float of any width, or an integer (exact up to 2^53).
+  /// A float of any width, or an integer (exact up to 2^53); nullopt for other types.
   [[nodiscard]] std::optional<double> to_f64() const;
+  // The following return nullopt for values of another type.
   [[nodiscard]] std::optional<bool> to_bool() const;
   [[nodiscard]] std::optional<std::string_view> to_string() const;
   [[nodiscard]] std::optional<GgufStrings> to_strings() const;
-  /// Element `i` of an array of scalars, i < count; O(1).
+  /// Element `i` of an array of scalars, in O(1). Precondition: i < count.
   [[nodiscard]] GgufValue element_at(std::uint64_t i) const;
-  /// The elements of an array of strings or arrays as values of their own, in order; O(count).
+  /// The elements of any array as values, in order; O(size of the array). Empty if this is not an array.
   [[nodiscard]] std::vector<GgufValue> elements() const;
-  /// What it holds in a few words, for messages: "u32 30", "string 'llama'", "array of 49152 strings".
+  /// A short description for messages: "u32 30", "string 'llama'", "array of 49152 strings".
   [[nodiscard]] std::string describe() const;
 };
 

@@ -69,7 +69,7 @@ std::vector<Step> choose_steps(const ir::Graph& graph, std::span<const StepNodes
                   fmt::format("{} has no kernel for a step of this model ({})", target.name(),
                               ir::op_def(graph.op(nodes.front())).name),
                   choice.error().why, choice.error().fix);
-    invariant(choice->scratch_bytes >= 0, "PH-004", "a kernel wants negative scratch");
+    invariant(choice->scratch_bytes >= 0, "PH-004", "a kernel asks for negative scratch");
     const ir::Cost cost = cost_of_step(graph, nodes, binding.bounds);
     plan::StepT& step = choice->step;
     step.layer = layer_of_step(graph, nodes);

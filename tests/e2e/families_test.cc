@@ -290,7 +290,7 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family has n
        {"attention.temperature_scale"});
   says(family_model("ernie4_5_moe"), {{"keys", {{"interleave_moe_layer_step", 2}}}},
        {"interleave_moe_layer_step", "2"});
-  says(family_model("glm4moe"), {{"keys", {{"leading_dense_block_count", 4}}}}, {"dense layers", "4 of 3"});
+  says(family_model("glm4moe"), {{"keys", {{"leading_dense_block_count", 4}}}}, {"dense first layers", "4 of 3"});
   says(family_model("hunyuan_dense"), {{"keys", {{"rope.scaling.alpha", 50.0}}}}, {"rope.scaling.alpha", "50"});
   says(family_model("dots1"), {{"keys", {{"expert_gating_func", 3}}}}, {"expert_gating_func", "3"});
   says(family_model("gemma"), {{"keys", {{"final_logit_softcapping", 30.0}}}}, {"final_logit_softcapping", "30"});

@@ -63,7 +63,8 @@ TEST_CASE("an activation's parameters follow it by their names") {
   CHECK(parse(line("activation = xielu; beta = 0.5")).hash() != graph.hash());
   CHECK_THAT(parse_error_of(line("activation = silu; beta = 0.5")), Catch::Contains("there is no attribute 'beta'"));
   CHECK_THAT(parse_error_of(line("beta = 0.5; activation = xielu")), Catch::Contains("there is no attribute 'beta'"));
-  CHECK_THAT(parse_error_of(line("activation = xielu; beta = 0.5; beta = 1")), Catch::Contains("'beta' stands twice"));
+  CHECK_THAT(parse_error_of(line("activation = xielu; beta = 0.5; beta = 1")),
+             Catch::Contains("'beta' is given twice"));
   CHECK_THAT(parse_error_of(line("activation = xielu; beta = nan")), Catch::Contains("beta = nan: must be finite"));
   CHECK_THAT(parse_error_of(line("activation = xielu; eps = inf")), Catch::Contains("eps = inf: must be finite"));
 }
@@ -128,11 +129,11 @@ TEST_CASE("errors say where and why") {
   CHECK(parse_error_of(kEmbed).empty());
   CHECK_THAT(with("%3 = nonsense(%2) : f32[T,4]"), Catch::Contains("4:6: there is no op 'nonsense'"));
   CHECK_THAT(with("%3 = scale(%9) {factor = 2} : f32[T,4]"), Catch::Contains("4:13: %9 is not defined above"));
-  CHECK_THAT(with("%2 = scale(%2) {factor = 2} : f32[T,4]"), Catch::Contains("%2 stands twice"));
+  CHECK_THAT(with("%2 = scale(%2) {factor = 2} : f32[T,4]"), Catch::Contains("%2 is defined twice"));
   CHECK_THAT(with("%3 = scale(%2) {factor = 2} : f32[T,5]"), Catch::Contains("result 0 is f32[T,4], not f32[T,5]"));
   CHECK_THAT(with("%3 = scale(%2) {factor = 2} : f33[T,4]"), Catch::Contains("no element type 'f33'"));
   CHECK_THAT(with("%3 = scale(%2) {size = 2} : f32[T,4]"), Catch::Contains("no attribute 'size'"));
-  CHECK_THAT(with("%3 = scale(%2) {factor = 1; factor = 2} : f32[T,4]"), Catch::Contains("'factor' stands twice"));
+  CHECK_THAT(with("%3 = scale(%2) {factor = 1; factor = 2} : f32[T,4]"), Catch::Contains("'factor' is given twice"));
   CHECK_THAT(with("%3 = scale(%2) {factor = 1e99} : f32[T,4]"), Catch::Contains("out of range"));
   CHECK_THAT(with("%3 = scale(%2) {factor = nan} : f32[T,4]"), Catch::Contains("must be finite"));
   CHECK_THAT(with("%3 = add(%2) : f32[T,4]"), Catch::Contains("takes 2 to 2"));

@@ -1,7 +1,7 @@
-// command-r: Command R and R+. LayerNorm without bias; attention and the network read the same norm and are added
-// together; logits have a factor. R+ normalises each head of q and k, with a weight for each. cohere2: of four layers
-// three rotate and have a sliding window, one sees everything and knows no positions.
-// Source: docs.cohere.com and the published configurations of Command R and R7B.
+// command-r: Command R and R+. cohere2: Command R7B and Command A. LayerNorm without bias; parallel residual: attention
+// and the FFN read the same norm and both are added to the input; the logits have a scale. R+ has QK-norm with a weight
+// row for each head. cohere2 repeats four layers: three with RoPE and a sliding window, one with full attention and no
+// RoPE (NoPE). Source: docs.cohere.com and the published configurations of Command R and R7B.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"
@@ -12,12 +12,12 @@ PortableModel build_command_r(const Gguf& file) {
   DecoderBuilder model(file, NormKind::kLayer);
   auto spec = model.attention_spec(ir::RopeMode::kPairs);
   if (model.has("blk.0.attn_q_norm.weight")) spec.qk_norm = QkNorm::kEachHead;
-  auto all = spec, local = spec;
+  auto global = spec, local = spec;
   if (model.family() == "cohere2") {
-    all.rotates = false;
+    global.use_rope = false;
     local.window = model.sliding_window();
   }
-  const auto attention = model.alternate(local, all, 4);
+  const auto attention = model.alternate(local, global, 4);
   const float logit_scale = model.feature("logit_scale", 1);
   const auto x = model.each_layer(model.embed(), [&](ir::Value in, std::int64_t layer) {
     const ir::Value normed = model.norm(in, model.at(layer, "attn_norm"));

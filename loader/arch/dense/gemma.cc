@@ -1,5 +1,5 @@
-// gemma: Gemma 1. Embeddings times the square root of the width, GEGLU, RoPE on halves. GGUF files hold norm weights
-// with the 1 that the published ones leave out. Source: arXiv 2403.08295.
+// gemma: Gemma 1. Embeddings are multiplied by sqrt(width); GEGLU; RoPE in kHalves mode. Gemma multiplies by 1 + weight
+// in its norms; GGUF files already contain the 1. Source: arXiv 2403.08295.
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
-// gemma2: Gemma 2. Gemma with norms behind the blocks too, soft-caps on scores and logits, and a sliding window in
-// every other layer. The 27B model scales scores by the width a head would have if heads shared the model's, not by its
-// own. Source: arXiv 2408.00118.
+// gemma2: Gemma 2. As Gemma 1, with sandwich norm, soft-caps on scores and logits, and a sliding window in every other
+// layer. The softmax scale of the 27B model is 1/sqrt(width / heads) instead of 1/sqrt(head_dim).
+// Source: arXiv 2408.00118.
 
 #include <cmath>
 
@@ -19,7 +19,7 @@ PortableModel build_gemma2(const Gguf& file) {
   auto local = spec;
   local.window = model.sliding_window(4096);
   const auto attention = model.alternate(local, spec, 2);
-  const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
+  const LayerSpec parts{.activation = ir::Activation::kGelu, .post_norm = true};
   const float scale = std::sqrt(static_cast<float>(p.width));
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {
     return model.decoder_layer(in, layer, attention(layer), parts);

@@ -1,6 +1,6 @@
-// gemma3: Gemma 3's text models. Gemma 2 without the soft-caps, with norms of q and k; five layers with a sliding
-// window and RoPE of a short base, then one that sees everything and has the file's base and scaling; all layers are of
-// the latter kind where there is no window (Rnj-1). Source: arXiv 2503.19786.
+// gemma3: the text models of Gemma 3. As Gemma 2 without soft-caps and with QK-norm. Six layers repeat: five with a
+// sliding window and a small RoPE base, then one with full attention and the file's RoPE base and scaling. Without a
+// window (Rnj-1) all layers are of the latter kind. Source: arXiv 2503.19786.
 
 #include <cmath>
 
@@ -19,14 +19,14 @@ PortableModel build_gemma3(const Gguf& file) {
   global.softcap = model.feature("attn_logit_softcapping", 0);
   auto local = global;
   local.window = model.sliding_window();
-  // Early files have the bases under names of their own.
+  // Early files have the RoPE bases under other keys.
   const auto base = [&](const char* old_name, const char* name) {
     return model.rope_base(file.has(model.key(old_name)) && !file.has(model.key(name)) ? old_name : name);
   };
   global.rope.freqs.base = base("rope.global.freq_base", "rope.freq_base");
   local.rope = {.freqs = {.dims = p.rotary_dims, .base = base("rope.local.freq_base", "rope.freq_base_swa")}};
   const auto attention = model.alternate(local, global, 6);
-  const LayerSpec parts{.activation = ir::Activation::kGelu, .norms_after = true};
+  const LayerSpec parts{.activation = ir::Activation::kGelu, .post_norm = true};
   const float scale = std::sqrt(static_cast<float>(p.width));
   const auto x = model.each_layer(model.embed(scale), [&](ir::Value in, std::int64_t layer) {
     return model.decoder_layer(in, layer, attention(layer), parts);

@@ -1,6 +1,8 @@
-// Decoders of LayerNorms and plain networks whose blocks stand side by side: attention and the network read the same
-// rows and are added together. gptneox: GPT-NeoX and Pythia, a norm for each block, some models one block after the
-// other. phi2: one norm for both. falcon: the same, two norms in the larger models. RoPE on halves, GELU.
+// gptneox, phi2, falcon: decoders with LayerNorm, an ungated FFN with GELU and RoPE in kHalves mode, whose attention
+// and FFN are parallel: both read the layer's normalised input and are added to it.
+//   gptneox  GPT-NeoX and Pythia: a norm each for attention and FFN; some models are sequential instead of parallel
+//   phi2     Phi 1 to 2: one norm for both
+//   falcon   Falcon: one norm for both; larger models have a second one for attention (attn_norm_2)
 // Sources: arXiv 2204.06745, 2304.01373, 2311.16867 and the published configurations.
 
 #include "loader/arch/blocks.h"
@@ -19,7 +21,7 @@ PortableModel build_gptneox(const Gguf& file) {
     const bool two = model.has(model.at(layer, "attn_norm_2.weight"));
     const ir::Value attended = model.residual(x, model.attention(two ? norm(x, "attn_norm_2") : normed, layer, spec));
     const ir::Value in = own_norm ? norm(parallel ? x : attended, "ffn_norm") : normed;
-    return model.residual(attended, model.plain_ffn(in, layer, ir::Activation::kGelu));
+    return model.residual(attended, model.ungated_ffn(in, layer, ir::Activation::kGelu));
   }));
 }
 

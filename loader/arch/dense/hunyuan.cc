@@ -1,7 +1,7 @@
-// hunyuan-dense and hunyuan-moe: Hunyuan 0.5B to 7B and A13B. Like llama, with RoPE on halves and an RMSNorm of each
-// head of q and k behind it; experts are weighted by a softmax over the chosen ones, and a network for all tokens
-// stands beside them. Files hold RoPE's base with the models' NTK factor in it. Source: Hunyuan-A13B technical report
-// (Tencent, 2025) and the published configurations.
+// hunyuan-dense and hunyuan-moe: Hunyuan 0.5B to 7B and A13B. As llama, with RoPE in kHalves mode followed by QK-norm
+// for each head. Routing weights are a softmax over the chosen experts; there is a shared expert. Converters have
+// already applied the NTK factor to the RoPE base in the file. Source: Hunyuan-A13B technical report (Tencent, 2025)
+// and the published configurations.
 
 #include <fmt/format.h>
 
@@ -14,14 +14,13 @@ PortableModel build_hunyuan(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kHead;
-  spec.norms_rotated = true;
+  spec.norm_after_rope = true;
   const float alpha = model.feature("rope.scaling.alpha", 0);
   model.refuse_if(alpha > 0, fmt::format("'rope.scaling.alpha' = {}", alpha));
-  DecoderBuilder::Network network;
-  if (model.family() == "hunyuan-moe") network = mixture(model, {.share = ir::RouteShare::kChosen});
-  return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    return model.decoder_layer(x, layer, spec, {}, network);
-  }));
+  DecoderBuilder::Ffn ffn;
+  if (model.family() == "hunyuan-moe") ffn = moe_ffn(model, {.share = ir::RouteShare::kChosen});
+  return model.finish(model.each_layer(
+      model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, {}, ffn); }));
 }
 
 }  // namespace forge::loader

@@ -1,6 +1,6 @@
-// phi3: Phi 3, 3.5 and 4-mini. q, k and v come from one tensor, gate and up from another; RoPE on halves with
-// LongRoPE's factors where the file has them, part of a head's dimensions in Phi-4-mini; a sliding window in all
-// layers. Source: arXiv 2404.14219, LongRoPE: arXiv 2402.13753.
+// phi3: Phi 3, 3.5 and 4-mini. q, k and v are one tensor, and so are gate and up. RoPE in kHalves mode, with the
+// factors of LongRoPE if the file has them, and on a part of each head in Phi-4-mini. Sliding window in all layers.
+// Source: arXiv 2404.14219, LongRoPE: arXiv 2402.13753.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"

@@ -1,6 +1,6 @@
-// qwen2: Qwen 1.5, 2 and 2.5. Like llama, with RoPE on halves and a bias on q, k and v.
-// exaone, pangu-embedded: EXAONE 3 and openPangu Embedded, which differ by biases. qwen2vl: what Qwen2-VL and 2.5-VL do
-// with text. Source: arXiv 2407.10671, 2412.15115, 2502.13923.
+// qwen2: Qwen 1.5, 2 and 2.5. As llama, with RoPE in kHalves mode and bias on q, k and v. exaone (EXAONE 3) and
+// pangu-embedded (openPangu Embedded) differ only in which projections have a bias, which the file tells. qwen2vl: the
+// text part of Qwen2-VL and 2.5-VL. Source: arXiv 2407.10671, 2412.15115, 2502.13923.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"
@@ -9,7 +9,7 @@ namespace forge::loader {
 
 PortableModel build_qwen2(const Gguf& file) {
   DecoderBuilder model(file);
-  if (model.family() == "qwen2vl") (void)model.rope_has_sections();  // a text's turn alike
+  if (model.family() == "qwen2vl") (void)model.rope_has_sections();  // accepted: no effect on text
   const auto spec = model.attention_spec(ir::RopeMode::kHalves);
   return model.finish(model.each_layer(
       model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec); }));

@@ -1,5 +1,5 @@
-// seed_oss: Seed-OSS. Like qwen2, with heads wider than the width divided by them, and the norm in front of the network
-// under the name post_attention_norm. Source: the model's card and config (ByteDance-Seed/Seed-OSS-36B-Instruct).
+// seed_oss: Seed-OSS. As qwen2, but head_dim is larger than width / heads, and the tensor of the FFN's pre-norm is
+// called post_attention_norm. Source: model card and configuration of ByteDance-Seed/Seed-OSS-36B-Instruct.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"

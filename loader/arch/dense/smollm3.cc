@@ -1,4 +1,4 @@
-// smollm3: SmolLM 3. Like llama, but every fourth layer has no positions at all.
+// smollm3: SmolLM 3. As llama, but every fourth layer has no RoPE (NoPE).
 // Source: huggingface.co/blog/smollm3; layers without RoPE: arXiv 2501.18795.
 
 #include "loader/arch/blocks.h"
@@ -10,7 +10,7 @@ PortableModel build_smollm3(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kPairs);
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    spec.rotates = (layer + 1) % 4 != 0;
+    spec.use_rope = (layer + 1) % 4 != 0;
     return model.decoder_layer(x, layer, spec);
   }));
 }

@@ -1,6 +1,6 @@
-// stablelm: StableLM 3B, Zephyr and StableLM 2; orion: Orion 14B. LayerNorm, RoPE on part of each head (Orion's turn
-// whole); some have norms of q and k with a weight for each head, and no norm in front of the network, which then reads
-// that of attention. Source: arXiv 2402.17834, 2401.12246.
+// stablelm: StableLM 3B, Zephyr and StableLM 2. orion: Orion 14B. LayerNorm; RoPE in kHalves mode on a part of each
+// head (on all of it in Orion). Some models have QK-norm with a weight row for each head. Models without a norm for the
+// FFN are parallel: the FFN reads the norm of attention. Source: arXiv 2402.17834, 2401.12246.
 
 #include "loader/arch/blocks.h"
 #include "loader/arch/registry.h"

@@ -1,6 +1,6 @@
-// minimax-m2: MiniMax M2 and M2.1. RMSNorm over all heads of q together and of k together, RoPE on half of each head's
-// dimensions, as halves; experts in every layer, chosen by sigmoids with a bias and weighted by their shares of the
-// chosen ones' sum. Source: the published configuration.
+// minimax-m2: MiniMax M2 and M2.1. QK-norm over all heads together; RoPE in kHalves mode on half of each head; experts
+// in every layer with sigmoid routing and a bias; routing weights are the scores divided by their sum over the chosen
+// experts. Source: the published configuration.
 
 #include "loader/arch/experts.h"
 #include "loader/arch/registry.h"
@@ -11,7 +11,7 @@ PortableModel build_minimax_m2(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kRow;
-  const auto experts = mixture(model, routing(model, ir::RouteShare::kChosen));
+  const auto experts = moe_ffn(model, read_routing(model, ir::RouteShare::kChosen));
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
     return model.decoder_layer(x, layer, spec, {}, experts);
   }));

@@ -1,5 +1,5 @@
-// olmoe: OLMoE. Norms of q and k over all heads together; experts in every layer, weighted by a softmax over all of
-// them. Source: arXiv 2409.02060.
+// olmoe: OLMoE. QK-norm over all heads together; experts in every layer; routing weights are a softmax over all
+// experts. Source: arXiv 2409.02060.
 
 #include "loader/arch/experts.h"
 #include "loader/arch/registry.h"
@@ -10,7 +10,7 @@ PortableModel build_olmoe(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kRow;
-  const auto experts = mixture(model, {});
+  const auto experts = moe_ffn(model, {});
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
     return model.decoder_layer(x, layer, spec, {}, experts);
   }));
