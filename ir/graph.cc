@@ -30,10 +30,12 @@ struct Edge {
 
 using BoostGraph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS, Node, Edge>;
 
+/// "node 12 (matmul)", for errors.
 std::string label(const BoostGraph& store, NodeId node) {
   return fmt::format("node {} ({})", node, op_def(store[node].op).name);
 }
 
+/// Adds one edge for each entry of the node's operand list.
 void add_edges(BoostGraph& store, NodeId node) {
   const auto& operands = store[node].operands;
   for (std::uint32_t i = 0; i < operands.size(); ++i)
@@ -97,6 +99,7 @@ Graph& Graph::operator=(const Graph& other) {
 Graph::Graph(Graph&& other) noexcept = default;
 Graph& Graph::operator=(Graph&& other) noexcept = default;
 
+/// The shape rule runs before the graph changes, so an error leaves it as it was.
 NodeId Graph::add(Op op, std::vector<Value> operands, Attrs attrs, std::int32_t layer) {
   std::vector<TensorType> types;
   for (const Value& value : operands) {
@@ -222,6 +225,7 @@ bool Graph::is_output(Value value) const {
   return std::ranges::any_of(impl_->outputs, [&](const Output& output) { return output.value == value; });
 }
 
+/// The order of stored edges depends on the history of changes, so the result is sorted.
 std::vector<Use> Graph::uses(Value value) const {
   impl_->check(value);
   std::vector<Use> found;
@@ -272,6 +276,7 @@ std::vector<NodeId> Graph::topological_order() const {
   return order;
 }
 
+/// Depth-first search along the edges, with an explicit stack.
 bool Graph::reaches(NodeId from, NodeId to) const {
   (void)impl_->at(from);
   (void)impl_->at(to);

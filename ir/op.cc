@@ -8,6 +8,7 @@ namespace forge::ir {
 namespace {
 
 constexpr auto kOpCount = static_cast<std::size_t>(Op::kCount_);
+// Limits on results and attributes; no real model comes near them.
 constexpr std::size_t kRankMax = 4;
 constexpr std::size_t kPartsMax = 4096;
 constexpr std::int64_t kElementsMax = std::int64_t{1} << 40;
@@ -117,6 +118,7 @@ void require_state(std::string_view op, Types operands, std::size_t operand) {
   if (!operands[operand].is_state()) refuse_operand(op, operand, operands[operand], "state");
 }
 
+/// Excluded are the types of activations, states and integers, and f64, which no matmul takes.
 bool is_weight_dtype(DType type) {
   switch (type) {
     case DType::kQ8A_32:
@@ -161,6 +163,8 @@ std::vector<std::int64_t> part_offsets(const PartsAttrs& parts) {
   return offsets;
 }
 
+/// With a unit u and n parts, column c lies in run c / u of its part; that run is number (c / u) * n + part of the
+/// whole.
 std::int64_t part_position(const PartsAttrs& parts, std::span<const std::int64_t> offsets, std::size_t part,
                            std::int64_t column) {
   if (parts.unit == 0) return offsets[part] + column;

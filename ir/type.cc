@@ -38,6 +38,7 @@ std::int64_t Bounds::of(Symbol symbol) const {
 
 namespace {
 
+/// The number that a dimension stands for under `bounds`.
 std::int64_t extent(const Dim& dim, const Bounds& bounds) {
   return dim.is_constant() ? dim.value : bounds.of(dim.symbol);
 }

@@ -68,6 +68,8 @@ class Verifier {
     return graph_.alive(value.node) && value.result < graph_.results(value.node).size();
   }
 
+  /// IR-003 to IR-005. Runs first, because all later checks follow operands. Edges of removed nodes are found by
+  /// counting: each live operand has exactly one edge, and there must be no others.
   void check_edges() const {
     std::size_t count = 0;
     for (const NodeId node : nodes_) {
@@ -82,6 +84,7 @@ class Verifier {
     invariant(count == GraphAccess::edge_count(graph_), "IR-003", "a removed node still has edges");
   }
 
+  /// IR-002 and IR-006, in topological order, so that the first error is the one nearest to the sources.
   void check_types() const {
     for (const NodeId node : order_) {
       const OpDef& def = op_def(graph_.op(node));
@@ -109,6 +112,7 @@ class Verifier {
     return out;
   }
 
+  /// IR-004 and IR-007. Also collects the output values for the state chains.
   void check_outputs() {
     std::set<std::string_view> names;
     for (const auto& [name, value] : graph_.outputs()) {
@@ -119,6 +123,7 @@ class Verifier {
     }
   }
 
+  /// IR-008: concat_rows and slice_rows run when weights are loaded, so nothing computed may reach them.
   void check_load_time_ops() const {
     for (const NodeId node : nodes_) {
       const bool slice = graph_.op(node) == Op::kSliceRows;
@@ -200,6 +205,7 @@ class Verifier {
     require(layer < geometry.layers, "IR-010", node, "its layer is not in the KV group");
   }
 
+  /// IR-014: back-ends read these inputs from the step itself, not through operands, so they must be the right ones.
   void check_state_op_inputs() const {
     static constexpr std::array kKinds{InputKind::kPositions, InputKind::kSequence, InputKind::kBlockTable,
                                        InputKind::kKvLength};
@@ -216,6 +222,7 @@ class Verifier {
     }
   }
 
+  /// IR-015: an expert number must be below the number of experts in the weight.
   void check_experts() const {
     for (const NodeId node : nodes_) {
       if (graph_.op(node) != Op::kExpertMatmul && graph_.op(node) != Op::kExpertAdd) continue;
@@ -272,6 +279,7 @@ class Verifier {
                 fmt::format("group {} depends on its own results through nodes outside it", group));
   }
 
+  /// IR-013. Several nodes may name the same weight, as for tied embeddings, but with the same type.
   void check_sources() const {
     std::map<std::int64_t, NodeId> kv_groups, recurrent_groups;
     std::map<std::string_view, NodeId> weights;

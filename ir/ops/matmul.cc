@@ -38,6 +38,7 @@ std::vector<TensorType> infer_batched_matmul(const Attrs&, Types operands) {
   return {{DType::kF32, {x.shape[0], weight.shape[0].value * weight.shape[1].value}}};
 }
 
+/// All operands must be like the first one, except for the number of rows, which the attribute `sizes` gives.
 std::vector<TensorType> infer_concat(const Attrs& attrs, Types operands) {
   const auto& parts = std::get<PartsAttrs>(attrs);
   const std::int64_t total = parts_total("concat_rows", parts, operands.size());
@@ -58,6 +59,7 @@ std::vector<TensorType> infer_concat(const Attrs& attrs, Types operands) {
   return {result};
 }
 
+/// The slice must lie inside the weight.
 std::vector<TensorType> infer_slice(const Attrs& attrs, Types operands) {
   const auto& slice = std::get<SliceAttrs>(attrs);
   const TensorType& whole = operands[0];
@@ -81,6 +83,7 @@ std::vector<TensorType> infer_quantize(const Attrs& attrs, Types operands) {
   return {{dtype, operands[0].shape}};
 }
 
+/// Costs count each operand once; that a kernel may read activations or weights several times is not considered.
 Cost matmul_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   return {.weight_bytes = operands[1].bytes(bounds),
           .activation_bytes = operands[0].bytes(bounds) + results[0].bytes(bounds),

@@ -122,6 +122,7 @@ void run_freqs(const Attrs& attrs, Operands operands, Results results, EvalConte
     results[0].f32[i] = static_cast<float>(frequency(rope, ramp, i, operands.empty() ? 1.0 : operands[list]->f32[i]));
 }
 
+/// Angles are computed in f64, because the rounding error of position * freq in f32 grows with the position.
 void run_table(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& table = std::get<RopeTableAttrs>(attrs);
   const auto& freqs = operands[1]->f32;

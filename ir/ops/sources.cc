@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kEmbeddingWidthMax = 1 << 24;
 
+/// Inputs have symbolic shapes; all symbols of a graph originate here.
 std::vector<TensorType> infer_input(const Attrs& attrs, Types) {
   const auto& input = std::get<InputAttrs>(attrs);
   switch (input.kind) {
@@ -101,6 +102,7 @@ std::vector<TensorType> infer_gather(const Attrs&, Types operands) {
   return {{DType::kF32, {operands[1].shape[0], operands[0].shape[1]}}};
 }
 
+/// embed reads one row of the table for each token.
 Cost embed_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
   const std::int64_t rows = results[0].rows(bounds);
   return {.weight_bytes = rows * stored_row_bytes(operands[0].dtype, operands[0].cols()),

@@ -101,6 +101,7 @@ class Drawer {
           outside_.insert(drawn_.contains(node) ? value.node : node);
   }
 
+  /// A group's nodes in a filled box with the caller's note or "group N" as its label; ungrouped nodes without a box.
   void draw_group(std::uint32_t group, const std::vector<NodeId>& nodes) {
     if (group != kNoGroup) {
       const auto note = options_.group_note ? options_.group_note(group) : std::string();
@@ -112,6 +113,7 @@ class Drawer {
     if (group != kNoGroup) out_ += "    }\n";
   }
 
+  /// Op and node id; the name of a weight or input; then type and note of each result, a line each.
   [[nodiscard]] std::string label(NodeId node) const {
     std::string text = fmt::format("{} #{}", op_def(graph_.op(node)).name, node);
     if (graph_.op(node) == Op::kWeight) text += "\\n" + dot_escaped(graph_.attrs_as<WeightAttrs>(node).name);
@@ -125,6 +127,8 @@ class Drawer {
     return text;
   }
 
+  /// Edges between drawn nodes and across the border of the drawn layer. Of nodes with several results the edge is
+  /// labelled with the result's number.
   void draw_edges() {
     for (const NodeId node : graph_.nodes())
       for (const Value& value : graph_.operands(node)) {

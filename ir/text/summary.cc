@@ -29,6 +29,7 @@ std::string node_bytes(const Graph& graph, NodeId node) {
   return bytes;
 }
 
+/// Hostile shapes may overflow a sum; it then stays at the largest value.
 void saturating_add(std::int64_t& sum, std::int64_t more) {
   if (__builtin_add_overflow(sum, more, &sum)) sum = INT64_MAX;
 }

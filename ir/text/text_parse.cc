@@ -22,6 +22,7 @@
 namespace forge::ir {
 namespace {
 
+// Limits for hostile text.
 constexpr std::size_t kTextBytesMax = std::size_t{16} << 20;
 constexpr std::size_t kNodesMax = std::size_t{1} << 18;
 
@@ -63,12 +64,14 @@ class Scanner {
       while (at_ < text_.size() && text_[at_] != '\n') ++at_;
   }
   [[nodiscard]] bool done() const { return at_ == text_.size(); }
+  /// Consumes the character `c` after spaces and returns true if it is next.
   bool accept(char c) {
     space();
     if (done() || text_[at_] != c) return false;
     ++at_;
     return true;
   }
+  /// Consumes `c` or fails.
   void expect(char c) {
     if (!accept(c)) fail(fmt::format("'{}' is missing", c));
   }
@@ -77,6 +80,7 @@ class Scanner {
     if (!done() && text_[at_] != '\n') fail("unexpected text at the end of the line");
     if (!done()) ++at_;
   }
+  /// A non-empty run of letters, digits and underscores.
   std::string_view name() {
     space();
     const std::size_t start = at_;
@@ -95,6 +99,7 @@ class Scanner {
     at_ = static_cast<std::size_t>(end - text_.data());
     return value;
   }
+  /// A string in double quotes, on one line, with the escapes of quoted().
   std::string string() {
     expect('"');
     std::string out;
@@ -206,6 +211,7 @@ class Parser {
   }
 
  private:
+  /// output "name" = %12
   void output(std::size_t start) {
     if (in_.name() != "output") in_.fail(start, "neither a node nor an output");
     std::string name = in_.string();
@@ -268,6 +274,7 @@ class Parser {
     }
   }
 
+  /// A value that was defined on an earlier line: this makes cycles impossible.
   Value used_value() {
     in_.expect('%');
     const std::size_t at = in_.at();

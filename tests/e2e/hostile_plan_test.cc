@@ -159,7 +159,7 @@ TEST_CASE("an elementwise function, its parameters and its operand are what its 
   CHECK_THAT(pairs([&](auto& op) { op.function = number(Function::kScale); }),
              Catch::Contains("scale has 1 parameters"));
   CHECK_THAT(pairs([&](auto& op) { op.function = number(Function::kReluSquared); }),
-             Catch::Contains("no function of two values"));
+             Catch::Contains("not a function of two values"));
   CHECK_THAT(pairs([](auto& op) { op.function = 255; }), Catch::Contains("no elementwise function 255"));
   CHECK_THAT(pairs([](auto& op) { op.parameters = {1}; }), Catch::Contains("0 parameters, not 1"));
   CHECK_THAT(pairs([](auto& op) { op.unit = 7; }), Catch::Contains("pairs of columns do not fit"));
