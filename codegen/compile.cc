@@ -32,13 +32,13 @@ std::string find_target_name(std::string_view name) {
               "targets are auto, " + target_names_of(true));
 }
 
-bool keeps_kv_in(const BackEnd& back_end, DType type) {
+bool supports_kv_type(const BackEnd& back_end, DType type) {
   return std::ranges::find(back_end.kv_types, type) != back_end.kv_types.end();
 }
 
 /// Errors: kUsage if the target cannot keep the KV cache in this type, with the types that it can.
 void check_kv_type(std::string_view target, const BackEnd& back_end, DType type) {
-  if (keeps_kv_in(back_end, type)) return;
+  if (supports_kv_type(back_end, type)) return;
   std::vector<std::string_view> names;
   for (const auto one : back_end.kv_types) names.push_back(dtype_name(one));
   throw Error(ErrorCode::kUsage, fmt::format("no KV cache in {} on {}", dtype_name(type), target),
@@ -78,8 +78,8 @@ bool needs_device(std::string_view target) {
   return back_end != nullptr && !back_end->on_host;
 }
 
-bool keeps_kv_in(std::string_view target, DType type) {
-  return keeps_kv_in(require_back_end(target), type);
+bool supports_kv_type(std::string_view target, DType type) {
+  return supports_kv_type(require_back_end(target), type);
 }
 
 bool gives_hidden(std::string_view target) {

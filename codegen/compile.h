@@ -57,7 +57,7 @@ std::vector<std::string> resolve_targets(std::string_view list);
 bool needs_device(std::string_view target);
 /// True if programs for `target` (a full name) can keep the KV cache in this type. Errors: kUsage for an unknown
 /// target.
-bool keeps_kv_in(std::string_view target, DType type);
+bool supports_kv_type(std::string_view target, DType type);
 /// True if programs for `target` can output hidden rows, for embeddings. Errors: kUsage for an unknown target.
 bool gives_hidden(std::string_view target);
 

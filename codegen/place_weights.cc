@@ -115,13 +115,13 @@ const SourceTensor& WeightPlacer::tensor(const std::string& name) const {
   return found->second;
 }
 
-/// The weight's tensor; several if each expert has a tensor of its own (ir::kEachSlice in the name stands for the
+/// The weight's tensor; several if each expert has a tensor of its own (ir::kExpertWildcard in the name stands for the
 /// expert's number). Checks type and shape.
 std::vector<const SourceTensor*> WeightPlacer::tensors(ir::NodeId weight) const {
   const auto& name = graph_.attrs_as<ir::WeightAttrs>(weight).name;
   const auto& type = graph_.type({weight, 0});
   auto wanted = sliced(type);
-  const auto mark = name.find(ir::kEachSlice);
+  const auto mark = name.find(ir::kExpertWildcard);
   std::vector<const SourceTensor*> found;
   if (mark == std::string::npos || type.shape.size() != 3) {
     found.push_back(&tensor(name));
@@ -152,7 +152,7 @@ void WeightPlacer::add_slices(const Source& source, plan::WeightT& weight) const
     const bool own = found.size() > 1;
     const auto& from = *found[own ? static_cast<std::size_t>(slice) : 0];
     auto out = std::make_unique<plan::WeightSourceT>(describe(source, false));
-    if (own) out->tensor.replace(out->tensor.find(ir::kEachSlice), 1, fmt::to_string(slice));
+    if (own) out->tensor.replace(out->tensor.find(ir::kExpertWildcard), 1, fmt::to_string(slice));
     out->file = from.file;
     out->offset = from.offset;
     if (!own)

@@ -8,7 +8,7 @@
 //   section q: inv_rms, rope, store        section k: inv_rms, rope, store_k       section v: inv_rms, store_v
 //
 // Drafting tries to make a tile program of a group of nodes. It serves both for deciding whether the nodes may be fused
-// (Target::refuses_group) and for choosing their step (Target::choose).
+// (Target::group_refusal) and for choosing their step (Target::choose).
 
 #include <cstdint>
 #include <expected>
@@ -27,7 +27,8 @@ namespace forge::codegen {
 /// quantised rows: a multiple of the blocks of all types of quantised activations.
 inline constexpr std::int64_t kActivationUnit = 32;
 static_assert(kActivationUnit % dtype_info(DType::kQ8A_32).block_elems == 0 &&
-              kActivationUnit % dtype_info(DType::kQ8A_16).block_elems == 0 && kActivationUnit % ir::kSquareBlock == 0);
+              kActivationUnit % dtype_info(DType::kQ8A_16).block_elems == 0 &&
+              kActivationUnit % ir::kSumSquaresBlock == 0);
 
 /// One operation on the tile.
 struct DraftOp {

@@ -39,7 +39,7 @@ enum class RopeScaling : std::uint8_t { kNone, kLinear, kYarn };
 enum class RouteGate : std::uint8_t { kSoftmax, kSigmoid };
 /// How a token's routing weights are normalised. kAll: they are the gate's scores, which add up to 1 over all experts.
 /// kChosen: they are divided by their sum over the chosen experts (norm_topk_prob in Hugging Face configurations).
-enum class RouteShare : std::uint8_t { kAll, kChosen };
+enum class RoutingNormalization : std::uint8_t { kAll, kChosen };
 
 /// Defines `fields(visitor)`, const and not, and memberwise comparison. The argument calls v(name, member) for each
 /// member.
@@ -66,10 +66,10 @@ struct InputAttrs {
   FORGE_FIELDS(v("kind", kind); if (kind == InputKind::kEmbeddings) v("width", width);)
 };
 /// Placeholder in a weight's name for the number of an expert, see WeightAttrs.
-inline constexpr char kEachSlice = '*';
+inline constexpr char kExpertWildcard = '*';
 /// A tensor of the model file, by its name there; a graph never holds its bytes. `type` is the type of the result; the
-/// text form prints it after the colon only. A name that contains kEachSlice stands for several tensors that form one
-/// [E,N,K] weight: "blk.0.ffn_up.*.weight" is blk.0.ffn_up.0.weight [N,K], blk.0.ffn_up.1.weight [N,K], ...
+/// text form prints it after the colon only. A name that contains kExpertWildcard stands for several tensors that form
+/// one [E,N,K] weight: "blk.0.ffn_up.*.weight" is blk.0.ffn_up.0.weight [N,K], blk.0.ffn_up.1.weight [N,K], ...
 struct WeightAttrs {
   using Self = WeightAttrs;
   std::string name;
@@ -234,7 +234,7 @@ struct RouteAttrs {
   using Self = RouteAttrs;
   std::int64_t used = 1;
   RouteGate gate{};
-  RouteShare share{};
+  RoutingNormalization share{};
   float scale = 1;  ///< multiplies the routing weights after normalisation
   std::int64_t groups = 1, groups_used = 1, group_top = 1;
   FORGE_FIELDS(v("used", used); v("gate", gate); v("share", share); v("scale", scale); v("groups", groups);

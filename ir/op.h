@@ -15,7 +15,7 @@
 namespace forge::ir {
 
 /// Columns in one partial sum of sum_squares: result [m, b] is the sum of x[m, j]^2 for j in [16 b, 16 b + 16).
-inline constexpr std::int64_t kSquareBlock = 16;
+inline constexpr std::int64_t kSumSquaresBlock = 16;
 
 /// All ops, as (operands) -> results; [operands] in brackets are optional. Dimensions: M rows, N and K columns, T
 /// tokens, R rows of logits, E experts, U experts a token, H heads or batches, G runs of `dim` columns, W columns of a
@@ -32,7 +32,7 @@ enum class Op : std::uint8_t {
   kRmsNorm,         // (x [M,G*dim], weight [dim]) -> f32: each run of dim columns x / sqrt(mean(x^2) + eps) * weight
   kLayerNorm,       // (x [M,G*dim], weight [dim] or [G,dim], [bias, shaped as weight]) -> f32: each run of dim columns
                     // (x - mean) / sqrt(var + eps) * weight + bias
-  kSumSquares,      // (x [M,N]) -> f32 [M, ceil(N/16)]: sums of x^2 over blocks of kSquareBlock = 16 columns
+  kSumSquares,      // (x [M,N]) -> f32 [M, ceil(N/16)]: sums of x^2 over blocks of kSumSquaresBlock = 16 columns
   kInvRmsScale,     // (x [M,N] or [M,U,N], squares [M,ceil(dim/16)]) -> f32: x / sqrt(sum(squares)/dim + eps), with the
                     // attributes dim and eps
   kQuantize,        // (x f32 [M,N] or [M,U,N]) -> the same shape in the attribute's type, q8a_32 or q8a_16

@@ -58,7 +58,7 @@ void check_phase(const ir::Graph& graph, const Target& target, Phase phase) {
     groups[graph.group(node)].push_back(node);
   }
   for (const auto& [group, members] : groups)
-    if (const auto why = target.refuses_group(graph, members))
+    if (const auto why = target.group_refusal(graph, members))
       invariant(false, "PH-006", fmt::format("group {}: refused by {}: {}", group, target.name(), *why));
 }
 

@@ -72,7 +72,7 @@ PipelineResult run_pipeline(ir::Graph graph, const Target& target, const Pipelin
 
   PassReport report{.name = "bind_variants", .nodes_before = graph.size(), .nodes_after = graph.size()};
   const auto start = std::chrono::steady_clock::now();
-  const auto variants = options.hidden ? target.hidden_variants(options.context, options.batch_max)
+  const auto variants = options.hidden ? target.embedding_variants(options.context, options.batch_max)
                                        : target.variants(options.context, options.batch_max);
   result.program = bind_variants(std::move(graph), target, variants);
   report.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

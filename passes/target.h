@@ -69,7 +69,7 @@ class Target {
 
   /// Why `members`, in topological order, cannot run as one kernel; nullopt if they can. Fusion passes call it with the
   /// members of a group and the nodes to add. A group that it accepts may be refused by `choose` for its size only.
-  [[nodiscard]] virtual std::optional<std::string> refuses_group(const ir::Graph& graph,
+  [[nodiscard]] virtual std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                                  std::span<const ir::NodeId> members) const = 0;
 
   /// The step that runs a group in a variant: the only place where a kernel is selected.
@@ -91,7 +91,7 @@ class Target {
   [[nodiscard]] virtual std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const = 0;
   /// The same for an embedding model (give_hidden.h), with an output row for every token; empty: not supported by the
   /// target.
-  [[nodiscard]] virtual std::vector<VariantSpec> hidden_variants(std::int64_t, std::int64_t) const { return {}; }
+  [[nodiscard]] virtual std::vector<VariantSpec> embedding_variants(std::int64_t, std::int64_t) const { return {}; }
 
   /// Tokens in one block of the paged KV cache.
   [[nodiscard]] virtual std::int64_t kv_block_tokens() const = 0;

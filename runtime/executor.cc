@@ -11,7 +11,7 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
     : program_(std::move(program)),
       vocab_(checked_bytes(program_->vocab, "vocabulary")),
       kv_block_tokens_(runtime::kv_block_tokens(*program_)),
-      kv_rooms_(runtime::kv_rooms(*program_, kv_blocks)) {
+      kv_rooms_(runtime::kv_pool_sizes(*program_, kv_blocks)) {
   (void)facts_of(*program_);  // throws if they are invalid
   refuse_recurrent_state(*program_);
   if (program_->world != 1 || program_->rank != 0)

@@ -6,7 +6,7 @@
 // One step goes like this:
 //
 //   StepBatch (token ids, positions, block table) -> forward() -> logits f32 [R, vocab] -> Sampler (host)
-//                                                 \-> decode_loop()->forward_and_choose() -> token ids (device samples)
+//                                                 \-> decode_loop()->forward_and_sample() -> token ids (device samples)
 //
 // Not thread-safe: one thread owns an executor.
 
@@ -41,7 +41,7 @@ struct ExecutorOptions {
 
 /// Bytes that an executor allocates on its device, by purpose. Known before anything is loaded, so a model that does
 /// not fit is refused early.
-struct MemoryNeed {
+struct MemoryRequirements {
   std::size_t weights = 0, arena = 0, kv = 0;
   std::size_t kv_windows = 0;  ///< part of `kv` that sliding-window groups take; does not grow with the context
   std::size_t recurrent = 0;   ///< recurrent state (fixed size per sequence)
@@ -83,12 +83,12 @@ struct DecodeStart {
 };
 
 /// Value that a device returns instead of a token when all logits of a row are NaN or -infinity.
-inline constexpr std::int32_t kNoNumbers = -2;
+inline constexpr std::int32_t kNoFiniteLogits = -2;
 
-/// Result of a step whose tokens the device samples. tokens: [R]; a token id or kNoNumbers for rows with a sampler,
-/// Sampler::kNoToken for rows without one. logits: [R, vocab]; filled only for rows without a sampler. Valid until the
-/// next call.
-struct ChosenTokens {
+/// Result of a step whose tokens the device samples. tokens: [R]; a token id or kNoFiniteLogits for rows with a
+/// sampler, Sampler::kNoToken for rows without one. logits: [R, vocab]; filled only for rows without a sampler. Valid
+/// until the next call.
+struct SampledTokens {
   std::span<const std::int32_t> tokens;
   std::span<const float> logits;
 };
@@ -114,7 +114,7 @@ class DecodeLoop {
   /// Runs one step of any kind (prefill or decode) outside of a loop and samples on the device. samplers: [R]; nullptr
   /// for a row whose logits the host needs. R is at most the number of sequences in the batch. Errors: as
   /// Executor::forward; kInternal for parameters that can_sample refuses.
-  virtual ChosenTokens forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) = 0;
+  virtual SampledTokens forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers) = 0;
 
   /// Starts a loop; the previous one must have been stopped. Throws Error(kInternal) for token ids or blocks that do
   /// not exist and for parameters that can_sample refuses.
@@ -162,7 +162,7 @@ class Executor {
   [[nodiscard]] virtual std::size_t threads() const = 0;
   /// Blocks in the pool of the KV groups without a sliding window, shared by all sequences.
   [[nodiscard]] virtual std::int64_t kv_blocks() const = 0;
-  [[nodiscard]] virtual const MemoryNeed& memory_need() const = 0;
+  [[nodiscard]] virtual const MemoryRequirements& memory_requirements() const = 0;
   [[nodiscard]] virtual LoadReport load_report() const = 0;
   /// One entry per step of each variant, in plan order. `calls` stays 0 unless ExecutorOptions::profile is set.
   [[nodiscard]] virtual std::vector<StepProfile> profile() const = 0;
@@ -188,7 +188,7 @@ class Executor {
   [[nodiscard]] std::size_t hidden_width() const { return hidden_width_; }
   [[nodiscard]] std::int64_t kv_block_tokens() const { return kv_block_tokens_; }
   /// Pool size and window of each KV group, indexed by group.
-  [[nodiscard]] std::span<const KvRoom> kv_rooms() const { return kv_rooms_; }
+  [[nodiscard]] std::span<const KvPoolSize> kv_pool_sizes() const { return kv_rooms_; }
   /// Pool sizes of the sliding-window groups, as KvBlockPool takes them.
   [[nodiscard]] std::vector<KvWindow::Limits> kv_windows() const;
 
@@ -202,7 +202,7 @@ class Executor {
  private:
   std::size_t vocab_ = 0, tokens_max_ = 0, rows_max_ = 0, hidden_width_ = 0;
   std::int64_t kv_block_tokens_ = 1;
-  std::vector<KvRoom> kv_rooms_;
+  std::vector<KvPoolSize> kv_rooms_;
 };
 
 }  // namespace forge::runtime

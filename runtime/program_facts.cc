@@ -26,7 +26,7 @@ std::string problem_of(const plan::TargetFactsT& facts, const plan::ProgramT& pr
   const auto known = [](std::uint8_t type) { return find_dtype(type) != nullptr; };
   if (facts.kv_types.empty() || facts.kv_types.size() > kKvTypesMax || !std::ranges::all_of(facts.kv_types, known))
     return "its list of KV cache types is empty or has unknown types";
-  if (program.options != nullptr && !keeps_kv_in(facts, static_cast<DType>(program.options->kv_type)))
+  if (program.options != nullptr && !supports_kv_type(facts, static_cast<DType>(program.options->kv_type)))
     return "its KV cache type is not supported by its target";
   for (const auto& variant : program.variants) {
     if (variant == nullptr) continue;
@@ -47,7 +47,7 @@ const plan::TargetFactsT& facts_of(const plan::ProgramT& program) {
   return *program.facts;
 }
 
-bool keeps_kv_in(const plan::TargetFactsT& facts, DType type) {
+bool supports_kv_type(const plan::TargetFactsT& facts, DType type) {
   return std::ranges::find(facts.kv_types, static_cast<std::uint8_t>(type)) != facts.kv_types.end();
 }
 

@@ -11,6 +11,6 @@ namespace forge::runtime {
 [[nodiscard]] const plan::TargetFactsT& facts_of(const plan::ProgramT& program);
 
 /// True if programs of this target can keep the KV cache in `type`.
-[[nodiscard]] bool keeps_kv_in(const plan::TargetFactsT& facts, DType type);
+[[nodiscard]] bool supports_kv_type(const plan::TargetFactsT& facts, DType type);
 
 }  // namespace forge::runtime

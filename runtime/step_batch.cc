@@ -49,7 +49,7 @@ void take_tables(const StepBatch& batch, const StepLimits& limits, const StepInp
 
 }  // namespace
 
-void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to) {
+void copy_checked_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to) {
   const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
   invariant(tokens > 0 && batch.positions.size() == tokens && batch.sequence.size() == tokens, "RT-001",
             "a step's inputs differ in length");
@@ -61,7 +61,7 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
   take_tables(batch, limits, to);
   for (const auto& copy : batch.copies)
     for (std::size_t g = 0; g < limits.rooms.size(); ++g)
-      invariant(!is_copied(copy, limits.rooms, g) ||
+      invariant(!copy_applies_to(copy, limits.rooms, g) ||
                     (in(copy.from, limits.rooms[g].blocks) && in(copy.to, limits.rooms[g].blocks)),
                 "RT-008", "a block copy names a block that is not in the KV pool");
   for (std::size_t t = 0; t < tokens; ++t) {
@@ -80,7 +80,7 @@ void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInp
   }
 }
 
-bool is_copied(const BlockCopy& copy, std::span<const KvRoom> rooms, std::size_t group) {
+bool copy_applies_to(const BlockCopy& copy, std::span<const KvPoolSize> rooms, std::size_t group) {
   return copy.group == BlockCopy::kWithoutWindow ? rooms[group].window == 0
                                                  : copy.group == static_cast<std::int32_t>(group);
 }

@@ -52,7 +52,7 @@ struct StepBatch {
 /// Bounds against which a batch is checked.
 struct StepLimits {
   std::size_t vocab = 0;
-  std::span<const KvRoom> rooms;  ///< of each KV group
+  std::span<const KvPoolSize> rooms;  ///< of each KV group
   std::size_t block_tokens = 1;
   std::size_t table_blocks = 0;  ///< block table entries per sequence in the chosen variant
 };
@@ -69,10 +69,10 @@ struct StepInputs {
 /// copied: from the first block that the sequence's first token in this step can see (sliding window) to the block of
 /// its last position; entries before are set to 0. Throws Error(kInternal) when the batch names tokens, positions or
 /// blocks that do not exist.
-void take_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to);
+void copy_checked_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to);
 
 /// True if `copy` applies to KV group `group`.
-[[nodiscard]] bool is_copied(const BlockCopy& copy, std::span<const KvRoom> rooms, std::size_t group);
+[[nodiscard]] bool copy_applies_to(const BlockCopy& copy, std::span<const KvPoolSize> rooms, std::size_t group);
 
 /// Throws Error(kInternal): the batch is larger than every variant of the plan.
 [[noreturn]] void throw_batch_too_large(const StepBatch& batch);

@@ -25,7 +25,7 @@ class ServedModel {
     std::unique_ptr<runtime::Executor> executor;
     session::SamplingDefaults sampling;  ///< what holds where a request says nothing
     std::size_t context = 0;
-    std::optional<engine::Wants> pooling;  ///< which row is a text's embedding; nothing: none that is known here
+    std::optional<engine::OutputKind> pooling;  ///< which row is a text's embedding; nothing: none that is known here
     engine::EngineOptions engine;
   };
   /// Errors: those of Engine; kTemplate for a template that cannot be read.
@@ -36,7 +36,7 @@ class ServedModel {
   [[nodiscard]] std::size_t context() const { return context_; }
   [[nodiscard]] const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] engine::Engine& engine() { return engine_; }
-  [[nodiscard]] std::optional<engine::Wants> pooling() const { return pooling_; }
+  [[nodiscard]] std::optional<engine::OutputKind> pooling() const { return pooling_; }
   [[nodiscard]] const session::SamplingDefaults& sampling() const { return sampling_; }
 
   // From any thread.
@@ -54,7 +54,7 @@ class ServedModel {
   std::string name_;
   std::int64_t created_;
   std::size_t context_;
-  std::optional<engine::Wants> pooling_;
+  std::optional<engine::OutputKind> pooling_;
   session::SamplingDefaults sampling_;
   const text::Tokenizer* tokenizer_;
   std::optional<text::ChatTemplate> template_;

@@ -77,7 +77,7 @@ DeviceChoice choose_best(const OpenDriver& open) {
     choice.asked_for = false;
     return choice;
   } catch (const Error& error) {
-    return choose_cpu(without_code(error.line()));
+    return choose_cpu(strip_error_code(error.line()));
   }
 }
 

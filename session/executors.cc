@@ -29,8 +29,8 @@ const ExecutorKind& kind_of(const plan::ProgramT& program) {
 
 }  // namespace
 
-runtime::MemoryNeed memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
-  return kind_of(program).memory_need(program, kv_blocks);
+runtime::MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
+  return kind_of(program).memory_requirements(program, kv_blocks);
 }
 
 std::unique_ptr<runtime::Executor> open_executor(std::shared_ptr<const plan::ProgramT> program,

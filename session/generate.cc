@@ -62,7 +62,7 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
   auto id = sampler.sample(logits, scratch);
   check_interrupt();
   while (true) {
-    if (id == runtime::Sampler::kNoToken || id == runtime::kNoNumbers)
+    if (id == runtime::Sampler::kNoToken || id == runtime::kNoFiniteLogits)
       throw Error(ErrorCode::kModelFormat, "the model's logits are no numbers", {},
                   "the file is damaged: convert or download it again");
     sampler.accept(id);

@@ -85,7 +85,7 @@ std::uint64_t memory_peak() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-std::string describe_need(const runtime::MemoryNeed& need) {
+std::string describe_need(const runtime::MemoryRequirements& need) {
   auto text = fmt::format("weights {}, KV {}, arena {}, logits {}", human_bytes(need.weights), human_bytes(need.kv),
                           human_bytes(need.arena), human_bytes(need.io));
   if (need.recurrent > 0) text += fmt::format(", recurrent state {}", human_bytes(need.recurrent));
@@ -93,7 +93,7 @@ std::string describe_need(const runtime::MemoryNeed& need) {
   return text;
 }
 
-void check_memory(const runtime::MemoryNeed& need, std::int64_t context, std::int64_t sequences,
+void check_memory(const runtime::MemoryRequirements& need, std::int64_t context, std::int64_t sequences,
                   const MemoryLimit& limit) {
   if (need.total() <= limit.bytes) return;
   std::string fix = "use a smaller model";

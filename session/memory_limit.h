@@ -21,10 +21,10 @@ struct MemoryLimit {
 
 /// Error(kMemory) with the numbers and what would fit, when `need` exceeds `limit`. `context`: positions the KV cache
 /// of `need` holds, over all sequences.
-void check_memory(const runtime::MemoryNeed& need, std::int64_t context, std::int64_t sequences,
+void check_memory(const runtime::MemoryRequirements& need, std::int64_t context, std::int64_t sequences,
                   const MemoryLimit& limit);
 
 /// "weights 91.2 MiB, KV 90.0 MiB, arena 7.1 MiB, logits 12.0 MiB"
-[[nodiscard]] std::string describe_need(const runtime::MemoryNeed& need);
+[[nodiscard]] std::string describe_need(const runtime::MemoryRequirements& need);
 
 }  // namespace forge

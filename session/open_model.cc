@@ -99,7 +99,7 @@ DType kv_type_of(const plan::PlanT& plan, std::string_view target) {
   for (const auto& program : plan.programs) {
     if (!program || program->facts->kv_types.size() < 2) continue;
     const auto type = codegen::options_of(*program).kv_type;
-    if (codegen::keeps_kv_in(target, type)) return type;
+    if (codegen::supports_kv_type(target, type)) return type;
   }
   return DType::kF16;
 }

@@ -26,7 +26,7 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
   prompt_.resize(tokens);
   kv_length_.resize(sequences);
   samplers_.resize(sequences);
-  block_table_.resize(executor.kv_rooms().size() * sequences * table_stride_);
+  block_table_.resize(executor.kv_pool_sizes().size() * sequences * table_stride_);
   for (std::size_t i = 0; i < sequences; ++i) {
     auto sequence = pool_.open();
     invariant(sequence.has_value(), "TOOL-001", "the KV pool gives every sequence that it was made for");
@@ -44,10 +44,10 @@ std::int64_t Sequences::trim(std::size_t sequence, std::int64_t length) {
 
 void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead) {
   auto& kv = sequences_[sequence];
-  kv.release_behind();
+  kv.release_outside_window();
   bool room = false;
   if (ahead) {
-    room = kv.append_round(tokens);
+    room = kv.append_ring(tokens);
   } else {
     const auto grown = kv.append(tokens);
     room = grown.ok;
@@ -55,14 +55,14 @@ void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row
   }
   invariant(room, "TOOL-002", "a sequence outgrows its context");
   kv_length_[row] = static_cast<std::int32_t>(kv.tokens());
-  for (std::size_t group = 0; group < executor_.kv_rooms().size(); ++group) {
+  for (std::size_t group = 0; group < executor_.kv_pool_sizes().size(); ++group) {
     const std::size_t at = (group * rows + row) * table_stride_;
     std::ranges::copy(kv.table(group), block_table_.begin() + static_cast<std::ptrdiff_t>(at));
   }
 }
 
 std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
-  return std::span(block_table_).first(executor_.kv_rooms().size() * rows * table_stride_);
+  return std::span(block_table_).first(executor_.kv_pool_sizes().size() * rows * table_stride_);
 }
 
 void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
@@ -87,7 +87,7 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .kv_length = std::span(kv_length_).first(1),
                                            .block_table = tables(1),
                                            .table_stride = table_stride_});
-    sequences_[sequence].release_behind();  // what the step's tokens took is there for other sequences
+    sequences_[sequence].release_outside_window();  // what the step's tokens took is there for other sequences
     if (row_count > 0) take(logits);
     begin += tokens;
   }

@@ -55,7 +55,7 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
     throw Error(ErrorCode::kUsage, "--repack-cache is of the CPU's weights, and a GPU runs the model", {},
                 "give --device cpu");
   const auto kv_type = dtype_of_name(options.model.kv_type.value_or(""));
-  if (device.gpu && !device.asked_for && kv_type && !codegen::keeps_kv_in(device.target, *kv_type))
+  if (device.gpu && !device.asked_for && kv_type && !codegen::supports_kv_type(device.target, *kv_type))
     device = choose_cpu(fmt::format("there is no KV cache in {} on {}", dtype_name(*kv_type), device.target));
   if (device.gpu && !device.asked_for) {
     try {

@@ -50,7 +50,9 @@ class Session {
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
   /// Gives it away; afterwards what asks the executor must not be called.
   [[nodiscard]] std::unique_ptr<runtime::Executor> take_executor() { return std::move(executor_); }
-  [[nodiscard]] const runtime::MemoryNeed& memory_need() const { return executor_->memory_need(); }
+  [[nodiscard]] const runtime::MemoryRequirements& memory_requirements() const {
+    return executor_->memory_requirements();
+  }
   [[nodiscard]] std::int64_t context() const { return model_.context; }
   /// Why the CPU is used; empty when it was asked for, and on a GPU.
   [[nodiscard]] const std::string& why_cpu() const { return why_cpu_; }

@@ -12,7 +12,7 @@ namespace forge::session {
 
 StateReport state_report(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences) {
   const auto positive = [](std::int64_t n) { return static_cast<std::uint64_t>(std::max<std::int64_t>(n, 0)); };
-  const auto rooms = runtime::kv_rooms(program, runtime::kv_blocks_for(program, context, sequences));
+  const auto rooms = runtime::kv_pool_sizes(program, runtime::kv_blocks_for(program, context, sequences));
   const auto all = positive(runtime::kv_blocks_for(program, context, 1));
   StateReport out;
   for (std::size_t g = 0; g < rooms.size(); ++g) {

@@ -93,7 +93,8 @@ plan::RouteT CpuChooser::route(ir::NodeId node) {
   out.groups_used = static_cast<std::int32_t>(route.groups_used);
   out.group_top = static_cast<std::int32_t>(route.group_top);
   out.gate = route.gate == ir::RouteGate::kSigmoid ? plan::RouteGate::Sigmoid : plan::RouteGate::Softmax;
-  out.share = route.share == ir::RouteShare::kChosen ? plan::RouteShare::Chosen : plan::RouteShare::All;
+  out.share = route.share == ir::RoutingNormalization::kChosen ? plan::RoutingNormalization::Chosen
+                                                               : plan::RoutingNormalization::All;
   out.scale = route.scale;
   return out;
 }

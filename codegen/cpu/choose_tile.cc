@@ -235,8 +235,8 @@ plan::TileOpBodyUnion CpuChooser::norm(const DraftOp& draft, std::int64_t first)
   return as_op(out);
 }
 
-/// Sinks write a column range of their output: floats from column `first` on, one partial sum per kSquareBlock columns,
-/// or quantised blocks from a block number on.
+/// Sinks write a column range of their output: floats from column `first` on, one partial sum per kSumSquaresBlock
+/// columns, or quantised blocks from a block number on.
 plan::TileOpBodyUnion CpuChooser::sink(const DraftOp& draft, std::int64_t first) {
   switch (draft.kind) {
     case TileOpKind::kStore: {
@@ -246,7 +246,7 @@ plan::TileOpBodyUnion CpuChooser::sink(const DraftOp& draft, std::int64_t first)
     }
     case TileOpKind::kSumSquares: {
       plan::SumSquaresT out;
-      out.out = role(draft.operand, first / ir::kSquareBlock);
+      out.out = role(draft.operand, first / ir::kSumSquaresBlock);
       return as_op(out);
     }
     case TileOpKind::kQuantize: {

@@ -81,7 +81,7 @@ std::int64_t CpuTarget::glu_interleave(DType, std::int64_t n) const {
   return n % kActivationUnit == 0 ? kActivationUnit : n % kPackedRows == 0 ? kPackedRows : 0;
 }
 
-std::optional<std::string> CpuTarget::refuses_group(const ir::Graph& graph, std::span<const ir::NodeId> members) const {
+std::optional<std::string> CpuTarget::group_refusal(const ir::Graph& graph, std::span<const ir::NodeId> members) const {
   if (auto why = cpu_refuses_members(graph, members)) return why;
   if (graph.op(members[0]) == Op::kAttention || (members.size() == 1 && stands_alone(graph, members[0])))
     return std::nullopt;
@@ -112,8 +112,8 @@ std::vector<passes::Target::VariantSpec> CpuTarget::variants(std::int64_t contex
           {fmt::format("prefill{}", chunk), {chunk, std::max(kCpuPrefillRows, batch_max), batch_max, blocks}}};
 }
 
-std::vector<passes::Target::VariantSpec> CpuTarget::hidden_variants(std::int64_t context,
-                                                                    std::int64_t batch_max) const {
+std::vector<passes::Target::VariantSpec> CpuTarget::embedding_variants(std::int64_t context,
+                                                                       std::int64_t batch_max) const {
   const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
   const auto chunk = std::max(kCpuPrefillChunk, batch_max);
   return {{fmt::format("hidden{}", chunk), {chunk, chunk, batch_max, blocks}}};
@@ -122,7 +122,7 @@ std::vector<passes::Target::VariantSpec> CpuTarget::hidden_variants(std::int64_t
 void CpuTarget::add_facts(plan::TargetFactsT& facts) const {
   facts.api = "CPU";
   facts.prompt_tokens = kCpuPromptTokens;
-  facts.long_prompt = cpu::multiplies_prompts_by_tiles(class_) ? kCpuLongPrompt : 0;
+  facts.long_prompt = cpu::has_prefill_tiles(class_) ? kCpuLongPrompt : 0;
 }
 
 std::unique_ptr<plan::ProgramT> CpuTarget::lower(passes::Program program, std::optional<passes::Program> hidden,

@@ -134,7 +134,7 @@ void GpuChooser::route(ir::NodeId node) {
       .number("kCount", rows.count)
       .flag("kSigmoid", route.gate == ir::RouteGate::kSigmoid)
       .flag("kBiased", biased)
-      .flag("kOverChosen", route.share == ir::RouteShare::kChosen)
+      .flag("kOverChosen", route.share == ir::RoutingNormalization::kChosen)
       .real("kScale", route.scale);
   const std::vector<PointerArgument> arguments{
       {.kind = Kind::kValue, .value = logits},

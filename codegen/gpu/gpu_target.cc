@@ -51,7 +51,7 @@ std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Val
     return std::nullopt;
   }
   if (graph.op(weight.node) != Op::kWeight) return "experts' weights are not tensors of the model file";
-  if (graph.attrs_as<ir::WeightAttrs>(weight.node).name.find(ir::kEachSlice) != std::string::npos)
+  if (graph.attrs_as<ir::WeightAttrs>(weight.node).name.find(ir::kExpertWildcard) != std::string::npos)
     return "GPUs do not support experts in separate tensors yet";
   return std::nullopt;
 }
@@ -136,7 +136,7 @@ std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const
   return epilogue_shape(graph, draft);
 }
 
-std::optional<std::string> GpuTargetModel::refuses_group(const ir::Graph& graph,
+std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const {
   if (auto why = refuses_members(graph, members)) return why;
   if (graph.op(members[0]) == Op::kAttention || (members.size() == 1 && stands_alone(graph, members[0])))

@@ -17,7 +17,7 @@ namespace {
 
 /// Lower limit of the sum that routing weights are divided by, so that they stay bounded when all chosen experts'
 /// sigmoids vanish: 2^-14, the smallest normal f16, which is what models in f16 were run with.
-constexpr double kShareSumMin = 6.103515625e-5;
+constexpr double kRoutingSumMin = 6.103515625e-5;
 
 void check_attrs(const RouteAttrs& route, std::int64_t experts) {
   attr_between("route", "used", route.used, 1, experts);
@@ -185,7 +185,8 @@ void run_route(const Attrs& attrs, Operands operands, Results results, EvalConte
     const auto chosen = best(open, used);
     double sum = 0;
     for (const auto place : chosen) sum += gate[among[place]];
-    const double factor = route.share == RouteShare::kChosen ? route.scale / std::max(sum, kShareSumMin) : route.scale;
+    const double factor =
+        route.share == RoutingNormalization::kChosen ? route.scale / std::max(sum, kRoutingSumMin) : route.scale;
     for (std::size_t u = 0; u < used; ++u) {
       results[0].i32[row * used + u] = static_cast<std::int32_t>(among[chosen[u]]);
       results[1].f32[row * used + u] = static_cast<float>(gate[among[chosen[u]]] * factor);

@@ -11,7 +11,7 @@ namespace {
 
 /// Number of partial sums in a row of sum_squares.
 std::int64_t square_cols(std::int64_t cols) {
-  return (cols + kSquareBlock - 1) / kSquareBlock;
+  return (cols + kSumSquaresBlock - 1) / kSumSquaresBlock;
 }
 
 void check_attrs(std::string_view op, const NormAttrs& norm) {
@@ -123,14 +123,14 @@ void run_layer_norm(const Attrs& attrs, Operands operands, Results results, Eval
   }
 }
 
-/// The last block of a row may be shorter than kSquareBlock.
+/// The last block of a row may be shorter than kSumSquaresBlock.
 void run_sum_squares(const Attrs&, Operands operands, Results results, EvalContext&) {
   const Tensor& x = *operands[0];
   Tensor& out = results[0];
   for (std::int64_t row = 0; row < x.rows(); ++row)
     for (std::int64_t block = 0; block < out.cols(); ++block) {
       double sum = 0;
-      for (std::int64_t j = block * kSquareBlock; j < std::min((block + 1) * kSquareBlock, x.cols()); ++j) {
+      for (std::int64_t j = block * kSumSquaresBlock; j < std::min((block + 1) * kSumSquaresBlock, x.cols()); ++j) {
         const double value = x.f32[row * x.cols() + j];
         sum += value * value;
       }

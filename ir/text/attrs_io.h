@@ -31,7 +31,7 @@ inline constexpr std::array<std::string_view, 3> kEnumNames<RopeScaling>{"none",
 template <>
 inline constexpr std::array<std::string_view, 2> kEnumNames<RouteGate>{"softmax", "sigmoid"};
 template <>
-inline constexpr std::array<std::string_view, 2> kEnumNames<RouteShare>{"all", "chosen"};
+inline constexpr std::array<std::string_view, 2> kEnumNames<RoutingNormalization>{"all", "chosen"};
 
 /// True for members that hold the result's type or its element type. The text form prints these after the colon only,
 /// not among the attributes.

@@ -7,7 +7,7 @@
 // tokens, which group of weight rows, which tile, which other rows of a chunk).
 //
 // All classes with FMA, which is all but kGeneric, agree bit for bit. The one exception is a matmul with BF16 weights
-// on classes with BF16 dot instructions (multiplies_bf16). kGeneric rounds twice where the others fuse and differs in
+// on classes with BF16 dot instructions (uses_bf16_dots). kGeneric rounds twice where the others fuse and differs in
 // the last bits.
 //
 // Pointers need only the alignment of their element type; 64 bytes is fastest. Floats are f32 unless stated otherwise.
@@ -54,7 +54,7 @@ enum class CpuClass : std::uint8_t {
 ///               with a kZero sum like Q4_0, with the dot of raw - kZero.
 ///   F32, F16    per 256 columns two chains of fma, over even and over odd columns; their sum is added to the sum of
 ///               the columns before
-///   BF16        the same. If the class multiplies_bf16, x is rounded to BF16 and the chains run over even and odd
+///   BF16        the same. If the class uses_bf16_dots, x is rounded to BF16 and the chains run over even and odd
 ///               pairs of columns; within a pair the odd column is added first, and subnormals count as 0.
 ///
 /// Speed: 1 to 3 tokens run at the read rate of memory. For many tokens a call should have at least kMatmulTokens
@@ -166,11 +166,11 @@ bool runs_here(CpuClass cpu_class);
 /// All classes of every architecture, from the plainest to the best.
 std::span<const CpuClass> all_classes();
 /// True if matmuls with BF16 weights round activations to BF16 and use BF16 dot instructions.
-constexpr bool multiplies_bf16(CpuClass cpu_class) {
+constexpr bool uses_bf16_dots(CpuClass cpu_class) {
   return cpu_class >= CpuClass::kAvx512VnniBf16;
 }
 /// True if prompt_matmul differs from matmul: prefill then uses AMX tiles of BF16.
-constexpr bool multiplies_prompts_by_tiles(CpuClass cpu_class) {
+constexpr bool has_prefill_tiles(CpuClass cpu_class) {
   return cpu_class == CpuClass::kAvx512VnniAmx;
 }
 /// The name of a class: "generic", "armv8-neon", "armv8-neon-dotprod", "x86-64-v3", "x86-64-v4", "x86-64-v4-vnni",

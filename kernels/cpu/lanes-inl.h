@@ -9,8 +9,8 @@
 //   bytes               one byte per row, widened to 32 bits
 //   words, all          the same 32-bit integer (float) in every row
 //   both, either        bitwise AND, OR
-//   plus, less_one      32-bit a + b; a - 1, but 0 stays 0
-//   less_bytes          a - b in each byte
+//   plus, saturating_sub_one      32-bit a + b; a - 1, but 0 stays 0
+//   sub_bytes          a - b in each byte
 //   left, right         shift by n, possibly across bytes within a word: callers mask the bits that move
 //   left_word, right_signed  exact 32-bit shifts; the right one keeps the sign
 //   lookup              replaces each byte (0..15) with the table's entry
@@ -48,11 +48,11 @@ struct Lanes {
   FORGE_INLINE static I bytes(const std::uint8_t* p) { return I{p[0], p[1], p[2], p[3]}; }
   FORGE_INLINE static I words(std::int32_t w) { return I{} + static_cast<std::uint32_t>(w); }
   FORGE_INLINE static I none() { return I{}; }
-  FORGE_INLINE static I both(I a, I b) { return a & b; }
-  FORGE_INLINE static I either(I a, I b) { return a | b; }
+  FORGE_INLINE static I and_(I a, I b) { return a & b; }
+  FORGE_INLINE static I or_(I a, I b) { return a | b; }
   FORGE_INLINE static I plus(I a, I b) { return a + b; }
-  FORGE_INLINE static I less_one(I a) { return a - (I)(a != 0 ? I{} + 1 : I{}); }
-  FORGE_INLINE static I less_bytes(I a, I b) { return (I)((Bytes)a - (Bytes)b); }
+  FORGE_INLINE static I saturating_sub_one(I a) { return a - (I)(a != 0 ? I{} + 1 : I{}); }
+  FORGE_INLINE static I sub_bytes(I a, I b) { return (I)((Bytes)a - (Bytes)b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
     return a << n;
@@ -149,15 +149,15 @@ struct Lanes {
   FORGE_INLINE static I same(uint8x16_t v) { return {v, v, v, v}; }
   FORGE_INLINE static I words(std::int32_t w) { return same(vreinterpretq_u8_s8(all_words(w))); }
   FORGE_INLINE static I none() { return same(vdupq_n_u8(0)); }
-  FORGE_INLINE static I both(const I& a, const I& b) { return FORGE_QUADS(a, b, vandq_u8(v, w)); }
-  FORGE_INLINE static I either(const I& a, const I& b) { return FORGE_QUADS(a, b, vorrq_u8(v, w)); }
+  FORGE_INLINE static I and_(const I& a, const I& b) { return FORGE_QUADS(a, b, vandq_u8(v, w)); }
+  FORGE_INLINE static I or_(const I& a, const I& b) { return FORGE_QUADS(a, b, vorrq_u8(v, w)); }
   FORGE_INLINE static I plus(const I& a, const I& b) {
     return FORGE_QUADS(a, b, vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(v), vreinterpretq_u32_u8(w))));
   }
-  FORGE_INLINE static I less_one(const I& a) {
+  FORGE_INLINE static I saturating_sub_one(const I& a) {
     return FORGE_QUAD(a, vreinterpretq_u8_u32(vqsubq_u32(vreinterpretq_u32_u8(v), vdupq_n_u32(1))));
   }
-  FORGE_INLINE static I less_bytes(const I& a, const I& b) { return FORGE_QUADS(a, b, vsubq_u8(v, w)); }
+  FORGE_INLINE static I sub_bytes(const I& a, const I& b) { return FORGE_QUADS(a, b, vsubq_u8(v, w)); }
   // NEON shifts bytes instead of words here; callers mask the bits that would move between bytes
   template <int n>
   FORGE_INLINE static I left(const I& a) {
@@ -219,11 +219,11 @@ struct Lanes {
   }
   FORGE_INLINE static I words(std::int32_t w) { return _mm512_set1_epi32(w); }
   FORGE_INLINE static I none() { return _mm512_setzero_si512(); }
-  FORGE_INLINE static I both(I a, I b) { return _mm512_and_si512(a, b); }
-  FORGE_INLINE static I either(I a, I b) { return _mm512_or_si512(a, b); }
+  FORGE_INLINE static I and_(I a, I b) { return _mm512_and_si512(a, b); }
+  FORGE_INLINE static I or_(I a, I b) { return _mm512_or_si512(a, b); }
   FORGE_INLINE static I plus(I a, I b) { return _mm512_add_epi32(a, b); }
-  FORGE_INLINE static I less_one(I a) { return _mm512_subs_epu16(a, _mm512_set1_epi32(1)); }
-  FORGE_INLINE static I less_bytes(I a, I b) { return _mm512_sub_epi8(a, b); }
+  FORGE_INLINE static I saturating_sub_one(I a) { return _mm512_subs_epu16(a, _mm512_set1_epi32(1)); }
+  FORGE_INLINE static I sub_bytes(I a, I b) { return _mm512_sub_epi8(a, b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
     return n == 0 ? a : _mm512_slli_epi16(a, n);
@@ -245,7 +245,7 @@ struct Lanes {
   }
   FORGE_INLINE static I lookup(Table levels, I codes) { return _mm512_shuffle_epi8(levels, codes); }
   FORGE_INLINE static I pairs(I u, I s) { return _mm512_maddubs_epi16(u, s); }
-  FORGE_INLINE static I plus_shorts(I a, I b) { return _mm512_add_epi16(a, b); }
+  FORGE_INLINE static I add_16(I a, I b) { return _mm512_add_epi16(a, b); }
   FORGE_INLINE static I widen(I a, I factor) { return _mm512_madd_epi16(a, factor); }
   FORGE_INLINE static I shorts(short w) { return _mm512_set1_epi16(w); }
   FORGE_INLINE static F to_float(I a) { return _mm512_cvtepi32_ps(a); }
@@ -274,11 +274,11 @@ struct Lanes {
   }
   FORGE_INLINE static I words(std::int32_t w) { return _mm256_set1_epi32(w); }
   FORGE_INLINE static I none() { return _mm256_setzero_si256(); }
-  FORGE_INLINE static I both(I a, I b) { return _mm256_and_si256(a, b); }
-  FORGE_INLINE static I either(I a, I b) { return _mm256_or_si256(a, b); }
+  FORGE_INLINE static I and_(I a, I b) { return _mm256_and_si256(a, b); }
+  FORGE_INLINE static I or_(I a, I b) { return _mm256_or_si256(a, b); }
   FORGE_INLINE static I plus(I a, I b) { return _mm256_add_epi32(a, b); }
-  FORGE_INLINE static I less_one(I a) { return _mm256_subs_epu16(a, _mm256_set1_epi32(1)); }
-  FORGE_INLINE static I less_bytes(I a, I b) { return _mm256_sub_epi8(a, b); }
+  FORGE_INLINE static I saturating_sub_one(I a) { return _mm256_subs_epu16(a, _mm256_set1_epi32(1)); }
+  FORGE_INLINE static I sub_bytes(I a, I b) { return _mm256_sub_epi8(a, b); }
   template <int n>
   FORGE_INLINE static I left(I a) {
     return n == 0 ? a : _mm256_slli_epi16(a, n);
@@ -300,7 +300,7 @@ struct Lanes {
   }
   FORGE_INLINE static I lookup(Table levels, I codes) { return _mm256_shuffle_epi8(levels, codes); }
   FORGE_INLINE static I pairs(I u, I s) { return _mm256_maddubs_epi16(u, s); }
-  FORGE_INLINE static I plus_shorts(I a, I b) { return _mm256_add_epi16(a, b); }
+  FORGE_INLINE static I add_16(I a, I b) { return _mm256_add_epi16(a, b); }
   FORGE_INLINE static I widen(I a, I factor) { return _mm256_madd_epi16(a, factor); }
   FORGE_INLINE static I shorts(short w) { return _mm256_set1_epi16(w); }
   FORGE_INLINE static F to_float(I a) { return _mm256_cvtepi32_ps(a); }
@@ -370,10 +370,10 @@ struct Dot {
     const I all = Lanes::words(x);
     if constexpr (kShorts == 0) {
       const I nibble = Lanes::words(0x0f0f0f0f);
-      low = Lanes::plus_shorts(low, Lanes::pairs(Lanes::both(u, nibble), all));
-      high = Lanes::plus_shorts(high, Lanes::pairs(Lanes::both(Lanes::right<4>(u), nibble), all));
+      low = Lanes::add_16(low, Lanes::pairs(Lanes::and_(u, nibble), all));
+      high = Lanes::add_16(high, Lanes::pairs(Lanes::and_(Lanes::right<4>(u), nibble), all));
     } else {
-      low = word % kShorts == 0 ? Lanes::pairs(u, all) : Lanes::plus_shorts(low, Lanes::pairs(u, all));
+      low = word % kShorts == 0 ? Lanes::pairs(u, all) : Lanes::add_16(low, Lanes::pairs(u, all));
       if (word % kShorts == kShorts - 1) sum = Lanes::plus(sum, Lanes::widen(low, Lanes::shorts(1)));
     }
   }

@@ -9,7 +9,7 @@ namespace forge::cpu {
 namespace {
 
 constexpr float kWorst = -std::numeric_limits<float>::infinity();
-constexpr float kShareSumMin = 6.103515625e-5F;  // smallest normal f16; keeps weights finite if all gates are 0
+constexpr float kRoutingSumMin = 6.103515625e-5F;  // smallest normal f16; keeps weights finite if all gates are 0
 
 /// Marks the largest untaken rank as taken and returns its index, the first of equal ones. At least one must be left.
 std::size_t take_best(const float* ranks, std::size_t count, bool* taken) {
@@ -67,7 +67,7 @@ void route_token(const RouteParams& p, const float* logits, std::int32_t* chosen
     shares[u] = gate[best];
     sum += gate[best];
   }
-  const float factor = p.over_chosen ? p.scale / std::max(sum, kShareSumMin) : p.scale;
+  const float factor = p.over_chosen ? p.scale / std::max(sum, kRoutingSumMin) : p.scale;
   for (std::size_t u = 0; u < p.used; ++u) shares[u] *= factor;
 }
 

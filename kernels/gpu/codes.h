@@ -114,14 +114,14 @@ struct WeightCodes {
     if constexpr (kPacking.scale == quant::ScaleKind::kExponent) return quant::half_of_e8m0(number(unit, 0));
     const float d = f32_of_f16(static_cast<u16>(unit.halves));
     if constexpr (kPacking.numbers == 0) return d;
-    const u32 raw = number(unit, half * static_cast<int>(kPacking.numbers_a_part(kSub)));
+    const u32 raw = number(unit, half * static_cast<int>(kPacking.numbers_per_sub(kSub)));
     return d * (static_cast<float>(quant::scale_factor(kPacking.scale, raw)) * kPacking.unit);
   }
   /// The minimum of the same columns, to be added.
   FORGE_DEVICE static float minimum(const Unit& unit, int half) {
     const float m = f32_of_f16(static_cast<u16>(unit.halves >> 16));
     if constexpr (kPacking.numbers == 0) return m;
-    return -m * static_cast<float>(number(unit, half * static_cast<int>(kPacking.numbers_a_part(kSub)) + 1));
+    return -m * static_cast<float>(number(unit, half * static_cast<int>(kPacking.numbers_per_sub(kSub)) + 1));
   }
 
   static constexpr int kUnitColumns = 32;

@@ -276,14 +276,15 @@ struct SampleDraw {
     return lds.chosen.get(0);
   }
 
-  /// The token of a row, or kNoNumbers if all of its logits are NaN or -infinity. All lanes of the block call this.
+  /// The token of a row, or kNoFiniteLogits if all of its logits are NaN or -infinity. All lanes of the block call
+  /// this.
   FORGE_DEVICE static i32 choose(const Args& args, int row, float temperature, Lds& lds) {
     BestLogit best{kMinusInfinity, C::kVocab};
     for (int i = thread_id(); i < C::kScanBlocks; i += kThreads)
       best = better(
           best, BestLogit{load(args.values + row * C::kScanBlocks + i), load(args.indices + row * C::kScanBlocks + i)});
     best = best_of_block<C::kDrawWaves>(best, lds.best);
-    if (best.index >= C::kVocab || best.value == kMinusInfinity) return kNoNumbers;
+    if (best.index >= C::kVocab || best.value == kMinusInfinity) return kNoFiniteLogits;
     best.value = min_of(best.value, kLargestFloat);
     if (!(temperature > 0)) return best.index;
     const SamplingRow* sampling = args.sampling + row;

@@ -20,7 +20,7 @@ static_assert(sizeof(SamplingRow) == 32);
 inline constexpr int kSampledRing = 64;
 
 /// Stands in the ring in place of a token if all logits of the row are NaN or -infinity. The next step gets id 0.
-inline constexpr int kNoNumbers = -2;
+inline constexpr int kNoFiniteLogits = -2;
 
 /// Indices of the step's input `counts`, i32[4]: real tokens, rows of logits and sequences of this step, and steps
 /// sampled so far.

@@ -12,8 +12,8 @@
 // and these free functions:
 //   raw_values(block, u8*)      unpacks the kElems elements to unsigned bytes
 //   code_values(block, u8*)     the same, but codes; for types with kLevels
-//   half_number(block, i)       f16 number i of the block: d, or d and dmin
-//   whole_number(block, i)      small integer i that scales and minima are made of
+//   f16_number(block, i)       f16 number i of the block: d, or d and dmin
+//   scale_number(block, i)      small integer i that scales and minima are made of
 // An element is
 //   value = scale * (raw - kZero) + offset
 // Q8_0, Q4_0 and Q4_1 have no kPacking: their kernels work on the native bytes, with functions shared with the GPU.
@@ -110,13 +110,13 @@ template <class Block>
 float sub_scale(const Block& block, u32 sub) {
   constexpr Packing kPacking = Block::kPacking;
   if constexpr (kPacking.scale == ScaleKind::kExponent) {
-    return half_of_e8m0(whole_number(block, sub));
+    return half_of_e8m0(scale_number(block, sub));
   } else {
-    const float d = f32_of_f16(half_number(block, 0));
+    const float d = f32_of_f16(f16_number(block, 0));
     if constexpr (kPacking.numbers == 0) {
       return d;
     } else {
-      const u32 number = whole_number(block, sub * kPacking.numbers_a_part(Block::kSub));
+      const u32 number = scale_number(block, sub * kPacking.numbers_per_sub(Block::kSub));
       return d * static_cast<float>(scale_factor(kPacking.scale, number)) * kPacking.unit;
     }
   }
@@ -129,11 +129,11 @@ float sub_offset(const Block& block, u32 sub) {
   if constexpr (!Block::kMinimum) {
     return -static_cast<float>(Block::kZero) * sub_scale(block, sub);
   } else {
-    const float m = f32_of_f16(half_number(block, 1));
+    const float m = f32_of_f16(f16_number(block, 1));
     if constexpr (kPacking.numbers == 0)
       return m;
     else
-      return -(m * static_cast<float>(whole_number(block, sub * kPacking.numbers_a_part(Block::kSub) + 1)));
+      return -(m * static_cast<float>(scale_number(block, sub * kPacking.numbers_per_sub(Block::kSub) + 1)));
   }
 }
 

@@ -41,10 +41,10 @@ FORGE_QUANT_FN void code_values(const BlockIQ1_M& block, u8* codes) {
   }
   iq1_codes(groups, codes);
 }
-FORGE_QUANT_FN u16 half_number(const BlockIQ1_M& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockIQ1_M& block, u32) {
   return super_scale(block);
 }
-FORGE_QUANT_FN u32 whole_number(const BlockIQ1_M& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockIQ1_M& block, u32 i) {
   return scale_word(block, i / 4) >> (i % 4 * 3) & 7u;
 }
 

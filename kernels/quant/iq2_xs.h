@@ -69,10 +69,10 @@ FORGE_QUANT_FN void code_values(const BlockIQ2_XS& block, u8* codes) {
   for (u32 i = 0; i < 32; ++i) groups.signs[i] = even_signs(block.qs[i] >> 9);
   iq2_codes(groups, codes);
 }
-FORGE_QUANT_FN u16 half_number(const BlockIQ2_XS& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockIQ2_XS& block, u32) {
   return block.d;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockIQ2_XS& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockIQ2_XS& block, u32 i) {
   return block.scales[i / 2] >> (i % 2 * 4) & 15u;
 }
 

@@ -50,13 +50,13 @@ static_assert(sizeof(BlockIQ2_XXS) == 66);
 FORGE_QUANT_FN void code_values(const BlockIQ2_XXS& block, u8* codes) {
   GridGroups groups;
   for (u32 i = 0; i < 32; ++i) groups.entries[i] = kIq2XxsGrid[block.qs[i / 4 * 8 + i % 4]];
-  for (u32 part = 0; part < 8; ++part) put_signs(load_u32(block.qs + 8 * part + 4), groups.signs + 4 * part);
+  for (u32 part = 0; part < 8; ++part) store_signs(load_u32(block.qs + 8 * part + 4), groups.signs + 4 * part);
   iq2_codes(groups, codes);
 }
-FORGE_QUANT_FN u16 half_number(const BlockIQ2_XXS& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockIQ2_XXS& block, u32) {
   return block.d;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockIQ2_XXS& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockIQ2_XXS& block, u32 i) {
   return block.qs[8 * i + 7] >> 4;
 }
 

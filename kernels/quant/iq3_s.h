@@ -79,10 +79,10 @@ FORGE_QUANT_FN void code_values(const BlockIQ3_S& block, u8* codes) {
   }
   iq3_codes(groups, codes);
 }
-FORGE_QUANT_FN u16 half_number(const BlockIQ3_S& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockIQ3_S& block, u32) {
   return block.d;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockIQ3_S& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockIQ3_S& block, u32 i) {
   return block.scales[i / 2] >> (i % 2 * 4) & 15u;
 }
 

@@ -52,13 +52,13 @@ FORGE_QUANT_FN void code_values(const BlockIQ3_XXS& block, u8* codes) {
   GridGroups groups;
   for (u32 i = 0; i < 32; ++i)
     groups.entries[i] = kIq3XxsGrid[block.qs[2 * i]] | static_cast<u64>(kIq3XxsGrid[block.qs[2 * i + 1]]) << 32;
-  for (u32 part = 0; part < 8; ++part) put_signs(load_u32(block.signs + 4 * part), groups.signs + 4 * part);
+  for (u32 part = 0; part < 8; ++part) store_signs(load_u32(block.signs + 4 * part), groups.signs + 4 * part);
   iq3_codes(groups, codes);
 }
-FORGE_QUANT_FN u16 half_number(const BlockIQ3_XXS& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockIQ3_XXS& block, u32) {
   return block.d;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockIQ3_XXS& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockIQ3_XXS& block, u32 i) {
   return block.signs[4 * i + 3] >> 4;
 }
 

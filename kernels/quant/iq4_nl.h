@@ -22,7 +22,7 @@ static_assert(sizeof(BlockIQ4_NL) == 18);
 FORGE_QUANT_FN void code_values(const BlockIQ4_NL& block, u8* codes) {
   nibble_codes(block.qs, codes);
 }
-FORGE_QUANT_FN u16 half_number(const BlockIQ4_NL& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockIQ4_NL& block, u32) {
   return block.d;
 }
 

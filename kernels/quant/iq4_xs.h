@@ -14,7 +14,7 @@ struct BlockIQ4_XS {
   static constexpr u32 kElems = 256, kSub = 32, kZero = 128;
   static constexpr bool kMinimum = false;
   static constexpr Packing kPacking{
-      .low = 4, .high = 0, .halves = 1, .numbers = 1, .number_bits = 6, .scale = ScaleKind::kLess32};
+      .low = 4, .high = 0, .halves = 1, .numbers = 1, .number_bits = 6, .scale = ScaleKind::kMinus32};
   static constexpr const u8 (&kLevels)[16] = kIq4Levels;
   u16 d;
   u8 scales_h[2];
@@ -26,10 +26,10 @@ static_assert(sizeof(BlockIQ4_XS) == 136);
 FORGE_QUANT_FN void code_values(const BlockIQ4_XS& block, u8* codes) {
   for (int part = 0; part < 8; ++part) nibble_codes(block.qs + 16 * part, codes + 32 * part);
 }
-FORGE_QUANT_FN u16 half_number(const BlockIQ4_XS& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockIQ4_XS& block, u32) {
   return block.d;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockIQ4_XS& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockIQ4_XS& block, u32 i) {
   return (block.scales_l[i / 2] >> (i % 2 * 4) & 15u) | (block.scales_h[i / 4] >> (i % 4 * 2) & 3u) << 4;
 }
 

@@ -29,7 +29,7 @@ FORGE_QUANT_FN u32 load_u32(const u8* bytes) {
   return word;
 }
 /// Stores the signs of 4 groups, from 7 bits of `word` each.
-FORGE_QUANT_FN void put_signs(u32 word, u64* signs) {
+FORGE_QUANT_FN void store_signs(u32 word, u64* signs) {
   for (u32 i = 0; i < 4; ++i) signs[i] = even_signs(word >> (7 * i) & 127u);
 }
 /// Expands 8 fields of two bits to 8 bytes, lowest first. Each step halves the fields per piece and moves them apart.

@@ -25,7 +25,7 @@ static_assert(sizeof(BlockMXFP4) == 17);
 FORGE_QUANT_FN void code_values(const BlockMXFP4& block, u8* codes) {
   nibble_codes(block.qs, codes);
 }
-FORGE_QUANT_FN u32 whole_number(const BlockMXFP4& block, u32) {
+FORGE_QUANT_FN u32 scale_number(const BlockMXFP4& block, u32) {
   return block.e;
 }
 

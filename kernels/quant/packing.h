@@ -11,10 +11,10 @@ namespace forge::quant {
 /// integers have scale = d.
 ///   kPlain     f(n) = n
 ///   kSigned    f(n) = n read as int8
-///   kLess32    f(n) = n - 32
+///   kMinus32    f(n) = n - 32
 ///   kOdd       f(n) = 2 n + 1
 ///   kExponent  scale = 2^(n - 128), without d (MXFP4)
-enum class ScaleKind : u8 { kPlain, kSigned, kLess32, kOdd, kExponent };
+enum class ScaleKind : u8 { kPlain, kSigned, kMinus32, kOdd, kExponent };
 
 /// Example Q4_K: low 4, high 0, halves 2 (d, dmin), numbers 2 (a scale and a minimum per 32 columns), number_bits 6.
 struct Packing {
@@ -27,7 +27,7 @@ struct Packing {
   float unit = 1;
 
   /// Small integers of `sub` columns: 1 (scale) or 2 (scale, minimum).
-  [[nodiscard]] constexpr u32 numbers_a_part(u32 sub) const { return numbers * sub / 32; }
+  [[nodiscard]] constexpr u32 numbers_per_sub(u32 sub) const { return numbers * sub / 32; }
 };
 
 /// Expands 8 bits to 8 bytes of 0 or 1, lowest bit first. The product copies the byte to all 8 bytes and the mask keeps
@@ -61,7 +61,7 @@ FORGE_QUANT_FN int scale_factor(ScaleKind kind, u32 number) {
   switch (kind) {
     case ScaleKind::kSigned:
       return static_cast<i8>(number);
-    case ScaleKind::kLess32:
+    case ScaleKind::kMinus32:
       return static_cast<int>(number) - 32;
     case ScaleKind::kOdd:
       return static_cast<int>(2 * number + 1);

@@ -85,19 +85,19 @@ FORGE_QUANT_FN void planes_pack_codes(const Block& block, u64 rows, u64 k, u64 r
   if constexpr (Planes::kNumberBits > 0)
     for (u32 i = 0; i < Planes::kParts * Planes::kNumberBits / 8; ++i) {
       const bool whole = kPacking.number_bits == 8;
-      const u32 number = whole ? whole_number(block, i)
-                               : (whole_number(block, 2 * i) & 15u) | (whole_number(block, 2 * i + 1) & 15u) << 4;
+      const u32 number = whole ? scale_number(block, i)
+                               : (scale_number(block, 2 * i) & 15u) | (scale_number(block, 2 * i + 1) & 15u) << 4;
       planes[at.numbers + first * Planes::kNumberBits / 8 + i] = static_cast<u8>(number);
     }
   if constexpr (Planes::kTopBits > 0)
     for (u32 i = 0; i < Planes::kParts * Planes::kTopBits / 8; ++i) {
       u32 byte = 0;
-      for (u32 n = 0; n < 4; ++n) byte |= whole_number(block, 4 * i + n) >> 4 << (2 * n);
+      for (u32 n = 0; n < 4; ++n) byte |= scale_number(block, 4 * i + n) >> 4 << (2 * n);
       planes[at.tops + first * Planes::kTopBits / 8 + i] = static_cast<u8>(byte);
     }
   if constexpr (kPacking.halves > 0)
     for (u32 i = 0; i < kPacking.halves; ++i) {
-      const u16 half = half_number(block, i);
+      const u16 half = f16_number(block, i);
       copy_bytes<2>(planes + at.halves + (row * (k / Block::kElems) + b) * Planes::kHalvesBytes + 2 * i, &half);
     }
 }

@@ -19,7 +19,7 @@ static_assert(sizeof(BlockQ1_0) == 18);
 FORGE_QUANT_FN void raw_values(const BlockQ1_0& block, u8* raw) {
   for (int i = 0; i < 16; ++i) store_bytes(2 * bytes_of_bits(block.qs[i]), raw + 8 * i);
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ1_0& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ1_0& block, u32) {
   return block.d;
 }
 

@@ -27,10 +27,10 @@ FORGE_QUANT_FN void raw_two_bits(const u8* qs, u8* raw) {
 FORGE_QUANT_FN void raw_values(const BlockQ2_K& block, u8* raw) {
   raw_two_bits(block.qs, raw);
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ2_K& block, u32 part) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ2_K& block, u32 part) {
   return part == 0 ? block.d : block.dmin;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockQ2_K& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockQ2_K& block, u32 i) {
   return block.scales[i / 2] >> (i % 2 * 4) & 15u;
 }
 

@@ -15,7 +15,7 @@ struct BlockQ3_K {
   static constexpr u32 kElems = 256, kSub = 16, kZero = 4;
   static constexpr bool kMinimum = false;
   static constexpr Packing kPacking{
-      .low = 2, .high = 1, .halves = 1, .numbers = 2, .number_bits = 6, .scale = ScaleKind::kLess32};
+      .low = 2, .high = 1, .halves = 1, .numbers = 2, .number_bits = 6, .scale = ScaleKind::kMinus32};
   u8 hmask[32];
   u8 qs[64];
   u8 scales[12];
@@ -29,10 +29,10 @@ FORGE_QUANT_FN void raw_values(const BlockQ3_K& block, u8* raw) {
     for (int i = 0; i < 32; ++i)
       raw[32 * part + i] = static_cast<u8>(raw[32 * part + i] | (block.hmask[i] >> part & 1u) << 2);
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ3_K& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ3_K& block, u32) {
   return block.d;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockQ3_K& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockQ3_K& block, u32 i) {
   return (block.scales[i % 8] >> (i / 8 * 4) & 15u) | (block.scales[8 + i % 4] >> (i / 4 * 2) & 3u) << 4;
 }
 

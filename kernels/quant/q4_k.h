@@ -42,10 +42,10 @@ FORGE_QUANT_FN void raw_part_nibbles(const u8* qs, u8* raw) {
 FORGE_QUANT_FN void raw_values(const BlockQ4_K& block, u8* raw) {
   raw_part_nibbles(block.qs, raw);
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ4_K& block, u32 part) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ4_K& block, u32 part) {
   return part == 0 ? block.d : block.dmin;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockQ4_K& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockQ4_K& block, u32 i) {
   return i % 2 == 0 ? k_scale(block.scales, i / 2) : k_minimum(block.scales, i / 2);
 }
 

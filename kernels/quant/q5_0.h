@@ -25,7 +25,7 @@ FORGE_QUANT_FN void raw_nibbles_and_bits(const u8* qs, const u8* qh, u8* raw) {
 FORGE_QUANT_FN void raw_values(const BlockQ5_0& block, u8* raw) {
   raw_nibbles_and_bits(block.qs, block.qh, raw);
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ5_0& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ5_0& block, u32) {
   return block.d;
 }
 

@@ -19,7 +19,7 @@ static_assert(sizeof(BlockQ5_1) == 24);
 FORGE_QUANT_FN void raw_values(const BlockQ5_1& block, u8* raw) {
   raw_nibbles_and_bits(block.qs, block.qh, raw);
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ5_1& block, u32 part) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ5_1& block, u32 part) {
   return part == 0 ? block.d : block.m;
 }
 

@@ -27,10 +27,10 @@ FORGE_QUANT_FN void raw_values(const BlockQ5_K& block, u8* raw) {
     for (int i = 0; i < 32; ++i)
       raw[32 * part + i] = static_cast<u8>(raw[32 * part + i] | (block.qh[i] >> part & 1u) << 4);
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ5_K& block, u32 part) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ5_K& block, u32 part) {
   return part == 0 ? block.d : block.dmin;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockQ5_K& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockQ5_K& block, u32 i) {
   return i % 2 == 0 ? k_scale(block.scales, i / 2) : k_minimum(block.scales, i / 2);
 }
 

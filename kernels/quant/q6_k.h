@@ -29,10 +29,10 @@ FORGE_QUANT_FN void raw_values(const BlockQ6_K& block, u8* raw) {
       raw[32 * part + i] = static_cast<u8>(low | (block.qh[part / 4 * 32 + i] >> (part % 4 * 2) & 3u) << 4);
     }
 }
-FORGE_QUANT_FN u16 half_number(const BlockQ6_K& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockQ6_K& block, u32) {
   return block.d;
 }
-FORGE_QUANT_FN u32 whole_number(const BlockQ6_K& block, u32 i) {
+FORGE_QUANT_FN u32 scale_number(const BlockQ6_K& block, u32 i) {
   return static_cast<u8>(block.scales[i]);
 }
 

@@ -36,7 +36,7 @@ FORGE_QUANT_FN void raw_values(const BlockTQ1_0& block, u8* raw) {
   raw_digits(block.qs + 32, 16, 5, raw + 160);
   raw_digits(block.qh, 4, 4, raw + 240);
 }
-FORGE_QUANT_FN u16 half_number(const BlockTQ1_0& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockTQ1_0& block, u32) {
   return block.d;
 }
 

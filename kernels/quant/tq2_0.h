@@ -18,7 +18,7 @@ static_assert(sizeof(BlockTQ2_0) == 66);
 FORGE_QUANT_FN void raw_values(const BlockTQ2_0& block, u8* raw) {
   raw_two_bits(block.qs, raw);
 }
-FORGE_QUANT_FN u16 half_number(const BlockTQ2_0& block, u32) {
+FORGE_QUANT_FN u16 f16_number(const BlockTQ2_0& block, u32) {
   return block.d;
 }
 

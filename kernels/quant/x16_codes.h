@@ -57,16 +57,16 @@ FORGE_QUANT_FN typename Ops::I x16_word(const u8* codes, const typename Ops::Tab
   constexpr u32 kLow = Block::kPacking.low, kHigh = Block::kPacking.high;
   constexpr int kLine = kLow == 4 ? kWord % 4 : kWord / 4, kShift = kLow == 4 ? kWord / 4 * 4 : kWord % 4 * 2;
   typename Ops::I word = Ops::template right<kShift>(Ops::load(codes + 64 * kLine));
-  word = Ops::both(word, Ops::words(kLow == 4 ? 0x0f0f0f0f : 0x03030303));
+  word = Ops::and_(word, Ops::words(kLow == 4 ? 0x0f0f0f0f : 0x03030303));
   if constexpr (kHigh != 0) {
     constexpr int kFrom = kHigh == 1 ? kWord : kWord % 4 * 2, kPlane = kHigh == 1 ? 0 : kWord / 4;
     constexpr int kMove = static_cast<int>(kLow) - kFrom;  // the bits go right above the low ones
     constexpr int kMask = static_cast<int>(((1u << kHigh) - 1) << kLow) * 0x01010101;
     const typename Ops::I plane = Ops::load(codes + 64 * (kLow + kPlane));
     if constexpr (kMove >= 0)
-      word = Ops::either(word, Ops::both(Ops::template left<kMove>(plane), Ops::words(kMask)));
+      word = Ops::or_(word, Ops::and_(Ops::template left<kMove>(plane), Ops::words(kMask)));
     else
-      word = Ops::either(word, Ops::both(Ops::template right<-kMove>(plane), Ops::words(kMask)));
+      word = Ops::or_(word, Ops::and_(Ops::template right<-kMove>(plane), Ops::words(kMask)));
   }
   if constexpr (HasLevels<Block>)
     return Ops::lookup(levels, word);
@@ -82,11 +82,11 @@ FORGE_QUANT_FN typename Ops::I x16_number(const u8* numbers) {
     return Ops::bytes(numbers + 16 * kIndex);
   } else {
     const typename Ops::I line = Ops::bytes(numbers + 16 * (kIndex / 2));
-    const typename Ops::I low = Ops::both(Ops::template right<kIndex % 2 * 4>(line), Ops::words(15));
+    const typename Ops::I low = Ops::and_(Ops::template right<kIndex % 2 * 4>(line), Ops::words(15));
     if constexpr (kBits == 4) return low;
     constexpr int kLine = static_cast<int>(X16Codes<Block>::kNumbers) / 2 + kIndex / 4, kShift = kIndex % 4 * 2;
     const typename Ops::I high = Ops::template right<kShift>(Ops::bytes(numbers + 16 * kLine));
-    return Ops::either(low, Ops::template left<4>(Ops::both(high, Ops::words(3))));
+    return Ops::or_(low, Ops::template left<4>(Ops::and_(high, Ops::words(3))));
   }
 }
 
@@ -96,7 +96,7 @@ FORGE_QUANT_FN typename Ops::I x16_factor(typename Ops::I number) {
   constexpr ScaleKind kKind = Block::kPacking.scale;
   if constexpr (kKind == ScaleKind::kSigned)
     return Ops::template right_signed<24>(Ops::template left_word<24>(number));
-  else if constexpr (kKind == ScaleKind::kLess32)
+  else if constexpr (kKind == ScaleKind::kMinus32)
     return Ops::plus(number, Ops::words(-32));
   else if constexpr (kKind == ScaleKind::kOdd)
     return Ops::plus(Ops::plus(number, number), Ops::words(1));
@@ -110,11 +110,11 @@ template <class Block, int kPart, class Ops>
 FORGE_QUANT_FN void x16_scale(const u8* numbers, typename Ops::F d, typename Ops::F m, typename Ops::F& scale,
                               typename Ops::F& offset) {
   constexpr Packing kPacking = Block::kPacking;
-  constexpr int kIndex = kPart * static_cast<int>(kPacking.numbers_a_part(Block::kSub));
+  constexpr int kIndex = kPart * static_cast<int>(kPacking.numbers_per_sub(Block::kSub));
   scale = d;
   if constexpr (kPacking.scale == ScaleKind::kExponent) {
     const typename Ops::I number = x16_number<Block, kIndex, Ops>(numbers);
-    scale = Ops::as_float(Ops::template left_word<23>(Ops::less_one(number)));
+    scale = Ops::as_float(Ops::template left_word<23>(Ops::saturating_sub_one(number)));
   } else if constexpr (kPacking.numbers != 0) {
     // `unit` is a power of two, so the order of the products changes no bit; this product is shared by all sub-blocks
     const typename Ops::F each = kPacking.unit == 1.0f ? d : Ops::times(d, Ops::all(kPacking.unit));
@@ -142,10 +142,10 @@ struct RowOps {
   }
   static I bytes(const u8* p) { return *p; }
   static I words(int w) { return static_cast<u32>(w); }
-  static I both(I a, I b) { return a & b; }
-  static I either(I a, I b) { return a | b; }
+  static I and_(I a, I b) { return a & b; }
+  static I or_(I a, I b) { return a | b; }
   static I plus(I a, I b) { return a + b; }
-  static I less_one(I a) { return a == 0 ? 0 : a - 1; }
+  static I saturating_sub_one(I a) { return a == 0 ? 0 : a - 1; }
   template <int n>
   static I left(I a) {
     return a << n;

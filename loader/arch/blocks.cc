@@ -68,7 +68,7 @@ const GgufTensor& DecoderBuilder::checked_tensor(const std::string& name, std::i
 
 ir::Value DecoderBuilder::per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols,
                                             std::int64_t experts) {
-  const auto mark = name.find(ir::kEachSlice);
+  const auto mark = name.find(ir::kExpertWildcard);
   const GgufTensor* first = nullptr;
   for (std::int64_t expert = 0; expert < experts; ++expert) {
     const auto& tensor = checked_tensor(std::string(name).replace(mark, 1, fmt::to_string(expert)), rows, cols, 0);

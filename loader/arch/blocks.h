@@ -126,7 +126,7 @@ class DecoderBuilder {
   /// read. A wrong shape is an error that gives both shapes.
   ir::Value weight(const std::string& name, std::int64_t rows, std::int64_t cols = 0, std::int64_t experts = 0);
   /// One weight [experts, rows, cols] from one tensor [rows, cols] for each expert, all of one type. `name` contains
-  /// ir::kEachSlice in place of the expert's number.
+  /// ir::kExpertWildcard in place of the expert's number.
   ir::Value per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
   /// The file's tensor, for shapes that `weight` cannot check. Marks it as read.
   const GgufTensor& tensor(const std::string& name);

@@ -31,7 +31,7 @@ ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, std::int64_t layer, st
     const auto stem = model.at(layer, fmt::format("ffn_{}_{}", name, suffix));
     const bool scattered = suffix == kRoutedSuffix && !model.has(stem + ".weight") &&
                            model.has(model.at(layer, fmt::format("ffn_{}.0.weight", name)));
-    const auto each = model.at(layer, fmt::format("ffn_{}.{}.weight", name, ir::kEachSlice));
+    const auto each = model.at(layer, fmt::format("ffn_{}.{}.weight", name, ir::kExpertWildcard));
     const ir::Value weights = scattered ? model.per_expert_weight(each, n, k, experts.count)
                                         : model.weight(stem + ".weight", n, k, experts.count);
     const ir::Value y = model.ir().expert_matmul(rows, weights, chosen);
@@ -99,15 +99,16 @@ DecoderBuilder::Ffn moe_ffn(DecoderBuilder& model, ir::RouteAttrs route, ir::Act
   };
 }
 
-ir::RouteAttrs read_routing(DecoderBuilder& model, ir::RouteShare fallback) {
+ir::RouteAttrs read_routing(DecoderBuilder& model, ir::RoutingNormalization fallback) {
   const auto& file = model.file();
   const bool biased = model.has(model.at(model.params().layers - 1, "exp_probs_b.bias"));
   const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), biased ? 2 : 1);
   model.refuse_if(gate != 1 && gate != 2, fmt::format("'expert_gating_func' = {}", gate));
   const float scale = model.feature("expert_weights_scale", 1);
-  const bool over_chosen = file.get<bool>(model.key("expert_weights_norm"), fallback == ir::RouteShare::kChosen);
+  const bool over_chosen =
+      file.get<bool>(model.key("expert_weights_norm"), fallback == ir::RoutingNormalization::kChosen);
   ir::RouteAttrs route{.gate = gate == 2 ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax,
-                       .share = over_chosen ? ir::RouteShare::kChosen : ir::RouteShare::kAll,
+                       .share = over_chosen ? ir::RoutingNormalization::kChosen : ir::RoutingNormalization::kAll,
                        .scale = scale == 0 ? 1 : scale};
   const auto experts = expert_params(model);
   route.groups = positive(file, model.key("expert_group_count"), 1);

@@ -35,7 +35,7 @@ DecoderBuilder::Ffn moe_ffn(DecoderBuilder& model, ir::RouteAttrs route,
 /// with a bias, else softmax), expert_weights_norm (if absent, `fallback`), expert_weights_scale, expert_group_count
 /// and expert_group_used_count. Errors: kModelUnsupported for another gate, kModelFormat for groups that do not match
 /// the experts.
-ir::RouteAttrs read_routing(DecoderBuilder& model, ir::RouteShare fallback = ir::RouteShare::kAll);
+ir::RouteAttrs read_routing(DecoderBuilder& model, ir::RoutingNormalization fallback = ir::RoutingNormalization::kAll);
 
 /// gated_ffn in the first "<family>.leading_dense_block_count" layers (dense first layers), moe_ffn in all others.
 /// Errors: kModelFormat if that count exceeds the model's layers.

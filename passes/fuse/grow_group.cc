@@ -111,7 +111,7 @@ bool GroupGrower::try_add(std::vector<NodeId>& members, std::span<const NodeId> 
   std::ranges::sort(wider, {}, [&](NodeId node) { return position_[node]; });
   refusal_.clear();
   if (would_create_cycle(wider)) return false;
-  if (auto why = context_.target.refuses_group(graph_, wider)) {
+  if (auto why = context_.target.group_refusal(graph_, wider)) {
     refusal_ = std::move(*why);
     return false;
   }

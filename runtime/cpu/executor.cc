@@ -47,12 +47,12 @@ const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
 
 }  // namespace
 
-MemoryNeed CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
-  const auto rooms = runtime::kv_rooms(program, kv_blocks);
-  MemoryNeed need{.weights = checked_bytes(program.weights_bytes, "weights block"),
-                  .arena = checked_bytes(program.arena_bytes, "arena"),
-                  .recurrent = recurrent_bytes(program, program.batch_max),
-                  .io = step_input_bytes(program, rooms.size()) + logits_bytes(program)};
+MemoryRequirements CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
+  const auto rooms = runtime::kv_pool_sizes(program, kv_blocks);
+  MemoryRequirements need{.weights = checked_bytes(program.weights_bytes, "weights block"),
+                          .arena = checked_bytes(program.arena_bytes, "arena"),
+                          .recurrent = recurrent_bytes(program, program.batch_max),
+                          .io = step_input_bytes(program, rooms.size()) + logits_bytes(program)};
   for (std::size_t g = 0; g < rooms.size(); ++g) {
     const std::size_t bytes = rooms[g].blocks * kv_block_stride(program.kv_groups[g]);
     need.kv += bytes;
@@ -87,9 +87,9 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   output_ = MemoryBlock(logits_bytes(*program_), "the logits", false);
   // The KV pools of all groups are parts of one block of memory.
   std::byte* pool = kv_.data();
-  for (std::size_t g = 0; g < kv_rooms().size(); ++g) {
+  for (std::size_t g = 0; g < kv_pool_sizes().size(); ++g) {
     blocks_.kv.push_back({.data = pool, .block_stride = kv_block_stride(program_->kv_groups[g])});
-    pool += kv_rooms()[g].blocks * blocks_.kv.back().block_stride;
+    pool += kv_pool_sizes()[g].blocks * blocks_.kv.back().block_stride;
   }
   blocks_.arena = {arena_.data(), arena_.bytes()};
   blocks_.weights = {weights_.data(), weights_.bytes()};
@@ -124,7 +124,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
 // Vectors are sized for the largest variant here and never resized: decoded steps hold their addresses.
 void CpuExecutor::size_io() {
   const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(*program_);
-  const std::size_t groups = kv_rooms().size();
+  const std::size_t groups = kv_pool_sizes().size();
   io_.table_stride = table_blocks;
   io_.group_stride = sequences * table_blocks;
   for (auto* list : {&io_.ids, &io_.positions, &io_.sequence, &io_.slot}) list->assign(tokens, 0);
@@ -175,23 +175,23 @@ void CpuExecutor::size_scratch() {
 /// Copies the batch into the step inputs, copies KV blocks that forked sequences need, and derives per-token values:
 /// the block and slot where K and V are stored, and the query tiles of attention.
 void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) {
-  take_inputs(batch,
-              {.vocab = vocab(),
-               .rooms = kv_rooms(),
-               .block_tokens = cpu::kKvBlockTokens,
-               .table_blocks = variant.table_blocks},
-              {.ids = io_.ids.data(),
-               .positions = io_.positions.data(),
-               .sequence = io_.sequence.data(),
-               .rows = io_.rows.data(),
-               .kv_length = io_.kv_length.data(),
-               .block_table = io_.block_table.data(),
-               .table_stride = io_.table_stride,
-               .group_stride = io_.group_stride});
+  copy_checked_inputs(batch,
+                      {.vocab = vocab(),
+                       .rooms = kv_pool_sizes(),
+                       .block_tokens = cpu::kKvBlockTokens,
+                       .table_blocks = variant.table_blocks},
+                      {.ids = io_.ids.data(),
+                       .positions = io_.positions.data(),
+                       .sequence = io_.sequence.data(),
+                       .rows = io_.rows.data(),
+                       .kv_length = io_.kv_length.data(),
+                       .block_table = io_.block_table.data(),
+                       .table_stride = io_.table_stride,
+                       .group_stride = io_.group_stride});
   // Copy-on-write of KV blocks: a sequence that forked, or continues a partly shared block, gets its own copy first.
   for (const auto& copy : batch.copies)
-    for (std::size_t g = 0; g < kv_rooms().size(); ++g) {
-      if (!is_copied(copy, kv_rooms(), g)) continue;
+    for (std::size_t g = 0; g < kv_pool_sizes().size(); ++g) {
+      if (!copy_applies_to(copy, kv_pool_sizes(), g)) continue;
       const auto [data, stride] = blocks_.kv[g];
       std::memmove(data + static_cast<std::size_t>(copy.to) * stride,
                    data + static_cast<std::size_t>(copy.from) * stride, stride);
@@ -204,7 +204,7 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
   context_.query_tiles.clear();
   for (std::size_t t = 0; t < io_.tokens; ++t) {
     const auto sequence = static_cast<std::size_t>(io_.sequence[t]), place = static_cast<std::size_t>(io_.positions[t]);
-    for (std::size_t g = 0; g < kv_rooms().size(); ++g)
+    for (std::size_t g = 0; g < kv_pool_sizes().size(); ++g)
       io_.block[g * io_.slot.size() + t] =
           io_.block_table[g * io_.group_stride + sequence * io_.table_stride + place / cpu::kKvBlockTokens];
     io_.slot[t] = static_cast<std::int32_t>(place % cpu::kKvBlockTokens);

@@ -29,13 +29,13 @@ class CpuExecutor final : public Executor {
   CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSource& model, const ExecutorOptions& options);
   /// Bytes that the program needs. `kv_blocks` 0 means as many as the program's context and batch take. Errors: kPlan
   /// for sizes out of range.
-  static MemoryNeed memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks);
+  static MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks);
 
   std::span<const float> forward(const StepBatch& batch) override;
   [[nodiscard]] std::string device_name() const override { return "CPU"; }
   [[nodiscard]] std::size_t threads() const override { return pool_.size(); }
   [[nodiscard]] std::int64_t kv_blocks() const override { return kv_blocks_; }
-  [[nodiscard]] const MemoryNeed& memory_need() const override { return need_; }
+  [[nodiscard]] const MemoryRequirements& memory_requirements() const override { return need_; }
   [[nodiscard]] LoadReport load_report() const override { return load_; }
   [[nodiscard]] std::vector<StepProfile> profile() const override;
   [[nodiscard]] const std::vector<CpuVariant>& variants() const { return variants_; }
@@ -58,7 +58,7 @@ class CpuExecutor final : public Executor {
   void count_positions(const CpuStep& step, StepTime& time) const;
 
   const cpu::Kernels& kernels_;
-  MemoryNeed need_;
+  MemoryRequirements need_;
   LoadReport load_;
   ThreadPool pool_;
   MemoryBlock weights_, arena_, kv_, output_, scratch_;

@@ -160,7 +160,7 @@ std::string PackedWeights::folder_problem() const {
   if (kHeaderBytes + bytes_ > options_.bytes_max)
     return fmt::format("they take {} bytes, more than FORGE_CACHE_MAX_BYTES ({})", kHeaderBytes + bytes_,
                        options_.bytes_max);
-  return prepare_cache_part(options_.folder);
+  return prepare_cache_subfolder(options_.folder);
 }
 
 fs::path PackedWeights::path() const {

@@ -59,11 +59,11 @@ std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std:
     for (const auto id : *ids)
       if (id < 0 || static_cast<std::size_t>(id) >= vocab)
         return refused(fmt::format("token {} is not in the vocabulary of {}", id, vocab));
-  if (request.likeliest > kLikeliestMax)
+  if (request.likeliest > kTopLogprobsMax)
     return refused(fmt::format("{} log probabilities per token are requested, at most {} are possible",
-                               request.likeliest, kLikeliestMax),
-                   request.likeliest, kLikeliestMax);
-  if (request.wants != Wants::kTokens) return request;
+                               request.likeliest, kTopLogprobsMax),
+                   request.likeliest, kTopLogprobsMax);
+  if (request.wants != OutputKind::kTokens) return request;
   if (request.max_tokens == 0 && request.prompt.size() < context) request.max_tokens = context - request.prompt.size();
   if (request.max_tokens == 0) request.max_tokens = 1;  // too long anyway; check() then refuses it for its length
   return request;
@@ -86,7 +86,7 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
              .sequences_max = option_within(options.sequences, batch_limits_.sequences, "sequences at once"),
              .tokens_max = batch_limits_.context,
              .windows = executor.kv_windows(),
-             .least_beginning = std::max<std::size_t>(static_cast<std::size_t>(executor.kv_block_tokens()) / 8, 1)}),
+             .min_partial_tokens = std::max<std::size_t>(static_cast<std::size_t>(executor.kv_block_tokens()) / 8, 1)}),
       scheduler_(pool_,
                  {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens per step"),
                   .prompt_tokens = options.prompt_tokens > 0 ? options.prompt_tokens
@@ -110,7 +110,7 @@ EngineCore::~EngineCore() {
 std::expected<EngineCore::PreparedPtr, Refusal> EngineCore::prepare(Request request) const {
   auto good = checked(std::move(request), executor_.vocab(), batch_limits_.context);
   if (!good) return std::unexpected(std::move(good.error()));
-  if (good->wants != Wants::kTokens && executor_.hidden_width() == 0)
+  if (good->wants != OutputKind::kTokens && executor_.hidden_width() == 0)
     return std::unexpected(Refusal{.message = "the plan was compiled without hidden rows, which embeddings need"});
   if (auto refusal = scheduler_.check(spec_of(*good, Time{}))) return std::unexpected(*std::move(refusal));
   PreparedPtr prepared(new Prepared{.request = *std::move(good)});
@@ -147,7 +147,7 @@ std::expected<RequestId, Refusal> EngineCore::submit(PreparedPtr prepared) {
   prepared->id = *id;
   prepared->usage.submitted = now;
   // A request that could be admitted now ends the decode loop, so that the next step is planned with it.
-  if (scheduler_.has_place(now)) ahead_.ending = true;
+  if (scheduler_.could_admit(now)) ahead_.ending = true;
   const std::lock_guard lock(streams_mutex_);
   requests_.emplace(*id, std::move(prepared));
   return id;
@@ -220,7 +220,7 @@ bool EngineCore::step() {
     stop_loop();
     const auto batch = batch_.build(plan);
     if (on_device) {
-      const auto chosen = device_->forward_and_choose(batch, samplers_);
+      const auto chosen = device_->forward_and_sample(batch, samplers_);
       rows = {.tokens = chosen.tokens, .logits = chosen.logits};
     } else {
       rows = {.tokens = {}, .logits = executor_.forward(batch)};
@@ -334,17 +334,17 @@ void EngineCore::count_token(SequenceKey key, Prepared& open) {
 
 /// Collects hidden rows for an embedding. Rows are summed in the order of their tokens, so the mean does not depend on
 /// how the prompt was cut into steps.
-void EngineCore::add_hidden_rows(const RowsGiven& given, std::span<const float> rows) {
+void EngineCore::add_hidden_rows(const StepOutput& given, std::span<const float> rows) {
   auto& open = *requests_.at(given.key.request);
   const std::size_t width = executor_.hidden_width();
-  if (given.position == 0 || open.request.wants == Wants::kLastRow) open.sum.assign(width, 0);
+  if (given.position == 0 || open.request.wants == OutputKind::kLastRow) open.sum.assign(width, 0);
   for (std::size_t i = 0; i < rows.size(); ++i) open.sum[i % width] += rows[i];
   open.attempts = 0;
   if (!given.last) return;
   open.usage.first_token = clock_();
   open.usage.cached_tokens = scheduler_.reused_tokens(given.key);
   metrics_.cached_tokens += open.usage.cached_tokens;
-  const double count = open.request.wants == Wants::kMeanRow ? static_cast<double>(open.request.prompt.size()) : 1;
+  const double count = open.request.wants == OutputKind::kMeanRow ? static_cast<double>(open.request.prompt.size()) : 1;
   StreamEvent event{.finish = FinishReason::kStop};
   for (const auto value : open.sum) event.row.push_back(static_cast<float>(value / count));
   end_sample(open, std::move(event));
@@ -355,7 +355,7 @@ void EngineCore::add_hidden_rows(const RowsGiven& given, std::span<const float> 
 /// sequence.
 std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row) {
   if (row < rows.tokens.size() && rows.tokens[row] != runtime::Sampler::kNoToken) {
-    if (rows.tokens[row] == runtime::kNoNumbers) return runtime::Sampler::kNoToken;
+    if (rows.tokens[row] == runtime::kNoFiniteLogits) return runtime::Sampler::kNoToken;
     if (sampler.params().temperature > 0) sampler.set_draws(sampler.draws() + 1);
     return rows.tokens[row];
   }
@@ -363,7 +363,7 @@ std::int32_t EngineCore::choose(runtime::Sampler& sampler, const StepRows& rows,
 }
 
 /// Handles one generated token: stop tokens, log probabilities, the client's stop callback, the length limit.
-void EngineCore::handle_token(const RowsGiven& given, const StepRows& rows) {
+void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
   const auto key = given.key;
   auto& open = *requests_.at(key.request);
   auto& sampler = open.samples[key.sample].sampler;

@@ -43,7 +43,7 @@ struct Request {
   std::size_t samples = 1;
   int priority = 0;
   /// Tokens, or one hidden row (embedding; then max_tokens 0 and one sample, and token options are ignored).
-  Wants wants = Wants::kTokens;
+  OutputKind wants = OutputKind::kTokens;
   Time timeout = kNever;                  ///< from submission until the request is ended with kDeadline
   bool logprobs = false;                  ///< report the log probability of each token
   std::size_t likeliest = 0;              ///< with logprobs: how many of the most likely tokens to report
@@ -55,7 +55,7 @@ struct Request {
 };
 
 /// Upper limit of Request::likeliest.
-inline constexpr std::size_t kLikeliestMax = 64;
+inline constexpr std::size_t kTopLogprobsMax = 64;
 
 /// Options of the engine. Zero means the plan's value where noted.
 struct EngineOptions {
@@ -152,7 +152,7 @@ class EngineCore {
   [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
 
  private:
-  /// Result of a step. tokens[row] is a token id or kNoNumbers, or kNoToken if the row's logits are to be used.
+  /// Result of a step. tokens[row] is a token id or kNoFiniteLogits, or kNoToken if the row's logits are to be used.
   struct StepRows {
     std::span<const std::int32_t> tokens;
     std::span<const float> logits;  ///< logits, or hidden rows with StepPlan::hidden
@@ -185,8 +185,8 @@ class EngineCore {
     return rows.logits.subspan(row * executor_.vocab(), executor_.vocab());
   }
   std::int32_t choose(runtime::Sampler& sampler, const StepRows& rows, std::size_t row);
-  void handle_token(const RowsGiven& given, const StepRows& rows);
-  void add_hidden_rows(const RowsGiven& given, std::span<const float> rows);
+  void handle_token(const StepOutput& given, const StepRows& rows);
+  void add_hidden_rows(const StepOutput& given, std::span<const float> rows);
   void count_token(SequenceKey key, Prepared& open);
   void end_sample(Prepared& open, StreamEvent event);
   void close(Prepared& open);

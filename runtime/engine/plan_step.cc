@@ -157,9 +157,9 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
                          .position = position,
                          .prompt = std::min(count, *job.prompt - std::min(*job.prompt, position)),
                          .kv = &*job.kv,
-                         .rows = job.wants == Wants::kMeanRow ? count
-                                 : job.pending() == 0         ? std::size_t{1}
-                                                              : 0,
+                         .rows = job.wants == OutputKind::kMeanRow ? count
+                                 : job.pending() == 0              ? std::size_t{1}
+                                                                   : 0,
                          .samples = job.slots()});
   step_.tokens += count;
   budget.tokens -= count;
@@ -218,7 +218,7 @@ void Scheduler::fork_samples(Job& first) {
 
 /// Publishes finished blocks to the prefix cache and lists which sequences get rows. In reserved steps (decode loop)
 /// publishing waits for settle(), because the device is already writing later positions.
-std::span<const RowsGiven> Scheduler::complete() {
+std::span<const StepOutput> Scheduler::complete() {
   invariant(in_flight_, "SCHED-007", "a step was planned before it is completed");
   in_flight_ = false;
   outputs_.clear();
@@ -231,7 +231,7 @@ std::span<const RowsGiven> Scheduler::complete() {
     job->in_step = false;
     if (!reserved_) {
       if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
-      job->kv->release_behind();
+      job->kv->release_outside_window();
     }
     if (part.rows == 0) continue;
     const auto samples = static_cast<std::uint32_t>(job->slots());
@@ -259,7 +259,7 @@ std::span<const SequenceKey> Scheduler::abort() {
     insert(waiting_, std::move(job));
   }
   running_.clear();
-  pool_.drop_idle();
+  pool_.evict_idle();
   return aborted_;
 }
 

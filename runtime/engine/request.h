@@ -34,7 +34,7 @@ enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kCancelled, kDea
 [[nodiscard]] std::string_view finish_reason_name(FinishReason reason);
 
 /// Output that a request wants.
-enum class Wants : std::uint8_t {
+enum class OutputKind : std::uint8_t {
   kTokens,   ///< generated tokens
   kLastRow,  ///< the final norm's row of the last prompt token (embedding)
   kMeanRow,  ///< mean of the final norm's rows of all prompt tokens (embedding); disables prefix reuse
@@ -42,13 +42,13 @@ enum class Wants : std::uint8_t {
 
 /// A request as the scheduler needs it.
 struct RequestSpec {
-  std::span<const std::int32_t> prompt;  ///< read during the call only
-  std::size_t max_tokens = 0;            ///< per sample, at least 1; 0 for embeddings
-  std::size_t samples = 1;               ///< sequences that share the prompt's blocks
-  int priority = 0;                      ///< higher runs first
-  Time deadline = kNever;                ///< time at which the request is ended
-  Wants wants = Wants::kTokens;          ///< embeddings: one sample only
-  std::uint64_t extra_hash = 0;          ///< see Request::extra_hash
+  std::span<const std::int32_t> prompt;    ///< read during the call only
+  std::size_t max_tokens = 0;              ///< per sample, at least 1; 0 for embeddings
+  std::size_t samples = 1;                 ///< sequences that share the prompt's blocks
+  int priority = 0;                        ///< higher runs first
+  Time deadline = kNever;                  ///< time at which the request is ended
+  OutputKind wants = OutputKind::kTokens;  ///< embeddings: one sample only
+  std::uint64_t extra_hash = 0;            ///< see Request::extra_hash
 };
 
 /// Kinds of refusals; from kQueueFull on, trying again later can succeed.

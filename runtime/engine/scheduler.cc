@@ -57,7 +57,7 @@ std::optional<Refusal> Scheduler::check(const RequestSpec& spec) const {
   };
   const std::size_t prompt = spec.prompt.size();
   if (prompt == 0) return refuse(RefusalKind::kInvalid, 0, 1, "the prompt is empty");
-  const bool hidden = spec.wants != Wants::kTokens;
+  const bool hidden = spec.wants != OutputKind::kTokens;
   if (hidden && (spec.max_tokens > 0 || spec.samples != 1))
     return refuse(RefusalKind::kInvalid, spec.max_tokens, 0,
                   "embeddings are requested together with tokens or samples");

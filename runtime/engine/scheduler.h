@@ -90,7 +90,7 @@ struct StepPlan {
 };
 
 /// Rows that a step returned for a sequence: one row of logits, from which its next token is sampled, or hidden rows.
-struct RowsGiven {
+struct StepOutput {
   SequenceKey key;
   std::size_t row = 0;       ///< index of the first in the step's result
   std::size_t count = 1;     ///< number of rows; 1 for logits
@@ -129,7 +129,7 @@ class Scheduler {
   /// Call when the planned step has run. Returns which sequences get rows; the samples of a request are forked here.
   /// Each key with logits must then be given a token (push) or finished; a key with its last hidden rows must be
   /// finished.
-  std::span<const RowsGiven> complete();
+  std::span<const StepOutput> complete();
   /// Call when the planned step has failed. KV contents are no longer trusted: all running sequences restart and the
   /// prefix cache is emptied. Returns the keys of the step's sequences, valid until the next call.
   std::span<const SequenceKey> abort();
@@ -149,7 +149,7 @@ class Scheduler {
   void settle();
   [[nodiscard]] bool reserved() const { return reserved_; }
   /// True if the first waiting sequence could be admitted, judging by slots and rank only (blocks are not checked).
-  [[nodiscard]] bool has_place(Time now) const;
+  [[nodiscard]] bool could_admit(Time now) const;
 
   /// Keeps a waiting request from being admitted before `moment`. Others may overtake it until then.
   void delay(RequestId request, Time moment);
@@ -205,7 +205,7 @@ class Scheduler {
   RequestId last_request_ = 0;
   bool in_flight_ = false, reserved_ = false;
   StepPlan step_;
-  std::vector<RowsGiven> outputs_;
+  std::vector<StepOutput> outputs_;
   std::vector<SequenceKey> aborted_;
   std::vector<RequestId> expired_;
   SchedulerCounts counts_;

@@ -23,7 +23,7 @@ struct Scheduler::Job {
   std::size_t found = 0;  ///< prefix tokens with which it started this time
   bool admitted = false;  ///< has been admitted at least once
   bool deferred = false;  ///< deferred in this step: another sequence computes a shared prefix
-  Wants wants = Wants::kTokens;
+  OutputKind wants = OutputKind::kTokens;
   std::uint64_t extra_hash = 0;  ///< prefixes are shared only between equal hashes
   // Set while running.
   std::optional<runtime::KvSequence> kv;
@@ -34,13 +34,13 @@ struct Scheduler::Job {
   [[nodiscard]] std::size_t fed() const { return kv ? kv->tokens() - reserved : 0; }
   [[nodiscard]] std::size_t pending() const { return ids.size() - fed(); }
   [[nodiscard]] std::size_t slots() const { return 1 + samples_to_fork; }
-  [[nodiscard]] bool hidden() const { return wants != Wants::kTokens; }
+  [[nodiscard]] bool hidden() const { return wants != OutputKind::kTokens; }
   /// True if it has computed nothing beyond the prefix that it started with.
   [[nodiscard]] bool fresh() const { return fed() == found; }
   /// Tokens that may come from the prefix cache: all but the last, which must be computed to get a row. None for a mean
   /// embedding, which needs the rows of all tokens.
   [[nodiscard]] std::span<const std::int32_t> reusable() const {
-    return std::span(ids).first(wants == Wants::kMeanRow ? 0 : ids.size() - 1);
+    return std::span(ids).first(wants == OutputKind::kMeanRow ? 0 : ids.size() - 1);
   }
 };
 

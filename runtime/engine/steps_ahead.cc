@@ -64,11 +64,11 @@ void Scheduler::settle() {
     job->reserved = 0;
     invariant(job->kv->trim(fed) == fed, "SCHED-018", "settling gives back the reserved positions and nothing else");
     if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(fed));
-    job->kv->release_behind();
+    job->kv->release_outside_window();
   }
 }
 
-bool Scheduler::has_place(Time now) const {
+bool Scheduler::could_admit(Time now) const {
   const auto first = std::ranges::find_if(waiting_, [&](const auto& job) { return job->delayed_until <= now; });
   if (first == waiting_.end()) return false;
   return slots_in_use() + (*first)->slots() <= limits_.sequences || before(**first, *running_.back());

@@ -111,7 +111,7 @@ void GpuExecutor::launch_sample(const GpuVariant& variant) {
 
 /// Runs one step outside of a loop. Its tokens are in line 0 of the ring, because the uploaded step count is 0. Logits
 /// are copied to the host only for runs of rows that the device does not sample.
-ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) {
+SampledTokens GpuExecutor::forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
   invariant(samplers.size() == batch.rows.size() && batch.rows.size() <= batch.kv_length.size(), "RT-017",
             "each row of a step has a sampler entry and a sequence");
@@ -138,8 +138,8 @@ ChosenTokens GpuExecutor::forward_and_choose(const StepBatch& batch, std::span<c
 
 /// A token outside of the vocabulary can only come from a hardware or driver fault.
 std::int32_t GpuExecutor::checked_token(std::int32_t token) const {
-  static_assert(kNoNumbers == gpu::kNoNumbers);
-  if (token == kNoNumbers || (token >= 0 && static_cast<std::size_t>(token) < vocab())) return token;
+  static_assert(kNoFiniteLogits == gpu::kNoFiniteLogits);
+  if (token == kNoFiniteLogits || (token >= 0 && static_cast<std::size_t>(token) < vocab())) return token;
   throw Error(ErrorCode::kDevice, device_name() + " chose a token that does not exist", {},
               "the device or its driver is broken; --device cpu runs without it");
 }

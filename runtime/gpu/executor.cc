@@ -45,7 +45,7 @@ void check_target(const plan::ProgramT& program, const driver::DeviceInfo& info)
 }
 
 /// Throws before anything is allocated or loaded if the program does not fit, listing what needs how much.
-void check_memory(const MemoryNeed& need, const driver::Device& device) {
+void check_memory(const MemoryRequirements& need, const driver::Device& device) {
   const auto free_bytes = device.free_bytes();
   if (need.total() <= free_bytes) return;
   throw Error(
@@ -163,12 +163,12 @@ StepInputs GpuExecutor::mirror_of(const GpuVariant& variant) const {
 void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch) {
   const auto to = mirror_of(variant);
   const std::size_t tokens = batch.ids.size(), sequences = batch.kv_length.size();
-  take_inputs(batch,
-              {.vocab = vocab(),
-               .rooms = kv_rooms(),
-               .block_tokens = static_cast<std::size_t>(kv_block_tokens()),
-               .table_blocks = variant.table_blocks},
-              to);
+  copy_checked_inputs(batch,
+                      {.vocab = vocab(),
+                       .rooms = kv_pool_sizes(),
+                       .block_tokens = static_cast<std::size_t>(kv_block_tokens()),
+                       .table_blocks = variant.table_blocks},
+                      to);
   std::fill(to.ids + tokens, to.ids + variant.tokens, 0);
   std::fill(to.positions + tokens, to.positions + variant.tokens, -1);
   std::fill(to.sequence + tokens, to.sequence + variant.tokens, 0);
@@ -184,7 +184,7 @@ void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch
 /// Uploads the mirror's inputs in one copy. Block tables come last in the layout; of the last KV group's tables only
 /// those of the used sequences are copied.
 void GpuExecutor::upload_inputs(const GpuVariant& variant, std::size_t sequences) {
-  const std::size_t whole_groups = kv_rooms().empty() ? 0 : kv_rooms().size() - 1;
+  const std::size_t whole_groups = kv_pool_sizes().empty() ? 0 : kv_pool_sizes().size() - 1;
   const std::size_t end = variant.io.block_table + whole_groups * variant.io.table_bytes +
                           sequences * variant.table_blocks * sizeof(std::int32_t);
   stream_.upload(io_, variant.io.begin, mirror_, variant.io.begin, end - variant.io.begin).check("uploading a step");
@@ -195,11 +195,11 @@ void GpuExecutor::upload_inputs(const GpuVariant& variant, std::size_t sequences
 void GpuExecutor::copy_blocks(std::span<const BlockCopy> copies) {
   for (const auto& copy : copies)
     for (std::size_t g = 0; g < memory_.kv_groups.size(); ++g) {
-      if (!is_copied(copy, kv_rooms(), g)) continue;
+      if (!copy_applies_to(copy, kv_pool_sizes(), g)) continue;
       const auto& group = program_->kv_groups[g];
       const auto bytes = static_cast<std::size_t>(group.block_bytes()) / 2;
       for (std::size_t plane = 0; plane < 2 * static_cast<std::size_t>(group.layers()); ++plane) {
-        const std::size_t begin = memory_.kv_groups[g] + plane * kv_rooms()[g].blocks * bytes;
+        const std::size_t begin = memory_.kv_groups[g] + plane * kv_pool_sizes()[g].blocks * bytes;
         stream_
             .copy(kv_, begin + static_cast<std::size_t>(copy.to) * bytes, kv_,
                   begin + static_cast<std::size_t>(copy.from) * bytes, bytes)

@@ -46,7 +46,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   [[nodiscard]] std::string device_name() const override { return device_.info().name; }
   [[nodiscard]] std::size_t threads() const override { return threads_; }
   [[nodiscard]] std::int64_t kv_blocks() const override { return static_cast<std::int64_t>(memory_.kv_blocks); }
-  [[nodiscard]] const MemoryNeed& memory_need() const override { return memory_.need; }
+  [[nodiscard]] const MemoryRequirements& memory_requirements() const override { return memory_.need; }
   [[nodiscard]] LoadReport load_report() const override { return load_; }
   [[nodiscard]] std::vector<StepProfile> profile() const override;
   [[nodiscard]] double memory_bandwidth() const override;
@@ -72,7 +72,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
 
   [[nodiscard]] std::size_t sequences_max() const override { return sequences_max_; }
   [[nodiscard]] bool can_sample(const SamplerParams& params) const override;
-  ChosenTokens forward_and_choose(const StepBatch& batch, std::span<const Sampler* const> samplers) override;
+  SampledTokens forward_and_sample(const StepBatch& batch, std::span<const Sampler* const> samplers) override;
   [[nodiscard]] std::size_t in_flight_max() const override;
   void start(const DecodeStart& start) override;
   void submit() override;
@@ -125,7 +125,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   Loop loop_;
   std::vector<std::int32_t> loop_rows_;   ///< 0, 1, 2, ...: `sequence` and `rows` of every decode step
   std::vector<std::int32_t> loop_reach_;  ///< scratch of start()
-  std::vector<std::int32_t> chosen_;      ///< result of forward_and_choose()
+  std::vector<std::int32_t> chosen_;      ///< result of forward_and_sample()
 };
 
 }  // namespace forge::runtime

@@ -59,12 +59,12 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size
 GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_blocks) {
   const auto blocks = kv_context_blocks(program, wanted_kv_blocks);
   kv_blocks = checked_bytes(blocks, "KV pool");
-  kv_rooms = runtime::kv_rooms(program, blocks);
-  for (std::size_t g = 0; g < kv_rooms.size(); ++g) {
+  kv_pool_sizes = runtime::kv_pool_sizes(program, blocks);
+  for (std::size_t g = 0; g < kv_pool_sizes.size(); ++g) {
     kv_groups.push_back(need.kv);
-    const std::size_t bytes = gpu_aligned(kv_rooms[g].blocks * group_stride(program.kv_groups[g]));
+    const std::size_t bytes = gpu_aligned(kv_pool_sizes[g].blocks * group_stride(program.kv_groups[g]));
     need.kv += bytes;
-    if (kv_rooms[g].window > 0) need.kv_windows += bytes;
+    if (kv_pool_sizes[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the size of the plan's KV pool is out of range");
   }
   // Recurrent state and constants.
@@ -76,7 +76,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
   inputs_end = counters_bytes;
   for (const auto& variant : program.variants) {
     if (variant == nullptr) fail("a variant of the plan is missing");
-    inputs.push_back(layout_of(variant->bounds, kv_rooms.size(), inputs_end));
+    inputs.push_back(layout_of(variant->bounds, kv_pool_sizes.size(), inputs_end));
     inputs_end = inputs.back().end;
   }
   if (inputs.empty()) fail("the plan has no variants");

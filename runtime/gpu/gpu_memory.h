@@ -37,14 +37,14 @@ struct GpuMemory {
   /// `kv_blocks` 0: as many as the program's context and batch require. Errors: kPlan when a number is out of range.
   GpuMemory(const plan::ProgramT& program, std::int64_t kv_blocks);
 
-  MemoryNeed need;
-  std::size_t constants = 0;           ///< offset in the weights block
-  std::size_t kv_blocks = 0;           ///< blocks of context
-  std::vector<KvRoom> kv_rooms;        ///< pool sizes of the KV groups
-  std::vector<std::size_t> kv_groups;  ///< offsets of the groups in the KV pool
-  std::vector<StepIoLayout> inputs;    ///< one per variant
-  std::size_t counters_bytes = 0;      ///< the counters are at the start of the step I/O block
-  std::size_t inputs_end = 0;          ///< everything before is mirrored in pinned memory
+  MemoryRequirements need;
+  std::size_t constants = 0;              ///< offset in the weights block
+  std::size_t kv_blocks = 0;              ///< blocks of context
+  std::vector<KvPoolSize> kv_pool_sizes;  ///< pool sizes of the KV groups
+  std::vector<std::size_t> kv_groups;     ///< offsets of the groups in the KV pool
+  std::vector<StepIoLayout> inputs;       ///< one per variant
+  std::size_t counters_bytes = 0;         ///< the counters are at the start of the step I/O block
+  std::size_t inputs_end = 0;             ///< everything before is mirrored in pinned memory
   std::size_t logits = 0, logits_bytes = 0;
   std::size_t sampled_bytes = 0;  ///< ring of sampled tokens, in pinned memory only
   std::size_t staging_slot = 0;   ///< bytes of one slot of the staging ring

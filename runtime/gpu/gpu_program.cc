@@ -98,13 +98,13 @@ Address GpuResolver::kv(const plan::Operand& of) const {
   if (of.index() >= program_.kv_groups.size()) fail("an operand names a KV group that does not exist");
   const auto& group = program_.kv_groups[of.index()];
   if (of.offset() >= 2 * static_cast<std::uint64_t>(group.layers())) fail("a KV layer is out of range");
-  const std::size_t half = memory_.kv_rooms[of.index()].blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
+  const std::size_t half = memory_.kv_pool_sizes[of.index()].blocks * static_cast<std::size_t>(group.block_bytes()) / 2;
   return addresses_.kv + (memory_.kv_groups[of.index()] + static_cast<std::size_t>(of.offset()) * half);
 }
 
 /// Address of a step input. Block tables have one part per KV group, which the offset selects.
 Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) const {
-  const std::size_t parts = of.index() == kBlockTable ? memory_.kv_rooms.size() : 1;
+  const std::size_t parts = of.index() == kBlockTable ? memory_.kv_pool_sizes.size() : 1;
   if (inputs == nullptr || of.offset() >= parts) fail("an operand is not a step input");
   switch (of.index()) {
     case kIds:

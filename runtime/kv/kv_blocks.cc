@@ -72,22 +72,22 @@ AppendResult KvSequence::append(std::size_t tokens) {
 }
 
 /// Reserves positions for a decode loop on the device. No copies are possible then, so no block may be shared.
-bool KvSequence::append_round(std::size_t tokens) {
+bool KvSequence::append_ring(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   if (tokens > pool_->limits_.tokens_max - slot.tokens || blocks_to_append(tokens) > pool_->blocks_free()) return false;
   const std::size_t after = slot.tokens + tokens;
   for (const auto& window : pool_->windows_)
     if (window.blocks_to_append_ring(slot_, after) > window.blocks_free()) return false;
   invariant(!pool_->must_copy(slot, slot_, tokens), "KV-014", "a decode loop's sequence shares no block");
-  for (auto& window : pool_->windows_) window.append_round(slot_, after);
+  for (auto& window : pool_->windows_) window.append_ring(slot_, after);
   slot.tokens = after;
   for (const std::size_t blocks = pool_->blocks_for(after); slot.blocks < blocks; ++slot.blocks)
     pool_->table(slot_)[slot.blocks] = pool_->take();
   return true;
 }
 
-void KvSequence::release_behind() {
-  for (auto& window : pool_->windows_) window.release_behind(slot_, tokens());
+void KvSequence::release_outside_window() {
+  for (auto& window : pool_->windows_) window.release_outside_window(slot_, tokens());
 }
 
 /// A sequence that has lost a part of the window that position `tokens` needs cannot continue from there; it is emptied
@@ -189,7 +189,7 @@ std::uint32_t KvBlockPool::references(std::int32_t block) const {
 
 /// Finds the longest published prefix of `ids`, block by block from the root of the index. Two adjustments follow: With
 /// sliding windows the prefix is shortened until every window group still has the blocks that the next token sees.
-/// Without windows one more block may match partly; it is used if that saves at least least_beginning tokens.
+/// Without windows one more block may match partly; it is used if that saves at least min_partial_tokens tokens.
 KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const {
   const std::size_t size = limits_.block_tokens;
   ids = ids.first(std::min(ids.size(), limits_.tokens_max));
@@ -207,7 +207,7 @@ KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, st
   Prefix found{.blocks = prefix, .idle = static_cast<std::size_t>(std::ranges::count_if(prefix, is_idle))};
   if (!windows_.empty()) return found;
   const auto next = prefixes_.find_partial(chain, ids.subspan(count * size));
-  if (next.tokens < std::max<std::size_t>(limits_.least_beginning, 1)) return found;
+  if (next.tokens < std::max<std::size_t>(limits_.min_partial_tokens, 1)) return found;
   // The partly matching block stays referenced until the first append has copied it, in addition to the sequence's own
   // new blocks (`fresh`, with room for one generated token). A sequence that would need the whole pool cannot afford
   // that.
@@ -249,7 +249,7 @@ std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids, s
 }
 
 /// After a failed step the contents of memory are unknown, so no block may be found again.
-void KvBlockPool::drop_idle() {
+void KvBlockPool::evict_idle() {
   while (prefixes_.idle() > 0) {
     free_blocks_.push_back(evict());  // never exceeds the reserved capacity
   }

@@ -82,13 +82,13 @@ class KvSequence {
   /// append for a decode loop on the device, during which the host cannot give back blocks that leave the window:
   /// window groups reuse a ring of blocks instead (kv_window.h). Ended by trim. Precondition: the sequence shares no
   /// block.
-  [[nodiscard]] bool append_round(std::size_t tokens);
+  [[nodiscard]] bool append_ring(std::size_t tokens);
   /// Drops all positions from `tokens` on (rejected draft tokens, text after a stop string). Drops everything if a
   /// window group no longer holds what position `tokens` would see. Returns the new length. Does nothing if `tokens` is
   /// larger than the current length.
   std::size_t trim(std::size_t tokens);
   /// Gives back blocks of window groups that the next token cannot see. Call after a step.
-  void release_behind();
+  void release_outside_window();
 
   /// Declares that the first ids.size() positions have been computed and hold `ids`; full blocks among them enter the
   /// prefix cache. If an equal block is cached already, this sequence switches to it and releases its own, so do not
@@ -119,7 +119,7 @@ class KvBlockPool {
     std::size_t tokens_max = 0;  ///< longest sequence (context)
     std::uint32_t group = 0;     ///< KV group that this pool is for; separates the prefix hashes of different groups
     std::vector<KvWindow::Limits> windows = {};  ///< one per sliding-window group
-    std::size_t least_beginning = 4;             ///< smallest partial block match that is worth a copy
+    std::size_t min_partial_tokens = 4;          ///< smallest partial block match that is worth a copy
   };
 
   /// Errors: Error(kInternal) for limits of zero or above 31 bits.
@@ -138,14 +138,14 @@ class KvBlockPool {
   [[nodiscard]] std::uint32_t references(std::int32_t block) const;
 
   /// Looks `ids` up in the prefix cache: the longest run of published blocks from the start, plus, if no group has a
-  /// window, the first tokens of one more block if at least limits().least_beginning of them match and the pool has
+  /// window, the first tokens of one more block if at least limits().min_partial_tokens of them match and the pool has
   /// room for all of `ids` besides. Only blocks published under the same `extra_hash` match.
   [[nodiscard]] PrefixMatch match(std::span<const std::int32_t> ids, std::uint64_t extra_hash = 0) const;
   /// Opens a sequence that starts with match(ids, extra_hash); tokens() is the number of ids that need not be computed.
   /// A partly matching block is copied by the first append. Returns nothing if sequences_max sequences are open.
   [[nodiscard]] std::optional<KvSequence> open(std::span<const std::int32_t> ids = {}, std::uint64_t extra_hash = 0);
   /// Evicts every idle block, e.g. when the contents of device memory are no longer reliable.
-  void drop_idle();
+  void evict_idle();
 
   /// References held outside of sequences: adds or removes one reference of a block that is in use.
   void retain(std::int32_t block);

@@ -29,12 +29,12 @@ std::int64_t kv_context_blocks(const plan::ProgramT& program, std::int64_t wante
   return wanted > 0 ? wanted : kv_blocks_for(program, program.context, program.batch_max);
 }
 
-std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_blocks) {
+std::vector<KvPoolSize> kv_pool_sizes(const plan::ProgramT& program, std::int64_t kv_blocks) {
   if (program.kv_groups.size() > kGroupsMax)
     throw Error(ErrorCode::kPlan, "the plan has too many KV groups", {}, "compile the model again (forge-compile)");
   const auto all = checked_bytes(kv_context_blocks(program, kv_blocks), "KV pool");
   const auto block = static_cast<std::size_t>(kv_block_tokens(program));
-  std::vector<KvRoom> rooms;
+  std::vector<KvPoolSize> rooms;
   for (const auto& group : program.kv_groups) {
     if (group.window() < 0) throw Error(ErrorCode::kPlan, "the plan's KV geometry is broken", {}, "compile it again");
     const auto window = static_cast<std::size_t>(group.window());

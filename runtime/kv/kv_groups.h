@@ -22,7 +22,7 @@ namespace forge::runtime {
 inline constexpr std::int32_t kNoBlock = -1;
 
 /// Size of one group's pool.
-struct KvRoom {
+struct KvPoolSize {
   std::size_t blocks = 0;
   std::size_t window = 0;  ///< positions that a token attends to, including its own; 0: no sliding window
 };
@@ -48,6 +48,6 @@ struct KvRoom {
 
 /// Pool sizes of all groups, for kv_context_blocks(program, kv_blocks) blocks of context. A window group's pool is
 /// never larger than that. Throws Error(kPlan) when a number is out of range.
-[[nodiscard]] std::vector<KvRoom> kv_rooms(const plan::ProgramT& program, std::int64_t kv_blocks);
+[[nodiscard]] std::vector<KvPoolSize> kv_pool_sizes(const plan::ProgramT& program, std::int64_t kv_blocks);
 
 }  // namespace forge::runtime

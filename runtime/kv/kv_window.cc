@@ -36,7 +36,7 @@ std::size_t KvWindow::first_block(std::size_t position) const {
   return kv_first_block(position, limits_.room.window, shape_.block_tokens);
 }
 
-/// Blocks in the ring of append_round: one more than a window can touch, so that steps that ran ahead of the last taken
+/// Blocks in the ring of append_ring: one more than a window can touch, so that steps that ran ahead of the last taken
 /// token do not overwrite what the sequence still sees after trim.
 std::size_t KvWindow::ring_blocks() const {
   return kv_window_blocks(limits_.room.window, shape_.block_tokens) + 1;
@@ -81,7 +81,7 @@ std::size_t KvWindow::blocks_to_append_ring(std::uint32_t slot, std::size_t afte
 ///
 ///   logical block   0  1  2  3  4  5  6
 ///   table           7  2  9  4  7  2  9      block 7 is overwritten when position 4 * block_tokens is reached
-void KvWindow::append_round(std::uint32_t slot, std::size_t after) {
+void KvWindow::append_ring(std::uint32_t slot, std::size_t after) {
   auto& s = slots_[slot];
   const auto table = row(slot);
   for (std::size_t i = s.begin; i < s.end; ++i)
@@ -93,7 +93,7 @@ void KvWindow::append_round(std::uint32_t slot, std::size_t after) {
 }
 
 /// Only blocks in front of the window are dropped; begin moves forward.
-void KvWindow::release_behind(std::uint32_t slot, std::size_t tokens) {
+void KvWindow::release_outside_window(std::uint32_t slot, std::size_t tokens) {
   auto& s = slots_[slot];
   const auto table = row(slot);
   for (const std::size_t first = std::min(first_block(tokens), s.end); s.begin < first; ++s.begin) {

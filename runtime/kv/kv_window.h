@@ -30,7 +30,7 @@ class KvWindow {
   /// Which group, and its pool size and window.
   struct Limits {
     std::int32_t group = 0;  ///< index of the KV group in the program
-    KvRoom room;
+    KvPoolSize room;
   };
   /// Sizes of the main pool.
   struct Shape {
@@ -55,11 +55,11 @@ class KvWindow {
   std::optional<BlockCopy> append(std::uint32_t slot, std::size_t tokens, std::size_t after);
   /// The same for a decode loop on the device, during which no block can be given back: blocks behind the window are
   /// reused as a ring. The sequence must not share blocks. Ended by `trim`.
-  void append_round(std::uint32_t slot, std::size_t after);
-  /// Number of new blocks that append_round would take.
+  void append_ring(std::uint32_t slot, std::size_t after);
+  /// Number of new blocks that append_ring would take.
   [[nodiscard]] std::size_t blocks_to_append_ring(std::uint32_t slot, std::size_t after) const;
   /// Gives back blocks that a token at position `tokens` cannot see.
-  void release_behind(std::uint32_t slot, std::size_t tokens);
+  void release_outside_window(std::uint32_t slot, std::size_t tokens);
   /// Drops positions from `tokens` on. Precondition: holds_window_at(slot, tokens).
   void trim(std::uint32_t slot, std::size_t tokens) noexcept;
   /// Shares what `parent` holds of the first `tokens` positions with the empty slot `child`. Precondition:

@@ -80,7 +80,7 @@ void VerdictCache::give_up(const std::string& why) {
 
 bool VerdictCache::usable() {
   if (folder_.empty() || std::exchange(prepared_, true)) return !folder_.empty();
-  const auto why = prepare_cache_part(folder_);
+  const auto why = prepare_cache_subfolder(folder_);
   if (!why.empty()) give_up(why);
   return !folder_.empty();
 }
@@ -111,7 +111,7 @@ void VerdictCache::store(const CardIdentity& card, const Verdict& verdict) {
     evict_cache_files(cache_files(folder_, kVerdictSuffix), kVerdictBytesMax, entry_path(card));
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kInternal) throw;
-    give_up(without_code(error.line()));
+    give_up(strip_error_code(error.line()));
   }
 }
 
@@ -161,7 +161,7 @@ void require_sound_card(const driver::Driver& driver, const driver::DeviceInfo& 
   try {
     card = identify_card(driver, info);
   } catch (const Error& error) {
-    note(fmt::format("note: {} is not tested: {}", printable(info.name), without_code(error.line())));
+    note(fmt::format("note: {} is not tested: {}", printable(info.name), strip_error_code(error.line())));
     return;
   }
   VerdictCache verdicts(plan::CacheOptions::from_environment(), [](const std::string& line) { warn(line); });

@@ -93,7 +93,7 @@ class KernelRun {
   static void check(const driver::Status& status, const char* doing) {
     if (status.ok()) return;
     if (status.outcome() != driver::Outcome::kLost) throw status.error(doing);
-    throw DeviceLost(ErrorCode::kDevice, without_code(status.error(doing).line()));
+    throw DeviceLost(ErrorCode::kDevice, strip_error_code(status.error(doing).line()));
   }
   /// By asking, so that a kernel that never ends does not hold this thread for ever.
   void wait(std::chrono::milliseconds limit) {
@@ -150,7 +150,7 @@ class Primitives {
           code_[i] = std::move(options_.compiler->compile(options_.target, std::span(sources).subspan(i, 1)).front());
         } catch (const Error& error) {
           failed_[i] = true;
-          fail_all(kernels_[i], without_code(error.line()), 0);
+          fail_all(kernels_[i], strip_error_code(error.line()), 0);
         }
     }
   }
@@ -170,11 +170,11 @@ class Primitives {
       in_use->push_back(std::move(run));
       throw;
     } catch (const DeviceLost& error) {
-      fail_all(kernel, without_code(error.line()), milliseconds_since(begin));
+      fail_all(kernel, strip_error_code(error.line()), milliseconds_since(begin));
       return false;
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kMemory) throw;
-      fail_all(kernel, without_code(error.line()), milliseconds_since(begin));
+      fail_all(kernel, strip_error_code(error.line()), milliseconds_since(begin));
       return true;
     } catch (const std::exception& error) {  // the null driver's kernels
       fail_all(kernel, error.what(), milliseconds_since(begin));

@@ -53,7 +53,7 @@ class Fed {
  public:
   explicit Fed(runtime::Executor& executor) : executor_(executor) {
     stride_ = static_cast<std::size_t>((kContext + executor.kv_block_tokens() - 1) / executor.kv_block_tokens());
-    const auto groups = std::max<std::size_t>(executor.kv_rooms().size(), 1);
+    const auto groups = std::max<std::size_t>(executor.kv_pool_sizes().size(), 1);
     for (std::size_t g = 0; g < groups; ++g)
       for (std::size_t i = 0; i < stride_; ++i) table_.push_back(static_cast<std::int32_t>(i));
   }
@@ -238,7 +238,7 @@ void self_test_model(const driver::Device& device, const SelfTestOptions& option
     ModelTest(model, sink).run();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kMemory) throw;
-    sink.result({.name = "model", .ok = false, .detail = printable(without_code(error.line()), 300)});
+    sink.result({.name = "model", .ok = false, .detail = printable(strip_error_code(error.line()), 300)});
   } catch (const std::exception& error) {  // the null driver's kernels
     sink.result({.name = "model", .ok = false, .detail = printable(error.what(), 300)});
   }

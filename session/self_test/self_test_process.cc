@@ -227,7 +227,9 @@ SelfTestReport run_self_test_process(const fs::path& program, const std::string&
 void write_self_test(const std::string& device) {
   Output out;
   const auto line = [&](const std::string& text) { out.write(text + '\n'); };
-  const auto untested = [&](const Error& error) { line("untested\t" + printable(without_code(error.line()), 300)); };
+  const auto untested = [&](const Error& error) {
+    line("untested\t" + printable(strip_error_code(error.line()), 300));
+  };
   const SelfTestSink sink{
       .stage = [&](std::string_view name) { line(fmt::format("stage\t{}", name)); },
       .result =

@@ -27,7 +27,7 @@ std::string prepare_cache_folder(const fs::path& folder) {
   return {};
 }
 
-std::string prepare_cache_part(const fs::path& folder) {
+std::string prepare_cache_subfolder(const fs::path& folder) {
   auto why = prepare_cache_folder(folder.parent_path());
   return why.empty() ? prepare_cache_folder(folder) : why;
 }

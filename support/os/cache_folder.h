@@ -23,7 +23,7 @@ struct CacheFile {
 [[nodiscard]] std::string prepare_cache_folder(const std::filesystem::path& folder);
 
 /// The same for a folder inside the cache's, whose own mode counts too.
-[[nodiscard]] std::string prepare_cache_part(const std::filesystem::path& folder);
+[[nodiscard]] std::string prepare_cache_subfolder(const std::filesystem::path& folder);
 
 /// 1 to 128 letters, digits, '-' or '_'.
 [[nodiscard]] bool is_cache_key(std::string_view key);

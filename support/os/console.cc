@@ -59,7 +59,7 @@ void warn(std::string_view line) {
   note((coded ? "warning" : "warning: ") + std::string(coded ? line.substr(kError.size()) : line));
 }
 
-std::string without_code(std::string_view line) {
+std::string strip_error_code(std::string_view line) {
   const auto end = line.find("]: ");
   return std::string(line.starts_with("error[") && end != line.npos ? line.substr(end + 3) : line);
 }

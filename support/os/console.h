@@ -26,7 +26,7 @@ void note(std::string_view line);
 /// A warning that begins like an error's line ("error[cache]: ..."): shown as "warning[cache]: ...".
 void warn(std::string_view line);
 /// An error's line without "error[code]: " in front, as a reason within another line; other text as it is.
-[[nodiscard]] std::string without_code(std::string_view line);
+[[nodiscard]] std::string strip_error_code(std::string_view line);
 /// Can the terminal only print ($TERM unset or "dumb")? Then nothing is drawn over and no line is edited.
 [[nodiscard]] bool terminal_is_dumb();
 /// Shows what is being done in the terminal's last line until the next note, progress or end; else nothing.

@@ -14,7 +14,7 @@ void take_signal(int signal) {
 
 }  // namespace
 
-void catch_interrupts() {
+void install_interrupt_handlers() {
   for (const int signal : std::array{SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action{};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
@@ -29,17 +29,17 @@ bool interrupted() noexcept {
   return pending_signal != 0;
 }
 
-void forget_interrupt() noexcept {
+void clear_interrupt() noexcept {
   pending_signal = 0;
-  catch_interrupts();
+  install_interrupt_handlers();
 }
 
-bool take_interrupt() {
+bool consume_interrupt() {
   if (pending_signal != SIGINT) {
     check_interrupt();
     return false;
   }
-  forget_interrupt();
+  clear_interrupt();
   return true;
 }
 

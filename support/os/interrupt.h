@@ -10,14 +10,14 @@ struct Interrupted {
 
 /// Installs the handlers; a signal that the caller has ignored (nohup) stays ignored. The first signal only sets the
 /// flag; the second one ends the process at once.
-void catch_interrupts();
+void install_interrupt_handlers();
 /// Has one of the signals come?
 [[nodiscard]] bool interrupted() noexcept;
 /// Clears the flag; the next signal counts as the first again.
-void forget_interrupt() noexcept;
+void clear_interrupt() noexcept;
 /// For programs that go on after Ctrl-C: true, and the flag cleared, if Ctrl-C has come.
 /// Throws Interrupted for another signal.
-bool take_interrupt();
+bool consume_interrupt();
 /// Throws Interrupted if a signal has come. Called between steps of work, so that temporary files are removed and
 /// output ends at a whole line.
 void check_interrupt();

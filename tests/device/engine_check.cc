@@ -124,7 +124,7 @@ std::vector<Answer> Check::answers(std::size_t count, std::size_t tokens, bool a
   for (std::size_t i = 0; i < count; ++i) {
     auto request = of(i, tokens);
     request.logprobs = logprobs;
-    request.likeliest = logprobs ? engine::kLikeliestMax : 0;
+    request.likeliest = logprobs ? engine::kTopLogprobsMax : 0;
     handles.push_back(submit(engine_, std::move(request)));
     if (!at_once) out.push_back(wait(handles.back()));
   }
@@ -209,7 +209,7 @@ void Check::same() {
       fmt::format("rounding: {} of {} likeliest tokens alone are likeliest at once (more than half), their "
                   "log-probabilities differ by {:.4f} in the mean (at most a quarter of {:.3f}, from the first "
                   "to the last of {}), at {} positions",
-                  noise.both, noise.told, noise.root(), noise.spread(), engine::kLikeliestMax, noise.positions));
+                  noise.both, noise.told, noise.root(), noise.spread(), engine::kTopLogprobsMax, noise.positions));
 }
 
 void Check::rate() {

@@ -150,23 +150,23 @@ TEST_CASE("hidden rows are what the head multiplies, and a request's row is the 
     const auto executor = open(model, 8, 0, true), plain = open(model, 8, 0);
     REQUIRE(executor->hidden_width() == width);
     CHECK(plain->hidden_width() == 0);
-    CHECK(executor->memory_need().weights == plain->memory_need().weights);
+    CHECK(executor->memory_requirements().weights == plain->memory_requirements().weights);
     std::vector<engine::Request> requests;
     for (unsigned i = 0; i < 9; ++i) {
       engine::Request request{.prompt = random_ids(5 + 6 * i, model.file().vocab, i < 4 ? 3 : 4 + i)};
-      request.wants = i % 3 == 0   ? engine::Wants::kTokens
-                      : i % 3 == 1 ? engine::Wants::kMeanRow
-                                   : engine::Wants::kLastRow;
-      if (request.wants == engine::Wants::kTokens) request.max_tokens = 9;
+      request.wants = i % 3 == 0   ? engine::OutputKind::kTokens
+                      : i % 3 == 1 ? engine::OutputKind::kMeanRow
+                                   : engine::OutputKind::kLastRow;
+      if (request.wants == engine::OutputKind::kTokens) request.max_tokens = 9;
       requests.push_back(std::move(request));
     }
     std::vector<std::vector<float>> alone;
     for (const auto& request : requests) {
-      if (request.wants == engine::Wants::kTokens) continue;
+      if (request.wants == engine::OutputKind::kTokens) continue;
       alone.push_back(rows_of(*executor, {request}, {.reuse_prefixes = false}).at(0));
       const auto all = model.reference(passes::give_hidden(model.portable().graph), request.prompt, false);
       std::vector<float> row(width);
-      const bool mean = request.wants == engine::Wants::kMeanRow;
+      const bool mean = request.wants == engine::OutputKind::kMeanRow;
       for (std::size_t t = mean ? 0 : request.prompt.size() - 1; t < request.prompt.size(); ++t)
         for (std::size_t c = 0; c < width; ++c)
           row[c] += all[t * width + c] / (mean ? static_cast<float>(request.prompt.size()) : 1);

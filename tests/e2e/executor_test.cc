@@ -126,7 +126,7 @@ TEST_CASE("a KV cache in q8_0 takes 17/32 of f16's bytes, and costs little of th
     return model.open(threads, 4, {}, codegen::host_target(), DType::kQ8_0);
   };
   const auto one = open(1);
-  CHECK(one->memory_need().kv * 32 == model.open()->memory_need().kv * 17);
+  CHECK(one->memory_requirements().kv * 32 == model.open()->memory_requirements().kv * 17);
   const auto logits = run_alone(*one, ids, 64, blocks);
   // A step is 1/127 of the largest of 32 columns, for normal ones 0.017 of their deviation, and rounding to it an NMSE
   // of 0.017^2 / 12 = 2.5e-5 in each K and V. This model's logits take 16 times that; 40 times would be an error.

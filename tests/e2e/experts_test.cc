@@ -228,7 +228,7 @@ TEST_CASE("experts: another number of chosen experts, another share or another s
     return nmse(logits, model.reference(graph, ids, false));
   };
   CHECK(changed([](ir::RouteAttrs&) {}) < 1e-6);
-  CHECK(changed([](ir::RouteAttrs& a) { a.share = ir::RouteShare::kAll; }) > 1e-3);
+  CHECK(changed([](ir::RouteAttrs& a) { a.share = ir::RoutingNormalization::kAll; }) > 1e-3);
   CHECK(changed([](ir::RouteAttrs& a) { a.gate = ir::RouteGate::kSigmoid; }) > 1e-4);
   CHECK(changed([](ir::RouteAttrs& a) { a.scale = 1.02F; }) > 1e-5);
 }
@@ -261,7 +261,7 @@ TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
   for (const auto* kernel : {"route", "experts"})
     says([&](auto& program) { last_step(program, kernel).operands.clear(); }, "an operand is missing");
   says([&](auto& program) { route_of(program)->gate = static_cast<plan::RouteGate>(7); }, "out of range");
-  says([&](auto& program) { route_of(program)->share = static_cast<plan::RouteShare>(7); }, "out of range");
+  says([&](auto& program) { route_of(program)->share = static_cast<plan::RoutingNormalization>(7); }, "out of range");
   says([&](auto& program) { route_of(program)->rows = static_cast<plan::RowCount>(7); }, "out of range");
   says([&](auto& program) { route_of(program)->used = 7; }, "do not fit together");
   says([&](auto& program) { route_of(program)->groups = 4; }, "do not fit together");
@@ -305,7 +305,8 @@ TEST_CASE("experts: what a family's mixture is made of is noticed when it is lef
   const auto nothing = [](ir::Graph&) {};
   const auto other_share = [](ir::Graph& graph) {
     graph = with_attrs<ir::RouteAttrs>(std::move(graph), ir::Op::kRoute, [](auto& a) {
-      a.share = a.share == ir::RouteShare::kAll ? ir::RouteShare::kChosen : ir::RouteShare::kAll;
+      a.share = a.share == ir::RoutingNormalization::kAll ? ir::RoutingNormalization::kChosen
+                                                          : ir::RoutingNormalization::kAll;
     });
   };
   for (const auto* name : {"qwen2moe", "qwen3moe", "olmoe", "granitemoe", "granitemoe_shared", "gpt_oss"}) {
@@ -333,6 +334,6 @@ TEST_CASE("experts: what a family's mixture is made of is noticed when it is lef
   CHECK(error("qwen2moe", [](ir::Graph& graph) {  // the gate of the network for all tokens
           for (const auto node : graph.nodes())
             if (graph.op(node) == ir::Op::kRoute && graph.type(graph.operand(node, 0)).cols() == 1)
-              graph.set_attrs(node, ir::RouteAttrs{.share = ir::RouteShare::kChosen});
+              graph.set_attrs(node, ir::RouteAttrs{.share = ir::RoutingNormalization::kChosen});
         }) > kNoticed);
 }

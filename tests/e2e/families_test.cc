@@ -198,7 +198,8 @@ TEST_CASE("a router's gate, shares, factor, groups or bias that is wrong is noti
     };
     CHECK(routed([](auto& a) { a.scale *= 1.25F; }) > kNoticed);
     CHECK(routed([](auto& a) {
-            a.share = a.share == ir::RouteShare::kAll ? ir::RouteShare::kChosen : ir::RouteShare::kAll;
+            a.share = a.share == ir::RoutingNormalization::kAll ? ir::RoutingNormalization::kChosen
+                                                                : ir::RoutingNormalization::kAll;
           }) > kNoticed);
     CHECK(routed([](auto& a) {
             a.gate = a.gate == ir::RouteGate::kSoftmax ? ir::RouteGate::kSigmoid : ir::RouteGate::kSoftmax;

@@ -127,7 +127,7 @@ TEST_CASE("a second start maps what the first one packed, and computes the same 
     struct stat status{};
     REQUIRE(::stat(f.entry().c_str(), &status) == 0);
     CHECK((status.st_mode & 0777) == 0600);
-    CHECK(second->memory_need().weights == first->memory_need().weights);
+    CHECK(second->memory_requirements().weights == first->memory_requirements().weights);
     fs::remove(f.entry());  // a mapping outlives its name: another process may evict it
     CHECK(Fixture::logits(*second) == expected);
   }

@@ -159,7 +159,7 @@ ir::WeightLoader TinyModel::weights() const {
     return out;
   };
   return [load](const std::string& name, const ir::TensorType& type) {
-    const auto mark = name.find(ir::kEachSlice);
+    const auto mark = name.find(ir::kExpertWildcard);
     if (mark == std::string::npos) return load(name, type);
     std::vector<float> all;
     for (std::int64_t slice = 0; slice < type.shape[0].value; ++slice) {
@@ -190,7 +190,7 @@ std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vecto
 std::vector<float> run_alone(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk,
                              std::vector<std::int32_t> blocks) {
   const std::size_t stride = blocks.size();
-  for (std::size_t group = 1; group < executor.kv_rooms().size(); ++group)
+  for (std::size_t group = 1; group < executor.kv_pool_sizes().size(); ++group)
     for (std::size_t i = 0; i < stride; ++i) blocks.push_back(blocks[i]);
   std::vector<float> logits;
   for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {

@@ -81,7 +81,7 @@ ir::Graph with_attrs(ir::Graph graph, ir::Op op, Change change) {
 
 /// Whether weights of this type meet activations that nothing has rounded, on this machine's class of CPU.
 inline bool meets_floats(DType dtype) {
-  return is_float(dtype) && !(dtype == DType::kBF16 && cpu::multiplies_bf16(cpu::detect()));
+  return is_float(dtype) && !(dtype == DType::kBF16 && cpu::uses_bf16_dots(cpu::detect()));
 }
 
 /// The target of this machine's best class that rounds no activations for weights of floats.

@@ -33,7 +33,7 @@ std::string opening(const TinyModel& model, const std::function<void(plan::Progr
 std::string target_of_floats() {
   auto best = cpu::CpuClass::kGeneric;
   for (const auto cpu_class : cpu::all_classes())
-    if (cpu::runs_here(cpu_class) && !cpu::multiplies_bf16(cpu_class)) best = cpu_class;
+    if (cpu::runs_here(cpu_class) && !cpu::uses_bf16_dots(cpu_class)) best = cpu_class;
   return cpu::target_name(best);
 }
 

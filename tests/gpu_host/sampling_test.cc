@@ -178,7 +178,7 @@ TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what 
       CHECK(device.ids[6] == 78);
       for (const int row : {4, 5}) {
         CHECK(device.ids[row] == 0);  // the next step reads a row that is there
-        CHECK(device.sampled[2 * kRows + row] == gpu::kNoNumbers);
+        CHECK(device.sampled[2 * kRows + row] == gpu::kNoFiniteLogits);
       }
       CHECK(device.ids[7] == -1);
       CHECK(device.positions[7] == 9);

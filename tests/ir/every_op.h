@@ -55,7 +55,7 @@ inline Graph every_op() {
   const auto [chosen, shares] = b.route(b.matmul(x, b.weight("router", DType::kF32, {8, 32})),
                                         {.used = 3,
                                          .gate = RouteGate::kSigmoid,
-                                         .share = RouteShare::kChosen,
+                                         .share = RoutingNormalization::kChosen,
                                          .scale = 2.5f,
                                          .groups = 4,
                                          .groups_used = 2,

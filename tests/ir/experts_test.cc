@@ -21,7 +21,7 @@ TEST_CASE("experts, by hand") {
   };
   const float top = std::exp(5.0F) / (std::exp(5.0F) + 3), low = 1 / (std::exp(5.0F) + 3);
   check_near(shares({.used = 2}), {0.4F, 0.3F, top, low});
-  check_near(shares({.used = 2, .share = RouteShare::kChosen, .scale = 3}),
+  check_near(shares({.used = 2, .share = RoutingNormalization::kChosen, .scale = 3}),
              {3 * 4 / 7.0F, 3 * 3 / 7.0F, 3 * top / (top + low), 3 * low / (top + low)});
   check_near(shares({.used = 1, .gate = RouteGate::kSigmoid}), {0.8F, 0.9933072F});
   check_near(shares({.used = 1}, {1, 0, 0, 0}), {0.1F, low});

@@ -85,7 +85,7 @@ float reference(const cpu::Kernels& kernels, const test::Weight& weight, std::si
     return value;
   std::vector<float> w(weight.k);
   quant::dequantize_native(weight.type, native, weight.k, w.data());
-  const bool is_dot = weight.type == DType::kBF16 && cpu::multiplies_bf16(kernels.cpu_class);
+  const bool is_dot = weight.type == DType::kBF16 && cpu::uses_bf16_dots(kernels.cpu_class);
   return (is_dot ? bf16_reference : float_reference)(w.data(), reinterpret_cast<const float*>(x), weight.k);
 }
 

@@ -13,7 +13,7 @@ DType FakeTarget::activation_type(DType weight, std::int64_t k) const {
 
 /// One node that makes rows of its own, in front of all others, or as many matmuls as the knob says; attention takes a
 /// quantize only; a store needs both its halves; an interleaved split needs its GLU.
-std::optional<std::string> FakeTarget::refuses_group(const ir::Graph& graph, std::span<const NodeId> members) const {
+std::optional<std::string> FakeTarget::group_refusal(const ir::Graph& graph, std::span<const NodeId> members) const {
   const auto has = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
   const auto makes_rows = [&](NodeId node) {
     switch (graph.op(node)) {

@@ -23,7 +23,7 @@ struct FakeTarget final : Target {
   [[nodiscard]] std::int64_t glu_interleave(DType, std::int64_t n) const override {
     return interleave > 0 && n % interleave == 0 ? interleave : 0;
   }
-  [[nodiscard]] std::optional<std::string> refuses_group(const ir::Graph& graph,
+  [[nodiscard]] std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
   /// A step with a label alone.
   [[nodiscard]] std::expected<Choice, Refusal> choose(const ir::Graph& graph, std::span<const ir::NodeId> members,

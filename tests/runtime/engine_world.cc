@@ -56,7 +56,7 @@ void EngineWorld::submit(const Op& op) {
                       .repeat_penalty = shape_.chooses && op.c % 11 > 0 ? 1.0F : 1.1F,
                       .seed = op.d % 4};
   if (op.d % 7 == 0) {
-    request.wants = op.d % 2 == 0 ? engine::Wants::kMeanRow : engine::Wants::kLastRow;
+    request.wants = op.d % 2 == 0 ? engine::OutputKind::kMeanRow : engine::OutputKind::kLastRow;
     request.max_tokens = 0;
     request.samples = 1;
   }
@@ -156,7 +156,7 @@ void EngineWorld::check_order() {
 }
 
 void EngineWorld::check_row(const Client& client, std::span<const float> row) {
-  const bool mean = client.wants == engine::Wants::kMeanRow;
+  const bool mean = client.wants == engine::OutputKind::kMeanRow;
   std::vector<double> sum(FakeExecutor::kHiddenWidth);
   for (std::size_t end = mean ? 1 : client.prompt.size(); end <= client.prompt.size(); ++end) {
     const auto one = FakeExecutor::row_of(std::span(client.prompt).first(end));
@@ -188,7 +188,7 @@ void EngineWorld::listen() {
       if (event->token != runtime::Sampler::kNoToken) client.tokens[event->sample].push_back(event->token);
       if (event->finish == FinishReason::kNone) continue;
       ++ended_;
-      if (client.wants == engine::Wants::kTokens)
+      if (client.wants == engine::OutputKind::kTokens)
         check_tokens(client, event->sample, event->finish);
       else if (event->finish == FinishReason::kStop)
         check_row(client, event->row);

@@ -44,7 +44,7 @@ class EngineWorld {
     std::vector<std::int32_t> prompt;
     runtime::SamplerParams sampling;
     std::size_t max_tokens = 0;
-    engine::Wants wants = engine::Wants::kTokens;
+    engine::OutputKind wants = engine::OutputKind::kTokens;
     engine::Time rank{};
     std::vector<std::vector<std::int32_t>> tokens;  ///< of each sample
   };

@@ -60,7 +60,7 @@ FakeExecutor::FakeExecutor(const FakeShape& shape)
       logits_(shape.sequences * shape.vocab + shape.step_tokens * kHiddenWidth) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->resize(shape.step_tokens);
   kv_length_.resize(shape.sequences);
-  for (const auto& room : kv_rooms()) stores_.emplace_back(room.blocks * shape.block_tokens);
+  for (const auto& room : kv_pool_sizes()) stores_.emplace_back(room.blocks * shape.block_tokens);
   tables_.resize(stores_.size() * shape.sequences * shape.context);
 }
 
@@ -129,15 +129,15 @@ std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
 std::int32_t FakeExecutor::choose(runtime::Sampler& sampler, std::span<const float> logits,
                                   runtime::SamplerScratch& scratch) {
   const auto token = sampler.sample(logits, scratch);
-  return token == runtime::Sampler::kNoToken ? runtime::kNoNumbers : token;
+  return token == runtime::Sampler::kNoToken ? runtime::kNoFiniteLogits : token;
 }
 
 bool FakeExecutor::can_sample(const runtime::SamplerParams& params) const {
   return params.repeat_penalty == 1 && params.logit_bias.empty();
 }
 
-runtime::ChosenTokens FakeExecutor::forward_and_choose(const runtime::StepBatch& batch,
-                                                       std::span<const runtime::Sampler* const> samplers) {
+runtime::SampledTokens FakeExecutor::forward_and_sample(const runtime::StepBatch& batch,
+                                                        std::span<const runtime::Sampler* const> samplers) {
   invariant(samplers.size() == batch.rows.size(), "FAKE-003", "each row has a sampler, or none");
   std::vector<std::optional<runtime::Sampler>> copies;  // in_step may end their requests
   for (const auto* sampler : samplers) {
@@ -213,23 +213,25 @@ void FakeExecutor::copy_blocks(std::span<const runtime::BlockCopy> copies) {
   const std::size_t size = shape_.block_tokens;
   for (const auto& copy : copies)
     for (std::size_t g = 0; g < stores_.size(); ++g)
-      if (runtime::is_copied(copy, kv_rooms(), g))
+      if (runtime::copy_applies_to(copy, kv_pool_sizes(), g))
         std::copy_n(stores_[g].begin() + copy.from * static_cast<std::ptrdiff_t>(size), size,
                     stores_[g].begin() + copy.to * static_cast<std::ptrdiff_t>(size));
 }
 
 std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
-  runtime::take_inputs(
-      batch,
-      {.vocab = shape_.vocab, .rooms = kv_rooms(), .block_tokens = shape_.block_tokens, .table_blocks = shape_.context},
-      {.ids = ids_.data(),
-       .positions = positions_.data(),
-       .sequence = sequence_.data(),
-       .rows = rows_.data(),
-       .kv_length = kv_length_.data(),
-       .block_table = tables_.data(),
-       .table_stride = shape_.context,
-       .group_stride = shape_.sequences * shape_.context});
+  runtime::copy_checked_inputs(batch,
+                               {.vocab = shape_.vocab,
+                                .rooms = kv_pool_sizes(),
+                                .block_tokens = shape_.block_tokens,
+                                .table_blocks = shape_.context},
+                               {.ids = ids_.data(),
+                                .positions = positions_.data(),
+                                .sequence = sequence_.data(),
+                                .rows = rows_.data(),
+                                .kv_length = kv_length_.data(),
+                                .block_table = tables_.data(),
+                                .table_stride = shape_.context,
+                                .group_stride = shape_.sequences * shape_.context});
   invariant(batch.ids.size() <= shape_.step_tokens && batch.kv_length.size() <= shape_.sequences, "FAKE-001",
             "a step keeps to its bounds");
   const std::size_t size = shape_.block_tokens;

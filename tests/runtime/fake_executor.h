@@ -47,7 +47,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   [[nodiscard]] std::string device_name() const override { return "fake"; }
   [[nodiscard]] std::size_t threads() const override { return 1; }
   [[nodiscard]] std::int64_t kv_blocks() const override { return static_cast<std::int64_t>(shape_.blocks); }
-  [[nodiscard]] const runtime::MemoryNeed& memory_need() const override { return need_; }
+  [[nodiscard]] const runtime::MemoryRequirements& memory_requirements() const override { return need_; }
   [[nodiscard]] runtime::LoadReport load_report() const override { return {}; }
   [[nodiscard]] std::vector<runtime::StepProfile> profile() const override { return {}; }
 
@@ -60,8 +60,8 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
 
   [[nodiscard]] std::size_t sequences_max() const override { return shape_.sequences; }
   [[nodiscard]] bool can_sample(const runtime::SamplerParams& params) const override;
-  runtime::ChosenTokens forward_and_choose(const runtime::StepBatch& batch,
-                                           std::span<const runtime::Sampler* const> samplers) override;
+  runtime::SampledTokens forward_and_sample(const runtime::StepBatch& batch,
+                                            std::span<const runtime::Sampler* const> samplers) override;
   void start(const runtime::DecodeStart& start) override;
   [[nodiscard]] std::size_t in_flight_max() const override { return 1 + loops % 3; }
   void submit() override;
@@ -77,7 +77,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   void fail_if_told();
 
   FakeShape shape_;
-  runtime::MemoryNeed need_;
+  runtime::MemoryRequirements need_;
   std::vector<std::vector<std::uint64_t>> stores_;  ///< of each KV group [blocks, block_tokens]
   std::vector<float> logits_;
   std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, tables_;

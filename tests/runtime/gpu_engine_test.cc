@@ -290,7 +290,7 @@ TEST_CASE("a step that leaves no token is the device's fault") {
     const std::int32_t ids[] = {1}, zero[] = {0}, length[] = {1};
     const runtime::Sampler* const samplers[] = {&sampler};
     return executor->decode_loop()
-        ->forward_and_choose({.ids = ids,
+        ->forward_and_sample({.ids = ids,
                               .positions = zero,
                               .sequence = zero,
                               .rows = zero,

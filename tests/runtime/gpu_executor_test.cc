@@ -90,9 +90,9 @@ TEST_CASE("addresses follow the plan: groups, layers, K and V, blocks of their o
   feed(*executor, {1});
   CHECK(executor->kv_blocks() == 10);
   CHECK(model.seen->v - model.seen->k == 10 * 32);
-  CHECK(executor->memory_need().kv == 1280 + 1280);  // [1 layer][10][128], then [2 layers][10][64]
+  CHECK(executor->memory_requirements().kv == 1280 + 1280);  // [1 layer][10][128], then [2 layers][10][64]
   CHECK(driver.device_allocations().total == 5);
-  CHECK(driver.device_allocations().live_bytes == executor->memory_need().total());
+  CHECK(driver.device_allocations().live_bytes == executor->memory_requirements().total());
   CHECK(executor->program().target == "null");
   CHECK(executor->tokens_max() == 8);
   CHECK(executor->rows_max() == 4);

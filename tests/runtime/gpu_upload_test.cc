@@ -65,10 +65,10 @@ TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled be
   CHECK(executor->load_report().bytes == expected.size() + 128);
   CHECK(executor->load_report().seconds > 0);
   CHECK(source.prefetched == expected.size() + 128);
-  CHECK(executor->memory_need().staging == 8 * (std::size_t{4} << 20));
+  CHECK(executor->memory_requirements().staging == 8 * (std::size_t{4} << 20));
   // The ring is no memory of its own: what mirrors the step's inputs and logits afterwards.
   CHECK(driver.pinned_allocations().total == 2);
-  CHECK(driver.pinned_allocations().live_bytes < executor->memory_need().staging + (1 << 20));
+  CHECK(driver.pinned_allocations().live_bytes < executor->memory_requirements().staging + (1 << 20));
 }
 
 TEST_CASE("a part of a tensor's rows and columns goes through the ring as its whole rows do") {

@@ -96,7 +96,7 @@ TEST_CASE("opening, growing, publishing, forking and closing allocate nothing") 
     auto child = sequence->fork(50);
     grown = grown && child->append(30).ok;
     sequence->trim(3);
-    if (round % 20 == 0) pool.drop_idle();
+    if (round % 20 == 0) pool.evict_idle();
     if (!grown) FAIL("the pool is large enough");
   }
   CHECK(test::allocations() == before);

@@ -57,7 +57,7 @@ TEST_CASE("a published prefix begins later sequences, as far as full blocks agre
 }
 
 TEST_CASE("equal tokens with another extra hash are another prefix") {
-  KvBlockPool pool({.blocks = 32, .block_tokens = 4, .sequences_max = 8, .tokens_max = 32, .least_beginning = 2});
+  KvBlockPool pool({.blocks = 32, .block_tokens = 4, .sequences_max = 8, .tokens_max = 32, .min_partial_tokens = 2});
   const auto ids = rising(11), longer = rising(15);
   constexpr std::uint64_t kAdapter = 7, kOther = ~std::uint64_t{0};
   const auto fill = [&](std::uint64_t extra) {
@@ -87,7 +87,7 @@ TEST_CASE("equal tokens with another extra hash are another prefix") {
 }
 
 TEST_CASE("a sequence begins with a copy of the block that begins as its next one does") {
-  KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .least_beginning = 2});
+  KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .min_partial_tokens = 2});
   const auto ids = rising(12);
   const auto first = filled(pool, ids);
   auto alike = ids;
@@ -112,7 +112,7 @@ TEST_CASE("a sequence begins with a copy of the block that begins as its next on
 }
 
 TEST_CASE("a sequence that needs the whole pool does not hold a block that it only copies") {
-  KvBlockPool pool({.blocks = 3, .block_tokens = 4, .sequences_max = 2, .tokens_max = 12, .least_beginning = 1});
+  KvBlockPool pool({.blocks = 3, .block_tokens = 4, .sequences_max = 2, .tokens_max = 12, .min_partial_tokens = 1});
   auto ids = rising(12);
   {
     const auto closed = filled(pool, ids);
@@ -198,7 +198,7 @@ TEST_CASE("prefixes of different KV groups differ, and a pool that is not truste
     const auto closed = filled(pool, ids);
   }
   auto open = filled(pool, rising(2, 7));
-  pool.drop_idle();
+  pool.evict_idle();
   CHECK((pool.match(ids).blocks == 0 && pool.match(rising(2, 7)).blocks == 1 && pool.blocks_free() == 3));
   pool.audit();
   CHECK_THROWS_AS(open.publish(rising(3, 7)), Error);  // more than it has
@@ -332,7 +332,7 @@ TEST_CASE("whatever is done, every sequence reads what it wrote, and no block is
                        .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),
                        .sequences_max = *rc::gen::inRange<std::size_t>(1, 6),
                        .tokens_max = *rc::gen::inRange<std::size_t>(1, 40),
-                       .least_beginning = *rc::gen::inRange<std::size_t>(1, 6)});
+                       .min_partial_tokens = *rc::gen::inRange<std::size_t>(1, 6)});
     const int steps = *rc::gen::inRange(1, 80);
     for (int step = 0; step < steps; ++step) {
       act_on_prefixes(world);
@@ -341,7 +341,7 @@ TEST_CASE("whatever is done, every sequence reads what it wrote, and no block is
     world.open.clear();
     world.pool.audit();
     RC_ASSERT(world.pool.blocks_free() == world.pool.limits().blocks);
-    world.pool.drop_idle();
+    world.pool.evict_idle();
     world.pool.audit();
     RC_ASSERT(world.pool.blocks_free() == world.pool.limits().blocks && world.pool.blocks_idle() == 0);
   });

@@ -48,14 +48,14 @@ TEST_CASE("token by token a sequence holds no more than its window's blocks, pre
   KvBlockPool pool(limits_of(9, 8));
   auto sequence = pool.open().value();
   for (std::size_t tokens = 1; tokens <= 30; ++tokens) {
-    sequence.release_behind();
+    sequence.release_outside_window();
     REQUIRE(sequence.append(1).ok);
     CHECK(held(sequence) <= runtime::kv_window_blocks(9, 4));
     CHECK(sequence.table(kGroup).size() == sequence.blocks().size());
   }
   REQUIRE(sequence.append(17).ok);  // up to position 46; the first of them sees 22 and later: blocks 5 to 11
   CHECK(held(sequence) == 7);
-  sequence.release_behind();
+  sequence.release_outside_window();
   CHECK(held(sequence) == 3);
   CHECK(sequence.table(kGroup)[8] == kNoBlock);
   CHECK(sequence.blocks()[0] != kNoBlock);
@@ -67,7 +67,7 @@ TEST_CASE("a sequence that cannot go on from a position is emptied by trim and f
   KvBlockPool pool(limits_of(6, 12));
   auto sequence = pool.open().value();
   REQUIRE(sequence.append(23).ok);
-  sequence.release_behind();  // position 23 sees 18 and later: block 4 on
+  sequence.release_outside_window();  // position 23 sees 18 and later: block 4 on
   CHECK(sequence.fork(20).value().tokens() == 0);
   CHECK(sequence.fork(21).value().tokens() == 21);
   CHECK(sequence.trim(22) == 22);
@@ -103,7 +103,7 @@ TEST_CASE("a prefix is found as far as what its last window sees is there") {
     auto first = pool.open().value();
     REQUIRE(first.append(24).ok);
     first.publish(ids);
-    first.release_behind();
+    first.release_outside_window();
   }
   CHECK(pool.match(ids).blocks == 6);
   {
@@ -116,7 +116,7 @@ TEST_CASE("a prefix is found as far as what its last window sees is there") {
     CHECK(pool.match(std::span(ids).first(11)).blocks == 0);  // block 0 or 1 is gone
     pool.audit();
   }
-  pool.drop_idle();
+  pool.evict_idle();
   CHECK(pool.match(ids).blocks == 0);
   pool.audit();
 }
@@ -127,8 +127,8 @@ TEST_CASE("blocks come round in a decode loop, and what is left behind it can go
       KvBlockPool pool(limits_of(6, 8));
       auto sequence = pool.open().value();
       REQUIRE(sequence.append(fed).ok);
-      sequence.release_behind();
-      REQUIRE(sequence.append_round(30));
+      sequence.release_outside_window();
+      REQUIRE(sequence.append_ring(30));
       CHECK(sequence.tokens() == fed + 30);
       std::vector<std::size_t> last(8, 64);  // which position was written last in each block
       const auto table = std::vector(sequence.table(kGroup).begin(), sequence.table(kGroup).end());
@@ -143,12 +143,12 @@ TEST_CASE("blocks come round in a decode loop, and what is left behind it can go
         REQUIRE(block != kNoBlock);
         CHECK((block == table[p / 4] && last[static_cast<std::size_t>(block)] == p / 4));
       }
-      sequence.release_behind();
+      sequence.release_outside_window();
       CHECK(held(sequence) <= 3);
       pool.audit();
       for (int more = 0; more < 4; ++more) {
         CHECK(sequence.append(1).ok);
-        sequence.release_behind();
+        sequence.release_outside_window();
         pool.audit();
       }
     }
@@ -161,7 +161,7 @@ TEST_CASE("after a decode loop nothing goes back to what the loop has written ov
         KvBlockPool pool(limits_of(6, 8));
         auto sequence = pool.open().value();
         REQUIRE(sequence.append(fed).ok);
-        REQUIRE(sequence.append_round(30));
+        REQUIRE(sequence.append_ring(30));
         std::vector<std::size_t> last(8, 64);
         const auto table = std::vector(sequence.table(kGroup).begin(), sequence.table(kGroup).end());
         const std::size_t ahead = std::min<std::size_t>(taken + 4, 30);
@@ -263,7 +263,7 @@ void act_on_windows(WindowWorld& world) {
     entry.sequence.publish(std::span(std::as_const(entry.ids)).first(std::min(amount, entry.ids.size())));
   } else if (action <= 8) {
     entry.sequence.publish(entry.ids);
-    entry.sequence.release_behind();
+    entry.sequence.release_outside_window();
   } else {
     world.open.erase(world.open.begin() + static_cast<std::ptrdiff_t>(which));
   }
@@ -286,7 +286,7 @@ TEST_CASE("whatever is done, every sequence reads what it wrote as far back as i
       world.check();
     }
     world.open.clear();
-    world.pool.drop_idle();
+    world.pool.evict_idle();
     world.pool.audit();
     RC_ASSERT(world.pool.blocks_free() == world.pool.limits().blocks);
   });

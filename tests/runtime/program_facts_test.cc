@@ -42,8 +42,8 @@ std::string refusal(Change&& change) {
 TEST_CASE("a program's facts are its own") {
   const auto good = program();
   CHECK(&facts_of(good) == good.facts.get());
-  CHECK(keeps_kv_in(*good.facts, DType::kF16));
-  CHECK_FALSE(keeps_kv_in(*good.facts, DType::kQ8_0));
+  CHECK(supports_kv_type(*good.facts, DType::kF16));
+  CHECK_FALSE(supports_kv_type(*good.facts, DType::kQ8_0));
 }
 
 TEST_CASE("facts that are missing, absurd or of another program are refused") {

@@ -303,12 +303,12 @@ TEST_CASE("prompts that begin alike are computed once, also when they come toget
 
 TEST_CASE("steps give logits or hidden rows, and take turns where both are wanted") {
   SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
-  const auto rows = [&](const std::vector<std::int32_t>& prompt, Wants wants) {
+  const auto rows = [&](const std::vector<std::int32_t>& prompt, OutputKind wants) {
     return bench.scheduler.submit({.prompt = prompt, .wants = wants}, bench.now).value();
   };
   const auto a = bench.submit(rising(4), 20);
   bench.step();
-  const auto mean = rows(rising(20, 100), Wants::kMeanRow), last = rows(rising(6, 200), Wants::kLastRow);
+  const auto mean = rows(rising(20, 100), OutputKind::kMeanRow), last = rows(rising(6, 200), OutputKind::kLastRow);
   const auto& plan = bench.scheduler.plan(bench.now);
   REQUIRE((plan.hidden && plan.parts.size() == 2));
   CHECK((plan.parts[0].rows == 15 && plan.parts[0].ids.size() == 15 && plan.parts[1].rows == 0));
@@ -324,10 +324,11 @@ TEST_CASE("steps give logits or hidden rows, and take turns where both are wante
   for (const auto id : {mean, last}) bench.scheduler.finish({id, 0});
   bench.finish_all();
   // What is in the pool serves a last row; a mean needs every row.
-  const auto again = rows(rising(20, 100), Wants::kLastRow), whole = rows(rising(16, 100), Wants::kMeanRow);
+  const auto again = rows(rising(20, 100), OutputKind::kLastRow), whole = rows(rising(16, 100), OutputKind::kMeanRow);
   CHECK(bench.step() == SchedulerBench::Fed{{{again, 0}, 4}, {{whole, 0}, 12}});
   bench.finish_all();
-  CHECK_FALSE(bench.scheduler.submit({.prompt = rising(4), .max_tokens = 1, .wants = Wants::kLastRow}, {}).has_value());
+  CHECK_FALSE(
+      bench.scheduler.submit({.prompt = rising(4), .max_tokens = 1, .wants = OutputKind::kLastRow}, {}).has_value());
 }
 
 TEST_CASE("a request ends at any moment: waiting, running, while its step is in flight") {
@@ -407,7 +408,7 @@ TEST_CASE("limits that contradict each other are refused") {
 TEST_CASE("steps are reserved where every sequence decodes, and what is not fed goes back") {
   SchedulerBench bench({.blocks = 12});
   const auto first = bench.submit(rising(6), 20), second = bench.submit(rising(3, 40), 5);
-  const auto decode = [&](std::span<const RowsGiven> given) {
+  const auto decode = [&](std::span<const StepOutput> given) {
     std::vector<RequestId> got;
     for (const auto& one : given) {
       got.push_back(one.key.request);
@@ -435,7 +436,7 @@ TEST_CASE("steps are reserved where every sequence decodes, and what is not fed 
   bench.scheduler.audit();
   CHECK(decode(bench.scheduler.complete()) == std::vector{first});
   const auto third = bench.submit(rising(22, 9), 4);
-  CHECK(bench.scheduler.has_place(bench.now));
+  CHECK(bench.scheduler.could_admit(bench.now));
   bench.scheduler.settle();
   bench.scheduler.audit();
   CHECK(bench.pool.blocks_free() == 12 - 3);  // 9 positions of the first

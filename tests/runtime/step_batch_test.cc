@@ -52,21 +52,21 @@ std::vector<std::int32_t> taken(std::vector<std::int32_t> table, std::size_t fir
   std::vector<std::int32_t> ids(count), positions(count), sequence(count), out(table.size(), 77), sink(count + 1);
   for (std::size_t i = 0; i < count; ++i) positions[i] = static_cast<std::int32_t>(first + i);
   const auto length = static_cast<std::int32_t>(first + count);
-  const KvRoom room{.blocks = 6, .window = window};
-  take_inputs({.ids = ids,
-               .positions = positions,
-               .sequence = sequence,
-               .kv_length = std::span(&length, 1),
-               .block_table = table,
-               .table_stride = table.size()},
-              {.vocab = 1, .rooms = std::span(&room, 1), .block_tokens = 4, .table_blocks = table.size()},
-              {.ids = sink.data(),
-               .positions = sink.data(),
-               .sequence = sink.data(),
-               .rows = sink.data(),
-               .kv_length = sink.data(),
-               .block_table = out.data(),
-               .table_stride = table.size()});
+  const KvPoolSize room{.blocks = 6, .window = window};
+  copy_checked_inputs({.ids = ids,
+                       .positions = positions,
+                       .sequence = sequence,
+                       .kv_length = std::span(&length, 1),
+                       .block_table = table,
+                       .table_stride = table.size()},
+                      {.vocab = 1, .rooms = std::span(&room, 1), .block_tokens = 4, .table_blocks = table.size()},
+                      {.ids = sink.data(),
+                       .positions = sink.data(),
+                       .sequence = sink.data(),
+                       .rows = sink.data(),
+                       .kv_length = sink.data(),
+                       .block_table = out.data(),
+                       .table_stride = table.size()});
   return out;
 }
 

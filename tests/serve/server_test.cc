@@ -74,7 +74,7 @@ class Running {
         .chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}",
         .executor = std::move(executor),
         .context = kShape.context,
-        .pooling = engine::Wants::kMeanRow,
+        .pooling = engine::OutputKind::kMeanRow,
         .engine = {.retries = 1, .backoff = std::chrono::milliseconds(1), .watchdog = engine::Time::zero()}});
     engine_ = &model->engine();
     api_.serve(std::move(model));

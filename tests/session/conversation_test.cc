@@ -133,10 +133,10 @@ TEST_CASE("an answer that Ctrl-C ends stays as far as it came") {
     if (++count == 3) std::raise(SIGINT);
     return std::nullopt;
   };
-  forget_interrupt();  // the handlers are there from here on
+  clear_interrupt();  // the handlers are there from here on
   const auto stopped = chat.conversation.ask("question", {.tokens_max = 20}, letters.sink());
-  CHECK(take_interrupt());
-  CHECK(!take_interrupt());
+  CHECK(consume_interrupt());
+  CHECK(!consume_interrupt());
   CHECK(stopped.generated.finish == Finish::kInterrupted);
   CHECK(stopped.generated.tokens.size() == 3);
   CHECK(chat.conversation.messages().back().content == stopped.text);
@@ -147,7 +147,7 @@ TEST_CASE("an answer that Ctrl-C ends stays as far as it came") {
   const auto before = chat.conversation.messages().size();
   std::raise(SIGINT);
   CHECK(chat.ask("lost").generated.finish == Finish::kInterrupted);
-  CHECK(take_interrupt());
+  CHECK(consume_interrupt());
   CHECK(chat.conversation.messages().size() == before);
   const auto last = chat.ask("last");
   CHECK(last.generated.tokens == afresh(chat.conversation.messages().first(before + 1)));
@@ -155,7 +155,7 @@ TEST_CASE("an answer that Ctrl-C ends stays as far as it came") {
 
 TEST_CASE("another signal ends the chat") {
   Chat chat;
-  forget_interrupt();
+  clear_interrupt();
   std::raise(SIGTERM);
   int signal = 0;
   try {
@@ -163,7 +163,7 @@ TEST_CASE("another signal ends the chat") {
   } catch (const Interrupted& interrupt) {
     signal = interrupt.signal;
   }
-  forget_interrupt();
+  clear_interrupt();
   CHECK(signal == SIGTERM);
 }
 

@@ -24,8 +24,8 @@ TinyModel model_of(const char* name, int window) {
 }
 
 /// The pool of the layers with a window.
-runtime::KvRoom windowed_room(const runtime::Executor& executor) {
-  const auto rooms = executor.kv_rooms();
+runtime::KvPoolSize windowed_room(const runtime::Executor& executor) {
+  const auto rooms = executor.kv_pool_sizes();
   return *std::ranges::find_if(rooms, [](const auto& room) { return room.window > 0; });
 }
 
@@ -78,8 +78,8 @@ TEST_CASE("the report says what windows hold: their positions and one block, and
   CHECK((local.layers == 6 && global.layers == 1));
   CHECK((local.blocks_sequence == 64 / 32 + 1 && global.blocks_sequence == 1024 / 32));
   CHECK((local.blocks == 3 + 512 / 32 && global.blocks == 1024 / 32));
-  CHECK(executor->memory_need().kv == local.bytes + global.bytes);
-  CHECK(executor->memory_need().kv_windows == local.bytes);
+  CHECK(executor->memory_requirements().kv == local.bytes + global.bytes);
+  CHECK(executor->memory_requirements().kv_windows == local.bytes);
   CHECK(state_report_text(report).find("a window of 64: 3 blocks of 32 tokens a sequence") != std::string::npos);
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("an atomic file appears whole or not at all") {
 }
 
 TEST_CASE("what does not fit is refused with what would") {
-  const runtime::MemoryNeed need{.weights = 600, .arena = 100, .kv = 4'000'000, .io = 300};
+  const runtime::MemoryRequirements need{.weights = 600, .arena = 100, .kv = 4'000'000, .io = 300};
   check_memory(need, 4000, 1, {.bytes = 4'001'000, .what = "room"});
   try {
     check_memory(need, 4000, 1, {.bytes = 1'001'000, .what = "room"});
@@ -163,9 +163,9 @@ TEST_CASE("sizes are for people") {
 }
 
 TEST_CASE("an error's line is a reason without its code") {
-  CHECK(without_code(Error(ErrorCode::kDevice, "no card", "none is there").line()) == "no card: none is there");
-  CHECK(without_code("a driver [old]: too old") == "a driver [old]: too old");
-  CHECK(without_code("error[cut") == "error[cut");
+  CHECK(strip_error_code(Error(ErrorCode::kDevice, "no card", "none is there").line()) == "no card: none is there");
+  CHECK(strip_error_code("a driver [old]: too old") == "a driver [old]: too old");
+  CHECK(strip_error_code("error[cut") == "error[cut");
 }
 
 TEST_CASE("a plan's figures: steps a layer, weights read, arena ratio") {

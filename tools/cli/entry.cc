@@ -41,7 +41,7 @@ int fail_unknown(const std::exception& error) {
 int run_tool(const std::function<int()>& body) noexcept {
   try {
     keep_standard_streams();
-    catch_interrupts();
+    install_interrupt_handlers();
     (void)std::signal(SIGPIPE, SIG_IGN);
     try {
       return body();

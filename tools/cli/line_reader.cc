@@ -111,7 +111,7 @@ class LineReader::Source {
   Source& operator=(const Source&) = delete;
 
   Event read(const std::string& prompt, std::string& line) {
-    if (take_interrupt()) return Event::kCancelled;  // it came after an answer's end
+    if (consume_interrupt()) return Event::kCancelled;  // it came after an answer's end
     ending_signal_ = 0;
     const auto event = [&] {
       const SignalBytes signals(input_.write_end());

@@ -120,7 +120,7 @@ int compile(Request& request) {
   end_progress();
   if (result.path.empty())
     throw Error(ErrorCode::kCache, "the plan was compiled and could not be kept",
-                result.warnings.empty() ? "there is no cache" : without_code(result.warnings.back()),
+                result.warnings.empty() ? "there is no cache" : strip_error_code(result.warnings.back()),
                 "name a file with -o, or another cache with FORGE_CACHE_DIR");
   for (const auto& warning : result.warnings) warn(warning);
   report(result.plan, result.path.native(), result.built);

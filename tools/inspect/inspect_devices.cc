@@ -66,7 +66,7 @@ std::string report_text(const driver::DriverReport& report) {
     lines.push_back(fmt::format("{} {}, {}", driver::compiler_name(report.vendor), report.compiler_version,
                                 report.compiler_library));
   }
-  for (const auto& problem : report.problems) lines.push_back(without_code(problem));
+  for (const auto& problem : report.problems) lines.push_back(strip_error_code(problem));
   for (const auto& part : report.missing) {
     const auto said = [&](const std::string& problem) { return problem.find(part.package) != std::string::npos; };
     if (std::ranges::none_of(report.problems, said)) {

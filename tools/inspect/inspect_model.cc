@@ -39,7 +39,7 @@ struct ModelFacts {
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::string tokenizer_error, template_error, run_error;
   std::optional<std::string_view> chat_template;
-  runtime::MemoryNeed need;
+  runtime::MemoryRequirements need;
   session::StateReport state;
   std::int64_t context = 0;
 };

@@ -36,7 +36,7 @@ std::vector<Card> cards_of(const std::optional<session::GpuName>& wanted) {
             throw Error(ErrorCode::kDevice, fmt::format("forge has no kernels for {}", printable(info.target)));
           card.identity = session::identify_card(driver, info);
         } catch (const Error& error) {
-          card.report.untested = without_code(error.line());
+          card.report.untested = strip_error_code(error.line());
         }
         cards.push_back(std::move(card));
       }

@@ -136,7 +136,7 @@ class Chat {
                                               }});
     last_ = begun.generated;
     ++turns_;
-    if (last_->finish == session::Finish::kInterrupted) (void)take_interrupt();
+    if (last_->finish == session::Finish::kInterrupted) (void)consume_interrupt();
     if (last_->finish == session::Finish::kContext)
       note(
           fmt::format("the context of {} positions is full: /reset begins a new conversation; -c at the start gives "

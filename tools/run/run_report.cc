@@ -78,7 +78,7 @@ void report_run(const RunRequest& request, session::Session& session, const sess
 }
 
 std::string closing_line(const session::Generated& generated, session::Session& session) {
-  const auto& need = session.memory_need();
+  const auto& need = session.memory_requirements();
   const bool host = session.executor().facts().on_host;
   const auto memory = host ? human_bytes(memory_peak())
                            : fmt::format("{} of {}", human_bytes(need.total()), session.executor().device_name());
@@ -102,7 +102,7 @@ void note_device(const session::Session& session) {
 
 std::string run_json(const session::Generated& generated, std::string_view text, session::Session& session,
                      const session::Stages& stages) {
-  const auto& need = session.memory_need();
+  const auto& need = session.memory_requirements();
   JsonWriter json;
   json.open('{').field("model", session.model().path.native()).field("target", session.model().program->target);
   json.field("device", session.executor().device_name());

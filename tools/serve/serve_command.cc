@@ -52,16 +52,17 @@ serve::HttpLimits limits(const ServeRequest& request) {
 /// Which row is a text's embedding: as asked, else as the model says, else the last token's, which has seen the text.
 /// Source of the numbers: gguf's constants (general architecture keys, PoolingType). Nothing for those that want a
 /// model that sees to both sides, or a head of its own (cls, rank).
-std::optional<engine::Wants> pooling_of(const ServeRequest& request, const loader::Gguf& file) {
+std::optional<engine::OutputKind> pooling_of(const ServeRequest& request, const loader::Gguf& file) {
   enum : std::uint32_t { kNone, kMean, kCls, kLast };
-  if (request.pooling != "auto") return request.pooling == "mean" ? engine::Wants::kMeanRow : engine::Wants::kLastRow;
+  if (request.pooling != "auto")
+    return request.pooling == "mean" ? engine::OutputKind::kMeanRow : engine::OutputKind::kLastRow;
   const auto family = file.find<std::string_view>("general.architecture").value_or("");
   switch (file.find<std::uint32_t>(std::string(family) + ".pooling_type").value_or(kLast)) {
     case kMean:
-      return engine::Wants::kMeanRow;
+      return engine::OutputKind::kMeanRow;
     case kNone:
     case kLast:
-      return engine::Wants::kLastRow;
+      return engine::OutputKind::kLastRow;
     default:
       return std::nullopt;
   }

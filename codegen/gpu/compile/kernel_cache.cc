@@ -42,7 +42,7 @@ fs::path KernelCache::entry_path(const std::string& key) const {
 
 bool KernelCache::usable() {
   if (directory_.empty() || std::exchange(prepared_, true)) return !directory_.empty();
-  const std::string problem = prepare_cache_part(directory_);
+  const std::string problem = prepare_cache_subfolder(directory_);
   if (problem.empty()) return true;
   note_(cannot_use(directory_, problem));
   directory_.clear();

@@ -35,15 +35,15 @@ FORGE_INLINE void block_dots(const std::uint8_t* quants, const std::uint8_t* pan
 #pragma GCC unroll 8
   for (int j = 0; j < static_cast<int>(Format::kQuantBytes / 64); ++j) {
     const I raw = Lanes::load(quants + 64 * j);
-    const I w0 = Lanes::both(raw, nibble), w1 = Lanes::both(Lanes::right<4>(raw), nibble);
+    const I w0 = Lanes::and_(raw, nibble), w1 = Lanes::and_(Lanes::right<4>(raw), nibble);
 #pragma GCC unroll 12
     for (int t = 0; t < T; ++t) {
       const I x0 = Lanes::words(load_i32(panel + 32 * t + 4 * j));
-      low[t] = Lanes::plus_shorts(low[t], Lanes::pairs(w0, x0));
+      low[t] = Lanes::add_16(low[t], Lanes::pairs(w0, x0));
       if constexpr (Format::kFlat)
-        high[t] = Lanes::plus_shorts(high[t], Lanes::pairs(w1, x0));
+        high[t] = Lanes::add_16(high[t], Lanes::pairs(w1, x0));
       else
-        low[t] = Lanes::plus_shorts(low[t], Lanes::pairs(w1, Lanes::words(load_i32(panel + 32 * t + 16 + 4 * j))));
+        low[t] = Lanes::add_16(low[t], Lanes::pairs(w1, Lanes::words(load_i32(panel + 32 * t + 16 + 4 * j))));
     }
   }
 #pragma GCC unroll 12

@@ -142,7 +142,7 @@ void unpack_units(const std::uint8_t* group, std::size_t units, std::uint8_t* ou
         unrolled<8>([&]<int w>() FORGE_INLINE_BODY {
           Lanes::I word = quant::x16_word<Block, w, Lanes>(codes, levels);
           if constexpr (kSigned)
-            word = Lanes::less_bytes(word, Lanes::words(static_cast<std::int32_t>(0x01010101U * Block::kZero)));
+            word = Lanes::sub_bytes(word, Lanes::words(static_cast<std::int32_t>(0x01010101U * Block::kZero)));
           Lanes::store(part + 64 * w + 4 * row, word);
         });
         unrolled<kParts>([&]<int s>() FORGE_INLINE_BODY {

@@ -53,7 +53,7 @@ void unpack_int_parts(const std::uint8_t* first, std::size_t parts, std::uint8_t
   const Lanes::I nibble = Lanes::words(0x0f0f0f0f);
   const auto value = [](Lanes::I bytes) FORGE_INLINE_BODY {
     if constexpr (Format::kMinimum) return bytes;
-    return Lanes::less_bytes(bytes, Lanes::words(static_cast<std::int32_t>(0x01010101U * Format::kBias)));
+    return Lanes::sub_bytes(bytes, Lanes::words(static_cast<std::int32_t>(0x01010101U * Format::kBias)));
   };
   const auto block = [&](const std::uint8_t* quants, const std::uint8_t* scales) FORGE_INLINE_BODY {
     auto* floats = reinterpret_cast<float*>(out + 512);
@@ -61,9 +61,9 @@ void unpack_int_parts(const std::uint8_t* first, std::size_t parts, std::uint8_t
 #pragma GCC unroll 8
       for (int j = 0; j < (Format::kFlat ? 8 : 4); ++j) {
         const Lanes::I word = Lanes::load(quants + 64 * j + 4 * row);
-        Lanes::store(out + 64 * j + 4 * row, value(Format::kFlat ? word : Lanes::both(word, nibble)));
+        Lanes::store(out + 64 * j + 4 * row, value(Format::kFlat ? word : Lanes::and_(word, nibble)));
         if constexpr (!Format::kFlat)
-          Lanes::store(out + 64 * (4 + j) + 4 * row, value(Lanes::both(Lanes::right<4>(word), nibble)));
+          Lanes::store(out + 64 * (4 + j) + 4 * row, value(Lanes::and_(Lanes::right<4>(word), nibble)));
       }
       Lanes::store_floats(floats + row, Lanes::halves(scales + 2 * row));
       if constexpr (Format::kMinimum) Lanes::store_floats(floats + 16 + row, Lanes::halves(scales + 32 + 2 * row));

@@ -229,12 +229,12 @@ void pack_codes(const std::byte* const* rows, std::size_t k, std::byte* group) {
         raw_values(block, codes[r]);
       if constexpr (Unit::kPacking.halves != 0)
         for (u32 part = 0; part < Unit::kPacking.halves; ++part) {
-          const quant::u16 half = half_number(block, part);
+          const quant::u16 half = f16_number(block, part);
           std::memcpy(out + Unit::kHalvesAt + 32 * part + 2 * r, &half, 2);
         }
       if constexpr (Unit::kNumbers != 0) {
 #pragma GCC unroll 32
-        for (u32 i = 0; i < Unit::kNumbers; ++i) numbers[i][r] = static_cast<u8>(whole_number(block, i));
+        for (u32 i = 0; i < Unit::kNumbers; ++i) numbers[i][r] = static_cast<u8>(scale_number(block, i));
       }
     }
     if constexpr (Unit::kNumbers != 0) pack_numbers<Block>(numbers, out + Unit::kNumbersAt);

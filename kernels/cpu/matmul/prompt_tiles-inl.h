@@ -71,7 +71,7 @@ void weights_to_bf16(const std::uint8_t* unpacked, std::size_t parts, std::uint8
             return Lanes::times(scale, Lanes::to_float(Lanes::right_signed<24>(Lanes::left_word<24 - 8 * b>(bytes))));
           else
             return Lanes::fused(
-                scale, Lanes::to_float(Lanes::both(Lanes::right_signed<8 * b>(bytes), Lanes::words(0xff))), offset);
+                scale, Lanes::to_float(Lanes::and_(Lanes::right_signed<8 * b>(bytes), Lanes::words(0xff))), offset);
         };
         store_bf16_pairs(weight.template operator()<0>(), weight.template operator()<1>(), out + 128 * w + 4 * row);
         store_bf16_pairs(weight.template operator()<2>(), weight.template operator()<3>(),

@@ -21,8 +21,8 @@ PortableModel build_granite(const Gguf& file) {
     return value == 0 ? fallback : value;
   };
   const LayerSpec parts{.residual_scale = factor("residual_scale", 1.4F / std::sqrt(static_cast<float>(p.layers)))};
-  const auto ffn =
-      expert_params(model).count > 0 ? moe_ffn(model, {.share = ir::RouteShare::kChosen}) : DecoderBuilder::Ffn{};
+  const auto ffn = expert_params(model).count > 0 ? moe_ffn(model, {.share = ir::RoutingNormalization::kChosen})
+                                                  : DecoderBuilder::Ffn{};
   const auto x = model.each_layer(model.embed(factor("embedding_scale", 12)), [&](ir::Value in, std::int64_t layer) {
     return model.decoder_layer(in, layer, spec, parts, ffn);
   });

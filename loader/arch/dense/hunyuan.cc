@@ -18,7 +18,7 @@ PortableModel build_hunyuan(const Gguf& file) {
   const float alpha = model.feature("rope.scaling.alpha", 0);
   model.refuse_if(alpha > 0, fmt::format("'rope.scaling.alpha' = {}", alpha));
   DecoderBuilder::Ffn ffn;
-  if (model.family() == "hunyuan-moe") ffn = moe_ffn(model, {.share = ir::RouteShare::kChosen});
+  if (model.family() == "hunyuan-moe") ffn = moe_ffn(model, {.share = ir::RoutingNormalization::kChosen});
   return model.finish(model.each_layer(
       model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, {}, ffn); }));
 }

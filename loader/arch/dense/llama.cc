@@ -30,8 +30,8 @@ PortableModel build_llama(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kPairs);
   if (model.family() == "mistral3") read_ministral(model, spec);
-  const auto ffn =
-      expert_params(model).count > 0 ? moe_ffn(model, {.share = ir::RouteShare::kChosen}) : DecoderBuilder::Ffn{};
+  const auto ffn = expert_params(model).count > 0 ? moe_ffn(model, {.share = ir::RoutingNormalization::kChosen})
+                                                  : DecoderBuilder::Ffn{};
   return model.finish(model.each_layer(
       model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, {}, ffn); }));
 }

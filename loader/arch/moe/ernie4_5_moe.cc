@@ -14,7 +14,7 @@ PortableModel build_ernie4_5_moe(const Gguf& file) {
   const auto step = file.get<std::int64_t>(model.key("interleave_moe_layer_step"), 1);
   model.refuse_if(step != 1, fmt::format("'interleave_moe_layer_step' = {}", step));
   const auto spec = model.attention_spec(ir::RopeMode::kPairs);
-  const auto ffn = dense_then_moe_ffn(model, {.share = ir::RouteShare::kChosen});
+  const auto ffn = dense_then_moe_ffn(model, {.share = ir::RoutingNormalization::kChosen});
   return model.finish(model.each_layer(
       model.embed(), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, {}, ffn); }));
 }

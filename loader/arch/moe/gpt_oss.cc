@@ -15,7 +15,7 @@ PortableModel build_gpt_oss(const Gguf& file) {
   local.window = model.sliding_window();
   const auto attention = model.alternate(local, spec, 2);
   const LayerSpec parts{.ffn_norm = "post_attention_norm"};
-  const auto experts = moe_ffn(model, {.share = ir::RouteShare::kChosen}, ir::Activation::kClampedSwish);
+  const auto experts = moe_ffn(model, {.share = ir::RoutingNormalization::kChosen}, ir::Activation::kClampedSwish);
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
     return model.decoder_layer(x, layer, attention(layer), parts, experts);
   }));

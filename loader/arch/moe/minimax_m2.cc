@@ -11,7 +11,7 @@ PortableModel build_minimax_m2(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kRow;
-  const auto experts = moe_ffn(model, read_routing(model, ir::RouteShare::kChosen));
+  const auto experts = moe_ffn(model, read_routing(model, ir::RoutingNormalization::kChosen));
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
     return model.decoder_layer(x, layer, spec, {}, experts);
   }));

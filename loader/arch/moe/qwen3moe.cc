@@ -12,7 +12,7 @@ PortableModel build_qwen3moe(const Gguf& file) {
   if (model.family() == "qwen3vlmoe") (void)model.rope_has_sections();  // accepted: no effect on text
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kHead;
-  const auto experts = moe_ffn(model, {.share = ir::RouteShare::kChosen});
+  const auto experts = moe_ffn(model, {.share = ir::RoutingNormalization::kChosen});
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
     return model.decoder_layer(x, layer, spec, {}, experts);
   }));
