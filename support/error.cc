@@ -1,3 +1,5 @@
+// The table of error codes (name, kind, exit status), the composition of an error's one-line text, and the escaping of
+// untrusted text.
 #include "support/error.h"
 
 #include <array>
@@ -7,6 +9,7 @@
 namespace forge {
 namespace {
 
+/// The properties of one ErrorCode. kCodes is indexed by the enumerator, which the static_assert below checks.
 struct CodeRow {
   ErrorCode code;
   const char* name;
@@ -39,6 +42,7 @@ static_assert([] {
   return true;
 }());
 
+// Keeps a hostile file name or metadata string from flooding the terminal.
 constexpr std::size_t kLineCharsMax = 600;
 
 }  // namespace
@@ -50,6 +54,8 @@ std::string printable(std::string_view text, std::size_t chars_max) {
     if (out.size() >= chars_max) return out + "...";
     const std::size_t n = utf8_length(text);
     const auto c = static_cast<unsigned char>(text[0]);
+    // Invalid UTF-8 and control characters, which could otherwise move the cursor or recolour the terminal, become
+    // \xNN.
     if (n == 0 || c < 0x20 || c == 0x7F) {
       out += "\\x";
       out += kHex[c >> 4];

@@ -1,5 +1,5 @@
 #pragma once
-// JSON as text: values are written in order, and there is no tree.
+// Writes JSON text in the order of the calls, without building a tree. Used for dumps, reports and server replies.
 
 #include <fmt/format.h>
 
@@ -11,11 +11,12 @@
 
 namespace forge {
 
-/// `text` quoted and escaped; bytes that are no UTF-8 come out as U+FFFD.
+/// `text` quoted and escaped as a JSON string. Each byte that is not part of a well-formed UTF-8 character becomes
+/// U+FFFD.
 [[nodiscard]] std::string json_string(std::string_view text);
-/// Is all of it well-formed UTF-8?
+/// True if all of `text` is well-formed UTF-8.
 [[nodiscard]] bool is_utf8(std::string_view text);
-/// Shortest text that reads back as the same number; null for NaN and infinities, which JSON lacks.
+/// The shortest text that reads back as the same double; "null" for NaN and infinities, which JSON cannot represent.
 [[nodiscard]] std::string json_number(double value);
 
 enum class JsonLayout : std::uint8_t {

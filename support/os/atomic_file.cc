@@ -21,6 +21,8 @@ Error io_error(const std::filesystem::path& path, int number) {
                "choose a directory that exists, is writable and has room");
 }
 
+/// True if both paths lead to one file. equivalent() sees through links but needs both files to exist; comparing the
+/// canonical paths also covers files that do not exist yet.
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code ignored;
   return std::filesystem::equivalent(a, b, ignored) ||
@@ -47,6 +49,8 @@ void check_output_path(const std::filesystem::path& target, std::initializer_lis
 
 AtomicFile::AtomicFile(std::filesystem::path target, unsigned mode) : target_(std::move(target)) {
   check_output_path(target_);
+  // The random part keeps two processes that write the same target apart; O_EXCL and O_NOFOLLOW refuse a file or link
+  // that another process placed there.
   temporary_ = target_.parent_path() / fmt::format(".{}.{:016x}.tmp", target_.filename().native(), random_number());
   fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!fd_) throw io_error(target_, errno);

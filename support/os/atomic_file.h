@@ -1,5 +1,5 @@
 #pragma once
-// A file that appears whole or not at all.
+// Output files that appear completely or not at all, so a crash or a full disk never leaves a truncated file behind.
 
 #include <cstddef>
 #include <filesystem>
@@ -12,11 +12,12 @@
 
 namespace forge {
 
-/// Written beside its target under another name; `commit` renames it into place, and without one it goes away.
+/// Writes to a hidden temporary file in the target's directory. commit() renames it over the target, which is atomic
+/// within a file system; without commit() the destructor deletes it.
 class AtomicFile {
  public:
-  /// Errors: kIo; kUsage when `target` exists and is no regular file (a rename would replace a device or folder).
-  /// `mode` as open takes it.
+  /// Opens the temporary file with permissions `mode`, as open(2) takes it. Errors: kIo; kUsage if `target` exists but
+  /// is not a regular file, because a rename would replace a device or directory.
   explicit AtomicFile(std::filesystem::path target, unsigned mode = 0666);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -31,11 +32,12 @@ class AtomicFile {
   bool pending_ = false;
 };
 
-/// `text` as an AtomicFile. Errors: those of AtomicFile.
+/// Writes `text` to `target` through an AtomicFile. Errors: those of AtomicFile.
 void write_file(const std::filesystem::path& target, std::string_view text);
 
-/// Refuses (kUsage) what AtomicFile would refuse, and a file that is one of `others`, which are read or written too
-/// (empty ones do not count): to be asked before long work.
+/// Checks, before long work starts, that `target` can be written. Errors: those of AtomicFile's constructor; kUsage if
+/// `target` is the same file as one of `others`, the files that the same command also reads or writes. Empty paths in
+/// `others` are ignored.
 void check_output_path(const std::filesystem::path& target, std::initializer_list<std::filesystem::path> others = {});
 
 }  // namespace forge

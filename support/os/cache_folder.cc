@@ -17,10 +17,12 @@ std::string prepare_cache_folder(const fs::path& folder) {
   const auto reason = [](int number) { return std::generic_category().message(number); };
   std::error_code failed;
   fs::create_directories(folder.parent_path(), failed);
+  // Not left to create_directories, which would give the directory the default mode.
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return reason(errno);
   struct stat status{};
   if (::stat(folder.c_str(), &status) != 0) return reason(errno);
   if (!S_ISDIR(status.st_mode)) return reason(ENOTDIR);
+  // A directory of root is accepted (a system-wide cache), and root accepts a directory of anyone.
   const uid_t self = ::geteuid();
   if (self != 0 && status.st_uid != self && status.st_uid != 0) return "it belongs to another user";
   if ((status.st_mode & S_IWOTH) != 0) return "every user can write into it (chmod it to 0700)";
@@ -40,14 +42,14 @@ bool is_cache_key(std::string_view key) {
 
 namespace {
 
-/// Regular files of the folder whose name `wanted` takes.
-template <class Wanted>
-std::vector<CacheFile> list(const fs::path& folder, Wanted wanted) {
+/// The regular files of the directory whose name `accept` returns true for. Files that vanish meanwhile are skipped.
+template <class Accept>
+std::vector<CacheFile> list(const fs::path& folder, Accept accept) {
   std::vector<CacheFile> files;
   std::error_code failed;
   for (fs::directory_iterator it(folder, failed), end; !failed && it != end; it.increment(failed)) {
     struct stat status{};
-    if (wanted(std::string_view(it->path().filename().native())) && ::lstat(it->path().c_str(), &status) == 0 &&
+    if (accept(std::string_view(it->path().filename().native())) && ::lstat(it->path().c_str(), &status) == 0 &&
         S_ISREG(status.st_mode))
       files.push_back({it->path(), static_cast<std::uint64_t>(status.st_size), status.st_mtim});
   }
@@ -72,7 +74,7 @@ std::vector<CacheFile> cache_temporaries(const fs::path& folder, std::string_vie
 }
 
 void remove_cache_temporaries(const fs::path& folder, std::string_view suffix, std::string_view key) {
-  constexpr std::time_t kStaleSeconds = 3600;  // writing one takes seconds
+  constexpr std::time_t kStaleSeconds = 3600;  // far longer than writing an entry takes (seconds)
   const std::string own = "." + std::string(key) + std::string(suffix) + ".";
   const std::time_t now = std::time(nullptr);
   for (const auto& file : cache_temporaries(folder, suffix))

@@ -71,6 +71,7 @@ bool terminal_is_dumb() {
 
 void progress(std::string_view doing) {
   if (!can_draw()) return;
+  // \r moves to the start of the line and \033[K erases it.
   say(fmt::format("\r\033[K{}...", printable(doing, 70)));
   progress_shown = true;
 }

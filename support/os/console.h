@@ -1,5 +1,6 @@
 #pragma once
-// stdout carries the answer and nothing else; notes and progress go to stderr, progress only to a terminal.
+// Output of the command-line tools. stdout carries the answer and nothing else, so it can be piped. Notes, warnings and
+// progress go to stderr, and progress is shown only on a terminal.
 
 #include <cstdint>
 #include <string>
@@ -7,10 +8,11 @@
 
 namespace forge {
 
-/// stdout, unbuffered. A reader that has gone away is no error: closed() tells, and further text is dropped.
+/// Unbuffered stdout. A reader that closed the pipe is not an error: closed() becomes true and further text is dropped.
 class Output {
  public:
-  /// Errors: kIo when writing fails otherwise (a full disk).
+  /// Writes all of `text`. Errors: kIo for any failure other than a closed pipe, such as a full disk. Throws
+  /// Interrupted if a signal arrives while it waits.
   void write(std::string_view text);
   [[nodiscard]] bool closed() const { return closed_; }
 
@@ -18,25 +20,30 @@ class Output {
   bool closed_ = false;
 };
 
-/// Text for people on stderr, as it is. Where it cannot be written nothing else changes: not the answer, not the
-/// status.
+/// Writes text to stderr as it is. A failure is ignored: it changes neither the answer nor the exit status.
 void say(std::string_view text) noexcept;
-/// One line on stderr; control characters are shown as escapes.
+/// Writes one line to stderr, with control characters escaped. Removes the progress line first.
 void note(std::string_view line);
-/// A warning that begins like an error's line ("error[cache]: ..."): shown as "warning[cache]: ...".
+/// note() for a warning. A line that starts like an error ("error[cache]: ...") is shown as "warning[cache]: ...", any
+/// other line as "warning: ...".
 void warn(std::string_view line);
-/// An error's line without "error[code]: " in front, as a reason within another line; other text as it is.
+/// An error's line without the leading "error[code]: ", for quoting it as the reason inside another line. Other text is
+/// returned unchanged.
 [[nodiscard]] std::string strip_error_code(std::string_view line);
-/// Can the terminal only print ($TERM unset or "dumb")? Then nothing is drawn over and no line is edited.
+/// True if the terminal has no cursor control ($TERM is unset, empty or "dumb"): no progress line and no line editing
+/// then.
 [[nodiscard]] bool terminal_is_dumb();
-/// Shows what is being done in the terminal's last line until the next note, progress or end; else nothing.
+/// Shows "doing..." in the last line of the terminal until the next progress(), note() or end_progress(). Does nothing
+/// if stderr is not a terminal.
 void progress(std::string_view doing);
+/// Erases the progress line, if one is shown.
 void end_progress() noexcept;
 
-/// "94.0 MiB", "512 B"
+/// A size for people, in binary units: "512 B", "94.0 MiB".
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 
-/// All of a file, or of stdin for "-". Errors: kIo; kPrompt above `bytes_max`.
+/// Reads all of the file `path`, or of stdin if `path` is "-". Errors: kIo; kPrompt if there are more than `bytes_max`
+/// bytes. Throws Interrupted if a signal arrives while it waits.
 [[nodiscard]] std::string read_text(const std::string& path, std::size_t bytes_max);
 
 }  // namespace forge

@@ -11,7 +11,8 @@
 namespace forge {
 namespace {
 
-/// CPUs' worth of time that this process's control group may use (version 2: "max 100000" or "200000 100000").
+/// The control group's quota in whole CPUs, rounded up; SIZE_MAX if there is none. cpu.max (cgroup v2) holds the quota
+/// and the period in microseconds: "max 100000" means no limit, "200000 100000" means two CPUs.
 std::size_t quota_cpus() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::uint64_t quota = 0, period = 0;
@@ -22,7 +23,8 @@ std::size_t quota_cpus() {
 }  // namespace
 
 std::size_t allowed_cpus() {
-  for (int cpus = CPU_SETSIZE; cpus <= 1 << 16; cpus *= 2) {  // the kernel's mask may be wider than cpu_set_t
+  // sched_getaffinity fails with EINVAL if the mask is smaller than the kernel's, so the mask is doubled until it fits.
+  for (int cpus = CPU_SETSIZE; cpus <= 1 << 16; cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(cpus);
     const std::size_t bytes = CPU_ALLOC_SIZE(cpus);
     const int failed = set == nullptr ? ENOMEM : (::sched_getaffinity(0, bytes, set) == 0 ? 0 : errno);

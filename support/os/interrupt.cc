@@ -6,9 +6,10 @@
 namespace forge {
 namespace {
 
+// The only type that a signal handler may write portably (C++ [support.signal]); 0 means no signal yet.
 volatile std::sig_atomic_t pending_signal = 0;
 
-void take_signal(int signal) {
+void record_signal(int signal) {
   pending_signal = signal;
 }
 
@@ -19,7 +20,8 @@ void install_interrupt_handlers() {
     struct sigaction action{};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
     action = {};
-    action.sa_handler = take_signal;
+    action.sa_handler = record_signal;
+    // SA_RESETHAND restores the default action after the first signal, which makes the second one fatal.
     action.sa_flags = static_cast<int>(SA_RESETHAND);
     (void)sigaction(signal, &action, nullptr);
   }

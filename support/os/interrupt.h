@@ -1,25 +1,25 @@
 #pragma once
-// Ctrl-C, SIGTERM and SIGHUP as a flag that long work polls between steps.
+// Turns Ctrl-C, SIGTERM and SIGHUP into a flag that long work checks between steps, so that temporary files are removed
+// and output ends with a whole line.
 
 namespace forge {
 
-/// Thrown by check_interrupt. A tool's main turns it into exit status 128 + signal (130 for Ctrl-C).
+/// Thrown by check_interrupt(). A tool's main exits with status 128 + signal (130 for Ctrl-C).
 struct Interrupted {
   int signal = 0;
 };
 
-/// Installs the handlers; a signal that the caller has ignored (nohup) stays ignored. The first signal only sets the
-/// flag; the second one ends the process at once.
+/// Installs the signal handlers. A signal that the parent process set to be ignored (nohup) stays ignored. The first
+/// signal only sets the flag; the second one has its default effect and ends the process at once.
 void install_interrupt_handlers();
-/// Has one of the signals come?
+/// True if one of the signals has arrived since the flag was last cleared.
 [[nodiscard]] bool interrupted() noexcept;
-/// Clears the flag; the next signal counts as the first again.
+/// Clears the flag and re-installs the handlers, so the next signal counts as the first again.
 void clear_interrupt() noexcept;
-/// For programs that go on after Ctrl-C: true, and the flag cleared, if Ctrl-C has come.
-/// Throws Interrupted for another signal.
+/// For programs that continue after Ctrl-C, such as the interactive chat: returns true and clears the flag if Ctrl-C
+/// was pressed. Throws Interrupted if another signal has arrived.
 bool consume_interrupt();
-/// Throws Interrupted if a signal has come. Called between steps of work, so that temporary files are removed and
-/// output ends at a whole line.
+/// Throws Interrupted if a signal has arrived. Call it between steps of long work.
 void check_interrupt();
 
 }  // namespace forge

@@ -29,6 +29,8 @@ int KeyLock::acquire(const std::function<void()>& waiting) {
       while (locked != 0 && errno == EINTR);
     }
     if (locked != 0) return errno;
+    // While this process waited, the previous holder may have deleted the file and a third process may have created and
+    // locked a new one. The lock counts only if the path still leads to the file that was locked.
     struct stat mine{}, there{};
     if (::fstat(fd.get(), &mine) != 0) return errno;
     if (::stat(path_.c_str(), &there) == 0 && there.st_ino == mine.st_ino && there.st_dev == mine.st_dev) {

@@ -1,5 +1,5 @@
 #pragma once
-// One process at a time for one key of a cache.
+// Mutual exclusion between processes that would build the same cache entry.
 
 #include <filesystem>
 #include <functional>
@@ -8,17 +8,20 @@
 
 namespace forge {
 
-/// The exclusive lock of one key, held until destruction or death. The file is removed by its holder; a waiter that
-/// gets the lock of a file that is no longer there starts over, so that two holders never exist.
+/// An exclusive flock(2) on a lock file, held until the object is destroyed or the process dies. The holder deletes the
+/// file when it is done. A waiter may thus get the lock of a deleted file; it then opens the path again, so there are
+/// never two holders.
 class KeyLock {
  public:
-  /// `waiting` is called once when another process holds it, before waiting. `error()` is not 0 when locking is
-  /// impossible (read-only directory, a file system without locks).
+  /// Waits until the lock is free. `waiting` is called once before the first wait, e.g. to tell the user. If locking is
+  /// impossible (a read-only directory, a file system without locks) error() is not 0, and the caller goes on without a
+  /// lock.
   KeyLock(std::filesystem::path path, const std::function<void()>& waiting);
   KeyLock(const KeyLock&) = delete;
   KeyLock& operator=(const KeyLock&) = delete;
   ~KeyLock();
 
+  /// 0 if the lock is held, otherwise the errno that prevented it.
   [[nodiscard]] int error() const { return error_; }
 
  private:

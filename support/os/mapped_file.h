@@ -1,6 +1,6 @@
 #pragma once
-// A file mapped read-only into memory: what model files are read through. Nothing is copied, pages come in as they
-// are touched, and `advise` tells the kernel what is coming.
+// A file mapped read-only into memory; the loader reads model files through it. Nothing is copied: pages are read from
+// disk when they are first touched, and prefetch() asks the kernel to read them earlier.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace forge {
 
+/// Owns the mapping and the open file. Reading from several threads at once is safe.
 class MappedFile {
  public:
-  /// Maps the whole regular file at `path`, read-only and private. The bytes live as long as this object and never
-  /// move, also when the object is moved. Errors (kIo): missing, a directory or another non-file, empty, unreadable.
+  /// Maps the whole regular file at `path`, read-only and private. The bytes stay at their address as long as the
+  /// object lives, even when it is moved. Errors (kIo): the file is missing, empty, unreadable, or not a regular file.
   static MappedFile open(const std::filesystem::path& path);
 
   MappedFile() = default;
@@ -27,16 +28,17 @@ class MappedFile {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// Size, number and times of the file: another text when its bytes may be others than before. Empty where the system
-  /// does not say.
+  /// Size, inode number and times of the file as text. The text changes when the contents may have changed, so caches
+  /// use it to notice a replaced file. Empty if the system does not report them.
   [[nodiscard]] std::string stamp() const;
 
-  /// Copies [offset, offset + out.size()) by a read of the file, which touches no mapped page: for data that goes
-  /// elsewhere at once. Errors (kIo): outside the file, cut meanwhile, unreadable.
+  /// Copies the bytes [offset, offset + out.size()) with pread(2), without touching mapped pages. For data that is
+  /// copied to another place (a device) right away and need not stay in this process's memory. Errors (kIo): the range
+  /// is outside the file, the file was truncated meanwhile, or it cannot be read.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  /// Says that `bytes` bytes from `offset` are read soon; what lies outside the file is cut off. Never fails: a refused
-  /// hint costs only speed.
+  /// Tells the kernel that `bytes` bytes from `offset` will be read soon; a range beyond the end of the file is cut.
+  /// Never fails: a refused hint costs only speed.
   void prefetch(std::size_t offset, std::size_t bytes) const noexcept;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Programs that belong to the one that runs.
+// Finds the helper programs that are installed together with the running one.
 
 #include <filesystem>
 #include <initializer_list>
@@ -7,8 +7,8 @@
 
 namespace forge {
 
-/// The first of `places`, relative to the folder of the running program, that has an executable `name`; empty when none
-/// has. Source: proc(5), /proc/self/exe.
+/// Searches `places`, directories relative to the directory of the running program, for an executable called `name`.
+/// Returns the first path found, or an empty path. Source: proc(5), /proc/self/exe.
 [[nodiscard]] std::filesystem::path find_beside_program(std::string_view name,
                                                         std::initializer_list<const char*> places);
 

@@ -1,5 +1,6 @@
 #pragma once
-// A number that nobody can foresee, for names and hashes. No key: where the kernel has none yet, time and process do.
+// An unpredictable number for temporary file names and hash seeds. Not for cryptographic keys: until the kernel's
+// random generator is ready, the number is derived from the time and the process id.
 
 #include <cstdint>
 

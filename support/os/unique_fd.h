@@ -1,5 +1,5 @@
 #pragma once
-// An open file descriptor with one owner.
+// Owns an open file descriptor and closes it on destruction. Movable, not copyable; -1 means none.
 
 #include <unistd.h>
 
