@@ -169,7 +169,7 @@ std::vector<Damage> damaged_vocabularies() {
       {"no tokens", bpe([](auto&) {}), "no vocabulary"},
       {"zero tokens", bpe([](auto& w) { w.add(kTokens, {}); }), "the vocabulary is empty"},
       {"tokens that are numbers", bpe([](auto& w) { w.add(kTokens, std::vector<int>{1}); }), "array of 1 i32s"},
-      {"tokens in one string", bpe([](auto& w) { w.add(kTokens, "a b"); }), "an array of strings is wanted"},
+      {"tokens in one string", bpe([](auto& w) { w.add(kTokens, "a b"); }), "an array of strings is expected"},
       {"a token twice", bpe([](auto& w) { w.add(kTokens, {"a", "a"}).add(kMerges, {}); }), "'a' occurs twice"},
       {"no merges", bpe([](auto& w) { w.add(kTokens, {"a"}); }), "no merges"},
       {"a merge of one part", bpe([](auto& w) { w.add(kTokens, {"a"}).add(kMerges, {"ab"}); }), "merge 0 is 'ab'"},

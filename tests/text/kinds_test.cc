@@ -119,9 +119,9 @@ TEST_CASE("unigram: rules replace the longest key; damaged ones are refused with
     CHECK(refusal_of(with_charsmap(bytes)).find(what) != std::string::npos);
   };
   refused("abc", "it has 3 bytes");
-  refused(GgufWriter::raw(400U) + std::string(100, '\0'), "states 400 for its trie");
-  refused(charsmap(96, 7), "the value of unit 64 of 96 lies outside it");
-  refused(charsmap(96, 0, "ab"), "its last value has no end");
+  refused(GgufWriter::raw(400U) + std::string(100, '\0'), "declares 400 for its trie");
+  refused(charsmap(96, 7), "the value of unit 64 of 96 is out of bounds");
+  refused(charsmap(96, 0, "ab"), "its last value has no terminating NUL");
   const auto of_length = [](std::size_t bytes) { return charsmap(96, 0, std::string(bytes, 'b') + '\0'); };
   CHECK(Opened(with_charsmap(of_length(256))).encode("A") == t.encode(std::string(256, 'b')));
   refused(of_length(257), "has more than 256 bytes");  // or a prompt would grow without a bound
@@ -135,7 +135,7 @@ TEST_CASE("unigram: broken scores are refused with the place") {
   none.add("tokenizer.ggml.model", "t5").add("tokenizer.ggml.tokens", {"a", "b"});
   CHECK(refusal_of(none).find("the vocabulary has no scores") != std::string::npos);
   none.add("tokenizer.ggml.scores", std::vector<float>{1});
-  CHECK(refusal_of(none).find("an f32 for each of the 2 tokens is wanted") != std::string::npos);
+  CHECK(refusal_of(none).find("an f32 for each of the 2 tokens is expected") != std::string::npos);
 }
 
 TEST_CASE("the way of the highest sum is that of all ways") {

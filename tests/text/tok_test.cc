@@ -80,9 +80,9 @@ TEST_CASE("of a merge that is listed twice the first rank counts") {
 }
 
 TEST_CASE("merges of unknown tokens and vocabularies without plain letters are refused, with the place") {
-  CHECK(refusal_of(byte_level({}, {"a b"})).find("merge 0 is 'a b', but 'ab' is no token") != std::string::npos);
+  CHECK(refusal_of(byte_level({}, {"a b"})).find("merge 0 is 'a b', but 'ab' is not a token") != std::string::npos);
   CHECK(refusal_of(byte_level({{"abc", 1}, {"bc", 1}}, {"b c", "ab c"}))
-            .find("merge 1 is 'ab c', but 'ab' is no token") != std::string::npos);
+            .find("merge 1 is 'ab c', but 'ab' is not a token") != std::string::npos);
   auto bare = byte_level({}, {});
   bare = GgufWriter("llama");
   bare.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.tokens", {"a", "b", "Ġ"});

@@ -1,3 +1,4 @@
+// Builds the template's context from a ChatRequest.
 #include "text/chat/chat.h"
 
 #include "support/error.h"
@@ -16,6 +17,7 @@ std::string render_chat(const ChatTemplate& chat_template, const ChatRequest& re
   try {
     context.set("messages", request.messages);
     context.set("tools", request.tools);
+    // Hugging Face always passes `documents`, so it is None rather than undefined.
     if (context.find("documents") == nullptr) context.set("documents", Value());
     context.set("add_generation_prompt", Value::boolean(request.add_generation_prompt));
     context.set("bos_token", Value::string(request.bos_token));

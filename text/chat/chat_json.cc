@@ -1,4 +1,4 @@
-// The JSON front of chat requests; the one place that includes the JSON library.
+// Reads chat requests from JSON. This is the only file of the library that includes nlohmann/json.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::size_t kJsonBytesMax = 256u << 20;
 
-/// Builds Values while the text is read: order kept, no second tree, depth bounded.
+/// A SAX handler that builds template Values directly while the text is parsed: no second tree in memory, the order of
+/// members is kept, and the depth is bounded. Integers that do not fit 64 bits are refused instead of becoming doubles.
 class ValueBuilder {
  public:
   Value result;
@@ -25,6 +26,7 @@ class ValueBuilder {
     if (value > static_cast<std::uint64_t>(INT64_MAX)) return fail("an integer does not fit 64 bits");
     return add(Value::integer(static_cast<std::int64_t>(value)));
   }
+  // The parser reports integers beyond 64 bits as floats.
   bool number_float(double value, const std::string& text) {
     if (text.find_first_of(".eE") == std::string::npos) return fail("an integer does not fit 64 bits");
     return add(Value::real(value));
@@ -53,6 +55,7 @@ class ValueBuilder {
   }
 
  private:
+  /// An object or array that is not closed yet; `key` is the member whose value comes next.
   struct Level {
     bool object;
     std::string key;
@@ -64,10 +67,12 @@ class ValueBuilder {
     return false;
   }
   bool open(bool object) {
+    // The last levels below kNestingMax are left to values that templates build around the request's.
     if (open_.size() >= static_cast<std::size_t>(jinja::kNestingMax) - 20) return fail("it is nested too deeply");
     open_.push_back({object, {}, {}, {}});
     return true;
   }
+  // Puts a finished value into the innermost open container, or makes it the result.
   bool add(Value value) {
     if (open_.empty())
       result = std::move(value);

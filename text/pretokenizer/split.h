@@ -1,7 +1,12 @@
 #pragma once
-// Pre-tokenizers: how text is cut into words before byte-level BPE merges inside each word. A GGUF file names one in
-// tokenizer.ggml.pre; the names and the regular expressions they stand for are those of Hugging Face's tokenizer.json
-// files and of llama.cpp. Each expression is a hand-written scanner here.
+// Pre-tokenizers: they cut text into words, and byte-level BPE then merges only inside each word. A GGUF file names its
+// pre-tokenizer in tokenizer.ggml.pre. The names and the regular expressions behind them are those of llama.cpp and of
+// Hugging Face's tokenizer.json files. Each expression is a hand-written scanner here.
+//
+// A pre-tokenizer is a list of stages. Stage 1 cuts the text; each further stage cuts the pieces of the one before it.
+// Example, smollm (every digit alone, then GPT-2's expression):
+//
+//    "in 1984 it's"  --digits-->  "in " "1" "9" "8" "4" " it's"  --gpt2-->  "in" " " "1" "9" "8" "4" " it" "'s"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,29 +17,32 @@
 
 namespace forge::text {
 
-/// The end of the piece that begins at `at` (at < text.size()); always beyond `at`. Text is well-formed UTF-8.
+/// One stage. Returns the end of the piece that begins at `at`, where at < text.size(); the result is always greater
+/// than `at`. `text` is well-formed UTF-8 and is treated as the whole input: the stage does not look beyond it.
 using Splitter = std::size_t (*)(std::string_view text, std::size_t at);
 
-/// How a vocabulary spells text.
+/// The alphabet in which a vocabulary spells its tokens.
 enum class Spelling : std::uint8_t {
-  kBytes,   ///< bytes as characters of GPT-2's printable alphabet
-  kBlanks,  ///< UTF-8, a space as U+2581; bytes of what is no token as "<0x0A>"
+  kByteLevel,  ///< each byte as a character of GPT-2's printable alphabet (byte_level.h)
+  kMetaspace,  ///< UTF-8 with U+2581 for a space (metaspace.h); other bytes have tokens such as "<0x0A>"
 };
 
+/// One row of the table in split.cc.
 struct PreTokenizer {
   std::string_view name;
-  std::span<const Splitter> stages;  ///< each cuts the pieces of the one before
-  bool ignore_merges = false;        ///< a word that is a token as a whole is taken as that token, whatever the merges
-  bool add_bos = false;              ///< when the file does not say
-  Spelling spelling = Spelling::kBytes;
+  std::span<const Splitter> stages;  ///< in order; each cuts the pieces of the one before it
+  bool ignore_merges = false;        ///< a word that is in the vocabulary becomes that token without merging
+  bool add_bos = false;              ///< default for files without tokenizer.ggml.add_bos_token
+  Spelling spelling = Spelling::kByteLevel;
 };
 
-/// nullptr for a name that forge does not know.
+/// The pre-tokenizer that tokenizer.ggml.pre calls `name`; nullptr if forge does not have it.
 const PreTokenizer* find_pre_tokenizer(std::string_view name);
-/// What files without a name, or with an unknown one, are cut with.
+/// The pre-tokenizer for files that name none or an unknown one.
 const PreTokenizer& default_pre_tokenizer();
 
-/// Calls `word(piece)` for every piece of `text`, in order; together they are the text.
+/// Runs all `stages` over `text` and calls `word(piece)` for every final piece, in order. The pieces together are
+/// `text`.
 template <class Word>
 void split_words(std::span<const Splitter> stages, std::string_view text, Word&& word) {
   if (stages.empty()) {

@@ -1,5 +1,5 @@
-// DeepSeek's pre-tokenizers and those made after them: several expressions one after another, of which some list code
-// points one by one.
+// The scanners of DeepSeek's models and of later models that reuse them (Hunyuan, Spark, AFMoE): several expressions
+// applied one after another, some of which list code points one by one.
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,8 @@
 namespace forge::text {
 namespace {
 
-/// Letters with an upper and a lower case, as the tokenizer lists them (an older Unicode's, some left out).
+/// Letters that have an upper and a lower case, as deepseek-llm's tokenizer.json lists them. The list follows an older
+/// Unicode version and lacks some letters, so it cannot be derived from the general categories.
 constexpr std::array<Range, 87> kCasedLetters{
     {{0x41, 0x5A},       {0x61, 0x7A},       {0xB5, 0xB5},       {0xC0, 0xD6},       {0xD8, 0xF6},
      {0xF8, 0x1BA},      {0x1BC, 0x1BF},     {0x1C4, 0x293},     {0x295, 0x2AF},     {0x370, 0x373},
@@ -30,12 +31,14 @@ constexpr std::array<Range, 87> kCasedLetters{
      {0x10400, 0x1044F}, {0x104B0, 0x104D3}, {0x104D8, 0x104FB}, {0x10C80, 0x10CB2}, {0x10CC0, 0x10CF2},
      {0x118A0, 0x118DF}, {0x1E900, 0x1E943}}};
 
-/// What deepseek-llm takes for punctuation: ASCII's, its full-width twins, quotation marks, and CJK's full stop.
+/// What deepseek-llm treats as punctuation: ASCII punctuation, its full-width forms, quotation marks and the CJK full
+/// stop.
 constexpr std::array<Range, 6> kPunctuation{
     {{'!', '/'}, {':', '~'}, {0x2018, 0x201F}, {0x3000, 0x3002}, {0xFF01, 0xFF0F}, {0xFF1A, 0xFF5E}}};
 /// [一-龥ࠀ-一가-퟿]
 constexpr std::array<Range, 2> kIdeographs{{{0x800, 0x9FA5}, {0xAC00, 0xD7FF}}};
-/// AFMoE's scripts without spaces between words: Han, kana, Thai, Lao, Khmer, Burmese, Javanese marks, Hangul
+/// The scripts without spaces between words in AFMoE's expression: Han, kana, Thai, Lao, Khmer, Burmese, Javanese marks
+/// and Hangul.
 constexpr std::array<Range, 15> kAsianScripts{{{0xE40, 0xE7F},
                                                {0xE80, 0xEFF},
                                                {0x1000, 0x109F},
@@ -52,17 +55,17 @@ constexpr std::array<Range, 15> kAsianScripts{{{0xE40, 0xE7F},
                                                {0xF900, 0xFAFF},
                                                {0xFF65, 0xFF9F}}};
 
-bool is_letter(const Seen& s) {
+bool is_letter(const CharInfo& s) {
   return s.letter();
 }
-bool is_punctuation(const Seen& s) {
-  return (s.is & kPunct) != 0;
+bool is_punctuation(const CharInfo& s) {
+  return (s.classes & kPunct) != 0;
 }
 
-/// \s?[...]+
-template <bool (*kIn)(const Seen&)>
+/// \s?[...]+ for the class kIn: the number of bytes matched.
+template <bool (*kIn)(const CharInfo&)>
 std::size_t run_after_space(std::string_view text, std::size_t at) {
-  if (const Seen c = see(text, at); c.space()) {
+  if (const CharInfo c = char_at(text, at); c.space()) {
     const std::size_t body = at + c.bytes, end = run_end(text, body, kIn);
     if (end > body) return end - at;
   }
@@ -74,40 +77,44 @@ std::size_t line_break(std::string_view text, std::size_t at) {
   return text[at] == '\r' || text[at] == '\n' ? 1 : 0;
 }
 
-/// \s+$ is a piece, and what lies before it. Looks from the end, so that a long run of spaces is gone through once.
+/// A stage for \s+$: spaces at the end of the text are a piece, and everything before them is another. The scan starts
+/// at the end, so a long run of spaces is read once.
 std::size_t spaces_at_end(std::string_view text, std::size_t at) {
   std::size_t begin = text.size();
   while (begin > at) {
     std::size_t last = begin - 1;
     while (last > at && (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
-    if (!see(text, last).space()) break;
+    if (!char_at(text, last).space()) break;
     begin = last;
   }
   return begin > at ? begin : text.size();
 }
 
-bool ascii_letter(const Seen& s) {
+bool ascii_letter(const CharInfo& s) {
   return s.code < 128 && s.letter();
 }
-bool letter_or_mark(const Seen& s) {
-  return (s.is & (kLetter | kMark)) != 0;
+bool letter_or_mark(const CharInfo& s) {
+  return (s.classes & (kLetter | kMark)) != 0;
 }
-bool punctuation_or_symbol(const Seen& s) {
-  return (s.is & (kPunct | kSymbol)) != 0;
+bool punctuation_or_symbol(const CharInfo& s) {
+  return (s.classes & (kPunct | kSymbol)) != 0;
 }
 
-bool number(const Seen& s) {
+bool number(const CharInfo& s) {
   return s.number();
 }
-bool anything(const Seen&) {
+bool always(const CharInfo&) {
   return true;
 }
 
+// DeepSeek-V3's expression:
 // [!-/:-@\[-`{-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-// Spark has " ?[\p{P}\p{S}]+" and "[\r\n]" in place of the two that end with line breaks.
-template <bool kBreaksTogether>
+// Spark (kJoinNewlines = false) has " ?[\p{P}\p{S}]+" and "[\r\n]" in place of the two alternatives with [\r\n]* and
+// [\r\n]+. The alternatives do not cover every character (a number matches none), so the result is a match length for
+// isolate().
+template <bool kJoinNewlines>
 std::size_t v3_word(std::string_view text, std::size_t at) {
-  const Seen c = see(text, at);
+  const CharInfo c = char_at(text, at);
   const std::size_t after = at + c.bytes;
   if (c.code < 128 && punctuation_or_symbol(c))
     if (const std::size_t end = run_end(text, after, ascii_letter); end > after) return end - at;
@@ -116,9 +123,9 @@ std::size_t v3_word(std::string_view text, std::size_t at) {
     if (const std::size_t end = run_end(text, after, letter_or_mark); end > after) return end - at;
   const std::size_t body = c.code == ' ' ? after : at;
   if (const std::size_t end = run_end(text, body, punctuation_or_symbol); end > body)
-    return (kBreaksTogether ? run_end(text, end, [](const Seen& s) { return s.newline(); }) : end) - at;
-  if (!kBreaksTogether && c.newline()) return c.bytes;
-  if (kBreaksTogether)
+    return (kJoinNewlines ? run_end(text, end, [](const CharInfo& s) { return s.newline(); }) : end) - at;
+  if (!kJoinNewlines && c.newline()) return c.bytes;
+  if (kJoinNewlines)
     if (const std::size_t end = line_breaks_end(text, at); end > at) return end - at;
   return c.space() ? spaces_end(text, at) - at : 0;
 }
@@ -138,7 +145,7 @@ const std::array<Splitter, 3> kDeepseekV3{isolate<digits<3>>, isolate<run<within
                                           isolate<v3_word<true>>};
 const std::array<Splitter, 4> kSpark{isolate<digits<3>>, isolate<run<within<kIdeographsAndKana>>>,
                                      isolate<v3_word<false>>, isolate<digits<1>>};
-const std::array<Splitter, 3> kAfmoe{digit_groups<number, anything>, isolate<run<within<kAsianScripts>>>,
+const std::array<Splitter, 3> kAfmoe{digit_groups<number, always>, isolate<run<within<kAsianScripts>>>,
                                      isolate<v3_word<true>>};
 
 }  // namespace forge::text

@@ -1,5 +1,6 @@
 #pragma once
-// Parts that splitters are made of. Each is a part of a regular expression, and says which.
+// Building blocks for the scanners: classified characters, runs, and the sub-expressions that many pre-tokenizers
+// share. A comment above each block gives the regular expression that it implements. Internal to text/pretokenizer.
 
 #include <algorithm>
 #include <array>
@@ -13,20 +14,21 @@ namespace forge::text {
 
 inline const std::array<std::uint8_t, 128>& kAscii = ascii_classes();
 
-/// One character with its class; bytes == 0 past the end of the piece.
-struct Seen {
+/// One character with its classes; bytes == 0 beyond the end of the piece, and no class is set then.
+struct CharInfo {
   std::uint32_t code = 0;
-  std::uint32_t bytes = 0;
-  std::uint8_t is = 0;
+  std::uint32_t bytes = 0;   // of its UTF-8 form
+  std::uint8_t classes = 0;  // kLetter | kNumber | ... of tokenizer/unicode.h
 
-  [[nodiscard]] bool letter() const { return (is & kLetter) != 0; }
-  [[nodiscard]] bool mark() const { return (is & kMark) != 0; }
-  [[nodiscard]] bool number() const { return (is & kNumber) != 0; }
-  [[nodiscard]] bool space() const { return (is & kSpace) != 0; }
+  [[nodiscard]] bool letter() const { return (classes & kLetter) != 0; }
+  [[nodiscard]] bool mark() const { return (classes & kMark) != 0; }
+  [[nodiscard]] bool number() const { return (classes & kNumber) != 0; }
+  [[nodiscard]] bool space() const { return (classes & kSpace) != 0; }
   [[nodiscard]] bool newline() const { return bytes != 0 && (code == '\r' || code == '\n'); }
 };
 
-inline Seen see(std::string_view text, std::size_t at) {
+/// The character at byte `at`. ASCII characters are classified by a table look-up.
+inline CharInfo char_at(std::string_view text, std::size_t at) {
   if (at >= text.size()) return {};
   const auto lead = static_cast<unsigned char>(text[at]);
   if (lead < 0x80) return {lead, 1, kAscii[lead]};
@@ -34,18 +36,19 @@ inline Seen see(std::string_view text, std::size_t at) {
   return {c.code, c.bytes, char_class_slow(c.code)};
 }
 
-/// The end of the run of characters that `in` accepts, from `at`.
+/// The end of the run of characters accepted by `in`, starting at `at`: the regular expression [...]*.
 template <class In>
 std::size_t run_end(std::string_view text, std::size_t at, In in) {
-  for (Seen c = see(text, at); c.bytes != 0 && in(c); c = see(text, at)) at += c.bytes;
+  for (CharInfo c = char_at(text, at); c.bytes != 0 && in(c); c = char_at(text, at)) at += c.bytes;
   return at;
 }
 
+/// ASCII only.
 inline char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
 }
 
-/// Bytes of 's 't 're 've 'm 'll 'd at `at`, 0 when none is there.
+/// 's|'t|'re|'ve|'m|'ll|'d: the number of bytes matched at `at`, 0 if there is no contraction. kAnyCase: (?i:...).
 template <bool kAnyCase>
 std::size_t contraction_bytes(std::string_view text, std::size_t at) {
   if (text.size() - at < 2 || text[at] != '\'') return 0;
@@ -59,120 +62,128 @@ std::size_t contraction_bytes(std::string_view text, std::size_t at) {
   return 0;
 }
 
-/// \s+(?!\S)|\s+ at `at`, which is a space: a run gives its last space to the word after it.
+/// \s+(?!\S)|\s+ at `at`, which must be a space. A run of spaces before a word leaves its last space to that word; a
+/// run at the end of the text is taken whole: "a   b" is cut into "a", "  ", " b".
 inline std::size_t spaces_end(std::string_view text, std::size_t at) {
   std::size_t end = at, last = at;
-  for (Seen c = see(text, end); c.space(); c = see(text, end)) {
+  for (CharInfo c = char_at(text, end); c.space(); c = char_at(text, end)) {
     last = end;
     end += c.bytes;
   }
   return end < text.size() && last > at ? last : end;
 }
 
-/// The character before `at`; bytes == 0 where the piece begins.
-inline Seen see_before(std::string_view text, std::size_t at) {
+/// The character that ends at `at`; bytes == 0 at the start of the piece.
+inline CharInfo char_before(std::string_view text, std::size_t at) {
   if (at == 0) return {};
   do --at;
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
-  return see(text, at);
+  return char_at(text, at);
 }
 
-/// \s*[\r\n]+ at `at`: the end of the last line break in this run of spaces; `at` when it has none.
+/// \s*[\r\n]+ at `at`: the end of the last line break in this run of white space, or `at` if the run has none.
 inline std::size_t line_breaks_end(std::string_view text, std::size_t at) {
   std::size_t end = at;
-  for (Seen c = see(text, at); c.space(); c = see(text, at)) {
+  for (CharInfo c = char_at(text, at); c.space(); c = char_at(text, at)) {
     at += c.bytes;
     if (c.newline()) end = at;
   }
   return end;
 }
 
-/// \s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}: the greatest power of two of spaces that leaves one
-/// to the word after them.
-inline std::size_t doubled_spaces_end(std::string_view text, std::size_t at) {
-  constexpr std::size_t kMost = 512;
-  std::size_t end = at, chosen = at + see(text, at).bytes, count = 0, last_power_end = at;
-  for (Seen c = see(text, end); c.space() && count <= kMost; c = see(text, end)) {
-    if (last_power_end > at) chosen = last_power_end;  // one more space follows that power
+/// \s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1} at `at`: takes the largest power of two of spaces,
+/// at most 512, that is not directly followed by a non-space; a single space otherwise. 7 spaces before a word are cut
+/// into 4, 2, 1.
+inline std::size_t power_of_two_spaces_end(std::string_view text, std::size_t at) {
+  constexpr std::size_t kRunMax = 512;
+  std::size_t end = at, chosen = at + char_at(text, at).bytes, count = 0, last_power_end = at;
+  for (CharInfo c = char_at(text, end); c.space() && count <= kRunMax; c = char_at(text, end)) {
+    if (last_power_end > at) chosen = last_power_end;  // that power is followed by a space
     last_power_end = at;
     end += c.bytes;
     ++count;
-    if ((count & (count - 1)) == 0 && count <= kMost) last_power_end = end;
+    if ((count & (count - 1)) == 0 && count <= kRunMax) last_power_end = end;
   }
   return last_power_end > at && end == text.size() ? last_power_end : chosen;
 }
 
-/// Cuts out every match and leaves what lies between as it is. kMatch: bytes matched at `at`, 0 when none.
+/// A stage that makes every match of kMatch a piece of its own and leaves the text between two matches as one piece,
+/// like Hugging Face's Split with behavior "isolated". kMatch returns the number of bytes matched at `at`, 0 for no
+/// match.
 template <std::size_t (*kMatch)(std::string_view, std::size_t)>
 std::size_t isolate(std::string_view text, std::size_t at) {
   if (const std::size_t bytes = kMatch(text, at)) return at + bytes;
-  do at += see(text, at).bytes;
+  do at += char_at(text, at).bytes;
   while (at < text.size() && kMatch(text, at) == 0);
   return at;
 }
 
-/// \p{N}{1,kMax}
+/// \p{N}{1,kMax}: the number of bytes matched.
 template <std::uint32_t kMax>
 std::size_t digits(std::string_view text, std::size_t at) {
   std::uint32_t count = 0;
-  return run_end(text, at, [&](const Seen& s) { return s.number() && count++ < kMax; }) - at;
+  return run_end(text, at, [&](const CharInfo& s) { return s.number() && count++ < kMax; }) - at;
 }
 
-/// Code points, both ends included.
+/// A range of code points, both ends included.
 struct Range {
   std::uint32_t first, last;
 };
 
-/// `kRanges` are sorted and apart from each other.
+/// True if the character is in one of kRanges, which must be sorted and disjoint.
 template <const auto& kRanges>
-bool within(const Seen& s) {
+bool within(const CharInfo& s) {
   const auto above = std::ranges::upper_bound(kRanges, s.code, {}, &Range::first);
   return s.bytes != 0 && above != kRanges.begin() && s.code <= std::prev(above)->last;
 }
 
-/// [一-龥぀-ゟ゠-ヿ]
+/// [一-龥぀-ゟ゠-ヿ]: common CJK ideographs, Hiragana and Katakana.
 inline constexpr std::array<Range, 2> kIdeographsAndKana{{{0x3040, 0x30FF}, {0x4E00, 0x9FA5}}};
 
-/// [...]+
-template <bool (*kIn)(const Seen&)>
+/// [...]+ for the class kIn: the number of bytes matched.
+template <bool (*kIn)(const CharInfo&)>
 std::size_t run(std::string_view text, std::size_t at) {
   return run_end(text, at, kIn) - at;
 }
 
-/// Digits of `kIn` in groups of three from the right, what lies between them as it is: a long run is counted once, at
-/// its first digit. kEnds: whether a run may be cut that ends here.
-template <bool (*kIn)(const Seen&), bool (*kEnds)(const Seen& after)>
+/// A stage that cuts each run of digits (class kIn) into groups of three counted from the right: "1234567" becomes "1",
+/// "234", "567". Text between runs stays whole. kMayCut(after) says whether a run followed by the character `after` is
+/// cut at all; a run that is not stays inside the text around it.
+///
+/// The length of a run is counted once, at its first digit. Inside a run every cut is then three digits further, so a
+/// run of n digits costs O(n), not O(n^2).
+template <bool (*kIn)(const CharInfo&), bool (*kMayCut)(const CharInfo& after)>
 std::size_t digit_groups(std::string_view text, std::size_t at) {
   struct Run {
     std::size_t end = 0, count = 0;
   };
   const auto count = [&](std::size_t from) {
     Run run;
-    run.end = run_end(text, from, [&](const Seen& s) { return kIn(s) && ++run.count != 0; });
+    run.end = run_end(text, from, [&](const CharInfo& s) { return kIn(s) && ++run.count != 0; });
     return run;
   };
   const auto skip = [&](std::size_t from, std::size_t digits) {
-    while (digits-- > 0) from += see(text, from).bytes;
+    while (digits-- > 0) from += char_at(text, from).bytes;
     return from;
   };
-  if (kIn(see(text, at))) {
-    if (kIn(see_before(text, at))) return skip(at, 3);
-    if (const Run first = count(at); kEnds(see(text, first.end)))
+  if (kIn(char_at(text, at))) {
+    if (kIn(char_before(text, at))) return skip(at, 3);
+    if (const Run first = count(at); kMayCut(char_at(text, first.end)))
       return skip(at, first.count % 3 != 0 ? first.count % 3 : 3);
   }
   while (at < text.size()) {
-    if (!kIn(see(text, at))) {
-      at += see(text, at).bytes;
+    if (!kIn(char_at(text, at))) {
+      at += char_at(text, at).bytes;
       continue;
     }
     const Run next = count(at);
-    if (kEnds(see(text, next.end))) break;
+    if (kMayCut(char_at(text, next.end))) break;
     at = next.end;
   }
   return at;
 }
 
-// Splitters of whole families, each in a file of its own.
+// Tables of the model families whose scanners have a file of their own: split_deepseek.cc and split_unicode.cc.
 extern const std::array<Splitter, 6> kDeepseekLlm;
 extern const std::array<Splitter, 5> kDeepseekCoder;
 extern const std::array<Splitter, 3> kDeepseekV3;
@@ -186,7 +197,7 @@ extern const std::array<Splitter, 1> kExaoneMoe;
 extern const std::array<Splitter, 6> kChameleon;
 extern const std::array<Splitter, 2> kSuperBpe;
 
-/// GPT-2's expression, which others end with.
+/// GPT-2's expression; also the last stage of other pre-tokenizers.
 std::size_t gpt2_words(std::string_view text, std::size_t at);
 
 }  // namespace forge::text

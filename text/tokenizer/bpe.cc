@@ -7,43 +7,44 @@
 #include <optional>
 
 #include "support/error.h"
-#include "text/tokenizer/blank.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/merge.h"
+#include "text/tokenizer/metaspace.h"
 #include "text/tokenizer/unicode.h"
 #include "text/tokenizer/word_cache.h"
 
 namespace forge::text {
 
 ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const loader::Gguf& gguf) : vocabulary_(&vocabulary) {
-  // Gemma 4's files name a model of its own, and leave this out or not.
+  // Gemma 4's files set tokenizer.ggml.model to "gemma4" and may or may not name the pre-tokenizer.
   const bool gemma4 = gguf.find<std::string_view>("tokenizer.ggml.model") == "gemma4";
   const auto name =
       gemma4 ? std::optional<std::string_view>("gemma4") : gguf.find<std::string_view>("tokenizer.ggml.pre");
   if (name) pre_ = find_pre_tokenizer(*name);
   if (pre_ == nullptr) {
     pre_ = &default_pre_tokenizer();
-    vocabulary.warn(fmt::format("{}; '{}' is used, and answers may be worse for it",
+    vocabulary.warn(fmt::format("{}; '{}' is used instead, and answers may be worse",
                                 name ? fmt::format("the pre-tokenizer '{}' is unknown", printable(*name))
                                      : std::string("the file names no pre-tokenizer"),
                                 pre_->name));
   }
   if (pre_->add_bos && !gguf.has("tokenizer.ggml.add_bos_token")) vocabulary.default_add_bos(gguf, true);
   read_merges(gguf);
-  if (pre_->spelling == Spelling::kBytes)
+  if (pre_->spelling == Spelling::kByteLevel)
     check_bytes();
   else
     vocabulary.find_byte_tokens();
 }
 
-/// Public vocabularies lack bytes that hardly occur, or that UTF-8 never has; one without plain ASCII is broken.
+/// Published vocabularies lack tokens for bytes that rarely occur or that UTF-8 never contains, so those are not
+/// required. A vocabulary without the printable ASCII characters is broken.
 void ByteLevelBpe::check_bytes() const {
   for (char byte = ' '; byte <= '~'; ++byte) {
     std::string token;
     append_printable_bytes(token, {&byte, 1});
     if (vocabulary_->find(token) == kNoToken)
       throw Error(ErrorCode::kTokenizer, fmt::format("byte 0x{:02X} has no token", static_cast<std::uint8_t>(byte)),
-                  fmt::format("a byte-level vocabulary wants one that is spelled '{}'", token),
+                  fmt::format("a byte-level vocabulary needs one that is spelled '{}'", token),
                   "convert the model again");
   }
 }
@@ -62,7 +63,7 @@ void ByteLevelBpe::read_merges(const loader::Gguf& gguf) {
     const std::size_t space = merge.find(' ', 1);
     if (space == merge.npos || space + 1 == merge.size())
       throw Error(ErrorCode::kTokenizer, fmt::format("merge {} is '{}'", i, printable(merge)),
-                  "two parts with a space between them are wanted", "convert the model again");
+                  "a merge is two parts with a space between them", "convert the model again");
     longest_pair_ = std::max(longest_pair_, merge.size() - 1);
     const auto left = hash_of(merge.substr(0, space)), right = hash_of(merge.substr(space + 1));
     const auto hash = hash_of_pair(left, right);
@@ -70,13 +71,14 @@ void ByteLevelBpe::read_merges(const loader::Gguf& gguf) {
     const auto refuse_unknown = [&](std::string_view text, std::uint64_t text_hash) {
       if (!vocabulary_->has_hash(text_hash))
         throw Error(ErrorCode::kTokenizer,
-                    fmt::format("merge {} is '{}', but '{}' is no token", i, printable(merge), printable(text)),
+                    fmt::format("merge {} is '{}', but '{}' is not a token", i, printable(merge), printable(text)),
                     fmt::format("'{}' does not fit the vocabulary", kKey), "convert the model again");
     };
     refuse_unknown(merge.substr(0, space), left);
     refuse_unknown(merge.substr(space + 1), right);
     refuse_unknown(joined, hash_of(joined));
-    slots_.insert(hash, i, [&](std::uint32_t j) { return merges_[j] == merge; });  // the first rank counts
+    // A merge that occurs twice keeps its first, lower rank.
+    slots_.insert(hash, i, [&](std::uint32_t j) { return merges_[j] == merge; });
   }
 }
 
@@ -92,7 +94,8 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
   WordCache cache(ids);
   Merger merger;
   std::string printable_word;
-  std::deque<std::string> repaired;  // words of the cache point into it
+  // Copies of repaired or re-spelled fragments. The keys of `cache` point into them, so they must not move: a deque.
+  std::deque<std::string> repaired;
 
   const auto priority = [&](std::string_view pair, const Symbol& left,
                             const Symbol& right) -> std::optional<std::uint32_t> {
@@ -101,10 +104,11 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
     if (found == HashSlots::kNone) return std::nullopt;
     return found;
   };
-  const bool blanks = pre_->spelling == Spelling::kBlanks;
+  const bool metaspace = pre_->spelling == Spelling::kMetaspace;
+  // A symbol that is not a token (a character the vocabulary lacks) is spelled byte by byte.
   const auto emit = [&](std::string_view text, std::uint64_t hash) {
     if (const TokenId id = vocabulary_->find(text, hash); id != kNoToken) return ids.push_back(id);
-    if (blanks) {
+    if (metaspace) {
       for (const char c : text)
         if (const TokenId id = vocabulary_->byte_token(static_cast<std::uint8_t>(c)); id != kNoToken) ids.push_back(id);
       return;
@@ -113,8 +117,8 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
       if (const TokenId id = vocabulary_->find(text.substr(i, 1)); id != kNoToken) ids.push_back(id);
   };
   const auto encode_word = [&](std::string_view word) {
-    if (blanks) {
-      // A run of line breaks is a token whatever the merges.
+    if (metaspace) {
+      // A run of line breaks that is in the vocabulary becomes that token without merging.
       const TokenId id = word.front() == '\n' ? vocabulary_->find(word) : kNoToken;
       return id != kNoToken ? ids.push_back(id) : merger.run(word, priority, emit);
     }
@@ -131,8 +135,8 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
     }
     std::string storage;
     std::string_view text = repair_utf8(fragment.text, storage);
-    if (blanks)
-      text = repaired.emplace_back(blanks_of_spaces(text));
+    if (metaspace)
+      text = repaired.emplace_back(escape_spaces(text));
     else if (text.data() == storage.data())
       text = repaired.emplace_back(std::move(storage));
     split_words(pre_->stages, text, [&](std::string_view word) { cache.append(word, [&] { encode_word(word); }); });
@@ -140,12 +144,12 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
 }
 
 std::string ByteLevelBpe::describe() const {
-  return fmt::format("{} BPE, words as '{}'", pre_->spelling == Spelling::kBytes ? "byte-level" : "byte-fallback",
+  return fmt::format("{} BPE, words as '{}'", pre_->spelling == Spelling::kByteLevel ? "byte-level" : "byte-fallback",
                      pre_->name);
 }
 
 std::string ByteLevelBpe::decode(std::string_view token) const {
-  return pre_->spelling == Spelling::kBytes ? bytes_of_printable(token) : spaces_of_blanks(token);
+  return pre_->spelling == Spelling::kByteLevel ? bytes_of_printable(token) : unescape_spaces(token);
 }
 
 }  // namespace forge::text

@@ -5,13 +5,14 @@
 namespace forge::text {
 namespace {
 
-constexpr std::uint32_t kShifted = 0x100;  // where the bytes that are not printable are moved to
+constexpr std::uint32_t kShifted = 0x100;  // code point of the first byte that is not printable
 constexpr std::uint32_t kShiftedCount = 68;
 
 constexpr bool is_printable(std::uint32_t byte) {
   return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
+/// Both directions of the mapping, built at compile time.
 struct Alphabet {
   std::array<std::uint16_t, 256> code_of_byte{};
   std::array<std::uint8_t, kShiftedCount> byte_of_shifted{};

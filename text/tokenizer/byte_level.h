@@ -1,6 +1,8 @@
 #pragma once
-// GPT-2's printable alphabet for bytes: 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF stand for themselves as code points, the
-// other 68 are U+0100 onwards in order (source: "Language Models are Unsupervised Multitask Learners", encoder.py).
+// GPT-2's alphabet for bytes, in which byte-level vocabularies spell their tokens: every byte becomes one printable
+// character. 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF stand for themselves as code points; the other 68 bytes become U+0100,
+// U+0101, ... in order, so a space (0x20) is U+0120 "Ġ" and a line feed (0x0A) is U+010A "Ċ". Source: "Language Models
+// are Unsupervised Multitask Learners", encoder.py.
 
 #include <array>
 #include <cstdint>
@@ -9,9 +11,9 @@
 
 namespace forge::text {
 
-/// Appends `bytes`, one character a byte (one or two bytes of UTF-8 each).
+/// Appends `bytes` in that alphabet to `out`: one character a byte, each one or two bytes of UTF-8.
 void append_printable_bytes(std::string& out, std::string_view bytes);
-/// The bytes that such text stands for. Characters outside the alphabet stand for themselves.
+/// The reverse: the bytes that `text` spells. Characters outside the alphabet are copied as they are.
 std::string bytes_of_printable(std::string_view text);
 
 }  // namespace forge::text

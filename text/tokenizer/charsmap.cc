@@ -11,16 +11,17 @@ namespace {
 
 constexpr std::string_view kKey = "tokenizer.ggml.precompiled_charsmap";
 constexpr std::uint32_t kValueBit = 1U << 31;
-/// NFKC's longest replacement has 33 bytes (U+FDFA); a text grows by this much at most.
+/// Bounds how much a text can grow. The longest replacement in NFKC has 33 bytes (U+FDFA).
 constexpr std::size_t kValueBytesMax = 256;
 
+/// The fields of a unit; charsmap.h shows the layout.
 constexpr bool has_value(std::uint32_t unit) {
   return (unit & 0x100) != 0;
 }
 constexpr std::uint32_t offset_of(std::uint32_t unit) {
   return (unit >> 10) << ((unit & 0x200) != 0 ? 8 : 0);
 }
-/// The byte that leads to the unit; no byte at all for a value.
+/// The byte that leads to a node. A value has bit 31 set, so its label equals no byte.
 constexpr std::uint32_t label_of(std::uint32_t unit) {
   return unit & (kValueBit | 0xFF);
 }
@@ -36,27 +37,29 @@ Charsmap::Charsmap(const loader::Gguf& gguf) {
   if (array == nullptr || (array->is_array() && array->count == 0)) return;
   if (!array->is_array() || (array->element != loader::GgufType::kU8 && array->element != loader::GgufType::kI8))
     throw Error(ErrorCode::kTokenizer, fmt::format("'{}' is {}", kKey, array->describe()),
-                "an array of bytes is wanted", "convert the model again");
+                "an array of bytes is expected", "convert the model again");
   const auto bytes = array->bytes.first(array->count);
   std::uint32_t trie_bytes = 0;
   if (bytes.size() < sizeof trie_bytes) broken(fmt::format("it has {} bytes", bytes.size()));
   std::memcpy(&trie_bytes, bytes.data(), sizeof trie_bytes);
   if (trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > bytes.size() - sizeof trie_bytes)
-    broken(fmt::format("it has {} bytes and states {} for its trie", bytes.size(), trie_bytes));
+    broken(fmt::format("it has {} bytes but declares {} for its trie", bytes.size(), trie_bytes));
   units_ = bytes.subspan(sizeof trie_bytes, trie_bytes);
   unit_count_ = trie_bytes / 4;
   const auto rest = bytes.subspan(sizeof trie_bytes + trie_bytes);
   values_ = {reinterpret_cast<const char*>(rest.data()), rest.size()};
-  if (!values_.empty() && values_.back() != '\0') broken("its last value has no end");
+  if (!values_.empty() && values_.back() != '\0') broken("its last value has no terminating NUL");
+  // Check every value that a node refers to: inside the trie, inside the values, and not too long.
   for (std::uint32_t i = 0; i < unit_count_; ++i) {
     const std::uint32_t node = unit(i);
     if ((node & kValueBit) != 0 || !has_value(node)) continue;
     const std::uint32_t at = i ^ offset_of(node);
     if (at >= unit_count_ || (unit(at) & ~kValueBit) >= values_.size())
-      broken(fmt::format("the value of unit {} of {} lies outside it", i, unit_count_));
+      broken(fmt::format("the value of unit {} of {} is out of bounds", i, unit_count_));
     if (values_.substr(unit(at) & ~kValueBit, kValueBytesMax + 1).find('\0') == std::string_view::npos)
       broken(fmt::format("the value of unit {} has more than {} bytes", i, kValueBytesMax));
   }
+  // Fill keeps_ascii_ by trying every pair of ASCII characters in the trie.
   const auto child = [&](std::uint32_t from, std::uint32_t byte) {
     const std::uint32_t at = from ^ byte;
     return at < unit_count_ && label_of(unit(at)) == byte ? at : 0;
@@ -67,7 +70,7 @@ Charsmap::Charsmap(const loader::Gguf& gguf) {
       bool leaves = !has_value(unit(node));
       for (std::uint32_t next = 1; next < 128; ++next)
         leaves = leaves && child(node ^ offset_of(unit(node)), next) == 0;
-      leaves_ascii_.at(first) = leaves;
+      keeps_ascii_.at(first) = leaves;
     }
 }
 

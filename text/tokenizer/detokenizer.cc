@@ -7,13 +7,14 @@
 namespace forge::text {
 namespace {
 
+/// Replaces each ill-formed sequence by U+FFFD.
 std::string well_formed(std::string_view text) {
   std::string out;
   while (!text.empty()) {
-    std::size_t wrong = 0;
-    const std::size_t bytes = well_formed_bytes(text, wrong);
+    std::size_t ill_formed = 0;
+    const std::size_t bytes = well_formed_bytes(text, ill_formed);
     out += bytes != 0 ? text.substr(0, bytes) : kReplacementText;
-    text.remove_prefix(bytes != 0 ? bytes : wrong);
+    text.remove_prefix(bytes != 0 ? bytes : ill_formed);
   }
   return out;
 }
@@ -62,6 +63,7 @@ std::string StopMatcher::push(std::string_view text) {
   if (found_ != nullptr || text.empty()) return {};
   if (states_.empty()) return std::string(text);
   std::size_t hold = 0;
+  // One automaton for each stop string, all fed byte by byte. The longest partial match decides how much is held back.
   for (const char c : text) {
     held_ += c;
     hold = 0;

@@ -1,5 +1,6 @@
 #pragma once
-// Generated tokens to text as they come: only whole characters are shown, and nothing of a stop string is.
+// Turns generated tokens into text while they arrive: Detokenizer emits whole characters only, and StopMatcher holds
+// back text that may turn out to be a stop string.
 
 #include <cstdint>
 #include <memory>
@@ -12,27 +13,29 @@
 
 namespace forge::text {
 
-/// Holds back the bytes of a character that is not complete yet. What comes out is always well-formed UTF-8: bytes that
-/// can be no character come out as U+FFFD, one for each stretch that a decoder would give up on.
+/// Token ids or bytes in, well-formed UTF-8 out. The bytes of an incomplete character are held back until it is
+/// complete. Bytes that cannot be part of a character become U+FFFD, one for each maximal subpart (Unicode 15, section
+/// 3.9).
 class Detokenizer {
  public:
-  /// `tokenizer` outlives this. `special`: show control tokens as they are spelled.
+  /// `tokenizer` must outlive this. `special`: control tokens are shown as the vocabulary spells them; by default they
+  /// give no text.
   explicit Detokenizer(const Tokenizer& tokenizer, bool special = false) : tokenizer_(&tokenizer), special_(special) {}
 
-  /// The text that this token completes; often empty in the middle of a character.
+  /// Adds a token and returns the text that is complete now; often empty in the middle of a character.
   std::string push(std::int32_t id);
-  /// The same for bytes that do not come from a token.
+  /// The same for bytes that come from elsewhere.
   std::string push_bytes(std::string_view bytes);
-  /// What is left when the stream ends (an incomplete character as U+FFFD); afterwards the object is as new.
+  /// Ends the stream: returns what was held back, an incomplete character as U+FFFD. The object can then be used again.
   std::string flush();
 
  private:
   const Tokenizer* tokenizer_;
   bool special_;
-  std::string pending_;  // fewer than 4 bytes
+  std::string pending_;  // an incomplete character, at most 3 bytes
 };
 
-/// Stop strings, made ready for any number of matchers.
+/// A set of stop strings with their search tables, shared by any number of matchers.
 class StopStrings {
  public:
   /// Empty strings are ignored.
@@ -41,34 +44,37 @@ class StopStrings {
 
  private:
   friend class StopMatcher;
+  /// fallback[i] is the length of the longest proper prefix of `text` that is also a suffix of text[0..i]: where
+  /// matching goes on after a mismatch at byte i + 1.
   struct Stop {
     std::string text;
-    std::vector<std::uint32_t> fallback;  // Knuth-Morris-Pratt: how much still matches after a mismatch
+    std::vector<std::uint32_t> fallback;  // Knuth-Morris-Pratt failure function, below
   };
   std::vector<Stop> stops_;
 };
 
-/// Looks for stop strings in text that comes in pieces; they may begin in one piece and end in a later one. Holds back
-/// exactly what may still become the beginning of a stop string. O(bytes x stop strings), whatever the text.
+/// Searches a stream for stop strings, which may begin in one piece and end in a later one. Holds back exactly the text
+/// that may still become a stop string. Costs O(bytes x stop strings) whatever the text is.
 class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops);
   explicit StopMatcher(std::shared_ptr<const StopStrings> stops);
 
-  /// Text that is certain not to belong to a stop string. Once one is complete, the text before it comes out, the rest
-  /// is dropped, and all later calls return nothing. When several are complete at once the longest counts.
+  /// Adds text and returns what certainly belongs to no stop string. When a stop string is complete, returns the text
+  /// before it and drops the rest; all later calls return nothing. If several are complete at the same byte, the
+  /// longest wins.
   std::string push(std::string_view text);
-  /// What was held back, when the stream ends without a stop string.
+  /// What was held back, for a stream that ends without a stop string.
   std::string flush();
-  /// The stop string that was found.
+  /// The stop string that was found, if any.
   [[nodiscard]] std::optional<std::string_view> matched() const {
     return found_ != nullptr ? std::optional<std::string_view>(*found_) : std::nullopt;
   }
 
  private:
   std::shared_ptr<const StopStrings> stops_;
-  std::vector<std::uint32_t> states_;  // of each stop string: bytes that match so far
-  std::string held_;
+  std::vector<std::uint32_t> states_;   // for each stop string: how many of its bytes match so far
+  std::string held_;                    // not returned yet
   const std::string* found_ = nullptr;  // in stops_
 };
 

@@ -15,7 +15,7 @@ std::vector<float> read_scores(const Vocabulary& vocabulary, const loader::Gguf&
   const bool whole = array->is_array() && array->element == loader::GgufType::kI32;
   if (!array->is_array() || (!whole && array->element != loader::GgufType::kF32) || array->count < scores.size())
     throw Error(ErrorCode::kTokenizer, fmt::format("'{}' is {}", kScoresKey, array->describe()),
-                fmt::format("an f32 for each of the {} tokens is wanted", scores.size()), "convert the model again");
+                fmt::format("an f32 for each of the {} tokens is expected", scores.size()), "convert the model again");
   for (std::size_t id = 0; id < scores.size(); ++id) {
     std::int32_t number = 0;
     static_assert(sizeof number == sizeof(float));

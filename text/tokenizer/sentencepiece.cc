@@ -13,10 +13,12 @@
 namespace forge::text {
 namespace {
 
-/// Orders scores as unsigned numbers, the highest score lowest; NaN comes last.
+/// Maps a score to a rank so that the highest score gets the lowest rank and NaN the highest. The bits of an f32 sort
+/// like unsigned integers once negative numbers are inverted and the sign bit of the others is set; ~ then reverses the
+/// order.
 std::uint32_t rank_of_score(float score) {
   if (std::isnan(score)) return UINT32_MAX;
-  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // one zero, not two
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // -0.0 becomes +0.0
   const std::uint32_t ascending = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
   return ~ascending;
 }
@@ -25,16 +27,17 @@ std::uint32_t rank_of_score(float score) {
 
 SentencePiece::SentencePiece(Vocabulary& vocabulary, const loader::Gguf& gguf) : vocabulary_(&vocabulary) {
   const auto scores = read_scores(vocabulary, gguf);
-  if (scores.empty()) vocabulary.warn("the vocabulary has no scores; pairs are joined from left to right");
+  if (scores.empty()) vocabulary.warn("the vocabulary has no scores; pairs are merged from left to right");
   ranks_.assign(static_cast<std::size_t>(vocabulary.size()), rank_of_score(0));
   std::ranges::transform(scores, ranks_.begin(), rank_of_score);
-  words_are_separate_ = words_are_separate(vocabulary);
+  by_word_ = no_token_spans_words(vocabulary);
 }
 
 void SentencePiece::encode(std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
   WordCache cache(ids);
   Merger merger;
-  std::deque<std::string> escaped;  // words of the cache point into it
+  // Fragments with U+2581 for spaces. The keys of `cache` point into them, so they must not move: a deque.
+  std::deque<std::string> escaped;
 
   const auto priority = [&](std::string_view pair, const Symbol&, const Symbol&) -> std::optional<std::uint32_t> {
     if (pair.size() > vocabulary_->longest()) return std::nullopt;
@@ -47,7 +50,7 @@ void SentencePiece::encode(std::span<const Fragment> fragments, std::vector<Toke
     for (const char c : text)
       if (const TokenId id = vocabulary_->byte_token(static_cast<std::uint8_t>(c)); id != kNoToken) ids.push_back(id);
   };
-  bool after_special = true;  // the text's start counts as such
+  bool after_special = true;  // also at the start of the text
   for (const Fragment& fragment : fragments) {
     if (fragment.id != kNoToken) {
       ids.push_back(fragment.id);
@@ -56,11 +59,11 @@ void SentencePiece::encode(std::span<const Fragment> fragments, std::vector<Toke
     }
     std::string& text = escaped.emplace_back();
     text.reserve(fragment.text.size() * 2);
-    if (after_special && vocabulary_->add_space_prefix()) text += kBlank;
+    if (after_special && vocabulary_->add_space_prefix()) text += kMetaspace;
     after_special = false;
-    for (const char c : fragment.text) c == ' ' ? text += kBlank : text += c;
+    for (const char c : fragment.text) c == ' ' ? text += kMetaspace : text += c;
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = words_are_separate_ ? word_end(text, at) : text.size();
+      const std::size_t end = by_word_ ? word_end(text, at) : text.size();
       const auto word = std::string_view(text).substr(at, end - at);
       cache.append(word, [&] { merger.run(word, priority, emit); });
       at = end;

@@ -16,7 +16,7 @@ StringList::StringList(const loader::GgufValue& array, std::string_view key) : b
   const auto strings = array.to_strings();
   if (!strings)
     throw Error(ErrorCode::kTokenizer, fmt::format("metadata key '{}' holds {}", key, array.describe()),
-                "an array of strings is wanted", "convert the model again with a current converter");
+                "an array of strings is expected", "convert the model again with a current converter");
   if (strings->size() > std::numeric_limits<std::int32_t>::max() ||
       array.bytes.size() > std::numeric_limits<std::uint32_t>::max())
     throw Error(ErrorCode::kTokenizer, fmt::format("metadata key '{}' holds {}", key, array.describe()),

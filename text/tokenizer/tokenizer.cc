@@ -13,7 +13,8 @@
 namespace forge::text {
 namespace {
 
-/// Scheme: ByteLevelBpe, SentencePiece, Unigram or WordPiece; it encodes the text between special tokens.
+/// The Tokenizer interface around one algorithm: ByteLevelBpe, SentencePiece, Unigram or WordPiece. This class handles
+/// special tokens, BOS and EOS; the scheme encodes the text between them.
 template <class Scheme>
 class SchemeTokenizer final : public Tokenizer {
  public:
@@ -21,7 +22,7 @@ class SchemeTokenizer final : public Tokenizer {
       : vocabulary_(std::move(vocabulary)), scheme_(vocabulary_, gguf) {}
 
   std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options) const override {
-    check_text(text.size());
+    check_text_size(text.size());
     std::vector<std::int32_t> ids;
     ids.reserve(text.size() / 4 + 2);
     if (options.add_special && vocabulary_.add_bos()) ids.push_back(vocabulary_.bos());
@@ -31,7 +32,7 @@ class SchemeTokenizer final : public Tokenizer {
   }
 
   std::string decode_piece(std::int32_t id, bool special) const override {
-    if (!inside(id)) return {};
+    if (!is_valid(id)) return {};
     const auto kind = vocabulary_.kind(id);
     if ((kind & (kControlToken | kUnknownToken)) != 0)
       return special ? std::string(vocabulary_.text(id)) : std::string();
@@ -43,22 +44,24 @@ class SchemeTokenizer final : public Tokenizer {
 
   std::string decode(std::span<const std::int32_t> ids, bool special) const override {
     std::string text;
-    bool begins = true;  // a text, to encode
+    bool at_start = true;  // of a stretch of text, where encode() may have added a space
     for (const std::int32_t id : ids) {
       const std::string piece = decode_piece(id, special);
-      const bool parts = inside(id) && (vocabulary_.kind(id) & (kControlToken | kUserToken)) != 0;
-      const bool added = begins && !parts && vocabulary_.add_space_prefix() && piece.starts_with(' ');
+      const bool separates = is_valid(id) && (vocabulary_.kind(id) & (kControlToken | kUserToken)) != 0;
+      const bool added = at_start && !separates && vocabulary_.add_space_prefix() && piece.starts_with(' ');
       text.append(piece, added ? 1 : 0);
-      begins = parts || (begins && piece.empty());
+      at_start = separates || (at_start && piece.empty());
     }
     return text;
   }
 
   std::string_view token_text(std::int32_t id) const override {
-    return inside(id) ? vocabulary_.text(id) : std::string_view();
+    return is_valid(id) ? vocabulary_.text(id) : std::string_view();
   }
-  bool is_control(std::int32_t id) const override { return inside(id) && (vocabulary_.kind(id) & kControlToken) != 0; }
-  const std::vector<std::int32_t>& end_of_generation() const override { return vocabulary_.ends(); }
+  bool is_control(std::int32_t id) const override {
+    return is_valid(id) && (vocabulary_.kind(id) & kControlToken) != 0;
+  }
+  const std::vector<std::int32_t>& end_of_generation() const override { return vocabulary_.end_tokens(); }
   std::int32_t bos() const override { return vocabulary_.bos(); }
   std::int32_t eos() const override { return vocabulary_.eos(); }
   bool add_bos() const override { return vocabulary_.add_bos(); }
@@ -68,9 +71,9 @@ class SchemeTokenizer final : public Tokenizer {
   const std::vector<std::string>& warnings() const override { return vocabulary_.warnings(); }
 
  private:
-  bool inside(std::int32_t id) const { return id >= 0 && id < vocabulary_.size(); }
+  bool is_valid(std::int32_t id) const { return id >= 0 && id < vocabulary_.size(); }
 
-  /// 10 for "<0x0A>", -1 for any other text.
+  /// The value of a byte token: 10 for "<0x0A>"; -1 for any other text.
   static int byte_of(std::string_view text) {
     if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
     int byte = 0;

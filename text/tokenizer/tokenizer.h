@@ -1,5 +1,9 @@
 #pragma once
-// Text to token ids and back, on the vocabulary that a GGUF file carries.
+// Text to token ids and back, with the vocabulary inside a GGUF file. This is the interface that the rest of forge
+// uses; the algorithms are in bpe.h, sentencepiece.h, unigram.h and wordpiece.h.
+//
+// What encode() does:
+//    text --special_split--> fragments --pre-tokenizer--> words --BPE, Unigram or WordPiece--> ids
 
 #include <cstdint>
 #include <memory>
@@ -11,48 +15,52 @@
 
 namespace forge::text {
 
+/// Options of Tokenizer::encode().
 struct EncodeOptions {
-  bool add_special = false;    ///< put BOS and EOS where the model wants them
-  bool parse_special = false;  ///< text that spells a control token becomes that token; else only user-defined ones do
+  bool add_special = false;    ///< add BOS and EOS if the model was trained with them
+  bool parse_special = false;  ///< text that spells a control token becomes that token, not only user-defined ones
 };
 
-/// Byte-level BPE (tokenizer.ggml.model 'gpt2'), SentencePiece's BPE ('llama') and unigram ('t5'), WordPiece ('bert').
-/// Immutable once open, so any number of threads may encode at once.
+/// The tokenizer of one model. tokenizer.ggml.model chooses the algorithm: 'gpt2' and 'gemma4' byte-level BPE, 'llama'
+/// SentencePiece BPE, 't5' SentencePiece Unigram, 'bert' WordPiece. Immutable once open, so any number of threads may
+/// use it at the same time.
 class Tokenizer {
  public:
-  /// `gguf` must outlive the tokenizer: token texts are read in place. Errors: kTokenizer for a vocabulary that is
-  /// missing, of an unknown model or broken; kModelFormat for keys of the wrong type.
+  /// Reads the vocabulary. `gguf` must outlive the tokenizer, because token texts are read in place. Errors: kTokenizer
+  /// if the vocabulary is missing, broken or of an unknown kind; kModelFormat for keys of the wrong type.
   static std::unique_ptr<Tokenizer> open(const loader::Gguf& gguf);
   virtual ~Tokenizer() = default;
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  /// Any bytes are accepted, NUL included. Byte-level BPE reads a byte that is no UTF-8 as U+FFFD; SentencePiece keeps
-  /// it as a byte token. Unigram and WordPiece read what their normalisation makes of a text. A byte
-  /// that a byte-level vocabulary has no token for is left out, as in llama.cpp. Error: kPrompt for more than 256 MiB.
+  /// The ids of `text`, which may hold any bytes, NUL included. Where a byte is not UTF-8, byte-level BPE reads U+FFFD,
+  /// SentencePiece BPE takes a byte token, Unigram reads U+FFFD and WordPiece drops it. Unigram and WordPiece also
+  /// normalise the text first. A byte for which a byte-level vocabulary has no token is left out, as in llama.cpp.
+  /// Error: kPrompt for more than 256 MiB.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  /// The bytes that a token stands for; they may be a part of a character. Control and unknown tokens have none unless
-  /// `special`. Ids outside the vocabulary have none.
+  /// The bytes that a token stands for, possibly only a part of a character. Empty for ids outside the vocabulary and,
+  /// unless `special`, for control and unknown tokens. For a stream of generated tokens use Detokenizer.
   [[nodiscard]] virtual std::string decode_piece(std::int32_t id, bool special = false) const = 0;
-  /// The text that encode makes these ids of: without the space that SentencePiece puts in front of a text, and behind
-  /// control and user-defined tokens. What goes on with a text, a model's answer, is a Detokenizer's.
+  /// The text that encode() makes these ids of. Drops the space that SentencePiece adds at the start of a text and
+  /// after control and user-defined tokens. Not for a model's answer, which continues a text: use Detokenizer there.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids, bool special = false) const = 0;
 
-  /// A token as the vocabulary spells it, empty for ids outside it.
+  /// A token as the vocabulary spells it; empty for ids outside it.
   [[nodiscard]] virtual std::string_view token_text(std::int32_t id) const = 0;
+  /// True for tokens that structure a conversation, such as <|im_start|>, rather than being text.
   [[nodiscard]] virtual bool is_control(std::int32_t id) const = 0;
 
-  /// Tokens after which a model is done: EOS, EOT, EOM, and those known by their text. Ascending.
+  /// The tokens that end an answer: EOS, EOT, EOM, and tokens that are known by their text. Ascending.
   [[nodiscard]] virtual const std::vector<std::int32_t>& end_of_generation() const = 0;
-  [[nodiscard]] virtual std::int32_t bos() const = 0;  ///< -1 when there is none
-  [[nodiscard]] virtual std::int32_t eos() const = 0;  ///< -1 when there is none
-  [[nodiscard]] virtual bool add_bos() const = 0;
-  [[nodiscard]] virtual bool add_eos() const = 0;
+  [[nodiscard]] virtual std::int32_t bos() const = 0;  ///< -1 if there is none
+  [[nodiscard]] virtual std::int32_t eos() const = 0;  ///< -1 if there is none
+  [[nodiscard]] virtual bool add_bos() const = 0;      ///< whether add_special adds it
+  [[nodiscard]] virtual bool add_eos() const = 0;      ///< whether add_special adds it
   [[nodiscard]] virtual std::int32_t vocab_size() const = 0;
-  /// How text becomes tokens, in a few words: "byte-level BPE, words as 'llama-bpe'".
+  /// The algorithm in a few words: "byte-level BPE, words as 'llama-bpe'".
   [[nodiscard]] virtual std::string describe() const = 0;
-  /// What was assumed about this file, a line each: to be shown once.
+  /// What had to be assumed about this file, one line each. To be shown to the user once.
   [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
 
  protected:

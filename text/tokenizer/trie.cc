@@ -5,7 +5,8 @@
 namespace forge::text {
 namespace {
 
-/// Most comparisons are decided by the first eight bytes, which are fetched from the file once.
+/// Sorts ids by their texts. The first eight bytes of each text, as a big-endian number, are copied into the key: they
+/// decide most comparisons without reading the mapped file again.
 void sort_by_text(const Vocabulary& vocabulary, std::vector<TokenId>& ids) {
   struct Key {
     std::uint64_t head = 0;
@@ -30,8 +31,8 @@ void sort_by_text(const Vocabulary& vocabulary, std::vector<TokenId>& ids) {
 
 Trie::Trie(const Vocabulary& vocabulary, std::vector<TokenId> ids) {
   sort_by_text(vocabulary, ids);
-  // Breadth first, so that children are numbered side by side. A node is a stretch of the sorted tokens that agree in
-  // their first `depth` bytes.
+  // Breadth first, so that the children of a node get consecutive numbers. A node is a range of the sorted tokens that
+  // agree in their first `depth` bytes.
   struct Stretch {
     std::size_t begin = 0, end = 0, depth = 0;
   };

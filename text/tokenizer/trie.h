@@ -1,6 +1,12 @@
 #pragma once
-// Tokens as a tree of bytes: which tokens does the text at a place begin with. Children of a node lie side by side in
-// the order of their bytes, so a node is 9 bytes and building needs one sort of the tokens.
+// A prefix tree of tokens, for finding all tokens with which a text begins. Used by Unigram and WordPiece. The children
+// of a node are numbered consecutively in the order of their bytes, so a node takes 9 bytes and building needs one
+// sort:
+//
+//    tokens "a", "ab", "b"      node          0 (root)   1 "a"   2 "b"   3 "ab"
+//                               first_child_  1          3       4       4        (one more 4 at the end)
+//                               bytes_        0          'a'     'b'     'b'
+//                               tokens_       none       "a"     "b"     "ab"
 
 #include <cstdint>
 #include <span>
@@ -11,15 +17,16 @@
 
 namespace forge::text {
 
+/// Immutable once built. Nodes are numbers; kRoot is the empty text.
 class Trie {
  public:
-  static constexpr std::uint32_t kRoot = 0, kNowhere = UINT32_MAX;
+  static constexpr std::uint32_t kRoot = 0, kNoNode = UINT32_MAX;
 
   Trie() = default;
-  /// `ids`: which tokens of `vocabulary` are in the tree, in any order; none is empty.
+  /// `ids` are the tokens of `vocabulary` to put into the tree, in any order. None may have an empty text.
   Trie(const Vocabulary& vocabulary, std::vector<TokenId> ids);
 
-  /// The node that `byte` leads to, kNowhere when no token goes on so.
+  /// The node reached from `node` by `byte`; kNoNode if no token continues that way. Binary search among the children.
   [[nodiscard]] std::uint32_t child(std::uint32_t node, char byte) const {
     std::uint32_t low = first_child_[node], high = first_child_[node + 1];
     const auto wanted = static_cast<std::uint8_t>(byte);
@@ -30,14 +37,14 @@ class Trie {
       else
         high = middle;
     }
-    return low < first_child_[node + 1] && bytes_[low] == wanted ? low : kNowhere;
+    return low < first_child_[node + 1] && bytes_[low] == wanted ? low : kNoNode;
   }
-  /// The token that ends here, or kNoToken.
+  /// The token that ends at this node, or kNoToken.
   [[nodiscard]] TokenId token(std::uint32_t node) const { return tokens_[node]; }
 
  private:
-  std::vector<std::uint32_t> first_child_ = {1, 1};  // of node n: [n], up to [n + 1]
-  std::vector<std::uint8_t> bytes_ = {0};            // that led to the node
+  std::vector<std::uint32_t> first_child_ = {1, 1};  // the children of node n are [n] up to, not including, [n + 1]
+  std::vector<std::uint8_t> bytes_ = {0};            // the byte that leads to the node
   std::vector<TokenId> tokens_ = {kNoToken};
 };
 

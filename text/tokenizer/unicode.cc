@@ -19,7 +19,7 @@ bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
 
-/// Bytes of the sequence at `at` when all of them are there, else 0. Says nothing of its being the shortest form.
+/// The bytes of the sequence at `at` if all of them are there, else 0. Does not check for overlong forms.
 std::size_t whole_sequence(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   if (lead < 0x80) return 1;
@@ -35,8 +35,8 @@ std::size_t shortest_bytes(std::uint32_t code) {
   return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
 }
 
-/// Where the first ill-formed sequence begins; text.size() when there is none.
-std::size_t first_fault(std::string_view text) {
+/// The position of the first ill-formed sequence, text.size() if there is none. ASCII is checked eight bytes at a time.
+std::size_t first_ill_formed(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
     std::uint64_t chunk = 0;
@@ -112,24 +112,26 @@ void append_utf8(std::string& out, std::uint32_t code) {
   }
 }
 
-std::size_t well_formed_bytes(std::string_view text, std::size_t& wrong) {
+std::size_t well_formed_bytes(std::string_view text, std::size_t& ill_formed) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  wrong = 1;
+  ill_formed = 1;
   const unsigned lead = byte(0);
   if (lead < 0x80) return 1;
   if (lead < 0xC2 || lead > 0xF4) return 0;
   const std::size_t bytes = sequence_bytes(text[0]);
+  // The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF (Unicode 15, table
+  // 3-7).
   const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (std::size_t i = 1; i < bytes; ++i) {
     if (i >= text.size() || byte(i) < (i == 1 ? low : 0x80) || byte(i) > (i == 1 ? high : 0xBF)) return 0;
-    ++wrong;
+    ++ill_formed;
   }
   return bytes;
 }
 
 std::string_view repair_utf8(std::string_view text, std::string& storage) {
-  std::size_t at = first_fault(text);
+  std::size_t at = first_ill_formed(text);
   if (at == text.size()) return text;
   storage.assign(text.substr(0, at));
   while (at < text.size()) {
@@ -142,14 +144,14 @@ std::string_view repair_utf8(std::string_view text, std::string& storage) {
 }
 
 std::size_t complete_utf8_prefix(std::string_view text) {
-  // Only the last three bytes can begin something unfinished.
+  // An incomplete sequence has at most three bytes, so it starts in the last three.
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back) {
     const std::size_t at = text.size() - back;
     const auto lead = static_cast<unsigned char>(text[at]);
     if (is_continuation(text[at])) continue;
     if (lead < 0xC2 || lead > 0xF4 || sequence_bytes(text[at]) <= back) return text.size();
     if (back >= 2) {
-      // A second byte that no character has (overlong, surrogate, beyond U+10FFFF) ends the hope as well.
+      // With a second byte that no character has (overlong, surrogate, above U+10FFFF) it can never be completed.
       const auto second = static_cast<unsigned char>(text[at + 1]);
       if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
           (lead == 0xF4 && second > 0x8F))

@@ -1,5 +1,6 @@
 #pragma once
-// What the splitters know about text: UTF-8 and the general categories of Unicode 15 (utf8proc).
+// UTF-8 decoding and repair, and character classes by the general categories of Unicode 15 (utf8proc). Used by the
+// pre-tokenizers and the tokenizers.
 
 #include <array>
 #include <cstddef>
@@ -9,8 +10,9 @@
 
 namespace forge::text {
 
-/// Bits of `char_class`; the letters in brackets are the general categories. A code point has one bit or none, except
-/// that White_Space is its own property and goes with any category, and that letters of one case have two.
+/// Bits of a character's class; the comments name the general categories. A code point has one of these bits or none,
+/// with two exceptions: White_Space is a property of its own and combines with any category, and cased letters also
+/// have kUpper or kLower.
 inline constexpr std::uint8_t kLetter = 1;   // L*
 inline constexpr std::uint8_t kNumber = 2;   // N*
 inline constexpr std::uint8_t kSpace = 4;    // the White_Space property
@@ -20,18 +22,19 @@ inline constexpr std::uint8_t kMark = 32;    // M*
 inline constexpr std::uint8_t kUpper = 64;   // Lu, Lt
 inline constexpr std::uint8_t kLower = 128;  // Ll
 
+/// The class bits of a code point, by a utf8proc look-up. ascii_classes() is the table for ASCII.
 [[nodiscard]] std::uint8_t char_class_slow(std::uint32_t code);
 [[nodiscard]] const std::array<std::uint8_t, 128>& ascii_classes() noexcept;
 [[nodiscard]] bool is_decimal_digit(std::uint32_t code);  ///< Nd
 [[nodiscard]] bool is_connector(std::uint32_t code);      ///< Pc
 
-/// One character of text that `repair_utf8` returned.
+/// A decoded character of well-formed text (see repair_utf8).
 struct Char {
   std::uint32_t code = 0;
   std::uint32_t bytes = 0;
 };
 
-/// The character at `at`, at < text.size(); sequences are known to be whole.
+/// The character at byte `at`, at < text.size(). Its sequence must be complete, which repair_utf8() guarantees.
 inline Char decode(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const std::uint32_t lead = byte(0);
@@ -41,30 +44,31 @@ inline Char decode(std::string_view text, std::size_t at) {
   return {(lead & 0x07) << 18 | (byte(1) & 0x3FU) << 12 | (byte(2) & 0x3FU) << 6 | (byte(3) & 0x3FU), 4};
 }
 
-/// Bytes that a sequence with this first byte claims to have, 1 for bytes that begin none.
+/// The sequence length that a first byte announces; 1 for bytes that cannot start a sequence.
 inline std::size_t sequence_bytes(char lead) {
   const auto c = static_cast<unsigned char>(lead);
   return c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
 
+/// Appends the UTF-8 form of `code`.
 void append_utf8(std::string& out, std::uint32_t code);
 
-/// What stands for bytes that are no character.
+/// The replacement character, which stands for bytes that are not a character.
 inline constexpr std::uint32_t kReplacementCode = 0xFFFD;
 inline constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
 
-/// Bytes of the well-formed character (RFC 3629) at the start of `text`, or 0; then `wrong` is how many bytes one
-/// U+FFFD stands for (the longest beginning of a character, at least one byte: Unicode 15, section 3.9, practice for
-/// replacement). `text` is not empty.
-[[nodiscard]] std::size_t well_formed_bytes(std::string_view text, std::size_t& wrong);
+/// The number of bytes of the well-formed character (RFC 3629) at the start of `text`, which must not be empty; 0 if
+/// there is none. In that case `ill_formed` is the number of bytes that one U+FFFD replaces: the longest prefix of a
+/// character, at least one byte (Unicode 15, section 3.9, "maximal subpart").
+[[nodiscard]] std::size_t well_formed_bytes(std::string_view text, std::size_t& ill_formed);
 
-/// `text` itself when it is well-formed; otherwise a repaired copy in `storage`. Rules, chosen to give the ids that
-/// llama.cpp gives: a byte that begins no whole sequence becomes U+FFFD; overlong forms become the character that they
-/// spell; surrogates stay.
+/// `text` itself if it is well-formed, otherwise a repaired copy in `storage`. The rules give the same ids as
+/// llama.cpp: a byte that starts no complete sequence becomes U+FFFD, an overlong form becomes the character that it
+/// encodes, and surrogates stay.
 std::string_view repair_utf8(std::string_view text, std::string& storage);
 
-/// The length of the longest prefix that holds no unfinished sequence at its end: what a stream may show. Bytes that
-/// can no longer become a character count as finished.
+/// The length of the longest prefix of `text` that does not end in an incomplete sequence: what a stream may show
+/// already. Bytes that can no longer become a character count as complete.
 std::size_t complete_utf8_prefix(std::string_view text);
 
 }  // namespace forge::text

@@ -14,23 +14,26 @@
 namespace forge::text {
 namespace {
 
-/// How much worse than the worst token an unknown character is.
+/// An unknown character scores this much less than the worst token (SentencePiece's kUnkPenalty).
 constexpr float kUnknownPenalty = 10;
-/// Longer tokens are found nowhere: each byte of a text may cost as many steps as a token has bytes.
+/// Longer tokens are not searched for. At each character of a text the search may take as many steps as the longest
+/// token has bytes, so this bounds the cost.
 constexpr std::size_t kTokenBytesMax = 1024;
 
 }  // namespace
 
-/// The best way to each byte of a word. Sums are kept for the last kTokenBytesMax places alone.
+/// The state of the Viterbi search. steps[i] is the last token of the best split of the word's first i bytes, and sums
+/// its score. Scores are kept in a ring, because no token reaches back further than kTokenBytesMax bytes.
 struct Unigram::Lattice {
   struct Step {
-    TokenId id = kNoToken;
-    std::uint32_t bytes = 0;  // 0: no way leads here
+    TokenId id = kNoToken;    // kNoToken with bytes > 0: an unknown character
+    std::uint32_t bytes = 0;  // 0: no split ends here yet
   };
   std::vector<Step> steps;
   std::vector<float> sums;
-  std::vector<Step> path;
-  // Of the words before: how sums are rounded depends on them, and a run of unknown characters may go on.
+  std::vector<Step> path;  // scratch: the best split, backwards
+  // Carried over from the words before: the score so far (it affects rounding), and whether the last character was
+  // unknown.
   float sum = 0;
   bool unknown = false;
 };
@@ -39,7 +42,7 @@ Unigram::Unigram(Vocabulary& vocabulary, const loader::Gguf& gguf)
     : vocabulary_(&vocabulary), rules_(gguf), scores_(read_scores(vocabulary, gguf)) {
   if (scores_.empty())
     throw Error(ErrorCode::kTokenizer, "the vocabulary has no scores",
-                fmt::format("'{}' is missing, and unigram tokenizers go by it", kScoresKey), "convert the model again");
+                fmt::format("'{}' is missing, and Unigram tokenizers need it", kScoresKey), "convert the model again");
   merge_spaces_ = gguf.get<bool>("tokenizer.ggml.remove_extra_whitespaces", false);
   std::vector<TokenId> ids;
   float least = std::numeric_limits<float>::infinity();
@@ -49,7 +52,7 @@ Unigram::Unigram(Vocabulary& vocabulary, const loader::Gguf& gguf)
     const float score = scores_[static_cast<std::size_t>(id)];
     if (!std::isfinite(score))
       throw Error(ErrorCode::kTokenizer, fmt::format("the score of token {} is {}", id, score),
-                  fmt::format("'{}' wants numbers", kScoresKey), "convert the model again");
+                  fmt::format("'{}' must hold finite numbers", kScoresKey), "convert the model again");
     least = std::min(least, score);
     if (vocabulary.text(id).size() <= kTokenBytesMax)
       ids.push_back(id);
@@ -61,13 +64,13 @@ Unigram::Unigram(Vocabulary& vocabulary, const loader::Gguf& gguf)
         fmt::format("{} tokens are longer than {} bytes; they are not looked for in text", too_long, kTokenBytesMax));
   unknown_score_ = (ids.empty() ? 0 : least) - kUnknownPenalty;
   trie_ = Trie(vocabulary, std::move(ids));
-  words_are_separate_ = words_are_separate(vocabulary);
+  by_word_ = no_token_spans_words(vocabulary);
 }
 
 std::string Unigram::normalized(std::string_view text) const {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
-  // A space is written when what follows it comes, so that spaces at the end are gone where they are to be.
+  // A space is written only once the text after it is known, so that spaces at the end of the text can be dropped.
   bool begun = false, pending = vocabulary_->add_space_prefix();
   const auto put = [&](std::string_view part) {
     for (const char c : part) {
@@ -75,31 +78,32 @@ std::string Unigram::normalized(std::string_view text) const {
         pending = pending || begun;
         continue;
       }
-      if (pending) out += kBlank;
+      if (pending) out += kMetaspace;
       pending = false;
       begun = true;
       if (c == ' ')
-        out += kBlank;
+        out += kMetaspace;
       else
         out += c;
     }
   };
   while (!text.empty()) {
     std::size_t bytes = 1;
-    const bool plain = rules_.leaves_ascii(text[0]) && (text.size() == 1 || (text[1] & 0x80) == 0);
+    // See Charsmap::keeps_ascii(): the common case without a trie look-up.
+    const bool plain = rules_.keeps_ascii(text[0]) && (text.size() == 1 || (text[1] & 0x80) == 0);
     if (plain) {
       put(text.substr(0, 1));
     } else if (const auto rule = rules_.find(text); rule.bytes != 0) {
       put(rule.value);
       bytes = rule.bytes;
     } else {
-      std::size_t wrong = 0;
-      bytes = well_formed_bytes(text, wrong);
+      std::size_t ill_formed = 0;
+      bytes = well_formed_bytes(text, ill_formed);
       put(bytes != 0 ? text.substr(0, bytes) : kReplacementText);
       bytes = std::max<std::size_t>(bytes, 1);
     }
     text.remove_prefix(bytes);
-    check_text(out.size());
+    check_text_size(out.size());
   }
   return out;
 }
@@ -109,7 +113,9 @@ void Unigram::encode_word(std::string_view word, Lattice& lattice, std::vector<T
   lattice.steps.assign(word.size() + 1, {});
   lattice.sums.resize(kWindow);
   lattice.sums[0] = lattice.sum;
-  const auto reach = [&](std::size_t from, std::size_t to, float score, TokenId id) {
+  // Offers a split that ends at `to` with token `id`, after the best split of the first `from` bytes. An earlier offer
+  // of the same score stays.
+  const auto relax = [&](std::size_t from, std::size_t to, float score, TokenId id) {
     const float sum = lattice.sums[from % kWindow] + score;
     auto& step = lattice.steps[to];
     if (step.bytes != 0 && sum <= lattice.sums[to % kWindow]) return;
@@ -117,24 +123,25 @@ void Unigram::encode_word(std::string_view word, Lattice& lattice, std::vector<T
     lattice.sums[to % kWindow] = sum;
   };
   for (std::size_t at = 0; at < word.size();) {
-    const std::size_t character = std::min(sequence_bytes(word[at]), word.size() - at);
+    const std::size_t char_bytes = std::min(sequence_bytes(word[at]), word.size() - at);
     bool covered = false;
     std::uint32_t node = Trie::kRoot;
     for (std::size_t end = at; end < word.size();) {
       node = trie_.child(node, word[end++]);
-      if (node == Trie::kNowhere) break;
+      if (node == Trie::kNoNode) break;
       const TokenId id = trie_.token(node);
       if (id == kNoToken) continue;
-      // Tokens that a user defined are always taken whole.
+      // User-defined tokens score 0, more than any log-probability, so they are preferred.
       const bool user = (vocabulary_->kind(id) & kUserToken) != 0;
-      reach(at, end, user ? 0 : scores_[static_cast<std::size_t>(id)], id);
-      covered = covered || end - at == character;
+      relax(at, end, user ? 0 : scores_[static_cast<std::size_t>(id)], id);
+      covered = covered || end - at == char_bytes;
     }
-    if (!covered) reach(at, at + character, unknown_score_, kNoToken);
-    at += character;
+    if (!covered) relax(at, at + char_bytes, unknown_score_, kNoToken);
+    at += char_bytes;
   }
   lattice.sum = lattice.sums[word.size() % kWindow];
 
+  // Follow the steps back from the end, then write the tokens forward.
   lattice.path.clear();
   std::size_t at = word.size();
   for (; at > 0; at -= lattice.steps[at].bytes) lattice.path.push_back(lattice.steps[at]);
@@ -166,7 +173,7 @@ void Unigram::encode(std::span<const Fragment> fragments, std::vector<TokenId>& 
     lattice.sum = 0;
     lattice.unknown = false;
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = words_are_separate_ ? word_end(text, at) : text.size();
+      const std::size_t end = by_word_ ? word_end(text, at) : text.size();
       encode_word(std::string_view(text).substr(at, end - at), lattice, ids);
       at = end;
     }

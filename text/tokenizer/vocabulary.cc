@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
 constexpr std::size_t kSpecialBytesMax = 512;
 
-/// Texts that mean "this generation is over" in the models that have them.
+/// Tokens that end a generation whatever the file's keys say. adjust_end_tokens() has the exceptions.
 constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
                                           "<|im_end|>",
                                           "<|end|>",
@@ -35,11 +35,12 @@ constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
                                           "<|end_of_text|>",
                                           "<end_of_utterance>",
                                           "<｜end▁of▁sentence｜>"};
-/// Fill-in-the-middle tokens that end one too (padding, repository and file separators).
+/// Fill-in-the-middle tokens that also end a generation: padding, repository and file separators.
 constexpr std::string_view kFillEndTexts[] = {"<|fim_pad|>", "<fim-pad>",     "<fim_pad>",   "<PAD>",
                                               "[PAD]",       "<|fim_repo|>",  "<fim-repo>",  "<REPO>",
                                               "<reponame>",  "<|repo_name|>", "<|file_sep|>"};
-/// And those that end nothing, but are control tokens whatever the file says.
+/// Fill-in-the-middle tokens that do not end a generation, but are control tokens whatever tokenizer.ggml.token_type
+/// says.
 constexpr std::string_view kFillTexts[] = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
     "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",  "<SUF>", "▁<SUF>", "<|code_suffix|>",
@@ -49,6 +50,7 @@ constexpr std::string_view kFillTexts[] = {
   throw Error(ErrorCode::kTokenizer, std::move(what), std::move(why), "convert the model again");
 }
 
+/// tokenizer.ggml.token_type counts from 1: normal, unknown, control, user-defined, unused, byte.
 std::uint8_t kind_of_type(std::int64_t type) {
   constexpr std::array<std::uint8_t, 7> kKinds{0,          kNormalToken, kUnknownToken, kControlToken,
                                                kUserToken, kUnusedToken, kByteToken};
@@ -57,9 +59,9 @@ std::uint8_t kind_of_type(std::int64_t type) {
 
 }  // namespace
 
-void refuse_text(std::size_t bytes) {
+void throw_text_too_large(std::size_t bytes) {
   throw Error(ErrorCode::kPrompt, fmt::format("the text has {} bytes", bytes),
-              fmt::format("at most {} are tokenized at once", kTextBytesMax), "cut it");
+              fmt::format("at most {} are tokenized at once", kTextBytesMax), "shorten it");
 }
 
 Vocabulary::Vocabulary(const loader::Gguf& gguf) {
@@ -67,13 +69,14 @@ Vocabulary::Vocabulary(const loader::Gguf& gguf) {
   read_tokens(gguf);
   read_kinds(gguf);
   read_special_ids(gguf);
-  find_ends(gguf);
-  settle_ends();
-  strip_rules(gguf);
+  find_end_tokens(gguf);
+  adjust_end_tokens();
+  set_strip_rules(gguf);
   collect_special();
   find_bytes();
 }
 
+// The defaults of each algorithm, as in llama.cpp. The ids are those of the original Llama, T5 and BERT vocabularies.
 void Vocabulary::read_model(const loader::Gguf& gguf) {
   const auto model = gguf.find<std::string_view>("tokenizer.ggml.model");
   if (!model || *model == "none" || *model == "no_vocab")
@@ -115,11 +118,12 @@ void Vocabulary::read_tokens(const loader::Gguf& gguf) {
   slots_ = HashSlots(tokens_.size());
   for (std::uint32_t id = 0; id < tokens_.size(); ++id) {
     const auto text = tokens_[id];
-    if (text.empty()) continue;  // some converters pad so; such a token can be decoded, never found
+    if (text.empty()) continue;  // padding of some converters; such a token can be decoded but is never found
     longest_ = std::max(longest_, text.size());
-    const auto twin = slots_.insert(hash_of(text), id, [&](std::uint32_t i) { return tokens_[i] == text; });
-    if (twin != HashSlots::kNone)
-      broken(fmt::format("token '{}' occurs twice", printable(text)), fmt::format("as id {} and as id {}", twin, id));
+    const auto duplicate = slots_.insert(hash_of(text), id, [&](std::uint32_t i) { return tokens_[i] == text; });
+    if (duplicate != HashSlots::kNone)
+      broken(fmt::format("token '{}' occurs twice", printable(text)),
+             fmt::format("it has the ids {} and {}", duplicate, id));
   }
 }
 
@@ -136,7 +140,7 @@ void Vocabulary::read_kinds(const loader::Gguf& gguf) {
   if (!types->is_array() || (types->element != loader::GgufType::kI32 && types->element != loader::GgufType::kU32) ||
       types->count < tokens_.size())
     broken(fmt::format("'{}' is {}", kKey, types->describe()),
-           fmt::format("an i32 for each of the {} tokens is wanted", tokens_.size()));
+           fmt::format("an i32 for each of the {} tokens is expected", tokens_.size()));
   for (std::uint32_t id = 0; id < tokens_.size(); ++id) {
     std::int32_t type = 0;
     std::memcpy(&type, types->bytes.data() + std::size_t{id} * sizeof type, sizeof type);
@@ -144,6 +148,8 @@ void Vocabulary::read_kinds(const loader::Gguf& gguf) {
   }
 }
 
+// The token id that a key gives, or `fallback` if the key is missing or -1 (also as an unsigned 32-bit number). An id
+// outside the vocabulary is ignored with a warning.
 TokenId Vocabulary::id_of_key(const loader::Gguf& gguf, std::string_view key, TokenId fallback) {
   if (fallback >= size()) fallback = kNoToken;
   const auto stated = gguf.find<std::int64_t>(key);
@@ -155,7 +161,7 @@ TokenId Vocabulary::id_of_key(const loader::Gguf& gguf, std::string_view key, To
 }
 
 void Vocabulary::read_special_ids(const loader::Gguf& gguf) {
-  // BERT's texts stand between CLS and SEP. (The key of the latter is spelled so.)
+  // BERT encloses a text in CLS and SEP. ("seperator" is how GGUF spells the key.)
   const bool bert = vocabulary_kind_ == VocabularyKind::kWordPiece;
   if (bert) bos_ = id_of_key(gguf, "tokenizer.ggml.cls_token_id", bos_);
   bos_ = id_of_key(gguf, "tokenizer.ggml.bos_token_id", bos_);
@@ -183,43 +189,46 @@ void Vocabulary::make_control(TokenId id) {
   kinds_[static_cast<std::uint32_t>(id)] |= kControlToken;
 }
 
-void Vocabulary::find_ends(const loader::Gguf& gguf) {
+// Collects the tokens that end a generation, by their texts and by the file's keys, and makes them control tokens.
+void Vocabulary::find_end_tokens(const loader::Gguf& gguf) {
   for (const auto list :
        {std::span<const std::string_view>(kEndTexts), std::span<const std::string_view>(kFillEndTexts)})
     for (const auto text : list)
       if (const TokenId id = find(text); id != kNoToken) {
         make_control(id);
-        ends_.push_back(id);
+        end_tokens_.push_back(id);
       }
   for (const auto text : kFillTexts)
     if (const TokenId id = find(text); id != kNoToken) make_control(id);
-  if (eos_ != kNoToken) ends_.push_back(eos_);
+  if (eos_ != kNoToken) end_tokens_.push_back(eos_);
   for (const auto key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
-    if (const TokenId id = id_of_key(gguf, key, kNoToken); id != kNoToken) ends_.push_back(id);
-  // The Harmony format's own tokens are part of the text that is shown.
+    if (const TokenId id = id_of_key(gguf, key, kNoToken); id != kNoToken) end_tokens_.push_back(id);
+  // The tokens of the Harmony format (gpt-oss) are part of the text that is shown.
   for (const auto text : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
     if (const TokenId id = find(text); id != kNoToken) kinds_[static_cast<std::uint32_t>(id)] = kUserToken;
 }
 
-/// In Harmony-like vocabularies <|end|> only ends a message, and where <|tool_response> exists </s> is plain text.
-void Vocabulary::settle_ends() {
+/// Exceptions: in Harmony-like vocabularies <|end|> only ends a message, not the generation, and where <|tool_response>
+/// exists </s> is ordinary text.
+void Vocabulary::adjust_end_tokens() {
   const auto has = [&](std::string_view text) { return find(text) != kNoToken; };
   const auto drop = [&](std::string_view text, std::uint8_t kind) {
     const TokenId id = find(text);
     if (id == kNoToken) return;
-    std::erase(ends_, id);
+    std::erase(end_tokens_, id);
     kinds_[static_cast<std::uint32_t>(id)] = kind;
   };
   const bool calls = has("<|call|>") || has("<|calls|>");
   if (calls && (has("<|return|>") || has("<|flush|>"))) drop("<|end|>", kUserToken);
   if (has("<|tool_response>")) drop("</s>", kNormalToken);
-  std::ranges::sort(ends_);
-  ends_.erase(std::ranges::unique(ends_).begin(), ends_.end());
+  std::ranges::sort(end_tokens_);
+  end_tokens_.erase(std::ranges::unique(end_tokens_).begin(), end_tokens_.end());
 }
 
-/// Some tokenizers take the white space beside special tokens away; GGUF has no key for it, so it goes by name: after
-/// most of Phi-3's, before the mask of Jina's and Nomic's (those made from RoBERTa's) and of ModernBERT.
-void Vocabulary::strip_rules(const loader::Gguf& gguf) {
+/// Some tokenizers drop the white space next to special tokens. GGUF has no key for that, so it goes by the model's
+/// name, as in llama.cpp: Phi-3 drops it after most special tokens; Jina and Nomic models derived from RoBERTa drop it
+/// before <mask>, ModernBERT before [MASK].
+void Vocabulary::set_strip_rules(const loader::Gguf& gguf) {
   const auto text_of = [&](std::string_view key) {
     const auto value = gguf.find_value(key);
     std::string text(value == nullptr ? "" : value->to_string().value_or(""));
@@ -245,6 +254,7 @@ void Vocabulary::strip_rules(const loader::Gguf& gguf) {
       kinds_[static_cast<std::uint32_t>(id)] &= static_cast<std::uint8_t>(~kStripsRight);
 }
 
+// Builds special_lengths(): for each first byte the lengths in descending order, each with the set of last bytes.
 void Vocabulary::collect_special() {
   std::size_t too_long = 0;
   for (TokenId id = 0; id < size(); ++id) {
@@ -262,7 +272,7 @@ void Vocabulary::collect_special() {
     at->last.set(static_cast<unsigned char>(text.back()));
   }
   if (too_long != 0)
-    warn(fmt::format("{} special tokens are longer than {} bytes; they are not looked for in text", too_long,
+    warn(fmt::format("{} special tokens are longer than {} bytes; they are not recognised in text", too_long,
                      kSpecialBytesMax));
 }
 
@@ -284,10 +294,11 @@ void Vocabulary::find_byte_tokens() {
     }
     bytes_.at(byte) = id;
   }
-  if (missing != 0 && unigram) return bytes_.fill(kNoToken);  // most have none, and an unknown token for it
+  if (missing != 0 && unigram)
+    return bytes_.fill(kNoToken);  // most have none; the unknown token covers what is missing
   if (missing != 0)
     warn(fmt::format("the vocabulary lacks {} of the 256 byte tokens; {}", missing,
-                     unknown_ == kNoToken ? "such bytes are left out" : "the unknown token stands for them"));
+                     unknown_ == kNoToken ? "text with such bytes loses them" : "the unknown token replaces them"));
 }
 
 }  // namespace forge::text

@@ -1,6 +1,6 @@
 #pragma once
-// The vocabulary of a GGUF file: token texts and kinds, the special tokens and the rules about them. What files leave
-// unsaid is filled in as llama.cpp does, because that is what the files are made for and tested with.
+// The vocabulary of a GGUF file: token texts and kinds, special tokens, and the rules about them. What a file leaves
+// out is filled in as llama.cpp does, because files are made for it and tested with it.
 
 #include <array>
 #include <bitset>
@@ -17,74 +17,82 @@ namespace forge::text {
 using TokenId = std::int32_t;
 inline constexpr TokenId kNoToken = -1;
 
-/// Bits of `Vocabulary::kind`; tokenizer.ggml.token_type gives the first six.
+/// Bits of Vocabulary::kind(). The first six are the values of tokenizer.ggml.token_type.
 inline constexpr std::uint8_t kNormalToken = 1;
 inline constexpr std::uint8_t kUnknownToken = 2;
 inline constexpr std::uint8_t kControlToken = 4;
 inline constexpr std::uint8_t kUserToken = 8;  ///< found in text before anything else, also without parse_special
 inline constexpr std::uint8_t kUnusedToken = 16;
 inline constexpr std::uint8_t kByteToken = 32;
-inline constexpr std::uint8_t kStripsRight = 64;  ///< white space after it belongs to it
-inline constexpr std::uint8_t kStripsLeft = 128;  ///< white space before it belongs to it
+inline constexpr std::uint8_t kStripsRight = 64;  ///< drops the white space after it
+inline constexpr std::uint8_t kStripsLeft = 128;  ///< drops the white space before it
 
-/// tokenizer.ggml.model: 'gpt2' and 'gemma4', 'llama', 't5', 'bert'.
+/// The algorithm, from tokenizer.ggml.model: 'gpt2' and 'gemma4', 'llama', 't5', 'bert'.
 enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece };
 
+/// The longest text that is tokenized, before and after normalisation.
 inline constexpr std::size_t kTextBytesMax = std::size_t{256} << 20;
-[[noreturn]] void refuse_text(std::size_t bytes);
-/// Throws Error(kPrompt) for a text of more than kTextBytesMax, as it is given or as it is normalised so far.
-inline void check_text(std::size_t bytes) {
-  if (bytes > kTextBytesMax) refuse_text(bytes);
+[[noreturn]] void throw_text_too_large(std::size_t bytes);
+/// Throws Error(kPrompt) if `bytes` is more than kTextBytesMax.
+inline void check_text_size(std::size_t bytes) {
+  if (bytes > kTextBytesMax) throw_text_too_large(bytes);
 }
 
+/// Read once when a tokenizer is opened; the tokenizer's scheme may still call the non-const members, then it is
+/// immutable.
 class Vocabulary {
  public:
-  /// Views into `gguf`, which outlives this. Errors: kTokenizer (no vocabulary, an unknown model, arrays that do not
-  /// fit each other, a token that occurs twice), kModelFormat (keys of the wrong type).
+  /// Refers to `gguf`, which must outlive this. Errors: kTokenizer (no vocabulary, an unknown model, arrays of
+  /// different lengths, a token that occurs twice), kModelFormat (keys of the wrong type).
   explicit Vocabulary(const loader::Gguf& gguf);
 
   [[nodiscard]] VocabularyKind vocabulary_kind() const { return vocabulary_kind_; }
   [[nodiscard]] TokenId size() const { return static_cast<TokenId>(tokens_.size()); }
-  /// As the file spells it (byte-level BPE: in GPT-2's printable alphabet); id in [0, size()).
+  /// The token as the file spells it (byte-level BPE: in GPT-2's alphabet). `id` must be in [0, size()).
   [[nodiscard]] std::string_view text(TokenId id) const { return tokens_[static_cast<std::uint32_t>(id)]; }
   [[nodiscard]] std::uint8_t kind(TokenId id) const { return kinds_[static_cast<std::uint32_t>(id)]; }
-  /// kNoToken when no token is spelled so.
+  /// The token that is spelled `text`, kNoToken if there is none. The second form takes a hash_of(text) that is known
+  /// already.
   [[nodiscard]] TokenId find(std::string_view text) const { return find(text, hash_of(text)); }
   [[nodiscard]] TokenId find(std::string_view text, std::uint64_t hash) const;
-  /// Whether some token has this hash_of(text), as far as a part of the hash tells: for checks of many, without a look
-  /// at the tokens' texts.
+  /// True if some token probably has this hash_of(text): only a part of the hash is compared, and no token's text is
+  /// read. Fast enough to check every merge of a file.
   [[nodiscard]] bool has_hash(std::uint64_t hash) const {
     return slots_.find(hash, [](std::uint32_t) { return true; }) != HashSlots::kNone;
   }
   [[nodiscard]] std::size_t longest() const { return longest_; }  ///< bytes of the longest token
-  /// What stands for a byte that no other token covers: its byte token, or (SentencePiece) the unknown token. Unigram:
-  /// kNoToken for all of them unless the vocabulary has all 256.
+  /// The token for a byte that no other token covers: its byte token ("<0x0A>") or, in SentencePiece BPE, the unknown
+  /// token. Unigram: kNoToken for every byte unless the vocabulary has all 256.
   [[nodiscard]] TokenId byte_token(std::uint8_t byte) const { return bytes_.at(byte); }
 
   [[nodiscard]] TokenId bos() const { return bos_; }
-  [[nodiscard]] TokenId eos() const { return eos_; }  ///< WordPiece: the separator, which ends a text there
+  [[nodiscard]] TokenId eos() const { return eos_; }  ///< WordPiece: the separator SEP, which ends a text
   [[nodiscard]] TokenId unknown() const { return unknown_; }
   [[nodiscard]] bool add_bos() const { return add_bos_; }
   [[nodiscard]] bool add_eos() const { return add_eos_; }
   [[nodiscard]] bool add_space_prefix() const { return add_space_prefix_; }
-  [[nodiscard]] const std::vector<TokenId>& ends() const { return ends_; }  ///< sorted: they end a generation
+  /// The tokens that end a generation, ascending.
+  [[nodiscard]] const std::vector<TokenId>& end_tokens() const { return end_tokens_; }
 
-  /// Special tokens of one first byte and one length.
+  /// The special tokens with a given first byte and length, summarised for a fast test before any hash is computed.
   struct SpecialLength {
     std::uint16_t bytes = 0;
-    std::bitset<256> last;  ///< bytes that one of them ends with
+    std::bitset<256> last;  ///< set for every byte that one of them ends with
   };
-  /// Those that begin with this byte, longest first.
+  /// The lengths of the special tokens that begin with this byte, longest first.
   [[nodiscard]] const std::vector<SpecialLength>& special_lengths(std::uint8_t first_byte) const {
     return special_lengths_.at(first_byte);
   }
+  /// True for tokens that split_special() looks for.
   [[nodiscard]] bool is_special(TokenId id) const {
     return (kind(id) & (kControlToken | kUserToken | kUnknownToken)) != 0;
   }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
+  /// Sets add_bos() to `add` unless tokenizer.ggml.add_bos_token says otherwise. It stays false if there is no BOS
+  /// token.
   void default_add_bos(const loader::Gguf& gguf, bool add);
-  /// For a BPE vocabulary that spells bytes as "<0x0A>".
+  /// Fills byte_token(). For SentencePiece and Unigram, and for BPE vocabularies that spell bytes as "<0x0A>".
   void find_byte_tokens();
 
  private:
@@ -92,9 +100,9 @@ class Vocabulary {
   void read_tokens(const loader::Gguf& gguf);
   void read_kinds(const loader::Gguf& gguf);
   void read_special_ids(const loader::Gguf& gguf);
-  void find_ends(const loader::Gguf& gguf);
-  void settle_ends();
-  void strip_rules(const loader::Gguf& gguf);
+  void find_end_tokens(const loader::Gguf& gguf);
+  void adjust_end_tokens();
+  void set_strip_rules(const loader::Gguf& gguf);
   void collect_special();
   void find_bytes();
   [[nodiscard]] TokenId id_of_key(const loader::Gguf& gguf, std::string_view key, TokenId fallback);
@@ -104,11 +112,11 @@ class Vocabulary {
   StringList tokens_;
   HashSlots slots_;
   std::size_t longest_ = 0;
-  std::vector<std::uint8_t> kinds_;
-  std::array<TokenId, 256> bytes_{};
+  std::vector<std::uint8_t> kinds_;   // of each token
+  std::array<TokenId, 256> bytes_{};  // byte_token()
   TokenId bos_ = kNoToken, eos_ = kNoToken, unknown_ = kNoToken;
   bool add_bos_ = false, add_eos_ = false, add_space_prefix_ = false;
-  std::vector<TokenId> ends_;
+  std::vector<TokenId> end_tokens_;
   std::array<std::vector<SpecialLength>, 256> special_lengths_;
   std::vector<std::string> warnings_;
 };

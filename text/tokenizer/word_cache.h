@@ -1,6 +1,8 @@
 #pragma once
-// Words of one text that were seen before: most words of a long text are repeats, and copying their ids is some twenty
-// times cheaper than merging them again. Lives for one call and points into the call's own text and output.
+// A cache of the words of one text. Most words of a long text are repeats, and copying their ids costs about a
+// twentieth of merging them again. It lives for one encode() call and points into that call's text and output.
+//
+//    slots_:  hash, word -> out_[first, first + count)     (a repeat copies that range to the end of out_)
 
 #include <cstdint>
 #include <string_view>
@@ -14,8 +16,8 @@ class WordCache {
  public:
   explicit WordCache(std::vector<std::int32_t>& out) : out_(out) {}
 
-  /// Appends the ids of `word` to the output: copies them when it was seen, else calls make(), which appends them.
-  /// `word` must stay where it is until the cache is gone.
+  /// Appends the ids of `word` to the output: a copy if the word was seen before, otherwise make() is called and must
+  /// append them. The bytes of `word` must stay where they are as long as the cache lives.
   template <class Make>
   void append(std::string_view word, Make make) {
     if (word.size() > kWordBytesMax) return make();
@@ -38,7 +40,7 @@ class WordCache {
   }
 
  private:
-  static constexpr std::size_t kWordBytesMax = 255;  // longer ones hardly repeat
+  static constexpr std::size_t kWordBytesMax = 255;  // longer words hardly ever repeat
   struct Slot {
     std::uint64_t hash = 0;
     const char* word = nullptr;
@@ -47,6 +49,7 @@ class WordCache {
     std::uint16_t count = 0;
   };
 
+  // Open addressing with linear probing; the table grows fourfold when it is half full. Nothing is ever removed.
   void grow() {
     std::vector<Slot> old(std::max<std::size_t>(64, slots_.size() * 4));
     old.swap(slots_);

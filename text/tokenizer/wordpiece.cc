@@ -10,7 +10,7 @@
 namespace forge::text {
 namespace {
 
-/// A word of more characters is unknown as a whole.
+/// A longer word becomes the unknown token as a whole, as in BERT.
 constexpr std::size_t kWordCharsMax = 100;
 constexpr std::uint32_t kCapitalIWithDot = 0x130, kDotAbove = 0x307;
 
@@ -18,7 +18,7 @@ utf8proc_category_t category(std::uint32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
 
-/// Categories Cc, Cf, Cs and Co; tab and line breaks count as spaces.
+/// Categories Cc, Cf, Cs and Co, except tab and line breaks, which count as spaces.
 bool is_control(std::uint32_t code) {
   if (code == '\t' || code == '\n' || code == '\r') return false;
   if (code < 128) return code < ' ' || code == 0x7F;
@@ -30,13 +30,13 @@ std::uint8_t class_of(std::uint32_t code) {
   return code < 128 ? ascii_classes()[code] : char_class_slow(code);
 }
 
-/// ASCII's symbols count as punctuation.
+/// As in BERT, ASCII symbols such as $ and + count as punctuation.
 bool is_punctuation(std::uint32_t code) {
   return (class_of(code) & (code < 128 ? kPunct | kSymbol : kPunct)) != 0;
 }
 
-/// The blocks of CJK ideographs, each of which is a word. (BERT's list ends at U+2CEAF; what its authors' later code
-/// begins it with, U+2B920 for U+2B820, is what models are tokenized with.)
+/// CJK ideographs; each one is a word. BERT's original code has the range U+2B820 to U+2CEAF. Hugging Face's tokenizers
+/// library, which models are used with, starts it at U+2B920, and so does this list.
 bool is_ideograph(std::uint32_t code) {
   struct Range {
     std::uint32_t first, last;
@@ -52,7 +52,8 @@ bool is_ideograph(std::uint32_t code) {
   return std::ranges::any_of(kRanges, [&](const Range& r) { return code >= r.first && code <= r.last; });
 }
 
-/// Canonical decomposition (Unicode 15, section 3.11), marks in canonical order.
+/// Canonical decomposition (NFD; Unicode 15, section 3.11): characters are replaced by their parts, and each run of
+/// combining marks is sorted by combining class.
 std::vector<std::uint32_t> decomposed(const std::vector<std::uint32_t>& codes) {
   std::vector<std::uint32_t> out;
   out.reserve(codes.size());
@@ -69,6 +70,7 @@ std::vector<std::uint32_t> decomposed(const std::vector<std::uint32_t>& codes) {
     for (utf8proc_ssize_t i = 0; i < count; ++i)
       out.push_back(static_cast<std::uint32_t>(parts.at(static_cast<std::size_t>(i))));
   }
+  // The combining class; 0 for characters that are not reordered.
   const auto order = [](std::uint32_t code) {
     return code < 128 ? 0 : utf8proc_get_property(static_cast<utf8proc_int32_t>(code))->combining_class;
   };
@@ -90,10 +92,10 @@ WordPiece::WordPiece(Vocabulary& vocabulary, const loader::Gguf& gguf) : vocabul
     if (!vocabulary.text(id).empty() && (vocabulary.kind(id) & kControlToken) == 0) ids.push_back(id);
   trie_ = Trie(vocabulary, std::move(ids));
   word_start_ = Trie::kRoot;
-  for (const char c : kBlank)
-    if (word_start_ != Trie::kNowhere) word_start_ = trie_.child(word_start_, c);
-  if (word_start_ == Trie::kNowhere)
-    vocabulary.warn("no token begins a word (with U+2581 in front); all words are unknown");
+  for (const char c : kMetaspace)
+    if (word_start_ != Trie::kNoNode) word_start_ = trie_.child(word_start_, c);
+  if (word_start_ == Trie::kNoNode)
+    vocabulary.warn("no token begins a word (U+2581 in front); all words become the unknown token");
 }
 
 std::vector<std::uint32_t> WordPiece::cleaned(std::string_view text) const {
@@ -121,7 +123,7 @@ std::vector<std::uint32_t> WordPiece::cleaned(std::string_view text) const {
       continue;
     }
     lower.push_back(static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
-    if (code == kCapitalIWithDot) {  // the one letter whose lower case is two characters
+    if (code == kCapitalIWithDot) {  // the only letter whose lower case is two characters
       lower.back() = 'i';
       lower.push_back(kDotAbove);
     }
@@ -136,9 +138,9 @@ void WordPiece::encode_word(std::string_view word, std::vector<TokenId>& ids) co
     TokenId longest = kNoToken;
     std::size_t longest_end = at;
     std::uint32_t node = from;
-    for (std::size_t end = at; end < word.size() && node != Trie::kNowhere;) {
+    for (std::size_t end = at; end < word.size() && node != Trie::kNoNode;) {
       node = trie_.child(node, word[end++]);
-      if (node == Trie::kNowhere || trie_.token(node) == kNoToken) continue;
+      if (node == Trie::kNoNode || trie_.token(node) == kNoToken) continue;
       longest = trie_.token(node);
       longest_end = end;
     }
