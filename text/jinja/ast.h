@@ -1,5 +1,7 @@
 #pragma once
-// The syntax tree of a template. Every node knows its place in the source; how deep trees get is bounded by the parser.
+// The syntax tree of a template: what the parser builds and the evaluator (interp.h) walks. Each node stores its
+// position in the source for error messages. The parser bounds the depth of the tree, so recursion over it cannot
+// overflow the stack.
 
 #include <cstdint>
 #include <memory>
@@ -11,10 +13,11 @@
 
 namespace forge::text::jinja {
 
-using Symbol = std::uint32_t;  ///< index into Program::names
+using Symbol = std::uint32_t;  ///< an interned name: an index into Program::names
 struct FilterRow;
 struct TestRow;
 
+/// The expressions come before the statements; Node relies on that order.
 enum class NodeKind : std::uint8_t {
   // expressions
   kConst,
@@ -54,6 +57,8 @@ enum class NodeKind : std::uint8_t {
   kContinue,
 };
 
+/// The base of all nodes. `kind` tells the derived type, to which the evaluator casts; each derived type lists its
+/// kinds.
 struct Node {
   Node(NodeKind kind, std::uint32_t pos)
       : kind(kind),
@@ -64,14 +69,15 @@ struct Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
   virtual ~Node() = default;
-  /// jinja2 works this expression out when it compiles the template, and there a slice of what cannot be sliced is
-  /// undefined instead of an error. So it matters only where there is a slice.
+  /// True if jinja2 evaluates this expression while it compiles the template (constant folding) and that can change the
+  /// result: a slice of a value that cannot be sliced is undefined there, but an error at run time. So it matters only
+  /// for slices.
   [[nodiscard]] bool folds() const { return constant && sliced; }
   NodeKind kind;
-  bool constant;            ///< made of constants, operators, filters and tests without context, as far as needed
-  bool sliced;              ///< is a slice, or has one below it
+  bool constant;            ///< jinja2 would fold it: constants, operators, filters and tests that need no context
+  bool sliced;              ///< is a slice or contains one
   std::uint32_t pos;        ///< byte offset into the normalised source
-  std::uint32_t depth = 1;  ///< levels of nodes below and with this one
+  std::uint32_t depth = 1;  ///< height of the subtree, this node included
 };
 using NodePtr = std::unique_ptr<Node>;
 using Body = std::vector<NodePtr>;
@@ -87,7 +93,7 @@ struct NameNode : Node {
   NameNode(std::uint32_t pos, Symbol symbol) : Node(NodeKind::kName, pos), symbol(symbol) {}
   Symbol symbol;
 };
-/// kNot, kNegate, kPlus, kPrint, and kScope's kin with one child.
+/// kNot, kNegate, kPlus, kPrint; kBreak and kContinue without a child.
 struct UnaryNode : Node {
   UnaryNode(NodeKind kind, std::uint32_t pos, NodePtr child) : Node(kind, pos), child(std::move(child)) {}
   NodePtr child;
@@ -99,12 +105,13 @@ struct BinaryNode : Node {
   NodePtr left, right;
   BinaryOp op;
 };
+/// A chain of comparisons as in Python: a < b <= c.
 struct CompareNode : Node {
   CompareNode(std::uint32_t pos, NodePtr first) : Node(NodeKind::kCompare, pos), first(std::move(first)) {}
   NodePtr first;
   std::vector<std::pair<CompareOp, NodePtr>> rest;
 };
-/// kConcat, kList, kTuple; kSlice with three children, each of which may be null.
+/// kConcat, kList, kTuple; kSlice with the children start, stop and step, each of which may be null.
 struct ItemsNode : Node {
   ItemsNode(NodeKind kind, std::uint32_t pos) : Node(kind, pos) {}
   std::vector<NodePtr> items;
@@ -113,9 +120,10 @@ struct DictNode : Node {
   explicit DictNode(std::uint32_t pos) : Node(NodeKind::kDict, pos) {}
   std::vector<std::pair<NodePtr, NodePtr>> items;
 };
+/// `then if test else otherwise`.
 struct ConditionNode : Node {
   explicit ConditionNode(std::uint32_t pos) : Node(NodeKind::kCondition, pos) {}
-  NodePtr test, then, otherwise;  ///< `otherwise` may be null: undefined then
+  NodePtr test, then, otherwise;  ///< without `otherwise` (null) the value is undefined if the test fails
 };
 struct AttributeNode : Node {
   AttributeNode(std::uint32_t pos, NodePtr object, std::string name)
@@ -123,6 +131,7 @@ struct AttributeNode : Node {
   NodePtr object;
   std::string name;
 };
+/// The arguments of a call: f(positional, name=named, *star, **star_star). `star` and `star_star` may be null.
 struct Arguments {
   std::vector<NodePtr> positional;
   std::vector<std::pair<std::string, NodePtr>> named;
@@ -133,13 +142,15 @@ struct CallNode : Node {
   NodePtr callee;
   Arguments arguments;
 };
+/// `input | name(arguments)`.
 struct FilterNode : Node {
   explicit FilterNode(std::uint32_t pos) : Node(NodeKind::kFilter, pos) {}
-  NodePtr input;  ///< null: the text of the block
+  NodePtr input;  ///< null in a filter block: the block's text is the input
   std::string name;
-  const FilterRow* row = nullptr;  ///< null: unknown, and an error only if it is reached
+  const FilterRow* row = nullptr;  ///< null if there is no such filter; an error only when it is evaluated
   Arguments arguments;
 };
+/// `input is name(arguments)`. `row` is null if there is no such test.
 struct TestNode : Node {
   explicit TestNode(std::uint32_t pos) : Node(NodeKind::kTest, pos) {}
   NodePtr input;
@@ -147,6 +158,7 @@ struct TestNode : Node {
   const TestRow* row = nullptr;
   Arguments arguments;
 };
+/// `symbol.attribute` as the target of {% set %}: assigns to an attribute of a namespace.
 struct NamespaceRefNode : Node {
   NamespaceRefNode(std::uint32_t pos, Symbol symbol, std::string attribute)
       : Node(NodeKind::kNamespaceRef, pos), symbol(symbol), attribute(std::move(attribute)) {}
@@ -154,21 +166,25 @@ struct NamespaceRefNode : Node {
   std::string attribute;
 };
 
+/// Literal text between tags, after white-space control.
 struct TextNode : Node {
   TextNode(std::uint32_t pos, std::string text) : Node(NodeKind::kText, pos), text(std::move(text)) {}
   std::string text;
 };
+/// {% for target in items if test %} body {% else %} otherwise {% endfor %}
 struct ForNode : Node {
   explicit ForNode(std::uint32_t pos) : Node(NodeKind::kFor, pos) {}
   NodePtr target, items, test;  ///< `test` may be null
   bool recursive = false;
   Body body, otherwise;
 };
+/// Each branch is a test with its body: if and elif, in order. `otherwise` is the else.
 struct IfNode : Node {
   explicit IfNode(std::uint32_t pos) : Node(NodeKind::kIf, pos) {}
   std::vector<std::pair<NodePtr, Body>> branches;
   Body otherwise;
 };
+/// {% set target = value %}. The target is a name, a tuple of targets or a NamespaceRefNode.
 struct SetNode : Node {
   SetNode(std::uint32_t pos, NodePtr target, NodePtr value)
       : Node(NodeKind::kSet, pos), target(std::move(target)), value(std::move(value)) {}
@@ -185,29 +201,31 @@ struct WithNode : Node {
   std::vector<std::pair<NodePtr, NodePtr>> values;
   Body body;
 };
+/// A macro, or the body of a {% call %} block, which is passed to the called macro as `caller`.
 struct MacroNode : Node {
   explicit MacroNode(std::uint32_t pos) : Node(NodeKind::kMacro, pos) {}
-  std::string name;  ///< "caller" for a call block's
+  std::string name;  ///< "caller" for a call block
   Symbol symbol = 0;
-  std::vector<std::pair<Symbol, NodePtr>> parameters;  ///< with defaults, which may be null
-  bool uses_caller = false, uses_kwargs = false, uses_varargs = false;
+  std::vector<std::pair<Symbol, NodePtr>> parameters;                   ///< with their defaults, which may be null
+  bool uses_caller = false, uses_kwargs = false, uses_varargs = false;  ///< whether the body mentions these names
   Body body;
 };
+/// {% call(parameters) call %} body {% endcall %}; `caller` holds the parameters and the body.
 struct CallBlockNode : Node {
   explicit CallBlockNode(std::uint32_t pos) : Node(NodeKind::kCallBlock, pos) {}
   std::unique_ptr<MacroNode> caller;
   NodePtr call;
 };
 
-/// A parsed template.
+/// A parsed template. Immutable, so any number of renders may share it.
 struct Program {
-  std::string source;              ///< normalised
-  std::vector<std::string> names;  ///< by symbol
-  Symbol loop = 0, caller = 0, kwargs = 0, varargs = 0;
+  std::string source;                                    ///< normalised; positions refer to it
+  std::vector<std::string> names;                        ///< by symbol
+  Symbol loop = 0, caller = 0, kwargs = 0, varargs = 0;  ///< the symbols of these names
   Body body;
 };
 
-/// Reads a template; `source` must be valid UTF-8. Throws SyntaxError (lexer.h).
+/// Parses a normalised template, which must be valid UTF-8. Throws SyntaxError (lexer.h).
 [[nodiscard]] std::unique_ptr<const Program> parse_program(std::string source);
 
 }  // namespace forge::text::jinja

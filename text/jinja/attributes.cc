@@ -1,4 +1,5 @@
-// Attributes and methods of the values that are not strings, and the globals.
+// Attributes and methods of values other than strings, and the global functions (range, namespace, raise_exception,
+// ...).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@ namespace {
 
 using Method = Value (*)(Interp& interp, const Value& self, CallArgs& arguments);
 
+/// dict.keys(), values() or items(): copied, since a dict never changes after it is built.
 Value view(Interp& interp, const Value& self, ListKind kind) {
   std::vector<Value> items;
   for (const auto& [key, value] : self.dict().entries())
@@ -48,6 +50,7 @@ Value list_count(Interp& interp, const Value& self, CallArgs& arguments) {
   return Value::integer(std::ranges::count_if(
       self.list().items, [&](const Value& item) { return equal(item, bound.required(0), interp.budget); }));
 }
+// list.index(value, start, stop)
 Value list_index(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("index", arguments, {"value", "start", "stop"});
   const std::int64_t size = length(self);
@@ -59,6 +62,7 @@ Value list_index(Interp& interp, const Value& self, CallArgs& arguments) {
   throw EvalError(fmt::format("{} is not in list", to_repr(bound.required(0), interp.budget)));
 }
 
+// The methods of dict, list, tuple and range; mutating ones are left out.
 Method find_container_method(const Value& object, std::string_view name) {
   if (object.is(Kind::kDict)) {
     if (name == "keys") return dict_keys;
@@ -76,6 +80,7 @@ Method find_container_method(const Value& object, std::string_view name) {
   return nullptr;
 }
 
+/// A method with its `self` as a callable. It charges the budget for reading a long string at every call.
 Value bound_method(std::string_view name, Method method, const Value& self) {
   const auto call = [method, self](Interp& interp, CallArgs& arguments) {
     if (self.is_string()) interp.budget.read(self.text().size());
@@ -92,6 +97,7 @@ std::optional<Value> space_attribute(const Namespace& space, std::string_view na
 
 // --- globals
 
+// range(stop), range(start, stop) or range(start, stop, step), with the sandbox's limit on the number of elements.
 Value global_range(Interp& interp, const Value&, CallArgs& arguments) {
   const Bound bound("range", arguments, {"start", "stop", "step"});
   std::int64_t start = require_integer(bound.required(0), "range"), stop = start;
@@ -102,7 +108,7 @@ Value global_range(Interp& interp, const Value&, CallArgs& arguments) {
   const std::int64_t step = bound.integer(2, 1);
   if (step == 0) throw EvalError("range() arg 3 must not be zero");
   const bool empty = step > 0 ? start >= stop : start <= stop;
-  // Unsigned, so that no distance overflows.
+  // Unsigned arithmetic, because the distance of two int64 may not fit an int64.
   const auto distance = [](std::int64_t from, std::int64_t to) {
     return static_cast<std::uint64_t>(to) - static_cast<std::uint64_t>(from);
   };
@@ -117,7 +123,7 @@ Value global_range(Interp& interp, const Value&, CallArgs& arguments) {
   return Value::range(start, stop, step, std::move(items));
 }
 
-/// The pairs of dict(...) and namespace(...): a mapping or pairs first, then keywords.
+/// The pairs given to dict(...) or namespace(...): first a mapping or an iterable of pairs, then keywords.
 Dict gather(Interp& interp, std::string_view name, CallArgs& arguments) {
   if (arguments.positional.size() > 1) throw EvalError(fmt::format("{}() takes at most 1 positional argument", name));
   Dict dict;
@@ -143,6 +149,7 @@ Value global_dict(Interp& interp, const Value&, CallArgs& arguments) {
   return Value::dict(gather(interp, "dict", arguments));
 }
 
+// namespace(...): an object whose attributes {% set ns.x = ... %} can change, even from inside a loop.
 Value global_namespace(Interp& interp, const Value&, CallArgs& arguments) {
   const Dict dict = gather(interp, "namespace", arguments);
   std::vector<std::pair<std::string, Value>> attributes;
@@ -150,16 +157,19 @@ Value global_namespace(Interp& interp, const Value&, CallArgs& arguments) {
   return interp.make_namespace(std::move(attributes));
 }
 
+// raise_exception(message): the template rejects the conversation. Not an EvalError, so the error message can say so.
 Value global_raise(Interp& interp, const Value&, CallArgs& arguments) {
   const Bound bound("raise_exception", arguments, {"message"});
-  throw Refusal{interp.str(bound.required(0))};
+  throw RaisedException{interp.str(bound.required(0))};
 }
 
+// strftime_now(format), which Hugging Face adds to Jinja.
 Value global_strftime(Interp& interp, const Value&, CallArgs& arguments) {
   const Bound bound("strftime_now", arguments, {"format"});
   return interp.text(format_time(interp.now(), bound.text(0)));
 }
 
+// The returned function gives an empty string at its first call and the separator afterwards.
 Value global_joiner(Interp&, const Value&, CallArgs& arguments) {
   const Bound bound("joiner", arguments, {"sep"});
   const Value separator = bound.get(0, Value::string(", "));
@@ -169,6 +179,7 @@ Value global_joiner(Interp&, const Value&, CallArgs& arguments) {
   return Value::callable("joiner", call, separator.nesting() + 1);
 }
 
+// An object whose next() walks through the items again and again. All copies share the position.
 Value global_cycler(Interp&, const Value&, CallArgs& arguments) {
   if (arguments.positional.empty()) throw EvalError("at least one item has to be provided");
   auto cycler = std::make_shared<Callable>();
@@ -205,6 +216,7 @@ std::optional<Value> find_global(Interp&, std::string_view name) {
   return std::nullopt;
 }
 
+// The methods that ImmutableSandboxedEnvironment hides.
 bool is_mutator(const Value& object, std::string_view name) {
   static constexpr std::string_view kList[] = {"append", "clear", "pop",    "reverse",
                                                "insert", "sort",  "extend", "remove"};
@@ -225,6 +237,7 @@ std::optional<Value> find_attribute(Interp& interp, const Value& object, std::st
       break;
     case Kind::kList: {
       const List& list = object.list();
+      // The tuples of groupby are named tuples.
       if (list.kind == ListKind::kTuple && list.label == "group" && (name == "grouper" || name == "list"))
         return list.items[name == "list" ? 1 : 0];
       break;
@@ -236,6 +249,7 @@ std::optional<Value> find_attribute(Interp& interp, const Value& object, std::st
     case Kind::kCallable: {
       static constexpr std::string_view kNames[] = {"name",    "arguments", "catch_kwargs", "catch_varargs", "caller",
                                                     "current", "pos",       "reset",        "next"};
+      // The first five names belong to macros, the rest to cyclers.
       const Callable& callable = object.callable();
       const auto* known = std::ranges::find(kNames, name);
       if (!callable.attribute || known == std::end(kNames) || (known - kNames < 5) != callable.macro)

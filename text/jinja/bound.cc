@@ -1,4 +1,4 @@
-// Binding arguments to parameters.
+// Binds the arguments of a call to parameter names, with Python's rules and messages.
 #include <fmt/format.h>
 
 #include <algorithm>

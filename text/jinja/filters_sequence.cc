@@ -1,4 +1,5 @@
-// Filters on sequences and mappings.
+// Filters on sequences and mappings. What jinja2 returns as a generator is an Iterator here: it prints as one and can
+// be walked once, but its elements are computed at once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +12,8 @@
 namespace forge::text::jinja {
 namespace {
 
-/// "a.b.0" as Jinja's filters look attributes up: by item first, numbers as indices.
+/// The `attribute` argument of Jinja's filters: "a.b.0" is looked up part by part, items before attributes, and a part
+/// that is a number is an index.
 class AttributePath {
  public:
   AttributePath() = default;
@@ -30,6 +32,7 @@ class AttributePath {
     }
   }
 
+  /// Follows the path from `item`. `otherwise` replaces a part that is undefined.
   [[nodiscard]] Value get(Interp& interp, Value item, const Value* otherwise = nullptr) const {
     for (const Value& part : parts_) {
       item = interp.get_item(item, part);
@@ -49,10 +52,12 @@ class AttributePath {
   std::vector<Value> parts_;
 };
 
+// Filters compare strings without regard to case unless case_sensitive is given.
 Value ignore_case(Interp& interp, const Value& value) {
   return value.is_string() ? interp.text(to_lower(value.text())) : value;
 }
 
+// "a,b.c" for sort(attribute=...): the keys in order of precedence.
 std::vector<AttributePath> paths(const Value& attributes) {
   std::vector<AttributePath> all;
   if (!attributes.is_string()) {
@@ -68,11 +73,12 @@ std::vector<AttributePath> paths(const Value& attributes) {
   }
 }
 
-/// Sorts stably by the keys; the order of equal ones stays when reversed, too, as in Python.
+/// A stable sort by `keys`. As in Python, equal items keep their order also with `reverse`.
 std::vector<Value> sorted(Interp& interp, std::vector<Value> items, const std::vector<Value>& keys, bool reverse) {
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto less = [&](std::size_t a, std::size_t b) {
+    // Swapping the operands reverses the order without touching equal ones. Unordered values (NaN) count as not less.
     const std::size_t first = reverse ? b : a, second = reverse ? a : b;
     return compare(keys[first], keys[second], "<", interp.budget).value_or(1) < 0;
   };
@@ -84,6 +90,7 @@ std::vector<Value> sorted(Interp& interp, std::vector<Value> items, const std::v
   return out;
 }
 
+// |sort(reverse=true, case_sensitive=true, attribute="name,age")
 Value filter_sort(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   std::vector<Value> items = elements(value, interp.budget), keys;
@@ -100,6 +107,7 @@ Value filter_sort(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.list(sorted(interp, std::move(items), keys, bound.flag(0, false)));
 }
 
+// |dictsort(by="value"): a list of (key, value) pairs.
 Value filter_dictsort(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("dictsort", arguments, {"case_sensitive", "by", "reverse"});
   require_defined(value);
@@ -115,6 +123,7 @@ Value filter_dictsort(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.list(sorted(interp, std::move(items), keys, bound.flag(2, false)));
 }
 
+// Sorts by the key, then collects runs of equal keys. Each group is a named tuple (grouper, list).
 Value filter_groupby(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("groupby", arguments, {"attribute", "default", "case_sensitive"});
   const AttributePath path(bound.required(0));
@@ -146,6 +155,7 @@ Value filter_groupby(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.list(std::move(groups));
 }
 
+// |unique: the first of each group of equal items.
 Value filter_unique(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("unique", arguments, {"case_sensitive", "attribute"});
   const AttributePath path(bound.get(1, Value()));
@@ -161,6 +171,7 @@ Value filter_unique(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.generator(std::move(items), "do_unique");
 }
 
+// min and max; of equal items the first one wins.
 template <bool want_max>
 Value filter_extreme(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound(want_max ? "max" : "min", arguments, {"case_sensitive", "attribute"});
@@ -185,6 +196,7 @@ Value filter_extreme(Interp& interp, const Value& value, CallArgs& arguments) {
   return *best;
 }
 
+// |sum(attribute="price", start=0)
 Value filter_sum(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("sum", arguments, {"attribute", "start"});
   const AttributePath path(bound.get(0, Value()));
@@ -195,6 +207,7 @@ Value filter_sum(Interp& interp, const Value& value, CallArgs& arguments) {
   return total;
 }
 
+// |join(", ", attribute="name")
 Value filter_join(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("join", arguments, {"d", "attribute"});
   const std::string separator = bound.has(0) ? interp.str(bound.required(0)) : std::string();
@@ -215,6 +228,7 @@ Value filter_length(Interp&, const Value& value, CallArgs& arguments) {
   return Value::integer(length(value));
 }
 
+// An iterator gives up its first element only; other values are read as a whole.
 Value filter_first(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("first", arguments, {});
   if (value.is(Kind::kIterator)) {
@@ -228,6 +242,7 @@ Value filter_first(Interp& interp, const Value& value, CallArgs& arguments) {
   return Value::undefined("No first item, sequence was empty.");
 }
 
+// |last reads the last element directly where it can.
 Value filter_last(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("last", arguments, {});
   if (value.is(Kind::kIterator)) throw EvalError("'generator' object is not reversible");
@@ -241,6 +256,7 @@ Value filter_list(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.list(elements(value, interp.budget));
 }
 
+// |items: the pairs of a mapping, or nothing for an undefined value.
 Value filter_items(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("items", arguments, {});
   std::vector<Value> items;
@@ -251,6 +267,7 @@ Value filter_items(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.generator(std::move(items), "do_items");
 }
 
+// |reverse: a string stays a string.
 Value filter_reverse(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("reverse", arguments, {});
   if (value.is_string()) {
@@ -260,25 +277,28 @@ Value filter_reverse(Interp& interp, const Value& value, CallArgs& arguments) {
   }
   std::vector<Value> items = elements(value, interp.budget);
   std::ranges::reverse(items);
-  // reversed() gives an iterator; what has no order to reverse becomes a list.
+  // Python's reversed() returns an iterator. A generator cannot be reversed; jinja2 makes a list of it.
   return value.is(Kind::kIterator) ? interp.list(std::move(items)) : interp.generator(std::move(items), "reverse");
 }
 
+// |default("x", true): with `boolean`, also replaces values that are false, such as "" and none.
 Value filter_default(Interp&, const Value& value, CallArgs& arguments) {
   const Bound bound("default", arguments, {"default_value", "boolean"});
   if (value.is(Kind::kUndefined) || (bound.flag(1, false) && !truth(value))) return bound.get(0, Value::string(""));
   return value;
 }
 
+// |attr("name")
 Value filter_attr(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("attr", arguments, {"name"});
   const std::string& name = bound.text(0);
   require_defined(value);
-  // No fall-back to items, other than interp.get_attribute.
+  // Unlike interp.get_attribute(), this filter does not fall back to the items of a dict.
   if (is_mutator(value, name) || find_attribute(interp, value, name)) return interp.get_attribute(value, name);
   return interp.missing(value, bound.required(0));
 }
 
+// Rows of `linecount` elements; fill_with completes the last one.
 Value filter_batch(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("batch", arguments, {"linecount", "fill_with"});
   const std::int64_t size = require_integer(bound.required(0), "batch");
@@ -297,6 +317,7 @@ Value filter_batch(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.generator(std::move(rows), "do_batch");
 }
 
+// Divides into `slices` lists whose lengths differ by at most one, the longer ones first.
 Value filter_slice(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("slice", arguments, {"slices", "fill_with"});
   const std::int64_t count = require_integer(bound.required(0), "slice");
@@ -316,13 +337,14 @@ Value filter_slice(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.generator(std::move(slices), "do_slice");
 }
 
-/// Takes the first argument, a name, off the front.
+/// Removes and returns the first positional argument.
 Value take_front(CallArgs& arguments) {
   Value front = std::move(arguments.positional.front());
   arguments.positional.erase(arguments.positional.begin());
   return front;
 }
 
+// map(attribute=...) reads an attribute of each element; map("filter", ...) applies a filter to each.
 Value filter_map(Interp& interp, const Value& value, CallArgs& arguments) {
   std::vector<Value> items;
   if (!truth(value)) return interp.generator({}, "do_map");
@@ -346,6 +368,8 @@ Value filter_map(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.generator(std::move(items), "do_map");
 }
 
+// select, reject, selectattr and rejectattr: keeps the elements whose test gives `keep`; without a test, their truth
+// value.
 template <bool by_attribute, bool keep>
 Value filter_select(Interp& interp, const Value& value, CallArgs& arguments) {
   AttributePath path;

@@ -1,4 +1,4 @@
-// Filters on texts and numbers.
+// Filters on strings and numbers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,13 +13,14 @@
 namespace forge::text::jinja {
 namespace {
 
-/// The string a filter works on: str(value), which keeps a safe string safe.
-Value soft(Interp& interp, const Value& value) {
+/// markupsafe's soft_str: the value as a string. Markup stays markup.
+Value soft_str(Interp& interp, const Value& value) {
   return value.is_string() ? value : interp.text(interp.str(value));
 }
 
+// Filters that are methods of str.
 Value via_method(Interp& interp, std::string_view method, const Value& value, CallArgs& arguments) {
-  return find_string_method(method)(interp, soft(interp, value), arguments);
+  return find_string_method(method)(interp, soft_str(interp, value), arguments);
 }
 
 Value filter_upper(Interp& interp, const Value& value, CallArgs& arguments) {
@@ -40,7 +41,7 @@ Value filter_center(Interp& interp, const Value& value, CallArgs& arguments) {
   return via_method(interp, "center", value, width);
 }
 
-/// Words begin after white space and after - ( { [ <.
+/// jinja2's rule, not str.title: words begin after white space and after - ( { [ <.
 Value filter_title(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("title", arguments, {});
   std::u32string word;
@@ -49,7 +50,7 @@ Value filter_title(Interp& interp, const Value& value, CallArgs& arguments) {
     if (!word.empty()) out += to_upper(encode(word.substr(0, 1))) + to_lower(encode(word.substr(1)));
     word.clear();
   };
-  for (const char32_t code : decode(soft(interp, value).text())) {
+  for (const char32_t code : decode(soft_str(interp, value).text())) {
     if (is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<') {
       flush();
       append_utf8(out, code);
@@ -61,6 +62,7 @@ Value filter_title(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.text(std::move(out));
 }
 
+// |replace("old", "new", count)
 Value filter_replace(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"});
   const std::int64_t count = bound.given(2) ? bound.integer(2, -1) : -1;
@@ -70,8 +72,9 @@ Value filter_replace(Interp& interp, const Value& value, CallArgs& arguments) {
 
 Value filter_string(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("string", arguments, {});
-  return soft(interp, value);
+  return soft_str(interp, value);
 }
+// |safe marks a text as markup, |escape turns it into markup unless it is that already, |forceescape in any case.
 Value filter_safe(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("safe", arguments, {});
   return interp.text(interp.str(value), true);
@@ -86,6 +89,7 @@ Value filter_forceescape(Interp& interp, const Value& value, CallArgs& arguments
   return interp.text(escape_html(interp.str(value)), true);
 }
 
+// |indent(width, first, blank): indents all lines but the first (unless `first`) and empty ones (unless `blank`).
 Value filter_indent(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("indent", arguments, {"width", "first", "blank"});
   const std::string& text = require_text(value, "indent");
@@ -109,6 +113,8 @@ Value filter_indent(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.text(std::move(out));
 }
 
+// Cuts to `length` characters, the end mark included, unless the text exceeds it by `leeway` at most. Cuts at the last
+// space unless killwords is given.
 Value filter_truncate(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
   const std::int64_t limit = bound.integer(0, 255), leeway = bound.given(3) ? bound.integer(3, 5) : 5;
@@ -124,11 +130,12 @@ Value filter_truncate(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.text(cut + end.text());
 }
 
+// Counts the matches of the regular expression \w+.
 Value filter_wordcount(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("wordcount", arguments, {});
   std::int64_t words = 0;
   bool inside = false;
-  for (const char32_t code : decode(soft(interp, value).text())) {
+  for (const char32_t code : decode(soft_str(interp, value).text())) {
     const bool letter = code == '_' || is_class(code, CharClass::kAlpha) || is_class(code, CharClass::kNumeric) ||
                         is_class(code, CharClass::kDigit) || is_class(code, CharClass::kDecimal);
     words += letter && !inside ? 1 : 0;
@@ -137,6 +144,7 @@ Value filter_wordcount(Interp& interp, const Value& value, CallArgs& arguments) 
   return Value::integer(words);
 }
 
+// "%s, %s!"|format("Hello", "World")
 Value filter_format(Interp& interp, const Value& value, CallArgs& arguments) {
   if (!arguments.positional.empty() && !arguments.named.empty())
     throw EvalError("can't handle positional and keyword arguments at the same time");
@@ -146,9 +154,10 @@ Value filter_format(Interp& interp, const Value& value, CallArgs& arguments) {
     for (auto& [name, item] : arguments.named) dict.set(name, item);
     values = Value::dict(std::move(dict));
   }
-  return interp.text(format_percent(interp, soft(interp, value).text(), values));
+  return interp.text(format_percent(interp, soft_str(interp, value).text(), values));
 }
 
+// Percent-encoding as in Python's urllib.parse.quote; '/' is kept outside query strings.
 void quote(std::string& out, std::string_view text, bool slash_is_safe) {
   for (const char c : text) {
     const bool safe = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -160,6 +169,7 @@ void quote(std::string& out, std::string_view text, bool slash_is_safe) {
   }
 }
 
+// |urlencode: a text is quoted; a mapping or a list of pairs becomes "key=value&key=value" with + for spaces.
 Value filter_urlencode(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("urlencode", arguments, {});
   std::string out;
@@ -190,6 +200,8 @@ Value filter_urlencode(Interp& interp, const Value& value, CallArgs& arguments) 
   return interp.text(std::move(out));
 }
 
+// |tojson(ensure_ascii, indent, separators, sort_keys). As in Hugging Face's environment, not jinja2's: no HTML
+// escapes, and the keys keep their order.
 Value filter_tojson(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
@@ -202,6 +214,7 @@ Value filter_tojson(Interp& interp, const Value& value, CallArgs& arguments) {
     } else {
       style.indent = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(bound.integer(1, 0), 0, 1024)), ' ');
     }
+    // Python's default when an indent is given: no space at the end of a line.
     style.item_separator = ",";
   }
   if (bound.given(2)) {
@@ -215,7 +228,7 @@ Value filter_tojson(Interp& interp, const Value& value, CallArgs& arguments) {
 
 // --- numbers
 
-/// Python's float(text); empty when it is not a number.
+/// Python's float(text): spaces around it, underscores between digits, inf and nan. Empty if it is not a number.
 std::optional<double> parse_float(std::string_view text) {
   text = strip(text, nullptr, true, true);
   std::string plain;
@@ -234,12 +247,14 @@ std::optional<double> parse_float(std::string_view text) {
   double value = 0;
   const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), value);
   if (result.ptr != rest.data() + rest.size() || result.ec == std::errc::invalid_argument) return std::nullopt;
+  // from_chars leaves the value unset then; strtod gives 0 or infinity, as Python does.
   if (result.ec == std::errc::result_out_of_range)
     value = std::strtod(plain.c_str() + (plain.size() - rest.size()), nullptr);
   return negative ? -value : value;
 }
 
-/// Python's int(text, base); empty when it is not an integer of that base.
+/// Python's int(text, base): spaces, a sign, a prefix such as 0x, underscores between digits. Empty if it is not an
+/// integer of that base; throws EvalError if it does not fit 64 bits.
 std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t base) {
   text = strip(text, nullptr, true, true);
   std::string plain;
@@ -269,11 +284,13 @@ std::optional<std::int64_t> parse_integer(std::string_view text, std::int64_t ba
   return value;
 }
 
+// The integer part of `value`.
 Value truncated(double value) {
   if (!(std::fabs(value) < 9.2e18)) throw EvalError("an integer does not fit 64 bits");
   return Value::integer(static_cast<std::int64_t>(value));
 }
 
+// |int(default, base): integers pass, floats are truncated, texts are parsed; everything else gives the default.
 Value filter_int(Interp&, const Value& value, CallArgs& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   require_defined(value);
@@ -286,6 +303,7 @@ Value filter_int(Interp&, const Value& value, CallArgs& arguments) {
   return real && std::isfinite(*real) ? truncated(*real) : otherwise;
 }
 
+// |float(default)
 Value filter_float(Interp&, const Value& value, CallArgs& arguments) {
   const Bound bound("float", arguments, {"default"});
   require_defined(value);
@@ -295,6 +313,7 @@ Value filter_float(Interp&, const Value& value, CallArgs& arguments) {
   return real ? Value::real(*real) : otherwise;
 }
 
+// |abs; the smallest int64 overflows, which is an error.
 Value filter_abs(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("abs", arguments, {});
   require_defined(value);
@@ -304,7 +323,8 @@ Value filter_abs(Interp& interp, const Value& value, CallArgs& arguments) {
                              : Value::integer(value.integer());
 }
 
-/// Python's round(): to the nearest, ties to even, decided on the exact decimal value.
+/// Python's round(): to the nearest number with `digits` decimals, ties to even. Formatting decides on the exact value
+/// of the double, so 2.675 becomes 2.67.
 double round_float(double value, std::int64_t digits) {
   if (!std::isfinite(value) || digits > 300) return value;
   if (digits < -300) return std::copysign(0.0, value);
@@ -316,6 +336,7 @@ double round_float(double value, std::int64_t digits) {
   return std::nearbyint(value / scale) * scale;
 }
 
+// Rounds to a multiple of a power of ten, ties to even.
 Value round_integer(Interp& interp, std::int64_t value, std::int64_t digits) {
   if (digits >= 0) return Value::integer(value);
   if (digits < -18) return Value::integer(0);
@@ -327,6 +348,7 @@ Value round_integer(Interp& interp, std::int64_t value, std::int64_t digits) {
   return interp.binary(BinaryOp::kMultiply, Value::integer(below.integer() + (up ? 1 : 0)), Value::integer(scale));
 }
 
+// |round(precision, method): "common" rounds to the nearest number, ties to even; "ceil" and "floor" round up and down.
 Value filter_round(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("round", arguments, {"precision", "method"});
   const std::int64_t digits = bound.integer(0, 0);
@@ -343,6 +365,7 @@ Value filter_round(Interp& interp, const Value& value, CallArgs& arguments) {
   return interp.binary(BinaryOp::kDivide, truncated(method == "ceil" ? std::ceil(scaled) : std::floor(scaled)), scale);
 }
 
+// jinja2's table: 1 Byte, 999 Bytes, 1.0 kB, ... or with binary=true 1.0 KiB, ...
 Value filter_filesizeformat(Interp& interp, const Value& value, CallArgs& arguments) {
   const Bound bound("filesizeformat", arguments, {"binary"});
   require_defined(value);

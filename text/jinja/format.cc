@@ -1,4 +1,4 @@
-// Formatting as Python's % operator and str.format do it (docs.python.org/3/library/stdtypes.html and string.html).
+// Python's % operator and str.format (docs.python.org/3/library/stdtypes.html and string.html); both parse into a Spec.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,9 +13,11 @@
 namespace forge::text::jinja {
 namespace {
 
+// Limits, because a short format could otherwise allocate a huge string.
 constexpr std::int64_t kWidthMax = 1'000'000;
 constexpr int kPrecisionMax = 1000;
 
+/// [[fill]align][sign][#][0][width][grouping][.precision][type]. Not given: 0 in a char field, -1 as the precision.
 struct Spec {
   std::string fill = " ";
   char align = 0, sign = '-', grouping = 0, type = 0;
@@ -24,6 +26,7 @@ struct Spec {
   int precision = -1;
 };
 
+// Fills `text` to the width, counted in code points.
 std::string pad(const Spec& spec, const std::string& text, char align) {
   const auto length = static_cast<std::int64_t>(*utf8_length(text));
   if (length >= spec.width) return text;
@@ -41,7 +44,7 @@ std::string sign_of(bool negative, char sign) {
   return sign == '+' ? "+" : sign == ' ' ? " " : "";
 }
 
-/// Puts `spec.grouping` between groups of digits in the integer part of `body`.
+/// Inserts `separator` between groups of `group` digits of the integer part of `body`.
 std::string grouped(const std::string& body, char separator, std::size_t group) {
   const std::size_t digits = std::min(body.find_first_not_of("0123456789abcdefABCDEF"), body.size());
   std::string out;
@@ -52,7 +55,7 @@ std::string grouped(const std::string& body, char separator, std::size_t group) 
   return out + body.substr(digits);
 }
 
-/// sign + prefix + body, filled after the sign where zeros or '=' ask for it.
+/// Sign, prefix and body, padded. Zero padding and '=' put the fill between the sign and the digits.
 std::string number_field(const Spec& spec, const std::string& sign, std::string body) {
   if (spec.align == '=' || (spec.zero && spec.align == 0)) {
     Spec inner = spec;
@@ -63,6 +66,7 @@ std::string number_field(const Spec& spec, const std::string& sign, std::string 
   return pad(spec, sign + body, spec.align == 0 ? '>' : spec.align);
 }
 
+// The digits of |value|; unsigned, so that the smallest int64 can be negated.
 std::string integer_body(std::int64_t value, char type) {
   const std::uint64_t size = value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
   switch (type) {
@@ -83,7 +87,7 @@ std::string integer_prefix(char type) {
   return type == 'b' ? "0b" : type == 'o' ? "0o" : type == 'x' ? "0x" : type == 'X' ? "0X" : "";
 }
 
-/// The digits of |value| for one of e, E, f, F, g, G.
+/// The digits of |value| for the types e, E, f, F, g and G, by C's printf, which rounds as Python does.
 std::string float_body(double value, char type, int precision, bool alternate) {
   const double size = std::fabs(value);
   if (std::isnan(size)) return type == 'E' || type == 'F' || type == 'G' ? "NAN" : "nan";
@@ -96,6 +100,7 @@ std::string float_body(double value, char type, int precision, bool alternate) {
   return out;
 }
 
+// Binary, octal and hexadecimal digits are grouped by four, decimal ones by three.
 std::string format_integer(const Spec& spec, std::int64_t value) {
   std::string body = integer_body(value, spec.type);
   if (spec.grouping != 0) body = grouped(body, spec.grouping, spec.type == 0 || spec.type == 'd' ? 3 : 4);
@@ -103,18 +108,19 @@ std::string format_integer(const Spec& spec, std::int64_t value) {
   return number_field(spec, sign_of(value < 0, spec.sign) + prefix, std::move(body));
 }
 
+// Without a type a float is written like repr(), or like 'g' if there is a precision.
 std::string format_float(const Spec& spec, double value) {
   std::string body;
   if (spec.type == 0 && spec.precision < 0) {
     body = float_repr(std::fabs(value));
   } else if (spec.type == '%') {
     body = float_body(value * 100, 'f', spec.precision < 0 ? 6 : spec.precision, spec.alternate) + "%";
-  } else if (spec.type == 0) {  // like g, but with a digit after the point
+  } else if (spec.type == 0) {  // like g, but with at least one digit after the point
     const int precision = std::max(spec.precision, 1);
     body = float_body(value, 'g', precision, spec.alternate);
     if (const std::size_t mark = body.find('e');
         mark == std::string::npos && body.find_first_of(".ni") == std::string::npos) {
-      // At exactly as many digits as the precision Python goes scientific rather than add ".0" past it.
+      // If ".0" would exceed the precision, Python switches to scientific notation instead.
       body = static_cast<int>(body.size()) < precision ? body + ".0" : float_body(value, 'e', precision - 1, false);
     }
   } else {
@@ -193,7 +199,7 @@ std::string format_value(Interp& interp, const Value& value, std::string_view sp
   interp.budget.allocate(static_cast<std::uint64_t>(spec.width));
   const bool float_type = spec.type != 0 && std::string_view("eEfFgG%").find(spec.type) != std::string_view::npos;
   if (value.is(Kind::kBool) && spec.type == 0) {
-    // bool formats as the int it is, once there is any specification
+    // With any specification a bool is formatted as an int.
     return format_integer(spec, value.integer());
   }
   if (value.is_integer() && !float_type) {
@@ -219,11 +225,12 @@ std::string format_value(Interp& interp, const Value& value, std::string_view sp
   throw EvalError(fmt::format("unsupported format string passed to {}.__format__", value.type_name()));
 }
 
-/// One str.format call.
+/// One call of str.format. next_ counts automatic fields ("{}"); -1 once a field was numbered, since both must not mix.
 class Braces {
  public:
   Braces(Interp& interp, const CallArgs& arguments) : interp_(interp), arguments_(arguments) {}
 
+  // Formats `format`; `depth` is how deep replacement fields may still nest, as in "{:{width}}".
   std::string run(std::string_view format, int depth) {
     if (depth < 0) throw EvalError("max string recursion exceeded");
     std::string out;
@@ -246,6 +253,7 @@ class Braces {
   }
 
  private:
+  // One replacement field, {name!conversion:spec}, at the front of `format`.
   std::string field(std::string_view& format, int depth) {
     std::size_t end = 1, open = 1;
     for (; end < format.size() && open > 0; ++end) open += format[end] == '{' ? 1 : format[end] == '}' ? -1 : 0;
@@ -269,7 +277,7 @@ class Braces {
     return format_value(interp_, value, run(rest, depth - 1));
   }
 
-  /// Where one of `marks` stands outside brackets.
+  /// The position of the first of `marks` outside square brackets.
   static std::size_t find_end(std::string_view body, std::string_view marks) {
     bool bracket = false;
     for (std::size_t i = 0; i < body.size(); ++i) {
@@ -280,6 +288,7 @@ class Braces {
     return body.size();
   }
 
+  // A field name: an argument followed by .attribute and [key] parts.
   Value lookup(std::string_view name) {
     const std::size_t end = std::min(name.find_first_of(".["), name.size());
     Value value = first(name.substr(0, end));
@@ -301,6 +310,7 @@ class Braces {
     return value;
   }
 
+  // The argument that a field name begins with: automatic, numbered or named.
   Value first(std::string_view name) {
     std::int64_t index = 0;
     if (name.empty()) {
@@ -325,7 +335,7 @@ class Braces {
   std::int64_t next_ = 0;
 };
 
-/// One `format % values`.
+/// One evaluation of `format % values`.
 class Percent {
  public:
   Percent(Interp& interp, const Value& values) : interp_(interp), values_(values) {}
@@ -342,6 +352,7 @@ class Percent {
     }
     const bool tuple = values_.is_list(ListKind::kTuple);
     const std::size_t given = tuple ? values_.list().items.size() : 1;
+    // As in Python, extra values are an error, except for a single value that could serve as a mapping.
     const bool all_used = tuple
                               ? used_ >= given
                               : (used_ > 0 || mapping_ || values_.is(Kind::kDict) || values_.is_list(ListKind::kList) ||
@@ -351,6 +362,7 @@ class Percent {
   }
 
  private:
+  // The next positional value; a value that is not a tuple counts as one.
   const Value& next() {
     if (values_.is_list(ListKind::kTuple)) {
       if (used_ >= values_.list().items.size()) throw EvalError("not enough arguments for format string");
@@ -360,6 +372,7 @@ class Percent {
     return values_;
   }
 
+  // One conversion after a '%': [(key)][flags][width][.precision][length]type.
   std::string conversion(std::string_view& format) {
     const Value* named = nullptr;
     if (format.starts_with('(')) {
@@ -459,6 +472,7 @@ class Percent {
     }
   }
 
+  // %d, %x or %o; the precision is the least number of digits.
   static std::string integer(Spec spec, std::int64_t value, char type) {
     spec.type = type;
     std::string body = integer_body(value, type);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the Unicode tables of the chat-template engine from Python's own unicodedata, whose str methods it mirrors.
+"""Writes the Unicode tables of the chat-template engine, taken from Python's own str methods, which it imitates.
 
 usage: gen_unicode.py OUT.inc
-Classes are sorted, disjoint ranges; case maps are sorted rows of (first, last, stride, delta); mappings to several
-code points are rows of their own.
+A class is a list of sorted, disjoint ranges. A case mapping is a list of rows (first, last, stride, delta): each stride-th
+code point from first to last is mapped by adding delta. Mappings to several code points are a list of their own.
 """
 import sys
 

@@ -1,3 +1,4 @@
+// The evaluator's statements: loops, macros, variables. Expressions are in interp_expr.cc.
 #include "text/jinja/interp.h"
 
 #include <fmt/format.h>
@@ -16,8 +17,8 @@ Interp::Interp(const Program& program, const Dict& context, const Clock& now, co
       limits_(limits),
       scope_(std::make_shared<Scope>()) {}
 
-/// Macros hold their scope; namespaces and loops may hold anything. Emptying them while all are still alive breaks
-/// every circle, and frees long chains without recursion.
+/// Macros refer to their scope, and namespaces and loops may hold anything, so cycles are possible. Emptying all of
+/// them while all are still alive breaks every cycle. It also frees long chains without recursion.
 Interp::~Interp() {
   for (const auto& loop : loops_) {
     loop->source.clear();
@@ -25,21 +26,23 @@ Interp::~Interp() {
     loop->after = loop->current = loop->before = std::nullopt;
     loop->changed.reset();
   }
-  for (const auto& space : spaces_) space->attributes.clear();
-  for (const auto& scope : kept_) scope->variables.clear();
+  for (const auto& space : namespaces_) space->attributes.clear();
+  for (const auto& scope : retained_scopes_) scope->variables.clear();
 }
 
+// The template's own scope is retained, too: macros defined at the top level refer to it.
 std::string Interp::run() {
   std::string out;
   out_ = &out;
-  keep(scope_);
+  retain(scope_);
   run_body(program_.body);
   return out;
 }
 
-void Interp::keep(const std::shared_ptr<Scope>& scope) {
+// Keeps a scope alive until the end of the render.
+void Interp::retain(const std::shared_ptr<Scope>& scope) {
   budget.allocate(sizeof(Scope));
-  kept_.push_back(scope);
+  retained_scopes_.push_back(scope);
 }
 
 void Interp::push_scope() {
@@ -51,6 +54,7 @@ void Interp::pop_scope() {
   scope_ = scope_->parent;
 }
 
+// Appends to the current output: the result, or the text that a macro or block is capturing.
 void Interp::print(std::string_view text) {
   budget.read(text.size());
   if (out_->size() + text.size() > limits_.output_bytes_max)
@@ -65,6 +69,7 @@ void Interp::print_value(const Value& value) {
     print(str(value));
 }
 
+// Runs statements until one of them breaks or continues a loop.
 Flow Interp::run_body(const Body& body) {
   for (const NodePtr& node : body)
     if (const Flow flow = run_statement(*node); flow != Flow::kNext) return flow;
@@ -124,6 +129,7 @@ Flow Interp::run_if(const IfNode& node) {
   return run_body(node.otherwise);
 }
 
+// Runs `body` in a scope of its own.
 Flow Interp::scoped(const Body& body) {
   push_scope();
   const Flow flow = run_body(body);
@@ -131,6 +137,7 @@ Flow Interp::scoped(const Body& body) {
   return flow;
 }
 
+// Redirects print() into `text` while `body` runs.
 Flow Interp::capture(const Body& body, std::string& text) {
   std::string* const outer = std::exchange(out_, &text);
   const Flow flow = scoped(body);
@@ -139,6 +146,7 @@ Flow Interp::capture(const Body& body, std::string& text) {
   return flow;
 }
 
+// {% set name | filter %} body {% endset %}: assigns the text of the body.
 Flow Interp::run_set_block(const BlockNode& node) {
   std::string captured;
   const Flow flow = capture(node.body, captured);
@@ -149,6 +157,7 @@ Flow Interp::run_set_block(const BlockNode& node) {
   return Flow::kNext;
 }
 
+// {% filter upper %} body {% endfilter %}: prints the filtered text of the body.
 Flow Interp::run_filter_block(const BlockNode& node) {
   std::string captured;
   const Flow flow = capture(node.body, captured);
@@ -158,6 +167,7 @@ Flow Interp::run_filter_block(const BlockNode& node) {
   return Flow::kNext;
 }
 
+// All values are evaluated in the outer scope before the first target is assigned.
 Flow Interp::run_with(const WithNode& node) {
   std::vector<Value> values;
   for (const auto& entry : node.values) values.push_back(eval(*entry.second));
@@ -177,6 +187,9 @@ Flow Interp::run_for(const ForNode& node) {
   return run_loop(node, elements(items, budget), sized, 0, scope_);
 }
 
+// Runs the loop over `source`. `sized`: loop.length is known without filtering. `depth0` is the depth of a recursive
+// loop. `outer` is the scope in which the body's scopes are opened, also when a recursive loop is called from inside
+// its body.
 Flow Interp::run_loop(const ForNode& node, std::vector<Value> source, bool sized, std::int64_t depth0,
                       std::shared_ptr<Scope> outer) {
   const auto loop = std::make_shared<Loop>();
@@ -188,7 +201,7 @@ Flow Interp::run_loop(const ForNode& node, std::vector<Value> source, bool sized
   loop->sized = sized;
   loop->depth0 = depth0;
   const std::shared_ptr<Scope> before = std::exchange(scope_, outer);
-  bool finished_turn = false;
+  bool completed_iteration = false;
   while (advance(*loop)) {
     scope_ = std::make_shared<Scope>(Scope{outer, {}});
     assign(*node.target, *loop->current);
@@ -196,17 +209,17 @@ Flow Interp::run_loop(const ForNode& node, std::vector<Value> source, bool sized
     const Flow flow = run_body(node.body);
     scope_ = outer;
     if (flow == Flow::kBreak) break;
-    finished_turn |= flow == Flow::kNext;
+    completed_iteration |= flow == Flow::kNext;
   }
-  // As jinja2: a loop none of whose turns got to its end counts as empty.
+  // As in jinja2: the else branch also runs if every iteration ended with break or continue.
   Flow flow = Flow::kNext;
-  if (!finished_turn && !node.otherwise.empty()) flow = scoped(node.otherwise);
+  if (!completed_iteration && !node.otherwise.empty()) flow = scoped(node.otherwise);
   scope_ = before;
   return flow;
 }
 
-/// The next element that passes the loop's filter.
-std::optional<Value> Interp::draw(Loop& loop) {
+/// The next element that passes the loop's filter. The filter sees the loop's variable in a scope of its own.
+std::optional<Value> Interp::next_item(Loop& loop) {
   while (loop.source_next < loop.source.size()) {
     budget.step();
     Value item = loop.source[loop.source_next++];
@@ -220,19 +233,21 @@ std::optional<Value> Interp::draw(Loop& loop) {
   return std::nullopt;
 }
 
+// Moves on to the next element, which may have been fetched already by loop.last or loop.nextitem.
 bool Interp::advance(Loop& loop) {
-  std::optional<Value> next = loop.after ? std::exchange(loop.after, std::nullopt) : draw(loop);
+  std::optional<Value> next = loop.after ? std::exchange(loop.after, std::nullopt) : next_item(loop);
   if (!next) return false;
   ++loop.index0;
   loop.before = std::exchange(loop.current, std::move(next));
   return true;
 }
 
+// With a filter, all remaining elements must be fetched and tested to know the length. They become the new source.
 std::int64_t Interp::loop_length(Loop& loop) {
   if (loop.length) return *loop.length;
   if (loop.sized) return *(loop.length = static_cast<std::int64_t>(loop.source.size()));
   std::vector<Value> rest;
-  while (std::optional<Value> item = draw(loop)) rest.push_back(std::move(*item));
+  while (std::optional<Value> item = next_item(loop)) rest.push_back(std::move(*item));
   loop.length = static_cast<std::int64_t>(rest.size()) + loop.index0 + 1 + (loop.after ? 1 : 0);
   loop.source = std::move(rest);
   loop.source_next = 0;
@@ -240,9 +255,10 @@ std::int64_t Interp::loop_length(Loop& loop) {
   return *loop.length;
 }
 
+// Attributes of `loop`, as documented for jinja2's LoopContext.
 Value Interp::loop_attribute(const std::shared_ptr<Loop>& loop, std::string_view name) {
   const auto peek = [&] {
-    if (!loop->after) loop->after = draw(*loop);
+    if (!loop->after) loop->after = next_item(*loop);
     return loop->after;
   };
   if (name == "index") return Value::integer(loop->index0 + 1);
@@ -272,7 +288,7 @@ Value Interp::loop_attribute(const std::shared_ptr<Loop>& loop, std::string_view
   return missing(Value::object(loop), Value::string(std::string(name)));
 }
 
-/// loop(items): the body of a recursive loop over `items`, as text.
+/// loop(items) in a recursive loop: runs the body over `items` one level deeper and returns the output.
 Value Interp::call_loop(const std::shared_ptr<Loop>& loop, CallArgs& arguments) {
   if (!loop->node->recursive) throw EvalError("the loop must have the 'recursive' marker to be called recursively");
   const Bound bound("loop", arguments, {"iterable"});
@@ -288,13 +304,16 @@ Value Interp::call_loop(const std::shared_ptr<Loop>& loop, CallArgs& arguments) 
 
 // --- macros
 
+// A macro as a value. Its attributes are those that jinja2 documents: name, arguments, catch_kwargs, catch_varargs,
+// caller.
 Value Interp::make_macro(const MacroNode& node) {
-  keep(scope_);
+  retain(scope_);
   const std::shared_ptr<Scope> scope = scope_;
   auto macro = std::make_shared<Callable>();
   macro->name = node.name;
   macro->macro = true;
-  // The scope is kept alive by kept_ for as long as anything can be called.
+  // A weak pointer, because the scope usually holds the macro itself. retained_scopes_ keeps the scope alive for as
+  // long as anything can be called.
   macro->call = [&node, weak = std::weak_ptr<Scope>(scope)](Interp& interp, CallArgs& arguments) {
     return interp.call_macro(node, weak.lock(), arguments);
   };
@@ -310,6 +329,7 @@ Value Interp::make_macro(const MacroNode& node) {
   return Value::object(std::shared_ptr<const Callable>(std::move(macro)));
 }
 
+// Runs the body in a new scope below the one where the macro was defined, and returns the captured output.
 Value Interp::call_macro(const MacroNode& node, const std::shared_ptr<Scope>& scope, CallArgs& arguments) {
   const Level level(*this);
   const std::uint32_t position = position_;
@@ -324,7 +344,8 @@ Value Interp::call_macro(const MacroNode& node, const std::shared_ptr<Scope>& sc
   return text(std::move(captured));
 }
 
-/// Sets the parameters in the current scope. Throws EvalError for arguments that do not fit.
+/// Sets the parameters in the current scope: positional arguments, named ones, defaults, and caller, kwargs and varargs
+/// if the body uses them. Throws EvalError for arguments that do not fit.
 void Interp::bind_macro(const MacroNode& node, CallArgs& arguments) {
   std::vector<std::pair<std::string, Value>>& named = arguments.named;
   const auto take = [&](const std::string& name) -> std::optional<Value> {
@@ -367,6 +388,7 @@ void Interp::bind_macro(const MacroNode& node, CallArgs& arguments) {
   }
 }
 
+// The block's body becomes a macro that the called macro gets as `caller`.
 void Interp::run_call_block(const CallBlockNode& node) {
   const Value caller = make_macro(*node.caller);
   print_value(eval_call(static_cast<const CallNode&>(*node.call), &caller));
@@ -374,6 +396,7 @@ void Interp::run_call_block(const CallBlockNode& node) {
 
 // --- variables
 
+// Assigns in the current scope only: as in Jinja, an inner scope cannot change variables of an outer one.
 void Interp::set(Symbol symbol, Value value) {
   for (auto& [name, old] : scope_->variables) {
     if (name != symbol) continue;
@@ -384,6 +407,7 @@ void Interp::set(Symbol symbol, Value value) {
   scope_->variables.emplace_back(symbol, std::move(value));
 }
 
+// Scopes from the inside out, then the context, then the globals; otherwise an undefined value.
 Value Interp::lookup(Symbol symbol) {
   for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get())
     for (const auto& [name, value] : scope->variables)
@@ -394,6 +418,7 @@ Value Interp::lookup(Symbol symbol) {
   return Value::undefined(fmt::format("'{}' is undefined", name));
 }
 
+// Assigns to a name, to an attribute of a namespace, or element by element to a tuple of targets.
 void Interp::assign(const Node& target, const Value& value) {
   if (target.kind == NodeKind::kName) return set(static_cast<const NameNode&>(target).symbol, value);
   if (target.kind == NodeKind::kNamespaceRef) {

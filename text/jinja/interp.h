@@ -1,6 +1,14 @@
 #pragma once
-// The evaluator: walks the tree of one render. Scopes follow Jinja's rules: for, with, macro, call, filter, set blocks
-// and generation open one, if does not; each turn of a loop starts with a fresh one.
+// The evaluator: runs a parsed template by walking its tree, once for each render.
+//
+// Scopes follow Jinja's rules: for, with, macro, call, filter, set blocks and generation open a scope, if does not;
+// each iteration of a loop starts with a new one. A variable is looked up in the scopes from the inside out, then in
+// the context, then among the globals:
+//
+//    scope_ -> parent -> ... -> template's scope       context_ (messages, tools, ...)       find_global()
+//
+// Values are reference-counted. Macros, namespaces and loops can form cycles; the interpreter keeps a list of
+// everything that can be part of one and empties it at the end, which breaks every cycle.
 
 #include <memory>
 #include <optional>
@@ -16,33 +24,37 @@
 
 namespace forge::text::jinja {
 
+/// The variables of one scope. Scopes hold few names, which are searched linearly.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<Symbol, Value>> variables;
 };
 
-/// A running for loop: what `loop` is inside it. Elements are drawn one at a time, as the loop's filter may depend on
-/// what the body did before.
+/// A running for loop: the object `loop` inside it. Elements are fetched one at a time, because the loop's filter may
+/// depend on what the body did before.
 struct Loop {
-  const ForNode* node;
-  std::shared_ptr<Scope> scope;  ///< around the loop
-  std::vector<Value> source;
+  const ForNode* node;           ///< of the program
+  std::shared_ptr<Scope> scope;  ///< the scope around the loop
+  std::vector<Value> source;     ///< all elements; source_next is the first not yet fetched
   std::size_t source_next = 0;
-  bool sized = false;  ///< no filter and a source that has a len()
+  bool sized = false;  ///< no filter and a source with a len(): the length is known at once
   std::int64_t index0 = -1, depth0 = 0;
-  std::optional<Value> after, current, before;
-  std::optional<std::int64_t> length;
-  std::optional<std::vector<Value>> changed;
-  bool filtered = false;  ///< what is left in `source` already passed the filter
+  std::optional<Value> after, current, before;  ///< `after` only once loop.last or loop.nextitem needed it
+  std::optional<std::int64_t> length;           ///< of the filtered elements, once asked for
+  std::optional<std::vector<Value>> changed;    ///< the last arguments of loop.changed()
+  bool filtered = false;                        ///< the rest of `source` has already passed the filter
 };
 
-/// raise_exception was called: the template's own refusal.
-struct Refusal {
+/// Thrown by raise_exception(): the template itself rejects the conversation.
+struct RaisedException {
   std::string message;
 };
 
+/// How a statement ends: run the next one, or leave or continue the innermost loop.
 enum class Flow : std::uint8_t { kNext, kBreak, kContinue };
 
+/// One render. Not reusable and not thread-safe. Only reads the program, the context and the clock, which must outlive
+/// it.
 class Interp {
  public:
   Interp(const Program& program, const Dict& context, const Clock& now, const RenderLimits& limits);
@@ -50,20 +62,24 @@ class Interp {
   Interp(const Interp&) = delete;
   Interp& operator=(const Interp&) = delete;
 
-  /// Throws EvalError or Refusal; position() then tells where.
+  /// The rendered text. Throws EvalError or RaisedException; position() then tells where.
   std::string run();
   [[nodiscard]] std::uint32_t position() const { return position_; }
 
-  // Services for builtins; they charge what they make.
+  // Services for the built-ins. They charge the budget for what they make.
   Budget budget;
+  // Each makes a value and charges the budget for it; text() also enforces the limit on the length of a text.
   [[nodiscard]] Value text(std::string text, bool markup = false);
   [[nodiscard]] Value list(std::vector<Value> items, ListKind kind = ListKind::kList);
   [[nodiscard]] Value generator(std::vector<Value> items, std::string name);
   [[nodiscard]] std::string str(const Value& value) { return to_str_charged(value); }
   [[nodiscard]] Value make_namespace(std::vector<std::pair<std::string, Value>> attributes);
+  // object.name and object[key] with Jinja's fall-backs; missing() is the undefined value that they give for an absent
+  // one.
   [[nodiscard]] Value get_attribute(const Value& object, std::string_view name);
   [[nodiscard]] Value get_item(const Value& object, const Value& key);
   [[nodiscard]] Value missing(const Value& object, const Value& key) const;
+  // Calls a function, a method, a macro or a recursive loop.
   [[nodiscard]] Value call(const Value& callee, CallArgs& arguments);
   [[nodiscard]] Value binary(BinaryOp op, const Value& left, const Value& right);
   [[nodiscard]] bool contains(const Value& container, const Value& item);
@@ -74,7 +90,7 @@ class Interp {
 
  private:
   class Level;
-  // statements (interp.cc)
+  // Statements (interp.cc).
   Flow run_body(const Body& body);
   Flow run_statement(const Node& node);
   Flow run_if(const IfNode& node);
@@ -88,7 +104,7 @@ class Interp {
   Value make_macro(const MacroNode& node);
   Value call_macro(const MacroNode& node, const std::shared_ptr<Scope>& scope, CallArgs& arguments);
   void bind_macro(const MacroNode& node, CallArgs& arguments);
-  /// Runs `body` in a scope of its own and returns its text.
+  /// Runs `body` in a scope of its own and puts its output into `text`.
   Flow capture(const Body& body, std::string& text);
   Flow scoped(const Body& body);
   void print(std::string_view text);
@@ -98,14 +114,15 @@ class Interp {
   [[nodiscard]] Value lookup(Symbol symbol);
   void push_scope();
   void pop_scope();
-  void keep(const std::shared_ptr<Scope>& scope);
-  std::optional<Value> draw(Loop& loop);
+  void retain(const std::shared_ptr<Scope>& scope);
+  // Loops: the next element that passes the filter; the step to it; loop.length, which fetches all elements.
+  std::optional<Value> next_item(Loop& loop);
   bool advance(Loop& loop);
   std::int64_t loop_length(Loop& loop);
 
-  // expressions (interp_expr.cc)
+  // Expressions (interp_expr.cc).
   Value eval(const Node& node);
-  /// What jinja2's compiler makes of a node that folds; empty when it fails there and is left to the render.
+  /// The value that jinja2's compiler computes for a node that folds; empty if it fails there and is left to run time.
   std::optional<Value> fold(const Node& node);
   Value eval_compare(const CompareNode& node);
   Value eval_condition(const ConditionNode& node);
@@ -126,16 +143,17 @@ class Interp {
   const Dict& context_;
   const Clock& now_;
   const RenderLimits& limits_;
-  std::string* out_ = nullptr;
+  std::string* out_ = nullptr;  // where print() writes: the result, or what a macro or block captures
   std::shared_ptr<Scope> scope_;
-  std::uint32_t position_ = 0, depth_ = 0;
-  bool folding_ = false;
-  // What can refer to itself, kept to be emptied at the end.
-  std::vector<std::shared_ptr<Namespace>> spaces_;
-  std::vector<std::shared_ptr<Scope>> kept_;
+  std::uint32_t position_ = 0, depth_ = 0;  // where in the source (for errors); the number of open Levels
+  bool folding_ = false;                    // inside fold()
+  // Everything that can be part of a reference cycle; emptied by the destructor.
+  std::vector<std::shared_ptr<Namespace>> namespaces_;
+  std::vector<std::shared_ptr<Scope>> retained_scopes_;
   std::vector<std::shared_ptr<Loop>> loops_;
 };
 
+/// Counts nested evaluations while it lives, charges a step, and stops a template that recurses too deeply.
 class Interp::Level {
  public:
   explicit Level(Interp& interp) : interp_(interp) {

@@ -1,3 +1,4 @@
+// The evaluator's expressions. Operators on values are in operators.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +9,14 @@
 namespace forge::text::jinja {
 namespace {
 
-/// Python's slice.indices(), and how many steps there are.
+/// The result of Python's slice.indices() and the number of elements it selects.
 struct SliceRange {
   std::int64_t start, stop, step, count;
 };
 
 SliceRange slice_range(std::optional<std::int64_t> start, std::optional<std::int64_t> stop,
                        std::optional<std::int64_t> step_given, std::int64_t size) {
+  // Clamped, so that arithmetic with it cannot overflow; no sequence is that long.
   const std::int64_t step = std::clamp<std::int64_t>(step_given.value_or(1), -(1ll << 40), 1ll << 40);
   if (step == 0) throw EvalError("slice step cannot be zero");
   const std::int64_t low = step < 0 ? -1 : 0, high = step < 0 ? size - 1 : size;
@@ -28,7 +30,8 @@ SliceRange slice_range(std::optional<std::int64_t> start, std::optional<std::int
   return {first, last, step, span <= 0 ? 0 : (span + width - 1) / width};
 }
 
-/// Whether jinja2 can write the value into the code that it compiles.
+/// True if jinja2 can write the value as a literal into the code it generates. Only then does its compiler fold the
+/// node.
 bool has_literal(const Value& value) {
   if (value.is(Kind::kDict))
     return std::ranges::all_of(value.dict().entries(),
@@ -44,18 +47,20 @@ bool has_literal(const Value& value) {
 
 }  // namespace
 
+// Evaluates the node under the rules of jinja2's compiler: no names, no context, and a slice that fails is undefined.
 std::optional<Value> Interp::fold(const Node& node) {
   folding_ = true;
   std::optional<Value> value;
   try {
     value = eval(node);
   } catch (const EvalError&) {
-    value.reset();  // the render meets it again
+    value.reset();  // evaluating it again at run time gives the error its place
   }
   folding_ = false;
   return value;
 }
 
+// Evaluates an expression. A node that jinja2 would fold is folded first, for the sake of slices (see Node::folds).
 Value Interp::eval(const Node& node) {
   const Level level(*this);
   if (folding_ && !node.constant) throw EvalError("left to the render");
@@ -120,6 +125,7 @@ Value Interp::eval(const Node& node) {
   }
 }
 
+// -x is 0 - x, which detects the overflow of the smallest int64.
 Value Interp::eval_unary(const UnaryNode& node) {
   const Value value = eval(*node.child);
   position_ = node.pos;
@@ -132,6 +138,7 @@ Value Interp::eval_unary(const UnaryNode& node) {
   return negate ? binary(BinaryOp::kSubtract, Value::integer(0), value) : Value::integer(value.integer());
 }
 
+// One comparison. Values without an order (NaN) compare as false.
 bool Interp::compare_one(CompareOp op, const Value& left, const Value& right) {
   const auto order = [&](std::string_view text) { return compare(left, right, text, budget); };
   switch (op) {
@@ -155,6 +162,7 @@ bool Interp::compare_one(CompareOp op, const Value& left, const Value& right) {
   return false;
 }
 
+// As in Python, a chain stops at the first comparison that is false.
 Value Interp::eval_compare(const CompareNode& node) {
   Value left = eval(*node.first);
   for (const auto& [op, next] : node.rest) {
@@ -166,6 +174,7 @@ Value Interp::eval_compare(const CompareNode& node) {
   return Value::boolean(true);
 }
 
+// Without an else the value is undefined; jinja2 cannot fold that.
 Value Interp::eval_condition(const ConditionNode& node) {
   if (truth(eval(*node.test))) return eval(*node.then);
   if (node.otherwise) return eval(*node.otherwise);
@@ -173,6 +182,7 @@ Value Interp::eval_condition(const ConditionNode& node) {
   return Value::undefined("the inline if-expression evaluated to false and no else section was defined");
 }
 
+// a ~ b: the operands as strings, joined.
 Value Interp::eval_concat(const ItemsNode& node) {
   std::string joined;
   for (const NodePtr& item : node.items) {
@@ -190,6 +200,7 @@ Value Interp::eval_items(const ItemsNode& node, ListKind kind) {
   return list(std::move(items), kind);
 }
 
+// A dict literal; a later entry replaces an earlier one of the same key.
 Value Interp::eval_dict(const DictNode& node) {
   Dict dict;
   for (const auto& [key_node, value_node] : node.items) {
@@ -210,6 +221,7 @@ Value Interp::eval_item(const BinaryNode& node) {
   return get_item(object, key);
 }
 
+// object[start:stop:step] on strings, lists, tuples and ranges. A slice of a range is a range.
 Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
   std::optional<std::int64_t> bounds[3];
   bool integers = true;
@@ -223,7 +235,7 @@ Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
   position_ = slice.pos;
   require_defined(object);
   const bool sequence = object.is_string() || (object.is(Kind::kList) && object.list().kind <= ListKind::kRange);
-  // Unlike items, slices do not become undefined where they fail, unless they are of constants.
+  // A failed look-up of an item is undefined, but a failed slice is an error, unless jinja2 folds it.
   if (!sequence || !integers) {
     const std::string why = sequence ? "slice indices must be integers or None"
                                      : fmt::format("'{}' object cannot be sliced", object.type_name());
@@ -249,8 +261,8 @@ Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
   for (std::int64_t i = 0; i < range.count; ++i)
     picked.push_back(object.list().items[static_cast<std::size_t>(range.start + i * range.step)]);
   if (object.list().kind != ListKind::kRange) return list(std::move(picked), object.list().kind);
-  // Unsigned, as the bounds of a range of one element may be anywhere.
   const List& whole = object.list();
+  // The bounds of a sliced range, in unsigned arithmetic: those of a short range may lie anywhere in 64 bits.
   const auto scaled = [&](std::int64_t index) {
     return static_cast<std::uint64_t>(index) * static_cast<std::uint64_t>(whole.step);
   };
@@ -261,6 +273,7 @@ Value Interp::eval_slice(const Value& object, const ItemsNode& slice) {
                       std::move(picked));
 }
 
+// Evaluates arguments in Python's order and expands *star and **star_star.
 CallArgs Interp::eval_arguments(const Arguments& arguments) {
   CallArgs values;
   values.positional.reserve(arguments.positional.size());
@@ -281,6 +294,7 @@ CallArgs Interp::eval_arguments(const Arguments& arguments) {
   return values;
 }
 
+// `caller` is the macro that a {% call %} block passes along; null for ordinary calls.
 Value Interp::eval_call(const CallNode& node, const Value* caller) {
   const Value callee = eval(*node.callee);
   CallArgs arguments = eval_arguments(node.arguments);
@@ -289,6 +303,7 @@ Value Interp::eval_call(const CallNode& node, const Value* caller) {
   return call(callee, arguments);
 }
 
+// Also calls loop(...), which is not a Callable.
 Value Interp::call(const Value& callee, CallArgs& arguments) {
   require_defined(callee);
   if (callee.is(Kind::kLoop)) return call_loop(callee.loop(), arguments);
@@ -297,6 +312,7 @@ Value Interp::call(const Value& callee, CallArgs& arguments) {
   return callee.callable().call(*this, arguments);
 }
 
+// `input` is the text of a filter or set block, which the first filter of the chain gets; null in expressions.
 Value Interp::eval_filter(const FilterNode& node, const Value* input) {
   const Value value = node.input ? (node.input->kind == NodeKind::kFilter
                                         ? eval_filter(static_cast<const FilterNode&>(*node.input), input)

@@ -1,4 +1,4 @@
-// json.dumps as Python prints it, and the clock.
+// Python's json.dumps (behind the tojson filter) and strftime (behind strftime_now).
 #include <fmt/format.h>
 #include <locale.h>
 #include <time.h>
@@ -13,6 +13,7 @@
 namespace forge::text::jinja {
 namespace {
 
+// Writes a value exactly as json.dumps does, and charges the budget for the text.
 class JsonWriter {
  public:
   JsonWriter(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
@@ -57,6 +58,7 @@ class JsonWriter {
     return float_repr(value);
   }
 
+  // A line break and the indentation, if an indent is given.
   void line(std::size_t depth) {
     if (!style_.indent) return;
     out += '\n';
@@ -102,6 +104,7 @@ class JsonWriter {
     out += '}';
   }
 
+  // As in Python, numbers, bools and None become strings as keys.
   void key(const Value& key) {
     const std::size_t before = out.size();
     if (key.is_string()) {
@@ -116,6 +119,7 @@ class JsonWriter {
     budget_.allocate(out.size() - before);
   }
 
+  // \uXXXX; two of them, a surrogate pair, beyond U+FFFF.
   void unicode_escape(char32_t code) {
     const auto unit = [&](std::uint32_t value) { out += fmt::format("\\u{:04x}", value); };
     if (code < 0x10000) return unit(static_cast<std::uint32_t>(code));
@@ -124,6 +128,7 @@ class JsonWriter {
     unit(0xdc00 + (high & 0x3ff));
   }
 
+  // A quoted string. ensure_ascii escapes everything beyond ASCII.
   void string(std::string_view text) {
     out += '"';
     while (!text.empty()) {
@@ -184,20 +189,20 @@ std::string to_json(const Value& value, const JsonStyle& style, Budget& budget) 
 
 std::string format_time(const Clock& now, const std::string& format) {
   if (format.size() > 4096) throw EvalError("a time format is too long");
-  std::string plain;  // what strftime knows; it prints nothing for an empty format
+  std::string plain;  // the format without what strftime lacks (%f) or must not print (time zones)
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%' || i + 1 == format.size()) {
       plain += format[i];
     } else if (const char letter = format[++i]; letter == 'f') {
       plain += fmt::format("{:06}", now.microseconds);
-    } else if (letter != 'z' && letter != 'Z') {  // a moment without a zone
+    } else if (letter != 'z' && letter != 'Z') {
       plain += '%';
       plain += letter;
     }
   }
   const locale_t locale = newlocale(LC_ALL_MASK, "C", nullptr);
   std::string out(plain.size() * 64 + 64, '\0');
-  plain += 'x';  // so that a result of no characters differs from a failure
+  plain += 'x';  // strftime returns 0 for a failure and for an empty result; this tells them apart
   out.resize(strftime_l(out.data(), out.size(), plain.c_str(), &now.fields, locale));
   freelocale(locale);
   if (out.empty() || out.back() != 'x') throw EvalError("this time format cannot be written");

@@ -1,3 +1,11 @@
+// The lexer. It works in two modes: text() reads literal text up to the next opening delimiter, tag() reads the tokens
+// of a tag up to its closing delimiter.
+//
+// White-space control, where "·" is a space:
+//    trim_blocks     the first newline after "%}" or "#}" is dropped:     {% if x %}\ntext      -> text
+//    lstrip_blocks   spaces before "{%" or "{#" are dropped if they       ··{% if x %}          -> (nothing)
+//                    begin the line
+//    "-"             {%- drops all white space before the tag, -%} after it; "+" switches both rules off
 #include "text/jinja/lexer.h"
 
 #include <fmt/format.h>
@@ -33,16 +41,19 @@ class Lexer {
   [[noreturn]] void fail(std::size_t pos, std::string message) const {
     throw SyntaxError{static_cast<std::uint32_t>(pos), std::move(message)};
   }
+  // The byte `ahead` of the current position; NUL at the end.
   [[nodiscard]] char peek(std::size_t ahead = 0) const {
     return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';
   }
-  [[nodiscard]] bool sees(std::string_view text, std::size_t from) const {
+  // True if the source has `text` at `from`.
+  [[nodiscard]] bool matches(std::string_view text, std::size_t from) const {
     return source_.substr(std::min(from, source_.size())).starts_with(text);
   }
   void add(Tok type, std::size_t pos, std::string text = {}) {
     tokens_.push_back({type, static_cast<std::uint32_t>(pos), std::move(text)});
   }
 
+  // The position of the first character at or after `from` that is not white space.
   [[nodiscard]] std::size_t after_spaces(std::size_t from) const {
     std::string_view rest = source_.substr(from);
     while (!rest.empty()) {
@@ -53,17 +64,18 @@ class Lexer {
     return source_.size() - rest.size();
   }
 
-  /// Where the tag whose closing delimiter starts at `from` ("-%}", "+%}", "%}") ends, white space it eats included;
-  /// npos if it does not close there. Variables know no '+' and eat no newline.
+  /// The end of the tag whose closing delimiter ("-%}", "+%}" or "%}") starts at `from`, including the white space that
+  /// it removes; npos if none starts there. Variables ({{ }}) have no '+' and do not remove the newline.
   [[nodiscard]] std::size_t closing(std::size_t from, std::string_view delimiter, bool variable) const {
-    if (sees("-", from) && sees(delimiter, from + 1)) return after_spaces(from + 1 + delimiter.size());
-    if (!variable && sees("+", from) && sees(delimiter, from + 1)) return from + 1 + delimiter.size();
-    if (!sees(delimiter, from)) return npos;
+    if (matches("-", from) && matches(delimiter, from + 1)) return after_spaces(from + 1 + delimiter.size());
+    if (!variable && matches("+", from) && matches(delimiter, from + 1)) return from + 1 + delimiter.size();
+    if (!matches(delimiter, from)) return npos;
     const std::size_t end = from + delimiter.size();
-    return !variable && sees("\n", end) ? end + 1 : end;
+    return !variable && matches("\n", end) ? end + 1 : end;
   }
 
-  /// Adds source_[begin, end) as text, stripped as the tag that follows asks with its `sign`.
+  /// Adds source_[begin, end) as literal text. The tag that follows decides with its `sign` what white space is dropped
+  /// at the end of the text.
   void add_text(std::size_t begin, std::size_t end, char sign, bool variable) {
     std::string_view text = source_.substr(begin, end - begin);
     if (sign == '-') {
@@ -76,6 +88,7 @@ class Lexer {
     if (!text.empty()) add(Tok::kText, begin, std::string(text));
   }
 
+  // Continues after a tag. line_starting_ tells add_text() whether the next text begins a line.
   void finish_tag(std::size_t end) {
     at_ = end;
     line_starting_ = end > 0 && source_[end - 1] == '\n';
@@ -87,6 +100,7 @@ class Lexer {
     return sign == '-' || sign == '+' ? sign : '\0';
   }
 
+  // Literal text up to the next tag or comment.
   void text() {
     const std::size_t begin = at_;
     std::size_t open = at_;
@@ -111,23 +125,24 @@ class Lexer {
     tag(open, variable);
   }
 
+  // Skips a comment and the white space that it removes.
   void comment(std::size_t open) {
     const std::size_t close = source_.find("#}", at_);
     if (close == npos) fail(open, "this comment is never closed");
     const char before = close > at_ ? source_[close - 1] : '\0';
     if (before == '-') return finish_tag(after_spaces(close + 2));
-    finish_tag(before != '+' && sees("\n", close + 2) ? close + 3 : close + 2);
+    finish_tag(before != '+' && matches("\n", close + 2) ? close + 3 : close + 2);
   }
 
-  /// A {% raw %} block, whole, if there is one at at_.
+  /// Reads a whole {% raw %} block if one starts at at_; returns false if not.
   bool raw(std::size_t open) {
     std::size_t from = after_spaces(at_);
-    if (!sees("raw", from)) return false;
+    if (!matches("raw", from)) return false;
     from = after_spaces(from + 3);
     std::size_t body;
-    if (sees("-%}", from))
+    if (matches("-%}", from))
       body = after_spaces(from + 3);
-    else if (sees("%}", from))
+    else if (matches("%}", from))
       body = from + 2;
     else
       return false;
@@ -135,7 +150,7 @@ class Lexer {
     for (std::size_t tag = source_.find("{%", body); tag != npos; tag = source_.find("{%", tag + 1)) {
       const char sign = sign_at(tag);
       std::size_t name = after_spaces(tag + 2 + (sign != '\0' ? 1 : 0));
-      if (!sees("endraw", name)) continue;
+      if (!matches("endraw", name)) continue;
       const std::size_t end = closing(after_spaces(name + 6), "%}", false);
       if (end == npos) continue;
       add_text(body, tag, sign, false);
@@ -145,8 +160,9 @@ class Lexer {
     fail(open, "this raw block is never closed");
   }
 
+  // The tokens of one tag. A closing delimiter counts only outside brackets: {{ {'a': {}} }} ends at the last one.
   void tag(std::size_t open, bool variable) {
-    std::string brackets;  // the closing ones that are still due
+    std::string brackets;  // closing brackets that are still expected, the innermost last
     const std::string_view delimiter = variable ? "}}" : "%}";
     while (true) {
       at_ = after_spaces(at_);
@@ -168,6 +184,7 @@ class Lexer {
     }
   }
 
+  // A name as Python defines identifiers. Returns false if none starts here.
   bool name() {
     std::string_view rest = source_.substr(at_);
     const std::size_t begin = at_;
@@ -185,12 +202,13 @@ class Lexer {
     return true;
   }
 
+  // Longer operators come first in the list, so that "**" is not read as two "*".
   void operator_(std::string& brackets) {
     static constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                                                     "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                                                     ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     for (const std::string_view text : kOperators) {
-      if (!sees(text, at_)) continue;
+      if (!matches(text, at_)) continue;
       if (text == "(") brackets += ')';
       if (text == "[") brackets += ']';
       if (text == "{") brackets += '}';
@@ -209,7 +227,7 @@ class Lexer {
     fail(at_, fmt::format("unexpected character '{}'", printable(rest.substr(0, size))));
   }
 
-  /// Digits with single underscores between them, from `at`; returns the end.
+  /// The end of the digits at `at`; single underscores may stand between digits.
   [[nodiscard]] std::size_t digits(std::size_t at) const {
     while (at < source_.size() && (digit(source_[at]) || (source_[at] == '_' && at + 1 < source_.size() &&
                                                           digit(source_[at - 1]) && digit(source_[at + 1]))))
@@ -217,21 +235,22 @@ class Lexer {
     return at;
   }
 
+  // A decimal integer or float. After a '.', digits are an index ("a.0.1"), never a float.
   void number() {
     const std::size_t begin = at_;
     const char mark = static_cast<char>(peek(1) | 0x20);
-    if (peek() == '0' && (mark == 'x' || mark == 'o' || mark == 'b')) return based(begin, mark);
+    if (peek() == '0' && (mark == 'x' || mark == 'o' || mark == 'b')) return radix_integer(begin, mark);
     std::size_t end = digits(at_);
     bool real = false;
     const bool after_dot = begin > 0 && source_[begin - 1] == '.';
     const auto is_digit = [&](std::size_t at) { return at < source_.size() && digit(source_[at]); };
     if (!after_dot) {
-      if (sees(".", end) && is_digit(end + 1)) {
+      if (matches(".", end) && is_digit(end + 1)) {
         end = digits(end + 1);
         real = true;
       }
-      if (sees("e", end) || sees("E", end)) {
-        const std::size_t sign = sees("+", end + 1) || sees("-", end + 1) ? 1 : 0;
+      if (matches("e", end) || matches("E", end)) {
+        const std::size_t sign = matches("+", end + 1) || matches("-", end + 1) ? 1 : 0;
         if (is_digit(end + 1 + sign)) {
           end = digits(end + 1 + sign);
           real = true;
@@ -260,18 +279,20 @@ class Lexer {
       fail(begin, fmt::format("the integer {} is malformed or does not fit 64 bits", printable(text)));
   }
 
-  void based(std::size_t begin, char mark) {
+  // 0x1F, 0o17 and 0b11, underscores allowed.
+  void radix_integer(std::size_t begin, char mark) {
     at_ += 2;
     std::string text;
-    while (name_part(peek())) {
+    while (is_name_char(peek())) {
       if (peek() != '_') text += peek();
       ++at_;
     }
     add_integer(begin, text, mark == 'x' ? 16 : mark == 'o' ? 8 : 2);
   }
 
-  static bool name_part(char c) { return digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+  static bool is_name_char(char c) { return digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+  // A string literal in single or double quotes; it may span lines.
   void string() {
     const std::size_t begin = at_;
     const char quote = source_[at_++];
@@ -288,7 +309,7 @@ class Lexer {
     add(Tok::kString, begin, std::move(out));
   }
 
-  /// A backslash was read. Escapes are Python's; an unknown one stands for itself.
+  /// Handles the escape sequence after a backslash. The escapes are Python's; an unknown one is kept as it is.
   void escape(std::size_t begin, std::string& out) {
     if (at_ >= source_.size()) fail(begin, "this string is never closed");
     static constexpr std::string_view kFrom = "ntrabfv\\'\"", kTo = "\n\t\r\a\b\f\v\\'\"";
@@ -296,7 +317,7 @@ class Lexer {
     if (const std::size_t simple = kFrom.find(c); simple != npos) {
       out += kTo[simple];
     } else if (c == '\n') {
-      // a line that goes on
+      // a backslash at the end of a line joins it with the next
     } else if (c >= '0' && c <= '7') {
       char32_t code = static_cast<char32_t>(c - '0');
       for (int i = 0; i < 2 && peek() >= '0' && peek() <= '7'; ++i)
@@ -308,13 +329,14 @@ class Lexer {
       fail(at_ - 2, "character names in strings (\\N{...}) are not supported");
     } else {
       out += '\\';
-      --at_;  // the character itself is read again: it may be a multi-byte one
+      --at_;  // read the character again, since it may have several bytes
       const std::size_t size = utf8_size(source_[at_]);
       out += source_.substr(at_, size);
       at_ += size;
     }
   }
 
+  // \xXX, \uXXXX and \UXXXXXXXX.
   void hex_escape(std::size_t count, std::string& out) {
     const std::string_view text = source_.substr(at_, count);
     std::uint32_t code = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// Tokens of a template: text, and what stands between {{ }} and {% %}, with white-space control applied
-// (trim_blocks and lstrip_blocks on, as Hugging Face renders chat templates). Reference: Jinja's template designer
-// documentation, https://jinja.palletsprojects.com/en/3.1.x/templates/.
+// Splits a template into tokens: literal text, and the contents of {{ }} and {% %}. White space around tags is already
+// removed as trim_blocks and lstrip_blocks demand, both of which are on, as in Hugging Face's chat templates.
+// Reference: Jinja's template designer documentation, https://jinja.palletsprojects.com/en/3.1.x/templates/.
 
 #include <cstdint>
 #include <string>
@@ -10,6 +10,7 @@
 
 namespace forge::text::jinja {
 
+/// The kinds of token. Comments and raw blocks leave no token of their own.
 enum class Tok : std::uint8_t {
   kText,           ///< literal text outside tags
   kVariableBegin,  ///< {{
@@ -24,6 +25,7 @@ enum class Tok : std::uint8_t {
   kEnd,
 };
 
+/// One token; `integer` or `real` is set for numbers.
 struct Token {
   Tok type;
   std::uint32_t pos;  ///< byte offset into the normalised source
@@ -32,16 +34,16 @@ struct Token {
   double real = 0;
 };
 
-/// A template that does not read; `pos` is a byte offset into the normalised source.
+/// Thrown for a template that cannot be parsed. `pos` is a byte offset into the normalised source.
 struct SyntaxError {
   std::uint32_t pos;
   std::string message;
 };
 
-/// CRLF and CR become LF and one newline at the end goes, as jinja2 does before it reads.
+/// The source as jinja2 reads it: CRLF and CR become LF, and one newline at the end is dropped.
 [[nodiscard]] std::string normalise_source(std::string_view source);
 
-/// The tokens of a normalised source, the last of them kEnd. Throws SyntaxError.
+/// The tokens of a normalised source; the last one is kEnd. Throws SyntaxError.
 [[nodiscard]] std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace forge::text::jinja

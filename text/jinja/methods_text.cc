@@ -1,4 +1,4 @@
-// The methods of str. Texts are UTF-8; positions and widths count code points.
+// The methods of Python's str. Texts are UTF-8; positions and widths count code points.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,12 +10,14 @@
 namespace forge::text::jinja {
 namespace {
 
+// A method without arguments that maps the text: lower, upper, title, ...
 template <std::string (*change)(std::string_view)>
-Value changed(Interp& interp, const Value& self, CallArgs& arguments) {
+Value mapped(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("the method", arguments, {});
   return interp.text(change(self.text()), self.string().markup);
 }
 
+// strip, lstrip and rstrip. With a set of characters the cost depends on its size, which is charged.
 template <bool left, bool right>
 Value stripped(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("strip", arguments, {"chars"});
@@ -24,13 +26,14 @@ Value stripped(Interp& interp, const Value& self, CallArgs& arguments) {
   return interp.text(std::string(strip(self.text(), set, left, right)), self.string().markup);
 }
 
-/// The part of `self` that start and stop arguments (at `index` and after) choose, and the code points before it.
+/// The part of `self` that the arguments `start` and `end` select, where `start` counts code points.
 struct Window {
   std::string_view text;
   std::int64_t start;
-  bool valid;  ///< start is not past the end
+  bool valid;  ///< false if `start` is beyond the end of the text: nothing is found there
 };
 
+// Reads `start` and `end` from the arguments `index` and `index` + 1, with Python's rules for negative positions.
 Window window(const Value& self, const Bound& bound, std::size_t index) {
   const String& string = self.string();
   const auto size = static_cast<std::int64_t>(string.length);
@@ -45,6 +48,7 @@ Window window(const Value& self, const Bound& bound, std::size_t index) {
           true};
 }
 
+// The position of the first or last occurrence in code points, -1 if there is none.
 template <bool last>
 std::int64_t find_index(const Value& self, CallArgs& arguments, Interp& interp) {
   const Bound bound("find", arguments, {"sub", "start", "end"});
@@ -53,7 +57,7 @@ std::int64_t find_index(const Value& self, CallArgs& arguments, Interp& interp) 
   if (!part.valid) return -1;
   std::size_t hit = std::string_view::npos;
   if constexpr (last) {
-    // One linear pass forward: rfind would be quadratic on hostile texts.
+    // A forward search with the linear-time find_text(): std's rfind is quadratic for some texts.
     for (std::size_t at = find_text(part.text, wanted); at != std::string_view::npos;
          at = find_text(part.text, wanted, at + 1)) {
       hit = at;
@@ -70,13 +74,15 @@ std::int64_t find_index(const Value& self, CallArgs& arguments, Interp& interp) 
   return part.start + static_cast<std::int64_t>(*utf8_length(part.text.substr(0, hit)));
 }
 
+// find and rfind return -1 if there is no occurrence, index and rindex raise an error.
 template <bool last, bool raises>
-Value found(Interp& interp, const Value& self, CallArgs& arguments) {
+Value find_method(Interp& interp, const Value& self, CallArgs& arguments) {
   const std::int64_t index = find_index<last>(self, arguments, interp);
   if (raises && index < 0) throw EvalError("substring not found");
   return Value::integer(index);
 }
 
+// The number of occurrences that do not overlap; an empty string occurs before every code point and at the end.
 Value count(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("count", arguments, {"sub", "start", "end"});
   const Window part = window(self, bound, 1);
@@ -92,8 +98,9 @@ Value count(Interp& interp, const Value& self, CallArgs& arguments) {
   return Value::integer(hits);
 }
 
+// startswith and endswith; the argument may be a tuple of alternatives.
 template <bool start>
-Value edge(Interp&, const Value& self, CallArgs& arguments) {
+Value starts_or_ends_with(Interp&, const Value& self, CallArgs& arguments) {
   const Bound bound(start ? "startswith" : "endswith", arguments, {"affix", "start", "end"});
   const Window part = window(self, bound, 1);
   const Value& affix = bound.required(0);
@@ -105,6 +112,7 @@ Value edge(Interp&, const Value& self, CallArgs& arguments) {
   return Value::boolean(fits(affix));
 }
 
+// str.split() without a separator: at runs of white space, with at most `limit` splits (negative: no limit).
 void split_spaces(std::string_view text, std::int64_t limit, std::vector<std::string>& parts) {
   text = strip(text, nullptr, true, false);
   while (!text.empty()) {
@@ -123,6 +131,7 @@ void split_spaces(std::string_view text, std::int64_t limit, std::vector<std::st
   }
 }
 
+// str.rsplit() without a separator: the splits are counted from the right.
 void split_spaces_right(std::string_view text, std::int64_t limit, std::vector<std::string>& parts) {
   text = strip(text, nullptr, false, true);
   while (!text.empty()) {
@@ -144,6 +153,7 @@ void split_spaces_right(std::string_view text, std::int64_t limit, std::vector<s
   std::ranges::reverse(parts);
 }
 
+// str.split(by) and, with `right`, str.rsplit(by).
 void split_text(std::string_view text, std::string_view by, std::int64_t limit, bool right,
                 std::vector<std::string>& parts) {
   std::vector<std::size_t> hits;
@@ -169,19 +179,21 @@ void split_text(std::string_view text, std::string_view by, std::int64_t limit, 
   parts.emplace_back(text.substr(start));
 }
 
-/// Parts of `whole`, and markup where that is.
-Value texts(Interp& interp, const Value& whole, std::vector<std::string>& parts, ListKind kind = ListKind::kList) {
+/// A list of strings made of `parts`; they are markup if `whole` is.
+Value make_strings(Interp& interp, const Value& whole, std::vector<std::string>& parts,
+                   ListKind kind = ListKind::kList) {
   std::vector<Value> items;
   items.reserve(parts.size());
   for (std::string& part : parts) items.push_back(interp.text(std::move(part), whole.string().markup));
   return interp.list(std::move(items), kind);
 }
 
-/// `text` as a text like `self` takes it in: markup escapes what is none.
-std::string taken_in(const Value& self, const Value& text) {
+/// `text` as it may be inserted into `self`: markup escapes plain text.
+std::string escaped_for(const Value& self, const Value& text) {
   return self.string().markup && !text.string().markup ? escape_html(text.text()) : text.text();
 }
 
+// split and rsplit.
 template <bool right>
 Value split(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
@@ -190,23 +202,25 @@ Value split(Interp& interp, const Value& self, CallArgs& arguments) {
   if (!bound.given(0)) {
     interp.budget.allocate(self.text().size() * 2);
     right ? split_spaces_right(self.text(), limit, parts) : split_spaces(self.text(), limit, parts);
-    return texts(interp, self, parts);
+    return make_strings(interp, self, parts);
   }
   const std::string& by = bound.text(0);
   if (by.empty()) throw EvalError("empty separator");
-  if (right) interp.budget.read(self.text().size() * by.size());  // std's rfind is naive
+  if (right) interp.budget.read(self.text().size() * by.size());  // rfind may compare the separator at every position
   interp.budget.allocate(self.text().size() / by.size() * sizeof(std::string));
   split_text(self.text(), by, limit, right, parts);
-  return texts(interp, self, parts);
+  return make_strings(interp, self, parts);
 }
 
+// The parts keep their line ends with keepends=True.
 Value splitlines(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("splitlines", arguments, {"keepends"});
   interp.budget.allocate(self.text().size());
   std::vector<std::string> lines = split_lines(self.text(), bound.flag(0, false));
-  return texts(interp, self, lines);
+  return make_strings(interp, self, lines);
 }
 
+// partition and rpartition: (before, separator, after); without an occurrence the whole text and two empty strings.
 template <bool right>
 Value partition(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("partition", arguments, {"sep"});
@@ -220,17 +234,19 @@ Value partition(Interp& interp, const Value& self, CallArgs& arguments) {
   } else {
     parts = {text.substr(0, at), by, text.substr(at + by.size())};
   }
-  return texts(interp, self, parts, ListKind::kTuple);
+  return make_strings(interp, self, parts, ListKind::kTuple);
 }
 
+// str.replace(old, new, count). Markup escapes the new text if it is plain.
 Value replace(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("replace", arguments, {"old", "new", "count"});
   (void)require_text(bound.required(1), "replace");
-  const std::string by = taken_in(self, bound.required(1));
+  const std::string by = escaped_for(self, bound.required(1));
   return interp.text(replace_text(self.text(), bound.text(0), by, bound.integer(2, -1), interp.budget),
                      self.string().markup);
 }
 
+// removeprefix and removesuffix.
 template <bool prefix>
 Value remove_affix(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound(prefix ? "removeprefix" : "removesuffix", arguments, {"affix"});
@@ -241,6 +257,7 @@ Value remove_affix(Interp& interp, const Value& self, CallArgs& arguments) {
   return interp.text(std::string(text), self.string().markup);
 }
 
+// separator.join(items); every item must be a string.
 Value join(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("join", arguments, {"iterable"});
   require_defined(bound.required(0));
@@ -249,14 +266,14 @@ Value join(Interp& interp, const Value& self, CallArgs& arguments) {
   for (const Value& item : elements(bound.required(0), interp.budget)) {
     if (!std::exchange(first, false)) out += self.text();
     (void)require_text(item, "join");
-    out += taken_in(self, item);
+    out += escaped_for(self, item);
     interp.budget.read(self.text().size() + item.text().size());
     if (out.size() > interp.text_bytes_max()) throw EvalError("a text grows beyond the limit");
   }
   return interp.text(std::move(out), self.string().markup);
 }
 
-/// left/right: where the fill goes; both is center, with CPython's choice for the odd one.
+/// center, ljust and rjust; left and right say where fill characters go. center puts the odd one where CPython does.
 template <bool left, bool right>
 Value padded(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("the method", arguments, {"width", "fillchar"});
@@ -275,6 +292,7 @@ Value padded(Interp& interp, const Value& self, CallArgs& arguments) {
   return interp.text(std::move(out), self.string().markup);
 }
 
+// The zeros are inserted after a sign.
 Value zfill(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("zfill", arguments, {"width"});
   const std::int64_t missing =
@@ -287,6 +305,7 @@ Value zfill(Interp& interp, const Value& self, CallArgs& arguments) {
   return interp.text(std::move(out), self.string().markup);
 }
 
+// A tab fills up to the next multiple of `tabsize` columns; a line break starts a new line at column 0.
 Value expandtabs(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("expandtabs", arguments, {"tabsize"});
   const std::int64_t size = std::min<std::int64_t>(bound.integer(0, 8), 4096);
@@ -311,6 +330,7 @@ Value format(Interp& interp, const Value& self, CallArgs& arguments) {
   return interp.text(format_braces(interp, self.text(), arguments));
 }
 
+// str.format with the mapping's entries as named arguments.
 Value format_map(Interp& interp, const Value& self, CallArgs& arguments) {
   const Bound bound("format_map", arguments, {"mapping"});
   if (!bound.required(0).is(Kind::kDict)) throw EvalError("format_map needs a mapping");
@@ -321,37 +341,37 @@ Value format_map(Interp& interp, const Value& self, CallArgs& arguments) {
 }
 
 constexpr std::pair<std::string_view, StringMethod> kMethods[] = {
-    {"capitalize", changed<capitalize>},
-    {"casefold", changed<case_fold>},
+    {"capitalize", mapped<capitalize>},
+    {"casefold", mapped<case_fold>},
     {"center", padded<true, true>},
     {"count", count},
-    {"endswith", edge<false>},
+    {"endswith", starts_or_ends_with<false>},
     {"expandtabs", expandtabs},
-    {"find", found<false, false>},
+    {"find", find_method<false, false>},
     {"format", format},
     {"format_map", format_map},
-    {"index", found<false, true>},
+    {"index", find_method<false, true>},
     {"join", join},
     {"ljust", padded<false, true>},
-    {"lower", changed<to_lower>},
+    {"lower", mapped<to_lower>},
     {"lstrip", stripped<true, false>},
     {"partition", partition<false>},
     {"removeprefix", remove_affix<true>},
     {"removesuffix", remove_affix<false>},
     {"replace", replace},
-    {"rfind", found<true, false>},
-    {"rindex", found<true, true>},
+    {"rfind", find_method<true, false>},
+    {"rindex", find_method<true, true>},
     {"rjust", padded<true, false>},
     {"rpartition", partition<true>},
     {"rsplit", split<true>},
     {"rstrip", stripped<false, true>},
     {"split", split<false>},
     {"splitlines", splitlines},
-    {"startswith", edge<true>},
+    {"startswith", starts_or_ends_with<true>},
     {"strip", stripped<true, true>},
-    {"swapcase", changed<swap_case>},
-    {"title", changed<to_title>},
-    {"upper", changed<to_upper>},
+    {"swapcase", mapped<swap_case>},
+    {"title", mapped<to_title>},
+    {"upper", mapped<to_upper>},
     {"zfill", zfill},
 };
 

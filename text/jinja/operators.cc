@@ -1,4 +1,5 @@
-// Arithmetic, membership, attributes and items: what Python's operators do on template values.
+// What Python's operators do with template values: arithmetic, `in`, attributes and items. Also the services of Interp
+// that make values and charge the budget for them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@ constexpr std::string_view kSigns[] = {"+", "-", "*", "/", "//", "%", "**"};
   throw EvalError("an integer does not fit 64 bits");
 }
 
+// Python rounds the quotient down, C++ towards zero. -1 is handled separately, because INT64_MIN / -1 overflows.
 std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
   if (b == 0) throw EvalError("integer division or modulo by zero");
   if (b == -1) {
@@ -32,6 +34,7 @@ std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
   return (a % b != 0 && (a < 0) != (b < 0)) ? quotient - 1 : quotient;
 }
 
+// The remainder has the sign of the divisor, as in Python.
 std::int64_t modulo(std::int64_t a, std::int64_t b) {
   if (b == 0) throw EvalError("integer modulo by zero");
   if (b == -1) return 0;
@@ -39,6 +42,8 @@ std::int64_t modulo(std::int64_t a, std::int64_t b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+// The bases 0, 1 and -1 are handled separately: all others overflow after at most 63 multiplications, which ends the
+// loop.
 Value power(std::int64_t base, std::int64_t exponent) {
   if (exponent < 0) {
     if (base == 0) throw EvalError("0.0 cannot be raised to a negative power");
@@ -52,6 +57,7 @@ Value power(std::int64_t base, std::int64_t exponent) {
   return Value::integer(result);
 }
 
+// Integer arithmetic with a check for overflow; '/' always gives a float.
 Value integer_op(BinaryOp op, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   switch (op) {
@@ -77,6 +83,7 @@ Value integer_op(BinaryOp op, std::int64_t a, std::int64_t b) {
   return {};
 }
 
+// The sign is that of the divisor, also for a zero.
 double float_modulo(double a, double b) {
   double rest = std::fmod(a, b);
   if (rest != 0) {
@@ -86,7 +93,7 @@ double float_modulo(double a, double b) {
   return std::copysign(0.0, b);
 }
 
-/// As CPython computes it: from the exact remainder, not by rounding the quotient.
+/// CPython's algorithm: from the exact remainder, because rounding a / b first could give the wrong integer.
 double float_floor_divide(double a, double b) {
   const double rest = std::fmod(a, b);
   double quotient = (a - rest) / b;
@@ -96,6 +103,7 @@ double float_floor_divide(double a, double b) {
   return quotient - down > 0.5 ? down + 1 : down;
 }
 
+// Float arithmetic with Python's errors where C++ gives infinity or NaN.
 Value float_op(BinaryOp op, double a, double b) {
   const bool divides = op == BinaryOp::kDivide || op == BinaryOp::kFloorDivide || op == BinaryOp::kModulo;
   if (divides && b == 0) throw EvalError("float division by zero");
@@ -122,6 +130,7 @@ Value float_op(BinaryOp op, double a, double b) {
   return Value::real(result);
 }
 
+// "ab" * 3 and [1] * 3. The size is checked before anything is allocated.
 Value repeat(Interp& interp, const Value& sequence, std::int64_t count) {
   if (count < 0) count = 0;
   const auto size = static_cast<std::uint64_t>(sequence.is_string() ? sequence.text().size() : length(sequence));
@@ -141,6 +150,7 @@ Value repeat(Interp& interp, const Value& sequence, std::int64_t count) {
   return Value::list(std::move(items), sequence.list().kind);
 }
 
+// Adding markup and plain text escapes the plain text.
 Value add_text(Interp& interp, const String& left, const String& right) {
   if (left.text.size() + right.text.size() > interp.text_bytes_max()) throw EvalError("a text grows beyond the limit");
   const bool markup = left.markup || right.markup;
@@ -149,10 +159,12 @@ Value add_text(Interp& interp, const String& left, const String& right) {
   return interp.text(std::move(out), markup);
 }
 
+// Strings, lists and tuples can be added and repeated.
 bool repeatable(const Value& value) {
   return value.is_string() || value.is_list(ListKind::kList) || value.is_list(ListKind::kTuple);
 }
 
+// What an undefined value's message calls the object.
 std::string type_label(const Value& object) {
   if (object.is(Kind::kNone)) return "None";
   return fmt::format("{} object", object.type_name());
@@ -160,6 +172,7 @@ std::string type_label(const Value& object) {
 
 }  // namespace
 
+// `left op right`. A string on the left of '%' is a format. Charges what the result holds.
 Value Interp::binary(BinaryOp op, const Value& left, const Value& right) {
   if (op == BinaryOp::kModulo && left.is_string()) return text(format_percent(*this, left.text(), right));
   require_defined(left);
@@ -181,6 +194,7 @@ Value Interp::binary(BinaryOp op, const Value& left, const Value& right) {
   unsupported(op, left, right);
 }
 
+// `item in container`. Searching an iterator uses up its elements, as in Python.
 bool Interp::contains(const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::kUndefined:
@@ -206,14 +220,17 @@ bool Interp::contains(const Value& container, const Value& item) {
   }
 }
 
+// The undefined value for a missing attribute or item; its hint is the error shown if it is used.
 Value Interp::missing(const Value& object, const Value& key) const {
   if (key.is_string())
     return Value::undefined(fmt::format("'{}' has no attribute '{}'", type_label(object), key.text()));
-  Budget small{1000, 100000};
+  Budget small{1000, 100000};  // not charged to the render; the key is a number, None or the like
   return Value::undefined(
       fmt::format("{} has no element {}", type_label(object), key.nesting() > 0 ? "of that key" : to_repr(key, small)));
 }
 
+// object.name: the attribute or method first, then the item, as in Jinja. Names with double underscores and mutating
+// methods are hidden by the sandbox.
 Value Interp::get_attribute(const Value& object, std::string_view name) {
   require_defined(object);
   if ((name.starts_with("__") && name.ends_with("__")) || is_mutator(object, name))
@@ -224,6 +241,7 @@ Value Interp::get_attribute(const Value& object, std::string_view name) {
   return missing(object, Value::string(std::string(name)));
 }
 
+// object[key]: the item first, then the attribute.
 Value Interp::get_item(const Value& object, const Value& key) {
   require_defined(object);
   if (object.is(Kind::kDict))
@@ -263,8 +281,8 @@ Value Interp::generator(std::vector<Value> items, std::string name) {
 
 Value Interp::make_namespace(std::vector<std::pair<std::string, Value>> attributes) {
   budget.allocate(sizeof(Namespace) + attributes.size() * sizeof(Value));
-  spaces_.push_back(std::make_shared<Namespace>(Namespace{std::move(attributes)}));
-  return Value::object(spaces_.back());
+  namespaces_.push_back(std::make_shared<Namespace>(Namespace{std::move(attributes)}));
+  return Value::object(namespaces_.back());
 }
 
 std::string Interp::to_str_charged(const Value& value) {

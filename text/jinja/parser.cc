@@ -1,3 +1,4 @@
+// The parser's statements and its helpers for tokens and nodes. Expressions are in parser_expr.cc.
 #include "text/jinja/parser.h"
 
 #include <fmt/format.h>
@@ -41,7 +42,7 @@ void Parser::expect_name(std::string_view name) {
 }
 
 std::string Parser::expect_identifier() {
-  if (now().type != Tok::kName) fail_here("a name");
+  if (current().type != Tok::kName) fail_here("a name");
   return tokens_[at_++].text;
 }
 
@@ -50,7 +51,7 @@ void Parser::fail(std::uint32_t pos, std::string message) const {
 }
 
 void Parser::fail_here(std::string_view wanted) const {
-  const Token& token = now();
+  const Token& token = current();
   std::string found;
   switch (token.type) {
     case Tok::kText:
@@ -84,7 +85,8 @@ void Parser::fail_here(std::string_view wanted) const {
   fail(token.pos, fmt::format("expected {}, found {}", wanted, found));
 }
 
-void Parser::grow(Node& node, const Node* child) {
+// Called for each child when a node is complete, so the tree's properties are known from the bottom up.
+void Parser::update_from(Node& node, const Node* child) {
   if (child == nullptr) return;
   node.depth = std::max(node.depth, child->depth + 1);
   node.constant &= child->constant;
@@ -92,15 +94,15 @@ void Parser::grow(Node& node, const Node* child) {
   if (node.depth > kTreeDepthMax) fail(node.pos, "the template is nested too deeply");
 }
 
-void Parser::grow(Node& node, const Body& body) {
-  for (const NodePtr& child : body) grow(node, child.get());
+void Parser::update_from(Node& node, const Body& body) {
+  for (const NodePtr& child : body) update_from(node, child.get());
 }
 
-void Parser::grow(Node& node, const Arguments& arguments) {
-  grow(node, arguments.positional);
-  for (const auto& named : arguments.named) grow(node, named.second.get());
-  grow(node, arguments.star.get());
-  grow(node, arguments.star_star.get());
+void Parser::update_from(Node& node, const Arguments& arguments) {
+  update_from(node, arguments.positional);
+  for (const auto& named : arguments.named) update_from(node, named.second.get());
+  update_from(node, arguments.star.get());
+  update_from(node, arguments.star_star.get());
 }
 
 Symbol Parser::intern(const std::string& name) {
@@ -119,29 +121,31 @@ NodePtr Parser::make_name(std::uint32_t pos, const std::string& name) {
   return std::make_unique<NameNode>(pos, symbol);
 }
 
-/// Nodes up to a block tag named in `ends`, which becomes the current token; to the end of the template without `ends`.
+/// Parses statements and text until a block tag whose name is in `ends`; that name becomes the current token. Without
+/// `ends`, until the end of the template. `opened` and `tag` describe the opening tag for the error if it is never
+/// closed.
 Body Parser::parse_body(std::initializer_list<std::string_view> ends, std::uint32_t opened, std::string_view tag) {
   const Level level(*this);
   Body body;
   while (true) {
-    const Token& token = now();
+    const Token& token = current();
     if (token.type == Tok::kText) {
       body.push_back(std::make_unique<TextNode>(token.pos, std::move(tokens_[at_].text)));
       ++at_;
     } else if (token.type == Tok::kVariableBegin) {
       ++at_;
       NodePtr value = parse_tuple(false, true, {}, false);
-      if (now().type != Tok::kVariableEnd) fail_here("'}}'");
+      if (current().type != Tok::kVariableEnd) fail_here("'}}'");
       ++at_;
       auto print = std::make_unique<UnaryNode>(NodeKind::kPrint, token.pos, std::move(value));
-      grow(*print, print->child.get());
+      update_from(*print, print->child.get());
       body.push_back(std::move(print));
     } else if (token.type == Tok::kBlockBegin) {
       ++at_;
-      if (now().type != Tok::kName) fail_here("the name of a tag");
-      if (std::ranges::find(ends, std::string_view(now().text)) != ends.end()) return body;
+      if (current().type != Tok::kName) fail_here("the name of a tag");
+      if (std::ranges::find(ends, std::string_view(current().text)) != ends.end()) return body;
       if (NodePtr statement = parse_statement(body)) body.push_back(std::move(statement));
-      if (now().type != Tok::kBlockEnd) fail_here("'%}'");
+      if (current().type != Tok::kBlockEnd) fail_here("'%}'");
       ++at_;
     } else {
       if (ends.size() == 0) return body;
@@ -150,17 +154,20 @@ Body Parser::parse_body(std::initializer_list<std::string_view> ends, std::uint3
   }
 }
 
+// The same, starting inside the opening tag: skips its end first.
 Body Parser::parse_block_body(std::initializer_list<std::string_view> ends, std::uint32_t opened,
                               std::string_view tag) {
   skip_op(":");
-  if (now().type != Tok::kBlockEnd) fail_here("'%}'");
+  if (current().type != Tok::kBlockEnd) fail_here("'%}'");
   ++at_;
   return parse_body(ends, opened, tag);
 }
 
+// One statement, from the name of its tag up to but not including the final "%}". {% print a, b %} adds several nodes
+// to `body` and returns null.
 NodePtr Parser::parse_statement(Body& body) {
-  const std::uint32_t pos = now().pos;
-  const std::string name = now().text;
+  const std::uint32_t pos = current().pos;
+  const std::string name = current().text;
   const auto one_of = [&](std::initializer_list<std::string_view> names) {
     return std::ranges::find(names, std::string_view(name)) != names.end();
   };
@@ -188,15 +195,17 @@ NodePtr Parser::parse_statement(Body& body) {
   fail(pos, fmt::format("unknown tag '{}'", printable(name)));
 }
 
+// {% for target in items if test recursive %} ... {% else %} ... {% endfor %}
 NodePtr Parser::parse_for(std::uint32_t pos) {
   auto loop = std::make_unique<ForNode>(pos);
   loop->target = parse_target(false, true);
-  declare_loop_free(*loop->target);
+  check_loop_not_assigned(*loop->target);
   expect_name("in");
   loop->items = parse_tuple(false, false, "recursive", false);
   if (skip_name("if")) loop->test = parse_expression();
   loop->recursive = skip_name("recursive");
-  const bool soft = std::exchange(soft_, false);
+  // As in jinja2, only an if makes unknown filters acceptable; the body of a block that opens a scope is strict again.
+  const bool outer_conditional = std::exchange(in_conditional_, false);
   ++loops_;
   loop->body = parse_block_body({"endfor", "else"}, pos, "for");
   --loops_;
@@ -205,80 +214,84 @@ NodePtr Parser::parse_for(std::uint32_t pos) {
     loop->otherwise = parse_block_body({"endfor"}, pos, "for");
     ++at_;
   }
-  soft_ = soft;
-  grow(*loop, loop->items.get());
-  grow(*loop, loop->test.get());
-  grow(*loop, loop->body);
-  grow(*loop, loop->otherwise);
+  in_conditional_ = outer_conditional;
+  update_from(*loop, loop->items.get());
+  update_from(*loop, loop->test.get());
+  update_from(*loop, loop->body);
+  update_from(*loop, loop->otherwise);
   return loop;
 }
 
+// {% if %} ... {% elif %} ... {% else %} ... {% endif %}
 NodePtr Parser::parse_if(std::uint32_t pos) {
   auto node = std::make_unique<IfNode>(pos);
-  const bool soft = std::exchange(soft_, true);
+  const bool outer_conditional = std::exchange(in_conditional_, true);
   while (true) {
     NodePtr test = parse_tuple(false, false, {}, false);
     Body body = parse_block_body({"elif", "else", "endif"}, pos, "if");
-    grow(*node, test.get());
-    grow(*node, body);
+    update_from(*node, test.get());
+    update_from(*node, body);
     node->branches.emplace_back(std::move(test), std::move(body));
     if (!skip_name("elif")) break;
   }
   if (skip_name("else")) node->otherwise = parse_block_body({"endif"}, pos, "if");
   ++at_;  // endif
-  soft_ = soft;
-  grow(*node, node->otherwise);
+  in_conditional_ = outer_conditional;
+  update_from(*node, node->otherwise);
   return node;
 }
 
+// {% set target = value %}, or the block {% set target | filter %} ... {% endset %}.
 NodePtr Parser::parse_set(std::uint32_t pos) {
   NodePtr target = parse_target(true, false);
   if (skip_op("=")) {
     auto node = std::make_unique<SetNode>(pos, std::move(target), parse_tuple(false, true, {}, false));
-    grow(*node, node->value.get());
+    update_from(*node, node->value.get());
     return node;
   }
   auto block = std::make_unique<BlockNode>(NodeKind::kSetBlock, pos);
   block->target = std::move(target);
   if (at_op("|")) block->filter = parse_filters(nullptr, false);
-  const bool soft = std::exchange(soft_, false);
+  const bool outer_conditional = std::exchange(in_conditional_, false);
   block->body = parse_block_body({"endset"}, pos, "set");
   ++at_;
-  soft_ = soft;
-  grow(*block, block->filter.get());
-  grow(*block, block->body);
+  in_conditional_ = outer_conditional;
+  update_from(*block, block->filter.get());
+  update_from(*block, block->body);
   return block;
 }
 
+// {% with a = 1, b = 2 %} ... {% endwith %}
 NodePtr Parser::parse_with(std::uint32_t pos) {
   auto node = std::make_unique<WithNode>(pos);
-  while (now().type != Tok::kBlockEnd) {
+  while (current().type != Tok::kBlockEnd) {
     if (!node->values.empty()) expect_op(",");
     NodePtr target = parse_target(false, false);
     expect_op("=");
     NodePtr value = parse_expression();
-    grow(*node, value.get());
+    update_from(*node, value.get());
     node->values.emplace_back(std::move(target), std::move(value));
   }
-  const bool soft = std::exchange(soft_, false);
+  const bool outer_conditional = std::exchange(in_conditional_, false);
   node->body = parse_block_body({"endwith"}, pos, "with");
   ++at_;
-  soft_ = soft;
-  grow(*node, node->body);
+  in_conditional_ = outer_conditional;
+  update_from(*node, node->body);
   return node;
 }
 
+// A macro's body is compiled on its own: conditions and loops around it do not count inside.
 void Parser::parse_macro_body(MacroNode& macro, std::string_view end, std::string_view tag) {
-  const bool soft = std::exchange(soft_, false);
+  const bool outer_conditional = std::exchange(in_conditional_, false);
   const int loops = std::exchange(loops_, 0);
   macros_.push_back(&macro);
   macro.body = parse_block_body({end}, macro.pos, tag);
   macros_.pop_back();
   ++at_;
-  soft_ = soft;
+  in_conditional_ = outer_conditional;
   loops_ = loops;
-  for (const auto& parameter : macro.parameters) grow(macro, parameter.second.get());
-  grow(macro, macro.body);
+  for (const auto& parameter : macro.parameters) update_from(macro, parameter.second.get());
+  update_from(macro, macro.body);
 }
 
 NodePtr Parser::parse_macro(std::uint32_t pos) {
@@ -290,12 +303,13 @@ NodePtr Parser::parse_macro(std::uint32_t pos) {
   return macro;
 }
 
+// (a, b=1): the parameters with their defaults.
 void Parser::parse_signature(MacroNode& macro) {
   expect_op("(");
   bool defaults = false;
   while (!at_op(")")) {
     if (!macro.parameters.empty()) expect_op(",");
-    const std::uint32_t pos = now().pos;
+    const std::uint32_t pos = current().pos;
     const Symbol symbol = intern(expect_identifier());
     for (const auto& parameter : macro.parameters)
       if (parameter.first == symbol) fail(pos, "this parameter is named twice");
@@ -311,6 +325,7 @@ void Parser::parse_signature(MacroNode& macro) {
   ++at_;
 }
 
+// {% call(parameters) macro(arguments) %} ... {% endcall %}
 NodePtr Parser::parse_call_block(std::uint32_t pos) {
   auto node = std::make_unique<CallBlockNode>(pos);
   node->caller = std::make_unique<MacroNode>(pos);
@@ -319,47 +334,50 @@ NodePtr Parser::parse_call_block(std::uint32_t pos) {
   node->call = parse_expression();
   if (node->call->kind != NodeKind::kCall) fail(node->call->pos, "expected the call of a macro");
   parse_macro_body(*node->caller, "endcall", "call");
-  grow(*node, node->caller.get());
-  grow(*node, node->call.get());
+  update_from(*node, node->caller.get());
+  update_from(*node, node->call.get());
   return node;
 }
 
+// {% filter name(arguments) | ... %} ... {% endfilter %}
 NodePtr Parser::parse_filter_block(std::uint32_t pos) {
   auto block = std::make_unique<BlockNode>(NodeKind::kFilterBlock, pos);
   block->filter = parse_filters(nullptr, true);
-  const bool soft = std::exchange(soft_, false);
+  const bool outer_conditional = std::exchange(in_conditional_, false);
   block->body = parse_block_body({"endfilter"}, pos, "filter");
   ++at_;
-  soft_ = soft;
-  grow(*block, block->filter.get());
-  grow(*block, block->body);
+  in_conditional_ = outer_conditional;
+  update_from(*block, block->filter.get());
+  update_from(*block, block->body);
   return block;
 }
 
-/// {% generation %} marks what the assistant wrote, for training; the text it holds is printed as it is.
+/// {% generation %} marks the assistant's text for training; rendering just prints its body.
 NodePtr Parser::parse_generation(std::uint32_t pos) {
   auto block = std::make_unique<BlockNode>(NodeKind::kScope, pos);
-  const bool soft = std::exchange(soft_, false);
+  const bool outer_conditional = std::exchange(in_conditional_, false);
   const int loops = std::exchange(loops_, 0);
   block->body = parse_block_body({"endgeneration"}, pos, "generation");
   ++at_;
-  soft_ = soft;
+  in_conditional_ = outer_conditional;
   loops_ = loops;
-  grow(*block, block->body);
+  update_from(*block, block->body);
   return block;
 }
 
 void Parser::parse_print(Body& body) {
   bool first = true;
-  while (now().type != Tok::kBlockEnd) {
+  while (current().type != Tok::kBlockEnd) {
     if (!std::exchange(first, false)) expect_op(",");
-    const std::uint32_t pos = now().pos;
+    const std::uint32_t pos = current().pos;
     auto print = std::make_unique<UnaryNode>(NodeKind::kPrint, pos, parse_expression());
-    grow(*print, print->child.get());
+    update_from(*print, print->child.get());
     body.push_back(std::move(print));
   }
 }
 
+// What a value can be assigned to: a name, a tuple of targets or, `with_namespace`, an attribute of a namespace.
+// `ends_at_in`: the target ends at the keyword "in".
 NodePtr Parser::parse_target(bool with_namespace, bool ends_at_in) {
   NodePtr target = parse_tuple(true, true, ends_at_in ? "in" : std::string_view{}, false, with_namespace);
   check_target(*target);
@@ -374,9 +392,10 @@ void Parser::check_target(const Node& target) const {
   }
 }
 
-void Parser::declare_loop_free(const Node& target) const {
+// As in jinja2, `loop` cannot be the target of a for loop.
+void Parser::check_loop_not_assigned(const Node& target) const {
   if (target.kind == NodeKind::kTuple)
-    for (const NodePtr& item : static_cast<const ItemsNode&>(target).items) declare_loop_free(*item);
+    for (const NodePtr& item : static_cast<const ItemsNode&>(target).items) check_loop_not_assigned(*item);
   if (target.kind == NodeKind::kName && static_cast<const NameNode&>(target).symbol == program_.loop)
     fail(target.pos, "'loop' cannot be the variable of a for loop");
 }

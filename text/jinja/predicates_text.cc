@@ -1,4 +1,4 @@
-// The is...() methods of str.
+// The is...() methods of Python's str.
 #include <algorithm>
 
 #include "text/jinja/interp.h"
@@ -8,7 +8,7 @@
 namespace forge::text::jinja {
 namespace {
 
-/// Every code point is of the class, and there is one unless `empty` is enough.
+/// True if all code points are of the class. `empty` is the answer for an empty string.
 template <CharClass wanted, bool empty>
 Value all_of(Interp&, const Value& self, CallArgs& arguments) {
   const Bound bound("the method", arguments, {});
@@ -43,7 +43,7 @@ Value isidentifier(Interp&, const Value& self, CallArgs& arguments) {
   return Value::boolean(true);
 }
 
-/// islower and isupper: there are cased code points, and all of them are of the one case.
+/// islower and isupper: true if there is a cased code point and all cased ones have the wanted case.
 template <CharClass wanted, CharClass unwanted>
 Value cased_as(Interp&, const Value& self, CallArgs& arguments) {
   const Bound bound("the method", arguments, {});
@@ -55,6 +55,7 @@ Value cased_as(Interp&, const Value& self, CallArgs& arguments) {
   return Value::boolean(any);
 }
 
+// Upper-case code points may only follow uncased ones, lower-case ones only cased ones.
 Value istitle(Interp&, const Value& self, CallArgs& arguments) {
   const Bound bound("istitle", arguments, {});
   bool any = false, inside = false;

@@ -12,7 +12,8 @@
 namespace forge::text::jinja {
 namespace {
 
-/// Continuation bytes a lead byte wants, or -1; `low` and `high` bound the first of them.
+/// The number of continuation bytes that a lead byte needs, -1 if it cannot start a sequence. `low` and `high` bound
+/// the first continuation byte, which excludes overlong forms and surrogates.
 int lead_length(unsigned char lead, unsigned char& low, unsigned char& high) {
   low = 0x80;
   high = 0xbf;
@@ -31,11 +32,13 @@ int lead_length(unsigned char lead, unsigned char& low, unsigned char& high) {
   return -1;
 }
 
+// The line boundaries of str.splitlines().
 bool line_end(char32_t code) {
   return (code >= 0x0a && code <= 0x0d) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 ||
          code == 0x2029;
 }
 
+// repr() of containers recurses; the nesting of values is bounded by kNestingMax.
 void write_repr(const Value& value, std::string& out, Budget& budget);
 
 void write_items(const std::vector<Value>& items, std::string& out, Budget& budget) {
@@ -45,6 +48,7 @@ void write_items(const std::vector<Value>& items, std::string& out, Budget& budg
   }
 }
 
+// repr() of each kind of list. Ranges print their bounds, views of a dict their name.
 void write_list(const List& list, std::string& out, Budget& budget) {
   if (list.kind == ListKind::kRange) {
     out += fmt::format("range({}, {}", list.start, list.stop);
@@ -59,6 +63,7 @@ void write_list(const List& list, std::string& out, Budget& budget) {
   out += kClose[static_cast<int>(list.kind)];
 }
 
+// {'key': value, ...} in the order of insertion.
 void write_dict(const Dict& dict, std::string& out, Budget& budget) {
   out += '{';
   bool first = true;
@@ -72,8 +77,8 @@ void write_dict(const Dict& dict, std::string& out, Budget& budget) {
   out += '}';
 }
 
-/// Namespaces may hold themselves; Python stops with a RecursionError, this with the size or step limit, so what is
-/// inside a namespace is not followed through another one.
+/// A namespace may contain itself, so what it holds is not followed into containers or other namespaces; Python would
+/// end with a RecursionError.
 void write_space(const Namespace& space, std::string& out, Budget& budget) {
   out += "<Namespace {";
   bool first = true;
@@ -113,7 +118,7 @@ void write_repr(const Value& value, std::string& out, Budget& budget) {
       break;
     case Kind::kList:
       write_list(value.list(), out, budget);
-      return;  // its parts are charged
+      return;  // the elements have been charged
     case Kind::kDict:
       write_dict(value.dict(), out, budget);
       return;
@@ -192,6 +197,7 @@ std::string encode(std::u32string_view codes) {
   return out;
 }
 
+// Strings know their length in code points; if it equals the size, the string is ASCII and needs no scan.
 std::size_t byte_offset(const String& string, std::size_t index) {
   if (string.ascii()) return std::min(index, string.text.size());
   std::size_t at = 0;
@@ -216,7 +222,7 @@ std::size_t find_text(std::string_view text, std::string_view part, std::size_t 
   return static_cast<std::size_t>(static_cast<const char*>(hit) - text.data());
 }
 
-std::string replace_text(std::string_view text, std::string_view old, std::string_view fresh, std::int64_t count,
+std::string replace_text(std::string_view text, std::string_view old, std::string_view replacement, std::int64_t count,
                          Budget& budget) {
   std::string out;
   budget.read(text.size());
@@ -224,10 +230,10 @@ std::string replace_text(std::string_view text, std::string_view old, std::strin
   while (count != 0 && at <= text.size()) {
     const std::size_t hit = find_text(text, old, at);
     if (hit == std::string_view::npos) break;
-    if (old.empty()) {  // Python puts the new text before every code point and at the end
-      out += fresh;
+    if (old.empty()) {  // Python inserts the new text before every code point and at the end
+      out += replacement;
       if (hit == text.size()) {
-        budget.allocate(fresh.size());
+        budget.allocate(replacement.size());
         return out;
       }
       const std::size_t size = utf8_size(text[hit]);
@@ -235,16 +241,17 @@ std::string replace_text(std::string_view text, std::string_view old, std::strin
       at = hit + size;
     } else {
       out += text.substr(at, hit - at);
-      out += fresh;
+      out += replacement;
       at = hit + old.size();
     }
-    budget.allocate(fresh.size());
+    budget.allocate(replacement.size());
     --count;
   }
   out += text.substr(at);
   return out;
 }
 
+// From the right, continuation bytes (10xxxxxx) are skipped to find the start of the last code point.
 std::string_view strip(std::string_view text, const std::string* set, bool left, bool right) {
   const std::u32string wanted = set != nullptr ? decode(*set) : std::u32string();
   const auto drop = [&](char32_t code) {
@@ -314,6 +321,7 @@ std::string float_repr(double value) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[64];
   const double size = std::fabs(value);
+  // Python switches to an exponent at 1e16 and below 1e-4.
   const bool scientific = size != 0 && (size < 1e-4 || size >= 1e16);
   const auto form = scientific ? std::chars_format::scientific : std::chars_format::fixed;
   std::string text(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, form).ptr);
@@ -323,6 +331,7 @@ std::string float_repr(double value) {
 
 std::string text_repr(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
+  // Single quotes, unless the text contains some and no double quotes.
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);
   while (!text.empty()) {
@@ -348,6 +357,7 @@ std::string text_repr(std::string_view text) {
   return out += quote;
 }
 
+// str() differs from repr() only for strings and undefined values.
 std::string to_str(const Value& value, Budget& budget) {
   if (value.is_string()) {
     budget.allocate(value.text().size());

@@ -15,7 +15,7 @@
 namespace forge::text::jinja {
 namespace {
 
-/// "chat template, line 3, column 14"; columns count code points from 1.
+/// "chat template, line 3, column 14". Both count from 1; columns count code points.
 std::string place(std::string_view source, std::uint32_t pos) {
   const std::string_view before = source.substr(0, std::min<std::size_t>(pos, source.size()));
   const auto line = std::ranges::count(before, '\n') + 1;
@@ -23,7 +23,7 @@ std::string place(std::string_view source, std::uint32_t pos) {
   return fmt::format("chat template, line {}, column {}", line, utf8_length(start).value_or(start.size()) + 1);
 }
 
-/// Reads digits of `text` from `at` into `out`; false unless all `count` are digits.
+/// Reads exactly `count` digits of `text` at `at` into `out`; false if they are not all there.
 bool read_digits(std::string_view text, std::size_t at, std::size_t count, int& out) {
   if (text.size() < at + count) return false;
   const auto result = std::from_chars(text.data() + at, text.data() + at + count, out);
@@ -39,6 +39,7 @@ Clock Clock::local_now() {
   localtime_r(&seconds, &clock.fields);
   const auto rest = moment - std::chrono::system_clock::from_time_t(seconds);
   clock.microseconds = static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(rest).count());
+  // to_time_t may round up instead of down.
   clock.microseconds = std::max(clock.microseconds, 0);
   return clock;
 }
@@ -102,7 +103,7 @@ std::string ChatTemplate::render(const Dict& context, const Clock& now, const Re
     return interp.run();
   } catch (const EvalError& error) {
     throw Error(ErrorCode::kTemplate, place(program_->source, interp.position()), error.what());
-  } catch (const Refusal& refusal) {
+  } catch (const RaisedException& refusal) {
     throw Error(ErrorCode::kTemplate, place(program_->source, interp.position()),
                 fmt::format("the template refuses this conversation: {}", refusal.message),
                 "change the messages to what the model was trained for");

@@ -1,4 +1,4 @@
-// The tests of `x is test`.
+// Jinja's tests: the names behind `is`, as in `x is defined`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,76 +8,78 @@
 namespace forge::text::jinja {
 namespace {
 
-/// One other operand, whatever it is called.
-const Value& other(std::string_view test, CallArgs& arguments) {
+/// The one argument that the test takes, positional or by any name.
+const Value& only_argument(std::string_view test, CallArgs& arguments) {
   if (arguments.positional.size() + arguments.named.size() != 1)
     throw EvalError(fmt::format("the test '{}' takes one argument", test));
   return arguments.positional.empty() ? arguments.named.front().second : arguments.positional.front();
 }
 
-void none(std::string_view test, CallArgs& arguments) {
+// Throws EvalError if there are arguments.
+void expect_no_arguments(std::string_view test, CallArgs& arguments) {
   const Bound bound(test, arguments, {});
 }
 
 template <Kind kind>
 bool is_kind(Interp&, const Value& value, CallArgs& arguments) {
-  none("type", arguments);
+  expect_no_arguments("type", arguments);
   return value.is(kind);
 }
 
+// True if value % divisor equals `wanted`.
 bool remainder_is(Interp& interp, const Value& value, const Value& divisor, std::int64_t wanted) {
   return equal(interp.binary(BinaryOp::kModulo, value, divisor), Value::integer(wanted), interp.budget);
 }
 
 bool test_even(Interp& interp, const Value& value, CallArgs& arguments) {
-  none("even", arguments);
+  expect_no_arguments("even", arguments);
   return remainder_is(interp, value, Value::integer(2), 0);
 }
 bool test_odd(Interp& interp, const Value& value, CallArgs& arguments) {
-  none("odd", arguments);
+  expect_no_arguments("odd", arguments);
   return remainder_is(interp, value, Value::integer(2), 1);
 }
 bool test_divisible(Interp& interp, const Value& value, CallArgs& arguments) {
-  return remainder_is(interp, value, other("divisibleby", arguments), 0);
+  return remainder_is(interp, value, only_argument("divisibleby", arguments), 0);
 }
 
 bool test_defined(Interp&, const Value& value, CallArgs& arguments) {
-  none("defined", arguments);
+  expect_no_arguments("defined", arguments);
   return !value.is(Kind::kUndefined);
 }
 bool test_true(Interp&, const Value& value, CallArgs& arguments) {
-  none("true", arguments);
+  expect_no_arguments("true", arguments);
   return value.is(Kind::kBool) && value.boolean();
 }
 bool test_false(Interp&, const Value& value, CallArgs& arguments) {
-  none("false", arguments);
+  expect_no_arguments("false", arguments);
   return value.is(Kind::kBool) && !value.boolean();
 }
 bool test_number(Interp&, const Value& value, CallArgs& arguments) {
-  none("number", arguments);
+  expect_no_arguments("number", arguments);
   return value.is_number();
 }
 bool test_callable(Interp&, const Value& value, CallArgs& arguments) {
-  none("callable", arguments);
-  // jinja2's Undefined has __call__, so it counts.
+  expect_no_arguments("callable", arguments);
+  // jinja2's Undefined has a __call__ method, so it counts as callable.
   return value.is(Kind::kUndefined) || value.is(Kind::kLoop) || (value.is(Kind::kCallable) && value.callable().call);
 }
 bool test_iterable(Interp&, const Value& value, CallArgs& arguments) {
-  none("iterable", arguments);
+  expect_no_arguments("iterable", arguments);
   return value.is(Kind::kUndefined) || value.is_string() || value.is(Kind::kList) || value.is(Kind::kDict) ||
          value.is(Kind::kIterator) || value.is(Kind::kLoop);
 }
 bool test_sequence(Interp&, const Value& value, CallArgs& arguments) {
-  none("sequence", arguments);
+  expect_no_arguments("sequence", arguments);
   return value.is(Kind::kUndefined) || value.is_string() || value.is(Kind::kDict) ||
          (value.is(Kind::kList) && value.list().kind <= ListKind::kRange);
 }
 bool test_same(Interp&, const Value& value, CallArgs& arguments) {
-  const Value& right = other("sameas", arguments);
+  const Value& right = only_argument("sameas", arguments);
   return value.same(right) || (value.is_string() && right.is_string() && value.text() == right.text());
 }
 bool test_escaped(Interp&, const Value& value, CallArgs& arguments) {
-  none("escaped", arguments);
+  expect_no_arguments("escaped", arguments);
   return value.is_string() && value.string().markup;
 }
 bool test_lower(Interp& interp, const Value& value, CallArgs& arguments) {
@@ -87,36 +89,37 @@ bool test_upper(Interp& interp, const Value& value, CallArgs& arguments) {
   return truth(find_string_predicate("isupper")(interp, interp.text(interp.str(value)), arguments));
 }
 bool test_filter(Interp&, const Value& value, CallArgs& arguments) {
-  none("filter", arguments);
+  expect_no_arguments("filter", arguments);
   return value.is_string() && find_filter(value.text()) != nullptr;
 }
 bool test_test(Interp&, const Value& value, CallArgs& arguments) {
-  none("test", arguments);
+  expect_no_arguments("test", arguments);
   return value.is_string() && find_test(value.text()) != nullptr;
 }
 
 bool test_eq(Interp& interp, const Value& value, CallArgs& arguments) {
-  return equal(value, other("eq", arguments), interp.budget);
+  return equal(value, only_argument("eq", arguments), interp.budget);
 }
 bool test_ne(Interp& interp, const Value& value, CallArgs& arguments) {
-  return !equal(value, other("ne", arguments), interp.budget);
+  return !equal(value, only_argument("ne", arguments), interp.budget);
 }
 bool test_in(Interp& interp, const Value& value, CallArgs& arguments) {
-  return interp.contains(other("in", arguments), value);
+  return interp.contains(only_argument("in", arguments), value);
 }
 bool test_lt(Interp& interp, const Value& value, CallArgs& arguments) {
-  return compare(value, other("lt", arguments), "<", interp.budget).value_or(1) < 0;
+  return compare(value, only_argument("lt", arguments), "<", interp.budget).value_or(1) < 0;
 }
 bool test_le(Interp& interp, const Value& value, CallArgs& arguments) {
-  return compare(value, other("le", arguments), "<=", interp.budget).value_or(1) <= 0;
+  return compare(value, only_argument("le", arguments), "<=", interp.budget).value_or(1) <= 0;
 }
 bool test_gt(Interp& interp, const Value& value, CallArgs& arguments) {
-  return compare(value, other("gt", arguments), ">", interp.budget).value_or(-1) > 0;
+  return compare(value, only_argument("gt", arguments), ">", interp.budget).value_or(-1) > 0;
 }
 bool test_ge(Interp& interp, const Value& value, CallArgs& arguments) {
-  return compare(value, other("ge", arguments), ">=", interp.budget).value_or(-1) >= 0;
+  return compare(value, only_argument("ge", arguments), ">=", interp.budget).value_or(-1) >= 0;
 }
 
+// The names, including the operators' spellings for select("==", ...).
 constexpr TestRow kTests[] = {
     {"defined", test_defined},
     {"undefined", is_kind<Kind::kUndefined>},

@@ -8,6 +8,8 @@
 namespace forge::text::jinja {
 namespace {
 
+// The formats of the generated tables; all are sorted by code point. A CaseRange maps every stride-th code point from
+// first to last by adding delta; a CaseMany maps one code point to up to three, padded with 0.
 struct Range {
   char32_t first, last;
 };
@@ -23,11 +25,13 @@ struct CaseMany {
 
 #include "text/chat_unicode_tables.inc"
 
+// Binary search for the range whose end is at or above `code`.
 bool contains(std::span<const Range> table, char32_t code) {
   const auto it = std::ranges::lower_bound(table, code, {}, &Range::last);
   return it != table.end() && it->first <= code;
 }
 
+// Appends what `code` maps to.
 void map_case(char32_t code, std::span<const CaseRange> table, std::span<const CaseMany> many, std::string& out) {
   const auto row = std::ranges::lower_bound(table, code, {}, &CaseRange::last);
   if (row != table.end() && row->first <= code && (code - row->first) % row->stride == 0) {
@@ -40,7 +44,7 @@ void map_case(char32_t code, std::span<const CaseRange> table, std::span<const C
     if (to != 0) append_utf8(out, to);
 }
 
-/// Unicode's Case_Ignorable, as far as it decides the final sigma: neither cased nor a letter that ends the word.
+/// Unicode's Case_Ignorable, reduced to the common characters: punctuation within words and combining marks.
 bool case_ignorable(char32_t code) {
   return code == '\'' || code == '.' || code == ':' || code == '^' || code == '`' || code == 0xad || code == 0xb7 ||
          code == 0x2019 || (code >= 0x300 && code <= 0x36f);
@@ -50,7 +54,8 @@ bool cased(char32_t code) {
   return is_class(code, CharClass::kUpper) || is_class(code, CharClass::kLower) || is_class(code, CharClass::kTitle);
 }
 
-/// The Final_Sigma condition of the Unicode Standard, section 3.13.
+/// The Final_Sigma condition of the Unicode Standard, section 3.13: a cased letter precedes the sigma and none follows,
+/// ignoring case-ignorable characters. Such a sigma becomes ς in lower case.
 bool final_sigma(const std::u32string& text, std::size_t at) {
   std::size_t before = at;
   while (before > 0 && case_ignorable(text[before - 1])) --before;
@@ -60,6 +65,7 @@ bool final_sigma(const std::u32string& text, std::size_t at) {
   return after == text.size() || !cased(text[after]);
 }
 
+// The lower case of one character; only sigma depends on its neighbours.
 void lower_at(const std::u32string& text, std::size_t at, std::string& out) {
   if (text[at] == 0x3a3) return append_utf8(out, final_sigma(text, at) ? 0x3c2 : 0x3c3);
   map_case(text[at], kToLower, kToLowerMany, out);
@@ -99,6 +105,7 @@ bool is_class(char32_t code, CharClass wanted) {
   return false;
 }
 
+// ASCII text, the common case, needs no tables.
 std::string to_upper(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -122,6 +129,7 @@ std::string to_lower(std::string_view text) {
   return out;
 }
 
+// A letter after a cased character is lowered, any other gets its title case.
 std::string to_title(std::string_view text) {
   std::string out;
   const std::u32string codes = decode(text);

@@ -9,7 +9,7 @@
 namespace forge::text::jinja {
 namespace {
 
-constexpr std::size_t kLinearMax = 8;  ///< entries that are searched in line
+constexpr std::size_t kLinearMax = 8;  ///< entries up to which a Dict needs no index
 
 std::size_t hash_text(std::string_view text) {
   return std::hash<std::string_view>{}(text);
@@ -19,6 +19,7 @@ void check_nesting(int nesting) {
   if (nesting > kNestingMax) throw EvalError(fmt::format("values are nested more than {} deep", kNestingMax));
 }
 
+// Lists of different kinds are never equal: [1] != (1,).
 bool equal_lists(const List& left, const List& right, Budget& budget) {
   if (left.kind != right.kind || left.items.size() != right.items.size()) return false;
   for (std::size_t i = 0; i < left.items.size(); ++i)
@@ -26,6 +27,7 @@ bool equal_lists(const List& left, const List& right, Budget& budget) {
   return true;
 }
 
+// The order of the entries does not matter.
 bool equal_dicts(const Dict& left, const Dict& right, Budget& budget) {
   if (left.size() != right.size()) return false;
   for (const auto& [key, value] : left.entries()) {
@@ -86,6 +88,7 @@ double Value::real() const {
   return static_cast<double>(integer());
 }
 
+// Stored in each container when it is made, so this never recurses.
 int Value::nesting() const {
   if (is(Kind::kList)) return list().nesting;
   if (is(Kind::kDict)) return dict().nesting();
@@ -125,6 +128,7 @@ std::string_view Value::type_name() const {
   return kNames[static_cast<int>(list().kind)];
 }
 
+// The common case, message.role and the like: no Value has to be made for the key.
 const Value* Dict::find(std::string_view key) const {
   if (entries_.size() <= kLinearMax) {
     for (const auto& [name, value] : entries_)
@@ -157,6 +161,7 @@ const Value* Dict::find(const Value& key, Budget& budget) const {
   return nullptr;
 }
 
+// Adds a new entry. The entry after the kLinearMax-th makes the index, of all entries so far.
 void Dict::append(Value key, Value value, std::size_t code) {
   nesting_ = std::max({nesting_, value.nesting() + 1, key.nesting() + 1});
   if (entries_.size() == kLinearMax) {
@@ -168,6 +173,7 @@ void Dict::append(Value key, Value value, std::size_t code) {
   entries_.emplace_back(std::move(key), std::move(value));
 }
 
+// For contexts made by forge itself, outside any render's budget.
 void Dict::set(std::string key, Value value) {
   Budget unlimited{~0ull, ~0ull};
   set(Value::string(std::move(key)), std::move(value), unlimited);
@@ -178,7 +184,7 @@ void Dict::set(Value key, Value value, Budget& budget) {
   if (!code) throw EvalError(fmt::format("unhashable type: '{}'", key.type_name()));
   if (const Value* old = find(key, budget)) {
     nesting_ = std::max(nesting_, value.nesting() + 1);
-    *const_cast<Value*>(old) = std::move(value);  // ours: find() only hides that from readers
+    *const_cast<Value*>(old) = std::move(value);  // our own entry: find() is const only for callers
     return;
   }
   append(std::move(key), std::move(value), *code);
@@ -230,6 +236,7 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
   }
 }
 
+// Containers compare like Python's: the first pair of different elements decides, then the length.
 std::optional<int> compare(const Value& left, const Value& right, std::string_view op, Budget& budget) {
   budget.step();
   require_defined(left);
@@ -240,7 +247,7 @@ std::optional<int> compare(const Value& left, const Value& right, std::string_vi
     if (std::isnan(left.real()) || std::isnan(right.real())) return std::nullopt;
     return order(left.real(), right.real());
   }
-  if (left.is_string() && right.is_string()) {  // UTF-8 sorts as its code points do
+  if (left.is_string() && right.is_string()) {  // bytes of UTF-8 sort like their code points
     budget.read(std::min(left.text().size(), right.text().size()));
     return order(left.text(), right.text());
   }
@@ -255,6 +262,7 @@ std::optional<int> compare(const Value& left, const Value& right, std::string_vi
       fmt::format("'{}' not supported between instances of '{}' and '{}'", op, left.type_name(), right.type_name()));
 }
 
+// 1, 1.0 and True are equal, so all numbers are hashed as double.
 std::optional<std::size_t> hash(const Value& value, Budget& budget) {
   budget.step();
   switch (value.kind()) {
@@ -278,6 +286,7 @@ std::optional<std::size_t> hash(const Value& value, Budget& budget) {
       return 0x15;
   }
   if (value.list().kind != ListKind::kTuple && value.list().kind != ListKind::kRange) return std::nullopt;
+  // Tuples and ranges can be hashed if all their elements can.
   std::size_t code = 0x345678;
   for (const Value& item : value.list().items) {
     const std::optional<std::size_t> part = hash(item, budget);
@@ -287,6 +296,7 @@ std::optional<std::size_t> hash(const Value& value, Budget& budget) {
   return code;
 }
 
+// Iterating over a dict gives its keys, over a string its characters, over an undefined value nothing.
 std::vector<Value> elements(const Value& value, Budget& budget) {
   const auto charge = [&](std::size_t count) { budget.allocate(count * sizeof(Value)); };
   switch (value.kind()) {
