@@ -28,9 +28,9 @@ Answer Conversation::ask(std::string question, GenerateOptions options, const An
     const auto ids = encode_(messages_);
     if (static_cast<std::int64_t>(ids.size()) > sequences_.context())
       throw Error(ErrorCode::kPrompt, "the conversation is longer than the context",
-                  fmt::format("{} tokens with this message, and the context has {} positions", ids.size(),
+                  fmt::format("it has {} tokens with this message, and the context is {} tokens", ids.size(),
                               sequences_.context()),
-                  "/reset begins a new one; -c at the start gives more room");
+                  "start a new one with /reset, or restart with a larger context (-c)");
     auto answer = run(ids, std::move(options), sink);
     if (answer.generated.finish == Finish::kInterrupted && answer.text.empty())
       messages_.pop_back();
@@ -50,11 +50,11 @@ Answer Conversation::run(const std::vector<std::int32_t>& ids, GenerateOptions o
   try {
     answer.generated = generate(sequences_, vocab_, ids, options, sink.take);
     held_.insert(held_.end(), answer.generated.tokens.begin(), answer.generated.tokens.end());
-  } catch (const Interrupted& interrupt) {  // while the prompt was fed
+  } catch (const Interrupted& interrupt) {  // during prefill: no token yet
     if (interrupt.signal != SIGINT) throw;
     answer.generated.finish = Finish::kInterrupted;
   } catch (...) {
-    held_.clear();  // of a step that failed nothing is known
+    held_.clear();  // a failed step may have written any part of the KV cache
     sequences_.trim(0, 0);
     throw;
   }
@@ -63,8 +63,9 @@ Answer Conversation::run(const std::vector<std::int32_t>& ids, GenerateOptions o
   return answer;
 }
 
-/// Trims the sequence to what it shares with `ids` and returns how many that are, none where windows have let go of
-/// what comes before; the last id is always fed, for its logits.
+/// Trims the sequence to its common prefix with `ids` and returns the prefix's length. It is at most ids.size() - 1,
+/// because the last token has to be fed for its logits, and 0 if layers with a sliding window have already released
+/// positions that the next token would see.
 std::size_t Conversation::keep_prefix(std::span<const std::int32_t> ids) {
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(held_, ids).in1 - held_.begin());
   const std::size_t kept = std::min(same, ids.empty() ? 0 : ids.size() - 1);

@@ -1,6 +1,7 @@
 #pragma once
-// Several turns with one model. Every turn gives the model the whole conversation, but feeds only what it does not hold
-// yet: keys and values of the longest common prefix of token ids stay where they are.
+// A multi-turn chat with one model, for forge-run's chat. Every turn renders the whole conversation with the chat
+// template and tokenises it, but only the tokens after the longest common prefix with the previous turn are prefilled:
+// the KV cache of that prefix is kept.
 
 #include <cstdint>
 #include <functional>
@@ -14,10 +15,10 @@
 
 namespace forge::session {
 
-/// Where an answer goes while it comes.
+/// Receives an answer token by token.
 struct AnswerSink {
-  TakeToken take;
-  std::function<std::string()> finish;  ///< called once at the end; the whole text
+  TakeToken take;                       ///< called with each token; may end the answer
+  std::function<std::string()> finish;  ///< called once after the last token; returns the answer's whole text
 };
 
 struct Answer {
@@ -25,24 +26,25 @@ struct Answer {
   std::string text;
 };
 
-/// In sequence 0 of `sequences`, which outlive it.
+/// Uses sequence 0 of `sequences`, which must outlive it.
 class Conversation {
  public:
-  /// The messages as the ids that the model is given.
+  /// Converts the messages to the token ids of the model's prompt (chat template and tokenizer).
   using Encode = std::function<std::vector<std::int32_t>(std::span<const Message>)>;
 
   Conversation(Sequences& sequences, std::size_t vocab, Encode encode, const std::optional<std::string>& system);
 
-  /// One turn. Ctrl-C ends the answer (Finish::kInterrupted), which stays in the conversation as far as it came; with
-  /// no text yet the question goes too, as it does with every error. Other signals: Interrupted.
+  /// One turn: appends `question`, generates the answer and appends it. Ctrl-C ends the answer
+  /// (Finish::kInterrupted); the partial answer stays in the conversation. If there was no text yet, or on any error,
+  /// the question is removed again. Other signals throw Interrupted.
   /// Errors: kPrompt when the conversation does not fit into the context; those of `encode` and generate.
   [[nodiscard]] Answer ask(std::string question, GenerateOptions options, const AnswerSink& sink);
 
-  /// Forgets all turns; the system message stays, and so do its keys and values.
+  /// Removes all turns. The system message stays, and its KV cache is reused by the next turn.
   void reset();
 
   [[nodiscard]] std::span<const Message> messages() const { return messages_; }
-  /// Positions that the sequence holds now.
+  /// Number of tokens in the KV cache of the sequence.
   [[nodiscard]] std::int64_t held() const { return static_cast<std::int64_t>(held_.size()); }
 
  private:
@@ -54,7 +56,7 @@ class Conversation {
   Encode encode_;
   std::vector<Message> messages_;
   std::size_t system_messages_;
-  std::vector<std::int32_t> held_;  ///< ids whose keys and values are in sequence 0
+  std::vector<std::int32_t> held_;  ///< token ids whose keys and values are in the KV cache of sequence 0
 };
 
 }  // namespace forge::session

@@ -13,7 +13,7 @@
 namespace forge::session {
 namespace {
 
-/// The ordinal in "hip:1"; 0 for "hip".
+/// The N of "hip:N" for the prefix "hip"; 0 for "hip" alone; nullopt for another name.
 std::optional<int> ordinal_of(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
   name.remove_prefix(prefix.size());
@@ -29,8 +29,8 @@ DeviceChoice open_named(const driver::Driver& driver, int ordinal) {
   const auto count = driver.devices().size();
   if (static_cast<std::size_t>(ordinal) >= count)
     throw Error(ErrorCode::kDevice, "there is no such GPU",
-                fmt::format("the driver {} has {}", printable(driver.library(), 100), count),
-                "forge-inspect devices lists them, counted from 0");
+                fmt::format("the driver {} has {} GPUs, numbered from 0", printable(driver.library(), 100), count),
+                "forge-inspect devices lists them");
   DeviceChoice choice{.driver = driver, .gpu = driver.device(ordinal), .asked_for = true};
   const auto& info = choice.gpu->info();
   if (!codegen::needs_device(info.target))
@@ -40,7 +40,7 @@ DeviceChoice open_named(const driver::Driver& driver, int ordinal) {
   return choice;
 }
 
-/// The better of two cards comes later.
+/// Sort key of a GPU; the greatest one is the best choice for "auto".
 auto merit(const driver::DeviceInfo& info) {
   return std::tuple(!info.integrated, info.memory_bytes, info.units);
 }
@@ -65,12 +65,12 @@ DeviceChoice choose_best(const OpenDriver& open) {
           best = Candidate{driver, info};
       }
     } catch (const Error&) {
-      continue;  // a vendor without a driver here is nothing unusual
+      continue;  // most machines have the driver of one vendor at most
     }
   }
   if (!best) {
     if (!unknown.empty()) return choose_cpu(unknown);
-    return choose_cpu(any_driver ? "no GPU was found" : "no driver of an AMD or NVIDIA GPU is installed");
+    return choose_cpu(any_driver ? "no GPU was found" : "no AMD or NVIDIA GPU driver is installed");
   }
   try {
     auto choice = open_named(best->driver, best->info.ordinal);
@@ -92,8 +92,8 @@ GpuName parse_gpu_name(std::string_view name) {
 
 DeviceChoice choose_cpu(std::string why) {
   if (!why.empty() && codegen::host_back_end() == nullptr)
-    throw Error(ErrorCode::kDevice, "there is nothing to run on", std::move(why),
-                "this forge was built without the CPU's back-end");
+    throw Error(ErrorCode::kDevice, "there is no device to run on", std::move(why),
+                "this forge was built without the CPU back-end: build it with -Dback_ends=cpu,gpu");
   return {.target = codegen::host_target(), .why_cpu = std::move(why)};
 }
 
@@ -107,7 +107,7 @@ DeviceChoice choose_device(const std::string& name, const OpenDriver& open) {
   const auto [vendor, ordinal] = parse_gpu_name(name);
   try {
     if (codegen::device_back_end() == nullptr)
-      throw Error(ErrorCode::kDevice, "this forge runs nothing on GPUs", "it was built without that back-end",
+      throw Error(ErrorCode::kDevice, "this forge cannot run on GPUs", "it was built without the GPU back-end",
                   "use --device cpu, or build it with -Dback_ends=cpu,gpu");
     return open_named(open(vendor), ordinal);
   } catch (const Error& error) {

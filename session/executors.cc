@@ -23,7 +23,7 @@ const ExecutorKind& kind_of(const plan::ProgramT& program) {
   const auto* const found = std::ranges::find(kKinds, on_host, &ExecutorKind::on_host);
   if (found == kKinds.end())
     throw Error(ErrorCode::kUsage, "this forge cannot run the plan's program for '" + printable(program.target) + "'",
-                on_host ? "it was built without the CPU's back-end" : "it was built without the back-end for GPUs");
+                on_host ? "it was built without the CPU back-end" : "it was built without the GPU back-end");
   return *found;
 }
 
@@ -39,7 +39,7 @@ std::unique_ptr<runtime::Executor> open_executor(std::shared_ptr<const plan::Pro
   const auto& kind = kind_of(*program);
   if (kind.on_host != (device == nullptr))
     throw Error(ErrorCode::kPlan, "the plan's program for '" + printable(program->target) + "' cannot run",
-                kind.on_host ? "it says that it is for the host, and a device was chosen" : "it needs a device",
+                kind.on_host ? "it is for the host, and a device was chosen" : "it needs a device",
                 "compile the model again (forge-compile)");
   return kind.open(std::move(program), source, device, options);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Who runs a program: by what the program says of its target, never by the target's name.
+// Opens the executor of the back-end (CPU or GPU) that runs a plan's program. The back-end is chosen by the program's
+// facts (runtime/program_facts.h), never by the target's name, so that a new target needs no change here.
 
 #include <cstdint>
 #include <memory>
@@ -10,21 +11,23 @@
 
 namespace forge::session {
 
-/// The executor of a back-end: tools/executor_NAME.cc of each that this build has (codegen/back_ends.def).
+/// One back-end's executor. session/executor_NAME.cc defines one for each back-end NAME of codegen/back_ends.def.
 struct ExecutorKind {
-  bool on_host = false;  ///< it runs programs whose facts say so, without a device; else the others, on one
-  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan for absurd sizes.
+  bool on_host = false;  ///< true: runs programs for the host, without a device; false: runs the others on a device
+  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan for sizes out of range.
   runtime::MemoryRequirements (*memory_requirements)(const plan::ProgramT& program, std::int64_t kv_blocks) = nullptr;
   std::unique_ptr<runtime::Executor> (*open)(std::shared_ptr<const plan::ProgramT> program,
                                              runtime::WeightSource& source, const driver::Device* device,
                                              const runtime::ExecutorOptions& options) = nullptr;
 };
 
-/// What the program's executor takes. Errors: kPlan for absurd sizes; kUsage where this build has no such executor.
+/// Memory that the program's executor will allocate, with `kv_blocks` KV blocks per group. Errors: kPlan for sizes out
+/// of range; kUsage if this build lacks the back-end.
 [[nodiscard]] runtime::MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks);
 
-/// Opens the program: on the host, or on `device` where it needs one. Errors: the executor's; kPlan when the program
-/// needs a device and there is none, or needs none and there is one; kUsage where this build has no such executor.
+/// Opens the program and loads its weights from `source`: on the host if `device` is null, else on `device`.
+/// Errors: the executor's; kPlan when the program is for a device and `device` is null, or the reverse; kUsage if this
+/// build lacks the back-end.
 [[nodiscard]] std::unique_ptr<runtime::Executor> open_executor(std::shared_ptr<const plan::ProgramT> program,
                                                                runtime::WeightSource& source,
                                                                const driver::Device* device,

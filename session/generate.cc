@@ -35,7 +35,7 @@ void check_prompt(std::span<const std::int32_t> prompt, std::int64_t context) {
     throw Error(ErrorCode::kPrompt, "the prompt is empty", {}, "give some text with -p, -f or on standard input");
   if (static_cast<std::int64_t>(prompt.size()) > context)
     throw Error(ErrorCode::kPrompt, "the prompt is longer than the context",
-                fmt::format("{} tokens, and the context has {} positions", prompt.size(), context),
+                fmt::format("it has {} tokens, and the context is {} tokens", prompt.size(), context),
                 fmt::format("shorten it, or give -c {} or more", prompt.size()));
 }
 
@@ -43,10 +43,11 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
                    const GenerateOptions& options, const TakeToken& take) {
   check_prompt(prompt, sequences.context());
   invariant(options.held < prompt.size() && static_cast<std::int64_t>(options.held) == sequences.length(0), "TOOL-005",
-            "the sequence holds what is not fed");
+            "the sequence holds exactly the tokens that are not fed");
   runtime::Sampler sampler(vocab, options.sampler);
   runtime::SamplerScratch scratch(vocab);
   Generated out{.prompt_tokens = prompt.size(), .held_tokens = options.held};
+  // The last token of a generation is never fed, so one more than the free positions of the context can be generated.
   const std::int64_t room = sequences.context() - static_cast<std::int64_t>(prompt.size()) + 1;
   const std::int64_t limit = options.tokens_max < 0 ? room : std::min(options.tokens_max, room);
   out.finish = limit == room && options.tokens_max != room ? Finish::kContext : Finish::kLength;
@@ -63,8 +64,8 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
   check_interrupt();
   while (true) {
     if (id == runtime::Sampler::kNoToken || id == runtime::kNoFiniteLogits)
-      throw Error(ErrorCode::kModelFormat, "the model's logits are no numbers", {},
-                  "the file is damaged: convert or download it again");
+      throw Error(ErrorCode::kModelFormat, "the model's logits are NaN or infinite", {},
+                  "the model file is probably damaged: download or convert it again");
     sampler.accept(id);
     out.tokens.push_back(id);
     std::optional<Finish> finish;
@@ -76,7 +77,7 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
     if (!finish && interrupted()) finish = Finish::kInterrupted;
     if (finish) out.finish = *finish;
     if (finish || static_cast<std::int64_t>(out.tokens.size()) == limit) break;
-    if (on_device) {
+    if (on_device) {  // the first token came from the host, all others from the device's decode loop
       if (out.decode_steps == 0) sequences.begin(std::span(&id, 1), std::span(&sampler, 1), limit - 1);
       id = sequences.next().front();
     } else {

@@ -1,5 +1,6 @@
 #pragma once
-// The loop that turns logits into tokens.
+// The generation loop for one sequence: prefill, then sample and decode until an end. Used by forge-run, its chat and
+// tests; the server uses runtime/engine instead.
 
 #include <cstdint>
 #include <functional>
@@ -14,37 +15,39 @@
 namespace forge::session {
 
 enum class Finish : std::uint8_t { kLength, kEndOfGeneration, kStop, kContext, kReaderGone, kInterrupted };
-/// As OpenAI's API names them: "length" (also for the context), "stop"; "cancelled" by the reader or a signal.
+/// OpenAI's names: "stop" (end token or stop string), "length" (token limit or full context); and "cancelled" (the
+/// reader closed the pipe, or a signal).
 [[nodiscard]] std::string_view finish_name(Finish finish);
 
 struct GenerateOptions {
-  std::int64_t tokens_max = -1;  ///< -1: until the model ends or the context is full
+  std::int64_t tokens_max = -1;  ///< -1: until the model ends its answer or the context is full
   runtime::SamplerParams sampler;
-  std::span<const std::int32_t> ends;  ///< tokens that end a generation
-  std::size_t held = 0;                ///< tokens of the prompt, from its begin, that sequence 0 holds already
+  std::span<const std::int32_t> ends;  ///< token ids that end a generation
+  std::size_t held = 0;                ///< length of the prompt's prefix that is already in sequence 0's KV cache
 };
 
 struct Generated {
-  std::vector<std::int32_t> tokens;  ///< a token that ended it is the last one
+  std::vector<std::int32_t> tokens;  ///< an end token, if there was one, is the last
   Finish finish = Finish::kLength;
   std::size_t prompt_tokens = 0;
-  std::size_t held_tokens = 0;  ///< those of them that were not fed, because the sequence held them
-  double prompt_seconds = 0;    ///< to the logits of the prompt's last token
-  double decode_seconds = 0;    ///< of all steps after it
-  std::size_t decode_steps = 0;
+  std::size_t held_tokens = 0;   ///< GenerateOptions::held: prompt tokens that were not prefilled
+  double prompt_seconds = 0;     ///< duration of the prefill
+  double decode_seconds = 0;     ///< duration of everything after the prefill
+  std::size_t decode_steps = 0;  ///< one less than the sampled tokens: the first comes from the prefill's logits
 };
 
-/// Called with each token as it is sampled (not with one that ends the generation); nullopt: go on.
+/// Called with each sampled token except an end token. Returns why to stop, or nullopt to continue.
 using TakeToken = std::function<std::optional<Finish>(std::int32_t id)>;
 
-/// Feeds `prompt` to sequence 0 and samples, on the device where it can. Nothing is allocated between tokens. A signal
-/// ends it after any token (Finish::kInterrupted); before the first one it is thrown as Interrupted.
-/// Errors: kPrompt when the prompt is empty or longer than the context. Precondition: options.held < prompt.size() is
-/// the length of sequence 0.
+/// Prefills `prompt` into sequence 0 and generates tokens. Sampling runs on the device if the executor supports these
+/// parameters there, else on the host. Allocates nothing between tokens. A signal after the first token ends the
+/// generation (Finish::kInterrupted); before it, Interrupted is thrown.
+/// Errors: kPrompt when the prompt is empty or longer than the context; kModelFormat for NaN or infinite logits.
+/// Precondition: sequence 0 holds exactly the first options.held tokens of `prompt`, and options.held < prompt.size().
 [[nodiscard]] Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std::int32_t> prompt,
                                  const GenerateOptions& options, const TakeToken& take);
 
-/// Errors: kPrompt with both numbers.
+/// Errors: kPrompt when the prompt is empty, or longer than `context` tokens.
 void check_prompt(std::span<const std::int32_t> prompt, std::int64_t context);
 
 }  // namespace forge::session

@@ -15,9 +15,10 @@
 namespace forge {
 namespace {
 
-constexpr std::int64_t kContextMin = 128;  // a smaller context is no advice
+constexpr std::int64_t kContextMin = 128;  ///< a smaller context is not suggested
 
-/// The number after `key` in a file of "key: number" lines; with an empty key the file's first number.
+/// The number after `key` in a file of "key: number" lines; with an empty key the number in the first line. nullopt if
+/// there is none ("max" in memory.max).
 std::optional<std::uint64_t> read_number(const std::string& path, std::string_view key) {
   std::ifstream in(path);
   std::string line;
@@ -32,8 +33,9 @@ std::optional<std::uint64_t> read_number(const std::string& path, std::string_vi
   return std::nullopt;
 }
 
-/// Room under the limits of this process's control group and those above it (version 2; see the kernel's
-/// admin-guide/cgroup-v2). Page cache counts as used there although it would give way, so it is added back.
+/// Bytes left under the limits of this process's control group and its ancestors; nullopt without a limit (source:
+/// Linux admin-guide/cgroup-v2). memory.current includes page cache, which the kernel drops when memory is short, so
+/// it does not count as used here.
 std::optional<std::uint64_t> control_group_room() {
   std::ifstream in("/proc/self/cgroup");
   std::string line, group;
@@ -97,15 +99,15 @@ void check_memory(const runtime::MemoryRequirements& need, std::int64_t context,
                   const MemoryLimit& limit) {
   if (need.total() <= limit.bytes) return;
   std::string fix = "use a smaller model";
-  const std::uint64_t grows = need.kv - need.kv_windows;  // with the context
+  const std::uint64_t grows = need.kv - need.kv_windows;  // proportional to the context; windows have a fixed size
   const std::uint64_t fixed = need.total() - grows;
   if (fixed < limit.bytes && grows > 0) {
     const double share = static_cast<double>(limit.bytes - fixed) / static_cast<double>(grows);
     const auto fits = static_cast<std::int64_t>(share * 0.95 * static_cast<double>(context)) / 16 * 16;
-    if (fits >= kContextMin) fix = fmt::format("a context of {} fits: -c {}", fits, fits);
+    if (fits >= kContextMin) fix = fmt::format("a context of {} tokens fits: give -c {}", fits, fits);
   }
   throw Error(ErrorCode::kMemory, fmt::format("{} do not fit into memory", human_bytes(need.total())),
-              fmt::format("{} for {} of {} positions; there are {} ({})", describe_need(need),
+              fmt::format("{} for {} of {} tokens; available: {} ({})", describe_need(need),
                           sequences == 1 ? "one sequence" : fmt::format("{} sequences", sequences), context,
                           human_bytes(limit.bytes), limit.what),
               std::move(fix));

@@ -1,5 +1,5 @@
 #pragma once
-// How much memory there is, and whether a program's blocks fit.
+// Available memory of the machine and the check that a program fits into it, made before weights are loaded.
 
 #include <cstdint>
 #include <string>
@@ -10,17 +10,18 @@ namespace forge {
 
 struct MemoryLimit {
   std::uint64_t bytes = 0;
-  std::string what;  ///< "free memory of this machine", "the control group's limit", "the process's limit (ulimit -v)"
+  std::string what;  ///< source of the limit, for messages: "this machine's memory", "the control group's limit"
 };
 
-/// The tightest of what the kernel calls available, the control groups' limits and the address space limit.
+/// Host memory that this process can still allocate: the smallest of MemAvailable of /proc/meminfo, what is left under
+/// the memory limits of its control groups (cgroup v2), and what is left under `ulimit -v`.
 [[nodiscard]] MemoryLimit memory_available();
 
-/// Bytes of this process that were in memory at most so far.
+/// Peak resident set size of this process so far, in bytes.
 [[nodiscard]] std::uint64_t memory_peak();
 
-/// Error(kMemory) with the numbers and what would fit, when `need` exceeds `limit`. `context`: positions the KV cache
-/// of `need` holds, over all sequences.
+/// Errors: kMemory when `need` exceeds `limit`, with all numbers and the largest context that would fit. `context`:
+/// tokens of each of the `sequences` sequences that the KV cache of `need` is for.
 void check_memory(const runtime::MemoryRequirements& need, std::int64_t context, std::int64_t sequences,
                   const MemoryLimit& limit);
 

@@ -13,7 +13,7 @@
 namespace forge::session {
 namespace {
 
-/// Columns of the graph's logits. Errors: kPlan when it has none.
+/// The vocabulary size: the columns of the graph's output "logits". Errors: kPlan when there is no such output.
 std::int64_t vocab_of(const ir::Graph& graph) {
   for (const auto& output : graph.outputs())
     if (output.name == "logits" && !graph.type(output.value).shape.empty()) return graph.type(output.value).cols();
@@ -49,7 +49,7 @@ std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {
 
 namespace {
 
-/// codegen's compile_plan, with a kernel compiler where a target needs one and none was given.
+/// codegen::compile_plan, with the back-end's kernel compiler if a target needs one and the caller gave none.
 plan::PlanT compile_for(const ir::Graph& graph, const codegen::ModelFile& model, std::span<const std::string> targets,
                         codegen::CompileOptions options, std::vector<codegen::CompileReport>* reports) {
   std::unique_ptr<codegen::KernelCompiler> compiler;

@@ -1,5 +1,6 @@
 #pragma once
-// The loader's view of a model, handed to the rooms that must not know the loader: codegen and the runtime.
+// Adapts a loader::Gguf to the interfaces of codegen and the runtime, which do not depend on the loader, and compiles
+// a model into a plan. Used by open_model and forge-compile.
 
 #include <filesystem>
 
@@ -11,12 +12,12 @@
 
 namespace forge::session {
 
-/// Where each tensor lies; `path` is made absolute. Name and family come from metadata, the vocabulary's size is left
-/// at 0: the graph decides it.
+/// The model's tensors (type, shape, file offset), its identity and its absolute path. Name and family come from the
+/// metadata. The vocabulary size stays 0: compile_model takes it from the graph.
 [[nodiscard]] codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesystem::path& path);
 
-/// A model of one file as executors read it: in place where it is mapped, or by copies that touch no mapped page. Lives
-/// no longer than `file`.
+/// The weights of a model file for executors: data() is the memory-mapped file, read() copies with pread so that no
+/// mapped page becomes resident. `file` must outlive it.
 class FileWeightSource final : public runtime::WeightSource {
  public:
   FileWeightSource(const loader::Gguf& file, const std::filesystem::path& path) : file_(file), name_(path.native()) {}
@@ -35,19 +36,20 @@ class FileWeightSource final : public runtime::WeightSource {
   std::string name_;
 };
 
-/// Positions the model was trained for, by its metadata; `fallback` when it does not say.
+/// The context length the model was trained with, from its metadata; `fallback` if the key is missing.
 /// Errors: kModelFormat for a key of the wrong type.
 [[nodiscard]] std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback);
 
-/// The model of `file`, compiled for `targets`. Where a target is a GPU and options.kernels is null, kernels are
-/// compiled by a service of its own, which keeps them in the cache and says on stderr what it has to say. Errors: those
-/// of build_model, the pipeline and the compilers.
+/// Compiles the model of `file` for `targets`, one program per target. If options.kernels is null, GPU kernels are
+/// compiled with the back-end's own compiler, which caches code objects and prints notes to stderr.
+/// `reports`: filled with one report per target unless null.
+/// Errors: those of build_model, the pipeline and the compilers.
 [[nodiscard]] plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path& path,
                                         std::span<const std::string> targets, const codegen::CompileOptions& options,
                                         std::vector<codegen::CompileReport>* reports = nullptr);
 
-/// One more program for a plan of which the portable graph is at hand, with kernels as compile_model's. Errors: those
-/// of ir::parse, the pipeline and the compilers.
+/// Compiles the portable graph that is stored in `plan` for another target; the result has that program alone. Kernels
+/// as in compile_model. Errors: those of ir::parse, the pipeline and the compilers.
 [[nodiscard]] plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file,
                                         const std::filesystem::path& path, const std::string& target,
                                         const codegen::CompileOptions& options);

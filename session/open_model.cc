@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kVocabMax = std::int64_t{1} << 28;
 
-/// The cached plan of `key`, with everything worth saying said.
+/// The plan of `key` from the cache, built with `build` on a miss. Shows progress and prints the cache's warnings.
 plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& build) {
   const plan::PlanCache cache(plan::CacheOptions::from_environment());
   auto result = cache.get_or_build(
@@ -32,7 +32,7 @@ plan::CachedPlan cached(const std::string& key, const plan::PlanCache::Build& bu
         progress("compiling the plan");
         return build();
       },
-      [] { progress("another process is compiling this plan: waiting for it"); });
+      [] { progress("waiting for another process that compiles this plan"); });
   end_progress();
   for (const auto& warning : result.warnings) warn(warning);
   return result;
@@ -42,12 +42,12 @@ std::string target_of(const ModelChoice& choice) {
   return choice.target.empty() ? codegen::host_target() : choice.target;
 }
 
-/// What the request says, else `fallback`.
+/// The KV cache's type from --kv-type, else `fallback`.
 DType kv_type_of(const ModelChoice& choice, DType fallback) {
   return choice.kv_type ? dtype_of_name(*choice.kv_type).value_or(fallback) : fallback;
 }
 
-/// The program of a plan that was made for `target` alone.
+/// Takes the program out of a plan that was compiled for `target` alone.
 std::shared_ptr<const plan::ProgramT> take_program(plan::PlanT& plan, std::string_view target) {
   const int index = choose_program(plan, target);
   if (index < 0)
@@ -61,7 +61,7 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   const auto trained = trained_context(*opened.file, kContextDefault);
   opened.context = choice.context.value_or(std::min(trained, kContextDefault));
   if (opened.context > trained)
-    note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", opened.context,
+    note(fmt::format("note: the context of {} tokens exceeds the {} tokens the model was trained for", opened.context,
                      trained));
   const codegen::CompileOptions options{.context = opened.context,
                                         .batch_max = choice.sequences,
@@ -78,23 +78,25 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   return opened;
 }
 
-/// Numbers that this room computes with; the executor checks the rest. A plan is hostile until then.
+/// Checks the numbers of an untrusted plan that session code computes with, so that sizes cannot overflow. The executor
+/// checks the rest.
 void check_program(const plan::ProgramT& program) {
   const auto in = [](std::int64_t value, std::int64_t high) { return value >= 1 && value <= high; };
   if (!in(program.context, kContextMax) || !in(program.batch_max, kSequencesMax) || !in(program.vocab, kVocabMax))
-    throw Error(ErrorCode::kPlan, "the plan's context, batch or vocabulary is absurd", {},
+    throw Error(ErrorCode::kPlan, "the plan's context, batch or vocabulary size is out of range", {},
                 "compile the model again (forge-compile)");
   (void)runtime::facts_of(program);  // checks them
 }
 
-/// The model's identity together with the plan's graph: a plan whose graph is not what forge would build of the model
-/// must not leave its programs where the model itself is looked up.
+/// Cache identity of a recompiled plan: the model's identity and a hash of the plan's graph. The graph of a foreign
+/// plan may differ from the one forge builds from the model, so its program must not be cached under the model alone.
 std::string identity_with_graph(const loader::Gguf& file, const plan::PlanT& plan) {
   const auto hash = XXH3_128bits(plan.graph.data(), plan.graph.size());
   return fmt::format("{} {:016x}{:016x}", file.identity().hex(), hash.high64, hash.low64);
 }
 
-/// The KV cache's type in the plan's programs that could have had another, where `target` can have it too.
+/// The KV cache's type that the plan was compiled with, for a recompilation to keep: that of the first program whose
+/// target supports several types, if `target` supports it as well; else f16.
 DType kv_type_of(const plan::PlanT& plan, std::string_view target) {
   for (const auto& program : plan.programs) {
     if (!program || program->facts->kv_types.size() < 2) continue;
@@ -104,18 +106,18 @@ DType kv_type_of(const plan::PlanT& plan, std::string_view target) {
   return DType::kF16;
 }
 
-/// Why the plan's own program cannot serve `choice`; empty when it can.
+/// Why program `index` of the plan cannot be used for `choice`, for the note; empty if it can.
 std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& choice) {
   if (index < 0) return "it has no program for " + target_of(choice);
   const auto& program = *plan.programs[static_cast<std::size_t>(index)];
   if (choice.context.value_or(0) > program.context)
-    return fmt::format("it is for a context of {}, not {}", program.context, *choice.context);
+    return fmt::format("its context is {} tokens, not {}", program.context, *choice.context);
   if (choice.sequences > program.batch_max)
-    return fmt::format("it is for {} sequences at once, not {}", program.batch_max, choice.sequences);
-  if (!choice.skip.empty()) return "passes are to be skipped";
+    return fmt::format("it is for {} sequences in a step, not {}", program.batch_max, choice.sequences);
+  if (!choice.skip.empty()) return "--skip-pass is given";
   if (choice.attention &&
       codegen::options_of(program).attention != codegen::attention_text(codegen::parse_attention(*choice.attention)))
-    return "its attention is run otherwise";
+    return "it was compiled with another --attention";
   if (choice.kv_type)
     if (const auto has = codegen::options_of(program).kv_type; has != kv_type_of(choice, has))
       return fmt::format("its KV cache is {}, not {}", dtype_name(has), *choice.kv_type);
@@ -180,9 +182,9 @@ std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::
   std::error_code failed;
   if (model.empty() && !std::filesystem::exists(found, failed))
     throw Error(ErrorCode::kPlan, doing,
-                found.empty() ? "the plan does not say where it is"
-                              : fmt::format("it is not at {}", printable(found.native(), 200)),
-                "say where it is with --model FILE");
+                found.empty() ? "the plan has no path of its model"
+                              : fmt::format("there is no file {}", printable(found.native(), 200)),
+                "give its path with --model FILE");
   try {
     auto file = std::make_unique<loader::Gguf>(loader::Gguf::open(found));
     if (file->identity().hex() != plan.model->identity)
@@ -190,8 +192,8 @@ std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::
                   "its metadata and tensors are not those the plan was made for",
                   "give the right one with --model FILE, or compile this one (forge-compile)");
     if (const auto files = plan.model->files.size(); files != 1)
-      throw Error(ErrorCode::kPlan, fmt::format("the plan's model is {} files", files), "forge reads models of one",
-                  "compile the model again (forge-compile)");
+      throw Error(ErrorCode::kPlan, fmt::format("the plan's model has {} files", files),
+                  "forge reads models of one file", "compile the model again (forge-compile)");
     return file;
   } catch (const Error& error) {
     throw error.within(doing);
@@ -201,8 +203,8 @@ std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::
 OpenedModel open_model(const ModelChoice& choice) {
   if (plan::looks_like_plan(choice.path)) return open_plan(choice);
   if (!choice.model.empty())
-    throw Error(ErrorCode::kUsage, "--model goes with a plan", fmt::format("{} is none", printable(choice.path, 200)),
-                "give the model itself, without --model");
+    throw Error(ErrorCode::kUsage, "--model needs a plan", fmt::format("{} is not a plan", printable(choice.path, 200)),
+                "leave --model out");
   return open_gguf(choice);
 }
 

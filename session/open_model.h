@@ -1,5 +1,9 @@
 #pragma once
-// MODEL.gguf or PLAN -> the model file and a program for this machine, from the plan, the cache, or compiled now.
+// Opens a MODEL argument (a GGUF file or a plan) and returns the model file and a program for the chosen target. The
+// program comes from the plan, from the plan cache, or is compiled now:
+//
+//   MODEL.gguf  ->  plan cache hit: that program;  miss: compile, store in the cache
+//   PLAN        ->  has a suitable program: that one;  else: recompile its portable graph as above, with a note
 
 #include <cstdint>
 #include <filesystem>
@@ -14,46 +18,53 @@
 
 namespace forge::session {
 
-inline constexpr std::int64_t kContextDefault = 4096;  ///< unless the model was trained for less
+inline constexpr std::int64_t kContextDefault = 4096;  ///< tokens; less if the model was trained with less
 inline constexpr std::int64_t kContextMax = std::int64_t{1} << 24;
 inline constexpr std::int64_t kSequencesMax = 256;
 inline constexpr const char* kKvTypes = "f16|q8_0";
+// Help texts of options that several tools have.
+inline constexpr const char* kModelHelp = "path of the plan's model file; default: the path stored in the plan";
+inline constexpr const char* kDeviceHelp =
+    "where to run: auto, cpu, hip:N (AMD GPU) or cuda:N (NVIDIA GPU), N from 0; default auto";
+inline constexpr const char* kThreadsHelp = "number of CPU threads; default: one per CPU that this process may use";
 inline constexpr const char* kAttentionHelp =
-    "how attention is run: auto, or tiles|rows for prompts (GPUs), split|whole for decoding; default auto";
-inline constexpr const char* kKvTypeHelp = "type of the KV cache; default f16; q8_0 on CPUs only";
+    "how to run attention: auto; tiles or rows for prefill on GPUs; split or whole for decode; or both: rows,split; "
+    "default auto";
+inline constexpr const char* kKvTypeHelp = "data type of the KV cache; q8_0 on CPUs only; default f16";
 
+/// What to open, from the command line.
 struct ModelChoice {
-  std::string path;                     ///< MODEL.gguf or PLAN
-  std::string model;                    ///< where the plan's model lies; empty: where the plan says
-  std::string target;                   ///< what it runs on; empty: this machine's CPU
-  std::optional<std::int64_t> context;  ///< empty: the plan's, or kContextDefault
-  std::int64_t sequences = 1;           ///< in one step
-  std::vector<std::string> skip;        ///< passes
-  bool hidden = false;                  ///< on CPUs: it gives hidden rows too, for embeddings
-  std::optional<std::string> kv_type;   ///< one of kKvTypes; empty: the plan's, or f16
-  /// codegen/attention_choice.h; empty: the plan's, or auto.
-  std::optional<std::string> attention;
+  std::string path;                      ///< MODEL.gguf or PLAN
+  std::string model;                     ///< path of the plan's model file; empty: the path stored in the plan
+  std::string target;                    ///< compile target; empty: this machine's CPU
+  std::optional<std::int64_t> context;   ///< tokens per sequence; empty: the plan's, or kContextDefault
+  std::int64_t sequences = 1;            ///< maximum number of sequences in one step
+  std::vector<std::string> skip;         ///< names of optional passes to skip
+  bool hidden = false;                   ///< also output hidden states, for embeddings; ignored where not supported
+  std::optional<std::string> kv_type;    ///< one of kKvTypes; empty: the plan's, or f16
+  std::optional<std::string> attention;  ///< see codegen/attention_choice.h; empty: the plan's, or auto
 };
 
 struct OpenedModel {
-  std::filesystem::path path;          ///< of the model file
-  std::unique_ptr<loader::Gguf> file;  ///< never moves: others hold views into it
+  std::filesystem::path path;          ///< path of the model file
+  std::unique_ptr<loader::Gguf> file;  ///< on the heap, because executor and tokenizer hold views into it
   std::shared_ptr<const plan::ProgramT> program;
-  std::int64_t context = 0;  ///< positions of a sequence; at most the program's
-  std::string origin;        ///< "plan x.plan", "cache", "compiled", for people
+  std::int64_t context = 0;  ///< tokens per sequence; at most the program's
+  std::string origin;        ///< where the program came from, for messages: "plan x.plan", "cache", "compiled"
 };
 
-/// Notes go to stderr, one line each: what the cache had to say, and that a plan was compiled again for this machine.
+/// Opens the model. Prints to stderr the cache's warnings and a note when a plan is recompiled.
 /// Errors: those of Gguf::open, build_model, read_plan and compilation; kPlan when the plan was made for another model
 /// or its model is not found.
 [[nodiscard]] OpenedModel open_model(const ModelChoice& choice);
 
-/// Which of a plan's programs runs best where one would compile for `target`: its own, or on a CPU the best that it
-/// runs; -1 when none does. No target: this machine's CPU.
+/// Index of the plan's best program for a machine with target `target`: the program for that very target, or the best
+/// CPU level that the machine also supports; -1 if there is none. Empty `target`: this machine's CPU.
 [[nodiscard]] int choose_program(const plan::PlanT& plan, std::string_view target = {});
 
-/// The plan's model file, opened and compared with the plan. `model` overrides the recorded path.
-/// Errors: kPlan when it is not found or another one; those of Gguf::open.
+/// Opens the plan's model file and checks that it is the model the plan was made for. `model` overrides the path that
+/// is stored in the plan; `found` receives the path used. Errors: kPlan when the file is not found or is another model;
+/// those of Gguf::open.
 [[nodiscard]] std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::string& plan_path,
                                                           const std::string& model, std::filesystem::path& found);
 

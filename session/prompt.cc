@@ -34,9 +34,9 @@ bool uses_template(const loader::Gguf& file, const PromptOptions& options) {
   const bool present = file.find<std::string_view>(kTemplateKey).has_value();
   if (options.system && (options.raw || !present))
     throw Error(ErrorCode::kUsage, "--system cannot be used here",
-                options.raw ? "--raw gives the prompt as it stands" : "the model has no chat template",
+                options.raw ? "--raw uses no chat template" : "the model has no chat template",
                 "put the text into the prompt");
-  if (!options.raw && !present) note("note: the model has no chat template: the prompt is given as it stands");
+  if (!options.raw && !present) note("note: the model has no chat template; the prompt is used as it is");
   return !options.raw && present;
 }
 
@@ -64,9 +64,9 @@ std::vector<std::int32_t> encode_prompt(const loader::Gguf& file, const text::To
 
 void check_known(std::span<const std::int32_t> ids, std::size_t vocab) {
   if (std::ranges::any_of(ids, [&](std::int32_t id) { return static_cast<std::size_t>(id) >= vocab; }))
-    throw Error(ErrorCode::kTokenizer, "the prompt has tokens that the model does not know",
-                fmt::format("its vocabulary has more than the {} rows of its embedding", vocab),
-                "the model file is broken: fetch it again");
+    throw Error(ErrorCode::kTokenizer, "the prompt has tokens that the model has no embedding for",
+                fmt::format("its vocabulary has more tokens than its embedding table has rows ({})", vocab),
+                "the model file is damaged: download or convert it again");
 }
 
 }  // namespace forge::session

@@ -1,5 +1,6 @@
 #pragma once
-// From what a user types to the token ids a model is given.
+// Converts a user's text or chat messages to the token ids of a prompt: chat template, then tokenizer. Used by
+// forge-run and its chat.
 
 #include <cstdint>
 #include <optional>
@@ -24,22 +25,24 @@ struct Message {
   std::string role, content;
 };
 
-/// The messages in the model's chat template, ready for its answer; without one, or when raw, their contents as they
-/// stand, one after the other. The rest as encode_prompt.
+/// Renders the messages with the model's chat template, up to the start of the assistant's answer, and tokenises the
+/// result. If `raw`, or if the model has no template, the contents are concatenated instead. BOS and special tokens as
+/// in encode_prompt. Errors: kTemplate; kPrompt for invalid UTF-8.
 [[nodiscard]] std::vector<std::int32_t> encode_messages(const loader::Gguf& file, const text::Tokenizer& tokenizer,
                                                         std::span<const Message> messages, bool raw);
 
-/// Has the model a chat template, and is it used? Says on stderr that there is none. Errors: kUsage for a system text
-/// without a template.
+/// True if the prompt goes through the model's chat template. Prints a note if the model has none and --raw is not
+/// given. Errors: kUsage for --system without a template.
 bool uses_template(const loader::Gguf& file, const PromptOptions& options);
 
-/// `text` as a user's message in the model's chat template, or as it stands when raw or when the model has no template.
-/// BOS comes first where the model wants one, exactly once. Text that spells special tokens becomes them only where
-/// the template (or a raw prompt) does. Errors: kTemplate; kUsage for a system text without a template.
+/// Encodes `text` as a user message in the model's chat template, or as it is if options.raw or the model has no
+/// template. If the model wants a BOS token, the ids begin with exactly one. The text of a special token is encoded as
+/// that token wherever it occurs, in the template as well as in `text`. Errors: kTemplate; kUsage for a system message
+/// without a template.
 [[nodiscard]] std::vector<std::int32_t> encode_prompt(const loader::Gguf& file, const text::Tokenizer& tokenizer,
                                                       std::string_view text, const PromptOptions& options);
 
-/// Errors: kTokenizer when an id is not below `vocab`, the rows of the model's embedding.
+/// Errors: kTokenizer when an id is not below `vocab`, the number of rows of the model's embedding table.
 void check_known(std::span<const std::int32_t> ids, std::size_t vocab);
 
 }  // namespace forge::session

@@ -16,14 +16,15 @@ namespace {
 constexpr std::string_view kPrefix = "general.sampling.";
 constexpr std::size_t kShown = 80;
 
-/// The value where it is a number from `low` to `high` (whole, where T is); else nothing, and a line.
+/// The entry's value if it is a number from `low` to `high` (an integer if T is one); else nullopt, and a message in
+/// `ignored`.
 template <class T>
 std::optional<T> number_of(const loader::GgufEntry& entry, double low, double high, std::vector<std::string>& ignored) {
   const auto value = entry.value.type == loader::GgufType::kBool ? std::nullopt : entry.value.to_f64();
   constexpr bool kWhole = std::is_integral_v<T>;
   if (value && *value >= low && *value <= high && (!kWhole || *value == std::floor(*value)))
     return static_cast<T>(*value);
-  ignored.push_back(fmt::format("{} is {}, and {} from {} to {} is possible", printable(entry.key, kShown),
+  ignored.push_back(fmt::format("{} is {}; it must be {} from {} to {}", printable(entry.key, kShown),
                                 printable(entry.value.describe(), kShown), kWhole ? "a whole number" : "a number", low,
                                 high));
   return std::nullopt;
@@ -53,7 +54,7 @@ SamplingDefaults read_sampling_defaults(const loader::Gguf& file) {
     } else if (name == "penalty_last_n") {
       out.penalty_window = number_of<std::int32_t>(entry, 0, kWindowMax, ignored);
     } else {
-      ignored.push_back(fmt::format("{} is {}, and forge has no such setting", printable(entry.key, kShown),
+      ignored.push_back(fmt::format("{} is {}; forge has no such setting", printable(entry.key, kShown),
                                     printable(entry.value.describe(), kShown)));
     }
   }

@@ -29,7 +29,7 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
   block_table_.resize(executor.kv_pool_sizes().size() * sequences * table_stride_);
   for (std::size_t i = 0; i < sequences; ++i) {
     auto sequence = pool_.open();
-    invariant(sequence.has_value(), "TOOL-001", "the KV pool gives every sequence that it was made for");
+    invariant(sequence.has_value(), "TOOL-001", "the KV pool has room for all its sequences");
     sequences_.push_back(*std::move(sequence));
   }
 }
@@ -71,7 +71,7 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
   std::ranges::fill(prompt_, ids.size() >= executor_.long_prompt() ? 1 : 0);
   for (std::size_t begin = 0; begin < ids.size();) {
     check_interrupt();
-    const std::size_t silent = first_row > begin ? first_row - begin : 0;  // tokens before the first wanted row
+    const std::size_t silent = first_row > begin ? first_row - begin : 0;  // tokens of this step without logits
     const std::size_t tokens = std::min({ids.size() - begin, tokens_max, silent + rows_max});
     const std::size_t row_count = tokens > silent ? tokens - silent : 0;
     const auto start = static_cast<std::int32_t>(length(sequence));
@@ -87,7 +87,7 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .kv_length = std::span(kv_length_).first(1),
                                            .block_table = tables(1),
                                            .table_stride = table_stride_});
-    sequences_[sequence].release_outside_window();  // what the step's tokens took is there for other sequences
+    sequences_[sequence].release_outside_window();  // blocks behind the sliding window are free for other sequences
     if (row_count > 0) take(logits);
     begin += tokens;
   }
@@ -129,7 +129,7 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
   for (std::size_t s = 0; s < ids.size(); ++s) {
     samplers_[s] = &samplers[s];
     positions_[s] = static_cast<std::int32_t>(length(s));
-    // all blocks that the loop can reach; end gives back the rest
+    // The device runs ahead of the host, so all blocks that the loop can reach are allocated now; end() trims.
     extend(s, static_cast<std::size_t>(steps), s, ids.size(), true);
   }
   loop_->start({.ids = ids,
@@ -141,7 +141,7 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
 }
 
 std::span<const std::int32_t> Sequences::next() {
-  invariant(loop_ != nullptr && taken_ < loop_steps_, "TOOL-004", "no more steps than were announced");
+  invariant(loop_ != nullptr && taken_ < loop_steps_, "TOOL-004", "no more steps than begin() announced");
   for (; submitted_ < loop_steps_ && loop_->in_flight() < loop_->in_flight_max(); ++submitted_) loop_->submit();
   ++taken_;
   return loop_->take();
@@ -152,7 +152,7 @@ void Sequences::end() {
   if (loop_steps_ > 0) loop_->stop();
   for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) {
     const auto fed = length(s) - loop_steps_ + taken_;
-    invariant(trim(s, fed) == fed, "TOOL-006", "a loop leaves what the next token sees");
+    invariant(trim(s, fed) == fed, "TOOL-006", "the KV cache after a decode loop still has what the next token sees");
   }
   loop_ = nullptr;
 }

@@ -1,6 +1,9 @@
 #pragma once
-// Sequences of one executor: their KV blocks, and steps that feed tokens at their ends. Tokens after a prompt are
-// chosen by the caller from logits (decode), or by the device where the executor can (begin, next, end).
+// A fixed number of sequences on one executor, with their KV blocks, for the tools that need no scheduler (forge-run,
+// forge-bench, tests). After prefill, tokens are generated in one of two ways:
+//
+//   decode(ids)           one step; returns logits, and the caller samples on the host
+//   begin, next..., end   a decode loop on the device, which samples there and feeds each token itself
 
 #include <cstdint>
 #include <functional>
@@ -12,8 +15,8 @@
 
 namespace forge::session {
 
-/// A fixed number of sequences, each of up to `context` tokens. All memory is taken when it is made. The executor
-/// outlives it.
+/// `count` sequences of up to `context` tokens each. All memory is allocated by the constructor. The executor must
+/// outlive it.
 class Sequences {
  public:
   Sequences(runtime::Executor& executor, std::int64_t context, std::int64_t count);
@@ -21,33 +24,37 @@ class Sequences {
   [[nodiscard]] std::int64_t context() const { return context_; }
   [[nodiscard]] std::size_t count() const { return sequences_.size(); }
   [[nodiscard]] std::int64_t length(std::size_t sequence) const;
-  /// How many tokens are left: 0 where the layers with a window no longer hold what the next token would see.
+  /// Cuts the sequence to its first `length` tokens. Returns its new length: `length`, or 0 if layers with a sliding
+  /// window have already released positions that the next token would see.
   std::int64_t trim(std::size_t sequence, std::int64_t length);
 
-  /// Rows of logits as steps give them: [n, vocab], n at least 1; valid during the call only.
+  /// Receives the logits of one step: [n, vocab], n at least 1; valid during the call only.
   using TakeRows = std::function<void(std::span<const float> rows)>;
-  /// Feeds `ids` to one sequence in steps as large as the program takes, and hands on the logits of all tokens from
-  /// `first_row` on. Throws Interrupted between steps. Precondition: they fit into the context.
+  /// Feeds `ids` to one sequence in steps as large as the program allows, and calls `take` with the logits of the
+  /// tokens ids[first_row...]. Throws Interrupted between steps. Precondition: `ids` fit into the context.
   void prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row, const TakeRows& take);
-  /// The same for the last token alone: its logits [vocab], valid until the next step.
+  /// The same, returning the logits of the last token: [vocab], valid until the next step.
   std::span<const float> prefill(std::size_t sequence, std::span<const std::int32_t> ids);
 
-  /// One token for each of the first ids.size() sequences: logits [ids.size(), vocab], valid until the next step.
+  /// Feeds ids[s] to sequence s, one token to each of the first ids.size() sequences. Returns logits
+  /// [ids.size(), vocab], valid until the next step.
   std::span<const float> decode(std::span<const std::int32_t> ids);
 
-  /// Can the device choose tokens of so many sequences this way?
+  /// True if the device can sample that many sequences with these parameters.
   [[nodiscard]] bool can_sample(std::size_t sequences, const runtime::SamplerParams& params) const;
-  /// Begins decoding on the device: ids[s], chosen with samplers[s] and not fed, is next in sequence s; at most `steps`
-  /// steps follow. Precondition: can_sample; the steps fit into the context.
+  /// Starts a decode loop on the device for at most `steps` steps. ids[s] is the first token to feed to sequence s; it
+  /// was sampled with samplers[s] from the prefill's logits. Precondition: can_sample; the steps fit into the context.
   void begin(std::span<const std::int32_t> ids, std::span<const runtime::Sampler> samplers, std::int64_t steps);
-  /// One step: the tokens [ids.size()] that it chose; valid until the next call. The device may be
-  /// steps ahead, as many as the executor keeps in flight.
+  /// Waits for the next step and returns the tokens it sampled: [ids.size()], valid until the next call. The device
+  /// meanwhile runs further steps, up to the number that the executor keeps in flight.
   std::span<const std::int32_t> next();
-  /// Ends it after any step; the sequences hold what was fed up to the step that was taken last.
+  /// Ends the loop. The sequences are cut to the tokens fed up to the last step that next() returned; steps in flight
+  /// after it are discarded.
   void end();
 
  private:
-  /// Room for `tokens` more of a sequence, which is the step's number `row` of `rows`; ahead: written by a decode loop.
+  /// Allocates KV blocks for `tokens` more tokens of `sequence` and writes its block tables and length as entry `row`
+  /// of the `rows` sequences of the step. `ahead`: for all steps of a decode loop at once.
   void extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead = false);
   [[nodiscard]] std::span<const std::int32_t> tables(std::size_t rows) const;
 
@@ -57,9 +64,9 @@ class Sequences {
   runtime::KvBlockPool pool_;
   std::vector<runtime::KvSequence> sequences_;
   std::vector<std::int32_t> positions_, sequence_, rows_, kv_length_, block_table_;
-  std::vector<std::uint8_t> prompt_;  ///< of the step
+  std::vector<std::uint8_t> prompt_;  ///< per token of the step: 1 if it belongs to a long prompt
   std::vector<const runtime::Sampler*> samplers_;
-  runtime::DecodeLoop* loop_ = nullptr;  ///< between begin and end
+  runtime::DecodeLoop* loop_ = nullptr;  ///< set between begin() and end()
   std::size_t loop_sequences_ = 0;
   std::int64_t loop_steps_ = 0, submitted_ = 0, taken_ = 0;
 };

@@ -17,17 +17,17 @@
 namespace forge::session {
 namespace {
 
-/// What a GPU cannot do although another device may.
+/// True for errors after which another device may still be able to run the model.
 bool is_of_device(const Error& error) {
   return error.code() == ErrorCode::kDevice || error.code() == ErrorCode::kMemory ||
          error.code() == ErrorCode::kModelUnsupported;
 }
 
-/// Where packed weights of the model are kept; nothing, and a line, without a cache.
+/// Options of the packed-weights cache for this model; nullopt, and a warning, if there is no cache.
 std::optional<runtime::PackedWeightsOptions> packed_weights(const loader::Gguf& file) {
   const auto cache = plan::CacheOptions::from_environment();
   if (cache.directory.empty()) {
-    warn("there is no cache for packed weights; set FORGE_CACHE_DIR to a directory of yours");
+    warn("there is no cache for repacked weights; set FORGE_CACHE_DIR to a writable directory");
     return std::nullopt;
   }
   return runtime::PackedWeightsOptions{.folder = cache.directory / kPackedWeightsFolder,
@@ -40,8 +40,8 @@ std::optional<runtime::PackedWeightsOptions> packed_weights(const loader::Gguf& 
 void note_threads(std::int64_t threads) {
   const auto cores = static_cast<std::int64_t>(runtime::ThreadPool::default_threads());
   if (threads > cores)
-    note(fmt::format("note: {} threads take turns on {} core{}; -t {} is faster", threads, cores, cores == 1 ? "" : "s",
-                     cores));
+    note(
+        fmt::format("note: {} threads share {} core{}; -t {} is faster", threads, cores, cores == 1 ? "" : "s", cores));
 }
 
 }  // namespace
@@ -49,14 +49,15 @@ void note_threads(std::int64_t threads) {
 Session::Session(const Options& options, Stages& stages) : stages_(stages) {
   auto device = choose_device(options.device);
   if (options.trace != nullptr && device.gpu)
-    throw Error(ErrorCode::kUsage, "--profile-trace is of the CPU's threads, and a GPU runs the model", {},
+    throw Error(ErrorCode::kUsage, "--profile-trace works on the CPU only, and a GPU runs the model", {},
                 "give --device cpu");
   if (options.repack_cache && device.gpu)
-    throw Error(ErrorCode::kUsage, "--repack-cache is of the CPU's weights, and a GPU runs the model", {},
+    throw Error(ErrorCode::kUsage, "--repack-cache works on the CPU only, and a GPU runs the model", {},
                 "give --device cpu");
   const auto kv_type = dtype_of_name(options.model.kv_type.value_or(""));
   if (device.gpu && !device.asked_for && kv_type && !codegen::supports_kv_type(device.target, *kv_type))
-    device = choose_cpu(fmt::format("there is no KV cache in {} on {}", dtype_name(*kv_type), device.target));
+    device =
+        choose_cpu(fmt::format("a KV cache of type {} is not supported on {}", dtype_name(*kv_type), device.target));
   if (device.gpu && !device.asked_for) {
     try {
       open(options, device);
@@ -72,7 +73,7 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
 }
 
 void Session::open(Options options, const DeviceChoice& device) {
-  opening_ = {};  // waits: it may read a file that goes now
+  opening_ = {};  // waits for the tokenizer of a failed attempt, which reads the file that is replaced below
   if (device.gpu) require_sound_card(*device.driver, device.gpu->info());
   options.model.target = device.target;
   model_ = open_model(options.model);

@@ -1,5 +1,6 @@
 #pragma once
-// A model ready to run: file, program, executor, and the tokenizer when one is wanted.
+// A model that is ready to run: device, model file, program, executor with loaded weights, and optionally the
+// tokenizer. The common start of forge-run, forge-serve and forge-bench.
 
 #include <chrono>
 #include <future>
@@ -16,10 +17,11 @@
 
 namespace forge::session {
 
-inline constexpr const char* kPackedWeightsFolder = "weights";  ///< in the cache
-inline constexpr const char* kRepackCacheHelp = "keep packed weights in the cache; a later start maps them";
+inline constexpr const char* kPackedWeightsFolder = "weights";  ///< folder in the cache
+inline constexpr const char* kRepackCacheHelp =
+    "keep repacked weights in the cache, so that later starts map them instead of repacking";
 
-/// Milliseconds from the start of main to the end of each stage; 0: not done.
+/// Milliseconds from the start of main to the end of each stage; 0 if the stage has not ended.
 struct Stages {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   double plan_ms = 0, weights_ms = 0, tokenizer_ms = 0, first_token_ms = 0;
@@ -32,33 +34,34 @@ class Session {
  public:
   struct Options {
     ModelChoice model;
-    std::string device = "auto";  ///< auto, cpu, hip:N, cuda:N; decides model.target
-    std::int64_t threads = 0;     ///< 0: what the process may use
-    bool profile = false;
-    bool repack_cache = false;   ///< keep packed weights in the cache, and map what is there
-    TraceFile* trace = nullptr;  ///< where trace_end puts what threads did; outlives the session
-    bool tokenizer = false;      ///< open it meanwhile, on a thread of its own
+    std::string device = "auto";  ///< auto, cpu, hip:N, cuda:N; sets model.target
+    std::int64_t threads = 0;     ///< CPU threads; 0: as many as the process may use
+    bool profile = false;         ///< time each step
+    bool repack_cache = false;    ///< store repacked weights in the cache and map them if they are there
+    TraceFile* trace = nullptr;   ///< receives the trace in trace_end; must outlive the session
+    bool tokenizer = false;       ///< open the tokenizer on another thread while weights are loaded
   };
 
-  /// A GPU is tested first, once for its driver and compiler (card_verdict.h).
-  /// Errors: those of choose_device, require_sound_card and open_model, kMemory with the numbers when it does not fit,
-  /// the executor's; kUsage for a trace or a repack cache of a GPU. With "auto" what a GPU cannot do the CPU does.
+  /// Chooses the device, opens the model and loads its weights. A GPU is self-tested before its first use with this
+  /// driver and compiler (card_verdict.h). With "auto", an error of the GPU makes the CPU run the model.
+  /// Errors: those of choose_device, require_sound_card and open_model, the executor's; kMemory when the model does not
+  /// fit; kUsage for a trace or a repack cache on a GPU.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
   [[nodiscard]] const OpenedModel& model() const { return model_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
-  /// Gives it away; afterwards what asks the executor must not be called.
+  /// Transfers the executor to the caller. Afterwards executor(), memory_requirements() and trace_end() must not be called.
   [[nodiscard]] std::unique_ptr<runtime::Executor> take_executor() { return std::move(executor_); }
   [[nodiscard]] const runtime::MemoryRequirements& memory_requirements() const {
     return executor_->memory_requirements();
   }
   [[nodiscard]] std::int64_t context() const { return model_.context; }
-  /// Why the CPU is used; empty when it was asked for, and on a GPU.
+  /// Why "auto" chose the CPU, one line; empty on a GPU and with --device cpu.
   [[nodiscard]] const std::string& why_cpu() const { return why_cpu_; }
-  /// Adds what threads did so far to Options::trace, when there is one, and records no more. Errors: kIo.
+  /// Stops recording and writes the recorded steps to Options::trace; does nothing without one. Errors: kIo.
   void trace_end();
-  /// Waits until it is open. Errors: those of Tokenizer::open.
+  /// The tokenizer; waits until it is open. Errors: those of Tokenizer::open.
   [[nodiscard]] const text::Tokenizer& tokenizer();
 
  private:
@@ -74,7 +77,7 @@ class Session {
   std::unique_ptr<runtime::Executor> executor_;
 };
 
-/// Does the file carry a vocabulary?
+/// True if the file has a vocabulary.
 [[nodiscard]] bool has_tokenizer(const loader::Gguf& file);
 
 }  // namespace forge::session

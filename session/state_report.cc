@@ -48,19 +48,19 @@ StateReport state_report(const plan::ProgramT& program, std::int64_t context, st
 std::string state_report_text(const StateReport& report) {
   std::string out;
   for (const auto& g : report.kv) {
-    const auto what = g.window == 0 ? std::string("all positions") : fmt::format("a window of {}", g.window);
+    const auto what = g.window == 0 ? std::string("whole context") : fmt::format("window of {} tokens", g.window);
     auto heads = fmt::format("{} heads of {}", g.kv_heads, g.head_dim);
     if (g.shared_row)
-      heads += fmt::format(", the first {} columns also values", g.value_dim);
+      heads += fmt::format(", of which the first {} columns are the values", g.value_dim);
     else if (g.value_dim != g.head_dim)
       heads += fmt::format(" and values of {}", g.value_dim);
-    out += fmt::format("  KV of {} layers, {}, {}: {} blocks of {} tokens a sequence, {}", g.layers, heads, what,
-                       g.blocks_sequence, g.block_tokens, human_bytes(g.bytes_sequence));
-    out += fmt::format("; {} blocks in all{}, {}\n", g.blocks,
-                       g.window == 0 ? "" : " with those of a step's own tokens", human_bytes(g.bytes));
+    out += fmt::format("  KV cache of {} layers, {}, {}: {} blocks of {} tokens per sequence, {}", g.layers, heads,
+                       what, g.blocks_sequence, g.block_tokens, human_bytes(g.bytes_sequence));
+    out += fmt::format("; {} blocks in total{}, {}\n", g.blocks,
+                       g.window == 0 ? "" : ", including the tokens of a step", human_bytes(g.bytes));
   }
   for (const auto& g : report.recurrent)
-    out += fmt::format("  recurrent state of {} layers: {} a sequence, {} in all\n", g.layers,
+    out += fmt::format("  recurrent state of {} layers: {} per sequence, {} in total\n", g.layers,
                        human_bytes(g.bytes_sequence), human_bytes(g.bytes));
   return out;
 }

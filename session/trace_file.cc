@@ -17,7 +17,7 @@ using Event = runtime::StepTrace::Event;
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-/// Walks forward through a ring whose events are in the order of their time.
+/// Reads a ring of events forward; its events are ordered by time.
 class Cursor {
  public:
   Cursor(const Ring& ring, std::int64_t from_ns) : ring_(ring) { skip_to(from_ns); }
@@ -115,7 +115,7 @@ std::string json_of(const TraceEvent& event) {
                      event.layer >= 0 ? fmt::format(R"(,"args":{{"layer":{}}})", event.layer) : std::string());
 }
 
-/// A name of a process (thread below 0) or thread.
+/// A metadata event that names a process (`thread` < 0) or a thread.
 std::string json_name(std::int64_t process, std::int64_t thread, const std::string& name) {
   return fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"name":{}}}}})", process,
                      std::max<std::int64_t>(thread, 0), thread < 0 ? "process_name" : "thread_name", json_string(name));
@@ -165,7 +165,7 @@ void TraceFile::finish() {
   write(processes_ == 0 ? "{\"traceEvents\":[]}\n" : "\n]}\n");
   file_.commit();
   note(fmt::format("trace: {} events written to {}{}", events_, printable(path_.native(), 200),
-                   lost_ ? ", the newest ones" : ""));
+                   lost_ ? "; older events were dropped" : ""));
 }
 
 }  // namespace forge::session

@@ -1,10 +1,10 @@
-// What the tools do without the CPU's back-end.
+// Stubs for a build without the CPU back-end.
 
 #include "session/self_test/self_test.h"
 
 namespace forge::session {
 
-/// A card's tiny model is compared with the CPU's.
+/// Empty: the tiny model's results on a GPU are compared with the CPU's, which this build cannot compute.
 void self_test_model(const driver::Device&, const SelfTestOptions&, const SelfTestSink&) {}
 
 }  // namespace forge::session

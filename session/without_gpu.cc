@@ -1,4 +1,4 @@
-// What a build without the GPU back-end says of GPUs.
+// Stubs for a build without the GPU back-end: each one throws kUsage.
 
 #include "session/self_test/card_verdict.h"
 #include "session/self_test/self_test_process.h"
@@ -8,7 +8,7 @@ namespace forge::session {
 namespace {
 
 [[noreturn]] void refuse(const char* what) {
-  throw Error(ErrorCode::kUsage, std::string("this forge cannot ") + what, "it was built without the back-end for GPUs",
+  throw Error(ErrorCode::kUsage, std::string("this forge cannot ") + what, "it was built without the GPU back-end",
               "build it with -Dback_ends=cpu,gpu");
 }
 

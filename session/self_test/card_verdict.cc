@@ -22,9 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What an entry begins with; its texts: passed or failed, the card, what is wrong.
+/// First bytes of an entry. Its texts are: passed or failed, CardIdentity::text(), the problem.
 constexpr std::string_view kMagic = "forge verdict 1\n";
-constexpr std::uint64_t kVerdictBytesMax = std::uint64_t{1} << 20;  // of all verdicts: some thousands
+constexpr std::uint64_t kVerdictBytesMax = std::uint64_t{1} << 20;  ///< size limit of all verdicts: some thousands
 constexpr std::string_view kPassed = "passed", kFailed = "failed";
 
 bool is_there(const fs::path& path) {
@@ -72,10 +72,10 @@ fs::path VerdictCache::entry_path(const CardIdentity& card) const {
 }
 
 void VerdictCache::give_up(const std::string& why) {
-  note_(Error(ErrorCode::kCache, fmt::format("cannot keep a card's verdict in {}", printable(folder_.native(), 200)),
-              why, "it is tested each time; set FORGE_CACHE_DIR to a directory of yours")
+  note_(Error(ErrorCode::kCache, fmt::format("cannot store self-test verdicts in {}", printable(folder_.native(), 200)),
+              why, "the GPU is tested at each start; set FORGE_CACHE_DIR to a writable directory")
             .line());
-  folder_.clear();  // once is enough
+  folder_.clear();  // warn once
 }
 
 bool VerdictCache::usable() {
@@ -168,16 +168,16 @@ void require_sound_card(const driver::Driver& driver, const driver::DeviceInfo& 
   const auto run = [&]() -> SelfTestReport {
     const auto program = find_self_test_program();
     if (program.empty())
-      return {.results = {}, .untested = "forge-inspect, which tests it, is not beside this program"};
+      return {.results = {}, .untested = "forge-inspect, which runs the self-test, is not in this program's folder"};
     auto report = run_self_test_process(program, card->device, true,
-                                        [](const std::string& stage) { progress("testing the card: " + stage); });
+                                        [](const std::string& stage) { progress("testing the GPU: " + stage); });
     end_progress();
     return report;
   };
   require_sound_card(*card, verdicts,
                      {.run = run,
                       .note = [](const std::string& line) { note(line); },
-                      .waiting = [] { progress("another process is testing this card: waiting for it"); }});
+                      .waiting = [] { progress("waiting for another process that tests this GPU"); }});
   end_progress();
 }
 

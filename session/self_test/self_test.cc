@@ -23,20 +23,22 @@ using codegen::SelfTestSection;
 using runtime::gpu_aligned;
 using runtime::kGpuAlignment;
 
-constexpr std::size_t kGuardBytes = 256;  ///< before and behind what a kernel writes
+constexpr std::size_t kGuardBytes = 256;  ///< guard bytes before and after a kernel's output
 constexpr std::uint8_t kPoison = 0xa5;
 
 double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-/// The card went away, or a kernel did not end: what is still to come can't be told from it.
+/// The device is lost: no further kernel can be tested on it.
 class DeviceLost : public Error {
  public:
   using Error::Error;
 };
 
-/// One kernel of the self-test on the device: its memory and its work.
+/// Runs one kernel of the self-test. The output buffer is poisoned before the launch and has guard bytes on both sides:
+///
+///   | guard 256 B | results | padding + guard 256 B |      bytes outside the results must still be 0xa5 afterwards
 class KernelRun {
  public:
   KernelRun(const driver::Device& device, const SelfTestKernel& kernel, std::span<const std::byte> code)
@@ -52,7 +54,8 @@ class KernelRun {
         stream_(device),
         done_(device) {}
 
-  /// Launches, waits at most `limit`, and brings the results back. Errors: DeviceLost; kDevice.
+  /// Launches the kernel, waits at most `limit`, and copies the results back. Errors: DeviceLost; DeviceIsStuck;
+  /// kDevice.
   void run(std::chrono::milliseconds limit) {
     std::memset(host_.data(), kPoison, host_.bytes());
     std::memcpy(mirror_.data(), kernel_.input.data(), bytes_of(kernel_.input.size()));
@@ -72,14 +75,14 @@ class KernelRun {
     wait(limit);
   }
 
-  /// What is wrong with a section; empty: nothing.
+  /// What is wrong with a section of the results; empty if it is right.
   [[nodiscard]] std::string mismatch(const SelfTestSection& section) const {
     const std::byte* from = section.in_host_memory ? host_.data() : mirror_.data() + kGuardBytes;
     std::vector<std::uint32_t> got(section.expected.size());
     std::memcpy(got.data(), from + bytes_of(section.first), bytes_of(got.size()));
     return codegen::self_test_mismatch(section, got);
   }
-  /// Was anything written before or behind the results?
+  /// True if nothing outside the results was written.
   [[nodiscard]] bool guards_hold() const {
     const auto poisoned = [](std::byte byte) { return byte == std::byte{kPoison}; };
     const std::byte *begin = mirror_.data(), *end = begin + out_.bytes();
@@ -95,7 +98,7 @@ class KernelRun {
     if (status.outcome() != driver::Outcome::kLost) throw status.error(doing);
     throw DeviceLost(ErrorCode::kDevice, strip_error_code(status.error(doing).line()));
   }
-  /// By asking, so that a kernel that never ends does not hold this thread for ever.
+  /// Polls instead of blocking, so that a kernel that never ends does not block this thread for ever.
   void wait(std::chrono::milliseconds limit) {
     check(done_.record(stream_), "running");
     const auto end = Clock::now() + limit;
@@ -117,18 +120,19 @@ class KernelRun {
   driver::Event done_;
 };
 
+/// Compiles and runs the kernels of primitives.
 class Primitives {
  public:
   Primitives(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink)
       : device_(device), options_(options), sink_(sink) {
     const auto* target = codegen::find_target(options.target);
-    invariant(target != nullptr, "ST-001", "a card that is tested has a target");
+    invariant(target != nullptr, "ST-001", "a GPU that is tested has a target");
     kernels_ = codegen::self_test_kernels(*target);
     if (!options.kernel.empty())
       std::erase_if(kernels_, [&](const SelfTestKernel& kernel) { return kernel.name != options.kernel; });
   }
 
-  /// False: the device is lost.
+  /// Runs all kernels. False if the device is lost.
   bool run() {
     sink_.stage("compiling");
     compile();
@@ -138,7 +142,7 @@ class Primitives {
   }
 
  private:
-  /// All at once; when one does not compile, each by itself, so that the others are tested nevertheless.
+  /// Compiles all kernels in one call. If that fails, compiles them one by one, so that the others can be tested.
   void compile() {
     std::vector<codegen::KernelSource> sources;
     for (const auto& kernel : kernels_) sources.push_back(kernel.source);
@@ -166,7 +170,8 @@ class Primitives {
       fail_all(kernel,
                fmt::format("its kernel did not end within {} s", static_cast<double>(options_.limit.count()) / 1000),
                milliseconds_since(begin));
-      static auto* const in_use = new std::vector<std::unique_ptr<KernelRun>>;  // for good: the device has its memory
+      // Leaked on purpose: the kernel still uses this memory, and freeing it would wait for the kernel.
+      static auto* const in_use = new std::vector<std::unique_ptr<KernelRun>>;
       in_use->push_back(std::move(run));
       throw;
     } catch (const DeviceLost& error) {
@@ -188,12 +193,12 @@ class Primitives {
     if (!run->guards_hold())
       sink_.result({.name = kernel.name + " within bounds",
                     .ok = false,
-                    .detail = "memory beside its results was written",
+                    .detail = "it wrote outside its output buffer",
                     .ms = ms});
     return true;
   }
 
-  /// What a kernel was to show has not been shown.
+  /// Reports all sections of a kernel as failed.
   void fail_all(const SelfTestKernel& kernel, const std::string& why, double ms) const {
     for (const auto& section : kernel.sections)
       sink_.result({.name = section.name, .ok = false, .detail = printable(why, 300), .ms = ms});

@@ -1,4 +1,5 @@
-// The self-test's tiny model: a llama of random weights, compiled for the card and for this CPU, both fed the same.
+// The self-test's tiny model: a llama with random weights, compiled for the GPU and for this CPU. Both get the same
+// tokens, and the GPU's logits and sampled tokens are compared with the CPU's logits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,17 +24,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kContext = 256;
-/// Of everything that a dense model has one, in shapes that every target has kernels for. Weights of Q4_K, and Q6_K at
-/// the ends.
+/// Each op of a dense model, in shapes that every target has kernels for. Weights are Q4_K; the tied embedding is Q6_K.
 constexpr SyntheticShape kShape{"self-test", "the self-test's", 2, 256, 512, 4, 2, 64, 512, true, 10000, kContext, 0};
 constexpr DType kType = DType::kQ4_K;
 
-/// Prompts in a step of many tokens and in one of few; then tokens one by one.
+/// Number of tokens in: a long prefill, a short prefill, single decode steps, and each sampled sequence.
 constexpr std::size_t kPrompt = 34, kPromptRest = 6, kDecoded = 4, kDrawn = 8;
-/// Activations are rounded to int8 in blocks of another size: right cards are at 3e-4. Lanes read where they are
-/// off, the known fault of a compiler, gave 0.35.
+/// Bound of the normalised mean square error. CPU and GPU quantise activations to int8 in blocks of different sizes, so
+/// a sound card has 3e-4. A known compiler bug (lanes that are disabled were read) gave 0.35.
 constexpr double kNmseMax = 3e-3;
-/// A chosen token's logit may be so much below the one that should be, in deviations of the row's logits.
+/// A sampled token's logit may be this much below the lowest candidate's, in standard deviations of the row's logits.
 constexpr double kMargin = 0.5;
 
 double nmse(std::span<const float> got, std::span<const float> expected) {
@@ -48,7 +48,7 @@ double nmse(std::span<const float> got, std::span<const float> expected) {
   return error / power;
 }
 
-/// One sequence in an executor, from position 0 on.
+/// Feeds one sequence to an executor, from position 0 on.
 class Fed {
  public:
   explicit Fed(runtime::Executor& executor) : executor_(executor) {
@@ -57,7 +57,7 @@ class Fed {
     for (std::size_t g = 0; g < groups; ++g)
       for (std::size_t i = 0; i < stride_; ++i) table_.push_back(static_cast<std::int32_t>(i));
   }
-  /// Logits of all these tokens, in one step.
+  /// Feeds `ids` in one step and returns the logits of all of them: [ids.size(), vocab].
   std::vector<float> feed(std::span<const std::int32_t> ids) {
     std::vector<std::int32_t> positions(ids.size()), rows(ids.size()), sequence(ids.size(), 0);
     std::iota(positions.begin(), positions.end(), position_);
@@ -72,10 +72,10 @@ class Fed {
                                            .table_stride = stride_});
     return {logits.begin(), logits.end()};
   }
-  /// Tokens that the device chooses behind `id`, which it feeds first.
+  /// Feeds `id` and lets the device's decode loop sample `count` tokens after it.
   std::vector<std::int32_t> draw(std::int32_t id, const runtime::SamplerParams& params, std::size_t count) {
     auto* loop = executor_.decode_loop();
-    invariant(loop != nullptr, "ST-002", "a GPU's program chooses tokens by itself");
+    invariant(loop != nullptr, "ST-002", "a GPU's program can sample tokens");
     const runtime::Sampler sampler(executor_.vocab(), params);
     const runtime::Sampler* const samplers[] = {&sampler};
     loop->start({.ids = std::span(&id, 1),
@@ -101,7 +101,7 @@ class Fed {
   std::int32_t position_ = 0;
 };
 
-/// The model, for both.
+/// The model, opened on the GPU and on the CPU.
 class Model {
  public:
   Model(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink)
@@ -134,22 +134,23 @@ class Model {
   std::unique_ptr<runtime::CpuExecutor> cpu_;
 };
 
-/// What came of a comparison: for a right one how near it is.
+/// Result of a comparison; `detail` has the error also when ok.
 struct Outcome {
   bool ok = true;
   std::string detail;
 };
 
 Outcome outcome_of(double error) {
-  if (error <= kNmseMax) return {true, fmt::format("nmse {:.2g}", error)};  // NaN is not
-  return {false, fmt::format("its logits are not the CPU's: normalised mean square error {:.2g}, at most {:.2g}", error,
-                             kNmseMax)};
+  if (error <= kNmseMax) return {true, fmt::format("nmse {:.2g}", error)};  // false for NaN
+  return {false, fmt::format("its logits differ from the CPU's: normalised mean square error {:.2g}, allowed {:.2g}",
+                             error, kNmseMax)};
 }
 
-/// Is `token` among the `candidates` largest of the CPU's logits, as far as can be said?
+/// Checks that `token` is among the `candidates` largest of the CPU's logits, within kMargin. Returns the problem, or
+/// an empty string.
 std::string token_problem(std::int32_t token, std::span<const float> logits, std::size_t candidates) {
   if (token < 0 || static_cast<std::size_t>(token) >= logits.size())
-    return fmt::format("it chose token {} of {}", token, logits.size());
+    return fmt::format("it sampled token {}, and the vocabulary has {}", token, logits.size());
   std::vector<float> sorted(logits.begin(), logits.end());
   std::ranges::sort(sorted, std::greater());
   const double mean = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
@@ -158,8 +159,8 @@ std::string token_problem(std::int32_t token, std::span<const float> logits, std
   const double deviation = std::sqrt(power / static_cast<double>(sorted.size()));
   const auto chosen = static_cast<double>(logits[static_cast<std::size_t>(token)]);
   if (chosen >= static_cast<double>(sorted[candidates - 1]) - kMargin * deviation) return {};
-  return fmt::format("it chose token {} of logit {:.3g}; the CPU's {} largest begin at {:.3g}", token, chosen,
-                     candidates, sorted[candidates - 1]);
+  return fmt::format("it sampled token {} with logit {:.3g}; the CPU's {} largest logits are {:.3g} and above", token,
+                     chosen, candidates, sorted[candidates - 1]);
 }
 
 std::vector<std::int32_t> prompt_of(std::size_t count) {
@@ -215,7 +216,7 @@ class ModelTest {
     feed_both(ids, got, expected);
     return outcome_of(nmse(got, expected));
   }
-  /// The CPU is fed what the device chose, whatever that is.
+  /// The CPU is fed the tokens that the device sampled, so that both stay in the same state.
   Outcome compare_drawn(std::int32_t id, const runtime::SamplerParams& params, std::size_t candidates) {
     const auto tokens = gpu_.draw(id, params, kDrawn);
     std::string problem;

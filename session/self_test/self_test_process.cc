@@ -34,18 +34,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kProgram = "forge-inspect";
 constexpr std::size_t kLineMax = 4096;
-constexpr int kPollStepMs = 200;  // how late an interrupt may be noticed
-/// The tiny model and the largest kernel take less.
+constexpr int kPollStepMs = 200;  ///< interval at which interrupts are checked
+/// Free device memory required for the test; the tiny model and the largest kernel need less.
 constexpr std::uint64_t kFreeBytesMin = std::uint64_t{96} << 20;
 
-/// Field `index` of a line.
+/// Field `index` of a tab-separated line; empty if it has fewer.
 std::string field(std::string_view line, std::size_t index) {
   for (; index > 0 && !line.empty(); --index) line.remove_prefix(std::min(line.find('\t'), line.size() - 1) + 1);
   return std::string(line.substr(0, line.find('\t')));
 }
 
-/// The process and the end of the pipe that it writes to. Ended by the destructor, without waiting for one that the
-/// driver holds.
+/// The child process and the read end of the pipe to its stdout. The destructor kills it and waits two seconds at most:
+/// a process that hangs in the driver cannot be reaped.
 class TestProcess {
  public:
   TestProcess(const fs::path& program, const std::string& device, bool quiet) {
@@ -74,7 +74,7 @@ class TestProcess {
     static_cast<void>(status());
   }
   [[nodiscard]] int out() const { return out_.get(); }
-  /// Its wait status once it has ended; it is given two seconds. -1: it has not.
+  /// Waits up to two seconds for the child's end and returns its wait status; -1 if it has not ended.
   int status() {
     for (int tries = 0; pid_ > 0 && tries < 200; ++tries) {
       int status = 0;
@@ -93,7 +93,7 @@ class TestProcess {
   UniqueFd out_;
 };
 
-/// Reads the process's lines until it is done or has had its time.
+/// Reads the child's lines until it is done or exceeds a time limit.
 class Reader {
  public:
   Reader(TestProcess& process, const std::function<void(const std::string&)>& stage, const SelfTestLimits& limits)
@@ -147,7 +147,7 @@ class Reader {
     }
   }
 
-  /// False at the end of what it writes.
+  /// Reads and handles what is in the pipe. False at its end.
   bool read_some() {
     std::array<char, 4096> buffer{};
     const ssize_t got = read(process_.out(), buffer.data(), buffer.size());
@@ -208,7 +208,7 @@ std::string SelfTestReport::problem() const {
 }
 
 fs::path find_self_test_program() {
-  return find_beside_program(kProgram, {".", "../../tools"});  // the second for the checks of a build
+  return find_beside_program(kProgram, {".", "../../tools"});  // the second: programs in build/tests/device
 }
 
 SelfTestReport run_self_test_process(const fs::path& program, const std::string& device, bool quiet,
@@ -241,10 +241,10 @@ void write_self_test(const std::string& device) {
   std::optional<DeviceChoice> choice;
   try {
     choice = choose_device(device);
-    if (!choice->gpu) throw Error(ErrorCode::kUsage, "the self-test is of a GPU", {}, "give --device hip:N or cuda:N");
+    if (!choice->gpu) throw Error(ErrorCode::kUsage, "the self-test needs a GPU", {}, "give --device hip:N or cuda:N");
     if (const auto free = choice->gpu->free_bytes(); free < kFreeBytesMin)
       throw Error(ErrorCode::kMemory, "its memory is full",
-                  fmt::format("{} are free, the self-test wants {}", human_bytes(free), human_bytes(kFreeBytesMin)));
+                  fmt::format("{} are free, the self-test needs {}", human_bytes(free), human_bytes(kFreeBytesMin)));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kUsage) throw;
     return untested(error);

@@ -25,7 +25,7 @@
 namespace forge::session {
 namespace {
 
-/// Sizes as the models' own files state them.
+/// Sizes from the metadata of the models' GGUF files.
 constexpr std::array kShapes{
     SyntheticShape{"smollm2", "SmolLM2 135M", 30, 576, 1536, 9, 3, 64, 49152, true, 100000, 8192, 0},
     SyntheticShape{"1b", "Llama 3.2 1B", 16, 2048, 8192, 32, 8, 64, 128256, true, 500000, 131072, 32},
@@ -38,7 +38,7 @@ constexpr std::size_t kAlignment = 32;
 
 struct Tensor {
   std::string name;
-  std::int64_t rows = 0, cols = 0;  ///< 0 rows: a vector
+  std::int64_t rows = 0, cols = 0;  ///< rows 0: a vector of `cols` elements
   DType type = DType::kF32;
   [[nodiscard]] std::uint64_t bytes() const {
     return row_bytes(type, static_cast<std::size_t>(cols)) *
@@ -46,7 +46,7 @@ struct Tensor {
   }
 };
 
-/// What usual quantisers give the output's matrix of a file of this type.
+/// The type that llama.cpp's quantiser gives the output projection in a file of type `type`.
 DType head_type(DType type) {
   switch (type) {
     case DType::kQ4_1:
@@ -165,7 +165,8 @@ std::string header_of(const SyntheticModel& model, const std::vector<Tensor>& te
   return bytes;
 }
 
-/// Llama 3's factors for long contexts (source: the model's published `rope_scaling`: low 1, high 4, original 8192).
+/// Llama 3's RoPE factors for long contexts, one per pair of dimensions: 1 for short wavelengths, rope_factor for long
+/// ones, and a smooth blend between (source: the model's published `rope_scaling`: low 1, high 4, original 8192).
 std::vector<float> rope_factors(const SyntheticShape& shape) {
   constexpr double kLow = 1, kHigh = 4, kOriginal = 8192;
   std::vector<float> factors;
@@ -202,7 +203,7 @@ SyntheticModel SyntheticModel::parse(std::string_view text) {
                  std::move(fix));
   };
   const auto colon = text.find(':');
-  if (colon == std::string_view::npos) throw refuse("it is no SHAPE:TYPE", shape_names() + "; " + type_names());
+  if (colon == std::string_view::npos) throw refuse("it is not SHAPE:TYPE", shape_names() + "; " + type_names());
   const auto shape = std::ranges::find(kShapes, text.substr(0, colon), &SyntheticShape::name);
   if (shape == kShapes.end()) throw refuse("its shape is unknown", shape_names());
   const auto type = dtype_of_name(text.substr(colon + 1));
@@ -210,7 +211,8 @@ SyntheticModel SyntheticModel::parse(std::string_view text) {
   const auto block = static_cast<std::int64_t>(dtype_info(*type).block_elems);
   for (const auto cols : {shape->width, shape->ffn})
     if (cols % block != 0)
-      throw refuse(fmt::format("its rows of {} are no multiple of the type's blocks of {}", cols, block), type_names());
+      throw refuse(fmt::format("its row length {} is not a multiple of the type's block size {}", cols, block),
+                   type_names());
   return {.shape = &*shape, .type = *type};
 }
 
@@ -242,7 +244,7 @@ void write_synthetic(const SyntheticModel& model, const ByteSink& sink) {
       auto pool = pools.find(tensor.type);
       if (pool == pools.end()) {
         auto made = SyntheticPool::make(tensor.type, kPoolElems);
-        invariant(made.has_value(), "SYN-001", "parse lets no other type through");
+        invariant(made.has_value(), "SYN-001", "parse() accepts only types that a pool can be made of");
         pool = pools.emplace(tensor.type, *std::move(made)).first;
       }
       pool->second.write(tensor.bytes(), random, sink);
@@ -256,12 +258,12 @@ SyntheticFile::SyntheticFile(const SyntheticModel& model) {
   const auto limit = memory_available();
   if (2 * bytes > limit.bytes)
     throw Error(ErrorCode::kMemory, fmt::format("{} does not fit into memory", model.name()),
-                fmt::format("its weights and a copy of them as a file take {}, {} is {}", human_bytes(2 * bytes),
+                fmt::format("the file and the executor's copy of its weights need {}, {} is {}", human_bytes(2 * bytes),
                             limit.what, human_bytes(limit.bytes)),
-                "take a smaller shape or type, or write it to a file with --save");
+                "use a smaller shape or type, or write it to a file with --save");
   const auto fail = [&](int number) {
-    return Error(ErrorCode::kIo, fmt::format("cannot make {} in memory", model.name()), std::strerror(number),
-                 "write it to a file with --save, and measure that");
+    return Error(ErrorCode::kIo, fmt::format("cannot create {} in memory", model.name()), std::strerror(number),
+                 "write it to a file with --save and measure that file");
   };
   fd_ = UniqueFd(::memfd_create("forge-synthetic", MFD_CLOEXEC));
   if (!fd_) throw fail(errno);

@@ -1,6 +1,6 @@
 #pragma once
-// Random-weight models of real shapes, for measuring speed without a model file. A model of one shape and type is the
-// same bytes everywhere and every time.
+// Models with random weights in the shapes of real models, written as GGUF: for forge-bench --synthetic, tests, and the
+// GPU self-test. The same shape and type give the same bytes on every machine.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,42 +13,43 @@
 
 namespace forge::session {
 
-/// A dense llama.
+/// The shape of a dense llama.
 struct SyntheticShape {
-  std::string_view name;   ///< what --synthetic calls it
-  std::string_view title;  ///< of the model that has this shape
+  std::string_view name;   ///< name for --synthetic
+  std::string_view title;  ///< the model that has this shape
   std::int64_t layers, width, ffn, heads, kv_heads, head_dim, vocab;
-  bool tied;  ///< the embedding table is the output's, too
+  bool tied;  ///< the output projection is the embedding table
   float rope_base;
   std::int64_t context;
-  double rope_factor;  ///< of Llama 3's long wavelengths; 0: no factors
+  double rope_factor;  ///< Llama 3's RoPE scaling factor of long wavelengths; 0: none
 };
 
 struct SyntheticModel {
   const SyntheticShape* shape = nullptr;
   DType type{};
-  /// "1b:q4_0". Errors: kUsage naming the shapes, or the types that a weight can have.
+  /// Parses SHAPE:TYPE, "1b:q4_0". Errors: kUsage, with the list of shapes or types.
   static SyntheticModel parse(std::string_view text);
   [[nodiscard]] std::string name() const;
   [[nodiscard]] std::uint64_t weight_bytes() const;
 };
 
-/// The model as a GGUF file, piece by piece. Throws what `sink` throws, and Interrupted between tensors.
+/// Writes the model as a GGUF file to `sink`, piece by piece. Throws what `sink` throws, and Interrupted between
+/// tensors.
 void write_synthetic(const SyntheticModel& model, const ByteSink& sink);
 
-/// The model in memory: a file that stands in no folder and goes with this object.
+/// The model as an anonymous file in memory (memfd_create), which is gone when this object is destroyed.
 class SyntheticFile {
  public:
-  /// Errors: kMemory when it does not fit beside a copy of its weights; kIo.
+  /// Errors: kMemory when there is no room for it and a second copy of its weights, which a CPU executor makes; kIo.
   explicit SyntheticFile(const SyntheticModel& model);
-  /// What open() takes, in this process.
+  /// A path that this process can open: /proc/self/fd/N.
   [[nodiscard]] std::string path() const;
 
  private:
   UniqueFd fd_;
 };
 
-/// The same as a file that appears whole or not at all. Errors: those of AtomicFile.
+/// Writes the model to `path` atomically. Errors: those of AtomicFile.
 void save_synthetic(const SyntheticModel& model, const std::filesystem::path& path);
 
 }  // namespace forge::session

@@ -11,17 +11,18 @@
 namespace forge::session {
 namespace {
 
-constexpr float kDeviation = 0.02F;  ///< about what trained weights of a small model have
+constexpr float kDeviation = 0.02F;  ///< standard deviation; about that of trained weights of a small model
 
-/// Nearly normal, by a sum of four (Irwin and Hall): exact arithmetic, so the same on every machine.
+/// A nearly normal number: the sum of four uniform ones (Irwin-Hall distribution). The arithmetic is exact, so the
+/// result is the same on every machine.
 float random_weight(Random& random) {
   const std::uint64_t bits = random.next();
   const auto sum = static_cast<float>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
-  constexpr float kSumDeviation = 0.57735F;  // of four uniform numbers below 1
+  constexpr float kSumDeviation = 0.57735F;  // sqrt(4 / 12): of the sum of four uniform numbers in [0, 1)
   return (sum / 65536 - 2) * (kDeviation / kSumDeviation);
 }
 
-/// The scale of a whole block. A minimum is set so that the mean is 0.
+/// Sets the scale of a block. If the block type has a minimum, it is set so that the mean weight is about 0.
 template <class Block>
 void put_scale(Block& block, float scale) {
   const float mean = static_cast<float>(quant::raw_max<Block>()) / 2;
@@ -32,12 +33,12 @@ void put_scale(Block& block, float scale) {
   if constexpr (requires { block.dmin; }) block.dmin = quant::f16_of_f32(scale * mean);
   if constexpr (requires { block.m; }) block.m = quant::f16_of_f32(-scale * mean);
 }
-/// TQ2_0 has no use for a code of 3, which becomes 1.
+/// TQ2_0 has the codes 0 to 2 only; a random code of 3 becomes 1.
 void put_scale(quant::BlockTQ2_0& block, float scale) {
   for (auto& byte : block.qs) byte = static_cast<quant::u8>(byte & ~((byte & byte >> 1 & 0x55) << 1));
   block.d = quant::f16_of_f32(scale);
 }
-/// IQ1_M keeps it in the uppermost nibbles of four words.
+/// IQ1_M stores the f16 scale in the top nibbles of its four 16-bit scale words.
 void put_scale(quant::BlockIQ1_M& block, float scale) {
   const unsigned bits = quant::f16_of_f32(scale);
   for (std::size_t word = 0; word < 4; ++word) {
@@ -61,7 +62,7 @@ void random_blocks(std::span<std::byte> out) {
       std::memcpy(out.data() + b * sizeof block, &block, sizeof block);
     }
   };
-  // what scale gives the deviation is measured on a few blocks with a scale of 1
+  // Dequantise a few blocks with scale 1 and measure their deviation; from it follows the scale for kDeviation.
   const std::size_t blocks = out.size() / sizeof(Block), few = std::min<std::size_t>(blocks, 64);
   scale_all(few, 1);
   std::vector<float> values(few * Block::kElems);

@@ -1,5 +1,5 @@
 #pragma once
-// Random weights of one type, of which synthetic models are cut.
+// Pools of random weights, from which the tensors of synthetic models are cut.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace forge::session {
 
-/// Takes the next bytes of a file.
+/// Receives the next bytes of a file.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
 /// SplitMix64 (source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
@@ -29,14 +29,15 @@ class Random {
   std::uint64_t state_ = 1234;
 };
 
-/// Some weights of one type; tensors are cut out of them from random places on. Types that forge can write hold nearly
-/// normal numbers; of the others all codes and small scales are random, and the blocks' own scales give the numbers the
-/// same deviation.
+/// Random weights of one type. A tensor is a stretch of the pool from a random block on, repeated from the pool's start
+/// if it is longer, which is much faster than quantising every weight. For types that forge can quantise to, the
+/// weights are nearly normal. For other types all codes and sub-block scales are random bits, and each block's scale is
+/// chosen so that the weights have the same standard deviation.
 class SyntheticPool {
  public:
-  /// Nothing for a type that no weight has.
+  /// A pool of `elems` weights; nullopt for a type that weights cannot have.
   static std::optional<SyntheticPool> make(DType type, std::size_t elems);
-  /// `bytes` bytes, a multiple of a block's.
+  /// Writes one tensor of `bytes` bytes, a multiple of the block size.
   void write(std::uint64_t bytes, Random& random, const ByteSink& sink) const;
 
  private:

@@ -87,9 +87,9 @@ def bad_models():
     contradicts("YaRN with nothing", "YaRN", changes=yarn | {"llama.rope.scaling.yarn_beta_slow": 0.0})
     contradicts("absurd heads", "70000", changes={"llama.attention.head_count": 70000, "llama.attention.key_length": 16})
     contradicts("a scale that no product survives", "attention.scale", changes={"llama.attention.scale": 3e38})
-    refused("weights that are no numbers", MODEL, "model-format", "run",
+    refused("weights that are NaN", MODEL, "model-format", "run",
             variant("bad.gguf", tensor_changes={"output_norm.weight": ((32,), b"\xff" * 128)}), "--device", "cpu", "-p", "x",
-            contains=["no numbers"])
+            contains=["NaN or infinite"])
     wide = {f"blk.{layer}.attn_{part}.weight": ((1026, 32) if part == "output" else (32, 1026), b"\0" * 4 * 32 * 1026)
             for layer in range(2) for part in ("q", "k", "v", "output")}
     unsupported("heads wider than any kernel", "1026", tensor_changes=wide,

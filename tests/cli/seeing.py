@@ -85,8 +85,8 @@ def many_threads():
     cores = len(os.sched_getaffinity(0))
     run = tool("run", model, *TOKENS, "-n", 2, "-t", cores + 1)
     case("more threads than cores: a line, and they run", run.returncode == 0 and json.loads(run.stdout)["threads"] == cores + 1
-         and f"note: {cores + 1} threads take turns on ".encode() in run.stderr, run.stderr)
-    case("one thread is no such thing", b"take turns" not in tool("run", model, *TOKENS, "-n", 2, "-t", 1).stderr)
+         and f"note: {cores + 1} threads share {cores} core".encode() in run.stderr, run.stderr)
+    case("one thread has no such note", b"threads share" not in tool("run", model, *TOKENS, "-n", 2, "-t", 1).stderr)
 
 
 def memory(*args):

@@ -180,7 +180,7 @@ TEST_CASE("without a cache a card is tested each time") {
   CHECK(desk.require(sample_card()).empty());
   CHECK(desk.runs == 3);
   REQUIRE(desk.warnings.size() == 1);
-  CHECK_THAT(desk.warnings[0], Contains("cannot keep a card's verdict"));
+  CHECK_THAT(desk.warnings[0], Contains("cannot store self-test verdicts"));
 }
 
 TEST_CASE("of two that want a card's verdict one tests it and the other waits") {

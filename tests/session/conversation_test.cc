@@ -115,7 +115,7 @@ TEST_CASE("what does not fit is refused with both numbers, and the chat goes on"
   const auto first = chat.ask("a");
   const auto line = tests::error_of([&] { (void)chat.ask(std::string(kContext, 'x')); });
   CHECK(line.find("prompt") != std::string::npos);
-  CHECK(line.find("200 positions") != std::string::npos);
+  CHECK(line.find("200 tokens") != std::string::npos);
   CHECK(line.find("/reset") != std::string::npos);
   CHECK(chat.conversation.messages().size() == 2);
   const auto full = chat.ask("go on", -1);

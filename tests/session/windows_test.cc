@@ -80,7 +80,7 @@ TEST_CASE("the report says what windows hold: their positions and one block, and
   CHECK((local.blocks == 3 + 512 / 32 && global.blocks == 1024 / 32));
   CHECK(executor->memory_requirements().kv == local.bytes + global.bytes);
   CHECK(executor->memory_requirements().kv_windows == local.bytes);
-  CHECK(state_report_text(report).find("a window of 64: 3 blocks of 32 tokens a sequence") != std::string::npos);
+  CHECK(state_report_text(report).find("window of 64 tokens: 3 blocks of 32 tokens per sequence") != std::string::npos);
 }
 
 TEST_CASE("the report says what recurrent state takes, however long the context, and which values share rows") {
@@ -96,8 +96,8 @@ TEST_CASE("the report says what recurrent state takes, however long the context,
   CHECK((report.recurrent[0].bytes_sequence == 3000 && report.recurrent[0].bytes == 12000));
   CHECK((report.recurrent[1].bytes_sequence == 48 && report.recurrent[1].bytes == 192));
   const auto text = state_report_text(report);
-  CHECK(text.find("recurrent state of 3 layers: 2.9 KiB a sequence, 11.7 KiB in all") != std::string::npos);
-  CHECK(text.find("1 heads of 576, the first 512 columns also values, all positions") != std::string::npos);
+  CHECK(text.find("recurrent state of 3 layers: 2.9 KiB per sequence, 11.7 KiB in total") != std::string::npos);
+  CHECK(text.find("1 heads of 576, of which the first 512 columns are the values, whole context") != std::string::npos);
   program.recurrent_groups[1] = plan::RecurrentGroup(2, 0);
   CHECK_THROWS_WITH(state_report(program, 1024, 4), Catch::Contains("recurrent state is broken"));
 }
