@@ -15,7 +15,7 @@ namespace {
 
 struct Route {
   RouteInfo info;
-  bool works = false;  ///< takes a JSON body and is made on a worker
+  bool works = false;  ///< takes a JSON body and is handled on a worker thread
   Handlers::Result (*handle)(Call&);
 };
 
@@ -40,7 +40,8 @@ constexpr std::array kRoutes{
     Route{{"POST", "/apply-template"}, kWorks, Handlers::apply_template},
 };
 
-/// What stands for {id}, empty for a route without one; nothing: another path. No route's {id} has a slash.
+/// If `path` matches `pattern`: the text in place of {id}, or "" for a pattern without one. Else nullopt. An {id} has
+/// no slash.
 std::optional<std::string_view> match(std::string_view pattern, std::string_view path) {
   if (!pattern.ends_with(kId)) return path == pattern ? std::optional(std::string_view()) : std::nullopt;
   pattern.remove_suffix(kId.size());
@@ -49,7 +50,7 @@ std::optional<std::string_view> match(std::string_view pattern, std::string_view
   return rest.empty() || rest.find('/') != std::string_view::npos ? std::nullopt : std::optional(rest);
 }
 
-/// Takes as long for a wrong key as for a right one of its length.
+/// Compares two keys in constant time for keys of equal length, so that timing does not reveal a matching prefix.
 bool same_key(std::string_view given, std::string_view key) {
   if (given.size() != key.size()) return false;
   unsigned difference = 0;
@@ -58,7 +59,7 @@ bool same_key(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
-/// Puts headers to whatever head an answer has.
+/// Wraps an answer and adds the CORS headers for `origin` to its head.
 class WithHeaders final : public Answer {
  public:
   WithHeaders(std::unique_ptr<Answer> inner, std::string origin)
@@ -86,7 +87,7 @@ bool is_json(std::string_view content_type) {
   return std::ranges::equal(type.substr(0, end == std::string_view::npos ? 0 : end + 1), kJson, lower);
 }
 
-/// Nothing that a handler throws goes further.
+/// Calls the route's handler and turns everything it throws into an error response.
 std::unique_ptr<Answer> guarded(const Route& route, Call& call) {
   try {
     return route.handle(call);
@@ -141,15 +142,15 @@ Read<ServedModel*> Api::model_for(const std::string& name) const {
     return std::unexpected(
         ApiError{.status = 503,
                  .code = model == nullptr ? "loading" : "draining",
-                 .message = model == nullptr ? "the model is being loaded" : "the server is being shut down",
+                 .message = model == nullptr ? "the model is being loaded" : "the server is shutting down",
                  .category = ErrorCategory::kLoad,
                  .retry_after_s = 1});
   if (!name.empty() && name != model->name())
-    return std::unexpected(
-        ApiError{.status = 404,
-                 .code = "model_not_found",
-                 .message = fmt::format("there is no model '{}' here, only '{}'", printable(name), model->name()),
-                 .param = "model"});
+    return std::unexpected(ApiError{
+        .status = 404,
+        .code = "model_not_found",
+        .message = fmt::format("there is no model '{}'; this server serves '{}'", printable(name), model->name()),
+        .param = "model"});
   return model;
 }
 
@@ -185,7 +186,7 @@ std::unique_ptr<Answer> Api::answer(HttpRequest request, Wake wake) {
   return std::make_unique<WithHeaders>(route(std::move(request), std::move(wake)), kept);
 }
 
-/// Where a request goes by its head: to a route, or back.
+/// Result of routing a request by its head: a route, or the response that refuses it.
 struct Api::Way {
   const Route* route = nullptr;  ///< nullptr: refused
   std::string_view id;           ///< into the request
@@ -216,10 +217,10 @@ Api::Way Api::way_of(const HttpRequest& request) const {
   if (methods.empty())
     return {.refusal = error_response({.status = 404,
                                        .code = "unknown_route",
-                                       .message = fmt::format("there is no '{}' here", printable(request.path()))})};
+                                       .message = fmt::format("there is no route '{}'", printable(request.path()))})};
   Way way{.refusal = error_response({.status = 405,
                                      .code = "method_not_allowed",
-                                     .message = fmt::format("{} takes {}", printable(request.path()), methods)})};
+                                     .message = fmt::format("{} allows {} only", printable(request.path()), methods)})};
   way.refusal.headers.emplace_back("Allow", methods);
   return way;
 }
@@ -242,11 +243,11 @@ Response Api::refuse(BadHttp why) {
   const auto refusal = [&]() -> ApiError {
     switch (why) {
       case BadHttp::kHeadTooLarge:
-        return {.status = 431, .code = "head_too_large", .message = "the request's head is too large"};
+        return {.status = 431, .code = "head_too_large", .message = "the request's headers are too large"};
       case BadHttp::kBodyTooLarge:
         return {.status = 413, .code = "body_too_large", .message = "the request's body is too large"};
       case BadHttp::kTimeout:
-        return {.status = 408, .code = "timeout", .message = "the request did not come in time"};
+        return {.status = 408, .code = "timeout", .message = "the request was not received in time"};
       case BadHttp::kTooManyConnections:
         return {.status = 503,
                 .code = "too_many_connections",
@@ -254,7 +255,7 @@ Response Api::refuse(BadHttp why) {
                 .category = ErrorCategory::kLoad,
                 .retry_after_s = 1};
       default:
-        return bad_request("malformed_http", "this is no HTTP request");
+        return bad_request("malformed_http", "this is not a valid HTTP request");
     }
   }();
   metrics_.http_ended(refusal.status);

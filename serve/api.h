@@ -1,5 +1,6 @@
 #pragma once
-// What the server answers: routes, keys, CORS, and one handler a route.
+// The HTTP API without sockets: the route table, API keys, CORS and the calls of the handlers (handlers.h). HttpServer
+// calls it through the Service interface; forge-serve and tests create it.
 
 #include <atomic>
 #include <chrono>
@@ -20,31 +21,32 @@
 namespace forge::serve {
 
 struct ApiOptions {
-  std::vector<std::string> keys;                       ///< any of them is let in; none: everybody
-  std::vector<std::string> origins;                    ///< of pages that may call (CORS); "*": any
-  std::chrono::milliseconds request_timeout{600'000};  ///< from arrival to the end; requests may ask for less
-  std::size_t workers = 2;
+  std::vector<std::string> keys;                       ///< accepted API keys; empty: no key is required
+  std::vector<std::string> origins;                    ///< allowed CORS origins of web pages; "*": any
+  std::chrono::milliseconds request_timeout{600'000};  ///< maximum duration; a request's own timeout may be shorter
+  std::size_t workers = 2;                             ///< threads that parse bodies, tokenise and submit requests
 };
 
-/// What is known of a route without its handler: for the OpenAPI file's test.
+/// A route without its handler, for the test that compares the routes with openapi.json.
 struct RouteInfo {
-  std::string_view method, path;  ///< "/status/{id}"
-  bool open = false;              ///< without a key
+  std::string_view method, path;  ///< "GET", "/status/{id}"
+  bool open = false;              ///< needs no API key
 };
 [[nodiscard]] std::vector<RouteInfo> routes();
 
 class Api final : public Service {
  public:
-  /// The log outlives it.
+  /// The log must outlive it.
   Api(ApiOptions options, const Log& log);
   ~Api() override;
 
   // From any thread.
-  /// Serves `model` from now on; once.
+  /// Starts to serve `model`; called once. Before that, requests get 503 "loading".
   void serve(std::unique_ptr<ServedModel> model);
-  /// Refuses what generates from now on; what runs goes on.
+  /// From now on refuses requests that need the model, with 503 "draining"; running ones continue.
   void drain();
-  /// Ends everything; afterwards no Wake is called. Before the server goes.
+  /// Stops the workers and the engine, and ends all requests; afterwards no Wake is called. Must be called before the
+  /// HttpServer is destroyed, because a Wake posts to its event loop.
   void stop();
 
   [[nodiscard]] std::string new_id() override;
@@ -60,7 +62,7 @@ class Api final : public Service {
   [[nodiscard]] Way way_of(const HttpRequest& request) const;
   [[nodiscard]] std::unique_ptr<Answer> route(HttpRequest request, Wake wake);
   [[nodiscard]] std::optional<std::string_view> allowed_origin(const HttpRequest& request) const;
-  /// The model, when something can be generated now.
+  /// The model for a request that names `name` (empty: any). Errors: 503 loading or draining, 404 another model.
   [[nodiscard]] Read<ServedModel*> model_for(const std::string& name) const;
 
   ApiOptions options_;

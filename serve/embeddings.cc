@@ -12,9 +12,9 @@
 namespace forge::serve {
 namespace {
 
-constexpr std::size_t kTogether = 16;  ///< inputs of one request that the engine has at a time
+constexpr std::size_t kTogether = 16;  ///< inputs of one HTTP request that are in the engine at the same time
 
-/// The row's first `count` columns, as long as 1; nothing for a row that has no direction.
+/// The first `count` columns of `row`, normalised to length 1; nullopt if their norm is zero, NaN or infinite.
 std::optional<std::vector<float>> unit_vector(std::vector<float> row, std::size_t count) {
   row.resize(count);
   double square = 0;
@@ -92,7 +92,7 @@ class EmbeddingsAnswer final : public Answer {
     if (!vector) {
       failure_ = ApiError{.status = 503,
                           .code = "no_number",
-                          .message = "the model's rows are no numbers, or all zero",
+                          .message = "the model's hidden states are NaN, infinite or all zero",
                           .category = ErrorCategory::kDevice};
       return;
     }

@@ -1,5 +1,6 @@
 #pragma once
-// A request's tokens as text: one or several prompts, each with its samples, from the engine to whoever writes replies.
+// One HTTP request that generates text: submits its prompts to the engine, each with its samples, and turns the token
+// events into pieces of text for the reply (protocol/answers.h).
 
 #include <chrono>
 #include <cstdint>
@@ -18,22 +19,24 @@
 
 namespace forge::serve {
 
-/// What came of one choice (sample s of prompt p is choice p x samples + s).
+/// The next part of one choice. Sample s of prompt p is choice p * samples + s.
 struct Piece {
   std::size_t choice = 0;
-  std::string text;         ///< certain to stay: whole characters, and nothing of a stop string
-  std::int32_t token = -1;  ///< -1: none, only the end
+  std::string text;         ///< final text: whole UTF-8 characters, and no possible beginning of a stop string
+  std::int32_t token = -1;  ///< token id; -1: no token, only the end of the choice
   engine::TokenLogprob chosen;
   std::vector<engine::TokenLogprob> likeliest;
   engine::FinishReason finish = engine::FinishReason::kNone;
-  std::string error;
+  std::string error;  ///< one line, if `finish` is kError
 };
 
+/// Token counts of a request over all its choices.
 struct UsageTotals {
   std::size_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
 };
 
-/// When a refused request is worth trying again: what waits, by how long requests took so far.
+/// Seconds after which a refused client should retry (Retry-After), from 1 to 60: mean request duration times waiting
+/// requests, divided by running ones.
 [[nodiscard]] int retry_after_s(const engine::EngineStatus& status);
 
 class Generation {
@@ -41,30 +44,34 @@ class Generation {
   struct Spec {
     std::vector<std::vector<std::int32_t>> prompts;
     GenerationParams params;
-    std::string_view input = "prompt";  ///< the member of the body that the prompts came from
+    std::string_view input = "prompt";  ///< the body's member with the prompts, for errors
     Wake wake;
-    std::function<void(std::chrono::nanoseconds)> between_tokens;  ///< of a sample; on the thread of next()
+    /// Called by next() with the time between two tokens of a sample.
+    std::function<void(std::chrono::nanoseconds)> between_tokens;
   };
-  /// From any thread. All prompts are taken, or none. Errors: the engine's refusal. The model outlives it.
+  /// Submits all prompts, or none of them; may be called from any thread. Errors: the engine's refusal. The model must
+  /// outlive the generation.
   [[nodiscard]] static Read<std::shared_ptr<Generation>> start(ServedModel& model, Spec spec);
 
-  /// The next piece; nothing: none came yet, or all have ended. Never waits.
+  /// The next piece of any choice; nullopt if none is ready or all choices have ended. Never blocks.
   [[nodiscard]] std::optional<Piece> next();
   [[nodiscard]] bool ended() const { return ended_ == samples_.size(); }
   [[nodiscard]] std::size_t choices() const { return samples_.size(); }
-  [[nodiscard]] std::size_t tokens() const { return tokens_; }  ///< that came so far
+  [[nodiscard]] std::size_t tokens() const { return tokens_; }  ///< tokens generated so far
   [[nodiscard]] std::size_t prompt_tokens() const { return prompt_tokens_; }
-  /// How the last choice that ended did.
+  /// Finish reason of the choice that ended last.
   [[nodiscard]] engine::FinishReason last_finish() const { return last_finish_; }
-  /// After the end.
+  /// Complete once ended().
   [[nodiscard]] UsageTotals totals() const;
+  /// Usage of each prompt.
   [[nodiscard]] std::vector<engine::Usage> usages() const;
-  /// Ends it; the pieces that tell so come as others do.
+  /// Cancels all prompts; their last pieces still come from next().
   void cancel();
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// A sample's text. The engine's thread has another one, to see stop strings where tokens are made.
+  /// Detokenizer and stop-string matcher of one sample. The engine's thread has a second instance, so that it can stop
+  /// a sample right after the token that completes a stop string.
   struct SampleText {
     SampleText(const text::Tokenizer& tokenizer, std::shared_ptr<const text::StopStrings> stops)
         : detokenizer(tokenizer), matcher(std::move(stops)) {}
@@ -84,7 +91,7 @@ class Generation {
   Piece piece_of(std::size_t prompt, engine::StreamEvent event);
 
   std::size_t samples_a_prompt_;
-  std::shared_ptr<const text::StopStrings> stops_;  ///< of all samples
+  std::shared_ptr<const text::StopStrings> stops_;  ///< shared by all samples
   std::function<void(std::chrono::nanoseconds)> between_tokens_;
   std::vector<Sample> samples_;
   std::vector<engine::RequestHandle> handles_;

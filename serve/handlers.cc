@@ -43,12 +43,12 @@ std::string model_json(const ServedModel& model) {
 ApiError unknown_request(const std::string& id) {
   return {.status = 404,
           .code = "unknown_request",
-          .message = fmt::format("no request '{}' is known", printable(id, kRestShown))};
+          .message = fmt::format("there is no request '{}'", printable(id, kRestShown))};
 }
 
 }  // namespace
 
-/// A generation that is to be started, in the words of its dialect.
+/// A generation to start, after its route has parsed the body and encoded the prompts.
 struct Handlers::Job {
   ServedModel* model = nullptr;
   GenerationParams params;
@@ -170,14 +170,13 @@ Handlers::Result Handlers::embeddings(Call& call) {
   if (!model) return answer_of(model.error());
   const auto width = (*model)->engine().executor().hidden_width();
   if (width == 0)
-    return answer_of(
-        bad_request("not_supported", "no embeddings here: the program gives logits alone (GPUs, plans without them)"));
+    return answer_of(bad_request(
+        "not_supported", "no embeddings: the program outputs logits only (a GPU, or a plan without --embeddings)"));
   if (!(*model)->pooling())
-    return answer_of(bad_request("not_supported", "no embeddings here: how the model pools rows is not known"));
+    return answer_of(bad_request("not_supported", "no embeddings: the model's pooling type is not supported"));
   if (body->dimensions > width)
-    return answer_of(bad_request("invalid_value",
-                                 fmt::format("{} dimensions are asked for, the model has {}", body->dimensions, width),
-                                 "dimensions"));
+    return answer_of(bad_request(
+        "invalid_value", fmt::format("dimensions is {}, and the model has {}", body->dimensions, width), "dimensions"));
   const auto most = call.api.options_.request_timeout;
   EmbeddingsSpec spec{.base64 = body->base64, .dimensions = body->dimensions};
   spec.timeout = std::min(body->timeout.value_or(most), most);
@@ -252,8 +251,8 @@ Handlers::Result Handlers::detokenize(Call& call) {
   const auto outside = std::ranges::find_if(*ids, [&](auto id) { return id >= tokenizer.vocab_size(); });
   if (outside != ids->end())
     return answer_of(bad_request(
-        "invalid_value", fmt::format("token {} is not in the vocabulary of {}", *outside, tokenizer.vocab_size()),
-        "tokens"));
+        "invalid_value",
+        fmt::format("token {} is not in the vocabulary of {} tokens", *outside, tokenizer.vocab_size()), "tokens"));
   JsonWriter json(JsonLayout::kCompact);
   const auto text = tokenizer.decode(*ids, true);
   json.open('{').field("content", text).field("prompt", text);

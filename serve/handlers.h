@@ -1,5 +1,5 @@
 #pragma once
-// One function a route; for api.cc, which has the table.
+// The handlers: one function per route. api.cc has the table that maps routes to them.
 
 #include <memory>
 #include <string_view>
@@ -8,12 +8,12 @@
 
 namespace forge::serve {
 
-/// What a handler works with. `rest`: what stands for {id} in the route's path.
+/// One request, as its handler gets it.
 struct Call {
   Api& api;
   HttpRequest request;
-  std::string rest;
-  Wake wake;
+  std::string rest;  ///< the {id} of the route's path; empty if it has none
+  Wake wake;         ///< to be called when the answer has something new
 };
 
 struct Handlers {
@@ -40,6 +40,7 @@ struct Handlers {
   static Result generate(Call& call, bool stream);
 };
 
+/// An answer that is complete at once.
 [[nodiscard]] std::unique_ptr<Answer> answer_of(Response response);
 [[nodiscard]] std::unique_ptr<Answer> answer_of(const ApiError& error);
 

@@ -24,7 +24,7 @@ Registry::Ticket::~Ticket() {
   auto status = status_of(*generation_);
   if (generation_->ended()) {
     for (const auto& usage : generation_->usages()) registry_.metrics_.request_ended(usage);
-  } else {  // the client went
+  } else {  // the client disconnected
     status.finish = engine::FinishReason::kCancelled;
   }
   status.state = RequestStatus::State::kFinished;

@@ -1,5 +1,5 @@
 #pragma once
-// Requests by their ids: those that run, and how the last ones ended.
+// Requests by id, for /status/{id} and /cancel/{id}: those that run, and the final state of the last 1024.
 
 #include <cstdint>
 #include <deque>
@@ -25,7 +25,8 @@ class Registry {
  public:
   explicit Registry(Metrics& metrics) : metrics_(metrics) {}
 
-  /// A request that is known until it dies; then how it ended is kept, and measured.
+  /// Registers a running request for as long as the ticket lives. Its destructor records the final state and the
+  /// request's metrics.
   class Ticket {
    public:
     Ticket(Registry& registry, std::string id, std::shared_ptr<Generation> generation);
@@ -40,20 +41,21 @@ class Registry {
     std::shared_ptr<Generation> generation_;
   };
 
-  // On the network's thread, where generations are used. OpenAI's prefixes of ids may be there or not.
+  // Called on the network thread, which also reads the generations. OpenAI's id prefixes ("cmpl-", "chatcmpl-") are
+  // optional.
   [[nodiscard]] std::optional<RequestStatus> status(std::string_view id) const;
-  /// Nothing: nobody knows it. False: it had ended.
+  /// True: cancelled. False: the request had already ended. nullopt: unknown id.
   [[nodiscard]] std::optional<bool> cancel(std::string_view id);
 
  private:
-  static constexpr std::size_t kKept = 1024;
+  static constexpr std::size_t kKept = 1024;  ///< ended requests whose state is kept
   [[nodiscard]] static RequestStatus status_of(const Generation& generation);
 
   Metrics& metrics_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Generation*> running_;
   std::unordered_map<std::string, RequestStatus> finished_;
-  std::deque<std::string> order_;  ///< of finished_, the oldest first
+  std::deque<std::string> order_;  ///< ids in finished_, oldest first
 };
 
 }  // namespace forge::serve

@@ -1,5 +1,5 @@
 #pragma once
-// The model that is served: its engine, its words, and its chat template.
+// The model that the server serves: engine, tokenizer, chat template and sampling defaults.
 
 #include <cstdint>
 #include <expected>
@@ -20,15 +20,15 @@ class ServedModel {
  public:
   struct Parts {
     std::string name;
-    const text::Tokenizer* tokenizer = nullptr;  ///< outlives the model
-    std::string_view chat_template;              ///< its source; empty: none
+    const text::Tokenizer* tokenizer = nullptr;  ///< must outlive the model
+    std::string_view chat_template;              ///< Jinja source; empty: none
     std::unique_ptr<runtime::Executor> executor;
-    session::SamplingDefaults sampling;  ///< what holds where a request says nothing
-    std::size_t context = 0;
-    std::optional<engine::OutputKind> pooling;  ///< which row is a text's embedding; nothing: none that is known here
+    session::SamplingDefaults sampling;    ///< defaults for what a request does not set
+    std::size_t context = 0;               ///< tokens per sequence
+    std::optional<engine::OutputKind> pooling;  ///< pooling of embeddings; nullopt: the model's is not supported
     engine::EngineOptions engine;
   };
-  /// Errors: those of Engine; kTemplate for a template that cannot be read.
+  /// Errors: those of Engine; kTemplate for a chat template that does not parse.
   explicit ServedModel(Parts parts);
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -39,15 +39,17 @@ class ServedModel {
   [[nodiscard]] std::optional<engine::OutputKind> pooling() const { return pooling_; }
   [[nodiscard]] const session::SamplingDefaults& sampling() const { return sampling_; }
 
-  // From any thread.
-  /// Text that spells control tokens becomes them; BOS comes first where the model wants one, once. Ids are taken as
-  /// they are. Errors: no tokens.
+  // The functions below may be called from any thread.
+  /// Token ids of a prompt. In text, the spelling of a control token becomes that token, and the ids begin with one BOS
+  /// if the model wants one. Ids are returned as they are. Errors: 400 for an empty prompt.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode(const Prompt& prompt) const;
-  /// A text for its embedding: nothing in it is special, and BOS and EOS stand where the model wants them.
+  /// Token ids of a text to embed: control tokens in the text are plain text; BOS and EOS are added where the model
+  /// wants them. Errors: 400 for an empty input.
   [[nodiscard]] Read<std::vector<std::int32_t>> encode_input(const Prompt& input) const;
-  /// A conversation (ChatBody::conversation) in the model's template.
+  /// Renders a conversation (ChatBody::conversation, JSON) with the model's chat template. Errors: 400 without a
+  /// template, or when it fails.
   [[nodiscard]] Read<std::string> render(std::string_view conversation) const;
-  /// A new request's seed.
+  /// A random seed for a request that gives none.
   [[nodiscard]] static std::uint64_t new_seed();
 
  private:

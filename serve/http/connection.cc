@@ -1,8 +1,13 @@
-// One connection: reads requests, writes answers, notices when the client goes. Times are bounded: for a head, a body,
-// and for a client to take what is sent, so nobody holds a connection by being slow.
+// One HTTP connection: a coroutine that reads requests and writes responses, and notices when the client disconnects.
 //
-// A client that closes its sending side while it waits for an answer counts as gone: it cannot be told from one that
-// closed both.
+//   read head (idle timeout) -> read body (body timeout) -> poll the answer, write its parts (write timeout) -> next
+//
+// All times are bounded, so a slow client cannot hold a connection. While an answer is being produced, the coroutine
+// sleeps on the timer signal_; a Wake from the engine or a worker cancels the timer, and so does watch(), which sees
+// the client close the socket.
+//
+// A client that closes only its sending side while it waits for a response counts as disconnected, because the server
+// cannot distinguish that from closing both sides.
 
 #include "serve/http/connection.h"
 
@@ -29,16 +34,17 @@ namespace http = beast::http;
 using Clock = std::chrono::steady_clock;
 using boost::system::error_code;
 
-constexpr std::size_t kLingerBytesMax = std::size_t{16} << 20;  ///< read and dropped before an early close
+constexpr std::size_t kLingerBytesMax = std::size_t{16} << 20;  ///< most bytes that linger() reads and drops
 constexpr std::chrono::seconds kLinger{2};
-constexpr std::size_t kReadBytes = std::size_t{64} << 10;  ///< what Beast reads at once
-constexpr std::chrono::milliseconds kGlance{200};
+constexpr std::size_t kReadBytes = std::size_t{64} << 10;  ///< the most that Beast reads at once
+constexpr std::chrono::milliseconds kGlance{200};          ///< interval of glance()
 
-/// Carries wakes from any thread to the network's, one on its way at a time.
+/// Forwards wakes from any thread to the network thread. At most one is posted at a time: on_its_way is set by the
+/// first wake and cleared on the network thread before on_wake runs, so a wake that comes later is never lost.
 struct Waker {
   explicit Waker(asio::io_context& network) : context(network) {}
   asio::io_context& context;
-  std::function<void()> on_wake;  ///< the network's thread's; empty: nobody waits any more
+  std::function<void()> on_wake;  ///< used by the network thread only; empty: the request has ended
   std::atomic<bool> on_its_way{false};
 };
 
@@ -112,23 +118,26 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Network& network_;
   asio::ip::tcp::socket socket_;
-  beast::flat_buffer buffer_;  ///< bounded: lines of chunks and trailers have no other limit
-  asio::steady_timer signal_;  ///< waited for between the parts of an answer; cancelled when there is news
+  beast::flat_buffer buffer_;  ///< its size limit also bounds chunk headers and trailers, which Beast does not limit
+  asio::steady_timer signal_;  ///< the coroutine waits on it between parts; cancelled to wake the coroutine
   asio::steady_timer deadline_;
-  asio::steady_timer glance_;    ///< until the client is looked at again, where an event would come at once
-  std::uint64_t deadlines_ = 0;  ///< made so far; one that is not the last has no say
-  bool timed_out_ = false;       ///< the last one came
-  bool idle_ = false, keep_ = false, http11_ = true, streaming_ = false;
-  bool news_ = false, gone_ = false;
-  bool unread_ = false;        ///< the body of the request in hand was left where it is
-  std::uint64_t watches_ = 0;  ///< begun so far; one that is not the last has no say
+  asio::steady_timer glance_;    ///< see glance()
+  std::uint64_t deadlines_ = 0;  ///< number of the current deadline; handlers of earlier ones do nothing
+  bool timed_out_ = false;       ///< the current deadline has expired
+  bool idle_ = false;            ///< waiting for a request
+  bool keep_ = false;            ///< keep-alive: serve another request after this one
+  bool http11_ = true, streaming_ = false;
+  bool news_ = false;          ///< a wake came since the last poll()
+  bool gone_ = false;          ///< the client has disconnected
+  bool unread_ = false;        ///< the body of the current request was not read
+  std::uint64_t watches_ = 0;  ///< number of the current watch; handlers of earlier ones do nothing
 };
 
 asio::awaitable<void> Connection::run() {
   co_await serve();
   disarm();
   error_code ignored;
-  ignored = socket_.close(ignored);  // also what waits on it, and holds the connection
+  ignored = socket_.close(ignored);  // also cancels pending handlers, which hold shared pointers to this
 }
 
 asio::awaitable<void> Connection::serve() {
@@ -141,11 +150,11 @@ asio::awaitable<void> Connection::serve() {
     const bool whole = co_await read(request);
     if (!whole) co_return;
     co_await respond(std::move(request));
-    if (buffer_.size() == 0) buffer_.shrink_to_fit();  // what waits for its next request costs little
+    if (buffer_.size() == 0) buffer_.shrink_to_fit();  // an idle connection keeps no buffer
   } while (keep_);
 }
 
-/// False: there is none, and the client has been told why if it can hear it.
+/// Reads one request, head and body. False: there is none; the client got an error response if it can receive one.
 asio::awaitable<bool> Connection::read(HttpRequest& request) {
   Parser parser;
   parser.header_limit(static_cast<std::uint32_t>(network_.limits.head_bytes));
@@ -179,7 +188,7 @@ asio::awaitable<bool> Connection::read(HttpRequest& request) {
   request.content_type = field(http::field::content_type);
   request.asked_headers = field(http::field::access_control_request_headers);
   unread_ = !parser.is_done() && !network_.service.wants_body(request);
-  if (unread_) {  // without a key nobody has bodies kept here
+  if (unread_) {  // a request that is refused by its head must not make the server buffer a body
     keep_ = false;
     co_return true;
   }
@@ -216,7 +225,8 @@ asio::awaitable<void> Connection::refuse(BadHttp why) {
   if (sent && why != BadHttp::kTooManyConnections) co_await linger();
 }
 
-/// A close with bytes unread would reset the connection, and the client might never read what it was told.
+/// Closes the sending side and reads until the client closes. Closing a socket with unread bytes would send a TCP
+/// reset, and the client might lose the response.
 asio::awaitable<void> Connection::linger() {
   error_code ignored;
   ignored = socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
@@ -230,7 +240,7 @@ asio::awaitable<void> Connection::linger() {
   disarm();
 }
 
-/// What the socket does after `time` is given up.
+/// Starts a deadline: after `time` without disarm(), pending socket operations are cancelled and timed_out_ is set.
 void Connection::arm(std::chrono::milliseconds time) {
   timed_out_ = false;
   deadline_.expires_after(time);
@@ -260,7 +270,7 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   auto answer = network_.service.answer(std::move(request), wake_of(waker));
   watch();
   auto outcome = co_await exchange(*answer, kept);
-  answer.reset();  // what it stands for is cancelled, unless it has ended
+  answer.reset();  // cancels the work behind an answer that has not ended
   waker->on_wake = nullptr;
   ++watches_;
   glance_.cancel();
@@ -298,7 +308,7 @@ asio::awaitable<Outcome> Connection::exchange(Answer& answer, const HttpRequest&
   }
 }
 
-/// Waits for news. True: there was none for as long as a stream may be silent.
+/// Waits for a wake. True: none came for the ping interval.
 asio::awaitable<bool> Connection::pause() {
   if (news_ || gone_) co_return false;
   signal_.expires_after(network_.limits.ping);
@@ -306,7 +316,7 @@ asio::awaitable<bool> Connection::pause() {
   co_return !cancelled;
 }
 
-/// False: the client does not take it.
+/// Writes one part, with chunked framing if streaming over HTTP/1.1. False: the client did not take it in time.
 asio::awaitable<bool> Connection::send(const Answer::Part& part, const HttpRequest& request, Outcome& outcome) {
   std::string text;
   const bool body = request.method != "HEAD";
@@ -332,7 +342,7 @@ asio::awaitable<bool> Connection::send(const Answer::Part& part, const HttpReque
   co_return sent;
 }
 
-/// Has the socket's next event looked at while an answer is made.
+/// Waits for the socket to become readable while an answer is being produced, and then calls look().
 void Connection::watch() {
   socket_.async_wait(asio::ip::tcp::socket::wait_read,
                      [self = shared_from_this(), number = ++watches_](const error_code& failed) {
@@ -340,10 +350,11 @@ void Connection::watch() {
                      });
 }
 
+/// The socket is readable: either the client has sent its next request (pipelining), or it has disconnected.
 void Connection::look() {
   char byte = 0;
   const auto count = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (count > 0) {  // the next request: it is read when this one has been answered
+  if (count > 0) {  // the next request; it is read after this one has been answered
     pollfd hung_up{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
     if (::poll(&hung_up, 1, 0) == 0) return glance();
   } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
@@ -352,7 +363,8 @@ void Connection::look() {
   signal_.cancel();
 }
 
-/// Looks again in a while: the bytes that wait would wake a watch at once.
+/// Calls look() again after kGlance. With unread bytes of a next request the socket stays readable, so watch() would
+/// return at once, again and again.
 void Connection::glance() {
   glance_.expires_after(kGlance);
   glance_.async_wait([self = shared_from_this(), number = watches_](const error_code& failed) {

@@ -1,5 +1,5 @@
 #pragma once
-// What a listener and its connections share; for server.cc and connection.cc.
+// State shared by the listener (server.cc) and its connections (connection.cc). Private to serve/http.
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/io_context.hpp>
@@ -13,12 +13,12 @@
 
 namespace forge::serve {
 
-/// What operations of the network are awaited with: they answer an error code, and throw nothing.
+/// Completion token for co_await: operations return a tuple with an error code instead of throwing.
 inline constexpr auto kAwaitTuple = boost::asio::as_tuple(boost::asio::use_awaitable);
 
 class Connection;
 
-/// All of it belongs to the network's thread.
+/// Used by the network thread only.
 struct Network {
   Network(Service& to_serve, const HttpLimits& to_keep) : service(to_serve), limits(to_keep), all_closed(context) {
     all_closed.expires_at(std::chrono::steady_clock::time_point::max());
@@ -31,14 +31,16 @@ struct Network {
   HttpLimits limits;
   std::unordered_set<Connection*> connections;
   bool draining = false;
-  bool ending = false;  ///< the connections that are left go with `context`, after what is below it
+  /// Set by the destructor. Connections still open are destroyed with `context`, after the members declared below it;
+  /// they must not touch this object then.
+  bool ending = false;
   boost::asio::io_context context{1};
   boost::asio::steady_timer all_closed;  ///< cancelled when the last connection has gone
 };
 
-/// Begins to serve a connection.
+/// Starts the coroutine that serves a connection; it owns itself until it ends.
 void start_connection(Network& network, boost::asio::ip::tcp::socket socket);
-/// Closes the connections that wait for a request.
+/// Closes the connections that are waiting for a request.
 void close_idle(Network& network);
 
 }  // namespace forge::serve

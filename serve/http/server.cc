@@ -18,7 +18,7 @@ using Tcp = asio::ip::tcp;
 
 namespace {
 
-/// After a failed accept, which means that the process is out of descriptors or memory.
+/// Pause after a failed accept: the process is out of file descriptors or memory, and an immediate retry would spin.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 }  // namespace
@@ -78,8 +78,8 @@ std::uint16_t HttpServer::listen(const std::string& host, std::uint16_t port) {
   boost::system::error_code failed;
   const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, failed);
   if (failed)
-    throw Error(ErrorCode::kUsage, fmt::format("--host '{}' is no address", printable(host)), {},
-                "give an IPv4 or IPv6 address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all");
+    throw Error(ErrorCode::kUsage, fmt::format("--host '{}' is not an IP address", printable(host)), {},
+                "give an IPv4 or IPv6 address of this machine: 127.0.0.1, ::1, or 0.0.0.0 for all");
   auto& acceptor = impl_->acceptor;
   const Tcp::endpoint endpoint(address, port);
   failed = acceptor.open(endpoint.protocol(), failed);
@@ -88,7 +88,7 @@ std::uint16_t HttpServer::listen(const std::string& host, std::uint16_t port) {
   if (!failed) failed = acceptor.listen(asio::socket_base::max_listen_connections, failed);
   if (failed)
     throw Error(ErrorCode::kIo, fmt::format("cannot listen on {} port {}", printable(host), port), failed.message(),
-                "choose another --port, or 0 for a free one");
+                "give another --port, or 0 for any free one");
   asio::co_spawn(impl_->network.context, impl_->accept(), asio::detached);
   return acceptor.local_endpoint().port();
 }
@@ -97,7 +97,7 @@ void HttpServer::run() {
   const auto work = asio::make_work_guard(impl_->network.context);
   impl_->network.context.run();
   boost::system::error_code ignored;
-  ignored = impl_->signals.clear(ignored);  // nobody waits for them now: they end the process again
+  ignored = impl_->signals.clear(ignored);  // restore the default: from now on a signal ends the process
 }
 
 void HttpServer::on_signal(std::function<void(int)> action) {

@@ -1,5 +1,5 @@
 #pragma once
-// The network: one thread, a listener, and a coroutine a connection (HTTP/1.1, Boost.Beast and Asio).
+// An HTTP/1.1 server on Boost.Asio and Beast: one thread runs the listener and one coroutine per connection.
 
 #include <chrono>
 #include <cstdint>
@@ -13,24 +13,25 @@ namespace forge::serve {
 
 class HttpServer {
  public:
-  /// The service outlives it, and calls no Wake once it is gone.
+  /// The service must outlive it, and must not call a Wake after it is destroyed.
   HttpServer(Service& service, const HttpLimits& limits);
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();
 
-  /// Port 0: one that is free. Gives the port. Errors: kUsage for a host that is no address; kIo when it cannot be had.
+  /// Starts to listen on `host`, an IP address. `port` 0: any free port. Returns the port. Errors: kUsage if `host` is
+  /// not an IP address; kIo when the port cannot be bound.
   std::uint16_t listen(const std::string& host, std::uint16_t port);
-  /// Serves on the calling thread, until it has been drained or stopped.
+  /// Serves on the calling thread until drained or stopped.
   void run();
-  /// Calls `action` on the network's thread for each SIGTERM and SIGINT from now on.
+  /// Calls `action` on the network thread for each SIGTERM and SIGINT from now on.
   void on_signal(std::function<void(int signal)> action);
 
-  // From any thread.
-  /// Takes no more connections and closes those that are idle; the others end with their answers. After `patience` it
-  /// stops.
+  // drain() and stop() may be called from any thread.
+  /// Stops listening and closes idle connections; the others are closed after their current response. run() returns
+  /// when all are closed, at the latest after `patience`.
   void drain(std::chrono::milliseconds patience);
-  /// Ends run() now.
+  /// Makes run() return now.
   void stop();
 
  private:

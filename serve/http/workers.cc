@@ -5,6 +5,7 @@
 namespace forge::serve {
 namespace {
 
+/// An answer that another thread provides later, through the shared Place.
 class LaterAnswer final : public Answer {
  public:
   struct Place {
@@ -37,7 +38,7 @@ class LaterAnswer final : public Answer {
 Workers::Workers(std::size_t threads) {
   try {
     for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
-  } catch (...) {  // those that did start wait for work
+  } catch (...) {  // thread creation failed: join those that were started
     stop();
     throw;
   }
@@ -74,7 +75,7 @@ void Workers::work() {
     jobs_.pop_front();
     lock.unlock();
     job();
-    job = nullptr;  // what it holds goes before the next one is waited for
+    job = nullptr;  // release what it captured before waiting for the next job
     lock.lock();
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A few threads for what takes longer than the network's thread may be held up: JSON, templates, tokenizing.
+// A small thread pool for work that would block the network thread too long: JSON parsing, chat templates, tokenising.
 
 #include <condition_variable>
 #include <deque>
@@ -20,10 +20,11 @@ class Workers {
   Workers& operator=(const Workers&) = delete;
   ~Workers() { stop(); }
 
-  /// An answer that `make` makes on a worker; `wake` is called when it is there. When nobody waits for it any more it
-  /// is not made. `make` must not throw.
+  /// Returns an answer at once and runs `make` on a worker; from then on the returned answer forwards to the one that
+  /// `make` returned, and `wake` is called. If the returned answer is destroyed before a worker takes the job, `make`
+  /// is not called. `make` must not throw.
   [[nodiscard]] std::unique_ptr<Answer> answer(std::function<std::unique_ptr<Answer>()> make, Wake wake);
-  /// Waits for the jobs in hand and drops the others.
+  /// Waits for running jobs and drops queued ones.
   void stop();
 
  private:

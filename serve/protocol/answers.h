@@ -1,5 +1,6 @@
 #pragma once
-// A generation as an HTTP answer: whole, or as server-sent events (https://html.spec.whatwg.org, section 9.2).
+// HTTP answers for a generation: one JSON body, or a stream of server-sent events (https://html.spec.whatwg.org,
+// section 9.2). The JSON itself is written by a Dialect.
 
 #include <memory>
 
@@ -9,9 +10,10 @@
 
 namespace forge::serve {
 
+/// Collects all choices and sends them in one body; an error of a choice becomes the response's status.
 [[nodiscard]] std::unique_ptr<Answer> whole_answer(std::unique_ptr<Registry::Ticket> ticket,
                                                    std::unique_ptr<Dialect> dialect);
-/// Its status is 200 from the start: what fails later is an event {"error": ...}.
+/// Streams pieces as they come. The status is 200 from the start; a later error is sent as an event {"error": ...}.
 [[nodiscard]] std::unique_ptr<Answer> stream_answer(std::unique_ptr<Registry::Ticket> ticket,
                                                     std::unique_ptr<Dialect> dialect);
 

@@ -9,7 +9,7 @@
 namespace forge::serve {
 namespace {
 
-/// OpenAI's word for a status.
+/// OpenAI's error type for a status.
 std::string_view type_of(unsigned status) {
   switch (status) {
     case 401:
@@ -88,7 +88,7 @@ ApiError error_of(engine::FinishReason reason, std::string_view line) {
   if (reason == engine::FinishReason::kDeadline)
     return {.status = 504,
             .code = "deadline",
-            .message = "the request's time is over",
+            .message = "the request timed out",
             .category = ErrorCategory::kLoad,
             .retry_after_s = 1};
   if (line.starts_with("error[device]"))

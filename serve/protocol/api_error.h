@@ -1,5 +1,5 @@
 #pragma once
-// Errors as clients get them: OpenAI's shape, and beside it whose fault it is and whether trying again may help.
+// Error responses: OpenAI's JSON form, extended by a category and by whether a retry may help.
 
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace forge::serve {
 
-/// Whose fault: the request's, too much work at once, a device's, or a bug of forge.
+/// Cause of an error: a bad request, overload or a missed deadline, the device, or a bug of forge.
 enum class ErrorCategory : std::uint8_t { kUser, kLoad, kDevice, kInternal };
 [[nodiscard]] std::string_view category_name(ErrorCategory category);
 
@@ -20,17 +20,18 @@ struct ApiError {
   std::string message;  ///< one line, for people
   std::string param;    ///< the member of the request that is wrong; empty: none
   ErrorCategory category = ErrorCategory::kUser;
-  int retry_after_s = -1;  ///< at least 0: worth trying again, not before so many seconds
+  int retry_after_s = -1;  ///< seconds after which a retry may succeed; -1: a retry will not help
 
   [[nodiscard]] bool recoverable() const { return retry_after_s >= 0; }
 };
 
-/// What is wrong with a request's body: 400.
+/// A 400 error about the request's body.
 [[nodiscard]] ApiError bad_request(std::string code, std::string message, std::string param = {});
-/// `retry_after_s` is for those that may be tried again, `input` the member of the body that may be too long.
+/// The error for a request that the engine refused. `retry_after_s` is used where a retry may help; `input` is the
+/// body's member that is named if the prompt is too long.
 [[nodiscard]] ApiError error_of(const engine::Refusal& refusal, int retry_after_s, std::string_view input);
 [[nodiscard]] ApiError error_of(const Error& error);
-/// How a sample ended that did not end well; `line` is the engine's.
+/// The error for a sample that ended with a deadline or an error; `line` is the engine's error line.
 [[nodiscard]] ApiError error_of(engine::FinishReason reason, std::string_view line);
 
 /// {"error": {...}}

@@ -11,7 +11,7 @@
 namespace forge::serve {
 namespace {
 
-constexpr float kLogprobMin = -9999;  ///< JSON has no infinity; OpenAI's number for it
+constexpr float kLogprobMin = -9999;  ///< sent for -infinity, which JSON cannot express; the value OpenAI uses
 
 std::string finish_json(engine::FinishReason finish) {
   return finish == engine::FinishReason::kNone ? "null" : json_string(engine::finish_reason_name(finish));
@@ -21,7 +21,7 @@ std::string logprob_json(float logprob) {
   return json_number(std::max(logprob, kLogprobMin));
 }
 
-/// Characters that begin in `bytes` of UTF-8, which may begin and end within one.
+/// Number of UTF-8 characters whose first byte is in `bytes`; a token may begin or end within a character.
 std::size_t characters(std::string_view bytes) {
   return static_cast<std::size_t>(
       std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
@@ -34,7 +34,7 @@ JsonWriter& add_usage(JsonWriter& json, const UsageTotals& usage) {
   return json.open("prompt_tokens_details", '{').field("cached_tokens", usage.cached_tokens).close().close();
 }
 
-/// What OpenAI's two dialects share: the frame round choices.
+/// Common base of OpenAI's two forms: everything around the choices.
 class OpenAiDialect : public Dialect {
  public:
   OpenAiDialect(ReplyHead head, std::string_view prefix, std::string_view whole, std::string_view chunk)
@@ -112,7 +112,7 @@ class CompletionDialect final : public OpenAiDialect {
     json.close().open("top_logprobs", '[');
     for (const auto& piece : tokens) {
       json.open('{');
-      bool there = false;  // OpenAI names the chosen token also when it is none of the likeliest
+      bool there = false;  // OpenAI lists the sampled token also if it is not among the most probable ones
       for (const auto& [token, logprob] : piece.likeliest) {
         json.raw(token_name(token), logprob_json(logprob));
         there = there || token == piece.token;
@@ -129,7 +129,7 @@ class CompletionDialect final : public OpenAiDialect {
     return json.close().close().take();
   }
 
-  /// A token that is no text of its own is told by its bytes, as OpenAI does: bytes:\xe2\x80.
+  /// The token's text, or, if its bytes alone are not valid UTF-8, OpenAI's form for them: bytes:\xe2\x80.
   [[nodiscard]] std::string token_name(std::int32_t token) const {
     auto bytes = token_bytes(token);
     if (is_utf8(bytes)) return bytes;

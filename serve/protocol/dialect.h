@@ -1,6 +1,6 @@
 #pragma once
-// How replies are written: OpenAI's completions and chat, and the plain one of /generate. Source: OpenAI's API
-// reference.
+// Writers of reply JSON: OpenAI's completions and chat forms (source: OpenAI's API reference), and forge's own form of
+// /generate.
 
 #include <cstdint>
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace forge::serve {
 
-/// All that came of a choice.
+/// A complete choice.
 struct Choice {
   std::string text;
-  std::vector<Piece> tokens;  ///< pieces that have one
+  std::vector<Piece> tokens;  ///< its pieces that have a token
   engine::FinishReason finish = engine::FinishReason::kNone;
 };
 
@@ -27,7 +27,7 @@ struct ReplyHead {
   const text::Tokenizer* tokenizer = nullptr;
 };
 
-/// JSON texts of one reply.
+/// Writes the JSON of one reply: either whole(), or for a stream first() per choice, chunk() per piece, and last().
 class Dialect {
  public:
   Dialect() = default;
@@ -36,13 +36,13 @@ class Dialect {
   virtual ~Dialect() = default;
 
   [[nodiscard]] virtual std::string whole(std::span<const Choice> choices, const UsageTotals& usage) = 0;
-  /// What a stream says before a choice's first piece; empty: nothing.
+  /// The event before a choice's first piece; empty: none.
   [[nodiscard]] virtual std::string first(std::size_t) { return {}; }
-  /// Of a piece; empty: there is nothing to say yet.
+  /// The event of a piece; empty: none, because its text is still held back.
   [[nodiscard]] virtual std::string chunk(const Piece& piece) = 0;
-  /// What a stream says last; empty: nothing.
+  /// The stream's last event, with the usage; empty: none.
   [[nodiscard]] virtual std::string last(const UsageTotals&) { return {}; }
-  /// Does [DONE] end a stream?
+  /// True if the stream ends with "data: [DONE]".
   [[nodiscard]] virtual bool says_done() const { return true; }
 };
 

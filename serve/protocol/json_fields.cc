@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDepthMax = 100;
 
-/// Looks at each event of a parse: what costs more than its bytes is refused before it is built.
+/// Parser callback that limits depth and members, so that a small body cannot become expensive to build or to read.
 class Watch {
  public:
   explicit Watch(std::string_view what) : what_(what) {}
@@ -28,7 +28,7 @@ class Watch {
     throw Refused{bad_request("invalid_json", fmt::format("{} {}", what_, why))};
   }
   std::string what_;
-  std::array<std::size_t, kDepthMax + 2> members_{};  ///< so far, of the open object at each depth
+  std::array<std::size_t, kDepthMax + 2> members_{};  ///< members so far of the open object at each depth
 };
 
 }  // namespace
@@ -38,7 +38,7 @@ void refuse_value(std::string_view name, std::string message) {
 }
 
 Json parse_object(std::string_view text) {
-  if (text.find('\0') != std::string_view::npos)  // the parser would take it for the end
+  if (text.find('\0') != std::string_view::npos)  // nlohmann's parser takes it as the end of the input
     throw Refused{bad_request("invalid_json", "the body is not JSON: it has a NUL byte")};
   try {
     auto json = Json::parse(text.begin(), text.end(), Watch("the body"));
@@ -75,7 +75,7 @@ void Fields::done() const {
   for (const auto& [name, value] : object_.items())
     if (!taken_.contains(name)) {
       const auto shown = printable(name);
-      throw Refused{bad_request("unknown_member", fmt::format("this server knows no '{}'", shown), shown)};
+      throw Refused{bad_request("unknown_member", fmt::format("unknown member '{}'", shown), shown)};
     }
 }
 
@@ -93,7 +93,7 @@ std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t 
   const bool huge = value->is_number_unsigned() && value->get<std::uint64_t>() > std::uint64_t{INT64_MAX};
   const auto number = huge ? std::numeric_limits<std::int64_t>::max() : value->get<std::int64_t>();
   if (huge || number < low || number > high)
-    refuse_value(name, fmt::format("{} is {}, and it must be from {} to {}", name, value->dump(), low, high));
+    refuse_value(name, fmt::format("{} is {}; it must be from {} to {}", name, value->dump(), low, high));
   return number;
 }
 
@@ -103,7 +103,7 @@ std::optional<double> Fields::number(std::string_view name, double low, double h
   if (!value->is_number()) refuse_value(name, fmt::format("{} is not a number", name));
   const auto number = value->get<double>();
   if (!(number >= low && number <= high))
-    refuse_value(name, fmt::format("{} is {}, and it must be from {} to {}", name, value->dump(), low, high));
+    refuse_value(name, fmt::format("{} is {}; it must be from {} to {}", name, value->dump(), low, high));
   return number;
 }
 
@@ -121,7 +121,7 @@ std::vector<std::string> Fields::texts(std::string_view name, std::size_t most) 
   if (!value->is_array() || !std::ranges::all_of(*value, [](const Json& item) { return item.is_string(); }))
     refuse_value(name, fmt::format("{} is not a string or a list of strings", name));
   if (value->size() > most)
-    refuse_value(name, fmt::format("{} has {} strings, at most {} are possible", name, value->size(), most));
+    refuse_value(name, fmt::format("{} has {} strings; at most {} are allowed", name, value->size(), most));
   return value->get<std::vector<std::string>>();
 }
 
@@ -131,7 +131,7 @@ std::vector<std::int32_t> token_ids(std::string_view name, const Json& value) {
   ids.reserve(value.size());
   for (const auto& item : value) {
     const bool fits = item.is_number_unsigned() && item.get<std::uint64_t>() <= std::uint64_t{INT32_MAX};
-    if (!fits) refuse_value(name, fmt::format("{} has what is no token id", name));
+    if (!fits) refuse_value(name, fmt::format("{} has an item that is not a token id", name));
     ids.push_back(item.get<std::int32_t>());
   }
   return ids;

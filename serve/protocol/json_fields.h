@@ -1,6 +1,7 @@
 #pragma once
-// The members of one JSON object, taken one by one with their types and bounds; what nobody took is refused at the end.
-// Errors are thrown as Refused and caught where a body's reading begins.
+// Reads untrusted JSON request bodies: members of an object are taken one by one with a type and bounds, and members
+// that were not taken are refused at the end. Errors are thrown as Refused; request_json.cc catches them at the start
+// of each body.
 
 #include <cstdint>
 #include <limits>
@@ -18,33 +19,35 @@ namespace forge::serve {
 
 using Json = nlohmann::ordered_json;
 
+/// Thrown for a body that is refused.
 struct Refused {
   ApiError error;
 };
 
+/// Throws Refused with the code invalid_value for the member `name`.
 [[noreturn]] void refuse_value(std::string_view name, std::string message);
 
-/// Members of one object, which is looked through from its beginning for each.
+/// Limit of members of one object: ordered_json looks members up linearly, so reading n members takes n * n steps.
 inline constexpr std::size_t kMembersMax = 1024;
 
-/// Errors: not JSON, nested deeper than any request of ours, an object with more than kMembersMax members, or no
-/// object.
+/// Parses a body. Errors: not JSON, not an object, nested deeper than 100 levels, or an object with more than
+/// kMembersMax members.
 [[nodiscard]] Json parse_object(std::string_view text);
-/// JSON in a string of the body, called `what` in messages; discarded when it is none. Errors: its bounds, which are
-/// those of a body.
+/// Parses JSON inside a string of the body, called `what` in messages; returns a discarded value if it is not JSON.
+/// Errors: the same limits of depth and members.
 [[nodiscard]] Json parse_inner(const std::string& text, std::string_view what);
 
 class Fields {
  public:
   explicit Fields(const Json& object) : object_(object) {}
 
-  /// The member, or nullptr where it is absent or null.
+  /// The member, or nullptr if it is absent or null. Marks it as known.
   const Json* take(std::string_view name);
-  /// Members that are looked at by nobody, and may be there.
+  /// Marks members as known that are accepted without effect.
   void ignore(std::initializer_list<std::string_view> names);
-  /// A member that asks for what this server cannot do unless it has the value `neutral`.
+  /// Takes a member of an unsupported feature: refuses any value but `neutral`, with the reason `why`.
   void only(std::string_view name, const Json& neutral, std::string_view why);
-  /// Refuses what was not taken.
+  /// Refuses the body if it has a member that was not taken or ignored.
   void done() const;
 
   bool boolean(std::string_view name, bool fallback);
@@ -59,7 +62,7 @@ class Fields {
   std::set<std::string, std::less<>> taken_;
 };
 
-/// A list of token ids; their upper bound is the vocabulary, which others know.
+/// A list of token ids from 0 to 2^31 - 1. The caller checks them against the vocabulary.
 [[nodiscard]] std::vector<std::int32_t> token_ids(std::string_view name, const Json& value);
 
 }  // namespace forge::serve

@@ -34,7 +34,7 @@ void read_logit_bias(Fields& fields, runtime::SamplerParams& sampling) {
     std::int32_t token = -1;
     const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), token);
     if (failed != std::errc{} || end != key.data() + key.size() || token < 0)
-      refuse_value("logit_bias", fmt::format("logit_bias: '{}' is no token id", printable(key)));
+      refuse_value("logit_bias", fmt::format("logit_bias: '{}' is not a token id", printable(key)));
     if (!value.is_number() || !(std::abs(value.get<double>()) <= 100))
       refuse_value("logit_bias", fmt::format("logit_bias of {} is not a number from -100 to 100", token));
     sampling.logit_bias.push_back({.token = token, .bias = value.get<float>()});
@@ -45,11 +45,10 @@ void read_stops(Fields& fields, GenerationParams& params) {
   params.stops = fields.texts("stop", kStopsMax);
   for (const auto& stop : params.stops)
     if (stop.empty() || stop.size() > kStopBytesMax)
-      refuse_value("stop",
-                   fmt::format("a stop string has {} bytes, and 1 to {} are possible", stop.size(), kStopBytesMax));
+      refuse_value("stop", fmt::format("a stop string has {} bytes; 1 to {} are allowed", stop.size(), kStopBytesMax));
   if (const auto* ids = fields.take("stop_token_ids")) params.stop_tokens = token_ids("stop_token_ids", *ids);
   if (params.stop_tokens.size() > kStopTokensMax)
-    refuse_value("stop_token_ids", fmt::format("stop_token_ids has {} ids, at most {} are possible",
+    refuse_value("stop_token_ids", fmt::format("stop_token_ids has {} ids; at most {} are allowed",
                                                params.stop_tokens.size(), kStopTokensMax));
 }
 
@@ -59,12 +58,12 @@ std::optional<std::chrono::milliseconds> read_timeout(Fields& fields) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
 }
 
-/// What all dialects share. `temperature`: where it is not given.
+/// The members that all generating routes share. `temperature`: the route's default.
 GenerationParams read_params(Fields& fields, double temperature) {
   GenerationParams params;
   auto& sampling = params.sampling;
   auto& unset = params.unset;
-  bool settled = false;  // of members that no file says anything about
+  bool settled = false;  // receives the "absent" of members that a model file cannot set; unused
   const auto real = [&](std::string_view name, double low, double high, double fallback, bool& absent) {
     const auto value = fields.number(name, low, high);
     absent = !value;
@@ -101,7 +100,7 @@ void read_stream(Fields& fields, Body& body) {
   body.stream = fields.boolean("stream", false);
   const auto* options = fields.take("stream_options");
   if (options == nullptr) return;
-  if (!body.stream) refuse_value("stream_options", "stream_options goes with stream");
+  if (!body.stream) refuse_value("stream_options", "stream_options needs stream to be true");
   if (!options->is_object()) refuse_value("stream_options", "stream_options is not an object");
   Fields inner(*options);
   body.include_usage = inner.boolean("include_usage", false);
@@ -114,14 +113,14 @@ Prompt read_prompt(std::string_view name, const Json& value) {
   return token_ids(name, value);
 }
 
-/// The member `name`: a text, token ids, or a list of at most `most` of either.
+/// The member `name`: one text, one list of token ids, or a list of at most `most` of either.
 std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, std::size_t most) {
   const auto* value = fields.take(name);
-  if (value == nullptr) refuse_value(name, fmt::format("there is no {}", name));
+  if (value == nullptr) refuse_value(name, fmt::format("{} is missing", name));
   const bool several = value->is_array() && !value->empty() && !(*value)[0].is_number();
   if (!several) return {read_prompt(name, *value)};
   if (value->size() > most)
-    refuse_value(name, fmt::format("{} {}s are given, at most {} are possible", value->size(), name, most));
+    refuse_value(name, fmt::format("{} {}s are given; at most {} are allowed", value->size(), name, most));
   std::vector<Prompt> prompts;
   for (const auto& item : *value) prompts.push_back(read_prompt(name, item));
   return prompts;
@@ -139,9 +138,9 @@ CompletionBody completion(const Json& json) {
     body.params.likeliest = static_cast<std::size_t>(*likeliest);
   }
   read_stream(fields, body);
-  fields.only("echo", false, "the prompt is not repeated");
-  fields.only("suffix", "", "text is only continued");
-  fields.only("best_of", body.params.samples, "as many samples are returned as are made: use n");
+  fields.only("echo", false, "the server does not return the prompt");
+  fields.only("suffix", "", "the server can only continue text");
+  fields.only("best_of", body.params.samples, "all samples are returned: use n");
   fields.ignore({"user"});
   fields.done();
   return body;
@@ -152,16 +151,16 @@ CompletionBody generate(const Json& json) {
   CompletionBody body;
   body.model = fields.text("model").value_or("");
   const auto* prompt = fields.take("prompt");
-  if (prompt == nullptr) refuse_value("prompt", "there is no prompt");
+  if (prompt == nullptr) refuse_value("prompt", "prompt is missing");
   body.prompts = {read_prompt("prompt", *prompt)};
   body.params = read_params(fields, 0);
   body.params.max_tokens = read_max_tokens(fields, "max_tokens", 0);
-  if (body.params.samples != 1) refuse_value("n", "this route gives one sample; /v1/completions gives several");
+  if (body.params.samples != 1) refuse_value("n", "/generate returns one sample; use /v1/completions for several");
   fields.done();
   return body;
 }
 
-/// A content of text parts becomes the text: templates of text models know nothing else.
+/// Joins a content that is a list of text parts into one string, the only form that templates of text models handle.
 void settle_content(Json& message) {
   if (!message.contains("content")) {
     message["content"] = nullptr;
@@ -176,13 +175,13 @@ void settle_content(Json& message) {
         part.is_object() && part.value("type", Json()) == "text" && part.contains("text") && part["text"].is_string();
     if (!is_text)
       throw Refused{
-          bad_request("not_supported", "a message has a part that is no text: this model reads text only", "messages")};
+          bad_request("not_supported", "a message has a part that is not text; only text is supported", "messages")};
     text += part["text"].get<std::string>();
   }
   content = text;
 }
 
-/// OpenAI gives a call's arguments as a string of JSON; templates write them out themselves and want the object.
+/// Parses the arguments of tool calls: OpenAI sends them as a string of JSON, chat templates expect the object.
 void settle_calls(Json& message) {
   if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) return;
   for (auto& call : message["tool_calls"]) {
@@ -196,8 +195,9 @@ void settle_calls(Json& message) {
 
 Json read_messages(Fields& fields) {
   const auto* value = fields.take("messages");
-  if (value == nullptr) refuse_value("messages", "there are no messages");
-  if (!value->is_array() || value->empty()) refuse_value("messages", "messages is not a list with a message in it");
+  if (value == nullptr) refuse_value("messages", "messages is missing");
+  if (!value->is_array() || value->empty())
+    refuse_value("messages", "messages is not a list with at least one message");
   Json messages = *value;
   for (auto& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
@@ -208,7 +208,7 @@ Json read_messages(Fields& fields) {
   return messages;
 }
 
-/// messages, tools and what else templates read, as text/chat reads it.
+/// The conversation as JSON for text/chat: messages, tools, and variables of the template.
 std::string read_conversation(Fields& fields) {
   Json conversation = Json::object();
   if (const auto* extra = fields.take("chat_template_kwargs")) {
@@ -237,14 +237,14 @@ ChatBody chat(const Json& json) {
   body.params.max_tokens = read_max_tokens(fields, "max_completion_tokens", old_name);
   body.params.logprobs = fields.boolean("logprobs", false);
   if (const auto likeliest = fields.integer("top_logprobs", 0, 20)) {
-    if (!body.params.logprobs) refuse_value("top_logprobs", "top_logprobs goes with logprobs");
+    if (!body.params.logprobs) refuse_value("top_logprobs", "top_logprobs needs logprobs to be true");
     body.params.likeliest = static_cast<std::size_t>(*likeliest);
   }
   read_stream(fields, body);
-  fields.only("response_format", {{"type", "text"}}, "answers are free text");
+  fields.only("response_format", {{"type", "text"}}, "structured output is not supported");
   if (const auto* choice = fields.take("tool_choice"); choice != nullptr && *choice != "auto" && *choice != "none")
     throw Refused{bad_request("not_supported", "tool_choice can only be auto or none", "tool_choice")};
-  fields.only("modalities", Json::array({"text"}), "answers are text");
+  fields.only("modalities", Json::array({"text"}), "the model generates text only");
   fields.ignore({"user", "store", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier",
                  "prompt_cache_key", "reasoning_effort", "verbosity"});
   fields.done();
@@ -272,7 +272,7 @@ TokenizeBody tokenize(const Json& json) {
   fields.ignore({"model"});
   auto text = fields.text("content");
   if (!text) text = fields.text("prompt");
-  if (!text) refuse_value("content", "there is no content");
+  if (!text) refuse_value("content", "content is missing");
   const TokenizeBody body{.text = *std::move(text),
                           .add_special = fields.boolean("add_special", true),
                           .parse_special = fields.boolean("parse_special", true)};
@@ -284,7 +284,7 @@ std::vector<std::int32_t> detokenize(const Json& json) {
   Fields fields(json);
   fields.ignore({"model"});
   const auto* tokens = fields.take("tokens");
-  if (tokens == nullptr) refuse_value("tokens", "there are no tokens");
+  if (tokens == nullptr) refuse_value("tokens", "tokens is missing");
   auto ids = token_ids("tokens", *tokens);
   fields.done();
   return ids;

@@ -1,8 +1,8 @@
 #pragma once
-// Request bodies as plain values, checked: hostile JSON goes in, and what comes out can be run or is refused with the
-// member that is wrong. Members that nobody knows are refused by name; those that only other servers have a use for
-// ("user", "store", ...) are read and ignored. Source of the members: OpenAI's API reference (completions, chat) and,
-// for what OpenAI lacks, vLLM's extra parameters.
+// Parses and checks request bodies. Input is untrusted JSON; the result is a plain struct with values in range, or an
+// error that names the wrong member. Unknown members are refused, so that a typing error is noticed; members that have
+// a meaning for OpenAI's service only ("user", "store", ...) are accepted and ignored. Source of the members: OpenAI's
+// API reference and, for what OpenAI lacks, vLLM's extra parameters.
 
 #include <chrono>
 #include <cstdint>
@@ -19,38 +19,39 @@
 
 namespace forge::serve {
 
-/// What a request says about generating, whatever its dialect.
+/// Generation parameters, common to all routes that generate.
 struct GenerationParams {
   runtime::SamplerParams sampling;
-  /// Members that the request does not have, so that the dialect's default stands in `sampling`.
+  /// True for members that the request does not have; `sampling` has the route's default for them.
   struct Unset {
     bool temperature = false, top_k = false, top_p = false, min_p = false, repeat_penalty = false;
   } unset;
-  std::optional<std::uint64_t> seed;  ///< none: a new one
-  std::size_t max_tokens = 0;         ///< 0: what the context leaves
+  std::optional<std::uint64_t> seed;  ///< nullopt: a random one
+  std::size_t max_tokens = 0;         ///< 0: until the context is full
   std::size_t samples = 1;
   int priority = 0;
   bool logprobs = false;
-  std::size_t likeliest = 0;  ///< with logprobs
+  std::size_t likeliest = 0;  ///< with logprobs: how many of the most probable tokens to report
   std::vector<std::string> stops;
   std::vector<std::int32_t> stop_tokens;
   bool ignore_eos = false;
   std::optional<std::chrono::milliseconds> timeout;
 };
 
+/// Text, or token ids.
 using Prompt = std::variant<std::string, std::vector<std::int32_t>>;
 
 struct CompletionBody {
   std::string model;  ///< empty: not given
   GenerationParams params;
-  std::vector<Prompt> prompts;  ///< at least one; of /generate exactly one
+  std::vector<Prompt> prompts;  ///< at least one; exactly one for /generate
   bool stream = false, include_usage = false;
 };
 
 struct ChatBody {
   std::string model;
   GenerationParams params;
-  std::string conversation;  ///< JSON as text/chat/chat.h reads it: messages, tools, further variables
+  std::string conversation;  ///< JSON for text/chat/chat.h: messages, tools, variables of the template
   bool stream = false, include_usage = false;
 };
 
@@ -67,15 +68,14 @@ struct TokenizeBody {
   bool add_special = true, parse_special = true;
 };
 
-/// Puts what the model's file says in place of the dialect's defaults.
+/// Sets the members in `unset` from the model file's sampling defaults, where the file has them.
 void use_defaults_of(const session::SamplingDefaults& file, GenerationParams& params);
 
 template <class T>
 using Read = std::expected<T, ApiError>;
 
 [[nodiscard]] Read<CompletionBody> read_completion(std::string_view json);
-/// prompt, max_tokens, temperature, top_k, top_p and the other sampling members; greedy unless it (or the model's file,
-/// see use_defaults_of) says otherwise.
+/// The body of /generate. Its default is greedy sampling, unless the model file says otherwise (use_defaults_of).
 [[nodiscard]] Read<CompletionBody> read_generate(std::string_view json);
 [[nodiscard]] Read<ChatBody> read_chat(std::string_view json);
 [[nodiscard]] Read<EmbeddingsBody> read_embeddings(std::string_view json);
