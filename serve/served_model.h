@@ -23,8 +23,8 @@ class ServedModel {
     const text::Tokenizer* tokenizer = nullptr;  ///< must outlive the model
     std::string_view chat_template;              ///< Jinja source; empty: none
     std::unique_ptr<runtime::Executor> executor;
-    session::SamplingDefaults sampling;    ///< defaults for what a request does not set
-    std::size_t context = 0;               ///< tokens per sequence
+    session::SamplingDefaults sampling;         ///< defaults for what a request does not set
+    std::size_t context = 0;                    ///< tokens per sequence
     std::optional<engine::OutputKind> pooling;  ///< pooling of embeddings; nullopt: the model's is not supported
     engine::EngineOptions engine;
   };

@@ -51,7 +51,8 @@ class Session {
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
   [[nodiscard]] const OpenedModel& model() const { return model_; }
   [[nodiscard]] runtime::Executor& executor() { return *executor_; }
-  /// Transfers the executor to the caller. Afterwards executor(), memory_requirements() and trace_end() must not be called.
+  /// Transfers the executor to the caller. Afterwards executor(), memory_requirements() and trace_end() must not be
+  /// called.
   [[nodiscard]] std::unique_ptr<runtime::Executor> take_executor() { return std::move(executor_); }
   [[nodiscard]] const runtime::MemoryRequirements& memory_requirements() const {
     return executor_->memory_requirements();

@@ -187,7 +187,7 @@ def context():
     chat = Chat(model, "-c", 64, "--ignore-eos", *GREEDY)
     chat.wait()
     said = chat.say(b"the")
-    case("a full context is one line that says what to do", said.count(b"/reset") == 1 and b"64 positions" in said, said)
+    case("a full context is one line that says what to do", said.count(b"/reset") == 1 and b"64 tokens" in said, said)
     said = chat.say(b"more")
     case("so is a question that does not fit", b"error[prompt]" in said and b"/reset" in said and b"-c" in said, said)
     before = chat.answers

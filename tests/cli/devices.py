@@ -58,7 +58,7 @@ def self_test_without_cards(folder):
         return skip("self-test without a card", "this machine's own libraries are found before those that do not work")
     run = tool("inspect", "devices", "--self-test", env=env)
     case("self-test without a card", run.returncode == 4 and b"there is no GPU to test" in run.stderr, run.stderr)
-    for flags, told in ((["--device", "hip:0"], b"goes with --self-test"), (["--self-test", "--device", "cpu"], b"is unknown")):
+    for flags, told in ((["--device", "hip:0"], b"needs --self-test"), (["--self-test", "--device", "cpu"], b"is unknown")):
         run = tool("inspect", "devices", *flags, env=env)
         case(f"devices {flags} is refused", run.returncode == 2 and told in run.stderr, run.stderr)
     run = tool("inspect", "self-test", env=env)

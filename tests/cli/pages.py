@@ -39,6 +39,14 @@ def shown(form, flag):
             "zsh": rf"[)*]{re.escape(flag)}=?\[", "fish": rf" -l {bare} " if flag.startswith("--") else rf" -s {bare} "}[form]
 
 
+def width():
+    """--help fits a terminal of 100 columns."""
+    for args in [(name,) for name in TOOLS] + [("inspect", command) for command in COMMANDS]:
+        lines = tool(*args, "--help").stdout.decode().splitlines()
+        long = [line for line in lines if len(line) > 100]
+        case(f"{' '.join(args)} --help has at most 100 columns", len(lines) > 5 and not long, long)
+
+
 def every_option():
     for name in TOOLS:
         wanted = {"": flags(name)}
@@ -136,6 +144,6 @@ def installed():
 
 
 if __name__ == "__main__":
-    for group in (every_option, bash, man, other_readers, installed):
+    for group in (width, every_option, bash, man, other_readers, installed):
         group()
     finish()

@@ -67,7 +67,7 @@ def file_settings():
     told = json.loads(tool("inspect", own, "--json").stdout)["sampling"]
     case("and as JSON", told == {**{KEYS[name]: value for name, value in OWN.items()}, "ignored": []}, told)
     shown = tool("inspect", plain).stdout
-    case("or that there are none", b"none of the file's own" in shown, shown)
+    case("or that there are none", b"sampling defaults\n  none" in shown, shown)
 
 
 def bad_values():

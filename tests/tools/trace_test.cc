@@ -143,7 +143,7 @@ TEST_CASE("what is no trace is refused in one line") {
         R"({"traceEvents":[{"ph":"X","cat":"forward","tid":-5,"name":"x","ts":1,"dur":1}]})"})
     CHECK(trace_usage_error([&] {
             (void)trace_picture(folder.write("t.json", text), {});
-          }).find("no trace of forge's") != std::string::npos);
+          }).find("not a trace written by forge") != std::string::npos);
   const std::string deep = R"({"traceEvents":)" + std::string(100000, '[');
   CHECK(!trace_usage_error([&] { (void)trace_picture(folder.write("t.json", deep), {}); }).empty());
   // Numbers that no clock gives are not believed.

@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::int64_t kContextStep = 512;
 
-/// Token ids of a fixed, mixed sequence: what is multiplied does not matter, that rows of the embedding differ does.
+/// A fixed sequence of varied token ids. Their values do not affect the speed, but different ids make the embedding
+/// read different rows, as real text does.
 std::vector<std::int32_t> some_tokens(std::int64_t count, std::size_t vocab) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
   std::uint64_t state = 0x9E3779B97F4A7C15ULL;
@@ -29,14 +30,14 @@ std::vector<std::int32_t> some_tokens(std::int64_t count, std::size_t vocab) {
   return ids;
 }
 
-/// Feeds each sequence so many tokens; only the last one's logits are asked for.
+/// Prefills `ids` into each sequence; logits are computed for the last token only.
 void feed(session::Sequences& sequences, std::span<const std::int32_t> ids) {
   if (ids.empty()) return;
   for (std::size_t s = 0; s < sequences.count(); ++s) (void)sequences.prefill(s, ids);
 }
 
-/// Tokens of each sequence one by one: chosen by the device and fed again where it can, else fed as they stand in
-/// `ids`.
+/// Generates `steps` tokens in each sequence. If the executor samples on the device, its decode loop feeds the sampled
+/// tokens; otherwise the tokens fed come from `ids`, and no time is spent on sampling.
 void generate_some(session::Sequences& sequences, std::int64_t steps, std::span<const std::int32_t> ids,
                    std::span<const runtime::Sampler> samplers) {
   const bool on_device = sequences.can_sample(samplers.size(), samplers.front().params());
@@ -64,7 +65,8 @@ void measure_once(session::Sequences& sequences, const BenchCase& what, std::spa
   generate_some(sequences, what.predict, ids, samplers);
 }
 
-/// Repeats a row and puts its times into `result`; between generations memory is read where `reading` is there.
+/// Measures a row: one warm-up run, then `repetitions` timed ones. With `reading`, the read rate is measured after each
+/// timed generation.
 void measure(session::Sequences& sequences, BenchResult& result, std::int64_t repetitions, std::size_t vocab,
              ReadRate* reading) {
   const auto& what = result.what;
@@ -72,19 +74,19 @@ void measure(session::Sequences& sequences, BenchResult& result, std::int64_t re
   for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, 0);
   feed(sequences, std::span(ids).first(static_cast<std::size_t>(what.depth)));
   const std::vector<runtime::Sampler> samplers(sequences.count(), runtime::Sampler(vocab, {}));
-  for (std::int64_t r = -1; r < repetitions; ++r) {  // the first one warms caches up
+  for (std::int64_t r = -1; r < repetitions; ++r) {  // r = -1 is the warm-up
     const auto begin = std::chrono::steady_clock::now();
     measure_once(sequences, what, ids, samplers);
     const auto took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (r >= 0) result.seconds.push_back(took);
     for (std::size_t s = 0; s < sequences.count(); ++s)
-      if (sequences.trim(s, what.depth) < what.depth)  // windows have let go of it
+      if (sequences.trim(s, what.depth) < what.depth)  // sliding windows have released it: prefill again
         (void)sequences.prefill(s, std::span(ids).first(static_cast<std::size_t>(what.depth)));
     if (r >= 0 && what.predict > 0 && reading != nullptr) result.read_rates.push_back(reading->measure());
   }
 }
 
-/// Bytes of weights that a step reads which feeds one token of each of `batch` sequences.
+/// Bytes of weights that one decode step of `batch` sequences reads.
 std::int64_t decode_weight_bytes(const runtime::Executor& executor, std::int64_t batch) {
   for (const auto& variant : executor.program().variants) {
     const auto& bounds = variant->bounds;
@@ -99,12 +101,13 @@ std::int64_t decode_weight_bytes(const runtime::Executor& executor, std::int64_t
 
 std::unique_ptr<ReadRate> open_read_rate(session::Session& session) {
   if (!session.executor().facts().on_host)
-    throw Error(ErrorCode::kUsage, "--read-rate is of the host's memory, and a GPU runs the model", {},
-                "give --device cpu, or --profile for shares of the card's bandwidth");
+    throw Error(ErrorCode::kUsage, "--read-rate works on the CPU only, and a GPU runs the model", {},
+                "give --device cpu, or --profile for shares of the GPU's bandwidth");
   return std::make_unique<ReadRate>(session.executor().threads());
 }
 
-/// The largest context that a row with so many sequences needs, rounded up so that few plans serve all benchmarks.
+/// The context that the rows with this batch size need, rounded up to a multiple of 512, so that different benchmarks
+/// share cached plans.
 std::int64_t context_needed(const std::vector<BenchCase>& cases, std::int64_t batch) {
   std::int64_t most = 1;
   for (const auto& what : cases)
@@ -182,7 +185,7 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
       if (request.read_rate) reading = open_read_rate(*session);
       note_device(*session);
     }
-    progress(fmt::format("measuring {} {} at depth {}", what.prompt > 0 ? "prompt" : "generation",
+    progress(fmt::format("measuring {} of {} tokens at depth {}", what.prompt > 0 ? "prefill" : "generation",
                          what.prompt + what.predict, what.depth));
     BenchResult result{.what = what};
     result.what.threads = static_cast<std::int64_t>(session->executor().threads());

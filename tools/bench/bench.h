@@ -1,5 +1,5 @@
 #pragma once
-// forge-bench: tokens a second, mean, deviation and median over repetitions.
+// forge-bench: measures tokens per second; mean, standard deviation and median over repetitions.
 
 #include <cstdint>
 #include <functional>
@@ -17,15 +17,16 @@ struct BenchRequest {
   std::vector<std::int64_t> prompt{512}, predict{128}, depth{0}, batch{1}, threads{0};
   std::int64_t repetitions = 5;
   std::optional<std::string> kv_type, attention;  ///< as ModelChoice's
-  std::string shown_path;  ///< what results say instead of `path`, where that is no name for people
-  bool read_rate = false;  ///< measure the memory's plain read rate between repetitions; for programs on the CPU
-  session::TraceFile* trace = nullptr;  ///< of all set-ups
-  bool repack_cache = false;            ///< as Session's
-  bool profile = false;                 ///< a table on stderr when a set-up has been measured
+  std::string shown_path;                         ///< path in the results; empty: `path`
+  bool read_rate = false;                         ///< also measure the memory's read rate between repetitions; CPU only
+  session::TraceFile* trace = nullptr;            ///< receives the traces of all sessions
+  bool repack_cache = false;                      ///< Session::Options::repack_cache
+  bool profile = false;                           ///< print a profile table per session to stderr
 };
 
-/// One row: prompt tokens in one go, or tokens generated one by one, on top of `depth` positions; `batch` sequences,
-/// of which each takes them (generated together, prompts one after the other).
+/// One row of the benchmark: either the prefill of `prompt` tokens or the generation of `predict` tokens, in each of
+/// `batch` sequences that already have `depth` tokens in the KV cache. Sequences are decoded together, but prefilled
+/// one after the other.
 struct BenchCase {
   std::int64_t prompt = 0, predict = 0, depth = 0, batch = 1, threads = 0;
 };
@@ -35,41 +36,41 @@ struct BenchResult {
   std::string model_path, model_name, target, device;
   std::uint64_t model_bytes = 0;
   std::int64_t parameters = 0;
-  std::vector<double> seconds;  ///< one a repetition
-  std::vector<double> rates;    ///< tokens/s over all sequences, one a repetition
-  std::string api;              ///< what ran it: "CPU", "HIP", "CUDA", as llama-bench names them
-  bool on_host = false;         ///< the host's processor, not a device
+  std::vector<double> seconds;  ///< one per repetition
+  std::vector<double> rates;    ///< tokens/s over all sequences, one per repetition
+  std::string api;              ///< back-end, as llama-bench names it: "CPU", "HIP", "CUDA"
+  bool on_host = false;         ///< run by the CPU
   double rate = 0, rate_deviation = 0, rate_median = 0;
-  std::int64_t weight_bytes = 0;   ///< of weights that one decode step reads
-  std::vector<double> read_rates;  ///< bytes/s, one behind each repetition of a generation; empty: not measured
+  std::int64_t weight_bytes = 0;   ///< weights that one decode step reads
+  std::vector<double> read_rates;  ///< bytes/s, one after each repetition of a generation; empty: not measured
 
-  /// Median of the read rates; 0: not measured.
+  /// Median of the read rates in bytes/s; 0: not measured.
   [[nodiscard]] double read_rate() const;
-  /// Weights read a second by decoding, as a share of the read rate; 0: not measured.
+  /// Bytes of weights that decode reads per second, divided by the read rate; 0: not measured.
   [[nodiscard]] double read_share() const;
 };
 
-/// The rows in the order they are measured: threads, then batch, then depth, then prompts before generations.
+/// All rows in the order of measurement: by threads, batch and depth; prompts before generations.
 [[nodiscard]] std::vector<BenchCase> bench_cases(const BenchRequest& request);
 
-/// Rates of `seconds`, and their mean, sample deviation and median.
+/// Computes rates from `seconds`, and their mean, sample standard deviation and median.
 void summarise(BenchResult& result);
 
-/// Measures every row, one untimed run before the timed ones; `done` gets each result at once, and ends it with false.
-/// Errors: those of Session; Interrupted; kUsage for a read rate where a GPU runs the program.
+/// Measures every row, with one untimed run before the timed ones. Calls `done` after each row; measuring ends when it
+/// returns false. Errors: those of Session; Interrupted; kUsage for a read rate on a GPU.
 void run_bench(const BenchRequest& request, const std::function<bool(const BenchResult&)>& done);
 
-/// "pp512", "tg128 @ d2048", as llama-bench names its rows; "pp512+tg128" where a row has both.
+/// Name of a row in llama-bench's form: "pp512", "tg128 @ d2048"; "pp512+tg128" if it has both.
 [[nodiscard]] std::string test_name(std::int64_t prompt, std::int64_t predict, std::int64_t depth);
 
-/// The result with llama-bench's field names, and forge's own: target, n_parallel, the medians, and the read rate and
-/// what of it was reached (not a number where it was not measured).
+/// The result as a record with llama-bench's field names, plus forge's own: target, n_parallel, medians, weight_bytes,
+/// read_rate and read_share (NaN if not measured).
 [[nodiscard]] Record bench_record(const BenchResult& result);
 
-/// All of forge-bench's output in one format: begin, a row a result as soon as it is there, end.
+/// Writes forge-bench's output in one format: begin(), row() for each result, end().
 class BenchWriter {
  public:
-  /// `read_rate`: the table for people has columns of it.
+  /// `read_rate`: adds its columns to the Markdown table.
   explicit BenchWriter(RecordFormat format, bool read_rate = false);
   [[nodiscard]] std::string begin() const;
   [[nodiscard]] std::string row(const BenchResult& result);

@@ -27,7 +27,8 @@ constexpr std::size_t kFileBytesMax = std::size_t{4} << 20;
               std::move(why), "write them with forge-bench -o json, or llama-bench -o json");
 }
 
-/// The JSON value of `text`, or a list of those of its lines. Nothing when it is neither.
+/// Parses `text` as JSON, or as one JSON value per line into a list. A single object becomes a list of one. nullopt if
+/// it is neither.
 std::optional<json> parse_values(const std::string& text) {
   auto whole = json::parse(text, nullptr, false);
   if (!whole.is_discarded()) return whole.is_object() ? json::array({std::move(whole)}) : std::move(whole);
@@ -44,7 +45,7 @@ std::optional<json> parse_values(const std::string& text) {
   return lines;
 }
 
-/// A whole number of the row that is not negative; `fallback` when it has none of that name, -1 for anything else.
+/// The non-negative integer `name` of the row; `fallback` if it is missing, -1 if it is anything else.
 std::int64_t count_of(const json& row, const char* name, std::int64_t fallback) {
   const auto found = row.find(name);
   if (found == row.end()) return fallback;
@@ -59,7 +60,7 @@ bool is_rate(const json& value) {
   return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
 }
 
-/// Tokens/s of a row; 0 when it does not say.
+/// Tokens/s of a row; 0 if it has no valid rate.
 double rate_of(const json& row) {
   if (const auto samples = row.find("samples_ts"); samples != row.end() && samples->is_array() && !samples->empty()) {
     if (!std::ranges::all_of(*samples, is_rate)) return 0;
@@ -126,7 +127,7 @@ std::vector<MeasuredTest> read_results(const std::filesystem::path& path) {
   std::size_t number = 0;
   for (const auto& row : *rows) {
     ++number;
-    if (!row.is_object()) no_results(path, fmt::format("row {} is no object", number));
+    if (!row.is_object()) no_results(path, fmt::format("row {} is not an object", number));
     MeasuredTest test{.model = model_of(row),
                       .prompt = count_of(row, "n_prompt", -1),
                       .predict = count_of(row, "n_gen", -1),
@@ -135,9 +136,9 @@ std::vector<MeasuredTest> read_results(const std::filesystem::path& path) {
                       .batch = count_of(row, "n_parallel", 1),
                       .rate = rate_of(row)};
     if (test.prompt < 0 || test.predict < 0 || (test.prompt == 0 && test.predict == 0))
-      no_results(path, fmt::format("row {} does not say its n_prompt and n_gen", number));
+      no_results(path, fmt::format("row {} has no valid n_prompt and n_gen", number));
     if (test.depth < 0 || test.threads < 0 || test.batch < 1)
-      no_results(path, fmt::format("n_depth, n_threads or n_parallel of row {} is no count", number));
+      no_results(path, fmt::format("n_depth, n_threads or n_parallel of row {} is not a valid count", number));
     if (test.rate <= 0) no_results(path, fmt::format("row {} has neither samples_ts nor avg_ts above 0", number));
     const auto known = std::ranges::find_if(tests, [&](const auto& other) { return same_test(other, test); });
     if (known == tests.end())

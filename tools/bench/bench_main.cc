@@ -1,4 +1,4 @@
-// forge-bench: tokens a second, and two measurements side by side.
+// Entry point of forge-bench: measures tokens per second, or compares two files of results.
 
 #include <fmt/format.h>
 
@@ -21,14 +21,13 @@ using namespace forge;
 using namespace forge::tools;
 
 constexpr const char* kBenchFooter =
-    "Lists (1,2,4) measure every combination. A prompt row (pp) reads N tokens in one go, a generation row (tg) makes "
-    "N\n"
-    "tokens one by one; 0 leaves the row out. With -b several sequences are decoded together; rates count all of "
-    "them.\n"
-    "--compare sets two files of -o json or jsonl side by side, ours or llama-bench's; ratios are A's rate over B's.\n"
-    "--synthetic knows the shapes smollm2, 1b, 8b and tiny, and the types that forge runs: 1b:q4_0.\n";
+    "Lists (1,2,4) measure every combination. A pp row is the prefill of N tokens, a tg row the generation of N "
+    "tokens one by one; 0 leaves the row out. With -b several sequences are decoded together; rates count the tokens "
+    "of all of them.\n"
+    "--compare reads files of -o json or jsonl, from forge-bench or llama-bench; ratios are A's rate divided by B's.\n"
+    "--synthetic takes the shapes smollm2, 1b, 8b and tiny, and each type that forge runs: 1b:q4_0.\n";
 
-/// What there is to do besides measuring.
+/// Options that select something other than a plain measurement.
 struct Others {
   std::vector<std::string> compared;
   std::optional<std::string> synthetic, save, trace;
@@ -40,10 +39,10 @@ void check(const BenchRequest& request, const Others& others) {
   if (sources == 0) refuse("MODEL is required", "forge-bench --help lists the options");
   if (sources > 1) refuse("a model, --synthetic and --compare exclude each other", "give one of them");
   if (others.save && !others.synthetic)
-    refuse("--save goes with --synthetic", "say what to write: --synthetic 1b:q4_0");
+    refuse("--save needs --synthetic", "give the model to write: --synthetic 1b:q4_0");
   if (others.synthetic && request.repack_cache)
-    refuse("--repack-cache goes with a model file", "--synthetic makes a new one each time: leave it out");
-  if (others.synthetic && !request.model.empty()) refuse("--model goes with a plan", "leave it out");
+    refuse("--repack-cache needs a model file", "--synthetic makes a new file each time: leave --repack-cache out");
+  if (others.synthetic && !request.model.empty()) refuse("--model needs a plan", "leave it out with --synthetic");
   if (others.compared.empty() && !others.save && bench_cases(request).empty())
     refuse("there is nothing to measure", "give -p or -n above 0");
   if (others.trace) check_output_path(*others.trace, {request.path, request.model, others.save.value_or("")});
@@ -64,7 +63,7 @@ void measure(BenchRequest& request, const Others& others, RecordFormat format, O
       output.write(writer.row(result));
       return !output.closed();
     });
-  } catch (...) {  // what was measured stays, and whole
+  } catch (...) {  // end the output properly, so that the rows measured so far can be read
     if (begun) output.write(writer.end());
     throw;
   }
@@ -72,7 +71,7 @@ void measure(BenchRequest& request, const Others& others, RecordFormat format, O
   if (trace) trace->finish();
 }
 
-/// Writes the random model, or measures it.
+/// Writes the --synthetic model to the --save file, or measures it from a temporary file.
 void use_synthetic(BenchRequest& request, const Others& others, RecordFormat format, Output& output) {
   const auto model = forge::session::SyntheticModel::parse(*others.synthetic);
   if (others.save) check_output_path(*others.save);
@@ -94,27 +93,33 @@ int bench(int argc, char** argv) {
   BenchRequest request;
   std::string format_name = "md";
   Others others;
-  Options options("forge-bench", "Measures tokens a second: mean, standard deviation and median.", kBenchFooter);
-  options.positional("MODEL", request.path, "MODEL.gguf, or a plan", false)
-      .integers("-p,--n-prompt", request.prompt, 0, forge::session::kContextMax, "prompt tokens; default 512")
-      .integers("-n,--n-gen", request.predict, 0, forge::session::kContextMax, "generated tokens; default 128")
+  Options options("forge-bench", "Measures tokens per second: mean, standard deviation and median.", kBenchFooter);
+  options.positional("MODEL", request.path, "a GGUF file, or a plan made by forge-compile", false)
+      .integers("-p,--n-prompt", request.prompt, 0, forge::session::kContextMax,
+                "number of prompt tokens (pp rows); default 512")
+      .integers("-n,--n-gen", request.predict, 0, forge::session::kContextMax,
+                "number of tokens to generate (tg rows); default 128")
       .integers("-d,--n-depth", request.depth, 0, forge::session::kContextMax,
-                "positions before the measured ones; default 0")
-      .integers("-b,--batch", request.batch, 1, forge::session::kSequencesMax, "sequences decoded together; default 1")
-      .integers("-t,--threads", request.threads, 1, 1024, "default: what this process may use")
-      .integer("-r,--repetitions", request.repetitions, 1, 10000, "default 5")
-      .choice("-o,--output", format_name, kRecordFormats, "default md")
-      .text("--synthetic", others.synthetic, "SHAPE:TYPE", "random weights of a known shape instead of a MODEL")
-      .text("--save", others.save, "FILE", "measure nothing: write the --synthetic model, for other programs")
-      .flag("--read-rate", request.read_rate, "read plain memory in turn with decoding; what of its rate is reached")
-      .texts("--compare", others.compared, 2, "A.json B.json", "measure nothing: show two results beside each other")
-      .text("--device", request.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
+                "number of tokens in the KV cache before the measured ones; default 0")
+      .integers("-b,--batch", request.batch, 1, forge::session::kSequencesMax,
+                "number of sequences decoded together; default 1")
+      .integers("-t,--threads", request.threads, 1, 1024, forge::session::kThreadsHelp)
+      .integer("-r,--repetitions", request.repetitions, 1, 10000, "number of timed runs of each row; default 5")
+      .choice("-o,--output", format_name, kRecordFormats, "output format; default md")
+      .text("--synthetic", others.synthetic, "SHAPE:TYPE", "measure a model with random weights instead of MODEL")
+      .text("--save", others.save, "FILE", "write the --synthetic model to FILE instead of measuring it")
+      .flag("--read-rate", request.read_rate,
+            "measure the memory's read rate between decode runs, and show which share of it decode reaches; CPU only")
+      .texts("--compare", others.compared, 2, "A.json B.json",
+             "compare two files of results row by row instead of measuring")
+      .text("--device", request.device, "NAME", forge::session::kDeviceHelp)
       .choice("--kv-type", request.kv_type, forge::session::kKvTypes, forge::session::kKvTypeHelp)
       .text("--attention", request.attention, "LIST", forge::session::kAttentionHelp)
       .flag("--repack-cache", request.repack_cache, forge::session::kRepackCacheHelp)
-      .flag("--profile", request.profile, "time each kind of step; tables on stderr, and slower results")
+      .flag("--profile", request.profile,
+            "time each kind of step and print tables to stderr; lowers the measured rates")
       .text("--profile-trace", others.trace, "FILE", forge::session::kTraceHelp)
-      .text("--model", request.model, "FILE", "where the plan's model is, if not where it was");
+      .text("--model", request.model, "FILE", forge::session::kModelHelp);
   if (!options.parse(argc, argv)) return 0;
   const auto format = record_format(format_name);
   check(request, others);

@@ -27,7 +27,7 @@ constexpr std::array kColumns{MarkdownColumn{"model", kNameMax, true},
                               MarkdownColumn{"median", 10},
                               MarkdownColumn{"GB/s", 7},
                               MarkdownColumn{"of read rate", 14}};
-constexpr std::size_t kColumnsOfRates = 2;  ///< the last ones, where the read rate is measured
+constexpr std::size_t kColumnsOfRates = 2;  ///< the last columns, shown only with --read-rate
 
 std::string now_utc() {
   const std::time_t now = std::time(nullptr);

@@ -11,10 +11,11 @@
 namespace forge::tools {
 namespace {
 
-constexpr std::size_t kTaskBytes = std::size_t{2} << 20;  ///< large enough that claiming one costs nothing
-constexpr std::size_t kLanes = 32;                        ///< sums that do not wait for each other
+constexpr std::size_t kTaskBytes = std::size_t{2} << 20;  ///< large enough that scheduling a task costs nothing
+constexpr std::size_t kLanes = 32;                        ///< independent partial sums
 
-/// The sum of `count` words; `count` is a multiple of kLanes. Loads are all that it waits for: g++ makes vectors of it.
+/// The sum of `count` words, a multiple of kLanes. With independent partial sums g++ vectorises the loop, and it is
+/// limited by loads, not by the latency of additions.
 std::uint64_t sum_of(const std::uint64_t* words, std::size_t count) {
   std::uint64_t lanes[kLanes] = {};
   for (std::size_t i = 0; i < count; i += kLanes)
@@ -28,8 +29,8 @@ std::uint64_t sum_of(const std::uint64_t* words, std::size_t count) {
 
 ReadRate::ReadRate(std::size_t threads, std::size_t bytes)
     : pool_(threads),
-      block_(std::max<std::size_t>(bytes / kTaskBytes, 1) * kTaskBytes, "what the read rate is measured on", true) {
-  // Pages that were never written are all one page of zeros, which a cache holds.
+      block_(std::max<std::size_t>(bytes / kTaskBytes, 1) * kTaskBytes, "the block for the read rate", true) {
+  // Write every page: pages that were never written all map to the same zero page, which fits into a cache.
   pool_.run(block_.bytes() / kTaskBytes, [this](std::size_t task, std::size_t) {
     auto* words = reinterpret_cast<std::uint64_t*>(block_.data() + task * kTaskBytes);
     for (std::size_t i = 0; i < kTaskBytes / sizeof *words; ++i) words[i] = i;

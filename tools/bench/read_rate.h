@@ -1,6 +1,6 @@
 #pragma once
-// The machine's plain read rate: how fast threads add up memory that is in no cache. Decoding reads every weight once a
-// token, so this is the wall that it can reach.
+// Measures the machine's memory read rate: how fast threads sum up a block of memory that is larger than the caches.
+// Decode reads every weight once per token, so this rate is an upper bound of its speed.
 
 #include <cstddef>
 
@@ -9,19 +9,20 @@
 
 namespace forge::tools {
 
+/// A block of memory and the threads that read it.
 class ReadRate {
  public:
-  /// More than the caches of a desktop or of one server die hold.
+  /// Default size of the block: larger than the caches of a desktop CPU or of one server die.
   static constexpr std::size_t kBytes = std::size_t{256} << 20;
 
-  /// `threads` as for ThreadPool. Takes `bytes` of memory and writes them once. Errors: kMemory.
+  /// `threads` as for ThreadPool. Allocates `bytes` and writes them once. Errors: kMemory.
   explicit ReadRate(std::size_t threads, std::size_t bytes = kBytes);
 
-  /// Reads all of it once on all threads, in order; bytes a second.
+  /// Reads the block once on all threads; returns bytes per second.
   double measure();
-  /// The median of `passes`, after one that does not count.
+  /// The median of `passes` measurements, after one warm-up.
   double median(int passes);
-  /// The sum of all that was read: what proves that it was.
+  /// The sum of all words of the last measurement; keeps the compiler from removing the reads.
   [[nodiscard]] std::uint64_t sum() const { return sum_; }
 
  private:

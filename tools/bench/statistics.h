@@ -1,5 +1,5 @@
 #pragma once
-// Mean, deviation and median of a few measurements.
+// Mean, standard deviation and median of a few measurements, for forge-bench.
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +12,8 @@ struct Summary {
   double mean = 0, deviation = 0, median = 0;
 };
 
-/// `deviation` is the sample's (n - 1; 0 for one value), `median` of an even count the mean of the middle two. All 0
-/// for no values.
+/// `deviation` is the sample standard deviation (divides by n - 1; 0 for one value). The median of an even count is the
+/// mean of the middle two. All are 0 for no values.
 inline Summary summary_of(std::span<const double> values) {
   Summary summary;
   if (values.empty()) return summary;

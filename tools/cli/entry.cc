@@ -17,8 +17,9 @@
 namespace forge::tools {
 namespace {
 
-/// A standard stream that the caller has closed becomes one that fails when it is used: its number would go to the next
-/// file that is opened, and text would be written into that. Notes are best effort, so standard error takes them.
+/// Opens /dev/null in place of each standard stream that the caller has closed. Otherwise the next file that is opened
+/// would get the descriptor 0, 1 or 2, and the tool would write its output into that file. stdin and stdout are opened
+/// in the wrong direction, so that using them is an error; stderr is writable, because notes may be lost silently.
 void keep_standard_streams() {
   constexpr std::array kModes{O_WRONLY, O_RDONLY, O_WRONLY};
   for (int stream = 0; stream < static_cast<int>(kModes.size()); ++stream)

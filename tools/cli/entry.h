@@ -1,12 +1,13 @@
 #pragma once
-// What every tool's main does: catches signals, reports an error as one line, gives the exit status.
+// The common frame of every tool's main(): signals, error reporting and the exit status.
 
 #include <functional>
 
 namespace forge::tools {
 
-/// Runs `body` and gives the process's exit status: its result, or that of the error it throws, after one line on
-/// stderr. SIGPIPE is ignored: Output tells when stdout's reader is gone.
+/// Runs `body` and returns the process's exit status: the result of `body`, or the status of the error it throws, after
+/// printing the error as one line to stderr. A signal gives 128 + its number. SIGPIPE is ignored: Output::closed()
+/// reports that the reader of stdout has gone.
 int run_tool(const std::function<int()>& body) noexcept;
 
 }  // namespace forge::tools

@@ -26,8 +26,8 @@ Error failed(std::string_view what) {
   return Error(ErrorCode::kIo, std::string(what), std::strerror(errno), "give the prompt with -p");
 }
 
-/// The write end that the handler below uses; a pipe and not a flag, because a signal may come between a look at a flag
-/// and the sleep, or on another thread.
+/// The write end of the pipe that the signal handler writes to (the self-pipe trick). A flag would not do: a signal may
+/// arrive between the check of the flag and poll(), or on another thread, and poll() would then keep sleeping.
 volatile std::sig_atomic_t signal_pipe = -1;
 
 void tell_signal(int signal) {
@@ -37,7 +37,8 @@ void tell_signal(int signal) {
   errno = error;
 }
 
-/// While it lives, signals come as bytes that one can wait for together with input. Those that are ignored stay so.
+/// While it exists, signals are written as bytes into the pipe, so that poll() can wait for them together with input.
+/// Signals that the process ignores stay ignored.
 class SignalBytes {
  public:
   explicit SignalBytes(int write_end) {
@@ -60,7 +61,7 @@ class SignalBytes {
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 
-/// Bytes of standard input, and signals between them.
+/// Reads bytes of stdin, and signals in between.
 class Input {
  public:
   Input() {
@@ -74,7 +75,7 @@ class Input {
 
   [[nodiscard]] int write_end() const { return pipe_[1]; }
 
-  /// Sleeps until there is a byte (returns it), input has ended (kEnd), or a signal has come (kSignal + its number).
+  /// Waits for the next byte and returns it, or kEnd at the end of input, or kSignal + N for signal N.
   static constexpr int kEnd = -1, kSignal = 256;
   int next() {
     if (at_ < size_) return static_cast<unsigned char>(buffer_.at(at_++));
@@ -103,6 +104,7 @@ class Input {
 
 }  // namespace
 
+/// Base of the two ways to read lines; handles signals.
 class LineReader::Source {
  public:
   Source() = default;
@@ -111,7 +113,7 @@ class LineReader::Source {
   Source& operator=(const Source&) = delete;
 
   Event read(const std::string& prompt, std::string& line) {
-    if (consume_interrupt()) return Event::kCancelled;  // it came after an answer's end
+    if (consume_interrupt()) return Event::kCancelled;  // Ctrl-C just after the answer had ended
     ending_signal_ = 0;
     const auto event = [&] {
       const SignalBytes signals(input_.write_end());
@@ -124,7 +126,7 @@ class LineReader::Source {
 
  protected:
   virtual Event next_line(const std::string& prompt, std::string& line) = 0;
-  /// What a signal does to the line: true when it ends it.
+  /// True if the signal ends the line; a resize or a continue (SIGWINCH, SIGCONT) does not.
   bool ends_line(int signal) {
     if (signal == SIGWINCH || signal == SIGCONT) return false;
     input_.drop();
@@ -138,7 +140,7 @@ class LineReader::Source {
   int ending_signal_ = 0;
 };
 
-/// Lines as the terminal's driver gives them, which knows backspace and little else.
+/// Lines as the terminal driver delivers them, with backspace as the only editing.
 class LineReader::Plain final : public Source {
  public:
   void remember(std::string_view) override {}
@@ -161,13 +163,13 @@ class LineReader::Plain final : public Source {
   }
 };
 
-/// Lines edited with libedit, by its wide characters.
+/// Lines edited with libedit, through its wide-character interface.
 class LineReader::Edited final : public Source {
  public:
   explicit Edited(const std::vector<std::string>& history)
       : out_(::fdopen(::dup(STDERR_FILENO), "w")), quiet_(std::fopen("/dev/null", "w")), history_(::history_winit()) {
     if (out_ == nullptr || history_ == nullptr) throw failed("cannot edit lines");
-    // What libedit says about terminals that it does not know is no news: it edits them as well as it can.
+    // libedit's messages about unknown terminals are discarded: it still works on them.
     edit_ = ::el_init("forge-run", stdin, out_, quiet_ != nullptr ? quiet_ : stderr);
     if (edit_ == nullptr) throw failed("cannot edit lines");
     ::el_wset(edit_, EL_CLIENTDATA, this);
@@ -194,7 +196,8 @@ class LineReader::Edited final : public Source {
     prompt_ = widen(prompt);
     cancelled_ = false;
     ::el_resize(edit_);
-    // Before the prompt, which libedit shows first: a Ctrl-D that answers it at once would mean nothing afterwards.
+    // Switch to raw mode before libedit prints the prompt. Otherwise a Ctrl-D typed right after the prompt would still
+    // be handled by the terminal driver and lost.
     ::el_wset(edit_, EL_PREP_TERM, 1);
     int count = 0;
     const wchar_t* typed = ::el_wgets(edit_, &count);
@@ -214,7 +217,7 @@ class LineReader::Edited final : public Source {
   }
   static wchar_t* prompt_of(EditLine* edit) { return self(edit).prompt_.data(); }
 
-  /// libedit's source of characters: 1 and the character, 0 at the end, -1 to give the line up.
+  /// Called by libedit for the next character. Returns 1 and stores it in `out`; 0 at the end; -1 cancels the line.
   static int read_character(EditLine* edit, wchar_t* out) {
     auto& reader = self(edit);
     std::mbstate_t state{};
@@ -225,7 +228,7 @@ class LineReader::Edited final : public Source {
         const int signal = byte - Input::kSignal;
         reader.cancelled_ = reader.ends_line(signal);
         if (reader.cancelled_) return -1;
-        if (signal == SIGCONT) ::el_wset(edit, EL_PREP_TERM, 1);  // the shell has set the terminal up for itself
+        if (signal == SIGCONT) ::el_wset(edit, EL_PREP_TERM, 1);  // raw mode again: the shell has reset the terminal
         ::el_resize(edit);
         ::el_wset(edit, EL_REFRESH);
         continue;
@@ -249,7 +252,7 @@ class LineReader::Edited final : public Source {
     while (!text.empty()) {
       wchar_t c = 0;
       std::size_t used = std::mbrtowc(&c, text.data(), text.size(), &state);
-      if (used > text.size()) {  // no character
+      if (used > text.size()) {  // an error code: invalid or incomplete UTF-8
         c = L'\xFFFD';
         used = 1;
         state = {};
@@ -276,7 +279,7 @@ class LineReader::Edited final : public Source {
 };
 
 LineReader::LineReader(const std::vector<std::string>& history) {
-  (void)std::setlocale(LC_CTYPE, "C.UTF-8");  // the models' encoding, whatever the machine's is
+  (void)std::setlocale(LC_CTYPE, "C.UTF-8");  // models use UTF-8, whatever the user's locale is
   if (::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1 && !terminal_is_dumb())
     source_ = std::make_unique<Edited>(history);
   else

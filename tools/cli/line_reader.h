@@ -1,6 +1,6 @@
 #pragma once
-// Lines that a person types at a terminal: edited with libedit where the terminal can draw, else as the terminal's
-// driver gives them. While it waits it sleeps in the kernel. What it shows goes to stderr.
+// Reads lines from a terminal for the chat: with libedit (editing, history) if the terminal supports it, else as the
+// terminal driver delivers them. Waits in poll(), without using the CPU. Prompts go to stderr.
 
 #include <cstdint>
 #include <memory>
@@ -14,8 +14,8 @@ class LineReader {
  public:
   enum class Event : std::uint8_t {
     kLine,
-    kCancelled,  ///< Ctrl-C: what was typed of the line is gone
-    kEnd,        ///< Ctrl-D, or the terminal is gone
+    kCancelled,  ///< Ctrl-C: the typed text is discarded
+    kEnd,        ///< Ctrl-D, or the terminal was closed
   };
 
   /// Reads standard input. `history`: earlier lines, oldest first. Sets the process's LC_CTYPE to UTF-8.
@@ -24,9 +24,9 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  /// The next line without its newline. Errors: Interrupted for signals that end programs, but SIGINT; kIo.
+  /// Reads the next line, without its newline. Errors: Interrupted for SIGTERM and SIGHUP; kIo.
   Event read(const std::string& prompt, std::string& line);
-  /// Makes a line one of the earlier ones.
+  /// Adds a line to the history.
   void remember(std::string_view line);
 
  private:

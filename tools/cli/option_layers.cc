@@ -1,4 +1,5 @@
-// Options from a TOML file and the environment. CLI11 reads the file; what its keys mean is the table's.
+// Options from a TOML file and from the environment (forge-serve). CLI11 parses the file; the option table says which
+// keys exist. Priority: command line, then environment, then file.
 
 #include <fmt/format.h>
 
@@ -23,7 +24,7 @@ std::string variable_of(const OptionRow& row) {
   return name;
 }
 
-/// Gives a row values in place of those it has. `where`: what is to blame when they are wrong.
+/// Replaces the values of a row. `where`: file and key, or the variable, for errors.
 void give(const OptionRow& row, const std::vector<std::string>& values, const std::string& where) {
   row.reset();
   try {
@@ -59,12 +60,14 @@ std::string early_value(int argc, const char* const* argv, std::string_view flag
 void Options::take_layers(const std::string& file) {
   if (!file.empty()) {
     std::ifstream in(file);
-    if (!in) throw Error(ErrorCode::kIo, fmt::format("cannot read {}", printable(file, 200)), {}, "name a TOML file");
+    if (!in)
+      throw Error(ErrorCode::kIo, fmt::format("cannot read {}", printable(file, 200)), {},
+                  "give the path of a TOML file");
     std::vector<CLI::ConfigItem> items;
     try {
       items = CLI::ConfigTOML().from_config(in);
     } catch (const CLI::Error& error) {
-      throw Error(ErrorCode::kUsage, fmt::format("{} cannot be read", printable(file, 200)), error.what());
+      throw Error(ErrorCode::kUsage, fmt::format("{} is not valid TOML", printable(file, 200)), error.what());
     }
     for (const auto& item : items) {
       const auto where = fmt::format("{}, {}", printable(file, 200), printable(item.fullname()));

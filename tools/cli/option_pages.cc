@@ -14,7 +14,7 @@
 namespace forge::tools {
 namespace {
 
-/// What a shell offers where the value stands.
+/// What a shell completes as an option's value: nothing (the option has none), free text, a choice, a file, a folder.
 enum class Value { kNone, kOwn, kChoice, kFile, kFolder };
 
 Value value_of(const PageRow& row) {
@@ -25,21 +25,21 @@ Value value_of(const PageRow& row) {
   return std::ranges::find(kFiles, row.value) != kFiles.end() ? Value::kFile : Value::kOwn;
 }
 
-/// "trace" of "forge-inspect trace".
+/// The command in a page's program: "trace" in "forge-inspect trace"; empty for the program itself.
 std::string_view command_of(const OptionPage& page) {
   const std::string_view program = page.program;
   const auto space = program.find(' ');
   return space == std::string_view::npos ? std::string_view() : program.substr(space + 1);
 }
 
-/// The name of a shell function.
+/// Name of the shell function that completes a page.
 std::string function_of(const OptionPage& page) {
   std::string name = "_" + page.program;
   std::ranges::replace_if(name, [](char c) { return c == '-' || c == ' '; }, '_');
   return name;
 }
 
-/// `text` with `escape` in front of each of `special`.
+/// `text` with `escape` before each character that is in `special`.
 std::string escaped(std::string_view text, std::string_view special, std::string_view escape = "\\") {
   std::string out;
   for (const char c : text) {
@@ -49,7 +49,7 @@ std::string escaped(std::string_view text, std::string_view special, std::string
   return out;
 }
 
-/// In single quotes, for bash and zsh.
+/// `text` in single quotes, for bash and zsh.
 std::string shell_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -72,7 +72,7 @@ bool takes_file(const OptionPage& page) {
 
 // ---- man ----
 
-/// Text of a man page: no character of it is a request, and dashes are those that are typed.
+/// Escapes text for a man page: no line starts a roff request, and dashes stay the ASCII dashes of options.
 std::string roff(std::string_view text) {
   std::string out;
   bool begins = true;
@@ -128,10 +128,12 @@ std::string man_page(std::span<const OptionPage> pages) {
   }
   if (!main.footer.empty()) text += fmt::format(".SH NOTES\n.nf\n{}\n.fi\n", roff(main.footer));
   text +=
-      ".SH EXIT STATUS\n0 ok, 1 a run failed, 2 wrong usage, 3 the model or plan, 4 a device, 5 memory.\n"
-      ".SH ENVIRONMENT\n.TP\n\\fBFORGE_CACHE_DIR\\fR\nwhere plans, kernels and packed weights are kept; else "
-      "\\fI$XDG_CACHE_HOME/forge\\fR or \\fI~/.cache/forge\\fR\n.TP\n\\fBFORGE_CACHE_MAX_BYTES\\fR\nhow much of each "
-      "may be kept; default 4 GiB\n.SH SEE ALSO\n";
+      ".SH EXIT STATUS\n0 success, 1 the run failed, 2 wrong usage, 3 bad model or plan, 4 device error, 5 out of "
+      "memory.\n"
+      ".SH ENVIRONMENT\n.TP\n\\fBFORGE_CACHE_DIR\\fR\nfolder of the cache of plans, kernels and packed weights; "
+      "default "
+      "\\fI$XDG_CACHE_HOME/forge\\fR, else \\fI~/.cache/forge\\fR\n.TP\n\\fBFORGE_CACHE_MAX_BYTES\\fR\nsize limit of "
+      "each of them in bytes; default 4 GiB\n.SH SEE ALSO\n";
   std::string others;
   for (const char* other : {"forge-bench", "forge-compile", "forge-inspect", "forge-run", "forge-serve"})
     if (other != main.program) others += fmt::format("{}\\fB{}\\fR(1)", others.empty() ? "" : ", ", roff(other));
@@ -152,7 +154,7 @@ std::string bash_case(const PageRow& row) {
     case Value::kFolder:
       return fmt::format("    {}) _forge_files -d ;;\n", label);
     case Value::kOwn:
-      return fmt::format("    {}) ;;  # its value is the user's own\n", label);
+      return fmt::format("    {}) ;;  # free text: nothing to complete\n", label);
   }
   return {};
 }
@@ -188,7 +190,7 @@ std::string bash_function(const OptionPage& page, const std::vector<std::string>
 std::string bash_page(std::span<const OptionPage> pages) {
   auto text = fmt::format(
       "# bash completion for {0}, written by the build from the tool's option table.\n\n"
-      "# The word to complete and the one before it, also in --option=value, which bash cuts at the '='.\n"
+      "# Sets the word to complete and the word before it, also for --option=value, which bash splits at '='.\n"
       "_forge_split() {{\n"
       "  COMPREPLY=()\n"
       "  _forge_word=${{COMP_WORDS[COMP_CWORD]}}\n"
@@ -228,14 +230,15 @@ std::string zsh_action(const PageRow& row) {
   return ":" + escaped(row.value, ":") + ":" + action;
 }
 
-/// The specifications of a page's options for _arguments, one a line.
+/// The option specifications of a page for zsh's _arguments, one per line.
 std::string zsh_specs(const OptionPage& page, std::string_view indent) {
   std::string text;
   for (const auto& row : page.rows) {
     if (row.positional) continue;
     for (const auto& flag : row.flags) {
       const auto front = row.repeats ? std::string("*") : fmt::format("({})", words(row.flags));
-      const char* behind = flag.starts_with("--") && value_of(row) != Value::kNone ? "=" : "";  // --option=value too
+      const char* behind =
+          flag.starts_with("--") && value_of(row) != Value::kNone ? "=" : "";  // also completes --option=value
       text += fmt::format(
           " \\\n{}{}", indent,
           shell_quoted(fmt::format("{}{}{}[{}]{}", front, flag, behind, escaped(row.help, "[]:\\"), zsh_action(row))));

@@ -1,6 +1,6 @@
 #pragma once
-// A tool's options in the forms that shells and man read. The build writes them with `TOOL --help-as FORM`, from the
-// same rows that parse the command line.
+// Renders a tool's option table as a man page or as shell completion. The build runs `TOOL --help-as FORM` for each
+// form, so pages and completion come from the same table that parses the command line.
 
 #include <span>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace forge::tools {
 
-/// A row of a page: an option, or with one flag and no dashes a positional.
+/// A row of a page: an option, or a positional, which has its name as its only flag.
 struct PageRow {
   std::vector<std::string> flags;
   std::string value, help, group;
@@ -17,7 +17,7 @@ struct PageRow {
   bool positional = false, repeats = false;
 };
 
-/// A command line: that of a program ("forge-inspect") or of one of its commands ("forge-inspect trace").
+/// The options of a program ("forge-inspect") or of one of its commands ("forge-inspect trace").
 struct OptionPage {
   std::string program, purpose, footer;
   std::vector<PageRow> rows;
@@ -25,8 +25,8 @@ struct OptionPage {
 
 inline constexpr const char* kPageForms = "man|bash|zsh|fish";
 
-/// `pages` are of one program: first its own, then its commands'. `form` is one of kPageForms. Sources: man(7), the
-/// manuals of bash ("Programmable Completion"), zsh (zshcompsys) and fish (complete).
+/// Renders the pages of one program, first its own, then those of its commands. `form` is one of kPageForms; kUsage for
+/// another. Sources: man(7), the manuals of bash ("Programmable Completion"), zsh (zshcompsys) and fish (complete).
 [[nodiscard]] std::string option_pages(std::string_view form, std::span<const OptionPage> pages);
 
 }  // namespace forge::tools

@@ -16,8 +16,34 @@
 namespace forge::tools {
 namespace {
 
-constexpr const char* kHelpHelp = "this text";
-constexpr const char* kVersionHelp = "the version";
+constexpr const char* kHelpHelp = "print this help and exit";
+constexpr const char* kVersionHelp = "print the version and exit";
+constexpr std::size_t kHelpWidth = 100;  ///< width of --help
+constexpr std::size_t kHelpColumn = 34;  ///< where the help of an option begins
+
+/// Breaks the lines of `text` at spaces so that none is longer than `width` characters. A word longer than `width`
+/// stays whole.
+std::string wrapped(std::string text, std::size_t width) {
+  std::size_t begin = 0, space = std::string::npos;  // of the line that `i` is in
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\n') {
+      begin = i + 1;
+      space = std::string::npos;
+      continue;
+    }
+    if (text[i] == ' ') space = i;
+    if (i - begin < width || space == std::string::npos) continue;
+    text[space] = '\n';
+    begin = space + 1;
+    space = std::string::npos;
+  }
+  return text;
+}
+
+/// `help` for CLI11, which indents every line after the first to the help column.
+std::string in_help_column(const std::string& help) {
+  return wrapped(help, kHelpWidth - kHelpColumn);
+}
 
 template <class T>
 T parse_number(std::string_view flag, std::string_view text, T low, T high) {
@@ -29,8 +55,8 @@ T parse_number(std::string_view flag, std::string_view text, T low, T high) {
     throw Error(ErrorCode::kUsage, fmt::format("{} takes {}, not '{}'", flag, kWanted, printable(text)), {},
                 "--help lists the options");
   if (failed != std::errc{} || !(value >= low && value <= high))
-    throw Error(ErrorCode::kUsage, fmt::format("{} {} is out of bounds: {} to {}", flag, printable(text), low, high),
-                {}, "--help lists the options");
+    throw Error(ErrorCode::kUsage, fmt::format("{} {} is out of range: {} to {}", flag, printable(text), low, high), {},
+                "--help lists the options");
   return value;
 }
 
@@ -41,7 +67,7 @@ bool parse_switch(std::string_view flag, std::string_view text) {
   return text == "on";
 }
 
-/// "-n,--predict" -> {"-n", "--predict"}
+/// Splits at `separator`: "-n,--predict" -> {"-n", "--predict"}.
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (const auto part : std::views::split(text, separator)) parts.emplace_back(part.begin(), part.end());
@@ -82,18 +108,18 @@ struct Options::Impl {
   std::function<std::vector<OptionPage>()> commands;
   CLI::App app;
 
-  /// Keeps the row and gives it to `option`, which CLI11 made for it.
+  /// Appends `row` to the table and puts its CLI11 counterpart `option` into the current group.
   void add(CLI::Option* option, OptionRow row) {
     if (!group.empty()) option->group(group);
     row.group = group;
     rows.push_back(std::move(row));
   }
 
-  /// A row with one value: `parse` makes it of text, and it is kept in `into`.
+  /// Adds an option with one value: `parse` converts the text and may throw; the result is stored in `into`.
   template <class T, class Parse>
   void value(const std::string& flags, T& into, const std::string& value, const std::string& help, Parse parse) {
     const auto take = [&into, parse](const std::string& text) { into = parse(text); };
-    auto* option = app.add_option_function<std::string>(flags, take, help)->type_name(value);
+    auto* option = app.add_option_function<std::string>(flags, take, in_help_column(help))->type_name(value);
     add(option, {.flags = split(flags, ','),
                  .value = value,
                  .help = help,
@@ -114,8 +140,8 @@ struct Options::Impl {
 Options::Options(std::string program, std::string purpose, std::string footer)
     : impl_(std::make_unique<Impl>(std::move(program), std::move(purpose))) {
   auto& app = impl_->app;
-  app.footer(std::move(footer));
-  app.get_formatter()->column_width(34);
+  app.footer(wrapped(std::move(footer), kHelpWidth));
+  app.get_formatter()->column_width(kHelpColumn);
   app.set_help_flag("-h,--help", kHelpHelp);
   app.set_version_flag("--version", fmt::format("{} {} ({})", impl_->program, kVersion, kBuildId), kVersionHelp);
 }
@@ -133,7 +159,7 @@ Options& Options::group(std::string title) {
 }
 
 Options& Options::positional(std::string name, std::string& into, std::string help, bool required) {
-  impl_->app.add_option(name, into, help)->required(required)->type_name("");
+  impl_->app.add_option(name, into, in_help_column(help))->required(required)->type_name("");
   impl_->rows.push_back({.flags = {name},
                          .value = name,
                          .help = std::move(help),
@@ -145,7 +171,7 @@ Options& Options::positional(std::string name, std::string& into, std::string he
 }
 
 Options& Options::flag(std::string flags, bool& into, std::string help) {
-  impl_->add(impl_->app.add_flag(flags, into, help),
+  impl_->add(impl_->app.add_flag(flags, into, in_help_column(help)),
              {.flags = split(flags, ','),
               .help = help,
               .take = [&into, flags](const auto& text) { into = parse_switch(flags, text); },
@@ -165,7 +191,7 @@ Options& Options::text(std::string flags, std::optional<std::string>& into, std:
 }
 
 Options& Options::texts(std::string flags, std::vector<std::string>& into, std::string value, std::string help) {
-  auto* option = impl_->app.add_option(flags, into, help)->type_name(value)->allow_extra_args(false);
+  auto* option = impl_->app.add_option(flags, into, in_help_column(help))->type_name(value)->allow_extra_args(false);
   impl_->add(option, {.flags = split(flags, ','),
                       .value = value,
                       .help = help,
@@ -178,7 +204,7 @@ Options& Options::texts(std::string flags, std::vector<std::string>& into, std::
 
 Options& Options::texts(std::string flags, std::vector<std::string>& into, int count, std::string value,
                         std::string help) {
-  auto* option = impl_->app.add_option(flags, into, help)->type_name(value)->expected(count);
+  auto* option = impl_->app.add_option(flags, into, in_help_column(help))->type_name(value)->expected(count);
   impl_->add(option, {.flags = split(flags, ','),
                       .value = value,
                       .help = help,

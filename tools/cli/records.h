@@ -1,5 +1,6 @@
 #pragma once
-// Rows of named values in the formats that scripts read: CSV, JSON, JSON lines, SQL; and tables in Markdown for people.
+// Writes rows of named values as CSV, JSON, JSON lines or SQL, and tables as Markdown: the output formats of
+// forge-bench.
 
 #include <cstdint>
 #include <initializer_list>
@@ -19,7 +20,7 @@ inline constexpr const char* kRecordFormats = "md|csv|json|jsonl|sql";
 /// Errors: kUsage for an unknown name.
 [[nodiscard]] RecordFormat record_format(const std::string& name);
 
-/// Lists appear in JSON alone. A number that is not finite is JSON's and SQL's null, and empty in CSV.
+/// Lists are written in JSON only. NaN and infinity are null in JSON and SQL, and empty in CSV.
 using RecordValue = std::variant<std::string, std::int64_t, double, std::vector<std::int64_t>, std::vector<double>>;
 /// Names and values; every record of one output has the same names in the same order.
 using Record = std::vector<std::pair<std::string_view, RecordValue>>;
@@ -28,7 +29,7 @@ using Record = std::vector<std::pair<std::string_view, RecordValue>>;
 class RecordWriter {
  public:
   RecordWriter(RecordFormat format, std::string table) : format_(format), table_(std::move(table)) {}
-  /// What stands before the first row; `names` is any record of the output.
+  /// The text before the first row; `names` is any record of the output.
   [[nodiscard]] std::string begin(const Record& names) const;
   [[nodiscard]] std::string row(const Record& record);
   [[nodiscard]] std::string end() const;

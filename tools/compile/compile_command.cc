@@ -32,14 +32,14 @@ struct Request {
 
 std::string footer() {
   return fmt::format(
-      "Without -o the plan goes into the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run finds "
-      "it.\n"
-      "Targets: auto is what forge-run would take here, its best GPU or the CPU{}{}.\n"
-      "A plan for several targets (a comma list) has a program for each.\n",
+      "Without -o the plan is written to the cache ($FORGE_CACHE_DIR, else $XDG_CACHE_HOME/forge), where forge-run "
+      "finds it.\n"
+      "Targets: auto (the best GPU of this machine, else its CPU){}{}.\n"
+      "A plan for several targets (a comma-separated list) has one program per target.\n",
       codegen::device_back_end() == nullptr
           ? ""
-          : "; gfx1100 and other GPUs\n(forge-inspect devices lists those of this machine)",
-      codegen::host_back_end() == nullptr ? "" : ";\n" + codegen::cpu_target_names());
+          : ", gfx1100, sm_90 and other GPUs (forge-inspect devices lists those of this machine)",
+      codegen::host_back_end() == nullptr ? "" : ", " + codegen::cpu_target_names());
 }
 
 void list_passes() {
@@ -49,34 +49,38 @@ void list_passes() {
   Output().write(text);
 }
 
-/// --list-passes takes no model.
+/// True if --list-passes is given: it needs no MODEL, which the option parser would require.
 bool wants_list(int argc, char** argv) {
   return std::any_of(argv + 1, argv + argc, [](const char* arg) { return std::string_view(arg) == "--list-passes"; });
 }
 
 bool parse(int argc, char** argv, Request& request) {
-  Options options("forge-compile", "Compiles a GGUF model into a plan that forge-run replays.", footer());
+  Options options("forge-compile", "Compiles a GGUF model into a plan: the program that the other tools run.",
+                  footer());
   options.positional("MODEL", request.model, "a GGUF file")
-      .text("-o,--output", request.output, "PLAN", "write the plan to this file")
-      .text("--target", request.target, "LIST", "what to compile for; default auto")
-      .text("--tune", request.options.tune, "LIST", "kernel choices by hand: rows=4,2048x8192:units=2")
+      .text("-o,--output", request.output, "PLAN", "write the plan to this file; default: the cache")
+      .text("--target", request.target, "LIST", "CPUs or GPUs to compile for, listed below; default auto")
+      .text("--tune", request.options.tune, "LIST",
+            "override kernel parameters, for all matmuls or for one shape: rows=4,2048x8192:units=2")
       .integer("-c,--context", request.context, 1, session::kContextMax,
-               "positions a sequence can have; default the model's, at most 4096")
-      .integer("--max-batch", request.options.batch_max, 1, session::kSequencesMax, "sequences in one step; default 1")
-      .flag("--embeddings", request.options.hidden, "give rows for embeddings too, which a server makes; CPUs only")
+               "context size in tokens; default: the model's, at most 4096")
+      .integer("--max-batch", request.options.batch_max, 1, session::kSequencesMax,
+               "maximum number of sequences in one step; default 1")
+      .flag("--embeddings", request.options.hidden,
+            "also output hidden states, which forge-serve needs for /v1/embeddings; CPUs only")
       .choice("--kv-type", request.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", request.options.attention, "LIST", session::kAttentionHelp)
-      .flag("--force", request.force, "compile even when the cache has the plan")
-      .group("Looking inside")
-      .text("--dump-ir", request.options.dump_ir_dir, "DIR", "write the graph after every pass as text")
-      .text("--dump-dot", request.options.dump_dot_dir, "DIR", "write the graph after every pass for Graphviz")
-      .texts("--skip-pass", request.options.skip, "NAME", "leave an optional pass out; may be repeated")
-      .flag("--list-passes", request.list_passes, "list the passes in order")
-      .flag("-v,--verbose", request.verbose, "show what each pass did");
+      .flag("--force", request.force, "compile even if the plan is in the cache")
+      .group("Diagnostics")
+      .text("--dump-ir", request.options.dump_ir_dir, "DIR", "write the graph after each pass as text to DIR")
+      .text("--dump-dot", request.options.dump_dot_dir, "DIR", "write the graph after each pass for Graphviz to DIR")
+      .texts("--skip-pass", request.options.skip, "NAME", "skip an optional pass; may be repeated")
+      .flag("--list-passes", request.list_passes, "list the passes in the order they run and exit")
+      .flag("-v,--verbose", request.verbose, "print what each pass changed and how long it took");
   return options.parse(argc, argv);
 }
 
-/// A dump is made by compiling, so a cached plan is no answer then.
+/// True if a cached plan must not be used: with --force, and for dumps, which only a compilation writes.
 bool must_compile(const Request& request) {
   return request.force || !request.options.dump_ir_dir.empty() || !request.options.dump_dot_dir.empty();
 }
@@ -92,7 +96,7 @@ int compile(Request& request) {
   const auto trained = session::trained_context(file, session::kContextDefault);
   options.context = request.context.value_or(std::min(trained, session::kContextDefault));
   if (options.context > trained)
-    note(fmt::format("note: a context of {} is more than the {} positions the model was trained for", options.context,
+    note(fmt::format("note: the context of {} tokens exceeds the {} tokens the model was trained for", options.context,
                      trained));
   std::vector<codegen::CompileReport> reports;
   const auto build = [&] {
@@ -116,12 +120,13 @@ int compile(Request& request) {
   const plan::PlanCache cache(cache_options);
   const auto key = codegen::cache_key({.identity = file.identity().hex()}, targets, options);
   if (std::error_code ignored; must_compile(request)) std::filesystem::remove(cache.entry_path(key), ignored);
-  const auto result = cache.get_or_build(key, build, [] { progress("another process is compiling this: waiting"); });
+  const auto result =
+      cache.get_or_build(key, build, [] { progress("waiting for another process that compiles this model"); });
   end_progress();
   if (result.path.empty())
-    throw Error(ErrorCode::kCache, "the plan was compiled and could not be kept",
+    throw Error(ErrorCode::kCache, "the plan was compiled but could not be stored",
                 result.warnings.empty() ? "there is no cache" : strip_error_code(result.warnings.back()),
-                "name a file with -o, or another cache with FORGE_CACHE_DIR");
+                "give a file with -o, or another cache with FORGE_CACHE_DIR");
   for (const auto& warning : result.warnings) warn(warning);
   report(result.plan, result.path.native(), result.built);
   return 0;

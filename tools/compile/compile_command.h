@@ -1,10 +1,10 @@
 #pragma once
-// forge-compile: a model into a plan.
+// forge-compile: compiles a model into a plan.
 
 namespace forge::tools {
 
-/// Parses the command line and does what it says; returns the exit status. Errors: kUsage; those of reading, compiling
-/// and writing; kCache when the plan was to go into the cache and cannot.
+/// Parses the command line, compiles, and writes the plan to a file or the cache. Returns the exit status. Errors:
+/// kUsage; those of reading, compiling and writing; kCache when the plan cannot be stored in the cache.
 int compile_command(int argc, char** argv);
 
 }  // namespace forge::tools

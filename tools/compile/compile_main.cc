@@ -1,4 +1,4 @@
-// forge-compile: a model into a plan.
+// Entry point of forge-compile.
 
 #include "tools/cli/entry.h"
 #include "tools/compile/compile_command.h"

@@ -51,14 +51,14 @@ void note_plan(const plan::PlanT& plan, const std::string& where, bool built, do
     std::string variants;
     for (const auto& variant : program->variants)
       if (variant)
-        variants += fmt::format("{}{}: {} steps, {} a layer", variants.empty() ? "" : "; ", variant->name,
+        variants += fmt::format("{}{}: {} steps, {} per layer", variants.empty() ? "" : "; ", variant->name,
                                 variant->steps.size(), steps_a_layer(*variant));
-    note(fmt::format("{}, context {}: {}; arena {} ({:.3f} of its bound); weights {}", program->target,
+    note(fmt::format("{}, context {}: {}; arena {} ({:.3f} of its lower bound); weights {}", program->target,
                      program->context, variants, human_bytes(static_cast<std::uint64_t>(program->arena_bytes)),
                      arena_ratio(program->arena_bytes, program->arena_bound_bytes),
                      human_bytes(static_cast<std::uint64_t>(program->weights_bytes))));
   }
-  note(fmt::format("{}: {} {:.2f} s", where, built ? "compiled in" : "was in the cache; opened in", seconds));
+  note(fmt::format("{}: {} {:.2f} s", where, built ? "compiled in" : "found in the cache, opened in", seconds));
 }
 
 }  // namespace forge::tools

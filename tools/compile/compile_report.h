@@ -1,5 +1,5 @@
 #pragma once
-// What a compilation made, in a few lines on stderr.
+// Reports about compilations and plans, for forge-compile and forge-inspect.
 
 #include <chrono>
 #include <cstdint>
@@ -20,19 +20,20 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Steps that most layers have (the first one may do more); 0 when no step belongs to a layer.
+/// The number of steps that most layers have (the first may have more); 0 if no step belongs to a layer.
 [[nodiscard]] std::size_t steps_a_layer(const plan::VariantT& variant);
 
 /// Bytes of weights that one execution of the variant reads.
 [[nodiscard]] std::int64_t weight_bytes_read(const plan::VariantT& variant);
 
-/// arena / live-set bound; 1 when the bound is 0.
+/// Arena size divided by its lower bound, the largest total size of buffers that are live in the same step; 1 if the
+/// bound is 0.
 [[nodiscard]] double arena_ratio(std::int64_t arena_bytes, std::int64_t bound_bytes);
 
-/// With `every_pass` one line a pass; notes of passes that refused always.
+/// Prints one line per pass and the passes' notes if `every_pass`; otherwise only which passes were skipped.
 void note_compile_report(const codegen::CompileReport& report, bool every_pass);
 
-/// A line a program, and where the plan is: made by this process, or found.
+/// Prints one line per program, then where the plan is, whether it was compiled or found in the cache, and the time.
 void note_plan(const plan::PlanT& plan, const std::string& where, bool built, double seconds);
 
 }  // namespace forge::tools

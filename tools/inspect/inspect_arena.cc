@@ -13,7 +13,7 @@
 namespace forge::tools {
 namespace {
 
-constexpr std::size_t kAliasesShown = 8;  ///< a residual stream has two a layer
+constexpr std::size_t kAliasesShown = 8;  ///< values listed per buffer; the residual stream has two per layer
 
 std::string name_of(const plan::BufferValueT& value) {
   return fmt::format("%{} {}", value.number, printable(value.text));

@@ -33,16 +33,16 @@ struct Part {
 fs::path cache_folder() {
   const auto options = plan::CacheOptions::from_environment();
   if (options.directory.empty())
-    throw Error(ErrorCode::kCache, "there is no cache", "$HOME is not known", "name one with FORGE_CACHE_DIR");
+    throw Error(ErrorCode::kCache, "there is no cache", "$HOME is not set", "set FORGE_CACHE_DIR");
   return options.directory;
 }
 
 std::array<Part, 4> parts_of(const fs::path& folder) {
   return {{{"plans", "compiled plans", folder, plan::kPlanSuffix},
            {"kernels", "compiled GPU kernels", folder / codegen::kKernelFolder, codegen::kKernelSuffix},
-           {"weights", "packed weights (--repack-cache)", folder / session::kPackedWeightsFolder,
+           {"weights", "repacked weights (--repack-cache)", folder / session::kPackedWeightsFolder,
             runtime::kPackedWeightsSuffix},
-           {"verdicts", "self-tests of cards", folder / session::kVerdictFolder, session::kVerdictSuffix}}};
+           {"verdicts", "self-test results of GPUs", folder / session::kVerdictFolder, session::kVerdictSuffix}}};
 }
 
 std::uint64_t bytes_of(const std::vector<CacheFile>& files) {
@@ -75,7 +75,8 @@ std::string inspect_cache(bool json) {
         fmt::format("  {:8} {:6} files {:>11}  {}\n", part.name, files.size(), human_bytes(bytes_of(files)), part.what);
   }
   writer.close();
-  text += "forge-inspect cache --clear weights removes the packed weights, --clear all everything; it is made again\n";
+  text +=
+      "forge-inspect cache --clear PART deletes a part, --clear all everything; entries are made again when needed\n";
   return json ? writer.take() : text;
 }
 
@@ -92,7 +93,7 @@ std::string clear_cache(const std::string& part) {
       bytes += file.bytes;
     }
   }
-  return fmt::format("{} files of {} removed from {}", count, human_bytes(bytes), printable(folder.native(), 200));
+  return fmt::format("{} files ({}) deleted from {}", count, human_bytes(bytes), printable(folder.native(), 200));
 }
 
 }  // namespace forge::tools

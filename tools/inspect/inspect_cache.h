@@ -1,5 +1,5 @@
 #pragma once
-// forge-inspect cache: what lies in the cache, and clearing it.
+// forge-inspect cache: lists or clears the cache.
 
 #include <optional>
 #include <string>
@@ -8,12 +8,13 @@ namespace forge::tools {
 
 inline constexpr const char* kCacheParts = "all|plans|kernels|weights|verdicts";
 
-/// Files and bytes of plans, kernels and packed weights, as text or JSON. Errors: kCache when there is no cache.
+/// Number and size of the cached plans, kernels, packed weights and verdicts, as text or JSON. Errors: kCache when
+/// there is no cache.
 [[nodiscard]] std::string inspect_cache(bool json);
 
-/// Removes the entries of `part` (one of kCacheParts), and what was left of their making; files of others stay. Returns
-/// a line for people. Running programs keep what they have mapped. Errors: kCache without a cache; kIo for what cannot
-/// be removed.
+/// Deletes the entries of `part` (one of kCacheParts) and their leftover temporary files; other files stay. Running
+/// programs keep files that they have mapped. Returns a note for the user. Errors: kCache without a cache; kIo for a
+/// file that cannot be deleted.
 [[nodiscard]] std::string clear_cache(const std::string& part);
 
 }  // namespace forge::tools

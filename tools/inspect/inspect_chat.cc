@@ -40,7 +40,7 @@ std::string read_file(const std::string& path, std::size_t bytes_max) {
 void inspect_render_chat(const std::string& template_file) {
   const text::ChatTemplate compiled =
       text::ChatTemplate::parse(read_file(template_file, text::ChatTemplate::kSourceBytesMax));
-  const text::ChatRequest request = text::parse_chat_request(read_all(stdin, "the standard input", 256u << 20));
+  const text::ChatRequest request = text::parse_chat_request(read_all(stdin, "standard input", 256u << 20));
   const std::string prompt = text::render_chat(compiled, request);
   Output().write(prompt);
 }

@@ -23,7 +23,7 @@ void make_folder(const std::filesystem::path& folder) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed)
-    throw Error(ErrorCode::kIo, "cannot make the folder " + printable(folder.native(), 200), failed.message());
+    throw Error(ErrorCode::kIo, "cannot create the folder " + printable(folder.native(), 200), failed.message());
 }
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
@@ -41,12 +41,13 @@ std::size_t write_code_objects(const std::filesystem::path& path, const std::fil
     if (!program) continue;
     const auto* target = codegen::find_target(program->target);
     if (!is_plain_name(program->target))
-      throw Error(ErrorCode::kPlan, "the plan's target '" + printable(program->target) + "' is no name of a target");
+      throw Error(ErrorCode::kPlan,
+                  "the plan's target '" + printable(program->target) + "' is not a valid target name");
     const auto to = plan.programs.size() > 1 ? folder / program->target : folder;
     make_folder(to);
     for (const auto& object : program->code_objects) {
       if (!object || !is_plain_name(object->name))
-        throw Error(ErrorCode::kPlan, "the plan has a code object without a plain name");
+        throw Error(ErrorCode::kPlan, "the plan has a code object without a valid name");
       const auto code = std::as_bytes(std::span(object->bytes));
       const auto suffix = target == nullptr ? ".bin" : codegen::code_object_suffix(*target);
       write_file(to / (object->name + std::string(suffix)), code);

@@ -17,7 +17,7 @@
 namespace forge::tools {
 namespace {
 
-/// The value behind the first "key : value" line; empty when there is none.
+/// The value of the first "key : value" line of a file; empty if there is none.
 std::string field_of(const char* path, std::string_view key) {
   std::ifstream in(path);
   std::string line;
@@ -29,7 +29,7 @@ std::string field_of(const char* path, std::string_view key) {
   return {};
 }
 
-/// CPUs this process may run on: "0-3,8".
+/// The CPUs that this process may run on: "0-3,8".
 std::string affinity() {
   return field_of("/proc/self/status", "Cpus_allowed_list");
 }
@@ -58,7 +58,7 @@ void write_report(JsonWriter& json, const driver::DriverReport& report) {
   json.close().close();
 }
 
-/// A first line with the vendor's name, the rest below it.
+/// The text for one vendor: driver, compiler, problems and missing packages, then two lines per GPU.
 std::string report_text(const driver::DriverReport& report) {
   std::vector<std::string> lines;
   if (!report.library.empty()) lines.push_back(fmt::format("driver {}, {}", report.version, report.library));
@@ -70,10 +70,10 @@ std::string report_text(const driver::DriverReport& report) {
   for (const auto& part : report.missing) {
     const auto said = [&](const std::string& problem) { return problem.find(part.package) != std::string::npos; };
     if (std::ranges::none_of(report.problems, said)) {
-      lines.push_back(fmt::format("missing: {}; it takes {}", part.what, part.package));
+      lines.push_back(fmt::format("missing: {}; install {}", part.what, part.package));
     }
   }
-  if (report.devices.empty() && !report.library.empty()) lines.emplace_back("no card");
+  if (report.devices.empty() && !report.library.empty()) lines.emplace_back("no GPU");
   std::string text;
   for (const std::string& line : lines) {
     text += fmt::format("{:<8}{}\n", text.empty() ? driver::device_prefix(report.vendor) : "", printable(line, 300));
@@ -81,7 +81,7 @@ std::string report_text(const driver::DriverReport& report) {
   for (const auto& card : report.devices) {
     text += fmt::format("{:<8}{}, {} at {}\n", fmt::format("{}:{}", driver::device_prefix(report.vendor), card.ordinal),
                         printable(card.name, 100), printable(card.arch, 100), card.pci);
-    text += fmt::format("        memory {}{}; {} units, {} lanes a wave, {} LDS a block, {} L2\n",
+    text += fmt::format("        memory {}{}; {} units, {} lanes per wave, {} LDS per block, {} L2\n",
                         human_bytes(card.memory_bytes), card.integrated ? " shared with the host" : "", card.units,
                         card.wave_size, human_bytes(card.lds_bytes_per_block), human_bytes(card.l2_bytes));
   }

@@ -18,7 +18,7 @@ std::string_view features_of(const loader::Family& family) {
   return family.features.empty() ? kNoFeatures : family.features;
 }
 
-/// Types that matrices of model files have and forge multiplies.
+/// Names of the tensor types that forge has matmul kernels for.
 std::vector<std::string_view> types_that_run() {
   std::vector<std::string_view> names;
   for (const auto& row : kDTypes)

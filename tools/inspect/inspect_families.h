@@ -1,5 +1,6 @@
 #pragma once
-// forge-inspect families: which models run, from the registry of families and the table of element types.
+// forge-inspect families: lists the supported model families and tensor types, from the loader's registry and the type
+// table.
 
 #include <cstdint>
 #include <string>
@@ -8,8 +9,8 @@ namespace forge::tools {
 
 enum class FamiliesForm : std::uint8_t { kText, kJson, kMarkdown };
 
-/// Families with what is published under their names and what their graphs have, and the element types of tensors.
-/// docs/models.md is the Markdown form.
+/// The families, each with its published models and the features of its graph, and the supported tensor types.
+/// docs/models.md is the output in Markdown.
 [[nodiscard]] std::string inspect_families(FamiliesForm form);
 
 }  // namespace forge::tools

@@ -22,7 +22,7 @@
 namespace forge::tools {
 namespace {
 
-/// The layer to draw, the middle one by itself; kAllLayers for all of them.
+/// The layer to draw: `wanted`, or the middle one; kAllLayers for "all".
 std::int32_t layer_of(const plan::VariantT& variant, const std::optional<std::string>& wanted) {
   std::int32_t last = -1;
   for (const auto& step : variant.steps) last = std::max(last, step->layer);
@@ -32,20 +32,20 @@ std::int32_t layer_of(const plan::VariantT& variant, const std::optional<std::st
   return static_cast<std::int32_t>(parse_integers("--layer", *wanted, 0, last).front());
 }
 
-/// `text`, which is DOT, drawn. Errors: kIo.
+/// Runs Graphviz's dot on the DOT text and returns the SVG. Errors: kIo.
 std::string draw(const std::string& text) {
-  const UniqueFd file(::memfd_create("forge-graph", 0));  // dot opens it by name, so it stays open there
+  const UniqueFd file(::memfd_create("forge-graph", 0));  // no MFD_CLOEXEC: dot opens it through /proc/self/fd
   const int failed = file ? write_all(file.get(), std::as_bytes(std::span(text))) : errno;
-  if (failed != 0) throw Error(ErrorCode::kIo, "cannot hand the graph to dot", std::strerror(failed));
+  if (failed != 0) throw Error(ErrorCode::kIo, "cannot pass the graph to dot", std::strerror(failed));
   const std::array<std::string, 3> command{"dot", "-Tsvg", fmt::format("/proc/self/fd/{}", file.get())};
   auto output = codegen::output_of(command);
   check_interrupt();
   if (!output.found)
-    throw Error(ErrorCode::kIo, "cannot draw the graph", "there is no program 'dot' in $PATH",
+    throw Error(ErrorCode::kIo, "cannot draw the graph", "the program 'dot' is not in $PATH",
                 "install Graphviz (Debian's package graphviz)");
   if (!output.text || output.text->find("<svg") == std::string::npos)
     throw Error(ErrorCode::kIo, "cannot draw the graph", "Graphviz's dot failed",
-                "try it by hand: forge-compile MODEL --dump-dot DIR, then dot -Tsvg");
+                "to see why, run forge-compile MODEL --dump-dot DIR, then dot -Tsvg on a file there");
   return std::move(*output.text);
 }
 

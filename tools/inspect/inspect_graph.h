@@ -1,5 +1,5 @@
 #pragma once
-// forge-inspect PLAN --graph-svg FILE: a variant's steps, the values between them and their places, drawn by Graphviz.
+// forge-inspect PLAN --graph-svg FILE: draws a variant's steps and the values between them, with Graphviz.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,13 +9,13 @@
 namespace forge::tools {
 
 struct GraphChoice {
-  std::optional<std::string> variant;  ///< none: the first
-  std::optional<std::string> layer;    ///< a number, or "all"; none: the one in the middle
+  std::optional<std::string> variant;  ///< name; empty: the first
+  std::optional<std::string> layer;    ///< a number, or "all"; empty: the middle one
 };
 
-/// Reads `plan` and writes the picture to `svg`. Returns one line for people. Errors: those of check_output_path before
-/// anything is read, of read_plan_to_draw, program_to_draw and variant_to_draw; kUsage for a layer that is not there;
-/// kIo when there is no Graphviz, naming its package, and when it fails.
+/// Reads `plan` and writes the drawing to `svg`. Returns a note for the user. Errors: those of check_output_path,
+/// before anything is read; those of read_plan_to_draw, program_to_draw and variant_to_draw; kUsage for a layer that
+/// does not exist; kIo if Graphviz is not installed or fails.
 std::string write_graph_svg(const std::filesystem::path& plan, const GraphChoice& choice,
                             const std::filesystem::path& svg);
 

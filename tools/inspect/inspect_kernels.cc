@@ -14,7 +14,7 @@
 namespace forge::tools {
 namespace {
 
-/// Steps by kernel, of all variants; load steps repack with kernels too.
+/// Number of steps that launch each kernel, over all variants and the load steps, which repack weights.
 std::map<std::string_view, std::size_t> launches(const plan::ProgramT& program) {
   std::map<std::string_view, std::size_t> counts;
   const auto count = [&](const std::vector<std::unique_ptr<plan::StepT>>& steps) {

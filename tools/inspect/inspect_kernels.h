@@ -1,5 +1,5 @@
 #pragma once
-// The code objects of a plan's GPU program: what each kernel takes of a compute unit, for forge-inspect.
+// Resource use of the kernels of a plan's GPU program, for forge-inspect PLAN.
 
 #include <string>
 
@@ -8,11 +8,12 @@
 
 namespace forge::tools {
 
-/// A line of totals and one a kernel: registers, scratch, LDS, waves that a compute unit holds of those that it can
-/// hold, size, and how many steps of all variants launch it. Empty for a program without code objects.
+/// A line of totals, then one line per kernel: vector and scalar registers, scratch (spills), LDS, occupancy in waves
+/// per compute unit out of the maximum, size, and the number of steps of all variants that launch it. Empty for a
+/// program without code objects.
 [[nodiscard]] std::string code_objects_text(const plan::ProgramT& program);
 
-/// The same as member "code_objects", facts that the compiler does not say as -1.
+/// The same as the JSON member "code_objects"; values that the compiler does not report are -1.
 void code_objects_json(JsonWriter& json, const plan::ProgramT& program);
 
 }  // namespace forge::tools

@@ -1,4 +1,5 @@
-// forge-inspect: what is in a model or plan, and what this machine offers.
+// Entry point of forge-inspect: shows models, plans, traces, the cache and this machine's devices. Without a command
+// name its first argument is a MODEL; the commands, each with an option table of its own, are in kCommands.
 
 #include <fmt/format.h>
 
@@ -36,25 +37,25 @@ using namespace forge::tools;
 
 constexpr const char* kInspectFooter =
     "Further commands:\n"
-    "  forge-inspect tokenize MODEL [--special] < TEXT        token ids of a text\n"
-    "  forge-inspect render-chat --template FILE < JSON       the prompt that a chat template makes\n"
-    "  forge-inspect devices [--json]                         this machine, as forge sees it\n"
-    "  forge-inspect devices --self-test [--device hip:0]     are this machine's GPUs right, with driver and "
-    "compiler?\n"
-    "  forge-inspect cache [--json] [--clear PART]            what is kept, and clearing it\n"
-    "  forge-inspect families [--json | --markdown]           which models run\n"
-    "  forge-inspect trace FILE --svg OUT                     a picture of what --profile-trace wrote\n";
+    "  forge-inspect tokenize MODEL [--special] < TEXT      print the token ids of a text\n"
+    "  forge-inspect render-chat --template FILE < JSON     print the prompt that a chat template makes\n"
+    "  forge-inspect devices [--json]                       list the CPU, GPUs, drivers and compilers\n"
+    "  forge-inspect devices --self-test [--device hip:0]   test the GPUs with their driver and compiler\n"
+    "  forge-inspect cache [--json] [--clear PART]          list or clear the cache\n"
+    "  forge-inspect families [--json | --markdown]         list the supported models and tensor types\n"
+    "  forge-inspect trace FILE --svg OUT                   draw a trace written by --profile-trace\n";
 
-// A command: its options' table, and what it does once they are parsed.
+// One struct per command: the constructor builds its option table, run() executes it after parsing.
 
 struct Tokenize {
   std::string model;
   bool special = false;
-  Options options{"forge-inspect tokenize", "Writes the token ids of standard input as a JSON array; no BOS is added."};
+  Options options{"forge-inspect tokenize",
+                  "Prints the token ids of the text on stdin as a JSON array, without a BOS token."};
 
   Tokenize() {
     options.positional("MODEL", model, "a GGUF file")
-        .flag("--special", special, "text that spells a control token becomes that token");
+        .flag("--special", special, "encode the text of a control token as that token");
   }
   void run() const {
     std::ios::sync_with_stdio(false);
@@ -67,12 +68,12 @@ struct Tokenize {
 struct RenderChat {
   std::string file;
   Options options{
-      "forge-inspect render-chat", "Writes the prompt that a chat template makes of JSON on standard input.",
+      "forge-inspect render-chat", "Prints the prompt that a chat template makes from the JSON object on stdin.",
       "Reads {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, \"bos_token\": \"\",\n"
-      "\"eos_token\": \"\", \"now\": \"2026-01-15T12:30:00\"}. All but messages may be left out; other keys "
-      "become\nvariables of the template.\n"};
+      "\"eos_token\": \"\", \"now\": \"2026-01-15T12:30:00\"}. Only messages is required. Other keys become variables "
+      "of the template.\n"};
 
-  RenderChat() { options.text("--template", file, "FILE", "the template"); }
+  RenderChat() { options.text("--template", file, "FILE", "the Jinja chat template"); }
   void run() const {
     if (file.empty())
       throw Error(ErrorCode::kUsage, "--template is missing", {}, "forge-inspect render-chat --template FILE < JSON");
@@ -83,10 +84,11 @@ struct RenderChat {
 struct Cache {
   bool json = false;
   std::optional<std::string> clear;
-  Options options{"forge-inspect cache", "Shows what lies in the cache, or removes it."};
+  Options options{"forge-inspect cache", "Lists the contents of the cache, or deletes them."};
 
   Cache() {
-    options.flag("--json", json, "as JSON").choice("--clear", clear, kCacheParts, "remove these; they are made again");
+    options.flag("--json", json, "print JSON")
+        .choice("--clear", clear, kCacheParts, "delete this part of the cache; it is made again when needed");
   }
   void run() const {
     if (clear && json) throw Error(ErrorCode::kUsage, "--clear and --json exclude each other", {}, "give one of them");
@@ -100,15 +102,17 @@ struct Cache {
 struct Devices {
   bool json = false, self_test = false;
   std::optional<std::string> device;
-  Options options{"forge-inspect devices", "Shows what this machine offers to forge, or tests its GPUs."};
+  Options options{"forge-inspect devices",
+                  "Lists the CPU, GPUs, drivers and compilers of this machine, or tests the GPUs."};
 
   Devices() {
-    options.flag("--json", json, "as JSON")
-        .flag("--self-test", self_test, "run every primitive and a tiny model on each GPU, against this CPU")
-        .text("--device", device, "hip:N|cuda:N", "test this GPU alone");
+    options.flag("--json", json, "print JSON")
+        .flag("--self-test", self_test,
+              "test kernel primitives and a tiny model on each GPU against the CPU, and store the verdict")
+        .text("--device", device, "hip:N|cuda:N", "test this GPU only");
   }
   void run() const {
-    if (device && !self_test) throw Error(ErrorCode::kUsage, "--device goes with --self-test", {}, "give both");
+    if (device && !self_test) throw Error(ErrorCode::kUsage, "--device needs --self-test", {}, "give both");
     if (self_test)
       self_test_devices(device, json);
     else
@@ -119,23 +123,26 @@ struct Devices {
 struct SelfTest {
   std::string device;
   Options options{"forge-inspect self-test",
-                  "Tests one GPU in this process and writes what comes out line by line, for programs.",
-                  "`forge-inspect devices --self-test` starts this, for a driver may crash or hang.\n"};
+                  "Tests one GPU in this process and prints results line by line, for programs.",
+                  "`forge-inspect devices --self-test` starts this as a child process, because a driver may crash or "
+                  "hang.\n"};
 
-  SelfTest() { options.text("--device", device, "hip:N|cuda:N", "the GPU"); }
+  SelfTest() { options.text("--device", device, "hip:N|cuda:N", "the GPU to test"); }
   void run() const {
     if (device.empty())
       throw Error(ErrorCode::kUsage, "--device is missing", {}, "forge-inspect self-test --device hip:0");
     forge::session::write_self_test(device);
-    std::_Exit(0);  // a driver whose kernel never ends would wait for it
+    std::_Exit(0);  // no destructors: a driver would wait there for a kernel that never ends
   }
 };
 
 struct Families {
   bool json = false, markdown = false;
-  Options options{"forge-inspect families", "Shows which model families and tensor types run."};
+  Options options{"forge-inspect families", "Lists the supported model families and tensor types."};
 
-  Families() { options.flag("--json", json, "as JSON").flag("--markdown", markdown, "as the page docs/models.md"); }
+  Families() {
+    options.flag("--json", json, "print JSON").flag("--markdown", markdown, "print the text of docs/models.md");
+  }
   void run() const {
     if (json && markdown) throw Error(ErrorCode::kUsage, "--json and --markdown exclude each other");
     Output().write(inspect_families(json       ? FamiliesForm::kJson
@@ -147,18 +154,18 @@ struct Families {
 struct Trace {
   std::string file, svg;
   TraceChoice choice;
-  Options options{"forge-inspect trace",
-                  "Draws a part of what --profile-trace wrote: steps, and each thread's chunks."};
+  Options options{"forge-inspect trace", "Draws one forward pass of a trace: its steps and the chunks of each thread."};
 
   Trace() {
-    options.positional("FILE", file, "what --profile-trace wrote")
-        .text("--svg", svg, "OUT", "the picture")
-        .integer("--forward", choice.forward, 1, std::int64_t{1} << 32, "the Nth forward; default the last one")
-        .integer("--layer", choice.layer, 0, 1 << 20, "its steps alone; default the layer in the middle")
-        .flag("--whole", choice.whole, "all steps of the forward");
+    options.positional("FILE", file, "a trace written by --profile-trace")
+        .text("--svg", svg, "OUT", "write the drawing to this file")
+        .integer("--forward", choice.forward, 1, std::int64_t{1} << 32,
+                 "draw the Nth forward pass, from 1; default: the last one")
+        .integer("--layer", choice.layer, 0, 1 << 20, "draw only the steps of this layer; default: the middle one")
+        .flag("--whole", choice.whole, "draw all steps of the forward pass");
   }
   void run() const {
-    if (svg.empty()) throw Error(ErrorCode::kUsage, "--svg is missing", {}, "say where the picture goes: --svg OUT");
+    if (svg.empty()) throw Error(ErrorCode::kUsage, "--svg is missing", {}, "give the file to write: --svg OUT");
     if (choice.whole && choice.layer)
       throw Error(ErrorCode::kUsage, "--whole and --layer exclude each other", {}, "give one of them");
     note(write_trace_svg(file, choice, svg));
@@ -193,17 +200,18 @@ int inspect(int argc, char** argv) {
   std::string code;
   std::optional<std::string> arena, graph;
   GraphChoice choice;
-  Options options("forge-inspect", "Shows what is in a GGUF model, or in a plan that forge-compile made.",
-                  kInspectFooter);
-  options.positional("MODEL", request.path, "MODEL.gguf, or a plan")
-      .flag("--json", request.json, "as JSON")
-      .flag("--all", request.all, "every tensor of a model, every step and weight of a plan")
-      .text("--code", code, "DIR", "write a plan's code objects there, and their disassembly where there is a tool")
-      .text("--arena-svg", arena, "FILE", "draw a plan's arena over its steps")
-      .text("--graph-svg", graph, "FILE", "draw a plan's graph: steps, values and their places; needs Graphviz")
-      .text("--variant", choice.variant, "NAME", "which variant is drawn; default: the first")
-      .text("--layer", choice.layer, "N|all", "what of the graph is drawn; default: the layer in the middle")
-      .integer("-c,--context", request.context, 1, forge::session::kContextMax, "show the memory for this context")
+  Options options("forge-inspect", "Shows the contents of a GGUF model or a compiled plan.", kInspectFooter);
+  options.positional("MODEL", request.path, "a GGUF file, or a plan made by forge-compile")
+      .flag("--json", request.json, "print JSON")
+      .flag("--all", request.all, "list every tensor of a model, or every step and weight of a plan")
+      .text("--code", code, "DIR",
+            "write the plan's GPU code objects to DIR, with disassembly if a disassembler is installed")
+      .text("--arena-svg", arena, "FILE", "draw the plan's arena: offset and lifetime of each buffer")
+      .text("--graph-svg", graph, "FILE", "draw the plan's steps and the values between them; needs Graphviz")
+      .text("--variant", choice.variant, "NAME", "variant to draw; default: the first")
+      .text("--layer", choice.layer, "N|all", "layer of the graph to draw; default: the middle one")
+      .integer("-c,--context", request.context, 1, forge::session::kContextMax,
+               "context size for the memory figures, in tokens")
       .commands([] {
         std::vector<OptionPage> pages;
         for (const auto& command : kCommands) pages.push_back(command.page());
@@ -211,9 +219,8 @@ int inspect(int argc, char** argv) {
       });
   if (!options.parse(argc, argv)) return 0;
   if (choice.variant && !arena && !graph)
-    throw Error(ErrorCode::kUsage, "--variant goes with --arena-svg and --graph-svg", {}, "say what to draw");
-  if (choice.layer && !graph)
-    throw Error(ErrorCode::kUsage, "--layer goes with --graph-svg", {}, "give --graph-svg FILE");
+    throw Error(ErrorCode::kUsage, "--variant needs --arena-svg or --graph-svg", {}, "say what to draw");
+  if (choice.layer && !graph) throw Error(ErrorCode::kUsage, "--layer needs --graph-svg", {}, "give --graph-svg FILE");
   if (arena) note(write_arena_svg(request.path, choice.variant, *arena));
   if (graph) note(write_graph_svg(request.path, choice, *graph));
   if (!code.empty()) {

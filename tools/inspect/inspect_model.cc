@@ -32,7 +32,7 @@ struct TypeTotal {
   std::uint64_t bytes = 0;
 };
 
-/// What of a model is looked up once and shown in either form. Empty errors: it works.
+/// What both forms of the report need. An empty error string means no error.
 struct ModelFacts {
   std::map<std::string_view, TypeTotal> types;  // by name
   std::int64_t parameters = 0;
@@ -44,7 +44,7 @@ struct ModelFacts {
   std::int64_t context = 0;
 };
 
-/// The line of the error that `body` throws; empty when it throws none.
+/// Runs `body` and returns the line of the error that it throws, or an empty string.
 template <class Body>
 std::string error_of(Body&& body) {
   try {
@@ -55,7 +55,7 @@ std::string error_of(Body&& body) {
   }
 }
 
-/// The registry's row of the file's family; nullptr when forge does not run it.
+/// The registry's entry of the file's family; nullptr if forge does not support it.
 const loader::Family* family_of(const loader::Gguf& file) {
   const auto name = file.find<std::string_view>("general.architecture");
   for (const auto& family : loader::families())
@@ -100,7 +100,7 @@ std::vector<std::int32_t> control_tokens(const text::Tokenizer& tokenizer) {
   return ids;
 }
 
-/// The first `shown` of them, and how many more there are.
+/// The first `shown` tokens, and how many more there are.
 std::string token_list(const text::Tokenizer& tokenizer, std::span<const std::int32_t> ids, std::size_t shown) {
   std::string out;
   for (const auto id : ids.first(std::min(shown, ids.size())))
@@ -108,7 +108,7 @@ std::string token_list(const text::Tokenizer& tokenizer, std::span<const std::in
   return ids.size() > shown ? out + fmt::format(" and {} more (--all)", ids.size() - shown) : out;
 }
 
-/// The values that the file has, by the last words of their keys.
+/// The sampling defaults that the file sets, named by the last part of their keys.
 std::vector<std::pair<std::string_view, double>> sampling_values(const session::SamplingDefaults& sampling) {
   std::vector<std::pair<std::string_view, double>> values;
   const auto add = [&values](std::string_view name, const auto& value) {
@@ -127,7 +127,7 @@ std::string sampling_text(const session::SamplingDefaults& sampling) {
   std::string out;
   for (const auto& [name, value] : sampling_values(sampling))
     out += fmt::format("{}{} {:.6g}", out.empty() ? "  " : ", ", name, value);
-  out = out.empty() ? "  none of the file's own\n" : out + "\n";
+  out = out.empty() ? "  none\n" : out + "\n";
   for (const auto& line : sampling.ignored) out += "  not used: " + line + "\n";
   return out;
 }
@@ -153,7 +153,7 @@ std::string as_text(const loader::Gguf& file, const InspectOptions& options, con
     for (const auto& tensor : file.tensors()) out += "  " + tensor.describe() + "\n";
   if (facts.tokenizer) {
     const auto& tokenizer = *facts.tokenizer;
-    out += fmt::format("\ntokenizer\n  {}; {} tokens; BOS {}{}; EOS {}{}; ends of generation: {}\n",
+    out += fmt::format("\ntokenizer\n  {}; {} tokens; BOS {}{}; EOS {}{}; end-of-generation tokens: {}\n",
                        tokenizer.describe(), tokenizer.vocab_size(), token_json(tokenizer, tokenizer.bos()),
                        tokenizer.add_bos() ? " (added)" : "", token_json(tokenizer, tokenizer.eos()),
                        tokenizer.add_eos() ? " (added)" : "",
@@ -174,7 +174,7 @@ std::string as_text(const loader::Gguf& file, const InspectOptions& options, con
   out += "\nmemory\n  ";
   if (!facts.run_error.empty()) return out + "forge cannot run it: " + facts.run_error + "\n";
   return out +
-         fmt::format("context {}: {}; {} in all, {} available\n", facts.context, describe_need(facts.need),
+         fmt::format("context {}: {}; {} in total, {} available\n", facts.context, describe_need(facts.need),
                      human_bytes(facts.need.total()), human_bytes(memory_available().bytes)) +
          state_report_text(facts.state);
 }

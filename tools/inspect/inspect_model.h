@@ -1,5 +1,5 @@
 #pragma once
-// forge-inspect MODEL|PLAN: what is in the file, as text or JSON.
+// forge-inspect MODEL|PLAN and forge-inspect devices: the reports, as text or JSON.
 
 #include <cstdint>
 #include <optional>
@@ -11,18 +11,18 @@ struct InspectOptions {
   std::string path;  ///< MODEL.gguf or PLAN
   std::optional<std::int64_t> context;
   bool json = false;
-  bool all = false;  ///< every tensor of a model, every step of a plan
+  bool all = false;  ///< list every tensor of a model, or every step and weight of a plan
 };
 
-/// Metadata, tensors by type, tokenizer, template, and the memory a run takes. A model that forge cannot run is shown
-/// all the same, with the reason. Errors: those of Gguf::open.
+/// Report about a GGUF file: metadata, tensor types, tokenizer, chat template, sampling defaults, and the memory that a
+/// run needs. A model that forge cannot run is shown as well, with the reason. Errors: those of Gguf::open.
 [[nodiscard]] std::string inspect_model(const InspectOptions& options);
 
-/// Programs, variants, steps with their bytes, arena, weights. Errors: those of read_plan.
+/// Report about a plan: programs, variants, steps with their bytes, arena, weights. Errors: those of read_plan.
 [[nodiscard]] std::string inspect_plan(const InspectOptions& options);
 
-/// This machine: CPU class, features, cores, memory; of each GPU vendor the driver, the compiler, the cards, and what
-/// is missing with the package that brings it. Errors: none; what does not work is part of the text.
+/// Report about this machine: CPU target, features, cores, memory; for each GPU vendor the driver, compiler, GPUs, and
+/// what is missing with the package to install. Errors: none; problems are part of the report.
 [[nodiscard]] std::string inspect_devices(bool json);
 
 }  // namespace forge::tools

@@ -27,7 +27,8 @@ std::uint64_t positive(std::int64_t bytes) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 0));
 }
 
-/// Bytes of the model's files that the program's weights are made of; parts of tensors that are equal count once.
+/// Bytes of the model file that the program's weights are made of. A part of a tensor that several weights use counts
+/// once.
 std::uint64_t source_bytes(const plan::ProgramT& program) {
   std::map<std::array<std::uint64_t, 6>, std::uint64_t> parts;
   const auto number = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
@@ -54,7 +55,7 @@ double read_ratio(const plan::VariantT& variant, const plan::ProgramT& program) 
   return own == 0 ? 1.0 : static_cast<double>(weight_bytes_read(variant)) / static_cast<double>(own);
 }
 
-/// Where in the arena a step's operands lie, each place once: "0, 2304, 4608".
+/// Arena offsets of a step's operands, without duplicates.
 std::vector<std::uint64_t> arena_places(const plan::StepT& step) {
   std::vector<std::uint64_t> places;
   for (const auto& operand : step.operands)
@@ -63,7 +64,7 @@ std::vector<std::uint64_t> arena_places(const plan::StepT& step) {
   return places;
 }
 
-/// The layer shown for all: the middle one, which is like most others. -1 when there are no layers.
+/// The layer to show without --all: the middle one, which is typical. -1 if there are no layers.
 std::int32_t sample_layer(const plan::VariantT& variant) {
   std::int32_t last = -1;
   for (const auto& step : variant.steps)
@@ -74,14 +75,14 @@ std::int32_t sample_layer(const plan::VariantT& variant) {
 std::string variant_text(const plan::VariantT& variant, const plan::ProgramT& program, bool all) {
   const auto& bounds = variant.bounds;
   std::string out = fmt::format(
-      "  {}: up to {} tokens, {} rows of logits, {} sequences\n    {} steps, {} a layer; arena {} ({:.3f} of its "
-      "live-set bound); reads {} of weights a step, {:.3f} of the model's own\n",
+      "  {}: up to {} tokens, {} rows of logits, {} sequences\n    {} steps, {} per layer; arena {} ({:.3f} of its "
+      "lower bound); reads {} of weights per execution, {:.3f} of the model's weights\n",
       variant.name, bounds.tokens(), bounds.rows(), bounds.sequences(), variant.steps.size(), steps_a_layer(variant),
       human_bytes(positive(variant.arena_bytes)), arena_ratio(variant.arena_bytes, variant.arena_bound_bytes),
       human_bytes(positive(weight_bytes_read(variant))), read_ratio(variant, program));
   const auto layer = sample_layer(variant);
   out += fmt::format("    {:>5} {:>5} {:>11} {:>11}  {}{}\n", "step", "layer", "weights", "activations", "kernel",
-                     all || layer < 0 ? "" : fmt::format(" (of layers, only layer {})", layer));
+                     all || layer < 0 ? "" : fmt::format(" (layer {} only; --all lists all)", layer));
   for (std::size_t i = 0; i < variant.steps.size(); ++i) {
     const auto* step = variant.steps[i].get();
     if (step == nullptr || (!all && step->layer >= 0 && step->layer != layer)) continue;
@@ -100,8 +101,8 @@ std::string program_text(const plan::ProgramT& program, bool all) {
   for (const auto& weight : program.weights)
     packed += weight && weight->layout != static_cast<std::uint8_t>(quant::Layout::kNative) ? 1 : 0;
   std::string out = fmt::format(
-      "\nprogram {}: context {}, {} sequences, vocabulary {}; options: {}\n  weights {} in {} pieces, {} of them "
-      "repacked when loading; arena {}, {:.3f} of its live-set bound; constants {}\n",
+      "\nprogram {}: context {}, {} sequences, vocabulary {}; options: {}\n  weights {} in {} tensors, {} of them "
+      "repacked when loaded; arena {}, {:.3f} of its lower bound; constants {}\n",
       program.target, program.context, program.batch_max, program.vocab,
       printable(codegen::options_text(codegen::options_of(program)), 300), human_bytes(positive(program.weights_bytes)),
       program.weights.size(), packed, human_bytes(positive(program.arena_bytes)),
@@ -129,7 +130,7 @@ std::string as_text(const plan::PlanT& plan, const InspectOptions& options) {
                   printable(plan.forge_version), printable(model.name), printable(model.family),
                   human_bytes(model_bytes(model)), printable(model.path, 200), printable(model.identity));
   const int chosen = session::choose_program(plan);
-  out += chosen < 0 ? "no program runs on this machine: forge-run compiles one from the portable graph\n"
+  out += chosen < 0 ? "no program for this machine: forge-run compiles one from the plan's portable graph\n"
                     : fmt::format("this machine runs {}\n", plan.programs[static_cast<std::size_t>(chosen)]->target);
   for (const auto& program : plan.programs)
     if (program) out += program_text(*program, options.all);

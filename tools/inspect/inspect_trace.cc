@@ -23,12 +23,14 @@ constexpr std::int64_t kThreadsMax = 1024;
 constexpr double kMicrosecondsMax = 1e15;
 
 [[noreturn]] void no_trace(const std::filesystem::path& path, std::string why) {
-  throw Error(ErrorCode::kUsage, fmt::format("{} is no trace of forge's", printable(path.native(), 200)),
+  throw Error(ErrorCode::kUsage, fmt::format("{} is not a trace written by forge", printable(path.native(), 200)),
               std::move(why), "write one with --profile-trace FILE");
 }
 
-/// Takes a trace apart while it is parsed, since its events as a whole tree would be ten times the file. Only what
-/// forge writes counts: objects in "traceEvents", with at most an object "args" in them.
+/// Collects events while the JSON is parsed (SAX), because a DOM of all events would take ten times the file's size.
+/// Reads only what forge writes: objects in "traceEvents", each with at most one nested object, "args".
+///
+///   depth 1: {  depth 2: "traceEvents": [  depth 3: { event  depth 4: "args": {"layer": 3}
 class Reader final : public nlohmann::json_sax<json> {
  public:
   std::vector<session::TraceEvent> events;
@@ -106,7 +108,7 @@ std::vector<session::TraceEvent> read_trace(const std::filesystem::path& path) {
   }
   Reader reader;
   if (!json::sax_parse(text, &reader) || !reader.found_list)
-    no_trace(path, "it is no JSON object with a list of traceEvents");
+    no_trace(path, "it is not a JSON object with a list traceEvents");
   const auto first = reader.events.empty() ? 0 : reader.events.front().process;
   std::erase_if(reader.events, [&](const session::TraceEvent& event) {
     return event.process != first || event.thread < 0 || event.thread >= kThreadsMax;
@@ -123,12 +125,12 @@ const session::TraceEvent& choose_forward(const std::vector<session::TraceEvent>
   std::vector<const session::TraceEvent*> forwards;
   for (const auto& event : events)
     if (event.category == "forward") forwards.push_back(&event);
-  if (forwards.empty()) no_trace(path, "it has no forward");
+  if (forwards.empty()) no_trace(path, "it has no forward pass");
   const auto count = static_cast<std::int64_t>(forwards.size());
   const auto wanted = choice.forward.value_or(count);
   if (wanted < 1 || wanted > count)
-    throw Error(ErrorCode::kUsage, fmt::format("the trace has no forward {}", wanted), {},
-                fmt::format("they are 1 to {}", count));
+    throw Error(ErrorCode::kUsage, fmt::format("the trace has no forward pass {}", wanted), {},
+                fmt::format("it has 1 to {}", count));
   return *forwards[static_cast<std::size_t>(wanted - 1)];
 }
 
@@ -150,8 +152,8 @@ TracePicture trace_picture(const std::filesystem::path& trace, const TraceChoice
     const auto layer =
         choice.layer ? *choice.layer : *std::next(layers.begin(), static_cast<std::ptrdiff_t>(layers.size() / 2));
     if (!layers.contains(layer))
-      throw Error(ErrorCode::kUsage, fmt::format("the forward has no layer {}", layer), {},
-                  layers.empty() ? "its steps have no layers" : fmt::format("the last one is {}", *layers.rbegin()));
+      throw Error(ErrorCode::kUsage, fmt::format("the forward pass has no layer {}", layer), {},
+                  layers.empty() ? "its steps have no layers" : fmt::format("its last layer is {}", *layers.rbegin()));
     part = fmt::format("layer {} of {}", layer, layers.size());
     double begin = picture.end_us, end = picture.begin_us;
     for (const auto& event : events)
@@ -167,8 +169,7 @@ TracePicture trace_picture(const std::filesystem::path& trace, const TraceChoice
   for (std::int64_t i = 0; i < threads; ++i) picture.threads.push_back(fmt::format("thread {}", i));
   picture.title = fmt::format("{}: {}", forward.name, part);
   picture.subtitle = fmt::format(
-      "{:.1f} us of the forward's {:.1f} us; a box on a thread's row is a chunk of the step "
-      "above it",
+      "{:.1f} us of {:.1f} us of the forward pass; each box in a thread's row is a chunk of the step above it",
       picture.end_us - picture.begin_us, forward.us);
   return picture;
 }

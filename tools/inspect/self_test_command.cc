@@ -20,7 +20,8 @@ struct Card {
   session::SelfTestReport report;
 };
 
-/// All cards whose driver opens; nothing of them is opened here, for the test has the card to itself.
+/// All GPUs whose driver can be opened, or the wanted one. The devices themselves are not opened here, so that the
+/// child process has them to itself.
 std::vector<Card> cards_of(const std::optional<session::GpuName>& wanted) {
   std::vector<Card> cards;
   for (const auto vendor : driver::kVendors) try {
@@ -41,7 +42,7 @@ std::vector<Card> cards_of(const std::optional<session::GpuName>& wanted) {
         cards.push_back(std::move(card));
       }
     } catch (const Error&) {
-      continue;  // a vendor without a driver here is nothing unusual
+      continue;  // most machines have the driver of one vendor at most
     }
   return cards;
 }
@@ -68,7 +69,7 @@ void test(Card& card, session::VerdictCache& verdicts) {
   if (!card.identity) return;
   const auto program = session::find_self_test_program();
   if (program.empty()) {
-    card.report.untested = "forge-inspect is not beside this program";
+    card.report.untested = "forge-inspect is not in this program's folder";
     return;
   }
   card.report = session::run_self_test_process(program, card.device, false, [&](const std::string& stage) {
@@ -85,7 +86,7 @@ void self_test_devices(const std::optional<std::string>& device, bool json_wante
   if (cards.empty())
     throw Error(ErrorCode::kDevice,
                 device ? fmt::format("there is no GPU {}", printable(*device)) : "there is no GPU to test", {},
-                "forge-inspect devices says what is here and what is missing");
+                "forge-inspect devices lists devices and what is missing");
   session::VerdictCache verdicts(plan::CacheOptions::from_environment(), [](const std::string& line) { warn(line); });
   JsonWriter json;
   json.open('{').open("cards", '[');
@@ -103,7 +104,7 @@ void self_test_devices(const std::optional<std::string>& device, bool json_wante
   if (json_wanted) Output().write(json.close().close().take());
   if (bad.empty()) return;
   throw Error(ErrorCode::kDevice, fmt::format("{} did not pass the self-test", bad), {},
-              "--device auto takes the CPU where a card fails; try a newer driver and compiler, and report it");
+              "try a newer driver and compiler; --device auto uses the CPU meanwhile");
 }
 
 }  // namespace forge::tools

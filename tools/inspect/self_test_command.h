@@ -1,14 +1,14 @@
 #pragma once
-// `forge-inspect devices --self-test`.
+// forge-inspect devices --self-test: runs the self-test on GPUs.
 
 #include <optional>
 #include <string>
 
 namespace forge::tools {
 
-/// Tests all GPUs of this machine, or `device` ("hip:0") alone, each in a process of its own, and keeps the verdicts.
-/// Writes a line for each primitive that is wrong and one for each card, or all results as JSON. Errors: kUsage for a
-/// device that is none; kDevice when there is no GPU, and after all when a card failed or could not be tested.
+/// Tests all GPUs of this machine, or only `device` ("hip:0"), each in a child process, and stores the verdicts. Prints
+/// one line per failed primitive and one per GPU, or all results as JSON. Errors: kUsage for an invalid device name;
+/// kDevice when there is no GPU, and, after all tests, when a GPU failed or could not be tested.
 void self_test_devices(const std::optional<std::string>& device, bool json);
 
 }  // namespace forge::tools

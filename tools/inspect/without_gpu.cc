@@ -1,4 +1,4 @@
-// What forge-inspect says of GPUs in a build without the GPU back-end.
+// Stubs of forge-inspect's GPU functions for a build without the GPU back-end.
 
 #include "support/error.h"
 #include "tools/inspect/inspect_code.h"
@@ -9,7 +9,7 @@ namespace forge::tools {
 namespace {
 
 [[noreturn]] void refuse(const char* what) {
-  throw Error(ErrorCode::kUsage, std::string("this forge cannot ") + what, "it was built without the back-end for GPUs",
+  throw Error(ErrorCode::kUsage, std::string("this forge cannot ") + what, "it was built without the GPU back-end",
               "build it with -Dback_ends=cpu,gpu");
 }
 
@@ -19,7 +19,7 @@ void self_test_devices(const std::optional<std::string>&, bool) {
   refuse("test GPUs");
 }
 std::size_t write_code_objects(const std::filesystem::path&, const std::filesystem::path&) {
-  refuse("take code objects out of plans");
+  refuse("extract code objects from plans");
 }
 std::string code_objects_text(const plan::ProgramT&) {
   return {};

@@ -47,7 +47,7 @@ class Chat {
     ChatHistory history(ChatHistory::default_path());
     LineReader reader(attempt([&] { return history.load(); }).value_or(std::vector<std::string>{}));
     bool keeps_history = true;
-    note("/help lists the commands, Ctrl-C ends an answer, Ctrl-D leaves");
+    note("/help lists the commands, Ctrl-C stops an answer, Ctrl-D exits");
     std::string line;
     while (!output_.closed()) {
       const auto event = read_message(reader, line);
@@ -69,7 +69,7 @@ class Chat {
   static constexpr std::size_t kCommands = 4;
   static const std::array<Command, kCommands> kTable;
 
-  /// What `body` gives; nullopt after an error that the chat outlives, which is shown.
+  /// The result of `body`; nullopt after an error that does not end the chat, which is printed.
   template <class Body>
   static auto attempt(Body&& body) -> std::optional<decltype(body())> {
     try {
@@ -84,7 +84,7 @@ class Chat {
     }
   }
 
-  /// A line, and those after it for as long as they end in a backslash.
+  /// Reads a message: one line, or several if all but the last end in a backslash.
   static LineReader::Event read_message(LineReader& reader, std::string& message) {
     message.clear();
     std::string line;
@@ -104,7 +104,7 @@ class Chat {
     const auto* const command = std::ranges::find(kTable, parsed.command, &Command::name);
     if (command == kTable.end())
       throw Error(ErrorCode::kUsage, fmt::format("there is no command /{}", printable(parsed.command)), {},
-                  "/help lists them; a space in front makes it text");
+                  "/help lists the commands; begin the line with a space to send it as a message");
     (this->*command->run)(parsed);
   }
 
@@ -138,10 +138,10 @@ class Chat {
     ++turns_;
     if (last_->finish == session::Finish::kInterrupted) (void)consume_interrupt();
     if (last_->finish == session::Finish::kContext)
-      note(
-          fmt::format("the context of {} positions is full: /reset begins a new conversation; -c at the start gives "
-                      "more room",
-                      session_.context()));
+      note(fmt::format(
+          "the context of {} tokens is full: start a new conversation with /reset, or restart with a larger "
+          "context (-c)",
+          session_.context()));
     if (last_->finish == session::Finish::kLength && !request_.predict)
       note(fmt::format("stopped at the limit of {} tokens; /set predict N raises it, /set predict -1 removes it",
                        last_->tokens.size()));
@@ -151,8 +151,9 @@ class Chat {
   void help(const ChatLine&) {
     for (const auto& command : kTable)
       say(fmt::format("  {:18} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help));
-    say(fmt::format("  {:18} {}\n  {:18} {}\n  {:18} {}\n", "Ctrl-C", "ends the answer; what has come of it stays",
-                    "Ctrl-D", "leaves", "a \\ at the end", "goes on in the next line"));
+    say(fmt::format("  {:18} {}\n  {:18} {}\n  {:18} {}\n", "Ctrl-C",
+                    "stop the answer; its text so far stays in the conversation", "Ctrl-D", "exit",
+                    "\\ at the line's end", "continue the message on the next line"));
   }
 
   void reset(const ChatLine&) { conversation_.reset(); }
@@ -163,11 +164,10 @@ class Chat {
     };
     row("model", session_.model().path.filename().native());
     row("device", session_.executor().device_name());
-    row("context", fmt::format("{} of {} positions, {} messages", conversation_.held(), session_.context(),
+    row("context", fmt::format("{} of {} tokens, {} messages", conversation_.held(), session_.context(),
                                conversation_.messages().size()));
     if (!last_) return;
-    row("prompt",
-        fmt::format("{} tokens, {} of them held from earlier turns", last_->prompt_tokens, last_->held_tokens));
+    row("prompt", fmt::format("{} tokens, {} of them held in the KV cache", last_->prompt_tokens, last_->held_tokens));
     row("last", closing_line(*last_, session_));
     row("ended by", finish_name(last_->finish));
   }
@@ -187,7 +187,7 @@ class Chat {
   RunRequest& request_;
   session::Session& session_;
   session::Stages& stages_;
-  std::uint64_t seed_, turns_ = 0;  // a turn draws with seed + turns before it
+  std::uint64_t seed_, turns_ = 0;  ///< a turn samples with the seed plus the number of turns before it
   session::Sequences sequences_;
   session::Conversation conversation_;
   Options settings_;
@@ -196,10 +196,10 @@ class Chat {
 };
 
 constexpr std::array<Chat::Command, Chat::kCommands> Chat::kTable{
-    {{"help", "", "this list", &Chat::help},
-     {"reset", "", "begins a new conversation; the system message stays", &Chat::reset},
-     {"set", "[KEY [VALUE]]", "shows or changes how tokens are chosen; a KEY alone: as at the start", &Chat::set},
-     {"stats", "", "tokens, speed and memory", &Chat::stats}}};
+    {{"help", "", "print this list", &Chat::help},
+     {"reset", "", "start a new conversation; the system message stays", &Chat::reset},
+     {"set", "[KEY [VALUE]]", "list the sampling options, set one to VALUE, or restore its default", &Chat::set},
+     {"stats", "", "print token counts, speed and memory", &Chat::stats}}};
 
 }  // namespace
 
@@ -229,7 +229,8 @@ int chat_command(RunRequest& request, session::Stages& stages) {
   request.session.tokenizer = true;
   session::Session session(request.session, stages);
   if (!session::has_tokenizer(session.file()))
-    throw Error(ErrorCode::kTokenizer, "the model has no vocabulary to chat with", {}, "give --tokens");
+    throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so it cannot chat", {},
+                "give token ids with --tokens");
   (void)session.tokenizer();
   (void)uses_template(session.file(), request.prompt);
   settle_sampling(request, session.file());

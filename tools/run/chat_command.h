@@ -1,5 +1,5 @@
 #pragma once
-// forge-run without a prompt, on a terminal: a chat.
+// The interactive chat: forge-run without a prompt on a terminal.
 
 #include <optional>
 #include <string>
@@ -10,19 +10,20 @@
 
 namespace forge::tools {
 
-/// What a typed line asks for. Lines that begin with '/' are commands; a space in front makes such a line text.
+/// A typed line: "/COMMAND KEY ARGUMENT", or a message to the model. A message that begins with '/' needs a space
+/// before it.
 struct ChatLine {
-  std::string_view command;             ///< without the '/'; empty: the line is text
-  std::string_view key;                 ///< the command's first word
-  std::optional<std::string> argument;  ///< what follows it, without white space around it
+  std::string_view command;             ///< without the '/'; empty: a message
+  std::string_view key;                 ///< the first word after the command
+  std::optional<std::string> argument;  ///< the rest of the line, without surrounding white space
 };
 [[nodiscard]] ChatLine parse_chat_line(std::string_view line);
 
-/// Is there nothing to run but what a person will type?
+/// True if forge-run should start a chat: no prompt, tokens or --json are given, and stdin is a terminal.
 [[nodiscard]] bool wants_chat(const RunRequest& request);
 
-/// Answers line after line until Ctrl-D. Answers go to stdout, all else to stderr. Returns the exit status.
-/// Errors: as forge-run with a prompt; those of one turn are shown, and the chat goes on.
+/// Runs the chat until Ctrl-D. Answers go to stdout, everything else to stderr. Returns the exit status.
+/// Errors: those of opening the model; errors of a single turn are printed, and the chat continues.
 int chat_command(RunRequest& request, session::Stages& stages);
 
 }  // namespace forge::tools

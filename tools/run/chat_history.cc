@@ -23,7 +23,7 @@ constexpr std::size_t kBytesMax = std::size_t{64} << 20;
 
 Error failed(std::string_view doing, const std::filesystem::path& path, int error) {
   return Error(ErrorCode::kIo, fmt::format("cannot {} {}", doing, printable(path.native(), 200)), std::strerror(error),
-               "the chat goes on without a history");
+               "the chat continues without a history");
 }
 
 }  // namespace
@@ -55,7 +55,8 @@ std::vector<std::string> ChatHistory::load() {
   if (cut) {
     std::string kept;
     for (const auto& entry : entries) kept += entry + '\n';
-    AtomicFile file(std::filesystem::weakly_canonical(*path_), S_IRUSR | S_IWUSR);  // of a link the file it names
+    AtomicFile file(std::filesystem::weakly_canonical(*path_),
+                    S_IRUSR | S_IWUSR);  // a link stays, and its target is replaced
     file.write(std::as_bytes(std::span(kept)));
     file.commit();
   }
@@ -73,7 +74,7 @@ void ChatHistory::append(std::string_view entry) {
   std::error_code error;
   const auto folder = path_->parent_path();
   if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), S_IRWXU);
-  if (error) throw failed("make", folder, error.value());
+  if (error) throw failed("create", folder, error.value());
   const UniqueFd file(
       ::open(path_->c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR));
   struct stat status{};

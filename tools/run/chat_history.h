@@ -1,5 +1,5 @@
 #pragma once
-// What was typed in earlier chats: a text file, an entry a line, that only its owner may read.
+// The history of lines typed in chats: a text file with one entry per line, readable only by its owner.
 
 #include <cstddef>
 #include <filesystem>
@@ -10,24 +10,26 @@
 
 namespace forge::tools {
 
+/// The history file. Used by the chat and its LineReader.
 class ChatHistory {
  public:
   static constexpr std::size_t kEntriesMax = 1000;
 
-  /// $XDG_STATE_HOME/forge/chat_history, else below ~/.local/state (XDG Base Directory Specification 0.8, which has
-  /// relative paths ignored); nullopt when neither variable names a folder.
+  /// $XDG_STATE_HOME/forge/chat_history, or else ~/.local/state/forge/chat_history (XDG Base Directory Specification
+  /// 0.8; relative paths are ignored as it demands); nullopt if neither XDG_STATE_HOME nor HOME is an absolute path.
   [[nodiscard]] static std::optional<std::filesystem::path> default_path();
 
-  /// Nothing is read or written without a path.
+  /// Without a path, nothing is read or written.
   explicit ChatHistory(std::optional<std::filesystem::path> path) : path_(std::move(path)) {}
 
-  /// The last kEntriesMax entries, oldest first; none when there is no such file. A file that has grown to twice as
-  /// many is cut to them. Errors: kIo.
+  /// The last kEntriesMax entries, oldest first; none if the file does not exist. A file with twice as many or more is
+  /// cut to these. Errors: kIo.
   [[nodiscard]] std::vector<std::string> load();
 
-  /// Appends one entry, so that chats at the same time keep each other's; not the one before it again. Control
-  /// characters become spaces. Folder and file are made when they are missing, with modes 0700 and 0600; what is no
-  /// regular file (a link to /dev/null) keeps its mode, and is not read. Errors: kIo.
+  /// Appends one entry with a single write in append mode, so that concurrent chats do not lose each other's entries.
+  /// An entry equal to the previous one is skipped. Control characters become spaces. Creates folder and file with
+  /// modes 0700 and 0600; a file that is not regular (/dev/null through a link) keeps its mode and is never read.
+  /// Errors: kIo.
   void append(std::string_view entry);
 
  private:

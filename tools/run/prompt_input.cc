@@ -16,9 +16,9 @@ std::string read_prompt(const session::PromptOptions& options) {
   if (options.text && options.file)
     throw Error(ErrorCode::kUsage, "-p and -f are both given", {}, "give the prompt once");
   if (options.text) return *options.text;
-  if (!options.file && ::isatty(STDIN_FILENO) == 1) note("type the prompt, and end it with Ctrl-D:");
+  if (!options.file && ::isatty(STDIN_FILENO) == 1) note("type the prompt and end it with Ctrl-D:");
   auto text = read_text(options.file.value_or("-"), kPromptBytesMax);
-  if (text.ends_with('\n')) text.pop_back();  // the shell's, not the user's
+  if (text.ends_with('\n')) text.pop_back();  // a text file ends with a newline; it is not part of the prompt
   return text;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The prompt as the command line of forge-run gives it: -p, -f, standard input, --tokens.
+// Reads forge-run's prompt: -p, -f, stdin, --tokens.
 
 #include <cstdint>
 #include <span>
@@ -13,14 +13,14 @@ namespace forge::tools {
 
 inline constexpr std::size_t kPromptBytesMax = std::size_t{64} << 20;
 
-/// The user's text. Errors: kIo, kUsage for both -p and -f, kPrompt when it is no UTF-8 or too long.
+/// The prompt's text from -p, -f or stdin. Errors: kIo; kUsage for both -p and -f; kPrompt above kPromptBytesMax.
 [[nodiscard]] std::string read_prompt(const session::PromptOptions& options);
 
-/// Writes the text of `ids` to stderr, special tokens as they are spelled, under a line with their number. Lines stay
-/// lines; other control characters are shown as escapes. Without a tokenizer the number alone.
+/// --show-prompt: prints the number of tokens and the decoded text of `ids` to stderr. Special tokens are shown by
+/// their names and control characters other than newlines as escapes. Without a tokenizer, prints the number alone.
 void show_prompt(const text::Tokenizer* tokenizer, std::span<const std::int32_t> ids);
 
-/// "1,2,3" -> ids. Errors: kUsage for what is no list of numbers, or an id outside [0, vocab).
+/// Parses "1,2,3". Errors: kUsage if it is not a list of numbers, or if an id is not in [0, vocab).
 [[nodiscard]] std::vector<std::int32_t> parse_tokens(std::string_view text, std::size_t vocab);
 
 }  // namespace forge::tools

@@ -13,7 +13,8 @@
 namespace forge::tools {
 namespace {
 
-/// A plan says where its model is only when it is open.
+/// Checks that outputs do not overwrite the model file. For a plan, its path is known only after the plan is open, so
+/// check() in run_options.cc cannot do this.
 void check_outputs(const RunRequest& request, const session::Session& session) {
   const auto& model = session.file().file().path();
   if (request.dump) check_output_path(*request.dump, {model});
@@ -28,7 +29,7 @@ int write_text(RunRequest& request, session::Stages& stages) {
   check_outputs(request, session);
   const bool text = !request.tokens || session::has_tokenizer(session.file());
   if (!text && !request.json)
-    throw Error(ErrorCode::kTokenizer, "the model has no vocabulary to write text with", {},
+    throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so its tokens have no text", {},
                 "give --json for the token ids");
   const auto* tokenizer = text ? &session.tokenizer() : nullptr;
   const auto vocab = session.executor().vocab();
@@ -59,7 +60,7 @@ int write_text(RunRequest& request, session::Stages& stages) {
   if (request.json) {
     output.write(run_json(generated, stream.text(), session, stages));
   } else {
-    if (::isatty(STDOUT_FILENO) == 1) stream.end_line();  // for the shell's prompt
+    if (::isatty(STDOUT_FILENO) == 1) stream.end_line();  // the shell's prompt starts on a new line
     note_end(request, generated, session);
     const bool drawn = options.sampler.temperature > 0 && !request.seed;
     note(closing_line(generated, session) + (drawn ? fmt::format("; seed {}", options.sampler.seed) : ""));

@@ -1,11 +1,12 @@
 #pragma once
-// forge-run: text, tokens or logits from a model.
+// forge-run: generates text or tokens with a model, or dumps logits.
 
 #include "tools/run/run_options.h"
 
 namespace forge::tools {
 
-/// Does what the request says; returns the exit status. Errors: all that opening and running a model can meet.
+/// Runs the request: one answer, a chat, or a dump of logits. Returns the exit status. Errors: those of opening and
+/// running a model.
 int run_command(RunRequest& request, session::Stages& stages);
 
 }  // namespace forge::tools

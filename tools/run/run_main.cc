@@ -1,4 +1,4 @@
-// forge-run: text, tokens or logits from a model.
+// Entry point of forge-run.
 
 #include "tools/cli/entry.h"
 #include "tools/run/run_command.h"

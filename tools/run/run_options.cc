@@ -16,18 +16,19 @@ namespace {
 constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
 
 constexpr const char* kRunFooter =
-    "* the model's own where its file has one (general.sampling.*); with --tokens the default is greedy.\n"
-    "The text goes to stdout and nothing else does. Without -p or -f the prompt is read from standard input;\n"
-    "on a terminal that is a chat: /help lists its commands, Ctrl-C ends an answer, Ctrl-D leaves.\n"
-    "Exit status: 0 ok, 1 run, 2 usage, 3 model, 4 device, 5 memory, 130 Ctrl-C.\n";
+    "* unless the model file sets it (general.sampling.*). With --tokens the default is greedy sampling.\n"
+    "Only the generated text goes to stdout. Without -p or -f the prompt is read from stdin; if stdin is a terminal, a "
+    "chat starts: /help lists its commands, Ctrl-C stops an answer, Ctrl-D exits.\n"
+    "Exit status: 0 success, 1 the run failed, 2 wrong usage, 3 bad model or plan, 4 device error, 5 out of memory, "
+    "130 Ctrl-C.\n";
 
 void check(const RunRequest& request) {
   const auto refuse = [](std::string what, std::string fix) {
     throw Error(ErrorCode::kUsage, std::move(what), {}, std::move(fix));
   };
-  if (request.dump && !request.tokens) refuse("--dump-logits needs --tokens", "say which tokens");
+  if (request.dump && !request.tokens) refuse("--dump-logits needs --tokens", "give token ids: --tokens 1,2,3");
   if (!request.dump && (request.dump_options.decode || request.dump_options.last > 0))
-    refuse("--decode and --logits-last go with --dump-logits", "name a file for the logits");
+    refuse("--decode and --logits-last need --dump-logits", "give --dump-logits FILE");
   if (request.dump && request.predict) refuse("-n and --dump-logits exclude each other", "give one of them");
   if (request.tokens && (request.prompt.text || request.prompt.file || request.prompt.system))
     refuse("--tokens and a prompt exclude each other", "give one of them");
@@ -45,25 +46,33 @@ void check(const RunRequest& request) {
 void add_sampling(Options& options, RunRequest& request) {
   auto& sampler = request.sampler;
   options.group("Sampling")
-      .real("--temp", request.temperature, 0, 100, "temperature; default 0.8*; 0: the likeliest token, always")
-      .integer("--top-k", request.top_k, 0, kTokensMax - 1, "draw from the N likeliest; 0 off, default 40*")
-      .real("--top-p", request.top_p, 0, 1, "draw from the likeliest up to this mass; 1 off, default 0.95*")
-      .real("--min-p", request.min_p, 0, 1, "draw from those this likely, relative to the first; default 0.05*")
-      .real("--typical-p", sampler.typical_p, 0, 1, "locally typical sampling up to this mass; default 1: off")
-      .real("--repeat-penalty", request.repeat_penalty, 0.01F, 100, "penalty on repeated tokens; default 1*: off")
-      .real("--presence-penalty", sampler.presence_penalty, -100, 100, "subtracted once from repeated tokens")
-      .real("--frequency-penalty", sampler.frequency_penalty, -100, 100, "subtracted for each repetition")
-      .integer("--repeat-last-n", request.repeat_window, 0, 1 << 20, "tokens that penalties look at; default 64*")
+      .real("--temp", request.temperature, 0, 100, "sampling temperature; 0: greedy; default 0.8*")
+      .integer("--top-k", request.top_k, 0, kTokensMax - 1,
+               "sample from the N most probable tokens; 0: off; default 40*")
+      .real("--top-p", request.top_p, 0, 1,
+            "sample from the most probable tokens that together reach this probability; 1: off; default 0.95*")
+      .real("--min-p", request.min_p, 0, 1,
+            "drop tokens whose probability is below this fraction of the highest; 0: off; default 0.05*")
+      .real("--typical-p", sampler.typical_p, 0, 1,
+            "locally typical sampling up to this total probability; 1: off; default 1")
+      .real("--repeat-penalty", request.repeat_penalty, 0.01F, 100,
+            "factor that lowers logits of repeated tokens; 1: off; default 1*")
+      .real("--presence-penalty", sampler.presence_penalty, -100, 100,
+            "subtracted from the logit of each token that has occurred; 0: off; default 0")
+      .real("--frequency-penalty", sampler.frequency_penalty, -100, 100,
+            "subtracted from a token's logit for each time it has occurred; 0: off; default 0")
+      .integer("--repeat-last-n", request.repeat_window, 0, 1 << 20,
+               "number of last tokens that the penalties consider; default 64*")
       .integer("--seed", request.seed, 0, std::numeric_limits<std::int64_t>::max(),
-               "the same seed gives the same text; default: a new one each time")
-      .texts("--stop", request.stops, "TEXT", "end before this text; may be repeated")
-      .flag("--ignore-eos", request.ignore_eos, "go on when the model ends its answer");
+               "seed of the random generator: the same seed gives the same text; default: random")
+      .texts("--stop", request.stops, "TEXT", "stop before this text, which is not printed; may be repeated")
+      .flag("--ignore-eos", request.ignore_eos, "continue after an end-of-generation token");
 }
 
 void add_limit(Options& options, RunRequest& request) {
   options.integer("-n,--predict", request.predict, -1, kTokensMax - 1,
-                  fmt::format("tokens at most; -1: until the model ends or the context is full; default {}, with "
-                              "--tokens -1",
+                  fmt::format("maximum number of tokens to generate; -1: until the model ends its answer or the "
+                              "context is full; default {}, with --tokens -1",
                               kAnswerTokens));
 }
 
@@ -107,35 +116,38 @@ std::uint64_t choose_seed(const RunRequest& request) {
 
 bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
   auto& session = request.session;
-  Options options("forge-run", "Runs a GGUF model, or a plan that forge-compile made of one.", kRunFooter);
-  options.positional("MODEL", session.model.path, "MODEL.gguf, or a plan")
+  Options options("forge-run", "Generates text with a GGUF model or a compiled plan.", kRunFooter);
+  options.positional("MODEL", session.model.path, "a GGUF file, or a plan made by forge-compile")
       .text("-p,--prompt", request.prompt.text, "TEXT", "the prompt")
-      .text("-f,--file", request.prompt.file, "FILE", "read the prompt from a file; - is standard input")
-      .text("--system", request.prompt.system, "TEXT", "the system message")
-      .flag("--raw", request.prompt.raw, "give the prompt as it stands, without the model's chat template");
+      .text("-f,--file", request.prompt.file, "FILE", "read the prompt from FILE; - is stdin")
+      .text("--system", request.prompt.system, "TEXT", "the system message; needs a model with a chat template")
+      .flag("--raw", request.prompt.raw, "use the prompt as it is, without the model's chat template");
   add_limit(options, request);
   options.integer("-c,--context", session.model.context, 1, session::kContextMax,
-                  "positions; default the plan's, or the model's, at most 4096");
+                  "context size in tokens; default: the plan's, or the model's up to 4096");
   add_sampling(options, request);
-  options.group("Machine")
-      .text("--device", session.device, "NAME", "auto, cpu, hip:N, cuda:N; default auto")
-      .integer("-t,--threads", session.threads, 1, 1024, "default: what this process may use")
-      .text("--model", session.model.model, "FILE", "where the plan's model is, if not where it was")
+  options.group("Execution")
+      .text("--device", session.device, "NAME", session::kDeviceHelp)
+      .integer("-t,--threads", session.threads, 1, 1024, session::kThreadsHelp)
+      .text("--model", session.model.model, "FILE", session::kModelHelp)
       .choice("--kv-type", session.model.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", session.model.attention, "LIST", session::kAttentionHelp)
       .flag("--repack-cache", session.repack_cache, session::kRepackCacheHelp)
-      .texts("--skip-pass", session.model.skip, "NAME", "leave an optional pass out; may be repeated")
+      .texts("--skip-pass", session.model.skip, "NAME",
+             "skip an optional compiler pass (forge-compile --list-passes); may be repeated")
       .group("Output")
-      .flag("--json", request.json, "one JSON object with text, tokens, timings and memory")
-      .flag("--profile", session.profile, "time each kind of step; a table on stderr, and a slower run")
+      .flag("--json", request.json, "print one JSON object with text, tokens, timings and memory")
+      .flag("--profile", session.profile, "time each kind of step and print a table to stderr; slows the run down")
       .text("--profile-trace", request.trace, "FILE", session::kTraceHelp)
-      .flag("--show-prompt", request.show_prompt, "write the prompt as the model gets it to stderr")
-      .flag("-v,--verbose", request.verbose, "say on stderr when each stage was done")
+      .flag("--show-prompt", request.show_prompt, "print the prompt with the chat template applied to stderr")
+      .flag("-v,--verbose", request.verbose, "print to stderr when each stage of the start was finished, in ms")
       .group("Tokens and logits")
-      .text("--tokens", request.tokens, "IDS", "token ids as the prompt: 1,2,3")
-      .text("--dump-logits", request.dump, "FILE", "write float32 [tokens, vocabulary], a row a position")
-      .integer("--logits-last", request.dump_options.last, 1, kTokensMax, "keep the last N rows")
-      .flag("--decode", request.dump_options.decode, "feed one token a step");
+      .text("--tokens", request.tokens, "IDS", "use these token ids as the prompt: 1,2,3")
+      .text("--dump-logits", request.dump, "FILE",
+            "write the logits as float32 [tokens, vocabulary], one row per token of --tokens, and exit")
+      .integer("--logits-last", request.dump_options.last, 1, kTokensMax, "write the last N rows of logits only")
+      .flag("--decode", request.dump_options.decode,
+            "compute the logits with decode steps of one token instead of prefill");
   if (!options.parse(argc, argv)) return false;
   check(request);
   return true;

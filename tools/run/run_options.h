@@ -1,5 +1,5 @@
 #pragma once
-// What forge-run's command line says.
+// forge-run's command line, and the sampling options that its chat shares (/set).
 
 #include <cstdint>
 #include <optional>
@@ -17,41 +17,43 @@
 
 namespace forge::tools {
 
-/// A text's answer has at most so many tokens where -n does not say: about 750 words.
+/// Default of -n for text: an answer has at most this many tokens, about 750 words.
 inline constexpr std::int64_t kAnswerTokens = 1024;
 
 struct RunRequest {
   session::Session::Options session;
   session::PromptOptions prompt;
   std::optional<std::string> tokens, dump, trace;
-  std::optional<std::int64_t> seed, predict;  ///< predict -1: no limit but the context
+  std::optional<std::int64_t> seed, predict;  ///< predict -1: until the model ends its answer or the context is full
   DumpOptions dump_options;
-  runtime::SamplerParams sampler;  ///< typical_p and the penalties by presence and frequency; the rest is below
-  /// Empty: not given. settle_sampling fills them.
+  runtime::SamplerParams sampler;  ///< only typical_p, presence_penalty and frequency_penalty are used from here
+  /// Options whose defaults depend on the model file; settle_sampling fills those that are empty.
   std::optional<float> temperature, top_p, min_p, repeat_penalty;
   std::optional<std::int64_t> top_k, repeat_window;
   std::vector<std::string> stops;
   bool ignore_eos = false, json = false, verbose = false, show_prompt = false;
 };
 
-/// The rows of the sampling options, which write to `request`.
+/// Adds the sampling options, which store their values in `request`.
 void add_sampling(Options& options, RunRequest& request);
 
-/// The row of -n.
+/// Adds -n.
 void add_limit(Options& options, RunRequest& request);
 
-/// Fills what was not given: for a text by the model's file (general.sampling.*) where it says something, else by
-/// llama.cpp's defaults; for token ids, which scripts give, by greedy choice without penalties. A key of the file that
-/// is not used is a line on stderr.
+/// Fills the sampling options that were not given. For text: the model file's defaults (general.sampling.*), else those
+/// of llama.cpp. For --tokens, which scripts use: greedy, without penalties. Prints a warning for each key of the file
+/// that is not used.
 void settle_sampling(RunRequest& request, const loader::Gguf& file);
 
-/// What a settled request says about choosing tokens. `ends`: tokens that end an answer.
+/// The generation options of a request after settle_sampling. `ends`: token ids that end an answer; must outlive the
+/// result.
 [[nodiscard]] session::GenerateOptions generate_options(const RunRequest& request, std::uint64_t seed,
                                                         std::span<const std::int32_t> ends);
-/// The seed that was asked for, else a new one.
+/// --seed, or else a random seed.
 [[nodiscard]] std::uint64_t choose_seed(const RunRequest& request);
 
-/// False when --help or --version was printed. Errors: kUsage, also for options that exclude each other.
+/// Parses the command line. False when --help or --version was printed. Errors: kUsage, also for options that exclude
+/// each other.
 [[nodiscard]] bool parse_run_options(int argc, const char* const* argv, RunRequest& request);
 
 }  // namespace forge::tools

@@ -1,5 +1,6 @@
 #pragma once
-// Generated tokens as text on stdout, as soon as it is certain.
+// Prints generated tokens as text. Text is held back while it may be part of a stop string or an incomplete UTF-8
+// character.
 
 #include <cstdint>
 #include <optional>
@@ -14,15 +15,17 @@ namespace forge::tools {
 
 class TextStream {
  public:
-  /// `tokenizer` null: there is no text. `output` null: text is kept and not written. Both outlive this.
+  /// `tokenizer` null: tokens have no text. `output` null: text is collected but not printed. Both must outlive this.
   TextStream(const text::Tokenizer* tokenizer, std::vector<std::string> stops, Output* output);
 
-  /// A reason to end: a stop string is complete, or nobody reads any more.
+  /// Adds a token. Returns why the generation should end: a stop string is complete (kStop), or the reader of stdout
+  /// has gone (kReaderGone); else nullopt.
   std::optional<session::Finish> push(std::int32_t id);
-  /// What was held back. Afterwards nothing may be pushed.
+  /// Prints what was held back. Afterwards push() must not be called.
   void flush();
-  /// Ends a line that text has begun.
+  /// Prints a newline if the text does not end with one.
   void end_line();
+  /// The whole text so far, without a stop string.
   [[nodiscard]] const std::string& text() const { return text_; }
 
  private:

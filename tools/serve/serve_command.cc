@@ -49,9 +49,9 @@ serve::HttpLimits limits(const ServeRequest& request) {
           .ping = milliseconds(request.ping)};
 }
 
-/// Which row is a text's embedding: as asked, else as the model says, else the last token's, which has seen the text.
-/// Source of the numbers: gguf's constants (general architecture keys, PoolingType). Nothing for those that want a
-/// model that sees to both sides, or a head of its own (cls, rank).
+/// The pooling of embeddings: --pooling, else the model file's pooling_type, else the last token, whose hidden state
+/// has attended to the whole text. nullopt for pooling types that need a bidirectional model or an extra head (cls,
+/// rank). Source of the numbers: gguf's constants (PoolingType).
 std::optional<engine::OutputKind> pooling_of(const ServeRequest& request, const loader::Gguf& file) {
   enum : std::uint32_t { kNone, kMean, kCls, kLast };
   if (request.pooling != "auto")
@@ -70,8 +70,8 @@ std::optional<engine::OutputKind> pooling_of(const ServeRequest& request, const 
 
 std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, session::Session& session) {
   if (!session::has_tokenizer(session.file()))
-    throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so there is no text to serve", {},
-                "serve a model that has one");
+    throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so it cannot be served", {},
+                "use a model with a vocabulary");
   serve::ServedModel::Parts parts{
       .name = request.alias.empty() ? session.model().path.stem().string() : request.alias,
       .tokenizer = &session.tokenizer(),
@@ -86,7 +86,8 @@ std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, sessio
   return std::make_unique<serve::ServedModel>(std::move(parts));
 }
 
-/// The network's thread, and the end of all threads in their right order, however the program goes on.
+/// Runs the server on its own thread. The destructor stops everything in the required order, also after an exception:
+/// first the network thread, then the API with its workers and engine.
 class Running {
  public:
   Running(serve::HttpServer& server, serve::Api& api)
@@ -118,7 +119,7 @@ int serve_command(const ServeRequest& request, session::Stages& stages) {
   const bool v6 = request.host.find(':') != std::string::npos;
   const auto url = fmt::format("http://{}:{}", v6 ? "[" + request.host + "]" : request.host, port);
   log.write(LogLevel::kInfo, "listening", {{"url", std::string_view(url)}});
-  std::optional<session::Session> session;  // the model reads it to the end
+  std::optional<session::Session> session;  // declared before `running`: the served model uses its tokenizer
   Running running(server, api);
 
   auto options = request.session;
@@ -142,7 +143,7 @@ int serve_command(const ServeRequest& request, session::Stages& stages) {
     api.drain();
     server.drain(milliseconds(request.drain_timeout));
   });
-  check_interrupt();  // one that came before
+  check_interrupt();  // a signal that came before on_signal
   log.write(LogLevel::kInfo, "ready",
             {{"model", std::string_view(name)},
              {"device", std::string_view(device)},

@@ -1,5 +1,5 @@
 #pragma once
-// forge-serve: what its command line says, and the program.
+// forge-serve: its command line and the server program.
 
 #include <cstdint>
 #include <optional>
@@ -21,13 +21,16 @@ struct ServeRequest {
   bool no_prefix_cache = false, print_config = false;
 };
 
-/// False when --help, --version or --print-config was answered. Errors: kUsage, kIo for the TOML file.
+/// Parses command line, environment and TOML file. False when --help, --version or --print-config was printed. Errors:
+/// kUsage; kIo for the TOML file.
 [[nodiscard]] bool parse_serve_options(int argc, const char* const* argv, ServeRequest& request);
 
-/// One key a line; empty lines and those that begin with # are none. Errors: kIo; kUsage for a file without keys.
+/// Reads API keys, one per line; empty lines and lines that begin with # are skipped. Errors: kIo; kUsage for a file
+/// without keys.
 [[nodiscard]] std::vector<std::string> read_api_keys(const std::string& path);
 
-/// Serves until SIGTERM or SIGINT; then what runs is finished, and it returns. A second signal ends the process.
+/// Serves until SIGTERM or SIGINT, then drains (running requests may finish) and returns. A second signal ends the
+/// process at once. Errors: those of listening, opening the model and reading the keys.
 int serve_command(const ServeRequest& request, session::Stages& stages);
 
 }  // namespace forge::tools

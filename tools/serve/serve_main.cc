@@ -1,4 +1,4 @@
-// forge-serve: a model for many clients, by HTTP.
+// Entry point of forge-serve.
 
 #include "tools/cli/entry.h"
 #include "tools/serve/serve_command.h"

@@ -74,13 +74,13 @@ class ArenaDrawing {
       at += 34 + kSvgLetterWidth * static_cast<double>(text.size());
     };
     at = svg_.swatch(at, 67, "value", "value");
-    at = svg_.swatch(at, 67, "reused", "value, and others computed in its place");
+    at = svg_.swatch(at, 67, "reused", "buffer with values computed in place");
     at = svg_.swatch(at, 67, "scratch", "scratch of one step");
     stroke("peak", "arena " + human(picture_.peak_bytes));
     stroke("bound", "lower bound " + human(picture_.bound_bytes));
   }
 
-  /// Every second run of steps of one layer is shaded; its number stands below where there is room.
+  /// Shades the steps of every second layer and writes layer numbers below where there is room.
   void layers() {
     const auto& of = picture_.layers;
     for (std::size_t begin = 0, end = 0; begin < of.size(); begin = end) {
@@ -129,7 +129,7 @@ class ArenaDrawing {
       svg_.text(left + 3, top + height / 2 + 3.5, "name", box.name);
   }
 
-  /// The bound is dashed, so that both are seen where the arena is at its bound.
+  /// The line of the bound is dashed, so that both lines are visible when the arena equals its bound.
   void lines() {
     svg_.line(kLeft, y(picture_.peak_bytes), kLeft + plot_width(), y(picture_.peak_bytes), "peak");
     svg_.line(kLeft, y(picture_.bound_bytes), kLeft + plot_width(), y(picture_.bound_bytes), "bound");

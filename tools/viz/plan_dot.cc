@@ -18,7 +18,7 @@ std::string escaped(std::string_view text) {
   return ir::dot_escaped(printable(text));
 }
 
-/// A value of the arena: which step makes it, and how it is labelled.
+/// A value in the arena: the step that produces it, and the label of its arrow.
 struct Made {
   std::size_t step = 0;
   std::string label;
@@ -75,7 +75,8 @@ class StepDrawer {
     arrows_ += fmt::format("  {} -> {} [label=\"{}\"];\n", from, to, label);
   }
 
-  /// What the step reads, each value once; what it writes is drawn by its readers.
+  /// Adds an arrow for each value that the step reads, once per value. Values that it writes get theirs from the
+  /// readers.
   void arrows_of(std::size_t i) {
     std::set<std::uint32_t> seen;
     std::set<std::string> caches;
@@ -100,7 +101,7 @@ class StepDrawer {
   const plan::VariantT& variant_;
   std::int32_t layer_;
   std::map<std::uint32_t, Made> made_;
-  std::set<std::size_t> beside_;  ///< steps of other layers that the drawn ones hand values to or take them from
+  std::set<std::size_t> beside_;  ///< steps of other layers that exchange values with the drawn ones
   std::string out_, arrows_;
 };
 

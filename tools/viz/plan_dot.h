@@ -1,5 +1,5 @@
 #pragma once
-// A variant as a graph for Graphviz: steps, and the values that they hand on.
+// Draws a variant of a plan as a Graphviz graph: its steps and the values between them.
 
 #include <cstdint>
 #include <string>
@@ -10,9 +10,10 @@ namespace forge::tools {
 
 inline constexpr std::int32_t kAllLayers = -2;
 
-/// DOT text. A box a step with what it runs, why, and the weights it reads; an arrow a value with its type and place in
-/// the arena; KV caches, inputs and outputs beside them. layer: only that one's steps, and as dashed boxes the steps
-/// that they take values from or hand them to. Precondition: variant_to_draw (plan_to_draw.h) gave the variant.
+/// Returns DOT text. Each step is a box with its kernel, the reason for it, and the bytes of weights it reads. Each
+/// value is an arrow from its producer to its reader, with type and arena offset. KV groups are cylinders. `layer`:
+/// draw only this layer's steps, and as dashed boxes the neighbours that they exchange values with. Precondition: the
+/// variant comes from variant_to_draw (plan_to_draw.h), which checks it.
 [[nodiscard]] std::string plan_dot(const plan::VariantT& variant, std::int32_t layer);
 
 }  // namespace forge::tools

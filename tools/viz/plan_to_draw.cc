@@ -63,8 +63,9 @@ const plan::VariantT& variant_to_draw(const plan::ProgramT& program, const std::
 
 plan::PlanT read_plan_to_draw(const std::filesystem::path& path, std::string_view option) {
   if (std::filesystem::is_regular_file(path) && !plan::looks_like_plan(path))
-    throw Error(ErrorCode::kUsage, fmt::format("{} goes with a plan", option),
-                fmt::format("{} is none", printable(path.native(), 200)), "make one with forge-compile MODEL -o PLAN");
+    throw Error(ErrorCode::kUsage, fmt::format("{} needs a plan", option),
+                fmt::format("{} is not a plan", printable(path.native(), 200)),
+                "compile one with forge-compile MODEL -o PLAN");
   return plan::read_plan(path);
 }
 

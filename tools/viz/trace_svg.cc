@@ -18,7 +18,7 @@ constexpr double kTraceLeft = 84, kTraceRight = 24, kTraceTop = 60, kPlotWidth =
                  kRowHeight = 40, kGap = 6;
 constexpr double kLegendLine = 20, kAxisHeight = 36;
 
-/// As many as a model has kinds of steps; more share colours.
+/// Number of colours; a model has about as many kinds of steps. Further kinds reuse colours.
 constexpr std::size_t kColours = 8;
 constexpr std::string_view kTraceStyle =
     ".c0{fill:#4878b0}.c1{fill:#d98c2b}.c2{fill:#2a9d74}.c3{fill:#b0483f}.c4{fill:#7a5aa6}.c5{fill:#8a6d3b}\n"
@@ -27,18 +27,18 @@ constexpr std::string_view kTraceStyle =
     ".step{stroke:#fff;stroke-width:.8}.name{font-size:10px;fill:#fff;pointer-events:none}\n"
     ".axis{stroke:#888}.grid{stroke:#eee}\n";
 
-/// What steps of one label took together, and their colour.
+/// The total time of the steps with one label, and their colour.
 struct Kind {
   std::size_t colour = 0;
   double us = 0;
 };
 
-/// The step's label of a chunk's name, "qkv_rope_store 17".
+/// The step's label in a chunk's name: "qkv_rope_store" in "qkv_rope_store 17".
 std::string label_of_chunk(const std::string& name) {
   return name.substr(0, name.find_last_of(' '));
 }
 
-/// 1, 2 or 5 times a power of ten, so that about `count` of them fill `span`.
+/// Distance of axis ticks: 1, 2 or 5 times a power of ten, so that about `count` of them fill `span`.
 double tick_of(double span, double count) {
   const double wanted = std::max(span / count, 1e-3), power = std::pow(10, std::floor(std::log10(wanted)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -139,7 +139,7 @@ class TraceDrawing {
                                     100 * kind.us / std::max(sum, 1e-9)));
       y += kLegendLine;
     }
-    (void)svg_.swatch(kTraceLeft, y, "wait", "a thread waits");
+    (void)svg_.swatch(kTraceLeft, y, "wait", "wait");
   }
 
   const TracePicture& picture_;
