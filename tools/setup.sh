@@ -27,19 +27,18 @@ build libhwy-dev               portable SIMD
 build libflatbuffers-dev       the plan format
 build flatbuffers-compiler     the plan format's code
 build libcli11-dev             command lines
-build libspdlog-dev            logs
 build libfmt-dev               text
 build libamdhip64-dev          HIP headers, hipRTC
 build nlohmann-json3-dev       JSON
 build libxxhash-dev            content hashes
 build libmimalloc-dev          host heap of the tools
-build libpcre2-dev             pre-tokenizer expressions
 build libutf8proc-dev          Unicode tables
 build libedit-dev              line editing of the chat prompt
 build python3-pip              fetches the model
 build ca-certificates          fetches the model
 test  catch2                   unit tests
 test  librapidcheck-dev        property tests
+test  libpcre2-dev             the expressions that pre-tokenizers stand for
 test  libbenchmark-dev         GoogleBenchmark programs
 test  graphviz                 pictures of graphs, and their tests
 test  python3-numpy            the judge of logits
