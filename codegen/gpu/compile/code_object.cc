@@ -4,22 +4,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "codegen/gpu/compile/elf_image.h"
-#include "codegen/gpu/compile/msgpack.h"
 #include "support/error.h"
 
 namespace forge::codegen {
 namespace {
 
 using Bytes = std::span<const std::byte>;
-using Kind = MsgPackItem::Kind;
+using Json = nlohmann::json;
 
 constexpr std::uint16_t kMachineAmdGpu = 224, kMachineCuda = 190;
 /// Source: LLVM's AMDGPUUsage, "Code Object V3 and Above Note Records".
 constexpr std::uint32_t kNoteAmdGpuMetadata = 32;
+/// Of metadata, far above what compilers write: a kernel's argument is at depth 5, and a kernel takes a few kilobytes.
+constexpr int kDepthMax = 32;
+constexpr std::size_t kMetadataBytesMax = std::size_t{1} << 20;
 /// Attributes of .nv.info; undocumented, found by comparing cubins with what ptxas -v says of them.
 constexpr std::uint8_t kAttributeMaxThreads = 0x05, kAttributeFrame = 0x11, kAttributeStack = 0x12,
                        kAttributeRegisters = 0x2f;
@@ -56,77 +59,38 @@ std::optional<Bytes> metadata_note(const ElfImage& elf) {
   return std::nullopt;
 }
 
-/// A number of a kernel's metadata and where it goes.
-struct Field {
-  std::string_view key;
-  int* value;
-};
+/// Null for damaged bytes. nlohmann's reader of MessagePack recurses, so depth is bounded here.
+Json parse_metadata(Bytes note, std::string_view entry) {
+  const auto bound = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kDepthMax) refuse(entry, "its metadata is damaged: it is nested too deeply");
+    return true;
+  };
+  Json root;
+  nlohmann::detail::json_sax_dom_callback_parser<Json> builder(root, bound, /*allow_exceptions=*/false);
+  const auto* begin = reinterpret_cast<const char*>(note.data());
+  const bool whole = note.size() <= kMetadataBytesMax &&
+                     Json::sax_parse(begin, begin + note.size(), &builder, Json::input_format_t::msgpack);
+  return whole ? root : Json();
+}
 
-/// Reads one kernel's map into `facts`; answers its name, or nothing for damaged bytes.
-std::optional<std::string_view> read_amd_kernel(MsgPackReader& reader, CodeObjectFacts& facts) {
-  const std::array fields{Field{".vgpr_count", &facts.kernel.registers},
-                          Field{".sgpr_count", &facts.kernel.scalar_registers},
-                          Field{".private_segment_fixed_size", &facts.kernel.spill_bytes},
-                          Field{".group_segment_fixed_size", &facts.kernel.lds_bytes},
-                          Field{".wavefront_size", &facts.kernel.wave},
-                          Field{".max_flat_workgroup_size", &facts.threads},
-                          Field{".vgpr_spill_count", &facts.register_spills},
-                          Field{".sgpr_spill_count", &facts.scalar_spills}};
-  const auto pairs = reader.map();
-  if (!pairs) return std::nullopt;
-  std::string_view name;
-  for (std::uint32_t i = 0; i < *pairs; ++i) {
-    const auto key = reader.next();
-    if (!key || key->kind != Kind::kString) return std::nullopt;
-    const auto field = std::ranges::find(fields, key->string, &Field::key);
-    if (field == fields.end() && key->string != ".name") {
-      if (!reader.skip()) return std::nullopt;
-      continue;
-    }
-    const auto value = reader.next();
-    if (!value || value->kind != (field == fields.end() ? Kind::kString : Kind::kInteger)) return std::nullopt;
-    if (field == fields.end())
-      name = value->string;
-    else
-      *field->value = as_int(value->integer);
-  }
-  return name;
+/// Errors: Json::exception where a number is none.
+CodeObjectFacts facts_of_amd_kernel(const Json& kernel) {
+  CodeObjectFacts facts;
+  for (const auto& [key, value] :
+       {std::pair{".vgpr_count", &facts.kernel.registers}, std::pair{".sgpr_count", &facts.kernel.scalar_registers},
+        std::pair{".private_segment_fixed_size", &facts.kernel.spill_bytes},
+        std::pair{".group_segment_fixed_size", &facts.kernel.lds_bytes},
+        std::pair{".wavefront_size", &facts.kernel.wave}, std::pair{".max_flat_workgroup_size", &facts.threads},
+        std::pair{".vgpr_spill_count", &facts.register_spills}, std::pair{".sgpr_spill_count", &facts.scalar_spills}})
+    if (const auto it = kernel.find(key); it != kernel.end())
+      *value = as_int(it->get_ref<const Json::number_integer_t&>());
+  return facts;
 }
 
 /// Is `text` ("amdgcn-amd-amdhsa--gfx942:sramecc+", before V4 "amdgcn-amd-amdhsa-gfx942") of the target?
 bool names_target(std::string_view text, std::string_view target) {
   text = text.substr(0, text.find(':'));
   return text.ends_with(target) && text.size() > target.size() && text[text.size() - target.size() - 1] == '-';
-}
-
-/// False for damaged bytes. `found`: the kernel was there.
-bool read_amd_metadata(Bytes note, const GpuTarget& target, std::string_view entry, CodeObjectFacts& facts,
-                       bool& found) {
-  MsgPackReader reader(note);
-  const auto pairs = reader.map();
-  if (!pairs) return false;
-  for (std::uint32_t i = 0; i < *pairs; ++i) {
-    const auto key = reader.next();
-    if (!key || key->kind != Kind::kString) return false;
-    if (key->string == "amdhsa.target") {
-      const auto value = reader.next();
-      if (!value || value->kind != Kind::kString) return false;
-      if (!names_target(value->string, target.name))
-        refuse(entry, fmt::format("it is for {}, not for {}", printable(value->string), target.name));
-    } else if (key->string == "amdhsa.kernels") {
-      const auto kernels = reader.array();
-      if (!kernels) return false;
-      for (std::uint32_t k = 0; k < *kernels; ++k) {
-        CodeObjectFacts kernel;
-        const auto name = read_amd_kernel(reader, kernel);
-        if (!name) return false;
-        if (*name == entry) facts = kernel, found = true;
-      }
-    } else if (!reader.skip()) {
-      return false;
-    }
-  }
-  return true;
 }
 
 /// "clang version 19.1.7" of .comment: texts, each ended by a zero byte.
@@ -143,12 +107,21 @@ std::string compiler_text(const ElfImage& elf) {
 CodeObjectFacts read_amd(const ElfImage& elf, const GpuTarget& target, std::string_view entry) {
   const auto note = metadata_note(elf);
   if (!note) refuse(entry, "it has no metadata note");
-  CodeObjectFacts facts;
-  bool found = false;
-  if (!read_amd_metadata(*note, target, entry, facts, found)) refuse(entry, "its metadata is damaged");
-  if (!found) refuse(entry, "it has no such kernel");
-  facts.compiler_text = compiler_text(elf);
-  return facts;
+  try {
+    const Json metadata = parse_metadata(*note, entry);
+    const auto made_for = metadata.value("amdhsa.target", fmt::format("-{}", target.name));
+    if (!names_target(made_for, target.name))
+      refuse(entry, fmt::format("it is for {}, not for {}", printable(made_for), target.name));
+    for (const Json& kernel : metadata.value("amdhsa.kernels", Json::array())) {
+      if (kernel.at(".name").get_ref<const std::string&>() != entry) continue;
+      CodeObjectFacts facts = facts_of_amd_kernel(kernel);
+      facts.compiler_text = compiler_text(elf);
+      return facts;
+    }
+  } catch (const Json::exception&) {  // something is missing or of another type
+    refuse(entry, "its metadata is damaged");
+  }
+  refuse(entry, "it has no such kernel");
 }
 
 /// Calls `use(attribute, bytes)` for the sized records of an .nv.info section; stops where the bytes are damaged.

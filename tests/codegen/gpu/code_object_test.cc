@@ -9,7 +9,6 @@
 #include "codegen/gpu/compile/code_object.h"
 #include "codegen/gpu/compile/compile_service.h"
 #include "codegen/gpu/compile/elf_image.h"
-#include "codegen/gpu/compile/msgpack.h"
 #include "support/error.h"
 #include "tests/codegen/gpu/elf_builder.h"
 #include "tests/codegen/gpu/kernels.h"
@@ -170,15 +169,12 @@ TEST_CASE("damaged code objects neither crash nor hang") {
   check_damaged(cubin(9, attribute(0x2f, 9, 56), true), *find_target("sm_90"), "k");
 }
 
-TEST_CASE("MessagePack items of all kinds") {
+TEST_CASE("metadata may have MessagePack items of all kinds, and numbers of every size") {
   static constexpr char kItems[] =
-      "\xcf\xff\xff\xff\xff\xff\xff\xff\xff"
-      "\xd0\x80"
-      "\xd1\xff\xfe"
-      "\xd3\xff\xff\xff\xff\xff\xff\xff\xff"
+      "\xdc\0\x0e"
       "\xe0"
-      "\x7f"
       "\xda\0\x01z"
+      "\xdb\0\0\0\x01z"
       "\xc4\x02xx"
       "\xc7\x01\x05x"
       "\xd8"
@@ -187,27 +183,52 @@ TEST_CASE("MessagePack items of all kinds") {
       "1234"
       "\xcb"
       "12345678"
-      "\xdc\0\x01\xc0"
+      "\xdd\0\0\0\x01\xc0"
       "\x81\xa1x\xc3"
+      "\xdf\0\0\0\x01\xa1x\xc2"
+      "\xd2\xff\xff\xff\xfe"
+      "\xcf\xff\xff\xff\xff\xff\xff\xff\xff"
       "\x05";
-  const std::string bytes(kItems, sizeof kItems - 1);
-  MsgPackReader reader(bytes_of(bytes));
-  const auto integer = [&] { return reader.next()->integer; };
-  CHECK(integer() == INT64_MAX);
-  CHECK(integer() == -128);
-  CHECK(integer() == -2);
-  CHECK(integer() == -1);
-  CHECK(integer() == -32);
-  CHECK(integer() == 127);
-  CHECK(reader.next()->string == "z");
-  for (int i = 0; i < 7; ++i) CHECK(reader.skip());  // blob, two extensions, two floats, array, map
-  CHECK(integer() == 5);
-  CHECK_FALSE(reader.next());
-  CHECK_FALSE(reader.skip());
-  // Arrays of arrays, far deeper than a stack: skipping does not recurse.
-  const std::string deep(1'000'000, '\x91');
-  CHECK_FALSE(MsgPackReader(bytes_of(deep)).skip());
-  CHECK(MsgPackReader(bytes_of(deep + '\0')).skip());
+  const auto object = [](const std::string& count) {
+    return amd_object(map_head(2) + text_item("other") + std::string(kItems, sizeof kItems - 1) +
+                      text_item("amdhsa.kernels") + array_head(1) + map_head(2) + text_item(".vgpr_count") + count +
+                      text_item(".name") + text_item("k"));
+  };
+  const auto registers = [&](const std::string& count) {
+    return read_code_object(bytes_of(object(count)), *find_target("gfx90a"), "k").kernel.registers;
+  };
+  using namespace std::string_literals;
+  CHECK(registers("\x7f") == 127);
+  CHECK(registers("\xcc\xff"s) == 255);
+  CHECK(registers("\xcd\x01\x02"s) == 258);
+  CHECK(registers("\xce\0\0\x01\x02"s) == 258);
+  CHECK(registers("\xcf\0\0\0\0\0\0\x01\x02"s) == 258);
+  CHECK(registers("\xd0\x05"s) == 5);
+  CHECK(registers("\xd3\0\0\0\0\0\0\x01\x02"s) == 258);
+  CHECK(registers("\xcf\0\0\0\x01\0\0\0\0"s) == INT32_MAX);  // 2^32
+  for (const auto& unknown : {"\xe0"s, "\xd1\xff\xfe"s, "\xd3\xff\xff\xff\xff\xff\xff\xff\xff"s})
+    CHECK(registers(unknown) == -1);
+  for (const auto& none : {"\xa0"s, "\xc0"s, "\x90"s, "\x80"s, "\xca\x7f\0\0\0"s, "\xc1"s, "\xcd\x01"s})
+    CHECK(refusal(object(none), "gfx90a").find("damaged") != std::string::npos);
+}
+
+TEST_CASE("metadata that is nested deeply or large is refused") {
+  const auto nested = [](std::size_t depth) {
+    return amd_object(map_head(2) + text_item("other") + std::string(depth, '\x91') + '\0' +
+                      text_item("amdhsa.kernels") + array_head(0));
+  };
+  CHECK(refusal(nested(31), "gfx90a").find("no such kernel") != std::string::npos);
+  CHECK(refusal(nested(32), "gfx90a").find("damaged") != std::string::npos);
+  CHECK(refusal(nested(1'000'000), "gfx90a").find("damaged") != std::string::npos);  // far deeper than a stack
+  std::string maps = map_head(1);
+  for (int i = 0; i < 300'000; ++i) maps += "\xa1x\x81";
+  CHECK(refusal(amd_object(maps), "gfx90a").find("damaged") != std::string::npos);
+  std::string items = "\xdd";  // an array of items of one byte
+  for (const unsigned shift : {24U, 16U, 8U, 0U}) items += static_cast<char>(2'000'000U >> shift);
+  CHECK(refusal(amd_object(map_head(2) + text_item("other") + items + std::string(2'000'000, '\xc0') +
+                           text_item("amdhsa.kernels") + array_head(0)),
+                "gfx90a")
+            .find("damaged") != std::string::npos);
 }
 
 TEST_CASE("facts of compiled kernels are what the vendors' readers say") {
