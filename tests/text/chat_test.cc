@@ -76,6 +76,11 @@ TEST_CASE("values print as Python prints them") {
   CHECK(render("{{ 1e16 }} {{ 0.1 }} {{ 1 / 3 }} {{ -7 // 2 }} {{ -7 % 3 }}") == "1e+16 0.1 0.3333333333333333 -4 2");
   CHECK(render("{{ \"it's\" }}{{ [\"it's\", 'a\"b'] }}") == "it's[\"it's\", 'a\"b']");
   CHECK(render("{{ {'é': '<&>', 'n': [1, 2.5]} | tojson }}") == "{\"é\": \"<&>\", \"n\": [1, 2.5]}");
+  // All of it as json.dumps has it, DEL too.
+  CHECK(render("{{ '\"\\\\/\x01\x1f\x7f\\n\\r\\t\\b\\f é😀' | tojson }}") ==
+        "\"\\\"\\\\/\\u0001\\u001f\x7f\\n\\r\\t\\b\\f é😀\"");
+  CHECK(render("{{ '\"\\\\/\x01\x1f\x7f\\n\\r\\t\\b\\f é😀' | tojson(ensure_ascii=true) }}") ==
+        R"("\"\\/\u0001\u001f\u007f\n\r\t\b\f \u00e9\ud83d\ude00")");
   CHECK(render("{{ {'a': [1], 'b': {}} | tojson(indent=2) }}") == "{\n  \"a\": [\n    1\n  ],\n  \"b\": {}\n}");
   CHECK(render("{{ strftime_now('%d %b %Y') }}") == "15 Jan 2026");
   CHECK(render("{{ 'ßΣ'.upper() }}{{ 'ΑΣ'.lower() }}") == "SSΣας");

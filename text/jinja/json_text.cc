@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/pytext.h"
@@ -119,60 +120,8 @@ class JsonWriter {
     budget_.allocate(out.size() - before);
   }
 
-  // \uXXXX; two of them, a surrogate pair, beyond U+FFFF.
-  void unicode_escape(char32_t code) {
-    const auto unit = [&](std::uint32_t value) { out += fmt::format("\\u{:04x}", value); };
-    if (code < 0x10000) return unit(static_cast<std::uint32_t>(code));
-    const auto high = static_cast<std::uint32_t>(code) - 0x10000;
-    unit(0xd800 + (high >> 10));
-    unit(0xdc00 + (high & 0x3ff));
-  }
-
-  // A quoted string. ensure_ascii escapes everything beyond ASCII.
   void string(std::string_view text) {
-    out += '"';
-    while (!text.empty()) {
-      const char c = text.front();
-      if (static_cast<unsigned char>(c) >= 0x80) {
-        const std::string_view rest = text;
-        const char32_t code = take_utf8(text);
-        if (style_.ensure_ascii)
-          unicode_escape(code);
-        else
-          out += rest.substr(0, rest.size() - text.size());
-        continue;
-      }
-      text.remove_prefix(1);
-      switch (c) {
-        case '"':
-          out += "\\\"";
-          break;
-        case '\\':
-          out += "\\\\";
-          break;
-        case '\n':
-          out += "\\n";
-          break;
-        case '\r':
-          out += "\\r";
-          break;
-        case '\t':
-          out += "\\t";
-          break;
-        case '\b':
-          out += "\\b";
-          break;
-        case '\f':
-          out += "\\f";
-          break;
-        default:
-          if (static_cast<unsigned char>(c) < 0x20)
-            unicode_escape(static_cast<unsigned char>(c));
-          else
-            out += c;
-      }
-    }
-    out += '"';
+    out += nlohmann::json(text).dump(-1, ' ', style_.ensure_ascii, nlohmann::json::error_handler_t::replace);
   }
 
   const JsonStyle& style_;
