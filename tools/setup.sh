@@ -31,6 +31,7 @@ build libfmt-dev               text
 build libamdhip64-dev          HIP headers, hipRTC
 build nlohmann-json3-dev       JSON
 build libxxhash-dev            content hashes
+build prometheus-cpp-dev       metrics of the server
 build libmimalloc-dev          host heap of the tools
 build libutf8proc-dev          Unicode tables
 build libedit-dev              line editing of the chat prompt

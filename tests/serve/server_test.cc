@@ -326,12 +326,59 @@ TEST_CASE("a log line is one line, whatever is in it") {
       R"({"time":"T","level":"warning","event":"request","path":"/a b\\x0a\"\\xff","ms":1.5,"status":404,"gone":true})");
 }
 
-TEST_CASE("a histogram counts what lies at or below each bound") {
-  Histogram histogram({0.5, 1});
-  for (const double seconds : {0.25, 0.5, 0.75, 2.0}) histogram.observe(seconds);
-  std::string text;
-  histogram.write(text, "x", "Help.");
-  CHECK(text ==
-        "# HELP x Help.\n# TYPE x histogram\nx_bucket{le=\"0.5\"} 2\nx_bucket{le=\"1\"} 3\nx_bucket{le=\"+Inf\"} 4\n"
-        "x_sum 3.5\nx_count 4\n");
+TEST_CASE("metrics have vLLM's names, their types, and counts at or below each bound") {
+  Metrics metrics;
+  for (const int us : {100, 101, 260, 60'000'000}) metrics.between_tokens(std::chrono::microseconds(us));
+  for (const unsigned status : {200U, 404U, 200U}) metrics.http_ended(status);
+  const auto none = metrics.text(nullptr);
+  for (const char* line :
+       {"# HELP forge_inter_token_latency_seconds Between two tokens of a sample, as they are sent.",
+        "# TYPE forge_inter_token_latency_seconds histogram",
+        "forge_inter_token_latency_seconds_bucket{le=\"0.0001\"} 1",
+        "forge_inter_token_latency_seconds_bucket{le=\"0.00025\"} 2",
+        "forge_inter_token_latency_seconds_bucket{le=\"0.0005\"} 3",
+        "forge_inter_token_latency_seconds_bucket{le=\"50\"} 3",
+        "forge_inter_token_latency_seconds_bucket{le=\"+Inf\"} 4", "forge_inter_token_latency_seconds_count 4",
+        "forge_http_responses_total{status=\"200\"} 2", "forge_http_responses_total{status=\"404\"} 1",
+        "forge_time_to_first_token_seconds_bucket{le=\"500\"} 0"})
+    CHECK(has(none, line + std::string("\n")));
+  CHECK_FALSE(has(none, "forge_health"));
+
+  engine::EngineStatus status;
+  status.metrics.kv_blocks = 8;
+  status.metrics.kv_blocks_free = 6;
+  status.metrics.generated_tokens = 5'000'000'001;
+  status.metrics.finished[1] = 7;
+  const auto text = metrics.text(&status);
+  CHECK(has(text, "\nforge_kv_cache_usage_perc 0.25\n"));
+  CHECK(has(text, "\nforge_generation_tokens_total 5000000001\n"));
+  CHECK(has(text, fmt::format("\nforge_request_success_total{{finished_reason=\"{}\"}} 7\n",
+                              engine::finish_reason_name(static_cast<engine::FinishReason>(1)))));
+  for (const char* type : {"num_requests_running gauge",
+                           "num_requests_waiting gauge",
+                           "kv_cache_usage_perc gauge",
+                           "kv_cache_blocks gauge",
+                           "kv_cache_blocks_free gauge",
+                           "kv_cache_blocks_cached gauge",
+                           "requests_open gauge",
+                           "health gauge",
+                           "prefix_cache_queries_total counter",
+                           "prefix_cache_hits_total counter",
+                           "prompt_tokens_total counter",
+                           "generation_tokens_total counter",
+                           "num_preemptions_total counter",
+                           "request_retries_total counter",
+                           "engine_steps_total counter",
+                           "engine_steps_failed_total counter",
+                           "engine_steps_ahead_total counter",
+                           "device_allocations_total counter",
+                           "request_success_total counter",
+                           "time_to_first_token_seconds histogram",
+                           "inter_token_latency_seconds histogram",
+                           "e2e_request_latency_seconds histogram",
+                           "request_queue_time_seconds histogram",
+                           "request_prefill_time_seconds histogram",
+                           "request_decode_time_seconds histogram",
+                           "http_responses_total counter"})
+    CHECK(has(text, fmt::format("# TYPE forge_{}\n", type)));
 }
