@@ -19,6 +19,23 @@ namespace forge {
 /// The shortest text that reads back as the same double; "null" for NaN and infinities, which JSON cannot represent.
 [[nodiscard]] std::string json_number(double value);
 
+/// Numbers or strings in brackets, `between` them.
+template <class T>
+std::string json_array(std::span<const T> values, std::string_view between = ", ") {
+  std::string text = "[";
+  for (const auto& value : values) {
+    if (text.size() > 1) text += between;
+    if constexpr (std::floating_point<T>) {
+      text += json_number(value);
+    } else if constexpr (std::integral<T>) {
+      text += fmt::format("{}", value);
+    } else {
+      text += json_string(value);
+    }
+  }
+  return text + "]";
+}
+
 enum class JsonLayout : std::uint8_t {
   kLines,    ///< for people: two spaces of indentation a level, arrays of numbers in one line
   kCompact,  ///< for programs: one line without spaces
@@ -44,18 +61,7 @@ class JsonWriter {
   JsonWriter& field(std::string_view key, double value) { return member(key, json_number(value)); }
   template <class T>
   JsonWriter& field(std::string_view key, std::span<const T> values) {
-    std::string text = "[";
-    for (const auto& value : values) {
-      if (text.size() > 1) text += compact_ ? "," : ", ";
-      if constexpr (std::floating_point<T>) {
-        text += json_number(value);
-      } else if constexpr (std::integral<T>) {
-        text += fmt::format("{}", value);
-      } else {
-        text += json_string(value);
-      }
-    }
-    return member(key, text + "]");
+    return member(key, json_array(values, compact_ ? "," : ", "));
   }
   /// A member whose value is JSON already.
   JsonWriter& raw(std::string_view key, std::string_view json) { return member(key, json); }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "support/error.h"
 #include "support/json_text.h"
@@ -22,25 +23,12 @@ std::string quoted_value(std::string_view text, char quote) {
   return out + quote;
 }
 
-template <class T>
-std::string json_list(const std::vector<T>& values) {
-  std::string text = "[";
-  for (const auto value : values) {
-    if (text.size() > 1) text += ", ";
-    if constexpr (std::is_floating_point_v<T>)
-      text += json_number(value);
-    else
-      text += fmt::format("{}", value);
-  }
-  return text + "]";
-}
-
 std::string json_value(const RecordValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return json_string(*text);
   if (const auto* number = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *number);
   if (const auto* real = std::get_if<double>(&value)) return json_number(*real);
-  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) return json_list(*list);
-  return json_list(std::get<std::vector<double>>(value));
+  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) return json_array(std::span(*list));
+  return json_array(std::span(std::get<std::vector<double>>(value)));
 }
 
 std::string json_object(const Record& record, std::string_view begin, std::string_view between, std::string_view end) {
