@@ -16,7 +16,7 @@ namespace forge::tests {
 
 inline void print_skipped(const char* what, std::string why) {
   std::replace(why.begin(), why.end(), '\n', ' ');
-  std::cout << what << ": " << Catch::getResultCapture().getCurrentTestName() << ": " << why << std::endl;
+  std::cout << what << ": " << Catch::getResultCapture().getCurrentTestName() << ": " << why << '\n' << std::flush;
 }
 
 /// The running case checks nothing, and returns now.
