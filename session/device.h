@@ -21,14 +21,10 @@ struct DeviceChoice {
 /// Opens a vendor's driver: Driver::open, or a substitute in tests.
 using OpenDriver = std::function<driver::Driver(driver::Vendor)>;
 
-/// Chooses a device. "auto": of the GPUs that forge has a target for, discrete ones first, then the one with the most
-/// memory, then the one with the most compute units; if there is none, the CPU with the reason in why_cpu. "cpu",
-/// "hip:N", "cuda:N": that device.
-/// Errors: kUsage for an unknown name; kDevice when a GPU given by name does not exist, or it or its driver is
-/// unusable.
-[[nodiscard]] DeviceChoice choose_device(
-    const std::string& name,
-    const OpenDriver& open = [](driver::Vendor vendor) { return driver::Driver::open(vendor); });
+/// "auto" takes the GPU that forge can compile for with the most memory, then the most units, those with memory of
+/// their own first; without one the CPU, and says why. A GPU asked for by name is that one.
+/// Errors: kUsage for a name that is none; kDevice when the GPU is not there, or it or its driver cannot be used.
+[[nodiscard]] DeviceChoice choose_device(const std::string& name, const OpenDriver& open = driver::Driver::open);
 
 /// A parsed "hip", "hip:N", "cuda" or "cuda:N".
 struct GpuName {

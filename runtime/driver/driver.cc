@@ -141,7 +141,7 @@ Driver Driver::open(Vendor vendor) {
                    driver_package(vendor));
 }
 
-Driver Driver::open(std::unique_ptr<Api> api) {
+Driver Driver::start(std::unique_ptr<Api> api) {
   auto state = std::make_shared<DriverState>();
   state->api = std::move(api);
   return started(std::move(state));

@@ -122,7 +122,7 @@ class Driver {
   /// and which package provides it.
   [[nodiscard]] static Driver open(Vendor vendor);
   /// Starts a driver that exists already, e.g. the tests' null driver. Errors: as above.
-  [[nodiscard]] static Driver open(std::unique_ptr<Api> api);
+  [[nodiscard]] static Driver start(std::unique_ptr<Api> api);
 
   [[nodiscard]] Vendor vendor() const;
   /// Path of the library; "in process" for the tests' null driver.

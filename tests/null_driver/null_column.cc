@@ -280,7 +280,7 @@ std::uint64_t NullApi::used_bytes(int device) const {
 }
 
 Driver open_null(std::shared_ptr<NullControl> control) {
-  return Driver::open(std::make_unique<NullApi>(std::move(control)));
+  return Driver::start(std::make_unique<NullApi>(std::move(control)));
 }
 
 }  // namespace forge::driver
