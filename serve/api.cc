@@ -154,7 +154,7 @@ Read<ServedModel*> Api::model_for(const std::string& name) const {
   return model;
 }
 
-bool Api::may_enter(const HttpRequest& request) const {
+bool Api::is_authorized(const HttpRequest& request) const {
   if (options_.keys.empty()) return true;
   constexpr std::string_view kBearer = "Bearer ";
   std::string_view given = request.authorization;
@@ -203,7 +203,7 @@ Api::Way Api::way_of(const HttpRequest& request) const {
       methods += (methods.empty() ? "" : ", ") + std::string(route.info.method);
       continue;
     }
-    if (!route.info.open && !may_enter(request))
+    if (!route.info.open && !is_authorized(request))
       return {.refusal =
                   error_response({.status = 401,
                                   .code = "invalid_api_key",

@@ -58,7 +58,7 @@ class Api final : public Service {
  private:
   friend struct Handlers;
   struct Way;
-  [[nodiscard]] bool may_enter(const HttpRequest& request) const;
+  [[nodiscard]] bool is_authorized(const HttpRequest& request) const;
   [[nodiscard]] Way way_of(const HttpRequest& request) const;
   [[nodiscard]] std::unique_ptr<Answer> route(HttpRequest request, Wake wake);
   [[nodiscard]] std::optional<std::string_view> allowed_origin(const HttpRequest& request) const;

@@ -44,7 +44,7 @@ engine::Request Generation::request_of(const ServedModel& model, const Spec& spe
   request.priority = params.priority;
   if (params.timeout) request.timeout = *params.timeout;
   request.logprobs = params.logprobs;
-  request.likeliest = params.likeliest;
+  request.top_logprobs = params.top_logprobs;
   request.stop_tokens = params.stop_tokens;
   const auto& ends = model.tokenizer().end_of_generation();
   if (!params.ignore_eos) request.stop_tokens.insert(request.stop_tokens.end(), ends.begin(), ends.end());
@@ -83,7 +83,7 @@ Piece Generation::piece_of(std::size_t prompt, engine::StreamEvent event) {
     sample.last = now;
   }
   piece.chosen = event.chosen;
-  piece.likeliest = std::move(event.likeliest);
+  piece.top_logprobs = std::move(event.top_logprobs);
   piece.finish = event.finish;
   piece.error = std::move(event.error);
   if (piece.finish != engine::FinishReason::kNone) {

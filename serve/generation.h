@@ -25,7 +25,7 @@ struct Piece {
   std::string text;         ///< final text: whole UTF-8 characters, and no possible beginning of a stop string
   std::int32_t token = -1;  ///< token id; -1: no token, only the end of the choice
   engine::TokenLogprob chosen;
-  std::vector<engine::TokenLogprob> likeliest;
+  std::vector<engine::TokenLogprob> top_logprobs;
   engine::FinishReason finish = engine::FinishReason::kNone;
   std::string error;  ///< one line, if `finish` is kError
 };

@@ -59,10 +59,10 @@ std::expected<Request, Refusal> checked(Request request, std::size_t vocab, std:
     for (const auto id : *ids)
       if (id < 0 || static_cast<std::size_t>(id) >= vocab)
         return refused(fmt::format("token {} is not in the vocabulary of {}", id, vocab));
-  if (request.likeliest > kTopLogprobsMax)
+  if (request.top_logprobs > kTopLogprobsMax)
     return refused(fmt::format("{} log probabilities per token are requested, at most {} are possible",
-                               request.likeliest, kTopLogprobsMax),
-                   request.likeliest, kTopLogprobsMax);
+                               request.top_logprobs, kTopLogprobsMax),
+                   request.top_logprobs, kTopLogprobsMax);
   if (request.wants != OutputKind::kTokens) return request;
   if (request.max_tokens == 0 && request.prompt.size() < context) request.max_tokens = context - request.prompt.size();
   if (request.max_tokens == 0) request.max_tokens = 1;  // too long anyway; check() then refuses it for its length
@@ -386,7 +386,7 @@ void EngineCore::handle_token(const StepOutput& given, const StepRows& rows) {
     const auto logits = logits_of(rows, given.row);
     const double log_sum = log_sum_exp(logits);
     event.chosen = {.token = token, .logprob = logprob_of(logits, log_sum, token)};
-    event.likeliest = top_tokens(logits, log_sum, request.likeliest);
+    event.top_logprobs = top_tokens(logits, log_sum, request.top_logprobs);
   }
   const bool last = scheduler_.push(key, token);
   try {

@@ -46,7 +46,7 @@ struct Request {
   OutputKind wants = OutputKind::kTokens;
   Time timeout = kNever;                  ///< from submission until the request is ended with kDeadline
   bool logprobs = false;                  ///< report the log probability of each token
-  std::size_t likeliest = 0;              ///< with logprobs: how many of the most likely tokens to report
+  std::size_t top_logprobs = 0;           ///< with logprobs: how many of the most likely tokens to report
   std::vector<std::int32_t> stop_tokens;  ///< end a sample; not reported as tokens
   /// Returns true if the sample ends with this token (e.g. a stop string is complete). Called on the engine's thread,
   /// in order.
@@ -54,7 +54,7 @@ struct Request {
   std::function<void()> on_event;  ///< see Stream's constructor
 };
 
-/// Upper limit of Request::likeliest.
+/// Upper limit of Request::top_logprobs.
 inline constexpr std::size_t kTopLogprobsMax = 64;
 
 /// Options of the engine. Zero means the plan's value where noted.

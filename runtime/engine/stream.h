@@ -28,8 +28,8 @@ struct StreamEvent {
   std::uint32_t sample = 0;
   /// KNoToken: this event has no token (stop tokens are not reported).
   std::int32_t token = runtime::Sampler::kNoToken;
-  TokenLogprob chosen;                  ///< if logprobs were requested
-  std::vector<TokenLogprob> likeliest;  ///< most likely first
+  TokenLogprob chosen;                     ///< if logprobs were requested
+  std::vector<TokenLogprob> top_logprobs;  ///< most likely first
   FinishReason finish = FinishReason::kNone;
   std::string error;       ///< one line; set with FinishReason::kError
   std::vector<float> row;  ///< [hidden width], the embedding of a request for a row; comes with its end

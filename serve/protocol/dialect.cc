@@ -113,7 +113,7 @@ class CompletionDialect final : public OpenAiDialect {
     for (const auto& piece : tokens) {
       json.open('{');
       bool there = false;  // OpenAI lists the sampled token also if it is not among the most probable ones
-      for (const auto& [token, logprob] : piece.likeliest) {
+      for (const auto& [token, logprob] : piece.top_logprobs) {
         json.raw(token_name(token), logprob_json(logprob));
         there = there || token == piece.token;
       }
@@ -187,7 +187,7 @@ class ChatDialect final : public OpenAiDialect {
     for (const auto& piece : tokens) {
       add_token(json.open('{'), piece.chosen);
       json.open("top_logprobs", '[');
-      for (const auto& token : piece.likeliest) {
+      for (const auto& token : piece.top_logprobs) {
         add_token(json.open('{'), token);
         json.close();
       }

@@ -133,9 +133,9 @@ CompletionBody completion(const Json& json) {
   body.prompts = read_prompts(fields, "prompt", kPromptsMax);
   body.params = read_params(fields, 1);
   body.params.max_tokens = read_max_tokens(fields, "max_tokens", kCompletionTokens);
-  if (const auto likeliest = fields.integer("logprobs", 0, 20)) {
+  if (const auto count = fields.integer("logprobs", 0, 20)) {
     body.params.logprobs = true;
-    body.params.likeliest = static_cast<std::size_t>(*likeliest);
+    body.params.top_logprobs = static_cast<std::size_t>(*count);
   }
   read_stream(fields, body);
   fields.only("echo", false, "the server does not return the prompt");
@@ -236,9 +236,9 @@ ChatBody chat(const Json& json) {
   const auto old_name = read_max_tokens(fields, "max_tokens", 0);
   body.params.max_tokens = read_max_tokens(fields, "max_completion_tokens", old_name);
   body.params.logprobs = fields.boolean("logprobs", false);
-  if (const auto likeliest = fields.integer("top_logprobs", 0, 20)) {
+  if (const auto count = fields.integer("top_logprobs", 0, 20)) {
     if (!body.params.logprobs) refuse_value("top_logprobs", "top_logprobs needs logprobs to be true");
-    body.params.likeliest = static_cast<std::size_t>(*likeliest);
+    body.params.top_logprobs = static_cast<std::size_t>(*count);
   }
   read_stream(fields, body);
   fields.only("response_format", {{"type", "text"}}, "structured output is not supported");

@@ -31,7 +31,7 @@ struct GenerationParams {
   std::size_t samples = 1;
   int priority = 0;
   bool logprobs = false;
-  std::size_t likeliest = 0;  ///< with logprobs: how many of the most probable tokens to report
+  std::size_t top_logprobs = 0;  ///< with logprobs: how many of the most probable tokens to report
   std::vector<std::string> stops;
   std::vector<std::int32_t> stop_tokens;
   bool ignore_eos = false;

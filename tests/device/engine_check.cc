@@ -55,7 +55,7 @@ struct CheckRequest {
 /// What a request got.
 struct Answer {
   std::vector<std::int32_t> tokens;
-  std::vector<std::vector<engine::TokenLogprob>> likeliest;  ///< of each token, where asked for
+  std::vector<std::vector<engine::TokenLogprob>> top_logprobs;  ///< of each token, where asked for
   std::string error;
 };
 
@@ -72,7 +72,7 @@ Answer wait(RequestHandle& handle) {
     if (!event) break;
     if (event->token >= 0) {
       answer.tokens.push_back(event->token);
-      answer.likeliest.push_back(event->likeliest);
+      answer.top_logprobs.push_back(event->top_logprobs);
     }
     if (!event->error.empty()) answer.error = event->error;
     if (event->finish != engine::FinishReason::kNone && handle.finished()) break;
@@ -124,7 +124,7 @@ std::vector<Answer> Check::answers(std::size_t count, std::size_t tokens, bool a
   for (std::size_t i = 0; i < count; ++i) {
     auto request = of(i, tokens);
     request.logprobs = logprobs;
-    request.likeliest = logprobs ? engine::kTopLogprobsMax : 0;
+    request.top_logprobs = logprobs ? engine::kTopLogprobsMax : 0;
     handles.push_back(submit(engine_, std::move(request)));
     if (!at_once) out.push_back(wait(handles.back()));
   }
@@ -134,10 +134,10 @@ std::vector<Answer> Check::answers(std::size_t count, std::size_t tokens, bool a
 
 /// How much less likely than the likeliest `token` was. Where it is not among those that were told, at least as much as
 /// the last of them: random weights make many tokens as likely.
-double gap_of(const std::vector<engine::TokenLogprob>& likeliest, std::int32_t token) {
-  const auto found = std::ranges::find(likeliest, token, &engine::TokenLogprob::token);
-  const auto& it = found == likeliest.end() ? likeliest.back() : *found;
-  return static_cast<double>(likeliest.front().logprob) - it.logprob;
+double gap_of(const std::vector<engine::TokenLogprob>& top, std::int32_t token) {
+  const auto found = std::ranges::find(top, token, &engine::TokenLogprob::token);
+  const auto& it = found == top.end() ? top.back() : *found;
+  return static_cast<double>(top.front().logprob) - it.logprob;
 }
 
 /// How log-probabilities of the same tokens after the same beginnings differ between two runs.
@@ -157,14 +157,14 @@ struct Noise {
 };
 
 void Noise::add(const Answer& a, const Answer& b) {
-  for (std::size_t i = 0; i < std::min(a.likeliest.size(), b.likeliest.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(a.top_logprobs.size(), b.top_logprobs.size()); ++i) {
     ++positions;
-    told += a.likeliest[i].size();
-    const double between = gap_of(a.likeliest[i], runtime::Sampler::kNoToken);
+    told += a.top_logprobs[i].size();
+    const double between = gap_of(a.top_logprobs[i], runtime::Sampler::kNoToken);
     spread_squares += between * between;
-    for (const auto& one : a.likeliest[i]) {
-      const auto other = std::ranges::find(b.likeliest[i], one.token, &engine::TokenLogprob::token);
-      if (other == b.likeliest[i].end()) continue;
+    for (const auto& one : a.top_logprobs[i]) {
+      const auto other = std::ranges::find(b.top_logprobs[i], one.token, &engine::TokenLogprob::token);
+      if (other == b.top_logprobs[i].end()) continue;
       const double apart = std::abs(static_cast<double>(one.logprob) - other->logprob);
       largest = std::max(largest, apart);
       squares += apart * apart;
@@ -194,7 +194,7 @@ void Check::same() {
       ++equal;
       continue;
     }
-    const double gap = gap_of(alone[i].likeliest[static_cast<std::size_t>(b - alone[i].tokens.begin())], *a);
+    const double gap = gap_of(alone[i].top_logprobs[static_cast<std::size_t>(b - alone[i].tokens.begin())], *a);
     widest = std::max(widest, gap);
     ++(gap <= 2 * noise.largest ? near : wrong);
   }

@@ -53,7 +53,7 @@ std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::v
       auto& result = results[i][event->sample];
       result.tokens.push_back(event->token);
       result.logprobs.push_back(event->chosen.logprob);
-      for (const auto& [token, logprob] : event->likeliest) result.logprobs.push_back(logprob);
+      for (const auto& [token, logprob] : event->top_logprobs) result.logprobs.push_back(logprob);
     }
   }
   return results;
@@ -64,7 +64,7 @@ std::vector<engine::Request> mixed_requests(std::int64_t vocab, unsigned count =
   std::vector<engine::Request> requests;
   const auto system = random_ids(150, vocab, 5);  // more than two blocks of the KV pool
   for (unsigned i = 0; i < count; ++i) {
-    engine::Request request{.prompt = {}, .max_tokens = 44 + i % 5, .logprobs = true, .likeliest = 2};
+    engine::Request request{.prompt = {}, .max_tokens = 44 + i % 5, .logprobs = true, .top_logprobs = 2};
     if (i % 4 != 3) request.prompt.assign(system.begin(), system.begin() + 126 + i % 12 * 2);
     for (const auto id : random_ids(1 + i % 12 * 3, vocab, 50 + i % 5)) request.prompt.push_back(id);
     if (i % 2 == 1) request.sampling = {.temperature = 0.9F, .top_p = 0.95F, .repeat_penalty = 1.2F, .seed = i};

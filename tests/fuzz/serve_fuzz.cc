@@ -28,7 +28,7 @@ void check(const GenerationParams& params) {
   fuzz::expect(sampling.temperature >= 0 && sampling.temperature <= 2, "temperature");
   fuzz::expect(sampling.top_p >= 0 && sampling.top_p <= 1 && sampling.top_k >= 0, "top_p, top_k");
   fuzz::expect(params.samples >= 1 && params.samples <= engine::kSamplesMax, "samples");
-  fuzz::expect(params.likeliest <= engine::kTopLogprobsMax, "likeliest");
+  fuzz::expect(params.top_logprobs <= engine::kTopLogprobsMax, "top_logprobs");
   for (const auto& bias : sampling.logit_bias) fuzz::expect(bias.token >= 0 && std::isfinite(bias.bias), "logit_bias");
   for (const auto& stop : params.stops) fuzz::expect(!stop.empty(), "stop");
   fuzz::expect(params.stop_tokens.size() <= 1024 && sampling.logit_bias.size() <= 1024, "lists that samples copy");

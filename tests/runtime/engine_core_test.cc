@@ -148,7 +148,7 @@ TEST_CASE("log-probabilities are the model's own, the likeliest first, whatever 
                                     .sampling = {.temperature = 0.5F, .seed = 3, .logit_bias = {{2, 100.0F}}},
                                     .max_tokens = 1,
                                     .logprobs = true,
-                                    .likeliest = 5});
+                                    .top_logprobs = 5});
   bench.run();
   const auto taken = take(*stream);
   REQUIRE(taken.tokens == std::vector<std::int32_t>{2});
@@ -160,13 +160,13 @@ TEST_CASE("log-probabilities are the model's own, the likeliest first, whatever 
   };
   const auto& event = taken.events.front();
   CHECK((event.chosen.token == 2 && std::abs(static_cast<double>(event.chosen.logprob) - expected(2)) < 1e-6));
-  REQUIRE(event.likeliest.size() == 5);
+  REQUIRE(event.top_logprobs.size() == 5);
   const auto top = std::max_element(logits.begin(), logits.end()) - logits.begin();
-  CHECK(event.likeliest[0].token == top);
+  CHECK(event.top_logprobs[0].token == top);
   for (std::size_t i = 0; i < 5; ++i) {
-    const auto& [token, logprob] = event.likeliest[i];
+    const auto& [token, logprob] = event.top_logprobs[i];
     CHECK(std::abs(static_cast<double>(logprob) - expected(token)) < 1e-6);
-    if (i > 0) CHECK(event.likeliest[i - 1].logprob >= logprob);
+    if (i > 0) CHECK(event.top_logprobs[i - 1].logprob >= logprob);
   }
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("impossible requests are refused with a reason before they are queued"
   CHECK(kind({.prompt = {-1}}) == RefusalKind::kInvalid);
   CHECK(kind({.prompt = {1}, .stop_tokens = {99}}) == RefusalKind::kInvalid);
   CHECK(kind({.prompt = {1}, .sampling = {.temperature = -1}}) == RefusalKind::kInvalid);
-  CHECK(kind({.prompt = {1}, .logprobs = true, .likeliest = 65}) == RefusalKind::kInvalid);
+  CHECK(kind({.prompt = {1}, .logprobs = true, .top_logprobs = 65}) == RefusalKind::kInvalid);
   CHECK(kind({.prompt = std::vector<std::int32_t>(48)}) == RefusalKind::kTooLong);
   CHECK(kind({.prompt = {1}, .samples = 5}) == RefusalKind::kNoRoom);
   CHECK_THROWS_AS(CoreBench({.sequences = 5}), Error);

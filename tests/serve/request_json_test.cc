@@ -60,7 +60,7 @@ TEST_CASE("a completion's members arrive where they belong") {
   CHECK(p.samples == 2);
   CHECK(p.priority == -3);
   CHECK(p.logprobs);
-  CHECK(p.likeliest == 4);
+  CHECK(p.top_logprobs == 4);
   CHECK(p.stops == std::vector<std::string>{"u", "v"});
   CHECK(p.stop_tokens == std::vector<std::int32_t>{9});
   CHECK(p.ignore_eos);
