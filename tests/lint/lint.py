@@ -6,7 +6,8 @@ usage: lint.py [ROOT]     exit 1 and one line a finding: FILE:LINE: RULE: TEXT
 
 Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp costs seconds a file, so one
 .cc may have it), file-length, machine-path and package-host (nothing of one person's machine in the project),
-test-asserts (each test case checks something: assertions.py), test-built (each *_test.cc is named in its folder's meson.build).
+test-asserts (each test case checks something: assertions.py), test-built (each *_test.cc is named in its folder's meson.build),
+broken-link (relative links and pictures of *.md name tracked files, and headings that these have).
 """
 import os
 import re
@@ -50,6 +51,9 @@ PACKAGE_HOST = re.compile(
     r"\b(?:[\w-]+\.)*(?:pypi\.org|pythonhosted\.org|pkg\.dev|deb\.debian\.org|snapshot\.debian\.org|ftp\.\w+\.debian\.org"
     r"|security\.debian\.org|archive\.ubuntu\.com|crates\.io|npmjs\.org|artifactory[\w.-]*)\b"
 )
+MARKDOWN_CODE = re.compile(r"^(?: {4}|\t).*$|`[^`\n]*`", re.MULTILINE)
+MARKDOWN_LINK = re.compile(r"\]\(([^)\s]+)[^)]*\)")
+MARKDOWN_HEADING = re.compile(r"^#+ +(.*?)\s*$", re.MULTILINE)
 THROWING_NOTE = re.compile(r"print(?:ln)?\(stderr\b")
 
 
@@ -97,6 +101,26 @@ def notes_that_throw(path, text):
         yield from matches(THROWING_NOTE, "stderr is for say(), not for")(path, text)
 
 
+def heading_links(text):
+    """What links to the headings of a Markdown file end with, by GitHub's rule; code in headings keeps its words."""
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in MARKDOWN_HEADING.findall(text)}
+
+
+def broken_links(path, text, files):
+    """Relative links of a Markdown file that name no file, no folder, or no heading of the file that they name."""
+    blanked = MARKDOWN_CODE.sub(lambda m: " " * len(m.group(0)), text)  # keeps line numbers
+    for m in MARKDOWN_LINK.finditer(blanked):
+        target, _, heading = m.group(1).partition("#")
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):  # https:, mailto:
+            continue
+        number = blanked.count("\n", 0, m.start()) + 1
+        named = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
+        if named not in files and not any(p.startswith(named + "/") for p in files):
+            yield number, f"'{m.group(1)}' names no file"
+        elif heading and named.endswith(".md") and heading not in heading_links(files[named]):
+            yield number, f"'{m.group(1)}' names no heading"
+
+
 RULES = {
     "include-direction": ((".cc", ".h"), include_direction),
     "file-length": ((".cc", ".h", ".py", ".sh", ".fbs", ".def", ".build", ""), file_length),
@@ -135,6 +159,9 @@ def check(files):
             if endings is None or os.path.splitext(path)[1] in endings:
                 for number, finding in rule(path, text):
                     yield f"{path}:{number}: {name}: {finding}"
+        if path.endswith(".md"):
+            for number, finding in broken_links(path, text, files):
+                yield f"{path}:{number}: broken-link: {finding}"
         if path.endswith((".cc", ".h")) and "boost/graph/adjacency_list.hpp" in text:
             graph_users.append(path)
         if path.startswith("tests/") and path.endswith("_test.cc"):
@@ -166,6 +193,11 @@ def self_test():
         ("docs/a.md", "see /home/x\n", "machine-path"),
         ("docs/a.md", "see ~/.local/share and lib/home/x\n", None),
         ("docs/a.md", "from files.pythonhosted.org\n", "package-host"),
+        ("docs/a.md", "# A\n[x](b.md)\n", "broken-link"),
+        ("docs/a.md", "![x](images/b.svg)\n", "broken-link"),
+        ("docs/a.md", "## What's new\n[x](#whats-old)\n", "broken-link"),
+        ("docs/a.md", "## What's new\n[x](#whats-new) [y](a.md) [z](../tests/a/) [w](https://example.org/b.md)\n", None),
+        ("docs/a.md", "    a[0](b)\n`a[0](b)`\n", None),
         ("tools/a.cc", 'fmt::print(stderr, "x");\n', "notes-that-throw"),
         ("ir/graph.h", "#include <boost/graph/adjacency_list.hpp>\n", "graph-header"),
     ]
