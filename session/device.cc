@@ -31,7 +31,7 @@ DeviceChoice open_named(const driver::Driver& driver, int ordinal) {
     throw Error(ErrorCode::kDevice, "there is no such GPU",
                 fmt::format("the driver {} has {} GPUs, numbered from 0", printable(driver.library(), 100), count),
                 "forge-inspect devices lists them");
-  DeviceChoice choice{.driver = driver, .gpu = driver.device(ordinal), .asked_for = true};
+  DeviceChoice choice{.driver = driver, .gpu = driver.device(ordinal), .named_by_user = true};
   const auto& info = choice.gpu->info();
   if (!codegen::needs_device(info.target))
     throw Error(ErrorCode::kDevice, fmt::format("{} cannot be used", printable(info.name)),
@@ -74,7 +74,7 @@ DeviceChoice choose_best(const OpenDriver& open) {
   }
   try {
     auto choice = open_named(best->driver, best->info.ordinal);
-    choice.asked_for = false;
+    choice.named_by_user = false;
     return choice;
   } catch (const Error& error) {
     return choose_cpu(strip_error_code(error.line()));
@@ -94,14 +94,14 @@ DeviceChoice choose_cpu(std::string why) {
   if (!why.empty() && codegen::host_back_end() == nullptr)
     throw Error(ErrorCode::kDevice, "there is no device to run on", std::move(why),
                 "this forge was built without the CPU back-end: build it with -Dback_ends=cpu,gpu");
-  return {.target = codegen::host_target(), .why_cpu = std::move(why)};
+  return {.target = codegen::host_target(), .cpu_reason = std::move(why)};
 }
 
 DeviceChoice choose_device(const std::string& name, const OpenDriver& open) {
   if (name == "auto") return choose_best(open);
   if (name == "cpu") {
     auto choice = choose_cpu({});
-    choice.asked_for = true;
+    choice.named_by_user = true;
     return choice;
   }
   const auto [vendor, ordinal] = parse_gpu_name(name);

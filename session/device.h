@@ -14,8 +14,8 @@ struct DeviceChoice {
   std::string target;                    ///< compile target: "cpu-x86-64-v4", "gfx1100"
   std::optional<driver::Driver> driver;  ///< driver of the GPU; empty for the CPU
   std::optional<driver::Device> gpu;     ///< empty: run on the CPU
-  bool asked_for = false;                ///< the user named this device: a failure is an error, with no fallback
-  std::string why_cpu;                   ///< why no GPU is used, one line; empty for a GPU and for --device cpu
+  bool named_by_user = false;            ///< the user named this device: a failure is an error, with no fallback
+  std::string cpu_reason;                ///< why no GPU is used, one line; empty for a GPU and for --device cpu
 };
 
 /// Opens a vendor's driver: Driver::open, or a substitute in tests.

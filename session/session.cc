@@ -55,10 +55,10 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
     throw Error(ErrorCode::kUsage, "--repack-cache works on the CPU only, and a GPU runs the model", {},
                 "give --device cpu");
   const auto kv_type = dtype_of_name(options.model.kv_type.value_or(""));
-  if (device.gpu && !device.asked_for && kv_type && !codegen::supports_kv_type(device.target, *kv_type))
+  if (device.gpu && !device.named_by_user && kv_type && !codegen::supports_kv_type(device.target, *kv_type))
     device =
         choose_cpu(fmt::format("a KV cache of type {} is not supported on {}", dtype_name(*kv_type), device.target));
-  if (device.gpu && !device.asked_for) {
+  if (device.gpu && !device.named_by_user) {
     try {
       open(options, device);
       return;
@@ -69,12 +69,12 @@ Session::Session(const Options& options, Stages& stages) : stages_(stages) {
     }
   }
   open(options, device);
-  why_cpu_ = device.why_cpu;
+  why_cpu_ = device.cpu_reason;
 }
 
 void Session::open(Options options, const DeviceChoice& device) {
   opening_ = {};  // waits for the tokenizer of a failed attempt, which reads the file that is replaced below
-  if (device.gpu) require_sound_card(*device.driver, device.gpu->info());
+  if (device.gpu) require_passing_self_test(*device.driver, device.gpu->info());
   options.model.target = device.target;
   model_ = open_model(options.model);
   stages_.plan_ms = stages_.now();

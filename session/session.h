@@ -44,8 +44,8 @@ class Session {
 
   /// Chooses the device, opens the model and loads its weights. A GPU is self-tested before its first use with this
   /// driver and compiler (card_verdict.h). With "auto", an error of the GPU makes the CPU run the model.
-  /// Errors: those of choose_device, require_sound_card and open_model, the executor's; kMemory when the model does not
-  /// fit; kUsage for a trace or a repack cache on a GPU.
+  /// Errors: those of choose_device, require_passing_self_test and open_model, the executor's; kMemory when the model
+  /// does not fit; kUsage for a trace or a repack cache on a GPU.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }
@@ -59,7 +59,7 @@ class Session {
   }
   [[nodiscard]] std::int64_t context() const { return model_.context; }
   /// Why "auto" chose the CPU, one line; empty on a GPU and with --device cpu.
-  [[nodiscard]] const std::string& why_cpu() const { return why_cpu_; }
+  [[nodiscard]] const std::string& cpu_reason() const { return why_cpu_; }
   /// Stops recording and writes the recorded steps to Options::trace; does nothing without one. Errors: kIo.
   void trace_end();
   /// The tokenizer; waits until it is open. Errors: those of Tokenizer::open.

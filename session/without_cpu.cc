@@ -5,6 +5,6 @@
 namespace forge::session {
 
 /// Empty: the tiny model's results on a GPU are compared with the CPU's, which this build cannot compute.
-void self_test_model(const driver::Device&, const SelfTestOptions&, const SelfTestSink&) {}
+void self_test_model(const driver::Device&, const SelfTestOptions&, const SelfTestObserver&) {}
 
 }  // namespace forge::session

@@ -143,7 +143,7 @@ std::string summary_of(const CardIdentity& card, const SelfTestReport& report) {
                      report.results.size(), card.text(), report.seconds);
 }
 
-void require_sound_card(const CardIdentity& card, VerdictCache& verdicts, const CardTest& test) {
+void require_passing_self_test(const CardIdentity& card, VerdictCache& verdicts, const CardTest& test) {
   const auto run = [&] {
     test.note(fmt::format("note: testing {} once, before the first run on it", card.text()));
     auto report = test.run();
@@ -156,7 +156,7 @@ void require_sound_card(const CardIdentity& card, VerdictCache& verdicts, const 
               "forge-inspect devices --self-test runs it again");
 }
 
-void require_sound_card(const driver::Driver& driver, const driver::DeviceInfo& info) {
+void require_passing_self_test(const driver::Driver& driver, const driver::DeviceInfo& info) {
   std::optional<CardIdentity> card;
   try {
     card = identify_card(driver, info);
@@ -174,10 +174,10 @@ void require_sound_card(const driver::Driver& driver, const driver::DeviceInfo& 
     end_progress();
     return report;
   };
-  require_sound_card(*card, verdicts,
-                     {.run = run,
-                      .note = [](const std::string& line) { note(line); },
-                      .waiting = [] { progress("waiting for another process that tests this GPU"); }});
+  require_passing_self_test(*card, verdicts,
+                            {.run = run,
+                             .note = [](const std::string& line) { note(line); },
+                             .waiting = [] { progress("waiting for another process that tests this GPU"); }});
   end_progress();
 }
 

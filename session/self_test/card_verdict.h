@@ -1,7 +1,7 @@
 #pragma once
 // The verdict of a GPU's self-test: passed, or what failed. Verdicts are kept in the cache under a key of card, driver,
 // compiler and forge version, so a card is tested once and again when one of these changes. Session calls
-// require_sound_card before it runs anything on a GPU.
+// require_passing_self_test before it runs anything on a GPU.
 
 #include <filesystem>
 #include <functional>
@@ -65,7 +65,7 @@ class VerdictCache {
 
 [[nodiscard]] Verdict verdict_of(const SelfTestReport& report);
 
-/// How require_sound_card tests a card and reports it; tests replace these.
+/// How require_passing_self_test tests a card and reports it; tests replace these.
 struct CardTest {
   std::function<SelfTestReport()> run;
   std::function<void(const std::string&)> note;
@@ -74,10 +74,10 @@ struct CardTest {
 
 /// Returns if the card passed, now or earlier, or cannot be tested (with a note). Errors: kDevice, naming the failed
 /// primitive, card, driver and compiler.
-void require_sound_card(const CardIdentity& card, VerdictCache& verdicts, const CardTest& test);
+void require_passing_self_test(const CardIdentity& card, VerdictCache& verdicts, const CardTest& test);
 
 /// The same with the user's cache and the self-test in a child process.
-void require_sound_card(const driver::Driver& driver, const driver::DeviceInfo& card);
+void require_passing_self_test(const driver::Driver& driver, const driver::DeviceInfo& card);
 
 /// "98 of 98 passed on NVIDIA H100 (...) in 6.2 s", or how many failed, or why it was not tested.
 [[nodiscard]] std::string summary_of(const CardIdentity& card, const SelfTestReport& report);

@@ -123,7 +123,7 @@ class KernelRun {
 /// Compiles and runs the kernels of primitives.
 class Primitives {
  public:
-  Primitives(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink)
+  Primitives(const driver::Device& device, const SelfTestOptions& options, const SelfTestObserver& sink)
       : device_(device), options_(options), sink_(sink) {
     const auto* target = codegen::find_target(options.target);
     invariant(target != nullptr, "ST-001", "a GPU that is tested has a target");
@@ -206,7 +206,7 @@ class Primitives {
 
   const driver::Device& device_;
   const SelfTestOptions& options_;
-  const SelfTestSink& sink_;
+  const SelfTestObserver& sink_;
   std::vector<SelfTestKernel> kernels_;
   std::vector<codegen::CompiledKernel> code_;
   std::map<std::size_t, bool> failed_;  ///< kernels that did not compile
@@ -214,7 +214,7 @@ class Primitives {
 
 }  // namespace
 
-void self_test(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink) {
+void self_test(const driver::Device& device, const SelfTestOptions& options, const SelfTestObserver& sink) {
   if (Primitives(device, options, sink).run() && options.model) self_test_model(device, options, sink);
 }
 

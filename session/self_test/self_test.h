@@ -22,7 +22,7 @@ struct SelfTestResult {
 };
 
 /// Receives progress and results while the test runs.
-struct SelfTestSink {
+struct SelfTestObserver {
   std::function<void(std::string_view)> stage;  ///< "compiling", "running lanes": called before what may take long
   std::function<void(const SelfTestResult&)> result;
 };
@@ -42,9 +42,9 @@ struct DeviceIsStuck {};
 /// Runs the whole test. Failures are results: a wrong value, a kernel that does not compile, a driver's error.
 /// Errors: kMemory when the GPU has too little free memory. Throws DeviceIsStuck when a kernel did not end, after
 /// reporting that as a result: the process should then exit without cleaning up.
-void self_test(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink);
+void self_test(const driver::Device& device, const SelfTestOptions& options, const SelfTestObserver& sink);
 
 /// Runs the tiny model alone; results are named "model: prefill", "model: decode" and so on. Errors: kMemory.
-void self_test_model(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink);
+void self_test_model(const driver::Device& device, const SelfTestOptions& options, const SelfTestObserver& sink);
 
 }  // namespace forge::session

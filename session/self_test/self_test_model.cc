@@ -104,7 +104,7 @@ class Fed {
 /// The model, opened on the GPU and on the CPU.
 class Model {
  public:
-  Model(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink)
+  Model(const driver::Device& device, const SelfTestOptions& options, const SelfTestObserver& sink)
       : image_(SyntheticModel{.shape = &kShape, .type = kType}),
         file_(loader::Gguf::open(image_.path())),
         source_(file_, image_.path()) {
@@ -173,7 +173,7 @@ std::vector<std::int32_t> prompt_of(std::size_t count) {
 
 class ModelTest {
  public:
-  ModelTest(Model& model, const SelfTestSink& sink) : gpu_(model.gpu()), cpu_(model.cpu()), sink_(sink) {}
+  ModelTest(Model& model, const SelfTestObserver& sink) : gpu_(model.gpu()), cpu_(model.cpu()), sink_(sink) {}
 
   void run() {
     const auto ids = prompt_of(kPrompt + kPromptRest + kDecoded + 2);
@@ -228,12 +228,12 @@ class ModelTest {
   }
 
   Fed gpu_, cpu_;
-  const SelfTestSink& sink_;
+  const SelfTestObserver& sink_;
 };
 
 }  // namespace
 
-void self_test_model(const driver::Device& device, const SelfTestOptions& options, const SelfTestSink& sink) {
+void self_test_model(const driver::Device& device, const SelfTestOptions& options, const SelfTestObserver& sink) {
   try {
     Model model(device, options, sink);
     ModelTest(model, sink).run();

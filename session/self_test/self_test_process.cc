@@ -230,7 +230,7 @@ void write_self_test(const std::string& device) {
   const auto untested = [&](const Error& error) {
     line("untested\t" + printable(strip_error_code(error.line()), 300));
   };
-  const SelfTestSink sink{
+  const SelfTestObserver sink{
       .stage = [&](std::string_view name) { line(fmt::format("stage\t{}", name)); },
       .result =
           [&](const SelfTestResult& one) {

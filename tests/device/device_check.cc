@@ -236,7 +236,7 @@ int check(int argc, char** argv) {
   if (!options.parse(argc, argv)) return 0;
   const auto choice = forge::session::choose_device(request.device);
   if (!choice.gpu)
-    throw Error(ErrorCode::kDevice, "there is no card to check", choice.why_cpu, "name one with --device");
+    throw Error(ErrorCode::kDevice, "there is no card to check", choice.cpu_reason, "name one with --device");
   const auto vendor = choice.gpu->vendor() == driver::Vendor::kAmd ? "hip" : "cuda";
   const auto device =
       request.device == "auto" ? fmt::format("{}:{}", vendor, choice.gpu->info().ordinal) : request.device;

@@ -103,7 +103,7 @@ int check(int argc, char** argv) {
   if (!options.parse(argc, argv)) return 0;
   Card card{.choice = session::choose_device(device)};
   if (!card.choice.gpu)
-    throw Error(ErrorCode::kDevice, "there is no card to check", card.choice.why_cpu, "name one with --device");
+    throw Error(ErrorCode::kDevice, "there is no card to check", card.choice.cpu_reason, "name one with --device");
   Output output;
   Verdicts verdicts(output);
   check_sound(card, verdicts);

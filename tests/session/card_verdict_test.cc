@@ -50,14 +50,14 @@ class Desk {
   std::string require(const CardIdentity& card) {
     auto verdicts = open();
     try {
-      require_sound_card(card, verdicts,
-                         {.run =
-                              [&] {
-                                ++runs;
-                                return report;
-                              },
-                          .note = [&](const std::string& line) { notes.push_back(line); },
-                          .waiting = [] {}});
+      require_passing_self_test(card, verdicts,
+                                {.run =
+                                     [&] {
+                                       ++runs;
+                                       return report;
+                                     },
+                                 .note = [&](const std::string& line) { notes.push_back(line); },
+                                 .waiting = [] {}});
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::kDevice);
       CHECK(error.exit_status() == 4);

@@ -55,8 +55,8 @@ TEST_CASE("auto takes the card with the most memory that forge has kernels for")
   CHECK(choice.target == "sm_90");
   REQUIRE(choice.gpu);
   CHECK(choice.gpu->info().memory_bytes == 9 * kGiB);
-  CHECK_FALSE(choice.asked_for);
-  CHECK(choice.why_cpu.empty());
+  CHECK_FALSE(choice.named_by_user);
+  CHECK(choice.cpu_reason.empty());
   machine.with(Vendor::kNvidia, {.arch = "sm_20", .memory_bytes = 90 * kGiB});
   choice = machine.choose("auto");
   CHECK(choice.target == "gfx1100");
@@ -68,8 +68,8 @@ TEST_CASE("without a card that can be used auto is the CPU, and says why in one 
     const auto choice = machine.choose("auto");
     CHECK(choice.target == codegen::host_target());
     CHECK_FALSE(choice.gpu);
-    CHECK(choice.why_cpu.find('\n') == std::string::npos);
-    return choice.why_cpu;
+    CHECK(choice.cpu_reason.find('\n') == std::string::npos);
+    return choice.cpu_reason;
   };
   CHECK_THAT(why(), Catch::Contains("GPU driver is installed"));
   machine.with(Vendor::kAmd, {.devices = 0});
@@ -87,7 +87,7 @@ TEST_CASE("a card that was asked for is that card or an error") {
   for (const auto* name : {"hip", "hip:0", "hip:1"}) {
     const auto choice = machine.choose(name);
     CHECK(choice.target == "gfx942");
-    CHECK(choice.asked_for);
+    CHECK(choice.named_by_user);
     CHECK(choice.gpu->info().ordinal == (name[3] == ':' ? name[4] - '0' : 0));
   }
   CHECK_THAT(machine.refusal("hip:2", ErrorCode::kDevice), Catch::Contains("hip:2") && Catch::Contains("has 2"));
@@ -97,7 +97,7 @@ TEST_CASE("a card that was asked for is that card or an error") {
   machine.with(Vendor::kAmd, {.arch = "gfx803"});
   CHECK_THAT(machine.refusal("hip:0", ErrorCode::kDevice), Catch::Contains("no kernels for gfx803"));
   const auto cpu = machine.choose("cpu");
-  CHECK((!cpu.gpu && cpu.asked_for && cpu.why_cpu.empty()));
+  CHECK((!cpu.gpu && cpu.named_by_user && cpu.cpu_reason.empty()));
 }
 
 }  // namespace forge::session

@@ -28,7 +28,7 @@ TEST_CASE("a back-end that was left out is said to be, in one line") {
   if (codegen::host_back_end() != nullptr) {
     const auto choice = choose_device("auto", no_driver);
     CHECK(choice.target == codegen::host_target());
-    CHECK(choice.why_cpu.empty());  // it was not for want of a GPU
+    CHECK(choice.cpu_reason.empty());  // it was not for want of a GPU
     for (const char* gpu : {"hip", "hip:0", "cuda:1"})
       CHECK_THAT(of_device(gpu, ErrorCode::kDevice), Catch::Contains("built without") && Catch::Contains(gpu));
     CHECK_THAT(error_of([] { (void)codegen::resolve_targets("gfx1100"); }, ErrorCode::kUsage),

@@ -97,7 +97,7 @@ void note_end(const RunRequest& request, const session::Generated& generated, co
 }
 
 void note_device(const session::Session& session) {
-  if (!session.why_cpu().empty()) note("note: running on the CPU: " + session.why_cpu());
+  if (!session.cpu_reason().empty()) note("note: running on the CPU: " + session.cpu_reason());
 }
 
 std::string run_json(const session::Generated& generated, std::string_view text, session::Session& session,
