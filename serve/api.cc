@@ -187,13 +187,13 @@ std::unique_ptr<Answer> Api::answer(HttpRequest request, Wake wake) {
 }
 
 /// Result of routing a request by its head: a route, or the response that refuses it.
-struct Api::Way {
+struct Api::RouteMatch {
   const Route* route = nullptr;  ///< nullptr: refused
   std::string_view id;           ///< into the request
   Response refusal;
 };
 
-Api::Way Api::way_of(const HttpRequest& request) const {
+Api::RouteMatch Api::match_route(const HttpRequest& request) const {
   std::string methods;
   const auto method = request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
   for (const auto& route : kRoutes) {
@@ -218,22 +218,23 @@ Api::Way Api::way_of(const HttpRequest& request) const {
     return {.refusal = error_response({.status = 404,
                                        .code = "unknown_route",
                                        .message = fmt::format("there is no route '{}'", printable(request.path()))})};
-  Way way{.refusal = error_response({.status = 405,
-                                     .code = "method_not_allowed",
-                                     .message = fmt::format("{} allows {} only", printable(request.path()), methods)})};
-  way.refusal.headers.emplace_back("Allow", methods);
-  return way;
+  RouteMatch found{
+      .refusal = error_response({.status = 405,
+                                 .code = "method_not_allowed",
+                                 .message = fmt::format("{} allows {} only", printable(request.path()), methods)})};
+  found.refusal.headers.emplace_back("Allow", methods);
+  return found;
 }
 
 bool Api::wants_body(const HttpRequest& head) const {
-  return way_of(head).route != nullptr;
+  return match_route(head).route != nullptr;
 }
 
 std::unique_ptr<Answer> Api::route(HttpRequest request, Wake wake) {
-  auto way = way_of(request);
-  if (way.route == nullptr) return answer_of(std::move(way.refusal));
-  std::string id(way.id);
-  const auto& route = *way.route;
+  auto found = match_route(request);
+  if (found.route == nullptr) return answer_of(std::move(found.refusal));
+  std::string id(found.id);
+  const auto& route = *found.route;
   auto call = std::make_shared<Call>(*this, std::move(request), std::move(id), wake);
   if (!route.works) return guarded(route, *call);
   return workers_.answer([&route, call] { return guarded(route, *call); }, std::move(wake));

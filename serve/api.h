@@ -57,9 +57,9 @@ class Api final : public Service {
 
  private:
   friend struct Handlers;
-  struct Way;
+  struct RouteMatch;
   [[nodiscard]] bool is_authorized(const HttpRequest& request) const;
-  [[nodiscard]] Way way_of(const HttpRequest& request) const;
+  [[nodiscard]] RouteMatch match_route(const HttpRequest& request) const;
   [[nodiscard]] std::unique_ptr<Answer> route(HttpRequest request, Wake wake);
   [[nodiscard]] std::optional<std::string_view> allowed_origin(const HttpRequest& request) const;
   /// The model for a request that names `name` (empty: any). Errors: 503 loading or draining, 404 another model.

@@ -12,7 +12,7 @@
 namespace forge::serve {
 namespace {
 
-constexpr std::size_t kTogether = 16;  ///< inputs of one HTTP request that are in the engine at the same time
+constexpr std::size_t kInFlightMax = 16;  ///< inputs of one HTTP request that are in the engine at the same time
 
 /// The first `count` columns of `row`, normalised to length 1; nullopt if their norm is zero, NaN or infinite.
 std::optional<std::vector<float>> unit_vector(std::vector<float> row, std::size_t count) {
@@ -67,7 +67,7 @@ class EmbeddingsAnswer final : public Answer {
   };
 
   void submit() {
-    for (; next_ < spec_.inputs.size() && running_.size() < kTogether; ++next_) {
+    for (; next_ < spec_.inputs.size() && running_.size() < kInFlightMax; ++next_) {
       engine::Request request{.prompt = std::move(spec_.inputs[next_]), .wants = *model_.pooling()};
       request.timeout = std::max<engine::Time>(deadline_ - Clock::now(), engine::Time::zero());
       request.on_event = wake_;

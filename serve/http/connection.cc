@@ -39,20 +39,20 @@ constexpr std::chrono::seconds kLinger{2};
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;  ///< the most that Beast reads at once
 constexpr std::chrono::milliseconds kGlance{200};          ///< interval of glance()
 
-/// Forwards wakes from any thread to the network thread. At most one is posted at a time: on_its_way is set by the
+/// Forwards wakes from any thread to the network thread. At most one is posted at a time: posted is set by the
 /// first wake and cleared on the network thread before on_wake runs, so a wake that comes later is never lost.
 struct Waker {
   explicit Waker(asio::io_context& network) : context(network) {}
   asio::io_context& context;
   std::function<void()> on_wake;  ///< used by the network thread only; empty: the request has ended
-  std::atomic<bool> on_its_way{false};
+  std::atomic<bool> posted{false};
 };
 
 Wake wake_of(const std::shared_ptr<Waker>& waker) {
   return [waker] {
-    if (waker->on_its_way.exchange(true)) return;
+    if (waker->posted.exchange(true)) return;
     asio::post(waker->context, [waker] {
-      waker->on_its_way.store(false);
+      waker->posted.store(false);
       if (waker->on_wake) waker->on_wake();
     });
   };
@@ -127,7 +127,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool idle_ = false;            ///< waiting for a request
   bool keep_ = false;            ///< keep-alive: serve another request after this one
   bool http11_ = true, streaming_ = false;
-  bool news_ = false;          ///< a wake came since the last poll()
+  bool woken_ = false;         ///< a wake came since the last poll()
   bool gone_ = false;          ///< the client has disconnected
   bool unread_ = false;        ///< the body of the current request was not read
   std::uint64_t watches_ = 0;  ///< number of the current watch; handlers of earlier ones do nothing
@@ -262,10 +262,10 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
   const auto begin = Clock::now();
   auto waker = std::make_shared<Waker>(network_.context);
   waker->on_wake = [this] {
-    news_ = true;
+    woken_ = true;
     signal_.cancel();
   };
-  news_ = gone_ = streaming_ = false;
+  woken_ = gone_ = streaming_ = false;
   HttpRequest kept{.id = request.id, .method = request.method, .target = request.target};
   auto answer = network_.service.answer(std::move(request), wake_of(waker));
   watch();
@@ -289,7 +289,7 @@ asio::awaitable<void> Connection::respond(HttpRequest request) {
 asio::awaitable<Outcome> Connection::exchange(Answer& answer, const HttpRequest& request) {
   Outcome outcome;
   while (true) {
-    news_ = false;
+    woken_ = false;
     const Answer::Part part = answer.poll();
     const bool taken = co_await send(part, request, outcome);
     if (!taken || gone_) {
@@ -310,7 +310,7 @@ asio::awaitable<Outcome> Connection::exchange(Answer& answer, const HttpRequest&
 
 /// Waits for a wake. True: none came for the ping interval.
 asio::awaitable<bool> Connection::pause() {
-  if (news_ || gone_) co_return false;
+  if (woken_ || gone_) co_return false;
   signal_.expires_after(network_.limits.ping);
   const auto [cancelled] = co_await signal_.async_wait(kAwaitTuple);
   co_return !cancelled;

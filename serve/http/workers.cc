@@ -62,14 +62,14 @@ std::unique_ptr<Answer> Workers::answer(std::function<std::unique_ptr<Answer>()>
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
   }
-  some_.notify_one();
+  job_ready_.notify_one();
   return std::make_unique<LaterAnswer>(std::move(place));
 }
 
 void Workers::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    some_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    job_ready_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
     auto job = std::move(jobs_.front());
     jobs_.pop_front();
@@ -85,7 +85,7 @@ void Workers::stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  some_.notify_all();
+  job_ready_.notify_all();
   for (auto& thread : threads_) thread.join();
   threads_.clear();
 }

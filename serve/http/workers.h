@@ -31,7 +31,7 @@ class Workers {
   void work();
 
   std::mutex mutex_;
-  std::condition_variable some_;
+  std::condition_variable job_ready_;
   std::deque<std::function<void()>> jobs_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;

@@ -20,7 +20,7 @@ constexpr std::int64_t kContextStep = 512;
 
 /// A fixed sequence of varied token ids. Their values do not affect the speed, but different ids make the embedding
 /// read different rows, as real text does.
-std::vector<std::int32_t> some_tokens(std::int64_t count, std::size_t vocab) {
+std::vector<std::int32_t> varied_tokens(std::int64_t count, std::size_t vocab) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
   std::uint64_t state = 0x9E3779B97F4A7C15ULL;
   for (auto& id : ids) {
@@ -38,8 +38,8 @@ void feed(session::Sequences& sequences, std::span<const std::int32_t> ids) {
 
 /// Generates `steps` tokens in each sequence. If the executor samples on the device, its decode loop feeds the sampled
 /// tokens; otherwise the tokens fed come from `ids`, and no time is spent on sampling.
-void generate_some(session::Sequences& sequences, std::int64_t steps, std::span<const std::int32_t> ids,
-                   std::span<const runtime::Sampler> samplers) {
+void generate_tokens(session::Sequences& sequences, std::int64_t steps, std::span<const std::int32_t> ids,
+                     std::span<const runtime::Sampler> samplers) {
   const bool on_device = sequences.can_sample(samplers.size(), samplers.front().params());
   std::vector<std::int32_t> next(samplers.size());
   for (std::int64_t i = 0; i < steps; ++i) {
@@ -62,7 +62,7 @@ void measure_once(session::Sequences& sequences, const BenchCase& what, std::spa
     feed(sequences, ids.first(static_cast<std::size_t>(what.prompt)));
     return;
   }
-  generate_some(sequences, what.predict, ids, samplers);
+  generate_tokens(sequences, what.predict, ids, samplers);
 }
 
 /// Measures a row: one warm-up run, then `repetitions` timed ones. With `reading`, the read rate is measured after each
@@ -70,7 +70,7 @@ void measure_once(session::Sequences& sequences, const BenchCase& what, std::spa
 void measure(session::Sequences& sequences, BenchResult& result, std::int64_t repetitions, std::size_t vocab,
              ReadRate* reading) {
   const auto& what = result.what;
-  const auto ids = some_tokens(std::max({what.prompt, what.predict, what.depth}), vocab);
+  const auto ids = varied_tokens(std::max({what.prompt, what.predict, what.depth}), vocab);
   for (std::size_t s = 0; s < sequences.count(); ++s) sequences.trim(s, 0);
   feed(sequences, std::span(ids).first(static_cast<std::size_t>(what.depth)));
   const std::vector<runtime::Sampler> samplers(sequences.count(), runtime::Sampler(vocab, {}));

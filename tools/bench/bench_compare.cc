@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr std::size_t kFileBytesMax = std::size_t{4} << 20;
 
-[[noreturn]] void no_results(const std::filesystem::path& path, std::string why) {
+[[noreturn]] void refuse_results(const std::filesystem::path& path, std::string why) {
   throw Error(ErrorCode::kUsage, fmt::format("{} holds no benchmark results", printable(path.native(), 200)),
               std::move(why), "write them with forge-bench -o json, or llama-bench -o json");
 }
@@ -118,16 +118,16 @@ std::vector<MeasuredTest> read_results(const std::filesystem::path& path) {
     text = read_text(path.native(), kFileBytesMax);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kIo) throw;
-    no_results(path, fmt::format("it is larger than {}", human_bytes(kFileBytesMax)));
+    refuse_results(path, fmt::format("it is larger than {}", human_bytes(kFileBytesMax)));
   }
   const auto rows = parse_values(text);
-  if (!rows || !rows->is_array()) no_results(path, "it is neither a JSON list nor JSON lines");
-  if (rows->empty()) no_results(path, "its list is empty");
+  if (!rows || !rows->is_array()) refuse_results(path, "it is neither a JSON list nor JSON lines");
+  if (rows->empty()) refuse_results(path, "its list is empty");
   std::vector<MeasuredTest> tests;
   std::size_t number = 0;
   for (const auto& row : *rows) {
     ++number;
-    if (!row.is_object()) no_results(path, fmt::format("row {} is not an object", number));
+    if (!row.is_object()) refuse_results(path, fmt::format("row {} is not an object", number));
     MeasuredTest test{.model = model_of(row),
                       .prompt = count_of(row, "n_prompt", -1),
                       .predict = count_of(row, "n_gen", -1),
@@ -136,10 +136,10 @@ std::vector<MeasuredTest> read_results(const std::filesystem::path& path) {
                       .batch = count_of(row, "n_parallel", 1),
                       .rate = rate_of(row)};
     if (test.prompt < 0 || test.predict < 0 || (test.prompt == 0 && test.predict == 0))
-      no_results(path, fmt::format("row {} has no valid n_prompt and n_gen", number));
+      refuse_results(path, fmt::format("row {} has no valid n_prompt and n_gen", number));
     if (test.depth < 0 || test.threads < 0 || test.batch < 1)
-      no_results(path, fmt::format("n_depth, n_threads or n_parallel of row {} is not a valid count", number));
-    if (test.rate <= 0) no_results(path, fmt::format("row {} has neither samples_ts nor avg_ts above 0", number));
+      refuse_results(path, fmt::format("n_depth, n_threads or n_parallel of row {} is not a valid count", number));
+    if (test.rate <= 0) refuse_results(path, fmt::format("row {} has neither samples_ts nor avg_ts above 0", number));
     const auto known = std::ranges::find_if(tests, [&](const auto& other) { return same_test(other, test); });
     if (known == tests.end())
       tests.push_back(std::move(test));

@@ -50,7 +50,7 @@ void list_passes() {
 }
 
 /// True if --list-passes is given: it needs no MODEL, which the option parser would require.
-bool wants_list(int argc, char** argv) {
+bool lists_passes(int argc, char** argv) {
   return std::any_of(argv + 1, argv + argc, [](const char* arg) { return std::string_view(arg) == "--list-passes"; });
 }
 
@@ -135,7 +135,7 @@ int compile(Request& request) {
 }  // namespace
 
 int compile_command(int argc, char** argv) {
-  if (wants_list(argc, argv)) {
+  if (lists_passes(argc, argv)) {
     list_passes();
     return 0;
   }

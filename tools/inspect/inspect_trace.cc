@@ -22,7 +22,7 @@ constexpr std::size_t kFileBytesMax = std::size_t{512} << 20;
 constexpr std::int64_t kThreadsMax = 1024;
 constexpr double kMicrosecondsMax = 1e15;
 
-[[noreturn]] void no_trace(const std::filesystem::path& path, std::string why) {
+[[noreturn]] void refuse_trace(const std::filesystem::path& path, std::string why) {
   throw Error(ErrorCode::kUsage, fmt::format("{} is not a trace written by forge", printable(path.native(), 200)),
               std::move(why), "write one with --profile-trace FILE");
 }
@@ -104,11 +104,11 @@ std::vector<session::TraceEvent> read_trace(const std::filesystem::path& path) {
     text = read_text(path.native(), kFileBytesMax);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kIo) throw;
-    no_trace(path, fmt::format("it is larger than {}", human_bytes(kFileBytesMax)));
+    refuse_trace(path, fmt::format("it is larger than {}", human_bytes(kFileBytesMax)));
   }
   Reader reader;
   if (!json::sax_parse(text, &reader) || !reader.found_list)
-    no_trace(path, "it is not a JSON object with a list traceEvents");
+    refuse_trace(path, "it is not a JSON object with a list traceEvents");
   const auto first = reader.events.empty() ? 0 : reader.events.front().process;
   std::erase_if(reader.events, [&](const session::TraceEvent& event) {
     return event.process != first || event.thread < 0 || event.thread >= kThreadsMax;
@@ -125,7 +125,7 @@ const session::TraceEvent& choose_forward(const std::vector<session::TraceEvent>
   std::vector<const session::TraceEvent*> forwards;
   for (const auto& event : events)
     if (event.category == "forward") forwards.push_back(&event);
-  if (forwards.empty()) no_trace(path, "it has no forward pass");
+  if (forwards.empty()) refuse_trace(path, "it has no forward pass");
   const auto count = static_cast<std::int64_t>(forwards.size());
   const auto wanted = choice.forward.value_or(count);
   if (wanted < 1 || wanted > count)
