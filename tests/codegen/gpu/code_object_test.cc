@@ -1,5 +1,6 @@
-// Facts of code objects: of files made by hand, of damaged ones, and of what this machine's compilers make, compared
-// with the vendors' own readers where those are installed.
+// The code-object reader returns the right kernel facts (registers, LDS, occupancy, spills) for hand-made files and for
+// files that this machine's compilers produce, compared with the vendors' own readers where these are installed.
+// Damaged files are refused and never crash it.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -24,7 +25,7 @@ using forge::tests::TempDir;
 
 constexpr std::uint16_t kAmd = 224, kCuda = 190;
 
-/// Metadata of kernel `name` with other things round it, as compilers write them.
+/// Metadata of kernel `name`, surrounded by the other keys that compilers write.
 std::string amd_metadata(const std::string& target, const std::string& name) {
   std::string kernel = map_head(10);
   kernel += text_item(".args") + array_head(1) + map_head(1) + text_item(".size") + number_item(24);
@@ -43,7 +44,7 @@ std::string amd_object(const std::string& metadata) {
                          {.name = ".comment", .bytes = std::string("\0LLD 1\0Debian clang version 19.1.7 (3)\0", 38)}});
 }
 
-/// A record of .nv.info: 4 bytes of head, then two words.
+/// A record of .nv.info: a header of 4 bytes, then two 32-bit words.
 std::string attribute(char number, std::uint32_t first, std::uint32_t second) {
   std::string out{'\x04', number, '\x08', '\0'};
   append(out, first);
@@ -52,7 +53,7 @@ std::string attribute(char number, std::uint32_t first, std::uint32_t second) {
 }
 
 std::string cubin(std::uint32_t text_info, const std::string& info, bool reserved) {
-  std::string of_kernel("\x02\x4c\x01\0", 4);  // an attribute with its value in the head
+  std::string of_kernel("\x02\x4c\x01\0", 4);  // an attribute whose value is in the header
   of_kernel += std::string("\x04\x05\x0c\0", 4);
   for (const std::uint32_t threads : {384, 1, 1}) append(of_kernel, threads);
   std::vector<SectionDraft> sections{{.name = ".text.k", .info = text_info, .bytes = "code"},
@@ -68,7 +69,7 @@ std::string refusal(const std::string& object, const char* target, const char* e
       [&] { static_cast<void>(read_code_object(bytes_of(object), *find_target(target), entry)); }, ErrorCode::kDevice);
 }
 
-/// Reads damaged copies of an object: any answer will do, as long as there is one.
+/// Reads damaged copies of an object. Any result is accepted; the read must only return.
 void check_damaged(const std::string& object, const GpuTarget& target, const std::string& entry) {
   const auto read = [&](const std::string& bytes) {
     try {
@@ -91,7 +92,7 @@ void check_damaged(const std::string& object, const GpuTarget& target, const std
   CHECK(fine);
 }
 
-/// Output of a shell command; empty where it fails.
+/// Output of a shell command; empty if the command fails.
 std::string output_of(const std::string& command) {
   std::string text;
   FILE* pipe = popen((forge::tests::kWithCudaPath + command + " 2>/dev/null").c_str(), "r");
@@ -105,7 +106,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The number after `key` in a text, -1 where there is none.
+/// The number after `key` in `text`, or -1 if `key` is missing.
 int number_after(const std::string& text, const std::string& key) {
   const auto at = text.find(key);
   return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + key.size());
@@ -113,7 +114,7 @@ int number_after(const std::string& text, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("facts of an AMD code object") {
+TEST_CASE("kernel facts of an AMD code object") {
   const auto& target = *find_target("gfx90a");
   const auto facts =
       read_code_object(bytes_of(amd_object(amd_metadata("amdgcn-amd-amdhsa--gfx90a:xnack-", "k"))), target, "k");
@@ -126,10 +127,10 @@ TEST_CASE("facts of an AMD code object") {
   CHECK(facts.register_spills == 3);
   CHECK(facts.scalar_spills == -1);
   CHECK(facts.compiler_text == "clang version 19.1.7");
-  CHECK(facts.kernel.occupancy == 8);  // 64 KiB of LDS hold one such block
+  CHECK(facts.kernel.occupancy == 8);  // one such block fills 64 KiB of LDS
 }
 
-TEST_CASE("facts of cubins, before and after registers moved into .nv.info") {
+TEST_CASE("kernel facts of cubins, before and after registers moved into .nv.info") {
   const auto old =
       read_code_object(bytes_of(cubin(40U << 24 | 9, attribute(0x11, 9, 0), false)), *find_target("sm_80"), "k");
   CHECK(old.kernel.registers == 40);
@@ -146,7 +147,7 @@ TEST_CASE("facts of cubins, before and after registers moved into .nv.info") {
   CHECK(now.kernel.occupancy == 36);
 }
 
-TEST_CASE("code objects that cannot be used are refused in one line that says why") {
+TEST_CASE("unusable code objects are refused with a one-line reason") {
   const std::string good = amd_object(amd_metadata("amdgcn-amd-amdhsa--gfx90a", "k"));
   CHECK(refusal(good, "gfx942").find("gfx90a, not for gfx942") != std::string::npos);
   CHECK(refusal(good, "gfx90a", "other").find("no such kernel") != std::string::npos);
@@ -155,7 +156,7 @@ TEST_CASE("code objects that cannot be used are refused in one line that says wh
   CHECK(refusal("//\n.version 8.0\n", "sm_90").find("ELF") != std::string::npos);
   CHECK(refusal(make_elf(kAmd, {}), "gfx90a").find("no metadata") != std::string::npos);
   CHECK(refusal(make_elf(kCuda, {}), "sm_90").find("no such kernel") != std::string::npos);
-  // gfx90 must not pass for gfx9, nor another target's end for the whole name.
+  // gfx90 must not match gfx9, and a target must match whole, not as a suffix of another name.
   CHECK(refusal(amd_object(amd_metadata("amdgcn-amd-amdhsa--xgfx90a", "k")), "gfx90a").find("not for") !=
         std::string::npos);
   for (const std::string& damaged :
@@ -164,12 +165,12 @@ TEST_CASE("code objects that cannot be used are refused in one line that says wh
     CHECK(refusal(amd_object(damaged), "gfx90a").find("damaged") != std::string::npos);
 }
 
-TEST_CASE("damaged code objects neither crash nor hang") {
+TEST_CASE("damaged code objects cause neither a crash nor a hang") {
   check_damaged(amd_object(amd_metadata("amdgcn-amd-amdhsa--gfx90a", "k")), *find_target("gfx90a"), "k");
   check_damaged(cubin(9, attribute(0x2f, 9, 56), true), *find_target("sm_90"), "k");
 }
 
-TEST_CASE("metadata may have MessagePack items of all kinds, and numbers of every size") {
+TEST_CASE("metadata may contain all kinds of MessagePack items and integers of every width") {
   static constexpr char kItems[] =
       "\xdc\0\x0e"
       "\xe0"
@@ -212,18 +213,18 @@ TEST_CASE("metadata may have MessagePack items of all kinds, and numbers of ever
     CHECK(refusal(object(none), "gfx90a").find("damaged") != std::string::npos);
 }
 
-TEST_CASE("metadata that is nested deeply or large is refused") {
+TEST_CASE("deeply nested or very large metadata is refused") {
   const auto nested = [](std::size_t depth) {
     return amd_object(map_head(2) + text_item("other") + std::string(depth, '\x91') + '\0' +
                       text_item("amdhsa.kernels") + array_head(0));
   };
   CHECK(refusal(nested(31), "gfx90a").find("no such kernel") != std::string::npos);
   CHECK(refusal(nested(32), "gfx90a").find("damaged") != std::string::npos);
-  CHECK(refusal(nested(1'000'000), "gfx90a").find("damaged") != std::string::npos);  // far deeper than a stack
+  CHECK(refusal(nested(1'000'000), "gfx90a").find("damaged") != std::string::npos);  // far deeper than the stack allows
   std::string maps = map_head(1);
   for (int i = 0; i < 300'000; ++i) maps += "\xa1x\x81";
   CHECK(refusal(amd_object(maps), "gfx90a").find("damaged") != std::string::npos);
-  std::string items = "\xdd";  // an array of items of one byte
+  std::string items = "\xdd";  // an array of one-byte items
   for (const unsigned shift : {24U, 16U, 8U, 0U}) items += static_cast<char>(2'000'000U >> shift);
   CHECK(refusal(amd_object(map_head(2) + text_item("other") + items + std::string(2'000'000, '\xc0') +
                            text_item("amdhsa.kernels") + array_head(0)),
@@ -231,7 +232,7 @@ TEST_CASE("metadata that is nested deeply or large is refused") {
             .find("damaged") != std::string::npos);
 }
 
-TEST_CASE("facts of compiled kernels are what the vendors' readers say") {
+TEST_CASE("facts of compiled kernels agree with the vendors' readers") {
   const TempDir dir;
   CompileServiceOptions options;
   options.helper = FORGE_HELPER;
@@ -264,7 +265,7 @@ TEST_CASE("facts of compiled kernels are what the vendors' readers say") {
         CHECK(facts.wave == number_after(text, ".wavefront_size:"));
       } else {
         CHECK(facts.registers == number_after(text, "REG:"));
-        // It counts what the system reserves; ptxas -v does not.
+        // cuobjdump includes the memory that the system reserves; ptxas -v does not.
         const int shared = number_after(text, "SHARED:");
         const bool reserves = target.name != "sm_80" && shared > 0;
         CHECK(facts.lds_bytes == shared - (reserves ? 1024 : 0));

@@ -1,4 +1,5 @@
-// Sources to code objects with the compilers of this machine, and their facts.
+// Sources compile to code objects with this machine's compilers for every target, with the expected instructions and
+// kernel facts.
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -38,7 +39,7 @@ const char* dot_instruction(const GpuTarget& target) {
   return nullptr;
 }
 
-/// What the product of two tiles of BF16 and of two of int8 is called in machine code; nothing without such.
+/// Mnemonics of the matrix instructions for BF16 and int8 tiles; empty for a target without them.
 std::vector<const char*> matrix_instructions(const GpuTarget& target) {
   switch (target.matrix) {
     case MatrixKind::kMfmaGfx90a:
@@ -56,7 +57,7 @@ std::vector<const char*> matrix_instructions(const GpuTarget& target) {
   return {};
 }
 
-/// The row and the machine code agree on its instructions: the row's are there, and no others of their kind.
+/// The target's row and the machine code agree: the code uses the instructions of the row and no others of their kind.
 void check_instructions(const GpuTarget& target, const std::string& dots, const std::string& tiles) {
   const auto* dot = dot_instruction(target);
   for (const char* one : {"v_dot4", "IDP.4A"}) {
@@ -96,14 +97,14 @@ void check_target(const GpuTarget& target, CompileService& service) {
   REQUIRE(scale);
   REQUIRE(tiles);
   check_instructions(target, *text, *tiles);
-  // Contraction is off: a product and a sum, no fma.
+  // Contraction is off: a separate multiply and add, never an fma.
   for (const char* fused : {"v_fma_f32", "v_fmac_f32", "v_mac_f32", "v_mad_f32", "FFMA"})
     CHECK(scale->find(fused) == std::string::npos);
 }
 
 }  // namespace
 
-TEST_CASE("each target of the daily check compiles, with its dot instruction and facts") {
+TEST_CASE("each target of the daily check compiles to its dot instruction, with the expected facts") {
   const TempDir dir;
   CompileService service(options_for(dir));
   for (const GpuTarget* target : compilable(
@@ -111,7 +112,7 @@ TEST_CASE("each target of the daily check compiles, with its dot instruction and
     check_target(*target, service);
 }
 
-TEST_CASE("AMD's lanes exchange by DPP where the ISA has it") {
+TEST_CASE("AMD lanes exchange data by DPP where the ISA supports it") {
   const TempDir dir;
   CompileService service(options_for(dir));
   using Texts = std::vector<const char*>;
@@ -126,11 +127,12 @@ TEST_CASE("AMD's lanes exchange by DPP where the ISA has it") {
       INFO(instruction);
       CHECK(text->find(instruction) != std::string::npos);
     }
-    CHECK(text->find("v_permlane") == std::string::npos);  // code sinking moves it: kernels/gpu/prelude/prelude_amd.h
+    // v_permlane is avoided because code sinking moves it (kernels/gpu/prelude/prelude_amd.h).
+    CHECK(text->find("v_permlane") == std::string::npos);
   }
 }
 
-TEST_CASE("every target that a compiler of this machine knows compiles", "[.][nightly]") {
+TEST_CASE("every target that a compiler of this machine supports compiles", "[.][nightly]") {
   const TempDir dir;
   CompileService service(options_for(dir));
   std::vector<std::string_view> names;
@@ -138,7 +140,7 @@ TEST_CASE("every target that a compiler of this machine knows compiles", "[.][ni
   for (const GpuTarget* target : compilable(names)) check_target(*target, service);
 }
 
-TEST_CASE("clang makes the same of targets that hipRTC knows too") {
+TEST_CASE("clang and hipRTC agree on targets that both support") {
   const TempDir dir;
   CompileServiceOptions options = options_for(dir);
   options.prefer_clang = true;

@@ -1,5 +1,5 @@
 #pragma once
-// Small ELF files and MessagePack texts, made by hand, for tests of what reads them.
+// Builders of small ELF files and MessagePack texts, for tests of the code-object reader.
 
 #include <elf.h>
 
@@ -16,7 +16,7 @@ struct SectionDraft {
   std::string name;
   std::uint32_t type = SHT_PROGBITS, info = 0;
   std::string bytes;
-  std::uint64_t size = 0;  ///< of NOBITS
+  std::uint64_t size = 0;  ///< size in memory, for NOBITS sections
 };
 
 template <typename T>
@@ -24,7 +24,7 @@ void append(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-/// Header, sections' bytes, section table; the names' table is the last section.
+/// Writes the header, the bytes of the sections and the section table. The last section is the section-name table.
 inline std::string make_elf(std::uint16_t machine, std::vector<SectionDraft> sections) {
   std::string names(1, '\0');
   sections.insert(sections.begin(), SectionDraft{.name = "", .type = SHT_NULL});
@@ -61,7 +61,7 @@ inline std::string make_elf(std::uint16_t machine, std::vector<SectionDraft> sec
   return out;
 }
 
-/// MessagePack items.
+/// Encoders of MessagePack items.
 inline std::string text_item(const std::string& text) {
   return text.size() < 32 ? static_cast<char>(0xa0 | text.size()) + text
                           : std::string("\xd9") + static_cast<char>(text.size()) + text;
@@ -78,7 +78,7 @@ inline std::string array_head(unsigned items) {
   return {static_cast<char>(0x90 | items)};
 }
 
-/// A note record of AMD's metadata.
+/// A note record that holds AMD metadata.
 inline std::string metadata_note(std::string metadata) {
   std::string note;
   append(note, Elf64_Nhdr{7, static_cast<std::uint32_t>(metadata.size()), 32});

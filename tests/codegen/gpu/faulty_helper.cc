@@ -1,9 +1,9 @@
-// A helper process that misbehaves as the source's first word (after a #line directive) says: what the compile service
-// must survive.
-//   hang, abort, exit, garbage, huge (a frame of absurd length), child (hangs together with a child of its own),
-//   chatter (floods stderr, then aborts), slow (answers after 50 ms), spin (computes for ever), starved (computes for
-//   0.3 s in all, spread over 2.5 s), anything else: answers with the text as code.
-// "once-abort FILE": aborts if FILE is not there, and makes it.
+// A helper process that misbehaves on request, for testing that the compile service survives it. The first word of the
+// source text (after a #line directive) selects the behaviour:
+//   hang, abort, exit, garbage; huge: a frame with an absurd length; child: hangs and leaves a hanging child process;
+//   chatter: floods stderr, then aborts; slow: answers after 50 ms; spin: computes for ever; starved: computes for
+//   0.3 s in total, spread over 2.5 s; "once-abort FILE": creates FILE and aborts if FILE does not exist yet.
+// Any other word: answers with the text as code.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ void answer(const std::string& bytes) {
   while (true) pause();
 }
 
-/// Takes CPU time until the process has had `ticks` more of it.
+/// Consumes `ticks` more ticks of CPU time.
 void compute(std::clock_t ticks) {
   for (const std::clock_t end = std::clock() + ticks; std::clock() < end;) {
   }

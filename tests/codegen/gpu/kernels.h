@@ -1,5 +1,5 @@
 #pragma once
-// Small device sources for the compile service's tests.
+// Small device sources for the tests of the compile service, and helpers that skip targets without a compiler.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@
 
 namespace forge::codegen::tests {
 
-/// Why no compiler of this machine compiles for the target; empty: one does.
+/// The reason why no compiler on this machine supports the target; empty if one does.
 inline std::string not_compilable(const GpuTarget& target) {
   try {
     static_cast<void>(choose_compiler(find_compilers(target.vendor), target));
@@ -29,7 +29,8 @@ inline std::string not_compilable(const GpuTarget& target) {
   }
 }
 
-/// Those of the targets that a compiler of this machine knows. The others are skipped; with none left, the case is.
+/// The targets of `names` that a compiler on this machine supports. The others are reported as skipped; if none is
+/// left, the case is skipped.
 inline std::vector<const GpuTarget*> compilable(const std::vector<std::string_view>& names) {
   std::vector<const GpuTarget*> known;
   std::vector<std::string> reasons;
@@ -50,7 +51,8 @@ inline std::vector<const GpuTarget*> compilable(const std::vector<std::string_vi
   return known;
 }
 
-/// What the vendor's disassembler makes of it. Empty, and a part of the case is skipped, where that is not installed.
+/// The output of the vendor's disassembler. Where it is not installed the result is empty and part of the case is
+/// skipped.
 inline std::optional<std::string> listing(std::span<const std::byte> code, const GpuTarget& target) {
   auto text = disassemble(code, target);
   if (text) return text;
@@ -63,7 +65,7 @@ inline std::optional<std::string> listing(std::span<const std::byte> code, const
   return text;
 }
 
-/// y[i] = sum of four int8 products, and a sum over the wave, of 256 threads; 4 KiB of shared memory.
+/// y[i] = dot product of four int8 pairs, plus a sum over the wave. 256 threads, 4 KiB of shared memory.
 inline KernelSource dot_kernel(const GpuTarget& target, const std::string& entry = "dots") {
   return {entry, target_macros(target) + R"(
 #include "kernels/gpu/prelude/prelude.h"
@@ -88,7 +90,7 @@ FORGE_KERNEL()" + entry +
 )"};
 }
 
-/// Products of a wave's tiles of BF16 and of int8, where the target's row has such; else all zeros.
+/// Products of a wave's BF16 and int8 tiles, where the target has such instructions; otherwise all zeros.
 inline KernelSource tile_kernel(const GpuTarget& target) {
   const bool tiles = target.matrix != MatrixKind::kNone;
   const std::string product = R"(
@@ -117,7 +119,8 @@ FORGE_KERNEL(tiles, 1, FORGE_WAVE, TileArgs) {{{}
                                target_macros(target), tiles, tiles ? product : "\n  const float sum = 0;")};
 }
 
-/// y[i] = y[i] * x[i] + y[i + 1] of 64 threads: two roundings, unless a compiler contracts it.
+/// y[i] = y[i] * x[i] + y[i + 1] with 64 threads. This must round twice, so it shows whether a compiler contracts it to
+/// fma.
 inline KernelSource scale_kernel(const GpuTarget& target, const std::string& entry = "scale") {
   return {entry, target_macros(target) + R"(
 #include "kernels/gpu/prelude/prelude.h"
@@ -134,7 +137,7 @@ FORGE_KERNEL()" + entry +
 )"};
 }
 
-/// out[i] = the sum of in over lanes that differ in one bit of their number, for masks 1 to 16 in turn.
+/// out[i] = sum of `in` over the lanes whose number differs in one bit, for masks 1 to 16 in turn.
 inline KernelSource exchange_kernel(const GpuTarget& target, const std::string& entry = "exchange") {
   return {entry, fmt::format(R"({}#include "kernels/gpu/prelude/prelude.h"
 

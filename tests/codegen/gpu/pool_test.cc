@@ -1,4 +1,5 @@
-// Helper processes that crash, hang and lie.
+// The pool of compile helpers survives helper processes that crash, hang or send garbage: each request gets its own
+// reply or error, and no process, descriptor or directory is left behind.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -24,7 +25,7 @@ namespace {
 using forge::tests::TempDir;
 using namespace std::chrono_literals;
 
-/// Longer than anything here takes that does not hang.
+/// Longer than any correct test here takes; ends tests that hang.
 constexpr std::chrono::milliseconds kGuard = 300s;
 
 PoolOptions faulty(int jobs, std::chrono::milliseconds timeout = kGuard) {
@@ -52,7 +53,7 @@ CompileReply reply_to(const std::string& text, std::chrono::milliseconds timeout
   return std::move(replies.begin()->second);
 }
 
-/// $TMPDIR, and as it was again afterwards.
+/// Sets $TMPDIR and restores it on destruction.
 class TempFolderIs {
  public:
   explicit TempFolderIs(const std::filesystem::path& folder) {
@@ -72,14 +73,14 @@ class TempFolderIs {
   std::optional<std::string> before_;
 };
 
-/// Open descriptors of this process.
+/// Number of open descriptors of this process.
 std::size_t descriptors() {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
 }
 
-/// Neither gone nor waiting to be buried.
+/// True if the process exists and is not a zombie.
 bool is_running(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string number, name, state;
@@ -88,7 +89,7 @@ bool is_running(pid_t pid) {
 
 }  // namespace
 
-TEST_CASE("what travels between service and helper comes out as it went in, and cut short not at all") {
+TEST_CASE("wire messages survive a round trip, and truncated ones are refused") {
   const CompileRequest request{CompilerKind::kNvrtc, "p", "name", std::string("te\0xt", 5), {"-a", "", "b"}};
   const std::string frame = encode(request), body = frame.substr(kFrameHead);
   CHECK(frame_bytes(frame) == body.size());
@@ -111,10 +112,10 @@ TEST_CASE("what travels between service and helper comes out as it went in, and 
   CHECK(frame_bytes("short") > kFrameBytesMax);
 }
 
-TEST_CASE("replies belong to their requests, whoever makes them and however long they are") {
+TEST_CASE("each reply matches its request, for any helper and any length") {
   std::vector<CompileRequest> requests;
   for (int i = 0; i < 20; ++i) requests.push_back(request_of((i % 3 == 0 ? "slow " : "plain ") + std::to_string(i)));
-  requests[7].text += std::string(3'000'000, '7');  // more than a socket holds
+  requests[7].text += std::string(3'000'000, '7');  // more than a socket buffer holds
   std::size_t started = 0;
   const auto replies = replies_of(faulty(3), requests, &started);
   CHECK(started == 3);
@@ -127,7 +128,7 @@ TEST_CASE("replies belong to their requests, whoever makes them and however long
   CHECK(replies_of(faulty(3), {}).empty());
 }
 
-TEST_CASE("a crash is the reply of its own request only, with the process's last words") {
+TEST_CASE("a crash fails only its own request, with the last output of the process") {
   const auto before = descriptors();
   std::size_t started = 0;
   const auto replies =
@@ -147,16 +148,15 @@ TEST_CASE("a crash is the reply of its own request only, with the process's last
   CHECK(chatter.log.ends_with("line 99999\n"));
 }
 
-TEST_CASE("nonsense is found out") {
+TEST_CASE("garbage from a helper is detected") {
   CHECK(reply_to("garbage").failure == "its process answered nonsense");
   CHECK(reply_to("huge").failure == "its process answered nonsense");
 }
 
-TEST_CASE("what takes too long is ended with all its children, and others go on") {
+TEST_CASE("a helper that exceeds its time is killed with all its children, and other requests go on") {
   const TempDir dir;
   const auto pids = dir.file("pids");
-  constexpr auto kLimit =
-      4000ms;  // what does not hang starts and answers in less, with sanitizers on a busy machine too
+  constexpr auto kLimit = 4000ms;  // enough for the other requests, with sanitizers on a busy machine too
   const auto begun = std::chrono::steady_clock::now();
   const auto replies = replies_of(
       faulty(2, kLimit), {request_of("child " + pids.native()), request_of("a"), request_of("hang"), request_of("b")});
@@ -171,31 +171,31 @@ TEST_CASE("what takes too long is ended with all its children, and others go on"
   pid_t child = 0, helper = 0;
   REQUIRE(in >> child >> helper);
   CHECK(kill(helper, 0) != 0);
-  // The child is init's to bury; in a container there may be none who does.
+  // The init process must reap the child; in a container there may be no init.
   for (int i = 0; i < 200 && is_running(child); ++i) usleep(10'000);
   CHECK_FALSE(is_running(child));
 }
 
-TEST_CASE("a compilation's limit is of its CPU time: one that waits for the processor goes on") {
+TEST_CASE("the time limit counts CPU time: a compilation that waits for the processor goes on") {
   CHECK(reply_to("starved", 1s).failure.empty());
   CHECK(reply_to("spin", 300ms).failure == "it computed for more than 0.3 s and was ended");
 }
 
-TEST_CASE("the rule of a compilation's limit") {
+TEST_CASE("the deadline rule of one compilation") {
   const ComputeLimit::Clock::time_point start{};
   ComputeLimit limit(1s);
-  limit.start(start, 500ms);  // what it computed for an earlier request does not count
+  limit.start(start, 500ms);  // CPU time used by an earlier request does not count
   CHECK(limit.deadline() == start + 1s);
-  SECTION("all computed") {
+  SECTION("all of the time used") {
     CHECK(limit.check(start + 1s, 1500ms) == "it computed for more than 1 s and was ended");
   }
-  SECTION("some computed: the rest is left") {
+  SECTION("part of it used: the rest remains") {
     CHECK(limit.check(start + 1s, 900ms).empty());
     CHECK(limit.deadline() == start + 1600ms);
     CHECK(limit.check(start + 1600ms, 910ms).empty());
     CHECK(limit.check(limit.deadline(), 1500ms) == "it computed for more than 1 s and was ended");
   }
-  SECTION("nothing computed, from the start or since then") {
+  SECTION("none used, neither from the start nor since then") {
     CHECK(limit.check(start + 1s, 500ms) == "it did nothing for 1 s and was ended");
     limit.start(start, 500ms);
     CHECK(limit.check(start + 1s, 1400ms).empty());
@@ -206,7 +206,7 @@ TEST_CASE("the rule of a compilation's limit") {
   }
 }
 
-TEST_CASE("CPU time is that of a process group, and of none that is not there") {
+TEST_CASE("group CPU time is that of one process group, and absent for a group that does not exist") {
   CHECK_FALSE(group_cpu_time(0x7fffffff));
   const pid_t child = fork();
   if (child == 0) {
@@ -217,14 +217,14 @@ TEST_CASE("CPU time is that of a process group, and of none that is not there") 
     while (true) pause();
   }
   REQUIRE(child > 0);
-  setpgid(child, child);  // whichever of the two is first
+  setpgid(child, child);  // parent and child both call it; either may be first
   for (int i = 0; i < 6000 && group_cpu_time(child).value_or(0ms) < 50ms; ++i) usleep(10'000);
-  CHECK(group_cpu_time(child).value_or(0ms) >= 50ms);  // the child's own child's
+  CHECK(group_cpu_time(child).value_or(0ms) >= 50ms);  // the time of the child's own child
   kill(-child, SIGKILL);
   CHECK(waitpid(child, nullptr, 0) == child);
 }
 
-TEST_CASE("the caller can stop at any reply, by an answer or by an exception") {
+TEST_CASE("the caller can stop at any reply, by return value or by exception") {
   const std::vector<CompileRequest> requests{request_of("a"), request_of("hang"), request_of("hang")};
   const auto before = descriptors();
   int seen = 0;
@@ -239,24 +239,24 @@ TEST_CASE("the caller can stop at any reply, by an answer or by an exception") {
   CHECK(descriptors() == before);
 }
 
-TEST_CASE("a helper that cannot be started is one clear error") {
+TEST_CASE("a helper that cannot be started gives one clear error") {
   const std::vector<CompileRequest> requests{request_of("a")};
   const PoolOptions absent{.helper = "/nonexistent/forge-kernel-compiler", .jobs = 1, .timeout = kGuard};
   const auto line = forge::tests::error_of(
       [&] { run_requests(absent, requests, [](std::size_t, CompileReply) { return true; }); }, ErrorCode::kDevice);
   CHECK(line.find("/nonexistent/forge-kernel-compiler") != std::string::npos);
-  // A program that is no helper ends at once.
+  // A program that is not a helper exits at once.
   const PoolOptions foreign{.helper = "/bin/false", .jobs = 1, .timeout = kGuard};
   CHECK(replies_of(foreign, requests).at(0).failure == "its process ended with status 1");
 }
 
-TEST_CASE("where no further helper can be started those that are do the work") {
+TEST_CASE("when no more helpers can be started the running ones do the work") {
   std::vector<CompileRequest> requests;
   for (int i = 0; i < 6; ++i) requests.push_back(request_of("slow " + std::to_string(i)));
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   bool with_fewer = false;
-  for (rlim_t more = 1; more < 24; ++more) {  // room for no helper at first, then for one, two...
+  for (rlim_t more = 1; more < 24; ++more) {  // at first no helper fits the limit, then one, two, ...
     rlimit low = before;
     low.rlim_cur = descriptors() + more;
     std::size_t started = 0;
@@ -281,7 +281,7 @@ TEST_CASE("where no further helper can be started those that are do the work") {
   CHECK(with_fewer);
 }
 
-TEST_CASE("when forge is killed a clang that it waits for goes too") {
+TEST_CASE("when forge is killed the clang process that it waits for ends too") {
   const TempDir dir;
   const auto pid_file = dir.file("pid");
   const auto clang = dir.write("clang", "#!/bin/sh\necho $$ >" + pid_file.native() + ".new && mv " + pid_file.native() +
@@ -306,10 +306,10 @@ TEST_CASE("when forge is killed a clang that it waits for goes too") {
   CHECK_FALSE(is_running(running));
 }
 
-TEST_CASE("working directories go with the helpers") {
+TEST_CASE("working directories are removed with their helpers") {
   const TempDir dir;
   std::optional<TempFolderIs> in_dir(dir.path());
-  // What a killed process left an hour ago goes too; what is new or somebody else's stays.
+  // Directories left by a process that was killed an hour ago are removed too; recent or foreign ones stay.
   const auto old = dir.file("forge-compile-old");
   std::filesystem::create_directories(old / "comgr-1");
   std::filesystem::last_write_time(old, std::filesystem::file_time_type::clock::now() - 2h);
@@ -323,7 +323,7 @@ TEST_CASE("working directories go with the helpers") {
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
-TEST_CASE("hipRTC crashes for a target that it does not know, and the process that asks lives on") {
+TEST_CASE("hipRTC crashes on an unknown target, and the calling process survives") {
   const auto installed = find_compilers(driver::Vendor::kAmd);
   if (installed.list.empty() || installed.list[0].kind != CompilerKind::kHiprtc || installed.list[0].version >= 505) {
     forge::tests::skip_case("hipRTC of version 5.2 is not here");
@@ -336,7 +336,7 @@ TEST_CASE("hipRTC crashes for a target that it does not know, and the process th
   good.options = compile_options(CompilerKind::kHiprtc, *find_target("gfx1030"));
   const auto replies = replies_of({.helper = FORGE_HELPER, .jobs = 1, .timeout = kGuard}, {request, good});
   INFO(replies.at(0).failure << replies.at(0).log << replies.at(1).failure);
-  // SIGABRT, or what a sanitizer makes of it.
+  // SIGABRT, or the exit that a sanitizer turns it into.
   CHECK(replies.at(0).failure.starts_with("its process "));
   CHECK(replies.at(1).failure.empty());
   CHECK(replies.at(1).code.starts_with("\177ELF"));

@@ -1,4 +1,4 @@
-// The self-test's kernels for cards that are elsewhere: they compile, stay in registers, and cover each weight type.
+// The GPU self-test's kernels compile for every target without a GPU, do not spill, and cover each weight type.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,14 +31,14 @@ TEST_CASE("the self-test's kernels compile for AMD and NVIDIA without spills") {
     REQUIRE(compiled.size() == sources.size());
     for (std::size_t i = 0; i < compiled.size(); ++i) {
       INFO(name << ", " << kernels[i].name << ": " << compiled[i].facts.registers << " registers");
-      // A lane that repacks has a block's codes in memory of its own, as in plans.
+      // A lane of a repack kernel keeps the codes of a block in scratch memory, as in plans.
       if (!kernels[i].name.starts_with("repack")) CHECK(compiled[i].facts.spill_bytes <= 0);
       CHECK(compiled[i].facts.wave == target.wave);
     }
   }
 }
 
-TEST_CASE("faults that are planted for cards compile", "[.][nightly]") {
+TEST_CASE("injected GPU faults compile", "[.][nightly]") {
   const forge::tests::TempDir dir;
   CompileServiceOptions options;
   options.cache.directory = dir.file("cache");
@@ -61,7 +61,7 @@ TEST_CASE("faults that are planted for cards compile", "[.][nightly]") {
   }
 }
 
-TEST_CASE("the self-test repacks every weight type that GPUs have kernels for, and has tiles where plans have") {
+TEST_CASE("the self-test repacks every weight type with GPU kernels, and covers matrix tiles where plans use them") {
   for (const auto& target : gpu_targets()) {
     std::vector<std::string> names;
     for (const auto& kernel : self_test_kernels(target))
@@ -84,7 +84,7 @@ TEST_CASE("the self-test repacks every weight type that GPUs have kernels for, a
   }
 }
 
-TEST_CASE("the self-test tells words that are wrong from those that may differ") {
+TEST_CASE("the self-test distinguishes wrong words from words that may differ") {
   SelfTestSection section{.name = "x", .expected = {0x3f800000, 0x7fc00000, 0x00000000}};
   const auto check = [&](SelfTestMatch match, std::vector<std::uint32_t> got) {
     section.match = match;

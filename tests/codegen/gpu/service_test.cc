@@ -1,4 +1,5 @@
-// What the service promises: the cache, refusals, failures that can be looked into.
+// The compile service's guarantees: the kernel cache and its eviction, refused targets, compiler selection, and
+// failures that leave a log and the source for inspection.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using forge::tests::TempDir;
 
-/// A service with a cache of its own, and what it said.
+/// A compile service with its own cache, and the notes that it printed.
 struct Bench {
   explicit Bench(const fs::path& cache) {
     options.cache.directory = cache;
@@ -33,7 +34,7 @@ struct Bench {
   std::vector<std::string> notes;
 };
 
-/// A target that this machine compiles for; null, and the case is skipped, where there is none.
+/// A target that this machine can compile for. Null, with the case skipped, if there is none.
 const GpuTarget* any_target() {
   for (const char* name : {"gfx1030", "gfx942", "sm_90"})
     if (const GpuTarget* target = find_target(name); not_compilable(*target).empty()) return target;
@@ -75,7 +76,7 @@ InstalledCompiler nvrtc(int version) {
 
 }  // namespace
 
-TEST_CASE("a second compilation comes from the cache and starts no process") {
+TEST_CASE("a second compilation is answered by the cache and starts no process") {
   const GpuTarget* target = any_target();
   if (target == nullptr) return;
   const TempDir dir;
@@ -89,7 +90,7 @@ TEST_CASE("a second compilation comes from the cache and starts no process") {
   CHECK(mode_of(entry) == 0600);
   CHECK(mode_of(entry.parent_path()) == 0700);
 
-  bench.options.helper = "/nonexistent/helper";  // nothing may need it
+  bench.options.helper = "/nonexistent/helper";  // must not be needed
   CompileService second = bench.service();
   const auto cached = second.compile(std::string(target->name) + ":xnack-", sources);
   CHECK(second.statistics().cached == 2);
@@ -101,14 +102,14 @@ TEST_CASE("a second compilation comes from the cache and starts no process") {
     CHECK(cached[i].facts.occupancy == compiled[i].facts.occupancy);
   }
   CHECK(bench.notes.empty());
-  // Another text is another kernel.
+  // A different source text is a different kernel.
   KernelSource other = sources[0];
   other.text += "// changed\n";
   CHECK(second.cache_path(std::string(target->name), other) != entry);
   refusal([&] { second.compile(std::string(target->name), std::vector{other}); });
 }
 
-TEST_CASE("a damaged or foreign cache entry is one line and a compilation") {
+TEST_CASE("a damaged or foreign cache entry gives one note and a recompilation") {
   const GpuTarget* target = any_target();
   if (target == nullptr) return;
   const TempDir dir;
@@ -135,7 +136,7 @@ TEST_CASE("a damaged or foreign cache entry is one line and a compilation") {
     CHECK(has(bench.notes[0], "is damaged"));
     CHECK(contents(entry) == good);
   }
-  // A link is not followed.
+  // Symbolic links are not followed.
   fs::rename(entry, dir.file("elsewhere"));
   fs::create_symlink(dir.file("elsewhere"), entry);
   bench.notes.clear();
@@ -144,7 +145,7 @@ TEST_CASE("a damaged or foreign cache entry is one line and a compilation") {
   CHECK(fs::symlink_status(entry).type() == fs::file_type::regular);
 }
 
-TEST_CASE("a cache that cannot be used costs one line and nothing else") {
+TEST_CASE("an unusable cache gives one note and no failure") {
   const GpuTarget* target = any_target();
   if (target == nullptr) return;
   const TempDir dir;
@@ -168,7 +169,7 @@ TEST_CASE("a cache that cannot be used costs one line and nothing else") {
   CHECK(none.notes.empty());
 }
 
-TEST_CASE("a new cache is its owner's alone, and what killed processes left goes") {
+TEST_CASE("a new cache is accessible to its owner only, and files of killed processes are removed") {
   const TempDir dir;
   const auto root = dir.file("new/cache"), folder = root / "kernels";
   const auto before = ::umask(0);
@@ -188,9 +189,9 @@ TEST_CASE("a new cache is its owner's alone, and what killed processes left goes
   CHECK(cache.find(key));
 }
 
-TEST_CASE("kernels used least recently leave a cache that is full") {
+TEST_CASE("a full cache evicts the least recently used kernels") {
   const TempDir dir;
-  plan::CacheOptions options{.directory = dir.path(), .bytes_max = 8 * 10'000};  // an eighth of it is for kernels
+  plan::CacheOptions options{.directory = dir.path(), .bytes_max = 8 * 10'000};  // kernels get an eighth of it
   std::vector<std::string> notes;
   KernelCache cache(options, [&](const std::string& line) { notes.push_back(line); });
   std::vector<std::string> keys;
@@ -200,14 +201,14 @@ TEST_CASE("kernels used least recently leave a cache that is full") {
     const timespec used[2] = {{1'000'000 + i, 0}, {1'000'000 + i, 0}};
     utimensat(AT_FDCWD, cache.entry_path(keys.back()).c_str(), used, 0);
   }
-  CHECK(cache.find(keys[0]));  // now the one used last
+  CHECK(cache.find(keys[0]));  // now the most recently used
   cache.evict();
   for (int i = 0; i < 6; ++i)
     CHECK(fs::exists(cache.entry_path(keys[static_cast<std::size_t>(i)])) == (i == 0 || i >= 4));
   CHECK(notes.empty());
 }
 
-TEST_CASE("a source that does not compile: one line, the log, and the source is kept") {
+TEST_CASE("a source that does not compile gives one line and a log, and the source is kept") {
   const GpuTarget* target = any_target();
   if (target == nullptr) return;
   const TempDir dir;
@@ -232,19 +233,19 @@ TEST_CASE("a source that does not compile: one line, the log, and the source is 
   CHECK(has(log, "std=c++20"));
   REQUIRE_FALSE(bench.notes.empty());
   CHECK(has(bench.notes.back(), "undeclared_thing"));
-  // Messages name the source's own line.
+  // Messages refer to the line of the source.
   CHECK(has(log, "bad_one"));
-  // Nothing of it was cached, and the service goes on.
+  // A failed compilation is not cached, and the service goes on.
   CHECK(refusal([&] { service.compile(std::string(target->name), sources); }) == line);
   CHECK(service.compile(std::string(target->name), std::vector{sources[0]}).size() == 1);
-  // Without a place of its own: the cache's.
+  // Without a directory of its own it uses the cache's.
   bench.options.keep_dir.clear();
   CompileService second = bench.service();
   CHECK(has(refusal([&] { second.compile(std::string(target->name), sources); }),
             (dir.file("cache") / "failed").native()));
 }
 
-TEST_CASE("a kernel that takes too long, a crash and nonsense are one line each") {
+TEST_CASE("a timeout, a crash and garbage give one line each") {
   const GpuTarget* target = any_target();
   if (target == nullptr) return;
   const TempDir dir;
@@ -257,7 +258,7 @@ TEST_CASE("a kernel that takes too long, a crash and nonsense are one line each"
   };
   bench.options.timeout = std::chrono::milliseconds(300);
   CHECK(has(line("hang"), "it did nothing for 0.3 s and was ended"));
-  bench.options.timeout = std::chrono::minutes(5);  // a busy machine may take long to start a process
+  bench.options.timeout = std::chrono::minutes(5);  // starting a process may take long on a busy machine
   const std::string crash = line("abort");
   CHECK(has(crash, "cannot compile kernel k for " + std::string(target->name)));
   CHECK(has(crash, "LLVM ERROR: no such target"));
@@ -267,7 +268,7 @@ TEST_CASE("a kernel that takes too long, a crash and nonsense are one line each"
   CHECK(has(contents(dir.file(fmt::format("k.{}.log", target->name))), "is not a 64-bit ELF file"));
 }
 
-TEST_CASE("targets: unknown ones are usage errors that name the known") {
+TEST_CASE("unknown targets are usage errors that list the known ones") {
   const TempDir dir;
   Bench bench(dir.file("cache"));
   CompileService service = bench.service();
@@ -277,7 +278,7 @@ TEST_CASE("targets: unknown ones are usage errors that name the known") {
   refusal([&] { service.compile("\n\xff", {}); }, ErrorCode::kUsage);
 }
 
-TEST_CASE("the first compiler that knows a target is taken") {
+TEST_CASE("the first compiler that supports a target is chosen") {
   const auto chosen = [](const InstalledCompilers& installed, const char* target) {
     return choose_compiler(installed, *find_target(target)).name;
   };
@@ -290,13 +291,13 @@ TEST_CASE("the first compiler that knows a target is taken") {
   const InstalledCompilers rocm{{hiprtc(700)}, {}};
   for (const GpuTarget& target : gpu_targets())
     if (target.vendor == driver::Vendor::kAmd) CHECK(choose_compiler(rocm, target).name == "hipRTC 7.0");
-  CHECK(chosen({{hiprtc(0)}, {}}, "gfx950") == "hipRTC 0.0");  // of unknown version: tried
+  CHECK(chosen({{hiprtc(0)}, {}}, "gfx950") == "hipRTC 0.0");  // unknown version: tried anyway
   InstalledCompiler rocm_clang = clang(600);
   rocm_clang.of_rocm = true;
   CHECK(chosen({{rocm_clang}, {}}, "gfx942") == "clang 600");
 }
 
-TEST_CASE("a target that no compiler here knows: one line with the reason and the package") {
+TEST_CASE("a target without a compiler gives one line with the reason and the package") {
   const auto line = [](const InstalledCompilers& installed, const char* target) {
     return refusal([&] { static_cast<void>(choose_compiler(installed, *find_target(target))); });
   };
@@ -315,7 +316,7 @@ TEST_CASE("a target that no compiler here knows: one line with the reason and th
   CHECK(has(line({{nvrtc(1206)}, {}}, "sm_120"), "NVRTC 12.8 or later"));
 }
 
-TEST_CASE("a clang is found by what it is, and refused where it cannot link") {
+TEST_CASE("clang is identified by its version output, and refused where it cannot link") {
   const TempDir dir;
   const fs::path fake = dir.write("clang-19", "#!/bin/sh\n");
   fs::permissions(fake, fs::perms::owner_all);

@@ -1,4 +1,4 @@
-// Embedded headers and their expansion into one text.
+// The device headers embedded in the binary equal the source tree, and a source expands to one text without includes.
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +20,7 @@ std::size_t count(std::string_view text, std::string_view part) {
 
 }  // namespace
 
-TEST_CASE("the binary has the device headers, as they are in the source tree") {
+TEST_CASE("the embedded device headers equal those of the source tree") {
   bool prelude = false;
   for (const auto& source : embedded_sources()) {
     INFO(source.path);
@@ -32,7 +32,7 @@ TEST_CASE("the binary has the device headers, as they are in the source tree") {
   CHECK(prelude);
 }
 
-TEST_CASE("expansion leaves no include of ours, and takes each header once") {
+TEST_CASE("expansion resolves every project include and takes each header once") {
   const std::string text = expand_source(
       "// first\n#include \"kernels/quant/q8_0.h\"\n  #  include \"kernels/quant/f16.h\"\n"
       "#include \"kernels/quant/q4_0.h\"\nint last;\n",
@@ -45,11 +45,12 @@ TEST_CASE("expansion leaves no include of ours, and takes each header once") {
   CHECK(text.ends_with("#line 5 \"mine\"\nint last;\n"));
 }
 
-TEST_CASE("a header that only another compiler's branch has is there for this one") {
+TEST_CASE("a header included only in another compiler's branch is also there for this compiler") {
   const std::string text = expand_source(
       "#if defined(A)\n#include \"kernels/quant/portable.h\"\n#else\n#include \"kernels/quant/portable.h\"\n#endif\n"
       "#include \"kernels/quant/portable.h\"\n#include \"kernels/quant/portable.h\"\n");
-  // Once in each branch, once surely, each behind the macro that stands for #pragma once; the fourth is needless.
+  // Once in each branch and once outside, each guarded by the macro that replaces #pragma once. The fourth include
+  // directive adds nothing, since the third is unconditional.
   CHECK(count(text, "#line 1 \"kernels/quant/portable.h\"") == 3);
   CHECK(count(text, "#ifndef FORGE_ONCE_kernels_quant_portable_h") == 3);
   const std::string prelude = expand_source("#include \"kernels/gpu/prelude/prelude.h\"\n");
@@ -57,14 +58,14 @@ TEST_CASE("a header that only another compiler's branch has is there for this on
   CHECK(prelude.size() < 200'000);
 }
 
-TEST_CASE("what is no include of ours stays as it is") {
+TEST_CASE("other includes stay as they are") {
   const std::string text =
       expand_source("#include <cstdint>\nconst char* s = \"#include\";\n// #include \"x.h\"\nint a", "n");
   CHECK(text == "#line 1 \"n\"\n#include <cstdint>\nconst char* s = \"#include\";\n// #include \"x.h\"\nint a\n");
   CHECK(expand_source("", "n") == "#line 1 \"n\"\n");
 }
 
-TEST_CASE("a header that is not in the binary is an error that names it and who wants it") {
+TEST_CASE("a missing header is an error that names it and the file that includes it") {
   const auto line = forge::tests::error_of(
       [] { static_cast<void>(expand_source("#include \"kernels/gpu/absent.h\"\n", "mine")); }, ErrorCode::kInternal);
   CHECK(line.find("kernels/gpu/absent.h") != std::string::npos);

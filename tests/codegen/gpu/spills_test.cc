@@ -1,4 +1,5 @@
-// Matmuls, cut up as lowering does it: which way they go, and that they stay in registers.
+// Matmul kernels as lowering configures them: GEMV or matrix instructions are chosen correctly, and no kernel spills
+// registers.
 
 #include <array>
 
@@ -28,7 +29,7 @@ constexpr const char* kStore = R"(struct Epilogue {
 };
 )";
 
-/// A [n, k] weight of a type with codes, by `tokens`.
+/// The kernel of a quantised [n, k] weight times `tokens` tokens.
 KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, std::int64_t tokens) {
   const auto config = choose_matmul(target, type, n, k, tokens, {}, {});
   KernelText text{
@@ -41,8 +42,8 @@ KernelText matmul_text(const GpuTarget& target, DType type, std::int64_t n, std:
   return text;
 }
 
-/// The same for prompts of 512 tokens, by matrix instructions.
-/// unit_blocks: that a unit should hold, as the choice has it, or as many as the registers allow.
+/// The matrix-instruction kernel for prompts of 512 tokens. unit_blocks: the number of blocks per unit; false: as the
+/// choice has it, true: as many as the registers allow.
 KernelText tiles_text(const GpuTarget& target, DType type, std::int64_t n, std::int64_t k, bool unit_blocks = false) {
   constexpr std::int64_t kTokens = 512;
   const auto config = *choose_tiles(target, type, n, k, kTokens, 1, 0, {}, {{"matrix", 1}});
@@ -81,7 +82,7 @@ KernelText attention_text(const GpuTarget& target, std::int64_t heads, std::int6
   return text;
 }
 
-/// Made here and now.
+/// Compiled directly, without the cache.
 std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& kernels) {
   const forge::tests::TempDir dir;
   CompileServiceOptions options;
@@ -96,7 +97,7 @@ std::vector<CompiledKernel> compiled(const GpuTarget& target, const KernelSet& k
 
 }  // namespace
 
-TEST_CASE("matmuls of the K types keep their units in registers") {
+TEST_CASE("GEMV kernels of the K types do not spill their units") {
   for (const GpuTarget* known : compilable({"gfx1100", "sm_90"})) {
     const GpuTarget& target = *known;
     const int tokens = target.vendor == driver::Vendor::kAmd ? 1 : 8;
@@ -110,7 +111,7 @@ TEST_CASE("matmuls of the K types keep their units in registers") {
   }
 }
 
-TEST_CASE("matrix instructions keep their sums in registers") {
+TEST_CASE("matrix-instruction kernels keep their accumulators in registers") {
   for (const GpuTarget* known : compilable({"gfx1100", "gfx1201", "gfx90a", "gfx942", "sm_80", "sm_90"})) {
     const GpuTarget& target = *known;
     KernelSet kernels;
@@ -129,7 +130,7 @@ TEST_CASE("matrix instructions keep their sums in registers") {
   }
 }
 
-TEST_CASE("two blocks of matrix instructions a unit cost a few addresses, no sums") {
+TEST_CASE("two blocks per unit spill a few addresses but no accumulators") {
   constexpr std::int64_t kAddresses = 48, kRegisters = 128;
   for (const GpuTarget* known : compilable({"sm_80", "sm_90"})) {
     const GpuTarget& target = *known;
@@ -145,7 +146,7 @@ TEST_CASE("two blocks of matrix instructions a unit cost a few addresses, no sum
   }
 }
 
-TEST_CASE("matrix instructions are for prompts, where the target has them and the shape allows it") {
+TEST_CASE("matrix instructions serve prefill, where the target has them and the shape allows") {
   const Tuning on{{"matrix", 1}}, off{{"matrix", 0}};
   const GpuTarget &card = *find_target("sm_90"), &older = *find_target("sm_75");
   const auto choose = [](const GpuTarget& target, std::int64_t rows, std::int64_t k, std::int64_t tokens,
@@ -160,14 +161,14 @@ TEST_CASE("matrix instructions are for prompts, where the target has them and th
   CHECK(!choose(card, 2048, 2040, 512, on).has_value());
   CHECK(!choose(card, 2048, 2048, 512, on, {.multiple_of = 96}).has_value());
   CHECK(!choose_tiles(card, DType::kF32, 2048, 2048, 512, 1, 0, {}, on).has_value());
-  // many blocks are large, few are small
+  // Many rows get large blocks, few rows small ones.
   CHECK(choose(card, 16384, 2048, 512, on)->rows == 128);
   CHECK(choose(card, 2048, 2048, 512, on)->rows == 64);
-  // what tuning asks for is had, or refused
+  // A tuned value is used or refused, never replaced.
   CHECK(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 32}})->rows == 32);
   CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"block_rows", 40}}), Error);
   CHECK_THROWS_AS(choose(card, 2048, 2048, 512, {{"matrix", 1}, {"waves_across", 64}}), Error);
-  // a block's columns are whole heads
+  // The columns of a block are whole heads.
   CHECK(choose(card, 2048, 2048, 512, on, {.multiple_of = 128})->rows == 128);
 }
 

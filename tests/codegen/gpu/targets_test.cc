@@ -1,4 +1,4 @@
-// The table of targets, and occupancy against figures that the vendors publish.
+// The table of GPU targets is complete, and occupancy agrees with the vendors' published figures.
 #include <catch2/catch.hpp>
 #include <set>
 
@@ -8,7 +8,7 @@
 
 namespace forge::codegen::tests {
 
-TEST_CASE("targets are found as users and drivers name them") {
+TEST_CASE("targets are found by the names that users and drivers use") {
   REQUIRE(find_target("gfx942:sramecc+:xnack-") == find_target("gfx942"));
   CHECK(find_target("gfx942")->wave == 64);
   CHECK(find_target("gfx1100")->wave == 32);
@@ -18,7 +18,7 @@ TEST_CASE("targets are found as users and drivers name them") {
   CHECK(target_names().starts_with("gfx900, gfx906, "));
 }
 
-TEST_CASE("rows are whole") {
+TEST_CASE("every row is complete") {
   std::set<std::string_view> names;
   for (const GpuTarget& target : gpu_targets()) {
     INFO(target.name);
@@ -30,13 +30,13 @@ TEST_CASE("rows are whole") {
     CHECK(target.rtc_since >= 500);
     CHECK((target.clang_since == 0) == (target.vendor == driver::Vendor::kNvidia));
     CHECK((target.dot == DotKind::kDp4a) == (target.vendor == driver::Vendor::kNvidia));
-    // A small kernel fills the card.
+    // A small kernel reaches full occupancy.
     CHECK(occupancy(target, 256, 1, 1, 0) >= 32);
   }
   CHECK(names.size() == 32);
 }
 
-TEST_CASE("a source says all that kernels know of their target, as its row has it") {
+TEST_CASE("the generated prologue defines everything that kernels need of their target") {
   CHECK(target_macros(*find_target("gfx1152")) ==
         "#define FORGE_WAVE 32\n#define FORGE_DOT FORGE_DOT_SUDOT4\n#define FORGE_MATRIX FORGE_MATRIX_WMMA_GFX11\n"
         "#define FORGE_COPIES 0\n#define FORGE_OVERLAPS 0\n");
@@ -48,8 +48,8 @@ TEST_CASE("a source says all that kernels know of their target, as its row has i
         "#define FORGE_COPIES 1\n#define FORGE_OVERLAPS 1\n");
 }
 
-TEST_CASE("kernels ask nobody but their target's row what it is") {
-  // Of the compiler the prelude may know the vendor, and what it generates waves for.
+TEST_CASE("kernels query only their target's row") {
+  // The prelude may ask the compiler only for the vendor and the wave size of the generated code.
   for (const auto& source : embedded_sources())
     for (const char* macro : {"__gfx", "__GFX", "__CUDA_ARCH__", "__HIP_DEVICE_COMPILE__"}) {
       INFO(source.path << ": " << macro);
@@ -57,7 +57,7 @@ TEST_CASE("kernels ask nobody but their target's row what it is") {
     }
 }
 
-TEST_CASE("cards with many units read long prompts in long steps, where the context and matrix instructions allow it") {
+TEST_CASE("GPUs with many compute units prefill in long steps, where context and matrix instructions allow") {
   const auto longest = [](const char* target, std::int64_t context, Tuning tuning = {}) {
     const auto variants = GpuTargetModel(*find_target(target), std::move(tuning)).variants(context, 1);
     REQUIRE(variants.size() >= 2);
@@ -76,12 +76,12 @@ TEST_CASE("cards with many units read long prompts in long steps, where the cont
   CHECK(longest("gfx1030", 4096) == 512);
 }
 
-TEST_CASE("occupancy follows registers, as LLVM and NVIDIA's calculator have it") {
+TEST_CASE("occupancy by registers matches LLVM and NVIDIA's calculator") {
   struct Row {
     const char* target;
     int threads, registers, waves;
   };
-  // LLVM's GCNSubtarget: waves a SIMD by registers, times four SIMDs (two a compute unit with RDNA).
+  // Source: LLVM's GCNSubtarget. Waves per SIMD by registers, times four SIMDs (two per compute unit on RDNA).
   const Row rows[] = {
       {"gfx900", 64, 24, 40},  {"gfx900", 64, 25, 36},   {"gfx900", 64, 64, 16},  {"gfx900", 64, 129, 4},
       {"gfx90a", 64, 64, 32},  {"gfx90a", 64, 65, 28},   {"gfx90a", 64, 128, 16}, {"gfx90a", 64, 512, 4},
@@ -94,24 +94,24 @@ TEST_CASE("occupancy follows registers, as LLVM and NVIDIA's calculator have it"
     INFO(row.target << " " << row.threads << " " << row.registers);
     CHECK(occupancy(*find_target(row.target), row.threads, row.registers, -1, 0) == row.waves);
   }
-  CHECK(occupancy(*find_target("gfx906"), 64, 24, 100, 0) == 28);  // 800 scalars, in steps of 16
+  CHECK(occupancy(*find_target("gfx906"), 64, 24, 100, 0) == 28);  // 800 scalar registers, in steps of 16
   CHECK(occupancy(*find_target("gfx1030"), 64, 24, 100, 0) == 32);
 }
 
-TEST_CASE("occupancy follows shared memory and the number of blocks") {
+TEST_CASE("occupancy by shared memory and by the number of blocks") {
   const auto& mi300 = *find_target("gfx942");
   CHECK(occupancy(mi300, 256, 32, 32, 16 * 1024) == 16);
   CHECK(occupancy(mi300, 256, 32, 32, 16 * 1024 + 1) == 12);
   CHECK(occupancy(mi300, 256, 32, 32, 64 * 1024) == 4);
   CHECK(occupancy(mi300, 256, 32, 32, 64 * 1024 + 1) == 0);
-  CHECK(occupancy(mi300, 128, 32, 32, 0) == 32);  // 16 blocks with barriers
+  CHECK(occupancy(mi300, 128, 32, 32, 0) == 32);  // 16 blocks that use barriers
   CHECK(occupancy(*find_target("gfx950"), 256, 32, 32, 80 * 1024) == 8);
-  // Three blocks of 40 KiB on a work-group processor are one and a half on a compute unit.
+  // Three blocks of 40 KiB on a work-group processor are one and a half per compute unit.
   CHECK(occupancy(*find_target("gfx1100"), 256, 32, -1, 40 * 1024) == 12);
   const auto& hopper = *find_target("sm_90");
   CHECK(occupancy(hopper, 256, 32, -1, 227 * 1024) == 8);
   CHECK(occupancy(hopper, 256, 32, -1, 227 * 1024 + 1) == 0);
-  CHECK(occupancy(hopper, 256, 32, -1, 113 * 1024) == 16);  // with the reserved KiB, exactly two
+  CHECK(occupancy(hopper, 256, 32, -1, 113 * 1024) == 16);  // with the reserved KiB exactly two blocks fit
   CHECK(occupancy(hopper, 256, 32, -1, 114 * 1024) == 8);
   CHECK(occupancy(hopper, 0, 32, -1, 0) == 0);
   CHECK(occupancy(hopper, 1025, 32, -1, 0) == 0);
