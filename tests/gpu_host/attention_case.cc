@@ -1,3 +1,4 @@
+// Builds the paged KV cache and the reference (softmax in f64) for the attention kernel tests, and checks all outputs.
 #include "tests/gpu_host/attention_case.h"
 
 #include <algorithm>
@@ -10,7 +11,8 @@
 namespace forge::gpu_host {
 namespace {
 
-/// Pools of keys and values with what the sequences have so far in them; all else is NaN.
+/// The key and value pools. Positions that some row attends to hold random numbers; everything else is NaN, so that a
+/// kernel that reads a wrong position gives NaN.
 struct Cache {
   static constexpr int kSequences = 4;
   int kv_heads, dim, block_tokens;
@@ -27,7 +29,7 @@ struct Cache {
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), random_engine());
     for (int s = 0; s < kSequences; ++s) {
-      int length = 0, oldest = INT_MAX;  // what no row sees is NaN
+      int length = 0, oldest = INT_MAX;  // positions that no row attends to stay NaN
       for (const AttentionRow& row : c.rows) {
         if (row.sequence != s || row.position < 0) continue;
         length = std::max(length, row.position + 1);
@@ -50,7 +52,7 @@ struct Cache {
   }
 };
 
-/// One head of one row, [dim].
+/// Attention of one head of one row, in f64. Returns [dim].
 std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const float* q, const AttentionRow& row,
                            int head, float sink) {
   std::vector<double> out(c.heads.dim);
@@ -130,7 +132,7 @@ void check_attention(const AttentionProblem& c, const Kernel& kernel) {
       });
 
   const auto result = c.output == kQuantised ? values_of_rows(rows.data(), total, columns) : out.values();
-  // tiles of 16 rows without a real one are left alone, but for a grid of one row
+  // Tiles of 16 rows that hold only padding are not written, except where the grid is a single row.
   const int made = std::min(total, (real + 15) / 16 * 16);
   for (int t = 0; t < made; ++t)
     for (int head = 0; head < c.heads.heads; ++head) {

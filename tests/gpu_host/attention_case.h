@@ -1,6 +1,6 @@
 #pragma once
-// Attention over the paged pool, as the tests of its kernels share it: ragged rows of several sequences, padding,
-// heads, masks and outputs of all kinds, and the check against softmax in f64.
+// Attention over the paged KV cache, for the tests of its kernels: ragged rows of several sequences, padding, head
+// layouts, masks and output types, and the comparison with softmax in f64.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ struct AttentionHeads {
   int heads, kv_heads, dim;
 };
 struct AttentionMask {
-  int window;  ///< 0: none
+  int window;  ///< 0: no window
   float softcap;
   bool sinks = false;
 };
@@ -23,7 +23,7 @@ enum AttentionOutput { kStored, kQuantised, kBoth, kAttentionOutputs };
 inline constexpr AttentionMask kAttentionMasks[] = {{0, 0}, {20, 0}, {0, 30}, {1, 0}, {0, 0, true}, {20, 30, true}};
 inline constexpr int kTableBlocks = 12;
 
-/// A row of a step: sequence (of four) and position; -1 is padding.
+/// A row of a step: its sequence (0 to 3) and its position; position -1 is padding.
 struct AttentionRow {
   int sequence, position;
 };
@@ -35,18 +35,18 @@ struct AttentionProblem {
   int block_tokens;
   std::vector<AttentionRow> rows;
   int workers = 1;
-  double tolerance = 2e-5;  ///< of what is stored in f32
+  double tolerance = 2e-5;  ///< relative to outputs stored as f32
   [[nodiscard]] int total() const { return static_cast<int>(rows.size()); }
   [[nodiscard]] int real() const {
     return static_cast<int>(std::ranges::count_if(rows, [](const AttentionRow& row) { return row.position >= 0; }));
   }
   [[nodiscard]] int columns() const { return heads.heads * heads.dim; }
   [[nodiscard]] float scale() const { return 1.0F / std::sqrt(static_cast<float>(heads.dim)); }
-  /// What all kernels are told of it.
+  /// Writes the configuration that all attention kernels share.
   void write_to(codegen::ConfigText& out) const;
 };
 
-/// Runs a kernel with the arguments of Attention::Args in each order of lanes and checks all that it writes.
+/// Runs a kernel that takes Attention::Args once per lane order and checks everything that it writes.
 void check_attention(const AttentionProblem& problem, const Kernel& kernel);
 
 }  // namespace forge::gpu_host

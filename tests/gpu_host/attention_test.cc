@@ -1,5 +1,5 @@
-// Attention over the paged pool: ragged rows of several sequences, padding, heads and dimensions of all kinds, whatever
-// the number of workers, against softmax in f64.
+// The row-wise attention kernel gives softmax(q k) v, compared with f64, for ragged rows of several sequences, padding,
+// all head layouts and head dimensions, and any number of workers per row.
 
 #include "tests/gpu_host/attention_case.h"
 
@@ -8,13 +8,13 @@ using namespace forge::gpu_host;
 
 namespace {
 
-// What a block has: per_block 0: all heads of a KV head.
+// The heads that a block handles; per_block 0: all query heads of a KV head.
 struct Heads {
   AttentionHeads of;
   int per_block;
 };
 constexpr Heads kHeads[] = {{{4, 4, 64}, 0}, {{6, 2, 32}, 0}, {{4, 1, 80}, 2}, {{2, 1, 256}, 0}, {{3, 3, 16}, 1}};
-// How a row is cut up.
+// How the work on one row is split.
 struct Cut {
   int workers, waves, worker_tokens, team_tokens;
 };
@@ -23,10 +23,10 @@ constexpr int kBlockTokens[] = {16, 32};
 
 using Row = AttentionRow;
 const std::vector<std::vector<Row>> kSteps{
-    {{0, 0}},                                                         // the first token of all
-    {{0, 150}},                                                       // one row, many chunks
-    {{2, 31}, {0, 32}, {3, 0}, {1, 77}, {0, -1}},                     // blocks full and begun
-    {{0, 15}, {1, 16}, {1, 17}, {1, 18}, {0, -1}, {0, -1}, {0, -1}},  // prefill beside decode
+    {{0, 0}},                                                         // the very first token
+    {{0, 150}},                                                       // one row with many chunks
+    {{2, 31}, {0, 32}, {3, 0}, {1, 77}, {0, -1}},                     // full and partly filled cache blocks
+    {{0, 15}, {1, 16}, {1, 17}, {1, 18}, {0, -1}, {0, -1}, {0, -1}},  // prefill and decode in one step
     {{0, 0},
      {0, 1},
      {0, 2},
@@ -45,7 +45,7 @@ const std::vector<std::vector<Row>> kSteps{
      {3, 100},
      {0, -1},
      {0, -1},
-     {0, -1}}};  // more than a tile
+     {0, -1}}};  // more rows than a tile
 
 struct AttentionCase {
   Heads heads;
@@ -76,7 +76,7 @@ WaveText text_of(const AttentionCase& c) {
 
 }  // namespace
 
-TEST_CASE("attention gives softmax(q k) v for heads, masks, cuts and steps of all kinds") {
+TEST_CASE("attention gives softmax(q k) v for all heads, masks, splits and steps") {
   const Choice<7> sizes{std::size(kHeads), std::size(kCuts),        std::size(kAttentionMasks),
                         kAttentionOutputs, std::size(kBlockTokens), static_cast<int>(kSteps.size()),
                         std::size(kWaves)};
@@ -88,7 +88,7 @@ TEST_CASE("attention gives softmax(q k) v for heads, masks, cuts and steps of al
   for (const auto& choice : cases_of(sizes, [&](const Choice<7>& at) {
          const auto c = case_of(at);
          return c.output == kStored ||
-                c.problem().columns() % 32 == 0;  // rows of quantised activations have whole blocks
+                c.problem().columns() % 32 == 0;  // rows of quantised activations consist of whole blocks
        }))
     cases.push_back(case_of(choice));
   check_cases(cases, text_of, [](const AttentionCase& c, const Kernel& kernel) {

@@ -1,5 +1,5 @@
-// Attention of prompts by matrix instructions, by the tiles of every vendor: prompts that fill tiles and that do not,
-// at the beginning of a sequence and far into it, beside rows of other kinds, with windows, soft-caps and sinks.
+// Prefill attention by matrix instructions, with the tile layouts of every vendor: prompts that fill tiles and prompts
+// that do not, at the start of a sequence and far into it, mixed with decode rows, with windows, soft-caps and sinks.
 
 #include "tests/gpu_host/attention_case.h"
 
@@ -14,7 +14,7 @@ struct Instruction {
 };
 constexpr Instruction kInstructions[] = {
     {"MfmaF16Tile", 64}, {"WmmaF16Gfx11Tile", 32}, {"WmmaF16Gfx12Tile", 32}, {"MmaF16Tile", 32}};
-// Heads of a block of tiles and of a row's, and tokens.
+// Heads per block of the tile kernel and of the row kernel, and tokens.
 struct Shape {
   AttentionHeads heads;
   int tile_heads, tile_tokens, per_block;
@@ -23,29 +23,29 @@ constexpr Shape kShapes[] = {
     {{4, 4, 64}, 1, 32, 1}, {{6, 2, 32}, 3, 16, 3}, {{8, 1, 128}, 4, 16, 2}, {{4, 2, 96}, 2, 32, 2}};
 constexpr int kChunks[] = {32, 64}, kBlockTokens[] = {16, 32};
 
-/// `count` rows of a sequence from a position on.
+/// Appends `count` consecutive rows of a sequence, starting at `position`.
 void append(std::vector<AttentionRow>& rows, int sequence, int position, int count) {
   for (int i = 0; i < count; ++i) rows.push_back({sequence, position + i});
 }
 std::vector<AttentionRow> rows_of(int step) {
   std::vector<AttentionRow> rows;
   switch (step) {
-    case 0:  // whole tiles, from the beginning
+    case 0:  // whole tiles, from the start of the sequence
       append(rows, 0, 0, 64);
       break;
-    case 1:  // far into a context, with a tile begun and padding
+    case 1:  // far into a context, with a partial tile and padding
       append(rows, 1, 101, 43);
       append(rows, 0, -1, 1);
       rows.resize(64, {0, -1});
       break;
-    case 2:  // a tile with two sequences, then generated tokens
+    case 2:  // one tile with rows of two sequences, then decode rows
       append(rows, 2, 7, 40);
       append(rows, 3, 90, 1);
       append(rows, 0, 33, 1);
       append(rows, 1, 5, 6);
       rows.resize(48, {0, -1});
       break;
-    default:  // fewer rows than a tile is worth; total no multiple of a tile
+    default:  // too few rows for a tile; the total is not a multiple of the tile
       append(rows, 3, 64, 32);
       append(rows, 3, 96, 5);
       rows.resize(48, {0, -1});
@@ -89,7 +89,7 @@ WaveText text_of(const TilesCase& c) {
 
 }  // namespace
 
-TEST_CASE("attention by matrix instructions gives softmax(q k) v for prompts, and for what stands between them") {
+TEST_CASE("attention by matrix instructions gives softmax(q k) v for prompts and for the rows between them") {
   const Choice<7> sizes{std::size(kShapes),      std::size(kChunks),      std::size(kAttentionMasks),
                         kAttentionOutputs,       std::size(kBlockTokens), kSteps,
                         std::size(kInstructions)};

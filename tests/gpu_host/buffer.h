@@ -1,5 +1,5 @@
 #pragma once
-// Device memory for kernel tests: between two guards, and NaN to begin with.
+// Device memory for kernel tests: placed between two guards and filled with NaN.
 
 #include <algorithm>
 #include <cstddef>
@@ -16,8 +16,9 @@
 
 namespace forge::gpu_host {
 
-/// `count` elements at a multiple of 256 bytes; check() fails the test when a guard was written. Fresh bytes are 0xff:
-/// NaN as f32 and f16, -1 as i32. The allocation ends with the rear guard, so a sanitizer sees what goes past it.
+/// `count` elements at an address that is a multiple of 256. check() fails the test if a guard was overwritten. Fresh
+/// bytes are 0xff: NaN as f32 and f16, -1 as i32. The allocation ends with the rear guard, so AddressSanitizer sees
+/// accesses beyond it.
 template <class T>
 class Buffer {
  public:
@@ -40,7 +41,7 @@ class Buffer {
   [[nodiscard]] std::vector<T> values() const { return {data(), data() + count_}; }
   void fill(T value) { std::fill_n(data(), count_, value); }
 
-  /// Which byte outside was written; empty when none was.
+  /// The first overwritten guard byte as text; empty if both guards are intact.
   [[nodiscard]] std::string damage() const {
     const std::byte* end = memory_.get() + kGuard + count_ * sizeof(T);
     for (std::size_t i = 1; i <= kGuard; ++i) {

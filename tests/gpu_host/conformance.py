@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Whole models of the reference set on the host executor, by the reference judge's bar.
+"""Whole models of the reference set run on the host lane executor within the reference judge's bounds.
 
 usage: conformance.py HOST_GPU_RUN SHARED [CASE,CASE]     $FORGE_SHARED, where set, instead of SHARED; exit 77 where the reference data or numpy is absent
 
-Waves of 32 and 64, tokens as one prompt and one a step; the judge gets a folder whose forge-run is HOST_GPU_RUN.
+Runs waves of 32 and 64, prefill and decode. The judge is given a folder whose forge-run is HOST_GPU_RUN.
 """
 import os
 import re
@@ -20,7 +20,7 @@ def main():
     cases = sys.argv[3] if len(sys.argv) > 3 else CASES
     judge = os.path.join(shared, "judge.py")
     try:
-        import numpy  # noqa: F401  the judge's
+        import numpy  # the judge needs it
     except ImportError:
         print("skipped: conformance on the host executor: numpy is absent")
         return 77
@@ -39,7 +39,7 @@ def main():
             counts = re.findall(r"^(\d+) passed, (\d+) failed", done.stdout, re.M)
             good, bad = map(int, counts[-1]) if counts else (0, 0)
             passed += good
-            failed += max(bad, int(done.returncode != 0 or good == 0))  # no case found: nothing judged
+            failed += max(bad, int(done.returncode != 0 or good == 0))  # no case found counts as a failure
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

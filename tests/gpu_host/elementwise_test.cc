@@ -1,4 +1,4 @@
-// The device functions of kernels/elementwise against scalar definitions in double.
+// The device functions of kernels/elementwise agree with scalar definitions in double and propagate NaN.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 constexpr int kPoints = 64;
 
 struct FunctionCase {
-  std::string call;  ///< of x, in the kernel
+  std::string call;  ///< the expression in the kernel, a function of x
   std::function<double(double)> exact;
   double relative = 4e-6, absolute = 1e-30;
 };
@@ -32,7 +32,7 @@ std::vector<FunctionCase> function_cases() {
       {"add(x, 1.5f)", [](double x) { return x + 1.5; }},
       {"mul(x, 1.5f)", [](double x) { return x * 1.5; }},
       {"scale(x, 0.75f)", [](double x) { return x * 0.75; }},
-      // near 0 a difference of nearly equal numbers
+      // Near 0 the result is a difference of nearly equal numbers, so the bound is absolute.
       {"softcap(x, 5.0f)", [](double x) { return 5 * std::tanh(x / 5); }, 4e-6, 2e-6},
       {"silu(x)", [](double x) { return x * sigmoid_of(x); }},
       {"gelu(x)", [](double x) { return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); },
@@ -69,7 +69,7 @@ FORGE_KERNEL(functions, 1, 64, Args) {
 
 }  // namespace
 
-TEST_CASE("device functions are those of the formulas, and let NaN through") {
+TEST_CASE("device functions compute their formulas and propagate NaN") {
   struct Args {
     const float* in;
     float* out;
@@ -105,7 +105,7 @@ TEST_CASE("device functions are those of the formulas, and let NaN through") {
       }
     }
   }
-  // A function that has a row has a case here.
+  // Every function of the table must have a case above.
   for (std::size_t number = 0; number < elementwise::kFunctionCount; ++number) {
     const std::string name(elementwise::function_def(*elementwise::find_function(number)).name);
     CAPTURE(name);

@@ -1,3 +1,5 @@
+// The lane executor: schedules the lanes of a block as fibres, in the order that the launch asks for, and checks
+// // barriers, shuffles and shared memory (executor.h).
 #include "tests/gpu_host/executor.h"
 
 #include <algorithm>
@@ -19,14 +21,14 @@ namespace {
 using gpu::Site;
 
 constexpr int kThreadsMax = Shadow::kLanesMax;
-// What a block of the smallest target has.
+// Shared memory per block of the smallest target.
 constexpr std::size_t kLdsMax = std::size_t{64} << 10, kLdsAlignment = 64;
 constexpr std::size_t kBringMax = 256;
 
 enum class Wait : std::uint8_t { kBarrier, kMeeting, kEnded };
 
 struct Lane {
-  Fibre* fibre = nullptr;  ///< null before it starts and when it has ended
+  Fibre* fibre = nullptr;  ///< null before the lane starts and after it has ended
   Wait wait = Wait::kEnded;
   unsigned meetings = 0;
   Site site{};
@@ -41,7 +43,8 @@ bool same(Site a, Site b) {
   return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
 
-/// The lanes of one block after another. There is one machine: fibres and shared memory are kept between launches.
+/// Runs the lanes of one block after another. There is only one instance: fibres and shared memory are reused between
+/// launches.
 class Machine {
  public:
   Machine()
@@ -68,14 +71,15 @@ class Machine {
   const Kernel* kernel_ = nullptr;
   gpu::HostLanes* lanes_ = nullptr;
   const void* args_ = nullptr;
-  std::vector<int> wave_order_, lane_order_;  ///< waves of the block, lanes of a wave
-  std::size_t wave_at_ = 0, lane_at_ = 0;     ///< in these, of the lane that runs
-  bool agree_ = true;                         ///< whether all lanes of the wave that ran so far wait for the same
+  std::vector<int> wave_order_, lane_order_;  ///< order of the waves of a block, and of the lanes of a wave
+  std::size_t wave_at_ = 0, lane_at_ = 0;     ///< position of the running lane in these
+  bool agree_ = true;                         ///< all lanes of the wave that ran so far wait for the same thing
   std::vector<Lane> lane_;
-  // What lanes bring to meetings. Two meetings' worth: a lane may bring its next before the others have looked.
+  // Values that lanes pass to a shuffle or tile operation. Two operations' worth of space, because a lane may enter the
+  // next operation before the others have read the values of this one.
   std::vector<std::byte> brought_;
   std::vector<std::byte> lds_;
-  std::size_t lds_bytes_ = 0;  ///< 0 until a lane of the block asks
+  std::size_t lds_bytes_ = 0;  ///< 0 until a lane of the block requests memory
   Shadow shadow_;
   FibrePool pool_;
   Fibre caller_;
@@ -84,8 +88,8 @@ class Machine {
 
 Machine* machine = nullptr;
 
-// What a lane calls is one function, with all that it calls in it: after a change of stacks the processor predicts
-// returns wrongly, and each costs as much as the change.
+// Each callback is flattened into one function together with everything that it calls: after a switch of stacks the CPU
+// mispredicts the returns, and each misprediction costs as much as the switch.
 void Machine::bind(gpu::HostLanes& lanes) {
   lanes.barrier = [](Site site) __attribute__((flatten)) { machine->wait(Wait::kBarrier, site); };
   lanes.meet = [](const void* bring, std::size_t bytes, Site site)
@@ -122,7 +126,7 @@ void Machine::block(int number) {
   throw LaneFault(std::exchange(fault_, {}));
 }
 
-/// What a fibre does: lanes, one after another as long as they meet nobody.
+/// Body of a fibre: runs lanes one after another as long as they wait for no other lane.
 void Machine::run_lanes(Fibre& self) {
   for (;;) {
     Machine& m = *machine;
@@ -140,7 +144,7 @@ void Machine::run_lanes(Fibre& self) {
   }
 }
 
-/// Lets lane `next` run, or the caller when it is -1. Returns when `self` has its turn again.
+/// Switches to lane `next`, or to the caller if it is -1. Returns when `self` is scheduled again.
 void Machine::go_to(int next, Fibre& self) {
   if (next < 0) return jump(self, caller_);
   lanes_->thread = next;
@@ -149,9 +153,9 @@ void Machine::go_to(int next, Fibre& self) {
   if (&to != &self) jump(self, to);
 }
 
-/// The lane whose turn it is when the one that runs can go no further; -1 when the block is done or has a fault.
-/// A wave's lanes run up to where they wait, again and again while it is for each other, then the next wave's do; when
-/// all waves wait at one barrier they go on from the first.
+/// The lane to run when the current one cannot proceed; -1 when the block has finished or has a fault. Each lane of a
+/// wave runs until it waits. While the lanes of the wave wait for each other, the wave starts over; then the next wave
+/// runs. When all waves wait at one barrier, the first wave goes on.
 int Machine::advance() {
   const int wave = kernel_->code.wave;
   const auto first_of_wave = [&] { return wave_order_[wave_at_] * wave; };
@@ -171,7 +175,7 @@ int Machine::advance() {
   return first_of_wave() + lane_order_[0];
 }
 
-/// Notes what the running lane waits for.
+/// Records what the running lane waits for.
 void Machine::note(Wait what, Site site) {
   Lane& lane = lane_[lanes_->thread];
   lane.wait = what;
@@ -216,8 +220,8 @@ std::size_t Machine::lds_offset(const void* at, std::size_t bytes, Site site) {
   return static_cast<std::size_t>(offset);
 }
 
-/// Ends the launch from inside a lane, which is never resumed: this does not return, but if it said so, compilers would
-/// have AddressSanitizer clean up "the stack", which is here all of them.
+/// Ends the launch from inside a lane, which is never resumed. The function does not return but is not declared
+/// noreturn: AddressSanitizer would then clear the shadow of "the stack", which here is the stacks of all lanes.
 void Machine::fault(Site site, const char* what) {
   fault_ =
       fmt::format("{}: block {}, lane {}: {}: {}", kernel_->name, lanes_->block, lanes_->thread, text_of(site), what);
@@ -230,7 +234,7 @@ std::string Machine::place(const Lane& lane) const {
                      text_of(lane.site));
 }
 
-/// The fault of lanes that do not all wait for the same thing: says of two of them where they are.
+/// Reports lanes that do not all wait for the same thing, with the positions of two of them.
 void Machine::diverge(int first, int count) {
   int other = first + 1;
   while (other + 1 < first + count && lane_[other].wait == lane_[first].wait &&

@@ -1,4 +1,4 @@
-// The executor itself: right kernels give right results, and each kind of mistake is reported as what it is.
+// The lane executor itself: correct kernels give correct results, and each kind of mistake is reported as such.
 
 #include <algorithm>
 #include <cmath>
@@ -43,7 +43,7 @@ void check_fault(const std::string& kernel, int wave, const std::string& words) 
 
 }  // namespace
 
-TEST_CASE("lanes of a wave add up, of 32 and of 64") {
+TEST_CASE("wave sums, for waves of 32 and of 64") {
   for (const int wave : kWaves)
     for (const Order order : kOrders) {
       Ints ints;
@@ -60,7 +60,8 @@ TEST_CASE("lanes of a wave add up, of 32 and of 64") {
     }
 }
 
-TEST_CASE("shared memory passes values over a barrier; the last block sees all of them and resets the counter") {
+TEST_CASE(
+    "shared memory passes values over a barrier; the last block sees the values of all blocks and resets the counter") {
   for (const int wave : kWaves)
     for (const Order order : kOrders) {
       Ints ints;
@@ -89,7 +90,7 @@ TEST_CASE("loads, stores and functions do what their names say") {
   for (int i = 0; i < 64; ++i) REQUIRE(std::abs(other.out[i] - (8 * (5 * (i + 1) + 1) + i + 1)) <= 1);
 }
 
-TEST_CASE("blocks, waves and lanes take turns in the order asked for") {
+TEST_CASE("blocks, waves and lanes run in the requested order") {
   for (const int wave : kWaves) {
     std::vector<std::vector<int>> turns;
     for (const Order order : kOrders) {
@@ -140,9 +141,9 @@ TEST_CASE("misuse of memory is reported") {
   }
 }
 
-TEST_CASE("a write that another lane's write or a late read races with is reported, whichever comes first") {
+TEST_CASE("a write that races with another write or with a late read is reported, whichever comes first") {
   const auto text = [](const char* fault) { return std::string(fault != nullptr ? fault : ""); };
-  Shadow shadow(4);  // stamps run out every four barriers
+  Shadow shadow(4);  // the epochs run out every four barriers
   for (int block = 0; block < 20; ++block) {
     shadow.start(8);
     REQUIRE_THAT(text(shadow.read(0, 4, 1)), Contains("nobody has written"));
@@ -164,7 +165,7 @@ TEST_CASE("a write that another lane's write or a late read races with is report
   }
 }
 
-TEST_CASE("after a fault the next kernel starts from fresh lanes") {
+TEST_CASE("after a fault the next kernel starts with fresh lanes") {
   for (int i = 0; i < 3; ++i) {
     check_fault("barrier_missed", 64, "lanes diverge");
     check_fault("misaligned", 32, "not a multiple");
@@ -174,7 +175,7 @@ TEST_CASE("after a fault the next kernel starts from fresh lanes") {
   }
 }
 
-TEST_CASE("a guard that was written is found, and so are results that depend on the order of lanes") {
+TEST_CASE("overwritten guards and results that depend on the lane order are detected") {
   Buffer<int> in{64}, out(64);
   in.fill(1);
   const gpu::IntArgs args{in.data(), out.data(), nullptr};
@@ -190,7 +191,7 @@ TEST_CASE("a guard that was written is found, and so are results that depend on 
   CHECK(run("order_matters", Order::kForward) != run("order_matters", Order::kReverse));
 }
 
-TEST_CASE("launches that cannot be are refused") {
+TEST_CASE("impossible launches are refused") {
   Ints ints;
   const Module& module = module_of("faults", 32);
   CHECK_THROWS_WITH(module.kernel("absent"), Contains("no kernel 'absent'"));

@@ -1,5 +1,5 @@
-// Mixture of experts: the choice against the CPU's, on logits that are random, equal and not finite; and slots'
-// products with their experts' rows of a weight.
+// Mixture of experts: the routing kernel chooses the same experts as the CPU, for random, equal and non-finite logits,
+// and the expert matmuls multiply each slot by the rows of its expert.
 
 #include <array>
 #include <cmath>
@@ -41,7 +41,8 @@ WaveText text_of(const RouteCase& c) {
   return {c.wave, std::move(text)};
 }
 
-/// Token 1 has equal logits, 2 a NaN, 3 NaN alone, 4 an infinity, 5 such as leave nothing of any gate.
+/// Token 1 has equal logits, token 2 one NaN, token 3 only NaN, token 4 an infinity, token 5 logits so low that every
+/// gate underflows to 0.
 std::vector<float> logits_of(const RouteCase& c) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
   const auto stride = static_cast<std::size_t>(c.experts + kPad);
@@ -101,14 +102,14 @@ void check_route(const RouteCase& c, const Kernel& kernel) {
   shares.check();
 }
 
-// ---- products ----
+// ---- expert matmuls ----
 
 struct SlotsCase {
   DType type;
   int columns, k, slots;
   bool shared;
   int wave;
-  const char* tile = nullptr;  ///< by matrix instructions: whose
+  const char* tile = nullptr;  ///< the tile layout, if matrix instructions are used
 };
 constexpr int kExperts = 5;
 
@@ -181,7 +182,7 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
   }
   Buffer<int> experts(kTokens * c.slots);
   for (int s = 0; s < kTokens * c.slots; ++s)
-    experts[s] = s % 4 == 0 ? 3 : (s * 7 + s / 3) % (kExperts - 1);  // one that many want, one that nobody does
+    experts[s] = s % 4 == 0 ? 3 : (s * 7 + s / 3) % (kExperts - 1);  // one expert with many slots, one with none
   Buffer<float> partial(kTokens * 3), out(static_cast<std::size_t>(kTokens * c.slots * c.columns));
   for (int i = 0; i < kTokens * 3; ++i) partial[i] = 1.0F + static_cast<float>(i % 5);
   const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
@@ -230,7 +231,7 @@ TEST_CASE("slots are multiplied by their experts' rows") {
   check_cases(cases, [](const SlotsCase& c) { return text_of(c); }, check_slots);
 }
 
-TEST_CASE("slots are multiplied by matrix instructions, those of an expert together") {
+TEST_CASE("matrix instructions multiply the slots of each expert together") {
   struct Instruction {
     const char *half, *bf16;
     int wave;

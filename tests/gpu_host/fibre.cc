@@ -1,3 +1,4 @@
+// The pool of fibre stacks and the functions that start fibres (fibre.h).
 #include "tests/gpu_host/fibre.h"
 
 #include <new>
@@ -10,18 +11,19 @@ namespace {
 using boost::context::detail::make_fcontext;
 using boost::context::detail::transfer_t;
 
-// Sanitized frames are several times larger than plain ones; only touched pages cost memory.
+// Frames of instrumented code are several times larger than ordinary ones. Only touched pages cost memory.
 constexpr std::size_t kStackBytes = std::size_t{256} << 10, kGuardBytes = std::size_t{64} << 10;
 constexpr std::size_t kMemoryBytes = FibrePool::kFibresMax * kStackBytes;
-// Lanes stand at the same depth of their stacks. Each stack begins a little lower than the one before, or all those
-// frames would meet in the few cache lines that share an address modulo a page.
+// Cache colouring. All lanes are at the same stack depth, so frames at the same offset in each stack would compete for
+// the few cache lines that share an address modulo a page. Each stack therefore begins a little lower than the one
+// before.
 constexpr std::size_t kColours = 32, kColourBytes = 192;
 
 void first_run(transfer_t transfer) {
   const detail::Ticket ticket = *static_cast<const detail::Ticket*>(transfer.data);
   detail::arrive(ticket, transfer, nullptr);
   ticket.to->body(*ticket.to);
-  __builtin_trap();  // there is nothing to return to
+  __builtin_trap();  // there is no caller to return to
 }
 
 }  // namespace
@@ -53,7 +55,7 @@ void FibrePool::start(std::size_t index) {
   const std::size_t bytes = kStackBytes - kGuardBytes, colour = index % kColours * kColourBytes;
   char* bottom = memory_ + index * kStackBytes + kGuardBytes;
 #if FORGE_HOST_ASAN
-  __asan_unpoison_memory_region(bottom, bytes);  // of frames that were left for good
+  __asan_unpoison_memory_region(bottom, bytes);  // frames that were abandoned without returning
 #endif
   all_[index].context = make_fcontext(bottom + bytes - colour, bytes - colour, first_run);
 }

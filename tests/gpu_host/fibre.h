@@ -1,9 +1,9 @@
 #pragma once
-// Threads of control with stacks of their own, which jump to each other; a jump costs a few nanoseconds and allocates
-// nothing. Boost.Context's fcontext switches the stacks (its fiber class allocates and unwinds, which lanes do not
-// need). AddressSanitizer takes all stacks of a pool for one: it is told when the caller's stack is left for them and
-// returned to, not of jumps from fibre to fibre. FORGE_HOST_ASAN (0 or 1) says whether the program has it: these
-// sources themselves are built without, for speed.
+// Fibres: user-level threads with their own stacks. A jump from one to another takes a few nanoseconds and allocates
+// nothing. Boost.Context's fcontext switches the stacks; its fiber class allocates and unwinds, which lanes do not
+// need. AddressSanitizer sees all stacks of a pool as one stack: it is told when execution moves from the caller's
+// stack to the pool or back, but not of jumps between fibres. FORGE_HOST_ASAN (0 or 1) says whether the program uses
+// it; these sources themselves are not instrumented, for speed.
 
 #include <cstddef>
 #include <vector>
@@ -17,36 +17,37 @@
 
 namespace forge::gpu_host {
 
-/// A thread of control: one of a pool, or (default constructed) the caller's own, which others jump back to.
+/// A fibre of a pool or, default-constructed, the caller's own thread, to which fibres jump back.
 struct Fibre {
   using Body = void (*)(Fibre& self);
-  boost::context::detail::fcontext_t context = nullptr;  ///< where it stands while another one runs
-  const void* stacks = nullptr;  ///< for AddressSanitizer: the lowest address of its pool's stacks, or of its own
+  boost::context::detail::fcontext_t context = nullptr;  ///< the saved state while another fibre runs
+  const void* stacks = nullptr;  ///< for AddressSanitizer: lowest address of the pool's stacks, or of the caller's own
   std::size_t stacks_bytes = 0;
   void* frames = nullptr;  ///< AddressSanitizer's fake frames of this stack
-  Body body = nullptr;     ///< what it runs from its start
+  Body body = nullptr;     ///< the function that the fibre runs
 };
 
 namespace detail {
 
-/// What goes along with a jump.
+/// The data passed along with a jump.
 struct Ticket {
   Fibre* from;
   Fibre* to;
 };
-/// On the new stack. `frames` is AddressSanitizer's of it.
+/// Runs first on the new stack. `frames`: AddressSanitizer's fake frames of that stack.
 inline void arrive(const Ticket& ticket, boost::context::detail::transfer_t transfer, [[maybe_unused]] void* frames) {
   Fibre& left = *ticket.from;
   left.context = transfer.fctx;
 #if FORGE_HOST_ASAN
-  // Learns the bounds of the stack that was left, which for the caller's own nobody has told.
+  // AddressSanitizer reports the bounds of the stack that was left; for the caller's own stack there is no other
+  // source.
   if (left.stacks != ticket.to->stacks) __sanitizer_finish_switch_fiber(frames, &left.stacks, &left.stacks_bytes);
 #endif
 }
 
 }  // namespace detail
 
-/// From `from`, which runs now: goes on with `to`. Returns when somebody jumps to `from`.
+/// Suspends `from`, the running fibre, and resumes `to`. Returns when a fibre jumps back to `from`.
 inline void jump(Fibre& from, Fibre& to) {
   detail::Ticket ticket{&from, &to};
 #if FORGE_HOST_ASAN
@@ -56,30 +57,31 @@ inline void jump(Fibre& from, Fibre& to) {
   detail::arrive(*static_cast<const detail::Ticket*>(transfer.data), transfer, from.frames);
 }
 
-/// At most kFibresMax fibres, which run `body` when they are first jumped to. Stacks are kept.
+/// At most kFibresMax fibres that run `body` when first jumped to. Stacks are kept for reuse.
 class FibrePool {
  public:
   static constexpr std::size_t kFibresMax = 1024;
 
-  /// `body` never returns; it gives its fibre back and jumps away. Errors: std::bad_alloc.
+  /// `body` must not return: at its end it gives its fibre back and jumps away. Errors: std::bad_alloc.
   explicit FibrePool(Fibre::Body body);
   FibrePool(const FibrePool&) = delete;
   FibrePool& operator=(const FibrePool&) = delete;
   ~FibrePool();
 
-  /// One that nobody uses. There must be one.
+  /// Takes a free fibre; there must be one.
   Fibre& take();
   void give(Fibre& fibre) { idle_.push_back(&fibre); }
-  /// Puts all fibres back to their start, wherever they are. Nothing is unwound: not for stacks that own something.
+  /// Resets all fibres to their start, wherever they are. Nothing is unwound, so objects on the stacks are not
+  /// destroyed.
   void reset();
 
  private:
   void start(std::size_t index);
 
-  char* memory_;  ///< of all stacks, each with a page below it that faults
+  char* memory_;  ///< all stacks, each with a guard page below it
   std::vector<Fibre> all_;
   std::vector<Fibre*> idle_;
-  std::size_t started_ = 0;  ///< of all_
+  std::size_t started_ = 0;  ///< how many of all_ have been started
 };
 
 }  // namespace forge::gpu_host

@@ -1,3 +1,4 @@
+// Compiles kernel sources with the host compiler and packs the shared objects as code objects of the null driver.
 #include "tests/gpu_host/host_compiler.h"
 
 #include <fmt/format.h>
@@ -24,12 +25,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kJobsAtOnce = 2;
-/// What a shared object starts with; the null image in front of it is text.
+/// The first bytes of a shared object. The null driver's image in front of it is text, so they cannot occur there.
 constexpr std::string_view kElfMagic =
     "\x7f"
     "ELF";
-// The sources are C++20, as for the cards. -O1: the unrolled kernels take long to compile otherwise. A line table is
-// what a sanitizer's report needs.
+// C++20, as for GPUs. -O1, because the unrolled kernels take too long to compile at -O2. Sanitizer reports need a line
+// table.
 constexpr const char* kFlags =
     "-std=c++20 -O1 -g1 -march=native -ffp-contract=off -fPIC -fvisibility=hidden -w"
 #ifndef __clang__
@@ -75,10 +76,11 @@ ScratchDirectory::~ScratchDirectory() {
 
 struct HostKernelCompiler::Job {
   const codegen::KernelSource* source;
-  fs::path stem;  ///< of its files
+  fs::path stem;  ///< path of its files, without extension
 };
 
-/// Compiles and links all jobs, no more than kJobsAtOnce at once. Errors: of the first that fails, after the others.
+/// Compiles and links all jobs, at most kJobsAtOnce at a time. Errors: that of the first job that fails, after all have
+/// ended.
 void HostKernelCompiler::build(std::vector<Job>& jobs) {
   std::string sanitizer = FORGE_HOST_ASAN ? " -fsanitize=address" : "";
   if (undefined_) sanitizer += " -fsanitize=undefined -fno-sanitize-recover=undefined";
@@ -91,7 +93,7 @@ void HostKernelCompiler::build(std::vector<Job>& jobs) {
     if (i >= kJobsAtOnce) wait(i - kJobsAtOnce);
     const std::string stem = jobs[i].stem.native();
     write_file(stem + ".cc", jobs[i].source->text);
-    // Two steps, so that ccache can answer the first, which must not depend on the directory.
+    // Two steps, so that ccache can answer the first one, whose command line must not depend on the directory.
     children.push_back(start_shell(fmt::format(
         "cd '{3}' && {{ {0} {1}{2} -ffile-prefix-map='{3}'=. -I'{4}' -c {5}.cc && {0} -shared{2} {5}.o -o {5}.so; }} "
         ">{5}.log 2>&1",
@@ -152,7 +154,7 @@ Kernel load_host_kernel(const std::string& entry, std::span<const std::byte> cod
   const std::string_view text(reinterpret_cast<const char*>(code.data()), code.size());
   const std::size_t library = text.find(kElfMagic);
   if (library == std::string_view::npos) throw std::runtime_error("no code object of the host: " + entry);
-  const ScratchDirectory directory;  // what is loaded stays, without its file
+  const ScratchDirectory directory;  // a loaded object stays mapped after its file is removed
   const fs::path path = directory.path() / (entry + ".so");
   write_file(path, text.substr(library));
   return Module(path.native()).kernel(entry);

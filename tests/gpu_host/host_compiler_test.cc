@@ -1,4 +1,4 @@
-// Sources become code objects of the null driver, which the executor runs.
+// Sources become code objects of the null driver, and the executor runs them through the driver layer.
 
 #include <numeric>
 
@@ -83,7 +83,7 @@ TEST_CASE("a compiled kernel runs through the driver layer, launched and recorde
   }
 }
 
-TEST_CASE("a fault of a kernel comes out of its launch") {
+TEST_CASE("a kernel's fault is thrown by its launch") {
   HostKernelCompiler compiler;
   codegen::KernelSource source = sum_source(32, "faulty");
   source.text.replace(source.text.find("sum_lanes<kWave>"), 16, "uniform");
@@ -111,7 +111,7 @@ TEST_CASE("equal sources are compiled once") {
   CHECK(load_host_kernel("three", first[3].code).code.threads == 64);
 }
 
-TEST_CASE("what does not compile is refused with the compiler's words") {
+TEST_CASE("a compile error is reported with the compiler's message") {
   HostKernelCompiler compiler;
   const auto refused = [&](const std::string& target, codegen::KernelSource source) {
     try {

@@ -1,7 +1,9 @@
-// forge-run as the reference judge calls it, with a GPU's program on the host executor:
-//   host-gpu-run MODEL.gguf --tokens 1,2,3 --dump-logits FILE [--decode] [--device gfx1100|gfx90a|...]
-// The model is compiled for the device with the host's compiler and run by the executor of GPU programs, on the null
-// driver, lane by lane.
+// forge-run with the command line that the reference judge uses, on the GPU program of a model:
+//   host-gpu-run MODEL.gguf --tokens 1,2,3 --dump-logits FILE [--decode] [--device gfx1100
+// gfx90a
+// ...]
+// The model is compiled for the device with the host compiler, and the GPU executor runs it on the null driver, lane by
+// lane.
 
 #include <memory>
 #include <string>

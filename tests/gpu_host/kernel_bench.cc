@@ -1,3 +1,4 @@
+// Shared code of the single-kernel tests (kernel_bench.h): compiling kernels, weights in planes layout, references.
 #include "tests/gpu_host/kernel_bench.h"
 
 #include <bit>
@@ -87,7 +88,8 @@ PlanesWeight::PlanesWeight(DType type, std::size_t rows, std::size_t k, float de
     : planes(rows * row_bytes(type, k)), native(planes.size()), values(rows * k) {
   for (std::size_t row = 0; row < rows; ++row) {
     std::byte* at = native.data() + row * row_bytes(type, k);
-    if (!quant::quantize_row(type, random_floats(k, deviation).data(), k, at)) {  // a type that forge only reads
+    if (!quant::quantize_row(type, random_floats(k, deviation).data(), k,
+                             at)) {  // a type that forge reads but does not write
       const auto blocks =
           test::random_blocks(test::weight_blocks(type), random_engine()(), k / dtype_info(type).block_elems);
       std::copy(blocks.begin(), blocks.end(), at);

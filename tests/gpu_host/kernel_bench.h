@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of single kernels share: specialised sources compiled for the host, arguments as the plan passes them,
-// weights and activations in the kernels' layouts with the numbers that they mean.
+// Shared code of the single-kernel tests: specialised sources compiled for the host, arguments laid out as plans pass
+// them, and weights and activations in the kernels' layouts together with their f32 values.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,23 +22,23 @@ namespace forge::gpu_host {
 
 using codegen::weight_text;
 
-/// A configured kernel for a wave.
+/// A configured kernel and the wave size to build it for.
 struct WaveText {
   int wave;
   codegen::KernelText text;
 };
 
-/// Compiles all of them, several at once; equal ones once.
+/// Compiles all texts, several at once; equal ones only once.
 std::vector<Kernel> build_kernels(const std::vector<WaveText>& texts);
 
-/// Numbers of the texts in the order of their checks: those of one kernel stand together, so that it is compiled once.
-/// Of a run in shards (FORGE_TEST_SHARD=I/N, I from 0) only those whose kernel falls to this one.
+/// Indices of `texts` in the order of checking: cases of the same kernel are adjacent, so that it is compiled once. In
+/// a sharded run (FORGE_TEST_SHARD=I/N, I from 0) only the cases whose kernel belongs to this shard.
 std::vector<std::size_t> order_of_checks(const std::vector<WaveText>& texts);
 
-/// check(case, kernel) for each case of this run, with the kernel of text_of(case).
+/// Calls check(case, kernel) for each case of this run; text_of(case) gives the kernel's source.
 template <class Case, class TextOf, class Check>
 void check_cases(const std::vector<Case>& cases, TextOf&& text_of, Check&& check) {
-  constexpr std::size_t kBatch = 64;  // loaded at once
+  constexpr std::size_t kBatch = 64;  // kernels loaded at once
   std::vector<WaveText> texts;
   for (const Case& one : cases) texts.push_back(text_of(one));
   const auto order = order_of_checks(texts);
@@ -50,7 +50,7 @@ void check_cases(const std::vector<Case>& cases, TextOf&& text_of, Check&& check
   }
 }
 
-/// Arguments of a kernel: pointers first, then integers, 8 bytes each.
+/// The argument struct of a kernel: pointers first, then integers, 8 bytes each.
 class KernelArgs {
  public:
   KernelArgs(std::initializer_list<const void*> pointers, std::initializer_list<std::int64_t> numbers = {});
@@ -65,12 +65,12 @@ inline constexpr DType kWeightTypes[] = {DType::kQ8_0,   DType::kQ4_0, DType::kQ
                                          DType::kF32,    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,  DType::kQ2_K,
                                          DType::kQ3_K,   DType::kQ5_0, DType::kQ5_1, DType::kTQ2_0, DType::kIQ4_NL,
                                          DType::kIQ4_XS, DType::kMXFP4};
-/// A row of k columns is whole blocks.
+/// True if a row of k columns consists of whole blocks of the type.
 inline bool has_rows_of(DType type, std::int64_t k) {
   return k % static_cast<std::int64_t>(dtype_info(type).block_elems) == 0;
 }
 
-/// A random weight [rows][k] in the layout planes, its native bytes, and the f32 that they mean.
+/// A random weight [rows][k]: in the planes layout, as native bytes, and as f32 values.
 struct PlanesWeight {
   Buffer<std::byte> planes;
   std::vector<std::byte> native;
@@ -80,22 +80,22 @@ struct PlanesWeight {
 
 /// Bytes of a row of quantised activations (kernels/gpu/activations.h).
 std::size_t q8_row_bytes(std::size_t k);
-/// Rows of them, by the definition. x: [rows][k]; k a multiple of 32.
+/// Quantises rows by the definition. x: [rows][k]; k a multiple of 32.
 std::vector<std::byte> quantise_rows(const std::vector<float>& x, std::size_t k);
-/// What rows of them mean.
+/// The f32 values of quantised rows.
 std::vector<float> values_of_rows(const std::byte* rows, std::size_t count, std::size_t k);
 
-/// Rounds to F16 or BF16; leaves them for any other type.
+/// Rounds to F16 or BF16; does nothing for any other type.
 void round_to(DType type, std::vector<float>& values);
 
-/// Sums of products, with the sum of their magnitudes, which rounding errors go by.
+/// Sums of products and the sums of their magnitudes, to which rounding errors are proportional.
 struct Products {
   std::vector<double> sums, magnitudes;
 };
 /// out[t][n] = sum over k of w[n][k] * x[t][k].
 Products multiply(const std::vector<float>& w, const std::vector<float>& x, std::size_t k);
 
-/// Runs a kernel in each order; result() after each must be the same bytes, which are returned.
+/// Runs a kernel once in each lane order. result() must return the same bytes each time; these are returned.
 std::vector<std::byte> run_in_all_orders(const Kernel& kernel, const KernelArgs& args,
                                          const std::function<void()>& reset,
                                          const std::function<std::vector<std::byte>()>& result);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks every kernel in the full cross of types, shapes and cuts: gpu_kernels_test in as many shards at once as there
-are cores, each with its share of the kernels. Hours of one core. Prints what each shard says in the end, all of it for
-one that fails, and 'N passed, N failed' shards; exit 1 if any failed.
+"""Checks every kernel in the full cross product of types, shapes and splits. Runs gpu_kernels_test in as many shards
+at once as there are cores, each with its share of the kernels; takes hours of CPU time. Prints the last lines of
+each shard, the whole output of a failed one, and 'N passed, N failed' shards; exit 1 if any failed.
 
   kernels_nightly.py PROGRAM [--shards N]
 """

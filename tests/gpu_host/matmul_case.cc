@@ -1,3 +1,4 @@
+// Builds the inputs of a matmul case, runs its kernel and checks the results of its epilogue (matmul_case.h).
 #include "tests/gpu_host/matmul_case.h"
 
 #include <cmath>
@@ -9,7 +10,7 @@ namespace {
 constexpr float kUntouched = 12345;
 constexpr double kRelative = 4e-6;
 
-/// What was multiplied: x as its rows mean it, [real][k], and the buffer with padding that must not matter.
+/// The activations: the values [real][k], and the buffer with padding rows, which must not affect results.
 struct Activations {
   std::vector<float> values;
   Buffer<std::byte> rows;
@@ -28,7 +29,7 @@ struct Activations {
   }
 };
 
-/// What the epilogue makes of a row's sums, and how far off rounding may put it.
+/// The expected result of the epilogue, and how far rounding may move it.
 struct Expected {
   double value, margin;
 };
@@ -48,7 +49,8 @@ Expected expect(const MatmulProblem& c, const Products& products, int t, int n, 
 
 }  // namespace
 
-/// out[t][n] = v, or with 1/rms from partial sums: residual + v, its squares and quantised rows, or silu(gate) * up.
+/// out[t][n] = v; or, with 1/rms from partial sums, residual + v with its squares and quantised rows; or silu(gate) *
+/// up.
 std::string epilogue_of(const MatmulProblem& c) {
   const std::string results = std::to_string(c.results()), squares = std::to_string((c.results() + 15) / 16);
   std::string text = R"(struct Epilogue {
@@ -111,7 +113,7 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
         squares.fill(NAN);
       },
       [&] {
-        auto bytes = bytes_of(out);  // of real tokens: what padding gives is nobody's business
+        auto bytes = bytes_of(out);  // real tokens only; results of padding rows are unspecified
         bytes.resize(static_cast<std::size_t>(c.real) * results * sizeof(float));
         return bytes;
       });
@@ -140,7 +142,7 @@ void check_matmul(const MatmulProblem& c, const Kernel& kernel) {
     for (std::size_t i = 0; i < quantised.size(); ++i)
       if (i % q8_row_bytes(results) < static_cast<std::size_t>(results + results / 4)) REQUIRE(rows[i] == quantised[i]);
   }
-  // whole tiles of padding are left alone
+  // Tiles that hold only padding are not written.
   for (int i = (c.real + 15) / 16 * 16 * results; i < c.total * results; ++i) REQUIRE(out[i] == kUntouched);
   for (const auto* buffer : {&out, &squares, &partial, &added}) buffer->check();
   rows.check();

@@ -1,6 +1,6 @@
 #pragma once
-// A matmul with an epilogue, as the tests of the kernels that multiply share it: random weights and activations, plain
-// and busy epilogues, and the check against products in f64.
+// A matmul with an epilogue, for the tests of GEMV and matrix-instruction kernels: random weights and activations,
+// simple and fused epilogues, and the comparison with products in f64.
 
 #include <string>
 
@@ -8,26 +8,26 @@
 
 namespace forge::gpu_host {
 
-/// What the epilogue makes of a sum v: v; with 1/rms from partial sums the residual + v, its squares and quantised
-/// rows; or silu(gate) * up of columns that alternate every 16.
+/// What the epilogue does with a sum v: stores v; stores residual + v with its squares and quantised rows, after
+/// scaling by 1/rms from partial sums; or stores silu(gate) * up, where gate and up columns alternate every 16.
 enum class MatmulKind { kStore, kResidual, kGlu };
 inline constexpr MatmulKind kMatmulKinds[] = {MatmulKind::kStore, MatmulKind::kResidual, MatmulKind::kGlu};
 
 struct MatmulProblem {
   DType type;
   int n, k;
-  int total, real;  ///< tokens that memory has, and those that count
+  int total, real;  ///< rows in memory, and rows that hold real tokens
   MatmulKind kind;
-  DType rounded = DType::kF32;  ///< weights and activations are rounded to this: F16, BF16 or not at all
+  DType rounded = DType::kF32;  ///< rounding of weights and activations: F16, BF16 or none
   /// Columns of the result.
   [[nodiscard]] int results() const { return kind == MatmulKind::kGlu ? n / 2 : n; }
   [[nodiscard]] int parts() const { return kind == MatmulKind::kStore ? 0 : 5; }
 };
 
-/// The source of its epilogue.
+/// Source text of the epilogue.
 std::string epilogue_of(const MatmulProblem& problem);
 
-/// Runs a kernel with the arguments of MatmulArgs or TilesArgs in each order of lanes and checks all that it writes.
+/// Runs a kernel that takes MatmulArgs or TilesArgs once per lane order and checks everything that it writes.
 void check_matmul(const MatmulProblem& problem, const Kernel& kernel);
 
 }  // namespace forge::gpu_host

@@ -1,5 +1,5 @@
-// Matmul by rows: every weight type at the edges of rows, columns and tokens, cut up in different ways, with plain and
-// with busy epilogues, against products in f64.
+// The GEMV kernel multiplies correctly, compared with f64: every weight type, shapes at the edges of rows, columns and
+// tokens, different work splits, simple and fused epilogues.
 
 #include "tests/gpu_host/matmul_case.h"
 
@@ -8,14 +8,14 @@ using namespace forge::gpu_host;
 
 namespace {
 
-// How a block is cut up. Columns of a block are a multiple of 16 for both waves.
+// How a block splits its work. The columns of a block are a multiple of 16 for both wave sizes.
 struct Cut {
-  int waves, lanes, waves_per_row, rows_per_team, ahead;  ///< lanes 0: the wave's
+  int waves, lanes, waves_per_row, rows_per_team, ahead;  ///< lanes 0: the wave size
   bool prefetch = false;
 };
 constexpr Cut kCuts[] = {{8, 32, 1, 2, 2}, {16, 0, 1, 1, 2, true}, {2, 4, 1, 1, 1},
                          {8, 0, 4, 8, 2},  {4, 8, 1, 1, 3},        {1, 2, 1, 1, 1, true}};
-// Tokens of a tile, of memory, and how many are real.
+// Tokens per tile, rows in memory, and real tokens.
 struct Rows {
   int tile, total, real;
 };
@@ -58,7 +58,7 @@ WaveText text_of(const MatmulCase& c) {
 
 }  // namespace
 
-TEST_CASE("matmul by rows gives the products, for all types, shapes and cuts") {
+TEST_CASE("GEMV gives the products for all types, shapes and splits") {
   const Choice<7> sizes{std::size(kWeightTypes), std::size(kColumns),     std::size(kDepths), std::size(kRows),
                         std::size(kCuts),        std::size(kMatmulKinds), std::size(kWaves)};
   const auto case_of = [](const Choice<7>& at) {

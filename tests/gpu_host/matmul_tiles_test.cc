@@ -1,6 +1,6 @@
-// Matmul by matrix instructions: every weight type at the edges of rows, columns and tokens, by the tiles of
-// every vendor, with plain and with busy epilogues, against products in f64 of what is left after rounding to BF16 or
-// F16.
+// Matmul by matrix instructions multiplies correctly: every weight type, shapes at the edges of rows, columns and
+// tokens, the tile layouts of every vendor, simple and fused epilogues. The reference is in f64, on values rounded to
+// BF16 or F16.
 
 #include "tests/gpu_host/matmul_case.h"
 
@@ -9,16 +9,17 @@ using namespace forge::gpu_host;
 
 namespace {
 
-// Whose tile (% is the type), of how many columns and tokens, by which waves.
+// The tile layout (% stands for the type), its columns and tokens, and the wave sizes that use it.
 struct Instruction {
   const char* name;
   int wave, columns, tokens;
 };
 constexpr Instruction kInstructions[] = {
     {"Mfma%Tile", 64, 16, 16}, {"Wmma%Gfx11Tile", 32, 16, 16}, {"Wmma%Gfx12Tile", 32, 16, 16}, {"Mma%Tile", 32, 16, 8}};
-// Waves of a block and tiles of a wave. Columns of a block are a multiple of 32, tokens of a wave one of 16.
+// Waves per block and tiles per wave. The columns of a block are a multiple of 32, the tokens of a wave a multiple of
+// 16.
 struct Cut {
-  int waves_down, waves_across, tiles_down, tokens;  ///< tokens of a wave
+  int waves_down, waves_across, tiles_down, tokens;  ///< tokens per wave
 };
 constexpr Cut kCuts[] = {{2, 2, 1, 16}, {1, 1, 2, 32}, {1, 2, 4, 16}, {4, 1, 1, 48}};
 struct Tokens {
@@ -67,7 +68,7 @@ WaveText text_of(const TilesCase& c) {
 
 }  // namespace
 
-TEST_CASE("matmul by matrix instructions gives the products, for all types, shapes and tiles") {
+TEST_CASE("matmul by matrix instructions gives the products for all types, shapes and tiles") {
   const Choice<7> sizes{std::size(kTypes), std::size(kColumns),     std::size(kDepths),      std::size(kTokens),
                         std::size(kCuts),  std::size(kMatmulKinds), std::size(kInstructions)};
   const auto case_of = [](const Choice<7>& at) {

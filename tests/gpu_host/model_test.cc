@@ -1,5 +1,5 @@
-// Whole models by the GPU executor, every kernel lane by lane on the host: against the reference interpreter, one token
-// a step and many, in batches, and tokens chosen on the device.
+// Whole models on the GPU executor, every kernel run lane by lane on the host. Logits agree with the reference
+// interpreter, for decode, prefill and batches, and tokens sampled on the device equal the host's.
 
 #include <fmt/format.h>
 
@@ -24,13 +24,13 @@ struct HostTarget {
 };
 constexpr HostTarget kWave32{"gfx1100", 32}, kWave64{"gfx90a", 64};
 
-/// A model compiled for a GPU by the host compiler, and opened on the null driver.
+/// A model compiled for a GPU with the host compiler and opened on the null driver.
 class HostGpu {
  public:
   HostGpu(const TinyModel& model, const HostTarget& target, std::int64_t batch, std::string tune = {},
           std::vector<std::string> skip = {}, std::string attention = {})
       : HostGpu(model, model.portable().graph, target, batch, std::move(tune), std::move(skip), std::move(attention)) {}
-  /// Another graph on the model's weights.
+  /// Another graph over the model's weights.
   HostGpu(const TinyModel& model, const ir::Graph& graph, const HostTarget& target, std::int64_t batch,
           std::string tune, std::vector<std::string> skip = {}, std::string attention = {}, bool embedded = false) {
     codegen::CompileOptions options;
@@ -58,9 +58,9 @@ class HostGpu {
   }
   runtime::GpuExecutor& operator*() { return *executor_; }
   runtime::GpuExecutor* operator->() { return executor_.get(); }
-  /// Are there matrix instructions for prompts?
+  /// True if prefill uses matrix instructions.
   [[nodiscard]] bool tiles() const { return tiles_; }
-  /// Why attention is run as it is, "decode1: ..." a line.
+  /// The reasons for the choice of attention kernels, one line "decode1: ..." per variant.
   [[nodiscard]] const std::string& reasons() const { return reasons_; }
 
  private:
@@ -70,14 +70,15 @@ class HostGpu {
   }
   std::shared_ptr<driver::NullControl> control_;
   std::unique_ptr<driver::Driver> driver_;
-  std::vector<std::byte> second_file_;  ///< of the model, where its weights are parts of larger tensors
+  std::vector<std::byte> second_file_;  ///< a second model file, for weights that are parts of larger tensors
   std::unique_ptr<runtime::SpanWeightSource> source_;
   std::unique_ptr<runtime::GpuExecutor> executor_;
   bool tiles_ = false;
   std::string reasons_;
 };
 
-/// Prompts go as generated tokens do, so that a token's results do not depend on its step.
+/// By rows: prefill uses the decode kernels, so a token's results do not depend on its step. By tiles: prefill uses
+/// matrix instructions.
 constexpr const char *kByRows = "matrix=0", *kByTiles = "matrix=1";
 
 double bound_of(DType dtype) {
@@ -105,7 +106,7 @@ std::int32_t largest(std::span<const float> logits) {
   return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
-/// `count` tokens behind `id`, chosen from forward's logits by the host.
+/// `count` tokens after `id`, sampled greedily on the host from the logits of forward().
 std::vector<std::int32_t> greedy_by_host(runtime::Executor& executor, std::int32_t id, int count,
                                          std::span<const std::int32_t> blocks) {
   std::vector<std::int32_t> out;
@@ -126,13 +127,13 @@ std::vector<std::int32_t> greedy_by_host(runtime::Executor& executor, std::int32
 
 }  // namespace
 
-TEST_CASE("gpu model: tokens chosen on the device are those that the host chooses") {
+TEST_CASE("gpu model: tokens sampled on the device equal those sampled on the host") {
   const TinyModel model({.dtype = DType::kQ8_0});
   for (const auto& target : {kWave32, kWave64}) {
     CAPTURE(target.name);
     HostGpu gpu(model, target, 2);
     constexpr int kSteps = 40;
-    const std::vector<std::int32_t> blocks{6, 1, 3, 4};  // two of each sequence
+    const std::vector<std::int32_t> blocks{6, 1, 3, 4};  // two blocks of each sequence
     const std::vector<std::int32_t> first{11, 60}, positions{0, 0};
     std::vector<std::vector<std::int32_t>> expected;
     for (std::size_t s = 0; s < 2; ++s)
@@ -160,7 +161,7 @@ TEST_CASE("gpu model: tokens chosen on the device are those that the host choose
   }
 }
 
-TEST_CASE("gpu model: weights that are parts of larger tensors of another file give the same logits") {
+TEST_CASE("gpu model: weights stored as parts of larger tensors in a second file give the same logits") {
   for (const TinyShape& shape : {TinyShape{.dtype = DType::kQ8_0, .biases = true},
                                  TinyShape{.dtype = DType::kQ4_0, .experts = 4, .experts_used = 2}}) {
     const TinyModel model(shape);
@@ -174,7 +175,7 @@ TEST_CASE("gpu model: skipping any optional pass keeps the logits") {
   const TinyModel model({.dtype = DType::kQ8_0});
   const auto ids = random_ids(21, model.file().vocab, 6);
   const std::vector<std::int32_t> blocks{5, 2};
-  std::vector<std::vector<std::string>> skips{{}};  // none, each, all
+  std::vector<std::vector<std::string>> skips{{}};  // no pass, each single pass, all passes
   for (const auto& pass : passes::pipeline_passes())
     if (pass.optional) skips.push_back({std::string(pass.name)});
   for (std::size_t i = 1, count = skips.size(); i < count; ++i) skips.front().push_back(skips[i].front());
@@ -190,9 +191,9 @@ TEST_CASE("gpu model: skipping any optional pass keeps the logits") {
   }
 }
 
-TEST_CASE("gpu model: attention gives the same however it is run") {
+TEST_CASE("gpu model: every attention kernel and split gives the same result") {
   using Catch::Contains;
-  // Weights whose activations are not rounded to int8, which would magnify every difference.
+  // F16 weights, since their activations are not rounded to int8, which would amplify every difference.
   const TinyModel model({.dtype = DType::kF16, .heads = 2, .kv_heads = 1, .head_dim = 32});
   const auto prompt = random_ids(90, model.file().vocab, 6);
   const std::vector<std::int32_t> few(prompt.begin(), prompt.begin() + 40), blocks{5, 2, 0, 4, 1};
@@ -215,13 +216,13 @@ TEST_CASE("gpu model: attention gives the same however it is run") {
   }
 }
 
-TEST_CASE("gpu model: a ragged batch gives what its sequences give alone") {
+TEST_CASE("gpu model: a ragged batch gives each sequence the results it gets alone") {
   const TinyModel model({.dtype = DType::kQ4_0});
   HostGpu gpu(model, kWave32, 8, kByRows);
   constexpr std::size_t kSequences = 7, kStride = 2;
   std::vector<std::vector<std::int32_t>> ids, blocks;
   std::vector<float> expected;
-  for (std::size_t s = 0; s < kSequences; ++s) {  // 1, 7, ... 37 tokens, the last of which the batch feeds
+  for (std::size_t s = 0; s < kSequences; ++s) {  // 1, 7, ... 37 tokens; the batch feeds the last of each
     const auto base = static_cast<std::int32_t>(4 * s);
     ids.push_back(random_ids(1 + 6 * s, 90, static_cast<unsigned>(s)));
     blocks.push_back({base + 3, base + 1});
@@ -250,7 +251,7 @@ TEST_CASE("gpu model: a ragged batch gives what its sequences give alone") {
   CHECK(nmse(got, expected) < 1e-8);
 }
 
-TEST_CASE("gpu model: requests of an engine get together what each gets alone") {
+TEST_CASE("gpu model: concurrent requests of an engine get the tokens they get alone") {
   const TinyModel model({.dtype = DType::kQ4_0});
   HostGpu gpu(model, kWave32, 8);
   constexpr std::size_t kRequests = 5, kTokens = 7;
@@ -267,7 +268,7 @@ TEST_CASE("gpu model: requests of an engine get together what each gets alone") 
       REQUIRE(prepared.has_value());
       streams.push_back(engine::EngineCore::stream_of(*prepared));
       REQUIRE(core.submit(*std::move(prepared)).has_value());
-      if (number == 1) core.step();  // the others join it
+      if (number == 1) core.step();  // the other requests join it
     }
     for (int steps = 0; steps < 200 && core.open() > 0; ++steps) core.step();
     CHECK(core.metrics().steps_ahead > 0);
@@ -291,9 +292,9 @@ TEST_CASE("gpu model: requests of an engine get together what each gets alone") 
 }
 
 TEST_CASE(
-    "gpu model: families with LayerNorm, norms of heads and behind blocks, soft-caps, windows, fused tensors, "
-    "queries that grow, plain networks") {
-  // The programs' context is beyond phi3's original one, so its factors are the long ones.
+    "gpu model: families with LayerNorm, head norms, post-norm, soft-caps, windows, fused tensors, "
+    "position-scaled queries, ungated FFNs") {
+  // The programs' context is longer than phi3's original context, so its long RoPE factors apply.
   for (const auto& [name, target] :
        {std::pair("gemma2", kWave32), std::pair("phi3_long", kWave64), std::pair("starcoder2", kWave64),
         std::pair("stablelm2_12b", kWave32), std::pair("hunyuan_dense", kWave64), std::pair("exaone4", kWave32),
@@ -312,7 +313,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("gpu model: every elementwise function behind the head") {
+TEST_CASE("gpu model: every elementwise function after the output head") {
   const TinyModel model({.dtype = DType::kF32});
   const auto graph = with_all_functions(model.portable().graph);
   const auto ids = random_ids(20, 90, 3);
@@ -320,7 +321,7 @@ TEST_CASE("gpu model: every elementwise function behind the head") {
   CHECK(nmse(run_alone(*gpu, ids, 64, {5}), model.reference(graph, ids, false)) < bound_of(DType::kF32));
 }
 
-TEST_CASE("gpu model: logits of the reference with weights in planes of codes, tables of the same type") {
+TEST_CASE("gpu model: reference logits with planes-layout weights and an embedding of the same type") {
   const TinyShape wide{.width = 256, .ffn = 512, .heads = 4, .kv_heads = 2, .head_dim = 64};
   for (const auto& [dtype, target] : {std::pair(DType::kQ4_K, kWave32), std::pair(DType::kQ6_K, kWave64),
                                       std::pair(DType::kIQ4_XS, kWave32), std::pair(DType::kQ3_K, kWave64)}) {
@@ -330,12 +331,12 @@ TEST_CASE("gpu model: logits of the reference with weights in planes of codes, t
   }
 }
 
-TEST_CASE("gpu model: logits of the reference, waves of 32") {
+TEST_CASE("gpu model: reference logits with waves of 32") {
   check_model({.dtype = DType::kQ4_0}, kWave32);
   check_model({.dtype = DType::kF16, .heads = 3, .kv_heads = 1, .tied = false, .biases = true}, kWave32);
 }
 
-TEST_CASE("gpu model: logits of the reference, waves of 64") {
+TEST_CASE("gpu model: reference logits with waves of 64") {
   check_model({.dtype = DType::kQ8_0, .rope_freqs = true}, kWave64);
   check_model({.dtype = DType::kQ4_1, .heads = 2, .head_dim = 64, .rope_scaling = "yarn"}, kWave64);
 }

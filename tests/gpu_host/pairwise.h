@@ -1,6 +1,6 @@
 #pragma once
-// Which cases of a cross product a run takes: so many that each value of a factor meets each of every other, or, for
-// the nightly run (FORGE_TEST_CROSS=full), all of them.
+// Pairwise testing: selects so many cases of a cross product that each value of one factor meets each value of every
+// other factor, or all cases in the nightly run (FORGE_TEST_CROSS=full).
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,9 @@
 namespace forge::gpu_host {
 
 template <std::size_t N>
-using Choice = std::array<int, N>;  ///< of each factor, the number of a value
+using Choice = std::array<int, N>;  ///< index of the chosen value, per factor
 
-/// All choices that `valid` allows; sizes: the factors' numbers of values.
+/// All choices for which `valid` holds. sizes: the number of values of each factor.
 template <std::size_t N, class Valid>
 std::vector<Choice<N>> full_cross(const Choice<N>& sizes, Valid&& valid) {
   std::vector<Choice<N>> out;
@@ -29,11 +29,11 @@ std::vector<Choice<N>> full_cross(const Choice<N>& sizes, Valid&& valid) {
   }
 }
 
-/// Few valid choices in which any two values of different factors come together that do so in a valid choice at all.
-/// Greedy: again and again the choice that has the most pairs which none had before.
+/// A small set of valid choices that contains every pair of values of two factors that occurs in any valid choice.
+/// Greedy: repeatedly takes the choice with the most pairs not covered yet.
 template <std::size_t N, class Valid>
 std::vector<Choice<N>> pairwise(const Choice<N>& sizes, Valid&& valid) {
-  Choice<N> first{};  // number of a factor's first value among all values
+  Choice<N> first{};  // index of each factor's first value among all values
   for (std::size_t factor = 1; factor < N; ++factor) first[factor] = first[factor - 1] + sizes[factor - 1];
   const auto values = static_cast<std::size_t>(first[N - 1] + sizes[N - 1]);
   std::vector<char> open(values * values);
@@ -48,7 +48,9 @@ std::vector<Choice<N>> pairwise(const Choice<N>& sizes, Valid&& valid) {
   for (;;) {
     const Choice<N>* best = nullptr;
     int best_gain = 0;
-    const std::size_t start = engine() % std::max<std::size_t>(all.size(), 1);  // ties fall differently each time
+    const std::size_t start =
+        engine() %
+        std::max<std::size_t>(all.size(), 1);  // a random start, so that ties are broken differently each time
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto& choice = all[(start + i) % all.size()];
       int gain = 0;
@@ -63,7 +65,7 @@ std::vector<Choice<N>> pairwise(const Choice<N>& sizes, Valid&& valid) {
   }
 }
 
-/// Is this the nightly run?
+/// True in the nightly run.
 inline bool takes_all_cases() {
   const char* cross = std::getenv("FORGE_TEST_CROSS");
   return cross != nullptr && std::string_view(cross) == "full";

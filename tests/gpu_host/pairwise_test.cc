@@ -1,4 +1,4 @@
-// Pairwise choices: few, valid, and no pair is missing that could be there.
+// Pairwise selection is small, contains only valid choices, and misses no pair that a valid choice has.
 
 #include <catch2/catch.hpp>
 
@@ -6,7 +6,7 @@
 
 using namespace forge::gpu_host;
 
-TEST_CASE("pairwise choices have every pair that a valid choice has, in far fewer choices") {
+TEST_CASE("pairwise selection covers every pair of a valid choice with far fewer choices") {
   const Choice<5> sizes{6, 4, 5, 3, 2};
   const auto valid = [](const Choice<5>& at) { return at[0] != 2 || at[1] == 3; };
   const auto all = full_cross(sizes, valid), some = pairwise(sizes, valid);

@@ -1,4 +1,4 @@
-// The layout planes: what goes in comes out, and stands where the kernels look for it.
+// The planes layout: packing loses nothing, and the parts are at the offsets that the kernels read.
 
 #include "kernels/quant/planes.h"
 #include "tests/gpu_host/support.h"
@@ -13,7 +13,7 @@ TEST_CASE("planes unpack to the native bytes they were packed from") {
       const std::size_t bytes = row_bytes(type, kK);
       Buffer<std::byte> native(rows * bytes), planes(rows * bytes), back(rows * bytes);
       for (std::size_t i = 0; i < native.size(); ++i) native[i] = static_cast<std::byte>(random_engine()());
-      const std::size_t half = rows / 2;  // two threads' worth
+      const std::size_t half = rows / 2;  // packed in two halves, as two threads would
       for (const auto& [first, count] : {std::pair{std::size_t{0}, half}, std::pair{half, rows - half}})
         REQUIRE(quant::pack_planes(
             type, rows, kK, first, count, [&](std::size_t row) { return native.data() + row * bytes; }, planes.data()));

@@ -1,5 +1,5 @@
-// Load-time steps: rows as the file has them become the layout planes, in slices, and where several sources share a
-// weight in turns.
+// The load-time repack kernels turn rows as stored in the file into the planes layout, in slices, and interleave
+// several sources that share one weight.
 
 #include "tests/gpu_host/kernel_bench.h"
 
@@ -14,7 +14,7 @@ struct RepackCase {
 };
 constexpr int kDepths[] = {32, 96, 1056, 2304};
 
-// Two sources that alternate every kUnit rows in a weight of kRows.
+// Two sources that alternate every kUnit rows in a weight of kRows rows.
 constexpr int kRows = 16, kUnit = 2, kSources = 2;
 
 WaveText text_of(const RepackCase& c) {
@@ -63,7 +63,7 @@ void check_repack(const RepackCase& c, const Kernel& kernel) {
 
 }  // namespace
 
-TEST_CASE("rows of every type are repacked, in slices and in turns") {
+TEST_CASE("rows of every type are repacked, in slices and interleaved") {
   const Choice<4> sizes{std::size(kWeightTypes), std::size(kDepths), 2, std::size(kWaves)};
   std::vector<RepackCase> cases;
   for (const auto& at :

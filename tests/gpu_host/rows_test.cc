@@ -1,4 +1,4 @@
-// Rows made without a matmul, and the steps that stand alone: embeddings of every type, norms, splits, RoPE's angles.
+// The row kernels outside matmuls are correct: embeddings of every type, norms, splits and the RoPE table.
 
 #include <algorithm>
 #include <cmath>
@@ -11,10 +11,10 @@ using namespace forge::gpu_host;
 
 namespace {
 
-// Tokens of memory, and how many are real.
+// Rows in memory, and rows with real tokens.
 struct Rows {
   int total, real;
-  /// Rows that are made: tiles of 16 without a real one are left alone.
+  /// Rows that a kernel writes: tiles of 16 rows that hold only padding are skipped.
   [[nodiscard]] int made() const { return total == 1 ? 1 : std::min(total, (real + 15) / 16 * 16); }
 };
 constexpr Rows kRows[] = {{1, 1}, {7, 5}, {32, 17}, {32, 16}};
@@ -25,13 +25,13 @@ constexpr int kTableRows = 11;
 
 struct FillCase {
   Source source;
-  DType type;  ///< of an embedding's table
+  DType type;  ///< type of the embedding table
   int columns;
   Rows rows;
   int waves, wave;
 };
 
-/// out = v * 2 and its quantised rows.
+/// Source of an epilogue that stores v * 2 and its quantised rows.
 std::string epilogue_of(int columns) {
   const std::string count = std::to_string(columns);
   return R"(struct Epilogue {
@@ -111,7 +111,7 @@ void check_fill(const FillCase& c, const Kernel& kernel) {
   rows.check();
 }
 
-/// Runs a kernel of rows.h whose configuration is `text`, in all orders.
+/// Runs a kernel of rows.h with the configuration `text` in all lane orders.
 void run_text(WaveText text, const KernelArgs& args, const Buffer<float>& out) {
   run_in_all_orders(build_kernels({std::move(text)})[0], args, [] {}, [&] { return bytes_of(out); });
   out.check();
@@ -133,7 +133,7 @@ TEST_CASE("rows are filled from rows, pairs of rows, gathered rows and tables of
   check_cases(cases, text_of, check_fill);
 }
 
-TEST_CASE("RMS norms whole rows and heads") {
+TEST_CASE("RMS norm of whole rows and of heads") {
   for (const int wave : kWaves)
     for (const auto& [columns, dim, rows] :
          {std::tuple{96, 96, kRows[0]}, {160, 32, kRows[1]}, {7, 7, kRows[2]}, {64, 32, kRows[3]}}) {
@@ -162,18 +162,19 @@ TEST_CASE("RMS norms whole rows and heads") {
         const double expected = x[t * stride + n] / std::sqrt(squares / dim + kEpsilon) * weight[n % dim];
         REQUIRE(out[t * out_stride + n] == Approx(expected).epsilon(1e-5));
       }
-      for (int t = 0; t < rows.total; ++t) REQUIRE(std::isnan(out[t * out_stride + columns]));  // between rows
+      for (int t = 0; t < rows.total; ++t)
+        REQUIRE(std::isnan(out[t * out_stride + columns]));  // the gap between two rows
       if (rows.made() < rows.total) REQUIRE(std::isnan(out[rows.made() * out_stride]));
     }
 }
 
-TEST_CASE("layer norms of rows and of parts of rows, far from zero, one gain for all parts or one for each") {
+TEST_CASE("layer norm of rows and of parts of rows with a large mean, with one gain for all parts or one for each") {
   for (const int wave : kWaves)
     for (const auto& [columns, dim, rows] : {std::tuple{160, 160, kRows[0]}, {96, 32, kRows[1]}, {7, 7, kRows[2]}})
       for (const bool shared : {true, false}) {
         CAPTURE(wave, columns, dim, shared);
         constexpr float kEpsilon = 1e-5F;
-        const bool biased = shared;  // both, in two combinations
+        const bool biased = shared;  // with bias only when the gain is shared, which covers both in two combinations
         codegen::KernelText text{.header = "kernels/gpu/rows.h", .kernel = "LayerNorm", .defaults = {}, .before = {}};
         text.threads = 2 * wave;
         text.blocks = rows.total * (columns / dim);
@@ -208,7 +209,7 @@ TEST_CASE("layer norms of rows and of parts of rows, far from zero, one gain for
       }
 }
 
-TEST_CASE("columns that alternate are sorted out") {
+TEST_CASE("interleaved columns are separated") {
   for (const int wave : kWaves)
     for (const Rows& rows : kRows) {
       constexpr int kUnit = 16, kParts = 2, kPartColumns = 48, kStride = 100, kPartStride = 50;
@@ -241,7 +242,7 @@ TEST_CASE("columns that alternate are sorted out") {
     }
 }
 
-TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the last digits of f32") {
+TEST_CASE("the RoPE table holds cos and sin of position times frequency, to f32 precision") {
   const bool has_factors = GENERATE(false, true);
   const int length = GENERATE(0, 1000);
   for (const int wave : kWaves)
@@ -261,7 +262,8 @@ TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the
           .real("kTemperature", kTemperature)
           .number("kTemperatureLength", length);
       Buffer<int> positions(rows.total);
-      for (int t = 0; t < rows.real; ++t) positions[t] = t < 2 ? t : 131071 * (t - 1) / 15;  // and -1 behind them
+      for (int t = 0; t < rows.real; ++t)
+        positions[t] = t < 2 ? t : 131071 * (t - 1) / 15;  // padding rows after them keep -1
       Buffer<float> frequencies(kAngles), table(static_cast<std::size_t>(rows.total) * kAngles * 2);
       Buffer<float> factors(kAngles);
       for (int i = 0; i < kAngles; ++i) {
@@ -277,7 +279,7 @@ TEST_CASE("RoPE's table holds cos and sin of positions times frequencies, to the
         const double angle = static_cast<double>(position) * frequency;
         const double lengths = length == 0 ? 0 : position / length;
         const double magnitude = kMagnitude * (1 + kTemperature * std::log(1 + lengths));
-        const double bound = length == 0 ? 1.5e-7 : 6e-7;  // the factor is rounded too
+        const double bound = length == 0 ? 1.5e-7 : 6e-7;  // the length factor is rounded too
         REQUIRE(std::fabs(table[2 * i] - magnitude * std::cos(angle)) <= bound);
         REQUIRE(std::fabs(table[2 * i + 1] - magnitude * std::sin(angle)) <= bound);
       }

@@ -1,5 +1,5 @@
-// Tokens chosen on the device: what the host's sampler chooses, from the same seed and the same filters, and the step's
-// inputs moved on.
+// Sampling on the device chooses the same tokens as the host sampler with the same seed and filters, and advances the
+// step's inputs.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kScanBlocks = 3, kScanWaves = 2, kDrawWaves = 4;
 
-/// The two kernels of a vocabulary and a number of rows.
+/// The two sampling kernels for a vocabulary size and a number of rows.
 class Sampling {
  public:
   Sampling(int vocab, int rows, int wave) : vocab_(vocab), rows_(rows) {
@@ -105,7 +105,7 @@ std::span<const float> logits_of(const Sampling& device, int row, int vocab) {
 
 }  // namespace
 
-TEST_CASE("draws are the host sampler's, with every filter") {
+TEST_CASE("draws equal the host sampler's, with every filter") {
   constexpr int kRows = 9;
   for (const int wave : kWaves)
     for (const int vocab : {1, 37, 1003}) {
@@ -138,7 +138,7 @@ TEST_CASE("draws are the host sampler's, with every filter") {
           REQUIRE(device.sampling[row].draws == static_cast<unsigned>(draw) + 1);
         }
       }
-      // rounding may turn a draw that falls on a border
+      // Rounding may change a draw that falls exactly on a boundary.
       for (int row = 0; row < kRows; ++row) {
         INFO(settings[row].what << ", vocabulary " << vocab << ", wave " << wave);
         CHECK(different[row] <= 1);
@@ -146,7 +146,7 @@ TEST_CASE("draws are the host sampler's, with every filter") {
     }
 }
 
-TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what is no number never wins") {
+TEST_CASE("temperature 0 takes the largest logit, the lowest id among equals, and never a NaN") {
   constexpr int kRows = 8, kVocab = 500;
   for (const int wave : kWaves)
     for (const Order order : kOrders) {
@@ -164,7 +164,7 @@ TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what 
         logit(5, i) = NAN;
         logit(6, i) = i == 78 ? -1e30F : -INFINITY;
       }
-      device.counts[gpu::kRowCount] = kRows - 1;  // the last one is padding
+      device.counts[gpu::kRowCount] = kRows - 1;  // the last row is padding
       device.counts[gpu::kSampledCount] = gpu::kSampledRing + 2;
       for (int row = 0; row < kRows; ++row) {
         device.sampling[row] = row_of({}, 5);
@@ -177,7 +177,7 @@ TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what 
       CHECK(device.ids[3] == 17);
       CHECK(device.ids[6] == 78);
       for (const int row : {4, 5}) {
-        CHECK(device.ids[row] == 0);  // the next step reads a row that is there
+        CHECK(device.ids[row] == 0);  // a valid id, so that the next step reads an existing row
         CHECK(device.sampled[2 * kRows + row] == gpu::kNoFiniteLogits);
       }
       CHECK(device.ids[7] == -1);
@@ -188,7 +188,7 @@ TEST_CASE("temperature 0 takes the largest logit, the lowest id of equals; what 
     }
 }
 
-TEST_CASE("equal logits are cut by id; infinities and forbidden tokens do not upset a draw") {
+TEST_CASE("equal logits are cut by id; infinities and forbidden tokens do not disturb a draw") {
   constexpr int kRows = 4, kVocab = 300;
   for (const int wave : kWaves) {
     Sampling device(kVocab, kRows, wave);
@@ -219,7 +219,7 @@ TEST_CASE("equal logits are cut by id; infinities and forbidden tokens do not up
       return ids;
     };
     CHECK(kept(0) == std::vector{0, 1, 2, 3, 4});
-    CHECK(kept(1).back() <= 14);  // 15 of 300 have a mass of 0.05
+    CHECK(kept(1).back() <= 14);  // 15 of 300 equal logits have a mass of 0.05
     CHECK(kept(1).size() > 8);
     CHECK(kept(2) == std::vector{3, 53, 103, 153, 203, 253});
     CHECK(kept(3) == std::vector{9});

@@ -1,5 +1,5 @@
-// The card's self-test with this machine for a card, lane by lane: nothing is wrong with it, and what is broken on
-// purpose is found and named.
+// The GPU self-test, with the host executor as the GPU: it finds nothing on a correct machine, and it detects and names
+// each injected fault.
 
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@ HostKernelCompiler& host_compiler() {
   return one;
 }
 
-/// This machine as a card.
+/// The host executor presented as a GPU.
 class HostCard {
  public:
   explicit HostCard(const HostTarget& target, bool deferred = false)
@@ -42,7 +42,7 @@ class HostCard {
   }
   driver::NullControl& control() { return *control_; }
 
-  /// `kernel`: of the primitives, this one alone.
+  /// Runs the self-test. `kernel`: run only this primitive.
   std::vector<session::SelfTestResult> test(codegen::KernelCompiler& compiler, bool model = false,
                                             std::string kernel = {},
                                             std::chrono::milliseconds limit = std::chrono::seconds(10)) {
@@ -74,7 +74,7 @@ std::string details(const std::vector<session::SelfTestResult>& results) {
   return out;
 }
 
-/// A kernel's results, changed behind its back.
+/// A modification of a kernel's results after it has run.
 using Change = std::function<void(const gpu::SelfTestArgs&)>;
 void change_behind(driver::NullControl& control, const std::string& entry, Change change) {
   control.set_loader([=](const std::string& kernel, std::span<const std::byte> image) -> driver::NullKernel {
@@ -88,7 +88,7 @@ void change_behind(driver::NullControl& control, const std::string& entry, Chang
 
 }  // namespace
 
-TEST_CASE("self-test: all primitives are right on this machine") {
+TEST_CASE("self-test: all primitives pass on this machine") {
   for (const auto& target : {kWave32, kWave64}) {
     CAPTURE(target.name);
     const auto results = HostCard(target).test(host_compiler());
@@ -100,7 +100,7 @@ TEST_CASE("self-test: all primitives are right on this machine") {
   }
 }
 
-TEST_CASE("self-test: the tiny model gives what the CPU gives") {
+TEST_CASE("self-test: the tiny model agrees with the CPU") {
   const auto results = HostCard(kWave32).test(host_compiler(), true);
   CHECK(details(results).empty());
   const auto detail = [&](const std::string& name) {
@@ -108,7 +108,7 @@ TEST_CASE("self-test: the tiny model gives what the CPU gives") {
     REQUIRE(found != results.end());
     return found->detail;
   };
-  // Far below the bound: what is right on one card is so on another.
+  // Far below the bound, so a correct GPU with other roundings passes too.
   for (const char* name : {"model: prefill", "model: short prefill", "model: decode"}) {
     CAPTURE(name, detail(name));
     REQUIRE(detail(name).starts_with("nmse "));
@@ -117,12 +117,12 @@ TEST_CASE("self-test: the tiny model gives what the CPU gives") {
   for (const char* name : {"model: greedy tokens", "model: drawn tokens"}) CHECK(detail(name).empty());
 }
 
-TEST_CASE("self-test: one wrong word of any primitive is found, and no other is named") {
+TEST_CASE("self-test: one wrong word of any primitive is found, and no other primitive is named") {
   for (const auto& kernel : codegen::self_test_kernels(*codegen::find_target(kWave32.name))) {
     HostCard card(kWave32);
     for (const auto& section : kernel.sections) {
       CAPTURE(kernel.name, section.name);
-      // The last word, by its highest bit but one: no tolerance is so wide.
+      // Flips the second-highest bit of the last word, which no tolerance covers.
       const std::size_t at = section.first + section.expected.size() - 1;
       change_behind(card.control(), kernel.source.entry, [&](const gpu::SelfTestArgs& args) {
         if (args.number != kernel.launches - 1) return;
@@ -149,14 +149,14 @@ TEST_CASE("self-test: wrong primitives are named") {
   }
 }
 
-TEST_CASE("self-test: a barrier that is none is a fault of the kernel that wants it") {
+TEST_CASE("self-test: a missing barrier is reported for the kernel that needs it") {
   tests::PlantingCompiler faulty(host_compiler(), [](std::string_view) { return "#define barrier()\n"; });
   const auto results = HostCard(kWave32).test(faulty, false, "memory");
   CHECK(failures(results).size() == results.size());
   CHECK(results.front().detail.find("shared") != std::string::npos);
 }
 
-TEST_CASE("self-test: the tiny model finds a sum of half the lanes in one kernel of its own") {
+TEST_CASE("self-test: the tiny model detects one kernel that sums only half of the lanes") {
   tests::PlantingCompiler faulty(host_compiler(), [](std::string_view entry) {
     return std::string(entry.starts_with("matmul_q4_k_1024x256_t1_") ? tests::kSumOfHalfTheLanes : "");
   });
@@ -164,10 +164,10 @@ TEST_CASE("self-test: the tiny model finds a sum of half the lanes in one kernel
   const auto found = failures(results);
   CAPTURE(details(results));
   REQUIRE(!found.empty());
-  CHECK(found.front() == "model: decode");  // prefill is right: the same model on waves of 64
+  CHECK(found.front() == "model: decode");  // prefill is correct: the same model with waves of 64
 }
 
-TEST_CASE("self-test: a kernel that does not compile is named, the others are tested") {
+TEST_CASE("self-test: a kernel that does not compile is named, and the others are tested") {
   tests::PlantingCompiler faulty(host_compiler(), [](std::string_view entry) {
     return std::string(entry.starts_with("self_test_blocks") ? "#error planted\n" : "");
   });
@@ -175,7 +175,7 @@ TEST_CASE("self-test: a kernel that does not compile is named, the others are te
   CHECK(found == std::vector<std::string>{"last_arrival and load_fresh", "atomic_add", "atomic_store", "store_host"});
 }
 
-TEST_CASE("self-test: a driver that fails is a result, for each of its calls") {
+TEST_CASE("self-test: a failure of any driver call is reported as a result") {
   HostCard card(kWave32);
   for (const char* call : {"module_load", "module_function", "launch", "stream_create", "event_create", "fill_bytes",
                            "copy_to_device", "copy_to_host", "event_record", "event_query"}) {
@@ -189,7 +189,7 @@ TEST_CASE("self-test: a driver that fails is a result, for each of its calls") {
   }
 }
 
-TEST_CASE("self-test: a lost device ends it, with what it was at") {
+TEST_CASE("self-test: a lost device ends the test and names the kernel that ran") {
   HostCard card(kWave32);
   change_behind(card.control(), codegen::self_test_kernels(*codegen::find_target(kWave32.name))[2].source.entry,
                 [&](const gpu::SelfTestArgs&) { throw std::runtime_error("planted"); });
@@ -198,12 +198,12 @@ TEST_CASE("self-test: a lost device ends it, with what it was at") {
   CHECK(thrown.size() > 50);
 }
 
-TEST_CASE("self-test: a kernel that does not end is told, and nothing is released") {
-  HostCard card(kWave32, true);  // work waits for somebody who waits, and the test asks only
+TEST_CASE("self-test: a kernel that does not end is reported, and nothing is released") {
+  HostCard card(kWave32, true);  // deferred: work runs only when something waits, and the test only polls
   CHECK_THROWS_AS(card.test(host_compiler(), false, "blocks", std::chrono::milliseconds(0)), session::DeviceIsStuck);
 }
 
-TEST_CASE("self-test: no memory is no fault of the card") {
+TEST_CASE("self-test: running out of memory is not a fault of the GPU") {
   HostCard card(kWave32);
   card.control().limit_memory(1 << 10);
   try {

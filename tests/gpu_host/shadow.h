@@ -1,5 +1,6 @@
 #pragma once
-// What is known of each byte of a block's shared memory: who wrote it last and who read it, since which barrier.
+// Race detection for a block's shared memory: for each byte, which lane last wrote and read it, and since which
+// barrier.
 
 #include <cstddef>
 #include <cstdint>
@@ -7,17 +8,18 @@
 
 namespace forge::gpu_host {
 
-/// Two accesses of one byte by different lanes, at least one of them a write, must have a barrier between them, and
-/// what is read must have been written since the block began.
-/// A byte's state is two stamps, epoch * kStamps + lane + 1, of its last write and its last read. An epoch lasts until
-/// the next barrier, so barriers and new blocks cost nothing, but for one in `epochs_max`.
+/// The rule: two accesses of one byte by different lanes, at least one of them a write, need a barrier between them,
+/// and a byte must be written before it is read in a block.
+/// The state of a byte is two stamps, epoch * kStamps + lane + 1, of its last write and its last read. Each barrier
+/// begins a new epoch, so barriers and new blocks cost O(1); only when the epoch counter reaches `epochs_max` are all
+/// stamps reset.
 class Shadow {
  public:
   static constexpr int kLanesMax = 1024;
 
   explicit Shadow(int epochs_max = INT32_MAX / kStamps - 1) : epochs_max_(epochs_max) {}
 
-  /// A new block with so much shared memory.
+  /// Begins a block with `bytes` of shared memory.
   void start(std::size_t bytes) {
     if (bytes > written_.size()) {
       written_.resize(bytes);
@@ -27,7 +29,7 @@ class Shadow {
     block_ = epoch_ * kStamps;
   }
 
-  /// After a barrier, whatever was done before is in order with what comes.
+  /// Begins a new epoch: all earlier accesses are ordered before all later ones.
   void barrier() {
     if (++epoch_ < epochs_max_) return;
     for (std::int32_t& stamp : written_) stamp = stamp > block_ ? 1 : 0;
@@ -36,7 +38,7 @@ class Shadow {
     epoch_ = 1;
   }
 
-  /// nullptr, or what is wrong. Lanes are below kLanesMax.
+  /// Checks a read. Returns nullptr, or a description of the mistake. lane < kLanesMax.
   const char* read(std::size_t at, std::size_t bytes, int lane) {
     const std::int32_t epoch = epoch_ * kStamps, me = epoch + lane + 1;
     bool unwritten = false, raced = false;

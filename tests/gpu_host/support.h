@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel tests share: modules by wave, random numbers.
+// Shared code of the kernel tests: modules by wave size, random numbers.
 
 #include <cmath>
 #include <map>
@@ -17,7 +17,7 @@ namespace forge::gpu_host {
 inline constexpr int kWaves[] = {32, 64};
 inline constexpr Order kOrders[] = {Order::kForward, Order::kReverse, Order::kShuffled};
 
-/// The module of a case, opened once.
+/// The module of a case, opened on first use.
 inline const Module& module_of(const std::string& which, int wave) {
   static std::map<std::string, Module> modules;
   const std::string name = which + "_w" + std::to_string(wave);

@@ -1,4 +1,4 @@
-// Matrix tiles by their lane tables: each table must give the product, whichever lanes hold what.
+// Matrix tiles: the lane table of each tile layout gives the product, however it distributes elements over lanes.
 
 #include <bit>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 enum class Factor { kHalf, kInt8, kBf16 };
 
-/// Numbers that a tile's factors hold exactly.
+/// Random factors that the tile's type represents exactly.
 std::vector<float> factors(std::size_t count, Factor kind) {
   auto values = random_floats(count);
   for (float& value : values)
@@ -25,7 +25,7 @@ std::vector<float> factors(std::size_t count, Factor kind) {
   return values;
 }
 
-/// A kernel of tiles_case.cc whose tile is m x n x k. Products of int8 are exact.
+/// Checks a kernel of tiles_case.cc whose tile is m x n x k. int8 products are exact.
 void check_tile(const std::string& name, int wave, Factor kind, int m, int n, int k) {
   INFO(name << ", wave " << wave);
   const int depth = gpu::kTileSteps * k;
@@ -67,7 +67,7 @@ TEST_CASE("matrix tiles of AMD and NVIDIA give the product") {
   }
 }
 
-TEST_CASE("lanes that hold the same element of a tile must agree") {
+TEST_CASE("lanes that hold the same tile element must agree") {
   Buffer<float> c(32);
   const gpu::TileArgs args{nullptr, nullptr, c.data()};
   CHECK_THROWS_WITH(run_kernel(module_of("tiles", 32).kernel("halves_differ"), {}, args),

@@ -1,5 +1,5 @@
 #pragma once
-// Arguments that the cases and the tests that launch them share.
+// Kernel arguments shared by the case kernels and the tests that launch them.
 
 namespace forge::gpu {
 
@@ -9,12 +9,12 @@ struct IntArgs {
   int* counter;
 };
 
-/// c[M][N] = sum over k of a[M][k] * bt[N][k], both taken to f16.
+/// c[M][N] = sum over k of a[M][k] * bt[N][k], both rounded to f16.
 struct TileArgs {
   const float* a;
   const float* bt;
   float* c;
 };
-inline constexpr int kTileSteps = 2;  ///< k is so many tiles deep
+inline constexpr int kTileSteps = 2;  ///< k is this many tiles long
 
 }  // namespace forge::gpu

@@ -1,4 +1,5 @@
-// Kernels that do one thing wrong each, and some that do it right: what the executor must tell apart.
+// Kernels with exactly one mistake each, and correct kernels beside them. The executor must report the former and
+// accept the latter.
 
 #include "kernels/gpu/prelude/prelude.h"
 #include "tests/gpu_host/cases/case_args.h"
@@ -27,7 +28,7 @@ struct Bytes {
 FORGE_KERNEL(wave_sums, 1, 128, IntArgs) {
   args.out[thread_id()] = sum_lanes<kWave>(args.in[thread_id()]);
 }
-// sum_lanes and max_lanes against the shuffles that they stand for; in bits.
+// sum_lanes and max_lanes must equal, bit for bit, the shuffle sequence that they abbreviate.
 FORGE_KERNEL(butterflies, 1, 128, IntArgs) {
   const float x = 1.0f / static_cast<float>(args.in[thread_id()]);
   float sum = x, most = x;
@@ -63,7 +64,7 @@ FORGE_KERNEL(last_sums, 3, 64, IntArgs) {
   sum = sum_lanes<32>(sum);
   if (thread_id() == 0) args.out[0] = sum;
 }
-// Neighbours in one word, and blocks that all use the same shared memory.
+// Adjacent bytes of one word, written by different lanes, do not race; all blocks reuse the same shared memory.
 FORGE_KERNEL(bytes_in_lds, 3, 64, IntArgs) {
   FORGE_LDS(Bytes, lds);
   lds.values.set(thread_id(), static_cast<u8>(args.in[thread_id()]));
@@ -112,7 +113,7 @@ FORGE_KERNEL(barriers_differ, 1, 64, IntArgs) {
     barrier();
   args.out[thread_id()] = 0;
 }
-// The waves are each of one mind, but not the block.
+// All lanes of a wave agree, but the waves of the block do not.
 FORGE_KERNEL(barrier_missed_by_wave, 1, 128, IntArgs) {
   if (thread_id() >= 64) barrier();
   args.out[thread_id()] = 0;

@@ -1,4 +1,4 @@
-// One wave, one tile of the product, several steps deep, for each tile that has this wave.
+// One wave multiplies one matrix tile over several k steps, for each tile layout of this wave size.
 
 #include "kernels/gpu/matrix_tile.h"
 #include "tests/gpu_host/cases/case_args.h"
@@ -58,7 +58,7 @@ FORGE_CASE(wmma_int8_gfx11, WmmaInt8Gfx11Tile)
 FORGE_CASE(wmma_int8_gfx12, WmmaInt8Gfx12Tile)
 FORGE_CASE(mma, MmaF16Tile)
 FORGE_CASE(mma_int8, MmaInt8Tile)
-// Both halves of a gfx11 wave hold A: here they differ.
+// Both halves of a gfx11 wave hold A; this kernel gives the halves different values.
 FORGE_KERNEL(halves_differ, 1, kWave, TileArgs) {
   NativeTile::Fragments f = {};
   f.a[3] = static_cast<u32>(lane_id());
