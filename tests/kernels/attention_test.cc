@@ -1,4 +1,5 @@
-// Attention and the KV cache: against softmax in double, and bit for bit against every other way to cut the work.
+// CPU attention and the KV cache kernels: agree with softmax in double, and give the same bits for every way to split
+// the work.
 
 #include <algorithm>
 #include <limits>
@@ -14,13 +15,14 @@ namespace {
 struct Geometry {
   std::size_t head_dim = 64, kv_heads = 2, group = 3;
   DType type = DType::kF16;
-  std::size_t value_dim = 0;  ///< 0: head_dim
+  std::size_t value_dim = 0;  ///< 0: the same as head_dim
   bool shared_row = false;
   std::size_t values() const { return value_dim > 0 ? value_dim : head_dim; }
   cpu::KvShape shape() const { return {type, kv_heads, head_dim, values(), shared_row}; }
 };
 
-/// Keys and values of `heads` heads a token, and of a shared row keys alone, each token into its block and slot.
+/// Stores the keys and values of `heads` heads per token, each token into its cache block and slot. With a shared row
+/// only keys are stored.
 void store(const cpu::Kernels& kernels, const cpu::KvShape& shape, const std::vector<float>& k,
            const std::vector<float>& v, std::vector<std::byte*> blocks, const std::int32_t* slots) {
   const std::size_t tokens = blocks.size();
@@ -36,7 +38,7 @@ void store(const cpu::Kernels& kernels, const cpu::KvShape& shape, const std::ve
 
 constexpr DType kKvTypes[] = {DType::kF16, DType::kQ8_0};
 
-/// 32 floats as a Q8_0 cache holds them, by kernels.h's definition; their scale.
+/// Rounds 32 floats to what a Q8_0 cache holds, by the definition in kernels.h. Returns their scale.
 std::uint16_t round_to_q8(float* x) {
   float largest = 0;
   for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(x[i]));
@@ -47,12 +49,13 @@ std::uint16_t round_to_q8(float* x) {
   return half;
 }
 
-/// A cache of one sequence, filled through the store functions; blocks lie shuffled in a pool, and everything that was
-/// not stored is NaN (0xffff).
+/// The cache of one sequence, filled with the store functions. Its blocks lie in random order in a pool, and everything
+/// that was not stored is NaN (0xffff), so that a read of a wrong slot shows.
 struct Cache {
   Geometry geometry;
   std::size_t length, block_bytes;
-  std::vector<float> k, v;  // as the cache holds them: [length][kv_heads][head_dim], [length][kv_heads][values]
+  std::vector<float> k,
+      v;  // rounded as the cache stores them: [length][kv_heads][head_dim], [length][kv_heads][values]
   std::vector<std::int32_t> table;
   Guarded<std::byte> pool;
 
@@ -96,7 +99,7 @@ struct Cache {
   }
 };
 
-/// Softmax in double, the plain way. sink: nullptr for none.
+/// Softmax attention in double, straight from the definition. sink: nullptr for none.
 std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& params, const float* q,
                               std::int32_t position, std::size_t kv_head, const float* sink) {
   const std::size_t dim = params.kv.head_dim, width = params.kv.heads * dim, value_dim = params.kv.value_dim;
@@ -143,7 +146,7 @@ std::vector<float> run_chunks(const cpu::Kernels& kernels, const cpu::AttentionP
   const std::size_t stride = count * cpu::attention_partial_floats(dim);
   Guarded<float> out(count * dim), partials(chunks * stride);
   Guarded<float> scratch(cpu::attention_chunk_scratch_floats(params.kv));
-  for (std::size_t c = chunks; c-- > 0;)  // any order
+  for (std::size_t c = chunks; c-- > 0;)  // in reverse, since any order must do
     kernels.attention_chunk(params, query, c, scratch.data(), partials.data() + c * stride);
   scratch.check();
   partials.check();
@@ -180,7 +183,7 @@ void check_against_reference(const cpu::Kernels& kernels, const Cache& cache, co
 
 }  // namespace
 
-TEST_CASE("attention is softmax of what a query may see") {
+TEST_CASE("attention is softmax over the positions that a query attends to") {
   std::vector<Geometry> geometries;
   for (const std::size_t head_dim : {1, 7, 8, 24, 64, 80, 128, 200, 256}) geometries.push_back({head_dim, 2, 3});
   for (const std::size_t head_dim : {32, 64, 96, 128, 256}) geometries.push_back({head_dim, 2, 3, DType::kQ8_0});
@@ -188,7 +191,7 @@ TEST_CASE("attention is softmax of what a query may see") {
     geometries.push_back({static_cast<std::size_t>(head_dim), 2, 3, DType::kF16, static_cast<std::size_t>(value_dim)});
   geometries.push_back({96, 2, 3, DType::kQ8_0, 64});
   for (const std::size_t head_dim :
-       {8, 40, 64, 96, 576}) {  // of one row a token, which values are the first columns of
+       {8, 40, 64, 96, 576}) {  // MLA: one latent row per token, whose first columns are the values
     geometries.push_back({head_dim, 2, 3, DType::kF16, head_dim - head_dim / 9, true});
     geometries.push_back({head_dim, 2, 16, DType::kF16, head_dim, true});
   }
@@ -205,7 +208,7 @@ TEST_CASE("attention is softmax of what a query may see") {
       }
 }
 
-TEST_CASE("groups of any size, windows, soft caps and sinks") {
+TEST_CASE("group sizes, windows, soft-caps and sinks") {
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::size_t group : {1, 2, 4, 5, 8, 9})
       for (const std::int32_t window : {0, 1, 20, 256, 300})
@@ -218,7 +221,7 @@ TEST_CASE("groups of any size, windows, soft caps and sinks") {
           auto params = cache.params();
           params.window = window;
           params.softcap = cap;
-          Queries queries(geometry, 3, 509, 0, 4);  // over a chunk's border
+          Queries queries(geometry, 3, 509, 0, 4);  // positions on both sides of a chunk boundary
           check_against_reference(*kernels, cache, params, queries);
           const auto sinks = Random(5).floats(group, 3);
           queries.query.sinks = sinks.data();
@@ -239,7 +242,7 @@ TEST_CASE("large scores do not overflow") {
   }
 }
 
-TEST_CASE("a query has the same bits alone, in any tile, in any order, and with any chunking of the cache") {
+TEST_CASE("attention is batch-invariant: a query has the same bits alone, in any tile, order and chunking") {
   const Geometry geometry =
       GENERATE(Geometry{72, 2, 3}, Geometry{96, 2, 3, DType::kQ8_0}, Geometry{72, 2, 3, DType::kF16, 64, true},
                Geometry{96, 2, 5, DType::kQ8_0, 64, true});
@@ -259,13 +262,13 @@ TEST_CASE("a query has the same bits alone, in any tile, in any order, and with 
           part.q += first * q_row;
           part.positions += first;
           part.tokens = count;
-          // as if later tokens were not stored yet: a shorter cache whose end is this part's last token
+          // A shorter cache that ends at this part's last token, as if later tokens were not stored yet.
           auto shorter = params;
           shorter.kv_length = 500 + first + count;
           const auto out = run_tile(*kernels, shorter, part);
           REQUIRE(test::same_bits(out.data(), whole.data() + first * row, count * row));
         }
-      // query rows of one step in another order, at positions far apart
+      // The query rows of one step in another order, at distant positions.
       std::vector<std::int32_t> positions{523, 3, 300, 523, -1, 255, 256};
       const Queries mixed(geometry, positions.size(), 0, 0, 10);
       auto query = mixed.query;
@@ -285,20 +288,20 @@ TEST_CASE("a query has the same bits alone, in any tile, in any order, and with 
     }
 }
 
-TEST_CASE("what a query may not see cannot reach it, infinities and NaNs included") {
+TEST_CASE("masked positions cannot affect a query, even if they hold infinities or NaN") {
   const Geometry geometry{32, 1, 1, GENERATE(DType::kF16, DType::kQ8_0), 32, GENERATE(false, true)};
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     Cache cache(*kernels, geometry, 64, 11);
     const Queries queries(geometry, 8, 20, 0, 12);
     const auto before = run_tile(*kernels, cache.params(), queries.query);
     auto* block = cache.pool.data() + static_cast<std::size_t>(cache.table[0]) * cache.block_bytes;
-    // infinities from position 24 on, where queries 24 to 27 themselves stand
+    // Infinities from position 24 on; the queries at 24 to 27 attend to them.
     const std::vector<float> poison(32, std::numeric_limits<float>::infinity());
     for (std::int32_t slot = 24; slot < 32; ++slot) {
       store(*kernels, geometry.shape(), poison, poison, {block}, &slot);
     }
     const auto after = run_tile(*kernels, cache.params(), queries.query);
-    REQUIRE(test::same_bits(before.data(), after.data(), 4 * 32));  // positions 20 to 23 see nothing of it
+    REQUIRE(test::same_bits(before.data(), after.data(), 4 * 32));  // positions 20 to 23 do not attend to them
     REQUIRE(!std::isfinite(after[4 * 32]));
   }
 }
@@ -321,7 +324,7 @@ TEST_CASE("a padding token stores nothing") {
   }
 }
 
-TEST_CASE("a Q8_0 cache holds 32 columns a scale, and trouble is seen in it") {
+TEST_CASE("a Q8_0 cache has one scale per 32 columns, and non-finite inputs stay visible") {
   const cpu::KvShape shape{DType::kQ8_0, 2, 64, 64};
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     CAPTURE(test::label(*kernels));
@@ -352,7 +355,7 @@ TEST_CASE("a Q8_0 cache holds 32 columns a scale, and trouble is seen in it") {
   }
 }
 
-TEST_CASE("the classes with FMA attend to the same bits") {
+TEST_CASE("attention has the same bits in all classes with FMA") {
   const auto geometry = GENERATE(Geometry{88, 2, 4}, Geometry{88, 2, 4, DType::kF16, 80, true});
   std::vector<float> expected;
   for (const cpu::Kernels* kernels : test::kernels_with_fma()) {

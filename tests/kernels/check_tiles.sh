@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: check_tiles.sh LIBRARY
-# What the compiler made of the tile operations. g++ 12 is known to drop the stores that fill a tile configuration on the
-# stack (its intrinsics do not say that they read it); here configurations are constants, so what each ldtilecfg reads
-# must be addressed from the instruction pointer. Whoever configures also releases.
+# Checks the machine code of the AMX tile kernels. g++ 12 drops the stores that fill a tile configuration on the stack,
+# because its intrinsics do not declare that they read it. The kernels' configurations are constants, so the operand of
+# each ldtilecfg must be addressed relative to the instruction pointer. A function that configures tiles must release them.
 set -eu
 code=$(objdump -d --no-show-raw-insn "$1")
 for instruction in ldtilecfg tilerelease tileloadd tilestored tdpbsud tdpbf16ps; do
@@ -17,5 +17,5 @@ echo "$code" | sed "s/ *#.*//" | awk '
     register = $NF; gsub(/[()]/, "", register)
     if (from[register] !~ /\(%rip\)/) { print "a configuration that is no constant: " $0 " in " name; bad = 1 }
   }
-  { last = $NF; sub(/.*,/, "", last); from[last] = $0 }  # the register that an instruction writes stands last
+  { last = $NF; sub(/.*,/, "", last); from[last] = $0 }  # the destination register is the last operand
   END { exit bad }'

@@ -1,4 +1,4 @@
-// Names of the classes, rope's tables, and rows of embeddings.
+// CPU class names, RoPE tables and embedding rows.
 
 #include <numbers>
 
@@ -10,12 +10,12 @@ using namespace forge;
 using forge::test::Guarded;
 using forge::test::Random;
 
-TEST_CASE("classes have names that parse back, and the table says which class it is") {
+TEST_CASE("class names parse back, and each kernel table reports its class") {
   for (const auto c : cpu::all_classes()) {
     REQUIRE(cpu::parse(cpu::name(c)) == c);
     const auto got = cpu::kernels(c).cpu_class;
     REQUIRE((got == c || (got == cpu::CpuClass::kGeneric && !cpu::runs_here(c))));
-    // A class of this architecture that no suite of this program sees.
+    // A class of this architecture that this CPU cannot run, so no test here covers it.
     if (!cpu::runs_here(c) && cpu::name(c).substr(0, 3) == cpu::name(cpu::detect()).substr(0, 3))
       tests::skip_part("this CPU does not run class " + std::string(cpu::name(c)));
   }
@@ -26,7 +26,7 @@ TEST_CASE("classes have names that parse back, and the table says which class it
   REQUIRE_FALSE(cpu::features().empty());
 }
 
-TEST_CASE("rope frequencies: plain, linear, divided by factors") {
+TEST_CASE("RoPE frequencies: unscaled, linear scaling, frequency factors") {
   cpu::RopeParams params{.dims = 64, .base = 10000};
   float plain[32], scaled[32];
   cpu::rope_frequencies(params, plain);
@@ -55,7 +55,8 @@ TEST_CASE("YaRN keeps fast pairs, stretches slow ones and ramps between") {
   float plain[64], scaled[64];
   cpu::rope_frequencies({.dims = 128, .base = 10000}, plain);
   cpu::rope_frequencies(params, scaled);
-  // pairs that turn more than 32 times over 4096 positions stay, those that turn less than once are stretched
+  // Pairs that turn more than 32 times over 4096 positions stay as they are; pairs that turn less than once are
+  // stretched.
   const double low = std::floor(128 * std::log(4096 / (32 * 2 * std::numbers::pi)) / (2 * std::log(10000.0)));
   const double high = std::ceil(128 * std::log(4096 / (2 * std::numbers::pi)) / (2 * std::log(10000.0)));
   REQUIRE((low == 20 && high == 46));
@@ -69,7 +70,7 @@ TEST_CASE("YaRN keeps fast pairs, stretches slow ones and ramps between") {
   REQUIRE(cpu::rope_magnitude(params) == 1.0f);
 }
 
-TEST_CASE("rope tables hold cos and sin of position times frequency, also far out") {
+TEST_CASE("RoPE tables hold cos and sin of position times frequency, also at large positions") {
   const cpu::RopeParams params{.dims = 8, .base = 500000, .attn_factor = 1.5};
   const std::int32_t positions[] = {0, 1, 131071};
   Guarded<float> table(3 * 10 - 2);
@@ -85,7 +86,7 @@ TEST_CASE("rope tables hold cos and sin of position times frequency, also far ou
   cpu::rope_frequencies(params, frequencies);
   cpu::rope_table(positions + 1, 1, frequencies, 8, {.base = 1.5f}, from_frequencies, 8);
   for (std::size_t i = 0; i < 8; ++i) REQUIRE(from_frequencies[i] == Approx(table[10 + i]).margin(1e-6));
-  // a temperature grows with every whole length
+  // The attention temperature grows at each multiple of the original context length.
   const std::int32_t far[] = {0, 999, 1000, 2999, 3000};
   float tempered[5 * 8], plain[5 * 8];
   cpu::rope_table(far, 5, frequencies, 8, {.base = 1.5f}, plain, 8);
@@ -94,7 +95,7 @@ TEST_CASE("rope tables hold cos and sin of position times frequency, also far ou
   for (std::size_t i = 0; i < 5 * 8; ++i) REQUIRE(tempered[i] == Approx(plain[i] * factors[i / 8]).margin(1e-6));
 }
 
-TEST_CASE("embedding rows come out of both layouts, and ids outside the table are zeros") {
+TEST_CASE("embedding rows are read from both layouts, and ids outside the table give zeros") {
   Random random(1);
   for (const DType type : test::all_types())
     for (const auto layout : {quant::Layout::kNative, quant::Layout::kX16}) {

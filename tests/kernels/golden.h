@@ -1,5 +1,5 @@
 #pragma once
-// Random native blocks of every type, and what the PyPI package gguf says that they mean (make_golden.py).
+// Random native blocks of every type, and hashes of what the PyPI package gguf dequantises them to (make_golden.py).
 
 #include <cstdint>
 #include <stdexcept>
@@ -11,7 +11,7 @@ namespace forge::test {
 
 struct Golden {
   DType type;
-  std::vector<std::size_t> exponents;  ///< bytes of a block with the sign and exponent of an f16
+  std::vector<std::size_t> exponents;  ///< byte offsets in a block that hold the sign and exponent of an f16
   std::uint64_t hash;
   std::uint32_t first[4];
 };
@@ -28,7 +28,7 @@ inline const Golden& golden_of(DType type) {
   throw std::invalid_argument("a type without golden vectors");
 }
 
-/// Makes the scales of whole blocks 2^-7 .. 2^-4.
+/// Sets the scales of whole blocks to 2^-7 .. 2^-4, so that results stay finite.
 inline void tame_scales(const Golden& golden, std::vector<std::byte>& blocks) {
   const std::size_t size = dtype_info(golden.type).block_bytes;
   for (std::size_t at = 0; at < blocks.size(); at += size)
@@ -36,7 +36,7 @@ inline void tame_scales(const Golden& golden, std::vector<std::byte>& blocks) {
       blocks[at + exponent] = (blocks[at + exponent] & std::byte{0x8f}) | std::byte{0x20};
 }
 
-/// `blocks` blocks of a type as a stream of random bytes (splitmix64), scales made 2^-7 .. 2^-4.
+/// `blocks` blocks of a type from a random byte stream (splitmix64), with scales of 2^-7 .. 2^-4.
 inline std::vector<std::byte> random_blocks(const Golden& golden, std::uint64_t seed, std::size_t blocks) {
   std::vector<std::byte> out(blocks * dtype_info(golden.type).block_bytes);
   for (auto& byte : out) {
@@ -49,7 +49,7 @@ inline std::vector<std::byte> random_blocks(const Golden& golden, std::uint64_t 
   return out;
 }
 
-/// A type's blocks for kernels: an exponent byte of MXFP4 (which golden vectors take as it comes) is tamed too.
+/// The block description for kernel tests: it also limits MXFP4's exponent byte, which the golden vectors leave random.
 inline Golden weight_blocks(DType type) {
   Golden golden = golden_of(type);
   if (type == DType::kMXFP4) golden.exponents = {0};

@@ -1,4 +1,4 @@
-// Every type of GGUF files means what the PyPI package gguf says.
+// Dequantisation of every GGUF type agrees bit for bit with the PyPI package gguf.
 
 #include "tests/kernels/golden.h"
 
@@ -22,7 +22,7 @@ TEST_CASE("native blocks of every type dequantise to the gguf package's bits") {
   }
 }
 
-TEST_CASE("every block type of the list has golden vectors") {
+TEST_CASE("every block type in the dtype table has golden vectors") {
   std::size_t types = 0;
   for (const auto& row : kDTypes)
     if (quant::with_block(row.type, [](auto) {})) {

@@ -1,5 +1,5 @@
-// Speed of the CPU kernels, one thread. Names are <kernel>/<class>/<type>/<shape>; GMAC/s counts multiply-adds, GB/s
-// the bytes of weights (or of the cache) that a call must read. Figures mean something on an idle machine only. Usage:
+// Speed of the CPU kernels on one thread. Names are <kernel>/<class>/<type>/<shape>. GMAC/s counts multiply-adds; GB/s
+// counts the bytes of weights (or KV cache) that a call must read. Run it on an idle machine. Usage:
 // kernels_bench [--benchmark_filter=matmul/x86-64-v4-vnni]
 
 #include <benchmark/benchmark.h>
@@ -20,7 +20,7 @@ std::vector<DType> types() {
   return out;
 }
 
-/// 64-byte aligned bytes of harmless content: small positive f16 scales and anything as quants.
+/// 64-byte aligned bytes that give normal arithmetic: small positive f16 scales, arbitrary quants.
 struct Buffer {
   std::unique_ptr<std::byte[], void (*)(std::byte*)> data;
   std::size_t size;
@@ -38,7 +38,7 @@ void rate(benchmark::State& state, const char* name, double each) {
   state.counters[name] = benchmark::Counter(each * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
-/// A weight is repeated until it leaves the caches when one token reads it, as a model's layers do.
+/// For one token the weight is repeated until it exceeds the caches, as a model's layers do.
 void matmul(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std::size_t rows, std::size_t k,
             std::size_t tokens) {
   const std::size_t bytes = quant::x16_bytes(type, rows, k);
@@ -57,12 +57,13 @@ void matmul(benchmark::State& state, cpu::CpuClass cpu_class, DType type, std::s
   rate(state, "GB/s", static_cast<double>(bytes));
 }
 
-/// SmolLM2's heads, and one row for DeepSeek V2 Lite's latent attention, with the query heads that share each.
+/// SmolLM2's heads, and DeepSeek V2 Lite's latent attention (one row per token), with the number of query heads per KV
+/// head.
 constexpr cpu::KvShape kSmolHeads{DType::kF16, 3, 64, 64}, kLatentRow{DType::kF16, 1, 576, 512, true};
 constexpr std::size_t kSmolGroup = 3, kLatentGroup = 16;
 
-/// One sequence at `depth`: one decode token over all layers' worth of memory, or a tile of 16 prefill tokens at the
-/// end, which finds the layer in the cache as its neighbours do.
+/// One sequence at `depth`: a decode token that reads as much memory as all layers have, or a tile of 16 prefill tokens
+/// at the end, which reads the one layer from the CPU cache as neighbouring tiles do.
 void attention(benchmark::State& state, cpu::CpuClass cpu_class, cpu::KvShape kv, std::size_t group, std::size_t depth,
                std::size_t tokens) {
   const std::size_t layers = tokens == 1 ? 30 : 1;
@@ -116,8 +117,8 @@ void read(benchmark::State& state, cpu::CpuClass cpu_class) {
 }
 
 inline constexpr std::size_t kRopeFloats = 12 * 64;
-/// A tile of 12 tokens by 1536 columns, as an epilogue sees it. `op`: which function, of two tiles and a place for
-/// results, a third. What works in place must keep its values: many CPUs are slow with what vanishes into denormals.
+/// A tile of 12 tokens by 1536 columns, as an epilogue sees it. `op` runs a tile operation on two tiles and a third for
+/// results. In-place operations must keep the magnitude of their values, because many CPUs are slow with denormals.
 template <class Op>
 void tile(benchmark::State& state, cpu::CpuClass cpu_class, Op op) {
   constexpr std::size_t kRows = 12, kWidth = 1536;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes golden.inc: what the PyPI package gguf (0.19) dequantises random blocks of each type to.
+"""Writes golden.inc: hashes of what the PyPI package gguf (0.19) dequantises random blocks of each type to.
 
     python3 -m venv V && V/bin/pip install gguf==0.19.0 && V/bin/python tests/kernels/make_golden.py > tests/kernels/golden.inc
     ... make_golden.py --grid IQ2_XS        prints a grid as the header of its type has it
 
-The blocks are made of a generator's bytes here and in golden_test.cc alike, so that only hashes of results are kept.
+The blocks come from the same random generator here and in golden_test.cc, so that only hashes of results are stored.
 """
 import sys
 
@@ -13,7 +13,7 @@ import numpy as np
 from gguf import quants
 
 BLOCKS = 64
-# Bytes of a block that hold the sign and exponent of an f16: made one of 2^-7 .. 2^-4.
+# Byte offsets in a block that hold the sign and exponent of an f16. They are set to 2^-7 .. 2^-4.
 TYPES = {
     "Q8_0": [1], "Q4_0": [1], "Q4_1": [1, 3], "Q5_0": [1], "Q5_1": [1, 3], "Q2_K": [81, 83], "Q3_K": [109],
     "Q4_K": [1, 3], "Q5_K": [1, 3], "Q6_K": [209], "IQ4_NL": [1], "IQ4_XS": [1], "MXFP4": [], "IQ2_XXS": [1],
@@ -24,7 +24,7 @@ MASK = (1 << 64) - 1
 
 
 def random_bytes(seed, count):
-    """splitmix64, the lowest byte of each number."""
+    """The lowest byte of each splitmix64 number."""
     out = bytearray()
     for _ in range(count):
         seed = (seed + 0x9E3779B97F4A7C15) & MASK
@@ -53,7 +53,7 @@ def grid(name):
 
 
 def signs(blocks):
-    """Q1_0, of which the package knows the sizes only: an f16, and the sign of each of 128 elements, set for plus."""
+    """Q1_0: an f16 scale, and one sign bit for each of 128 elements, set for plus. The package has only its block size."""
     d = blocks[:, :2].copy().view("<f2").astype("<f4")
     return np.where(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little"), d, -d)
 

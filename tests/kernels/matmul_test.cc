@@ -1,4 +1,4 @@
-// Matmul kernels: against the scalar definition, and bit for bit against themselves in every other tiling.
+// CPU matmul kernels: agree with the scalar definition, and give the same bits in every tiling.
 
 #include "tests/kernels/support.h"
 
@@ -20,7 +20,8 @@ float quantised_reference(const std::byte* native, const std::byte* x, std::size
     if constexpr (quant::HasPacking<Block>) {
       std::uint8_t raw[Block::kElems];
       raw_values(block, raw);
-      for (unsigned s = 0; s < Block::kElems / Block::kSub; ++s) {  // part after part that has a scale of its own
+      for (unsigned s = 0; s < Block::kElems / Block::kSub;
+           ++s) {  // one sub-block after another, each with its own scale
         const std::size_t first = b * Block::kElems + s * Block::kSub;
         int dot = 0, x_total = 0;
         for (unsigned i = 0; i < Block::kSub; ++i) {
@@ -58,7 +59,8 @@ float float_reference(const float* w, const float* x, std::size_t k) {
   return total;
 }
 
-/// Where the class multiplies BF16: x is rounded to it, and pairs take the places of columns, the odd one first.
+/// The reference for classes that multiply BF16: x is rounded to BF16, and columns are summed in pairs, the odd one
+/// first.
 float bf16_reference(const float* w, const float* x, std::size_t k) {
   std::vector<float> rounded(k);
   for (std::size_t i = 0; i < k; ++i) rounded[i] = quant::f32_of_bf16(quant::bf16_of_f32(x[i]));
@@ -75,7 +77,7 @@ float bf16_reference(const float* w, const float* x, std::size_t k) {
   return total;
 }
 
-/// The contract of kernels.h, row by row.
+/// The contract of kernels.h, for one row.
 float reference(const cpu::Kernels& kernels, const test::Weight& weight, std::size_t row, const std::byte* x) {
   const std::byte* native = weight.native.data() + row * row_bytes(weight.type, weight.k);
   float value = 0;
@@ -89,7 +91,7 @@ float reference(const cpu::Kernels& kernels, const test::Weight& weight, std::si
   return (is_dot ? bf16_reference : float_reference)(w.data(), reinterpret_cast<const float*>(x), weight.k);
 }
 
-/// Root mean square of a row's values, at least 1: what the generic class's rounding grows with.
+/// Root mean square of a row's values, at least 1. The rounding error of the generic class is proportional to it.
 float magnitude(const test::Weight& weight, std::size_t row) {
   std::vector<float> w(weight.k);
   quant::dequantize_native(weight.type, weight.native.data() + row * row_bytes(weight.type, weight.k), weight.k,
@@ -138,7 +140,7 @@ void check_against_reference(const cpu::Kernels& kernels, DType type, std::size_
 
 }  // namespace
 
-TEST_CASE("matmul gives what its contract says, in every class and tile size") {
+TEST_CASE("matmul fulfils its contract in every class and tile size") {
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const DType type : test::all_types()) {
       for (std::size_t tokens = 1; tokens <= 14; ++tokens) check_against_reference(*kernels, type, 33, 96, tokens, 1);
@@ -150,7 +152,7 @@ TEST_CASE("matmul gives what its contract says, in every class and tile size") {
 
 namespace {
 
-/// One random shape of a type on a random class.
+/// Checks one random shape of a type on a random class.
 void check_random_shape(DType type) {
   const auto all = test::all_kernels();
   const cpu::Kernels& kernels = *all[*rc::gen::inRange<std::size_t>(0, all.size())];
@@ -162,13 +164,13 @@ void check_random_shape(DType type) {
 
 }  // namespace
 
-TEST_CASE("one row and many rows of any shape are the scalar reference's bits") {
+TEST_CASE("any shape, with one row or many, has the scalar reference's bits") {
   rc::prop("of any type", [] { check_random_shape(*rc::gen::elementOf(test::all_types())); });
 }
 
-TEST_CASE("every type: 1,000 shapes are the scalar reference's bits", "[.nightly]") {
+TEST_CASE("every type: 1,000 shapes have the scalar reference's bits", "[.nightly]") {
   for (const DType type : test::all_types())
-    for (int round = 0; round < 10; ++round)  // of 100 each
+    for (int round = 0; round < 10; ++round)  // 100 shapes each
       rc::prop(std::string(dtype_name(type)), [&] { check_random_shape(type); });
 }
 
@@ -178,13 +180,13 @@ TEST_CASE("float weights take any k") {
       for (std::size_t k = 1; k <= 9; ++k) check_against_reference(*kernels, type, 17, k, 5, 5);
 }
 
-TEST_CASE("many groups are cut to fit L2 without a change") {
+TEST_CASE("splitting many groups to fit L2 does not change results") {
   for (const cpu::Kernels* kernels : test::all_kernels())
     check_against_reference(*kernels, DType::kQ8_0, 512, 2048, 13, 6);
 }
 
 TEST_CASE("extreme quants neither saturate nor overflow") {
-  // every weight at one end and every x at +-127: the largest dots there are
+  // All weights at one end of their range and all x at +-127 give the largest possible dot products.
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const DType type : test::block_types())
       for (const int quant : {0x00, 0x7f, 0x80, 0xff}) {
@@ -213,8 +215,8 @@ TEST_CASE("extreme quants neither saturate nor overflow") {
       }
 }
 
-TEST_CASE("blocks whose activations are all the same are as exact as others") {
-  // All 32 quants are +-127 then, and for one scale in seven scale * sum / scale is a bit more than their sum.
+TEST_CASE("blocks with equal activations are as exact as others") {
+  // All 32 quants are then +-127, and for one scale in seven scale * sum / scale exceeds their sum slightly.
   std::vector<float> values;
   for (int i = 1; i <= 40; ++i)
     values.insert(values.end(), {0.1f * static_cast<float>(i), -0.1f * static_cast<float>(i)});
@@ -243,7 +245,7 @@ TEST_CASE("blocks whose activations are all the same are as exact as others") {
     }
 }
 
-TEST_CASE("a value depends on its row and its token alone") {
+TEST_CASE("a result depends only on its row and its token") {
   rc::prop("any window of tokens and groups, through a row map, gives the same bits", [] {
     const auto all = test::all_kernels();
     const cpu::Kernels& kernels = *all[*rc::gen::inRange<std::size_t>(0, all.size())];
@@ -272,7 +274,7 @@ TEST_CASE("a value depends on its row and its token alone") {
   });
 }
 
-TEST_CASE("no tokens and no groups are no work") {
+TEST_CASE("zero tokens or zero groups do nothing") {
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const DType type : test::all_types()) {
       float out = 3;

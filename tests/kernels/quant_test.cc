@@ -1,4 +1,4 @@
-// Block formats, q8a and the x16 layout.
+// The block formats, q8a activation quantisation and the x16 weight layout are exact to their definitions.
 
 #include "tests/kernels/support.h"
 
@@ -11,7 +11,7 @@ using forge::test::Random;
 
 namespace {
 
-// The definition: sign, exponent, mantissa.
+// f16 by definition: sign, exponent, mantissa.
 double f16_by_definition(std::uint16_t half) {
   const int exponent = half >> 10 & 31, mantissa = half & 1023;
   const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
@@ -37,7 +37,7 @@ TEST_CASE("every f16 widens to its value and narrows back to its bits") {
 }
 
 TEST_CASE("f32 narrows to the nearest f16, ties to even") {
-  for (std::uint32_t i = 0; i < 0x7c00; ++i) {  // around the middle of every two neighbours
+  for (std::uint32_t i = 0; i < 0x7c00; ++i) {  // values around the midpoint of every two neighbours
     const double low = f16_by_definition(static_cast<std::uint16_t>(i));
     const double high = i == 0x7bff ? 65536.0 : f16_by_definition(static_cast<std::uint16_t>(i + 1));
     const auto middle = static_cast<float>((low + high) / 2);
@@ -74,7 +74,7 @@ TEMPLATE_TEST_CASE("a block keeps its values within half a step, and affine form
     float back[32];
     quantize_block(x.data(), block);
     dequantize_block(block, back);
-    // one step each side for Q4_0, whose extreme of the other sign is clipped
+    // For Q4_0 a whole step: the extreme value of the other sign is clipped.
     const float step = std::fabs(block_scale(block)) * (sizeof(TestType) == 18 ? 1.1f : 0.6f) + 1e-5f;
     for (int i = 0; i < 32; ++i) {
       REQUIRE(std::fabs(back[i] - x[static_cast<std::size_t>(i)]) <= step + 0.001f * std::fabs(back[i]));
@@ -90,7 +90,7 @@ TEMPLATE_TEST_CASE("a block keeps its values within half a step, and affine form
   for (const float value : back) REQUIRE(value == 0);
 }
 
-TEST_CASE("Q4 nibbles stand as GGUF files have them") {
+TEST_CASE("Q4 nibbles have the order of GGUF files") {
   BlockQ4_1 block{f16_of_f32(2.0f), f16_of_f32(-3.0f), {}};
   block.qs[5] = 0xa7;
   float out[32];
@@ -104,7 +104,7 @@ TEST_CASE("Q4 nibbles stand as GGUF files have them") {
   REQUIRE(out[16] == -4.0f);
 }
 
-TEST_CASE("q8a rows: strides, zeros, and what is not finite") {
+TEST_CASE("q8a rows: strides, zeros and non-finite values") {
   REQUIRE(q8a_row_bytes(32) == 64);
   REQUIRE(q8a_row_bytes(576) == 768);
   REQUIRE(q8a_row_bytes(2048) == 2560);
@@ -114,13 +114,13 @@ TEST_CASE("q8a rows: strides, zeros, and what is not finite") {
   quantize_q8a_block(x, q, &scale, &sum);
   REQUIRE((scale == 0 && sum == 0 && q[0] == 0));
   x[3] = -254;
-  x[4] = 1;  // 0.5 steps: to even, 0
-  x[5] = 3;  // 1.5 steps: to even, 2
+  x[4] = 1;  // 0.5 steps: rounds to even, 0
+  x[5] = 3;  // 1.5 steps: rounds to even, 2
   quantize_q8a_block(x, q, &scale, &sum);
   REQUIRE(scale == 2);
   REQUIRE((q[3] == -127 && q[4] == 0 && q[5] == 2));
   REQUIRE(sum == 2.0f * -125);
-  for (float& each : x) each *= 0x1p-110f;  // too small for a reciprocal: nothing but zeros
+  for (float& each : x) each *= 0x1p-110f;  // too small for a reciprocal: all quants are zero
   quantize_q8a_block(x, q, &scale, &sum);
   REQUIRE((scale == 0x1p-109f && q[3] == 0 && sum == 0));
   for (float& each : x) each *= 0x1p110f;
@@ -159,7 +159,8 @@ TEST_CASE("x16 gives back its rows' values, and their bytes where it keeps them,
       }
 }
 
-TEST_CASE("x16 takes no more than the file but for grids, base 3 and single bits, and then at most 4.5 bits a weight") {
+TEST_CASE(
+    "x16 is no larger than the file, except for grids, base 3 and single bits, which take at most 4.5 bits a weight") {
   for (const DType type : test::block_types()) {
     CAPTURE(dtype_name(type));
     const bool grid = dtype_name(type).starts_with("iq1") || dtype_name(type).starts_with("iq2") ||
@@ -173,7 +174,7 @@ TEST_CASE("x16 takes no more than the file but for grids, base 3 and single bits
   }
 }
 
-TEMPLATE_TEST_CASE("x16: a group is one stream, and a unit has its scales right behind its quants", "", BlockQ8_0,
+TEMPLATE_TEST_CASE("x16: a group is contiguous, and a unit has its scales right after its quants", "", BlockQ8_0,
                    BlockQ4_0, BlockQ4_1) {
   using Unit = X16Unit<TestType>;
   REQUIRE(Unit::kBytes % 64 == 0);
@@ -191,7 +192,7 @@ TEMPLATE_TEST_CASE("x16: a group is one stream, and a unit has its scales right 
   }
 }
 
-TEST_CASE("x16: quants and scales stand where the kernels read them") {
+TEST_CASE("x16: quants and scales are where the kernels read them") {
   Random random(3);
   test::Weight weight(DType::kQ4_1, 16, 64, random);
   BlockQ4_1 block;
@@ -208,7 +209,7 @@ TEST_CASE("x16: quants and scales stand where the kernels read them") {
   group = reinterpret_cast<const std::uint8_t*>(bytes.packed.data());
   REQUIRE(group[512 + 2 * 64 + 7 * 4 + 3] == wide[1].qs[11] + 128);
   REQUIRE(std::memcmp(group + 1024 + 32 + 2 * 7, &wide[1].d, 2) == 0);
-  REQUIRE(group[1088 + 2 * 64 + 7 * 4 + 3] == wide[2].qs[11] + 128);  // the short unit
+  REQUIRE(group[1088 + 2 * 64 + 7 * 4 + 3] == wide[2].qs[11] + 128);  // the unit that is not full
   REQUIRE(std::memcmp(group + 1088 + 512 + 2 * 7, &wide[2].d, 2) == 0);
 }
 
@@ -223,7 +224,7 @@ TEST_CASE("a slice of groups packs like the whole, from rows of several tensors"
   REQUIRE(std::memcmp(slice.data(), all.packed.data() + 3 * x16_group_bytes(DType::kQ8_0, k), slice.size()) == 0);
 }
 
-TEST_CASE("every class packs the same bytes, whatever the alignment, and none beside them") {
+TEST_CASE("every class packs the same bytes at any alignment and writes nothing outside") {
   Random random(5);
   for (const auto* kernels : test::all_kernels())
     for (const DType type : test::all_types())
@@ -242,7 +243,7 @@ TEST_CASE("every class packs the same bytes, whatever the alignment, and none be
         }
 }
 
-TEST_CASE("types that no weight has are refused") {
+TEST_CASE("types that no weight can have are refused") {
   std::byte bytes[256]{};
   float out[256];
   REQUIRE_FALSE(has_kernels(DType::kQ8_1));

@@ -1,4 +1,4 @@
-// The router's arithmetic against numbers computed by hand: gates, ties, groups, a bias on the choice, NaN.
+// The MoE router's arithmetic against values computed by hand: gates, ties, groups, a selection bias, NaN.
 
 #include "kernels/cpu/route.h"
 
@@ -27,7 +27,7 @@ using Experts = std::vector<std::int32_t>;
 
 }  // namespace
 
-TEST_CASE("route: a softmax over all, over the chosen, and sigmoids") {
+TEST_CASE("route: softmax over all experts, softmax over the chosen ones, sigmoids") {
   const std::vector<float> logits{std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F)};
   const auto all = route({.used = 2}, logits);
   CHECK(all.chosen == Experts{1, 2});
@@ -42,12 +42,12 @@ TEST_CASE("route: a softmax over all, over the chosen, and sigmoids") {
   CHECK(sigmoid.shares[1] == Approx(3 / 4.0));
 }
 
-TEST_CASE("route: equal experts are taken by number, all of them when all are used") {
+TEST_CASE("route: equal experts are chosen by number, and all of them when all are used") {
   CHECK(route({.used = 3}, {0, 1, 1, 1, 0}).chosen == Experts{1, 2, 3});
   CHECK(route({.used = 5}, {0, 1, 1, 1, 0}).chosen == Experts{1, 2, 3, 0, 4});
 }
 
-TEST_CASE("route: a bias moves the choice and no share") {
+TEST_CASE("route: a bias changes the choice but not the shares") {
   const std::vector<float> bias{1, 0, 0, 0.5F};
   const auto routed = route({.used = 2, .sigmoid = true, .bias = bias.data()}, {-2, 2, 0, 0});
   CHECK(routed.chosen == Experts{0, 3});
@@ -55,8 +55,8 @@ TEST_CASE("route: a bias moves the choice and no share") {
   CHECK(routed.shares[1] == Approx(0.5));
 }
 
-TEST_CASE("route: only experts of the best groups, by the sum of their best members") {
-  // Group sums of two: 0.9 + 0.1, 0.6 + 0.5, 0.4 + 0.4; of one: the first group is best.
+TEST_CASE("route: group-limited routing ranks groups by the sum of their best members") {
+  // Sums of the best two per group: 0.9 + 0.1, 0.6 + 0.5, 0.4 + 0.4. By the best one alone, the first group wins.
   const std::vector<float> ranks{0.9F, 0.1F, 0.6F, 0.5F, 0.4F, 0.4F}, zero(6, -40.0F);
   const auto with = [&](std::size_t top, std::size_t groups_used, std::size_t used) {
     return route({.used = used,
@@ -74,7 +74,7 @@ TEST_CASE("route: only experts of the best groups, by the sum of their best memb
   CHECK(with(2, 3, 3) == Experts{0, 2, 3});
 }
 
-TEST_CASE("route: whatever the logits are, the numbers are valid and different") {
+TEST_CASE("route: for any logits the expert numbers are valid and distinct") {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
   for (const auto& logits : std::vector<std::vector<float>>{
            {kNan, 1, 2, kNan}, {kNan, kNan, kNan, kNan}, {kInf, 1, kInf, -kInf}, {-kInf, -kInf, -kInf, -kInf}})
@@ -90,6 +90,6 @@ TEST_CASE("route: whatever the logits are, the numbers are valid and different")
         }
       }
   CHECK(route({.used = 2, .sigmoid = true}, {kNan, 1, 2, kNan}).chosen == Experts{2, 1});
-  // Sigmoids that vanish: shares stay bounded by the least sum.
+  // Sigmoids that underflow: the divisor has a lower bound, so shares stay small.
   CHECK(route({.used = 2, .sigmoid = true, .over_chosen = true}, {-40, -40, -50, -60}).shares[0] < 1e-12F);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What kernel tests share: buffers with guards on both sides, random data, the classes that this CPU runs.
+// Shared code of the kernel tests: guarded buffers, random data, and the CPU classes that this machine runs.
 
 #include <cmath>
 #include <cstring>
@@ -17,8 +17,8 @@
 
 namespace forge::test {
 
-/// `count` elements between two guards of 64 bytes; check() fails if anyone wrote into a guard. The data starts
-/// `misalign` elements behind a 64-byte boundary. Fresh data are of a pattern that is a NaN as f32.
+/// `count` elements between two guards of 64 bytes; check() fails if a guard was overwritten. The data starts
+/// `misalign` elements after a 64-byte boundary. Fresh data has a bit pattern that is NaN as f32.
 template <class T>
 class Guarded {
  public:
@@ -73,7 +73,7 @@ inline bool same_bits(const float* a, const float* b, std::size_t count) {
   return std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
-/// Kernels of every class that this CPU runs.
+/// The kernel tables of every class that this CPU runs.
 inline std::vector<const cpu::Kernels*> all_kernels() {
   std::vector<const cpu::Kernels*> out;
   for (const auto c : cpu::all_classes())
@@ -92,7 +92,8 @@ inline bool fuses(const cpu::Kernels& kernels) {
 #endif
 }
 
-/// Those of them with FMA, which give the same bits. Empty, and the case is skipped, where there are no two to compare.
+/// Those with FMA, which give equal bits. If there are fewer than two to compare, the result is empty and the case is
+/// skipped.
 inline std::vector<const cpu::Kernels*> kernels_with_fma() {
   auto out = all_kernels();
   std::erase_if(out, [](const cpu::Kernels* kernels) { return !fuses(*kernels); });
@@ -101,7 +102,7 @@ inline std::vector<const cpu::Kernels*> kernels_with_fma() {
   return {};
 }
 
-/// Every type that a weight can have, and those of them that are blocks.
+/// All types that a weight can have, and the block types among them.
 inline std::vector<DType> all_types() {
   std::vector<DType> out;
   for (const auto& row : kDTypes)
@@ -113,13 +114,13 @@ inline std::vector<DType> block_types() {
   std::erase_if(out, [](DType type) { return is_float(type); });
   return out;
 }
-/// k, or what of whole blocks is next.
+/// k rounded up to whole blocks of the type.
 inline std::size_t whole_blocks(DType type, std::size_t k) {
   const std::size_t block = dtype_info(type).block_elems;
   return (k + block - 1) / block * block;
 }
 
-/// A weight in both layouts, from random values, or of random blocks where forge does not write the type.
+/// A weight in both layouts: quantised from random values, or random blocks where forge cannot write the type.
 struct Weight {
   DType type;
   std::size_t rows, k;
@@ -142,7 +143,7 @@ struct Weight {
   }
 };
 
-/// q8a rows by the scalar reference.
+/// q8a rows, quantised by the scalar reference.
 inline std::vector<std::byte> q8a_rows(const std::vector<float>& x, std::size_t k) {
   const std::size_t rows = x.size() / k, stride = quant::q8a_row_bytes(k);
   std::vector<std::byte> out(rows * stride);

@@ -1,4 +1,4 @@
-// Tile operations of every class against scalar definitions in double, at odd widths, with guards.
+// The tile operations of every class agree with scalar definitions in double, at odd widths, and write nothing outside.
 
 #include <algorithm>
 #include <functional>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kWidths[] = {1, 7, 15, 16, 17, 31, 32, 33, 64, 100, 576};
 constexpr std::size_t kRows = 3;
 
-/// Runs an in-place operation on a tile whose rows have a gap, and compares with `want(value, row, column)`.
+/// Runs an in-place operation on a tile with a gap between rows, and compares with `want(value, row, column)`.
 void check_elementwise(const std::function<void(const cpu::Kernels&, cpu::Tile)>& run,
                        const std::function<double(double, std::size_t, std::size_t)>& want, double ulps = 4,
                        float deviation = 2) {
@@ -45,7 +45,7 @@ void check_elementwise(const std::function<void(const cpu::Kernels&, cpu::Tile)>
 
 using elementwise::Function;
 
-/// One row of y for all rows of x.
+/// One row y, repeated for all rows of x.
 cpu::ConstTile one_row(const float* y, cpu::Tile x) {
   return {y, x.rows, x.width, 0};
 }
@@ -108,12 +108,12 @@ TEST_CASE("activations are accurate to a few ulp") {
     check_elementwise([](auto& k, auto x) { run_unary(k, Function::kXielu, x, {0.25f, 1.25f, 0.5f, -1e-6f}); },
                       [](double v, auto, auto) { return xielu(v, 0.25, 1.25, 0.5, static_cast<double>(-1e-6f)); }, 10,
                       deviation);
-  // far in the negative tail gelu's argument is rounded before it is exponentiated
+  // Far in the negative tail gelu's argument is rounded before the exponential, which amplifies the error.
   check_elementwise([](auto& k, auto x) { run_unary(k, Function::kGelu, x); },
                     [](double v, auto, auto) { return gelu(v); }, 40, 1.0f);
 }
 
-TEST_CASE("gated activations, also onto one of their operands") {
+TEST_CASE("gated activations, also written over one of their operands") {
   Random random(3);
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::size_t width : kWidths) {
@@ -135,9 +135,9 @@ TEST_CASE("gated activations, also onto one of their operands") {
       };
       run(kernels->binary(Function::kSilu), [](double g, double u) { return silu(g) * u; });
       run(kernels->binary(Function::kGelu), [](double g, double u) { return gelu(g) * u; });
-      // Far below zero the rounding of 1.702 g is seen through e^x, and e^x beyond f32 makes a zero.
+      // Far below zero e^x amplifies the rounding of 1.702 g, and where e^x exceeds f32 the result is zero.
       constexpr double kTail = 1.702 * 1.2e-7;
-      for (auto* operand : {&gate, &up})  // beyond the limits of 7, both ways
+      for (auto* operand : {&gate, &up})  // beyond the limits of +-7, on both sides
         for (float& x : *operand) x *= 5;
       run(
           kernels->binary(Function::kClampedSwish),
@@ -149,7 +149,7 @@ TEST_CASE("gated activations, also onto one of their operands") {
     }
 }
 
-TEST_CASE("an element has the same bits wherever it stands") {
+TEST_CASE("an element has the same bits at any place in a tile") {
   constexpr elementwise::Parameters kParameters{0.75f, 0.5f, 0.25f, 0.125f};
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (std::size_t number = 0; number < elementwise::kFunctionCount; ++number) {
@@ -221,7 +221,7 @@ TEST_CASE("activations at the ends of the range") {
   }
 }
 
-TEST_CASE("norms: sums of squares by blocks, inverse root, and the two ways to the same bits") {
+TEST_CASE("norms: sums of squares by blocks, inverse root, and two routes to the same bits") {
   Random random(5);
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::size_t width : kWidths) {
@@ -250,7 +250,7 @@ TEST_CASE("norms: sums of squares by blocks, inverse root, and the two ways to t
     }
 }
 
-TEST_CASE("norms of heads are norms of rows") {
+TEST_CASE("norms of heads equal norms of rows") {
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::size_t dim : {8, 40, 64}) {
       const auto x = Random(6).floats(2 * 3 * dim), weight = Random(7).floats(dim);
@@ -261,7 +261,7 @@ TEST_CASE("norms of heads are norms of rows") {
     }
 }
 
-TEST_CASE("rope turns pairs and halves, and leaves the rest of a head alone") {
+TEST_CASE("RoPE rotates adjacent pairs or halves, and leaves the rest of a head unchanged") {
   struct Case {
     std::size_t head_dim, rotary;
   };
@@ -292,7 +292,7 @@ TEST_CASE("rope turns pairs and halves, and leaves the rest of a head alone") {
 
 namespace {
 
-/// Byte for byte but for NaN, of which any is as good.
+/// Compares byte for byte, except that any NaN equals any other.
 void require_q8a(const Guarded<std::byte>& rows, const std::vector<std::byte>& want, std::size_t count, std::size_t k) {
   const std::size_t stride = quant::q8a_row_bytes(k);
   for (std::size_t t = 0; t < count; ++t)
@@ -309,7 +309,7 @@ void require_q8a(const Guarded<std::byte>& rows, const std::vector<std::byte>& w
 
 }  // namespace
 
-TEST_CASE("q8a quantisation is the scalar reference bit for bit, wherever the tile stands in the row") {
+TEST_CASE("q8a quantisation equals the scalar reference bit for bit, at any place in the row") {
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     CAPTURE(test::label(*kernels));
     const std::size_t k = 160, stride = quant::q8a_row_bytes(k);
@@ -331,7 +331,7 @@ TEST_CASE("q8a quantisation is the scalar reference bit for bit, wherever the ti
   }
 }
 
-TEST_CASE("sums of squares of many blocks at once give each block's own bits") {
+TEST_CASE("sums of squares of many blocks at once equal those of single blocks") {
   constexpr std::size_t kRows = 9, width = 1000, blocks = 63;
   const auto x = Random(21).floats(kRows * width, 3);
   for (const cpu::Kernels* kernels : test::all_kernels()) {
@@ -350,8 +350,9 @@ TEST_CASE("sums of squares of many blocks at once give each block's own bits") {
   }
 }
 
-TEST_CASE("q8a quantisation of many blocks at once gives each block's own bits") {
-  constexpr std::size_t kRows = 9, k = 1120;  // runs of 16, 8, 4, 2 blocks and one, by rows that do not fill 16
+TEST_CASE("q8a quantisation of many blocks at once equals that of single blocks") {
+  constexpr std::size_t kRows = 9,
+                        k = 1120;  // runs of 16, 8, 4, 2 blocks and one; the rows do not fill a multiple of 16
   const std::size_t stride = quant::q8a_row_bytes(k);
   Random random(20);
   for (const cpu::Kernels* kernels : test::all_kernels())
@@ -373,7 +374,7 @@ TEST_CASE("q8a quantisation of many blocks at once gives each block's own bits")
     }
 }
 
-TEST_CASE("layer norm of heads: shared and own gains, with and without offsets, far from zero") {
+TEST_CASE("layer norm of heads with a large mean: shared and own gains, with and without offsets") {
   Random random(12);
   for (const cpu::Kernels* kernels : test::all_kernels())
     for (const std::size_t dim : {1, 7, 16, 33, 64, 200})
@@ -408,7 +409,7 @@ TEST_CASE("layer norm of heads: shared and own gains, with and without offsets, 
         }
 }
 
-TEST_CASE("argmax finds the first largest and passes over NaN") {
+TEST_CASE("argmax finds the first maximum and skips NaN") {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     for (const std::size_t count : {1, 5, 16, 17, 1000}) {
@@ -472,8 +473,8 @@ TEST_CASE("the classes with FMA give the same bits everywhere") {
   }
 }
 
-TEST_CASE("rope rounds each product before it adds, in both modes and every class") {
-  // Once g++ made vfmaddsub of a scalar loop for AVX-512 only, so classes differed in the last bit.
+TEST_CASE("RoPE rounds each product before it adds, in both modes and every class") {
+  // g++ once contracted a scalar loop to vfmaddsub for AVX-512 only, so that classes differed in the last bit.
   Random random(5);
   for (const cpu::Kernels* kernels : test::all_kernels()) {
     CAPTURE(test::label(*kernels));

@@ -1,8 +1,8 @@
 #pragma once
 // A model of the AMX tile registers in plain C++, so that tests run the tile kernels on any CPU. It has the interface
-// of tiles_amx-inl.h, and each operation follows its definition in the Intel SDM (volume 2: LDTILECFG, TILELOADD,
-// TDPBSUD, TDPBSSD, TDPBF16PS). What would raise an invalid-operation fault there throws std::logic_error. Each thread
-// has its own registers, as on a CPU.
+// of tiles_amx-inl.h. Each operation follows its definition in the Intel SDM (volume 2: LDTILECFG, TILELOADD, TDPBSUD,
+// TDPBSSD, TDPBF16PS). Where the CPU would raise an invalid-operation fault, the model throws std::logic_error. Each
+// thread has its own registers, as on a CPU.
 
 #include <bit>
 #include <cmath>
@@ -17,7 +17,7 @@ struct Tiles {
   static constexpr int kTiles = 8;
   static constexpr std::size_t kRows = 16, kRowBytes = 64;
 
-  /// LDTILECFG: checks and sets the shapes; all tiles become zeros.
+  /// LDTILECFG: checks and sets the shapes, and zeroes all tiles.
   static void configure(const TileShapes& shapes) {
     auto& at = registers();
     if (shapes.palette != 1 || shapes.start_row != 0) invalid("the palette");
@@ -62,8 +62,9 @@ struct Tiles {
     dot_bytes<std::int8_t>(sum, a, b);
   }
 
-  /// sum[m][n] += even + odd. Each of the two is a chain of fused multiply-adds from 0, over the even or odd k of
-  /// a[m][k] * b[k/2][2n + k%2]. Rounds to nearest even; subnormal operands and results become zeros of the same sign.
+  /// sum[m][n] += even + odd. Each of the two is a chain of fused multiply-adds, starting from 0, over the even or odd
+  /// k of a[m][k] * b[k/2][2n + k%2]. Rounding is to nearest even; subnormal operands and results become zeros of the
+  /// same sign.
   template <int sum, int a, int b>
   static void dot_bf16() {
     check_shapes(sum, a, b);
@@ -100,7 +101,7 @@ struct Tiles {
     if (!at.configured || at.shapes.rows[tile] == 0) invalid("a tile without a size is used");
     return at.tiles[tile];
   }
-  /// A product needs three different tiles: sum [M][N], a [M][K] and b [K/4][4N] (bytes).
+  /// Checks that the three tiles differ and fit each other: sum [M][N], a [M][K] and b [K/4][4N] (bytes).
   static void check_shapes(int sum, int a, int b) {
     if (sum == a || sum == b || a == b) invalid("one tile in two places");
     if (row_bytes(a) % 4 != 0 || row_bytes(b) % 4 != 0 || row_bytes(sum) % 4 != 0) invalid("rows are no whole words");
@@ -132,7 +133,7 @@ struct Tiles {
     std::memcpy(&half, used(tile).bytes[row] + 2 * n, 2);
     return flushed(quant::f32_of_bf16(half));
   }
-  /// Subnormals become zero, as TDPBF16PS treats them.
+  /// Flushes subnormals to zero, as TDPBF16PS does.
   static float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 };
 

@@ -1,13 +1,13 @@
 #pragma once
-// What tests see of one compilation of the tile kernels.
+// The functions of one compilation of the tile kernels that tests call.
 
 #include "tests/kernels/tile_registers_model-inl.h"
-// the kernels follow the tiles
+// Must come after the tile registers, which the kernels use.
 #include "kernels/cpu/matmul/tiles_table-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// One type of each kind, where instrumenting them all would take minutes.
+/// One type of each kind: instrumenting all of them would take minutes.
 using SomeBlocks =
     quant::BlockRows<quant::BlockRow<DType::kQ8_0, quant::BlockQ8_0>, quant::BlockRow<DType::kQ4_0, quant::BlockQ4_0>,
                      quant::BlockRow<DType::kQ4_1, quant::BlockQ4_1>, quant::BlockRow<DType::kQ4_K, quant::BlockQ4_K>,

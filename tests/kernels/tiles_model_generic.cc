@@ -1,4 +1,4 @@
-// The matmul kernels by tiles, compiled for any CPU, on the model of the tile registers.
+// The tile (AMX) matmul kernels compiled for any CPU, on the software model of the tile registers.
 #define FORGE_CPU_NAMESPACE class_tiles_generic
 #define FORGE_CPU_PLAIN class_generic
 #define FORGE_CPU_GENERIC

@@ -1,5 +1,6 @@
-// Matmul by tiles, on the model of the tile registers, and on those of a CPU that has them: bit for bit what the class
-// without tiles gives; of prompts, what the model gives. More of what the CPU does is in tests/device/amx_check.cc.
+// The tile (AMX) matmul kernels, on the model of the tile registers and, where the CPU has AMX, on its registers.
+// Decode has the same bits as the class without tiles; prefill on the CPU has the same bits as on the model.
+// tests/device/amx_check.cc checks the CPU further.
 
 #include "tests/kernels/support.h"
 
@@ -55,11 +56,11 @@ struct Shape {
   bool mapped = false;
 };
 
-/// A weight and rows of x of one shape, and what a matmul makes of them.
+/// A weight and rows of x of one shape, and the matmul that runs on them.
 struct Inputs {
   Inputs(DType t, const Shape& of, unsigned seed) : Inputs(t, of, Random(seed)) {}
 
-  /// Tokens [first, first + count) of the results; what lies between and around them stays as it is.
+  /// Runs tokens [first, first + count); the rest of the result keeps its fill pattern.
   [[nodiscard]] std::vector<float> run(cpu::MatmulFn matmul, std::size_t first, std::size_t count) const {
     Guarded<float> out(count * stride - 3);
     matmul(weight.packed.data(), k, groups, x.data() + (shape.mapped ? 0 : first * x_stride), x_stride,
@@ -105,7 +106,7 @@ void check(const Model& model, DType type, const Shape& shape, unsigned seed) {
       FAIL("token " << i / inputs.stride << " row " << i % inputs.stride << ": " << got[i] << ", expected " << want[i]);
 }
 
-/// `one` on a model, a type, fewer than `tokens` tokens and a shape that RapidCheck draws.
+/// Runs `one` on a model, a type, fewer than `tokens` tokens and a shape, all drawn by RapidCheck.
 template <class Check>
 void check_any(Check one, std::size_t tokens) {
   const auto all = models();
@@ -119,17 +120,17 @@ void check_any(Check one, std::size_t tokens) {
 
 }  // namespace
 
-TEST_CASE("tiles give the bits of the class without them, for every type") {
+TEST_CASE("tiles give the same bits as the class without them, for every type") {
   for (const auto& model : models())
     for (const DType type : types_of(model)) {
       check(model, type, {33, 96, 24}, 1);          // an odd group, an odd number of parts
       check(model, type, {16, 32, 24}, 2);          // one part
-      check(model, type, {40, 800, 19}, 3);         // a second strip of one part, a rest that is padded
-      check(model, type, {32, 1536, 27, true}, 4);  // rows anywhere, a rest for the plain kernel
+      check(model, type, {40, 800, 19}, 3);         // a second strip of one part, a padded remainder
+      check(model, type, {32, 1536, 27, true}, 4);  // rows at any address, a remainder for the kernel without tiles
     }
 }
 
-TEST_CASE("tiles at every number of tokens, and at more than panels hold") {
+TEST_CASE("tiles with every number of tokens, also more than the panels hold") {
   for (const auto& model : models())
     for (const DType type : {DType::kQ4_1, DType::kQ6_K}) {
       for (std::size_t tokens = 1; tokens <= 26; ++tokens) check(model, type, {17, 64, tokens}, 5);
@@ -141,7 +142,7 @@ TEST_CASE("tiles: any shape") {
   rc::prop("is bit for bit the plain kernel's", [] { check_any(check, 40); });
 }
 
-TEST_CASE("tiles: the largest dots are exact, and no tokens or groups are no work") {
+TEST_CASE("tiles: the largest dot products are exact, and zero tokens or groups do nothing") {
   for (const auto& model : models())
     for (const DType type : types_of(model)) {
       const std::size_t k = test::whole_blocks(type, 64), stride = quant::q8a_row_bytes(k);
@@ -169,8 +170,9 @@ TEST_CASE("tiles: the largest dots are exact, and no tokens or groups are no wor
 
 namespace {
 
-/// A prompt's matmul: each sum as near the exact one as two roundings to BF16 can leave it, nothing behind its rows
-/// touched, and a row alone the same bits as among others. Gives the squares of all errors, by those of all products.
+/// Checks a prefill matmul: each sum is within two BF16 roundings of the exact one, nothing after its rows is written,
+/// and a row alone has the same bits as among others. Returns the squares of all errors divided by those of all
+/// products.
 double check_prompt(const Model& model, DType type, const Shape& shape, unsigned seed) {
   const Inputs inputs(type, shape, seed);
   const std::size_t k = inputs.k, stride = inputs.stride;
@@ -193,7 +195,7 @@ double check_prompt(const Model& model, DType type, const Shape& shape, unsigned
         squares += product * product;
       }
       const double off = static_cast<double>(all[t * stride + r]) - want;
-      REQUIRE(std::abs(off) <= magnitude * 0x1.02p-7);  // 2^-8 for each factor, and f32's part
+      REQUIRE(std::abs(off) <= magnitude * 0x1.02p-7);  // 2^-8 for each factor, and the rounding of f32
       error += off * off;
     }
   for (std::size_t t = 0; t < shape.tokens; t += 1 + shape.tokens / 3) {
@@ -207,21 +209,22 @@ double check_prompt(const Model& model, DType type, const Shape& shape, unsigned
 
 }  // namespace
 
-TEST_CASE("prompts by tiles of BF16: near the exact sums, and each row depends on itself alone") {
+TEST_CASE("BF16 prefill by tiles: close to the exact sums, and each row depends on itself alone") {
   for (const auto& model : models())
     for (const DType type : types_of(model)) {
-      // errors of 2^-8 of a factor at most, half of that on the average: 2 * (2^-8)^2 / 6 of the products' squares
+      // Each factor's error is at most 2^-8, half of that on average: 2 * (2^-8)^2 / 6 of the products' squares.
       constexpr double kBound = 1e-5;
-      REQUIRE(check_prompt(model, type, {33, 96, 24}, 1) <= kBound);   // an odd group, an odd panel, padded
-      REQUIRE(check_prompt(model, type, {40, 800, 50}, 3) <= kBound);  // a second strip, panels in pairs and a rest
-      REQUIRE(check_prompt(model, type, {64, 1536, 32, true}, 4) <= kBound);  // rows anywhere
-      REQUIRE(check_prompt(model, type, {32, 64, 300}, 5) <= kBound);         // more than panels hold
+      REQUIRE(check_prompt(model, type, {33, 96, 24}, 1) <= kBound);  // an odd group, an odd panel, padded
+      REQUIRE(check_prompt(model, type, {40, 800, 50}, 3) <=
+              kBound);  // a second strip, panels in pairs and a remainder
+      REQUIRE(check_prompt(model, type, {64, 1536, 32, true}, 4) <= kBound);  // rows at any address
+      REQUIRE(check_prompt(model, type, {32, 64, 300}, 5) <= kBound);         // more than the panels hold
       check_prompt(model, type, {16, 32, 1}, 2);                              // one part, one row
     }
   rc::prop("any shape", [] { check_any(check_prompt, 70); });
 }
 
-TEST_CASE("prompts by tiles of BF16: classes with FMA give the same bits") {
+TEST_CASE("BF16 prefill by tiles: classes with FMA give the same bits") {
   std::vector<Model> fused;
   for (const auto& model : models())
     if (test::fuses(*model.plain)) fused.push_back(model);

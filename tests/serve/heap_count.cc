@@ -1,6 +1,7 @@
-// Preloaded into a program it counts what lives in the heap: $FORGE_HEAP_COUNT names a file whose first 16 bytes are
-// then bytes and blocks, as int64, at any moment. Allocations go on to whatever heap the program has. Resident memory
-// tells a leak from pages that are touched for the first time only after very many requests; this tells it at once.
+// A preload library that counts the live heap of a program. $FORGE_HEAP_COUNT names a file whose first 16 bytes always
+// hold the live bytes and blocks, as two int64. Allocations are forwarded to the program's own heap. Resident memory
+// grows for a long time for the first touch of pages too, so it shows a leak only after very many requests; this count
+// shows it at once.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ Counts* open_counts() {
   return static_cast<Counts*>(memory);
 }
 
-/// The program's own heap.
+/// The functions of the program's own heap.
 struct Heap {
   template <class Function>
   static Function* next(const char* name) {
@@ -54,7 +55,7 @@ struct Heap {
   }
 };
 
-/// Made by the first allocation; dlsym asks for no memory where it finds what it looks for.
+/// Created by the first allocation. dlsym allocates no memory when it finds the symbol.
 const Heap& heap() {
   static const Heap heap;
   return heap;
@@ -78,7 +79,7 @@ void* calloc(std::size_t count, std::size_t bytes) {
 void* realloc(void* memory, std::size_t bytes) {
   if (memory != nullptr) heap().count(memory, -1);
   void* moved = heap().realloc(memory, bytes);
-  if (moved == nullptr && memory != nullptr && bytes > 0) heap().count(memory, 1);  // it is still there
+  if (moved == nullptr && memory != nullptr && bytes > 0) heap().count(memory, 1);  // the old block still exists
   return heap().took(moved);
 }
 void free(void* memory) {

@@ -1,4 +1,5 @@
-// Bodies of requests: what is read of them, and what is refused with which member and code.
+// Request bodies: each member is read into the right field, and each invalid body is refused with the right member and
+// code.
 
 #include "serve/protocol/request_json.h"
 
@@ -15,7 +16,7 @@ using namespace forge::serve;
 
 namespace {
 
-/// "CODE PARAM" of the refusal; "ok" when there is none.
+/// "CODE PARAM" of the refusal, or "ok".
 template <class T>
 std::string outcome(const Read<T>& read) {
   if (read) return "ok";
@@ -35,7 +36,7 @@ std::string chat(const std::string& members) {
 
 }  // namespace
 
-TEST_CASE("a completion's members arrive where they belong") {
+TEST_CASE("the members of a completion are read into the right fields") {
   const auto body = read_completion(R"({"model":"m","prompt":["a",[1,2]],"max_tokens":7,"temperature":0.5,"top_p":0.9,
     "top_k":3,"min_p":0.1,"typical_p":0.8,"frequency_penalty":-1,"presence_penalty":1.5,"repetition_penalty":1.25,
     "seed":-1,"n":2,"priority":-3,"logprobs":4,"stop":["u","v"],"stop_token_ids":[9],"ignore_eos":true,"timeout":1.5,
@@ -72,7 +73,7 @@ TEST_CASE("a completion's members arrive where they belong") {
   CHECK(body->include_usage);
 }
 
-TEST_CASE("defaults are those of each dialect") {
+TEST_CASE("each dialect has its own defaults") {
   const auto completion = read_completion(R"({"prompt":[1,2]})");
   REQUIRE(completion.has_value());
   CHECK(completion->params.max_tokens == 16);
@@ -89,7 +90,7 @@ TEST_CASE("defaults are those of each dialect") {
   CHECK(chat->params.max_tokens == 5);
 }
 
-TEST_CASE("the model's file says what a request leaves open") {
+TEST_CASE("the model file's settings apply where a request sets nothing") {
   const forge::session::SamplingDefaults file{
       .temperature = 0.25F, .top_k = 20, .top_p = 0.75F, .min_p = 0.125F, .repeat_penalty = 1.5F, .penalty_window = 8};
   for (const auto* open : {R"({"prompt":"x"})", R"({"prompt":"x","temperature":null,"top_k":null})"}) {
@@ -119,7 +120,7 @@ TEST_CASE("the model's file says what a request leaves open") {
   CHECK(silent->params.sampling.penalty_window == 64);
 }
 
-TEST_CASE("a conversation is what templates read: parts joined, arguments of calls as objects, variables set") {
+TEST_CASE("a conversation is prepared for the template: parts joined, tool-call arguments parsed, variables set") {
   const auto body =
       read_chat(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
     {"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}],
@@ -131,7 +132,7 @@ TEST_CASE("a conversation is what templates read: parts joined, arguments of cal
         R"("tools":[{"type":"function"}],"add_generation_prompt":true})");
 }
 
-TEST_CASE("what is no JSON object is refused") {
+TEST_CASE("a body that is not a JSON object is refused") {
   for (const std::string text : {"", "{", "[1]", "1", "null", "{\"prompt\":\"\xff\"}", "{\"prompt\":\"x\"} x",
                                  "{'a':1}", "{\"prompt\":\"x\",\"seed\":1e999}", "{\"a\":NaN}"}) {
     INFO(text);
@@ -143,18 +144,18 @@ TEST_CASE("what is no JSON object is refused") {
   CHECK(outcome(read_completion("{\"prompt\":" + std::string(1 << 20, '['))) == "invalid_json ");
 }
 
-TEST_CASE("a call's arguments are JSON in JSON, and bounded as the body is") {
+TEST_CASE("tool-call arguments are JSON in a string, with the same depth limit as the body") {
   const auto with = [](std::string_view arguments) {
     return outcome(read_chat(fmt::format(
         R"({{"messages":[{{"role":"assistant","tool_calls":[{{"function":{{"arguments":"{}"}}}}]}}]}})", arguments)));
   };
-  CHECK(with("no JSON {") == "ok");  // a model may have written it: the template has the string
+  CHECK(with("no JSON {") == "ok");  // a model may have generated it: the template gets the string
   CHECK(with(R"({\"a\":)" + std::string(50, '[') + std::string(50, ']') + "}") == "ok");
   CHECK(with(R"({\"a\":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}") == "invalid_json ");
   CHECK(with(R"({\"a\":)" + std::string(100'000, '[')) == "invalid_json ");
 }
 
-TEST_CASE("an object has at most 1024 members, wherever it is, and its neighbours do not count") {
+TEST_CASE("an object has at most 1024 members at any depth, counted separately for each object") {
   const auto object = [](int members, std::string_view quote) {
     std::string text = "{";
     for (int i = 0; i < members; ++i) text += fmt::format("{}{}{}{}:0", i == 0 ? "" : ",", quote, i, quote);
@@ -171,7 +172,7 @@ TEST_CASE("an object has at most 1024 members, wherever it is, and its neighbour
   CHECK(outcome(read_chat(call)) == "invalid_json ");
 }
 
-TEST_CASE("wrong types, impossible values and unknown members are refused by name") {
+TEST_CASE("wrong types, invalid values and unknown members are refused by name") {
   for (const auto& [members, name] : std::initializer_list<std::pair<std::string, std::string>>{
            {R"("temperature":"1")", "temperature"},
            {R"("temperature":-0.1)", "temperature"},
@@ -218,7 +219,7 @@ TEST_CASE("wrong types, impossible values and unknown members are refused by nam
   CHECK(outcome(read_generate(R"({"prompt":"a","n":2})")) == "invalid_value n");
 }
 
-TEST_CASE("conversations that no template can take are refused") {
+TEST_CASE("conversations that no template can render are refused") {
   for (const auto* messages :
        {"[]", "5", "{}", "[5]", "[{}]", R"([{"role":5}])", R"([{"role":"user","content":5}])", "null"}) {
     INFO(messages);
@@ -235,7 +236,7 @@ TEST_CASE("conversations that no template can take are refused") {
   CHECK(chat(R"("chat_template_kwargs":{"messages":[]})") == "invalid_value chat_template_kwargs");
 }
 
-TEST_CASE("inputs of embeddings: a text, ids, or several of either") {
+TEST_CASE("embedding inputs: one text, one list of ids, or several of either") {
   const auto texts = read_embeddings(R"({"model":"m","input":["a","b"],"encoding_format":"base64","dimensions":7,
       "timeout":2.5,"user":"u"})");
   REQUIRE(texts.has_value());
@@ -253,13 +254,13 @@ TEST_CASE("inputs of embeddings: a text, ids, or several of either") {
   CHECK(outcome(read_embeddings(R"({"input":"a","prompt":"a"})")) == "unknown_member prompt");
 }
 
-TEST_CASE("base64 of nothing, and of one to four bytes") {
+TEST_CASE("base64 of zero to four bytes") {
   const unsigned char bytes[] = {0xFB, 0xEF, 0xFF, 0x00};
   constexpr const char* kTexts[] = {"", "+w==", "++8=", "++//", "++//AA=="};
   for (std::size_t n = 0; n <= 4; ++n) CHECK(base64(std::span(bytes).first(n)) == kTexts[n]);
 }
 
-TEST_CASE("text and ids of the tokenizer's routes") {
+TEST_CASE("text and ids of the tokenizer routes") {
   const auto text = read_tokenize(R"({"content":"a","add_special":false})");
   REQUIRE(text.has_value());
   CHECK(text->text == "a");

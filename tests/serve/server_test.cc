@@ -1,5 +1,5 @@
-// The server in this process, on a device without arithmetic that fails when it is told to: loading, faults, many
-// clients at once and clients that go, the end. Clients are plain sockets. Nothing waits for a time.
+// The server in this process, on a fake device that fails on request: loading, device faults, many concurrent clients,
+// clients that disconnect, and shutdown. Clients are plain sockets. No test waits for a fixed time.
 
 #include "serve/http/server.h"
 
@@ -50,7 +50,7 @@ struct Vocabulary {
   std::unique_ptr<text::Tokenizer> tokenizer = text::Tokenizer::open(gguf);
 };
 
-/// A server on a free port, and its end in the right order.
+/// A server on a free port, shut down in the right order on destruction.
 class Running {
  public:
   explicit Running(const HttpLimits& limits = {})
@@ -64,7 +64,7 @@ class Running {
     if (network_.joinable()) network_.join();
     api_.stop();
   }
-  /// The model begins to be served.
+  /// Starts serving the model.
   FakeExecutor& load() {
     auto executor = std::make_unique<FakeExecutor>(kShape);
     auto& device = *executor;
@@ -91,7 +91,7 @@ class Running {
   void catch_signals() {
     server_->on_signal([](int) {});
   }
-  /// The network goes, whoever is connected.
+  /// Shuts the network down, whoever is connected.
   void end() {
     server_->stop();
     network_.join();
@@ -102,7 +102,7 @@ class Running {
     server_->drain(std::chrono::hours(1));
     network_.join();
   }
-  /// Waits until nothing of any request is left.
+  /// Waits until no request is left in the engine.
   [[nodiscard]] engine::EngineStatus idle() const {
     while (true) {
       const auto status = engine_->status();
@@ -127,7 +127,8 @@ std::string post(std::string_view path, std::string_view body) {
       body.size(), body);
 }
 
-/// Sends `request` and reads until the server closes, or `enough` has come: then the client goes.
+/// Sends `request` and reads until the server closes the connection, or until `enough` has been received; then
+/// disconnects.
 std::string ask(const Running& server, const std::string& request, std::string_view enough = {}) {
   const int fd = server.connect();
   std::string answer;
@@ -148,7 +149,7 @@ bool has(const std::string& text, std::string_view part) {
 
 }  // namespace
 
-TEST_CASE("while the model is loaded the server lives and is not ready") {
+TEST_CASE("while the model loads the server is alive but not ready") {
   Running server;
   const std::string health = "GET /health HTTP/1.0\r\n\r\n", ready = "GET /ready HTTP/1.0\r\n\r\n";
   CHECK(has(ask(server, health), R"({"status":"loading"})"));
@@ -163,7 +164,7 @@ TEST_CASE("while the model is loaded the server lives and is not ready") {
   CHECK(ask(server, post("/generate", R"({"prompt":"a","max_tokens":3})")).starts_with("HTTP/1.1 200 "));
 }
 
-TEST_CASE("a step that fails is tried again, or is the device's error, for whole answers and streams") {
+TEST_CASE("a failed step is retried or reported as a device error, for whole answers and streams") {
   Running server;
   auto& device = server.load();
   const auto whole = post("/v1/completions", R"({"prompt":"a","max_tokens":3,"temperature":0,"ignore_eos":true})");
@@ -188,7 +189,7 @@ TEST_CASE("a step that fails is tried again, or is the device's error, for whole
   CHECK(server.idle().metrics.failed_steps == 3);
 }
 
-TEST_CASE("embeddings come from the device's rows; more inputs than run at once; a fault is the device's error") {
+TEST_CASE("embeddings are the device's rows, more inputs than run at once are queued, and a fault is a device error") {
   Running server;
   auto& device = server.load();
   std::string inputs = "[100,101]";
@@ -220,7 +221,7 @@ TEST_CASE("embeddings come from the device's rows; more inputs than run at once;
   (void)server.idle();
 }
 
-TEST_CASE("clients of many threads, some of which go: nothing is left, and the server drains") {
+TEST_CASE("many client threads, some of which disconnect: nothing is left, and the server drains") {
   Running server;
   server.load();
   constexpr std::size_t kThreads = 4, kRequests = 24;
@@ -249,7 +250,7 @@ TEST_CASE("clients of many threads, some of which go: nothing is left, and the s
   const std::string request = "GET /ready HTTP/1.1\r\n\r\n";
   REQUIRE(::send(idle_connection, request.data(), request.size(), MSG_NOSIGNAL) == std::ssize(request));
   std::string answer(4096, '\0');
-  REQUIRE(::recv(idle_connection, answer.data(), answer.size(), 0) > 0);  // one small answer comes in one piece
+  REQUIRE(::recv(idle_connection, answer.data(), answer.size(), 0) > 0);  // a small answer arrives in one piece
   server.drain();
   char byte = 0;
   CHECK(::recv(idle_connection, &byte, 1, 0) == 0);
@@ -257,7 +258,7 @@ TEST_CASE("clients of many threads, some of which go: nothing is left, and the s
   CHECK(server.connect() < 0);
 }
 
-TEST_CASE("signals end the process again once the network has ended") {
+TEST_CASE("signals have their default action again once the network has shut down") {
   const auto is_default = [] {
     struct sigaction now{};
     REQUIRE(::sigaction(SIGTERM, nullptr, &now) == 0);
@@ -267,23 +268,24 @@ TEST_CASE("signals end the process again once the network has ended") {
   server.catch_signals();
   CHECK_FALSE(is_default());
   server.load();
-  server.drain();  // what is left is joining threads, which may take as long as a step
+  server.drain();  // what remains is joining threads, which may take as long as a step
   CHECK(is_default());
 }
 
-TEST_CASE("a server that ends at once leaves nothing of connections that wait") {
+TEST_CASE("a server that stops at once leaves no waiting connection behind") {
   Running server;
   const int open = server.connect();
   const std::string part = "GET /hea";
   REQUIRE(::send(open, part.data(), part.size(), MSG_NOSIGNAL) == std::ssize(part));
-  CHECK(ask(server, "GET /health HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));  // the other is served by now
+  CHECK(ask(server, "GET /health HTTP/1.0\r\n\r\n")
+            .starts_with("HTTP/1.1 200 "));  // the other connection is being served by now
   server.end();
   char byte = 0;
   CHECK(::recv(open, &byte, 1, 0) <= 0);
   ::close(open);
 }
 
-TEST_CASE("connections beyond the limit are told so") {
+TEST_CASE("connections beyond the limit get an error") {
   Running server({.connections = 1});
   const int first = server.connect();
   CHECK(ask(server, "GET /health HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 503 "));
@@ -292,7 +294,7 @@ TEST_CASE("connections beyond the limit are told so") {
   }
 }
 
-TEST_CASE("the OpenAPI file has the routes and no others") {
+TEST_CASE("the OpenAPI file lists exactly the server's routes") {
   const char* path = std::getenv("FORGE_OPENAPI");
   REQUIRE(path != nullptr);
   std::ifstream in(path);
@@ -313,7 +315,7 @@ TEST_CASE("the OpenAPI file has the routes and no others") {
   CHECK(described == served);
 }
 
-TEST_CASE("a log line is one line, whatever is in it") {
+TEST_CASE("a log entry is one line for any content") {
   const auto line = [](Log::Format format) {
     return Log(format, LogLevel::kInfo)
         .line(LogLevel::kWarning, "request",
@@ -326,7 +328,7 @@ TEST_CASE("a log line is one line, whatever is in it") {
       R"({"time":"T","level":"warning","event":"request","path":"/a b\\x0a\"\\xff","ms":1.5,"status":404,"gone":true})");
 }
 
-TEST_CASE("metrics have vLLM's names, their types, and counts at or below each bound") {
+TEST_CASE("metrics have vLLM's names and types, and cumulative histogram buckets") {
   Metrics metrics;
   for (const int us : {100, 101, 260, 60'000'000}) metrics.between_tokens(std::chrono::microseconds(us));
   for (const unsigned status : {200U, 404U, 200U}) metrics.http_ended(status);
