@@ -1,12 +1,13 @@
-// amx_check: what only a CPU with AMX can tell. It needs neither the repository nor a model, so that it can be carried
-// to such a machine; no part of tools/check, which runs on any.
+// amx_check: checks of the AMX kernels that need a CPU with AMX. It needs neither the repository nor a model, so that
+// it can be copied to such a machine. tools/check, which must run on any machine, does not run it.
 //
 //   amx_check [REPEATS]
 //
-// - tiles: products of random tiles are bit for bit the model's (tests/kernels/tile_registers_model-inl.h)
-// - matmuls of prompts by tiles are bit for bit those of the class without, and no slower for any type
-// - speed, one thread: GFLOP/s of both and of other ways to cut the work, and what tiles and vectors cost alone
-// Ends with 'N passed, N failed'; exit code 4 where the CPU or the system has no AMX.
+// - tiles: products of random tiles equal those of the software model (tests/kernels/tile_registers_model-inl.h), bit
+//   for bit
+// - prefill matmuls by tiles have the same bits as the class without tiles, and are no slower for any type
+// - speed on one thread: GFLOP/s of both and of other splits, and the cost of tile and of vector operations alone
+// Ends with 'N passed, N failed'; exit code 4 if the CPU or the system has no AMX.
 
 #include <algorithm>
 #include <chrono>
@@ -124,7 +125,7 @@ struct Case {
   std::size_t tokens;
   std::vector<std::byte> weights, x;
   std::size_t x_stride;
-  std::vector<float> exact;  ///< some rows, in double from the dequantised weights and plain x
+  std::vector<float> exact;  ///< some rows, in double, from the dequantised weights and unrounded x
 };
 
 float x_of(std::size_t token, std::size_t i) {
@@ -144,7 +145,7 @@ Case make(DType type, Shape shape, std::size_t tokens) {
   for (std::size_t r = 0; r < shape.rows; ++r) {
     for (auto& value : row) value = static_cast<float>(static_cast<std::int32_t>(random()) >> 8) * 0x1p-23F;
     if (!quant::quantize_row(type, row.data(), shape.k, native.data() + r * row_bytes)) {
-      // a type that forge does not write: any codes, small f16 numbers
+      // A type that forge cannot write: random codes and small f16 scales.
       for (std::size_t i = 0; i < row_bytes; ++i) native[r * row_bytes + i] = static_cast<std::byte>(random() & 0x2f);
     }
   }
@@ -168,7 +169,7 @@ Case make(DType type, Shape shape, std::size_t tokens) {
   return out;
 }
 
-/// In pieces of `tokens` by `groups`, as the runtime calls it; 0: all at once.
+/// Runs in pieces of `tokens` by `groups`, as the runtime calls it; 0: all in one call.
 void run(cpu::MatmulFn matmul, const Case& data, std::size_t tokens, std::size_t groups, std::vector<float>& out) {
   const std::size_t all = quant::x16_groups(data.shape.rows), stride = 16 * all;
   const std::size_t group_bytes = data.weights.size() / all;
@@ -202,7 +203,7 @@ double nmse(const Case& data, const std::vector<float>& out) {
 struct Way {
   const char* name;
   cpu::MatmulFn matmul;
-  std::size_t tokens, groups;  ///< of a call
+  std::size_t tokens, groups;  ///< per call
 };
 
 void check_matmul(DType type, Shape shape, int repeats) {
@@ -266,7 +267,7 @@ int main(int argc, char** argv) {
       std::printf("       q4_1 1536x576 in %zu tokens, vectors alone: %.0f GFLOP/s\n", tokens,
                   2e-9 * 512 * 1536 * 576 / best_seconds(repeats, [&] { run(matmul, data, tokens, 8, out); }));
   }
-  const Shape shapes[] = {{1536, 576}, {576, 1536}, {2048, 2048}, {2048, 8192}};  // SmolLM2's, a 1B model's
+  const Shape shapes[] = {{1536, 576}, {576, 1536}, {2048, 2048}, {2048, 8192}};  // shapes of SmolLM2 and of a 1B model
   for (const DType type : {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K})
     for (const Shape shape : shapes) {
       if (shape.k % dtype_info(type).block_elems != 0) continue;

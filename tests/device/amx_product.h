@@ -1,5 +1,5 @@
 #pragma once
-// Which product of tiles amx_check asks for.
+// The tile products that amx_check tests.
 
 namespace forge::cpu {
 

@@ -1,12 +1,13 @@
 #pragma once
-// One product of tiles, for a program that compares the CPU's tiles with the model's.
+// Single tile products, compiled once for the CPU's tile registers and once for the model's, so that amx_check can
+// compare them.
 
 #include "kernels/cpu/simd-inl.h"
 #include "tests/device/amx_product.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
 
-/// sum[16][16] words += a[rows][a_bytes] by b[a_bytes/4][64]; a and b have 64 bytes a row, and so has sum.
+/// sum[16][16] (32-bit words) += a[rows][a_bytes] times b[a_bytes/4][64]. Rows of a, b and sum are 64 bytes apart.
 void tile_product(Product product, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
                   std::uint8_t* sum);
 void tile_product(Product product, std::size_t rows, std::size_t a_bytes, const std::uint8_t* a, const std::uint8_t* b,
@@ -31,7 +32,7 @@ void tile_product(Product product, std::size_t rows, std::size_t a_bytes, const 
   Tiles::release();
 }
 
-/// The tiles of a matmul's stage: 4 of sums, 2 of a, 2 of b.
+/// The tile shapes of a matmul stage: 4 accumulators, 2 tiles of a, 2 of b.
 FORGE_INLINE void configure_stage(std::size_t rows, std::size_t a_bytes) {
   TileShapes shapes;
   for (std::size_t tile = 0; tile < 4; ++tile) shapes.set(tile, rows, 64);
@@ -40,7 +41,7 @@ FORGE_INLINE void configure_stage(std::size_t rows, std::size_t a_bytes) {
   Tiles::configure(shapes);
 }
 
-/// `rounds` stages of the matmul's tile operations alone: 2 loads of x, 4 of weights, 4 products, 4 stores.
+/// Runs `rounds` matmul stages without vector work: 2 loads of x, 4 of weights, 4 products, 4 stores each.
 void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
                  std::uint8_t* sums);
 void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, const std::uint8_t* lines,
@@ -70,7 +71,7 @@ void tile_stages(std::size_t rounds, std::size_t rows, std::size_t a_bytes, cons
   Tiles::release();
 }
 
-/// `rounds` of 4 products alone.
+/// Runs `rounds` times 4 products without loads or stores.
 void tile_products(std::size_t rounds, std::size_t rows, std::size_t a_bytes);
 void tile_products(std::size_t rounds, std::size_t rows, std::size_t a_bytes) {
   configure_stage(rows, a_bytes);

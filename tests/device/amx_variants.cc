@@ -1,9 +1,9 @@
-// Ways to cut a matmul by tiles, for amx_check to compare.
+// Other splits of the tile matmul, for amx_check to compare.
 #define FORGE_CPU_NAMESPACE amx_check_variants
 #define FORGE_CPU_PLAIN class_avx512vnni
 
 #include "kernels/cpu/matmul/tiles_amx-inl.h"
-// the kernels follow the tiles
+// Uses the tile registers included above.
 #include "kernels/cpu/matmul/tiles_table-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {

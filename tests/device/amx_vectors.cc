@@ -1,4 +1,4 @@
-// The same matmul with tile operations that do nothing: what its vector operations alone cost.
+// The tile matmul with tile operations that do nothing, which measures the cost of its vector operations alone.
 #define FORGE_CPU_NAMESPACE amx_check_vectors
 #define FORGE_CPU_PLAIN class_avx512vnni
 
@@ -28,7 +28,7 @@ struct Tiles {
 
 }  // namespace forge::cpu::FORGE_CPU_NAMESPACE
 
-// the kernels follow the tiles
+// Uses the tile operations defined above.
 #include "kernels/cpu/matmul/tiles_table-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The same model with every weight as F32: what both a card and a CPU are held against by device_check --exact.
+"""Writes a model with every weight as F32, the exact reference for device_check --exact.
 
 usage: dequantise.py IN.gguf OUT.gguf      (needs numpy and gguf, both on PyPI)
 
-Values are those of the gguf package's own dequantiser; metadata are copied as they are.
+Values come from the gguf package's own dequantiser; metadata is copied unchanged.
 """
 import sys
 

@@ -1,16 +1,16 @@
-// device_check: what only a card can tell of one model, against the CPU of the same machine. For people with a card;
-// no part of tools/check, since what it measures belongs to the card, the bus and the host.
+// device_check: compares one model on a GPU with the CPU of the same machine. Run by hand; not part of tools/check,
+// because the results depend on the GPU, the bus and the host.
 //
 //   device_check MODEL.gguf --device hip:0 [--exact MODEL-F32.gguf] [--context N] [--batches 1,2,7,16] [--steps N]
 //                [--host-tokens N] [--copies N]
 //
-// - agreement: logits of ragged batches, one sequence of a full context, one of a quarter, the others short. Where
-//   activations are quantised, the CPU errs as the card does, and both errors grow with the layers: --exact names the
-//   same weights as F32 (tests/device/dequantise.py makes them), and the card may err half as much more than the CPU
-// - host: share of one core that the process takes while the device decodes
-// - upload: rate of the weights' way to the device, against copies from pinned memory alone
-// - open: what a program costs to open, beside the copy
-// Ends with 'N passed, N failed'; --help names the bounds.
+// - agreement: logits of ragged batches: one sequence fills the context, one a quarter of it, the others are short.
+//   With quantised activations the CPU errs too, and both errors grow with the layers. --exact names the same weights
+//   as F32 (made by tests/device/dequantise.py); against it the GPU may err half as much more than the CPU
+// - host: share of one CPU core that the process uses while the device decodes
+// - upload: rate of uploading the weights, compared with plain copies from pinned memory
+// - open: the time to open a program, without the copy
+// Ends with 'N passed, N failed'; --help lists the bounds.
 
 #include <fmt/format.h>
 
@@ -67,7 +67,8 @@ std::vector<std::int32_t> random_ids(std::size_t count, std::size_t vocab, unsig
   return ids;
 }
 
-/// The longest first: what fits before `steps` more tokens, a quarter of it, then short ones of all lengths.
+/// Prompt lengths, longest first: the context less `steps` tokens, a quarter of that, then short ones of various
+/// lengths.
 std::size_t prompt_length(const Request& request, std::size_t sequence) {
   const auto most = static_cast<std::size_t>(request.context - request.steps);
   return sequence == 0   ? most
@@ -75,7 +76,7 @@ std::size_t prompt_length(const Request& request, std::size_t sequence) {
                          : 1 + sequence * 37 % std::min<std::size_t>(300, most);
 }
 
-/// Rows of logits [rows][vocab]: of each prompt's last token, then of `steps` steps of all sequences.
+/// Rows of logits [rows][vocab]: for the last token of each prompt, then for `steps` steps of all sequences.
 std::vector<std::vector<float>> run(const Request& request, const std::string& device, std::size_t batch,
                                     const std::string& model) {
   Opened opened(request, device, static_cast<std::int64_t>(batch), model);
@@ -105,7 +106,7 @@ double nmse(const std::vector<float>& got, const std::vector<float>& expected) {
   return error / power;
 }
 
-/// Does the device choose a token that the CPU holds for worse by more than the error between them?
+/// True if the device chooses a token that the CPU rates worse by more than the error between the two.
 bool chooses_otherwise(const std::vector<float>& got, const std::vector<float>& expected) {
   const auto chosen = std::ranges::max_element(got) - got.begin();
   double error = 0;
@@ -142,7 +143,8 @@ void check_against_cpu(const Request& request, std::int64_t batch, const Rows& g
                            batch, found.worst, request.nmse_max, found.same, got.size()));
 }
 
-/// The rule that whole builds are judged by: the median within 1.5 times the peer's, here the CPU's; the worst row 3.
+/// The criterion for whole builds: the median error is within 1.5 times the peer's (here the CPU's), and the worst row
+/// within 3 times.
 void check_against_exact(std::int64_t batch, const Rows& got, const Rows& cpu, const Rows& exact, Verdicts& verdicts) {
   const Agreement card(got, exact), host(cpu, exact);
   verdicts.add(
@@ -184,7 +186,7 @@ void check_host(const Request& request, forge::session::Session& session, Verdic
                            100 * request.host_max, static_cast<double>(tokens - warm) / wall));
 }
 
-/// Bytes a second of copies from pinned memory, 8 MiB each, through two streams: the best of three.
+/// Copy rate from pinned memory in bytes/s: copies of 8 MiB through two streams, the best of three runs.
 double pinned_rate(const driver::Device& device, std::int64_t copies) {
   constexpr std::size_t kBytes = std::size_t{8} << 20, kSlots = 4;
   const driver::PinnedBuffer from(device, kSlots * kBytes, "a measurement");
@@ -245,7 +247,7 @@ int check(int argc, char** argv) {
   {
     {
       const Opened cold(request, device, 1, request.model);
-    }  // the plan is warm from here on
+    }  // the plan cache is warm from here on
     Opened warm(request, device, 1, request.model);
     check_load(request, *choice.gpu, warm.session.executor().load_report(), verdicts);
     check_host(request, warm.session, verdicts);

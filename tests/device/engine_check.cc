@@ -1,20 +1,21 @@
-// engine_check: many requests at once through the engine, on a card or the CPU, with one model. For people with a card;
-// no part of tools/check, since what it measures belongs to the machine.
+// engine_check: many concurrent requests through the engine, on a GPU or the CPU, with one model. Run by hand; not part
+// of tools/check, because the results depend on the machine.
 //
 //   engine_check MODEL --device cuda:0 [--parallel 32] [--prompt 64] [--tokens 256] [--same 24] [--rate-min R]
 //                [--no-prefix-cache]
 //
-// - same: greedy requests all at once get what each gets alone. Devices that compute batches in another order may part
-//   from it, but only where two tokens are as likely as that order can tell: where they part, the other token's log-
-//   probability, alone (the last that was told, if it was not among those), is within twice the largest difference that
-//   log-probabilities of the same tokens have between alone and together. That difference is only an excuse where it is
-//   rounding: of the tokens that are likeliest alone, most are likeliest together too, and theirs differ by less, in
-//   the root of the mean square, than a quarter of what lies between the first and the last of them
-// - rate: tokens a second of all streams together, from the moment when each has its first token; and the host's cores
+// - same: concurrent greedy requests get the tokens that each gets alone. A device that sums in another order for
+//   batches may diverge, but only at a near-tie: at the first difference, the other token's log-probability in the run
+//   alone (or the lowest one reported, if it was not reported) is within twice the largest difference that
+//   log-probabilities of equal tokens have between the two runs. This noise must itself look like rounding: most of the
+//   top tokens of one run are among the top tokens of the other, and the root mean square of their differences is below
+//   a quarter of the spread between the first and the last of them
+// - rate: tokens per second of all streams together, from the moment when each has its first token; and the CPU cores
+//   used
 // - churn: requests of all lengths, some with several samples, log-probabilities or penalties, a third of them
-//   cancelled; all that was taken is given back
-// - allocations: none of device memory since the engine was ready, by the count of the driver layer, which has counted
-//   the engine's own before
+//   cancelled; everything that they allocated is returned
+// - allocations: no device memory is allocated after the engine is ready, by the driver layer's count, which must have
+//   counted the engine's own allocations
 // Ends with 'N passed, N failed'.
 
 #include <fmt/format.h>
@@ -52,10 +53,10 @@ struct CheckRequest {
   bool profile = false, no_prefix_cache = false;
 };
 
-/// What a request got.
+/// The result of a request.
 struct Answer {
   std::vector<std::int32_t> tokens;
-  std::vector<std::vector<engine::TokenLogprob>> top_logprobs;  ///< of each token, where asked for
+  std::vector<std::vector<engine::TokenLogprob>> top_logprobs;  ///< per token, where requested
   std::string error;
 };
 
@@ -99,7 +100,7 @@ class Check {
   [[nodiscard]] Request of(std::size_t number, std::size_t tokens) const {
     std::mt19937 random(static_cast<unsigned>(number) + 1);
     Request request;
-    // Prompts of all lengths; those of even numbers begin alike.
+    // Prompts of all lengths; those with even numbers share a prefix.
     const std::size_t length =
         static_cast<std::size_t>(request_.prompt) / 2 + number * 7 % static_cast<std::size_t>(request_.prompt);
     for (std::size_t i = 0; i < length; ++i) {
@@ -117,7 +118,7 @@ class Check {
   std::uint64_t allocations_;
 };
 
-/// All of `count` requests at once, or one after the other.
+/// Runs `count` requests, all at once or one after the other.
 std::vector<Answer> Check::answers(std::size_t count, std::size_t tokens, bool at_once, bool logprobs) {
   std::vector<Answer> out;
   std::vector<RequestHandle> handles;
@@ -132,19 +133,19 @@ std::vector<Answer> Check::answers(std::size_t count, std::size_t tokens, bool a
   return out;
 }
 
-/// How much less likely than the likeliest `token` was. Where it is not among those that were told, at least as much as
-/// the last of them: random weights make many tokens as likely.
+/// How much lower the log-probability of `token` was than the highest one. If it was not reported, the difference to
+/// the lowest reported one, a lower bound: with random weights many tokens are about as likely.
 double gap_of(const std::vector<engine::TokenLogprob>& top, std::int32_t token) {
   const auto found = std::ranges::find(top, token, &engine::TokenLogprob::token);
   const auto& it = found == top.end() ? top.back() : *found;
   return static_cast<double>(top.front().logprob) - it.logprob;
 }
 
-/// How log-probabilities of the same tokens after the same beginnings differ between two runs.
+/// Differences between two runs in the log-probabilities of equal tokens after equal prefixes.
 struct Noise {
   double largest = 0, squares = 0;
-  double spread_squares = 0;       ///< of what lies between the first and the last that were told, by position
-  std::size_t told = 0, both = 0;  ///< tokens in one run, and in both
+  double spread_squares = 0;       ///< spread from the first to the last reported one, per position
+  std::size_t told = 0, both = 0;  ///< tokens reported in one run, and in both
   std::size_t positions = 0;
 
   void add(const Answer& a, const Answer& b);
@@ -152,7 +153,7 @@ struct Noise {
   [[nodiscard]] double spread() const {
     return std::sqrt(spread_squares / static_cast<double>(std::max<std::size_t>(positions, 1)));
   }
-  /// Could another order of sums be all that it is? Logits that belong to something else share no likeliest tokens.
+  /// True if the differences can be rounding. Logits of something else would have other top tokens.
   [[nodiscard]] bool is_rounding() const { return positions > 0 && 2 * both > told && root() <= spread() / 4; }
 };
 
@@ -170,7 +171,7 @@ void Noise::add(const Answer& a, const Answer& b) {
       squares += apart * apart;
       ++both;
     }
-    if (a.tokens[i] != b.tokens[i]) break;  // what follows has another beginning
+    if (a.tokens[i] != b.tokens[i]) break;  // from here on the prefixes differ
   }
 }
 
@@ -259,7 +260,7 @@ void Check::churn() {
     }
     const auto at = static_cast<std::ptrdiff_t>(random() % open.size());
     if (random() % 3 != 0) failed += !wait(open[static_cast<std::size_t>(at)]).error.empty();
-    open.erase(open.begin() + at);  // a third: the client is gone
+    open.erase(open.begin() + at);  // for a third of the requests the client disconnects
   }
   for (int i = 0; i < 2000 && engine_.status().open > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const auto status = engine_.status();
@@ -276,7 +277,7 @@ void Check::churn() {
 
 void Check::end() {
   const auto now = engine_.executor().device_allocations();
-  const bool counts = now > 0 || engine_.executor().device_name() == "CPU";  // which has no driver that could count
+  const bool counts = now > 0 || engine_.executor().device_name() == "CPU";  // the CPU has no driver that could count
   verdicts_.add(
       counts && now == allocations_,
       fmt::format("allocations of device memory since the engine was ready: {} (of {})", now - allocations_, now));

@@ -1,8 +1,9 @@
-// Does the self-test find what is wrong with a card? Faults are planted in the sources of its kernels, which the card
-// then runs:
-//   self_test_check [--device hip:0|cuda:0] [--hang]
-// Each line names a fault and what was found; the last is `N passed, N failed`. --hang ends with a kernel that never
-// does, which leaves the card busy until this process is gone.
+// Checks on a real GPU that the self-test detects faults. Faults are injected into the sources of its kernels, which
+// the GPU then runs:
+//   self_test_check [--device hip:0
+// cuda:0] [--hang]
+// Each line names a fault and what the self-test found; the last line is `N passed, N failed`. --hang ends with a
+// kernel that never finishes, which keeps the GPU busy until this process has exited.
 
 #include <fmt/format.h>
 
@@ -30,7 +31,7 @@ struct Card {
   session::DeviceChoice choice;
   codegen::CompileService service{{.cache = plan::CacheOptions::from_environment()}};
 
-  /// `kernel`: of the primitives, that one alone; empty: all.
+  /// Runs the self-test. `kernel`: run only this primitive; empty: all.
   Results test(codegen::KernelCompiler& compiler, const std::string& kernel, bool model) {
     Results results;
     session::self_test(*choice.gpu,
@@ -110,7 +111,7 @@ int check(int argc, char** argv) {
   check_faults(card, verdicts);
   if (hang) check_hang(card, verdicts);
   const int status = verdicts.end();
-  if (hang) std::_Exit(status);  // the driver would wait for the kernel
+  if (hang) std::_Exit(status);  // a normal exit would wait for the kernel
   return status;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the checks of a card share: lines that say what passed, and clocks.
+// Shared code of the hardware checks: result lines and clocks.
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -32,7 +32,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Of all threads of the process.
+/// CPU time of all threads of the process, in seconds.
 inline double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

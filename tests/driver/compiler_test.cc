@@ -1,5 +1,5 @@
-// The vendors' run-time compilers where they are installed; no card is needed. Only targets that every release knows
-// are asked for: hipRTC 5.2 ends the process for others.
+// The vendors' run-time compilers compile and report source errors, where they are installed; no GPU is needed. Only
+// targets that every release supports are used, because hipRTC 5.2 aborts the process for others.
 #include <catch2/catch.hpp>
 #include <optional>
 
@@ -21,7 +21,7 @@ void check_compiler(Vendor vendor, const std::string& option) {
     compiler.emplace(RuntimeCompiler::open(vendor));
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kDevice);
-    REQUIRE(error.line().find("there is no ") != std::string::npos);  // else it is here and does not load
+    REQUIRE(error.line().find("there is no ") != std::string::npos);  // otherwise it is installed but does not load
     tests::skip_case(error.line());
     return;
   }
@@ -44,11 +44,11 @@ void check_compiler(Vendor vendor, const std::string& option) {
 
 }  // namespace
 
-TEST_CASE("hipRTC compiles to a code object, and says what is wrong with a source") {
+TEST_CASE("hipRTC compiles to a code object, and reports source errors") {
   check_compiler(Vendor::kAmd, "--offload-arch=gfx1030");
 }
 
-TEST_CASE("NVRTC compiles to a cubin, and says what is wrong with a source") {
+TEST_CASE("NVRTC compiles to a cubin, and reports source errors") {
   check_compiler(Vendor::kNvidia, "--gpu-architecture=sm_90");
 }
 

@@ -1,4 +1,5 @@
-// What every driver must do, run on the null driver (immediate and deferred) and on each vendor's card that is here.
+// The rules that every driver must obey, run on the null driver (immediate and deferred) and on each vendor's GPU that
+// is present.
 #include <dlfcn.h>
 
 #include <catch2/catch.hpp>
@@ -26,7 +27,7 @@ PinnedBuffer counted(const Device& device, std::int32_t first) {
   return buffer;
 }
 
-/// Whether value i of `buffer` is `first` + i, for all of them.
+/// True if value i of `buffer` equals `first` + i, for all i.
 bool counts_from(const PinnedBuffer& buffer, std::int32_t first) {
   for (int i = 0; i < kCount; ++i) {
     if (words(buffer)[i] != first + i) return false;
@@ -64,7 +65,7 @@ void check_copies(const Target& t) {
   stream.download(out, 0, second, 64, kBytes).check("test");
   stream.synchronize().check("test");
   CHECK(counts_from(out, 7));
-  // A quarter of it, between the middles.
+  // A quarter of the buffer, from the middle of one to the middle of the other.
   constexpr std::size_t kQuarter = kBytes / 4;
   std::memset(out.data(), 0, kBytes);
   stream.upload(first, 2 * kQuarter, in, kQuarter, kQuarter).check("test");
@@ -147,7 +148,7 @@ void check_kernels(const Target& t) {
   CHECK(counts_from(out, 42));
 }
 
-/// Launches with the arguments in one struct, that may overlap their predecessors, alone and recorded.
+/// Launches with all arguments in one struct, which may overlap their predecessors; launched directly and recorded.
 void check_argument_blocks(const Target& t) {
   const Stream stream(t.device);
   const PinnedBuffer in = counted(t.device, 0), out(t.device, kBytes, "results");
@@ -173,7 +174,7 @@ void check_argument_blocks(const Target& t) {
   stream.synchronize().check("test");
   CHECK(counts_from(out, 20 + 3 * 190));
 
-  // Pinned memory is the device's too, at the same address.
+  // The device can access pinned memory, at the same address.
   add_block(out.address(), 7, false).check("test");
   stream.synchronize().check("test");
   CHECK(counts_from(out, 20 + 3 * 190 + 7));
@@ -204,7 +205,7 @@ void check_events(const Target& t) {
   float milliseconds = -1;
   Event::elapsed(before, after, &milliseconds).check("test");
   CHECK(milliseconds >= 0);
-  // A query makes progress visible and never blocks; it ends because the work does.
+  // A query makes progress visible and never blocks; the loop ends because the work does.
   add(second, kernel, data, 1).check("test");
   after.record(second).check("test");
   Status status = after.query();
@@ -247,7 +248,7 @@ void check_graphs(const Target& t) {
   CHECK_THROWS_AS(GraphExec::record(stream, "a failure", [] { throw std::bad_alloc(); }), std::bad_alloc);
   stream.fill(data, 0, 0, kBytes).check("test");
   stream.synchronize().check("test");
-  // What must not be recorded makes the recording an error, and leaves the stream usable too.
+  // A call that must not be recorded fails the recording, and also leaves the stream usable.
   CHECK_THROWS_AS(GraphExec::record(stream, "a wait", [&] { CHECK_FALSE(stream.synchronize().ok()); }), Error);
   add(stream, kernel, data, 3).check("test");
   stream.download(out, 0, data, 0, kBytes).check("test");
@@ -264,7 +265,7 @@ void check_memory(const Target& t) {
     CHECK(a.address().value % 256 == 0);
     const Address address = a.address();
     Buffer b(t.device, 100, "b");
-    b = std::move(a);  // gives the 100 bytes back
+    b = std::move(a);  // frees the 100 bytes
     CHECK(b.address() == address);
     CHECK(a.bytes() == 0);
     const PinnedBuffer host(t.device, 50, "host");
@@ -286,7 +287,7 @@ void check_memory(const Target& t) {
     CHECK(error.line().find("KV pool") != std::string::npos);
     CHECK(error.line().find("1125899906842624") != std::string::npos);
   }
-  const Buffer after(t.device, 64, "after");  // and the device still works
+  const Buffer after(t.device, 64, "after");  // the device still works
   CHECK(after.bytes() == 64);
 }
 
@@ -311,7 +312,8 @@ void check_modules(const Target& t) {
   }
 }
 
-/// What the stand-in libcuda counts, since no card's result shows it. A recording counts once.
+/// Number of overlapped launches that the stand-in libcuda counted; a real GPU's results would not show them. A
+/// recorded launch counts once.
 int overlapped_launches(const std::string& library) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
   const auto* count = handle != nullptr ? static_cast<const int*>(dlsym(handle, "standin_overlapped")) : nullptr;
@@ -336,7 +338,7 @@ void check_all(const Target& t) {
 
 }  // namespace
 
-TEST_CASE("conformance: the null driver, at once and deferred") {
+TEST_CASE("conformance: the null driver, immediate and deferred") {
   for (const bool deferred : {false, true}) {
     for (const int wave_size : {32, 64}) {
       const Target t = null_target({.wave_size = wave_size, .deferred = deferred});

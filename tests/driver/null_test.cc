@@ -1,4 +1,5 @@
-// What only the null driver can show: failures at every call, lost devices, missing waits, leaks, strict arguments.
+// Behaviour that only the null driver can show: a failure of any call, lost devices, missing waits, leaks, strict
+// argument checks.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <thread>
@@ -9,7 +10,8 @@ namespace forge::driver::test {
 
 namespace {
 
-/// A small engine's life: memory, an upload, a recorded step replayed twice. Returns the last value read.
+/// The life of a small engine: allocation, an upload, and a recorded step that is replayed twice. Returns the last
+/// value read.
 std::int32_t small_run(const Driver& driver, std::span<const std::byte> image) {
   const Device device = driver.device(0);
   const Stream stream(device), copies(device);
@@ -39,7 +41,7 @@ Buffer allocate(const Device& device) {
 
 }  // namespace
 
-TEST_CASE("a failure of any call is an error with the call's name, and nothing leaks") {
+TEST_CASE("a failure of any call is an error that names the call, and nothing leaks") {
   auto control = std::make_shared<NullControl>();
   const std::vector<std::byte> image = prepare_null(*control);
   std::uint64_t calls = 0;
@@ -68,7 +70,7 @@ TEST_CASE("a failure of any call is an error with the call's name, and nothing l
       CHECK(error.line().find("illegal_state (401)") != std::string::npos);
     }
     const std::uint64_t left = driver.failed_releases();
-    CHECK(failed != (left > 0));  // thrown where somebody hears it, counted where nobody can
+    CHECK(failed != (left > 0));  // thrown where a caller can handle it, counted in destructors
     CHECK(one->counts().held() == left);
     (failed ? thrown : released) += 1;
   }
@@ -76,7 +78,7 @@ TEST_CASE("a failure of any call is an error with the call's name, and nothing l
   CHECK(released > 10);
 }
 
-TEST_CASE("the error says what was being done, which function failed, and how") {
+TEST_CASE("an error says what was being done, which function failed, and how") {
   const Target t = null_target();
   t.control->fail("stream_create", 2, kNullOutOfMemory);
   const Stream fine(t.device);
@@ -95,7 +97,7 @@ TEST_CASE("the error says what was being done, which function failed, and how") 
   CHECK(allocate(t.device).bytes() == 64);
 }
 
-TEST_CASE("a device that is lost fails every later call with exit status 4") {
+TEST_CASE("after a device is lost every call fails with exit status 4") {
   auto t = std::make_unique<Target>(null_target());
   auto stream = std::make_unique<Stream>(t->device);
   auto memory = std::make_unique<Buffer>(allocate(t->device));
@@ -114,7 +116,7 @@ TEST_CASE("a device that is lost fails every later call with exit status 4") {
   CHECK(t->driver.device_allocations().live == 0);
 }
 
-TEST_CASE("memory has a limit, and what does not fit is said with the numbers") {
+TEST_CASE("memory has a limit, and an error states the sizes of what does not fit") {
   const Target t = null_target({.memory_bytes = 1 << 20});
   CHECK(t.device.free_bytes() == 1 << 20);
   const Buffer most(t.device, 1000000, "weights");
@@ -134,7 +136,7 @@ TEST_CASE("memory has a limit, and what does not fit is said with the numbers") 
   CHECK(t.device.free_bytes() == 0);
 }
 
-TEST_CASE("a deferred driver shows a missing wait as missing data") {
+TEST_CASE("a deferred driver makes a missing wait visible as missing data") {
   const Target t = null_target({.deferred = true});
   const Stream copies(t.device), stream(t.device);
   Event uploaded(t.device);
@@ -146,7 +148,7 @@ TEST_CASE("a deferred driver shows a missing wait as missing data") {
   stream.download(out, 0, data, 0, 64).check("test");
   CHECK(t.control->counts().pending == 3);
   stream.synchronize().check("test");
-  CHECK(out.data()[0] == std::byte{0xff});  // fresh memory: the upload has not happened
+  CHECK(out.data()[0] == std::byte{0xff});  // fresh memory: the upload has not run
   CHECK(t.control->counts().pending == 2);
   CHECK(uploaded.query().outcome() == Outcome::kNotReady);
   stream.wait(uploaded).check("test");
@@ -157,7 +159,7 @@ TEST_CASE("a deferred driver shows a missing wait as missing data") {
   CHECK(t.control->counts().executed == 5);
 }
 
-TEST_CASE("an event waited for before it is recorded again means the earlier work") {
+TEST_CASE("waiting for an event means its recording at the time of the call, not a later one") {
   const Target t = null_target({.deferred = true});
   const Stream first(t.device), second(t.device);
   Event event(t.device);
@@ -168,12 +170,12 @@ TEST_CASE("an event waited for before it is recorded again means the earlier wor
   first.fill(a, 0, 2, 64).check("test");
   event.record(first).check("test");
   second.synchronize().check("test");
-  CHECK(t.control->counts().pending == 2);  // the second fill and its record
+  CHECK(t.control->counts().pending == 2);  // the second fill and the second recording of the event
   event.synchronize().check("test");
   CHECK(t.control->counts().pending == 0);
 }
 
-TEST_CASE("recordings: what they forbid, and streams that were not joined") {
+TEST_CASE("recordings: forbidden calls, and streams that were not joined") {
   const Target t = null_target();
   const Stream stream(t.device), side(t.device);
   Event event(t.device), outside(t.device);
@@ -201,7 +203,7 @@ TEST_CASE("recordings: what they forbid, and streams that were not joined") {
     outside.record(side).check("test");
     CHECK_FALSE(stream.wait(outside).ok());
   });
-  // Joined through a third stream is joined.
+  // A stream joined through a third stream counts as joined.
   const Stream third(t.device);
   const GraphExec graph = record([&] {
     event.record(stream).check("test");
@@ -218,7 +220,7 @@ TEST_CASE("recordings: what they forbid, and streams that were not joined") {
   CHECK(t.driver.failed_releases() == 0);
 }
 
-TEST_CASE("recorded work is of the values at recording, and runs only when launched") {
+TEST_CASE("recorded work uses the values at recording, and runs only when launched") {
   const Target t = null_target();
   const Stream stream(t.device);
   int launches = 0, seen = 0;
@@ -243,7 +245,7 @@ TEST_CASE("recorded work is of the values at recording, and runs only when launc
   CHECK(seen == 11);
 }
 
-TEST_CASE("a struct of arguments of another size is refused, and hints reach the driver") {
+TEST_CASE("an argument struct of the wrong size is refused, and hints reach the driver") {
   const Target t = null_target();
   const Stream stream(t.device);
   const Module module(t.device, t.image, "kernels");
@@ -263,7 +265,7 @@ TEST_CASE("a struct of arguments of another size is refused, and hints reach the
   CHECK(launch(plain, args, false).code() == kNullInvalidValue);
 }
 
-TEST_CASE("memory freed while a recorded graph uses it is a fault of the replay") {
+TEST_CASE("freeing memory that a recorded graph uses is a fault of the replay") {
   const Target t = null_target();
   const Stream stream(t.device);
   auto data = std::make_unique<Buffer>(allocate(t.device));
@@ -275,7 +277,7 @@ TEST_CASE("memory freed while a recorded graph uses it is a fault of the replay"
   CHECK(status.error("a step").line().find("illegal_address") != std::string::npos);
 }
 
-TEST_CASE("kernels, modules and devices that do not fit are refused") {
+TEST_CASE("unsuitable kernels, modules and devices are refused") {
   auto control = std::make_shared<NullControl>(NullOptions{.devices = 2, .lds_bytes = 1024});
   const std::vector<std::byte> image = prepare_null(*control);
   const Driver driver = open_null(control);
@@ -306,18 +308,18 @@ TEST_CASE("kernels, modules and devices that do not fit are refused") {
   }
 }
 
-TEST_CASE("no device is no failure of the driver") {
+TEST_CASE("finding no device is not a failure of the driver") {
   const Driver driver = open_null(std::make_shared<NullControl>(NullOptions{.devices = 0}));
   CHECK(driver.devices().empty());
   CHECK_THROWS_AS(driver.device(0), Error);
 }
 
-TEST_CASE("a driver that calls its card something impossible is refused") {
+TEST_CASE("a driver with an invalid wave size or architecture is refused") {
   CHECK_THROWS_AS(open_null(std::make_shared<NullControl>(NullOptions{.wave_size = 48})), Error);
   CHECK_THROWS_AS(open_null(std::make_shared<NullControl>(NullOptions{.arch = ""})), Error);
 }
 
-TEST_CASE("objects outlive the driver and device they came from") {
+TEST_CASE("objects outlive the driver and device that made them") {
   auto control = std::make_shared<NullControl>();
   {
     std::optional<Stream> stream;
@@ -334,7 +336,7 @@ TEST_CASE("objects outlive the driver and device they came from") {
   CHECK(control->counts().held() == 0);
 }
 
-TEST_CASE("threads use a device without making it current themselves") {
+TEST_CASE("threads can use a device without making it current themselves") {
   const Target t = null_target();
   std::string problem;
   std::thread([&] {

@@ -1,4 +1,5 @@
-// The table of vendor functions against the design's list, and libraries that are absent or unusable.
+// The table of vendor functions is within the list that the design allows, and absent or unusable libraries give clear
+// errors.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -28,7 +29,7 @@ std::set<std::string> table(const std::string& library) {
   return names;
 }
 
-/// The HIP functions that forge may use: hip_functions.txt, one name a line.
+/// The HIP functions that forge may use, from hip_functions.txt, one name per line.
 std::set<std::string> allowed() {
   const char* folder = std::getenv("FORGE_DRIVER_TESTS");
   std::istringstream in(file_text(std::string(folder != nullptr ? folder : ".") + "/hip_functions.txt"));
@@ -49,7 +50,7 @@ TEST_CASE("the table holds only HIP functions that the design allows") {
   CHECK(function_rows().size() == used.size() + 9 + table("cuda").size() + table("nvrtc").size());
 }
 
-TEST_CASE("nothing in the table waits for a device, blocks on a copy or reads the environment") {
+TEST_CASE("no function of the table waits for a device, blocks on a copy or reads the environment") {
   const std::regex forbidden(
       "(Device|Ctx)Synchronize|DeviceReset|Memcpy(HtoD|DtoH|DtoD)?(_v2)?$|Memset(D8|D32)?$|Cooperative");
   for (const FunctionRow& row : function_rows()) {
@@ -60,7 +61,7 @@ TEST_CASE("nothing in the table waits for a device, blocks on a copy or reads th
   CHECK(std::regex_search("hipMemcpy", forbidden));
 }
 
-TEST_CASE("the list of allowed functions is the design's") {
+TEST_CASE("the list of allowed functions equals the design document's") {
   const auto path = tests::reference_file("DESIGN.md");
   if (path.empty()) return;
   const std::string text = file_text(path);
@@ -70,7 +71,7 @@ TEST_CASE("the list of allowed functions is the design's") {
   std::set<std::string> listed;
   const std::regex name("\\bhip[A-Z]\\w+");
   for (std::sregex_iterator at(line.begin(), line.end(), name), end; at != end; ++at) listed.insert(at->str());
-  listed.insert("hipGetDevicePropertiesR0600");  // "(and R0600)"
+  listed.insert("hipGetDevicePropertiesR0600");  // the document writes "(and R0600)"
   CHECK(listed == allowed());
 }
 
@@ -82,7 +83,7 @@ TEST_CASE("library names are tried newest first, the vendor's own folder last") 
   CHECK(library_names("libx.so", {}) == std::vector<std::string>{"libx.so"});
 }
 
-TEST_CASE("a library that is not there is an error with the package that brings it") {
+TEST_CASE("a missing library is an error that names the package to install") {
   const std::vector<std::string> names{"libforge-no-such-library.so.1"};
   const Library library = Library::load(names);
   CHECK_FALSE(library);
@@ -94,7 +95,7 @@ TEST_CASE("a library that is not there is an error with the package that brings 
   CHECK(not_loaded("libx.so", "libx.so: wrong ELF class", "libx1").line().find("wrong ELF class") != std::string::npos);
 }
 
-TEST_CASE("a search gives each library once, in order") {
+TEST_CASE("a search tries each library once, in order") {
   LibrarySearch search({"libforge-no-such-library.so.1", "libm.so.6", "libm.so.6", "libc.so.6"});
   const Library first = search.next(), second = search.next();
   REQUIRE(first);
@@ -106,7 +107,7 @@ TEST_CASE("a search gives each library once, in order") {
   CHECK(search.failure().empty());
 }
 
-TEST_CASE("probing never throws and says for every vendor what it found or misses") {
+TEST_CASE("probing never throws, and reports for every vendor what it found or misses") {
   const std::vector<DriverReport> reports = probe_drivers();
   REQUIRE(reports.size() == 2);
   CHECK(reports[0].vendor == Vendor::kAmd);
@@ -120,7 +121,7 @@ TEST_CASE("probing never throws and says for every vendor what it found or misse
   }
 }
 
-TEST_CASE("libraries that load and cannot be used are one clear line", "[.incomplete]") {
+TEST_CASE("libraries that load but are unusable give one clear line", "[.incomplete]") {
   const auto line_of = [](Vendor vendor) -> std::string {
     try {
       static_cast<void>(Driver::open(vendor));

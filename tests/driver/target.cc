@@ -1,3 +1,4 @@
+// Makes the devices and modules that the conformance suite runs on (target.h).
 #include "tests/driver/target.h"
 
 #include <array>
@@ -71,7 +72,7 @@ std::optional<Target> vendor_target(Vendor vendor, std::string* why) {
   Device device = driver->device(0);
   std::vector<std::byte> code;
   if (standin) {
-    const auto magic = std::as_bytes(std::span("standin-module"));  // they have the kernel built in
+    const auto magic = std::as_bytes(std::span("standin-module"));  // stand-ins have the kernel built in
     code.assign(magic.begin(), magic.end());
   } else {
     const std::string option =

@@ -1,5 +1,5 @@
-// exec_mask_check LISTING...: cross-lane instructions that are reached while lanes are off, in llvm-objdump's listings
-// of AMD kernels. Exit 0: none; 1: some, a line each; 2: a listing cannot be read or has no code.
+// exec_mask_check LISTING...: reports cross-lane instructions that can be reached while lanes are off, in llvm-objdump
+// listings of AMD kernels. Exit status 0: none; 1: some, one line each; 2: a listing cannot be read or has no code.
 
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// The transfer functions of the mask analysis: how each operation changes the sets of covers.h.
 #include "tests/exec_mask/covers.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@ namespace {
 using Set = Covers::Set;
 using Kind = MaskOperand::Kind;
 
-/// Facts about more registers, and more facts than these, are given up: that can only make the checker stricter.
+/// Larger sets, and more sets than this, are dropped. That loses knowledge and can only make the checker stricter.
 constexpr std::size_t kSetMost = 6, kSetsMost = 64;
 constexpr Register kResult = 0xffff;
 
@@ -27,7 +28,7 @@ Set with(Set set, const Set& more) {
   return set;
 }
 
-/// Sets that hold an operand, without it: what else is needed beside it. Ones need nothing.
+/// For each set that contains the operand: the rest of the set. For all-ones the rest is empty.
 std::vector<Set> beside(const std::vector<Set>& sets, const MaskOperand& operand) {
   if (operand.kind == Kind::kOnes) return {Set{}};
   std::vector<Set> out;
@@ -37,7 +38,7 @@ std::vector<Set> beside(const std::vector<Set>& sets, const MaskOperand& operand
   return out;
 }
 
-/// Facts about the result of an operation.
+/// Derives the sets that hold for the result of an operation.
 class Derivation {
  public:
   Derivation(const std::vector<Set>& sets, const MaskOperand& a, const MaskOperand& b) : sets_(sets), a_(a), b_(b) {}
@@ -83,21 +84,21 @@ class Derivation {
 
  private:
   void add(const Set& set, const Set& more) { out_.push_back(with(with(set, more), {kResult})); }
-  /// The result has all lanes of x, and of `too` if that is a register.
+  /// The result contains all lanes of x and, if `too` is a register, all lanes of `too`.
   void contains(const MaskOperand& x, const MaskOperand& too) {
     for (const Set& set : beside(sets_, x)) add(too.kind == Kind::kRegister ? without(set, too.at) : set, {});
   }
-  /// The result and y together have all lanes of x.
+  /// The union of the result and y contains all lanes of x.
   void united(const MaskOperand& x, const MaskOperand& y) {
     if (y.kind == Kind::kUnknown || y.kind == Kind::kOnes) return;
     for (const Set& set : beside(sets_, x)) add(set, y.kind == Kind::kRegister ? Set{y.at} : Set{});
   }
-  /// The result has all lanes that are in both.
+  /// The result contains all lanes that are in both operands.
   void both() {
     for (const Set& left : beside(sets_, a_))
       for (const Set& right : beside(sets_, b_)) add(left, right);
   }
-  /// The result and these together have every lane.
+  /// The union of the result and `others` contains every lane.
   void all(const std::vector<MaskOperand>& others) {
     Set set;
     for (const MaskOperand& one : others) {
@@ -132,7 +133,7 @@ void Covers::assign(Register to, MaskOp op, MaskOperand a, MaskOperand b) {
   std::vector<Set> derived = Derivation(sets_, a, b).run(op);
   forget(to);
   for (Set& set : derived) {
-    if (has(set, to)) continue;  // of the value that is gone
+    if (has(set, to)) continue;  // it names the overwritten value
     set = with(without(std::move(set), kResult), {to});
     sets_.push_back(std::move(set));
   }

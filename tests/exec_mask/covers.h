@@ -1,7 +1,7 @@
 #pragma once
-// What is known of the masks in registers: sets of registers that together have every lane of the mask at the kernel's
-// entry. {exec} says that no lane of it is off; {exec, s4}, that those which are off are in s4. A register holds 32
-// lanes, so waves of 64 are two of these.
+// Known facts about the lane masks in registers. A fact is a set of registers whose union contains every lane of the
+// kernel's entry mask. {exec} means that no lane is off; {exec, s4} means that every lane that is off is set in s4. A
+// register holds 32 lanes, so a wave of 64 uses two of these objects.
 
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace forge::tests {
 
-/// What an instruction takes as a mask.
+/// A mask operand of an instruction.
 struct MaskOperand {
   enum class Kind : std::uint8_t { kRegister, kZeros, kOnes, kUnknown } kind = Kind::kUnknown;
   Register at = 0;
@@ -22,27 +22,27 @@ class Covers {
  public:
   using Set = std::vector<Register>;  // sorted
 
-  /// What is known where a kernel starts: `exec` has its own entry mask.
+  /// The facts at a kernel's entry: `exec` holds the entry mask.
   static Covers at_entry(Register exec);
 
-  /// Does the register alone have every lane of the entry mask?
+  /// True if the register alone contains every lane of the entry mask.
   [[nodiscard]] bool has_all(Register at) const;
-  /// Are there no such lanes at all? Not on any path that is taken.
+  /// True if the entry mask has no lanes, which cannot happen on a path that is taken.
   [[nodiscard]] bool impossible() const { return sets_.size() == 1 && sets_.front().empty(); }
 
   void forget(Register at);
-  /// to = op(a, b), lane by lane. kSelect: one of them, nobody knows which. kCopy and kNot take a alone.
+  /// to = op(a, b), lane by lane. kSelect yields a or b, and it is unknown which. kCopy and kNot use only a.
   void assign(Register to, MaskOp op, MaskOperand a, MaskOperand b = {});
-  /// The register is known to be zero here.
+  /// Records that the register is zero here.
   void set_zero(Register at);
-  /// What holds on both of two paths.
+  /// Keeps the facts that hold on both of two joining paths.
   void meet(const Covers& other);
 
   bool operator==(const Covers&) const = default;
 
  private:
   void normalise();
-  std::vector<Set> sets_;  // none contains another; sorted
+  std::vector<Set> sets_;  // no set contains another; sorted
 };
 
 }  // namespace forge::tests

@@ -1,3 +1,4 @@
+// The exec-mask checker: a data-flow analysis over the blocks of a kernel (exec_mask.h).
 #include "tests/exec_mask/exec_mask.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace {
 struct Stem {
   std::string_view text, name;
 };
-/// By how a mnemonic begins, and by what stands behind the operands of an instruction with DPP.
+/// Cross-lane instructions by the start of their mnemonic, and DPP instructions by the modifiers after their operands.
 constexpr std::array kStems{Stem{"v_permlane", "permlane"},     Stem{"ds_swizzle", "swizzle"},
                             Stem{"ds_permute", "bpermute"},     Stem{"ds_bpermute", "bpermute"},
                             Stem{"v_wmma", "matrix"},           Stem{"v_swmmac", "matrix"},
@@ -27,7 +28,7 @@ constexpr std::array kStems{Stem{"v_permlane", "permlane"},     Stem{"ds_swizzle
                             Stem{"ds_read_b96_tr", "transpose"}};
 constexpr std::array kDppModifiers{"quad_perm:", "row_", "wave_", "dpp8:"};
 
-/// A way out of an instruction: to which one, and what is known on it.
+/// A control-flow edge, by what it implies for exec: nothing, no lane on, or some lane on.
 enum class Edge : std::uint8_t { kAny, kNoneOn, kSomeOn };
 
 class Checker {
@@ -88,7 +89,7 @@ class Checker {
     pending_.insert(first);
   }
 
-  /// Runs the block that begins there; reports what is wrong in it, or carries on what holds to those behind it.
+  /// Analyses the block that starts at `first`. Either reports its findings, or passes the facts on to its successors.
   void follow(std::size_t first, bool reports) {
     MaskState state = states_.at(first);
     for (std::size_t i = first; i < code_.size(); ++i) {
@@ -129,7 +130,7 @@ class Checker {
     const auto kind = cross_lane_class(one);
     if (kind.empty()) return;
     if (kind == "readlane") {
-      // Scalar registers come back from the lanes that they were spilled to.
+      // Scalar registers are restored from the vector lanes that they were spilled to.
       const auto from = vector_registers(one.operand(1));
       const auto lane = one.operand(2);
       int number = 0;

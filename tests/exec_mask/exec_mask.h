@@ -1,10 +1,10 @@
 #pragma once
-// Cross-lane instructions that run while lanes are switched off, found in disassembly. A kernel's blocks are whole
-// waves, so every lane is on at its entry; an instruction that reads other lanes is right only where they still are.
-// The host lane executor cannot see what a compiler moves, this can: it follows the exec mask and its copies through
-// the code (covers.h), over branches and loops, and says where a cross-lane instruction may be reached under a narrower
-// mask. What it does not understand counts as narrowing. Instructions: AMD's ISA guides for Vega, CDNA 1-3 and RDNA
-// 1-4.
+// Finds cross-lane instructions that run while lanes are switched off, by analysing disassembly. The blocks of forge's
+// kernels consist of whole waves, so every lane is on at the entry. An instruction that reads other lanes is correct
+// only where all lanes are still on. A compiler may move such an instruction into a branch, which the host lane
+// executor cannot see. This checker can: it follows the exec mask and copies of it (covers.h) through branches and
+// loops, and reports each cross-lane instruction that may be reached under a narrower mask. An instruction that it does
+// not understand counts as narrowing. Source: AMD's ISA guides for Vega, CDNA 1-3 and RDNA 1-4.
 
 #include <map>
 #include <string>
@@ -24,19 +24,19 @@ struct MaskFinding {
 
 struct MaskReport {
   std::vector<MaskFinding> findings;
-  int kernels = 0;                        ///< functions that were looked at
-  std::map<std::string, int> cross_lane;  ///< instructions that can be reached, by class: cross_lane_class's
+  int kernels = 0;                        ///< number of functions analysed
+  std::map<std::string, int> cross_lane;  ///< reachable cross-lane instructions by cross_lane_class
   void add(const MaskReport& more);
 };
 
-/// "dpp", "permlane", "swizzle", "bpermute", "matrix", "transpose" or "readlane" for an instruction that reads other
-/// lanes; "" for any other. v_readfirstlane is none: it reads an active lane, whichever are.
+/// The class of an instruction that reads other lanes: "dpp", "permlane", "swizzle", "bpermute", "matrix", "transpose"
+/// or "readlane". "" for any other, including v_readfirstlane, which reads an active lane under any mask.
 [[nodiscard]] std::string_view cross_lane_class(const Instruction& instruction);
 
-/// Looks at every function of a listing as a kernel of its own. wave: 32 or 64.
+/// Analyses each function of a listing as a kernel. wave: 32 or 64.
 [[nodiscard]] MaskReport check_masks(const std::vector<Function>& functions, int wave);
 
-/// "kernel+0x1b0: v_permlanex16_b32 ...: why".
+/// A finding as text: "kernel+0x1b0: v_permlanex16_b32 ...: why".
 [[nodiscard]] std::string line_of(const MaskFinding& finding);
 
 }  // namespace forge::tests

@@ -1,5 +1,5 @@
-// The exec-mask checker on listings made by hand: shapes of control flow that compilers make, right ones and broken
-// ones.
+// The exec-mask checker accepts correct control flow as compilers generate it and finds each mistake, on hand-written
+// listings.
 
 #include "tests/exec_mask/exec_mask.h"
 
@@ -14,7 +14,7 @@
 namespace forge::tests {
 namespace {
 
-/// What is wrong in the code, by its instructions' texts.
+/// Texts of the instructions that the checker reports for `code`.
 std::vector<std::string> wrong_in(std::string_view code, int wave = 32) {
   std::vector<std::string> texts;
   for (const MaskFinding& finding : check_masks(parse_listing(code), wave).findings) {
@@ -28,7 +28,7 @@ const Texts kNone;
 
 }  // namespace
 
-TEST_CASE("exec mask: all of a straight kernel's lanes are on; a branch on a scalar changes nothing") {
+TEST_CASE("exec mask: in straight-line code all lanes are on, and a branch on a scalar does not change that") {
   const char* code = R"(
     v_add_f32_dpp v1, v1, v1 row_xmask:8 row_mask:0xf bank_mask:0xf bound_ctrl:1
     s_cmp_eq_u32 s4, 0
@@ -47,8 +47,8 @@ TEST_CASE("exec mask: all of a straight kernel's lanes are on; a branch on a sca
   CHECK(report.cross_lane == std::map<std::string, int>{{"bpermute", 1}, {"dpp", 1}, {"matrix", 1}, {"swizzle", 1}});
 }
 
-TEST_CASE("exec mask: an instruction sunk into a branch on a lane is found, and one behind it is not") {
-  // What LLVM 15 to 19 made of sum_lanes<32>() before `if (lane_id() == 0)`, and what narrowed the mask.
+TEST_CASE("exec mask: an instruction sunk into a branch on a lane is found, one after the branch is not") {
+  // What LLVM 15 to 19 generated for sum_lanes<32>() before `if (lane_id() == 0)`: the sum moved into the branch.
   const char* code = R"(
     s_mov_b32 s2, exec_lo
     v_cmpx_eq_u32_e32 0, v8
@@ -66,7 +66,7 @@ TEST_CASE("exec mask: an instruction sunk into a branch on a lane is found, and 
   CHECK(findings[0].why == "lanes may be off since +0x4 v_cmpx_eq_u32_e32 0, v8");
 }
 
-TEST_CASE("exec mask: every kind of cross-lane instruction counts, behind every kind of narrowing") {
+TEST_CASE("exec mask: every kind of cross-lane instruction is found after every kind of narrowing") {
   for (const char* one :
        {"v_add_f32_dpp v1, v1, v1 row_xmask:1 row_mask:0xf bank_mask:0xf", "v_mov_b32 v1, v2 quad_perm:[1,0,3,2]",
         "v_max_f32_e64_dpp v1, v1, v1 dpp8:[1,0,3,2,5,4,7,6]", "v_mov_b32_dpp v1, v2 row_ror:8",
@@ -117,7 +117,7 @@ TEST_CASE("exec mask: if and else, with waves of 32 and 64") {
   std::string wide = with(with(with(code, "exec_lo", "exec"), "vcc_lo", "vcc"), "_b32 s4", "_b64 s[4:5]");
   wide = with(with(with(wide, "_b32 exec", "_b64 exec"), ", s4", ", s[4:5]"), "IN_ELSE", "v_mov_b32_e32 v1, 1");
   CHECK(wrong_in(wide, 64) == kNone);
-  // Half of the saved mask is written by something else.
+  // Another instruction overwrites half of the saved mask.
   CHECK(wrong_in(with(wide, "v_mov_b32_e32 v1, 1", "s_mov_b32 s5, 7"), 64).size() == 1);
   CHECK(wrong_in(with(wide, "v_mov_b32_e32 v1, 1", "s_load_dwordx4 s[0:3], s[8:9], 0x0"), 64) == kNone);
   CHECK(wrong_in(with(wide, "v_mov_b32_e32 v1, 1", "s_load_dwordx4 s[4:7], s[8:9], 0x0"), 64).size() == 1);
@@ -125,7 +125,7 @@ TEST_CASE("exec mask: if and else, with waves of 32 and 64") {
   CHECK(wrong_in(with(wide, "v_mov_b32_e32 v1, 1", "v_div_scale_f32 v1, s[4:5], v1, v2, v3"), 64).size() == 1);
 }
 
-TEST_CASE("exec mask: loops that lanes leave one by one, one in the other") {
+TEST_CASE("exec mask: nested loops that lanes leave one by one") {
   const std::string code = R"(
     s_mov_b32 s4, 0
   outer:
@@ -145,7 +145,7 @@ TEST_CASE("exec mask: loops that lanes leave one by one, one in the other") {
     s_or_b32 exec_lo, exec_lo, s4
     ds_swizzle_b32 v1, v1 offset:swizzle(SWAP,16)
     s_endpgm)";
-  // The swizzle behind both is right, what stands in the outer loop's second turn is not.
+  // The swizzle after both loops is right; the instruction in the outer loop is wrong from the second iteration on.
   CHECK(wrong_in(code) == Texts{"ds_bpermute_b32 v9, v2, v1"});
   std::string broken = code;
   broken.replace(broken.find("s_or_b32 exec_lo, exec_lo, s5"), 29, "s_mov_b32 s5, 0");
@@ -155,8 +155,8 @@ TEST_CASE("exec mask: loops that lanes leave one by one, one in the other") {
   CHECK(wrong_in(broken).size() == 2);
 }
 
-TEST_CASE("exec mask: a break out of a loop joins behind it") {
-  // clang 19, gfx1100: `for (...) { if (a) break; ... }`, whose latch is entered from the break as well.
+TEST_CASE("exec mask: a break out of a loop joins after it") {
+  // From clang 19 for gfx1100: `for (...) { if (a) break; ... }`, where the break also enters the latch.
   const char* code = R"(
     s_mov_b32 s2, exec_lo
     v_cmpx_gt_i32_e64 s1, v0
@@ -189,7 +189,7 @@ TEST_CASE("exec mask: a break out of a loop joins behind it") {
   CHECK(wrong_in(code) == kNone);
 }
 
-TEST_CASE("exec mask: masks come back from lanes that they were spilled to, and from no others") {
+TEST_CASE("exec mask: masks are restored from the lanes that they were spilled to, and from no others") {
   const std::string code = R"(
     s_and_saveexec_b64 s[4:5], vcc
     v_writelane_b32 v40, s4, 0
@@ -208,7 +208,7 @@ TEST_CASE("exec mask: masks come back from lanes that they were spilled to, and 
     return text;
   };
   CHECK(wrong_in(code, 64) == kNone);
-  // Overwritten, never written, or the other half's lane.
+  // The spill lane was overwritten, was never written, or belongs to the other half of the mask.
   CHECK(wrong_in(with("global_store_dword v0, v40, s[0:1]", "v_mov_b32_e32 v40, v1"), 64).size() == 4);
   CHECK(wrong_in(with("global_store_dword v0, v40, s[0:1]", "global_load_dwordx2 v[39:40], v0, s[0:1]"), 64).size() ==
         4);
@@ -225,7 +225,7 @@ struct Operation {
   const char* name;
   Mask (*run)(Mask a, Mask b);
 };
-/// By the ISA guides: S0 op S1, and S0 op exec.
+/// The ISA guides' definitions: S0 op S1, and S0 op exec.
 constexpr std::array kTwo{Operation{"s_and", [](Mask a, Mask b) { return a & b; }},
                           Operation{"s_or", [](Mask a, Mask b) { return a | b; }},
                           Operation{"s_xor", [](Mask a, Mask b) { return a ^ b; }},
@@ -244,14 +244,14 @@ constexpr std::array kSave{Operation{"s_and", [](Mask a, Mask exec) { return a &
                            Operation{"s_orn1", [](Mask a, Mask exec) { return ~a | exec; }},
                            Operation{"s_nor", [](Mask a, Mask exec) { return ~(a | exec); }}};
 
-/// Scalar registers s0 to s3 and exec, computed beside the checker.
+/// Executes instructions on the values of s0 to s3 and exec, for comparison with the checker's facts.
 class Machine {
  public:
   explicit Machine(std::mt19937& random) : random_(random) {
     for (Mask& one : registers_) one = random_();
     registers_[kExec] = ~Mask{0};
   }
-  /// Any instruction on masks, executed; its text.
+  /// Executes a random mask instruction and returns its text.
   std::string step() {
     const auto pick = [&](std::size_t count) { return random_() % count; };
     const std::size_t to = pick(5), a = pick(5), b = pick(5);
@@ -294,7 +294,7 @@ class Machine {
 
 }  // namespace
 
-TEST_CASE("exec mask: whatever is known of masks is true of their values") {
+TEST_CASE("exec mask: every derived fact holds for the actual mask values") {
   std::mt19937 random(5);  // NOLINT(bugprone-random-generator-seed): the same each time
   const std::set<int> spills;
   int known = 0, lost = 0;
@@ -310,19 +310,19 @@ TEST_CASE("exec mask: whatever is known of masks is true of their values") {
       ++(state.all_on() ? known : lost);
     }
   }
-  CHECK(known > 3000);  // or it would be right by knowing nothing
+  CHECK(known > 3000);  // otherwise the test could pass without any facts
   CHECK(lost > 3000);
 }
 
-TEST_CASE("exec mask: jumps that cannot be followed and code that goes on behind its end are findings") {
+TEST_CASE("exec mask: unresolvable jumps and code that runs past its end are findings") {
   CHECK(wrong_in("s_setpc_b64 s[30:31]") == Texts{"s_setpc_b64 s[30:31]"});
   CHECK(wrong_in("s_swappc_b64 s[30:31], s[4:5]\n s_endpgm").size() == 1);
   CHECK(wrong_in("s_cbranch_scc0 nowhere\n s_endpgm").size() == 1);
   CHECK(wrong_in("s_nop 0") == Texts{"s_nop 0"});
-  CHECK(wrong_in("s_endpgm\n v_cmpx_eq_u32_e32 0, v8\n v_permlane64_b32 v1, v2") == kNone);  // nobody comes there
+  CHECK(wrong_in("s_endpgm\n v_cmpx_eq_u32_e32 0, v8\n v_permlane64_b32 v1, v2") == kNone);  // unreachable code
 }
 
-TEST_CASE("exec mask: llvm-objdump's listings: symbols, addresses, offsets of branches in words") {
+TEST_CASE("exec mask: llvm-objdump listings: symbols, addresses, branch offsets in words") {
   const char* text =
       "\nk.o:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n\n0000000000001600 <first>:\n"
       "\ts_mov_b64 s[2:3], exec                                     // 000000001600: BE82017E\n"

@@ -1,3 +1,4 @@
+// Reads the floating-point mode from the kernel descriptor of an AMD code object (float_mode.h).
 #include "tests/exec_mask/float_mode.h"
 
 #include <fmt/format.h>
@@ -13,13 +14,13 @@ namespace {
 
 using codegen::read_at;
 
-/// Of ELF's symbols: name, address and size, in a table of 24 bytes each.
+/// Layout of an ELF symbol: 24 bytes, with the offsets of its address and size.
 constexpr std::size_t kSymbolBytes = 24, kSymbolValue = 8, kSymbolSize = 16;
 constexpr std::uint64_t kDescriptorBytes = 64, kResource1 = 48;
-/// Bits 12 to 15: rounding of f32, and of f16 and f64; 16 to 19: which denormals stay, alike.
+/// Bits 12 to 15: rounding of f32, and of f16 and f64. Bits 16 to 19: denormal handling, in the same order.
 constexpr std::uint32_t kModeMask = 0xff000, kModeWanted = 0xf0000;
 
-/// Where the descriptor lies in the file: read-only data is where its address says.
+/// File offset of the descriptor. In read-only data the file offset equals the address.
 std::optional<std::uint64_t> descriptor_at(const codegen::ElfImage& elf, const std::string& kernel) {
   const auto *symbols = elf.find(".dynsym"), *names = elf.find(".dynstr");
   if (symbols == nullptr || names == nullptr) return std::nullopt;

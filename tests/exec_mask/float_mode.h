@@ -1,5 +1,5 @@
 #pragma once
-// The mode in which a kernel's floating-point arithmetic starts: what an AMD code object's kernel descriptor says.
+// Checks the floating-point mode that a kernel starts in, as given by the kernel descriptor of an AMD code object.
 
 #include <cstddef>
 #include <span>
@@ -9,9 +9,9 @@
 
 namespace forge::tests {
 
-/// Why a kernel would not compute as forge's kernels are to: rounding to nearest, denormals kept, of all widths, from
-/// the first instruction to the last. "" where it does. Sources: LLVM's AMDGPUUsage, compute_pgm_rsrc1; the ISA guides'
-/// MODE register.
+/// Returns why a kernel would violate forge's floating-point rules: round to nearest and keep denormals, for all
+/// widths, from the first to the last instruction. Empty if it obeys them. Sources: LLVM's AMDGPUUsage,
+/// compute_pgm_rsrc1; the ISA guides' MODE register.
 [[nodiscard]] std::string float_mode_error(std::span<const std::byte> code, const Function& function);
 
 }  // namespace forge::tests

@@ -1,3 +1,4 @@
+// Parses llvm-objdump listings and hand-written listings of AMD code (listing.h).
 #include "tests/exec_mask/listing.h"
 
 #include <charconv>
@@ -19,7 +20,7 @@ std::optional<std::uint64_t> number_of(std::string_view text, int base) {
   return value;
 }
 
-/// "0000000000001600 <k>:" or "loop:"; the label's name.
+/// A label or symbol line: "0000000000001600 <k>:" or "loop:".
 struct Label {
   std::string_view name;
   std::optional<std::uint64_t> address;
@@ -50,7 +51,7 @@ std::vector<std::string> split_operands(std::string_view text) {
   return operands;
 }
 
-/// One line of code; its address where the line says it.
+/// One instruction line, with its address if the line has one.
 struct Line {
   Instruction instruction;
   std::optional<std::uint64_t> address;
@@ -65,7 +66,7 @@ std::optional<Line> instruction_of(std::string_view line) {
   line = trimmed(line);
   const auto space = line.find_first_of(" \t");
   const auto mnemonic = line.substr(0, space);
-  // Whatever else a listing has: "Disassembly of section .text:", "...", directives.
+  // Other lines of a listing are skipped: "Disassembly of section .text:", "...", directives.
   if (mnemonic.find('_') == std::string_view::npos || mnemonic.find_first_of(".<>/") != std::string_view::npos)
     return std::nullopt;
   out.instruction.text = line;
@@ -74,7 +75,7 @@ std::optional<Line> instruction_of(std::string_view line) {
   return out;
 }
 
-/// Branches say how many words further they go, from the instruction behind them, in 16 bits.
+/// Branch operands are signed 16-bit word counts, relative to the next instruction.
 void resolve(Function& function, const std::map<std::string, std::uint64_t, std::less<>>& labels) {
   for (Instruction& one : function.instructions) {
     if (!one.mnemonic.starts_with("s_branch") && !one.mnemonic.starts_with("s_cbranch")) continue;
@@ -87,7 +88,7 @@ void resolve(Function& function, const std::map<std::string, std::uint64_t, std:
   }
 }
 
-/// "4", or "4:7" in brackets: first and last.
+/// Parses "4", or "4:7" in brackets: the first and last register.
 std::optional<std::pair<int, int>> range_of(std::string_view text) {
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
   const auto colon = text.find(':');
@@ -97,7 +98,9 @@ std::optional<std::pair<int, int>> range_of(std::string_view text) {
   return std::pair(static_cast<int>(*first), static_cast<int>(*last));
 }
 
-/// The register's name alone: "v0" of "-|v0| row_shr:1".
+/// The register without its decoration: "v0" for "-
+/// v0
+/// row_shr:1".
 std::string_view bare(std::string_view operand) {
   while (!operand.empty() && (operand.front() == '-' || operand.front() == '|')) operand.remove_prefix(1);
   return operand.substr(0, operand.find_first_of(" |\t"));

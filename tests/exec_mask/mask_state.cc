@@ -1,3 +1,4 @@
+// The ISA model of the exec-mask checker: how each instruction changes exec and mask registers (mask_state.h).
 #include "tests/exec_mask/mask_state.h"
 
 #include <algorithm>
@@ -8,20 +9,20 @@ namespace forge::tests {
 namespace {
 
 using Kind = MaskOperand::Kind;
-constexpr Register kScratch = 0xfffe;  // the old exec, while an instruction writes both
+constexpr Register kScratch = 0xfffe;  // holds the old exec while an instruction writes both
 
 struct NamedOp {
   std::string_view name;
   MaskOp op;
   bool swapped = false;  ///< op(b, a)
 };
-/// s_NAME_b32 and _b64 of two operands; gfx11 spells some of them anew.
+/// Two-operand s_NAME_b32 and s_NAME_b64; gfx11 renamed some of them.
 constexpr std::array kOps{
     NamedOp{"and", MaskOp::kAnd},       NamedOp{"or", MaskOp::kOr},           NamedOp{"xor", MaskOp::kXor},
     NamedOp{"andn2", MaskOp::kAndNot},  NamedOp{"and_not1", MaskOp::kAndNot}, NamedOp{"orn2", MaskOp::kOrNot},
     NamedOp{"or_not1", MaskOp::kOrNot}, NamedOp{"nand", MaskOp::kNand},       NamedOp{"nor", MaskOp::kNor},
     NamedOp{"xnor", MaskOp::kXnor},     NamedOp{"cselect", MaskOp::kSelect}};
-/// Those that only s_NAME_saveexec and s_NAME_wrexec have.
+/// Operations that exist only as s_NAME_saveexec and s_NAME_wrexec.
 constexpr std::array kExecOps{NamedOp{"andn1", MaskOp::kAndNot, true}, NamedOp{"and_not0", MaskOp::kAndNot, true},
                               NamedOp{"orn1", MaskOp::kOrNot, true}, NamedOp{"or_not0", MaskOp::kOrNot, true}};
 
@@ -31,7 +32,7 @@ const NamedOp* find_op(const std::array<NamedOp, Count>& ops, std::string_view n
   return at == ops.end() ? nullptr : &*at;
 }
 
-/// Half `index` of an operand.
+/// The half of an operand with number `index`: 0 for lanes 0 to 31, 1 for lanes 32 to 63.
 MaskOperand mask_operand(std::string_view text, std::size_t index) {
   const auto registers = scalar_registers(text);
   if (index < registers.size()) return {Kind::kRegister, registers[index]};
@@ -47,7 +48,7 @@ std::optional<int> lane_of(std::string_view text) {
   return lane;
 }
 
-/// Scalar instructions whose first operand is no destination.
+/// Scalar instructions whose first operand is not a destination.
 bool writes_nothing(std::string_view mnemonic) {
   for (const char* stem :
        {"s_cmp", "s_bitcmp", "s_branch", "s_cbranch", "s_waitcnt", "s_wait_", "s_store", "s_buffer_store",
@@ -109,8 +110,8 @@ void MaskState::run(const Instruction& instruction) {
 
 void MaskState::run_scalar(const Instruction& instruction) {
   if (writes_nothing(instruction.mnemonic) || run_mask_op(instruction)) return;
-  if (instruction.mnemonic.starts_with("s_movrel"))  // to a register that another one names
-    low_ = high_ = Covers();
+  // s_movrel's destination is given by another register, so all facts are lost.
+  if (instruction.mnemonic.starts_with("s_movrel")) low_ = high_ = Covers();
   forget(instruction.operand(0));
 }
 
@@ -136,7 +137,7 @@ bool MaskState::run_mask_op(const Instruction& instruction) {
   return true;
 }
 
-/// D = old exec (or the new one, s_*_wrexec), exec = S op exec.
+/// D = old exec (s_*_saveexec) or new exec (s_*_wrexec); exec = S op exec.
 bool MaskState::run_save_exec(const Instruction& instruction, std::string_view name, bool saves_old) {
   const NamedOp* op = find_op(kOps, name);
   if (op == nullptr) op = find_op(kExecOps, name);
@@ -175,13 +176,13 @@ void MaskState::run_vector(const Instruction& instruction) {
     return;
   }
   forget_spills(instruction);
-  // A vector instruction's scalar result is its first operand, or the second beside a vector one.
+  // The scalar result of a vector instruction is its first operand, or the second if the first is a vector register.
   forget(instruction.operand(0));
   forget(instruction.operand(1));
   if (mnemonic.starts_with("v_cmpx")) forget("exec");
 }
 
-/// Whatever names such a register and is no store may write it.
+/// Any instruction that names such a vector register and is not a store may overwrite it.
 void MaskState::forget_spills(const Instruction& instruction) {
   if (spills_->empty() || instruction.mnemonic.find("_store") != std::string::npos) return;
   for (const std::string& operand : instruction.operands) {

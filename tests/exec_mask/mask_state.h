@@ -1,5 +1,5 @@
 #pragma once
-// What holds before an instruction, and what an instruction makes of it: the checker's model of the ISA.
+// The state before an instruction and the effect of an instruction on it: the checker's model of the ISA.
 
 #include <set>
 
@@ -7,27 +7,27 @@
 
 namespace forge::tests {
 
-/// A lane of a vector register that scalar registers are spilled to, as a register of Covers.
+/// A lane of a vector register that a scalar register is spilled to, numbered as a register of Covers.
 [[nodiscard]] constexpr Register spill_slot(int vector, int lane) {
   return static_cast<Register>(256 + vector * 64 + lane);
 }
 
 class MaskState {
  public:
-  /// At a kernel's entry. spills: vector registers that v_writelane writes.
+  /// The state at a kernel's entry. spills: the vector registers that v_writelane writes.
   MaskState(int wave, const std::set<int>* spills);
 
-  /// Are all lanes of the entry mask on?
+  /// True if all lanes of the entry mask are on.
   [[nodiscard]] bool all_on() const;
-  /// Has v_writelane written this lane on every path that comes here?
+  /// True if v_writelane has written this lane on every path to here.
   [[nodiscard]] bool is_spilled(int vector, int lane) const { return written_.contains(spill_slot(vector, lane)); }
-  /// The instruction after which lanes may be off, on one path at least; null if none are.
+  /// The instruction after which lanes may be off on at least one path; null if there is none.
   [[nodiscard]] const Instruction* narrowed_by() const { return narrowed_by_; }
 
   void run(const Instruction& instruction);
-  /// The edge on which exec is zero; false if that cannot be.
+  /// Narrows the state to the edge on which exec is zero. Returns false if exec cannot be zero.
   [[nodiscard]] bool none_on();
-  /// What holds on both paths; says whether this state changed.
+  /// Keeps the facts that hold on both paths. Returns true if this state changed.
   bool meet(const MaskState& other);
 
  private:
@@ -41,7 +41,7 @@ class MaskState {
 
   int wave_;
   const std::set<int>* spills_;
-  Covers low_, high_;  // of lanes 0 to 31, and 32 to 63
+  Covers low_, high_;  // lanes 0 to 31, and 32 to 63
   std::set<Register> written_;
   const Instruction* narrowed_by_ = nullptr;
 };

@@ -1,3 +1,4 @@
+// Collects the kernel sources of small models' plans without compiling them, and removes near-duplicates.
 #include "tests/exec_mask/plan_kernels.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@
 namespace forge::tests {
 namespace {
 
-/// Keeps the sources and answers with none of their code.
+/// A KernelCompiler that records the sources and returns empty code.
 class Recorder final : public codegen::KernelCompiler {
  public:
   std::vector<codegen::CompiledKernel> compile(const std::string& /*target*/,
@@ -30,7 +31,8 @@ class Recorder final : public codegen::KernelCompiler {
   std::map<std::string, std::string> texts;
 };
 
-/// Made once: quantising their weights takes longer than planning. What the first two have in common is compiled once.
+/// The models, made once, because quantising their weights takes longer than planning. A kernel that the first two
+/// share is compiled once.
 const std::deque<TinyModel>& models() {
   static const std::deque<TinyModel> kModels = [] {
     TinyShape shape{.dtype = DType::kQ8_0,
@@ -57,8 +59,8 @@ const std::deque<TinyModel>& models() {
 }
 
 using Stems = std::vector<std::string_view>;
-/// Which kernels of a model's variants are taken, by how their names begin; "" for all. Whatever is like what another
-/// variant or model has is left out, and a variant for prompts between the shortest and the longest is.
+/// Selects kernels of a model's variants by the start of their names; "" selects all. Kernels similar to those of
+/// another variant or model are left out, as are prefill variants between the shortest and the longest.
 struct Choice {
   Stems decode, batch, short_prompt, long_prompt;
 };
@@ -91,8 +93,8 @@ std::set<std::string> entries_of(const plan::ProgramT& program, const Choice& ch
   return entries;
 }
 
-/// What is compiled once. Kernels that differ in numbers of columns or tokens alone are one, where their code is short
-/// or, for sampling, the same but for those numbers.
+/// Kernels with the same key are compiled once. Kernels that differ only in their numbers of columns or tokens share a
+/// key, if their code is short or, for sampling, equal but for those numbers.
 std::string kind_of(const std::string& entry) {
   constexpr std::array kAlike{"embed", "gather", "repack", "rope_table", "rows", "sample", "sum_experts"};
   if (std::ranges::none_of(kAlike, [&](const char* stem) { return entry.starts_with(stem); })) return entry;

@@ -1,5 +1,5 @@
 #pragma once
-// Kernel sources of small models' plans: every class of kernel that forge has for GPUs, and few kernels of each.
+// Kernel sources from the plans of small models: every class of GPU kernel that forge has, and few kernels of each.
 
 #include <string>
 #include <vector>
@@ -9,18 +9,19 @@
 
 namespace forge::tests {
 
-/// Those of a dense model with weights of several types, of one with experts, and of models like gpt-oss and Gemma 2:
-/// decode and prefill, batches, sampling, repacking. Each once.
+/// The kernels of a dense model with weights of several types, of a mixture of experts, and of models like gpt-oss and
+/// Gemma 2: decode and prefill, batches, sampling, repacking. Each is listed once.
 [[nodiscard]] std::vector<codegen::KernelSource> plan_kernels(const codegen::GpuTarget& target);
 
-/// How the names of the kernels begin that must be among them.
+/// Name prefixes of the kernel classes that must be present.
 [[nodiscard]] std::vector<std::string> kernel_classes(const codegen::GpuTarget& target);
 
-/// A kernel of all that lanes do together, whose results are only used behind a branch that switches lanes off: nothing
-/// may be moved there.
+/// A kernel with all cross-lane operations whose results are used only inside a branch that switches lanes off. The
+/// compiler must not move the operations into the branch.
 [[nodiscard]] codegen::KernelSource used_behind_branch(const codegen::GpuTarget& target);
 
-/// A kernel that reads another lane where some are off, which every compiler leaves as it is.
+/// A kernel that reads another lane while some are off, in a form that every compiler leaves unchanged. The checker
+/// must find it.
 [[nodiscard]] codegen::KernelSource planted_kernel(const codegen::GpuTarget& target);
 
 }  // namespace forge::tests

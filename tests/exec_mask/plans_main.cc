@@ -1,10 +1,10 @@
-// Compiles the kernels of small models' plans for every AMD target by every compiler here that knows it, and checks
-// that no cross-lane instruction in them is reached while lanes are off (exec_mask.h) and that they keep denormals
-// (float_mode.h). Beside them a kernel of which nothing may be moved, and a planted one that must be found. Ends with
-// 'N passed, M failed, K skipped': a case is a target and a compiler; targets that no compiler here knows are named and
-// skipped. Exit status 77: all are.
+// Compiles the kernels of small models' plans for every AMD target with every installed compiler that supports it, and
+// checks that no cross-lane instruction is reached while lanes are off (exec_mask.h) and that denormals are kept
+// (float_mode.h). Two more kernels check the check: one tempts the compiler to move operations, and one has an injected
+// fault that must be found. Ends with 'N passed, M failed, K skipped', where a case is a target and a compiler; targets
+// without a compiler are named and skipped. Exit status 77: all are skipped.
 //
-//   exec_mask_plans HELPER [TARGET,...]      HELPER: forge-kernel-compiler; $FORGE_CACHE_DIR: where kernels are kept
+//   exec_mask_plans HELPER [TARGET,...]      HELPER: forge-kernel-compiler; $FORGE_CACHE_DIR: the kernel cache
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -32,7 +32,7 @@ namespace {
 
 using namespace forge::codegen;
 
-/// Those of the cards that are sold, one of each instruction set at least.
+/// Targets of GPUs on the market, at least one for each instruction set.
 constexpr std::string_view kTargets =
     "gfx900,gfx906,gfx90a,gfx942,gfx1010,gfx1030,gfx1100,gfx1102,gfx1103,gfx1150,gfx1151,gfx1200,gfx1201";
 
@@ -53,7 +53,7 @@ bool knows(const InstalledCompiler& compiler, const GpuTarget& target) {
   }
 }
 
-/// Listings of all of them, by one run of the disassembler: starting it takes longer than what it does.
+/// Disassembles all kernels with one run of the disassembler, because starting it takes longer than its work.
 std::optional<std::string> list(const std::vector<CompiledKernel>& kernels) {
   const TempDir folder;
   std::vector<std::string> command{"", "-d"};
@@ -67,7 +67,7 @@ std::optional<std::string> list(const std::vector<CompiledKernel>& kernels) {
   return std::nullopt;
 }
 
-/// Of one target and compiler, by one process at a time.
+/// Checks one target with one compiler, in one process at a time.
 class Runner {
  public:
   Runner(Case& job, const std::filesystem::path& helper, const std::filesystem::path& cache) : job_(job) {

@@ -1,4 +1,4 @@
-// A stand-in libcuda: the functions of functions.def with the vendor's own declarations, on machine.h.
+// A stand-in libcuda: the functions of functions.def with the vendor's declarations, implemented on machine.h.
 #include <cuda.h>
 
 #include "tests/driver/standin/machine.h"
@@ -19,7 +19,7 @@ void* pointer(CUdeviceptr address) {
 }  // namespace
 
 extern "C" {
-/// Launches with the hint, for the suite to see.
+/// Number of launches with the overlap hint, read by the conformance suite.
 int standin_overlapped = 0;
 
 CUresult cuInit(unsigned flags) {
@@ -34,7 +34,7 @@ CUresult cuDeviceGetCount(int* count) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  *device = 5;  // a handle that is not the ordinal
+  *device = 5;  // a handle that differs from the ordinal
   return error(ordinal == 0 ? kOk : kInvalidDevice);
 }
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) {

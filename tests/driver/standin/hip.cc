@@ -1,5 +1,5 @@
-// A stand-in libamdhip64: the functions of functions.def with the vendor's own declarations, on machine.h.
-// STANDIN_R0600: as HIP 6 and later; otherwise as HIP 5, which lacks the new properties and hipGraphUpload.
+// A stand-in libamdhip64: the functions of functions.def with the vendor's declarations, implemented on machine.h.
+// STANDIN_R0600 selects HIP 6 and later; otherwise it acts as HIP 5, without the new properties and hipGraphUpload.
 #define __HIP_PLATFORM_AMD__ 1
 #define __HIP_PLATFORM_HCC__ 1
 #define __HIP_DISABLE_CPP_FUNCTIONS__ 1
@@ -57,7 +57,7 @@ hipError_t hipSetDevice(int ordinal) {
   current_is_set = true;
   return error(ordinal == 0 ? kOk : kInvalidDevice);
 }
-// Filling the old layout where the new one is expected, or the other way round, would show as nonsense.
+// Filling the old layout where the new one is expected, or the reverse, would give values that fail the tests.
 [[gnu::visibility("default")]] hipError_t standin_properties(forge::driver::HipProperties* p,
                                                              int ordinal) __asm__("hipGetDeviceProperties");
 hipError_t standin_properties(forge::driver::HipProperties* p, int ordinal) {

@@ -1,7 +1,7 @@
 #pragma once
-// What the stand-in vendor libraries do: host memory, work done at once, captures as lists. Only so much that the
-// conformance suite sees whether each column passes the right arguments to the right functions.
-// Codes are the numbers that HIP and CUDA share.
+// The behaviour of the stand-in vendor libraries: host memory, work that runs immediately, captures as lists. Just
+// enough for the conformance suite to see whether each column passes the right arguments to the right functions.
+// The error codes are the values that HIP and CUDA share.
 
 #include <cstddef>
 #include <cstdint>
@@ -65,7 +65,7 @@ inline int module_object, add_value_object, add_block_object;
 
 inline bool live(Stream* stream) {
   return streams.contains(stream);
-}  // so the default stream, null, is not
+}  // false for null, the default stream
 
 inline int put(void* handle, Op op) {
   auto* stream = static_cast<Stream*>(handle);
@@ -100,7 +100,7 @@ inline bool holds(const Blocks& blocks, const void* memory, std::size_t bytes) {
   return at + bytes <= block->first + block->second;
 }
 
-/// `to_blocks` and `from_blocks`: which kind of memory the call says it copies between.
+/// `to_blocks` and `from_blocks`: the kinds of memory between which the call claims to copy.
 inline int copy(const Blocks& to_blocks, void* to, const Blocks& from_blocks, const void* from, std::size_t bytes,
                 void* stream) {
   if (!holds(to_blocks, to, bytes) || !holds(from_blocks, from, bytes)) return kInvalidValue;
@@ -116,7 +116,7 @@ inline int fill_words(void* to, std::uint32_t value, std::size_t words, void* st
 }
 
 inline int stream_create(void** handle, unsigned flags) {
-  if (flags != 1) return kInvalidValue;  // 1: does not wait for the default stream
+  if (flags != 1) return kInvalidValue;  // 1: does not synchronise with the default stream
   auto* stream = new Stream;
   streams.insert(stream);
   *handle = stream;
@@ -180,7 +180,7 @@ inline int module_function(void** function, void* module, const char* name) {
 inline bool is_function(const void* function) {
   return function == &add_value_object || function == &add_block_object;
 }
-/// Attributes by HIP's and CUDA's common order: 0 threads, 1 LDS, 3 scratch, 4 registers in both.
+/// Attributes have the same numbers in HIP and CUDA: 0 threads, 1 LDS, 3 scratch, 4 registers.
 inline int function_fact(int* value, int attribute, void* function) {
   if (!is_function(function)) return kInvalidHandle;
   constexpr int kValues[] = {1024, 0, 0, 0, 24};

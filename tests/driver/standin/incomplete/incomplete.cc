@@ -1,4 +1,4 @@
-// A vendor library that lacks nearly everything: what a user with a much too old driver has.
+// A vendor library that lacks nearly all functions, like a driver that is much too old.
 extern "C" int hipInit(unsigned) {
   return 0;
 }
