@@ -81,8 +81,8 @@ void check_tiles() {
           for (auto* tile : {a, b, sum})
             for (std::size_t i = 0; i < 1024; i += 2) {
               std::uint32_t bits = random();
-              if (product == Product::kBf16) {  // bf16 or the high half of f32: numbers of all sizes, subnormal and
-                                                // signed zeros among them
+              // BF16 factors or either half of an f32 sum: values of all magnitudes, with subnormals and signed zeros.
+              if (product == Product::kBf16) {
                 const float value =
                     std::normal_distribution<float>()(random) * std::ldexp(1.0F, round % 10 == 0 ? -130 : 0);
                 std::memcpy(&bits, &value, 4);

@@ -88,8 +88,8 @@ PlanesWeight::PlanesWeight(DType type, std::size_t rows, std::size_t k, float de
     : planes(rows * row_bytes(type, k)), native(planes.size()), values(rows * k) {
   for (std::size_t row = 0; row < rows; ++row) {
     std::byte* at = native.data() + row * row_bytes(type, k);
-    if (!quant::quantize_row(type, random_floats(k, deviation).data(), k,
-                             at)) {  // a type that forge reads but does not write
+    // A type that forge reads but does not write.
+    if (!quant::quantize_row(type, random_floats(k, deviation).data(), k, at)) {
       const auto blocks =
           test::random_blocks(test::weight_blocks(type), random_engine()(), k / dtype_info(type).block_elems);
       std::copy(blocks.begin(), blocks.end(), at);

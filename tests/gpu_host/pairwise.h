@@ -48,9 +48,8 @@ std::vector<Choice<N>> pairwise(const Choice<N>& sizes, Valid&& valid) {
   for (;;) {
     const Choice<N>* best = nullptr;
     int best_gain = 0;
-    const std::size_t start =
-        engine() %
-        std::max<std::size_t>(all.size(), 1);  // a random start, so that ties are broken differently each time
+    // A random start, so that ties are broken differently each time.
+    const std::size_t start = engine() % std::max<std::size_t>(all.size(), 1);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto& choice = all[(start + i) % all.size()];
       int gain = 0;

@@ -162,8 +162,8 @@ TEST_CASE("RMS norm of whole rows and of heads") {
         const double expected = x[t * stride + n] / std::sqrt(squares / dim + kEpsilon) * weight[n % dim];
         REQUIRE(out[t * out_stride + n] == Approx(expected).epsilon(1e-5));
       }
-      for (int t = 0; t < rows.total; ++t)
-        REQUIRE(std::isnan(out[t * out_stride + columns]));  // the gap between two rows
+      // The gap between two rows.
+      for (int t = 0; t < rows.total; ++t) REQUIRE(std::isnan(out[t * out_stride + columns]));
       if (rows.made() < rows.total) REQUIRE(std::isnan(out[rows.made() * out_stride]));
     }
 }
@@ -262,8 +262,8 @@ TEST_CASE("the RoPE table holds cos and sin of position times frequency, to f32 
           .real("kTemperature", kTemperature)
           .number("kTemperatureLength", length);
       Buffer<int> positions(rows.total);
-      for (int t = 0; t < rows.real; ++t)
-        positions[t] = t < 2 ? t : 131071 * (t - 1) / 15;  // padding rows after them keep -1
+      // Padding rows after them keep -1.
+      for (int t = 0; t < rows.real; ++t) positions[t] = t < 2 ? t : 131071 * (t - 1) / 15;
       Buffer<float> frequencies(kAngles), table(static_cast<std::size_t>(rows.total) * kAngles * 2);
       Buffer<float> factors(kAngles);
       for (int i = 0; i < kAngles; ++i) {

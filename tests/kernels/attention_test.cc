@@ -54,8 +54,8 @@ std::uint16_t round_to_q8(float* x) {
 struct Cache {
   Geometry geometry;
   std::size_t length, block_bytes;
-  std::vector<float> k,
-      v;  // rounded as the cache stores them: [length][kv_heads][head_dim], [length][kv_heads][values]
+  // Rounded as the cache stores them: [length][kv_heads][head_dim], [length][kv_heads][values].
+  std::vector<float> k, v;
   std::vector<std::int32_t> table;
   Guarded<std::byte> pool;
 

@@ -20,8 +20,8 @@ float quantised_reference(const std::byte* native, const std::byte* x, std::size
     if constexpr (quant::HasPacking<Block>) {
       std::uint8_t raw[Block::kElems];
       raw_values(block, raw);
-      for (unsigned s = 0; s < Block::kElems / Block::kSub;
-           ++s) {  // one sub-block after another, each with its own scale
+      // One sub-block after another, each with its own scale.
+      for (unsigned s = 0; s < Block::kElems / Block::kSub; ++s) {
         const std::size_t first = b * Block::kElems + s * Block::kSub;
         int dot = 0, x_total = 0;
         for (unsigned i = 0; i < Block::kSub; ++i) {

@@ -351,8 +351,8 @@ TEST_CASE("sums of squares of many blocks at once equal those of single blocks")
 }
 
 TEST_CASE("q8a quantisation of many blocks at once equals that of single blocks") {
-  constexpr std::size_t kRows = 9,
-                        k = 1120;  // runs of 16, 8, 4, 2 blocks and one; the rows do not fill a multiple of 16
+  // Runs of 16, 8, 4, 2 blocks and one; the rows do not fill a multiple of 16.
+  constexpr std::size_t kRows = 9, k = 1120;
   const std::size_t stride = quant::q8a_row_bytes(k);
   Random random(20);
   for (const cpu::Kernels* kernels : test::all_kernels())

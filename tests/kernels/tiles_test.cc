@@ -215,8 +215,8 @@ TEST_CASE("BF16 prefill by tiles: close to the exact sums, and each row depends 
       // Each factor's error is at most 2^-8, half of that on average: 2 * (2^-8)^2 / 6 of the products' squares.
       constexpr double kBound = 1e-5;
       REQUIRE(check_prompt(model, type, {33, 96, 24}, 1) <= kBound);  // an odd group, an odd panel, padded
-      REQUIRE(check_prompt(model, type, {40, 800, 50}, 3) <=
-              kBound);  // a second strip, panels in pairs and a remainder
+      // A second strip, panels in pairs and a remainder.
+      REQUIRE(check_prompt(model, type, {40, 800, 50}, 3) <= kBound);
       REQUIRE(check_prompt(model, type, {64, 1536, 32, true}, 4) <= kBound);  // rows at any address
       REQUIRE(check_prompt(model, type, {32, 64, 300}, 5) <= kBound);         // more than the panels hold
       check_prompt(model, type, {16, 32, 1}, 2);                              // one part, one row

@@ -277,8 +277,8 @@ TEST_CASE("a server that stops at once leaves no waiting connection behind") {
   const int open = server.connect();
   const std::string part = "GET /hea";
   REQUIRE(::send(open, part.data(), part.size(), MSG_NOSIGNAL) == std::ssize(part));
-  CHECK(ask(server, "GET /health HTTP/1.0\r\n\r\n")
-            .starts_with("HTTP/1.1 200 "));  // the other connection is being served by now
+  // The other connection is being served by now.
+  CHECK(ask(server, "GET /health HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
   server.end();
   char byte = 0;
   CHECK(::recv(open, &byte, 1, 0) <= 0);
