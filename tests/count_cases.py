@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Counts test cases for tools/check; prints 'PASSED FAILED SKIPPED', and a line a skipped case on standard error.
+"""Counts test cases for tools/check: prints 'PASSED FAILED SKIPPED', and one line per skipped case on standard error.
 
-usage: count_cases.py meson BUILD_DIR     from meson-logs/testlog.json: Catch2's cases, or one a program without them
+usage: count_cases.py meson BUILD_DIR     from meson-logs/testlog.json: Catch2's cases; a program without cases counts as one
        count_cases.py tail LOG            from the last line of the form 'N passed, N failed[, N skipped]' in LOG
-       count_cases.py self-test           proves that it counts what is there, on outputs of its own
+       count_cases.py self-test           checks the counting on sample outputs
 
-A program that failed counts at least one failed case, whatever its output says. No result at all is one failure. What a
-machine lacks is skipped, never passed: a program says so by a line 'skipped: CASE: WHY', or 'skipped in part: CASE: WHY'
-of a case that goes on without it (tests/support/skip.h, tests/cli/lib_cli.py), or as a whole by exit status 77.
+A program that failed counts at least one failed case, whatever its output says. No result at all is one failure. A case
+that the machine cannot run counts as skipped, never as passed: the program prints 'skipped: CASE: WHY', or 'skipped in
+part: CASE: WHY' for a case that runs in part (tests/support/skip.h, tests/cli/lib_cli.py), or exits with status 77 if
+everything is skipped.
 """
 import json
 import os
@@ -16,14 +17,14 @@ import sys
 import tempfile
 
 CATCH_ALL = re.compile(r"^All tests passed \(.* in (\d+) test cases?\)", re.M)
-CATCH_NONE = re.compile(r"^No tests ran", re.M)  # a filter that no case fits
+CATCH_NONE = re.compile(r"^No tests ran", re.M)  # no case matches the filter
 CATCH_SOME = re.compile(r"^test cases: +(\d+)(?: \| +(\d+) passed)?(?: \| +(\d+) failed)?", re.M)
 TAIL = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?\s*$", re.M)
 SKIPPED = re.compile(r"^skipped( in part)?: (.+)$", re.M)
 
 
 def cases(output):
-    """(passed, failed, skipped) that a test program's output claims, or None when it claims nothing."""
+    """(passed, failed, skipped) according to a test program's output, or None if the output has no counts."""
     lines = SKIPPED.findall(output)
     whole = sum(not part for part, _ in lines)  # Catch2 counts them as passed
     if found := CATCH_ALL.findall(output):
@@ -63,7 +64,7 @@ def tail(path):
 
 
 def self_test():
-    """Each row: what a program printed, how it ended, what is counted."""
+    """Each row: a program's output, how it ended, and the counts expected."""
     some = "test cases: 5 | 3 passed | 2 failed\n"
     rows = [
         ("All tests passed (9 assertions in 5 test cases)\n", "OK", (5, 0, 0)),

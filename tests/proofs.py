@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What has been proved of which contents, so that it need not be proved again until they change: tests/proofs.txt.
+"""Records which checks have passed on which contents, so that they are not repeated until something changes: tests/proofs.txt.
 
-A line is 'STAGE NAME DIGEST': the digest of everything that a proof depends on, which the stage itself computes. The
-file belongs to the sources, so a machine that has never built them knows too; `tools/check --record` writes it after the
-stages have passed. A digest that differs, or a missing line, only means that the proof is made again.
+A line is 'STAGE NAME DIGEST'. The digest covers everything that the check depends on; the stage itself computes it. The
+file is under version control, so a fresh checkout has it too. `tools/check --record` writes it after the stages have
+passed. If a digest differs or a line is missing, the check simply runs again.
 
 usage: proofs.py digest ROOT PATH...                   the digest of files, and of all files in folders, in any order
-       proofs.py has FILE STAGE NAME DIGEST            exit 0 if it is there
-       proofs.py record FILE STAGE NAME DIGEST         in place of what is known of STAGE
+       proofs.py has FILE STAGE NAME DIGEST            exit 0 if that line is in FILE
+       proofs.py record FILE STAGE NAME DIGEST         replaces all lines of STAGE
 """
 import hashlib
 import os

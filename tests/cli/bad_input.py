@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bad input gives one line on stderr, the documented exit status, nothing on stdout and no file.
+"""Bad input gives one line on stderr, the documented exit status, nothing on stdout and no output file.
 
 usage: FORGE_BIN=DIR bad_input.py
 """
@@ -12,7 +12,7 @@ USAGE, MODEL, DEVICE, MEMORY, RUN = 2, 3, 4, 5, 1
 
 
 def refused(name, status, code, command, *args, contains=(), **options):
-    """One run that must be refused with `status` and an error whose code is `code`."""
+    """Checks one run: it must be refused with `status` and an error with code `code`."""
     before = files()
     run = tool(command, *args, **options)
     text = run.stderr.decode(errors="replace")
@@ -38,7 +38,7 @@ image = gguf(metadata, tensors)
 
 
 def variant(name, changes=None, drop=(), tensor_changes=None, tensor_drop=()):
-    """The small model with other metadata or tensors."""
+    """Builds the small model with changed metadata or tensors."""
     meta = {k: v for k, v in {**metadata, **(changes or {})}.items() if k not in drop}
     parts = {k: v for k, v in {**tensors, **(tensor_changes or {})}.items() if k not in tensor_drop}
     return write(name, gguf(meta, parts))
@@ -207,7 +207,7 @@ def bad_outputs():
             os.symlink(model, at("link.gguf"))
         refused(f"{name} over its model", USAGE, "usage", *command)
     with open(model, "rb") as file:
-        case("the model is as it was", file.read() == whole)
+        case("the model file is unchanged", file.read() == whole)
     for option in ("--arena-svg", "--graph-svg"):
         refused(f"{option} over the plan", USAGE, "usage", "inspect", "drawn.plan", option, "drawn.plan")
     refused("two outputs in one file", USAGE, "usage", "run", model, "--tokens", "1,2", "--dump-logits", at("l.f32"),
@@ -218,7 +218,7 @@ def bad_outputs():
         from lib_cli import BIN
         run = subprocess.run([os.path.join(BIN, "forge-run"), model, "--raw", "-p", "abc", "-n", "4"], stdout=full,
                              stderr=subprocess.PIPE, env=environment(), timeout=GUARD)
-        case("stdout is full", run.returncode == 1 and len(said(run)) == 1
+        case("stdout is full: an error", run.returncode == 1 and len(said(run)) == 1
              and said(run)[0].startswith("error[io]: "), run.stderr)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/scripts/bench_types against a stand-in of llama-bench that always prints the same rates: what is kept from call to call,
-medians, the table's arithmetic, and where it goes. Nothing here depends on how fast anything runs.
+"""tools/scripts/bench_types on a stand-in for llama-bench that always prints the same rates: results kept between calls,
+medians, the table's arithmetic and where it is written. No check depends on speed.
 
 usage: FORGE_BIN=DIR bench_types.py
 """
@@ -44,26 +44,26 @@ def kept():
 def measured():
     first = types("--peer", peer, "--keep", "kept.json", "--types", "q8_0,Q3_K", *SHORT, "--docs", "-")
     rows = rows_of(first.stdout)
-    case("two types, in the order of types", first.returncode == 0 and list(rows) == ["type", "Q8_0", "Q3_K"], first.stdout + first.stderr)
+    case("two types, in table order", first.returncode == 0 and list(rows) == ["type", "Q8_0", "Q3_K"], first.stdout + first.stderr)
     raw = kept()["q3_k"]
     case("the peer's better setting, and ratios", rows["Q3_K"][1] == "8.000" and rows["Q3_K"][7] == "4.000"
          and rows["Q3_K"][2] == f"{raw['decode forge'] / 8:.2f}" and rows["Q3_K"][8] == f"{raw['prefill forge'] / 4:.2f}", (rows, raw))
     rate = {name: row["weight_bytes"] * row["decode forge"] for name, row in kept().items()}
-    case("rates of bytes, and their share of Q8_0's", rows["Q3_K"][3] == f"{rate['q3_k'] * 1e-9:.1f}" and rows["Q8_0"][4] == "100 %"
+    case("bytes/s, and their share of Q8_0's", rows["Q3_K"][3] == f"{rate['q3_k'] * 1e-9:.1f}" and rows["Q8_0"][4] == "100 %"
          and rows["Q3_K"][4] == f"{100 * rate['q3_k'] / rate['q8_0']:.0f} %", rows)
     docs = write("b.md", DOCS.encode())
     before = kept()["q8_0"]
     more = types("--peer", f"{peer}/", "--keep", "kept.json", "--types", "tq2_0,f16", *SHORT, "--docs", docs)
     with open(docs, encoding="utf-8") as file:
         text = file.read()
-    case("another call adds to what was kept", more.returncode == 0 and not more.stdout and list(rows_of(text)) == ["type", "F16", "Q8_0", "Q3_K", "TQ2_0"]
+    case("another call adds to the kept results", more.returncode == 0 and not more.stdout and list(rows_of(text)) == ["type", "F16", "Q8_0", "Q3_K", "TQ2_0"]
          and kept()["q8_0"] == before, more.stderr + text)
-    case("the table stands between the markers, with its command", text.startswith("before\n<!-- bench_types: begin -->\nOn ")
+    case("the table is placed between the markers, with its command", text.startswith("before\n<!-- bench_types: begin -->\nOn ")
          and text.endswith("<!-- bench_types: end -->\nafter\n") and "old" not in text and "--shape tiny" in text and peer not in text, text)
     late = types("--peer", peer, "--keep", "kept.json", *SHORT, "--minutes", "0", "--docs", "-")
-    case("without names the first that is missing, when time is up", late.returncode == 0 and len(kept()) == 5 and kept()["q8_0"] == before,
+    case("without names the first missing type is measured when time is up", late.returncode == 0 and len(kept()) == 5 and kept()["q8_0"] == before,
          (late.stderr, list(kept())))
-    case("no model is left", not [name for name in files() if name.endswith(".gguf")], files())
+    case("no model file is left", not [name for name in files() if name.endswith(".gguf")], files())
 
 
 def refused():
@@ -79,9 +79,9 @@ def refused():
         run = types(*args)
         case(f"bench_types {args[-2:]} is refused", run.returncode == 2 and not run.stdout and run.stderr.count("\n") == 1
              and word in run.stderr, (run.returncode, run.stderr))
-    case("and nothing is left behind", files() == before, set(files()) - set(before))
+    case("refused calls leave no files behind", files() == before, set(files()) - set(before))
     shown = types("--help")
-    case("--help", shown.returncode == 0 and "--keep" in shown.stdout and not shown.stderr)
+    case("--help goes to stdout", shown.returncode == 0 and "--keep" in shown.stdout and not shown.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Plans for GPUs that are elsewhere: real shapes, every target, what the code objects say of themselves.
+"""Plans for GPUs that this machine lacks: real model shapes, every target, and the facts in the code objects.
 
-Model files are hollow: header and tensor table are real, the weights a hole in the file. Nothing here runs a kernel.
+Model files are sparse: header and tensor table are real, the weights are a hole in the file. No kernel is run.
 
 usage: FORGE_BIN=DIR FORGE_EXEC_MASK_CHECK=PROGRAM gpu_plans.py [TARGET,...]
 """
@@ -16,20 +16,20 @@ from lib_cli import CACHE, GUARD, _string, _value, at, case, finish, tool
 
 TYPES = {"f32": (0, 1, 4), "f16": (1, 1, 2), "q4_0": (2, 32, 18), "q4_1": (3, 32, 20), "q8_0": (8, 32, 34),
          "bf16": (30, 1, 2)}
-# name -> layers, width, ffn, heads, kv heads, head_dim, vocabulary, tied
+# name -> layers, width, FFN width, heads, KV heads, head_dim, vocabulary, tied embedding
 SHAPES = {"8b": (32, 4096, 14336, 32, 8, 128, 128256, False), "smollm2": (30, 576, 1536, 9, 3, 64, 49152, True)}
 ALL = "gfx90a,gfx1030,gfx942,gfx1100,gfx1201"
-BATCHED = "smollm2-q4_1"  # decodes up to 16 sequences together
+BATCHED = "smollm2-q4_1"  # decodes up to 16 sequences in one step
 MASKS = os.environ.get("FORGE_EXEC_MASK_CHECK") or sys.exit("FORGE_EXEC_MASK_CHECK is not set: exec_mask_check")
 TARGETS = (sys.argv[1] if len(sys.argv) > 1 else ALL).split(",")
-# What each target multiplies signed bytes with; source: LLVM's AMDGPU user guide, PTX ISA.
+# The instruction with which each target multiplies int8; source: LLVM's AMDGPU user guide, PTX ISA.
 DOT = {"gfx90a": "v_dot4", "gfx942": "v_dot4", "gfx1030": "v_dot4", "gfx1100": "v_dot4_i32_iu8",
        "gfx1101": "v_dot4_i32_iu8", "gfx1150": "v_dot4_i32_iu8", "gfx1152": "v_dot4_i32_iu8", "gfx1200": "v_dot4_i32_iu8",
        "gfx1201": "v_dot4_i32_iu8", "gfx906": "v_dot4", "gfx908": "v_dot4"}
 
 
 def share_kernels():
-    """Kernels are compiled once for all tests that run with the same $FORGE_CACHE_DIR."""
+    """Shares compiled kernels between all tests that run with the same $FORGE_CACHE_DIR."""
     if not (folder := os.environ.get("FORGE_CACHE_DIR")):
         return
     kept = os.path.join(folder, "kernels")
@@ -39,7 +39,7 @@ def share_kernels():
 
 
 def hollow(name, shape, kind, embedding=None):
-    """A llama of `shape` whose matrices have type `kind`; its weights are never written."""
+    """Writes a llama of `shape` whose matrices have type `kind`, with a hole in place of its weights."""
     layers, width, ffn, heads, kv_heads, head_dim, vocab, tied = SHAPES[shape]
     embedding = embedding or kind
     metadata = {
@@ -87,9 +87,9 @@ def inspect(plan):
 
 def check_program(label, program, layers):
     objects = {o["name"]: o for o in program["code_objects"]}
-    case(f"{label}: kernels are shared by layers", 0 < len(objects) < 90, len(objects))
+    case(f"{label}: layers share kernels", 0 < len(objects) < 90, len(objects))
     names = [variant["name"] for variant in program["variants"]]
-    case(f"{label}: it decodes and prefills", len(names) >= 2 and any(name.startswith("decode") for name in names), names)
+    case(f"{label}: it has decode and prefill variants", len(names) >= 2 and any(name.startswith("decode") for name in names), names)
     for variant in program["variants"]:
         launches = {}
         for step in variant["steps"]:
@@ -106,21 +106,21 @@ def check_program(label, program, layers):
 
 
 def check_code(label, plan, target):
-    """No cross-lane instruction runs while lanes are off; decode matmuls have the dot instruction, if there is one."""
+    """No cross-lane instruction runs while lanes are off; decode matmuls use the dot instruction, if there is one."""
     folder = at("code-" + target)
     run = tool("inspect", plan, "--code", folder)
     if not case(f"{label}: code objects are written", run.returncode == 0, run.stderr):
         return
     every = sorted(os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".s"))
     listings = [n for n in os.listdir(folder) if n.startswith("matmul_q") and "_t1_" in n and n.endswith(".s")]
-    if not case(f"{label}: and listed", listings, os.listdir(folder)):
+    if not case(f"{label}: code objects are disassembled", listings, os.listdir(folder)):
         return
     masks = subprocess.run([MASKS, *every], capture_output=True, text=True, timeout=GUARD)
-    case(f"{label}: lanes that exchange are on", masks.returncode == 0, masks.stdout[-1000:] + masks.stderr)
+    case(f"{label}: all lanes are on at cross-lane instructions", masks.returncode == 0, masks.stdout[-1000:] + masks.stderr)
     if target not in DOT:
         return
     without = [n for n in listings if DOT[target] not in open(os.path.join(folder, n)).read()]
-    case(f"{label}: every decode matmul has {DOT[target]}", not without, without)
+    case(f"{label}: every decode matmul uses {DOT[target]}", not without, without)
 
 
 share_kernels()
@@ -142,9 +142,9 @@ for name, (path, layers) in models.items():
             check_code(label, plan, target)
 small = models["smollm2-q4_1"][0]
 both = tool("compile", small, "--target", f"{TARGETS[0]},{TARGETS[-1]}", "-o", at("both.plan"))
-case("one plan for two cards", both.returncode == 0 and
+case("one plan for two GPUs", both.returncode == 0 and
      [p["target"] for p in inspect(at("both.plan"))["programs"]] == [TARGETS[0], TARGETS[-1]], both.stderr)
 bad = tool("compile", small, "--target", "gfx1", "-o", at("bad.plan"))
-case("an unknown target is refused with those that are known", bad.returncode == 2 and b"gfx1100" in bad.stderr
+case("an unknown target is refused with the list of known ones", bad.returncode == 2 and b"gfx1100" in bad.stderr
      and bad.stderr.count(b"\n") == 1 and not os.path.exists(at("bad.plan")), bad.stderr)
 finish()

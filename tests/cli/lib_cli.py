@@ -1,6 +1,6 @@
-"""What the command-line tests share: running tools, a small model of our own, counting.
+"""Shared code of the command-line tests: running tools, building a small model, counting cases.
 
-The tools are in $FORGE_BIN. Every run has a cache and a folder of its own, so tests neither see nor leave anything.
+The tools are in $FORGE_BIN. Every test run has its own cache and folder, so tests cannot affect each other.
 """
 import os
 import re
@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 BIN = os.environ.get("FORGE_BIN") or sys.exit("FORGE_BIN is not set: the folder of the built tools")
-GUARD = 600  # seconds until a tool counts as hanging, on the slowest machine
+GUARD = 600  # seconds after which a tool counts as hanging, on the slowest machine
 SANITIZED = os.environ.get("FORGE_SANITIZED") == "1"
 FOLDER = tempfile.mkdtemp(prefix="forge-cli-")
 CACHE = os.path.join(FOLDER, "cache")
@@ -20,7 +20,7 @@ _passed = _failed = _skipped = 0
 
 
 def case(name, ok, text=""):
-    """Counts one case; prints it when it failed."""
+    """Counts one case, and prints it if it failed."""
     global _passed, _failed
     if ok:
         _passed += 1
@@ -31,14 +31,14 @@ def case(name, ok, text=""):
 
 
 def skip(name, why):
-    """Counts what this machine cannot show: tests/count_cases.py tells it to tools/check."""
+    """Counts a case that this machine cannot run; tests/count_cases.py reports it to tools/check."""
     global _skipped
     _skipped += 1
     print(f"skipped: {name}: {why}", flush=True)
 
 
 def finish():
-    """Nothing done is a failure; nothing but skipped cases is a skipped test, exit status 77."""
+    """Prints the counts and exits. No cases at all is a failure; only skipped cases is exit status 77."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     print(f"{_passed} passed, {_failed} failed, {_skipped} skipped")
     sys.exit(0 if _passed and not _failed else 77 if _skipped and not _failed else 1)
@@ -49,25 +49,25 @@ def at(name):
 
 
 def environment(**changes):
-    """What is here, without settings of the tools' own: FORGE_NAME is an option of forge-serve."""
+    """The environment without variables that are options of the tools (FORGE_NAME is an option of forge-serve)."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("FORGE_")}
     return {**env, "FORGE_CACHE_DIR": CACHE, **changes}
 
 
 def tool(name, *args, stdin=b"", timeout=GUARD, env=None, **options):
-    """Runs forge-NAME; stdin is bytes. Gives a CompletedProcess with bytes."""
+    """Runs forge-NAME with `stdin` (bytes). Returns a CompletedProcess with bytes."""
     return subprocess.run([os.path.join(BIN, "forge-" + name), *map(str, args)], input=stdin, capture_output=True,
                           timeout=timeout, env=env or environment(), cwd=FOLDER, **options)
 
 
 def said(run):
-    """Lines on stderr, but for those that tell of the machine: why no GPU is used, and that there are few cores."""
+    """Lines on stderr, except those about the machine: why no GPU is used, and that there are few cores."""
     return [line for line in run.stderr.decode().splitlines()
             if not re.match(r"note: (running on the CPU: |\d+ threads take turns on )", line)]
 
 
 def files():
-    """Everything in the test's folder outside the cache, to see what a run left behind."""
+    """All files in the test's folder outside the cache, to see what a run left behind."""
     return sorted(os.path.join(folder, name) for folder, folders, names in os.walk(FOLDER)
                   if not folder.startswith(CACHE) for name in names)
 
@@ -99,7 +99,7 @@ def _value(value):
 
 
 def gguf(metadata, tensors):
-    """metadata: dict; tensors: name -> (dims innermost first, bytes of f32), or (dims, bytes, type number)."""
+    """GGUF bytes. metadata: dict; tensors: name -> (dims innermost first, bytes of f32), or (dims, bytes, type number)."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     for key, value in metadata.items():
         kind, body = _value(value)
@@ -113,14 +113,14 @@ def gguf(metadata, tensors):
 
 
 def byte_alphabet():
-    """GPT-2's printable character for each byte."""
+    """The printable character that GPT-2's byte-level BPE uses for each byte."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     spare = iter(range(256, 512))
     return [chr(b) if b in plain else chr(next(spare)) for b in range(256)]
 
 
 class Random:
-    """xorshift64: small weights, the same everywhere."""
+    """xorshift64: small random weights, equal on every machine."""
 
     def __init__(self, seed=1):
         self.state = seed * 0x9E3779B97F4A7C15 % 2**64 or 1
@@ -142,7 +142,7 @@ TEMPLATE = ("{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}
 
 
 def tiny_parts(seed=1, context=256, layers=2, head_dim=16):
-    """metadata and tensors of a small llama with a byte-level vocabulary, ready to be changed."""
+    """Metadata and tensors of a small llama with a byte-level vocabulary, for the caller to change."""
     width, ffn, kv_heads = 32, 64, 1
     heads = width // head_dim
     tokens = byte_alphabet() + ["<|start|>", "<|end|>", "Ġt", "he"]

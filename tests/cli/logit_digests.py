@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The logits of every conformance case, as one prefill and token by token, are bit for bit what they were.
+"""The logits of every conformance case, for prefill and decode, are bit for bit the recorded ones.
 
 usage: FORGE_BIN=DIR logit_digests.py DIGESTS CONFORMANCE [--record]     or $FORGE_SHARED/conformance, where that is set
-  --record   writes what the tools give now into DIGESTS, for the classes that this machine runs
+  --record   writes the current digests into DIGESTS, for the CPU classes that this machine runs
 
-DIGESTS has a line a case: name, class of CPU, prefill or decode, SHA-256 of the logits (f32, little-endian). A change that
-means to change bits records them anew and says so. Classes that this machine cannot run are not compared: what they would
-give is not known here.
+DIGESTS has one line per case: name, CPU class, prefill or decode, SHA-256 of the logits (f32, little-endian). A change
+that alters bits on purpose records them again and says so. CPU classes that this machine cannot run are not compared,
+because their logits cannot be computed here.
 """
 import hashlib
 import json
@@ -23,7 +23,7 @@ _runs = {}
 
 
 def runs_here(cpu, plan, model):
-    """Does this machine run the class? A plan of another is compiled again, and a line says so. Tried once a class."""
+    """True if the machine runs the CPU class. A plan of another class is recompiled, with a note. Tried once per class."""
     if cpu not in _runs:
         _runs[cpu] = tries(plan, model)
     return _runs[cpu]
@@ -35,7 +35,7 @@ def tries(plan, model):
 
 
 def digests(name, model, tokens):
-    """Of one case: {(name, class, mode): digest}."""
+    """Digests of one case: {(name, class, mode): digest}."""
     found = {}
     for cpu in CLASSES:
         plan, out = at("case.plan"), at("logits")
@@ -79,7 +79,7 @@ def main():
     for cpu in sorted({cpu for _, cpu, _ in known} - {cpu for cpu, runs in _runs.items() if runs}):
         skip(f"logits by {cpu}", "this machine does not run it")
     compared = {key for key in known if _runs.get(key[1])}
-    case("cases are known", len(compared) >= 2, f"{len(compared)} of {len(now)}")
+    case("recorded cases are present", len(compared) >= 2, f"{len(compared)} of {len(now)}")
     for key in sorted(compared):
         case(" ".join(key), now.get(key) == known[key], f"{now.get(key)} instead of {known[key]}")
     return finish()

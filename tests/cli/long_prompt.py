@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A long prompt on real models: its logits are the same bits prefilled as one prompt and fed one token a step.
+"""A long prompt on real models: prefill and decode give the same logits, bit for bit.
 
 usage: long_prompt.py BIN_DIR [MODEL...]     default: the models of tools/scripts/fetch_model
 
-4,000 tokens, so that sliding windows have let go of most of what they held; the last 64 rows are compared. Minutes a
-model. On GPUs, whose sums differ between the two, pass the bound: --nmse 1e-6.
+4,000 tokens, so that sliding windows have dropped most of the context; the last 64 rows are compared. Takes minutes per
+model. On GPUs, whose sums differ between the two, pass a bound: --nmse 1e-6.
 """
 import argparse
 import array
@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def tokens(count):
-    """Ids that every real vocabulary has, from a linear congruential generator, so that no row repeats the one before."""
+    """Ids that every real vocabulary has, from a linear congruential generator, so that no row equals the one before."""
     state, out = 1, []
     for _ in range(count):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2 ** 64
@@ -64,7 +64,7 @@ def main():
     parser.add_argument("models", nargs="*")
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--nmse", type=float, default=0.0, help="what may differ at most; default: nothing")
-    options, options.extra = parser.parse_known_args()  # the rest goes to forge-run
+    options, options.extra = parser.parse_known_args()  # unknown options are passed to forge-run
     if not options.models:
         names = [line.split("|")[0].strip() for line in open(os.path.join(ROOT, "tools", "scripts", "models.txt")) if line.strip() and line[0] != "#"]
         fetch = os.path.join(ROOT, "tools", "scripts", "fetch_model")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Man pages and shell completion that the build writes: every option that --help lists is in each, bash completes with
-them, and they are installed where man and the shells look. Other shells and man's checkers are asked where they are here.
+"""The generated man pages and shell completions: each has every option that --help lists, bash completes with them, and they
+are installed where man and the shells look. Other shells and man-page checkers are used where they are installed.
 
 usage: FORGE_BIN=DIR pages.py
 """
@@ -27,20 +27,20 @@ def text_of(name, form):
 
 
 def flags(*args):
-    """What CLI11 lists: "  -n,--predict N  help"."""
+    """The options in CLI11's help text: "  -n,--predict N  help"."""
     text = tool(*args, "--help").stdout.decode()
     return {flag for line in re.findall(r"^  (-[\w-]+(?:,-[\w-]+)*)", text, re.M) for flag in line.split(",")}
 
 
 def shown(form, flag):
-    """How a form spells a flag; a pattern."""
+    """A pattern for a flag as the output format `form` spells it."""
     bare = re.escape(flag.lstrip("-"))
     return {"man": r"\\fB" + re.escape(flag.replace("-", r"\-")) + r"\\fR", "bash": rf"[ ']{re.escape(flag)}[ ']",
             "zsh": rf"[)*]{re.escape(flag)}=?\[", "fish": rf" -l {bare} " if flag.startswith("--") else rf" -s {bare} "}[form]
 
 
 def width():
-    """--help fits a terminal of 100 columns."""
+    """Checks that --help fits a terminal of 100 columns."""
     for args in [(name,) for name in TOOLS] + [("inspect", command) for command in COMMANDS]:
         lines = tool(*args, "--help").stdout.decode().splitlines()
         long = [line for line in lines if len(line) > 100]
@@ -55,30 +55,30 @@ def every_option():
         case(f"forge-{name} has options", all(len(found) >= 3 for found in wanted.values()) and "--help" in wanted[""], wanted)
         for form in FORMS:
             text = text_of(name, form)
-            case(f"{form} of forge-{name} is what the tool says", tool(name, "--help-as", form).stdout.decode() == text)
+            case(f"{form} of forge-{name} is the tool's own output", tool(name, "--help-as", form).stdout.decode() == text)
             missing = {flag for found in wanted.values() for flag in found if not re.search(shown(form, flag), text)}
             case(f"{form} of forge-{name} has every option", not missing, missing)
     for command in COMMANDS:
-        case(f"forge-inspect {command} is in each", all(re.search(rf"\b{command.replace('-', '.{1,2}')}\b", text_of("inspect", form)) for form in FORMS))
+        case(f"forge-inspect {command} is in each format", all(re.search(rf"\b{command.replace('-', '.{1,2}')}\b", text_of("inspect", form)) for form in FORMS))
     refused = tool("run", "--help-as", "html")
-    case("another form is refused", refused.returncode == 2 and len(said(refused)) == 1 and not refused.stdout, refused.stderr)
+    case("an unknown format is refused", refused.returncode == 2 and len(said(refused)) == 1 and not refused.stdout, refused.stderr)
 
 
 def complete(*typed):
-    """What bash offers for the last of the words."""
+    """The completions that bash offers for the last word."""
     name = typed[0]
     words = " ".join("'" + word + "'" for word in typed)
     script = (f"source '{path_of(name[len('forge-'):], 'bash')}'\nCOMP_WORDS=({words})\nCOMP_CWORD={len(typed) - 1}\n"
               f"shown=$(complete -p {name}); shown=${{shown#*-F }}; ${{shown%% *}}\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n")
     run = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60, cwd=at("here"), env=environment())
-    case(f"bash completes {typed} without a word", run.returncode == 0 and not run.stderr, run.stderr)
+    case(f"bash completes {typed} without an error message", run.returncode == 0 and not run.stderr, run.stderr)
     return sorted(line for line in run.stdout.splitlines() if line)
 
 
 def bash():
     for name in TOOLS:
         run = subprocess.run(["bash", "-n", path_of(name, "bash")], capture_output=True, text=True, timeout=60)
-        case(f"bash reads forge-{name}'s", run.returncode == 0 and not run.stderr, run.stderr)
+        case(f"bash can source the completion of forge-{name}", run.returncode == 0 and not run.stderr, run.stderr)
     os.makedirs(at("here/folder"))
     write("here/model.gguf", b"")
     everything = ["folder", "model.gguf"]
@@ -96,7 +96,7 @@ def bash():
         found = complete(*typed)
         case(f"{typed} completes to {offered}", found == offered, found)
     found = complete("forge-run", "-")
-    case("a dash lists all options", {"-n", "--predict", "--json", "--help"} <= set(found) and found[0].startswith("-"), found)
+    case("a dash completes to all options", {"-n", "--predict", "--json", "--help"} <= set(found) and found[0].startswith("-"), found)
 
 
 def man():
@@ -105,21 +105,21 @@ def man():
     for name in TOOLS:
         text = text_of(name, "man")
         lines = text.splitlines()
-        case(f"forge-{name}.1 begins as a man page does", re.match(rf'\.TH FORGE\\-{name.upper()} 1 "" "forge [^"]+" ', lines[0]), lines[0])
+        case(f"forge-{name}.1 begins with a man-page header", re.match(rf'\.TH FORGE\\-{name.upper()} 1 "" "forge [^"]+" ', lines[0]), lines[0])
         found = [line[4:] for line in lines if line.startswith(".SH ")]
-        case("its sections in their order", [section for section in found if section in sections] == sections, found)
+        case("its sections are in the standard order", [section for section in found if section in sections] == sections, found)
         used = {line.split()[0] for line in lines if line.startswith((".", "'"))}
         others = {f"forge-{other}" for other in TOOLS if other != name}
-        case("it names the other tools", set(re.findall(r"\\fB(.+?)\\fR\(1\)", lines[-1].replace("\\-", "-"))) == others, lines[-1])
-        case("no line is a request by chance", used <= macros, used - macros)
-        case("no empty line, no tab", all(line and "\t" not in line for line in lines[:lines.index('.SH EXIT STATUS')]
+        case("it lists the other tools", set(re.findall(r"\\fB(.+?)\\fR\(1\)", lines[-1].replace("\\-", "-"))) == others, lines[-1])
+        case("no text line is taken for a macro", used <= macros, used - macros)
+        case("it has no empty line and no tab", all(line and "\t" not in line for line in lines[:lines.index('.SH EXIT STATUS')]
                                           if ".nf" not in text or line), name)
         fonts = re.findall(r"\\f(.)", text)
-        case("each font is left again", fonts[1::2] == ["R"] * (len(fonts) // 2) and len(fonts) % 2 == 0 and "R" not in fonts[::2], name)
+        case("each font change is reset", fonts[1::2] == ["R"] * (len(fonts) // 2) and len(fonts) % 2 == 0 and "R" not in fonts[::2], name)
 
 
 def other_readers():
-    """Only what is installed can say more."""
+    """Checkers of shells and man pages, as far as they are installed."""
     for form, command in (("zsh", ["zsh", "-n"]), ("fish", ["fish", "-n"]), ("man", ["mandoc", "-Tlint", "-Wwarning"]),
                           ("man", ["groff", "-man", "-ww", "-z", "-Tascii"])):
         if shutil.which(command[0]) is None:
@@ -128,7 +128,7 @@ def other_readers():
         for name in TOOLS:
             run = subprocess.run([*command, path_of(name, form)], capture_output=True, text=True, timeout=60, cwd=FOLDER)
             told = [line for line in (run.stdout + run.stderr).splitlines() if "missing date" not in line]
-            case(f"{command[0]} has nothing to say about forge-{name}", not told, told)
+            case(f"{command[0]} accepts the output of forge-{name}", not told, told)
 
 
 def installed():
