@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What forge-run and forge-bench show of a run: --profile, --profile-trace; and --kv-type, which both take.
+"""Profiles and traces of runs (--profile and --profile-trace of forge-run and forge-bench), and their option --kv-type.
 
 usage: FORGE_BIN=DIR seeing.py
 """
@@ -16,7 +16,7 @@ ROW = re.compile(r"^ +(?P<time>[\d.]+)% +(?P<calls>\d+) +(?P<us>[\d.]+) +(?P<mb>
 
 
 def tables(run):
-    """The profile's tables: variant -> label -> its row's numbers."""
+    """The profile's tables: variant -> label -> the numbers of its row."""
     found, variant = {}, None
     for line in run.stderr.decode().splitlines():
         if re.fullmatch(r"(decode|prefill)\d+", line):
@@ -28,27 +28,27 @@ def tables(run):
 
 def profile():
     run = tool("run", model, *TOKENS, "-n", 5, "-t", 1, "--profile")
-    case("a profile leaves stdout alone", run.returncode == 0 and json.loads(run.stdout)["prompt_tokens"] == 40, run.stderr)
+    case("a profile leaves stdout unchanged", run.returncode == 0 and json.loads(run.stdout)["prompt_tokens"] == 40, run.stderr)
     found = tables(run)
-    case("a table for the prompt, one for decoding", len(found) == 2 and any(name.startswith("decode") for name in found), found.keys())
+    case("one table for prefill, one for decode", len(found) == 2 and any(name.startswith("decode") for name in found), found.keys())
     text = run.stderr.decode()
-    case("shares are of what was measured", re.search(r"of read: share of [\d.]+ GB/s, read plainly by 1 thread;", text), text)
+    case("shares are relative to the measured read rate", re.search(r"of read: share of [\d.]+ GB/s, read plainly by 1 thread;", text), text)
     for name, rows in found.items():
-        case(f"{name}: times are shares of all", abs(sum(row["time"] for row in rows.values()) - 100) < 1, rows)
+        case(f"{name}: times are shares of the total", abs(sum(row["time"] for row in rows.values()) - 100) < 1, rows)
         attention = [row for label, row in rows.items() if label.startswith("attention")]
-        case(f"{name}: one kind of step is one row over all layers", len(attention) == 1 and attention[0]["calls"] ==
+        case(f"{name}: a kind of step is one row over all layers", len(attention) == 1 and attention[0]["calls"] ==
              (2 if name.startswith("prefill") else 2 * 4), attention)
-        # 2 layers, one KV head of 16: a position's key and value are 64 bytes in f16.
+        # 2 layers, one KV head with head_dim 16: the key and value of a position are 64 bytes in f16.
         low = 42 * 64 if name.startswith("decode") else 40 * 64
-        case(f"{name}: attention's bytes have keys and values in them", attention[0]["mb"] * 1e6 >= low - 500, attention)
+        case(f"{name}: attention's bytes include keys and values", attention[0]["mb"] * 1e6 >= low - 500, attention)
     plain = tool("run", model, *TOKENS, "-n", 5, "-t", 1)
-    case("the same tokens without it", json.loads(plain.stdout)["tokens"] == json.loads(run.stdout)["tokens"])
+    case("a profiled run gives the same tokens", json.loads(plain.stdout)["tokens"] == json.loads(run.stdout)["tokens"])
     bench = tool("bench", model, "-p", 16, "-n", 2, "-r", 1, "-t", 1, "--device", "cpu", "--profile", "-o", "json")
     case("forge-bench has the same tables", len(tables(bench)) == 2 and len(json.loads(bench.stdout)) == 2, bench.stderr)
 
 
 def rows_that_were_real():
-    """A prefill step's FLOPs are those of the tokens it had, not of those it could have had."""
+    """The work reported for a prefill step is that of its real tokens, not of its capacity."""
     def gflop(tokens):
         run = tool("run", model, "--tokens", ",".join(["7"] * tokens), "-n", 1, "--json", "-t", 1, "--device", "cpu", "--profile")
         rows = [rows for name, rows in tables(run).items() if name.startswith("prefill")]
@@ -59,34 +59,34 @@ def rows_that_were_real():
 
 def trace():
     run = tool("run", model, *TOKENS, "-n", 3, "-t", 2, "--profile-trace", "t.json")
-    case("a trace is written, and said so", run.returncode == 0 and len(said(run)) == 1 and "t.json" in said(run)[0], run.stderr)
+    case("a trace is written, and a note says so", run.returncode == 0 and len(said(run)) == 1 and "t.json" in said(run)[0], run.stderr)
     with open(at("t.json"), encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     forwards = [event["name"] for event in events if event["ph"] == "X" and event["cat"] == "forward"]
-    case("it has the prompt and the steps behind it", len(forwards) == 3 and "40 tokens" in forwards[0]
+    case("the trace has the prefill and the decode steps after it", len(forwards) == 3 and "40 tokens" in forwards[0]
          and forwards[1:] == [forwards[1]] * 2 and "1 token" in forwards[1], forwards)
     drawn = tool("inspect", "trace", "t.json", "--svg", "t.svg")
-    case("it can be drawn", drawn.returncode == 0, drawn.stderr)
+    case("the trace can be drawn", drawn.returncode == 0, drawn.stderr)
     dump = tool("run", model, "--tokens", "1,2,3", "--dump-logits", "l.f32", "--device", "cpu", "--profile-trace", "d.json")
     with open(at("d.json"), encoding="utf-8") as file:
-        case("of a dump too", dump.returncode == 0 and json.load(file)["traceEvents"], dump.stderr)
-    # The trace's file comes first: a model that is not there is not even looked at.
+        case("a dump run can be traced too", dump.returncode == 0 and json.load(file)["traceEvents"], dump.stderr)
+    # The trace file is opened first, before the model is looked for.
     for path, status in ((at("no/such/t.json"), 1), (FOLDER, 2)):
         before = files()
         run = tool("run", at("absent.gguf"), "-p", "x", "--profile-trace", path)
-        case("a trace that cannot be written", run.returncode == status and not run.stdout and len(said(run)) == 1
+        case("a trace that cannot be written is an error", run.returncode == status and not run.stdout and len(said(run)) == 1
              and "absent" not in said(run)[0] and files() == before, run.stderr)
     before = files()
     run = tool("run", at("absent.gguf"), "-p", "x", "--profile-trace", at("u.json"))
-    case("no half of a trace", run.returncode == 1 and files() == before, run.stderr)
+    case("a failed run leaves no partial trace", run.returncode == 1 and files() == before, run.stderr)
 
 
 def many_threads():
     cores = len(os.sched_getaffinity(0))
     run = tool("run", model, *TOKENS, "-n", 2, "-t", cores + 1)
-    case("more threads than cores: a line, and they run", run.returncode == 0 and json.loads(run.stdout)["threads"] == cores + 1
+    case("more threads than cores: a note, and the run uses them", run.returncode == 0 and json.loads(run.stdout)["threads"] == cores + 1
          and f"note: {cores + 1} threads share {cores} core".encode() in run.stderr, run.stderr)
-    case("one thread has no such note", b"threads share" not in tool("run", model, *TOKENS, "-n", 2, "-t", 1).stderr)
+    case("one thread gives no such note", b"threads share" not in tool("run", model, *TOKENS, "-n", 2, "-t", 1).stderr)
 
 
 def memory(*args):
@@ -103,17 +103,17 @@ def kv_type():
     sizes = {kind: memory(wide, "--kv-type", kind) for kind in ("f16", "q8_0")}
     case("q8_0 takes 17/32 of f16", sizes["q8_0"] * 32 == sizes["f16"] * 17 and memory(wide) == sizes["f16"], sizes)
     rates = tool("bench", wide, "-p", 16, "-n", 2, "-r", 1, "-t", 1, "--device", "cpu", "--kv-type", "q8_0", "-o", "json")
-    case("forge-bench takes it", rates.returncode == 0 and len(json.loads(rates.stdout)) == 2, rates.stderr)
+    case("forge-bench has --kv-type", rates.returncode == 0 and len(json.loads(rates.stdout)) == 2, rates.stderr)
     for name in ("run", "bench"):
         run = tool(name, wide, "--kv-type", "q4_0")
-        case(f"forge-{name} refuses another", run.returncode == 2 and len(said(run)) == 1 and "q4_0" in said(run)[0], run.stderr)
-    case("a plan in q8_0 is made", tool("compile", wide, "--kv-type", "q8_0", "-c", 256, "-o", "q8.plan").returncode == 0)
-    case("it keeps its type", memory("q8.plan") * 2 == sizes["q8_0"], memory("q8.plan"))
+        case(f"forge-{name} refuses another type", run.returncode == 2 and len(said(run)) == 1 and "q4_0" in said(run)[0], run.stderr)
+    case("a plan with a q8_0 cache is compiled", tool("compile", wide, "--kv-type", "q8_0", "-c", 256, "-o", "q8.plan").returncode == 0)
+    case("the plan keeps its type", memory("q8.plan") * 2 == sizes["q8_0"], memory("q8.plan"))
     larger = tool("run", "q8.plan", *TOKENS, "-n", 2, "-c", 512)
-    case("also where it is compiled again", len(again(larger)) == 1
+    case("also when it is compiled again for a larger context", len(again(larger)) == 1
          and json.loads(larger.stdout)["memory"]["kv"] == sizes["q8_0"], larger.stderr)
     other = tool("run", "q8.plan", *TOKENS, "-n", 2, "--kv-type", "f16")
-    case("another type compiles it again, and says so", len(again(other)) == 1 and "q8_0, not f16" in again(other)[0]
+    case("another type compiles the plan again, with a note", len(again(other)) == 1 and "q8_0, not f16" in again(other)[0]
          and json.loads(other.stdout)["memory"]["kv"] * 2 == sizes["f16"], other.stderr)
 
 

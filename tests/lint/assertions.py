@@ -1,14 +1,14 @@
-"""Does a test case assert anything? What lint.py's rule test-asserts asks.
+"""Finds test cases that assert nothing, for lint.py's rule test-asserts.
 
-An assertion is a macro of Catch2 or RapidCheck, or a call of a function, lambda or macro of the tests whose own body
-asserts, directly or through others. Calls are found by name: among what the file defines, else among what the headers of
-tests/ that it includes, and the .cc files beside those, define. Where several are of one name, all must assert.
+An assertion is a Catch2 or RapidCheck macro, or a call of a function, lambda or macro of the tests whose own body asserts,
+directly or through other calls. Calls are resolved by name: first in the file itself, then in the headers of tests/ that it
+includes and the .cc files of the same names. If several definitions share a name, all must assert.
 """
 import os
 import re
 
 TEST_CASE = re.compile(r"^(?:TEST_CASE|TEST_CASE_METHOD|TEMPLATE_TEST_CASE\w*|SCENARIO)\s*\(", re.M)
-# rc::prop fails the case that it stands in (rapidcheck/catch.h); rc::check only answers.
+# rc::prop fails the enclosing case (rapidcheck/catch.h); rc::check only returns a result.
 ASSERTION = re.compile(r"\b(?:CHECK|REQUIRE|STATIC_REQUIRE)(?:_\w+)?\s*\(|\bFAIL(?:_CHECK)?\s*\(|\bRC_(?:ASSERT|FAIL)\w*\s*\(|\brc::prop\s*\(")
 IGNORED_CHECK = re.compile(r"^\s*rc::check\s*\(", re.M)
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^\s()\\]{0,16})\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|(?<!\w)\'(?:[^\'\\\n]|\\.)+\'', re.S)
@@ -21,12 +21,12 @@ KEYWORDS = {"if", "for", "while", "switch", "catch", "return", "sizeof", "declty
 
 
 def blank(match):
-    """As many lines and characters, so that places stay what they are."""
+    """Replaces a match by blanks of the same length and lines, so that positions stay valid."""
     return re.sub(r"[^\n]", " ", match.group(0))
 
 
 def brackets(code):
-    """Where each opening bracket is closed."""
+    """Position of each opening bracket -> position of its closing one."""
     ends, open_ = {}, []
     for m in re.finditer(r"[(){}\[\]]", code):
         if m.group() in "({[":
@@ -37,7 +37,7 @@ def brackets(code):
 
 
 class File:
-    """A file of the tests: the bodies of what it defines, by name, and its cases."""
+    """A test file: its test cases, and the bodies of its definitions by name."""
 
     def __init__(self, text):
         code = NOT_CODE.sub(blank, text)
@@ -75,7 +75,7 @@ class Tests:
         self._reached, self._known = {}, {}
 
     def reached(self, path):
-        """The files whose definitions `path` sees besides its own."""
+        """The files, besides its own, whose definitions `path` can use."""
         if path not in self._reached:
             found, todo = {path}, [path]
             while todo:
@@ -103,7 +103,7 @@ class Tests:
         return bool(ASSERTION.search(code)) or any(self.function_asserts(path, name) for name in set(CALL.findall(code)))
 
     def findings(self, path):
-        """(line, text) of each case that asserts nothing."""
+        """(line, text) of each test case that asserts nothing."""
         file = self.files[path]
         line = lambda at: file.code.count("\n", 0, at) + 1
         for m in IGNORED_CHECK.finditer(file.code):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Checks what no compiler checks; run by tools/check, a second at most.
+"""Project rules that compilers do not check. Run by tools/check; takes a second at most.
 
-usage: lint.py [ROOT]     exit 1 and one line a finding: FILE:LINE: RULE: TEXT
-       lint.py --self-test     proves that each rule fires and stays quiet, on small texts of its own
+usage: lint.py [ROOT]     exit 1 and one line per finding: FILE:LINE: RULE: TEXT
+       lint.py --self-test     checks on sample texts that each rule fires where it should and nowhere else
 
-Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp costs seconds a file, so one
-.cc may have it), file-length, machine-path and package-host (nothing of one person's machine in the project),
-test-asserts (each test case checks something: assertions.py), test-built (each *_test.cc is named in its folder's meson.build),
-broken-link (relative links and pictures of *.md name tracked files, and headings that these have).
+Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp adds seconds to each file's compilation, so only one
+.cc may include it), file-length, machine-path and package-host (no paths or hosts of one
+person's machine),
+test-asserts (each test case checks something: assertions.py), test-built (each *_test.cc is named in its folder's meson.build).
 """
 import os
 import re
@@ -17,12 +17,12 @@ import sys
 from assertions import Tests
 
 LINES_MAX = 500
-# Files that may be longer, each with its reason.
+# Files that may exceed the length limit, each with its reason.
 LONG_FILES = {
     "LICENSE": "the licence's own text",
 }
 
-# Room -> rooms that it may include besides itself. The longest matching room wins.
+# Room -> rooms that it may include besides itself. The longest matching room applies.
 ROOMS = {
     "support": [],
     "kernels/quant": [],
@@ -36,7 +36,7 @@ ROOMS = {
     "text": ["loader/gguf", "support"],  # a tokenizer is read from a GGUF file's metadata
     "passes": ["ir", "kernels/quant", "runtime/plan", "support"],
     "codegen": ["passes", "ir", "kernels", "runtime/plan", "runtime/driver", "support"],
-    "kernels/gpu/step_io.h": [],  # layouts that host and kernels share
+    "kernels/gpu/step_io.h": [],  # layouts shared by host and kernels
     "runtime/plan": ["kernels/quant", "kernels/gpu/step_io.h", "support"],
     "runtime/driver": ["support"],
     "runtime/engine": ["runtime", "support"],
@@ -58,7 +58,7 @@ THROWING_NOTE = re.compile(r"print(?:ln)?\(stderr\b")
 
 
 def room_of(path, rooms=ROOMS):
-    """The longest room that holds `path`, or None (tools, tests: free to include anything)."""
+    """The longest room that contains `path`, or None (tools and tests may include anything)."""
     found = [r for r in rooms if path == r or path.startswith(r + "/")]
     return max(found, key=len, default=None)
 
@@ -96,7 +96,7 @@ def matches(pattern, what):
 
 
 def notes_that_throw(path, text):
-    """fmt::print throws where stderr cannot be written: a note would then cost the answer. support/os/console.h has say()."""
+    """fmt::print throws if stderr cannot be written, so that a mere note would lose the answer; use say() of support/os/console.h."""
     if path.startswith("tools/"):
         yield from matches(THROWING_NOTE, "stderr is for say(), not for")(path, text)
 
@@ -131,7 +131,7 @@ RULES = {
 
 
 def tracked(root):
-    """Paths relative to root: git's, or without git all files outside build and hidden folders."""
+    """Paths relative to root: the files tracked by git, or without git all files outside build and hidden folders."""
     git = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True) if _has_git(root) else None
     if git and git.returncode == 0:
         return [p for p in git.stdout.decode().split("\0") if p and os.path.isfile(os.path.join(root, p))]
@@ -153,7 +153,7 @@ def check(files):
     """files: path -> text. Yields 'path:line: rule: text'."""
     graph_users, tests = [], Tests(files)
     for path, text in files.items():
-        if path in ("tests/lint/lint.py", "tests/lint/assertions.py"):  # their patterns and self-test name what it looks for
+        if path in ("tests/lint/lint.py", "tests/lint/assertions.py"):  # their patterns and self-test contain the forbidden texts
             continue
         for name, (endings, rule) in RULES.items():
             if endings is None or os.path.splitext(path)[1] in endings:
@@ -201,14 +201,14 @@ def self_test():
         ("tools/a.cc", 'fmt::print(stderr, "x");\n', "notes-that-throw"),
         ("ir/graph.h", "#include <boost/graph/adjacency_list.hpp>\n", "graph-header"),
     ]
-    # What a file of tests has beside `void helper() { ... }` and its one case, and whether the case asserts.
+    # Definitions of a test file besides `void helper() { ... }`, the body of its case, and whether that case asserts.
     asserting = [
         ("", "f();", False),
         ("", "REQUIRE_THROWS_AS(f(), E);", True),
         ("", "RC_ASSERT(f());", True),
         ("", "// CHECK(f());", False),
         ("", 'f("CHECK(1)");', False),
-        ("", "check(f());", False),  # a name alone is no assertion
+        ("", "check(f());", False),  # a name alone is not an assertion
         ("void check(int x) { g(x); }", "check(f());", False),
         ("void check(int x) { CHECK(x); }", "check(f());", True),
         ("void check(int x) { CHECK(x); }\nvoid check(E x) { g(x); }", "check(f());", False),
@@ -220,7 +220,7 @@ def self_test():
         ("#define SAME(x) CHECK(x)", "SAME(1);", True),
         ('#include "tests/a/other.h"', "in_header(1);", True),
         ('#include "tests/a/other.h"', "in_source(1);", True),
-        ("", "in_header(1);", False),  # nothing includes it
+        ("", "in_header(1);", False),  # no include reaches the definition
         ("", 'CHECK(rc::check("x", [] {}));', True),
         ("", 'f();\n  rc::check("x", [] { RC_ASSERT(1); });', False),
     ]
@@ -256,7 +256,7 @@ def main():
             with open(os.path.join(root, path), encoding="utf-8") as f:
                 files[path] = f.read()
         except UnicodeDecodeError:
-            continue  # a binary file: nothing here applies
+            continue  # a binary file: no rule applies
     findings = list(check(files))
     print("\n".join(findings))
     print(f"{len(files)} files, {len(findings)} findings")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""clang-tidy over the project's own sources (tests aside), in parallel, each file once as long as it does not change.
+"""Runs clang-tidy over the project's sources (without tests) in parallel, each file only if it has changed.
 
 usage: tidy.py ROOT BUILD_DIR [-j JOBS] [--clang-tidy PROGRAM] [--proofs FILE [--record]] [FILE...]
 
-BUILD_DIR holds compile_commands.json and generated headers; it may be a unity build: files are looked at one by one,
-each as it is compiled by itself. A file that was clean is remembered there by a digest of itself, the project headers
-it reaches, the configuration, clang-tidy's version and the compile command, so a second run takes a moment. What
-proofs.py's FILE says of a digest counts too; --record writes into it what is clean now.
-Findings are printed as clang-tidy words them, each once; exit 1 if there are any.
+BUILD_DIR holds compile_commands.json and the generated headers. It may be a unity build: each source is checked
+separately, with the flags it would have on its own. A file without findings is recorded in BUILD_DIR by a digest of itself,
+the project headers that it reaches, the configuration, clang-tidy's version and the compile command, so a second run takes
+a moment. Digests in proofs.py's FILE count too; --record adds those of the files that have no findings now.
+Findings are printed in clang-tidy's wording, each once; exit 1 if there are any.
 """
 import argparse
 import concurrent.futures
@@ -23,14 +23,14 @@ sys.path[:0] = [os.path.join(os.path.dirname(__file__), *up) for up in (("..",),
 import proofs  # noqa: E402
 import unity_paths  # noqa: E402
 
-VERSION = "support/version.h"  # generated, with the commit in it: other contents of it are no other code
+VERSION = "support/version.h"  # generated, contains the commit; it does not affect findings
 FOLDERS = ("codegen/", "ir/", "kernels/", "loader/", "passes/", "runtime/", "serve/", "session/", "support/", "text/", "tools/")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.M)
-SECONDS_MAX = 900  # against hangs alone
+SECONDS_MAX = 900  # only against hangs
 
 
 def reach(path, roots, seen):
-    """Adds to `seen` (path -> bytes) the file and all project headers that it includes, directly or not."""
+    """Adds to `seen` (path -> bytes) the file and all project headers that it includes, directly or indirectly."""
     if path in seen:
         return
     with open(path, "rb") as f:
@@ -44,7 +44,7 @@ def reach(path, roots, seen):
 
 
 def single_commands(build):
-    """Path -> (compile command, the part of it that shapes the code) of every source, also of those in unity sources."""
+    """Path -> (compile command, its flags that affect the code) of every source, also of those within unity sources."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as f:
         entries = json.load(f)
     found = {}
@@ -64,7 +64,7 @@ def write_commands(folder, build, commands):
 
 
 def digest(path, command, roots, config):
-    """The same for the same sources in any folder. roots: the project's, the build's, and generated headers'."""
+    """A digest that does not depend on folder locations. roots: those of the project, the build and the generated headers."""
     seen = {}
     reach(path, roots, seen)
     h = hashlib.sha256(config + command.encode())
@@ -122,7 +122,7 @@ def main():
                 open(os.path.join(clean, digests[path]), "w").close()
             else:
                 dirty.add(path)
-                # A finding in a header comes back with every file that includes it.
+                # A finding in a header is repeated for every file that includes it.
                 for finding in re.split(r"^(?=\S+:\d+:\d+: (?:error|warning):)", text, flags=re.M):
                     if finding not in printed:
                         print(finding, end="", flush=True)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How forge behaves on a machine that is busy: for people, on a machine of at least two cores with nothing else on it.
-Not a test of continuous integration, since it is about time.
+"""How forge performs on a busy machine. Run by hand on a machine of at least two cores with no other load; not part of
+continuous integration, because the results are timings.
 
 usage: FORGE_BIN=build/tools busy.py MODEL.gguf
 
-  hog       another process takes all of one core: decoding is at most 3 times slower
-  together  two forge processes at once: each keeps at least 40 % of what one alone reaches
+  hog       another process uses all of one core: decode is at most 3 times slower
+  together  two forge processes at once: each keeps at least 40 % of its speed when alone
   idle      a chat that waits for its next question uses no CPU
 
 Ends with "N passed, N failed"; exit 1 if any failed.
@@ -24,7 +24,7 @@ ROUNDS, PREDICT, REPETITIONS, IDLE_SECONDS = 3, 64, 4, 5
 
 
 def bench(tools, model):
-    """Starts a measurement of decoding on all cores."""
+    """Starts a decode benchmark on all cores."""
     return subprocess.Popen([os.path.join(tools, "forge-bench"), model, "--device", "cpu", "-p", "0", "-n", str(PREDICT),
                              "-r", str(REPETITIONS), "-o", "json"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
 
@@ -32,24 +32,24 @@ def bench(tools, model):
 def rate(process):
     text, _ = process.communicate()
     if process.returncode != 0:
-        sys.exit(1)  # forge-bench has said why
+        sys.exit(1)  # forge-bench has printed the reason
     return json.loads(text)[0]["median_ts"]
 
 
 def hog(core):
-    """A process that never rests, on one core."""
+    """Starts a process that keeps one core busy."""
     return subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"])
 
 
 def cpu_ticks(pid):
-    """Of all its threads, in units of the kernel's clock."""
+    """CPU time of all threads of a process, in kernel clock ticks."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         fields = file.read().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 def read_quiet(terminal, seconds):
-    """What comes from the terminal until nothing has come for so long."""
+    """Reads the terminal until nothing has arrived for `seconds`; returns the text."""
     text = b""
     while select.select([terminal], [], [], seconds)[0]:
         try:
@@ -63,7 +63,7 @@ def read_quiet(terminal, seconds):
 
 
 def idle_ticks(tools, model):
-    """CPU time that a chat takes while it waits, after an answer."""
+    """CPU time that a chat uses while it waits after an answer."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(os.path.join(tools, "forge-run"), ["forge-run", model, "--device", "cpu", "-n", "16"])
@@ -75,7 +75,7 @@ def idle_ticks(tools, model):
         time.sleep(IDLE_SECONDS)
         return cpu_ticks(pid) - before
     finally:
-        os.close(terminal)  # the terminal goes away: SIGHUP ends the chat
+        os.close(terminal)  # closing the terminal sends SIGHUP, which ends the chat
         os.waitpid(pid, 0)
 
 
@@ -88,7 +88,7 @@ def main():
     if len(cores) < 2:
         sys.exit("busy.py: one core alone cannot show this")
     alone, hogged, together = [], [], []
-    for _ in range(ROUNDS):  # in turns, so that whatever else the machine does meets all of them
+    for _ in range(ROUNDS):  # alternating, so that other load on the machine affects all of them
         alone.append(rate(bench(tools, model)))
         taker = hog(cores[0])
         try:

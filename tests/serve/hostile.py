@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What forge-serve does with bad bodies, bad HTTP, wrong keys, slow and vanished clients, and too many of them.
+"""forge-serve survives invalid bodies, malformed HTTP, wrong keys, slow and vanished clients, and overload.
 
 usage: FORGE_BIN=DIR hostile.py
 """
@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 
 
 def refused(server, name, path, body, status, code, headers=None):
-    """A refusal has OpenAI's shape, a category and whether trying again may help."""
+    """Checks a refusal: OpenAI's error shape, a category, and whether a retry may help."""
     got, _, text = server.request("POST", path, body, headers)
     try:
         error = json.loads(text)["error"]
@@ -46,12 +46,12 @@ def bodies(server):
     long = {"prompt": "x" * 600}
     refused(server, "a prompt longer than the context", "/v1/completions", long, 400, "context_length_exceeded")
     error = server.post("/v1/completions", long | {"max_tokens": 7})[1]["error"]
-    case("with the numbers", all(number in error["message"] for number in ("600", "7", "512")), error)
+    case("the message has the sizes", all(number in error["message"] for number in ("600", "7", "512")), error)
     spoken = server.post(CHAT, {"messages": [{"role": "user", "content": "x" * 600}]})[1]["error"]
-    case("and the member's name", (error["param"], spoken["param"]) == ("prompt", "messages"), (error, spoken))
+    case("the error names the member", (error["param"], spoken["param"]) == ("prompt", "messages"), (error, spoken))
     refused(server, "everything forbidden", "/v1/completions",
             {"prompt": "a", "temperature": 0, "stop_token_ids": [1, 2, 3], "timeout": -1}, 400, "invalid_value")
-    case("the server is as before", server.post("/v1/completions", {"prompt": "a"})[0] == 200)
+    case("the server still answers", server.post("/v1/completions", {"prompt": "a"})[0] == 200)
 
 
 def paths(server):
@@ -59,12 +59,12 @@ def paths(server):
                  "/v1/models/../../etc/passwd", "/status/", "/status/a/b", "/etc/passwd", "/health%00", "/HEALTH",
                  "/" + "a" * 5000):
         status, _, text = server.get(path)
-        case(f"{path[:40]} is nowhere", status == 404 and json.loads(text)["error"]["code"] in
+        case(f"{path[:40]} is not found", status == 404 and json.loads(text)["error"]["code"] in
              ("unknown_route", "model_not_found"), (status, text))
-    case("a query is ignored", server.get("/health?x=../y")[0] == 200)
+    case("a query string is ignored", server.get("/health?x=../y")[0] == 200)
     status, headers, text = server.get("/v1/completions")
-    case("the wrong method", status == 405 and headers["Allow"] == "POST", (status, text))
-    case("an odd method", server.request("BREW", "/health")[0] in (400, 405))
+    case("a wrong method", status == 405 and headers["Allow"] == "POST", (status, text))
+    case("an unknown method", server.request("BREW", "/health")[0] in (400, 405))
 
 
 def wire(server):
@@ -86,11 +86,11 @@ def wire(server):
              + b"A: b\r\n" * (1 << 18), 413)):
         answer = server.raw(data)
         case(name, answer.startswith(b"HTTP/1.1 %d " % status) and b'"error"' in answer, answer[:200])
-    case("nothing at all", server.raw_half(b"") == b"")
+    case("an empty connection gets no answer", server.raw_half(b"") == b"")
     body = b'{"prompt":"a","max_tokens":2}'
     head = b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
     two = server.raw(head + b"\r\n" + body + head + b"Connection: close\r\n\r\n" + body)
-    case("two requests in one go have two answers", two.count(b"HTTP/1.1 200 OK") == 2, two)
+    case("two pipelined requests get two answers", two.count(b"HTTP/1.1 200 OK") == 2, two)
     old = server.raw(head.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n" + body)
     case("HTTP/1.0 is answered and closed", old.startswith(b"HTTP/1.1 200") and b"Connection: close" in old, old)
     old = server.raw((head + b"\r\n" + body).replace(b"/generate HTTP/1.1", b"/generate/stream HTTP/1.0"))
@@ -113,10 +113,10 @@ Server.raw_half = raw_half
 def slow():
     server = Server(model, "--idle-timeout", 0.2, "--body-timeout", 0.2)
     answer = server.raw(b"GET /hea")
-    case("a head that never ends", answer.startswith(b"HTTP/1.1 408"), answer)
-    case("a connection that says nothing is closed", server.raw(b"") == b"")
+    case("a request head that never ends", answer.startswith(b"HTTP/1.1 408"), answer)
+    case("a silent connection is closed", server.raw(b"") == b"")
     answer = server.raw(b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{")
-    case("a body that never ends", answer.startswith(b"HTTP/1.1 408"), answer)
+    case("a request body that never ends", answer.startswith(b"HTTP/1.1 408"), answer)
     case("slow clients: it ends well", server.stop() == 0)
 
 
@@ -127,34 +127,34 @@ def vanishing():
     stream.first()
     stream.close()
     metrics = server.idle()
-    case("a stream that nobody reads is cancelled",
+    case("a stream whose reader has gone is cancelled",
          metrics['forge_request_success_total{finished_reason="cancelled"}'] == 1, metrics)
     connection = server.connect()
     connection.request("POST", "/generate", json.dumps(LONG), JSON)
     until(lambda: server.metrics()["forge_num_requests_running"] == 1, "it runs")
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()  # a reset
-    case("so is a whole answer's client that resets", server.idle())
+    connection.close()  # sends a reset
+    case("a request for a whole answer is cancelled when the client resets", server.idle())
     with server.socket() as s:
         body = json.dumps(LONG).encode()
         s.sendall(b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         until(lambda: server.metrics()["forge_num_requests_running"] == 1, "it runs")
         s.shutdown(socket.SHUT_WR)
-        case("so is one that closes its half", server.idle())
-    with server.socket() as s:  # what it has sent too much is not read while it waits
+        case("a request is cancelled when the client closes its half", server.idle())
+    with server.socket() as s:  # the excess bytes are not read while the client waits
         s.sendall(b"POST /generate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         until(lambda: server.metrics()["forge_num_requests_running"] == 1, "it runs")
         s.sendall(b"\r\n")
-    case("so is one that says more and goes", server.idle())
-    stuck = server.socket()  # takes nothing: its buffers fill, then the write times out
+    case("a request is cancelled when the client sends more and disconnects", server.idle())
+    stuck = server.socket()  # reads nothing: its buffers fill, then the write times out
     stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     bodies = json.dumps(LONG | {"logprobs": 20, "stream": True}).encode()
     stuck.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
                   % len(bodies) + bodies)
     until(lambda: server.metrics()["forge_num_requests_running"] == 1, "it runs")
-    case("so is one that takes nothing", server.idle())
+    case("a request is cancelled when the client reads nothing", server.idle())
     stuck.close()
-    case("no descriptor is left", until(lambda: server.count("fd") == fds, "descriptors are closed"))
+    case("no descriptor is left open", until(lambda: server.count("fd") == fds, "descriptors are closed"))
     case("vanishing: it ends well", server.stop() == 0)
 
 
@@ -164,16 +164,16 @@ def flood():
     first = server.stream("/generate/stream", LONG)
     request_id = json.loads(next(first.answers()))["request_id"]
     second = server.stream("/generate/stream", LONG)
-    case("who waits is kept alive by pings", second.first() == "ping")
+    case("pings keep a queued request alive", second.first() == "ping")
     status, headers, text = server.request("POST", "/generate", {"prompt": "a"})
     error = json.loads(text)["error"]
-    case("beyond the queue: 429", status == 429 and int(headers["Retry-After"]) >= 1 and error["recoverable"]
+    case("beyond the queue limit: 429", status == 429 and int(headers["Retry-After"]) >= 1 and error["recoverable"]
          and error["category"] == "load" and error["code"] == "queue_full", (status, text))
-    case("status of one that runs", json.loads(server.get(f"/status/{request_id}")[2])["status"] == "running")
-    case("it is cancelled by its id", server.post(f"/cancel/{request_id}", None)[1]["cancelled"])
+    case("status of a running request", json.loads(server.get(f"/status/{request_id}")[2])["status"] == "running")
+    case("a request is cancelled by its id", server.post(f"/cancel/{request_id}", None)[1]["cancelled"])
     last = [json.loads(e) for e in first.answers()][-1]
-    case("and says so", last["finished"] and last["finish_reason"] == "cancelled", last)
-    case("then the next one runs", json.loads(next(second.answers()))["text"] is not None)
+    case("the cancelled stream says so", last["finished"] and last["finish_reason"] == "cancelled", last)
+    case("then the next request runs", json.loads(next(second.answers()))["text"] is not None)
     second.close()
     server.idle()
     status, answer = server.post("/generate", LONG | {"timeout": 0.05})
@@ -185,7 +185,7 @@ def flood():
 
 
 def copies():
-    """A small body that asks for many samples costs about what each of them needs, not the body times their number."""
+    """A small body that asks for many samples costs about what each sample needs, not the body size times their number."""
     server = Server(model, "--parallel", 16)
     body = {"prompt": ["a"] * 128, "n": 16, "max_tokens": 1, "stop": [chr(97 + i) * 1024 for i in range(16)]}
     peak = lambda: int(next(line for line in open(f"/proc/{server.process.pid}/status") if line.startswith("VmHWM")).split()[1])
@@ -197,7 +197,7 @@ def copies():
     if SANITIZED:
         skip("they take less than 64 MiB", "a sanitizer keeps what is freed")
     else:
-        case("take less than 64 MiB", grown < 64, grown)
+        case("they take less than 64 MiB", grown < 64, grown)
     case("copies: it ends well", server.stop() == 0)
 
 
@@ -211,14 +211,14 @@ def keys_and_origins():
                                   ("the other key", {"Authorization": "Bearer other"}, 200)):
         case(name, server.request("POST", "/generate", {"prompt": "a"}, JSON | headers)[0] == status)
         case(f"{name}: metrics", server.request("GET", "/metrics", headers=headers)[0] == status)
-    case("health needs none", server.get("/health")[0] == 200 and server.get("/ready")[0] == 200)
+    case("health needs no key", server.get("/health")[0] == 200 and server.get("/ready")[0] == 200)
     good = server.request("GET", "/health", headers={"Origin": "http://good"})[1]
-    case("a page from there may read", good["Access-Control-Allow-Origin"] == "http://good", good)
-    case("others may not", server.request("GET", "/health", headers={"Origin": "http://bad"})[1]
+    case("a page of an allowed origin may read", good["Access-Control-Allow-Origin"] == "http://good", good)
+    case("other origins may not", server.request("GET", "/health", headers={"Origin": "http://bad"})[1]
          ["Access-Control-Allow-Origin"] is None)
     before = server.request("OPTIONS", "/generate", headers={"Origin": "http://good", "Access-Control-Request-Method": "POST",
                                                              "Access-Control-Request-Headers": "authorization"})
-    case("a preflight needs no key", before[0] == 204 and before[1]["Access-Control-Allow-Headers"] == "authorization", before)
+    case("a preflight request needs no key", before[0] == 204 and before[1]["Access-Control-Allow-Headers"] == "authorization", before)
     head = b"POST %s HTTP/1.1\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n"
     for name, path, framing, status in (
             ("without a key no body is asked for", b"/generate", b"Content-Length: 1000", b"401"),

@@ -1,5 +1,5 @@
-"""Does a JSON value keep to a schema of serve/protocol/openapi.json? The keywords that answers there use, and no others: one that
-is unknown is an error, so that nothing is believed to be checked that is not. Source: JSON Schema 2020-12.
+"""Checks JSON values against the schemas of serve/protocol/openapi.json. Supports only the keywords that the answers' schemas
+use; an unknown keyword is an error, so that no constraint is silently ignored. Source: JSON Schema 2020-12.
 """
 import json
 import os
@@ -16,7 +16,7 @@ def is_type(name, value):
 
 
 def faults(schema, value, at="$"):
-    """What is wrong with `value`, one line each; none: it keeps to the schema."""
+    """What is wrong with `value`, one line each; empty if it fits the schema."""
     wrong = []
     for keyword, what in schema.items():
         if keyword == "$ref":
@@ -61,5 +61,5 @@ def resolve(reference):
 
 
 def answer_of(path):
-    """The media types of a POST's 200."""
+    """The media types of the 200 answer of a POST route."""
     return OPENAPI["paths"][path]["post"]["responses"]["200"]["content"]

@@ -1,6 +1,6 @@
-"""What the server's tests share: a running forge-serve on a free port, requests, server-sent events.
+"""Shared code of the server tests: a running forge-serve on a free port, requests, server-sent events.
 
-Everything waits for an answer, a line or a state, never for a time; GUARD only ends a test that hangs.
+Every wait is for an answer, a log line or a state, never for a fixed time; GUARD only ends a test that hangs.
 """
 import http.client
 import json
@@ -19,7 +19,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def until(condition, what):
-    """Asks again and again until it holds; what it gave."""
+    """Polls until `condition` gives a true value; returns that value."""
     end = time.monotonic() + GUARD
     while not (result := condition()):
         if time.monotonic() > end:
@@ -29,7 +29,7 @@ def until(condition, what):
 
 
 class Server:
-    """forge-serve with --port 0; ready when made, unless `wait` is false."""
+    """forge-serve with --port 0; ready after construction unless `wait` is false."""
 
     def __init__(self, model, *args, wait=True, env=None):
         self.lines = []
@@ -54,7 +54,7 @@ class Server:
             self.news.notify_all()
 
     def line(self, text):
-        """The first line of the log that has `text`, once it is there."""
+        """Waits for the first log line that contains `text`, and returns it."""
         with self.news:
             found = lambda: next((line for line in self.lines if text in line or not line), None)
             self.news.wait_for(lambda: found() is not None, GUARD)
@@ -71,13 +71,13 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=GUARD)
 
     def raw(self, data):
-        """Sends bytes and gives all that comes until the server closes."""
+        """Sends bytes and returns everything received until the server closes."""
         with self.socket() as s:
             s.sendall(data)
             return read_all(s)
 
     def request(self, method, path, body=None, headers=None):
-        """Status, headers, text."""
+        """Returns status, headers and text."""
         connection = self.connect()
         try:
             if isinstance(body, (dict, list)):
@@ -92,7 +92,7 @@ class Server:
         return self.request("GET", path)
 
     def post(self, path, body, headers=None):
-        """Status and JSON."""
+        """Returns status and JSON."""
         status, _, text = self.request("POST", path, body, headers)
         return status, json.loads(text)
 
@@ -104,7 +104,7 @@ class Server:
                 for line in self.get("/metrics")[2].splitlines() if not line.startswith("#")}
 
     def idle(self):
-        """Waits until nothing of any request is left in the engine; the metrics then."""
+        """Waits until the engine has nothing left of any request; returns the metrics then."""
         def nothing_left():
             m = self.metrics()
             same = m["forge_kv_cache_blocks"] == m["forge_kv_cache_blocks_free"]
@@ -112,14 +112,14 @@ class Server:
         return until(nothing_left, "the engine gives everything back")
 
     def count(self, what):
-        """Entries of /proc/PID/WHAT: fd, task."""
+        """Number of entries of /proc/PID/WHAT, for WHAT = fd or task."""
         return len(os.listdir(f"/proc/{self.process.pid}/{what}"))
 
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
     def stop(self):
-        """SIGTERM; the exit status."""
+        """Sends SIGTERM; returns the exit status."""
         self.signal()
         return self.process.wait(GUARD)
 
@@ -135,7 +135,7 @@ def read_all(s):
 
 
 class Stream:
-    """A streamed request: its events as they come."""
+    """A streamed request: an iterator over its events."""
 
     def __init__(self, server, path, body):
         self.connection = server.connect()
@@ -145,7 +145,7 @@ class Stream:
             raise ValueError(self.answer.read())
 
     def __iter__(self):
-        """The events' data; "ping" for comments."""
+        """Yields each event's data, or "ping" for a comment."""
         for line in self.answer:
             line = line.decode().rstrip("\n")
             if line.startswith(":"):
@@ -154,7 +154,7 @@ class Stream:
                 yield line.removeprefix("data: ")
 
     def events(self):
-        """All of them, read as JSON but for [DONE]; the connection goes."""
+        """All events, parsed as JSON except [DONE]; closes the connection."""
         try:
             return [data if data in ("[DONE]", "ping") else json.loads(data) for data in self]
         finally:
@@ -165,7 +165,7 @@ class Stream:
         return next(iter(self))
 
     def answers(self):
-        """Events but no pings, which a busy machine puts between any two."""
+        """The events without pings, which may come between any two on a busy machine."""
         return (event for event in self if event != "ping")
 
     def close(self):

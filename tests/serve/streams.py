@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Streamed answers, byte by byte and by serve/protocol/openapi.json: each event is one line of JSON that keeps to its schema, each
-choice ends once, usage comes when it was asked for, [DONE] comes last and once. Whole answers keep to theirs.
+"""Streamed answers, byte by byte and against serve/protocol/openapi.json: each event is one line of JSON that fits its schema,
+each choice ends once, usage comes if requested, [DONE] comes last and once. Whole answers fit their schemas.
 
 usage: FORGE_BIN=DIR streams.py
 """
@@ -16,7 +16,7 @@ CONVERSATIONS = [[{"role": "user", "content": "the cat"}],
 
 
 def random_body(dice, path):
-    """A request of any kind that is right; of the model's bytes many are no UTF-8 by themselves."""
+    """A random valid request; many of the bytes that the model generates are not valid UTF-8 by themselves."""
     body = {"max_tokens": dice.randrange(1, 40), "temperature": dice.choice([0, 1, 1.7]), "seed": dice.randrange(99),
             "ignore_eos": dice.random() < 0.7}
     if path == "/generate/stream":
@@ -35,7 +35,7 @@ def random_body(dice, path):
 
 
 def events_of(raw):
-    """The JSON of each event. Errors: ValueError for bytes that are no such stream."""
+    """The JSON of each event. Raises ValueError if the bytes are not an event stream."""
     if not raw.endswith(b"\n\n"):
         raise ValueError("the last event has no end")
     events = []
@@ -47,7 +47,7 @@ def events_of(raw):
 
 
 def faults_of_choices(events, usage, asked):
-    """Each choice ends once and says nothing after it; usage is there when asked for, and adds up."""
+    """Checks that each choice ends once with nothing after it, and that requested usage is present and adds up."""
     wrong, ended, last = [], [], events[-1] if usage else None
     for event in events:
         if usage != ("usage" in event) or (event is not last and event.get("usage") is not None):
@@ -114,7 +114,7 @@ def deadlines(server):
 
 
 def checker_sees():
-    """The checker itself: what it must find."""
+    """Checks the checker: it accepts a valid stream and finds each kind of fault."""
     good = {"id": "a", "object": "text_completion", "created": 1, "model": "m",
             "choices": [{"index": 0, "text": "x", "logprobs": None, "finish_reason": "stop"}]}
     event = b"data: " + json.dumps(good).encode() + b"\n\n"
@@ -123,8 +123,8 @@ def checker_sees():
     last = b"data: " + json.dumps(good | {"choices": [], "usage": usage}).encode() + b"\n\n"
     null = event.replace(b'"m"', b'"m","usage":null')
     wants = asked | {"stream_options": {"include_usage": True}}
-    case("a right stream", not faults_of_stream(path, asked, event + DONE), faults_of_stream(path, asked, event + DONE))
-    case("and one with usage", not faults_of_stream(path, wants, null + last + DONE))
+    case("a valid stream is accepted", not faults_of_stream(path, asked, event + DONE), faults_of_stream(path, asked, event + DONE))
+    case("a valid stream with usage is accepted", not faults_of_stream(path, wants, null + last + DONE))
     for name, of, raw in (("no [DONE]", asked, event), ("two", asked, event + DONE + DONE), ("bad JSON", asked, b"data: {\n\n" + DONE),
                           ("half an event", asked, event[:-1] + DONE), ("usage that nobody wants", asked, null + last + DONE),
                           ("no usage", wants, event + DONE), ("a choice that ends twice", asked, event + event + DONE),
