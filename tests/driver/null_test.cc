@@ -41,6 +41,7 @@ Buffer allocate(const Device& device) {
 
 }  // namespace
 
+// Counts the driver calls of a complete run, then repeats the run once for each call with that call failing.
 TEST_CASE("a failure of any call is an error that names the call, and nothing leaks") {
   auto control = std::make_shared<NullControl>();
   const std::vector<std::byte> image = prepare_null(*control);
@@ -136,6 +137,8 @@ TEST_CASE("memory has a limit, and an error states the sizes of what does not fi
   CHECK(t.device.free_bytes() == 0);
 }
 
+// A synchronous driver hides a missing wait, because the work is already done. The deferred driver runs work only on a
+// wait, so reading too early gives the old data every time, where a GPU would do so only sometimes.
 TEST_CASE("a deferred driver makes a missing wait visible as missing data") {
   const Target t = null_target({.deferred = true});
   const Stream copies(t.device), stream(t.device);

@@ -47,6 +47,8 @@ TEST_CASE("exec mask: in straight-line code all lanes are on, and a branch on a 
   CHECK(report.cross_lane == std::map<std::string, int>{{"bpermute", 1}, {"dpp", 1}, {"matrix", 1}, {"swizzle", 1}});
 }
 
+// An instance of the bug that the checker looks for: LLVM moved the lane exchange into the branch, where the other
+// lanes are off.
 TEST_CASE("exec mask: an instruction sunk into a branch on a lane is found, one after the branch is not") {
   // What LLVM 15 to 19 generated for sum_lanes<32>() before `if (lane_id() == 0)`: the sum moved into the branch.
   const char* code = R"(
@@ -294,7 +296,9 @@ class Machine {
 
 }  // namespace
 
-TEST_CASE("exec mask: every derived fact holds for the actual mask values") {
+// Soundness of the analysis: runs random mask instructions on random values beside the checker. Whenever the checker
+// concludes that all lanes are on, the values must agree.
+TEST_CASE("exec mask: whenever the checker finds all lanes on, they are on") {
   std::mt19937 random(5);  // NOLINT(bugprone-random-generator-seed): the same each time
   const std::set<int> spills;
   int known = 0, lost = 0;

@@ -141,6 +141,8 @@ TEST_CASE("misuse of memory is reported") {
   }
 }
 
+// Tests the race detector alone. The small epoch limit makes its counter wrap, so that stamps of earlier epochs must be
+// reset correctly.
 TEST_CASE("a write that races with another write or with a late read is reported, whichever comes first") {
   const auto text = [](const char* fault) { return std::string(fault != nullptr ? fault : ""); };
   Shadow shadow(4);  // the epochs run out every four barriers
@@ -165,6 +167,7 @@ TEST_CASE("a write that races with another write or with a late read is reported
   }
 }
 
+// A fault abandons all fibres in the middle of their stacks; the pool must be usable again afterwards.
 TEST_CASE("after a fault the next kernel starts with fresh lanes") {
   for (int i = 0; i < 3; ++i) {
     check_fault("barrier_missed", 64, "lanes diverge");

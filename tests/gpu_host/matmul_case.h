@@ -8,7 +8,7 @@
 
 namespace forge::gpu_host {
 
-/// What the epilogue does with a sum v: stores v; stores residual + v with its squares and quantised rows, after
+/// The epilogue applied to a sum v: stores v; stores residual + v with its squares and quantised rows, after
 /// scaling by 1/rms from partial sums; or stores silu(gate) * up, where gate and up columns alternate every 16.
 enum class MatmulKind { kStore, kResidual, kGlu };
 inline constexpr MatmulKind kMatmulKinds[] = {MatmulKind::kStore, MatmulKind::kResidual, MatmulKind::kGlu};

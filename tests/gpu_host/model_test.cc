@@ -216,6 +216,8 @@ TEST_CASE("gpu model: every attention kernel and split gives the same result") {
   }
 }
 
+// Sequences of different lengths share one step, so every kernel sees partly filled tiles, padding rows and several
+// block tables at once.
 TEST_CASE("gpu model: a ragged batch gives each sequence the results it gets alone") {
   const TinyModel model({.dtype = DType::kQ4_0});
   HostGpu gpu(model, kWave32, 8, kByRows);

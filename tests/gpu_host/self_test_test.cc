@@ -117,6 +117,8 @@ TEST_CASE("self-test: the tiny model agrees with the CPU") {
   for (const char* name : {"model: greedy tokens", "model: drawn tokens"}) CHECK(detail(name).empty());
 }
 
+// Sensitivity: changes the last result word of each section in turn. A self-test that misses one of these would pass
+// a faulty GPU.
 TEST_CASE("self-test: one wrong word of any primitive is found, and no other primitive is named") {
   for (const auto& kernel : codegen::self_test_kernels(*codegen::find_target(kWave32.name))) {
     HostCard card(kWave32);

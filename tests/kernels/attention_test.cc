@@ -242,6 +242,8 @@ TEST_CASE("large scores do not overflow") {
   }
 }
 
+// Results must be batch-invariant: the tokens of a request may depend neither on the requests that share its step nor
+// on how its prefill was chunked. Each part of a tile of 24 queries is therefore run again on a shorter cache.
 TEST_CASE("attention is batch-invariant: a query has the same bits alone, in any tile, order and chunking") {
   const Geometry geometry =
       GENERATE(Geometry{72, 2, 3}, Geometry{96, 2, 3, DType::kQ8_0}, Geometry{72, 2, 3, DType::kF16, 64, true},
@@ -288,6 +290,8 @@ TEST_CASE("attention is batch-invariant: a query has the same bits alone, in any
     }
 }
 
+// Cache slots after a query may hold data of any kind. A kernel that multiplies masked values by 0, instead of skipping
+// them, turns an infinity there into NaN.
 TEST_CASE("masked positions cannot affect a query, even if they hold infinities or NaN") {
   const Geometry geometry{32, 1, 1, GENERATE(DType::kF16, DType::kQ8_0), 32, GENERATE(false, true)};
   for (const cpu::Kernels* kernels : test::all_kernels()) {

@@ -180,6 +180,7 @@ TEST_CASE("float weights take any k") {
       for (std::size_t k = 1; k <= 9; ++k) check_against_reference(*kernels, type, 17, k, 5, 5);
 }
 
+// The kernels process large weights in pieces that fit into L2; the pieces must not show in the results.
 TEST_CASE("splitting many groups to fit L2 does not change results") {
   for (const cpu::Kernels* kernels : test::all_kernels())
     check_against_reference(*kernels, DType::kQ8_0, 512, 2048, 13, 6);
@@ -245,6 +246,8 @@ TEST_CASE("blocks with equal activations are as exact as others") {
     }
 }
 
+// Batch invariance of matmuls: each random window of groups, with tokens selected through a row map, must repeat the
+// bits of the full product.
 TEST_CASE("a result depends only on its row and its token") {
   rc::prop("any window of tokens and groups, through a row map, gives the same bits", [] {
     const auto all = test::all_kernels();

@@ -224,6 +224,7 @@ TEST_CASE("a slice of groups packs like the whole, from rows of several tensors"
   REQUIRE(std::memcmp(slice.data(), all.packed.data() + 3 * x16_group_bytes(DType::kQ8_0, k), slice.size()) == 0);
 }
 
+// Each class has its own compilation of the packer, and all must write the same x16 layout.
 TEST_CASE("every class packs the same bytes at any alignment and writes nothing outside") {
   Random random(5);
   for (const auto* kernels : test::all_kernels())

@@ -6,8 +6,8 @@ usage: lint.py [ROOT]     exit 1 and one line per finding: FILE:LINE: RULE: TEXT
 
 Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp adds seconds to each file's compilation, so only one
 .cc may include it), file-length, machine-path and package-host (no paths or hosts of one
-person's machine),
-test-asserts (each test case checks something: assertions.py), test-built (each *_test.cc is named in its folder's meson.build).
+person's machine), test-asserts (each test case checks something: assertions.py), test-built
+(each *_test.cc is named in its folder's meson.build).
 """
 import os
 import re

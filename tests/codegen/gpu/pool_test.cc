@@ -176,6 +176,7 @@ TEST_CASE("a helper that exceeds its time is killed with all its children, and o
   CHECK_FALSE(is_running(child));
 }
 
+// A limit of elapsed time would fail correct compilations on a busy machine.
 TEST_CASE("the time limit counts CPU time: a compilation that waits for the processor goes on") {
   CHECK(reply_to("starved", 1s).failure.empty());
   CHECK(reply_to("spin", 300ms).failure == "it computed for more than 0.3 s and was ended");
@@ -323,6 +324,7 @@ TEST_CASE("working directories are removed with their helpers") {
   CHECK(std::filesystem::is_empty(dir.path()));
 }
 
+// This crash is one reason why compilers run in helper processes.
 TEST_CASE("hipRTC crashes on an unknown target, and the calling process survives") {
   const auto installed = find_compilers(driver::Vendor::kAmd);
   if (installed.list.empty() || installed.list[0].kind != CompilerKind::kHiprtc || installed.list[0].version >= 505) {

@@ -169,6 +169,7 @@ TEST_CASE("an unusable cache gives one note and no failure") {
   CHECK(none.notes.empty());
 }
 
+// Cache entries are code that a GPU runs, so other users must not be able to write them.
 TEST_CASE("a new cache is accessible to its owner only, and files of killed processes are removed") {
   const TempDir dir;
   const auto root = dir.file("new/cache"), folder = root / "kernels";
