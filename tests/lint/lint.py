@@ -4,10 +4,11 @@
 usage: lint.py [ROOT]     exit 1 and one line per finding: FILE:LINE: RULE: TEXT
        lint.py --self-test     checks on sample texts that each rule fires where it should and nowhere else
 
-Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp adds seconds to each file's compilation, so only one
-.cc may include it), file-length, machine-path and package-host (no paths or hosts of one
-person's machine), test-asserts (each test case checks something: assertions.py), test-built
-(each *_test.cc is named in its folder's meson.build).
+Rules: include-direction (docs/architecture.md's table), graph-header (adjacency_list.hpp adds seconds to each file's
+compilation, so only one .cc may include it), file-length, machine-path and package-host (no paths or hosts of one
+person's machine), test-asserts (each test case checks something: assertions.py), test-built (each *_test.cc is named in
+its folder's meson.build), broken-link (relative links and pictures of *.md name tracked files, and headings that these
+have).
 """
 import os
 import re
