@@ -1,5 +1,6 @@
 #pragma once
-// Graphs with a function of kernels/elementwise on a model's logits: whatever has a row there is tried.
+// Graphs that apply functions of kernels/elementwise to a model's logits. The functions come from the table itself, so
+// a new row of the table is tested without a change here.
 
 #include <functional>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace forge::tests {
 
-/// Parameters that every function takes, as many as it has.
+/// Valid parameters for `function`, as many as it has.
 inline std::vector<float> parameters_for(elementwise::Function function) {
   const std::vector<float> all{0.75F, 1.25F, 0.5F, -0.125F};
   const auto count = elementwise::function_def(function).parameter_count;
@@ -30,7 +31,7 @@ inline elementwise::Parameters padded(const std::vector<float>& parameters) {
   return out;
 }
 
-/// f(x) of every function of one value, by its name.
+/// A unary function by its name in the table; `apply` builds f(x).
 struct NamedFunction {
   std::string name;
   std::function<ir::Value(ir::Builder&, ir::Value)> apply;
@@ -55,7 +56,7 @@ inline std::vector<NamedFunction> unary_functions() {
   return out;
 }
 
-/// `graph` with change(builder, logits) for its logits.
+/// `graph` with its output "logits" replaced by change(builder, logits).
 template <class Change>
 ir::Graph on_logits(ir::Graph graph, Change change) {
   ir::Builder b(graph);
@@ -66,7 +67,7 @@ ir::Graph on_logits(ir::Graph graph, Change change) {
   return graph;
 }
 
-/// All functions of one value behind one another, and a sum and a product with a vector.
+/// Applies all unary functions one after the other, each followed by a product and a sum with a vector.
 inline ir::Graph with_all_functions(const ir::Graph& graph) {
   return on_logits(graph, [&](ir::Builder& b, ir::Value x) {
     const auto cols = b.graph().type(x).cols();

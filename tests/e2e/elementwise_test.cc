@@ -1,4 +1,5 @@
-// Every function of kernels/elementwise through the compiler and the CPU's executor, against the interpreter.
+// Every function of kernels/elementwise through the compiler and the CPU executor, compared with the reference
+// interpreter.
 
 #include "tests/e2e/elementwise_graphs.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 class ElementwiseModel {
  public:
-  /// Logits of the graph by every class of CPU that runs here are the interpreter's.
+  /// The graph's logits on every CPU class that this machine runs must equal the interpreter's.
   void check(const ir::Graph& graph) const {
     const auto expected = model_.reference(graph, ids_, false);
     for (const auto cpu_class : cpu::all_classes()) {
@@ -34,7 +35,7 @@ class ElementwiseModel {
 
 }  // namespace
 
-TEST_CASE("each elementwise function of one value is compiled and gives what the interpreter gives") {
+TEST_CASE("each unary elementwise function compiles and gives the interpreter's result") {
   const ElementwiseModel model;
   for (const auto& function : unary_functions()) {
     CAPTURE(function.name);
@@ -47,7 +48,7 @@ TEST_CASE("all elementwise functions in one step") {
   model.check(with_all_functions(model.graph()));
 }
 
-TEST_CASE("each gate is compiled, with gate and up in pairs and apart") {
+TEST_CASE("each GLU gate compiles, with gate and up interleaved and separate") {
   const ElementwiseModel model;
   for (const auto activation : all_activations()) {
     const auto& def = elementwise::function_def(ir::function_of(activation));

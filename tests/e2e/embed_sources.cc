@@ -1,3 +1,5 @@
+// See embed_sources.h. Each source becomes the inner part of a larger tensor of random bytes, so that a wrong offset,
+// stride or row count reads noise.
 #include "tests/e2e/embed_sources.h"
 
 #include <algorithm>

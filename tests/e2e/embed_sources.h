@@ -1,5 +1,5 @@
 #pragma once
-// Plans whose weights are parts of larger tensors, as slices of a model that several devices share will be.
+// Plans whose weights are slices of larger tensors, like the shards of a model that is split over several devices.
 
 #include <cstddef>
 #include <span>
@@ -9,8 +9,9 @@
 
 namespace forge::tests {
 
-/// Bytes of a second file of the model, in which each source of the program's weights lies amid noise: rows before and
-/// behind those that it takes, and blocks of columns left and right of them. The sources name that file and their part.
+/// Returns the bytes of a second file of the model. It holds every weight source of the program as the inner part of a
+/// larger tensor: random rows before and after it, random blocks of columns left and right of it. The program's sources
+/// are changed to name file 1 and that part.
 [[nodiscard]] std::vector<std::byte> embed_sources(plan::ProgramT& program, std::span<const std::byte> model);
 
 }  // namespace forge::tests

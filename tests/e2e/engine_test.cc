@@ -1,5 +1,5 @@
-// The engine on real (tiny) models: what a request gets does not depend on its batch, its chunks, reused prefixes or
-// preemptions, bit for bit.
+// Batch invariance of the engine on real (tiny) models: a request's tokens and log-probabilities are bit-identical for
+// any batch, chunking, prefix reuse or preemption.
 
 #include "runtime/engine/engine_core.h"
 
@@ -34,7 +34,7 @@ std::vector<std::shared_ptr<engine::Stream>> submit_all(EngineCore& core,
   return streams;
 }
 
-/// Results of each request's samples, all requests submitted at once.
+/// Results of each request's samples when all requests are submitted at once.
 std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::vector<engine::Request>& requests,
                                        const EngineOptions& options, engine::EngineMetrics* metrics = nullptr,
                                        std::size_t* most = nullptr) {
@@ -59,10 +59,11 @@ std::vector<std::vector<Result>> serve(runtime::Executor& executor, const std::v
   return results;
 }
 
-/// Requests with prompts that share beginnings, greedy and drawn, one and several samples: 12 have 18, 22 have 32.
+/// Requests with shared prompt prefixes, greedy and sampled, with one and several samples: 12 requests have 18 samples
+/// in total, 22 have 32.
 std::vector<engine::Request> mixed_requests(std::int64_t vocab, unsigned count = 12) {
   std::vector<engine::Request> requests;
-  const auto system = random_ids(150, vocab, 5);  // more than two blocks of the KV pool
+  const auto system = random_ids(150, vocab, 5);  // longer than two blocks of the KV pool
   for (unsigned i = 0; i < count; ++i) {
     engine::Request request{.prompt = {}, .max_tokens = 44 + i % 5, .logprobs = true, .top_logprobs = 2};
     if (i % 4 != 3) request.prompt.assign(system.begin(), system.begin() + 126 + i % 12 * 2);
@@ -84,7 +85,7 @@ std::unique_ptr<runtime::CpuExecutor> open(const TinyModel& model, std::int64_t 
                                                 runtime::ExecutorOptions{.threads = 2, .kv_blocks = kv_blocks});
 }
 
-/// What each request gets when nobody is beside it and nothing was before it.
+/// The reference: the results of each request run alone on an empty engine.
 std::vector<std::vector<Result>> serve_alone(const TinyModel& model, const std::vector<engine::Request>& requests) {
   const auto executor = open(model, 4, 0);
   std::vector<std::vector<Result>> alone;
@@ -95,7 +96,7 @@ std::vector<std::vector<Result>> serve_alone(const TinyModel& model, const std::
 
 }  // namespace
 
-TEST_CASE("a request's tokens and log-probabilities are the same alone and in any batch, chunking or prefix reuse") {
+TEST_CASE("tokens and log-probabilities are the same alone and in any batch, chunking or prefix reuse") {
   for (const auto dtype : {DType::kQ4_1, DType::kF16}) {
     const TinyModel model({.dtype = dtype, .context = 256});
     const auto requests = mixed_requests(model.file().vocab);
@@ -114,7 +115,7 @@ TEST_CASE("a request's tokens and log-probabilities are the same alone and in an
   }
 }
 
-TEST_CASE("a batch of 32: each sample's tokens and log-probabilities are those that it has alone") {
+TEST_CASE("a batch of 32 samples gives each of them the tokens and log-probabilities of a single run") {
   const TinyModel model({.dtype = DType::kQ8_0, .context = 256});
   const auto requests = mixed_requests(model.file().vocab, 22);
   const auto alone_executor = open(model, 4, 0);
@@ -127,7 +128,7 @@ TEST_CASE("a batch of 32: each sample's tokens and log-probabilities are those t
   CHECK(most == 32);
 }
 
-/// The rows that requests get, all submitted at once, among requests for tokens.
+/// The hidden rows that requests get when all are submitted at once, together with token requests.
 std::vector<std::vector<float>> rows_of(runtime::Executor& executor, const std::vector<engine::Request>& requests,
                                         const EngineOptions& options) {
   engine::Time now{};
@@ -141,8 +142,8 @@ std::vector<std::vector<float>> rows_of(runtime::Executor& executor, const std::
   return rows;
 }
 
-TEST_CASE("hidden rows are what the head multiplies, and a request's row is the same in any company") {
-  const FamilyJson gemma2 = family_model("gemma2");  // a factor and a soft cap stand behind its head
+TEST_CASE("hidden rows are the head's input, and are the same in any batch") {
+  const FamilyJson gemma2 = family_model("gemma2");  // has a scale and a soft-cap after its head
   for (const TinyModel& model :
        {TinyModel({.dtype = DType::kQ4_1, .context = 256}),
         TinyModel({.dtype = DType::kF32, .context = 256, .tied = false}), TinyModel(FileImage{family_gguf(gemma2)})}) {
@@ -174,13 +175,13 @@ TEST_CASE("hidden rows are what the head multiplies, and a request's row is the 
     }
     CHECK(rows_of(*executor, requests, {}) == alone);
     CHECK(rows_of(*executor, requests, {.step_tokens = 8, .prompt_tokens = 4}) == alone);
-    // What gives logits gives the same ones with rows beside it.
+    // A program that also gives hidden rows gives the same logits as one that does not.
     const engine::Request tokens{.prompt = requests[0].prompt, .max_tokens = 9, .logprobs = true};
     CHECK(serve(*executor, {tokens}, {}) == serve(*plain, {tokens}, {}));
   }
 }
 
-TEST_CASE("the same where layers have sliding windows, which give their blocks back on the way") {
+TEST_CASE("batch invariance with sliding windows, whose blocks are released during the run") {
   for (const auto& [name, window] : {std::pair("gemma2", 40), std::pair("gpt_oss", 33)}) {
     FamilyJson json = family_model(name);
     json.merge_patch({{"keys", {{"attention.sliding_window", window}, {"context_length", 256}}}});

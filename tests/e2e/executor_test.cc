@@ -1,4 +1,5 @@
-// The whole pipeline on small models: GGUF -> graph -> passes -> plan -> executor, against the reference interpreter.
+// The whole pipeline on small models (GGUF, graph, passes, plan, executor), compared with the reference interpreter on
+// the unoptimised graph.
 
 #include <catch2/catch.hpp>
 
@@ -11,7 +12,8 @@ using namespace forge::tests;
 
 namespace {
 
-/// Bound on the error of running the graph with other rounding: f16 KV, and for BF16 or int8 activations what it costs.
+/// Bound on the NMSE against the interpreter. Sources of error: f16 KV cache, and rounding of activations to BF16 or
+/// int8.
 double bound(DType dtype) {
   return meets_floats(dtype) ? 1e-6 : is_float(dtype) ? 5e-4 : 3e-3;
 }
@@ -41,7 +43,7 @@ TEST_CASE("every weight type gives the interpreter's logits, as one prefill and 
   }
 }
 
-TEST_CASE("types of other packings give the interpreter's logits, and memory is what the packings take") {
+TEST_CASE("K-quants, IQ and ternary types give the interpreter's logits") {
   for (const auto dtype : {DType::kQ5_1, DType::kQ2_K, DType::kQ4_K, DType::kQ6_K, DType::kIQ4_XS, DType::kIQ2_XS,
                            DType::kIQ3_S, DType::kIQ1_S, DType::kTQ1_0}) {
     const TinyModel model({.dtype = dtype, .width = 256, .ffn = 256, .heads = 4, .kv_heads = 2, .head_dim = 64});
@@ -56,7 +58,7 @@ TEST_CASE("types of other packings give the interpreter's logits, and memory is 
   }
 }
 
-TEST_CASE("shapes that do not divide evenly: odd heads, biases, a head of its own, rope factors, scaled rope") {
+TEST_CASE("shapes that do not divide evenly: odd heads, biases, untied head, RoPE factors, scaled RoPE") {
   const TinyShape shapes[] = {
       {.width = 60, .ffn = 100, .heads = 3, .kv_heads = 1, .head_dim = 20, .vocab = 33, .tied = false},
       {.dtype = DType::kQ8_0,
@@ -85,7 +87,7 @@ TEST_CASE("shapes that do not divide evenly: odd heads, biases, a head of its ow
   }
 }
 
-TEST_CASE("a CPU refuses a choice of attention that it does not have") {
+TEST_CASE("a CPU target refuses attention options that it does not have") {
   const TinyModel model(TinyShape{});
   const auto refuse = [&](const char* attention) {
     codegen::compile_program(model.portable().graph, model.file(), "cpu-generic",
@@ -96,7 +98,7 @@ TEST_CASE("a CPU refuses a choice of attention that it does not have") {
   CHECK_THROWS_WITH(refuse("sideways"), Catch::Contains("is unknown"));
 }
 
-TEST_CASE("decoding gives the same bits whether threads share a token's context or not") {
+TEST_CASE("decode gives the same bits with and without splitting a token's context over threads") {
   const TinyModel model({.width = 128, .heads = 4, .kv_heads = 2, .head_dim = 32});
   const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256
   const auto blocks = first_blocks(11);
@@ -117,7 +119,7 @@ TEST_CASE("decoding gives the same bits whether threads share a token's context 
   }
 }
 
-TEST_CASE("a KV cache in q8_0 takes 17/32 of f16's bytes, and costs little of the result") {
+TEST_CASE("a q8_0 KV cache takes 17/32 of f16's bytes, with a small error") {
   const TinyModel model({.width = 128, .heads = 4, .kv_heads = 2, .head_dim = 32});
   const auto ids = random_ids(330, model.file().vocab, 11);  // more than one attention chunk of 256
   const auto blocks = first_blocks(11);
@@ -128,15 +130,16 @@ TEST_CASE("a KV cache in q8_0 takes 17/32 of f16's bytes, and costs little of th
   const auto one = open(1);
   CHECK(one->memory_requirements().kv * 32 == model.open()->memory_requirements().kv * 17);
   const auto logits = run_alone(*one, ids, 64, blocks);
-  // A step is 1/127 of the largest of 32 columns, for normal ones 0.017 of their deviation, and rounding to it an NMSE
-  // of 0.017^2 / 12 = 2.5e-5 in each K and V. This model's logits take 16 times that; 40 times would be an error.
+  // Quantisation step: 1/127 of the largest of 32 columns, which for normally distributed values is 0.017 standard
+  // deviations. Rounding to it gives an NMSE of 0.017^2 / 12 = 2.5e-5 in each of K and V. The logits of this model have
+  // 16 times that; the bound is 40 times.
   INFO("nmse " << nmse(logits, exact));
   CHECK(nmse(logits, exact) < 1e-3);
   CHECK(nmse(logits, exact) > 1e-9);
   for (const std::size_t chunk : {1, 7, 50}) CHECK(run_alone(*open(2), ids, chunk, blocks) == logits);
 }
 
-TEST_CASE("heads that Q8_0's blocks do not fit are refused a KV cache in q8_0") {
+TEST_CASE("heads that are not a multiple of a Q8_0 block are refused a q8_0 KV cache") {
   const TinyModel model({.head_dim = 48});
   CHECK_THROWS_WITH(model.open(1, 1, {}, codegen::host_target(), DType::kQ8_0),
                     Catch::Contains("48 columns") && Catch::Contains("--kv-type f16"));
@@ -161,7 +164,7 @@ TEST_CASE("a result does not depend on chunking, thread count, or CPU class with
   CHECK(nmse(run_alone(*model.open(2, 4, {}, "cpu-generic"), ids, 64, blocks), expected) < 1e-4);
 }
 
-TEST_CASE("two interleaved sequences that share a prefix block give bit for bit what each gives alone") {
+TEST_CASE("two interleaved sequences that share a prefix block give bit for bit the results of single runs") {
   for (const auto dtype : {DType::kQ4_1, DType::kF16}) {
     const TinyModel model({.dtype = dtype});
     const auto shared = random_ids(32, model.file().vocab, 1);
@@ -173,7 +176,7 @@ TEST_CASE("two interleaved sequences that share a prefix block give bit for bit 
     const auto alone_second = run_alone(*model.open(), second, 64, {7, 1});
 
     const auto executor = model.open(2);
-    run_alone(*executor, shared, 32, {4});  // the block both refer to
+    run_alone(*executor, shared, 32, {4});  // writes the block that both tables refer to
     // Block tables of both sequences, three entries each; block 4 is shared.
     const std::vector<std::int32_t> tables = {4, 8, 3, 4, 6, 0};
     for (std::size_t i = 32; i < first.size(); ++i) {
@@ -203,11 +206,11 @@ TEST_CASE("two interleaved sequences that share a prefix block give bit for bit 
   }
 }
 
-TEST_CASE("a copied block gives bit for bit what its source gives, to a sequence that goes another way") {
+TEST_CASE("a sequence that continues from a copied block gives bit for bit the result of a single run") {
   for (const auto dtype : {DType::kQ4_1, DType::kF32}) {
     const TinyModel model({.dtype = dtype});
     const auto vocab = static_cast<std::size_t>(model.file().vocab);
-    const auto prompt = random_ids(45, model.file().vocab, 21);  // one full block and a part
+    const auto prompt = random_ids(45, model.file().vocab, 21);  // one full block and a partial one
     const auto executor = model.open();
     run_alone(*executor, prompt, 64, {4, 9});
     const runtime::BlockCopy copies[] = {{.from = 9, .to = 2}};

@@ -1,5 +1,5 @@
-// Mixtures of experts from the file to the logits: right by the interpreter, the same bits whatever else is in a step,
-// no weight read of an expert that nobody chose, and broken plans refused.
+// Mixtures of experts (MoE) from the file to the logits: equal to the interpreter, batch-invariant, no weights read of
+// experts that were not selected, and broken plans refused.
 
 #include <catch2/catch.hpp>
 
@@ -28,7 +28,7 @@ std::vector<std::int32_t> blocks(std::int32_t count, std::int32_t first = 0) {
   return out;
 }
 
-/// The last step that such a kernel runs: the sum over experts, for "experts".
+/// The last step of variant 0 that runs this kernel; for "experts" it is the weighted sum over experts.
 plan::StepT& last_step(plan::ProgramT& program, std::string_view kernel) {
   plan::StepT* found = nullptr;
   for (const auto& step : program.variants.at(0)->steps)
@@ -47,7 +47,8 @@ TEST_CASE("experts: every weight type gives the interpreter's logits, as one pre
     const auto executor = model.open();
     const auto prefill = run_alone(*executor, ids, 64, blocks(3));
     INFO(dtype_name(dtype) << " nmse " << nmse(prefill, reference));
-    // A near tie that rounded activations decide otherwise changes a position: the bound for them is wide.
+    // Rounded activations may decide a near tie of the router differently, which changes the logits of that token
+    // completely. The bound for rounded types is therefore wide.
     CHECK(nmse(prefill, reference) < (meets_floats(dtype) ? 3e-6 : is_float(dtype) ? 1e-3 : 2e-2));
     CHECK(run_alone(*executor, ids, 1, blocks(3)) == prefill);
     if (is_float(dtype))
@@ -98,7 +99,7 @@ TEST_CASE("experts: a result does not depend on chunking, thread count, or CPU c
   }
 }
 
-TEST_CASE("experts: a tensor for each expert, as old files have it, gives the bits of one tensor for all") {
+TEST_CASE("experts: one tensor per expert, as in old files, gives the same bits as one tensor for all") {
   for (const auto dtype : {DType::kF32, DType::kQ4_1, DType::kQ8_0}) {
     INFO(dtype_name(dtype));
     auto shape = mixture(dtype, 7, 3);
@@ -119,7 +120,7 @@ TEST_CASE("experts: a tensor for each expert, as old files have it, gives the bi
   }
 }
 
-TEST_CASE("experts: a tensor for each expert that is missing or has another type or shape is named") {
+TEST_CASE("experts: a missing or mismatched tensor of a single expert is named") {
   const auto good = tiny_gguf({.experts = 3, .experts_used = 2, .scattered = true});
   const auto refusal = [&](std::string_view name, char instead) {
     auto image = good;
@@ -134,14 +135,14 @@ TEST_CASE("experts: a tensor for each expert that is missing or has another type
   CHECK(refusal("blk.1.ffn_gate.2.weight", '7').find("blk.1.ffn_gate.2.weight") != std::string::npos);
 }
 
-TEST_CASE("experts: more tokens than are added up together") {
+TEST_CASE("experts: more tokens than are summed together") {
   const TinyModel model(mixture(DType::kF32, 4, 2));
   const auto ids = random_ids(700, model.file().vocab, 12);
   const auto at_once = run_alone(*model.open(2, 700), ids, 700, blocks(22));
   CHECK(at_once == run_alone(*model.open(), ids, 64, blocks(22)));
 }
 
-TEST_CASE("experts: two sequences in one step give bit for bit what each gives alone") {
+TEST_CASE("experts: two sequences in one step give bit for bit the results of single runs") {
   const TinyModel model(mixture(DType::kQ8_0));
   const auto vocab = static_cast<std::size_t>(model.file().vocab);
   const auto first = random_ids(20, model.file().vocab, 2), second = random_ids(20, model.file().vocab, 4);
@@ -180,7 +181,7 @@ TEST_CASE("experts: skipping any optional pass keeps the logits") {
   }
 }
 
-TEST_CASE("experts: a layer is seven steps, and decoding reads the chosen experts' weights only") {
+TEST_CASE("experts: a layer is seven steps, and decode reads only the selected experts' weights") {
   const TinyModel model(mixture(DType::kQ8_0, 16, 2));
   const auto executor = model.open(1, 1);
   const auto& decode = executor->variants()[0];
@@ -191,7 +192,8 @@ TEST_CASE("experts: a layer is seven steps, and decoding reads the chosen expert
     if (step.kind == runtime::StepKind::kExperts) read += step.weight_bytes;
   }
   CHECK(steps == std::vector{7, 7});
-  // Layers, matrices, experts, rows (down: 64 rows of 102 bytes), and the next layer's norm, which is applied here.
+  // Layers * matrices * selected experts * rows of a matrix * row bytes (ffn_down has 64 rows of 102 bytes: the same
+  // product), plus the next layer's norm weight, which is applied in this step.
   CHECK(read == 2 * 3 * 2 * 96 * 68 + 64 * 4);
   CHECK(executor->program().variants[0]->arena_bytes == executor->program().variants[0]->arena_bound_bytes);
 }
@@ -213,7 +215,7 @@ TEST_CASE("experts: a step allocates nothing") {
   CHECK(test::allocations() == before);
 }
 
-TEST_CASE("experts: another number of chosen experts, another share or another scale is noticed") {
+TEST_CASE("experts: a wrong number of selected experts, normalisation or scale changes the logits") {
   const TinyModel model(mixture(DType::kF32));
   const auto ids = random_ids(30, model.file().vocab, 8);
   const auto logits = run_alone(*model.open(), ids, 64, blocks(1));
@@ -233,13 +235,13 @@ TEST_CASE("experts: another number of chosen experts, another share or another s
   CHECK(changed([](ir::RouteAttrs& a) { a.scale = 1.02F; }) > 1e-5);
 }
 
-TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
+TEST_CASE("experts: a plan with inconsistent numbers is refused") {
   const TinyModel model(mixture(DType::kQ8_0));
   CHECK(opening(model, [](auto&) {}).empty());
   const auto route_of = [](plan::ProgramT& program) { return last_step(program, "route").body.AsRoute(); };
   const auto tile_of = [](plan::ProgramT& program) { return last_step(program, "experts").body.AsTile(); };
   const auto experts_of = [&](plan::ProgramT& program) { return tile_of(program)->source.AsExpertMatmulRows(); };
-  // One number of the route step and of the experts' matmul at a time, out of every range.
+  // Sets one number of the route step and of the experts' matmul at a time to values out of range.
   for (const auto member : {&plan::RouteT::experts, &plan::RouteT::used, &plan::RouteT::groups,
                             &plan::RouteT::groups_used, &plan::RouteT::group_top})
     for (const std::int32_t value : {-1, 0, 1 << 30})
@@ -252,7 +254,7 @@ TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
     INFO(line);
     CHECK(line.find(why) != std::string::npos);
   };
-  // Operands that are not there, or not in the place where they belong.
+  // Operands that do not exist or are in the wrong memory space.
   constexpr std::uint16_t kFar = 60'000;
   for (const auto member : {&plan::RouteT::logits, &plan::RouteT::bias, &plan::RouteT::chosen, &plan::RouteT::shares})
     says([&](auto& program) { route_of(program)->*member = kFar; }, "an operand is missing");
@@ -293,7 +295,7 @@ TEST_CASE("experts: a plan with numbers that do not fit together is refused") {
   }
 }
 
-TEST_CASE("experts: what a family's mixture is made of is noticed when it is left out") {
+TEST_CASE("experts: removing any part of a family's MoE changes the logits") {
   const auto error = [](const char* name, const auto& change) {
     const auto& model = family_model(name);
     const TinyModel tiny(FileImage{family_gguf(model)});
@@ -314,7 +316,7 @@ TEST_CASE("experts: what a family's mixture is made of is noticed when it is lef
     CHECK(error(name, nothing) < 1e-6);
     CHECK(error(name, other_share) > kNoticed);
   }
-  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // sinks
+  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // attention sinks
           for (const auto node : graph.topological_order()) {
             if (graph.op(node) != ir::Op::kAttention) continue;
             const auto operands = graph.operands(node);
@@ -323,15 +325,15 @@ TEST_CASE("experts: what a family's mixture is made of is noticed when it is lef
             graph.replace_uses({node, 0}, {bare, 0});
           }
         }) > kNoticed);
-  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // the experts' biases
+  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // biases of the experts
           for (const auto node : graph.topological_order())
             if (graph.op(node) == ir::Op::kExpertAdd) graph.replace_uses({node, 0}, graph.operand(node, 0));
         }) > kNoticed);
-  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // the clamps, and the 1 that up is shifted by
+  CHECK(error("gpt_oss", [](ir::Graph& graph) {  // the clamps, and the offset 1 of up
           for (const auto node : graph.nodes())
             if (graph.op(node) == ir::Op::kGlu) graph.set_attrs(node, ir::GluAttrs{ir::Activation::kSilu});
         }) > kNoticed);
-  CHECK(error("qwen2moe", [](ir::Graph& graph) {  // the gate of the network for all tokens
+  CHECK(error("qwen2moe", [](ir::Graph& graph) {  // the gate of the shared expert
           for (const auto node : graph.nodes())
             if (graph.op(node) == ir::Op::kRoute && graph.type(graph.operand(node, 0)).cols() == 1)
               graph.set_attrs(node, ir::RouteAttrs{.share = ir::RoutingNormalization::kChosen});

@@ -1,5 +1,6 @@
-// Every family against the NumPy models of make_families.py: a random model of each, its logits in families.json. And
-// the proof that the comparison would notice: whatever is taken out of a model's graph moves its logits.
+// Every model family, as a small random model, against the NumPy models of make_families.py, whose logits are in
+// families.json. Further cases prove that this comparison is sensitive: removing or changing any part of a model's
+// graph moves the logits by more than kNoticed.
 
 #include <catch2/catch.hpp>
 
@@ -17,17 +18,17 @@ using Json = FamilyJson;
 
 namespace {
 
-constexpr double kBound = 1e-7;    // f32 sums; a key or value may round to its other neighbour in f16
-constexpr double kExact = 1e-10;   // f32 sums alone
-constexpr double kNoticed = 1e-4;  // what a missing part must at least move
+constexpr double kBound = 1e-7;    // f32 sums; rounding of a key or value to f16 may differ
+constexpr double kExact = 1e-10;   // f32 sums only
+constexpr double kNoticed = 1e-4;  // lower bound of the effect of a removed part
 
-/// How far the interpreter's logits of `graph` are from the fixture's.
+/// NMSE of the interpreter's logits of `graph` against the fixture's.
 double error_of(const Json& model, const ir::Graph& graph) {
   const TinyModel tiny(FileImage{family_gguf(model)});
   return nmse(kept_rows(tiny.reference(graph, family_tokens(), false)), family_logits(model));
 }
 
-/// The graph with values passing by every node of `op` that `which` names.
+/// The graph without the nodes of `op` that `which` selects: their users read the node's first operand instead.
 template <class Which>
 ir::Graph without(ir::Graph graph, ir::Op op, Which which) {
   for (const auto node : graph.topological_order())
@@ -57,7 +58,7 @@ TEST_CASE("every family gives the NumPy models' logits, as one prefill and token
     CHECK((seen.contains(std::string(family.name)) || family.name == "llama"));
 }
 
-TEST_CASE("what early and late converters write of the same model is the same model") {
+TEST_CASE("files of early and late converters of the same model give the same model") {
   const auto same = [](const char* name, const std::string& without, const Json& change) {
     auto model = family_model(name);
     if (!change.is_null()) model.merge_patch(change);
@@ -81,13 +82,13 @@ TEST_CASE("what early and late converters write of the same model is the same mo
          {{"block_count", 6},
           {"nextn_predict_layers", 1},
           {"attention.sliding_window_pattern", {true, true, true, false, true}}}}});
-  // A layer that predicts one token more is counted, and left alone.
+  // A multi-token-prediction layer counts in block_count and is ignored.
   same("deepseek_v3", "",
        {{"keys", {{"block_count", 4}, {"nextn_predict_layers", 1}}},
         {"tensors", {{"blk.3.nextn.eh_proj.weight", {{48, 96}, 0.0, 1.0}}}}});
 }
 
-TEST_CASE("every family computes the same when no optional pass runs") {
+TEST_CASE("every family gives the same logits without the optional passes") {
   std::vector<std::string> skip;
   for (const auto& pass : passes::pipeline_passes())
     if (pass.optional) skip.emplace_back(pass.name);
@@ -106,7 +107,7 @@ TEST_CASE("every family's graph survives its text form") {
   }
 }
 
-TEST_CASE("a factor, soft-cap, norm, bias or rotation that is left out is noticed, in every model that has it") {
+TEST_CASE("removing a factor, soft-cap, norm, bias or rotation is noticed, in every model that has it") {
   using ir::Op;
   std::map<Op, int> tried;
   for (const auto& model : family_fixture()["models"]) {
@@ -117,10 +118,10 @@ TEST_CASE("a factor, soft-cap, norm, bias or rotation that is left out is notice
       const auto cut = without(graph, op, which);
       if (cut.hash() == graph.hash()) continue;
       INFO(model["name"].get<std::string>() << " without " << ir::op_def(op).name);
-      CHECK_FALSE(error_of(model, cut) <= kNoticed);  // without norms there may be no numbers left
+      CHECK_FALSE(error_of(model, cut) <= kNoticed);  // negated: without norms the error may be NaN
       ++tried[op];
     }
-    // Norms of heads alone, and those behind the blocks alone.
+    // Only the norms of heads (QK-norm), and only the post-norms.
     for (const bool heads : {true, false}) {
       const auto cut = without(graph, Op::kRmsNorm, [&](const ir::Graph& g, ir::NodeId node) {
         if (heads) return g.attrs_as<ir::NormAttrs>(node).dim != tiny.portable().info.width;
@@ -135,7 +136,7 @@ TEST_CASE("a factor, soft-cap, norm, bias or rotation that is left out is notice
   CHECK(tried.size() == 7);
 }
 
-TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of factors that is wrong is noticed") {
+TEST_CASE("a wrong window, attention soft-cap, epsilon, RoPE base, RoPE mode or list of factors is noticed") {
   using ir::Op;
   const auto graph_of = [](const Json& model) { return TinyModel(FileImage{family_gguf(model)}).portable().graph; };
   for (const char* name : {"cohere2", "exaone4", "gemma2", "gemma3", "olmo3", "phi3"}) {
@@ -153,7 +154,7 @@ TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of fac
   const auto wrong = [&](auto change) {
     return error_of(gemma3, with_attrs<ir::RopeFreqsAttrs>(graph_of(gemma3), Op::kRopeFreqs, change));
   };
-  CHECK(wrong([](auto& a) { a.base = 10000; }) > kNoticed / 10);  // one layer of seven
+  CHECK(wrong([](auto& a) { a.base = 10000; }) > kNoticed / 10);  // affects one layer of seven
   CHECK(wrong([](auto& a) { a.base = 1e6F; }) > kNoticed);
   CHECK(wrong([](auto& a) { a.factor = 1; }) > kNoticed / 10);
   const auto& phi3 = family_model("phi3");
@@ -168,7 +169,7 @@ TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of fac
   CHECK(table_wrong([&](auto& a) { a.temperature_length = tempered(a) ? 6 : 0; }) > kNoticed);
   CHECK(table_wrong([](auto& a) { a.magnitude = 1.14F; }) > kNoticed);
   auto slower = mistral3;
-  slower.merge_patch({{"keys", {{"rope.scaling.beta_slow", 0.01}}}});  // one of Ollama's names
+  slower.merge_patch({{"keys", {{"rope.scaling.beta_slow", 0.01}}}});  // a key name that Ollama writes
   CHECK(error_of(slower, graph_of(slower)) > kNoticed);
   for (const auto& model : family_fixture()["models"]) {
     INFO(model["name"].get<std::string>());
@@ -180,10 +181,10 @@ TEST_CASE("a window, soft-cap of scores, epsilon, RoPE base, mode or list of fac
     CHECK(rotates == (model["name"] != "granite_nope"));
     if (rotates) CHECK(error_of(model, with_attrs<ir::RopeAttrs>(graph, Op::kRope, flip)) > kNoticed);
   }
-  CHECK(family_logits(family_model("phi3")) != family_logits(family_model("phi3_long")));  // the two lists of factors
+  CHECK(family_logits(family_model("phi3")) != family_logits(family_model("phi3_long")));  // short and long factors
 }
 
-TEST_CASE("a router's gate, shares, factor, groups or bias that is wrong is noticed, and so is YaRN") {
+TEST_CASE("a wrong router gate, normalisation, scale, groups or bias is noticed, and so is wrong YaRN") {
   using ir::Op;
   const auto graph_of = [](const Json& model) { return TinyModel(FileImage{family_gguf(model)}).portable().graph; };
   for (const char* name : {"bailingmoe2", "deepseek", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5_moe", "glm4moe",
@@ -193,7 +194,7 @@ TEST_CASE("a router's gate, shares, factor, groups or bias that is wrong is noti
     const auto graph = graph_of(model);
     const auto routed = [&](auto change) {
       return error_of(model, with_attrs<ir::RouteAttrs>(graph, Op::kRoute, [&](auto& a) {
-                        if (a.used == 3) change(a);  // not the one that names heads
+                        if (a.used == 3) change(a);  // not the routing that selects heads
                       }));
     };
     CHECK(routed([](auto& a) { a.scale *= 1.25F; }) > kNoticed);
@@ -230,19 +231,20 @@ TEST_CASE("a router's gate, shares, factor, groups or bias that is wrong is noti
   }
 }
 
-TEST_CASE("latent attention caches one latent row a token where the file lets queries be absorbed") {
+TEST_CASE("latent attention caches one latent row per token if the file allows absorbed queries") {
   const auto group = [](const char* name) {
     const TinyModel model(FileImage{family_gguf(family_model(name))});
     return model.open()->program().kv_groups.at(0);
   };
   const auto latent = group("deepseek_v3"), full = group("deepseek_v2_lite");
   CHECK((latent.kv_heads() == 1 && latent.head_dim() == 24 + 8 && latent.value_dim() == 24 && latent.shared_row()));
-  CHECK(latent.block_bytes() == 32 * (24 + 8) * 2);  // 32 tokens of f16: values take nothing
+  CHECK(latent.block_bytes() ==
+        32 * (24 + 8) * 2);  // 32 tokens of f16: the value is a part of the key's row and takes no bytes
   CHECK((full.kv_heads() == 4 && full.head_dim() == 16 + 8 && full.value_dim() == 12 && !full.shared_row()));
   CHECK(full.block_bytes() == 32 * 4 * (24 + 12) * 2);
 }
 
-TEST_CASE("a bias of a LayerNorm that is left out is noticed") {
+TEST_CASE("removing a bias of a LayerNorm is noticed") {
   for (const char* name : {"starcoder2", "stablelm"}) {
     const auto& model = family_model(name);
     auto graph = TinyModel(FileImage{family_gguf(model)}).portable().graph;
@@ -256,7 +258,7 @@ TEST_CASE("a bias of a LayerNorm that is left out is noticed") {
   }
 }
 
-TEST_CASE("a missing tensor or key is named, and so is one that the family has no use for") {
+TEST_CASE("a missing tensor or key is named, and so is one that the family does not use") {
   const auto refusal = [](const std::string& image) -> std::string {
     try {
       (void)TinyModel(FileImage{image});
@@ -267,7 +269,7 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family has n
   };
   for (const auto& model : family_fixture()["models"])
     for (const auto& [name, recipe] : model["tensors"].items()) {
-      // Biases, norms that some models of a family lack, and heads tied to the embedding are optional.
+      // Optional tensors: biases, norms that some models of a family lack, and output.weight (tied to the embedding).
       const auto built = refusal(family_gguf(model, name));
       const bool optional = name.ends_with(".bias") || name == "output.weight" || name == "rope_factors_short.weight" ||
                             name == "rope_freqs.weight" || name.ends_with("attn_norm_2.weight") ||

@@ -1,3 +1,5 @@
+// Builds the GGUF files of the fixture's models. The weights come from the same hash as in numpy_model.py, so no
+// weights are stored.
 #include "tests/e2e/family_models.h"
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 namespace forge::tests {
 namespace {
 
-/// Element `index` of a tensor, in [-1, 1): make_families.py's `uniform`.
+/// Element `index` of a tensor, in [-1, 1). Must equal `uniform` in numpy_model.py.
 float uniform(std::uint32_t seed, std::uint32_t index) {
   std::uint32_t x = index * 0x9E3779B9U + seed;
   x = (x ^ (x >> 16)) * 0x85EBCA6BU;
@@ -35,7 +37,8 @@ void add_tensor(GgufWriter& file, const std::string& name, const FamilyJson& rec
 const FamilyJson& family_fixture() {
   static const FamilyJson kFixture = [] {
     const char* path = std::getenv("FORGE_FAMILIES");
-    std::ifstream in(path == nullptr ? "tests/e2e/families.json" : path);  // the second from the project's root
+    std::ifstream in(path == nullptr ? "tests/e2e/families.json"
+                                     : path);  // the default path is relative to the project's root
     if (!in) throw std::runtime_error("families.json is not there");
     return FamilyJson::parse(in);
   }();

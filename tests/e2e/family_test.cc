@@ -1,5 +1,5 @@
-// The llama family: what it reads from a file stands in the graph, and what it cannot run or believe is refused by
-// name.
+// The llama family: metadata of the file appears in the graph, and files that are contradictory or need unsupported
+// features are refused by name.
 
 #include <catch2/catch.hpp>
 
@@ -21,7 +21,7 @@ std::vector<Attrs> all(const ir::Graph& graph, ir::Op op) {
   return found;
 }
 
-/// `image` with the first occurrence of `from` behind `after` overwritten: bytes of equal length.
+/// `image` with the first `from` after `after` overwritten by `to`, which must have equal length.
 std::string edited(std::string image, std::string_view after, std::string_view from, std::string_view to) {
   const auto at = image.find(from, image.find(after) + after.size());
   REQUIRE(at != std::string::npos);
@@ -29,7 +29,7 @@ std::string edited(std::string image, std::string_view after, std::string_view f
   return image.replace(at, from.size(), to);
 }
 
-/// The line of the error that building a model from `image` ends in; "" when it builds.
+/// The error line of building a model from `image`; empty if it builds.
 std::string refusal(const std::string& image) {
   try {
     const auto file = loader::Gguf::from(std::as_bytes(std::span(image)));
@@ -47,11 +47,11 @@ std::string u32(std::uint32_t value) {
 
 }  // namespace
 
-TEST_CASE("epsilon, RoPE, scale and geometry of the file stand in every node of the graph") {
+TEST_CASE("epsilon, RoPE, scale and geometry of the file appear in every node of the graph") {
   const TinyModel model({.layers = 3, .head_dim = 32, .rope_base = 54321, .eps = 3e-4F});
   const auto& graph = model.portable().graph;
   const auto norms = all<ir::NormAttrs>(graph, ir::Op::kRmsNorm);
-  CHECK(norms.size() == 7);  // two a layer and the last
+  CHECK(norms.size() == 7);  // two per layer and the final one
   for (const auto& norm : norms) CHECK((norm.eps == 3e-4F && norm.dim == 64));
   for (const auto& freqs : all<ir::RopeFreqsAttrs>(graph, ir::Op::kRopeFreqs))
     CHECK((freqs.base == 54321 && freqs.dims == 32));
@@ -65,7 +65,7 @@ TEST_CASE("epsilon, RoPE, scale and geometry of the file stand in every node of 
   CHECK(model.portable().info.vocab == 90);
 }
 
-TEST_CASE("scaled RoPE: linear stretches, yarn also scales cos and sin") {
+TEST_CASE("scaled RoPE: linear stretches positions, YaRN also scales cos and sin") {
   const TinyModel linear({.rope_scaling = "linear"}), yarn({.rope_scaling = "yarn"});
   const auto of = [](const TinyModel& model) {
     return std::pair(all<ir::RopeFreqsAttrs>(model.portable().graph, ir::Op::kRopeFreqs).at(0),
@@ -77,7 +77,7 @@ TEST_CASE("scaled RoPE: linear stretches, yarn also scales cos and sin") {
   CHECK(of(yarn).second == Approx(1 + 0.1 * std::log(4.0)));
 }
 
-TEST_CASE("a file that contradicts itself, or wants what forge has not, is refused by name") {
+TEST_CASE("a file that contradicts itself or needs an unsupported feature is refused by name") {
   const auto good = tiny_gguf({});
   CHECK(refusal(good).empty());
   const auto says = [](const std::string& line, std::initializer_list<const char*> words) {

@@ -1,5 +1,5 @@
-// Programs for GPUs as code generation makes them: how many launches, which kernels, what their sources say. No
-// compiler runs here.
+// Programs for GPUs as code generation makes them: number of launches, kernels, and the numbers in their sources. No
+// compiler is needed: Recorder stands in for it.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -19,7 +19,7 @@
 namespace forge::tests {
 namespace {
 
-/// Keeps the sources and answers with none of their code.
+/// Records the kernels' sources and returns no code for them.
 class Recorder final : public codegen::KernelCompiler {
  public:
   std::vector<codegen::CompiledKernel> compile(const std::string& target,
@@ -71,7 +71,7 @@ TEST_CASE("gpu plan: a layer is five launches, and layers share their kernels") 
   }
 }
 
-TEST_CASE("gpu plan: a type without kernels there is refused by its name") {
+TEST_CASE("gpu plan: a weight type without GPU kernels is refused by its name") {
   Recorder recorder;
   const TinyModel model({.dtype = DType::kIQ2_S, .width = 256, .ffn = 256, .heads = 4, .kv_heads = 2, .head_dim = 64});
   try {
@@ -83,7 +83,7 @@ TEST_CASE("gpu plan: a type without kernels there is refused by its name") {
   }
 }
 
-TEST_CASE("gpu plan: RoPE's factors are no launch") {
+TEST_CASE("gpu plan: RoPE factors cost no launch") {
   TinyShape with = kQ8;
   with.rope_freqs = true;
   const TinyModel plain(kQ8), factors(with);
@@ -94,12 +94,12 @@ TEST_CASE("gpu plan: RoPE's factors are no launch") {
   const auto tables = recorder.with("rope_table_");
   CHECK(std::ranges::count_if(tables, [](const auto& text) { return text.find("kFactors = true") != text.npos; }) > 0);
   CHECK(std::ranges::count_if(tables, [](const auto& text) { return text.find("kFactors = false") != text.npos; }) > 0);
-  // Lifetimes count the plan's steps, not the one that is no launch.
+  // Buffer lifetimes count the steps of the plan, without the step that became part of another launch.
   for (const auto& variant : program->variants)
     for (const auto& buffer : variant->buffers) CHECK(buffer->last < variant->steps.size());
 }
 
-TEST_CASE("gpu plan: sources state the model's numbers, and other shapes give other sources") {
+TEST_CASE("gpu plan: sources contain the model's numbers, and other shapes give other sources") {
   Recorder small, wide;
   compile(TinyModel(kQ8), "gfx1100", small);
   compile(TinyModel({.dtype = DType::kQ8_0, .width = 128}), "gfx1100", wide);
@@ -114,14 +114,14 @@ TEST_CASE("gpu plan: sources state the model's numbers, and other shapes give ot
   CHECK(attention[0].find("kScale = 0x1p-2f") != std::string::npos);
 }
 
-TEST_CASE("gpu plan: the wave is the target's") {
+TEST_CASE("gpu plan: the wave size is the target's") {
   Recorder wave64;
   compile(TinyModel(kQ8), "gfx90a", wave64);
   REQUIRE(wave64.targets == std::vector<std::string>{"gfx90a"});
   for (const auto& [entry, text] : wave64.texts) CHECK(text.starts_with("#define FORGE_WAVE 64\n"));
 }
 
-TEST_CASE("gpu plan: attention that the target or the model cannot have is refused with the reason") {
+TEST_CASE("gpu plan: an attention option that the target or model does not have is refused with the reason") {
   Recorder recorder;
   const auto refusal = [&](const char* target, const char* attention, const TinyShape& shape = kQ8) {
     codegen::CompileOptions options{.context = 256, .kernels = &recorder, .attention = attention};
@@ -135,7 +135,7 @@ TEST_CASE("gpu plan: attention that the target or the model cannot have is refus
     CHECK_THAT(refusal("gfx1100", none), Catch::Contains("is unknown"));
 }
 
-TEST_CASE("attention that was asked for is part of the plan and of its cache key, however it was written") {
+TEST_CASE("a requested attention option is part of the plan and of its cache key, in normalised form") {
   const auto key = [](const char* attention) {
     const std::vector<std::string> targets{"gfx1100"};
     return codegen::cache_key({.identity = "x"}, targets, {.context = 64, .attention = attention});
@@ -151,7 +151,7 @@ TEST_CASE("attention that was asked for is part of the plan and of its cache key
   CHECK(codegen::options_of(*program).attention == "rows,whole");
 }
 
-TEST_CASE("gpu plan: it says what the engine needs to know of a GPU") {
+TEST_CASE("gpu plan: the program's facts describe a GPU to the engine") {
   for (const auto& [target, api] : {std::pair("gfx90a", "HIP"), std::pair("sm_90", "CUDA")}) {
     Recorder recorder;
     const auto program = compile(TinyModel(kQ8), target, recorder);
@@ -163,7 +163,7 @@ TEST_CASE("gpu plan: it says what the engine needs to know of a GPU") {
   }
 }
 
-TEST_CASE("gpu plan: decode variants of every batch up to the largest; tokens are chosen behind every variant") {
+TEST_CASE("gpu plan: decode variants cover every batch up to the largest, and every variant samples") {
   Recorder recorder;
   const auto program = compile(TinyModel(kQ8), "sm_90", recorder, 5);
   std::vector<std::string> names;
@@ -174,7 +174,7 @@ TEST_CASE("gpu plan: decode variants of every batch up to the largest; tokens ar
   CHECK(names == std::vector<std::string>{"decode1", "decode2", "decode4", "decode8", "prefill16", "prefill512"});
 }
 
-TEST_CASE("gpu plan: every ref lies in its block, every kernel has a code object") {
+TEST_CASE("gpu plan: every operand lies in its memory space, every kernel has a code object") {
   for (const auto dtype : kTypes) {
     Recorder recorder;
     const TinyModel model({.dtype = dtype, .tied = false, .biases = true});
@@ -203,7 +203,7 @@ TEST_CASE("gpu plan: every ref lies in its block, every kernel has a code object
   }
 }
 
-TEST_CASE("gpu plan: rows of concatenated and alternating weights find their places") {
+TEST_CASE("gpu plan: concatenated and interleaved weights are repacked to the right rows") {
   Recorder recorder;
   const auto program = compile(TinyModel({.dtype = DType::kQ4_0}), "sm_90", recorder);
   std::set<std::string> seen;
@@ -211,12 +211,12 @@ TEST_CASE("gpu plan: rows of concatenated and alternating weights find their pla
     const auto* repack = step->body.AsRepack();
     if (repack == nullptr) continue;
     const auto& weight = *program->weights[repack->weight];
-    if (step->label == "blk.0.attn_v.weight") {  // behind 64 rows of q and 32 of k
+    if (step->label == "blk.0.attn_v.weight") {  // after 64 rows of q and 32 of k
       CHECK(repack->row_first == 96);
       CHECK(repack->unit >= weight.sources[repack->source]->rows);
       seen.insert("v");
     }
-    if (step->label == "blk.1.ffn_up.weight") {  // every second 16 rows
+    if (step->label == "blk.1.ffn_up.weight") {  // every second group of 16 rows
       CHECK(repack->row_first == 16);
       CHECK(repack->unit == 16);
       CHECK(repack->stride == 32);
@@ -236,7 +236,7 @@ TEST_CASE("gpu plan: a program without any one pass still lowers") {
   }
 }
 
-TEST_CASE("gpu plan: choices by hand are for all kernels or, over those, for one shape") {
+TEST_CASE("gpu plan: manual choices apply to all kernels or, with precedence, to one shape") {
   const auto all = codegen::parse_tuning("512x256:rows=2,rows=4,units=0");
   const auto one = codegen::tuning_for(all, "512x256"), other = codegen::tuning_for(all, "256x512");
   CHECK(codegen::tuned(one, "rows", 1) == 2);
@@ -248,7 +248,7 @@ TEST_CASE("gpu plan: choices by hand are for all kernels or, over those, for one
   CHECK(codegen::parse_tuning("").empty());
 }
 
-TEST_CASE("gpu plan: what cannot be compiled is refused in one line") {
+TEST_CASE("gpu plan: a program that cannot be compiled is refused in one line") {
   const TinyModel model(kQ8);
   codegen::CompileOptions options;
   options.context = 64;
@@ -266,7 +266,7 @@ TEST_CASE("gpu plan: what cannot be compiled is refused in one line") {
   CHECK(codegen::resolve_targets("gfx942:sramecc+:xnack-,sm_90") == std::vector<std::string>{"gfx942", "sm_90"});
 }
 
-TEST_CASE("experts: targets without kernels for them say so") {
+TEST_CASE("experts: targets without kernels for them are refused with that reason") {
   struct NoCompiler final : codegen::KernelCompiler {
     std::vector<codegen::CompiledKernel> compile(const std::string&, std::span<const codegen::KernelSource>) override {
       FAIL("a compiler was asked");

@@ -1,4 +1,5 @@
-// Plans that no compiler made: numbers that the executor would follow out of its memory are refused when it is opened.
+// Plans that no compiler made. Operand indices, offsets and counts that would lead the CPU executor outside its memory
+// must be refused when the plan is opened, because steps run without checks.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -20,7 +21,7 @@ class Plan {
       : program_(codegen::compile_program(model_.portable().graph, model_.file(), codegen::host_target(),
                                           {.context = 64})) {}
 
-  /// Shows each tile program that has such an op, and its step, to `change`; there must be one.
+  /// Calls `change` for each tile program that has an op of this kind; at least one must exist.
   void change(plan::TileOpBody body, const std::function<void(plan::TileT&)>& change) {
     change_tiles(
         [&](const plan::TileT& tile) {
@@ -30,7 +31,7 @@ class Plan {
         },
         [&](plan::TileT& tile, plan::StepT&) { change(tile); });
   }
-  /// The same for a source.
+  /// The same for tile programs with this source.
   void change(plan::Source source, const std::function<void(plan::TileT&, plan::StepT&)>& change) {
     change_tiles([&](const plan::TileT& tile) { return tile.source.type == source; }, change);
   }
@@ -61,32 +62,32 @@ class Plan {
 
 }  // namespace
 
-TEST_CASE("a plan as it was compiled opens") {
+TEST_CASE("the unchanged plan opens") {
   Plan plan;
   CHECK_NOTHROW(plan.open());
 }
 
-TEST_CASE("step inputs are for the rows that they have entries for") {
+TEST_CASE("step inputs are used only for the rows that they have entries for") {
   constexpr auto kLogits = plan::RowCount::LogitRows;
-  SECTION("keys of more rows than tokens") {
+  SECTION("keys for more rows than tokens") {
     Plan plan;
-    // rows of the smallest step that has room for the others' x
+    // two slots per token: more rows than the step has tokens
     plan.change(plan::TileOpBody::StoreKv, [](auto& tile) { tile.slots = 2; });
     plan.refusal();
   }
-  SECTION("values of rows of logits") {
+  SECTION("values for logits rows") {
     Plan plan;
     plan.change(plan::TileOpBody::StoreKv, [](auto& tile) { tile.rows = kLogits; });
     CHECK_THAT(plan.refusal(), Catch::Contains("of the step's tokens"));
   }
-  SECTION("embeddings by rows of logits") {
+  SECTION("embeddings indexed by logits rows") {
     Plan plan;
     plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto& step) {
       step.operands[tile.source.AsEmbeddedRows()->ids] = plan::operand_at(plan::Space::Input, 3, 0);
     });
     CHECK_THAT(plan.refusal(), Catch::Contains("the embedded rows"));
   }
-  SECTION("embeddings from a layout of GPUs, and from none") {
+  SECTION("an embedding table in a GPU layout, and in an unknown layout") {
     for (const std::uint8_t layout : {2, 99}) {
       Plan plan;
       plan.change(plan::Source::EmbeddedRows, [layout](auto& tile, auto& step) {
@@ -96,7 +97,7 @@ TEST_CASE("step inputs are for the rows that they have entries for") {
       CHECK_THAT(plan.refusal(), Catch::Contains("layout"));
     }
   }
-  SECTION("embeddings for rows of logits") {
+  SECTION("embeddings for logits rows") {
     Plan plan;
     plan.change(plan::Source::EmbeddedRows, [](auto& tile, auto&) { tile.rows = kLogits; });
     plan.refusal();
@@ -110,7 +111,7 @@ TEST_CASE("step inputs are for the rows that they have entries for") {
   }
 }
 
-TEST_CASE("an elementwise function, its parameters and its operand are what its row says") {
+TEST_CASE("an elementwise function has the parameters and the operand that the table says") {
   using elementwise::Function;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
   const auto number = [](Function function) { return static_cast<std::uint8_t>(function); };
@@ -165,7 +166,7 @@ TEST_CASE("an elementwise function, its parameters and its operand are what its 
   CHECK_THAT(pairs([](auto& op) { op.unit = 7; }), Catch::Contains("pairs of columns do not fit"));
 }
 
-TEST_CASE("what a plan's step inputs take is known before it is opened") {
+TEST_CASE("the memory of a plan's step inputs is known before it is opened, and an absurd size is refused") {
   Plan plan;
   auto& program = plan.program();
   for (auto& variant : program.variants) variant->bounds = plan::Bounds(8, 4, 3, 5);
@@ -205,7 +206,7 @@ TEST_CASE("a weight's sources are parts of tensors of the model") {
   CHECK_THAT(refusal([](auto& w, auto&) { w.sources.front() = nullptr; }), Catch::Contains("missing"));
 }
 
-TEST_CASE("what a matmul multiplies has the type that its kernel takes") {
+TEST_CASE("a matmul's activations have the type that its kernel takes") {
   for (const auto type : {DType::kQ8A_32, DType::kQ8A_16, DType::kI32, static_cast<DType>(200)}) {
     Plan plan;
     plan.change(plan::Source::MatmulRows, [type](auto& tile, auto& step) {
@@ -216,7 +217,7 @@ TEST_CASE("what a matmul multiplies has the type that its kernel takes") {
   }
 }
 
-TEST_CASE("a program that is a part of several is refused with one line") {
+TEST_CASE("a program that is one shard of several is refused with one line") {
   for (const auto& [rank, world] : {std::pair{0, 2}, {1, 2}, {1, 1}, {-1, 1}, {0, 0}}) {
     Plan plan;
     plan.program().rank = rank;
@@ -226,7 +227,7 @@ TEST_CASE("a program that is a part of several is refused with one line") {
   }
 }
 
-TEST_CASE("a program that is fed with more than ids is refused with one line") {
+TEST_CASE("a program that takes other inputs than ids is refused with one line") {
   for (const std::int64_t width : {std::int64_t{1}, std::int64_t{64}, std::int64_t{-1}}) {
     Plan plan;
     plan.program().input_width = width;
@@ -242,7 +243,7 @@ TEST_CASE("embeddings are read from files that the model has") {
   CHECK_THAT(plan.refusal(), Catch::Contains("a file that the model does not have"));
 }
 
-TEST_CASE("a unit whose bytes are none in 64 bits is refused") {
+TEST_CASE("a weight unit whose byte size overflows 64 bits is refused") {
   Plan plan;
   bool found = false;
   for (auto& weight : plan.program().weights)

@@ -1,5 +1,5 @@
-// Latent attention from the plan to the logits: one row a token for keys and values, matmuls of one weight a head, and
-// plans whose numbers do not fit together.
+// Multi-head latent attention (MLA) from the plan to the logits: a KV cache of one latent row per token, matmuls with
+// one weight per head, and refusal of inconsistent plans.
 
 #include <catch2/catch.hpp>
 
@@ -35,7 +35,7 @@ plan::AttentionT& attention(plan::ProgramT& program) {
   throw std::logic_error("no attention");
 }
 
-/// The first store of keys.
+/// The program's first step that stores keys and values.
 plan::StoreKvT& kv_store(plan::ProgramT& program) {
   for (const auto& step : program.variants.at(0)->steps)
     if (auto* tile = step->body.AsTile(); tile != nullptr)
@@ -57,7 +57,7 @@ TEST_CASE("latent attention: a Q8_0 cache gives the logits of an F16 one within 
   const auto executor = model.open(1, 1, {}, codegen::host_target(), DType::kQ8_0);
   const auto rounded = run_alone(*executor, ids, 64, blocks);
   const std::size_t vocab = exact.size() / ids.size();
-  std::vector<double> errors;  // of rows: where rounding sends a token to other experts, a row may be far off
+  std::vector<double> errors;  // per row; a row is far off if rounding makes the router select other experts
   for (std::size_t row = 0; row < ids.size(); ++row)
     errors.push_back(
         nmse(std::span(rounded).subspan(row * vocab, vocab), std::span(exact).subspan(row * vocab, vocab)));
@@ -67,10 +67,11 @@ TEST_CASE("latent attention: a Q8_0 cache gives the logits of an F16 one within 
   CHECK(errors[errors.size() / 2] < 1e-3);
   CHECK(errors[errors.size() - 3] < 5e-3);
   CHECK(run_alone(*executor, ids, 1, blocks) == rounded);
-  CHECK(executor->program().kv_groups.at(0).block_bytes() == 34 * 32);  // 32 tokens, 32 columns and a scale each
+  CHECK(executor->program().kv_groups.at(0).block_bytes() ==
+        34 * 32);  // 32 tokens of 32 columns and one f16 scale each
 }
 
-TEST_CASE("latent attention: a plan with numbers that do not fit together is refused") {
+TEST_CASE("latent attention: a plan with inconsistent numbers is refused") {
   const auto model = latent_model();
   CHECK(opening(model, [](auto&) {}).empty());
   const auto says = [&](auto edit, const char* why) {

@@ -1,5 +1,5 @@
-// Packed weights that are kept as files: a second start maps them and computes the same bits; whatever is wrong with a
-// file or its folder is one line, and the weights are packed.
+// Packed weights that are kept as files: a second start maps them and computes the same bits. A file or folder that
+// cannot be used gives one warning line, and the weights are packed again.
 
 #include "runtime/cpu/packed_weights.h"
 
@@ -43,7 +43,7 @@ struct Fixture {
   [[nodiscard]] static std::vector<float> logits(runtime::Executor& executor) {
     return tests::run_alone(executor, tests::random_ids(20, 90, 3), 20, {0});
   }
-  /// Has the program's weights been mapped, and not been packed?
+  /// True if the program's weights were mapped from a file and not packed.
   [[nodiscard]] static bool mapped(const runtime::Executor& executor) {
     const auto report = executor.load_report();
     const auto weights = static_cast<std::uint64_t>(executor.program().weights_bytes);
@@ -52,7 +52,7 @@ struct Fixture {
     CHECK(mapped == (report.bytes == 0));
     return mapped;
   }
-  /// The only entry's path.
+  /// Path of the only entry in the folder.
   [[nodiscard]] fs::path entry() const {
     std::vector<fs::path> found;
     for (const auto& file : fs::directory_iterator(options.folder)) found.push_back(file.path());
@@ -78,7 +78,7 @@ void flip(const fs::path& path, std::uint64_t at) {
   REQUIRE(file.good());
 }
 
-/// A file that cannot be read any more from its n-th read on.
+/// A weight source whose reads fail from the n-th one on.
 class FailingSource final : public runtime::WeightSource {
  public:
   FailingSource(std::span<const std::byte> bytes, int good) : bytes_(bytes), good_(good) {}
@@ -99,7 +99,7 @@ class FailingSource final : public runtime::WeightSource {
 
 }  // namespace
 
-TEST_CASE("a read that fails while weights are packed, on whichever thread, is told") {
+TEST_CASE("a read that fails while weights are packed, on any thread, is reported") {
   const Fixture fixture;
   std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
       fixture.model.portable().graph, fixture.model.file(), codegen::host_target(), {.context = 64});
@@ -113,7 +113,7 @@ TEST_CASE("a read that fails while weights are packed, on whichever thread, is t
   CHECK_NOTHROW(runtime::CpuExecutor(program, source, runtime::ExecutorOptions{.threads = threads}));
 }
 
-TEST_CASE("a second start maps what the first one packed, and computes the same bits") {
+TEST_CASE("a second start maps the packed weights of the first, and computes the same bits") {
   for (const auto dtype : {DType::kF16, DType::kQ4_0, DType::kQ8_0}) {
     Fixture f(dtype);
     const auto first = f.open();
@@ -128,12 +128,12 @@ TEST_CASE("a second start maps what the first one packed, and computes the same 
     REQUIRE(::stat(f.entry().c_str(), &status) == 0);
     CHECK((status.st_mode & 0777) == 0600);
     CHECK(second->memory_requirements().weights == first->memory_requirements().weights);
-    fs::remove(f.entry());  // a mapping outlives its name: another process may evict it
+    fs::remove(f.entry());  // a mapping survives the removal of its file: another process may evict it
     CHECK(Fixture::logits(*second) == expected);
   }
 }
 
-TEST_CASE("a damaged file of packed weights is one line, and is written anew") {
+TEST_CASE("a damaged file of packed weights gives one warning and is rewritten") {
   Fixture f;
   const auto expected = Fixture::logits(*f.open());
   const auto path = f.entry();
@@ -167,7 +167,7 @@ TEST_CASE("a damaged file of packed weights is one line, and is written anew") {
   damage("the model file was written to", [&] { f.options.stamp = "2"; });
 }
 
-TEST_CASE("packed weights of another class, model or layout of the program are another file") {
+TEST_CASE("packed weights of another CPU class, model or layout use another file") {
   Fixture f;
   const auto expected = Fixture::logits(*f.open("cpu-generic"));
   const auto other = f.open();
@@ -179,7 +179,8 @@ TEST_CASE("packed weights of another class, model or layout of the program are a
   CHECK(f.lines.empty());
   f.options.model = f.model.file().identity;
 
-  // A program that loads less must not leave its zeros where the whole program looks.
+  // A program with fewer load steps packs zeros for the missing weights. It must not share its file with the complete
+  // program.
   const auto program =
       codegen::compile_program(f.model.portable().graph, f.model.file(), "cpu-generic", {.context = 64});
   const auto whole = runtime::PackedWeights(f.options, *program).path();
@@ -188,14 +189,14 @@ TEST_CASE("packed weights of another class, model or layout of the program are a
   CHECK(runtime::PackedWeights(f.options, *program).path() != whole);
 }
 
-TEST_CASE("a plan cannot be made to share the packed weights of another that loads otherwise") {
+TEST_CASE("a plan cannot be made to share the packed weights of a plan that loads differently") {
   Fixture f;
   const auto path_of = [&](const plan::ProgramT& program) { return runtime::PackedWeights(f.options, program).path(); };
   const auto compiled = [&] {
     return codegen::compile_program(f.model.portable().graph, f.model.file(), "cpu-generic", {.context = 64});
   };
   const auto whole = compiled();
-  SECTION("by a step's text that reads like a step of its own") {
+  SECTION("with a step label that imitates the hash text of another step") {
     const auto less = compiled();
     auto& steps = less->load_steps;
     REQUIRE(steps.size() > 2);
@@ -203,12 +204,12 @@ TEST_CASE("a plan cannot be made to share the packed weights of another that loa
     steps.erase(steps.begin());
     CHECK(path_of(*less) != path_of(*whole));
   }
-  SECTION("by rows that lie elsewhere in the file") {
+  SECTION("with rows at other places in the file") {
     const auto scattered = compiled();
     scattered->weights[0]->scattered = !scattered->weights[0]->scattered;
     CHECK(path_of(*scattered) != path_of(*whole));
   }
-  SECTION("by another part of a tensor, or another file") {
+  SECTION("with another part of a tensor, or another file") {
     using Source = plan::WeightSourceT;
     for (const auto member : {&Source::tensor_rows, &Source::tensor_cols, &Source::row_begin, &Source::rows,
                               &Source::col_begin, &Source::cols}) {
@@ -220,7 +221,7 @@ TEST_CASE("a plan cannot be made to share the packed weights of another that loa
     elsewhere->weights[0]->sources[0]->file = 1;
     CHECK(path_of(*elsewhere) != path_of(*whole));
   }
-  SECTION("by a weight that is none") {
+  SECTION("with a missing weight") {
     const auto missing = compiled();
     missing->weights[0] = nullptr;
     const auto absent = compiled();
@@ -229,7 +230,7 @@ TEST_CASE("a plan cannot be made to share the packed weights of another that loa
   }
 }
 
-TEST_CASE("a folder that cannot keep packed weights is one line") {
+TEST_CASE("a folder that cannot keep packed weights gives one warning") {
   Fixture f;
   const auto refused = [&] {
     const auto executor = f.open();
@@ -254,7 +255,7 @@ TEST_CASE("a folder that cannot keep packed weights is one line") {
   CHECK(fs::is_empty(good));
 }
 
-TEST_CASE("packed weights that another process writes just now are left to it") {
+TEST_CASE("packed weights that another process is writing are left to it") {
   Fixture f;
   (void)f.open();
   const auto path = f.entry();
@@ -268,12 +269,12 @@ TEST_CASE("packed weights that another process writes just now are left to it") 
     CHECK(f.lines.empty());
     CHECK(f.entry() == temporary);
   }
-  CHECK_FALSE(Fixture::mapped(*f.open()));  // the lock fell: its file is taken over
+  CHECK_FALSE(Fixture::mapped(*f.open()));  // the lock is released: the file is taken over
   CHECK(f.entry() == path);
   CHECK(Fixture::mapped(*f.open()));
 }
 
-TEST_CASE("packed weights that were not used for longest make room") {
+TEST_CASE("the least recently used packed weights are removed to make room") {
   Fixture f;
   (void)f.open();
   const auto old = f.entry();

@@ -1,5 +1,5 @@
-// What the executor promises of memory and bytes, and that the bounds of the other tests are tight enough to notice a
-// wrong rotation, epsilon or mask.
+// The executor's guarantees about memory and bytes read, and a proof that the bounds of the other tests are tight
+// enough to notice a wrong rotation, epsilon or mask.
 
 #include <catch2/catch.hpp>
 
@@ -17,7 +17,7 @@ const std::vector<std::int32_t> kBlocks = {0, 1, 2};
 
 }  // namespace
 
-TEST_CASE("a step allocates nothing, whatever its shape") {
+TEST_CASE("a step of any shape allocates nothing") {
   const TinyModel model({.dtype = DType::kQ4_1});
   for (const std::size_t threads : {1, 2}) {
     const auto executor = model.open(threads);
@@ -59,7 +59,7 @@ TEST_CASE("a decode step reads each weight once, by the plan's own count") {
   }
 }
 
-TEST_CASE("a wrong rope base, epsilon, softmax scale or mask is noticed") {
+TEST_CASE("a wrong RoPE base, epsilon, softmax scale or mask is noticed") {
   const TinyModel model({.dtype = DType::kF32, .eps = 1e-3F});
   const auto ids = random_ids(60, model.file().vocab, 8);
   const auto logits = run_alone(*model.open(), ids, 64, kBlocks);

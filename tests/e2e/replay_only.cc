@@ -1,6 +1,7 @@
-// A program that has only the runtime: no compiler, passes, code generation or model loader. It opens a ready plan and
-// the bytes of its model, feeds ids and prints the greedy next id after each. Programs for GPUs run on the first card.
-//   replay_only PLAN MODEL ID...
+// A program linked with the runtime only: no compiler, passes, code generation or model loader. It opens a ready plan
+// and its model's bytes, feeds the ids and prints the greedy next id after each. Programs for GPUs run on the first
+// suitable card. replay_only_test.cc runs it and checks its symbols.
+// usage: replay_only PLAN MODEL ID...
 
 #include <algorithm>
 #include <cstdio>
@@ -16,7 +17,7 @@
 
 namespace {
 
-/// The first card for the target, whose driver opens.
+/// The first card of the target, over all drivers that open.
 forge::driver::Device card_for(const std::string& target) {
   for (const auto vendor : forge::driver::kVendors) try {
       const auto driver = forge::driver::Driver::open(vendor);

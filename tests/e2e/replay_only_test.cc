@@ -1,3 +1,5 @@
+// Proves that a deployment needs the runtime only: replay_only replays a plan without a compiler and contains none of
+// its symbols.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -52,7 +54,7 @@ TEST_CASE("a program with the runtime alone replays a ready plan") {
   CHECK(output_of(command) == expected);
 }
 
-TEST_CASE("that program holds no symbol of compiler, passes, graph or loader") {
+TEST_CASE("replay_only contains no symbol of the compiler, passes, graph or loader") {
   const auto symbols = output_of("nm -C " + program());
   CHECK(symbols.find("forge::runtime::CpuExecutor") != std::string::npos);
   CHECK(symbols.find("forge::runtime::GpuExecutor") != std::string::npos);

@@ -1,3 +1,4 @@
+// Builds the tiny model's GGUF file, and runs models on the interpreter and the executors.
 #include "tests/e2e/tiny_model.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,8 @@
 namespace forge::tests {
 namespace {
 
-/// Random blocks of a type that forge does not write, their f16 scales made so that values are of size `deviation`.
+/// Random blocks of a quantised type that forge cannot quantise to. The f16 scales are chosen so that values have about
+/// the standard deviation `deviation`.
 std::vector<std::byte> random_blocks(DType dtype, std::size_t elems, float deviation, std::uint64_t seed) {
   const auto& golden = test::golden_of(dtype);
   const std::size_t size = dtype_info(dtype).block_bytes;
@@ -37,7 +39,8 @@ class Weights {
  public:
   Weights(GgufWriter& writer, unsigned seed) : writer_(writer), engine_(seed) {}
 
-  /// scattered: a tensor for each expert, with its number in front of the name's last part.
+  /// scattered: one tensor per expert, with the expert's number before the last part of the name, as old converters
+  /// write.
   void matrix(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype, std::int64_t experts = 0,
               bool scattered = false) {
     std::normal_distribution<float> normal(0, 1.5F / std::sqrt(static_cast<float>(cols)));
@@ -180,10 +183,10 @@ std::vector<float> TinyModel::reference(const ir::Graph& graph, const std::vecto
     in.rows.push_back(static_cast<std::int32_t>(t));
   }
   in.kv_length = {static_cast<std::int32_t>(ids.size())};
-  in.block_table.emplace_back((portable_.info.context + 31) / 32);  // room for the context, as a program's has
+  in.block_table.emplace_back((portable_.info.context + 31) / 32);  // room for the whole context, as in a program
   std::iota(in.block_table[0].begin(), in.block_table[0].end(), 0);
   ir::ReferenceKv kv;
-  const auto name = graph.outputs().front().name;  // logits, or hidden
+  const auto name = graph.outputs().front().name;  // "logits" or "hidden"
   return ir::interpret(graph, in, kv, weights(), quantize_activations).at(name).f32;
 }
 

@@ -1,3 +1,4 @@
+// The part of TinyModel that needs the CPU back-end; builds without it leave this file out.
 #include "runtime/cpu/executor.h"
 #include "runtime/weights/weight_source.h"
 #include "support/error.h"

@@ -1,4 +1,5 @@
-// Weights that are made of a part of a tensor: some of its rows, some of its columns, in another file of the model.
+// Weights made of a part of a tensor: some of its rows and columns, possibly in another file of the model. Sharded
+// models are loaded this way.
 
 #include <catch2/catch.hpp>
 #include <limits>
@@ -23,7 +24,7 @@ std::vector<std::byte> load(const plan::ProgramT& program, const runtime::Weight
 
 }  // namespace
 
-TEST_CASE("parts of larger tensors in a second file are the weights that whole tensors would be") {
+TEST_CASE("parts of larger tensors in a second file load like whole tensors") {
   using Shape = tests::TinyShape;
   const auto shape = GENERATE(Shape{.dtype = DType::kF32, .biases = true}, Shape{.dtype = DType::kQ8_0},
                               Shape{.dtype = DType::kF16, .experts = 4, .experts_used = 2},
@@ -37,7 +38,7 @@ TEST_CASE("parts of larger tensors in a second file are the weights that whole t
   CHECK(load(*compiled, both) == expected);
 }
 
-TEST_CASE("a part's bytes are those of its rows and columns, wherever a read begins") {
+TEST_CASE("a part's bytes are those of its rows and columns, for reads of any range") {
   plan::WeightT weight;
   weight.dtype = static_cast<std::uint8_t>(DType::kF32);
   weight.slices = 2;
@@ -64,7 +65,7 @@ TEST_CASE("a part's bytes are those of its rows and columns, wherever a read beg
     }
 }
 
-TEST_CASE("what is no part of a tensor of the model is refused") {
+TEST_CASE("a weight source that is not a part of a tensor of the model is refused") {
   struct Case {
     const char* says;
     void (*breaks)(plan::WeightT&, plan::WeightSourceT&);

@@ -1,3 +1,5 @@
+// Replaces the global operator new and delete of a test program so that each allocation is counted. The functions must
+// be real calls: inlined ones would miss allocations of code compiled elsewhere (see meson.build).
 #include "tests/runtime/allocation_counter.h"
 
 #include <atomic>

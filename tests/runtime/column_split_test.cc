@@ -1,4 +1,5 @@
-// Steps of few rows are cut so that threads end together.
+// The split of a matmul's columns between CPU threads: every column is computed once, no unit is cut, and all threads
+// finish at about the same time. This matters for decode steps, whose few rows leave only columns to share.
 
 #include "runtime/cpu/column_split.h"
 
@@ -18,7 +19,7 @@ TileSection section(std::size_t begin, std::size_t end, std::size_t unit) {
   return out;
 }
 
-/// Columns that the busiest of `threads` threads computes when each takes the next piece as soon as it is free.
+/// Columns that the busiest of `threads` threads computes when each thread takes the next piece as soon as it is idle.
 std::size_t busiest(const std::vector<TilePiece>& pieces, std::size_t threads) {
   std::vector<std::size_t> work(threads);
   for (const auto& piece : pieces) *std::ranges::min_element(work) += piece.end - piece.begin;
@@ -27,7 +28,7 @@ std::size_t busiest(const std::vector<TilePiece>& pieces, std::size_t threads) {
 
 }  // namespace
 
-TEST_CASE("pieces are all columns, once, in order, in whole units") {
+TEST_CASE("pieces cover all columns once, in order, in whole units") {
   const std::vector<TileSection> sections{section(0, 576, 64), section(576, 768, 64), section(768, 968, 16),
                                           section(968, 1069, 1), section(1069, 1072, 48)};
   for (const std::size_t threads : {1, 2, 3, 64}) {
@@ -46,7 +47,7 @@ TEST_CASE("pieces are all columns, once, in order, in whole units") {
   REQUIRE(split_columns({}, 2).empty());
 }
 
-TEST_CASE("threads end within a unit of each other, and one thread is not made to stop") {
+TEST_CASE("threads finish within one unit of each other, and one thread gets few pieces") {
   for (const std::size_t width : {576, 960, 3072, 49152}) {
     const std::vector<TileSection> one{section(0, width, 32)};
     for (const std::size_t threads : {2, 3, 8}) {
@@ -57,7 +58,7 @@ TEST_CASE("threads end within a unit of each other, and one thread is not made t
   }
 }
 
-TEST_CASE("a piece of the most rows fits the scratch, and a unit is never cut") {
+TEST_CASE("a piece with the maximum number of rows fits the scratch, and a unit is never cut") {
   const std::vector<TileSection> one{section(0, 151936, 16)};
   for (const std::size_t threads : {1, 2}) {
     const auto pieces = split_columns(one, threads);

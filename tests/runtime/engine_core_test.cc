@@ -1,4 +1,5 @@
-// The engine's core on a fake device with a clock of the test's: how requests end, what they are told, faults.
+// The engine's core on a fake device with a simulated clock: how requests finish, which usage and log-probabilities
+// they report, which requests are refused, and how device failures are handled.
 
 #include "runtime/engine/engine_core.h"
 
@@ -63,7 +64,7 @@ Taken take(Stream& stream, std::uint32_t sample = 0) {
   return taken;
 }
 
-TEST_CASE("a request gets its tokens, its end, and what they cost") {
+TEST_CASE("a request reports its tokens, its finish reason and its usage") {
   CoreBench bench;
   const auto stream = bench.submit({.prompt = kPrompt, .max_tokens = 6});
   bench.now += milliseconds(7);
@@ -85,8 +86,8 @@ TEST_CASE("a request gets its tokens, its end, and what they cost") {
   CHECK(metrics.fed_tokens == 11 + 5 + 1 + 5);
 }
 
-TEST_CASE("requests share a prompt's prefix with those of the same extra hash alone") {
-  for (const bool together : {false, true}) {  // together: one waits for the other's prefix
+TEST_CASE("requests share a prompt prefix only if their extra hash is equal") {
+  for (const bool together : {false, true}) {  // together: the second request waits for the first one's prefix
     CoreBench bench;
     const auto expected = bench.executor.alone(kPrompt, {}, 3);
     std::vector<std::shared_ptr<Stream>> streams;
@@ -104,14 +105,14 @@ TEST_CASE("requests share a prompt's prefix with those of the same extra hash al
   }
 }
 
-TEST_CASE("without a wish for a length a request may fill the context, and a stop ends it before") {
+TEST_CASE("without max_tokens a request may fill the context, and a stop token ends it earlier") {
   CoreBench bench;
   const auto expected = bench.executor.alone(kPrompt, {}, 37);
   const auto whole = bench.submit({.prompt = kPrompt});
   bench.run();
   CHECK(take(*whole).tokens == expected);
 
-  std::size_t first = 3;  // where a token comes for the first time
+  std::size_t first = 3;  // index at which the stop token first occurs
   while (std::find(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(first), expected[first]) !=
          expected.begin() + static_cast<std::ptrdiff_t>(first))
     ++first;
@@ -127,7 +128,7 @@ TEST_CASE("without a wish for a length a request may fill the context, and a sto
   CHECK((taken.finish == FinishReason::kStop && taken.tokens.size() == 4));
 }
 
-TEST_CASE("samples of a request are what requests with the following seeds are") {
+TEST_CASE("sample i of a request equals a single-sample request with the seed plus i") {
   CoreBench bench;
   const runtime::SamplerParams sampling{.temperature = 1, .repeat_penalty = 1.3F, .seed = 40};
   const auto stream = bench.submit({.prompt = kPrompt, .sampling = sampling, .max_tokens = 9, .samples = 3});
@@ -142,7 +143,7 @@ TEST_CASE("samples of a request are what requests with the following seeds are")
   CHECK(tokens[0] != tokens[1]);
 }
 
-TEST_CASE("log-probabilities are the model's own, the likeliest first, whatever the sampling does") {
+TEST_CASE("log-probabilities come from the raw logits, most likely first, independent of the sampling parameters") {
   CoreBench bench;
   const auto stream = bench.submit({.prompt = kPrompt,
                                     .sampling = {.temperature = 0.5F, .seed = 3, .logit_bias = {{2, 100.0F}}},
@@ -170,7 +171,7 @@ TEST_CASE("log-probabilities are the model's own, the likeliest first, whatever 
   }
 }
 
-TEST_CASE("a request that forbids every token ends with an error, and others do not notice") {
+TEST_CASE("a request whose bias forbids every token, or whose stop callback throws, fails alone") {
   CoreBench bench;
   Request forbidden{.prompt = kPrompt, .max_tokens = 4};
   for (std::int32_t id = 0; id < 16; ++id) forbidden.sampling.logit_bias.push_back({id, -INFINITY});
@@ -185,7 +186,7 @@ TEST_CASE("a request that forbids every token ends with an error, and others do 
   CHECK(take(*good).tokens == bench.executor.alone(kPrompt, {}, 4));
 }
 
-TEST_CASE("logits that are no numbers end a request with an error, wherever its tokens are chosen") {
+TEST_CASE("NaN or infinite logits end a request with an error, on the host sampler and on the device sampler") {
   for (const bool chooses : {false, true})
     for (const std::int32_t from : {0, 7, 20}) {
       INFO("device chooses " << chooses << ", NaN from " << from);
@@ -205,7 +206,7 @@ TEST_CASE("logits that are no numbers end a request with an error, wherever its 
     }
 }
 
-TEST_CASE("impossible requests are refused with a reason before they are queued") {
+TEST_CASE("requests that can never run are refused with a reason before they are queued") {
   CoreBench bench;
   const auto kind = [&](Request request) {
     const auto prepared = bench.core.prepare(std::move(request));
@@ -225,7 +226,7 @@ TEST_CASE("impossible requests are refused with a reason before they are queued"
   CHECK_THROWS_AS(CoreBench({.step_tokens = 17}), Error);
 }
 
-TEST_CASE("deadlines end requests that wait and requests that run") {
+TEST_CASE("deadlines end waiting requests and running requests") {
   CoreBench bench({.sequences = 1});
   const auto runs = bench.submit({.prompt = kPrompt, .max_tokens = 30, .timeout = milliseconds(5)});
   const auto waits = bench.submit({.prompt = kPrompt, .max_tokens = 30, .timeout = milliseconds(3)});
@@ -235,7 +236,7 @@ TEST_CASE("deadlines end requests that wait and requests that run") {
   bench.run();
 }
 
-TEST_CASE("a recoverable failure is tried again after pauses that double, up to the limit") {
+TEST_CASE("a recoverable failure is retried with exponential backoff, up to the limit") {
   CoreBench bench({.retries = 2, .backoff = milliseconds(10), .failures_unhealthy = 5});
   const auto stream = bench.submit({.prompt = kPrompt, .max_tokens = 4});
   bench.core.step();
@@ -264,7 +265,8 @@ TEST_CASE("a recoverable failure is tried again after pauses that double, up to 
   bench.run();
 }
 
-TEST_CASE("another failure fails the step's requests; those that wait go on, and health comes back with good steps") {
+TEST_CASE(
+    "a fatal failure fails the step's requests only; waiting requests go on, and good steps restore the health state") {
   for (const auto fault : {Fault::kFatal, Fault::kForeign}) {
     CoreBench bench({.sequences = 2, .failures_unhealthy = 2, .steps_healthy = 4, .probation = seconds(5)});
     const auto a = bench.submit({.prompt = kPrompt, .max_tokens = 4}), b = bench.submit({.prompt = {9, 9, 9, 9, 9}});

@@ -1,5 +1,5 @@
-// The engine with its thread: clients of several threads, clients that go, a step that does not come back, the end.
-// Nothing here waits for a time: it waits for what must happen.
+// The engine with its own thread: concurrent clients, clients that disconnect, a step that hangs, and shutdown. The
+// tests synchronise on events and never on elapsed time, so they do not depend on the machine's speed.
 
 #include "runtime/engine/engine.h"
 
@@ -38,7 +38,7 @@ void wait_until(const std::function<bool()>& holds) {
   while (!holds()) std::this_thread::sleep_for(milliseconds(1));
 }
 
-TEST_CASE("clients of many threads each get what they get alone, and nothing is left behind") {
+TEST_CASE("concurrent clients each get the tokens of a request that runs alone, and all blocks are released") {
   const FakeExecutor reference({});
   const bool chooses = GENERATE(false, true);
   Engine engine(std::make_unique<FakeExecutor>(test::FakeShape{.chooses = chooses}), kNoWatchdog);
@@ -53,7 +53,7 @@ TEST_CASE("clients of many threads each get what they get alone, and nothing is 
           const runtime::SamplerParams sampling{.temperature = 0.8F, .seed = client};
           auto handle = engine.submit({.prompt = prompt_of(client), .sampling = sampling, .max_tokens = 10});
           if (!handle) continue;
-          if (client % 3 == 0) {  // reads a token and goes
+          if (client % 3 == 0) {  // reads one token, then disconnects
             (void)handle->next(hours(1));
             ++gone;
           } else if (all_tokens(*handle) == reference.alone(prompt_of(client), sampling, 10)) {
@@ -72,7 +72,7 @@ TEST_CASE("clients of many threads each get what they get alone, and nothing is 
   CHECK(status.health == Health::kHealthy);
 }
 
-/// A device one of whose steps waits until it is released.
+/// An engine on a fake device that blocks in step number `step` until the test releases it.
 struct Blocked {
   explicit Blocked(const EngineOptions& options, const test::FakeShape& shape = {}, std::uint64_t step = 1) {
     auto fake = std::make_unique<FakeExecutor>(shape);
@@ -89,7 +89,7 @@ struct Blocked {
   std::optional<Engine> engine;
 };
 
-TEST_CASE("a queue that is full refuses with its numbers, and takes again when it is not") {
+TEST_CASE("a full queue refuses requests with its numbers, and accepts again once it has room") {
   Blocked blocked({.queue = 2, .watchdog = Time::zero()});
   auto& engine = *blocked.engine;
   auto first = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
@@ -105,7 +105,7 @@ TEST_CASE("a queue that is full refuses with its numbers, and takes again when i
   CHECK(engine.submit({.prompt = {1}, .max_tokens = 1}).has_value());
 }
 
-TEST_CASE("a step that does not come back fails every request at once; when it does come back, the engine works on") {
+TEST_CASE("a step that hangs fails every request at once; when it returns, the engine serves again") {
   Blocked blocked({.watchdog = milliseconds(20)});
   auto& engine = *blocked.engine;
   auto runs = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 3});
@@ -126,7 +126,7 @@ TEST_CASE("a step that does not come back fails every request at once; when it d
   CHECK(engine.status().metrics.stuck_steps == 1);
 }
 
-TEST_CASE("a step ahead that does not come back is given up like any other") {
+TEST_CASE("a hanging step of the decode loop is given up like any other") {
   Blocked blocked({.watchdog = milliseconds(20)}, {.chooses = true}, 4);
   auto& engine = *blocked.engine;
   auto runs = engine.submit({.prompt = {1, 2, 3}, .max_tokens = 30});
@@ -148,7 +148,7 @@ TEST_CASE("a step ahead that does not come back is given up like any other") {
   CHECK(all_tokens(*after) == FakeExecutor({}).alone(std::vector{1, 2, 3}, {}, 9));
 }
 
-TEST_CASE("an engine that ends ends its requests, and handles outlive it") {
+TEST_CASE("destroying the engine ends its requests, and stream handles may outlive it") {
   std::optional<Engine> engine(std::in_place, std::make_unique<FakeExecutor>(test::FakeShape{}), kNoWatchdog);
   std::atomic<int> heard{0};
   auto handle = engine->submit({.prompt = {1, 2}, .max_tokens = 2, .on_event = [&] { ++heard; }});
@@ -170,8 +170,8 @@ TEST_CASE("an engine that ends ends its requests, and handles outlive it") {
   open->cancel();
 }
 
-TEST_CASE("a bug in the engine's own thread ends every request with an error instead of hanging") {
-  std::atomic<int> calls{0};  // outlives the engine, which calls once more when it ends
+TEST_CASE("an exception in the engine's own thread ends every request with an error instead of hanging") {
+  std::atomic<int> calls{0};  // outlives the engine, which calls the hook once more when it ends
   Engine engine(std::make_unique<FakeExecutor>(test::FakeShape{}), kNoWatchdog);
   auto handle = engine.submit({.prompt = {1, 2}, .max_tokens = 9, .on_event = [&] {
                                  if (++calls == 2) throw std::runtime_error("a bug");

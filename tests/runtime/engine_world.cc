@@ -1,3 +1,4 @@
+// EngineWorld: applies operations to the engine's core and checks the invariants after each one. See engine_world.h.
 #include "tests/runtime/engine_world.h"
 
 #include <fmt/format.h>
@@ -44,7 +45,8 @@ EngineWorld::EngineWorld(const FakeShape& shape) : shape_(shape), executor_(shap
 
 void EngineWorld::submit(const Op& op) {
   engine::Request request;
-  // Few different prompts that share beginnings, so that prefixes are found; some too long to be taken.
+  // Two families of prompts that share their first 9 tokens, so that prefixes are found. With max_tokens some exceed
+  // the context and must be refused.
   const std::size_t length = 1 + op.a % (shape_.context - 2);
   for (std::size_t i = 0; i < length; ++i)
     request.prompt.push_back(static_cast<std::int32_t>((i < 9 ? 0 : op.b % 2) + i) %
@@ -91,7 +93,7 @@ void EngineWorld::apply(const Op& op) {
       if (clients_.empty()) break;
       if (op.b % 2 == 0) {
         core_->end(any()->first, FinishReason::kCancelled);
-      } else {  // while a step is in flight
+      } else {  // the request is cancelled while a step is in flight
         executor_.in_step = [this, id = any()->first] { core_->end(id, FinishReason::kCancelled); };
         step();
         executor_.in_step = nullptr;
@@ -108,7 +110,7 @@ void EngineWorld::apply(const Op& op) {
       executor_.next_fault = static_cast<FakeExecutor::Fault>(op.a % 8 == 0 ? 2 + op.b % 2 : 1);
       break;
     case Op::Kind::kWait:
-      now_ += milliseconds(op.b % 4 == 0 ? op.a : op.a % 40);  // now and then for longer than priorities count
+      now_ += milliseconds(op.b % 4 == 0 ? op.a : op.a % 40);  // sometimes longer than any priority's head start
       break;
   }
   core_->scheduler().audit();
@@ -124,9 +126,9 @@ void EngineWorld::step() {
   listen();
 }
 
-/// Nobody is let in before somebody who has waited, priority and age together, longer. That is what keeps anyone from
-/// starving: only those that came until a fixed moment can be before a request. A sample that parts from the first one
-/// is not let in: it has had its place since the first one got its own.
+/// Invariant SIM-001: no request is admitted before one of better rank (arrival time minus priority * aging). This
+/// rules out starvation: only requests that arrive within a bounded time after a request can overtake it. A fork of a
+/// sample is not an admission; it got its place together with the request's first sample.
 void EngineWorld::check_order() {
   std::set<engine::SequenceKey> now, known;
   Time worst_admitted = Time::min(), best_waiting = Time::max();
@@ -199,7 +201,8 @@ void EngineWorld::listen() {
 
 void EngineWorld::finish() {
   executor_.next_fault = FakeExecutor::Fault::kNone;
-  // Each step of a single sequence feeds a token at least; nobody is slower than alone and after all others.
+  // Bound on the number of steps until everything has finished: each step of a single sequence feeds at least one
+  // token, so no sequence takes more steps than when all sequences run one after the other.
   std::uint64_t bound = 64;
   for (const auto& [id, client] : clients_)
     bound += 2 * (client.prompt.size() + client.max_tokens) * client.tokens.size() + 8;

@@ -1,6 +1,8 @@
 #pragma once
-// A simulated world around the engine's core: clients that come, go and lose patience, a device that fails, a clock
-// that moves when it is told to. Everything follows from the operations, so a failure can be repeated and made smaller.
+// A simulated world around the engine's core: clients that submit, cancel and disconnect, a device that fails, and a
+// clock that the test moves. The world has no other source of randomness than the list of operations, so a failing
+// script can be replayed and made smaller. Used by simulation_test.cc and, through script_search.h,
+// planted_bugs_test.cc.
 
 #include <cstdint>
 #include <iosfwd>
@@ -15,7 +17,8 @@
 
 namespace forge::test {
 
-/// One thing that happens; numbers are taken modulo what there is.
+/// One operation. The numbers a..d select a client, a prompt or a duration; they are taken modulo the number of
+/// choices, so every value is valid.
 struct Op {
   enum class Kind : std::uint8_t { kSubmit, kCancel, kStep, kFault, kWait, kAbandon };
   Kind kind = Kind::kStep;
@@ -27,15 +30,17 @@ class EngineWorld {
  public:
   explicit EngineWorld(const FakeShape& shape = {});
 
-  /// Does it, and checks every invariant after it. Throws std::runtime_error or Error naming the one that is broken.
+  /// Applies the operation and checks every invariant. Throws std::runtime_error or Error that names the broken
+  /// invariant.
   void apply(const Op& op);
-  /// No more clients, no more faults: everything ends within bounds, and everything is given back.
+  /// Stops all new requests and faults, runs until everything has finished, and checks that this took a bounded number
+  /// of steps and that all blocks were released.
   void finish();
 
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
   [[nodiscard]] engine::EngineMetrics metrics() const { return core_->metrics(); }
   [[nodiscard]] std::size_t open() const { return clients_.size(); }
-  /// Samples that ended and gave exactly the tokens that they give alone.
+  /// Number of finished samples whose tokens were compared with those of the same request run alone.
   [[nodiscard]] std::uint64_t compared() const { return compared_; }
 
  private:
@@ -46,7 +51,7 @@ class EngineWorld {
     std::size_t max_tokens = 0;
     engine::OutputKind wants = engine::OutputKind::kTokens;
     engine::Time rank{};
-    std::vector<std::vector<std::int32_t>> tokens;  ///< of each sample
+    std::vector<std::vector<std::int32_t>> tokens;  ///< generated so far, per sample
   };
 
   void submit(const Op& op);
@@ -61,7 +66,7 @@ class EngineWorld {
   FakeExecutor executor_;
   std::unique_ptr<engine::EngineCore> core_;
   std::map<engine::RequestId, Client> clients_;
-  std::set<engine::SequenceKey> running_, known_;  ///< after the last step; known_: those that wait too
+  std::set<engine::SequenceKey> running_, known_;  ///< state after the last step; known_ also has the waiting sequences
   std::uint64_t steps_ = 0, compared_ = 0, samples_ = 0, ended_ = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What programs that tests write by hand say of their target.
+// Target facts for plans that tests write by hand: a CPU-like target (on_host) or a GPU-like one that samples.
 
 #include <memory>
 

@@ -1,3 +1,4 @@
+// FakeExecutor: KV pool, decode loop and faults. See fake_executor.h for the model that it computes.
 #include "tests/runtime/fake_executor.h"
 
 #include <algorithm>
@@ -67,7 +68,7 @@ FakeExecutor::FakeExecutor(const FakeShape& shape)
 void FakeExecutor::fill_logits(std::uint64_t value, float* to) const {
   for (std::size_t i = 0; i < shape_.vocab; ++i) {
     value = next_value(value, static_cast<std::int32_t>(i));
-    to[i] = static_cast<float>(value >> 40) * 0x1p-22F;  // 0 to 4
+    to[i] = static_cast<float>(value >> 40) * 0x1p-22F;  // in [0, 4)
   }
 }
 
@@ -125,7 +126,7 @@ std::span<const float> FakeExecutor::forward(const runtime::StepBatch& batch) {
   return run(batch);
 }
 
-/// As a device tells it.
+/// Samples one token. Reports missing finite logits by the code that GPU executors return.
 std::int32_t FakeExecutor::choose(runtime::Sampler& sampler, std::span<const float> logits,
                                   runtime::SamplerScratch& scratch) {
   const auto token = sampler.sample(logits, scratch);
@@ -139,7 +140,7 @@ bool FakeExecutor::can_sample(const runtime::SamplerParams& params) const {
 runtime::SampledTokens FakeExecutor::forward_and_sample(const runtime::StepBatch& batch,
                                                         std::span<const runtime::Sampler* const> samplers) {
   invariant(samplers.size() == batch.rows.size(), "FAKE-003", "each row has a sampler, or none");
-  std::vector<std::optional<runtime::Sampler>> copies;  // in_step may end their requests
+  std::vector<std::optional<runtime::Sampler>> copies;  // copies: in_step may end the requests that own the samplers
   for (const auto* sampler : samplers) {
     copies.emplace_back();
     if (sampler != nullptr) copies.back() = *sampler;
@@ -150,7 +151,8 @@ runtime::SampledTokens FakeExecutor::forward_and_sample(const runtime::StepBatch
   for (std::size_t r = 0; r < copies.size(); ++r) {
     if (!copies[r]) continue;
     taken_[r] = choose(*copies[r], logits.subspan(r * shape_.vocab, shape_.vocab), scratch);
-    std::fill_n(logits_.begin() + static_cast<std::ptrdiff_t>(r * shape_.vocab), shape_.vocab, -1.0F);  // nobody's
+    std::fill_n(logits_.begin() + static_cast<std::ptrdiff_t>(r * shape_.vocab), shape_.vocab,
+                -1.0F);  // overwritten, as the engine must not read logits of rows sampled on the device
   }
   return {.tokens = taken_, .logits = logits};
 }

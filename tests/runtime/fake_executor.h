@@ -1,10 +1,11 @@
 #pragma once
-// A device without arithmetic: its KV pool holds, at each position, a number made of all tokens up to there, read
-// through the block tables as a model reads keys and values. So a wrong table, a block written by another, a copy that
-// was not made or a prefix that does not fit changes the tokens. With a window it has a second KV group, whose
-// positions must hold the same as far back as the window reaches. It fails when it is told to, and then nothing of its
-// pools is worth anything. With `chooses` it has a decode loop too, whose steps run when they are submitted: as on a
-// device whose stream is in order.
+// An executor without matrix arithmetic, for tests of the engine.
+// The KV pool holds one number for each position: a hash of all tokens up to that position. Like a model's attention, a
+// step reads the previous number through the block table. A wrong block table, an overwritten block, a missing block
+// copy or a wrong prefix match therefore changes the generated tokens.
+// With `window` there is a second KV group with a sliding window; its positions must hold the same numbers as far back
+// as the window reaches. With `chooses` the executor also has a decode loop, whose steps run as soon as they are
+// submitted, as on a device with an in-order stream. After an injected fault the contents of all pools are undefined.
 
 #include <cstdint>
 #include <deque>
@@ -25,20 +26,20 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   explicit FakeExecutor(const FakeShape& shape);
 
   enum class Fault : std::uint8_t { kNone, kRecoverable, kFatal, kForeign };
-  /// The next step fails so.
+  /// Fault that the next step reports.
   Fault next_fault = Fault::kNone;
-  std::int32_t no_numbers_from = INT32_MAX;  ///< logits of this position and those behind it are NaN
-  /// Called in each step, before anything of it is done.
+  std::int32_t no_numbers_from = INT32_MAX;  ///< logits of this position and all later ones are NaN
+  /// Called at the start of each step, before the step reads or writes anything.
   std::function<void()> in_step;
   std::uint64_t steps = 0;
-  std::uint64_t loops = 0;  ///< that were started
+  std::uint64_t loops = 0;  ///< number of decode loops that were started
 
-  /// Logits behind `ids`, by the tokens alone.
+  /// Logits [vocab] of the token after `ids`, computed from the tokens alone, without the KV pool.
   [[nodiscard]] std::vector<float> logits_of(std::span<const std::int32_t> ids) const;
-  /// The hidden row behind `ids`.
+  /// Hidden row [kHiddenWidth] at the last position of `ids`.
   [[nodiscard]] static std::vector<float> row_of(std::span<const std::int32_t> ids);
   static constexpr std::size_t kHiddenWidth = 3;
-  /// What a request must get: its tokens, when it runs alone on a device that works.
+  /// The reference result: the tokens that a request must get, i.e. those of a run alone on a device without faults.
   [[nodiscard]] std::vector<std::int32_t> alone(std::span<const std::int32_t> prompt, runtime::SamplerParams params,
                                                 std::size_t count) const;
 
@@ -52,7 +53,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   [[nodiscard]] std::vector<runtime::StepProfile> profile() const override { return {}; }
 
  private:
-  /// A sequence of the loop that runs.
+  /// One sequence of the running decode loop.
   struct Row {
     std::int32_t id = 0, position = 0;
     runtime::Sampler sampler;
@@ -78,14 +79,14 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
 
   FakeShape shape_;
   runtime::MemoryRequirements need_;
-  std::vector<std::vector<std::uint64_t>> stores_;  ///< of each KV group [blocks, block_tokens]
+  std::vector<std::vector<std::uint64_t>> stores_;  ///< per KV group: [blocks, block_tokens]
   std::vector<float> logits_;
   std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, tables_;
-  std::vector<Row> loop_rows_;  ///< none: no loop runs
+  std::vector<Row> loop_rows_;  ///< empty if no loop runs
   std::vector<std::int32_t> loop_tables_;
   std::size_t loop_stride_ = 0;
-  std::int64_t loop_steps_ = 0;                   ///< that may still be submitted
-  std::deque<std::vector<std::int32_t>> chosen_;  ///< of the steps in flight
+  std::int64_t loop_steps_ = 0;                   ///< steps that may still be submitted
+  std::deque<std::vector<std::int32_t>> chosen_;  ///< tokens of the steps in flight, oldest first
   std::vector<std::int32_t> taken_;
 };
 

@@ -1,5 +1,6 @@
-// The engine on the GPU executor and the null driver: requests together get what each gets alone, tokens are chosen on
-// the device, steps run ahead, nothing is allocated, and failures of the device become errors of requests.
+// The engine on the GPU executor and the null driver: batched requests get the tokens of single requests, tokens are
+// sampled on the device, decode steps are submitted ahead of the host, no step allocates, and device failures become
+// errors of the affected requests.
 
 #include <catch2/catch.hpp>
 
@@ -18,7 +19,7 @@ using engine::FinishReason;
 using engine::Request;
 using test::GpuModel;
 
-/// An engine on a null device, moved on by hand.
+/// An engine core on a null device; the test runs each step.
 class Served {
  public:
   explicit Served(const test::GpuModelOptions& options = {}, engine::EngineOptions engine = {})
@@ -40,7 +41,7 @@ class Served {
     REQUIRE(core->submit(*std::move(prepared)).has_value());
     return open;
   }
-  /// Steps until all have ended, at most so many.
+  /// Runs steps until all requests have finished, at most `steps` of them.
   void run(int steps = 2000) {
     for (; steps > 0 && core->open() > 0; --steps) {
       now += std::chrono::milliseconds(1);
@@ -71,7 +72,7 @@ std::vector<std::int32_t> greedy(const GpuModel& model, std::vector<std::int32_t
   return {ids.begin() + begin, ids.end()};
 }
 
-/// Prompts of 1, 6, 11, ... tokens, whose beginnings are the same.
+/// Prompts of 1, 6, 11, ... tokens that share their prefixes.
 std::vector<std::int32_t> prompt_of(std::size_t number) {
   std::vector<std::int32_t> ids;
   for (std::size_t i = 0; i < 1 + 5 * number % 23; ++i)
@@ -88,7 +89,7 @@ Request request_of(std::size_t number, std::size_t tokens) {
 
 }  // namespace
 
-TEST_CASE("requests together on a GPU get what the model gives each alone") {
+TEST_CASE("batched requests on a GPU get the tokens that the model gives each of them alone") {
   for (const bool deferred : {false, true})
     for (const bool prefill_samples : {false, true}) {
       CAPTURE(deferred, prefill_samples);
@@ -97,7 +98,8 @@ TEST_CASE("requests together on a GPU get what the model gives each alone") {
       std::vector<Served::Open> open;
       for (std::size_t i = 0; i < 9; ++i) {
         open.push_back(served.submit(request_of(i, 3 + 4 * i)));
-        for (std::size_t step = 0; step < 2 * i; ++step) served.core->step();  // they join a batch that runs
+        for (std::size_t step = 0; step < 2 * i; ++step)
+          served.core->step();  // requests join a running batch at different steps
       }
       served.run();
       for (std::size_t i = 0; i < open.size(); ++i) {
@@ -113,13 +115,14 @@ TEST_CASE("requests together on a GPU get what the model gives each alone") {
       CHECK(metrics.device_allocations == device);
       CHECK(served.driver.device_allocations().total == device);
       CHECK(served.driver.pinned_allocations().total == pinned);
-      CHECK((prefill_samples || served.model.seen->wrong_lengths == 0));  // rows of prompts have no length of their own
-      // Logits come to the host only where the device cannot choose.
+      CHECK((prefill_samples ||
+             served.model.seen->wrong_lengths == 0));  // rows of a prefill variant have no length of their own
+      // Logits are copied to the host only if the prefill variant cannot sample on the device.
       CHECK((served.model.control->calls("copy_to_host") == 0) == prefill_samples);
     }
 }
 
-TEST_CASE("a row whose logits the host needs goes beside rows that the device chooses") {
+TEST_CASE("a row whose logits the host needs shares a step with rows that the device samples") {
   Served served({.prefill_samples = true});
   auto told = request_of(2, 12), pressed = request_of(3, 12);
   told.logprobs = true;
@@ -152,7 +155,7 @@ TEST_CASE("a row whose logits the host needs goes beside rows that the device ch
   CHECK(open[4].tokens == greedy(served.model, prompt_of(5), 7));
 }
 
-TEST_CASE("random numbers go on where they were, whether steps run ahead or not") {
+TEST_CASE("the random number sequence continues across steps, with any number of steps in flight") {
   std::vector<std::vector<std::int32_t>> tokens;
   for (const std::size_t ahead : {1, 5, 64}) {
     Served served({.prefill_samples = true}, {.steps_ahead = ahead});
@@ -172,7 +175,7 @@ TEST_CASE("random numbers go on where they were, whether steps run ahead or not"
   CHECK(tokens[0] == tokens[2]);
 }
 
-TEST_CASE("a cancel or a deadline between steps ahead gives everything back, and others go on") {
+TEST_CASE("a cancel or a deadline while steps are in flight releases everything, and other requests go on") {
   Served served({.prefill_samples = true});
   auto gone = served.submit(request_of(2, 40)), stays = served.submit(request_of(3, 40));
   auto late = request_of(4, 20);
@@ -192,7 +195,7 @@ TEST_CASE("a cancel or a deadline between steps ahead gives everything back, and
   CHECK(served.core->metrics().kv_blocks_free == served.core->metrics().kv_blocks);
 }
 
-TEST_CASE("an arrival, or an end that makes room, waits for no more than the steps in flight") {
+TEST_CASE("an arrival, or a finish that frees a slot, waits only for the steps in flight") {
   constexpr int kSoon = 2 + runtime::GpuExecutor::kInFlightMax;
   Served served({.prefill_samples = true});
   const auto step = [&](int steps) {
@@ -207,7 +210,7 @@ TEST_CASE("an arrival, or an end that makes room, waits for no more than the ste
   step(kSoon);
   Served::listen(second);
   CHECK_FALSE(second.tokens.empty());
-  auto third = served.submit(request_of(4, 9));  // two run at once
+  auto third = served.submit(request_of(4, 9));  // must wait: only two sequences run at once
   for (int i = 0; i < 20 && second.finish == FinishReason::kNone; ++i) {
     step(1);
     Served::listen(second);
@@ -219,11 +222,11 @@ TEST_CASE("an arrival, or an end that makes room, waits for no more than the ste
   Served::listen(third);
   CHECK_FALSE(third.tokens.empty());
   Served::listen(longest);
-  CHECK(longest.finish == FinishReason::kNone);  // it ran all the while
+  CHECK(longest.finish == FinishReason::kNone);  // it ran all the time
   served.run();
 }
 
-TEST_CASE("any call of the device that fails ends requests with one line, and the engine works on") {
+TEST_CASE("a failure of any driver call ends requests with a one-line error, and the engine works afterwards") {
   Served calm({.prefill_samples = true});
   const auto opened = calm.model.control->counts().calls;
   auto first = calm.submit(request_of(2, 9)), second = calm.submit(request_of(3, 9));
@@ -253,7 +256,7 @@ TEST_CASE("any call of the device that fails ends requests with one line, and th
   }
 }
 
-TEST_CASE("a device that is lost fails every request, and the engine says so") {
+TEST_CASE("a lost device fails every request, and the engine becomes unhealthy") {
   Served served({.prefill_samples = true});
   auto running = served.submit(request_of(2, 40));
   for (int i = 0; i < 6; ++i) served.core->step();
@@ -272,7 +275,7 @@ TEST_CASE("a device that is lost fails every request, and the engine says so") {
   CHECK(served.core->metrics().kv_blocks_free == served.core->metrics().kv_blocks);
 }
 
-TEST_CASE("a variant whose tokens are not its sequences takes no part in loops, though it samples") {
+TEST_CASE("a variant with more tokens than sequences is not used for decode loops, although it samples") {
   const GpuModel model;
   model.program->variants[1]->bounds = plan::Bounds(2, 2, 1, 16);
   const auto driver = model.driver();
@@ -280,7 +283,7 @@ TEST_CASE("a variant whose tokens are not its sequences takes no part in loops, 
   CHECK(executor->decode_loop()->sequences_max() == 1);
 }
 
-TEST_CASE("a step that leaves no token is the device's fault") {
+TEST_CASE("a decode step that samples no token is a device error") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);

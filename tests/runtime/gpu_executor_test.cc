@@ -1,5 +1,5 @@
-// The GPU executor on the null driver: what it launches with which addresses, its decode loop, its promises, and what
-// happens when plans or devices are broken.
+// The GPU executor on the null driver: launches and their addresses, the decode loop, memory requirements, and errors
+// for broken plans and failing devices.
 
 #include <catch2/catch.hpp>
 
@@ -25,7 +25,7 @@ using test::error_line;
 using test::feed;
 using test::GpuModel;
 
-/// What a greedy loop must make of `prompt`.
+/// The tokens that greedy decoding must give after `prompt`.
 std::vector<std::int32_t> expected_tokens(const GpuModel& model, std::vector<std::int32_t> prompt, std::size_t count) {
   const std::size_t begin = prompt.size();
   while (prompt.size() < begin + count) prompt.push_back(model.next(prompt));
@@ -55,7 +55,7 @@ const std::vector<std::int32_t> kPrompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
 
 }  // namespace
 
-TEST_CASE("forward gives the model's logits, in steps of any size, with work kept back or not") {
+TEST_CASE("forward gives the model's logits, in steps of any size, with deferred or immediate execution") {
   for (const bool deferred : {false, true}) {
     const GpuModel model({.driver = {.deferred = deferred}});
     for (const std::size_t chunk : {1, 2, 3, 8}) {
@@ -68,29 +68,30 @@ TEST_CASE("forward gives the model's logits, in steps of any size, with work kep
   }
 }
 
-TEST_CASE("a forward is one graph launch of a variant that was recorded when the program was opened") {
+TEST_CASE("a forward is one graph launch of a variant that was captured when the program was opened") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
-  CHECK(model.control->counts().graph_execs == 5);  // two decode variants with two each, prefill with one
+  CHECK(model.control->counts().graph_execs == 5);  // the two decode variants have two graphs each, prefill has one
   const auto launches = model.control->calls("launch");
   feed(*executor, kPrompt, 0, 4);
   CHECK(model.control->calls("launch") == launches);
   CHECK(model.control->calls("graph_launch") == 3);
   CHECK(model.seen->forwards == 3);
-  CHECK(model.seen->overlaps == 3);  // the hint of the plan's flag
+  CHECK(model.seen->overlaps == 3);  // launches with the overlap hint of the plan's flag
   CHECK(std::ranges::equal(model.seen->counts, std::array{3, 1, 1, 0}));
   CHECK(model.seen->padding_position == -1);
 }
 
-TEST_CASE("addresses follow the plan: groups, layers, K and V, blocks of their own") {
+TEST_CASE("addresses follow the plan: KV groups, layers, K and V, and blocks") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver, {.threads = 1, .kv_blocks = 10});
   feed(*executor, {1});
   CHECK(executor->kv_blocks() == 10);
   CHECK(model.seen->v - model.seen->k == 10 * 32);
-  CHECK(executor->memory_requirements().kv == 1280 + 1280);  // [1 layer][10][128], then [2 layers][10][64]
+  CHECK(executor->memory_requirements().kv ==
+        1280 + 1280);  // [1 layer][10 blocks][128 bytes] and [2 layers][10 blocks][64 bytes]
   CHECK(driver.device_allocations().total == 5);
   CHECK(driver.device_allocations().live_bytes == executor->memory_requirements().total());
   CHECK(executor->program().target == "null");
@@ -99,11 +100,11 @@ TEST_CASE("addresses follow the plan: groups, layers, K and V, blocks of their o
   CHECK(executor->load_report().bytes == 64 + 64);
 }
 
-TEST_CASE("a block that is copied before a step holds what its source held, and the source stays") {
+TEST_CASE("a block copy before a step takes the source block's contents and leaves the source unchanged") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
-  feed(*executor, {kPrompt.begin(), kPrompt.begin() + 6});  // blocks 0 and 1, the second half full
+  feed(*executor, {kPrompt.begin(), kPrompt.begin() + 6});  // fills block 0 and the first half of block 1
   const auto step = [&](std::int32_t id, std::int32_t second, std::span<const runtime::BlockCopy> copies) {
     const std::int32_t ids[] = {id}, positions[] = {6}, zero[] = {0}, length[] = {7}, table[] = {0, second, 0, second};
     const auto logits = executor->forward({.ids = ids,
@@ -128,7 +129,7 @@ TEST_CASE("a block that is copied before a step holds what its source held, and 
   CHECK(error_line([&] { step(1, 1, wrong); }, ErrorCode::kInternal).find("RT-008") != std::string::npos);
 }
 
-TEST_CASE("the decode loop makes the model's tokens, ahead of the host") {
+TEST_CASE("the decode loop gives the model's tokens, ahead of the host") {
   for (const bool deferred : {false, true}) {
     const GpuModel model({.driver = {.deferred = deferred}});
     const auto driver = model.driver();
@@ -144,7 +145,7 @@ TEST_CASE("the decode loop makes the model's tokens, ahead of the host") {
       if (tokens.size() < 39) loop.loop.submit();
       CHECK(loop.loop.in_flight() == (tokens.size() < 39 ? 2 : 1));
       tokens.push_back(loop.loop.take().front());
-      if (deferred) CHECK(model.seen->sampled == tokens.size());  // it waited for that step and for no more
+      if (deferred) CHECK(model.seen->sampled == tokens.size());  // exactly the steps waited for have run
     }
     loop.loop.stop();
     CHECK(tokens == expected);
@@ -153,7 +154,7 @@ TEST_CASE("the decode loop makes the model's tokens, ahead of the host") {
   }
 }
 
-TEST_CASE("as many steps in flight as the loop allows make the same tokens, and a stop forgets all of them") {
+TEST_CASE("the maximum number of steps in flight gives the same tokens, and a stop discards all of them") {
   for (const bool deferred : {false, true}) {
     const GpuModel model({.driver = {.deferred = deferred}});
     const auto driver = model.driver();
@@ -164,7 +165,7 @@ TEST_CASE("as many steps in flight as the loop allows make the same tokens, and 
       const auto position = all.size() - 1;
       const std::vector<std::int32_t> fed = all;
       loop.start(all.back(), position, 12);
-      CHECK(loop.loop.in_flight_max() == GpuExecutor::kInFlightMin);  // how long steps take is not known yet
+      CHECK(loop.loop.in_flight_max() == GpuExecutor::kInFlightMin);  // the step time is not measured yet
       for (int submitted = 0, taken = 0; taken < 6; ++taken) {
         const auto most = loop.loop.in_flight_max();
         CHECK((GpuExecutor::kInFlightMin <= most && most <= GpuExecutor::kInFlightMax));
@@ -179,7 +180,7 @@ TEST_CASE("as many steps in flight as the loop allows make the same tokens, and 
   }
 }
 
-TEST_CASE("the ring of tokens wraps, and more steps than were announced are refused") {
+TEST_CASE("the token ring wraps, and more steps than announced are refused") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
@@ -196,11 +197,11 @@ TEST_CASE("the ring of tokens wraps, and more steps than were announced are refu
   CHECK_THAT(error_line([&] { loop.start(7, 1, test::kContext); }, ErrorCode::kInternal), Catch::Contains("RT-003"));
   loop.table[3] = 1000;
   CHECK_THAT(error_line([&] { loop.start(7, 0, 16); }, ErrorCode::kInternal), Catch::Contains("RT-004"));
-  loop.start(7, 0, 12);  // does not reach it
+  loop.start(7, 0, 12);  // 12 steps use blocks 0 to 2 only
   loop.loop.stop();
 }
 
-TEST_CASE("a stopped loop may have overrun by a step, which leaves nothing behind") {
+TEST_CASE("a stopped loop may overrun by a step, which has no effect on later results") {
   for (const bool deferred : {false, true}) {
     const GpuModel model({.driver = {.deferred = deferred}});
     const auto driver = model.driver();
@@ -215,7 +216,8 @@ TEST_CASE("a stopped loop may have overrun by a step, which leaves nothing behin
     CHECK_THAT(error_line([&] { feed(*executor, {1}); }, ErrorCode::kInternal), Catch::Contains("RT-011"));
     loop.loop.stop();
     CHECK(loop.loop.in_flight() == 0);
-    const std::vector<std::int32_t> other = {8, 8, 8};  // goes on otherwise, over the step that was not wanted
+    const std::vector<std::int32_t> other = {
+        8, 8, 8};  // continues differently, over the position that the overrun step wrote
     tokens.insert(tokens.end(), other.begin(), other.end());
     CHECK(feed(*executor, tokens, kPrompt.size()) == model.logits(tokens));
     loop.start(2, tokens.size(), 3);
@@ -226,7 +228,7 @@ TEST_CASE("a stopped loop may have overrun by a step, which leaves nothing behin
   }
 }
 
-TEST_CASE("two sequences decode together, with their own tables, positions and samplers") {
+TEST_CASE("two sequences decode together, with their own block tables, positions and samplers") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
@@ -252,21 +254,22 @@ TEST_CASE("two sequences decode together, with their own tables, positions and s
     const auto tokens = loop.take();
     REQUIRE(tokens.size() == 2);
     CHECK(tokens[0] == model.next(first));
-    CHECK(tokens[1] == (model.next(second) + 5 + 2 + 6 + i + 3 + 3) % test::kVocab);  // seed, draws, top_k, the rest
+    // The terms of the drawn row: seed (low, high), draws, top_k, 4 * (top_p + min_p).
+    CHECK(tokens[1] == (model.next(second) + 5 + 2 + 6 + i + 3 + 3) % test::kVocab);
     first.push_back(tokens[0]);
     second.push_back(tokens[1]);
   }
   loop.stop();
 }
 
-TEST_CASE("the loop takes what its kernels can sample, and nothing else") {
+TEST_CASE("the loop accepts exactly the parameters that its kernels can sample") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);
   const auto& loop = *executor->decode_loop();
   CHECK(loop.can_sample({}));
   CHECK(loop.can_sample({.temperature = 0.7F, .top_k = 40, .top_p = 0.9F, .min_p = 0.1F}));
-  CHECK(loop.can_sample({.typical_p = 0.5F}));  // greedy: it does not apply
+  CHECK(loop.can_sample({.typical_p = 0.5F}));  // greedy, so typical_p has no effect
   CHECK_FALSE(loop.can_sample({.temperature = 1, .typical_p = 0.5F}));
   CHECK_FALSE(loop.can_sample({.repeat_penalty = 1.1F}));
   CHECK_FALSE(loop.can_sample({.frequency_penalty = 0.1F}));
@@ -282,7 +285,7 @@ TEST_CASE("a step allocates nothing, on the device or on the host") {
   const auto driver = model.driver();
   const auto executor = model.open(driver);
   const auto device = driver.device(0);
-  // What the null driver itself allocates for the calls of a step.
+  // Allocations that the null driver itself makes for the calls of a step; they are subtracted below.
   driver::Stream stream(device);
   const auto graph = driver::GraphExec::record(stream, "nothing", [] {});
   const auto bare = [&] {
@@ -298,7 +301,7 @@ TEST_CASE("a step allocates nothing, on the device or on the host") {
   loop.start(1, kPrompt.size(), 50);
   loop.loop.submit();
   loop.loop.submit();
-  for (int i = 0; i < 2; ++i) {  // until steps' times are known
+  for (int i = 0; i < 2; ++i) {  // the first steps measure the step time
     (void)loop.loop.take();
     loop.loop.submit();
   }
@@ -316,7 +319,7 @@ TEST_CASE("a step allocates nothing, on the device or on the host") {
   CHECK(device_before == 5);
 }
 
-TEST_CASE("a failure of any call is one line, and nothing is left") {
+TEST_CASE("a failure of any driver call gives a one-line error and leaves no object alive") {
   const auto run = [](const GpuModel& model, const driver::Driver& driver) {
     const auto executor = model.open(driver, {.threads = 1});
     feed(*executor, kPrompt);
@@ -352,14 +355,14 @@ TEST_CASE("a failure of any call is one line, and nothing is left") {
       }
       thrown += line.empty() ? 0 : 1;
       CHECK(line.find('\n') == std::string::npos);
-      // What fails in a destructor is counted, and held by nobody else.
+      // Objects whose release failed in a destructor are counted; all others must be gone.
       CHECK(model.control->counts().held() == driver.failed_releases());
     }
   CHECK(thrown > 450);
 }
 
-TEST_CASE("a device that is lost in mid-run fails every later step with exit status 4") {
-  const GpuModel model({.driver = {.deferred = true}});  // the step is not done yet when the device goes
+TEST_CASE("a device that is lost during a run fails every later step with exit status 4") {
+  const GpuModel model({.driver = {.deferred = true}});  // deferred: the step is still pending when the device is lost
   const auto driver = model.driver();
   auto executor = model.open(driver);
   feed(*executor, kPrompt);
@@ -376,7 +379,7 @@ TEST_CASE("a device that is lost in mid-run fails every later step with exit sta
   CHECK(driver.device_allocations().live == 0);
 }
 
-TEST_CASE("what does not fit is refused with the numbers before anything is loaded") {
+TEST_CASE("a program that does not fit memory is refused with the numbers before anything is loaded") {
   const GpuModel model({.large_rows = 1000});
   const auto driver = model.driver();
   model.control->limit_memory(4 << 20);
@@ -455,7 +458,7 @@ TEST_CASE("a broken program is refused, naming the step") {
   CHECK_THAT(error_line([&] { (void)model.open(driver); }, ErrorCode::kDevice), Catch::Contains("logits"));
 }
 
-TEST_CASE("a profile times every step, and gives the same tokens") {
+TEST_CASE("a profile times every step and gives the same tokens") {
   const GpuModel model({.driver = {.deferred = true}});
   const auto driver = model.driver();
   const auto executor = model.open(driver, {.threads = 1, .profile = true});
@@ -485,7 +488,7 @@ TEST_CASE("a profile times every step, and gives the same tokens") {
   CHECK(rows[6].calls == 3);
 }
 
-TEST_CASE("a token that does not exist is the device's fault") {
+TEST_CASE("a sampled token outside the vocabulary is a device error") {
   const GpuModel model;
   const auto driver = model.driver();
   const auto executor = model.open(driver);

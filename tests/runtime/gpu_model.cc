@@ -1,3 +1,5 @@
+// GpuModel: the program, its three kernels as host functions on the null driver, and the model's bytes. The "model"
+// hashes all tokens up to a position through the KV pool; logits are a function of the hash and the weights.
 #include "tests/runtime/gpu_model.h"
 
 #include <algorithm>
@@ -26,10 +28,11 @@ using plan::Space;
 
 constexpr std::int64_t kTableBlocks = kContext / kBlockTokens, kHeadDim = 4, kLayers = 2, kLayer = 1;
 constexpr std::int64_t kLargeRowBytes = 4096;
-constexpr std::byte kScramble{0x5a};  // what repacking does to a byte
+constexpr std::byte kScramble{0x5a};  // the repack kernels XOR each byte with this value
 constexpr std::uint32_t kFactor = 7;
 
-// The file: 8 rows of the table, a gap, the other 8, the bias, the large weight.
+// Layout of the model's file, offsets in bytes: two halves of the embedding table (8 rows each), the bias, the large
+// weight.
 constexpr std::uint64_t kTableA = 100, kTableB = 200, kBias = 300, kLarge = 512;
 
 enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
@@ -41,7 +44,7 @@ Operand input(GpuInput index) {
   return input(static_cast<std::uint16_t>(index));
 }
 
-/// The structs that the kernels take.
+/// Arguments of the kernels, in the layout of the plan's operands and constants.
 struct StoreArgs {
   const std::int32_t *ids, *positions, *sequence, *counts, *table;
   const std::uint32_t* weights;
@@ -120,7 +123,7 @@ void sample(const SampleArgs& a) {
     ++a.kv_length[r];
     a.sampled[a.counts[gpu::kSampledCount] % gpu::kSampledRing * a.rows + r] = token;
   }
-  *a.counter += *a.counter;  // 0 stays 0
+  *a.counter += *a.counter;  // doubles: only a counter that starts at 0 stays 0
   if (*a.counter == 0) ++a.counts[gpu::kSampledCount];
 }
 
@@ -131,7 +134,7 @@ void repack(const RepackArgs& a, std::int64_t row_bytes) {
   }
 }
 
-/// As add_kernels adds them.
+/// In the order in which add_kernels adds them: the index is the code object's number.
 constexpr std::array<std::string_view, 5> kKernels{"store", "logits", "sample", "repack4", "repack4096"};
 std::uint32_t code_of(std::string_view kernel) {
   return static_cast<std::uint32_t>(std::ranges::find(kKernels, kernel) - kKernels.begin());
@@ -164,7 +167,7 @@ GpuModel::GpuModel(const GpuModelOptions& options)
   program->batch_max = 2;
   program->vocab = kVocab;
   program->kv_groups.emplace_back(1, 1, 8, 8, kBlockTokens, 0, 128, kF16,
-                                  false);  // another group before the one in use
+                                  false);  // an unused group in front of the one that the layers use
   program->kv_groups.emplace_back(kLayers, 1, kHeadDim, kHeadDim, kBlockTokens, 0, 2 * 2 * kBlockTokens * kHeadDim,
                                   kF16, false);
   program->arena_bytes = 300;
@@ -233,7 +236,7 @@ void GpuModel::add_weights(std::int64_t large_rows) {
   auto& bias = *weight("bias", 0, 64, 16);
   source(bias, kBias, 16, 4);
   load("copy", 0, plan::CopySourceT());
-  // Rows of both sources alternate, two by two.
+  // Rows of the two sources alternate in pairs: A0 A1 B0 B1 A2 A3 B2 B3 ...
   auto& table = *weight("table", 256, 64, 16);
   source(table, kTableA, 8, 4);
   source(table, kTableB, 8, 4);
@@ -252,7 +255,7 @@ void GpuModel::add_variant(const char* name, std::int64_t tokens, std::int64_t r
   variant->name = name;
   variant->bounds = plan::Bounds(tokens, rows, sequences, kTableBlocks);
   const auto k = operand_at(Space::Kv, 1, 2 * kLayer), v = operand_at(Space::Kv, 1, 2 * kLayer + 1);
-  const auto tables = operand_at(Space::Input, kBlockTable, 1);  // of the same group
+  const auto tables = operand_at(Space::Input, kBlockTable, 1);  // block table of the same KV group
   const auto large =
       operand_at(Space::Weights, 0, static_cast<std::uint64_t>(std::min<std::int64_t>(program->weights_bytes, 512)));
   variant->steps.push_back(make_step("store",
@@ -318,7 +321,7 @@ std::unique_ptr<runtime::GpuExecutor> GpuModel::open(const driver::Driver& drive
 }
 
 std::uint32_t GpuModel::weight_of(std::int32_t token) const {
-  const auto pair = token / 2;  // of rows; those of the two sources alternate
+  const auto pair = token / 2;  // rows lie in pairs that alternate between the two sources
   const auto row = static_cast<std::size_t>(pair / 2 * 2 + token % 2);
   std::uint32_t value = 0;
   std::memcpy(&value, file.data() + (pair % 2 == 0 ? kTableA : kTableB) + row * 4, 4);

@@ -1,6 +1,7 @@
 #pragma once
 // A hand-made GPU program of three kernels for the null driver: a language model whose next token depends on every
-// token before it through the paged KV pool, and whose weights come through the staging ring.
+// earlier token through the paged KV pool, and whose weights are uploaded through the staging ring. Used by the tests
+// of the GPU executor, the engine and the session.
 
 #include <cstdint>
 #include <memory>
@@ -19,16 +20,17 @@ inline constexpr std::int64_t kBlockTokens = 4, kContext = 64;
 
 struct GpuModelOptions {
   driver::NullOptions driver;
-  std::int64_t large_rows = 0;  ///< rows of 4096 bytes of one more weight, to fill the ring
+  std::int64_t large_rows =
+      0;  ///< rows of 4096 bytes of an additional weight that is larger than the staging ring; 0: none
   bool prefill_samples = false;
 };
 
-/// A driver with the kernels, the program and the model's bytes.
+/// The null driver with the model's kernels, the program, and the model's file.
 class GpuModel {
  public:
   explicit GpuModel(const GpuModelOptions& options = {});
 
-  /// The program may be changed before it is opened.
+  /// Tests may change the program before they open it.
   std::shared_ptr<plan::ProgramT> program;
   std::vector<std::byte> file;
   std::shared_ptr<driver::NullControl> control;
@@ -37,19 +39,19 @@ class GpuModel {
   [[nodiscard]] std::unique_ptr<runtime::GpuExecutor> open(const driver::Driver& driver,
                                                            runtime::ExecutorOptions options = {.threads = 2}) const;
 
-  /// The likeliest token behind `tokens`, computed from the file's bytes alone.
+  /// The most likely token after `tokens`, computed from the file's bytes alone: the reference for greedy decoding.
   [[nodiscard]] std::int32_t next(const std::vector<std::int32_t>& tokens) const;
-  /// The logits there.
+  /// Logits [kVocab] after `tokens`, computed the same way.
   [[nodiscard]] std::vector<float> logits(const std::vector<std::int32_t>& tokens) const;
-  /// What the large weight must look like on the device.
+  /// The bytes of the large weight on the device after repacking.
   [[nodiscard]] std::vector<std::byte> large_weight() const;
 
-  /// What the kernels saw; they write, tests read between steps.
+  /// What the kernels observed. Kernels write it during a step; tests read it between steps.
   struct Seen {
     std::vector<driver::NullLaunch> repacks;
     std::uint64_t forwards = 0, overlaps = 0, sampled = 0;
-    std::uint64_t wrong_lengths = 0;        ///< a row whose kv_length is not behind its position
-    std::uint64_t k = 0, v = 0, large = 0;  ///< addresses
+    std::uint64_t wrong_lengths = 0;        ///< rows whose kv_length is not their position + 1
+    std::uint64_t k = 0, v = 0, large = 0;  ///< addresses that the kernels got
     std::int32_t counts[4] = {}, padding_position = 0;
   };
   std::shared_ptr<Seen> seen = std::make_shared<Seen>();
@@ -61,16 +63,17 @@ class GpuModel {
   void add_variant(const char* name, std::int64_t tokens, std::int64_t rows, std::int64_t sequences, bool samples);
 };
 
-/// Feeds all but what is already in the KV pool, in steps of `chunk`, over blocks 0, 1, ...; logits of the last token.
+/// Feeds `tokens` from position `from` on in steps of `chunk` tokens, into blocks 0, 1, ...; returns the last token's
+/// logits. Tokens before `from` must already be in the KV pool.
 std::vector<float> feed(runtime::Executor& executor, const std::vector<std::int32_t>& tokens, std::size_t from = 0,
                         std::size_t chunk = 8);
 
-/// A block table of one sequence: blocks 0, 1, ...
+/// Block table of one sequence: blocks 0, 1, ...
 std::vector<std::int32_t> first_blocks();
-/// The same tables for both KV groups.
+/// `tables` repeated for both KV groups.
 std::vector<std::int32_t> of_both_groups(std::vector<std::int32_t> tables);
 
-/// The error line that `body` ends in; empty when it ends well.
+/// The error line that `body` throws with this code, or an empty string if it does not throw.
 template <class Body>
 std::string error_line(Body&& body, ErrorCode code) {
   try {

@@ -1,4 +1,6 @@
-// Weights through the staging ring: right bytes in the right rows, slots reused behind their events only.
+// Weight upload through the staging ring: every byte reaches its row, and a ring slot is reused only after its event. A
+// slot that is refilled too early would corrupt weights silently, so most cases run the null driver with
+// deferred execution.
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -16,9 +18,9 @@ namespace {
 using test::error_line;
 using test::GpuModel;
 
-constexpr std::int64_t kManyRows = 11'000;  // 43 MiB: ten slots of 4 MiB and a bit, in a ring of eight
+constexpr std::int64_t kManyRows = 11'000;  // 43 MiB: more than ten slots of 4 MiB, in a ring of eight
 
-/// A model whose reads can fail, and that counts hints.
+/// A weight source whose reads can fail, and which counts prefetch hints.
 class Source final : public runtime::WeightSource {
  public:
   explicit Source(const std::vector<std::byte>& bytes) : bytes_(bytes) {}
@@ -39,7 +41,7 @@ class Source final : public runtime::WeightSource {
   std::string name_ = "model";
 };
 
-/// The plain load step of the table's second source.
+/// The load step of the table's second source.
 plan::StepT& repack_step(GpuModel& model) {
   return *model.program->load_steps[1];
 }
@@ -49,7 +51,7 @@ plan::RepackT& repack(GpuModel& model) {
 
 }  // namespace
 
-TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled before its event") {
+TEST_CASE("a weight larger than the ring arrives complete, and no slot is refilled before its event") {
   const auto [deferred, threads] =
       GENERATE(table<bool, std::size_t>({{true, 1}, {true, 2}, {true, 9}, {false, 1}, {false, 2}, {false, 9}}));
   const GpuModel model({.driver = {.deferred = deferred}, .large_rows = kManyRows});
@@ -57,7 +59,7 @@ TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled be
   Source source(model.file);
   const auto executor = std::make_unique<runtime::GpuExecutor>(model.program, source, driver.device(0),
                                                                runtime::ExecutorOptions{.threads = threads});
-  test::feed(*executor, {1, 2});  // tells where the weight lies
+  test::feed(*executor, {1, 2});  // the kernels record the weight's address
   const auto expected = model.large_weight();
   REQUIRE(model.seen->large != 0);
   CHECK(std::memcmp(reinterpret_cast<const void*>(model.seen->large), expected.data(), expected.size()) == 0);
@@ -66,12 +68,12 @@ TEST_CASE("a weight larger than the ring arrives whole, and no slot is filled be
   CHECK(executor->load_report().seconds > 0);
   CHECK(source.prefetched == expected.size() + 128);
   CHECK(executor->memory_requirements().staging == 8 * (std::size_t{4} << 20));
-  // The ring is no memory of its own: what mirrors the step's inputs and logits afterwards.
+  // The ring uses no pinned memory of its own: it shares the buffers that hold a step's inputs and logits later.
   CHECK(driver.pinned_allocations().total == 2);
   CHECK(driver.pinned_allocations().live_bytes < executor->memory_requirements().staging + (1 << 20));
 }
 
-TEST_CASE("a part of a tensor's rows and columns goes through the ring as its whole rows do") {
+TEST_CASE("a part of a tensor's rows and columns is uploaded correctly") {
   const std::size_t threads = GENERATE(1U, 3U);
   constexpr std::size_t kRowsBefore = 5, kRows = kManyRows / 2 - 9, kRowBytes = 4096, kTensorRowBytes = 2 * kRowBytes;
   const GpuModel model({.driver = {.deferred = true}, .large_rows = kManyRows});
@@ -111,7 +113,7 @@ TEST_CASE("slices are whole rows in order, and each launch covers its rows") {
     const auto [to, staged, first, count, row_first, unit, stride] = words;
     CHECK(launch.hints.overlap_predecessor == false);
     if (launch.kernel == "repack4") {
-      CHECK(launch.grid.x == 16);  // two blocks a row
+      CHECK(launch.grid.x == 16);  // two blocks per row
       CHECK(launch.block.x == 64);
       CHECK((count == 8 && first == 0 && unit == 2 && stride == 4));
       continue;
@@ -126,7 +128,7 @@ TEST_CASE("slices are whole rows in order, and each launch covers its rows") {
   CHECK(slices >= 6);
 }
 
-TEST_CASE("a file that cannot be read ends the load with its own line, and nothing is left") {
+TEST_CASE("a file that cannot be read ends the load with its own error line, and nothing stays allocated") {
   for (const auto& [fail_at, threads] : std::vector<std::pair<std::uint64_t, std::size_t>>{
            {1, 2}, {2, 2}, {40, 2}, {80, 2}, {1, 9}, {40, 9}, {80, 9}, {80, 1}}) {
     const GpuModel model({.driver = {.deferred = true}, .large_rows = kManyRows});
@@ -144,7 +146,7 @@ TEST_CASE("a file that cannot be read ends the load with its own line, and nothi
   }
 }
 
-TEST_CASE("an upload that fails at its very end is no success") {
+TEST_CASE("an upload that fails at its last call is an error") {
   const GpuModel model;
   const auto driver = model.driver();
   model.control->fail("stream_synchronize", 2);

@@ -1,3 +1,4 @@
+// The KV block pool: growth, trim, fork with copy-on-write, retained blocks, and that none of it allocates.
 #include "runtime/kv/kv_blocks.h"
 
 #include <catch2/catch.hpp>
@@ -12,7 +13,7 @@ namespace {
 using runtime::KvBlockPool;
 using runtime::KvSequence;
 
-TEST_CASE("a sequence grows by blocks and gives them back") {
+TEST_CASE("a sequence grows by blocks and releases them") {
   KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 2, .tokens_max = 24});
   {
     auto sequence = pool.open().value();
@@ -28,10 +29,10 @@ TEST_CASE("a sequence grows by blocks and gives them back") {
     CHECK((sequence.blocks().size() == 1 && sequence.tokens() == 4 && pool.blocks_free() == 7));
     sequence.trim(100);
     CHECK(sequence.tokens() == 4);
-    CHECK_FALSE(sequence.append(21).ok);  // 25 positions
+    CHECK_FALSE(sequence.append(21).ok);  // 25 positions in total, one more than tokens_max
     CHECK(sequence.append(20).ok);
     auto other = pool.open().value();
-    CHECK_FALSE(other.append(9).ok);  // three blocks, two are left
+    CHECK_FALSE(other.append(9).ok);  // needs three blocks, two are free
     CHECK((other.tokens() == 0 && pool.blocks_free() == 2));
     CHECK(other.append(8).ok);
     CHECK_FALSE(pool.open().has_value());
@@ -40,7 +41,7 @@ TEST_CASE("a sequence grows by blocks and gives them back") {
   CHECK((pool.blocks_free() == 8 && pool.sequences_free() == 2));
 }
 
-TEST_CASE("whoever writes into a shared block first gets a copy") {
+TEST_CASE("a write into a shared block copies it first") {
   KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32});
   auto parent = pool.open().value();
   REQUIRE(parent.append(6).ok);
@@ -54,7 +55,7 @@ TEST_CASE("whoever writes into a shared block first gets a copy") {
   const auto first = parent.append(1);
   REQUIRE(first.copy.has_value());
   CHECK((first.copy->from == shared && first.copy->to == parent.blocks()[1] && parent.blocks()[1] != shared));
-  const auto second = child.append(1);  // the only owner now
+  const auto second = child.append(1);  // now the only owner
   CHECK((second.ok && !second.copy.has_value()));
   CHECK(child.blocks()[1] == shared);
   CHECK(child.blocks()[0] == parent.blocks()[0]);
@@ -64,7 +65,7 @@ TEST_CASE("whoever writes into a shared block first gets a copy") {
   pool.audit();
 }
 
-TEST_CASE("blocks held outside of sequences survive them") {
+TEST_CASE("blocks retained outside of sequences survive them") {
   KvBlockPool pool({.blocks = 4, .block_tokens = 2, .sequences_max = 2, .tokens_max = 8});
   std::vector<std::int32_t> held;
   {
@@ -89,7 +90,7 @@ TEST_CASE("opening, growing, publishing, forking and closing allocate nothing") 
   std::vector<std::int32_t> ids(90);
   const auto before = test::allocations();
   for (int round = 0; round < 50; ++round) {
-    ids[8] = round;  // so that prefixes are found, and others are given up
+    ids[8] = round;  // some prefixes are found, others are evicted
     auto sequence = pool.open(ids);
     bool grown = sequence->append(90 - sequence->tokens()).ok;
     sequence->publish(ids);

@@ -1,5 +1,5 @@
-// Prefixes that are found by their tokens: what is found, what is given up first, and, with a model of the contents,
-// that every sequence reads what it wrote whatever happens in between.
+// The prefix cache: which prefixes are found, in which order idle blocks are evicted, and, with a model of the block
+// contents, that every sequence reads what it wrote after any order of operations.
 
 #include <rapidcheck.h>
 
@@ -32,7 +32,7 @@ KvSequence filled(KvBlockPool& pool, std::span<const std::int32_t> ids) {
   return sequence;
 }
 
-TEST_CASE("a published prefix begins later sequences, as far as full blocks agree") {
+TEST_CASE("a published prefix is found by later sequences, as far as full blocks agree") {
   KvBlockPool pool({.blocks = 16, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32});
   const auto ids = rising(10);
   auto first = filled(pool, ids);
@@ -49,14 +49,14 @@ TEST_CASE("a published prefix begins later sequences, as far as full blocks agre
     CHECK(pool.references(first.blocks()[0]) == 2);
     CHECK_FALSE(second.append(1).copy.has_value());
   }
-  // The same block behind another prefix is another content.
+  // The same block after another prefix has different contents, so it must not match.
   auto shifted = rising(4, 50);
   shifted.insert(shifted.end(), ids.begin() + 4, ids.begin() + 8);
   CHECK(pool.match(shifted).blocks == 0);
   pool.audit();
 }
 
-TEST_CASE("equal tokens with another extra hash are another prefix") {
+TEST_CASE("equal tokens with another extra hash are a different prefix") {
   KvBlockPool pool({.blocks = 32, .block_tokens = 4, .sequences_max = 8, .tokens_max = 32, .min_partial_tokens = 2});
   const auto ids = rising(11), longer = rising(15);
   constexpr std::uint64_t kAdapter = 7, kOther = ~std::uint64_t{0};
@@ -70,13 +70,13 @@ TEST_CASE("equal tokens with another extra hash are another prefix") {
   const auto plain = fill(0), adapted = fill(kAdapter);
   CHECK((pool.match(longer).blocks == 2 && pool.match(longer, kAdapter).blocks == 2));
   CHECK((pool.match(longer, kOther).blocks == 0 && pool.match(longer, kOther).tokens == 0));
-  // nor is the beginning of a block shared
+  // A partial block is not shared across extra hashes either.
   CHECK((pool.match(rising(3)).tokens == 3 && pool.match(rising(3), kOther).tokens == 0));
   auto again = pool.open(longer, kAdapter).value();
   CHECK(again.tokens() == 8);
   CHECK(again.blocks()[0] == adapted.blocks()[0]);
   CHECK(again.blocks()[0] != plain.blocks()[0]);
-  // What follows a shared prefix is published under the same extra hash, of forks too.
+  // Blocks published after a shared prefix carry the same extra hash, also in forks.
   REQUIRE(again.append(longer.size() - 8).ok);
   auto forked = again.fork(longer.size()).value();
   again.publish(longer);
@@ -86,7 +86,7 @@ TEST_CASE("equal tokens with another extra hash are another prefix") {
   pool.audit();
 }
 
-TEST_CASE("a sequence begins with a copy of the block that begins as its next one does") {
+TEST_CASE("a sequence begins with a copy of a block whose first tokens are equal") {
   KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 4, .tokens_max = 32, .min_partial_tokens = 2});
   const auto ids = rising(12);
   const auto first = filled(pool, ids);
@@ -96,7 +96,7 @@ TEST_CASE("a sequence begins with a copy of the block that begins as its next on
     auto second = pool.open(alike).value();
     CHECK((pool.match(alike).blocks == 1 && pool.match(alike).tokens == 6 && second.tokens() == 6));
     CHECK(second.blocks()[1] == first.blocks()[1]);
-    CHECK(second.blocks_to_append(4) == 2);  // one of them in place of the other's
+    CHECK(second.blocks_to_append(4) == 2);  // one of them replaces the shared partial block by a copy
     const auto grown = second.append(4);
     REQUIRE((grown.ok && grown.copy.has_value()));
     CHECK((grown.copy->from == first.blocks()[1] && grown.copy->to == second.blocks()[1]));
@@ -105,13 +105,13 @@ TEST_CASE("a sequence begins with a copy of the block that begins as its next on
   }
   auto third = alike;
   third[7] = 98;
-  CHECK(pool.match(third).tokens == 7);  // of the block that has most of it
+  CHECK(pool.match(third).tokens == 7);  // the cached block with the longest common part is used
   third[5] = 97;
-  CHECK(pool.match(third).tokens == 4);  // one token is not worth it
+  CHECK(pool.match(third).tokens == 4);  // one token is below min_partial_tokens
   pool.audit();
 }
 
-TEST_CASE("a sequence that needs the whole pool does not hold a block that it only copies") {
+TEST_CASE("a sequence that needs the whole pool does not keep the block that it copied from") {
   KvBlockPool pool({.blocks = 3, .block_tokens = 4, .sequences_max = 2, .tokens_max = 12, .min_partial_tokens = 1});
   auto ids = rising(12);
   {
@@ -125,7 +125,7 @@ TEST_CASE("a sequence that needs the whole pool does not hold a block that it on
   pool.audit();
 }
 
-TEST_CASE("blocks of a closed sequence stay findable until their memory is wanted, the end of a prefix first") {
+TEST_CASE("idle blocks stay in the cache until memory is needed, and a prefix is evicted from its end") {
   KvBlockPool pool({.blocks = 6, .block_tokens = 2, .sequences_max = 3, .tokens_max = 12});
   const auto old = rising(6), young = rising(4, 100);
   {
@@ -137,13 +137,13 @@ TEST_CASE("blocks of a closed sequence stay findable until their memory is wante
   CHECK((pool.blocks_free() == 6 && pool.blocks_idle() == 5));
   CHECK((pool.match(old).blocks == 3 && pool.match(old).idle == 3));
   auto sequence = pool.open().value();
-  REQUIRE(sequence.append(2).ok);  // the empty one
+  REQUIRE(sequence.append(2).ok);  // uses the free block
   CHECK(pool.evictions() == 0);
   REQUIRE(sequence.append(2).ok);
   CHECK(pool.match(old).blocks == 2);
   {
     const auto used = pool.open(old);
-  }  // now it is young's turn
+  }  // now `young` is the least recently used
   REQUIRE(sequence.append(2).ok);
   CHECK((pool.match(old).blocks == 2 && pool.match(young).blocks == 1));
   pool.audit();
@@ -153,7 +153,7 @@ TEST_CASE("blocks of a closed sequence stay findable until their memory is wante
   pool.audit();
 }
 
-TEST_CASE("what was published is never written again: trimmed into, it is copied") {
+TEST_CASE("a published block is never written again: after a trim into it, a write copies it") {
   KvBlockPool pool({.blocks = 6, .block_tokens = 4, .sequences_max = 2, .tokens_max = 16});
   const auto ids = rising(8);
   auto sequence = filled(pool, ids);
@@ -185,10 +185,10 @@ TEST_CASE("two sequences that wrote the same prefix end up with one copy of it")
   pool.audit();
 }
 
-TEST_CASE("prefixes of different KV groups differ, and a pool that is not trusted forgets its idle ones") {
+TEST_CASE("prefixes of different KV groups differ, and evict_idle forgets all idle ones") {
   runtime::KvPrefixIndex full(4, 2, 0), window(4, 2, 1);
   CHECK(full.root().hash != window.root().hash);
-  // Equal hashes are not enough: the block before must be the same entry.
+  // Equal hashes are not enough: the parent block must be the same entry.
   full.insert(full.root(), rising(2), 3);
   CHECK(full.find(full.root(), rising(2)) == 3);
   CHECK(full.find({.hash = full.root().hash, .birth = 9}, rising(2)) == runtime::KvPrefixIndex::kNone);
@@ -201,10 +201,10 @@ TEST_CASE("prefixes of different KV groups differ, and a pool that is not truste
   pool.evict_idle();
   CHECK((pool.match(ids).blocks == 0 && pool.match(rising(2, 7)).blocks == 1 && pool.blocks_free() == 3));
   pool.audit();
-  CHECK_THROWS_AS(open.publish(rising(3, 7)), Error);  // more than it has
+  CHECK_THROWS_AS(open.publish(rising(3, 7)), Error);  // more tokens than it has
 }
 
-/// A model of the contents: what each sequence should read, and what lies in each block. The value at a position
+/// A model of the block contents: what lies in each block, and what each sequence should read. The value at a position
 /// depends on all tokens up to it, as keys and values of a model do.
 struct PrefixWorld {
   explicit PrefixWorld(const KvBlockPool::Limits& limits)
@@ -217,7 +217,7 @@ struct PrefixWorld {
     std::vector<std::int32_t> ids;
   };
   std::vector<std::unique_ptr<Entry>> open;
-  std::set<std::vector<std::int32_t>> published;  // full blocks, since the last eviction
+  std::set<std::vector<std::int32_t>> published;  // full blocks published since the last eviction
   std::uint64_t evictions = 0;
 
   static std::uint64_t next(std::uint64_t value, std::int32_t id) {
@@ -253,7 +253,7 @@ struct PrefixWorld {
   void append(Entry& entry, const std::vector<std::int32_t>& ids) {
     const std::size_t need = entry.sequence.blocks_to_append(ids.size()), free = pool.blocks_free();
     const auto blocks = entry.sequence.blocks();
-    const bool sole = !blocks.empty() && pool.references(blocks.back()) == 1;  // a copy gives its block back
+    const bool sole = !blocks.empty() && pool.references(blocks.back()) == 1;  // a copy then releases the old block
     const auto result = entry.sequence.append(ids.size());
     RC_ASSERT(result.ok == (entry.ids.size() + ids.size() <= pool.limits().tokens_max && need <= free));
     if (!result.ok) {
@@ -326,7 +326,7 @@ void act_on_prefixes(PrefixWorld& world) {
   }
 }
 
-TEST_CASE("whatever is done, every sequence reads what it wrote, and no block is lost or owned twice") {
+TEST_CASE("random operations: every sequence reads what it wrote, and no block is lost or owned twice") {
   const bool held = rc::check([] {
     PrefixWorld world({.blocks = *rc::gen::inRange<std::size_t>(1, 24),
                        .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),

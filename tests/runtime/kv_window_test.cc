@@ -1,5 +1,5 @@
-// KV groups with a sliding window beside the pool: what they hold, and that every sequence reads what it wrote as far
-// back as the window reaches.
+// KV groups with a sliding window: how many blocks they hold, and that every sequence reads what it wrote as far back
+// as the window reaches, after any order of operations.
 
 #include "runtime/kv/kv_window.h"
 
@@ -32,8 +32,8 @@ std::size_t held(const KvSequence& sequence) {
       std::ranges::count_if(sequence.table(kGroup), [](std::int32_t block) { return block != kNoBlock; }));
 }
 
-TEST_CASE("a window of w positions touches so many blocks") {
-  // by trying every place
+TEST_CASE("number of blocks that a window of w positions touches") {
+  // Compared with every alignment of the window to the blocks.
   for (std::size_t tokens : {1, 2, 5, 32})
     for (std::size_t window = 1; window < 140; ++window) {
       std::size_t most = 0;
@@ -44,7 +44,7 @@ TEST_CASE("a window of w positions touches so many blocks") {
   CHECK(runtime::kv_window_blocks(512, 32) == 512 / 32 + 1);
 }
 
-TEST_CASE("token by token a sequence holds no more than its window's blocks, prefilled the step's beside them") {
+TEST_CASE("decoding holds at most the window's blocks, prefill in addition those of the step") {
   KvBlockPool pool(limits_of(9, 8));
   auto sequence = pool.open().value();
   for (std::size_t tokens = 1; tokens <= 30; ++tokens) {
@@ -53,7 +53,7 @@ TEST_CASE("token by token a sequence holds no more than its window's blocks, pre
     CHECK(held(sequence) <= runtime::kv_window_blocks(9, 4));
     CHECK(sequence.table(kGroup).size() == sequence.blocks().size());
   }
-  REQUIRE(sequence.append(17).ok);  // up to position 46; the first of them sees 22 and later: blocks 5 to 11
+  REQUIRE(sequence.append(17).ok);  // up to position 46; the first new token sees 22 and later: blocks 5 to 11
   CHECK(held(sequence) == 7);
   sequence.release_outside_window();
   CHECK(held(sequence) == 3);
@@ -63,11 +63,11 @@ TEST_CASE("token by token a sequence holds no more than its window's blocks, pre
   pool.audit();
 }
 
-TEST_CASE("a sequence that cannot go on from a position is emptied by trim and fork, any other is not") {
+TEST_CASE("trim and fork empty a sequence only if the window of the new end was released") {
   KvBlockPool pool(limits_of(6, 12));
   auto sequence = pool.open().value();
   REQUIRE(sequence.append(23).ok);
-  sequence.release_outside_window();  // position 23 sees 18 and later: block 4 on
+  sequence.release_outside_window();  // position 23 sees 18 and later: blocks from 4 on
   CHECK(sequence.fork(20).value().tokens() == 0);
   CHECK(sequence.fork(21).value().tokens() == 21);
   CHECK(sequence.trim(22) == 22);
@@ -80,7 +80,7 @@ TEST_CASE("a sequence that cannot go on from a position is emptied by trim and f
   pool.audit();
 }
 
-TEST_CASE("whoever writes into a shared block of a window first gets a copy there too") {
+TEST_CASE("a write into a shared block of a window copies it too") {
   KvBlockPool pool(limits_of(6, 12));
   auto parent = pool.open().value();
   REQUIRE(parent.append(14).ok);
@@ -95,7 +95,7 @@ TEST_CASE("whoever writes into a shared block of a window first gets a copy ther
   pool.audit();
 }
 
-TEST_CASE("a prefix is found as far as what its last window sees is there") {
+TEST_CASE("a prefix is found only if the blocks of its last window are cached") {
   KvBlockPool pool(limits_of(6, 8));
   std::vector<std::int32_t> ids(24);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
@@ -111,9 +111,9 @@ TEST_CASE("a prefix is found as far as what its last window sees is there") {
     CHECK(again.tokens() == 24);
     CHECK(held(again) == 2);  // position 24 sees 19 and later
     auto other = pool.open().value();
-    REQUIRE(other.append(16).ok);  // takes what was free, and two blocks that have been idle longest
+    REQUIRE(other.append(16).ok);  // takes the free blocks and the two least recently used idle ones
     CHECK(pool.match(ids).blocks == 6);
-    CHECK(pool.match(std::span(ids).first(11)).blocks == 0);  // block 0 or 1 is gone
+    CHECK(pool.match(std::span(ids).first(11)).blocks == 0);  // block 0 or 1 was evicted
     pool.audit();
   }
   pool.evict_idle();
@@ -121,7 +121,7 @@ TEST_CASE("a prefix is found as far as what its last window sees is there") {
   pool.audit();
 }
 
-TEST_CASE("blocks come round in a decode loop, and what is left behind it can go on") {
+TEST_CASE("a decode loop reuses the window's blocks as a ring, and the sequence can go on afterwards") {
   for (std::size_t fed = 1; fed < 20; ++fed)
     for (std::size_t taken = 0; taken <= 30; ++taken) {
       KvBlockPool pool(limits_of(6, 8));
@@ -130,9 +130,9 @@ TEST_CASE("blocks come round in a decode loop, and what is left behind it can go
       sequence.release_outside_window();
       REQUIRE(sequence.append_ring(30));
       CHECK(sequence.tokens() == fed + 30);
-      std::vector<std::size_t> last(8, 64);  // which position was written last in each block
+      std::vector<std::size_t> last(8, 64);  // last position written in each block
       const auto table = std::vector(sequence.table(kGroup).begin(), sequence.table(kGroup).end());
-      const std::size_t ahead = std::min<std::size_t>(taken + 4, 30);  // steps in flight when it ended
+      const std::size_t ahead = std::min<std::size_t>(taken + 4, 30);  // steps in flight when the loop ended
       for (std::size_t p = fed < 6 ? 0 : fed - 5; p < fed + ahead; ++p)
         last[static_cast<std::size_t>(table[p / 4])] = p / 4;
       const std::size_t left = fed + taken;
@@ -154,7 +154,7 @@ TEST_CASE("blocks come round in a decode loop, and what is left behind it can go
     }
 }
 
-TEST_CASE("after a decode loop nothing goes back to what the loop has written over") {
+TEST_CASE("after a decode loop no trim returns to positions that the loop has overwritten") {
   for (std::size_t fed = 1; fed < 20; ++fed)
     for (const std::size_t taken : {std::size_t{0}, std::size_t{7}, std::size_t{29}, std::size_t{30}})
       for (std::size_t back = 1; back <= fed; ++back) {
@@ -178,7 +178,7 @@ TEST_CASE("after a decode loop nothing goes back to what the loop has written ov
       }
 }
 
-/// Sequences, what is written where, and what they must read.
+/// A model of the window pools: sequences, which position lies in which block, and what each sequence must read.
 struct WindowWorld {
   struct Entry {
     KvSequence sequence;
@@ -189,7 +189,7 @@ struct WindowWorld {
   }
 
   KvBlockPool pool;
-  std::vector<std::vector<std::uint64_t>> stores;  ///< of each window
+  std::vector<std::vector<std::uint64_t>> stores;  ///< per window: [blocks, block_tokens]
   std::vector<std::unique_ptr<Entry>> open;
 
   std::uint64_t& at(const Entry& entry, std::size_t window, std::size_t position) {
@@ -269,7 +269,7 @@ void act_on_windows(WindowWorld& world) {
   }
 }
 
-TEST_CASE("whatever is done, every sequence reads what it wrote as far back as its windows reach") {
+TEST_CASE("random operations: every sequence reads what it wrote as far back as its windows reach") {
   const bool kept = rc::check([] {
     KvBlockPool::Limits limits{.blocks = *rc::gen::inRange<std::size_t>(1, 24),
                                .block_tokens = *rc::gen::inRange<std::size_t>(1, 6),

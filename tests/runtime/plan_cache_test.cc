@@ -1,3 +1,5 @@
+// The plan cache: a plan is built once, also by concurrent processes; damaged entries are rebuilt; the cache stays
+// below its size limit; a process killed at any moment leaves a cache that works.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -27,7 +29,7 @@ plan::PlanCache cache_in(const std::filesystem::path& directory, std::uint64_t b
   return plan::PlanCache({.directory = directory, .bytes_max = bytes_max});
 }
 
-/// A build that must not run.
+/// A build that must not be called.
 plan::PlanT never() {
   throw std::runtime_error("built although the entry is there");
 }
@@ -46,7 +48,7 @@ TEST_CASE("a plan is built once and then read") {
   const auto second = cache.get_or_build("abc", never);
   CHECK_FALSE(second.built);
   CHECK(plan::serialize_plan(second.plan) == plan::serialize_plan(first.plan));
-  CHECK(files_in(directory.path / "deep" / "cache") == 1);  // no lock, no temporary file
+  CHECK(files_in(directory.path / "deep" / "cache") == 1);  // no lock file and no temporary file
 
   struct stat status{};
   REQUIRE(::stat((directory.path / "deep" / "cache").c_str(), &status) == 0);
@@ -56,7 +58,7 @@ TEST_CASE("a plan is built once and then read") {
   CHECK_THROWS_AS(cache.get_or_build("../escape", never), Error);
 }
 
-TEST_CASE("a failing build is reported and keeps nothing") {
+TEST_CASE("a failing build is reported and leaves no entry") {
   const TemporaryDirectory directory;
   const auto cache = cache_in(directory.path);
   CHECK_THROWS_AS(cache.get_or_build("abc", [] -> plan::PlanT { throw Error(ErrorCode::kDevice, "no compiler"); }),
@@ -65,7 +67,7 @@ TEST_CASE("a failing build is reported and keeps nothing") {
   CHECK(cache.get_or_build("abc", [] { return sample_plan(); }).built);
 }
 
-TEST_CASE("damaged and foreign entries are named, ignored and built again") {
+TEST_CASE("damaged and foreign entries are named, ignored and rebuilt") {
   const TemporaryDirectory directory;
   const auto cache = cache_in(directory.path);
   (void)cache.get_or_build("abc", [] { return sample_plan(); });
@@ -94,7 +96,7 @@ TEST_CASE("damaged and foreign entries are named, ignored and built again") {
   recovers("another cache key");
 }
 
-TEST_CASE("a cache that cannot be used costs a warning, not the plan") {
+TEST_CASE("an unusable cache folder costs a warning, not the plan") {
   const TemporaryDirectory directory;
   const auto file = directory.path / "file";
   write_bytes(file, {'x'});
@@ -123,7 +125,7 @@ TEST_CASE("a cache that cannot be used costs a warning, not the plan") {
   CHECK((none.built && none.warnings.empty() && none.path.empty()));
 }
 
-TEST_CASE("the cache stays under its size, oldest use first, and leaves foreign files alone") {
+TEST_CASE("the cache stays below its size limit, evicts the least recently used entry, and keeps foreign files") {
   const TemporaryDirectory directory;
   const auto entry_bytes = plan::serialize_plan(sample_plan(1, 100'000)).size();
   const auto cache = cache_in(directory.path, 3 * entry_bytes + 1000);
@@ -137,7 +139,7 @@ TEST_CASE("the cache stays under its size, oldest use first, and leaves foreign 
   };
   put("a"), put("b"), put("c");
   age("a", 3), age("b", 2), age("c", 1);
-  put("a");  // used: now the youngest
+  put("a");  // now the most recently used
   put("d");
   CHECK((has("a") && !has("b") && has("c") && has("d")));
   CHECK(files_in(directory.path) == 5);
@@ -147,7 +149,7 @@ TEST_CASE("the cache stays under its size, oldest use first, and leaves foreign 
   CHECK((has("a") && has("c") && has("d")));
 }
 
-TEST_CASE("the place and size of the cache come from the environment") {
+TEST_CASE("the cache's folder and size come from the environment") {
   const auto with = [](const char* own, const char* xdg, const char* home, const char* bytes) {
     const auto set = [](const char* name, const char* value) {
       value == nullptr ? ::unsetenv(name) : ::setenv(name, value, 1);
@@ -164,7 +166,7 @@ TEST_CASE("the place and size of the cache come from the environment") {
   CHECK_THROWS_AS(with("/own", "", "/someone", "-1"), Error);
 }
 
-/// Appends one byte to `log`: counts builds across processes.
+/// Appends one byte to `log`. The file's size is the number of builds over all processes.
 void count(const std::filesystem::path& log) {
   const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   if (fd < 0 || ::write(fd, "x", 1) != 1) ::_exit(9);
@@ -234,11 +236,12 @@ TEST_CASE("a builder killed at any moment leaves a cache that works, and a waite
     CHECK(got.plan.programs.at(0)->constants.size() == 4'000'000);
     CHECK_FALSE(cache.get_or_build("abc", never).built);
   }
-  // Rebuilding a key clears what its killed builders left, so at most the last round's rest can lie here.
+  // A rebuild removes the temporary files that killed builders of the same key left, so at most those of the last round
+  // remain.
   CHECK(files_in(directory.path / "cache") <= 3);
 }
 
-TEST_CASE("somebody who waits is told once") {
+TEST_CASE("a waiter is told once that it waits") {
   const TemporaryDirectory directory;
   const auto cache = cache_in(directory.path);
   std::thread other;

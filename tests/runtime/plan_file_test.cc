@@ -1,3 +1,5 @@
+// The plan file: round trips, and refusal of damaged, forged, oversized and foreign files. A plan may come from another
+// machine, so the reader must treat it as hostile even if its checksum is right.
 #include "runtime/plan/plan_file.h"
 
 #include <sys/stat.h>
@@ -18,7 +20,7 @@ using test::sample_plan;
 using test::TemporaryDirectory;
 using test::write_bytes;
 
-/// The error line of reading `path`, empty when it was read.
+/// The error line of reading `path`; empty if it was read.
 std::string refusal(const std::filesystem::path& path) {
   try {
     (void)plan::read_plan(path);
@@ -29,7 +31,7 @@ std::string refusal(const std::filesystem::path& path) {
   }
 }
 
-TEST_CASE("a plan comes back as it was written") {
+TEST_CASE("a plan is read as it was written") {
   const TemporaryDirectory directory;
   const auto path = directory.path / "model.plan";
   const plan::PlanT written = sample_plan(40);
@@ -74,7 +76,7 @@ TEST_CASE("a flipped byte anywhere in a plan is refused") {
   }
 }
 
-TEST_CASE("a plan cut anywhere, or with bytes behind it, is refused") {
+TEST_CASE("a truncated plan and one with trailing bytes are refused") {
   const TemporaryDirectory directory;
   const auto path = directory.path / "model.plan";
   plan::write_plan(path, sample_plan(1));
@@ -90,7 +92,7 @@ TEST_CASE("a plan cut anywhere, or with bytes behind it, is refused") {
   CHECK_THAT(refusal(path), Catch::Contains("extra bytes at the end"));
 }
 
-TEST_CASE("damage under a right checksum is refused or read, and never runs wild") {
+TEST_CASE("damage under a valid checksum is refused or read, without out-of-bounds access") {
   const auto good = plan::serialize_plan(sample_plan(2));
   const std::vector<std::byte> payload(good.begin() + plan::kHeaderBytes, good.end());
   CHECK(forged(payload) == good);
@@ -142,7 +144,7 @@ TEST_CASE("a small plan that would unpack to gigabytes is refused") {
   CHECK_THROWS_WITH(plan::parse_plan(image, "bomb"), Catch::Contains("exceed the file's size"));
 }
 
-TEST_CASE("a step that says what it is and is not, or is what nobody knows, is refused") {
+TEST_CASE("a step with an unknown or inconsistent type is refused") {
   const auto with = [](plan::Body kind, bool has_body) {
     flatbuffers::FlatBufferBuilder builder;
     const auto launch = plan::CreateLaunch(builder, 0, 1, 1).Union();
@@ -166,7 +168,7 @@ TEST_CASE("a step that says what it is and is not, or is what nobody knows, is r
     CHECK_THROWS_WITH(plan::parse_plan(image, "odd"), Catch::Contains("have an unknown type"));
 }
 
-TEST_CASE("files that are no plans are refused by name and reason") {
+TEST_CASE("files that are not plans are refused with their name and the reason") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal(directory.path / "absent"), Catch::Contains("No such file"));
   CHECK_THAT(refusal(directory.path), Catch::Contains("not a regular file"));
@@ -186,7 +188,7 @@ TEST_CASE("a plan of another version is refused with both versions") {
   const auto path = directory.path / "model.plan";
   plan::write_plan(path, sample_plan());
   auto bytes = read_bytes(path);
-  bytes[12] = 77;  // u32 plan version
+  bytes[12] = 77;  // the u32 plan version of the header
   write_bytes(path, bytes);
   CHECK_THAT(refusal(path), Catch::Contains("format 1.77") && Catch::Contains("compile the model again"));
   plan::PlanT unset = sample_plan();
@@ -194,7 +196,7 @@ TEST_CASE("a plan of another version is refused with both versions") {
   CHECK_THROWS_AS(plan::serialize_plan(unset), Error);
 }
 
-TEST_CASE("a plan bound to a cache key serves that key only") {
+TEST_CASE("a plan bound to a cache key is only accepted for that key") {
   const auto image = plan::serialize_plan(sample_plan(), "key-a");
   CHECK_NOTHROW(plan::parse_plan(image, "entry", "key-a"));
   CHECK_NOTHROW(plan::parse_plan(image, "entry"));
@@ -202,12 +204,12 @@ TEST_CASE("a plan bound to a cache key serves that key only") {
   CHECK_THROWS_AS(plan::parse_plan(plan::serialize_plan(sample_plan()), "entry", "key-a"), Error);
 }
 
-TEST_CASE("writing fails cleanly and leaves the old plan") {
+TEST_CASE("a failed write leaves the old plan") {
   const TemporaryDirectory directory;
   CHECK_THROWS_AS(plan::write_plan(directory.path / "absent" / "model.plan", sample_plan()), Error);
   const auto path = directory.path / "taken";
   std::filesystem::create_directories(path / "inner");
-  CHECK_THROWS_AS(plan::write_plan(path, sample_plan()), Error);  // rename onto a directory
+  CHECK_THROWS_AS(plan::write_plan(path, sample_plan()), Error);  // rename onto a directory fails
   CHECK(std::distance(std::filesystem::directory_iterator(directory.path), {}) == 1);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Plans for the tests: small ones and ones of a given size, and a directory that is removed again.
+// Plans for the tests of the plan file and the plan cache: small ones and ones of a given size, and a temporary
+// directory.
 
 #include <stdlib.h>
 #include <xxhash.h>
@@ -46,7 +47,8 @@ inline void write_bytes(const std::filesystem::path& path, const std::vector<cha
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// One program with `steps` steps of six instructions, and `constant_bytes` of constants: every table is used.
+/// A plan of one program with `steps` steps of six instructions and `constant_bytes` bytes of constants. It uses every
+/// table of the format.
 inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) {
   plan::PlanT out;
   out.version = plan::kPlanVersion;
@@ -59,7 +61,7 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   out.model->files[0]->name = "sample.gguf";
   auto program = std::make_unique<plan::ProgramT>();
   program->target = "cpu-x86-64-v3";
-  program->facts = some_facts(false);  // it has sample steps
+  program->facts = some_facts(false);  // on_host = false, because it has sample steps
   auto variant = std::make_unique<plan::VariantT>();
   variant->name = "decode";
   variant->bounds = plan::Bounds(1, 1, 1, 16);
@@ -126,7 +128,8 @@ inline plan::PlanT sample_plan(int steps = 3, std::size_t constant_bytes = 100) 
   return out;
 }
 
-/// A file image around any payload, with the hash that belongs to it: what a forger would write.
+/// A plan file image around any payload, with a valid header and checksum. Tests use it to get damaged payloads past
+/// the checksum.
 inline std::vector<std::byte> forged(std::span<const std::byte> payload) {
   static const auto header = [] {
     auto image = plan::serialize_plan(sample_plan(1));

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes a copy of a source of the engine with bugs in it, each active where planted_bugs.h says so.
+"""Writes a copy of one of the scheduler's sources with bugs in it; planted_bugs.h selects the active one at run time.
 
 usage: plant_bugs.py SOURCE COPY
 
-A bug is a statement behind a line of the source. Error: the line is not there, or is there twice.
+A bug is a statement inserted after a line of the source. It is an error if the source has that line not exactly once.
 """
 import os
 import sys
 
-# Source -> bug, the line that it stands behind, what it does.
+# Source -> (name of the bug, the line that it is inserted after, the statement).
 BUGS = {
     "scheduler.cc": [
         ("kStarvingPriority", "  job->rank = now - spec.priority * limits_.aging;", "job->rank = -spec.priority * limits_.aging;"),
@@ -29,7 +29,7 @@ def main():
     for bug, behind, statement in BUGS[os.path.basename(source)]:
         if lines.count(behind) != 1:
             sys.exit(f"{source}: {lines.count(behind)} lines {behind.strip()!r}, where {bug} is to be planted")
-        # On the same line, so that numbers stay what they are.
+        # On the same line, so that line numbers do not change.
         lines[lines.index(behind)] += f" if (test::planted == test::PlantedBug::{bug}) {{ {statement} }}"
     with open(copy, "w", encoding="utf-8") as file:
         file.write('#include "tests/runtime/planted_bugs.h"\n#line 1\n' + "\n".join(lines))

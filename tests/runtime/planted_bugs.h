@@ -1,5 +1,5 @@
 #pragma once
-// Bugs of the scheduler that planted_bugs_test is built with: plant_bugs.py writes each into a copy of the source.
+// Selects one of the bugs that plant_bugs.py writes into a copy of the scheduler's sources for planted_bugs_test.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@ namespace forge::test {
 
 enum class PlantedBug : std::uint8_t { kNone, kLeakOnCancel, kDoubleReleaseOnPreemption, kStarvingPriority };
 
-/// The one that is active now.
+/// The active bug.
 inline PlantedBug planted = PlantedBug::kNone;
 
 }  // namespace forge::test

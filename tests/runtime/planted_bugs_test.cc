@@ -1,5 +1,5 @@
-// The simulation finds bugs, and makes the script that shows one small: this program's scheduler has some
-// (plant_bugs.py).
+// Proves that the simulation finds bugs: this program is linked with a scheduler that has planted bugs (plant_bugs.py).
+// The search must find each of them and reduce its script to at most 10 operations.
 
 #include "tests/runtime/planted_bugs.h"
 
@@ -9,7 +9,7 @@
 
 namespace forge::test {
 
-TEST_CASE("planted bugs are found, and the script that shows one is made small") {
+TEST_CASE("planted bugs are found, and the failing script is made small") {
   struct Plant {
     PlantedBug bug;
     const char* what;
@@ -26,7 +26,7 @@ TEST_CASE("planted bugs are found, and the script that shows one is made small")
     REQUIRE(found.failed);
     CHECK(found.what.find(what) != std::string::npos);
     CHECK(found.smallest.size() <= 10);
-    CHECK(broken_by(found.smallest).empty());  // it is the bug that breaks it
+    CHECK(broken_by(found.smallest).empty());  // without the planted bug the script passes
   }
 }
 

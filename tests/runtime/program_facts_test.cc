@@ -1,4 +1,4 @@
-// What programs say of their target: a plan is hostile until it is checked.
+// The target facts of a program: plans are untrusted input, so facts are checked before the engine uses them.
 
 #include "runtime/program_facts.h"
 
@@ -10,7 +10,7 @@
 namespace forge::runtime {
 namespace {
 
-/// One that samples, with a variant that does.
+/// A program of a target that samples, with one variant that has sample steps.
 plan::ProgramT program() {
   plan::ProgramT out;
   out.target = "some-target";
@@ -21,7 +21,7 @@ plan::ProgramT program() {
   return out;
 }
 
-/// The line that refuses a program with one thing changed.
+/// The error line for the program changed by `change`; empty if it is accepted.
 template <class Change>
 std::string refusal(Change&& change) {
   auto broken = program();
@@ -39,14 +39,14 @@ std::string refusal(Change&& change) {
 
 }  // namespace
 
-TEST_CASE("a program's facts are its own") {
+TEST_CASE("facts_of returns the program's own facts") {
   const auto good = program();
   CHECK(&facts_of(good) == good.facts.get());
   CHECK(supports_kv_type(*good.facts, DType::kF16));
   CHECK_FALSE(supports_kv_type(*good.facts, DType::kQ8_0));
 }
 
-TEST_CASE("facts that are missing, absurd or of another program are refused") {
+TEST_CASE("missing, absurd and contradictory facts are refused") {
   using Catch::Contains;
   CHECK_THAT(refusal([](auto& p) { p.facts.reset(); }), Contains("missing"));
   for (const char* api : {"", "C P U", "line\nbreak", "abcdefghijklmnopqrstuvwxyz0123456789"})

@@ -1,4 +1,5 @@
-// Steps of the CPU executor by hand: which matmul a row meets.
+// Tiles of the CPU executor on hand-made steps: tile sizes, and which of the two matmul kernels computes each row. Rows
+// of long prompts use a different kernel than decode rows, so a wrong choice would break batch invariance.
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -8,7 +9,8 @@
 namespace forge::runtime {
 namespace {
 
-/// Every result is kValue, and x's first float.
+/// A matmul kernel that writes kValue plus the first float of the row's activations, so that results name the kernel
+/// and the row.
 template <int kValue>
 void write_value(const std::byte*, std::size_t, std::size_t groups, const std::byte* x, std::size_t x_row_bytes,
                  const std::int32_t*, std::size_t tokens, float* out, std::size_t out_stride) {
@@ -17,7 +19,8 @@ void write_value(const std::byte*, std::size_t, std::size_t groups, const std::b
       out[t * out_stride + i] = kValue + *reinterpret_cast<const float*>(x + t * x_row_bytes);
 }
 
-/// What rows with these kinds get, of a step 16 columns wide that knows a prompt's matmul or not.
+/// The results of rows marked by `prompt` (1: row of a long prompt), one value per row, for a step 16 columns wide.
+/// `knows`: the step has a separate kernel for prompts.
 std::vector<float> rows_of(const std::vector<std::uint8_t>& prompt, bool knows) {
   const std::size_t rows = prompt.size();
   std::vector<float> x(rows), out(16 * rows), scratch(kTileFloats);
@@ -52,24 +55,24 @@ std::vector<float> rows_of(const std::vector<std::uint8_t>& prompt, bool knows) 
   return first;
 }
 
-TEST_CASE("a tile of any width fits its scratch, and no row more would") {
+TEST_CASE("a tile of any width fits its scratch, and one more row would not") {
   for (std::size_t width = 1; width <= kTileFloats; ++width) {
     const auto rows = tile_rows(width, 256);
     const bool fits = rows >= 1 && rows <= 256 && rows * tile_stride(width) <= kTileFloats;
     const bool full = rows == 256 || (rows + 1) * tile_stride(width) > kTileFloats;
     if (!fits || !full) FAIL("width " << width << ", rows " << rows);
   }
-  CHECK(tile_rows(300, 256) == 215);  // with 218, 65536 / 300, the last row would lie behind it
+  CHECK(tile_rows(300, 256) == 215);  // with 218 = 65536 / 300 rows the last one would lie beyond the scratch
 }
 
-TEST_CASE("rows of prompts meet the prompt's matmul, in runs, and all others the other one") {
+TEST_CASE("prompt rows use the prompt kernel, in runs, and all other rows use the other one") {
   CHECK(rows_of({1}, true) == std::vector<float>{2000});
   CHECK(rows_of({0, 1, 1, 0}, true) == std::vector<float>{1000, 2001, 2002, 1003});
   CHECK(rows_of({1, 0, 1}, false) == std::vector<float>{1000, 1001, 1002});
   std::vector<std::uint8_t> kinds(200);
   std::vector<float> want(200);
   for (std::size_t t = 0; t < kinds.size(); ++t) {
-    kinds[t] = t % 61 > 20 ? 1 : 0;  // runs over the borders of tiles
+    kinds[t] = t % 61 > 20 ? 1 : 0;  // runs that cross tile borders
     want[t] = static_cast<float>((kinds[t] != 0 ? 2000 : 1000) + t);
   }
   CHECK(rows_of(kinds, true) == want);

@@ -1,4 +1,4 @@
-// One draw from a vocabulary of 262,144 with the filters people use.
+// Time of one draw from a vocabulary of 262,144 tokens with common filter settings.
 #include <benchmark/benchmark.h>
 
 #include <random>

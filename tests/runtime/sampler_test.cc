@@ -1,3 +1,5 @@
+// The sampler: known answers of the random generator, each filter by hand, all filters against a straightforward
+// reference, seeds that continue, no allocations, and parameter checks.
 #include "runtime/sampler.h"
 
 #include <algorithm>
@@ -62,7 +64,7 @@ TEST_CASE("the generator is Philox4x32-10") {  // known answers of the Random123
         runtime::PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("greedy takes the largest, the lowest id among equals, and is not fooled by NaN and infinities") {
+TEST_CASE("greedy takes the largest logit and the lowest id among equals, with NaN and infinities present") {
   CHECK(greedy({}, {1, 5, 3, 5}) == 1);
   CHECK(greedy({}, {kNan, -2, -1, kNan}) == 2);
   CHECK(greedy({}, {-kInfinity, -3, kInfinity, 4}) == 2);
@@ -95,17 +97,17 @@ TEST_CASE("draws follow the softmax at every temperature") {
   }
 }
 
-TEST_CASE("each filter keeps what it says") {
+TEST_CASE("each filter keeps the tokens that its definition names") {
   const auto with = [](auto member, auto value) {
     SamplerParams params;
     params.temperature = 1;
     params.*member = value;
     return params;
   };
-  // p = 0.5, 0.25, 0.125, 0.0625, 0.0625
+  // Probabilities 0.5, 0.25, 0.125, 0.0625, 0.0625.
   const std::vector<float> halves{std::log(4.0F), std::log(8.0F), std::log(2.0F), 0, 0};
   CHECK(survivors(with(&SamplerParams::top_k, 2), halves) == std::set{0, 1});
-  CHECK(survivors(with(&SamplerParams::top_k, 4), halves) == std::set{0, 1, 2, 3});  // of equals the lower id
+  CHECK(survivors(with(&SamplerParams::top_k, 4), halves) == std::set{0, 1, 2, 3});  // of equal tokens the lower id
   CHECK(survivors(with(&SamplerParams::top_k, 99), halves).size() == 5);
   CHECK(survivors(with(&SamplerParams::top_p, 0.4F), halves) == std::set{1});
   CHECK(survivors(with(&SamplerParams::top_p, 0.6F), halves) == std::set{0, 1});
@@ -113,13 +115,13 @@ TEST_CASE("each filter keeps what it says") {
   CHECK(survivors(with(&SamplerParams::top_p, 0.0F), halves) == std::set{1});
   CHECK(survivors(with(&SamplerParams::min_p, 0.4F), halves) == std::set{0, 1});
   CHECK(survivors(with(&SamplerParams::min_p, 1.0F), halves) == std::set{1});
-  // Entropy 1.875 bits: the distances of 1, 2, 3, 4, 4 bits are 0.875, 0.125, 1.125, 2.125, 2.125.
+  // Entropy 1.875 bits. Surprisals of 1, 2, 3, 4, 4 bits have distances 0.875, 0.125, 1.125, 2.125, 2.125 from it.
   CHECK(survivors(with(&SamplerParams::typical_p, 0.2F), halves) == std::set{0});
   CHECK(survivors(with(&SamplerParams::typical_p, 0.7F), halves) == std::set{0, 1});
   CHECK(survivors(with(&SamplerParams::typical_p, 0.8F), halves) == std::set{0, 1, 2});
 }
 
-TEST_CASE("a cold draw among unlikely tokens does not vanish in rounding") {
+TEST_CASE("a low temperature among improbable tokens does not underflow") {
   std::vector<float> logits(1001, 0.0F);
   logits[1000] = std::log(430.0F);  // p = 0.3, far from typical
   SamplerParams params;
@@ -130,7 +132,7 @@ TEST_CASE("a cold draw among unlikely tokens does not vanish in rounding") {
   CHECK_FALSE(alive.contains(1000));
 }
 
-TEST_CASE("bias, penalties and mask move the choice as documented") {
+TEST_CASE("bias, penalties and mask change the choice as documented") {
   const std::vector<float> logits{3, 2.5F, 2, -1};
   SamplerParams params;
   params.logit_bias = {{2, 1.5F}, {0, -kInfinity}};
@@ -154,7 +156,7 @@ TEST_CASE("bias, penalties and mask move the choice as documented") {
   params.penalty_window = 0;
   CHECK(greedy(params, logits, {0, 0}) == 0);
   params.penalty_window = 4;
-  params.frequency_penalty = -3e38F;  // infinities on both sides must not free a forbidden token
+  params.frequency_penalty = -3e38F;  // infinities of both signs must not make a forbidden token possible
   params.logit_bias = {{3, -kInfinity}};
   CHECK(greedy(params, logits, {3, 3, 3}) == 0);
 
@@ -170,7 +172,7 @@ TEST_CASE("bias, penalties and mask move the choice as documented") {
   CHECK_THROWS_AS(sampler.sample(wide, scratch, std::vector<std::uint32_t>(2)), Error);
 }
 
-/// The documented order, done the obvious way: sort, then cut. Answers ids and final probabilities.
+/// The documented order of filters, implemented with full sorts. Returns ids and final probabilities.
 std::vector<std::pair<int, double>> reference(const SamplerParams& params, const std::vector<float>& logits) {
   struct Token {
     int id;
@@ -220,7 +222,7 @@ std::vector<std::pair<int, double>> reference(const SamplerParams& params, const
   return out;
 }
 
-TEST_CASE("every combination of filters draws what sorting would draw") {
+TEST_CASE("every combination of filters draws what the sorting reference draws") {
   std::mt19937 random(5);
   int draws = 0, same = 0;
   for (const std::size_t vocab : {1, 2, 17, 300, 5000})
@@ -244,10 +246,10 @@ TEST_CASE("every combination of filters draws what sorting would draw") {
       }
     }
   INFO(draws - same << " of " << draws << " differ");
-  CHECK(draws - same <= 3);  // a draw may fall on a border that float and double round to two sides
+  CHECK(draws - same <= 3);  // float and double rounding may put a draw at a border on different sides
 }
 
-TEST_CASE("a seed gives the same tokens, and draws can be taken up again") {
+TEST_CASE("a seed gives the same tokens, and a sequence of draws can be resumed") {
   std::mt19937 random(6);
   const auto logits = random_logits(random, 1000, 2);
   SamplerParams params;

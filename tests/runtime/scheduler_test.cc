@@ -1,4 +1,5 @@
-// The scheduler, step by step: what goes into a step, who is let in, who goes, what a request shares.
+// The scheduler, step by step: how prefill chunks and decode tokens share a step, admission order, preemption, prefix
+// sharing, and the reservation of decode loop steps.
 
 #include "runtime/engine/scheduler.h"
 
@@ -28,7 +29,7 @@ struct Options {
   SchedulerLimits limits = {.step_tokens = 16, .sequences = 4, .queue = 8};
 };
 
-/// A scheduler whose device always works and always answers 7.
+/// A scheduler with a model in place of the device: every step succeeds and every sampled token is 7.
 struct SchedulerBench {
   explicit SchedulerBench(const Options& options = {})
       : pool({.blocks = options.blocks,
@@ -48,7 +49,7 @@ struct SchedulerBench {
     REQUIRE(id.has_value());
     return *id;
   }
-  /// Tokens that each sequence fed in a step.
+  /// Number of tokens that each sequence fed in a step.
   using Fed = std::map<std::pair<RequestId, std::uint32_t>, std::size_t>;
   Fed step(const std::function<void(const StepPlan&)>& look = {}) {
     Fed fed;
@@ -75,7 +76,7 @@ struct SchedulerBench {
   }
 };
 
-TEST_CASE("a step mixes decoding with chunks of prompts, and a long prompt leaves a token for each behind it") {
+TEST_CASE("a step mixes decode tokens with prompt chunks, and a long prompt leaves one token for each later sequence") {
   SchedulerBench bench;
   const auto a = bench.submit(rising(4));
   CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 4}});
@@ -87,7 +88,7 @@ TEST_CASE("a step mixes decoding with chunks of prompts, and a long prompt leave
   bench.finish_all();
 }
 
-TEST_CASE("what can never run is refused with the numbers, what cannot run now with the queue's") {
+TEST_CASE("requests that can never run are refused with the numbers, requests beyond the queue with the queue's") {
   SchedulerBench bench({.blocks = 8, .context = 64, .limits = {.step_tokens = 8, .sequences = 2, .queue = 2}});
   const auto refusal = [&](std::size_t prompt, std::size_t tokens, std::size_t samples = 1, int priority = 0) {
     const auto ids = rising(prompt);
@@ -119,9 +120,9 @@ TEST_CASE("what can never run is refused with the numbers, what cannot run now w
   bench.finish_all();
 }
 
-TEST_CASE("who waits first is let in first: a small request does not pass a large one that does not fit yet") {
+TEST_CASE("first in, first admitted: a small request does not overtake a large one that does not fit yet") {
   SchedulerBench bench({.blocks = 10, .context = 40});
-  const auto a = bench.submit(rising(16), 16);  // 8 blocks in the end
+  const auto a = bench.submit(rising(16), 16);  // needs 8 blocks at its end
   bench.step();
   const auto large = bench.submit(rising(24, 100), 4), small = bench.submit(rising(2, 200), 2);
   bench.step();
@@ -130,7 +131,7 @@ TEST_CASE("who waits first is let in first: a small request does not pass a larg
   bench.finish_all();
 }
 
-TEST_CASE("without a free block the worst in rank goes, and begins anew with what is left of its prefix") {
+TEST_CASE("without a free block the worst-ranked sequence is preempted, and restarts from its cached prefix") {
   SchedulerBench bench({.blocks = 8, .context = 32, .limits = {.step_tokens = 16, .sequences = 3, .queue = 8}});
   const auto a = bench.submit(rising(10), 18), b = bench.submit(rising(10, 100), 18);
   int preempted_at = -1;
@@ -145,7 +146,7 @@ TEST_CASE("without a free block the worst in rank goes, and begins anew with wha
   CHECK(bench.scheduler.counts().prefix_hits > 0);
 }
 
-TEST_CASE("a priority is a head start of so much waiting, and preempts whom it outranks") {
+TEST_CASE("a priority is a head start in waiting time, and preempts sequences of worse rank") {
   SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8, .aging = seconds(10)}});
   const auto low = bench.submit(rising(4), 30);
   bench.step();
@@ -158,25 +159,26 @@ TEST_CASE("a priority is a head start of so much waiting, and preempts whom it o
   CHECK((bench.runs(high) && !bench.runs(low)));
   CHECK(bench.scheduler.counts().preemptions == 1);
   bench.now = seconds(60);
-  const auto late = bench.submit(rising(4, 200), 4, 5);  // 50 s of head start, but low came 60 s ago
+  const auto late = bench.submit(rising(4, 200), 4, 5);  // a head start of 50 s, but `low` arrived 60 s earlier
   for (int i = 0; i < 10; ++i) bench.step();
   CHECK((bench.runs(low) && !bench.runs(late) && !bench.runs(equal)));
   bench.finish_all();
 }
 
-TEST_CASE("nobody is preempted for a request that would not fit all the same") {
+TEST_CASE("no sequence is preempted if the waiting request would still not fit") {
   SchedulerBench bench({.blocks = 12, .context = 48, .limits = {.step_tokens = 40, .sequences = 3, .queue = 8}});
   const auto first = bench.submit(rising(28), 4, 2);
   const auto low = bench.submit(rising(4, 50), 8);
   bench.step();
-  const auto high = bench.submit(rising(24, 100), 4, 1);  // before low, behind first, which holds the blocks
+  const auto high =
+      bench.submit(rising(24, 100), 4, 1);  // ranks before `low` and after `first`, which holds the blocks
   bench.step();
   CHECK((bench.runs(first) && bench.runs(low) && !bench.runs(high)));
   CHECK(bench.scheduler.counts().preemptions == 0);
   bench.finish_all();
 }
 
-TEST_CASE("samples share every block of the prompt, and copy the last when they part") {
+TEST_CASE("samples share all blocks of the prompt, and copy the last one when they diverge") {
   SchedulerBench bench;
   const auto request = bench.submit(rising(10), 8, 0, 3);
   CHECK(bench.step() == SchedulerBench::Fed{{{request, 0}, 10}});
@@ -197,12 +199,12 @@ TEST_CASE("samples share every block of the prompt, and copy the last when they 
   CHECK((bench.scheduler.idle() && bench.pool.blocks_free() == 64));
 }
 
-TEST_CASE("a prompt that was seen before is fed from where it differs, but for its last token") {
+TEST_CASE("a cached prompt is fed from its first difference on, at least its last token") {
   SchedulerBench bench;
   bench.submit(rising(16));
   bench.finish_all();
   const auto again = bench.submit(rising(16));
-  CHECK(bench.step() == SchedulerBench::Fed{{{again, 0}, 4}});  // the last block anew: logits need a token
+  CHECK(bench.step() == SchedulerBench::Fed{{{again, 0}, 4}});  // the last block is fed again: logits need a token
   CHECK(bench.scheduler.reused_tokens({again, 0}) == 12);
   auto other = rising(16);
   other[9] = 99;
@@ -218,12 +220,12 @@ TEST_CASE("a prompt that was seen before is fed from where it differs, but for i
   CHECK(plain.step() == SchedulerBench::Fed{{{fresh, 0}, 16}});
 }
 
-TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemption; no others are") {
+TEST_CASE("tokens of a long prompt are marked as prompt in every step, also after a preemption; others are not") {
   constexpr std::size_t kLong = 128;
   SchedulerBench bench({.blocks = 100,
                         .context = 4 * kLong,
                         .limits = {.step_tokens = 50, .long_prompt = kLong, .sequences = 3, .queue = 8}});
-  std::map<RequestId, std::vector<bool>> fed;  // of each position
+  std::map<RequestId, std::vector<bool>> fed;  // per position: fed as part of a prompt
   const auto look = [&](const StepPlan& plan) {
     for (const auto& part : plan.parts) {
       auto& seen = fed[part.key.request];
@@ -245,7 +247,7 @@ TEST_CASE("a long prompt's tokens are a prompt's in any step, and after a preemp
   CHECK(fed[brief] == kinds(0, kLong - 1 + 8));
 }
 
-TEST_CASE("what is left of a prompt that was seen before is a prompt's where it is long enough") {
+TEST_CASE("the rest of a cached prompt is marked as prompt if it is long enough") {
   constexpr std::size_t kLong = 128;
   SchedulerBench bench({.blocks = 200,
                         .context = 4 * kLong,
@@ -258,11 +260,11 @@ TEST_CASE("what is left of a prompt that was seen before is a prompt's where it 
     return prompt + 1000 * bench.scheduler.reused_tokens({id, 0});
   };
   CHECK(kind(kLong) == kLong);
-  CHECK(kind(kLong + 40) % 1000 == 0);  // all but 40 and the end of a block are there
+  CHECK(kind(kLong + 40) % 1000 == 0);  // all but 40 tokens and the end of a block are cached
   CHECK(kind(2 * kLong + 60) % 1000 >= kLong);
 }
 
-TEST_CASE("where the target multiplies all prompts alike none is marked") {
+TEST_CASE("a target with one matmul kernel for all prompts gets no marks") {
   SchedulerBench bench({.blocks = 200, .context = 512, .limits = {.step_tokens = 512, .sequences = 3, .queue = 8}});
   bench.submit(rising(300), 1);
   std::size_t prompt = 1;
@@ -270,38 +272,38 @@ TEST_CASE("where the target multiplies all prompts alike none is marked") {
   CHECK(prompt == 0);
 }
 
-TEST_CASE("prompts share a step up to a limit, so that the first answers begin sooner") {
+TEST_CASE("prompts share a step up to a limit, so that time to first token stays short") {
   SchedulerBench bench({.limits = {.step_tokens = 16, .prompt_tokens = 8, .sequences = 4, .queue = 8}});
   const auto a = bench.submit(rising(6)), b = bench.submit(rising(6, 50)), c = bench.submit(rising(6, 100));
   CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 6}, {{b, 0}, 2}, {{c, 0}, 1}});
   CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 1}, {{b, 0}, 4}, {{c, 0}, 4}});
   bench.finish_all();
-  const auto alone = bench.submit(rising(20, 200));  // who is alone may have the whole step
+  const auto alone = bench.submit(rising(20, 200));  // a single prompt may use the whole step
   CHECK(bench.step() == SchedulerBench::Fed{{{alone, 0}, 16}});
   bench.finish_all();
 }
 
-TEST_CASE("prompts that begin alike are computed once, also when they come together") {
+TEST_CASE("a shared prompt prefix is computed once, also for requests that arrive together") {
   SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
   const auto a = bench.submit(rising(24));
   auto other = rising(24);
   other[13] = 99;
   const auto b = bench.submit(other);
   const auto c = bench.submit(rising(6, 100));
-  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 15}, {{c, 0}, 1}});              // b is held
-  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 9}, {{b, 0}, 6}, {{c, 0}, 1}});  // 12 of its tokens were found
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 15}, {{c, 0}, 1}});              // b waits for a's prefix
+  CHECK(bench.step() == SchedulerBench::Fed{{{a, 0}, 9}, {{b, 0}, 6}, {{c, 0}, 1}});  // 12 of b's tokens were found
   CHECK(bench.scheduler.reused_tokens({b, 0}) == 12);
   bench.finish_all();
   CHECK(bench.scheduler.counts().prefix_hits == 12);
 
   const auto d = bench.submit(rising(24, 200)), e = bench.submit(rising(24, 200));
   CHECK(bench.step() == SchedulerBench::Fed{{{d, 0}, 16}});
-  CHECK(bench.scheduler.cancel(d));  // who was waited for goes: its blocks are still found
+  CHECK(bench.scheduler.cancel(d));  // d is cancelled; its blocks stay cached for e
   CHECK(bench.step() == SchedulerBench::Fed{{{e, 0}, 8}});
   bench.finish_all();
 }
 
-TEST_CASE("steps give logits or hidden rows, and take turns where both are wanted") {
+TEST_CASE("steps give logits or hidden rows, and alternate if both are wanted") {
   SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 4, .queue = 8}});
   const auto rows = [&](const std::vector<std::int32_t>& prompt, OutputKind wants) {
     return bench.scheduler.submit({.prompt = prompt, .wants = wants}, bench.now).value();
@@ -323,7 +325,7 @@ TEST_CASE("steps give logits or hidden rows, and take turns where both are wante
   CHECK((rest[1].key.request == last && rest[1].row == 5 && rest[1].count == 1 && rest[1].last));
   for (const auto id : {mean, last}) bench.scheduler.finish({id, 0});
   bench.finish_all();
-  // What is in the pool serves a last row; a mean needs every row.
+  // Cached tokens suffice for a last row; a mean row needs every token.
   const auto again = rows(rising(20, 100), OutputKind::kLastRow), whole = rows(rising(16, 100), OutputKind::kMeanRow);
   CHECK(bench.step() == SchedulerBench::Fed{{{again, 0}, 4}, {{whole, 0}, 12}});
   bench.finish_all();
@@ -331,7 +333,7 @@ TEST_CASE("steps give logits or hidden rows, and take turns where both are wante
       bench.scheduler.submit({.prompt = rising(4), .max_tokens = 1, .wants = OutputKind::kLastRow}, {}).has_value());
 }
 
-TEST_CASE("a request ends at any moment: waiting, running, while its step is in flight") {
+TEST_CASE("a request can end at any moment: waiting, running, and while its step is in flight") {
   SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 2, .queue = 8}});
   const auto a = bench.submit(rising(6)), b = bench.submit(rising(6, 50)), c = bench.submit(rising(6, 100));
   const auto& plan = bench.scheduler.plan(bench.now);
@@ -342,14 +344,14 @@ TEST_CASE("a request ends at any moment: waiting, running, while its step is in 
   bench.scheduler.audit();
   const auto wanted = bench.scheduler.complete();
   REQUIRE(wanted.size() == 1);
-  CHECK((wanted[0].key.request == b && wanted[0].row == 1));  // rows stay the step's
+  CHECK((wanted[0].key.request == b && wanted[0].row == 1));  // row numbers of the step stay valid
   bench.scheduler.push(wanted[0].key, 1);
   CHECK(bench.scheduler.cancel(b));
   bench.scheduler.audit();
   CHECK(bench.pool.blocks_free() == 64);
 }
 
-TEST_CASE("deadlines are told, delays are waited for, and others pass meanwhile") {
+TEST_CASE("deadlines are reported, delayed requests wait, and other requests pass them meanwhile") {
   SchedulerBench bench({.limits = {.step_tokens = 16, .sequences = 1, .queue = 8}});
   const auto ids = rising(4);
   const auto timed =
@@ -368,11 +370,11 @@ TEST_CASE("deadlines are told, delays are waited for, and others pass meanwhile"
   CHECK((bench.runs(b) && !bench.runs(a)));
   bench.now = seconds(5);
   bench.step();
-  CHECK((bench.runs(a) && !bench.runs(b)));  // it came first
+  CHECK((bench.runs(a) && !bench.runs(b)));  // a arrived first
   bench.finish_all();
 }
 
-TEST_CASE("after a failed step all that ran begins anew, and nothing is found in the pool") {
+TEST_CASE("after a failed step all running sequences restart, and the prefix cache is empty") {
   SchedulerBench bench({.limits = {.step_tokens = 8, .sequences = 4, .queue = 8}});
   const auto a = bench.submit(rising(8)), b = bench.submit(rising(8, 50));
   bench.step();
@@ -386,7 +388,7 @@ TEST_CASE("after a failed step all that ran begins anew, and nothing is found in
   bench.finish_all();
 }
 
-TEST_CASE("planning a step of sequences that decode allocates nothing") {
+TEST_CASE("planning a decode step allocates nothing") {
   SchedulerBench bench({.blocks = 256, .context = 256});
   for (int i = 0; i < 4; ++i) bench.submit(rising(10, 100 * i), 200);
   for (int i = 0; i < 6; ++i) bench.step();
@@ -398,14 +400,14 @@ TEST_CASE("planning a step of sequences that decode allocates nothing") {
   CHECK(test::allocations() == before);
 }
 
-TEST_CASE("limits that contradict each other are refused") {
+TEST_CASE("contradictory limits are refused") {
   KvBlockPool pool({.blocks = 8, .block_tokens = 4, .sequences_max = 2, .tokens_max = 32});
   CHECK_THROWS_AS(Scheduler(pool, {.step_tokens = 8, .sequences = 3, .queue = 1}), Error);
   CHECK_THROWS_AS(Scheduler(pool, {.step_tokens = 1, .sequences = 2, .queue = 1}), Error);
   CHECK_THROWS_AS(Scheduler(pool, {.step_tokens = 8, .sequences = 2, .queue = 1, .aging = Time::zero()}), Error);
 }
 
-TEST_CASE("steps are reserved where every sequence decodes, and what is not fed goes back") {
+TEST_CASE("steps are reserved while every sequence decodes, and unused positions are released") {
   SchedulerBench bench({.blocks = 12});
   const auto first = bench.submit(rising(6), 20), second = bench.submit(rising(3, 40), 5);
   const auto decode = [&](std::span<const StepOutput> given) {
@@ -418,13 +420,13 @@ TEST_CASE("steps are reserved where every sequence decodes, and what is not fed 
     return got;
   };
   (void)bench.scheduler.plan(bench.now);
-  CHECK(bench.scheduler.reserve(8) == 1);  // prompts
+  CHECK(bench.scheduler.reserve(8) == 1);  // prompts are still being fed
   CHECK_FALSE(bench.scheduler.reserved());
   decode(bench.scheduler.complete());
   const auto free = bench.pool.blocks_free();
   const auto& plan = bench.scheduler.plan(bench.now);
   REQUIRE(plan.parts.size() == 2);
-  CHECK(bench.scheduler.reserve(8) == 4);  // tokens that the second may still have
+  CHECK(bench.scheduler.reserve(8) == 4);  // the tokens that the second may still generate
   CHECK(plan.parts[0].kv->tokens() == 10);
   CHECK(plan.parts[0].position == 6);
   CHECK(bench.pool.blocks_free() == free - 2);
@@ -444,7 +446,7 @@ TEST_CASE("steps are reserved where every sequence decodes, and what is not fed 
   CHECK(bench.pool.match(rising(6)).blocks == 1);
 }
 
-TEST_CASE("reserving takes no more steps than there are blocks for, and a failed step forgets them") {
+TEST_CASE("reserving takes no more steps than there are free blocks, and a failed step drops the reservation") {
   SchedulerBench bench({.blocks = 4});
   const auto id = bench.submit(rising(6), 8);
   (void)bench.step();
@@ -460,13 +462,13 @@ TEST_CASE("reserving takes no more steps than there are blocks for, and a failed
   (void)narrow.submit(rising(6), 8);
   CHECK(narrow.step().size() == 2);
   (void)narrow.scheduler.plan(narrow.now);
-  CHECK(narrow.scheduler.reserve(64) == 3);  // of 7
+  CHECK(narrow.scheduler.reserve(64) == 3);  // of the 7 steps that remain
   CHECK(narrow.pool.blocks_free() == 0);
   (void)narrow.scheduler.abort();
   narrow.finish_all();
 }
 
-TEST_CASE("a sequence that ends between reserved steps leaves its prefix") {
+TEST_CASE("a sequence that ends between reserved steps leaves its prefix in the cache") {
   SchedulerBench bench;
   (void)bench.submit(rising(6), 7);
   (void)bench.step();

@@ -1,3 +1,4 @@
+// Random scripts by RapidCheck, which also shrinks a failing script to a small one.
 #include "tests/runtime/script_search.h"
 
 #include <rapidcheck.h>
@@ -44,7 +45,9 @@ Found search_scripts() {
   const auto property = [&](const Script& script) {
     const auto what = broken_by(script);
     if (what.empty()) return;
-    found = {.failed = true, .smallest = script, .what = what};  // the last failure is the smallest
+    found = {.failed = true,
+             .smallest = script,
+             .what = what};  // RapidCheck shrinks on failure, so the last failing script is the smallest
     RC_FAIL(what);
   };
   rc::detail::TestParams params;

@@ -1,5 +1,5 @@
 #pragma once
-// Random scripts of operations on the simulated world, for one that breaks an invariant.
+// Searches for a random script of operations that breaks an invariant of the simulated world (engine_world.h).
 
 #include <string>
 #include <vector>
@@ -10,15 +10,15 @@ namespace forge::test {
 
 using Script = std::vector<Op>;
 
-/// The invariant that the script breaks; empty: none.
+/// Runs the script in a new world. Returns the message of the invariant that it breaks; empty if none.
 std::string broken_by(const Script& script);
 
-/// What is found in scripts of operations, and the smallest one that still shows it.
+/// Result of a search: whether a script failed, and the smallest failing script.
 struct Found {
   bool failed = false;
   Script smallest;
   std::string what;
-  std::string report;  ///< RapidCheck's: the smallest script, operation by operation
+  std::string report;  ///< RapidCheck's report: the smallest script, operation by operation
 };
 Found search_scripts();
 

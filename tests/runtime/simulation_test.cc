@@ -1,6 +1,6 @@
-// The engine in a simulated world: 100,000 steps with joins, cancels, preemptions, deadlines and device errors. No
-// block is owned twice or lost, nobody starves, and every sample gets what it gets alone. That bugs would be found:
-// planted_bugs_test.cc.
+// The engine in a simulated world: 100,000 steps with new requests, cancels, preemptions, deadlines and device errors.
+// No block is owned twice or lost, no request starves, and every sample gets the tokens of the same request run alone.
+// planted_bugs_test.cc proves that this simulation finds bugs.
 
 #include <catch2/catch.hpp>
 #include <random>
@@ -23,7 +23,8 @@ Op random_op(std::mt19937_64& random) {
   return {.kind = kind, .a = number(), .b = number(), .c = number(), .d = number()};
 }
 
-TEST_CASE("100,000 steps: nothing is lost, nothing is owned twice, nobody starves, all get what they get alone") {
+TEST_CASE(
+    "100,000 steps: no block is lost or owned twice, no request starves, all samples equal those of single runs") {
   std::uint64_t steps = 0, compared = 0;
   engine::EngineMetrics total;
   for (std::uint64_t seed = 1; steps < 100'000; ++seed) {
@@ -50,7 +51,7 @@ TEST_CASE("100,000 steps: nothing is lost, nothing is owned twice, nobody starve
   INFO(compared << " samples compared; " << total.preemptions << " preemptions, " << total.retries << " retries, "
                 << total.failed_steps << " failed steps, " << total.prefix_hits << " reused tokens, " << total.evictions
                 << " evictions, " << total.steps_ahead << " steps ahead");
-  // It saw what it is for.
+  // The run must have exercised what it is for.
   CHECK(compared > 5'000);
   CHECK(total.preemptions > 500);
   CHECK(total.retries > 500);

@@ -1,3 +1,4 @@
+// Checks of a step's batch: the choice of the program variant by size, and the validation of block tables with windows.
 #include "runtime/step_batch.h"
 
 #include <array>
@@ -14,7 +15,7 @@ struct Bounds {
   std::size_t tokens, rows, sequences;
 };
 
-/// The place of the variant that a batch of this size gets.
+/// Index of the variant that a batch of this size uses.
 std::size_t chosen(const std::vector<Bounds>& variants, std::size_t tokens, std::size_t rows, std::size_t sequences) {
   const std::vector<std::int32_t> zeros(64);
   const auto list = [&](std::size_t count) { return std::span(zeros).first(count); };
@@ -22,7 +23,7 @@ std::size_t chosen(const std::vector<Bounds>& variants, std::size_t tokens, std:
   return static_cast<std::size_t>(&choose_variant(variants, batch) - variants.data());
 }
 
-TEST_CASE("a batch gets the first variant with room for its tokens, rows and sequences") {
+TEST_CASE("a batch uses the first variant with room for its tokens, rows and sequences") {
   const std::vector<Bounds> variants{{1, 1, 1}, {4, 4, 4}, {32, 1, 1}, {32, 4, 4}};
   CHECK(chosen(variants, 1, 1, 1) == 0);
   CHECK(chosen(variants, 1, 0, 1) == 0);
@@ -46,7 +47,8 @@ TEST_CASE("a batch that is larger than every variant is refused with its size") 
     }
 }
 
-/// The table that an executor gets of one sequence with blocks of 4 positions, `count` tokens fed from `first` on.
+/// The block table that the executor gets for one sequence with blocks of 4 positions, when tokens [first, first +
+/// count) are fed. Entries outside the window are replaced by 0.
 std::vector<std::int32_t> taken(std::vector<std::int32_t> table, std::size_t first, std::size_t count,
                                 std::size_t window) {
   std::vector<std::int32_t> ids(count), positions(count), sequence(count), out(table.size(), 77), sink(count + 1);
@@ -70,12 +72,12 @@ std::vector<std::int32_t> taken(std::vector<std::int32_t> table, std::size_t fir
   return out;
 }
 
-TEST_CASE("blocks behind a window need not exist, those that a step's first token sees must") {
+TEST_CASE("blocks outside the window may be missing, blocks that the step's first token sees must exist") {
   CHECK(taken({-1, -1, 3, 4, 5}, 13, 7, 5) == std::vector<std::int32_t>{0, 0, 3, 4, 5});  // sees 9 and later
-  CHECK(taken({-1, 2, 3, 4, 5}, 13, 7, 7) == std::vector<std::int32_t>{0, 2, 3, 4, 5});   // 7 and later
+  CHECK(taken({-1, 2, 3, 4, 5}, 13, 7, 7) == std::vector<std::int32_t>{0, 2, 3, 4, 5});   // sees 7 and later
   CHECK_THROWS_AS(taken({-1, -1, 3, 4, 5}, 13, 7, 7), Error);
   CHECK_THROWS_AS(taken({-1, -1, 3, 4, 5}, 13, 7, 0), Error);
-  CHECK_THROWS_AS(taken({0, 1, 3, 6, 5}, 13, 7, 5), Error);  // six blocks
+  CHECK_THROWS_AS(taken({0, 1, 3, 6, 5}, 13, 7, 5), Error);  // block 6 does not exist
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Fork-join round trips: hot (runs follow each other), after a pause in which workers fell asleep, and of many tasks.
+// Fork-join round trips of the thread pool: back to back, after a pause in which the workers fell asleep, and with many
+// tasks.
 #include <benchmark/benchmark.h>
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// SpanWeightSource: reads of byte ranges, and the error for ranges outside the file.
 #include "runtime/weights/weight_source.h"
 
 #include <catch2/catch.hpp>
@@ -10,7 +11,7 @@ namespace {
 
 using runtime::SpanWeightSource;
 
-TEST_CASE("ranges are read, and what lies outside is refused") {
+TEST_CASE("ranges are read, and ranges outside the file are refused") {
   const std::vector<std::byte> bytes{std::byte{1}, std::byte{2}, std::byte{3}};
   const SpanWeightSource source("model.gguf", bytes);
   CHECK((source.files() == 1 && source.bytes(0) == 3 && source.data(0).data() == bytes.data()));

@@ -1,5 +1,5 @@
-// A card is tested once, its verdict is kept and honoured; and what a self-test's process may do to whoever waits for
-// it.
+// The self-test verdict of a card: tested once, cached, and used by later processes; and which outputs of a self-test
+// process count as a report.
 
 #include <sys/stat.h>
 
@@ -41,12 +41,12 @@ SelfTestReport bad_report() {
                       {.name = "dot4", .ok = false, .detail = "all are"}}};
 }
 
-/// A cache of verdicts in a folder, opened again for each use as each process does, and a card's self-test.
+/// A verdict cache in its own folder, reopened for each use as each process does, with a simulated self-test.
 class Desk {
  public:
   explicit Desk(SelfTestReport report) : report(std::move(report)) {}
 
-  /// The error's line; empty: the card may run.
+  /// The error line of requiring a verdict; empty if the card may be used.
   std::string require(const CardIdentity& card) {
     auto verdicts = open();
     try {
@@ -86,7 +86,7 @@ std::string read_text_of(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("a card that passes is tested once, and it is said") {
+TEST_CASE("a card that passes is tested once, and a line says so") {
   Desk desk(good_report());
   CHECK(desk.require(sample_card()).empty());
   CHECK(desk.runs == 1);
@@ -104,7 +104,7 @@ TEST_CASE("a card that passes is tested once, and it is said") {
   CHECK((status.st_mode & 0777) == 0700);
   REQUIRE(::stat(entry.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0600);
-  CHECK(std::distance(fs::directory_iterator(entry.parent_path()), {}) == 1);  // no lock, no temporary file
+  CHECK(std::distance(fs::directory_iterator(entry.parent_path()), {}) == 1);  // no lock file and no temporary file
 }
 
 TEST_CASE("a card that fails is refused in one line, the second time from the cache") {
@@ -118,7 +118,7 @@ TEST_CASE("a card that fails is refused in one line, the second time from the ca
   CHECK(desk.runs == 1);
 }
 
-TEST_CASE("a verdict holds for its driver, compiler and card, wherever the card is") {
+TEST_CASE("a verdict is bound to driver, compiler and card, not to the card's slot") {
   Desk desk(good_report());
   const auto base = sample_card();
   CHECK(desk.require(base).empty());
@@ -137,7 +137,7 @@ TEST_CASE("a verdict holds for its driver, compiler and card, wherever the card 
   }
 }
 
-TEST_CASE("a damaged verdict is a line, and the card is tested again") {
+TEST_CASE("a damaged verdict gives a line, and the card is tested again") {
   Desk desk(bad_report());
   (void)desk.require(sample_card());
   const auto entry = desk.open().entry_path(sample_card());
@@ -159,7 +159,7 @@ TEST_CASE("a damaged verdict is a line, and the card is tested again") {
   CHECK(desk.require(sample_card()).empty());
 }
 
-TEST_CASE("a card that could not be tested runs, and is tested the next time") {
+TEST_CASE("a card that could not be tested may be used, and is tested the next time") {
   Desk desk({.results = {}, .untested = "its memory is full"});
   CHECK(desk.require(sample_card()).empty());
   CHECK(desk.notes.back() == "note: self-test: not tested: Radeon (gfx1100, driver 6.4, clang 19): its memory is full");
@@ -183,7 +183,7 @@ TEST_CASE("without a cache a card is tested each time") {
   CHECK_THAT(desk.warnings[0], Contains("cannot store self-test verdicts"));
 }
 
-TEST_CASE("of two that want a card's verdict one tests it and the other waits") {
+TEST_CASE("of two processes that need a card's verdict one tests it and the other waits") {
   const TempDir dir;
   std::atomic<int> runs = 0, waited = 0;
   const auto use = [&] {
@@ -204,7 +204,7 @@ TEST_CASE("of two that want a card's verdict one tests it and the other waits") 
   CHECK(waited <= 1);
 }
 
-TEST_CASE("a fresh verdict takes the place of the old one") {
+TEST_CASE("a new verdict replaces the old one") {
   Desk desk(bad_report());
   CHECK(!desk.require(sample_card()).empty());
   desk.open().store(sample_card(), verdict_of(good_report()));
@@ -212,7 +212,7 @@ TEST_CASE("a fresh verdict takes the place of the old one") {
   CHECK(desk.runs == 1);
 }
 
-TEST_CASE("what a self-test's process says, and does not say, is a report") {
+TEST_CASE("a self-test process's output is read as a report, complete or not") {
   const TempDir dir;
   const auto program = fs::path(dir.file("program"));
   std::vector<std::string> stages;

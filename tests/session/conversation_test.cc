@@ -1,4 +1,5 @@
-// A conversation without a terminal: what is fed again and what is not, and what an error or Ctrl-C leaves behind.
+// A conversation without a terminal: which tokens of a turn are fed again and which stay in the KV cache, and the state
+// after an error or Ctrl-C.
 
 #include "session/conversation.h"
 
@@ -17,7 +18,8 @@ namespace {
 constexpr std::size_t kVocab = 90;
 constexpr std::int64_t kContext = 200;
 
-/// A token a letter, and one in front of each message: 88 the user's, 89 the assistant's; the prompt ends with 89.
+/// A toy tokenizer: one token per letter, and a role token before each message (88: user, 89: assistant). The prompt
+/// ends with 89.
 std::vector<std::int32_t> encode(std::span<const Message> messages) {
   std::vector<std::int32_t> ids;
   for (const auto& message : messages) {
@@ -28,7 +30,7 @@ std::vector<std::int32_t> encode(std::span<const Message> messages) {
   return ids;
 }
 
-/// Tokens as encode reads them; those from 80 on have no letter.
+/// Collects answer tokens as text. Tokens from 80 on have no letter.
 struct Letters {
   AnswerSink sink() {
     return {.take = [this](std::int32_t id) -> std::optional<Finish> {
@@ -55,7 +57,7 @@ struct Chat {
   Conversation conversation;
 };
 
-/// What the whole conversation gives when nothing is held.
+/// The reference: the answer to the whole conversation when nothing is cached.
 std::vector<std::int32_t> afresh(std::span<const Message> messages, std::int64_t tokens = 6) {
   Chat other;
   return generate(other.sequences, kVocab, encode(messages), {.tokens_max = tokens},
@@ -65,7 +67,7 @@ std::vector<std::int32_t> afresh(std::span<const Message> messages, std::int64_t
 
 }  // namespace
 
-TEST_CASE("a turn feeds what is new, and answers as if all had been fed") {
+TEST_CASE("a turn feeds only new tokens, and answers as if everything had been fed") {
   Chat chat;
   const auto first = chat.ask("hello there");
   CHECK(first.generated.held_tokens == 0);
@@ -76,8 +78,8 @@ TEST_CASE("a turn feeds what is new, and answers as if all had been fed") {
     const auto asked = chat.conversation.messages().first(chat.conversation.messages().size() - 1);
     CHECK(answer.generated.tokens == afresh(asked));
     CHECK(answer.generated.prompt_tokens == encode(asked).size());
-    // Tokens without a letter are spelled otherwise, so that a turn may be fed from there again; the prompt before is
-    // held.
+    // Tokens without a letter are encoded differently in the next turn, so that turn may be fed from there on. The
+    // prompt before them stays cached.
     CHECK(answer.generated.held_tokens >= before.size() - 1 - 6);
     CHECK(answer.generated.held_tokens < answer.generated.prompt_tokens);
     CHECK(chat.conversation.held() == chat.sequences.length(0));
@@ -85,7 +87,7 @@ TEST_CASE("a turn feeds what is new, and answers as if all had been fed") {
   }
 }
 
-TEST_CASE("an answer that reads as other ids is fed again from there") {
+TEST_CASE("an answer that re-encodes to other ids is fed again from the first difference") {
   Chat chat;
   Letters letters;
   auto sink = letters.sink();
@@ -106,11 +108,11 @@ TEST_CASE("the same question again feeds one token for its logits") {
   CHECK(again.generated.tokens == first.generated.tokens);
   chat.conversation.reset();
   const auto other = chat.ask("bye");
-  CHECK(other.generated.held_tokens == 10);  // the system message and the next one's role
+  CHECK(other.generated.held_tokens == 10);  // the system message and the next message's role token
   CHECK(other.generated.tokens == afresh(chat.conversation.messages().first(2)));
 }
 
-TEST_CASE("what does not fit is refused with both numbers, and the chat goes on") {
+TEST_CASE("a conversation that does not fit the context is refused with both numbers, and the chat goes on") {
   Chat chat;
   const auto first = chat.ask("a");
   const auto line = tests::error_of([&] { (void)chat.ask(std::string(kContext, 'x')); });
@@ -126,14 +128,14 @@ TEST_CASE("what does not fit is refused with both numbers, and the chat goes on"
   CHECK(chat.ask("a").generated.tokens == first.generated.tokens);
 }
 
-TEST_CASE("an answer that Ctrl-C ends stays as far as it came") {
+TEST_CASE("an answer interrupted by Ctrl-C is kept up to that point") {
   Chat chat;
   Letters letters;
   letters.after_token = [count = 0]() mutable -> std::optional<Finish> {
     if (++count == 3) std::raise(SIGINT);
     return std::nullopt;
   };
-  clear_interrupt();  // the handlers are there from here on
+  clear_interrupt();  // installs the signal handlers
   const auto stopped = chat.conversation.ask("question", {.tokens_max = 20}, letters.sink());
   CHECK(consume_interrupt());
   CHECK(!consume_interrupt());
@@ -143,7 +145,7 @@ TEST_CASE("an answer that Ctrl-C ends stays as far as it came") {
   const auto more = chat.ask("more");
   CHECK(more.generated.tokens == afresh(chat.conversation.messages().first(3)));
 
-  // Before the first token: the question goes, and nothing else does.
+  // Interrupted before the first token: only the question is removed.
   const auto before = chat.conversation.messages().size();
   std::raise(SIGINT);
   CHECK(chat.ask("lost").generated.finish == Finish::kInterrupted);
@@ -180,7 +182,7 @@ TEST_CASE("a line is text or a command with a key and a value") {
   CHECK(!tools::parse_chat_line("/set temp").argument);
 }
 
-TEST_CASE("sampling options are set by their names, within their bounds, and go back") {
+TEST_CASE("sampling options are set by name, within their bounds, and can be reset") {
   tools::RunRequest request;
   request.temperature = 0.5F;
   const auto bytes = tests::tiny_gguf({});

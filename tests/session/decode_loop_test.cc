@@ -1,4 +1,5 @@
-// The tools' own loop on an executor that chooses tokens on its device: generation, stops, several sequences.
+// The session's generation loop on an executor with device sampling: single sequences, stops that discard overrun
+// steps, and several sequences.
 
 #include <catch2/catch.hpp>
 
@@ -31,7 +32,7 @@ const auto kGoOn = [](std::int32_t) { return std::optional<Finish>(); };
 
 }  // namespace
 
-TEST_CASE("generation on a device gives the model's tokens, all of them chosen there but the first") {
+TEST_CASE("generation on a device gives the model's tokens, all but the first sampled there") {
   LoopFixture f;
   const auto out = generate(f.sequences, forge::test::kVocab, kPrompt, {.tokens_max = 20}, kGoOn);
   CHECK(out.tokens == f.expected(kPrompt, 20));
@@ -48,7 +49,7 @@ TEST_CASE("generation fills the context to its last position") {
   CHECK(f.sequences.length(0) == forge::test::kContext);
 }
 
-TEST_CASE("a stop takes back the steps that overran, and their blocks") {
+TEST_CASE("a stop discards the steps that overran, and releases their blocks") {
   LoopFixture f;
   const auto out = generate(f.sequences, forge::test::kVocab, kPrompt, {},
                             [count = 0](std::int32_t) mutable -> std::optional<Finish> {
@@ -57,11 +58,11 @@ TEST_CASE("a stop takes back the steps that overran, and their blocks") {
                             });
   CHECK(out.finish == Finish::kStop);
   CHECK(out.tokens == f.expected(kPrompt, 5));
-  // Four were taken, and what was in flight behind them is forgotten: how much it was depends on how long steps take.
+  // Four tokens were taken; the number of overrun steps depends on the measured step time.
   CHECK(f.model.seen->sampled >= 4 + runtime::GpuExecutor::kInFlightMin - 1);
   CHECK(f.model.seen->sampled <= 4 + runtime::GpuExecutor::kInFlightMax - 1);
   CHECK(f.sequences.length(0) == static_cast<std::int64_t>(kPrompt.size()) + 4);
-  // The sequence goes on from there, and the other one finds room for its whole context.
+  // The sequence continues from there, and the other one has room for its whole context.
   auto tokens = kPrompt;
   tokens.insert(tokens.end(), out.tokens.begin(), out.tokens.end());
   const auto logits = f.sequences.prefill(0, std::span(tokens).last(1));
@@ -70,7 +71,7 @@ TEST_CASE("a stop takes back the steps that overran, and their blocks") {
   (void)f.sequences.prefill(1, whole);
 }
 
-TEST_CASE("what the device cannot sample is sampled here, with the same tokens") {
+TEST_CASE("parameters that the device cannot sample are sampled on the host, with the same tokens") {
   LoopFixture f;
   const auto out = generate(f.sequences, forge::test::kVocab, kPrompt,
                             {.tokens_max = 12, .sampler = {.logit_bias = {{0, 0.0F}}}}, kGoOn);
@@ -79,7 +80,7 @@ TEST_CASE("what the device cannot sample is sampled here, with the same tokens")
   CHECK(out.decode_steps == 11);
 }
 
-TEST_CASE("one token wants no loop, and a reader that goes away at once ends it") {
+TEST_CASE("a single token needs no loop, and a sink that returns at once ends it") {
   LoopFixture f;
   CHECK(generate(f.sequences, forge::test::kVocab, kPrompt, {.tokens_max = 1}, kGoOn).tokens == f.expected(kPrompt, 1));
   CHECK(f.model.seen->sampled == 0);

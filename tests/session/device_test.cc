@@ -1,4 +1,4 @@
-// --device: which of the cards that drivers show is taken, and what is said when none is.
+// The --device option: which card is chosen from those that the drivers list, and the message if there is none.
 
 #include <catch2/catch.hpp>
 
@@ -14,7 +14,7 @@ namespace {
 
 using driver::Vendor;
 
-/// Null drivers in the vendors' places; a vendor without one has no driver.
+/// Null drivers in place of the vendors' drivers; a vendor without one counts as not installed.
 class Machine {
  public:
   Machine& with(Vendor vendor, driver::NullOptions options) {
@@ -62,7 +62,7 @@ TEST_CASE("auto takes the card with the most memory that forge has kernels for")
   CHECK(choice.target == "gfx1100");
 }
 
-TEST_CASE("without a card that can be used auto is the CPU, and says why in one line") {
+TEST_CASE("without a usable card auto is the CPU, with the reason in one line") {
   Machine machine;
   const auto why = [&] {
     const auto choice = machine.choose("auto");
@@ -81,7 +81,7 @@ TEST_CASE("without a card that can be used auto is the CPU, and says why in one 
   CHECK_THAT(why(), Catch::Contains("open_device"));
 }
 
-TEST_CASE("a card that was asked for is that card or an error") {
+TEST_CASE("a card that was requested is used or is an error") {
   Machine machine;
   machine.with(Vendor::kAmd, {.devices = 2, .arch = "gfx942:sramecc+"});
   for (const auto* name : {"hip", "hip:0", "hip:1"}) {

@@ -1,4 +1,4 @@
-// Builds with one back-end alone: what is said of the other.
+// Builds with only one back-end: the message about the other one.
 
 #include <catch2/catch.hpp>
 
@@ -23,12 +23,12 @@ std::string of_device(const char* name, ErrorCode code) {
 
 }  // namespace
 
-TEST_CASE("a back-end that was left out is said to be, in one line") {
+TEST_CASE("a back-end that is not in the build is reported in one line") {
   REQUIRE((codegen::host_back_end() == nullptr) != (codegen::device_back_end() == nullptr));
   if (codegen::host_back_end() != nullptr) {
     const auto choice = choose_device("auto", no_driver);
     CHECK(choice.target == codegen::host_target());
-    CHECK(choice.cpu_reason.empty());  // it was not for want of a GPU
+    CHECK(choice.cpu_reason.empty());  // no GPU was looked for, so there is nothing to explain
     for (const char* gpu : {"hip", "hip:0", "cuda:1"})
       CHECK_THAT(of_device(gpu, ErrorCode::kDevice), Catch::Contains("built without") && Catch::Contains(gpu));
     CHECK_THAT(error_of([] { (void)codegen::resolve_targets("gfx1100"); }, ErrorCode::kUsage),

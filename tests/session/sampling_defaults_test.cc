@@ -1,4 +1,4 @@
-// What a file says about choosing tokens, and what of it cannot be used.
+// Sampling parameters that a model file recommends: which keys are read, and which values are ignored with a warning.
 
 #include "session/sampling_defaults.h"
 
@@ -21,7 +21,7 @@ SamplingDefaults read(const GgufWriter& writer) {
   return session::read_sampling_defaults(Gguf::from(std::as_bytes(std::span(bytes))));
 }
 
-/// The one line about the key `name` with `value`, which is not used.
+/// The warning about the key `name` with `value`, which must be ignored.
 template <class T>
 std::string ignored(const std::string& name, const T& value) {
   const auto out = read(GgufWriter("llama").add("general.sampling." + name, value));
@@ -32,7 +32,7 @@ std::string ignored(const std::string& name, const T& value) {
 
 }  // namespace
 
-TEST_CASE("every key that the sampler has is read, of any type that holds it") {
+TEST_CASE("every key that the sampler supports is read, from any type that can hold it") {
   GgufWriter w("llama");
   w.add("general.sampling.temp", 0.5F).add("general.sampling.top_k", 20).add("general.sampling.top_p", 0.8);
   w.add("general.sampling.min_p", 0).add("general.sampling.penalty_repeat", 1.25F);
@@ -47,18 +47,18 @@ TEST_CASE("every key that the sampler has is read, of any type that holds it") {
   CHECK(out.ignored.empty());
 }
 
-TEST_CASE("a file without keys says nothing") {
+TEST_CASE("a file without keys sets no defaults") {
   const auto out = read(GgufWriter("llama").add("general.sampling", 3).add("general.name", "x"));
   CHECK_FALSE((out.temperature || out.top_k || out.top_p || out.min_p || out.repeat_penalty || out.penalty_window));
   CHECK(out.ignored.empty());
 }
 
-TEST_CASE("-1 is another word for no top-k, and 20.0 is 20") {
+TEST_CASE("-1 means no top-k, and 20.0 is read as 20") {
   CHECK(read(GgufWriter("llama").add("general.sampling.top_k", -1)).top_k == 0);
   CHECK(read(GgufWriter("llama").add("general.sampling.top_k", 20.0F)).top_k == 20);
 }
 
-TEST_CASE("a value that cannot be is not used, and a line names it with its key") {
+TEST_CASE("an invalid value is ignored, with a line that names it and its key") {
   CHECK(ignored("temp", -1.0F) == "general.sampling.temp is f32 -1; it must be a number from 0 to 100");
   CHECK_THAT(ignored("temp", std::numeric_limits<float>::quiet_NaN()), Catch::Contains("temp is f32 nan"));
   CHECK_THAT(ignored("temp", std::numeric_limits<double>::infinity()), Catch::Contains("temp is f64 inf"));
@@ -74,7 +74,7 @@ TEST_CASE("a value that cannot be is not used, and a line names it with its key"
   CHECK_THAT(ignored("penalty_last_n", -1), Catch::Contains("penalty_last_n is i32 -1"));
 }
 
-TEST_CASE("a setting that forge does not have is said, escapes of its name shown") {
+TEST_CASE("an unsupported setting gives a line, with control characters of its name escaped") {
   CHECK(ignored("mirostat", 2) == "general.sampling.mirostat is i32 2; forge has no such setting");
   CHECK_THAT(ignored("\033[1m", 1), Catch::Contains("\\x1b[1m"));
 }

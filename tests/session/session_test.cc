@@ -1,4 +1,5 @@
-// Opening models and plans, and running them: what no script can arrange.
+// Opening models and plans, and running them: the cases that need a plan changed by hand, which no shell script can
+// make.
 
 #include <stdlib.h>
 
@@ -19,7 +20,7 @@
 namespace forge::session {
 namespace {
 
-/// A model file of 90 tokens, its plan, and a cache, in a folder of their own.
+/// A model of 90 tokens, its plan and a cache, in a temporary folder.
 struct SessionFixture {
   SessionFixture() {
     ::setenv("FORGE_CACHE_DIR", folder.file("cache").c_str(), 1);
@@ -29,7 +30,7 @@ struct SessionFixture {
     const auto file = loader::Gguf::open(model);
     return compile_model(file, model, std::span(&target, 1), {.context = 128});
   }
-  /// Writes the plan, with what a test did to it, and opens it.
+  /// Writes `plan`, possibly changed by the test, and opens it.
   [[nodiscard]] OpenedModel open(const plan::PlanT& plan, ModelChoice choice = {}) const {
     choice.path = folder.file("tiny.plan");
     plan::write_plan(choice.path, plan);
@@ -53,7 +54,7 @@ using tests::code_of;
 
 }  // namespace
 
-TEST_CASE("a plan without a program for this machine is compiled again from its graph") {
+TEST_CASE("a plan without a program for this machine is recompiled from its graph") {
   const SessionFixture f;
   auto plan = f.compile();
   const auto expected = f.greedy({.path = f.model.native(), .context = 128});
@@ -68,7 +69,7 @@ TEST_CASE("a plan without a program for this machine is compiled again from its 
     CHECK(f.greedy({.path = f.folder.file("tiny.plan")}) == expected);
   }
   plan.programs.clear();
-  CHECK(f.open(plan).program->context == 1024);  // what the model was trained for
+  CHECK(f.open(plan).program->context == 1024);  // the context that the model was trained for
 }
 
 TEST_CASE("of several programs the best that runs here is taken") {
@@ -94,7 +95,7 @@ TEST_CASE("a plan with absurd numbers is refused before anything is computed wit
   }
 }
 
-TEST_CASE("a plan of another model is refused, and so is a graph that is none") {
+TEST_CASE("a plan of another model is refused, and so is an invalid graph") {
   const SessionFixture f;
   auto plan = f.compile();
   plan.model->identity[0] ^= 1;
@@ -109,7 +110,7 @@ TEST_CASE("a plan of another model is refused, and so is a graph that is none") 
   CHECK(f.open(plan, {.model = f.model.native()}).path == f.model);
 }
 
-TEST_CASE("a plan whose attention is run otherwise than asked for is compiled again, and its model keeps both") {
+TEST_CASE("a plan with another attention option than requested is recompiled, and the model keeps both") {
   const SessionFixture f;
   const auto plan = f.compile();
   CHECK(f.open(plan, {.context = 128, .attention = "auto"}).origin.find("again") == std::string::npos);
@@ -124,7 +125,7 @@ TEST_CASE("a plan whose attention is run otherwise than asked for is compiled ag
   CHECK(code_of([&] { (void)f.open(broken, {.context = 128, .attention = "whole"}); }) == ErrorCode::kPlan);
 }
 
-TEST_CASE("what runs a program is what the program says, and a program that lies is refused") {
+TEST_CASE("the program's facts decide which executor runs it, and false facts are refused") {
   const SessionFixture f;
   auto plan = f.compile();
   const auto run = [&] {
@@ -133,13 +134,13 @@ TEST_CASE("what runs a program is what the program says, and a program that lies
     return tests::thrown_by([&] { (void)f.greedy({.path = path.native(), .context = 128}); })->line();
   };
   plan.programs[0]->facts->on_host = false;
-  // A build without executors for devices says that instead.
+  // A build without executors for devices reports that instead.
   CHECK_THAT(run(), Catch::Contains("it needs a device") || Catch::Contains("built without the GPU back-end"));
   plan.programs[0]->facts.reset();
   CHECK_THAT(run(), Catch::Contains("facts about target"));
 }
 
-TEST_CASE("targets say in their programs how prompts are fed, and what KV and rows they can have") {
+TEST_CASE("a target's facts tell how prompts are fed, and which KV types and hidden rows it supports") {
   const SessionFixture f;
   const auto facts = [&](const char* target) { return std::move(f.compile(target).programs.at(0)->facts); };
   const auto plain = facts("cpu-x86-64-v4-vnni"), tiles = facts("cpu-x86-64-v4-vnni-amx");
@@ -151,11 +152,11 @@ TEST_CASE("targets say in their programs how prompts are fed, and what KV and ro
         std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16), static_cast<std::uint8_t>(DType::kQ8_0)});
 }
 
-TEST_CASE("a plan with a graph of its own leaves nothing where its model is looked up") {
+TEST_CASE("a plan with a changed graph leaves nothing in its model's cache entries") {
   const SessionFixture f;
   const ModelChoice choice{.path = f.model.native(), .context = 128};
   auto plan = f.compile();
-  // The same model with another epsilon in the graph: other results, which must stay the plan's own.
+  // A different epsilon gives different results, which must not reach users of the model itself.
   const auto at = plan.graph.find("eps = ");
   REQUIRE(at != std::string::npos);
   plan.graph.insert(at + 6, "0.5");
@@ -166,7 +167,7 @@ TEST_CASE("a plan with a graph of its own leaves nothing where its model is look
   CHECK(open_model(choice).origin == "cache");
 }
 
-TEST_CASE("generation ends at the context, and a step of it allocates nothing") {
+TEST_CASE("generation ends at the context, and its steps allocate nothing") {
   const SessionFixture f;
   Stages stages;
   Session session({.model = {.path = f.model.native(), .context = 64}, .threads = 2}, stages);
@@ -187,7 +188,7 @@ TEST_CASE("generation ends at the context, and a step of it allocates nothing") 
   CHECK(code_of([&] { check_prompt({}, 64); }) == ErrorCode::kPrompt);
 }
 
-TEST_CASE("sequences decoded together give bit for bit what each gives alone") {
+TEST_CASE("sequences decoded together give bit for bit the results of single runs") {
   const SessionFixture f;
   Stages stages;
   Session session({.model = {.path = f.model.native(), .context = 96, .sequences = 2}, .threads = 2}, stages);

@@ -1,6 +1,7 @@
-// What a machine may refuse is an error that is told, with status 5, error[memory]: `starved memory`, `starved
-// threads`. Memory is asked for with the tools' heap: linked in another order its own `operator new`, which was
-// compiled as C and cannot throw, would be called and abort.
+// Checks that running out of memory or threads is a reported error (error[memory], status 5) and not a crash. usage:
+// starved memory | starved threads.
+// Memory is allocated with the tools' heap. The link order matters: in another order the heap's own `operator new`
+// would be used, which was compiled as C and cannot throw, so the program would abort.
 
 #include <sys/resource.h>
 
@@ -14,7 +15,7 @@
 
 namespace {
 
-/// Leaves room for a few threads' stacks.
+/// Lowers the address space limit to leave room for a few thread stacks only.
 void lower_memory_limit() {
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

@@ -1,5 +1,5 @@
-// Layers with a sliding window on whole (tiny) models: their logits are the same bits whether the window's blocks are
-// given back as the sequence goes on, or everything is kept and masked.
+// Sliding windows on whole (tiny) models: the logits are bit-identical whether the window's blocks are released during
+// the run, or everything is kept and masked.
 
 #include <catch2/catch.hpp>
 
@@ -16,20 +16,20 @@ using namespace forge::tests;
 
 constexpr std::size_t kTokens = 700;
 
-/// A model of the fixture with another window and room for kTokens.
+/// A model of the fixture with another window and a context of kTokens.
 TinyModel model_of(const char* name, int window) {
   FamilyJson model = family_model(name);
   model.merge_patch({{"keys", {{"attention.sliding_window", window}, {"context_length", 1024}}}});
   return TinyModel(FileImage{family_gguf(model)});
 }
 
-/// The pool of the layers with a window.
+/// Size of the KV pool of the layers with a window.
 runtime::KvPoolSize windowed_room(const runtime::Executor& executor) {
   const auto rooms = executor.kv_pool_sizes();
   return *std::ranges::find_if(rooms, [](const auto& room) { return room.window > 0; });
 }
 
-/// Logits [ids, vocab], `chunk` tokens fed at a time; blocks are given back on the way.
+/// Logits [ids, vocab] of a run that feeds `chunk` tokens per step and releases the window's blocks.
 std::vector<float> run_released(runtime::Executor& executor, const std::vector<std::int32_t>& ids, std::size_t chunk) {
   Sequences sequences(executor, 1024, 1);
   std::vector<float> logits;
@@ -41,7 +41,8 @@ std::vector<float> run_released(runtime::Executor& executor, const std::vector<s
   return logits;
 }
 
-TEST_CASE("past the window, prefill in any chunks and decode give the bits of a run that keeps and masks everything") {
+TEST_CASE(
+    "beyond the window, prefill in any chunks and decode give the bits of a run that keeps and masks everything") {
   for (const auto& [name, window] : {std::pair("gemma2", 40), std::pair("gemma3", 32), std::pair("gpt_oss", 70),
                                      std::pair("phi3", 33), std::pair("gemma3", 1)}) {
     INFO(name << ", window " << window);
@@ -62,13 +63,13 @@ TEST_CASE("past the window, prefill in any chunks and decode give the bits of a 
   }
 }
 
-TEST_CASE("a model whose window is longer is another one") {  // so the comparison above means something
+TEST_CASE("a longer window gives other logits") {  // proves that the comparison above is sensitive
   const auto narrow = model_of("gemma2", 40), wide = model_of("gemma2", 41);
   const auto ids = random_ids(200, narrow.file().vocab, 3);
   CHECK(run_released(*narrow.open(), ids, 200) != run_released(*wide.open(), ids, 200));
 }
 
-TEST_CASE("the report says what windows hold: their positions and one block, and a step's own tokens once") {
+TEST_CASE("the memory report counts the window's positions and one block, and a step's own tokens once") {
   const auto model = model_of("gemma3", 64);
   const auto executor = model.open(1, 1);
   const auto report = state_report(executor->program(), 1024, 1);
@@ -83,7 +84,7 @@ TEST_CASE("the report says what windows hold: their positions and one block, and
   CHECK(state_report_text(report).find("window of 64 tokens: 3 blocks of 32 tokens per sequence") != std::string::npos);
 }
 
-TEST_CASE("the report says what recurrent state takes, however long the context, and which values share rows") {
+TEST_CASE("the memory report counts recurrent state independent of the context, and shared rows of values once") {
   const auto model = model_of("gemma3", 64);
   auto program = model.open(1, 1)->program();
   program.recurrent_groups = {plan::RecurrentGroup(3, 1000), plan::RecurrentGroup(2, 24)};
@@ -102,7 +103,7 @@ TEST_CASE("the report says what recurrent state takes, however long the context,
   CHECK_THROWS_WITH(state_report(program, 1024, 4), Catch::Contains("recurrent state is broken"));
 }
 
-TEST_CASE("several sequences are prefilled one after the other and decode together, each as alone") {
+TEST_CASE("several sequences are prefilled one after the other and decode together, each as in a single run") {
   const auto model = model_of("gemma3", 40);
   const auto executor = model.open(2, 4);
   const auto ids = random_ids(620, model.file().vocab, 8);
@@ -121,7 +122,7 @@ TEST_CASE("several sequences are prefilled one after the other and decode togeth
   }
 }
 
-TEST_CASE("a sequence goes on from where it was trimmed to, or from the start when its windows have let go") {
+TEST_CASE("a sequence continues from where it was trimmed to, or from the start if its windows were released") {
   const auto model = model_of("gemma2", 40);
   const auto executor = model.open(2, 1);
   const auto ids = random_ids(300, model.file().vocab, 4);
@@ -134,7 +135,7 @@ TEST_CASE("a sequence goes on from where it was trimmed to, or from the start wh
     const auto last = sequences.prefill(0, std::span(ids).subspan(static_cast<std::size_t>(left)));
     CHECK(std::ranges::equal(last, std::span(whole).last(last.size())));
   }
-  (void)sequences.decode(std::span(ids).first(1));  // what the last step's tokens took is given back
+  (void)sequences.decode(std::span(ids).first(1));  // the blocks of the last step's tokens are released
   CHECK(sequences.trim(0, 20) == 0);
 }
 
