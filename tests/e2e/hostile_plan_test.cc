@@ -1,5 +1,5 @@
 // Plans that no compiler made. Operand indices, offsets and counts that would lead the CPU executor outside its memory
-// must be refused when the plan is opened, because steps run without checks.
+// must be refused when the plan is opened.
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,5 +1,5 @@
-// Weights made of a part of a tensor: some of its rows and columns, possibly in another file of the model. Sharded
-// models are loaded this way.
+// Weights made of a part of a tensor: some of its rows and columns, possibly in another file of the model. Shards of
+// a model that is split over several devices are such parts.
 
 #include <catch2/catch.hpp>
 #include <limits>

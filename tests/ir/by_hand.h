@@ -1,5 +1,5 @@
 #pragma once
-// Small graphs whose results are computed by hand.
+// Helpers for tests of the reference interpreter on small graphs whose results are computed by hand.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -16,7 +16,8 @@ namespace forge::ir::test {
 
 using Floats = std::vector<float>;
 
-/// A step of `n` tokens at positions first.. of one sequence; block b of the table is physical block `b + shift`.
+/// The inputs of a step of `n` tokens at positions first, first + 1, ... of one sequence. Block b of its table is
+/// physical block `b + shift`.
 inline StepInputs step(std::size_t n, std::int32_t first = 0, std::int32_t shift = 0, std::int32_t blocks = 4) {
   StepInputs in;
   for (std::size_t i = 0; i < n; ++i) {
@@ -31,7 +32,8 @@ inline StepInputs step(std::size_t n, std::int32_t first = 0, std::int32_t shift
   return in;
 }
 
-/// Builds a graph by `make`, whose value is the output; constants stand for tokens' rows.
+/// Runs the graph that `make` builds and returns its result. Constants stand for the tokens' rows; the graph must not
+/// use weights.
 inline Floats run(const std::function<Value(Builder&)>& make, bool quantize = false, const StepInputs& in = step(2)) {
   Graph graph;
   Builder b(graph);

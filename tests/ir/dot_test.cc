@@ -1,4 +1,4 @@
-// The picture: clusters, notes, and that Graphviz takes it.
+// The DOT form of a graph: clusters, groups and notes, and that Graphviz accepts it.
 
 #include "ir/text/dot.h"
 
@@ -15,7 +15,7 @@ using namespace forge::ir;
 
 namespace {
 
-/// Feeds `text` to Graphviz's `program`; false when it complains.
+/// True if Graphviz's `program` reads `text` without a message.
 bool accepted(const std::string& program, const std::string& text) {
   FILE* pipe = popen((program + " > /dev/null 2>&1").c_str(), "w");
   REQUIRE(pipe != nullptr);
@@ -47,7 +47,7 @@ TEST_CASE("layers are clusters, groups are boxes inside, and notes are shown") {
   CHECK_THAT(one, !Catch::Contains("blk.0.ffn_gate.weight"));
 }
 
-TEST_CASE("Graphviz reads every picture") {
+TEST_CASE("Graphviz accepts every graph") {
   if (!tests::is_installed("dot")) return tests::skip_case("Graphviz is not installed");
   CHECK(accepted("dot -Tsvg", dot(test::every_op())));
   CHECK(accepted("dot -Tsvg", dot(test::SmallLlama{}.build(), {.only_layer = 0})));

@@ -1,5 +1,6 @@
 #pragma once
-// A graph in which every op occurs, with every attribute away from its default.
+// A graph that contains every op, with all attributes set to values other than their defaults. Tests of the text form
+// and the verifier use it so that no attribute is forgotten.
 
 #include "ir/builder.h"
 

@@ -1,4 +1,4 @@
-// The references of ops on experts' and heads' weights, against numbers computed by hand.
+// The interpreter's ops for experts (MoE) and for one weight per head (MLA), compared with numbers computed by hand.
 
 #include <cmath>
 
@@ -28,7 +28,7 @@ TEST_CASE("experts, by hand") {
   check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0.1F, 0, 0}), {0.4F, top});
   check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0, 0.2F, 0}), {0.3F, top});
 
-  // Token 0 goes to experts 1 and 2, token 1 to 3 and 0; weights [4, 1, 2].
+  // Token 0 is routed to experts 1 and 2, token 1 to experts 3 and 0; weights [4 experts, 1, 2].
   const auto sum = [&](bool each_its_own, bool biased) {
     return run([&](Builder& b) {
       const auto [chosen, share] = b.route(logits(b), {.used = 2});
@@ -46,16 +46,16 @@ TEST_CASE("experts, by hand") {
     const Value x = b.constant({1, 2, 3, 4}, {2, 2, 1});
     return Value{b.graph().add(Op::kInvRmsScale, {x, b.constant({4, 16}, {2, 1})}, NormAttrs{0, 4}), 0};
   });
-  check_near(scaled, {1, 2, 1.5F, 2});  // both slots of a token by its squares
+  check_near(scaled, {1, 2, 1.5F, 2});  // both rows of a token are scaled by its own sum of squares
   const auto weight = run([](Builder& b) {
     const Value p = b.constant({1, 2, 3, 4}, {2, 2, 1}), q = b.constant({5, 6, 7, 8}, {2, 2, 1});
     return Value{b.graph().add(Op::kConcatRows, {p, q}, PartsAttrs{{2, 2}, 1}), 0};
   });
-  check_near(weight, {1, 5, 2, 6, 3, 7, 4, 8});  // gate and up of each expert by turns
+  check_near(weight, {1, 5, 2, 6, 3, 7, 4, 8});  // gate and up rows of each expert alternate
 }
 
 TEST_CASE("batched matmuls, by hand") {
-  const auto out = run([](Builder& b) {  // two rows of two tokens by two weights [3, 2]
+  const auto out = run([](Builder& b) {  // two rows of two tokens with two weights [3, 2]
     const Value x = b.constant({1, 2, 3, 4, 5, 6, 7, 8}, {2, 2, 2});
     return b.batched_matmul(x, b.constant({1, 0, 0, 1, 1, 1, 2, 0, 0, 2, 1, -1}, {2, 3, 2}));
   });

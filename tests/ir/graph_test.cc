@@ -1,4 +1,4 @@
-// The graph itself: changes, uses, order, reachability, hash, copies.
+// The graph data structure: edits, uses, topological order, reachability, hash and copies.
 
 #include "ir/graph.h"
 
@@ -26,18 +26,18 @@ using tests::error_of;
 
 }  // namespace
 
-TEST_CASE("a Llama-like graph is built, verified and its cost is that of its weights") {
+TEST_CASE("a Llama-like graph is built and verified, and its cost is that of its weights") {
   const Graph graph = SmallLlama{}.build();
   CHECK_NOTHROW(verify(graph));
   const Bounds one{.tokens = 1, .rows = 1, .sequences = 1, .table_blocks = 4};
   const Cost cost = total_cost(graph, one);
-  // q8_0 stores 34 bytes for 32 elements; a layer has q, k, v, o, gate, up, down and two norms
+  // q8_0 stores 32 elements in 34 bytes. A layer has q, k, v, o, gate, up, down and two norms.
   const std::int64_t layer = (64 * 64 * 2 + 32 * 64 * 2 + 3 * 96 * 64) * 34 / 32 + 2 * 64 * 4;
   CHECK(cost.weight_bytes == 2 * layer + 96 * 64 * 34 / 32 + 64 * 34 / 32 + 64 * 4);
   CHECK(cost.flops > 2 * 2 * (64 * 64 * 2 + 32 * 64 * 2 + 3 * 96 * 64));
 }
 
-TEST_CASE("uses come in order, with one entry an operand") {
+TEST_CASE("uses are listed in order, with one entry per operand") {
   Graph graph;
   const Value a = vec(graph);
   const Value b = sum(graph, a, a);
@@ -47,7 +47,7 @@ TEST_CASE("uses come in order, with one entry an operand") {
   CHECK(graph.uses(c).empty());
 }
 
-TEST_CASE("replacing uses moves operands and outputs, except where told") {
+TEST_CASE("replace_uses changes operands and outputs, except where excluded") {
   Graph graph;
   const Value a = vec(graph);
   const Value b = sum(graph, a, a);
@@ -64,7 +64,7 @@ TEST_CASE("replacing uses moves operands and outputs, except where told") {
   CHECK_NOTHROW(verify(graph));
 }
 
-TEST_CASE("uses may turn from f32 to q8a_32 where every user takes both, and nothing changes where one does not") {
+TEST_CASE("uses change from f32 to q8a_32 only if every user accepts both") {
   Graph graph;
   Builder b(graph);
   const Value x = b.embed(b.weight("e", DType::kF16, {8, 32}), b.input(InputKind::kIds));
@@ -83,7 +83,7 @@ TEST_CASE("uses may turn from f32 to q8a_32 where every user takes both, and not
   CHECK(graph.operand(z.node, 0) == x);
 }
 
-TEST_CASE("a used node cannot be removed; an unused one leaves no trace") {
+TEST_CASE("a used node cannot be removed; removing an unused one leaves no trace") {
   Graph graph;
   const Value a = vec(graph);
   const Value b = sum(graph, a, a);
@@ -109,13 +109,14 @@ TEST_CASE("set_operand and set_attrs re-run the shape rule") {
   CHECK(graph.results(split).size() == 3);
   CHECK_THAT(error_of([&] { graph.set_attrs(split, PartsAttrs{{64}, 0}); }), Catch::Contains("IR-004"));
   CHECK_THAT(error_of([&] { graph.set_attrs(split, PartsAttrs{{60}, 0}); }), Catch::Contains("split"));
-  CHECK_THAT(error_of([&] { verify(graph); }), Catch::Contains("IR-006"));  // the part is narrower than its user thinks
+  CHECK_THAT(error_of([&] { verify(graph); }),
+             Catch::Contains("IR-006"));  // the part is now narrower than the type of its user
   graph.set_operand({part.node, 0}, {split, 2});
   CHECK_NOTHROW(verify(graph));
   CHECK(graph.type(part).text() == "f32[T,32]");
 }
 
-TEST_CASE("the topological order is stable and a cycle has a number") {
+TEST_CASE("the topological order is stable, and a cycle is reported by invariant number") {
   Graph graph;
   const Value a = vec(graph);
   const Value b = vec(graph);
@@ -138,7 +139,7 @@ TEST_CASE("the topological order is stable and a cycle has a number") {
 }
 
 TEST_CASE("reachability") {
-  Graph graph;  // a -> l, r -> join -> end; other joins at end only
+  Graph graph;  // a -> l, r -> join -> end -> tail; other joins only at end
   const Value a = vec(graph);
   const Value l = sum(graph, a, a);
   const Value r = sum(graph, a, a);
@@ -153,7 +154,7 @@ TEST_CASE("reachability") {
   CHECK_FALSE(graph.reaches(other.node, join.node));
 }
 
-TEST_CASE("the hash knows structure, not ids") {
+TEST_CASE("the hash depends on structure, not on ids") {
   const auto make = [](bool swap_sources, float first, bool shared, const char* name) {
     Graph graph;
     const Value one = swap_sources ? vec(graph, 7) : vec(graph, first);
@@ -178,7 +179,7 @@ TEST_CASE("the hash knows structure, not ids") {
   CHECK(graph.hash() != before);
 }
 
-TEST_CASE("which of two equal nodes is used is part of the hash") {
+TEST_CASE("the hash distinguishes which of two equal nodes is used") {
   const auto make = [](bool both) {
     Graph graph;
     const Value a1 = vec(graph);
@@ -190,7 +191,7 @@ TEST_CASE("which of two equal nodes is used is part of the hash") {
   CHECK(make(true) != make(false));
 }
 
-TEST_CASE("a copy is a graph of its own") {
+TEST_CASE("a copy is independent of the original") {
   Graph graph = SmallLlama{}.build();
   const Graph copy = graph;
   const auto hash = graph.hash();

@@ -1,4 +1,5 @@
-// Each op's reference against numbers computed by hand, then whole models against themselves in other forms.
+// The reference interpreter: each op against numbers computed by hand, then whole models in equivalent forms. All other
+// back-ends are compared with this interpreter, so its results must not be checked only against themselves.
 
 #include "ir/interpreter.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 using tests::error_of;
 
-/// The same numbers for the same name, small and of both signs.
+/// Deterministic weights: small values of both signs that depend only on the name and the index.
 Floats made_up_weight(const std::string& name, const TensorType& type) {
   Floats values(static_cast<std::size_t>(type.elements({})));
   std::uint64_t state = std::hash<std::string>{}(name) | 1;
@@ -63,7 +64,7 @@ TEST_CASE("activations and soft-caps, by hand") {
   check_near(of([](Builder& b, Value x) { return b.softcap(x, 20); }), {0.9991680f, -1.9933599f, 19.2805516f});
   check_near(of([](Builder& b, Value x) { return b.softplus(x); }), {1.3132617f, 0.1269280f, 40});
   check_near(of([](Builder& b, Value x) { return b.sigmoid(x); }), {0.7310586f, 0.1192029f, 1});
-  // alpha_n, alpha_p, beta, eps: 1.25 + 0.5; 0.8 (e^-2 - 1 + 2) - 1; 1.25 * 1600 + 20
+  // Parameters alpha_n, alpha_p, beta, eps. Expected: 1.25 + 0.5; 0.8 (e^-2 - 1 + 2) - 1; 1.25 * 1600 + 20.
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kXielu, {0.8f, 1.25f, 0.5f, -1e-6f}); }),
              {1.75f, -0.0917318f, 2020});
 }
@@ -98,7 +99,7 @@ TEST_CASE("of two lists of RoPE factors, the second is for contexts longer than 
   check_near(freqs(3), {0.25f, 0.02f});
 }
 
-TEST_CASE("split and concat_rows deal in runs or by turns") {
+TEST_CASE("split and concat_rows, contiguous and interleaved") {
   const auto part = [](const PartsAttrs& parts, std::uint32_t i) {
     return run([&](Builder& b) {
       const Value x = b.constant({0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17}, {2, 8});
@@ -120,7 +121,7 @@ TEST_CASE("split and concat_rows deal in runs or by turns") {
   check_near(concat({4}, {{4, 4}, 2}), {1, 2, 5, 6, 3, 4, 7, 8});
 }
 
-TEST_CASE("matmul multiplies by the transposed weight; embed and gather_rows pick rows") {
+TEST_CASE("matmul multiplies by the transposed weight; embed and gather_rows select rows") {
   check_near(run([](Builder& b) {
                return b.matmul(b.constant({1, 2, 3, 4}, {2, 2}), b.constant({1, 0, 0, 1, 1, 1}, {3, 2}));
              }),
@@ -136,7 +137,7 @@ TEST_CASE("matmul multiplies by the transposed weight; embed and gather_rows pic
              Catch::Contains("row 3 of a table of 3 rows"));
 }
 
-TEST_CASE("RMSNorm, whole, by heads, and in its two halves") {
+TEST_CASE("RMSNorm of whole rows, of heads, and as its two halves") {
   check_near(run([](Builder& b) { return b.rms_norm(b.constant({3, 4}, {1, 2}), b.constant({1, 2}, {2}), 0); }),
              {3 / 3.5355339f, 8 / 3.5355339f});
   check_near(run([](Builder& b) { return b.rms_norm(b.constant({3, 4, 0, 2}, {1, 4}), b.constant({1, 2}, {2}), 2); }),
@@ -153,7 +154,7 @@ TEST_CASE("RMSNorm, whole, by heads, and in its two halves") {
              {2 / std::sqrt(1.6f), 6 / std::sqrt(2.0f)});
 }
 
-TEST_CASE("quantize keeps f32 unless told; then 32 values share a scale of amax/127") {
+TEST_CASE("quantize keeps f32 by default; with int8 enabled 32 values share a scale of amax/127") {
   Floats x(64, 0);
   x[0] = 127;
   x[1] = 0.4f;
@@ -187,11 +188,11 @@ TEST_CASE("q8a_16: 16 values share a scale of amax/127 that is rounded up to BF1
       },
       true);
   CHECK((rounded[0] == 127 && rounded[1] == 0));
-  const float scale = 0x1.04p-7f;  // 1/127 = 0x1.02041p-7, and BF16 has 7 bits behind the point
+  const float scale = 0x1.04p-7f;  // 1/127 = 0x1.02041p-7, and BF16 has 7 fraction bits
   CHECK((rounded[16] == 126 * scale && rounded[17] == 63 * scale));
 }
 
-TEST_CASE("rope frequencies: plain, by factors, linear, YaRN") {
+TEST_CASE("RoPE frequencies: default, by factors, linear, YaRN") {
   const auto freqs = [](const RopeFreqsAttrs& attrs, Floats factors = {}) {
     return run([&](Builder& b) {
       const auto n = static_cast<std::int64_t>(factors.size());
@@ -201,9 +202,9 @@ TEST_CASE("rope frequencies: plain, by factors, linear, YaRN") {
   check_near(freqs({.dims = 4, .base = 100}), {1, 0.1f});
   check_near(freqs({.dims = 4, .base = 100}, {2, 5}), {0.5f, 0.02f});
   check_near(freqs({.dims = 4, .base = 100, .scaling = RopeScaling::kLinear, .factor = 4}), {0.25f, 0.025f});
-  // dims 8, base 10000: waves 1, .1, .01, .001; context 1000, fast 32 turns, slow 1: the ramp goes from
-  // floor(8 ln(1000/(32*2pi)) / (2 ln 1e4)) = 0 to ceil(8 ln(1000/2pi) / (2 ln 1e4)) = 3; share of the stretched
-  // wave: 0, 1/3, 2/3, 1
+  // dims 8, base 10000: frequencies 1, .1, .01, .001. Context 1000, beta_fast 32 turns, beta_slow 1. The ramp goes from
+  // dimension floor(8 ln(1000/(32*2pi)) / (2 ln 1e4)) = 0 to ceil(8 ln(1000/2pi) / (2 ln 1e4)) = 3. The share of the
+  // interpolated frequency is 0, 1/3, 2/3, 1.
   const RopeFreqsAttrs yarn{
       .dims = 8, .base = 10000, .scaling = RopeScaling::kYarn, .factor = 4, .original_context = 1000, .ext_factor = 1};
   check_near(freqs(yarn), {1, 0.1f * (2.0f / 3 + 0.25f / 3), 0.01f * (1.0f / 3 + 0.5f / 3), 0.00025f});
@@ -212,7 +213,7 @@ TEST_CASE("rope frequencies: plain, by factors, linear, YaRN") {
   check_near(freqs(off), {0.25f, 0.025f, 0.0025f, 0.00025f});
 }
 
-TEST_CASE("rope turns neighbours or halves by position x frequency") {
+TEST_CASE("RoPE rotates neighbouring pairs or halves by position x frequency") {
   StepInputs in = step(2);
   in.kv_length = {8};
   in.positions = {0, 3};
@@ -239,7 +240,7 @@ TEST_CASE("rope turns neighbours or halves by position x frequency") {
 
 namespace {
 
-/// One layer of attention, head_dim 1: token t of the step has q = qs[t], k = ks[t], v = vs[t] (a row each).
+/// One attention layer with head_dim 1. Token t of the step has the rows q = qs[t], k = ks[t], v = vs[t].
 Floats attend(const AttentionAttrs& attrs, const StepInputs& in, ReferenceKv& kv, Floats qs, Floats ks, Floats vs,
               Floats sinks = {}) {
   Graph graph;
@@ -267,10 +268,10 @@ TEST_CASE("attention is causal, grouped, scaled, capped and windowed, by hand") 
   ReferenceKv kv{.block_tokens = 2, .rows = {}};
   const AttentionAttrs plain{0, 2, 1, 1, 0.5f, 0, 0};
   const float e = std::exp(1.0f);
-  // k = 0, 2: head 0 (q 1) weighs exp(0), exp(1); head 1 (q 0) evenly
+  // k = 0, 2. Head 0 (q = 1) weighs by exp(0), exp(1); head 1 (q = 0) weighs evenly.
   check_near(attend(plain, step(2), kv, {1, 0, 1, 0}, {0, 2}, {10, 20}), {10, 10, (10 + 20 * e) / (1 + e), 15});
   CHECK(kv.rows.size() == 2);
-  // the next token sees all three; its block lies at physical block 1
+  // The next token sees all three; its block is physical block 1.
   check_near(attend(plain, step(1, 2), kv, {0, 0}, {7}, {60}), {30, 30});
   CHECK(kv.rows.contains({0, 0, 2}));
   AttentionAttrs windowed = plain;
@@ -283,23 +284,23 @@ TEST_CASE("attention is causal, grouped, scaled, capped and windowed, by hand") 
   check_near(attend(capped, step(2), fresh, {1, 0, 1, 0}, {0, 2}, {10, 20}), {10, 10, (10 + 20 * cap) / (1 + cap), 15});
 }
 
-TEST_CASE("a sink takes its share of a head's softmax") {
+TEST_CASE("an attention sink takes its share of a head's softmax") {
   ReferenceKv kv{.block_tokens = 2, .rows = {}};
   const float e = std::exp(1.0f);
   check_near(attend({0, 2, 1, 1, 0.5f, 0, 0}, step(2), kv, {1, 0, 1, 0}, {0, 2}, {10, 20}, {0, std::log(3.0f)}),
              {5, 2.5f, (10 + 20 * e) / (2 + e), 6});
 }
 
-TEST_CASE("query heads share the KV head of their group") {
+TEST_CASE("query heads share the KV head of their group (GQA)") {
   ReferenceKv kv;
   const AttentionAttrs attrs{0, 4, 2, 1, 1, 0, 0};
   check_near(attend(attrs, step(1), kv, {1, 1, 1, 1}, {1, 1}, {3, 8}), {3, 3, 8, 8});
 }
 
-TEST_CASE("sequences of one step do not see each other, and blocks may lie anywhere or be shared") {
+TEST_CASE("sequences of a step do not see each other, and blocks may lie anywhere or be shared") {
   const AttentionAttrs attrs{0, 1, 1, 1, 1, 0, 0};
   ReferenceKv kv{.block_tokens = 2, .rows = {}};
-  StepInputs in;  // sequence 0 has one token, sequence 1 three; blocks 5; 9, 2
+  StepInputs in;  // sequence 0 has one token in block 5, sequence 1 three tokens in blocks 9 and 2
   in.ids = {0, 0, 0, 0};
   in.sequence = {0, 1, 1, 1};
   in.positions = {0, 0, 1, 2};
@@ -318,7 +319,7 @@ TEST_CASE("sequences of one step do not see each other, and blocks may lie anywh
   check_near(attend(attrs, in, kv, {0}, {1}, {30}), {11});
 }
 
-TEST_CASE("misuse is refused with its numbers") {
+TEST_CASE("invalid step inputs are refused with their numbers") {
   const AttentionAttrs attrs{0, 1, 1, 1, 1, 0, 0};
   ReferenceKv kv{.block_tokens = 2, .rows = {}};
   const auto with = [&](auto&& change) {
@@ -351,7 +352,7 @@ TEST_CASE("weights are loaded once, and only when used") {
   for (const auto& [name, count] : loads) CHECK((count == 1 && name != "unused"));
 }
 
-TEST_CASE("a prompt at once, in chunks, and token by token give the same logits") {
+TEST_CASE("a prompt at once, in chunks, and token by token gives the same logits") {
   const Graph graph = test::SmallLlama{.layers = 2, .window = 4}.build();
   ReferenceKv whole{.block_tokens = 2, .rows = {}};
   const auto all = logits(graph, step(7), whole);
@@ -364,10 +365,10 @@ TEST_CASE("a prompt at once, in chunks, and token by token give the same logits"
   CHECK(joined == all);
   ReferenceKv rounded;
   const auto int8 = logits(graph, step(7), rounded, true);
-  CHECK(int8 == all);  // this graph quantises nothing
+  CHECK(int8 == all);  // this graph has no quantize node
 }
 
-TEST_CASE("merged QKV and split RMSNorm mean what the separate ops mean") {
+TEST_CASE("merged QKV and split RMSNorm give the results of the separate ops") {
   const auto build = [](bool merged) {
     Graph graph;
     Builder b(graph);

@@ -1,5 +1,6 @@
 #pragma once
-// Valid graphs from a seed: matrices of a few widths combined at random by the ops that take them.
+// Random valid graphs from a seed, for round-trip tests of the text form. Values of a few widths are combined by random
+// ops that accept them.
 
 #include <random>
 #include <string>
@@ -11,7 +12,7 @@ namespace forge::ir::test {
 class Random {
  public:
   explicit Random(std::uint32_t seed) : engine_(seed) {}
-  /// Uniform in [0, end), end > 0.
+  /// Uniform in [0, end); end > 0.
   std::uint64_t below(std::uint64_t end) { return engine_() % end; }
   template <class T>
   const T& pick(const std::vector<T>& from) {
@@ -42,7 +43,8 @@ class RandomGraph {
  private:
   void add(Value value) {
     values_.push_back(value);
-    if (random_.below(8) == 0) graph_.set_group(value.node, graph_.new_group());  // a group of one is always convex
+    if (random_.below(8) == 0)
+      graph_.set_group(value.node, graph_.new_group());  // a group of one node is always convex
   }
   std::int64_t width(Value value) const { return graph_.type(value).cols(); }
   Value like(Value value) {
@@ -90,7 +92,7 @@ class RandomGraph {
     }
   }
 
-  /// Drops some unused nodes, so that ids have holes.
+  /// Removes some unused nodes, so that node ids have gaps.
   void prune() {
     for (NodeId node = graph_.id_bound(); node-- > 0;) {
       bool used = !graph_.users(node).empty();

@@ -1,4 +1,5 @@
-// Each shape rule gives the right types, and refuses what does not fit, naming the op, the operand and the shapes.
+// The shape rules: each op gives the right result types, and refuses wrong operands with a message that names the op,
+// the operand and the shapes.
 
 #include <catch2/catch.hpp>
 
@@ -26,7 +27,7 @@ TensorType q8a(Shape shape) {
 }
 const TensorType kState{DType::kState, {}};
 
-/// The result types as text, or the error's line.
+/// The result types as text, or the error line.
 std::string infer(Op op, const Attrs& attrs, std::vector<TensorType> operands) {
   try {
     std::string out;
@@ -40,7 +41,7 @@ std::string infer(Op op, const Attrs& attrs, std::vector<TensorType> operands) {
 
 }  // namespace
 
-TEST_CASE("the op table is complete and names are found") {
+TEST_CASE("the op table is complete, and ops are found by name") {
   for (std::size_t i = 0; i < static_cast<std::size_t>(Op::kCount_); ++i) {
     const OpDef& def = op_def(static_cast<Op>(i));
     CHECK(def.op == static_cast<Op>(i));
@@ -53,7 +54,7 @@ TEST_CASE("the op table is complete and names are found") {
   CHECK(find_op("nonsense") == nullptr);
 }
 
-TEST_CASE("every op refuses attributes of another and a wrong number of operands") {
+TEST_CASE("every op refuses another op's attributes and a wrong number of operands") {
   for (std::size_t i = 0; i < static_cast<std::size_t>(Op::kCount_); ++i) {
     const OpDef& def = op_def(static_cast<Op>(i));
     const Attrs wrong = def.attrs_index == 0 ? Attrs{GluAttrs{}} : Attrs{};
@@ -63,7 +64,7 @@ TEST_CASE("every op refuses attributes of another and a wrong number of operands
   CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{}, {}), Catch::Contains("takes at least 1"));
 }
 
-TEST_CASE("experts") {
+TEST_CASE("shapes of experts' ops") {
   const TensorType logits = f32({T, 8}), chosen = i32({T, 2}), weight{DType::kQ4_0, {8, 40, 64}};
   const auto route = [&](RouteAttrs attrs) { return infer(Op::kRoute, attrs, {logits}); };
   CHECK(route({.used = 2}) == "i32[T,2], f32[T,2]");
@@ -98,12 +99,12 @@ TEST_CASE("experts") {
   const Bounds one{1, 1, 1, 1}, many{16, 1, 1, 1};
   const std::vector<TensorType> operands{f32({T, 64}), weight, chosen}, results{slots};
   const auto& def = op_def(Op::kExpertMatmul);
-  CHECK(def.cost({}, operands, results, one).weight_bytes == 2 * 40 * 36);   // two experts
-  CHECK(def.cost({}, operands, results, many).weight_bytes == 8 * 40 * 36);  // all of them, once
+  CHECK(def.cost({}, operands, results, one).weight_bytes == 2 * 40 * 36);   // one token reads two experts
+  CHECK(def.cost({}, operands, results, many).weight_bytes == 8 * 40 * 36);  // many tokens read each expert once
   CHECK(def.cost({}, operands, results, one).flops == 2 * 2 * 40 * 64);
 }
 
-TEST_CASE("batched matmuls") {
+TEST_CASE("shapes of batched matmuls") {
   const TensorType weight{DType::kQ4_0, {8, 40, 64}};
   CHECK(infer(Op::kBatchedMatmul, {}, {f32({T, 8, 64}), weight}) == "f32[T,320]");
   CHECK(infer(Op::kBatchedMatmul, {}, {q8a({R, 8, 64}), weight}) == "f32[R,320]");
@@ -118,10 +119,10 @@ TEST_CASE("batched matmuls") {
   CHECK((cost.weight_bytes == 8 * 40 * 36 && cost.flops == 2 * 16 * 8 * 40 * 64));
 }
 
-TEST_CASE("arranged columns") {
+TEST_CASE("shapes of arrange") {
   const std::vector<TensorType> operands{f32({T, 24}), f32({T, 2, 8})};
   const auto arrange = [&](ArrangeAttrs attrs) { return infer(Op::kArrange, std::move(attrs), operands); };
-  // 8 + 4 columns of each of 2 heads, and one of zeros
+  // 8 + 4 columns of each of 2 heads, and one column of zeros
   const ArrangeAttrs good{
       .heads = 2, .slots = 0, .sources = {0, 1, -1}, .begins = {4, 0, 0}, .strides = {12, 8, 0}, .widths = {8, 4, 1}};
   const auto with = [&](auto change) {
@@ -144,7 +145,7 @@ TEST_CASE("arranged columns") {
              Catch::Contains("operand 1 is f32[R,16]: must be as many"));
 }
 
-TEST_CASE("sources") {
+TEST_CASE("shapes of inputs, weights, constants and states") {
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kIds}, {}) == "i32[T]");
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kRows}, {}) == "i32[R]");
   CHECK(infer(Op::kInput, InputAttrs{InputKind::kKvLength}, {}) == "i32[B]");
@@ -180,7 +181,7 @@ TEST_CASE("sources") {
   CHECK_THAT(infer(Op::kRecurrentState, RecurrentStateAttrs{0, 2, 0}, {}), Catch::Contains("floats = 0"));
 }
 
-TEST_CASE("rows picked from tables") {
+TEST_CASE("shapes of embed and gather_rows") {
   CHECK(infer(Op::kEmbed, {}, {{DType::kQ8_0, {10, 32}}, i32({T})}) == "f32[T,32]");
   CHECK_THAT(infer(Op::kEmbed, {}, {f32({T, 32}), i32({T})}), Catch::Contains("embed: operand 0 is f32[T,32]"));
   CHECK_THAT(infer(Op::kEmbed, {}, {i32({4, 32}), i32({T})}), Catch::Contains("operand 0 is i32[4,32]"));
@@ -190,7 +191,7 @@ TEST_CASE("rows picked from tables") {
   CHECK_THAT(infer(Op::kGatherRows, {}, {f32({T, 8}), i32({B, P})}), Catch::Contains("operand 1 is i32[B,P]"));
 }
 
-TEST_CASE("norms") {
+TEST_CASE("shapes of norms") {
   const NormAttrs norm{1e-5f, 64};
   CHECK(infer(Op::kRmsNorm, norm, {f32({T, 64}), f32({64})}) == "f32[T,64]");
   CHECK(infer(Op::kRmsNorm, NormAttrs{1e-5f, 16}, {f32({T, 64}), f32({16})}) == "f32[T,64]");
@@ -209,7 +210,7 @@ TEST_CASE("norms") {
   CHECK_THAT(infer(Op::kInvRmsScale, norm, {f32({T, 200}), f32({T, 3})}), Catch::Contains("ceil(dim/16)"));
 }
 
-TEST_CASE("layer norms: one gain for all runs, or one for each") {
+TEST_CASE("shapes of LayerNorm: one gain for all heads, or one per head") {
   const NormAttrs norm{1e-5f, 16};
   CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16})}) == "f32[T,64]");
   CHECK(infer(Op::kLayerNorm, norm, {f32({T, 64}), f32({16}), f32({16})}) == "f32[T,64]");
@@ -222,7 +223,7 @@ TEST_CASE("layer norms: one gain for all runs, or one for each") {
   CHECK_THAT(infer(Op::kLayerNorm, NormAttrs{-1, 16}, {f32({T, 64}), f32({16})}), Catch::Contains("eps = -1"));
 }
 
-TEST_CASE("activations and soft-caps") {
+TEST_CASE("shapes of activations and soft-caps") {
   CHECK(infer(Op::kActivate, GluAttrs{}, {f32({T, 7})}) == "f32[T,7]");
   CHECK_THAT(infer(Op::kActivate, GluAttrs{}, {q8a({T, 32})}), Catch::Contains("activate: operand 0"));
   CHECK_THAT(infer(Op::kGlu, GluAttrs{Activation::kReluSquared}, {f32({T, 32}), f32({T, 32})}),
@@ -235,7 +236,7 @@ TEST_CASE("activations and soft-caps") {
   CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), Catch::Contains("cap = inf"));
 }
 
-TEST_CASE("rows of weights") {
+TEST_CASE("shapes of slice_rows") {
   const TensorType q4{DType::kQ4_0, {12, 32}};
   CHECK(infer(Op::kSliceRows, SliceAttrs{4, 8}, {q4}) == "q4_0[8,32]");
   CHECK(infer(Op::kSliceRows, SliceAttrs{0, 3}, {f32({12})}) == "f32[3]");
@@ -246,7 +247,7 @@ TEST_CASE("rows of weights") {
   CHECK_THAT(infer(Op::kSliceRows, SliceAttrs{0, 1}, {f32({T, 4})}), Catch::Contains("constant dimensions"));
 }
 
-TEST_CASE("matrix products and their weights") {
+TEST_CASE("shapes of matmuls and their weights") {
   CHECK(infer(Op::kMatmul, {}, {f32({T, 64}), {DType::kQ4_0, {10, 64}}}) == "f32[T,10]");
   CHECK(infer(Op::kMatmul, {}, {q8a({T, 64}), {DType::kF16, {10, 64}}}) == "f32[T,10]");
   CHECK_THAT(infer(Op::kMatmul, {}, {f32({T, 64}), f32({10, 32})}),
@@ -277,7 +278,7 @@ TEST_CASE("matrix products and their weights") {
   CHECK_THAT(infer(Op::kConcatRows, PartsAttrs{{8, 4}, -1}, {q4(8, 32), q4(4, 32)}), Catch::Contains("unit = -1"));
 }
 
-TEST_CASE("elementwise ops and split") {
+TEST_CASE("shapes of elementwise ops and split") {
   for (const Op op : {Op::kAdd, Op::kMul}) {
     CHECK(infer(op, {}, {f32({T, 8}), f32({T, 8})}) == "f32[T,8]");
     CHECK(infer(op, {}, {f32({T, 8}), f32({8})}) == "f32[T,8]");
@@ -303,7 +304,7 @@ TEST_CASE("elementwise ops and split") {
              Catch::Contains("at most"));
 }
 
-TEST_CASE("rotary embedding") {
+TEST_CASE("shapes of RoPE") {
   CHECK(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {}) == "f32[8]");
   CHECK(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {f32({8})}) == "f32[8]");
   CHECK_THAT(infer(Op::kRopeFreqs, RopeFreqsAttrs{.dims = 16}, {f32({16})}), Catch::Contains("operand 0 is f32[16]"));
@@ -325,7 +326,7 @@ TEST_CASE("rotary embedding") {
   CHECK_THAT(infer(Op::kRope, RopeAttrs{16, 7, {}}, {f32({T, 64}), f32({T, 3, 2})}), Catch::Contains("even"));
 }
 
-TEST_CASE("the KV cache's writer and reader") {
+TEST_CASE("shapes of the KV store and attention") {
   const KvStoreAttrs store{0};
   const std::vector<TensorType> stored{kState, f32({T, 32}), f32({T, 32}), i32({T}), i32({T}), i32({B, P})};
   CHECK(infer(Op::kKvStore, store, stored) == "state");
@@ -335,7 +336,8 @@ TEST_CASE("the KV cache's writer and reader") {
   };
   CHECK_THAT(infer(Op::kKvStore, store, with(stored, 0, f32({4}))),
              Catch::Contains("operand 0 is f32[4]: must be state"));
-  CHECK(infer(Op::kKvStore, store, with(stored, 2, f32({T, 16}))) == "state");  // how wide, the state says: IR-010
+  CHECK(infer(Op::kKvStore, store, with(stored, 2, f32({T, 16}))) ==
+        "state");  // the state's attributes give the row width, so a wrong one is IR-010
   CHECK_THAT(infer(Op::kKvStore, store, with(stored, 2, f32({R, 32}))), Catch::Contains("kv_store: operand 2"));
   auto shared = stored;
   shared.erase(shared.begin() + 2);
@@ -369,7 +371,7 @@ TEST_CASE("the KV cache's writer and reader") {
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, NAN, 0, 0}, read), Catch::Contains("scale"));
 }
 
-TEST_CASE("sizes under bounds, and what an execution costs") {
+TEST_CASE("sizes under bounds, and the cost of a step") {
   const Bounds bounds{.tokens = 3, .rows = 2, .sequences = 2, .table_blocks = 5};
   CHECK(f32({T, 8}).bytes(bounds) == 96);
   CHECK(f32({}).bytes(bounds) == 4);

@@ -1,5 +1,5 @@
 #pragma once
-// A small Llama-like graph, as a model family builds it: embedding, pre-norm attention with GQA and RoPE, SwiGLU,
+// A small Llama-like graph as the model families build it: embedding, pre-norm attention with GQA and RoPE, SwiGLU,
 // logits.
 
 #include <string>

@@ -1,4 +1,4 @@
-// Inputs of a step that are no numbers of tokens, positions or blocks.
+// Embeddings as step input: graphs that take rows of floats in place of token ids.
 
 #include <catch2/catch.hpp>
 
@@ -9,7 +9,7 @@
 
 namespace forge::ir {
 
-TEST_CASE("embeddings from outside are f32 rows of the step, a row for each token") {
+TEST_CASE("input embeddings are f32 rows of the step, one per token") {
   Graph graph;
   Builder b(graph);
   graph.add_output("y", b.add(b.input(InputKind::kEmbeddings, 3), b.constant({10, 20, 30}, {3})));

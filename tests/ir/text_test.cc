@@ -1,4 +1,5 @@
-// The text form: round trips, and hostile text.
+// The text form of a graph: round trips, and hostile text. Plans contain this text, so the parser must not crash on any
+// input.
 
 #include "ir/text/text.h"
 
@@ -51,7 +52,7 @@ TEST_CASE("a whole model's graph and every op round-trip") {
   CHECK(ops.size() == static_cast<std::size_t>(Op::kCount_));
 }
 
-TEST_CASE("an activation's parameters follow it by their names") {
+TEST_CASE("the parameters of an activation follow it by name") {
   const auto line = [](const std::string& attributes) {
     return kEmbed + "%3 = activate(%2) {" + attributes + "} : f32[T,4]\noutput \"y\" = %3\n";
   };
@@ -69,7 +70,7 @@ TEST_CASE("an activation's parameters follow it by their names") {
   CHECK_THAT(parse_error_of(line("activation = xielu; eps = inf")), Catch::Contains("eps = inf: must be finite"));
 }
 
-TEST_CASE("nodes read like the paper: values, op, attributes, types, layer, group") {
+TEST_CASE("a printed node has values, op, attributes, types, layer and group") {
   Graph graph;
   Builder b(graph);
   const Value table = b.weight("e", DType::kQ8_0, {8, 64});
@@ -85,13 +86,13 @@ TEST_CASE("nodes read like the paper: values, op, attributes, types, layer, grou
         "output \"y\" = %4\n");
 }
 
-TEST_CASE("floats come back bit for bit") {
+TEST_CASE("floats are read back bit for bit") {
   CHECK(rc::check("constants round-trip", [](const std::vector<std::uint32_t>& bits) {
     std::vector<float> values{0.0f, -0.0f, 1e-45f, 3.4028235e38f, 0.1f};
     for (const std::uint32_t b : bits) {
       float value = 0;
       std::memcpy(&value, &b, sizeof value);
-      if (value == value) values.push_back(value);  // a NaN's payload is not kept
+      if (value == value) values.push_back(value);  // the payload of a NaN is not kept
     }
     Graph graph;
     const auto count = static_cast<std::int64_t>(values.size());
@@ -114,7 +115,7 @@ TEST_CASE("random graphs round-trip") {
   }));
 }
 
-TEST_CASE("what people write by hand parses: comments, blank lines, left-out attributes, any numbers") {
+TEST_CASE("hand-written text parses: comments, blank lines, omitted attributes, arbitrary numbers") {
   const Graph graph = parse(
       "// a comment\n\n  %70 = input() : i32[T]  // kind is ids by default\r\n"
       "%5 = weight(){name=\"\\x65\\\\\\\"\"}:f32[ 8 , 4 ]\n%6=embed(%5,%70):f32[T,4]@layer 2#group 9\noutput \"o\"=%6");
@@ -124,7 +125,7 @@ TEST_CASE("what people write by hand parses: comments, blank lines, left-out att
   CHECK(Graph(graph).new_group() == 10);
 }
 
-TEST_CASE("errors say where and why") {
+TEST_CASE("errors name the place and the reason") {
   const auto with = [](const std::string& line) { return parse_error_of(kEmbed + line); };
   CHECK(parse_error_of(kEmbed).empty());
   CHECK_THAT(with("%3 = nonsense(%2) : f32[T,4]"), Catch::Contains("4:6: there is no op 'nonsense'"));
@@ -152,7 +153,7 @@ TEST_CASE("errors say where and why") {
   CHECK_THAT(parse_error_of(std::string(std::size_t{17} << 20, ' ')), Catch::Contains("at most"));
 }
 
-TEST_CASE("damaged text is refused or is a graph, never a crash") {
+TEST_CASE("damaged text is refused or parsed, never a crash") {
   const auto texts = std::vector{print(test::every_op()), print(test::SmallLlama{.layers = 1}.build())};
   CHECK(rc::check("mutations", [&](std::uint32_t seed) {
     std::string text = texts[seed % texts.size()];

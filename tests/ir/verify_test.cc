@@ -1,4 +1,5 @@
-// One test an invariant: a sound graph is damaged in one place and the verifier cites the number.
+// The verifier: one test per invariant. Each test damages a valid graph in one place and expects the message with the
+// invariant's number.
 
 #include <catch2/catch.hpp>
 
@@ -38,7 +39,7 @@ std::vector<TensorType> results(const Graph& graph, NodeId node) {
 
 }  // namespace
 
-TEST_CASE("sound graphs are sound") {
+TEST_CASE("valid graphs pass") {
   CHECK(complaint(Graph()) == "sound");
   CHECK(complaint(SmallLlama{}.build()) == "sound");
   CHECK(complaint(SmallLlama{.layers = 3, .window = 64}.build()) == "sound");
@@ -52,7 +53,7 @@ TEST_CASE("IR-001: a cycle") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-001"));
 }
 
-TEST_CASE("IR-002: attributes of another kind, operands too few") {
+TEST_CASE("IR-002: attributes of another op, too few operands") {
   Graph graph = SmallLlama{}.build();
   const NodeId glu = first(graph, Op::kGlu);
   GraphAccess::set_raw(graph, glu, operands(graph, glu), NoAttrs{}, results(graph, glu));
@@ -89,7 +90,7 @@ TEST_CASE("IR-004: operands and outputs that do not exist") {
   CHECK_THAT(complaint(lone), Catch::Contains("IR-004") && Catch::Contains("output"));
 }
 
-TEST_CASE("IR-005: edges that are not the operands") {
+TEST_CASE("IR-005: edges that differ from the operands") {
   Graph graph = SmallLlama{}.build();
   const NodeId add = first(graph, Op::kAdd);
   auto swapped = operands(graph, add);
@@ -101,20 +102,20 @@ TEST_CASE("IR-005: edges that are not the operands") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-005") && Catch::Contains("differ in number"));
 }
 
-TEST_CASE("IR-006: a result type that the shape rule does not give") {
+TEST_CASE("IR-006: a result type that differs from the shape rule's") {
   Graph graph = SmallLlama{}.build();
   const NodeId glu = first(graph, Op::kGlu);
   GraphAccess::set_raw(graph, glu, operands(graph, glu), GluAttrs{}, {{DType::kF32, {Symbol::kRows, 96}}});
   CHECK_THAT(complaint(graph),
              Catch::Contains("IR-006") && Catch::Contains("f32[R,96]") && Catch::Contains("f32[T,96]"));
-  graph = SmallLlama{}.build();  // a wider weight: the matmul changes, its user is not told
+  graph = SmallLlama{}.build();  // A wider weight changes the matmul's result type; its user keeps the old one.
   Builder b(graph);
   const NodeId gate = graph.operand(first(graph, Op::kGlu), 0).node;
   graph.set_operand({gate, 1}, b.weight("wide", DType::kF16, {128, 64}));
   CHECK_THAT(complaint(graph), Catch::Contains("IR-006") && Catch::Contains("glu"));
 }
 
-TEST_CASE("IR-007: outputs without a name of their own") {
+TEST_CASE("IR-007: outputs without a unique name") {
   Graph graph = SmallLlama{}.build();
   const Value logits = graph.outputs()[0].value;
   graph.add_output("logits", logits);
@@ -124,7 +125,7 @@ TEST_CASE("IR-007: outputs without a name of their own") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-007"));
 }
 
-TEST_CASE("IR-008: concatenation of what is not a weight") {
+TEST_CASE("IR-008: concatenation of a value that is not a weight") {
   Graph graph;
   Builder b(graph);
   const Value constant = b.constant({1, 2}, {2});
@@ -132,7 +133,7 @@ TEST_CASE("IR-008: concatenation of what is not a weight") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-008"));
 }
 
-TEST_CASE("IR-008: rows of what is no tensor of the file; concatenated slices are sound") {
+TEST_CASE("IR-008: a slice of a value that is not a file tensor; concatenated slices are valid") {
   Graph graph;
   Builder b(graph);
   const Value weight = b.weight("w", DType::kF32, {8, 4});
@@ -143,7 +144,7 @@ TEST_CASE("IR-008: rows of what is no tensor of the file; concatenated slices ar
   CHECK_THAT(complaint(graph), Catch::Contains("IR-008"));
 }
 
-TEST_CASE("IR-009: a state that goes two ways, a store whose state is lost") {
+TEST_CASE("IR-009: a state with two users, a store whose state is lost") {
   Graph graph = SmallLlama{.layers = 3}.build();
   const NodeId store = first(graph, Op::kKvStore, 1);
   graph.add_output("kv_too", {store, 0});
@@ -162,7 +163,7 @@ TEST_CASE("IR-009: a state that goes two ways, a store whose state is lost") {
   CHECK(complaint(lost) == "sound");
 }
 
-TEST_CASE("IR-010: other geometry than the KV group's") {
+TEST_CASE("IR-010: geometry that differs from the KV group's") {
   const auto with_state = [](const KvStateAttrs& attrs) {
     Graph graph = SmallLlama{}.build();
     graph.set_attrs(first(graph, Op::kKvState), attrs);
@@ -209,7 +210,7 @@ TEST_CASE("IR-012: groups that cannot be one step") {
   graph.set_group(graph.operand(residual, 1).node, 5);
   CHECK(complaint(graph) == "sound");
 
-  Graph crossed;  // no path leaves and re-enters either group, but each needs the other's result
+  Graph crossed;  // no path leaves and re-enters a group, but each group needs the other's result
   Builder b(crossed);
   const Value w = b.weight("w", DType::kF32, {4});
   const NodeId a1 = b.add(w, w).node;
@@ -234,7 +235,7 @@ TEST_CASE("IR-013: two states of one KV group, two types of one weight") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-013") && Catch::Contains("another type"));
 }
 
-TEST_CASE("IR-014: step inputs in each other's place") {
+TEST_CASE("IR-014: swapped step inputs") {
   Graph graph = SmallLlama{}.build();
   const NodeId attention = first(graph, Op::kAttention);
   const Value positions = graph.operand(attention, 2);
@@ -244,7 +245,7 @@ TEST_CASE("IR-014: step inputs in each other's place") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-014") && Catch::Contains("positions"));
 }
 
-TEST_CASE("IR-015: experts that were chosen for another weight, or by nobody") {
+TEST_CASE("IR-015: experts selected for another weight, or not by a route node") {
   Graph graph = test::every_op();
   const NodeId matmul = first(graph, Op::kExpertMatmul);
   Builder b(graph);

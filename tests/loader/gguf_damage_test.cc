@@ -1,4 +1,5 @@
-// Damaged files. Each gives one clean error, whatever was done to it: never a crash, a hang or an absurd allocation.
+// Damaged GGUF files: every damage gives one clean error line, never a crash, a hang or an absurd allocation. Model
+// files are downloads, so the reader must treat them as hostile.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -22,12 +23,13 @@ std::string raw(T value) {
   return GgufWriter::raw(value);
 }
 
-/// A sound file with a bit of everything: 3 tensors, a BPE vocabulary.
+/// A valid file with a bit of everything: 3 tensors and a BPE vocabulary.
 GgufWriter sound() {
   GgufWriter w("llama");
   w.add("llama.block_count", 2U).add("general.name", "tiny").add("flag", true);
   w.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "gpt-2");
-  std::vector<std::string> tokens{"a", "b", "ab", "</s>", "Ġ"};  // and the rest of ASCII, which none may lack
+  std::vector<std::string> tokens{"a", "b", "ab", "</s>",
+                                  "Ġ"};  // plus the rest of ASCII, which a byte-level vocabulary must have
   for (char c = '!'; c <= '~'; ++c)
     if (c != 'a' && c != 'b') tokens.emplace_back(1, c);
   std::vector<std::int32_t> types(tokens.size(), 1);
@@ -39,7 +41,7 @@ GgufWriter sound() {
   return w;
 }
 
-/// The sound file with `count` bytes from the first occurrence of `mark`, `skip` bytes on, replaced by `with`.
+/// The valid file with `count` bytes replaced by `with`, starting `skip` bytes after the first occurrence of `mark`.
 std::string patched(std::string_view mark, std::size_t skip, std::string_view with) {
   std::string bytes = sound().bytes();
   const std::size_t at = bytes.find(mark);
@@ -47,7 +49,7 @@ std::string patched(std::string_view mark, std::size_t skip, std::string_view wi
   return bytes.replace(at + skip, with.size(), with);
 }
 
-/// The sound file's metadata in front of a tensor table of the caller's.
+/// The valid file's metadata, followed by the tensor table that `add` writes.
 std::string with_tensor(const std::function<void(GgufWriter&)>& add) {
   GgufWriter w("llama");
   w.add_f32("one", {16}, std::vector<float>(16));
@@ -62,7 +64,7 @@ std::string with_entry(std::uint32_t type, std::string_view body) {
 struct Damage {
   const char* name;
   std::string bytes;
-  const char* says;  // what the line must contain
+  const char* says;  // text that the error line must contain
 };
 
 std::vector<Damage> damaged_headers() {
@@ -186,9 +188,9 @@ std::vector<Damage> damaged_vocabularies() {
   };
 }
 
-/// Opens the file and its tokenizer; the error line, or "" when nothing was wrong.
+/// Opens the file and its tokenizer. Returns the error line; empty if there is none.
 std::string refusal(std::string_view bytes) {
-  // On the heap with its exact size, so that a sanitizer sees one byte too many.
+  // On the heap with its exact size, so that a sanitizer detects reads beyond the end.
   const std::vector<std::byte> exact(reinterpret_cast<const std::byte*>(bytes.data()),
                                      reinterpret_cast<const std::byte*>(bytes.data()) + bytes.size());
   try {
@@ -207,11 +209,11 @@ std::string refusal(std::string_view bytes) {
 
 }  // namespace
 
-TEST_CASE("the file that the damage is done to is sound") {
+TEST_CASE("the undamaged file is accepted") {
   CHECK(refusal(sound().bytes()).empty());
 }
 
-TEST_CASE("damaged headers, tensor tables and vocabularies are refused with one line that says why") {
+TEST_CASE("damaged headers, tensor tables and vocabularies are refused with a one-line reason") {
   for (const auto& list : {damaged_headers(), damaged_tensors(), damaged_vocabularies()})
     for (const auto& damage : list) {
       const std::string line = refusal(damage.bytes);
@@ -222,23 +224,23 @@ TEST_CASE("damaged headers, tensor tables and vocabularies are refused with one 
     }
 }
 
-TEST_CASE("a file on disk gives the same, with its name in front") {
+TEST_CASE("a file on disk gives the same error, with its name first") {
   const tests::TempDir dir;
   const auto path = dir.write("cut.gguf", sound().bytes().substr(0, 300));
   CHECK_THROWS_WITH(Gguf::open(path),
                     Catch::Contains("reading " + path.string()) && Catch::Contains("the file is damaged"));
 }
 
-TEST_CASE("cut anywhere, it is refused") {
+TEST_CASE("a file truncated at any byte is refused") {
   const std::string good = sound().bytes();
-  const std::size_t needed = good.size() - 24;  // the padding after the last tensor may go
+  const std::size_t needed = good.size() - 24;  // the padding after the last tensor may be missing
   for (std::size_t size = 0; size < needed; ++size) {
     INFO("cut to " << size << " of " << good.size());
     CHECK(refusal(std::string_view(good).substr(0, size)).starts_with("error["));
   }
 }
 
-TEST_CASE("any byte of the header set to any of six values is read or refused, nothing else") {
+TEST_CASE("any header byte set to any of six values is read or refused") {
   const std::string good = sound().bytes();
   std::size_t refused = 0, tried = 0;
   for (std::size_t at = 0; at < good.size() - 256; ++at)
@@ -251,7 +253,7 @@ TEST_CASE("any byte of the header set to any of six values is read or refused, n
   CHECK(refused > tried / 4);
 }
 
-TEST_CASE("random damage in many places is read or refused, nothing else") {
+TEST_CASE("random damage in many places is read or refused") {
   const std::string good = sound().bytes();
   std::mt19937 random(7);
   for (int round = 0; round < 3000; ++round) {

@@ -1,4 +1,4 @@
-// Reading what a sound file says: values of every type, typed look-ups, tensors, identity, and the mapping below.
+// Reading valid GGUF files: values of every type, typed look-ups, tensors, the file identity, and the mapping.
 
 #include "loader/gguf/gguf.h"
 
@@ -56,7 +56,7 @@ TEST_CASE("scalars of every type are read") {
   CHECK(gguf.require<std::string>("text") == "a");
 }
 
-TEST_CASE("integers convert between widths where the value fits, and only there") {
+TEST_CASE("integers convert between widths if the value fits, and only then") {
   const std::string bytes = all_types().bytes();
   const Gguf gguf = parse(bytes);
   CHECK(gguf.require<std::uint64_t>("u8") == 200);
@@ -77,7 +77,7 @@ TEST_CASE("integers convert between widths where the value fits, and only there"
   CHECK_FALSE(error_of([&] { (void)gguf.require<loader::GgufStrings>("ints"); }).empty());
 }
 
-TEST_CASE("absent keys: nullopt, the fallback, or an error that names the key") {
+TEST_CASE("a missing key gives nullopt, the fallback, or an error that names the key") {
   const std::string bytes = all_types().bytes();
   const Gguf gguf = parse(bytes);
   CHECK_FALSE(gguf.find<int>("absent"));
@@ -87,7 +87,7 @@ TEST_CASE("absent keys: nullopt, the fallback, or an error that names the key") 
         std::string::npos);
 }
 
-TEST_CASE("arrays: strings in place, numbers converted, per-layer values broadcast") {
+TEST_CASE("arrays: strings in place, converted numbers, per-layer values broadcast") {
   const std::string bytes = all_types().bytes();
   const Gguf gguf = parse(bytes);
   CHECK(gguf.require<loader::GgufStrings>("texts").index() == std::vector<std::string_view>{"", "one", "zwei"});
@@ -100,7 +100,7 @@ TEST_CASE("arrays: strings in place, numbers converted, per-layer values broadca
   CHECK(error_of([&] { (void)gguf.find_per_layer<std::uint32_t>("ints", 4); }).find("4 of them") != std::string::npos);
 }
 
-TEST_CASE("arrays of arrays are walked") {
+TEST_CASE("nested arrays are read") {
   const auto u8s = [](std::initializer_list<std::uint8_t> values) {
     std::string out = GgufWriter::raw(std::uint32_t{0}) + GgufWriter::raw(std::uint64_t{values.size()});
     for (const auto v : values) out += static_cast<char>(v);
@@ -119,7 +119,7 @@ TEST_CASE("arrays of arrays are walked") {
   CHECK(gguf.require<int>("after") == 5);
 }
 
-TEST_CASE("tensors: dims innermost first, bytes in place, any alignment") {
+TEST_CASE("tensors: dims innermost first, data in place, any alignment") {
   for (const std::uint32_t alignment : {8U, 32U, 4096U}) {
     std::vector<float> values(6);
     std::iota(values.begin(), values.end(), 0.0F);
@@ -144,7 +144,7 @@ TEST_CASE("tensors: dims innermost first, bytes in place, any alignment") {
   }
 }
 
-TEST_CASE("every type that GGUF files carry is known by name and size") {
+TEST_CASE("every type that GGUF files use has a name and a size") {
   for (const auto& row : kDTypes) {
     if (static_cast<int>(row.type) >= static_cast<int>(DType::kQ8A_32)) continue;
     GgufWriter w("llama");
@@ -156,7 +156,7 @@ TEST_CASE("every type that GGUF files carry is known by name and size") {
   }
 }
 
-TEST_CASE("version 2 is read as version 3 is") {
+TEST_CASE("version 2 is read like version 3") {
   GgufWriter w("llama");
   w.version = 2;
   const std::string bytes = w.add("n", 1).bytes();
@@ -177,7 +177,7 @@ TEST_CASE("the identity covers metadata and tensor table, not the weights") {
   CHECK(base.hex().size() == 32);
 }
 
-TEST_CASE("a file is mapped, checked and kept while it is moved") {
+TEST_CASE("a file is mapped, verified, and stays mapped when the object is moved") {
   const tests::TempDir dir;
   const std::string bytes = all_types().bytes();
   const auto path = dir.write("m.gguf", bytes);

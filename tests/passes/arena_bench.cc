@@ -1,4 +1,4 @@
-// How long packing takes, and how near the bound it comes (counter "ratio").
+// Time to pack an arena, and the ratio of the packed size to the lower bound (counter "ratio").
 
 #include <benchmark/benchmark.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using forge::passes::Interval;
 
-/// Layers of seven buffers, each used by the next steps only: what a fused decoder gives.
+/// Seven buffers per layer, each used only by the next steps, as in a fused decoder.
 std::vector<Interval> layered(std::int64_t layers) {
   std::vector<Interval> out;
   for (std::int32_t l = 0; l < static_cast<std::int32_t>(layers); ++l)

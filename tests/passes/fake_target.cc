@@ -1,3 +1,4 @@
+// FakeTarget: which nodes one step may hold, and step choices that consist of a label. See fake_target.h.
 #include "tests/passes/fake_target.h"
 
 #include <algorithm>
@@ -11,8 +12,8 @@ DType FakeTarget::activation_type(DType weight, std::int64_t k) const {
   return quantises && dtype_info(weight).block_elems > 1 && k % 32 == 0 ? activation : DType::kF32;
 }
 
-/// One node that makes rows of its own, in front of all others, or as many matmuls as the knob says; attention takes a
-/// quantize only; a store needs both its halves; an interleaved split needs its GLU.
+/// Rules of a group: one node that produces rows, in first place (or up to `matmuls` matmuls); attention only with a
+/// quantize; a KV store only with the producers of both k and v; an interleaved split only with its GLU.
 std::optional<std::string> FakeTarget::group_refusal(const ir::Graph& graph, std::span<const NodeId> members) const {
   const auto has = [&](NodeId node) { return std::ranges::find(members, node) != members.end(); };
   const auto makes_rows = [&](NodeId node) {
@@ -46,7 +47,7 @@ std::optional<std::string> FakeTarget::group_refusal(const ir::Graph& graph, std
     if (op == Op::kSplit && graph.attrs_as<ir::PartsAttrs>(node).unit > 0)
       for (const NodeId user : graph.users(node))
         if (!has(user)) return "an interleaved split without its GLU";
-    // 1/rms of what is still being summed is not known.
+    // The inverse RMS is known only after all squares are summed, which needs the end of the step.
     if (op == Op::kInvRmsScale && has(graph.operand(node, 1).node)) return "the squares are summed in the same step";
   }
   return std::nullopt;

@@ -1,5 +1,6 @@
 #pragma once
-// A target for tests: fuses the patterns that the passes are made for, with knobs for the questions it is asked.
+// A target for tests of the passes. It accepts the fusions that the passes are written for; its members switch single
+// features off, so that tests reach the refusals too.
 
 #include <set>
 
@@ -8,14 +9,15 @@
 namespace forge::passes::test {
 
 struct FakeTarget final : Target {
-  bool quantises = true;              ///< int8 activations for block types
-  bool splits = true;                 ///< splits_rms_norm
-  std::int64_t interleave = 32;       ///< of gate and up; 0: kept apart
-  std::int64_t scratch_bytes = 0;     ///< of attention, for each token
-  DType activation = DType::kQ8A_32;  ///< what quantising gives; another type is a bug in the target
-  std::size_t matmuls = 1;            ///< that one group may hold
-  std::set<ir::Op> alone;             ///< ops that are never fused
-  std::set<ir::Op> unsupported;       ///< ops without a kernel
+  bool quantises = true;           ///< int8 activations for block-quantised weights
+  bool splits = true;              ///< result of splits_rms_norm()
+  std::int64_t interleave = 32;    ///< rows of gate and up alternate in groups of this size; 0: not merged
+  std::int64_t scratch_bytes = 0;  ///< scratch of attention per token, bytes
+  DType activation =
+      DType::kQ8A_32;       ///< activation type for quantised weights; an unsupported one simulates a bug in the target
+  std::size_t matmuls = 1;  ///< number of matmuls that one group may hold
+  std::set<ir::Op> alone;   ///< ops that are never fused
+  std::set<ir::Op> unsupported;  ///< ops without a kernel
 
   [[nodiscard]] std::string_view name() const override { return "fake"; }
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
@@ -25,7 +27,7 @@ struct FakeTarget final : Target {
   }
   [[nodiscard]] std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
-  /// A step with a label alone.
+  /// Chooses a step that has only a label: the names of its ops, joined by "+".
   [[nodiscard]] std::expected<Choice, Refusal> choose(const ir::Graph& graph, std::span<const ir::NodeId> members,
                                                       const Binding& binding) const override;
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;

@@ -1,12 +1,13 @@
-// Runs tests/lit/*.ir: text in, text out. A file holds cases:
-//   // pass: NAME                      of all cases below
-//   // case: WORDS                     begins a case; the graph follows
-//   // target: splits=0 interleave=0 quantises=0 activation=i8 matmuls=2 alone=OP      knobs of the fake target,
-//   optional
-//   // note: TEXT                      a note must contain it, optional
-//   // expect: changed | unchanged | error TEXT      "changed" is followed by the graph that is to come out
-// What comes out must be the expected graph (names of values do not matter), well-formed, mean the same to the
-// interpreter, and stay as it is when the pass runs again. FORGE_LIT_UPDATE=1 writes what came out into the files.
+// Runs tests/lit/*.ir, one file per pass: graph text in, graph text out. Format of a file:
+//   // pass: NAME             the pass of all cases below
+//   // case: WORDS            begins a case; the input graph follows
+//   // target: KEY=VALUE ...  optional settings of the fake target: splits=0 interleave=0 quantises=0
+//                            activation=i8 matmuls=2 alone=OP
+//   // note: TEXT             optional; one of the pass's notes must contain TEXT
+//   // expect: changed | unchanged | error TEXT      after "changed" the expected graph follows
+// The resulting graph must equal the expected one (value names do not matter), pass the verifier, give the same results
+// in the interpreter, and not change when the pass runs again. With FORGE_LIT_UPDATE=1 the results are written into the
+// files.
 
 #include <catch2/catch.hpp>
 
@@ -28,8 +29,8 @@ namespace {
 struct LitCase {
   std::string name, input, expected;
   std::string expect;              ///< "changed", "unchanged" or "error TEXT"
-  std::vector<std::string> notes;  ///< each to be found in one note
-  std::vector<std::string> head;   ///< the case's comment lines but "expect", for updates
+  std::vector<std::string> notes;  ///< each must be contained in one of the notes
+  std::vector<std::string> head;   ///< comment lines of the case except "expect", kept for updates
   FakeTarget target;
 };
 
@@ -101,7 +102,7 @@ LitFile read_lit(const std::filesystem::path& path) {
   return file;
 }
 
-/// Runs one case; returns the text that came out.
+/// Runs one case and returns the resulting text.
 std::string run_case(const Pass& pass, const LitCase& lit) {
   ir::Graph graph = ir::parse(lit.input);
   ir::verify(graph);
@@ -132,16 +133,16 @@ std::string trimmed(std::string text) {
   return text;
 }
 
-TEST_CASE("lit: passes turn the texts into the expected ones", "[lit]") {
+TEST_CASE("lit: passes turn the inputs into the expected graphs", "[lit]") {
   const char* dir = std::getenv("FORGE_LIT_DIR");
-  if (dir == nullptr) dir = "tests/lit";  // as seen from the project's root
+  if (dir == nullptr) dir = "tests/lit";  // relative to the project's root
   REQUIRE(std::filesystem::is_directory(dir));
   const bool update = std::getenv("FORGE_LIT_UPDATE") != nullptr;
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(dir))
     if (entry.path().extension() == ".ir") paths.push_back(entry.path());
   std::ranges::sort(paths);
-  CHECK(paths.size() == pipeline_passes().size());  // each pass has its file
+  CHECK(paths.size() == pipeline_passes().size());  // one file per pass
   for (const auto& path : paths) {
     LitFile file = read_lit(path);
     INFO(path.filename().string());

@@ -1,4 +1,5 @@
-// Arena packing as a pure function: soundness on random intervals, the bound on traces like a transformer's.
+// Arena packing as a pure function: no overlaps on random intervals, and the lower bound (the largest live set) is
+// reached on traces like a transformer's.
 
 #include "passes/schedule/pack_arena.h"
 
@@ -16,7 +17,8 @@ bool overlap_in_time(const Interval& a, const Interval& b) {
   return a.first <= b.last && b.first <= a.last;
 }
 
-/// No two buffers that live together share a byte, offsets are aligned, and the block holds them all.
+/// True if no two buffers with overlapping lifetimes share a byte, offsets are aligned, and the arena holds all
+/// buffers.
 bool sound(const std::vector<Interval>& intervals, const Packing& packing, std::int64_t alignment) {
   if (packing.offsets.size() != intervals.size() || packing.bytes < packing.bound_bytes) return false;
   for (std::size_t i = 0; i < intervals.size(); ++i) {
@@ -32,21 +34,21 @@ bool sound(const std::vector<Interval>& intervals, const Packing& packing, std::
   return true;
 }
 
-/// Buffers of `layers` layers in five steps each, as the pipeline makes them.
+/// The buffers of `layers` layers with five steps each, as the pipeline produces them.
 std::vector<Interval> transformer(std::int32_t layers, std::int64_t tokens, std::int64_t dim, std::int64_t kv,
                                   std::int64_t ff, std::int64_t scratch) {
   std::vector<Interval> out;
   const std::int32_t last = 5 * layers + 1;
-  out.push_back({0, last, tokens * 64 * 4});  // rope table
+  out.push_back({0, last, tokens * 64 * 4});  // RoPE table
   for (std::int32_t l = 0; l < layers; ++l) {
     const std::int32_t s = 1 + 5 * l;
-    out.push_back({s - 1, s + 2, tokens * dim * 4});      // residual in
+    out.push_back({s - 1, s + 2, tokens * dim * 4});      // residual input
     out.push_back({s - 1, s, tokens * dim * 5 / 4});      // quantised x*w
     out.push_back({s - 1, s, tokens * (dim / 32) * 4});   // squares
     out.push_back({s, s + 1, tokens * dim * 4});          // q
     out.push_back({s, s, tokens * kv * 4});               // scratch
-    out.push_back({s + 1, s + 1, scratch});               // attention's partial results
-    out.push_back({s + 1, s + 2, tokens * dim * 5 / 4});  // attention's result, quantised
+    out.push_back({s + 1, s + 1, scratch});               // partial results of attention
+    out.push_back({s + 1, s + 2, tokens * dim * 5 / 4});  // result of attention, quantised
     out.push_back({s + 2, s + 4, tokens * dim * 4});      // residual
     out.push_back({s + 2, s + 3, tokens * dim * 5 / 4});  // quantised x*w
     out.push_back({s + 2, s + 3, tokens * (dim / 32) * 4});
@@ -55,7 +57,7 @@ std::vector<Interval> transformer(std::int32_t layers, std::int64_t tokens, std:
   return out;
 }
 
-TEST_CASE("pack_arena: random intervals never overlap, stay above the bound and repeat", "[pack_arena]") {
+TEST_CASE("pack_arena: random intervals never overlap, stay above the bound and are deterministic", "[pack_arena]") {
   REQUIRE(rc::check("sound and deterministic", [] {
     const auto count = *rc::gen::inRange<std::size_t>(0, 40);
     const std::int64_t alignment = std::int64_t{1} << *rc::gen::inRange(0, 9);
@@ -71,7 +73,7 @@ TEST_CASE("pack_arena: random intervals never overlap, stay above the bound and 
   }));
 }
 
-TEST_CASE("pack_arena: traces of transformers reach the bound", "[pack_arena]") {
+TEST_CASE("pack_arena: transformer traces reach the bound", "[pack_arena]") {
   for (const std::int64_t tokens : {1, 4, 512})
     for (const std::int64_t scratch : {0, 70'000, 9'000'000}) {
       const auto intervals = transformer(30, tokens, 576, 192, 1536, scratch);
@@ -83,7 +85,7 @@ TEST_CASE("pack_arena: traces of transformers reach the bound", "[pack_arena]") 
   CHECK(pack_arena(large, 256).bytes == pack_arena(large, 256).bound_bytes);
 }
 
-TEST_CASE("pack_arena: hard random cases stay within a tenth of the bound", "[pack_arena]") {
+TEST_CASE("pack_arena: hard random cases stay within 10 % of the bound", "[pack_arena]") {
   for (unsigned seed = 1; seed <= 12; ++seed) {
     std::mt19937 random(seed);
     std::vector<Interval> intervals;
@@ -97,12 +99,12 @@ TEST_CASE("pack_arena: hard random cases stay within a tenth of the bound", "[pa
     REQUIRE(sound(intervals, packing, 64));
     INFO("seed " << seed << ": " << packing.bytes << " over " << packing.bound_bytes);
     CHECK(double(packing.bytes) <= 1.1 * double(packing.bound_bytes));
-    if (seed == 4 || seed == 10) CHECK(packing.bytes == packing.bound_bytes);  // the local search's work
+    if (seed == 4 || seed == 10) CHECK(packing.bytes == packing.bound_bytes);  // reached by the local search
   }
 }
 
-TEST_CASE("pack_arena: layers that fit only mirrored to one another reach the bound", "[pack_arena]") {
-  // Buffers of 1, 2, 5, 10, 17, 26 and 37 units a layer; each greedy order wastes a twentieth.
+TEST_CASE("pack_arena: layers that fit only when every second one is mirrored reach the bound", "[pack_arena]") {
+  // Buffers of 1, 2, 5, 10, 17, 26 and 37 units per layer; every greedy order wastes 5 %.
   for (const std::int32_t layers : {2, 30, 126}) {
     std::vector<Interval> intervals;
     for (std::int32_t l = 0; l < layers; ++l)
@@ -114,9 +116,9 @@ TEST_CASE("pack_arena: layers that fit only mirrored to one another reach the bo
   }
 }
 
-TEST_CASE("pack_arena: the search finds what no greedy order does", "[pack_arena]") {
-  // Two orders of size and of length each leave a hole here; an exact packing exists by construction: a block of
-  // 100 units is cut into rectangles again and again.
+TEST_CASE("pack_arena: the search finds packings that no greedy order finds", "[pack_arena]") {
+  // Greedy orders by size and by length leave a gap here. A packing without gaps exists by construction: a rectangle of
+  // 64 units x 64 steps is cut into smaller ones.
   std::mt19937 random(5);
   std::vector<Interval> rectangles{{0, 63, 64 * 64}};
   for (int cut = 0; cut < 40; ++cut) {
@@ -137,7 +139,7 @@ TEST_CASE("pack_arena: the search finds what no greedy order does", "[pack_arena
   CHECK(packing.bytes == packing.bound_bytes);
 }
 
-TEST_CASE("pack_arena: nothing, empty buffers and wrong input", "[pack_arena]") {
+TEST_CASE("pack_arena: no buffers, empty buffers and invalid input", "[pack_arena]") {
   CHECK(pack_arena({}, 64).bytes == 0);
   const std::vector<Interval> empty{{0, 3, 0}, {1, 2, 0}, {0, 5, 10}};
   CHECK(pack_arena(empty, 64).bytes == 64);

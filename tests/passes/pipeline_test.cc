@@ -1,4 +1,4 @@
-// The whole pipeline on a Llama-like graph: what it ends as, that it means the same, and what each pass is worth.
+// The whole pass pipeline on a Llama-like graph: the resulting steps, unchanged results, and the benefit of each pass.
 
 #include <catch2/catch.hpp>
 
@@ -32,7 +32,8 @@ std::size_t steps_of_layer(const Variant& variant, std::int32_t layer) {
       std::ranges::count_if(variant.steps, [layer](const Step& step) { return step.choice.step.layer == layer; }));
 }
 
-/// Every value that a step reads from another step has a buffer that is live then, and nothing else lies there.
+/// Every value that a step reads from another step must have a buffer that is live then, and no other live buffer may
+/// overlap it.
 void check_places(const Program& program, const Variant& variant) {
   const ir::Graph& graph = program.graph;
   const RowLayout layout(graph, variant.buffers);
@@ -63,7 +64,7 @@ void check_places(const Program& program, const Variant& variant) {
   }
 }
 
-TEST_CASE("pipeline: a decode layer ends as five steps and the arena as its bound", "[pipeline]") {
+TEST_CASE("pipeline: a decode layer becomes five steps, and the arena reaches its bound", "[pipeline]") {
   FakeTarget target;
   target.scratch_bytes = 1000;
   const TinyLlama shape{.layers = 3};
@@ -72,7 +73,7 @@ TEST_CASE("pipeline: a decode layer ends as five steps and the arena as its boun
   for (const Variant& variant : result.program.variants) {
     INFO(schedule_text(result.program, variant));
     for (std::int32_t layer = 1; layer < 3; ++layer) CHECK(steps_of_layer(variant, layer) == 5);
-    // 5 a layer, the angles, the embedding, gathered rows, the logits.
+    // 5 per layer, plus RoPE table, embedding, gathered rows and logits.
     CHECK(variant.steps.size() == 5 * 3 + 4);
     CHECK(variant.arena_bytes == variant.arena_bound_bytes);
     check_places(result.program, variant);
@@ -117,7 +118,7 @@ TEST_CASE("pipeline: skipping an optional pass keeps the logits and costs steps 
   }
 }
 
-TEST_CASE("pipeline: passes skipped in pairs and altogether still give the logits", "[pipeline]") {
+TEST_CASE("pipeline: without any two passes, and without all, the logits are the same", "[pipeline]") {
   const ir::Graph graph = TinyLlama{.biases = true}.build();
   const auto expected = run_two_steps(graph);
   std::vector<std::string> all;
@@ -133,7 +134,7 @@ TEST_CASE("pipeline: passes skipped in pairs and altogether still give the logit
   CHECK(nmse(expected, run_two_steps(none.program.graph)) < 1e-9);
 }
 
-TEST_CASE("pipeline: running a second time over its own result changes nothing", "[pipeline]") {
+TEST_CASE("pipeline: a second run on its own result changes nothing", "[pipeline]") {
   const FakeTarget target;
   for (const TinyLlama& shape : {TinyLlama{}, TinyLlama{.biases = true}, TinyLlama{.v_dtype = DType::kQ4_0}}) {
     auto graph = run_pipeline(shape.build(), target, options_with()).program.graph;
@@ -147,7 +148,7 @@ TEST_CASE("pipeline: running a second time over its own result changes nothing",
   }
 }
 
-TEST_CASE("pipeline: weights are read once a step", "[pipeline]") {
+TEST_CASE("pipeline: each weight is read once per step", "[pipeline]") {
   const TinyLlama shape{.layers = 2};
   const auto result = run_pipeline(shape.build(), FakeTarget(), options_with());
   const Variant& decode = result.program.variants[0];
@@ -158,7 +159,7 @@ TEST_CASE("pipeline: weights are read once a step", "[pipeline]") {
   CHECK(sum == 2 * layer + row(96, 64) + 64 * 4 + row(decode.bounds.tokens, 64));
 }
 
-TEST_CASE("pipeline: names to skip are checked", "[pipeline]") {
+TEST_CASE("pipeline: unknown names in `skip` are refused", "[pipeline]") {
   const ir::Graph graph = TinyLlama{.layers = 1}.build();
   const FakeTarget target;
   CHECK_THROWS_WITH(run_pipeline(graph, target, options_with({"no_such_pass"})),
@@ -168,14 +169,14 @@ TEST_CASE("pipeline: names to skip are checked", "[pipeline]") {
   CHECK_THROWS_AS(run_pipeline(graph, target, nothing), Error);
 }
 
-TEST_CASE("pipeline: a target without a kernel is named with its variant", "[pipeline]") {
+TEST_CASE("pipeline: an op without a kernel is reported with its variant", "[pipeline]") {
   FakeTarget target;
   target.unsupported = {ir::Op::kEmbed};
   CHECK_THROWS_WITH(run_pipeline(TinyLlama{.layers = 1}.build(), target, options_with()),
                     Catch::Contains("decode2") && Catch::Contains("no kernel for"));
 }
 
-TEST_CASE("pipeline: dumps are graphs that can be read back, and pictures", "[pipeline]") {
+TEST_CASE("pipeline: dumps are readable graphs and DOT files", "[pipeline]") {
   const auto dir = std::filesystem::temp_directory_path() / "forge-passes-dump-test";
   std::filesystem::remove_all(dir);
   auto options = options_with({"fuse_glu"});
@@ -202,7 +203,7 @@ TEST_CASE("pipeline: dumps are graphs that can be read back, and pictures", "[pi
   CHECK_THROWS_WITH(run_pipeline(TinyLlama{.layers = 1}.build(), FakeTarget(), options), Catch::Contains("/dev/null"));
 }
 
-TEST_CASE("pass manager: a pass that lies or breaks the graph is caught by name", "[pipeline]") {
+TEST_CASE("pass manager: a pass that reports falsely or breaks the graph is named", "[pipeline]") {
   const FakeTarget target;
   PassContext context{.target = target, .notes = {}};
   ir::Graph graph = TinyLlama{.layers = 1}.build();
@@ -237,7 +238,7 @@ TEST_CASE("pass manager: a pass that lies or breaks the graph is caught by name"
                       for (const ir::NodeId node : g.nodes())
                         if (g.op(node) == ir::Op::kWeight) {
                           auto attrs = g.attrs_as<ir::WeightAttrs>(node);
-                          attrs.type.shape[0] = 7;  // its users keep their types
+                          attrs.type.shape[0] = 7;  // the users keep their types
                           g.set_attrs(node, attrs);
                         }
                       return true;

@@ -1,4 +1,5 @@
-// Order of steps, lives of values, results computed in place: on small graphs with groups set by hand.
+// Scheduling and liveness: the order of steps, lifetimes of values, and results computed in place, on small graphs with
+// hand-made groups.
 
 #include "passes/schedule/schedule.h"
 
@@ -20,7 +21,7 @@ using ir::Value;
 
 constexpr ir::Bounds kBounds{.tokens = 4, .rows = 4, .sequences = 1, .table_blocks = 1};
 
-/// x [T,64] from an embedding, and weights by name.
+/// A graph with x [T, 64] from an embedding, and helpers that add weights and groups.
 struct Sketch {
   ir::Graph graph;
   ir::Builder b{graph};
@@ -42,7 +43,7 @@ struct Sketch {
   }
 };
 
-TEST_CASE("schedule: small operands are made just before their reader", "[schedule]") {
+TEST_CASE("schedule: small operands are computed just before their reader", "[schedule]") {
   Sketch s;
   const Value freqs = s.b.constant(std::vector<float>(16, 1.0F), {16});
   const Value angles = s.b.rope_table(s.b.input(ir::InputKind::kPositions), freqs, 1);
@@ -57,7 +58,7 @@ TEST_CASE("schedule: small operands are made just before their reader", "[schedu
   CHECK(at[freqs.node] == -1);
 }
 
-TEST_CASE("schedule: groups that wait for each other are refused", "[schedule]") {
+TEST_CASE("schedule: groups that depend on each other are refused", "[schedule]") {
   Sketch s;
   const Value a = s.b.scale(s.x, 2);
   const Value c = s.b.scale(a, 3);
@@ -67,7 +68,7 @@ TEST_CASE("schedule: groups that wait for each other are refused", "[schedule]")
   CHECK_THROWS_WITH(schedule(s.graph), Catch::Contains("PH-003"));
 }
 
-TEST_CASE("schedule: nodes that no output needs are steps too", "[schedule]") {
+TEST_CASE("schedule: nodes that no output needs are scheduled too", "[schedule]") {
   Sketch s;
   const Value dead = s.b.scale(s.x, 2);
   const Value y = s.b.scale(s.x, 3);
@@ -78,14 +79,14 @@ TEST_CASE("schedule: nodes that no output needs are steps too", "[schedule]") {
   const Buffer* room = Sketch::find(buffers, dead);
   REQUIRE(room != nullptr);
   CHECK(room->last == step_of_node(s.graph, steps)[dead.node]);
-  CHECK(room->last == 1);  // at once, not behind what outputs need
+  CHECK(room->last == 1);  // early, and not after the nodes that outputs need
 }
 
-TEST_CASE("liveness: a residual is added in place of its operand, also inside a group", "[liveness]") {
+TEST_CASE("liveness: a residual is added in place, also inside a group", "[liveness]") {
   Sketch s;
   const Value a = s.b.scale(s.x, 2);
   const Value m = s.b.matmul(a, s.weight("w"));
-  const Value sum = s.b.add(m, s.x);  // either order: the op commutes
+  const Value sum = s.b.add(m, s.x);  // in either operand order: add is commutative
   s.graph.add_output("y", s.b.scale(sum, 3));
   s.group({m, sum});
   const auto buffers = s.buffers();
@@ -97,7 +98,7 @@ TEST_CASE("liveness: a residual is added in place of its operand, also inside a 
   CHECK(Sketch::find(buffers, m) == nullptr);  // stays inside its step
 }
 
-TEST_CASE("liveness: through a chain of a group, and on through later steps", "[liveness]") {
+TEST_CASE("liveness: in place through a chain in a group and through later steps", "[liveness]") {
   Sketch s;
   const Value gain = s.b.weight("gain", DType::kF32, {64});
   const Value a = s.b.scale(s.x, 2);
@@ -110,7 +111,7 @@ TEST_CASE("liveness: through a chain of a group, and on through later steps", "[
   CHECK(buffers[0].aliases == std::vector<Value>{c, d});
 }
 
-TEST_CASE("liveness: nothing is overwritten that is still to be read", "[liveness]") {
+TEST_CASE("liveness: a value that is still to be read is not overwritten", "[liveness]") {
   SECTION("by a later step") {
     Sketch s;
     const Value a = s.b.scale(s.x, 2);
@@ -131,7 +132,7 @@ TEST_CASE("liveness: nothing is overwritten that is still to be read", "[livenes
     const Value a = s.b.scale(s.x, 2);
     s.graph.add_output("x", s.x);
     s.graph.add_output("y", a);
-    CHECK(s.buffers().empty());  // outputs have a block of their own
+    CHECK(s.buffers().empty());  // outputs have a memory block of their own
   }
   SECTION("by two results of one step") {
     Sketch s;
@@ -152,7 +153,7 @@ TEST_CASE("liveness: nothing is overwritten that is still to be read", "[livenes
   }
 }
 
-TEST_CASE("bind_variants: scratch lies in the arena, beside what is live", "[bind]") {
+TEST_CASE("bind_variants: scratch lies in the arena, beside the live buffers", "[bind]") {
   Sketch s;
   const Value state = s.b.kv_state({0, 1, 2, 32, 0});
   const Value k = s.b.scale(s.x, 2);
@@ -166,12 +167,12 @@ TEST_CASE("bind_variants: scratch lies in the arena, beside what is live", "[bin
   const Program program = bind_variants(s.graph, target, target.variants(64, 1));
   const Variant& decode = program.variants[0];
   CHECK(decode.arena_bytes == decode.arena_bound_bytes);
-  CHECK(decode.arena_bytes == 4096 + 2 * 256);  // x, the result of attention, scratch
+  CHECK(decode.arena_bytes == 4096 + 2 * 256);  // x, attention's result, scratch
   CHECK(program.arena_bytes == program.variants[1].arena_bytes);
   CHECK(program.variants[1].arena_bytes > decode.arena_bytes);
 }
 
-TEST_CASE("bind_variants: a step's cost counts weights and border values once", "[bind]") {
+TEST_CASE("bind_variants: a step's cost counts weights and values at its borders once", "[bind]") {
   Sketch s;
   const Value m = s.b.matmul(s.x, s.weight("w"));
   const Value y = s.b.add(m, s.x);

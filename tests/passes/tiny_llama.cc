@@ -1,3 +1,4 @@
+// See tiny_llama.h.
 #include "tests/passes/tiny_llama.h"
 
 #include <cmath>
@@ -67,7 +68,7 @@ class Maker {
   std::int64_t layer_ = 0;
 };
 
-/// Weights that depend on their name only: hashed into [-0.3, 0.3], around 1 for norms and factors.
+/// Deterministic weights: a hash of the name gives values in [-0.3, 0.3), with 1 added for norms and RoPE factors.
 std::vector<float> made_up_weight(const std::string& name, const ir::TensorType& type) {
   std::uint64_t state = 1469598103934665603ULL;
   for (const char c : name) state = (state ^ static_cast<unsigned char>(c)) * 1099511628211ULL;

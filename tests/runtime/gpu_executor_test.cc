@@ -90,8 +90,7 @@ TEST_CASE("addresses follow the plan: KV groups, layers, K and V, and blocks") {
   feed(*executor, {1});
   CHECK(executor->kv_blocks() == 10);
   CHECK(model.seen->v - model.seen->k == 10 * 32);
-  CHECK(executor->memory_requirements().kv ==
-        1280 + 1280);  // [1 layer][10 blocks][128 bytes] and [2 layers][10 blocks][64 bytes]
+  CHECK(executor->memory_requirements().kv == 1280 + 1280);  // [layers 1][blocks 10][128 B], [2][10][64 B]
   CHECK(driver.device_allocations().total == 5);
   CHECK(driver.device_allocations().live_bytes == executor->memory_requirements().total());
   CHECK(executor->program().target == "null");
@@ -216,8 +215,7 @@ TEST_CASE("a stopped loop may overrun by a step, which has no effect on later re
     CHECK_THAT(error_line([&] { feed(*executor, {1}); }, ErrorCode::kInternal), Catch::Contains("RT-011"));
     loop.loop.stop();
     CHECK(loop.loop.in_flight() == 0);
-    const std::vector<std::int32_t> other = {
-        8, 8, 8};  // continues differently, over the position that the overrun step wrote
+    const std::vector<std::int32_t> other = {8, 8, 8};  // overwrites the overrun step's position
     tokens.insert(tokens.end(), other.begin(), other.end());
     CHECK(feed(*executor, tokens, kPrompt.size()) == model.logits(tokens));
     loop.start(2, tokens.size(), 3);
@@ -254,8 +252,7 @@ TEST_CASE("two sequences decode together, with their own block tables, positions
     const auto tokens = loop.take();
     REQUIRE(tokens.size() == 2);
     CHECK(tokens[0] == model.next(first));
-    // The terms of the drawn row: seed (low, high), draws, top_k, 4 * (top_p + min_p).
-    CHECK(tokens[1] == (model.next(second) + 5 + 2 + 6 + i + 3 + 3) % test::kVocab);
+    CHECK(tokens[1] == (model.next(second) + 5 + 2 + 6 + i + 3 + 3) % test::kVocab);  // seed, draws, top_k, top_p+min_p
     first.push_back(tokens[0]);
     second.push_back(tokens[1]);
   }

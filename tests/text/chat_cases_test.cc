@@ -1,5 +1,5 @@
-// Templates made at random by the grammar in chat_cases.json, against hashes of what jinja2 rendered them to:
-// chat_compare.py made the file. FORGE_CHAT_CASES names another one of its.
+// The chat template engine against jinja2: random templates from the grammar in chat_cases.json, compared by hash with
+// jinja2's output. chat_compare.py writes that file; FORGE_CHAT_CASES names another one.
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -22,7 +22,7 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// chat_compare.py's generator, splitmix64 (Steele, Lea, Flood 2014) and all.
+/// The same template generator as in chat_compare.py: expands the grammar with splitmix64.
 class Templates {
  public:
   Templates(const Dict& grammar, std::uint64_t seed) : grammar_(grammar), random_(seed) {}
@@ -61,7 +61,7 @@ class Templates {
   forge::tests::SplitMix random_;
 };
 
-/// FNV-1a, 32 bits, as eight hexadecimal digits.
+/// FNV-1a, 32 bits, as eight hexadecimal digits; the same as in chat_compare.py.
 std::string digest(const std::string& text) {
   std::uint32_t hash = 0x811C9DC5U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193U;
@@ -72,7 +72,7 @@ std::string digest(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("thousands of random templates render as jinja2 renders them, or are refused where it refuses", "[cases]") {
+TEST_CASE("thousands of random templates render as in jinja2, or are refused where jinja2 refuses", "[cases]") {
   const char* own = std::getenv("FORGE_CHAT_CASES");
   const std::string text = read(own != nullptr ? own : FORGE_CHAT_FIXTURE);
   REQUIRE_FALSE(text.empty());

@@ -1,4 +1,4 @@
-// The chat-template engine: language, errors with their place, limits, requests.
+// The chat template engine: the language, errors with line and column, resource limits, and chat requests.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
@@ -39,7 +39,7 @@ bool has(const std::string& text, std::string_view part) {
 
 }  // namespace
 
-TEST_CASE("white space: trim_blocks, lstrip_blocks and the signs") {
+TEST_CASE("white space: trim_blocks, lstrip_blocks and the minus and plus signs") {
   CHECK(render("  {% if true %}\nx\n  {% endif %}\ny\n") == "x\ny");
   CHECK(render("a {%- if true -%} b {%- endif %}") == "ab");
   CHECK(render("  {%+ if true +%}\nx{% endif %}") == "  \nx");
@@ -47,7 +47,7 @@ TEST_CASE("white space: trim_blocks, lstrip_blocks and the signs") {
   CHECK(render("{% raw %}{{ x }}{% endraw %}|{{- ' y' -}} |") == "{{ x }}| y|");
 }
 
-TEST_CASE("scopes: loops do not leak, namespaces do, if is none") {
+TEST_CASE("scopes: loop variables do not leak, namespaces do, `if` has no scope") {
   CHECK(render("{% set x = 1 %}{% for i in [1, 2] %}{% set x = 5 %}{% endfor %}{{ x }}") == "1");
   CHECK(render("{% set ns = namespace(x=1) %}{% for i in [1, 2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}") ==
         "4");
@@ -76,7 +76,7 @@ TEST_CASE("values print as Python prints them") {
   CHECK(render("{{ 1e16 }} {{ 0.1 }} {{ 1 / 3 }} {{ -7 // 2 }} {{ -7 % 3 }}") == "1e+16 0.1 0.3333333333333333 -4 2");
   CHECK(render("{{ \"it's\" }}{{ [\"it's\", 'a\"b'] }}") == "it's[\"it's\", 'a\"b']");
   CHECK(render("{{ {'é': '<&>', 'n': [1, 2.5]} | tojson }}") == "{\"é\": \"<&>\", \"n\": [1, 2.5]}");
-  // All of it as json.dumps has it, DEL too.
+  // Escapes as in json.dumps, including DEL.
   CHECK(render("{{ '\"\\\\/\x01\x1f\x7f\\n\\r\\t\\b\\f é😀' | tojson }}") ==
         "\"\\\"\\\\/\\u0001\\u001f\x7f\\n\\r\\t\\b\\f é😀\"");
   CHECK(render("{{ '\"\\\\/\x01\x1f\x7f\\n\\r\\t\\b\\f é😀' | tojson(ensure_ascii=true) }}") ==
@@ -86,7 +86,7 @@ TEST_CASE("values print as Python prints them") {
   CHECK(render("{{ 'ßΣ'.upper() }}{{ 'ΑΣ'.lower() }}") == "SSΣας");
 }
 
-TEST_CASE("generation blocks print what they hold") {
+TEST_CASE("generation blocks print their contents") {
   CHECK(render("{% generation %}{{ 'x' }}{% endgeneration %}y") == "xy");
 }
 
@@ -104,14 +104,14 @@ TEST_CASE("errors name their line and column") {
   CHECK(render("{% if false %}{{ 1|nosuch }}{% endif %}ok") == "ok");
 }
 
-TEST_CASE("the sandbox hides what changes or escapes") {
+TEST_CASE("the sandbox hides attributes that modify or escape") {
   CHECK(render("{{ [1].append is defined }}{{ {}.update is defined }}") == "FalseFalse");
   CHECK(has(failure("{{ [1].append(2) }}"), "unsafe"));
   CHECK(has(failure("{{ ''.__class__.__mro__ }}"), "unsafe"));
   CHECK(has(failure("{{ '{0.__class__.x}'.format(1) }}"), "unsafe"));
 }
 
-TEST_CASE("no template hangs, overflows the stack or fills the memory") {
+TEST_CASE("no template can hang, overflow the stack or exhaust the memory") {
   const auto start = std::chrono::steady_clock::now();
   CHECK(has(failure("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
             "error[template]"));
@@ -140,13 +140,13 @@ TEST_CASE("no template hangs, overflows the stack or fills the memory") {
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
 }
 
-TEST_CASE("limits are those that are given") {
+TEST_CASE("the given limits apply") {
   CHECK(has(failure("{{ 'x' * 100 }}", {.output_bytes_max = 10}), "limit"));
   CHECK(has(failure("{% for i in range(100) %}a{% endfor %}", {.output_bytes_max = 10}), "more than 10 bytes"));
   CHECK(has(failure("{% for i in range(100) %}a{% endfor %}", {.steps_max = 50}), "runs too long"));
 }
 
-TEST_CASE("a request: what may be missing, what is refused") {
+TEST_CASE("a request: optional members, and refusals") {
   CHECK(render("{{ tools }}{{ enable_thinking }}{{ add_generation_prompt }}{{ bos_token }}",
                R"({"messages": [], "enable_thinking": false, "bos_token": "<s>"})") == "NoneFalseFalse<s>");
   for (const char* bad :
@@ -156,7 +156,7 @@ TEST_CASE("a request: what may be missing, what is refused") {
   CHECK_THROWS_AS(parse_chat_request("{\"messages\": " + std::string(100000, '[')), forge::Error);
 }
 
-TEST_CASE("the reference templates") {
+TEST_CASE("the reference templates render as expected") {
   const auto path = forge::tests::reference_file("chat/templates.json");
   if (path.empty()) return;
   std::ifstream file(path, std::ios::binary);

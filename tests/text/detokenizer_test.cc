@@ -1,4 +1,5 @@
-// Streams: never half a character, never a part of a stop string, and the same text however it is cut.
+// Streaming text: the stream never emits part of a character or part of a stop string, and its text does not depend on
+// how the tokens are cut into pieces.
 
 #include "text/tokenizer/detokenizer.h"
 
@@ -14,7 +15,7 @@ using text::StopMatcher;
 
 namespace {
 
-/// Pushes `text` in pieces of `step` bytes, and flushes.
+/// Pushes `text` in pieces of `step` bytes, then flushes. Returns everything that was emitted.
 template <class Stream>
 std::string push_all(Stream& stream, std::string_view text, std::size_t step) {
   std::string out;
@@ -51,7 +52,7 @@ struct Bytes {
 
 }  // namespace
 
-TEST_CASE("a character comes out with its last byte") {
+TEST_CASE("a character is emitted with its last byte") {
   const Bytes bytes;
   Detokenizer stream(*bytes.tokenizer);
   const auto byte = [](int value) { return value + 3; };
@@ -60,13 +61,13 @@ TEST_CASE("a character comes out with its last byte") {
   CHECK(stream.push(byte(0x9F)).empty());
   CHECK(stream.push(byte(0xA6)).empty());
   CHECK(stream.push(byte(0x99)) == "🦙");
-  CHECK(stream.push(1).empty());  // control
+  CHECK(stream.push(1).empty());  // a control token
   CHECK(stream.push(byte(0xE6)).empty());
   CHECK(stream.flush() == "\uFFFD");
   CHECK(stream.flush().empty());
 }
 
-TEST_CASE("bytes that can become no character are shown as U+FFFD at once") {
+TEST_CASE("bytes that cannot become a character are replaced by U+FFFD at once") {
   const Bytes bytes;
   Detokenizer stream(*bytes.tokenizer);
   CHECK(stream.push_bytes("\xFF"
@@ -76,10 +77,10 @@ TEST_CASE("bytes that can become no character are shown as U+FFFD at once") {
   CHECK(stream.push_bytes("\xC0") == "\uFFFD");
   CHECK(stream.push_bytes("\xED\xA0") == "\uFFFD\uFFFD");  // a surrogate
   CHECK(stream.push_bytes("\xE6\x97").empty());
-  CHECK(stream.push_bytes("x") == "\uFFFDx");  // one for the two bytes of the beginning
+  CHECK(stream.push_bytes("x") == "\uFFFDx");  // one replacement for the two bytes of the incomplete sequence
 }
 
-TEST_CASE("whatever the pieces, the text is the same and each part of it is well-formed") {
+TEST_CASE("for any pieces the text is the same, and each part is well-formed UTF-8") {
   const Bytes bytes;
   CHECK(rc::check("cut anywhere", [&] {
     const auto text = *rc::gen::container<std::string>(
@@ -92,7 +93,7 @@ TEST_CASE("whatever the pieces, the text is the same and each part of it is well
   }));
 }
 
-TEST_CASE("a stop string is found across pieces; what might begin one is held back") {
+TEST_CASE("a stop string is found across pieces; a possible beginning of one is held back") {
   StopMatcher stream({"STOP", "", "\n\nUser:"});
   CHECK(stream.push("abcS") == "abc");
   CHECK(stream.push("TO").empty());
@@ -104,7 +105,7 @@ TEST_CASE("a stop string is found across pieces; what might begin one is held ba
   CHECK(stream.flush().empty());
 }
 
-TEST_CASE("what was held back comes out at the end") {
+TEST_CASE("text that was held back is emitted at the end") {
   StopMatcher stream({"aab"});
   CHECK(stream.push("xaa") == "x");
   CHECK(stream.push("a") == "a");
@@ -112,7 +113,7 @@ TEST_CASE("what was held back comes out at the end") {
   CHECK_FALSE(stream.matched());
 }
 
-TEST_CASE("a piece without text, as a token in the middle of a character gives, changes nothing") {
+TEST_CASE("an empty piece, as from a token in the middle of a character, changes nothing") {
   StopMatcher stream({"ab"});
   CHECK(stream.push("xa") == "x");
   CHECK(stream.push("").empty());
@@ -120,13 +121,13 @@ TEST_CASE("a piece without text, as a token in the middle of a character gives, 
   CHECK(stream.matched() == "ab");
 }
 
-TEST_CASE("without stop strings everything passes") {
+TEST_CASE("without stop strings all text passes") {
   StopMatcher stream({""});
   CHECK(stream.push("abc") == "abc");
   CHECK_FALSE(stream.matched());
 }
 
-TEST_CASE("stop strings are found where a plain search finds the first to end, however the text is cut") {
+TEST_CASE("the first stop string to end is found, as by a plain search, for any pieces") {
   CHECK(rc::check("against std::string::find", [] {
     const auto letters = rc::gen::container<std::string>(rc::gen::element('a', 'b'));
     const auto text = *rc::gen::resize(40, letters);

@@ -1,4 +1,4 @@
-// Unigram and WordPiece on small vocabularies made here: what each rule does, seen alone.
+// The Unigram and WordPiece tokenizers on small vocabularies: each rule in isolation.
 
 #include <rapidcheck.h>
 
@@ -32,8 +32,8 @@ GgufWriter unigram(const std::vector<Piece>& pieces = kSmallUnigram, bool merge_
   return w;
 }
 
-/// A charsmap with one key, "A" -> "ab": the root's offset is 1, so 'A' leads to unit 1 ^ 'A', whose value is the unit
-/// beside it.
+/// A precompiled charsmap (normalisation rules) with one key, "A" -> "ab". It is a double-array trie: the root's offset
+/// is 1, so 'A' leads to unit 1 ^ 'A', and the unit beside it holds the value.
 std::string charsmap(std::uint32_t units = 96, std::uint32_t value_at = 0, std::string_view values = {"ab\0", 3}) {
   constexpr std::uint32_t kOffset = 1, kLeaf = 0x100, kNode = kOffset ^ 'A';
   std::vector<std::uint32_t> all(units, 0xFF);
@@ -66,7 +66,7 @@ GgufWriter wordpiece(bool lowercase = true) {
 
 }  // namespace
 
-TEST_CASE("unigram takes the way of the highest sum, which no greedy choice finds") {
+TEST_CASE("unigram: the best segmentation by total score, which greedy choice misses") {
   const Opened t(unigram());
   CHECK(t.encode("ab") == Ids{3, 6});      // ▁ + ab = -7, ▁a + b = -8.5
   CHECK(t.encode("aba") == Ids{3, 6, 4});  // -10; ▁a + ba = -10.5
@@ -77,7 +77,7 @@ TEST_CASE("unigram takes the way of the highest sum, which no greedy choice find
   CHECK(t->warnings().empty());
 }
 
-TEST_CASE("unigram: what no token covers is the unknown token, once a run; unused tokens cover nothing") {
+TEST_CASE("unigram: uncovered text is the unknown token, once per run; unused tokens cover nothing") {
   const Opened t(unigram());
   CHECK(t.encode("axyzb") == Ids{7, 2, 5});
   CHECK(t.encode("aꞏb") == Ids{7, 2, 5});
@@ -86,7 +86,7 @@ TEST_CASE("unigram: what no token covers is the unknown token, once a run; unuse
   CHECK(t.encode(std::string_view("a\0b", 3)) == Ids{7, 2, 5});
 }
 
-TEST_CASE("unigram with all byte tokens spells unknown characters") {
+TEST_CASE("unigram: with all byte tokens, unknown characters are spelled in bytes") {
   auto pieces = kSmallUnigram;
   for (int byte = 0; byte < 256; ++byte) {
     char text[8];
@@ -98,7 +98,7 @@ TEST_CASE("unigram with all byte tokens spells unknown characters") {
   CHECK(Opened(unigram(pieces)).encode("aé") == Ids{7, 2});
 }
 
-TEST_CASE("unigram: extra spaces go where the model was trained so, and only there") {
+TEST_CASE("unigram: extra spaces are removed exactly if the model was trained so") {
   const Opened merged(unigram());
   CHECK(merged.encode("  a   a ") == Ids{7, 7});
   CHECK(merged.encode("   ").empty());
@@ -110,7 +110,7 @@ TEST_CASE("unigram: extra spaces go where the model was trained so, and only the
   CHECK(Opened(bare).encode(" a") == Ids{4});
 }
 
-TEST_CASE("unigram: rules replace the longest key; damaged ones are refused with the place") {
+TEST_CASE("unigram: normalisation replaces the longest key; damaged rules are refused with the place") {
   const Opened t(with_charsmap(charsmap()));
   CHECK(t.encode("A") == t.encode("ab"));
   CHECK(t.encode("bA\tAb") == t.encode("bab\tabb"));
@@ -124,10 +124,10 @@ TEST_CASE("unigram: rules replace the longest key; damaged ones are refused with
   refused(charsmap(96, 0, "ab"), "its last value has no terminating NUL");
   const auto of_length = [](std::size_t bytes) { return charsmap(96, 0, std::string(bytes, 'b') + '\0'); };
   CHECK(Opened(with_charsmap(of_length(256))).encode("A") == t.encode(std::string(256, 'b')));
-  refused(of_length(257), "has more than 256 bytes");  // or a prompt would grow without a bound
+  refused(of_length(257), "has more than 256 bytes");  // otherwise a prompt could grow without bound
 }
 
-TEST_CASE("unigram: broken scores are refused with the place") {
+TEST_CASE("unigram: invalid scores are refused with the place") {
   auto pieces = kSmallUnigram;
   pieces[4].score = std::numeric_limits<float>::quiet_NaN();
   CHECK(refusal_of(unigram(pieces)).find("the score of token 4 is nan") != std::string::npos);
@@ -138,7 +138,7 @@ TEST_CASE("unigram: broken scores are refused with the place") {
   CHECK(refusal_of(none).find("an f32 for each of the 2 tokens is expected") != std::string::npos);
 }
 
-TEST_CASE("the way of the highest sum is that of all ways") {
+TEST_CASE("unigram: the result has the best score of all segmentations") {
   CHECK(rc::check("against trying all of them", [] {
     const auto letters = rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::element('a', 'b')));
     std::map<std::string, float> scores{{"a", -1}, {"b", -2}};
@@ -161,17 +161,17 @@ TEST_CASE("the way of the highest sum is that of all ways") {
       spelled += pieces.at(static_cast<std::size_t>(id)).text;
     }
     RC_ASSERT(spelled == text);
-    RC_ASSERT(sum == best.back());  // eighths: exact
+    RC_ASSERT(sum == best.back());  // multiples of 1/8: sums are exact
   }));
 }
 
-TEST_CASE("WordPiece takes the longest token, then what goes on; or the whole word is unknown") {
+TEST_CASE("WordPiece takes the longest token, then continuations; or the whole word is unknown") {
   const Opened t(wordpiece());
   CHECK(t.encode("hello") == Ids{5});
   CHECK(t.encode("hellos") == Ids{5, 9});
   CHECK(t.encode("helloo, worlds") == Ids{5, 6, 7, 8, 9});
   CHECK(t.encode("hellox world") == Ids{1, 8});
-  CHECK(t.encode("o") == Ids{1});  // it only goes on
+  CHECK(t.encode("o") == Ids{1});  // a continuation only
   CHECK(t.encode(std::string(101, 'o')) == Ids{1});
   CHECK(t.encode("hello", {.add_special = true}) == Ids{2, 5, 3});
   CHECK(t.encode("[CLS]hello", {.parse_special = true}) == Ids{2, 5});
@@ -179,20 +179,20 @@ TEST_CASE("WordPiece takes the longest token, then what goes on; or the whole wo
   CHECK(t->decode(t.encode("hellos world")) == " hellos world");
 }
 
-TEST_CASE("WordPiece cleans text as BERT does") {
+TEST_CASE("WordPiece normalises text as BERT does") {
   const Opened t(wordpiece());
   CHECK(t.encode("HELLO\tWorld\n") == Ids{5, 8});
   CHECK(t.encode("É e\u0301") == Ids{11, 11});
   CHECK(t.encode("日日1") == Ids{10, 10, 12});
   CHECK(t.encode("hel\u200Dlo h\x01"
-                 "ello hel\xFFlo") == Ids{5, 5, 5});  // control characters and what is no UTF-8
+                 "ello hel\xFFlo") == Ids{5, 5, 5});  // control characters and invalid UTF-8
   CHECK(t.encode("\u00A0hello\u3000") == Ids{5});
   CHECK(t.encode("").empty());
   const Opened cased(wordpiece(false));
   CHECK(cased.encode("hello Hello é") == Ids{5, 1, 1});
 }
 
-TEST_CASE("WordPiece without a token that begins a word says so") {
+TEST_CASE("WordPiece without a token that begins a word gives a warning") {
   GgufWriter w("bert");
   w.add("tokenizer.ggml.model", "bert").add("tokenizer.ggml.tokens", {"a", "[UNK]"});
   w.add("tokenizer.ggml.unknown_token_id", 1U);
@@ -202,7 +202,7 @@ TEST_CASE("WordPiece without a token that begins a word says so") {
   CHECK(t.encode("a a") == Ids{1, 1});
 }
 
-TEST_CASE("a mask takes the white space before it where its tokenizer does") {
+TEST_CASE("a mask token absorbs the white space before it, if its tokenizer does") {
   auto pieces = kSmallUnigram;
   pieces.push_back({"<mask>", 0, kControl});
   auto file = unigram(pieces);
@@ -214,15 +214,16 @@ TEST_CASE("a mask takes the white space before it where its tokenizer does") {
   CHECK(Opened(jina).encode("a  <mask> a", {.parse_special = true}) == Ids{7, 10, 3, 7});
 }
 
-TEST_CASE("a megabyte of one letter is no slower than it is long for these two either") {
+TEST_CASE("unigram and WordPiece take linear time on a megabyte of one letter") {
   const std::string letters(1 << 20, 'a');
   CHECK(Opened(unigram()).encode(letters).size() == letters.size());
   CHECK(Opened(wordpiece()).encode(letters) == Ids{1});
 }
 
 TEST_CASE(
-    "Gemma 4: merges on UTF-8 with U+2581 for spaces, whole runs of line breaks, bytes of the rest; all of it comes "
-    "back") {
+    "Gemma 4: merges of UTF-8 characters, U+2581 for spaces, runs of line breaks, byte tokens for the rest; decoding "
+    "is "
+    "lossless") {
   std::vector<std::string> tokens{"a", "b", "▁", "ab", "▁ab", "\n", "\n\n"};
   std::vector<std::int32_t> types(tokens.size(), kNormal);
   for (int byte = 0; byte < 256; ++byte) {

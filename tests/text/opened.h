@@ -1,5 +1,5 @@
 #pragma once
-// Tokenizers on vocabularies that a test writes.
+// Opens tokenizers on small vocabularies that a test defines.
 
 #include <cstdint>
 #include <memory>
@@ -14,10 +14,10 @@
 
 namespace forge::tests {
 
-/// Values of tokenizer.ggml.token_type.
+/// Values of tokenizer.ggml.token_type (source: ggml's GGUF specification).
 inline constexpr int kNormal = 1, kUnknown = 2, kControl = 3, kUser = 4, kUnused = 5, kByte = 6;
 
-/// A tokenizer on a file in memory.
+/// A tokenizer on a GGUF file in memory.
 struct Opened {
   explicit Opened(const GgufWriter& writer)
       : bytes(writer.bytes()),
@@ -33,19 +33,19 @@ struct Opened {
   std::unique_ptr<text::Tokenizer> tokenizer;
 };
 
-/// How the file is refused.
+/// The error line with which the file is refused.
 inline std::string refusal_of(const GgufWriter& writer) {
   return error_of([&] { const Opened opened(writer); }, ErrorCode::kTokenizer);
 }
 
-/// A token as a file has it.
+/// A token as stored in the file.
 struct Piece {
   std::string text;
   float score = 0;
   int type = kNormal;
 };
 
-/// A vocabulary of tokenizer.ggml.model `model` with scores.
+/// A vocabulary with scores; `model` is the value of tokenizer.ggml.model.
 inline GgufWriter scored(std::string_view model, const std::vector<Piece>& pieces) {
   std::vector<std::string> tokens;
   std::vector<float> scores;

@@ -1,4 +1,5 @@
-// The hand-written splitters against the regular expressions that they stand for, run by PCRE2 on the same text.
+// The hand-written pre-tokenizer splitters against the regular expressions that they replace. PCRE2 runs those
+// expressions on the same text, so any difference of a splitter is a difference to the original tokenizer.
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenizer/split.h"
@@ -18,12 +19,12 @@ namespace {
 
 using Pieces = std::vector<std::string>;
 
-/// An empty match is gone on from behind the character that follows it.
+/// The position after the character at `at`. An empty match is skipped by one character.
 std::size_t after_character(const std::string& text, std::size_t at) {
   return at + std::min(sequence_bytes(text[at]), text.size() - at);
 }
 
-/// Cuts each piece into the matches of `pattern` and what lies between them.
+/// Cuts each piece into the matches of `pattern` and the text between them.
 Pieces cut_by_regex(const Pieces& pieces, const char* pattern) {
   int error = 0;
   PCRE2_SIZE error_at = 0;
@@ -36,7 +37,7 @@ Pieces cut_by_regex(const Pieces& pieces, const char* pattern) {
       pcre2_match_data_create_from_pattern(code.get(), nullptr), pcre2_match_data_free);
   Pieces out;
   for (const auto& piece : pieces) {
-    std::size_t at = 0, begin = 0;  // where to look from, and where what is not yet in `out` begins
+    std::size_t at = 0, begin = 0;  // where the next search begins, and where the text not yet in `out` begins
     while (at < piece.size() && pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(), at, 0,
                                             match.get(), nullptr) > 0) {
       const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
@@ -70,7 +71,7 @@ constexpr const char* kSeedCoder =
 constexpr const char* kUfakzeka = R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)" FORGE_SPACES;
 constexpr const char* kMiniCpm5 =
     FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)" FORGE_SPACES;
-// llama.cpp's reading of GPT-4o's cased words: upper = letters but a-z, lower = letters but A-Z.
+// llama.cpp's form of GPT-4o's cased words: upper = letters except a-z, lower = letters except A-Z.
 #define FORGE_UPPER R"((?:(?=\p{L})[^a-z]))"
 #define FORGE_LOWER R"((?:(?=\p{L})[^A-Z]))"
 #define FORGE_PREFIX R"([^\r\n\p{L}\p{N}]?)"
@@ -82,7 +83,7 @@ constexpr const char* kTekken = FORGE_PREFIX FORGE_UPPER "*" FORGE_LOWER "+|" FO
 
 #define FORGE_IDEOGRAPHS R"([\x{800}-\x{9FA5}\x{AC00}-\x{D7FF}]+)"
 constexpr const char* kBloom = R"( ?[^(\s|.,!?…。，、।۔،)]+)";
-// Of the cased letters that DeepSeek lists, those that tricky_text has.
+// DeepSeek's expression lists its cased letters; these are the ones that tricky_text contains.
 constexpr const char* kDeepseekLetters = R"(\s?[A-Za-zéßЖǅ]+)";
 constexpr const char* kDeepseekPunct = R"(\s?[!-/:-~！-／：-～‘-‟\x{3000}-\x{3002}]+)";
 constexpr const char* kDeepseekV3 =
@@ -109,12 +110,12 @@ constexpr const char* kJais2 = FORGE_CONTRACTIONS
     R"(|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
 constexpr const char* kExaoneMoe =
     FORGE_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+)" FORGE_BREAKS;
-// \b as Oniguruma takes it, as far as categories tell.
+// \b as in Oniguruma, expressed by Unicode categories.
 constexpr const char* kDigitGroups = R"(\p{Nd}{1,3}(?=(?:\p{Nd}{3})*(?<=\p{Nd})(?![\p{L}\p{M}\p{N}\p{Pc}])))";
 
 struct SplitCase {
   const char* name;
-  std::vector<const char*> patterns;  // applied one after another
+  std::vector<const char*> patterns;  // applied one after the other
 };
 
 const std::vector<SplitCase>& cases() {
@@ -154,7 +155,7 @@ const std::vector<SplitCase>& cases() {
   return all;
 }
 
-/// Text of characters at the borders of the expressions' classes, so that they meet often.
+/// Text of characters on both sides of every class border of the expressions, so that the borders meet often.
 std::string tricky_text() {
   static const std::vector<std::string> alphabet{" ",          " ",
                                                  "\n",         "\r",
@@ -212,7 +213,7 @@ TEST_CASE("each splitter cuts as its regular expressions do") {
   }
 }
 
-TEST_CASE("every name that public files carry is known") {
+TEST_CASE("every pre-tokenizer name of public files is known") {
   for (const auto name : {"gpt-2",      "llama-bpe",    "qwen2",          "qwen35",      "smollm",
                           "gpt-4o",     "deepseek-llm", "deepseek-coder", "deepseek-v3", "deepseek-r1-qwen",
                           "falcon",     "starcoder",    "refact",         "command-r",   "mpt",
@@ -225,19 +226,19 @@ TEST_CASE("every name that public files carry is known") {
     CHECK(find_pre_tokenizer(name) != nullptr);
 }
 
-TEST_CASE("known cuts") {
+TEST_CASE("known results") {
   CHECK(cut_by_name("gpt-2", "I've  2024 x\n\n y") == Pieces{"I", "'ve", " ", " 2024", " x", "\n\n", " y"});
   CHECK(cut_by_name("smollm", "a 123") == Pieces{"a", " ", "1", "2", "3"});
   CHECK(cut_by_name("llama-bpe", "x 12345!\n\nY") == Pieces{"x", " ", "123", "45", "!\n\n", "Y"});
   CHECK(cut_by_name("gpt-4o", "camelCaseTHEThe I'LL") == Pieces{"camel", "Case", "THEThe", " I'LL"});
 }
 
-TEST_CASE("a name that is not known has no splitter, and the default is there for it") {
+TEST_CASE("an unknown name has no splitter; the default exists") {
   CHECK(find_pre_tokenizer("no such thing") == nullptr);
   CHECK(default_pre_tokenizer().name == "default");
 }
 
-TEST_CASE("text that is not UTF-8 is repaired byte by byte; overlong forms are spelled out") {
+TEST_CASE("invalid UTF-8 is replaced byte by byte; overlong forms are spelled out") {
   const auto repaired = [](std::string_view text) {
     std::string storage;
     return std::string(repair_utf8(text, storage));
@@ -249,7 +250,7 @@ TEST_CASE("text that is not UTF-8 is repaired byte by byte; overlong forms are s
                  "b") ==
         "a\uFFFD"
         "b");
-  CHECK(repaired("\xE6\x97") == "\uFFFD\uFFFD");  // the first two bytes of three
+  CHECK(repaired("\xE6\x97") == "\uFFFD\uFFFD");  // the first two of three bytes
   CHECK(repaired("\xC1\xA1") == "a");
   CHECK(repaired("\xC0\x80") == "\0"s);
   CHECK(repaired("\xED\xA0\x80") == "\xED\xA0\x80");  // a surrogate stays

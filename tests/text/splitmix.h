@@ -1,6 +1,6 @@
 #pragma once
-// splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), so that C++ and Python
-// (splitmix.py) make the same cases of a seed.
+// splitmix64 (source: Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). C++ and Python
+// (splitmix.py) generate the same test cases from the same seed.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@ class SplitMix {
  public:
   explicit SplitMix(std::uint64_t seed) : state_(seed) {}
 
-  /// Below n, which is at least 1.
+  /// Uniform in [0, n); n >= 1.
   std::uint64_t below(std::uint64_t n) {
     state_ += 0x9E3779B97F4A7C15U;
     std::uint64_t z = state_;

@@ -1,6 +1,6 @@
-// How long a start waits for the file and its tokenizer, and how fast text becomes ids.
+// Start-up time of the model file and its tokenizer, and the speed of encoding and of chat templates.
 //   FORGE_TEST_MODEL=model.gguf FORGE_TEXT=text.txt loader_tok_bench
-// Without FORGE_TEXT the text is this program's own vocabulary spelled out, which repeats less than prose does.
+// Without FORGE_TEXT the text is the model's vocabulary spelled out, which repeats less than prose does.
 
 #include <benchmark/benchmark.h>
 
@@ -53,7 +53,7 @@ void encode(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * text.size()));
 }
 
-/// One word of n letters: ten times the letters may take twelve times as long at most.
+/// One word of n letters, to check for linear time: ten times the letters may take at most twelve times as long.
 void encode_one_word(benchmark::State& state) {
   const Gguf gguf = Gguf::open(g_model);
   const auto tokenizer = forge::text::Tokenizer::open(gguf);

@@ -1,4 +1,5 @@
-// Tokenizers on small vocabularies made here: what each rule does, seen alone.
+// The BPE and SentencePiece tokenizers on small vocabularies: each rule in isolation, and random tests against the
+// definition.
 
 #include "text/tokenizer/tokenizer.h"
 
@@ -28,7 +29,8 @@ namespace {
 
 using tests::kByte, tests::kControl, tests::kNormal, tests::kUnknown, tests::kUser;
 
-/// Byte-level BPE: ids 0 to 255 are the bytes, then `more` with its types, and the merges.
+/// A byte-level BPE vocabulary: ids 0 to 255 are the bytes, followed by the tokens of `more` (text and type). `merges`
+/// are the merge rules in rank order.
 GgufWriter byte_level(const std::vector<std::pair<std::string, int>>& more, const std::vector<std::string>& merges,
                       std::string_view pre = "gpt-2") {
   std::vector<std::string> tokens;
@@ -63,23 +65,23 @@ const std::vector<Piece> kSmallSpm{{"<unk>", 0, kUnknown},
 
 }  // namespace
 
-TEST_CASE("merges join by rank, then from left to right, inside words only") {
+TEST_CASE("merges join by rank, then from left to right, and only inside words") {
   const Opened t(byte_level({{"ab", 1}, {"bc", 1}, {"abc", 1}, {"Ġa", 1}}, {"b c", "a b", "a bc", "Ġ a"}));
   CHECK(t.encode("abc") == Ids{258});
   CHECK(t.encode("ab") == Ids{256});
   CHECK(t.encode("bbcc") == Ids{'b', 257, 'c'});
-  CHECK(t.encode(" ab") == Ids{' ', 256});  // "a b" has the better rank, and "Ġ ab" is no merge
+  CHECK(t.encode(" ab") == Ids{' ', 256});  // "a b" has the better rank, and "Ġ ab" is not a merge
   CHECK(t.encode("b a") == Ids{'b', 259});
   CHECK(t.encode("b.c") == Ids{'b', '.', 'c'});
   CHECK(t.encode("").empty());
 }
 
-TEST_CASE("of a merge that is listed twice the first rank counts") {
+TEST_CASE("a merge that is listed twice has its first rank") {
   const Opened t(byte_level({{"ab", 1}, {"bc", 1}}, {"b c", "a b", "b c"}));
   CHECK(t.encode("abc") == Ids{'a', 257});
 }
 
-TEST_CASE("merges of unknown tokens and vocabularies without plain letters are refused, with the place") {
+TEST_CASE("merges with unknown tokens and vocabularies without all bytes are refused, with the place") {
   CHECK(refusal_of(byte_level({}, {"a b"})).find("merge 0 is 'a b', but 'ab' is not a token") != std::string::npos);
   CHECK(refusal_of(byte_level({{"abc", 1}, {"bc", 1}}, {"b c", "ab c"}))
             .find("merge 1 is 'ab c', but 'ab' is not a token") != std::string::npos);
@@ -90,7 +92,7 @@ TEST_CASE("merges of unknown tokens and vocabularies without plain letters are r
   CHECK(refusal_of(bare).find("byte 0x21 has no token") != std::string::npos);
 }
 
-TEST_CASE("llama-bpe takes whole words that are tokens before it merges, and adds BOS") {
+TEST_CASE("llama-bpe takes words that are tokens before it merges, and adds BOS") {
   auto file = byte_level({{"abc", 1}, {"<s>", kControl}}, {}, "llama-bpe");
   file.add("tokenizer.ggml.bos_token_id", 257U);
   const Opened t(file);
@@ -100,7 +102,7 @@ TEST_CASE("llama-bpe takes whole words that are tokens before it merges, and add
   CHECK(Opened(byte_level({{"abc", 1}}, {}, "dbrx")).encode("abc") == Ids{'a', 'b', 'c'});
 }
 
-TEST_CASE("the file's own word on BOS and EOS counts") {
+TEST_CASE("the file's add_bos and add_eos keys take precedence") {
   auto file = byte_level({{"<s>", kControl}, {"</s>", kControl}}, {}, "llama-bpe");
   file.add("tokenizer.ggml.bos_token_id", 256U).add("tokenizer.ggml.eos_token_id", 257U);
   file.add("tokenizer.ggml.add_bos_token", false).add("tokenizer.ggml.add_eos_token", true);
@@ -109,19 +111,19 @@ TEST_CASE("the file's own word on BOS and EOS counts") {
   CHECK((t->bos() == 256 && t->eos() == 257 && !t->add_bos() && t->add_eos()));
 }
 
-TEST_CASE("control tokens are parsed on demand, user-defined ones always; the longest wins") {
+TEST_CASE("control tokens are parsed on demand, user-defined ones always; the longest match wins") {
   const Opened t(byte_level({{"<a>", kControl}, {"<a><b>", kControl}, {"<b><c><d>", kControl}, {"[U]", kUser}}, {}));
   const EncodeOptions special{.parse_special = true};
   CHECK(t.encode("x<a>y", special) == Ids{'x', 256, 'y'});
   CHECK(t.encode("<a>") == Ids{'<', 'a', '>'});
   CHECK(t.encode("x[U]y") == Ids{'x', 259, 'y'});
   CHECK(t.encode("<a><b>", special) == Ids{257});
-  CHECK(t.encode("<a><b><c><d>", special) == Ids{256, 258});  // the longer one, though the other begins first
+  CHECK(t.encode("<a><b><c><d>", special) == Ids{256, 258});  // the longer one, although the other begins first
   CHECK(t.encode("<a><a>", special) == Ids{256, 256});
   CHECK(t.encode("", special).empty());
 }
 
-TEST_CASE("special tokens take their bytes in the order of length, id and place") {
+TEST_CASE("special tokens match in the order of length, id and position") {
   CHECK(rc::check("against all matches at once, sorted", [] {
     const auto letter = rc::gen::element('a', 'b', ' ');
     const auto name =
@@ -145,7 +147,8 @@ TEST_CASE("special tokens take their bytes in the order of length, id and place"
         matches.push_back({token.size(), id, at});
     }
     std::ranges::sort(matches, {}, [](const Match& m) { return std::tuple(SIZE_MAX - m.bytes, m.id, m.at); });
-    std::vector<std::int32_t> owner(text.size(), -1);  // of each byte, and of the spaces behind a token that strips
+    std::vector<std::int32_t> owner(text.size(),
+                                    -1);  // per byte: the special token that covers it, or that strips this white space
     std::map<std::size_t, std::int32_t> found;
     for (const auto& m : matches) {
       const auto bytes = std::span(owner).subspan(m.at, m.bytes);
@@ -166,8 +169,9 @@ TEST_CASE("special tokens take their bytes in the order of length, id and place"
   }));
 }
 
-TEST_CASE("strings of one unseeded hash have others here") {
-  // XXH3 multiplies (input ^ secret); these bytes of its public secret make that 0, whatever the others are.
+TEST_CASE("strings with equal unseeded hashes have different hashes here") {
+  // An attack on the hash table: XXH3 multiplies (input ^ secret). These bytes of its public secret make one factor 0,
+  // so the other bytes have no effect. A seeded hash is not affected.
   const std::string secret(
       "\xb8\xfe\x6c\x39\x23\xa4\x4b\xbe\x7c\x01\x81\x2c\xf7\x21\xad\x1c\xde\xd4\x6d\xe9\x83\x90\x97\xdb\x72\x40\xa4\xa4"
       "\xb7\xb3\x67\x1f",
@@ -180,7 +184,7 @@ TEST_CASE("strings of one unseeded hash have others here") {
   CHECK(text::hash_of(one) != text::hash_of(other));
 }
 
-TEST_CASE("NUL bytes are text; bytes that are no UTF-8 are read as U+FFFD") {
+TEST_CASE("NUL bytes are text; invalid UTF-8 is read as U+FFFD") {
   const Opened t(byte_level({}, {}));
   CHECK(t.encode(std::string_view("a\0b", 3)) == Ids{'a', 0, 'b'});
   CHECK(t.encode("\xFF") == Ids{0xEF, 0xBF, 0xBD});
@@ -199,18 +203,18 @@ TEST_CASE("decoding gives the bytes back; control tokens show only on demand") {
   CHECK((t->vocab_size() == 259 && t->token_text(256) == "Ġhi" && t->is_control(257) && !t->is_control(256)));
 }
 
-TEST_CASE("end of generation: the stated ids and the texts that mean it") {
+TEST_CASE("end of generation: the file's ids and well-known texts") {
   auto file =
       byte_level({{"<|im_end|>", 1}, {"<stop>", kControl}, {"<|eot_id|>", kControl}, {"<other>", kControl}}, {});
   file.add("tokenizer.ggml.eos_token_id", 257U);
   const Opened t(file);
   CHECK(t->end_of_generation() == Ids{256, 257, 258});
-  CHECK(t->decode_piece(256).empty());  // control, whatever the file says
+  CHECK(t->decode_piece(256).empty());  // a control token, whatever type the file gives it
   const Opened harmony(byte_level({{"<|end|>", 3}, {"<|return|>", 3}, {"<|call|>", 3}}, {}));
   CHECK(harmony->end_of_generation() == Ids{257, 258});
 }
 
-TEST_CASE("an unknown or missing pre-tokenizer and ids out of range are warned of") {
+TEST_CASE("an unknown or missing pre-tokenizer and ids out of range give warnings") {
   const Opened unknown(byte_level({}, {}, "from-the-future"));
   REQUIRE(unknown->warnings().size() == 1);
   CHECK(unknown->warnings()[0].find("'from-the-future' is unknown; 'default' is used") != std::string::npos);
@@ -224,26 +228,26 @@ TEST_CASE("an unknown or missing pre-tokenizer and ids out of range are warned o
   CHECK(Opened(byte_level({}, {}))->warnings().empty());
 }
 
-TEST_CASE("SentencePiece joins the pair of the highest score first, spaces are U+2581") {
+TEST_CASE("SentencePiece joins the pair with the best score first; spaces are U+2581") {
   const Opened t(sentencepiece(kSmallSpm));
   CHECK(t.encode("aba") == Ids{10, 9});  // "ba" (-4) before "ab" (-5), then "▁a"
   CHECK(t.encode("a") == Ids{10});
   CHECK(t.encode(" a") == Ids{5, 10});
   CHECK(t.encode("").empty());
-  CHECK(t.encode("a", {.add_special = true}) == Ids{1, 10});  // BOS unless the file says otherwise
+  CHECK(t.encode("a", {.add_special = true}) == Ids{1, 10});  // BOS, unless the file says otherwise
 }
 
 TEST_CASE("SentencePiece falls back to byte tokens, then to the unknown token") {
   const Opened t(sentencepiece(kSmallSpm));
   CHECK(t.encode("é") == Ids{5, 3, 4});
   CHECK(t.encode("z") == Ids{5, 0});
-  CHECK(t.encode("\xC3") == Ids{5, 3});  // broken UTF-8 keeps its bytes
+  CHECK(t.encode("\xC3") == Ids{5, 3});  // invalid UTF-8 keeps its bytes
   CHECK(t->decode_piece(3) == "\xC3");
   CHECK(t->decode_piece(10) == " a");
   CHECK(t->warnings().size() == 1);  // 252 byte tokens are missing
 }
 
-TEST_CASE("SentencePiece puts a space in front of the text and after special tokens, unless told not to") {
+TEST_CASE("SentencePiece adds a space before the text and after special tokens, unless disabled") {
   const Opened t(sentencepiece(kSmallSpm));
   const EncodeOptions special{.parse_special = true};
   CHECK(t.encode("a<s>a", special) == Ids{10, 1, 10});
@@ -252,7 +256,7 @@ TEST_CASE("SentencePiece puts a space in front of the text and after special tok
   CHECK(Opened(bare).encode("a<s>a", special) == Ids{6, 1, 6});
 }
 
-TEST_CASE("SentencePiece's text comes back without the spaces that were put into it, and with its own") {
+TEST_CASE("SentencePiece decodes without the spaces that it added, and with the text's own") {
   const Opened t(sentencepiece(kSmallSpm));
   for (const std::string text : {"a", " a", "  a a", "a<s>a", "a<s> a <s><s>a", "<s>", "é", " "})
     CHECK(t->decode(t.encode(text, {.parse_special = true}), true) == text);
@@ -264,7 +268,7 @@ TEST_CASE("SentencePiece's text comes back without the spaces that were put into
   CHECK(plain->decode(plain.encode(" a")) == " a");
 }
 
-TEST_CASE("Phi-3's special tokens take the white space after them, all but a few") {
+TEST_CASE("Phi-3's special tokens absorb the white space after them, with few exceptions") {
   auto pieces = kSmallSpm;
   pieces.push_back({"<|user|>", 0, kControl});
   auto file = sentencepiece(pieces);
@@ -275,14 +279,14 @@ TEST_CASE("Phi-3's special tokens take the white space after them, all but a few
   CHECK(Opened(sentencepiece(pieces)).encode("<|user|> a", special) == Ids{11, 5, 10});
 }
 
-TEST_CASE("a vocabulary with U+2581 inside a token is not cut into words first") {
+TEST_CASE("a vocabulary with U+2581 inside a token is not split into words first") {
   auto pieces = kSmallSpm;
   pieces.push_back({"a▁", -0.5F});
   pieces.push_back({"a▁b", -0.25F});
   CHECK(Opened(sentencepiece(pieces)).encode("a b") == Ids{5, 12});
 }
 
-TEST_CASE("joining is that of the definition: the best pair of all, again and again") {
+TEST_CASE("BPE and SentencePiece joins equal the definition: always the best pair of all") {
   CHECK(rc::check("random merges on random words", [] {
     const auto letter = rc::gen::element('a', 'b', 'c');
     const auto part = rc::gen::resize(3, rc::gen::nonEmpty(rc::gen::container<std::string>(letter)));
@@ -297,7 +301,7 @@ TEST_CASE("joining is that of the definition: the best pair of all, again and ag
       for (const auto& token : {left, right, left + right})
         if (ids.emplace(token, 256 + static_cast<std::int32_t>(more.size())).second) more.emplace_back(token, kNormal);
     }
-    // Now and then a word long enough for the other queue of pairs.
+    // Some words are long enough for the second implementation of the pair queue.
     auto text = *rc::gen::container<std::string>(letter);
     if (!text.empty() && *rc::gen::inRange(0, 3) == 0)
       while (text.size() < 600) text += text;
@@ -319,8 +323,8 @@ TEST_CASE("joining is that of the definition: the best pair of all, again and ag
   }));
 }
 
-TEST_CASE("a megabyte of one letter, or of line noise, is no slower than it is long") {
-  // Quadratic joining would take hours here, so the test is that it ends.
+TEST_CASE("a megabyte of one letter, or of noise, takes linear time") {
+  // Quadratic joining would take hours here: the test is that it ends.
   const Opened bpe(byte_level({{"aa", 1}, {"aaaa", 1}}, {"a a", "aa aa"}));
   const std::string letters(1 << 20, 'a');
   CHECK(bpe.encode(letters).size() == letters.size() / 4);
@@ -331,12 +335,12 @@ TEST_CASE("a megabyte of one letter, or of line noise, is no slower than it is l
   std::string angles;
   for (int i = 0; i < 1 << 18; ++i) angles += "<a><";
   CHECK(Opened(byte_level({{"<a>", kControl}}, {})).encode(angles, {.parse_special = true}).size() == 1 << 19);
-  std::vector<std::pair<std::string, int>> runs;  // all matches at once would be half a billion
+  std::vector<std::pair<std::string, int>> runs;  // a list of all matches would have half a billion entries
   for (std::size_t bytes = 2; bytes <= 512; ++bytes) runs.emplace_back(std::string(bytes, 'a'), kUser);
   CHECK(Opened(byte_level(runs, {})).encode(letters).size() == letters.size() / 512);
 }
 
-TEST_CASE("any bytes can be encoded by both, and byte-level BPE gives well-formed text back as it was") {
+TEST_CASE("any bytes can be encoded, and byte-level BPE gives well-formed text back") {
   const Opened bpe(byte_level({{"ab", 1}, {"Ġa", 1}, {"<x>", kControl}}, {"a b", "Ġ a"}));
   const Opened spm(sentencepiece(kSmallSpm));
   CHECK(rc::check("encode never throws; decode(encode(x)) == x", [&] {

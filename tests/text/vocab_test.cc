@@ -1,6 +1,6 @@
-// Vocabularies that other libraries trained, against what those libraries make of thousands of random strings:
-// tests/text/tokenizers holds the files, a hash of the ids for each 250 strings, and how the strings are made.
-// FORGE_TOKENIZERS names another folder that make_tokenizers.py wrote.
+// Tokenizers against the libraries that define them: vocabularies trained by those libraries, and their own results on
+// thousands of random strings. tests/text/tokenizers has the files, a hash of the ids for every 250 strings, and the
+// recipe of the strings. make_tokenizers.py writes that folder; FORGE_TOKENIZERS names another one.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -27,14 +27,14 @@ namespace {
 
 constexpr std::size_t kBlock = 250;
 
-/// Strings that repeat, or code points; up to `most` of them at once.
+/// Strings to repeat or a range of code points to draw from; up to `most` of them at once.
 struct Pool {
   std::uint64_t most = 1;
   std::vector<std::string> texts;
   std::uint64_t first = 0, last = 0;
 };
 
-/// splitmix64 (Steele, Lea, Flood 2014) and what make_tokenizers.py makes of it.
+/// The same string generator as in make_tokenizers.py.
 class Strings {
  public:
   Strings(const std::vector<Pool>& pools, std::uint64_t seed) : pools_(pools), random_(seed) {}
@@ -60,7 +60,7 @@ class Strings {
   tests::SplitMix random_;
 };
 
-/// FNV-1a over ids; each list is ended by -1.
+/// FNV-1a over ids; each list ends with -1. The same as in make_tokenizers.py.
 struct Digest {
   std::uint64_t value = 0xCBF29CE484222325U;
   void add(const Ids& ids) {
@@ -122,7 +122,7 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-/// The byte-level vocabulary in `file` with the name of a pre-tokenizer.
+/// The byte-level vocabulary in `file` with another pre-tokenizer name.
 std::string with_pre(const std::string& file, const std::string& pre) {
   const auto gguf = loader::Gguf::from(std::as_bytes(std::span(file)));
   tests::GgufWriter w("none");
@@ -147,7 +147,7 @@ std::string folder() {
 
 }  // namespace
 
-TEST_CASE("random strings become the ids that the vocabularies' own libraries give them", "[vocab]") {
+TEST_CASE("random strings get the ids that the vocabularies' own libraries give them", "[vocab]") {
   const auto cases = read_cases(folder() + "/cases.txt");
   REQUIRE(cases.all.size() >= 14);
   REQUIRE(cases.count >= 1000);
@@ -171,7 +171,7 @@ TEST_CASE("random strings become the ids that the vocabularies' own libraries gi
   }
 }
 
-TEST_CASE("vocabularies with all bytes give every string back", "[vocab]") {
+TEST_CASE("vocabularies with all bytes decode every string to itself", "[vocab]") {
   const auto cases = read_cases(folder() + "/cases.txt");
   std::size_t looked_at = 0;
   for (const auto& one : cases.all) {
@@ -193,7 +193,7 @@ TEST_CASE("vocabularies with all bytes give every string back", "[vocab]") {
   CHECK(looked_at >= 10);
 }
 
-TEST_CASE("a real model's vocabulary gives text back", "[vocab]") {
+TEST_CASE("a real model's vocabulary decodes text to itself", "[vocab]") {
   const char* model = std::getenv("FORGE_TEST_MODEL");
   if (model == nullptr) {
     tests::skip_case("$FORGE_TEST_MODEL names no model");
@@ -201,7 +201,7 @@ TEST_CASE("a real model's vocabulary gives text back", "[vocab]") {
   }
   const auto gguf = loader::Gguf::open(model);
   const auto tokenizer = text::Tokenizer::open(gguf);
-  // Some byte-level vocabularies lack bytes that hardly occur.
+  // Some byte-level vocabularies lack bytes that hardly occur in text.
   const bool byte_level = gguf.get<std::string>("tokenizer.ggml.model", "") == "gpt2";
   std::set<std::string_view> known;
   for (std::int32_t id = 0; id < tokenizer->vocab_size(); ++id) known.insert(tokenizer->token_text(id));
