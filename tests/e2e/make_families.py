@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Small random models of every family and what they compute, by NumPy in double precision: families.json.
+"""Writes families.json: small random models of every family and their logits, computed by NumPy in double precision.
 
 usage: make_families.py            writes families.json beside this file
-       make_families.py --check    exit 1 when it differs from what would be written, logits by more than rounding; 77 without NumPy
+       make_families.py --check    exit 1 if the file differs from a new one by more than rounding of logits; 77 without NumPy
 
-families_test.cc builds the same models from the same recipe and compares forge's logits. What stands here is written from
-the papers and from the GGUF conventions (names of keys and tensors, order of rows), not from forge: it is the second
-opinion. Weights are no file: element i of a tensor is a hash of its name and i, the same in C++.
+families_test.cc builds the same models by the same recipe and compares forge's logits with these. The models here are
+written from the papers and the GGUF conventions (names of keys and tensors, order of rows), independently of forge, so an
+error would have to be made twice to stay unnoticed. Weights are not stored: element i of a tensor is a hash of the tensor's
+name and i, which C++ computes in the same way.
 """
 import json
 import os
 import sys
 
-sys.dont_write_bytecode = True  # the folder stays as it is
+sys.dont_write_bytecode = True  # no __pycache__ in the source folder
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
 from numpy_latent import deepseek2, yarn
 from numpy_llama import ernie4_5, exaone, exaone4, exaone4_global, internlm2, mistral3, xverse
@@ -30,7 +31,7 @@ def pangu_embedded(ids):
 
 
 def with_sections(made):
-    """Positions of a picture's rows and columns turn parts of a head each (M-RoPE); a text's are the same in all parts."""
+    """M-RoPE: time, row and column positions each rotate a section of a head. For text all three are equal, as here."""
     made[0].keys["rope.dimension_sections"] = [4, 2, 2, 0]
     return made
 
@@ -96,7 +97,7 @@ def granite(ids, turns=True):
 
 
 def minicpm(ids):
-    """The factors are the published ones where the file does not say: 12, 1.4 / sqrt(layers), width / 256."""
+    """Without keys for them the scales are the published ones: 12, 1.4 / sqrt(layers), width / 256."""
     m = Model("minicpm", layers=3)
     residual = 1.4 / m.layers ** 0.5
     x = m.embed(ids) * 12
@@ -112,7 +113,7 @@ def granite_nope(ids):
 
 
 def olmo2(ids, windows=False):
-    """OLMo 3: windows in three of four layers, whose RoPE is plain; the others' is YaRN's."""
+    """With windows: OLMo 3, where three of four layers have a sliding window and unscaled RoPE, and the others use YaRN."""
     m = Model("olmo2", kv_heads=4, layers=5 if windows else 2)
     window, turn = 0, {}
     if windows:
@@ -138,7 +139,7 @@ def olmo3(ids):
 
 
 def phi3(ids, context=64):
-    """LongRoPE: the long factors where the context is beyond the original one."""
+    """LongRoPE: the long factors are used if the context exceeds the original one."""
     m = Model("phi3", kv_heads=2, rotary=12, context=context)
     window = m.key("attention.sliding_window", 5)
     original, magnitude = m.key("rope.scaling.original_context_length", 64), m.key("rope.scaling.attn_factor", 1.25)
@@ -179,7 +180,7 @@ def gemma2(ids):
 
 
 def gemma3(ids, windows=True):
-    """Without windows all layers are of the kind that sees everything."""
+    """Without windows all layers have global attention."""
     m = Model("gemma3", layers=7, kv_heads=1, base=1e6)
     window, factor = m.key("attention.sliding_window", 4) if windows else 0, m.key("rope.scaling.factor", 8.0)
     m.key("rope.scaling.type", "linear")
@@ -284,7 +285,7 @@ def starcoder2(ids):
 
 
 def glm4(ids, sections=False):
-    """With sections (M-RoPE) rows stand so that halves turn; a text's positions are the same in all of them."""
+    """With sections (M-RoPE) RoPE rotates halves. For text the positions of all sections are equal."""
     m = Model("glm4", rotary=8)
     if sections:
         m.keys["rope.dimension_sections"] = [2, 1, 1, 0]
@@ -417,8 +418,8 @@ def kept(logits):
 
 
 def fixture():
-    """"blk.*" stands for every layer; a tensor is its shape (slowest first), mean and spread. "cached" are the logits where keys
-    and values were rounded to f16."""
+    """The contents of families.json. A tensor is [shape (slowest first), mean, spread]; "blk.*" stands for every layer.
+    "cached" are the logits with keys and values rounded to f16."""
     ids = ((np.arange(TOKENS) * 7 + 3) % VOCAB).tolist()
     models = []
     for build in MODELS:
@@ -432,7 +433,7 @@ def fixture():
 
 
 def same(a, b):
-    """Equal but for logits, whose last digits are the BLAS library's."""
+    """True if both fixtures are equal. Logits may differ by rounding, because the BLAS library decides the order of sums."""
     for x, y in zip(a["models"], b["models"]):
         if any(not np.allclose(x.pop(name), y.pop(name), rtol=1e-5, atol=1e-5) for name in ("logits", "cached")):
             return False

@@ -1,11 +1,11 @@
-"""DeepSeek V2 and V3 by NumPy: for make_families.py."""
+"""DeepSeek V2 and V3 (MLA, group-limited routing) in NumPy, for make_families.py."""
 import numpy as np
 
 from numpy_model import Model, silu, stems, stored, swiglu
 
 
 def yarn(m, factor, original):
-    """What divides the frequencies: interpolated where a rotation is slow, as they are where it is fast (arXiv 2309.00071)."""
+    """YaRN as divisors of the RoPE frequencies: slow rotations are interpolated, fast ones unchanged (arXiv 2309.00071)."""
     count = m.rotary // 2
     freqs = m.base ** (-2.0 * np.arange(count) / m.rotary)
     low, high = (m.rotary * np.log(original / (beta * 2 * np.pi)) / (2 * np.log(m.base)) for beta in (32.0, 1.0))
@@ -15,8 +15,8 @@ def yarn(m, factor, original):
 
 
 def latent_attention(m, x, s, q_rank, kv_b, turn, scale):
-    """Keys and values of every head in full (arXiv 2405.04434, equations 9 to 19). A cache holds those where one matrix makes
-    both, else the latent."""
+    """MLA with keys and values of every head expanded (arXiv 2405.04434, equations 9 to 19). The KV cache holds the expanded
+    rows if one matrix (attn_kv_b) makes keys and values, else the latent row."""
     plain, rotated, value, rank = 16, m.rotary, 12, 24
     heads = np.split(np.arange(m.heads * (plain + rotated)), m.heads)
     q = m.linear(m.normal(m.linear(x, s + "attn_q_a", q_rank), m.tensor(s + "attn_q_a_norm.weight", q_rank, mean=1.0, spread=0.4)),
@@ -44,9 +44,9 @@ def latent_attention(m, x, s, q_rank, kv_b, turn, scale):
 
 
 def grouped_experts(m, x, s, count, used, hidden, sigmoid, groups, groups_used, norm, scale, biased=None):
-    """Experts of the best groups only (arXiv 2412.19437, 2.1.2, and V2's device limit): V3 ranks by sigmoids and a bias and
-    adds up a group's two best, V2 ranks by the softmax and takes its best one. The bias has no part in the weights;
-    sigmoids have one unless `biased` says otherwise."""
+    """Group-limited routing (arXiv 2412.19437, 2.1.2, and V2's device limit): only experts of the best groups are selected.
+    V3 scores experts by sigmoid plus bias and a group by the sum of its two best; V2 scores by softmax and a group by its
+    best. The bias affects the selection only, not the weights. Sigmoid routers have a bias unless `biased` says otherwise."""
     logits = m.linear(x, s + "ffn_gate_inp", count)
     bias = m.tensor(s + "exp_probs_b.bias", count, spread=0.5) if (sigmoid if biased is None else biased) else np.zeros(count)
     w = {n: m.tensor(f"{s}ffn_{n}_exps.weight", count, r, c) for n, r, c in

@@ -1,4 +1,4 @@
-"""Decoders close to Llama, by NumPy: for make_families.py."""
+"""Llama-like decoders in NumPy, for make_families.py."""
 from numpy_latent import yarn
 from numpy_model import Model, np, silu, stems
 from numpy_sparse import head_norm
@@ -27,7 +27,7 @@ def xverse(ids):
 
 
 def mistral3(ids):
-    """YaRN without its factor on cos and sin; queries grow with every whole original context that lies before them."""
+    """YaRN without the factor on cos and sin. Queries are scaled up with the number of whole original contexts before them."""
     m = Model("mistral3", head_dim=32, base=1e6)
     factor, original = m.key("rope.scaling.factor", 4.0), m.key("rope.scaling.original_context_length", 5)
     m.keys.update({"rope.scaling.type": "yarn", "rope.scaling.yarn_log_multiplier": 1.0})
@@ -55,7 +55,7 @@ def exaone(ids):
 
 
 def exaone4(ids, windows=True):
-    """With windows the layers that see everything know no positions."""
+    """With windows the global layers have no RoPE."""
     m = Model("exaone4", layers=5 if windows else 2, base=1e6)
     window = m.key("attention.sliding_window", 4) if windows else 0
     factors = m.tensor("rope_freqs.weight", m.rotary // 2, mean=2.0, spread=0.5)

@@ -1,4 +1,4 @@
-"""What make_families.py's models are made of: weights from hashes, and the parts that decoders share, in double precision."""
+"""Building blocks of make_families.py's models: hashed weights, and the layers that decoders share, in double precision."""
 import re
 import sys
 
@@ -12,7 +12,7 @@ VOCAB = 24
 
 
 def uniform(name, count):
-    """float32 in [-1, 1): bits of a mixed counter (the finaliser of MurmurHash3)."""
+    """`count` float32 values in [-1, 1): a counter plus a hash of the name, mixed by the finaliser of MurmurHash3."""
     seed = 2166136261
     for byte in name.encode():
         seed = (seed ^ byte) * 16777619 & 0xFFFFFFFF
@@ -24,22 +24,22 @@ def uniform(name, count):
 
 
 class Cache:
-    """What keys and values are kept in."""
+    """Precision of the KV cache: f16 if `half`, else exact."""
     half = False
 
 
 def stored(x):
-    """Keys and values as the cache gives them back."""
+    """Keys or values after a round trip through the KV cache."""
     return x.astype(np.float16).astype(np.float64) if Cache.half else x
 
 
 class Model:
-    """Metadata and tensors as they are asked for; forward passes use what they declare."""
+    """A model's metadata and tensors. A forward pass declares each key and tensor by using it; the fixture lists them."""
 
     def __init__(self, family, **sizes):
         self.family = family
         self.keys, self.tensors, self.values = {}, {}, {}
-        self.layers_differ = sizes.get("layers_differ", False)  # then each layer's tensors are listed
+        self.layers_differ = sizes.get("layers_differ", False)  # then the fixture lists each layer's tensors
         self.layers = sizes.get("layers", 2)
         self.width, self.ffn = sizes.get("width", 48), sizes.get("ffn", 64)
         self.heads, self.kv_heads, self.head_dim = sizes.get("heads", 4), sizes.get("kv_heads", 2), sizes.get("head_dim", 16)
@@ -61,7 +61,7 @@ class Model:
         return float(np.float32(value)) if isinstance(value, float) else value
 
     def tensor(self, name, *shape, mean=0.0, spread=None):
-        """Row-major, slowest first: the file's dims are the other way round."""
+        """Shape row-major, slowest first; a GGUF file has the dims in reverse order."""
         spread = spread if spread is not None else round(2.5 / shape[-1] ** 0.5, 3)
         if name not in self.values:
             recipe = [list(shape), mean, spread]
@@ -88,7 +88,7 @@ class Model:
         return self.normal(x, weight, self.tensor(stem + ".bias", self.width, spread=0.5) if bias else None)
 
     def rope(self, x, halves, base=None, factors=1.0, magnitude=1.0, scale=1.0):
-        """x [tokens, heads, head_dim]: the first `rotary` dimensions turn, as neighbours or as halves."""
+        """x [tokens, heads, head_dim]: rotates the first `rotary` dimensions, as halves or as neighbouring pairs."""
         count = self.rotary // 2
         freqs = np.float64(base or self.base) ** (-2.0 * np.arange(count) / self.rotary) / factors / scale
         angle = np.arange(len(x))[:, None, None] * freqs
@@ -102,7 +102,7 @@ class Model:
 
     def attend(self, q, k, v, scale=None, window=0, softcap=0.0, sinks=None):
         """q [tokens, heads, d], k and v [tokens, kv_heads, d] -> [tokens, heads * d]; causal. A sink [heads] is one more
-        score, without a value."""
+        score in the softmax, without a value."""
         scale = self.head_dim ** -0.5 if scale is None else scale
         k, v = stored(k), stored(v)
         out = np.zeros_like(q)
@@ -134,8 +134,8 @@ class Model:
         return self.linear(act(gate) * up, stem + "ffn_down", self.width)
 
     def experts(self, x, stem, count, used, hidden, over_chosen, act=None, bias=False, gain=1.0):
-        """The best `used` of `count` networks of `hidden` columns: a softmax over the chosen ones' logits or over all.
-        `gain` makes gates large, so that a clamp is met."""
+        """MoE: the best `used` of `count` experts of `hidden` columns, weighted by a softmax over the selected logits or over
+        all. `gain` makes gates large, so that a clamp takes effect."""
         self.keys.update({"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": hidden})
         logits = self.linear(x, stem + "ffn_gate_inp", count, bias)
         weights = {n: self.tensor(f"{stem}ffn_{n}_exps.weight", count, r, c, spread=round(2.5 * g / c ** 0.5, 3))

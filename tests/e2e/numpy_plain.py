@@ -1,4 +1,4 @@
-"""Decoders whose networks have no gate, by NumPy: for make_families.py."""
+"""Decoders with an ungated FFN in NumPy, for make_families.py."""
 from numpy_model import VOCAB, Model, gelu, np, stems
 
 
@@ -35,7 +35,7 @@ def phi2(ids):
 
 
 def falcon(ids, norms=1):
-    """With two norms attention has one of its own."""
+    """With two norms attention and FFN have separate ones."""
     m = Model("falcon", layer_norm=True, kv_heads=1 if norms == 1 else 2)
     x = m.embed(ids)
     for s in stems(m):

@@ -1,4 +1,4 @@
-"""Decoders with dense layers, then experts and a network for all tokens beside them, by NumPy: for make_families.py."""
+"""MoE decoders with dense first layers and shared experts in NumPy, for make_families.py."""
 from numpy_latent import grouped_experts
 from numpy_model import Model, silu, stems, swiglu
 
@@ -18,7 +18,7 @@ def shared_network(m, x, s, hidden):
 
 
 def decoder(ids, m, halves, router, norm=None, bias=False, fused=False, ffn_norm="ffn_norm", dense=1, shared=48, tied=False):
-    """`router`: what grouped_experts calls sigmoid, groups, groups_used, norm, scale, biased."""
+    """`router`: the arguments sigmoid, groups, groups_used, norm, scale, biased of grouped_experts."""
     count, used, hidden = 8, 3, 32
     m.keys.update({"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": hidden})
     if dense:
@@ -67,7 +67,7 @@ def glm4moe(ids, norm=head_norm):
 
 
 def glm4moe_air(ids):
-    """Without norms of q and k, for a router whose weights stay as they are, on sections that a text's positions are the same in."""
+    """GLM-4.5-Air: no QK-norm, router weights not normalised, and M-RoPE sections, whose positions are equal for text."""
     m = Model("glm4moe", layers=3, rotary=8, layers_differ=True)
     m.keys["rope.dimension_sections"] = [2, 1, 1, 0]
     return decoder(ids, m, True, dict(sigmoid=True, groups=1, groups_used=1, norm=False, scale=1.0), bias=True,
@@ -75,7 +75,7 @@ def glm4moe_air(ids):
 
 
 def ernie4_5_moe(ids):
-    """The bias is added to the softmax."""
+    """The router's bias is added to the softmax."""
     m = Model("ernie4_5-moe", layers=3, layers_differ=True)
     m.key("interleave_moe_layer_step", 1)
     return decoder(ids, m, False, dict(sigmoid=False, groups=1, groups_used=1, norm=True, scale=1.0, biased=True), tied=True)
@@ -88,7 +88,7 @@ def minimax_m2(ids):
 
 
 def hunyuan(ids, experts=False):
-    """The norms of q and k stand behind the rotation."""
+    """QK-norm is applied after RoPE."""
     m = Model("hunyuan-moe" if experts else "hunyuan-dense", head_dim=32)
     if experts:
         m.keys.update({"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32})

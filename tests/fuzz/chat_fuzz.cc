@@ -1,6 +1,6 @@
-// Fuzzes the chat template engine (text/jinja): the input is a template, rendered with one conversation that has
-// every kind of message, tools and a clock that stands still. Limits are small, so that what stays within them ends in
-// a moment. Nothing but forge::Error may be thrown, and what is rendered is valid UTF-8.
+// Fuzzes the chat template engine (text/jinja). The input is a template; it is rendered with one conversation that has
+// every kind of message, tools and a constant clock. Resource limits are small, so that each run is short. Only
+// forge::Error may be thrown, and rendered text must be valid UTF-8.
 
 #include "tests/fuzz/target.h"
 #include "text/chat/chat.h"
@@ -35,6 +35,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const ChatTemplate chat_template = ChatTemplate::parse(fuzz::text_of(data, size));
     const std::string prompt = render_chat(chat_template, request, kLimits);
     fuzz::expect(prompt.size() <= kLimits.output_bytes_max, "more output than allowed");
-    (void)Value::string(prompt);  // throws for what is not UTF-8
+    (void)Value::string(prompt);  // throws if it is not valid UTF-8
   });
 }

@@ -1,6 +1,6 @@
-// Fuzzes what is done with a foreign GGUF file before anything of it runs: the reader (loader/gguf/gguf.h), each value
-// of its metadata in every form it can be asked for, the tensors' bytes, the model families and the tokenizers that its
-// vocabulary may make. Nothing but forge::Error may be thrown, and views must lie inside the file.
+// Fuzzes everything that is done with an untrusted GGUF file before a model runs: the reader (loader/gguf/gguf.h), all
+// metadata values in all types they can be read as, the tensors' data, the model families and the tokenizers. Only
+// forge::Error may be thrown, and views must lie inside the file.
 
 #include "loader/gguf/gguf.h"
 
@@ -33,7 +33,7 @@ void read_values(const Gguf& file) {
   }
 }
 
-volatile std::uint8_t touched;  // keeps the reads below
+volatile std::uint8_t touched;  // keeps the compiler from removing the reads below
 
 void read_tensors(const Gguf& file) {
   for (const auto& tensor : file.tensors()) {

@@ -1,5 +1,5 @@
-// Fuzzes the text form of a graph (ir/text/text.h): any text is refused with forge::Error, or is a graph whose printed
-// form reads back as the same graph and prints the same again. Nothing but forge::Error may be thrown.
+// Fuzzes the text form of a graph (ir/text/text.h). Any text is refused with forge::Error, or parses to a graph whose
+// printed form parses to the same graph and prints the same text. Only forge::Error may be thrown.
 
 #include "ir/text/text.h"
 

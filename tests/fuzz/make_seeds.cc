@@ -1,7 +1,7 @@
-// Writes the seeds that nobody would write by hand into FOLDER/gguf, FOLDER/plan and FOLDER/ir: a small model, its
-// vocabularies, plans without their header, and the graphs of tests. usage: fuzz_seeds FOLDER. Run by
-// tools/scripts/fuzz
-// --seeds after a format has changed; the files are kept in tests/fuzz/corpus.
+// Writes the binary and generated seeds into FOLDER/gguf, FOLDER/plan and FOLDER/ir: a small model, small vocabularies,
+// plans without their header, and the graphs of tests. The other seeds are written by hand.
+// usage: fuzz_seeds FOLDER
+// `tools/scripts/fuzz --seeds` runs it after a format has changed; the files are kept in tests/fuzz/corpus.
 
 #include <array>
 #include <cmath>
@@ -67,7 +67,8 @@ void write_gguf(const std::filesystem::path& folder) {
   model.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{2, 3, 3, 1, 1, 1});
   add_weights(model);
   const std::string bytes = model.bytes();
-  (void)loader::build_model(loader::Gguf::from(std::as_bytes(std::span(bytes))));  // a seed must be worth its bytes
+  (void)loader::build_model(
+      loader::Gguf::from(std::as_bytes(std::span(bytes))));  // the seed must be a model that builds
   save(folder / "model", bytes);
 
   GgufWriter scaled = llama_header();
@@ -86,7 +87,8 @@ void write_gguf(const std::filesystem::path& folder) {
 
   GgufWriter bpe("llama");
   bpe.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "llama-bpe");
-  std::vector<std::string> tokens{"a", "b", "Ġ", "ab", "Ġa", "<s>"};  // and the rest of ASCII, which none may lack
+  std::vector<std::string> tokens{"a",  "b",  "Ġ", "ab",
+                                  "Ġa", "<s>"};  // plus the rest of ASCII, which a byte-level vocabulary must have
   for (char c = '!'; c <= '~'; ++c)
     if (c != 'a' && c != 'b') tokens.emplace_back(1, c);
   std::vector<std::int32_t> types(tokens.size(), 1);
@@ -96,7 +98,7 @@ void write_gguf(const std::filesystem::path& folder) {
   bpe.add("tokenizer.ggml.bos_token_id", 5U).add("tokenizer.ggml.add_bos_token", true);
   save(folder / "bpe", bpe.bytes());
 
-  // One key in the charsmap, "A" -> "b".
+  // A charsmap with one key, "A" -> "b".
   GgufWriter unigram("llama");
   unigram.add("tokenizer.ggml.model", "t5").add("tokenizer.ggml.tokens", {"<pad>", "</s>", "<unk>", "▁", "a", "▁a"});
   unigram.add("tokenizer.ggml.scores", std::vector<float>{0, 0, 0, -1, -2, -3});

@@ -1,7 +1,7 @@
-// Fuzzes the plan reader (runtime/plan/plan_file.h). The input is a plan's payload, which gets a header with the right
-// checksum, since no chance finds one; input that begins with the magic is read as the whole image. A plan that is
-// accepted must survive being written and read again, and the sizes that executors take from it must be refused or
-// sane. Nothing but forge::Error may be thrown. The executor's own checks are not in here.
+// Fuzzes the plan reader (runtime/plan/plan_file.h). The input is a plan's payload; the target adds a header with the
+// right checksum, which a fuzzer would not find. Input that begins with the magic is read as a whole file image. An
+// accepted plan must survive writing and reading, and the sizes that executors take from it must be refused or
+// plausible. Only forge::Error may be thrown. The executors' own checks are not covered here.
 
 #include "runtime/plan/plan_file.h"
 
@@ -20,7 +20,7 @@ using namespace forge;
 
 constexpr std::array<std::uint8_t, 8> kMagic{0x89, 'F', 'R', 'G', 'P', '\r', '\n', 0x1a};
 
-/// At a multiple of 16, and not a byte longer than the plan, so that ASan sees every read behind its end.
+/// A copy aligned to 16 bytes and exactly as long as the plan, so that ASan detects every read beyond its end.
 using Image = std::vector<std::byte>;
 static_assert(__STDCPP_DEFAULT_NEW_ALIGNMENT__ >= 16);
 

@@ -1,6 +1,6 @@
-// Fuzzes what reads request bodies (serve/protocol/request_json.h): the input is a body, given to every route's reader.
-// Nothing may be thrown; a refusal names a code and says something on one line; what is taken keeps to the bounds that
-// the engine counts on, and a conversation that is taken is one that text/chat reads.
+// Fuzzes the readers of HTTP request bodies (serve/protocol/request_json.h). The input is a body that every route's
+// reader gets. Nothing may be thrown. A refusal has a code and a one-line message. Accepted values are within the
+// bounds that the engine relies on, and an accepted conversation must be readable by text/chat.
 
 #include <cmath>
 
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       check(body->params);
       try {
         (void)text::parse_chat_request(body->conversation);
-      } catch (const Error& error) {  // too deep or with huge integers: a user's error
+      } catch (const Error& error) {  // nested too deeply or with huge integers: a usage error
         fuzz::expect(error.code() == ErrorCode::kUsage, error.line());
       }
     }

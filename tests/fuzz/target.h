@@ -1,6 +1,7 @@
 #pragma once
-// What every fuzz target shares. A target is one function of bytes that calls a reader; libFuzzer makes the bytes
-// (source: LLVM, docs/LibFuzzer.rst). ASan, UBSan and libFuzzer's limits of time and memory find the rest.
+// Shared code of the fuzz targets. A target is one function that gives bytes to a reader; libFuzzer generates the bytes
+// (source: LLVM, docs/LibFuzzer.rst). Memory errors, undefined behaviour, hangs and memory growth are found by ASan,
+// UBSan and libFuzzer's limits.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace forge::fuzz {
 
-/// Ends the run with a finding.
+/// Aborts the run with a finding, so that libFuzzer saves the input.
 [[noreturn]] inline void finding(std::string_view what) {
   std::fprintf(stderr, "finding: %.*s\n", static_cast<int>(what.size()), what.data());
   std::abort();
@@ -23,8 +24,8 @@ inline void expect(bool holds, std::string_view what) {
   if (!holds) finding(what);
 }
 
-/// Runs `body`. A forge::Error is the answer that damaged input deserves, unless it is kInternal, which names a bug of
-/// forge; any other exception is a finding, and so is an error without a line.
+/// Runs `body` and checks its exceptions. A forge::Error with a one-line message is the correct reaction to damaged
+/// input, except kInternal, which reports a bug in forge. Any other exception is a finding.
 template <class Body>
 int refuse_or_read(Body body) {
   try {

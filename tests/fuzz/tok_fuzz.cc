@@ -1,7 +1,8 @@
-// Fuzzes the tokenizers (text/tokenizer) with text: the first byte chooses a small vocabulary made here (SentencePiece,
-// unigram, WordPiece, and byte-level BPE with each way of splitting), the second how special tokens are treated, the
-// rest is the text. No text is refused: nothing at all may be thrown. Ids lie inside the vocabulary, streamed text is
-// valid UTF-8 in whatever pieces it comes, and what a vocabulary with all bytes encodes decodes to the text again.
+// Fuzzes the tokenizers (text/tokenizer). The input's first byte chooses a small vocabulary made here (SentencePiece,
+// unigram, WordPiece, and byte-level BPE with each pre-tokenizer), the second chooses how special tokens are treated,
+// the rest is the text. No text may be refused, so any exception is a finding. Ids must lie inside the vocabulary,
+// streamed text must be valid UTF-8 for any pieces, and with a vocabulary of all bytes decode(encode(text)) must give
+// the text.
 
 #include "text/tokenizer/tokenizer.h"
 
@@ -23,7 +24,7 @@ using tests::GgufWriter;
 
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUser = 4, kByte = 6;
 
-/// One name for each way of splitting in text/pretokenizer/split.cc.
+/// One name for each pre-tokenizer of text/pretokenizer/split.cc.
 constexpr std::array kSplits{"default", "falcon",     "gpt-2",        "smollm",         "llama-bpe",  "dbrx",   "qwen2",
                              "qwen35",  "seed-coder", "ufakzeka",     "minicpm5",       "gpt-4o",     "tekken", "bloom",
                              "viking",  "laguna",     "deepseek-llm", "deepseek-coder", "deepseek-v3"};
@@ -38,7 +39,8 @@ struct Vocabulary {
         tokenizer(text::Tokenizer::open(gguf)) {}
 };
 
-/// Ids 0 to 255 are the bytes; then words with their merges, a user-defined token and two control tokens.
+/// Byte-level BPE: ids 0 to 255 are the bytes, followed by words with their merges, a user-defined token and two
+/// control tokens.
 GgufWriter byte_level(std::string_view split) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte)
@@ -81,12 +83,12 @@ GgufWriter sentencepiece(bool all_bytes, std::string_view model = "llama") {
   return w;
 }
 
-/// Its rules: a tab becomes a space, 'A' becomes "ab".
+/// With normalisation rules: a tab becomes a space, "A" becomes "ab".
 GgufWriter unigram(bool all_bytes, bool merge_spaces) {
   GgufWriter w = sentencepiece(all_bytes, "t5");
   w.add("tokenizer.ggml.unknown_token_id", 0U).add("tokenizer.ggml.eos_token_id", 2U);
   w.add("tokenizer.ggml.add_space_prefix", true).add("tokenizer.ggml.remove_extra_whitespaces", merge_spaces);
-  // The root's offset is 1; the value of a node lies in the unit beside it.
+  // The charsmap is a double-array trie: the root's offset is 1, and a node's value lies in the unit beside it.
   std::vector<std::uint32_t> units(80, 0xFF);
   units[0] = 1U << 10;
   const auto key = [&](char c, std::uint32_t value) {
@@ -115,7 +117,8 @@ GgufWriter wordpiece(bool lowercase) {
   return w;
 }
 
-/// The first kOthers: SentencePiece and unigram without and with all bytes, WordPiece; the rest byte-level.
+/// The first kOthers vocabularies are SentencePiece and unigram (each without and with all bytes) and WordPiece; the
+/// rest are byte-level.
 constexpr std::size_t kOthers = 6;
 const std::vector<std::unique_ptr<Vocabulary>>& vocabularies() {
   static const auto all = [] {
@@ -131,7 +134,7 @@ const std::vector<std::unique_ptr<Vocabulary>>& vocabularies() {
   return all;
 }
 
-/// Length of the UTF-8 character that `text` begins with, 0 if it begins with none (RFC 3629, table in section 4).
+/// Length of the UTF-8 character at the beginning of `text`; 0 if it is not valid (source: RFC 3629, section 4).
 std::size_t character_bytes(std::string_view text) {
   const auto at = [&](std::size_t i) { return i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0; };
   const auto tail = [&](std::size_t i) { return (at(i) & 0xC0) == 0x80; };
@@ -179,7 +182,7 @@ void try_text(std::size_t index, std::uint8_t flags, std::string_view text) {
   by_byte += bytes.flush();
   fuzz::expect(is_utf8(at_once), "text that came at once is not UTF-8");
   fuzz::expect(by_byte == at_once, "text that came byte by byte is another one");
-  // Control tokens are silent; with none in the text and no byte replaced, byte-level BPE loses nothing.
+  // Control tokens have no text. Without them in the text and without replaced bytes, byte-level BPE is lossless.
   const bool byte_level = index >= kOthers;
   if (byte_level && flags == 4 && is_utf8(text)) fuzz::expect(shown == text, "the text does not come back");
 }

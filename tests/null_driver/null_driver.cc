@@ -168,7 +168,8 @@ void NullState::drain_all() {
   for (const auto& [handle, stream] : streams) drain(*stream);
 }
 
-/// Capturing: recorded, and counted in the stream's clock. Deferred: queued. Otherwise: run now.
+/// During a capture the operation is recorded and counted in the stream's vector clock. With deferred execution it is
+/// queued; otherwise it runs now.
 int NullState::enqueue(const std::shared_ptr<NullStream>& stream, NullOp op) {
   if (const auto& capture = stream->capture; capture != nullptr) {
     if (capture->failed) return kNullCaptureInvalidated;
@@ -182,8 +183,8 @@ int NullState::enqueue(const std::shared_ptr<NullStream>& stream, NullOp op) {
   return kNullSuccess;
 }
 
-/// In a capture an event remembers the capture and what its stream's next operation depends on. Outside, reaching the
-/// event in the stream stores the number of this record in `done`.
+/// In a capture the event stores the capture and the stream's vector clock. Otherwise the record gets the next number
+/// and becomes an operation of the stream, which stores that number in `done` when it runs.
 int NullState::record(NullEvent& event, const std::shared_ptr<NullEvent>& self,
                       const std::shared_ptr<NullStream>& stream) {
   if (stream->capture != nullptr) {

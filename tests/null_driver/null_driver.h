@@ -57,7 +57,7 @@ struct NullOptions {
   std::string arch = "null:feature+";
   std::uint64_t memory_bytes = std::uint64_t{1} << 30;  ///< per device; allocations beyond it fail
   std::uint32_t lds_bytes = 65536;                      ///< per block
-  // Run work only when it is waited for.
+  /// Keep work back until a call waits for it.
   bool deferred = false;
 };
 
@@ -101,7 +101,7 @@ using NullLoader = std::function<NullKernel(const std::string& kernel, std::span
 /// Builds an image that Module loads on the null driver. Extra bytes appended to it are for the test's NullLoader.
 [[nodiscard]] std::vector<std::byte> null_image(std::span<const NullKernelImage> kernels);
 
-/// Live objects and totals.
+/// Live objects, and totals since the driver was created.
 struct NullCounts {
   std::uint64_t calls = 0;     ///< calls of all functions, including refused ones
   std::uint64_t executed = 0;  ///< copies, fills, launches and event records that have run

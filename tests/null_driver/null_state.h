@@ -25,8 +25,10 @@ using NullOp = std::function<int()>;
 
 struct NullStream;
 
-/// A vector clock: for each stream of a capture, how many of its operations are known to come before. Used to check
-/// that all streams of a capture are joined to the origin when it ends.
+/// A vector clock: for each stream of a capture, the number of its operations that are known to come before. At the end
+/// of a capture it shows whether all member streams were joined to the origin. Example: the origin s0 adds 2
+/// operations, then s1 waits for an event of s0 and adds 3, so s1's clock is {s0: 2, s1: 3}. s0's clock is {s0: 2}
+/// until s0 waits for an event of s1, i.e. s1 is not joined; afterwards it is {s0: 2, s1: 3}.
 using NullClock = std::map<const NullStream*, std::uint64_t>;
 
 /// A recording in progress.
@@ -45,12 +47,12 @@ struct NullStream {
   std::shared_ptr<NullCapture> capture;  ///< the recording it takes part in, if any
 };
 
-/// An event. `recorded` counts records, `done` is the number of the last record that has been reached.
+/// An event. `recorded` counts its records; `done` is the number of the latest record that the stream has reached. The
+/// event is complete if they are equal.
 struct NullEvent {
   int device = 0;
   bool timing = false;
-  // Numbers of records.
-  std::uint64_t recorded = 0, done = 0;  ///< generations
+  std::uint64_t recorded = 0, done = 0;
   std::uint64_t done_at_us = 0;
   std::shared_ptr<NullStream> stream;    ///< stream of the last record
   std::shared_ptr<NullCapture> capture;  ///< set if it was recorded during a capture, then with `seen`

@@ -1,5 +1,6 @@
 #pragma once
-// What a callable throws: the line of its forge::Error, or its code. None, or one of several lines, fails the test.
+// Returns what a callable throws: the line of its forge::Error, or its code. The test fails if it throws nothing or the
+// message has several lines.
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -27,13 +28,13 @@ ErrorCode code_of(Body&& body) {
   return thrown_by(std::forward<Body>(body))->code();
 }
 
-/// "error[usage]: ..."
+/// The error's line, e.g. "error[usage]: ...".
 template <class Body>
 std::string error_of(Body&& body) {
   return thrown_by(std::forward<Body>(body))->line();
 }
 
-/// The same of an error that must have this code.
+/// The same; the error must also have this code.
 template <class Body>
 std::string error_of(Body&& body, ErrorCode code) {
   const auto error = thrown_by(std::forward<Body>(body));

@@ -1,3 +1,4 @@
+// The error class: its one-line format, escaping of hostile text, and the documented exit statuses.
 #include "support/error.h"
 
 #include <catch2/catch.hpp>
@@ -16,12 +17,12 @@ TEST_CASE("hostile text in an error cannot break the line or the terminal") {
   const Error error(ErrorCode::kUsage, "bad flag \x1b[31m\n\xff", "", "");
   CHECK(error.line() == "error[usage]: bad flag \\x1b[31m\\x0a\\xff");
   CHECK(Error(ErrorCode::kUsage, std::string(100000, 'x')).line().size() < 700);
-  // Overlong forms, a surrogate and what is beyond U+10FFFF are no characters.
+  // Overlong forms, surrogates and values beyond U+10FFFF are not characters.
   CHECK(forge::printable("\xc3\xa9 \xe0\x80\xaf \xed\xa0\x80 \xf4\x90\x80\x80") ==
         "\xc3\xa9 \\xe0\\x80\\xaf \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80");
 }
 
-TEST_CASE("exit statuses are those that the command line documents") {
+TEST_CASE("exit statuses equal the documented ones") {
   CHECK(Error(ErrorCode::kUsage, "").exit_status() == 2);
   CHECK(Error(ErrorCode::kDevice, "").exit_status() == 4);
   CHECK(Error(ErrorCode::kMemory, "").exit_status() == 5);

@@ -28,11 +28,11 @@ namespace forge::tests {
 class GgufWriter {
  public:
   GgufWriter() = default;
-  /// With general.architecture.
+  /// Writes general.architecture first.
   explicit GgufWriter(std::string_view architecture) { add("general.architecture", architecture); }
 
   std::uint32_t version = 3;
-  /// Also written as general.alignment when it is not the default.
+  /// Alignment of tensor data; also written as general.alignment if it is not the default.
   std::uint32_t alignment = 32;
 
   /// Scalars: the C++ type decides the GGUF type (2u -> u32, 2 -> i32, 1e-5F -> f32, true -> bool, ...).
@@ -41,7 +41,7 @@ class GgufWriter {
   GgufWriter& add(std::string_view key, T value) {
     return entry(key, type_of<T>(), raw(value));
   }
-  /// No list in braces is taken for a text: it deduces no T.
+  /// Text. A list in braces does not match this overload, because T cannot be deduced from it.
   template <class T>
     requires std::convertible_to<const T&, std::string_view>
   GgufWriter& add(std::string_view key, const T& text) {
@@ -58,14 +58,14 @@ class GgufWriter {
     for (const T value : values) body += raw(value);
     return entry(key, kArray, body);
   }
-  /// Any type number and any bytes: for what the calls above cannot say, damage included.
+  /// A metadata entry of any type number and any bytes: for values that the calls above cannot express, and for damage.
   GgufWriter& entry(std::string_view key, std::uint32_t type, std::string_view body) {
     entries_ += string(key) + raw(type) + std::string(body);
     ++entry_count_;
     return *this;
   }
 
-  /// `dims` innermost first. Data is padded to the alignment.
+  /// Adds a tensor. `dims` are innermost first; data is padded to the alignment.
   GgufWriter& add_tensor(std::string_view name, const std::vector<std::int64_t>& dims, DType dtype,
                          std::span<const std::byte> bytes) {
     std::size_t size = row_bytes(dtype, static_cast<std::size_t>(dims.at(0)));
@@ -79,7 +79,7 @@ class GgufWriter {
   GgufWriter& add_f32(std::string_view name, const std::vector<std::int64_t>& dims, std::span<const float> values) {
     return add_tensor(name, dims, DType::kF32, std::as_bytes(values));
   }
-  /// A row of the tensor table alone, without data: any type number, any offset.
+  /// Adds only a row of the tensor table, without data, with any type number and any offset.
   GgufWriter& add_tensor_row(std::string_view name, const std::vector<std::int64_t>& dims, std::uint32_t type,
                              std::uint64_t offset) {
     tensors_ += string(name) + raw(static_cast<std::uint32_t>(dims.size()));
@@ -108,7 +108,7 @@ class GgufWriter {
 
   static constexpr std::uint32_t kU32 = 4, kString = 8, kArray = 9;
 
-  /// The little-endian bytes of a number, and a string with its length in front.
+  /// The little-endian bytes of a number; a string is preceded by its u64 length.
   template <class T>
   static std::string raw(T value) {
     std::string out(sizeof value, '\0');

@@ -1,11 +1,12 @@
 #pragma once
-// What sources of kernels that tests write by hand say of a target, where they know no more of it than its wave.
+// Target macros for kernel sources that tests write by hand. Such sources depend only on the target's wave size.
 
 #include <string>
 
 namespace forge::tests {
 
-/// Of a target like gfx1100 (32) or gfx90a (64); kernel_text.h's target_macros writes a row's.
+/// Macros of a target like gfx1100 (wave 32) or gfx90a (wave 64). For real targets kernel_text.h's target_macros writes
+/// them.
 inline std::string kernel_macros(int wave) {
   return "#define FORGE_WAVE " + std::to_string(wave) +
          "\n#define FORGE_DOT FORGE_DOT_SDOT4\n#define FORGE_MATRIX FORGE_MATRIX_" +

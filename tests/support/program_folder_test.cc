@@ -1,3 +1,4 @@
+// find_beside_program: helper programs are looked up in folders relative to the running program.
 #include "support/os/program_folder.h"
 
 #include <catch2/catch.hpp>
@@ -5,7 +6,7 @@
 
 namespace forge {
 
-TEST_CASE("a program is found beside the one that runs, in the first place that has it") {
+TEST_CASE("a helper program is found in the first of its places relative to the running one") {
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
   const auto name = self.filename().native();
   const auto folder = self.parent_path().filename().native();

@@ -1,6 +1,7 @@
 #pragma once
-// Faults for the card's self-test to find: wrong primitives, planted in the source of a kernel where its prelude ends.
-// The same text goes to the host's compiler and to a card's.
+// Faults that a card's self-test must find: wrong versions of device primitives, inserted into a kernel's source after
+// its prelude. The same text is compiled for the host and for a card. They prove that the self-test notices miscompiled
+// kernels.
 
 #include <functional>
 #include <string>
@@ -13,12 +14,12 @@
 namespace forge::tests {
 
 struct PlantedFault {
-  std::string_view kernel;  ///< of the self-test: "lanes"
-  std::string_view found;   ///< the result that must fail
-  std::string_view text;    ///< device source behind the prelude
+  std::string_view kernel;  ///< kernel of the self-test, e.g. "lanes"
+  std::string_view found;   ///< name of the result that must fail
+  std::string_view text;    ///< device source that is inserted after the prelude
 };
 
-/// A sum as a compiler made it that moved the last exchange of 32 lanes under `if (lane_id() == 0)`: lane 0 counts its
+/// A miscompiled wave sum: the last exchange of 32 lanes was moved under `if (lane_id() == 0)`, so lane 0 counts its
 /// own 16 lanes twice.
 inline constexpr std::string_view kSumOfHalfTheLanes = R"(
 namespace forge::gpu {
@@ -193,14 +194,15 @@ FORGE_QUANT_FN void faulty_pack(const Block& block, u64 rows, u64 k, u64 row, u6
 )"},
 };
 
-/// The source with `text` where its prelude ends.
+/// The source with `text` inserted after its prelude.
 inline codegen::KernelSource planted(codegen::KernelSource source, std::string_view text) {
-  const auto line = source.text.find("#include");  // behind what it says of its target
+  const auto line = source.text.find("#include");  // after the target macros
   source.text.insert(line, "#include \"kernels/gpu/prelude/prelude.h\"\n" + std::string(text));
   return source;
 }
 
-/// Plants what `text_of` says for a kernel's name; nothing where that is empty.
+/// A compiler that inserts the text that `text_of` gives for a kernel's name (empty: no change) and passes the sources
+/// on to `inner`.
 class PlantingCompiler final : public codegen::KernelCompiler {
  public:
   using TextOf = std::function<std::string(std::string_view entry)>;

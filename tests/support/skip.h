@@ -1,9 +1,9 @@
 #pragma once
-// What a case cannot look at because this machine lacks it: a compiler, reference data, a card. Each is a line on
-// standard output, which tests/count_cases.py counts and tools/check shows. What is there and does not work is a
-// failure.
+// Skipping of test cases that need something this machine lacks: a compiler, reference data, a card. Each skip prints a
+// line that tests/count_cases.py counts and tools/check shows. Something that exists but does not work is a failure,
+// not a skip.
 //
-// Programs of tests run with --warn NoAssertions: a case that checks nothing, and says nothing here, fails.
+// Test programs run with --warn NoAssertions, so a case that neither checks nor skips anything fails.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -19,26 +19,26 @@ inline void print_skipped(const char* what, std::string why) {
   std::cout << what << ": " << Catch::getResultCapture().getCurrentTestName() << ": " << why << '\n' << std::flush;
 }
 
-/// The running case checks nothing, and returns now.
+/// Marks the running case as skipped. The caller must return afterwards.
 inline void skip_case(const std::string& why) {
   print_skipped("skipped", why);
   SUCCEED(why);
 }
 
-/// The running case goes on, and is for more than it checks here.
+/// Reports that the running case leaves out a part of its checks; the case goes on.
 inline void skip_part(const std::string& why) {
   print_skipped("skipped in part", why);
 }
 
-/// Where programs are looked for: in $PATH, and CUDA's in its own folder.
+/// Shell prefix: programs are looked for in $PATH and in CUDA's own folder.
 inline constexpr const char* kWithCudaPath = "PATH=\"$PATH:/usr/local/cuda/bin\"; ";
 inline bool is_installed(const std::string& program) {
   return std::system((kWithCudaPath + ("command -v '" + program + "' > /dev/null 2>&1")).c_str()) == 0;
 }
 
 #ifdef FORGE_SHARED_DIR
-/// A file of the reference data, in $FORGE_SHARED or else where the build looked for it. Empty, and the case is
-/// skipped, where there is none.
+/// Path of a file of the reference data, in $FORGE_SHARED or else in the folder known at build time. If it does not
+/// exist, the case is skipped and the path is empty.
 inline std::filesystem::path reference_file(const char* name) {
   const char* folder = std::getenv("FORGE_SHARED");
   const auto path = std::filesystem::path(folder != nullptr ? folder : FORGE_SHARED_DIR) / name;

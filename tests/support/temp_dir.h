@@ -1,5 +1,5 @@
 #pragma once
-// A fresh directory for one test, gone with everything in it when the test ends.
+// A new temporary directory for one test. The destructor removes it with its contents.
 
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +26,7 @@ class TempDir {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path file(std::string_view name) const { return path_ / name; }
-  /// Writes `bytes` to a file of that name and returns where it is.
+  /// Writes `bytes` to the file `name` in the directory and returns its path.
   [[nodiscard]] std::filesystem::path write(std::string_view name, std::string_view bytes) const {
     const auto at = file(name);
     std::ofstream out(at, std::ios::binary);

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes random templates and keeps what jinja2 renders them to, for chat_cases_test.cc.
+"""Generates random chat templates and records hashes of jinja2's output, for chat_cases_test.cc.
 
 usage: chat_compare.py OUT.json [COUNT] [SEED] [--texts]
     python3 -m venv V && V/bin/pip install jinja2==3.1.6
-    V/bin/python tests/text/chat_compare.py tests/text/chat_cases.json         the file of the tree: 2,000 of seed 1
+    V/bin/python tests/text/chat_compare.py tests/text/chat_cases.json         the file in the repository: 2,000 of seed 1
     V/bin/python tests/text/chat_compare.py /tmp/c.json 5000 7 --texts && FORGE_CHAT_CASES=/tmp/c.json loader_chat_test "[cases]"
 
-OUT holds the grammar and the seed, from which C++ makes the same templates, and for each a hash of what jinja2 renders,
-'!' where it refuses, '-' where its text is not to be compared; COUNT are rendered. --texts keeps the texts too, for the eye. The environment
-is Hugging Face's.
+OUT has the grammar and the seed, from which C++ generates the same templates, and one entry per template: a hash of jinja2's
+output, '!' if jinja2 refuses it, '-' if the output is not compared. COUNT templates are rendered. --texts also writes the
+outputs, for debugging. The jinja2 environment is the one of Hugging Face's transformers.
 """
 import copy, datetime, json, re, sys, warnings
 import jinja2, jinja2.ext
@@ -22,8 +22,8 @@ CONTEXT = {
     "msgs": [{"role": "user", "content": "hi", "n": 2}, {"role": "assistant", "content": "yo'\"", "n": 1},
              {"role": "user", "content": "é\t\\", "n": 3}],
 }
-# rule: groups of a weight and texts of equal weight. '@rule@' stands for a text of that rule, '@^rule@' for one a level
-# deeper, where the levels end, '@rule:2@' for one with so many levels left.
+# Rule -> groups of [weight, alternatives of equal weight]. '@rule@' expands that rule, '@^rule@' expands it one nesting level
+# deeper (not used at level 0), '@rule:2@' expands it with two levels left.
 GRAMMAR = {
     "template": [[1, "{% set ns = namespace(c=0) %}@body@"]],
     "body": [[1, "@node@", "@node@@node@", "@node@@node@@node@"]],
@@ -54,7 +54,7 @@ GRAMMAR = {
              [6, "(@^expr@) @operator@ (@^expr@)"], [4, "@folded@"], [6, "@value@@valueop@"]],
     "anyop": [[1, "@textop@", "@numberop@", "@listop@"]],
     "operator": [[1, "+", "==", "!=", "and", "or", "~", "<", "in", "*", "if b else"]],
-    # Constants, which jinja2 works out when it compiles; then a slice of what has none is undefined.
+    # Constants, which jinja2 folds at compile time; a slice of a value without slices is then undefined.
     "folded": [[1, "(@constant@)@slice@", "(@constant@)@slice@@anyop@", "(@constant@)@slice@|default('x')", "[(@constant@)@slice@, @constant@]",
                 "((@constant@)@slice@|default(@constant@)) ~ @number@", "(@constant@ if @constant@)@slice@", "(@constant@)@slice@ is defined"]],
     "constant": [[1, "3", "'a b'", "true", "none", "2.5", "[1, 2]", "(1, 'x')", "{'k': 1}", "1 < 2", "[] in [1]", "'a' ~ 1", "not 1", "-2", "'x'|upper",
@@ -92,7 +92,7 @@ GRAMMAR = {
 
 
 class Templates(SplitMix):
-    """Expands the grammar; chat_cases_test.cc has the same."""
+    """Expands the grammar. Must equal Templates in chat_cases_test.cc."""
 
     def expand(self, rule="template", depth=2):
         groups = [g for g in GRAMMAR[rule] if depth or "@^" not in g[1]]
@@ -124,16 +124,16 @@ def digest(text):
 
 
 def main():
-    warnings.simplefilter("ignore")  # Python warns of the slices that it cannot do
+    warnings.simplefilter("ignore")  # Python warns about unsupported slices
     words = [word for word in sys.argv[1:] if word != "--texts"]
     path, count, seed = words[0], int(words[1]) if len(words) > 1 else 2000, int(words[2]) if len(words) > 2 else 1
     templates, env, digests, texts = Templates(seed), environment(), [], []
     while sum(len(d) > 1 for d in digests) < count:
         template = templates.expand()
-        try: text = env.from_string(template).render(**copy.deepcopy(CONTEXT))  # |indent changes a list it is given
+        try: text = env.from_string(template).render(**copy.deepcopy(CONTEXT))  # the filter indent modifies a list argument
         except Exception as error: digests.append("!"), texts.append(f"{type(error).__name__}: {error}")
         else:
-            # Addresses and integers past 64 bits are not forge's to print.
+            # Not compared: addresses, and integers beyond 64 bits, which forge does not have.
             skip = "0x7f" in text.lower() or " object " in text or "'0', 'x', '7'" in text.lower() or re.search(r"[0-9]{18}", text)
             digests.append("-" if skip else digest(text))
             texts.append(text)

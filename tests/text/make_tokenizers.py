@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trains small vocabularies and writes what the libraries that they come from make of random strings, for vocab_test.cc.
+"""Trains small vocabularies with their own libraries and records hashes of their ids for random strings, for vocab_test.cc.
 
 usage: make_tokenizers.py FOLDER [COUNT] [SEED]
     python3 -m venv V && V/bin/pip install tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0
-    V/bin/python tests/text/make_tokenizers.py tests/text/tokenizers        the files of the tree
+    V/bin/python tests/text/make_tokenizers.py tests/text/tokenizers        the files in the repository
     V/bin/python tests/text/make_tokenizers.py /tmp/t 10000 7 && FORGE_TOKENIZERS=/tmp/t loader_tok_test "[vocab]"
 
-FOLDER gets NAME.gguf and cases.txt. A string is made by a generator that C++ has too, from the pools at the head of
-cases.txt; of each block of 250 strings only a hash of the ids is kept, so that many strings need little space.
-sentencepiece 0.2.3 adds scores up in 32 bits along the whole text, and so does forge: rounding chooses between ways of
-equal sums (0.2.1 compared the sums in 64 bits and kept them in 32; tokenizers, in 64 bits, takes the first).
+Writes NAME.gguf and cases.txt into FOLDER. C++ has the same generator of strings and reads its pools from the head of
+cases.txt. Only a hash of the ids of each block of 250 strings is stored, so that many strings need little space.
+sentencepiece 0.2.3 sums scores in 32 bits along the whole text, and so does forge: rounding decides between segmentations of
+equal score (0.2.1 compared the sums in 64 bits and stored them in 32; tokenizers uses 64 bits and takes the first).
 """
 import io, json, os, sys, unicodedata
 import gguf, sentencepiece, tokenizers
@@ -20,10 +20,10 @@ from splitmix import SplitMix
 BLOCK = 250
 WORDS = ("the of and Hello world I'm we'll DON'T he'd tokens camelCase HTMLParser naïve Äpfel Straße İstanbul DŽ ǅ "
          "日本語 東京都 한국어 नमस्ते สวัสดี مرحبا привет Ελλάδα ½ ² Ⅷ ﬁne ﷺ 🦙 👩‍👩‍👧 e\u0301 A\u030a 12345 3.14 <s> </s> [MASK] ＡＢ１").split()
-# Characters that all versions of Unicode agree on: the libraries' tables are older and newer than forge's.
+# Characters whose category is the same in all versions of Unicode: the libraries' tables are older or newer than forge's.
 OLD = [chr(c) for c in range(0x80, 0x1FFFF) if unicodedata.ucd_3_2_0.category(chr(c)) == unicodedata.category(chr(c)) not in ("Cn", "Cs")]
 OLD = OLD[::211] + ["\u0378", "\ue000", "\ufeff", "\ufffd", "\u200b", "\u2028", "\u0085"]
-# (how many at once at most, strings) or (how many, first code point, last one)
+# (maximum number at once, strings) or (maximum number at once, first code point, last code point)
 POOLS = [(2, WORDS), (1, [" "]), (3, [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2003"]), (4, 0x20, 0x7E), (2, 0xA1, 0x24F),
          (3, 0x370, 0x52F), (2, 0x4E00, 0x4E40), (2, 0x3041, 0x30FF), (2, 0xAC00, 0xAC40), (2, 0x904, 0x939), (2, 0x300, 0x36F),
          (4, list("0123456789")), (3, list("!?.,;:'\"()[]{}<>|/\\-_=+*&^%$#@~`‘’“”…。，、！")), (2, 0x1F300, 0x1F64F), (2, 0x621, 0x64A),
@@ -31,7 +31,7 @@ POOLS = [(2, WORDS), (1, [" "]), (3, [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "
 
 
 class Strings(SplitMix):
-    """The generator; vocab_test.cc has the same."""
+    """The string generator. Must equal Strings in vocab_test.cc."""
 
     def next(self, pools=POOLS):
         out = ""
@@ -46,7 +46,7 @@ class Strings(SplitMix):
 
 
 def digest(lists):
-    """FNV-1a over the ids, each list ended by -1."""
+    """FNV-1a over the ids; each list ends with -1."""
     h = 0xCBF29CE484222325
     for ids in lists:
         for i in [*ids, -1]: h = (h ^ (i & 0xFFFFFFFF)) * 0x100000001B3 % (1 << 64)
@@ -65,12 +65,12 @@ CASED = "[" + "".join("-".join(chr(int(code, 16)) for code in part.split("-")) f
 
 
 def cased(but=""):
-    """GPT-4o's words; `but` is taken out of their letters."""
+    """GPT-4o's expression for words; characters of `but` are excluded from its letters."""
     upper, lower = (r"[" + letters + but + "]" for letters in (r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"))
     return "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{upper}{a}{lower}{b}{CONTRACTIONS}?" for a, b in ("*+", "+*"))
 
 
-# tokenizer.ggml.pre, its expressions one after another (those of the models' tokenizer.json), ignore_merges
+# tokenizer.ggml.pre -> (expressions in the order of application, as in the models' tokenizer.json; ignore_merges)
 SPLITS = {
     "gpt-2": ([], False),
     "smollm": ([r"\p{N}"], False),
@@ -94,11 +94,11 @@ SPLITS = {
                   r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+""", "\\p{N}"], False),
     "chameleon": (["<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]"], False),
 }
-REGEX_AFTER = {"gpt-2", "smollm", "chameleon"}  # those that end with GPT-2's own expression
+REGEX_AFTER = {"gpt-2", "smollm", "chameleon"}  # pre-tokenizers that end with GPT-2's own expression
 
 
 def byte_level(folder, corpus):
-    """One vocabulary, trained on lines, so that its tokens cross all borders that the expressions draw."""
+    """One vocabulary for all pre-tokenizers. It is trained on whole lines, so that its tokens cross every word border."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex("[^\n]+|\n+"), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), special_tokens=["<s>", "</s>"], show_progress=False)
@@ -193,7 +193,7 @@ def main():
     common = [maker.next(POOLS[:4] + POOLS[7:8] + POOLS[11:13] + POOLS[14:15]).replace("\n", " ") for _ in range(4000)]
     rules = {"ﬁ": "fi", "\t": " ", "\n": " ", "\r": " ", "\u00a0": " ", "\u3000": " ", "\u2003": " ", "e\u0301": "é", "A\u030a": "Å", "ﷺ": "صلى الله عليه وسلم",
              "\u200d": "", "½": "1/2", "…": "...", "İ": "I\u0307", **{chr(c): chr(c - 0xFEE0) for c in range(0xFF01, 0xFF5F)}}
-    if "--nfkc" in sys.argv: rules = None  # sentencepiece's own, 240 kB of them
+    if "--nfkc" in sys.argv: rules = None  # sentencepiece's default rules, 240 kB
     kinds = [byte_level(folder, corpus),
              sentence_piece(folder, common, "spm", "llama", model_type="bpe", byte_fallback=True, normalization_rule_name="identity", vocab_size=900,
                             remove_extra_whitespaces=False, split_digits=True, allow_whitespace_only_pieces=True),

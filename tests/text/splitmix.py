@@ -1,4 +1,4 @@
-"""splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014), as splitmix.h has it."""
+"""splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). Must equal splitmix.h."""
 
 MASK = (1 << 64) - 1
 

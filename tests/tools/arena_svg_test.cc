@@ -1,4 +1,5 @@
-// The arena's picture: what is drawn where, and that it is exactly the plan's arena.
+// The SVG picture of a plan's arena and the DOT graph of its steps: positions and labels of the boxes, and that they
+// show exactly the plan's buffers.
 #include <fmt/format.h>
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -51,10 +52,10 @@ ErrorCode code_of(const plan::PlanT& plan, const std::optional<std::string>& var
 
 }  // namespace
 
-TEST_CASE("a box lies at its steps and offset") {
+TEST_CASE("a box is drawn at its steps and its offset") {
   const auto text = arena_svg(two_boxes());
   INFO(text);
-  // Steps of 40 px from x 84; 128 bytes are the 480 px above y 572.
+  // A step is 40 px wide, from x = 84. 128 bytes are the 480 px above y = 572.
   CHECK(count(text, R"(<rect x="84.0" y="332.00" width="120.0" height="240.00" class="box value">)") == 1);
   CHECK(count(text, R"(<rect x="124.0" y="92.00" width="40.0" height="240.00" class="box scratch">)") == 1);
   CHECK(count(text, "<title>%1 add\n64 bytes (64 B) at offset 0\nsteps 0 to 2\nf32[T,4]\nmade by x&lt;y</title>") == 1);
@@ -66,7 +67,7 @@ TEST_CASE("a box lies at its steps and offset") {
   CHECK(count(arena_svg({}), "</svg>") == 1);
 }
 
-TEST_CASE("the picture is the plan's arena: sizes, no two boxes at one place, and filled up to its peak") {
+TEST_CASE("the picture is the plan's arena: its sizes, no overlapping boxes, filled up to the peak") {
   for (const auto* target : {"cpu-generic", "cpu-x86-64-v4-vnni"}) {
     const auto plan =
         compile(target, {.context = 128, .batch_max = 2, .skip = {"fuse_glu", "merge_qkv"}, .hidden = true});
@@ -96,7 +97,8 @@ TEST_CASE("the picture is the plan's arena: sizes, no two boxes at one place, an
 TEST_CASE("a plan whose buffers lie outside its arena or its steps is refused") {
   struct Damage {
     const char* what;
-    std::function<void(plan::PlanT&, plan::VariantT&, plan::BufferT&)> apply;  ///< to its first variant's last buffer
+    std::function<void(plan::PlanT&, plan::VariantT&, plan::BufferT&)>
+        apply;  ///< applied to the last buffer of the plan's first variant
   };
   const std::vector<Damage> damages{
       {"beyond the arena",
@@ -131,7 +133,7 @@ TEST_CASE("a plan whose buffers lie outside its arena or its steps is refused") 
   }
 }
 
-TEST_CASE("every arena place that a step names is in a buffer that lives then") {
+TEST_CASE("every arena operand of a step lies in a buffer that is live at that step") {
   const auto plan = compile("cpu-generic", {.context = 128, .batch_max = 2, .hidden = true});
   for (const auto& variant : plan.programs[0]->variants) {
     INFO(variant->name);
@@ -147,7 +149,7 @@ TEST_CASE("every arena place that a step names is in a buffer that lives then") 
   }
 }
 
-TEST_CASE("the graph of a plan has its steps, and arrows from who makes a value to who reads it") {
+TEST_CASE("the DOT graph of a plan has its steps, and edges from producer to consumer") {
   const auto plan = compile("cpu-generic", {.context = 128});
   const auto& variant = *plan.programs[0]->variants[0];
   const auto all = plan_dot(variant, kAllLayers), one = plan_dot(variant, 1);
@@ -155,15 +157,15 @@ TEST_CASE("the graph of a plan has its steps, and arrows from who makes a value 
   for (std::size_t i = 0; i < variant.steps.size(); ++i)
     CHECK(count(all, fmt::format("    s{} [label=\"step {}: ", i, i)) == 1);
   CHECK(count(all, "style=\"rounded,dashed\"") == 0);
-  CHECK(count(one, "style=\"rounded,dashed\"") >= 1);  // who made the layer's x
+  CHECK(count(one, "style=\"rounded,dashed\"") >= 1);  // the producer of the layer's input
   CHECK(count(one, "arena 0x") >= 4);
-  // The steps of a chain: each reads what the one before made.
+  // Steps of a chain: each reads the result of the one before.
   std::size_t linked = 0;
   for (std::size_t i = 1; i < variant.steps.size(); ++i) linked += count(all, fmt::format("  s{} -> s{} ", i - 1, i));
   CHECK(linked >= variant.steps.size() / 2);
 }
 
-TEST_CASE("options come back as they were written") {
+TEST_CASE("compile options are read from a plan as they were written") {
   for (const codegen::CompileOptions& options :
        {codegen::CompileOptions{.context = 128},
         codegen::CompileOptions{.context = 64, .batch_max = 4, .skip = {"fuse_glu"}},

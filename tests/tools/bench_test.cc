@@ -1,4 +1,5 @@
-// forge-bench: what is measured, its statistics and formats, and two results beside each other.
+// forge-bench: which cases it measures, statistics, output formats, synthetic models, and the comparison of two result
+// files.
 
 #include "tools/bench/bench.h"
 
@@ -24,7 +25,7 @@
 namespace forge::tools {
 namespace {
 
-/// The line of the error that `body` throws; empty when it throws none or another kind.
+/// The error line of the usage error that `body` throws; empty if it throws none.
 template <class Body>
 std::string usage_error(Body&& body) {
   try {
@@ -48,7 +49,7 @@ std::vector<MeasuredTest> read(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a benchmark's rows and statistics") {
+TEST_CASE("the rows of a benchmark and their statistics") {
   BenchRequest request;
   request.prompt = {512, 0};
   request.predict = {128};
@@ -74,7 +75,7 @@ TEST_CASE("a benchmark's rows and statistics") {
   CHECK(!usage_error([] { (void)record_format("xml"); }).empty());
 }
 
-TEST_CASE("the median of an even count lies between the middle two, and order does not matter") {
+TEST_CASE("the median of an even count is the mean of the middle two, in any input order") {
   CHECK(summary_of(std::array{4.0, 1.0, 3.0, 2.0}).median == 2.5);
   CHECK(summary_of(std::array{9.0, 1.0, 3.0}).median == 3.0);
   const auto one = summary_of(std::array{7.0});
@@ -82,7 +83,7 @@ TEST_CASE("the median of an even count lies between the middle two, and order do
   CHECK(summary_of({}).mean == 0);
 }
 
-TEST_CASE("results of CPUs and of cards have the same names") {  // a table's, made before the first of them
+TEST_CASE("results of CPUs and GPUs have the same field names") {  // a table's header is written before its first row
   const auto names = [](const std::string& target) {
     BenchResult result;
     result.target = target;
@@ -95,7 +96,7 @@ TEST_CASE("results of CPUs and of cards have the same names") {  // a table's, m
   CHECK(names("sm_90") == names(""));
 }
 
-TEST_CASE("what ran a program is what its program says") {
+TEST_CASE("the back-end fields of a result come from the program's facts") {
   BenchResult result;
   result.target = "some-target";
   result.device = "some device";
@@ -112,7 +113,7 @@ TEST_CASE("what ran a program is what its program says") {
   CHECK((field("backends") == "HIP" && field("cpu_info").empty() && field("gpu_info") == "some device"));
 }
 
-TEST_CASE("records in every format: quotes, lists, numbers that are none") {
+TEST_CASE("records in every format: quotes, lists, NaN and infinite numbers") {
   const Record record{{"name", std::string("a \"b\", 'c'")},
                       {"count", std::int64_t{3}},
                       {"rate", 0.5},
@@ -139,7 +140,7 @@ TEST_CASE("records in every format: quotes, lists, numbers that are none") {
   CHECK(json.ends_with("\n  }\n]\n"));
 }
 
-TEST_CASE("a table's cells line up, and a bar in a name does not end its cell") {
+TEST_CASE("a table's cells are aligned, and a bar in a name does not end its cell") {
   const std::array columns{MarkdownColumn{"name", 6, true}, MarkdownColumn{"n", 3}};
   CHECK(markdown_head(columns) == "| name   |   n |\n| ------ | --: |\n");
   CHECK(markdown_row(columns, std::array<std::string, 2>{"a|b", "7"}) == "| a\\|b   |   7 |\n");
@@ -156,10 +157,10 @@ TEST_CASE("results are read from lists and lines; the median of the samples coun
   REQUIRE(lines.size() == 2);
   CHECK(lines[0].depth == 4);
   CHECK(lines[1].rate == 8);
-  CHECK(read(row_text(R"("avg_ts": 9)")).size() == 1);  // one line alone is an object
+  CHECK(read(row_text(R"("avg_ts": 9)")).size() == 1);  // a single line is an object
 }
 
-TEST_CASE("what is no list of results is refused in one line that says why") {
+TEST_CASE("an invalid result file is refused in one line with the reason") {
   const auto refused = [](const std::string& text, const std::string& word) {
     const auto line = usage_error([&] { (void)read(text); });
     CHECK(line.find("a.json holds no benchmark results") != std::string::npos);
@@ -184,17 +185,17 @@ TEST_CASE("what is no list of results is refused in one line that says why") {
   refused(std::string((4 << 20) + 1, ' '), "larger");
 }
 
-TEST_CASE("two results, test by test") {
+TEST_CASE("two result files are compared test by test") {
   const MeasuredTest prompt{.model = "x", .prompt = 512, .threads = 2, .rate = 300};
   MeasuredTest deep{.model = "x", .predict = 8, .depth = 64, .threads = 2, .rate = 50}, other = prompt;
-  other.model = "y";  // the only model of its file: taken for the same
+  other.model = "y";  // the only model of its file, so names need not match
   other.rate = 100;
   const auto rows = compare({prompt, deep}, {other});
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].ratio() == 3);
   CHECK(rows[1].a == 50);
   CHECK(rows[1].ratio() == 0);
-  deep.model = "z";  // two models in the first file: names must agree
+  deep.model = "z";  // two models in the first file, so names must match
   const auto apart = compare({prompt, deep}, {other});
   REQUIRE(apart.size() == 3);
   CHECK(apart[0].ratio() == 0);
@@ -213,14 +214,14 @@ TEST_CASE("two results, test by test") {
         std::string::npos);
 }
 
-TEST_CASE("the share of the read rate is of the weights that steps read") {
+TEST_CASE("the share of the read rate counts the weights that steps read") {
   BenchResult result{.what = {.predict = 10, .batch = 2},
                      .seconds = {0.5, 1, 2},
                      .weight_bytes = 3'000'000,
                      .read_rates = {90e6, 120e6, 60e6}};
   summarise(result);
   CHECK(result.read_rate() == 90e6);
-  CHECK(result.read_share() == Approx(10 * 3e6 / 90e6));  // ten steps a second, of two tokens each
+  CHECK(result.read_share() == Approx(10 * 3e6 / 90e6));  // ten steps per second, of two tokens each
   CHECK(BenchWriter(RecordFormat::kMarkdown, true).row(result).find("| 33% of 0.1 |") == std::string::npos);
   CHECK(BenchWriter(RecordFormat::kMarkdown, true).row(result).find("33% of 0.1 |") != std::string::npos);
   CHECK(BenchWriter(RecordFormat::kMarkdown).row(result).find("33%") == std::string::npos);
@@ -229,9 +230,9 @@ TEST_CASE("the share of the read rate is of the weights that steps read") {
   CHECK(BenchWriter(RecordFormat::kJson).row(result).find("\"read_share\": null") != std::string::npos);
 }
 
-TEST_CASE("plain reading reads every word once a pass") {
+TEST_CASE("the read-rate benchmark reads every word once per pass") {
   for (const std::size_t threads : {1U, 3U}) {
-    constexpr std::uint64_t kWords = (std::uint64_t{2} << 20) / 8;  // of a task
+    constexpr std::uint64_t kWords = (std::uint64_t{2} << 20) / 8;  // per task
     ReadRate reading(threads, std::size_t{5} << 20);                // two tasks; the rest is left out
     CHECK(reading.measure() > 0);
     CHECK(reading.sum() == 2 * (kWords * (kWords - 1) / 2));
@@ -239,7 +240,7 @@ TEST_CASE("plain reading reads every word once a pass") {
   }
 }
 
-TEST_CASE("a synthetic model is a model that forge builds, the same bytes every time") {
+TEST_CASE("a synthetic model is valid and deterministic") {
   std::string first;
   const auto model = session::SyntheticModel::parse("tiny:q4_1");
   write_synthetic(model, [&](std::span<const std::byte> piece) {
@@ -257,7 +258,7 @@ TEST_CASE("a synthetic model is a model that forge builds, the same bytes every 
   const auto file = loader::Gguf::from(std::as_bytes(std::span(first)));
   CHECK(file.get<std::string>("general.name", {}) == "random tiny:q4_1");
   CHECK(file.tensor("blk.3.ffn_down.weight").describe() == "'blk.3.ffn_down.weight' q4_1 [1024, 512]");
-  CHECK(file.tensor("token_embd.weight").dtype == DType::kQ8_0);  // the head of q4_1 files
+  CHECK(file.tensor("token_embd.weight").dtype == DType::kQ8_0);  // as in q4_1 files of real models
   const auto portable = loader::build_model(file);
   CHECK(portable.info.layers == 4);
   CHECK(portable.info.vocab == 32000);
@@ -276,7 +277,7 @@ TEST_CASE("a synthetic model is a model that forge builds, the same bytes every 
   CHECK(loader::Gguf::open(in_memory.path()).identity() == file.identity());
 }
 
-TEST_CASE("random weights of every type have about the deviation and the mean of trained ones") {
+TEST_CASE("random weights of every type have about the standard deviation and mean of trained ones") {
   constexpr std::size_t kElems = 8192;
   for (const auto& row : kDTypes) {
     if (!quant::has_kernels(row.type)) {
@@ -298,20 +299,20 @@ TEST_CASE("random weights of every type have about the deviation and the mean of
       sum += double{value};
       squares += double{value} * double{value};
     }
-    CHECK(std::sqrt(squares / kElems) == Approx(0.02).epsilon(0.35));  // MXFP4's scales are powers of two
+    CHECK(std::sqrt(squares / kElems) == Approx(0.02).epsilon(0.35));  // wide, because MXFP4's scales are powers of two
     CHECK(std::abs(sum / kElems) < 0.003);
   }
 }
 
-TEST_CASE("the shapes that are known are those of their models") {
+TEST_CASE("the built-in shapes have the sizes of their models") {
   const auto bytes = [](const char* name) { return session::SyntheticModel::parse(name).weight_bytes(); };
-  // As published: 1,235,814,400 and 134,515,008 weights, of which norms are f32; and 32 factors of RoPE.
+  // As published: 1,235,814,400 and 134,515,008 weights. Norms are f32; the 1b model has 32 RoPE factors in addition.
   constexpr std::uint64_t kNorms1b = 33 * 2048, kNormsSmollm2 = 61 * 576;
   CHECK(bytes("1b:q8_0") == (1'235'814'400 - kNorms1b) / 32 * 34 + 4 * kNorms1b + 4 * 32);
   CHECK(bytes("smollm2:bf16") == 2 * (134'515'008 - kNormsSmollm2) + 4 * kNormsSmollm2);
 }
 
-TEST_CASE("what no random model can be is refused with what can") {
+TEST_CASE("an unknown synthetic model is refused with the list of known ones") {
   const auto line = [](const char* text) { return usage_error([&] { (void)session::SyntheticModel::parse(text); }); };
   CHECK(line("1b").find("shapes are smollm2, 1b, 8b, tiny; types are f32, f16,") != std::string::npos);
   CHECK(line("2b:q4_0").find("shapes are") != std::string::npos);

@@ -1,4 +1,4 @@
-// What the chat keeps of earlier lines, and who may read it.
+// The chat's input history: where it is stored, that only its owner can read it, and how it is shortened.
 
 #include "tools/run/chat_history.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using Entries = std::vector<std::string>;
 
-/// An environment variable for one test; null: unset.
+/// Sets an environment variable for one test (null: unset) and restores it afterwards.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {
@@ -49,7 +49,7 @@ unsigned mode_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("the history lies below the state folder, and nowhere when there is none") {
+TEST_CASE("the history is in the state folder; without one there is no history") {
   const Variable home("HOME", "/home/USER");
   const Variable state("XDG_STATE_HOME", "/var/state");
   CHECK(ChatHistory::default_path() == "/var/state/forge/chat_history");
@@ -62,7 +62,7 @@ TEST_CASE("the history lies below the state folder, and nowhere when there is no
   CHECK(none.load().empty());
 }
 
-TEST_CASE("entries come back in order, on a line each, readable by their owner alone") {
+TEST_CASE("entries are kept in order, one per line, readable by their owner only") {
   const tests::TempDir folder;
   const auto path = folder.file("state/forge/chat_history");
   CHECK(ChatHistory(path).load().empty());
@@ -79,10 +79,10 @@ TEST_CASE("entries come back in order, on a line each, readable by their owner a
   CHECK(mode_of(path) == 0600);
 }
 
-TEST_CASE("a long history is cut to its end") {
+TEST_CASE("a long history is shortened to its newest entries") {
   const tests::TempDir folder;
   const auto write = [&](std::size_t count) {
-    std::string text = "\n\n";  // empty lines are no entries
+    std::string text = "\n\n";  // empty lines are not entries
     for (std::size_t i = 0; i < count; ++i) text += std::to_string(i) + "\n";
     return folder.write("history", text + "last, without a newline");
   };
@@ -103,7 +103,7 @@ TEST_CASE("a long history is cut to its end") {
   CHECK(mode_of(path) == 0600);
 }
 
-TEST_CASE("a history that is no file keeps its mode, and is not read") {  // a link to /dev/null, say
+TEST_CASE("a history that is not a regular file keeps its mode, and is not read") {  // e.g. a link to /dev/null
   const tests::TempDir folder;
   const auto pipe = folder.file("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
@@ -120,7 +120,7 @@ TEST_CASE("a history that is no file keeps its mode, and is not read") {  // a l
   CHECK(mode_of(pipe) == 0640);
 }
 
-TEST_CASE("a history behind a link is cut where it lies") {
+TEST_CASE("a history behind a symbolic link is shortened in place") {
   const tests::TempDir folder;
   std::string text;
   for (std::size_t i = 0; i < 3 * ChatHistory::kEntriesMax; ++i) text += std::to_string(i) + "\n";
@@ -133,7 +133,7 @@ TEST_CASE("a history behind a link is cut where it lies") {
   CHECK(mode_of(kept) == 0600);
 }
 
-TEST_CASE("a history that cannot be read or written is one line") {
+TEST_CASE("a history that cannot be read or written gives a one-line error") {
   const tests::TempDir folder;
   const auto in_the_way = folder.write("file", "x");
   ChatHistory below_a_file(in_the_way / "history");

@@ -1,4 +1,5 @@
-// What forge-inspect says of a GPU program's code objects.
+// The report of forge-inspect about a GPU program's code objects: registers, shared memory and spills as text and as
+// JSON.
 #include <catch2/catch.hpp>
 
 #include "tools/inspect/inspect_kernels.h"
@@ -37,7 +38,7 @@ plan::ProgramT gpu_program() {
 
 }  // namespace
 
-TEST_CASE("each code object has a line of what it takes") {
+TEST_CASE("each code object has a line with its resources") {
   const std::string text = code_objects_text(gpu_program());
   INFO(text);
   CHECK(text.find("kernels: 2 code objects of 4.0 KiB, by clang 19.1.7\n") != std::string::npos);
@@ -46,7 +47,7 @@ TEST_CASE("each code object has a line of what it takes") {
   CHECK(code_objects_text({}).empty());
 }
 
-TEST_CASE("scripts get the facts as numbers") {
+TEST_CASE("JSON output has the resources as numbers") {
   JsonWriter json;
   json.open('{');
   code_objects_json(json, gpu_program());

@@ -1,4 +1,4 @@
-// Options, JSON, files, numbers for people: the tools' small parts.
+// Small parts shared by the tools: options, JSON, files, memory checks and number formats.
 
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ std::size_t file_count(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TEST_CASE("forge-run's options land where they belong") {
+TEST_CASE("forge-run's options are parsed into the right fields") {
   RunRequest request;
   REQUIRE(parse(request, std::array{"forge-run", "m.gguf", "-p", "-dashed text", "-n", "7", "--temp", "0.5", "--stop",
                                     "a", "--stop", "b", "-c", "99", "--seed", "5"}));
@@ -59,7 +59,7 @@ TEST_CASE("forge-run's options land where they belong") {
   CHECK(endless.predict == -1);
 }
 
-TEST_CASE("options refuse what makes no sense, and say it in one line") {
+TEST_CASE("contradictory or invalid options are refused in one line") {
   const auto refused = [](auto... arguments) {
     RunRequest request;
     return code_of([&] { (void)parse(request, std::array{"forge-run", "m.gguf", arguments...}); }) == ErrorCode::kUsage;
@@ -75,7 +75,7 @@ TEST_CASE("options refuse what makes no sense, and say it in one line") {
   CHECK(refused("-n", "1", "-n", "2"));
 }
 
-TEST_CASE("lists of numbers are strict") {
+TEST_CASE("lists of numbers are parsed strictly") {
   CHECK(parse_integers("-t", "1,2,30", 1, 30) == std::vector<std::int64_t>{1, 2, 30});
   for (const auto* bad : {"", ",", "1,", ",1", "1,,2", "1 ,2", "+1", "31", "0", "1e1", "99999999999999999999"})
     CHECK(code_of([&] { (void)parse_integers("-t", bad, 1, 30); }) == ErrorCode::kUsage);
@@ -88,7 +88,7 @@ TEST_CASE("JSON strings are escaped and always valid UTF-8") {
   CHECK(json_string("a\"b\\c\n\t\x01\x7f") == "\"a\\\"b\\\\c\\n\\t\\u0001\\u007f\"");
   CHECK(json_string("\xC3\xA9\xF0\x9F\x98\x80") == "\"\xC3\xA9\xF0\x9F\x98\x80\"");
   CHECK(json_string(std::string_view("\0", 1)) == "\"\\u0000\"");
-  // cut short, a stray continuation, an overlong form, a surrogate, beyond Unicode
+  // truncated, a stray continuation byte, an overlong form, a surrogate, beyond Unicode
   CHECK(json_string("\xC3") == "\"\xEF\xBF\xBD\"");
   CHECK(json_string("\x80x") == "\"\xEF\xBF\xBDx\"");
   for (const auto* bad : {"\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xC0\xAF", "\xFF"})
@@ -110,7 +110,7 @@ TEST_CASE("JsonWriter nests and separates") {
   CHECK(code_of([&] { (void)open.take(); }) == ErrorCode::kInternal);
 }
 
-TEST_CASE("an atomic file appears whole or not at all") {
+TEST_CASE("an atomic file appears complete or not at all") {
   const tests::TempDir folder;
   const auto path = folder.write("x", "old");
   const auto bytes = std::as_bytes(std::span("new", 3));
@@ -133,7 +133,7 @@ TEST_CASE("an atomic file appears whole or not at all") {
   CHECK(code_of([&] { AtomicFile file(folder.file("no/such")); }) == ErrorCode::kIo);
 }
 
-TEST_CASE("what does not fit is refused with what would") {
+TEST_CASE("a model that does not fit memory is refused with a context that fits") {
   const runtime::MemoryRequirements need{.weights = 600, .arena = 100, .kv = 4'000'000, .io = 300};
   check_memory(need, 4000, 1, {.bytes = 4'001'000, .what = "room"});
   try {
@@ -142,7 +142,8 @@ TEST_CASE("what does not fit is refused with what would") {
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kMemory);
     CHECK(error.exit_status() == 5);
-    CHECK(error.line().find("-c 944") != std::string::npos);  // 95 % of a quarter, in whole half blocks
+    CHECK(error.line().find("-c 944") !=
+          std::string::npos);  // 95 % of a quarter of the context, rounded down to half blocks
     CHECK(error.line().find("room") != std::string::npos);
   }
   try {
@@ -155,27 +156,27 @@ TEST_CASE("what does not fit is refused with what would") {
   CHECK(memory_peak() > 1 << 20);
 }
 
-TEST_CASE("sizes are for people") {
+TEST_CASE("sizes are printed in readable units") {
   CHECK(human_bytes(0) == "0 B");
   CHECK(human_bytes(1023) == "1023 B");
   CHECK(human_bytes(1536) == "1.5 KiB");
   CHECK(human_bytes(std::uint64_t{94} << 20) == "94.0 MiB");
 }
 
-TEST_CASE("an error's line is a reason without its code") {
+TEST_CASE("strip_error_code gives an error's reason without its code") {
   CHECK(strip_error_code(Error(ErrorCode::kDevice, "no card", "none is there").line()) == "no card: none is there");
   CHECK(strip_error_code("a driver [old]: too old") == "a driver [old]: too old");
   CHECK(strip_error_code("error[cut") == "error[cut");
 }
 
-TEST_CASE("a plan's figures: steps a layer, weights read, arena ratio") {
+TEST_CASE("statistics of a plan: steps per layer, weights read, arena ratio") {
   plan::VariantT variant;
   for (const int layer : {-1, 0, 0, 0, 1, 1, 2, 2, -1}) {
     variant.steps.push_back(std::make_unique<plan::StepT>());
     variant.steps.back()->layer = layer;
     variant.steps.back()->weight_bytes = 10;
   }
-  CHECK(steps_a_layer(variant) == 2);  // most layers have two, the first has one more
+  CHECK(steps_a_layer(variant) == 2);  // the most common number of steps of a layer
   CHECK(weight_bytes_read(variant) == 90);
   CHECK(arena_ratio(150, 100) == 1.5);
   CHECK(arena_ratio(0, 0) == 1.0);

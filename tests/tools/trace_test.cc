@@ -1,4 +1,4 @@
-// Traces: what is kept of what threads did, the file for Perfetto, and the picture of a part of it.
+// Traces: which events of the threads are kept, the file for Perfetto, and the SVG picture of a part of it.
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -26,7 +26,8 @@ std::size_t count(const std::string& text, std::string_view part) {
 const std::vector<session::VariantNames> kVariants{{"decode1", {{"embed", -1}, {"qkv", 0}, {"attention", 0}}},
                                                    {"prefill8", {{"embed", -1}}}};
 
-/// One forward from 1000 us on: two steps; thread 1 comes late to the first and has nothing of the second.
+/// One forward that begins at 1000 us and has two steps. Thread 1 starts late in the first step and has no chunk in the
+/// second.
 StepTrace one_forward() {
   StepTrace trace(2, 64);
   trace.task(0, 0, 1'000'000, 1'010'000);
@@ -74,10 +75,10 @@ TEST_CASE("chunks and waits fill the steps that they belong to") {
                                           "wait wait 0 32 1", "chunk attention 0 0 33 8", "wait wait 1 1 5",
                                           "chunk qkv 1 1 6 25", "wait wait 1 31 1", "wait wait 1 32 9"});
   CHECK(events[1].layer == 0);
-  CHECK(trace_events(one_forward(), kVariants, 2).size() == found.size() - 2);  // short waits are left out
+  CHECK(trace_events(one_forward(), kVariants, 2).size() == found.size() - 2);  // without waits below 2 us
 }
 
-TEST_CASE("the newest events are kept, and nothing is shown from before the first complete moment") {
+TEST_CASE("the newest events are kept, and the trace begins where all threads are complete") {
   StepTrace trace(2, 4);
   for (int i = 0; i < 7; ++i) {
     const std::int64_t at = 1000 * i;
@@ -90,7 +91,7 @@ TEST_CASE("the newest events are kept, and nothing is shown from before the firs
   CHECK(trace.chunks(0)[0].begin_ns == 3000);
   CHECK(trace.chunks(0)[3].begin_ns == 6000);
   CHECK(trace.chunks(1)[0].begin_ns == 0);
-  CHECK(trace.complete_from_ns() == 6000);  // of forwards only one is kept
+  CHECK(trace.complete_from_ns() == 6000);  // only one forward is kept
   const auto events = trace_events(trace, kVariants, 0);
   CHECK(events.front().category == "forward");
   CHECK(events.front().begin_us == 0);
@@ -98,7 +99,7 @@ TEST_CASE("the newest events are kept, and nothing is shown from before the firs
   CHECK(trace_events(StepTrace(3), kVariants).empty());
 }
 
-TEST_CASE("a picture of a layer, of all steps, and of an earlier forward") {
+TEST_CASE("a picture of one layer, of all steps, and of an earlier forward") {
   const tests::TempDir folder;
   auto events = trace_events(one_forward(), kVariants);
   const auto first = events;
@@ -119,7 +120,7 @@ TEST_CASE("a picture of a layer, of all steps, and of an earlier forward") {
   INFO(text);
   CHECK(count(text, "class=\"step c") == 2);
   CHECK(count(text, "class=\"chunk c") == 4);
-  // The first chunk of the layer: 10 of 40 us from the left edge on, of 1100 px; thread 0's row.
+  // The first chunk of the layer in thread 0's row: 10 of the 40 us, from the left edge of the 1100 px.
   CHECK(count(text, R"(<rect x="84.0" y="90.00" width="275.0" height="34.00" class="chunk c0">)") == 1);
   CHECK(count(text, "qkv: 31.0 us, 78 % of the steps shown") == 1);
   CHECK(count(text, "<title>attention\n9.0 us from 31.0 us\nlayer 0</title>") == 1);
@@ -134,7 +135,7 @@ TEST_CASE("a picture of a layer, of all steps, and of an earlier forward") {
   CHECK(write_trace_svg(path, {}, folder.file("a.svg")).find("2 threads") != std::string::npos);
 }
 
-TEST_CASE("what is no trace is refused in one line") {
+TEST_CASE("an invalid trace is refused in one line") {
   const tests::TempDir folder;
   for (const char* text :
        {"", "hello", "[]", "{}", R"({"traceEvents":3})", R"({"traceEvents":[]})", R"({"traceEvents":[1,"a",[[]],{}]})",
@@ -146,7 +147,7 @@ TEST_CASE("what is no trace is refused in one line") {
           }).find("not a trace written by forge") != std::string::npos);
   const std::string deep = R"({"traceEvents":)" + std::string(100000, '[');
   CHECK(!trace_usage_error([&] { (void)trace_picture(folder.write("t.json", deep), {}); }).empty());
-  // Numbers that no clock gives are not believed.
+  // Numbers that no clock gives are ignored.
   const auto odd = folder.write(
       "t.json", R"({"traceEvents":[{"ph":"X","cat":"forward","name":"x","ts":1e300,"dur":-5,"tid":0},{"ph":"X","cat":)"
                 R"("chunk","name":"y","ts":0,"dur":0,"tid":99999999999999999999}]})");
