@@ -17,6 +17,7 @@ inline std::vector<float> parameters_for(elementwise::Function function) {
   return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
+/// All activations of the table.
 inline std::vector<ir::Activation> all_activations() {
   std::vector<ir::Activation> out;
 #define FORGE_ONE(name, Name, ...) out.push_back(ir::Activation::k##Name);
@@ -25,6 +26,7 @@ inline std::vector<ir::Activation> all_activations() {
   return out;
 }
 
+/// The parameters as the fixed-size array of the IR, unused entries 0.
 inline elementwise::Parameters padded(const std::vector<float>& parameters) {
   elementwise::Parameters out{};
   for (std::size_t i = 0; i < parameters.size(); ++i) out[i] = parameters[i];
@@ -36,6 +38,7 @@ struct NamedFunction {
   std::string name;
   std::function<ir::Value(ir::Builder&, ir::Value)> apply;
 };
+/// All unary functions of the table: ops of their own and activations.
 inline std::vector<NamedFunction> unary_functions() {
   std::vector<NamedFunction> out;
   for (std::size_t number = 0; number < elementwise::kFunctionCount; ++number) {

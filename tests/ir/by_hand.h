@@ -49,6 +49,7 @@ inline Floats run(const std::function<Value(Builder&)>& make, bool quantize = fa
       .f32;
 }
 
+/// Checks that both have the same size and agree within `margin`.
 inline void check_near(const Floats& got, const Floats& want, double margin = 1e-6) {
   REQUIRE(got.size() == want.size());
   for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(want[i]).margin(margin));

@@ -1,3 +1,6 @@
+// The null driver's state: module images, memory blocks, streams and events with deferred work, captures, injected
+// failures, and the test's control of them. The driver calls themselves are in null_column.cc and null_kernels.cc.
+
 #include "tests/null_driver/null_driver.h"
 
 #include <fmt/format.h>

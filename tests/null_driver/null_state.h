@@ -59,17 +59,20 @@ struct NullEvent {
   NullClock seen;
 };
 
+/// A loaded module. The functions' addresses are their handles, so they must not move.
 struct NullModule {
   int device = 0;
   std::vector<std::unique_ptr<struct NullFunction>> functions;
 };
 
+/// A kernel of a module: its description, and the host function that does its work.
 struct NullFunction {
   int device = 0;
   NullKernelImage image;
   NullKernel loaded;  ///< from NullState::loader, if set
 };
 
+/// A recorded graph: its operations in call order. An executable graph is a copy.
 struct NullGraph {
   std::vector<NullOp> ops;
 };
@@ -92,6 +95,7 @@ struct NullMemory {
   ~NullMemory();
 };
 
+/// All state of one null driver, shared by its calls (NullApi) and the test's control (NullControl).
 struct NullState {
   explicit NullState(NullOptions given) : options(std::move(given)) {}
 

@@ -8,6 +8,7 @@
 
 namespace forge::test {
 
+/// Valid facts: an F16 KV cache, prompts fed in steps of 64 tokens; a host gives hidden rows, a GPU samples.
 inline std::unique_ptr<plan::TargetFactsT> some_facts(bool on_host) {
   auto facts = std::make_unique<plan::TargetFactsT>();
   facts->on_host = on_host;

@@ -16,6 +16,8 @@
 
 namespace forge::test {
 
+/// Sizes of the fake device. `window` > 0 adds a KV group with a sliding window of so many positions; `chooses` adds a
+/// decode loop with device sampling.
 struct FakeShape {
   std::size_t vocab = 16, step_tokens = 16, sequences = 4, context = 48, block_tokens = 4, blocks = 24, window = 0;
   bool chooses = false;
@@ -25,6 +27,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
  public:
   explicit FakeExecutor(const FakeShape& shape);
 
+  /// kRecoverable and kFatal are reported as device errors, kForeign as an exception that is no forge::Error.
   enum class Fault : std::uint8_t { kNone, kRecoverable, kFatal, kForeign };
   /// Fault that the next step reports.
   Fault next_fault = Fault::kNone;
@@ -38,6 +41,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   [[nodiscard]] std::vector<float> logits_of(std::span<const std::int32_t> ids) const;
   /// Hidden row [kHiddenWidth] at the last position of `ids`.
   [[nodiscard]] static std::vector<float> row_of(std::span<const std::int32_t> ids);
+  /// Columns of a hidden row.
   static constexpr std::size_t kHiddenWidth = 3;
   /// The reference result: the tokens that a request must get, i.e. those of a run alone on a device without faults.
   [[nodiscard]] std::vector<std::int32_t> alone(std::span<const std::int32_t> prompt, runtime::SamplerParams params,

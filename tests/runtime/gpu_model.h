@@ -18,6 +18,7 @@ namespace forge::test {
 inline constexpr std::int32_t kVocab = 16;
 inline constexpr std::int64_t kBlockTokens = 4, kContext = 64;
 
+/// Options of the model; `prefill_samples`: the prefill variant has sample steps too.
 struct GpuModelOptions {
   driver::NullOptions driver;
   std::int64_t large_rows =
