@@ -98,8 +98,7 @@ TEST_CASE("batched requests on a GPU get the tokens that the model gives each of
       std::vector<Served::Open> open;
       for (std::size_t i = 0; i < 9; ++i) {
         open.push_back(served.submit(request_of(i, 3 + 4 * i)));
-        for (std::size_t step = 0; step < 2 * i; ++step)
-          served.core->step();  // requests join a running batch at different steps
+        for (std::size_t step = 0; step < 2 * i; ++step) served.core->step();  // joins a running batch
       }
       served.run();
       for (std::size_t i = 0; i < open.size(); ++i) {
