@@ -79,7 +79,7 @@ def bad_values():
         run = tool("run", bad, *PROMPT, "-n", 60, "--seed", 5, "--json")
         lines = said(run)
         case(f"{key} {value}: one line, and treated as absent", run.returncode == 0 and len(lines) == 1
-             and lines[0].startswith(f"warning: general.sampling.{key} is {text}, and ")
+             and lines[0].startswith(f"warning: general.sampling.{key} is {text}; ")
              and json.loads(run.stdout)["tokens"] == expected, lines)
         shown = tool("inspect", bad)
         case("inspect shows the invalid setting", f"not used: general.sampling.{key} is {text}".encode() in shown.stdout, shown.stdout)

@@ -169,10 +169,10 @@ TEST_CASE("an invalid result file is refused in one line with the reason") {
   refused("", "its list is empty");
   refused("[]", "its list is empty");
   refused("hello\n", "neither");
-  refused("[1]", "row 1 is no object");
+  refused("[1]", "row 1 is not an object");
   refused("7", "neither");
   refused(std::string(100000, '['), "neither");
-  refused("[" + row_text(R"("avg_ts": 1)") + ", {}]", "row 2 does not say its n_prompt");
+  refused("[" + row_text(R"("avg_ts": 1)") + ", {}]", "row 2 has no valid n_prompt");
   refused(row_text(R"("avg_ts": 1, "n_prompt": -1)"), "n_prompt");
   refused(row_text(R"("avg_ts": 1, "n_gen": 0)"), "n_prompt and n_gen");
   refused(row_text(R"("avg_ts": 1, "n_gen": 1.5)"), "n_prompt and n_gen");
