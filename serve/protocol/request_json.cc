@@ -63,19 +63,18 @@ GenerationParams read_params(Fields& fields, double temperature) {
   GenerationParams params;
   auto& sampling = params.sampling;
   auto& unset = params.unset;
-  bool settled = false;  // receives the "absent" of members that a model file cannot set; unused
-  const auto real = [&](std::string_view name, double low, double high, double fallback, bool& absent) {
+  const auto real = [&](std::string_view name, double low, double high, double fallback, bool* absent = nullptr) {
     const auto value = fields.number(name, low, high);
-    absent = !value;
+    if (absent != nullptr) *absent = !value;
     return static_cast<float>(value.value_or(fallback));
   };
-  sampling.temperature = real("temperature", 0, 2, temperature, unset.temperature);
-  sampling.top_p = real("top_p", 0, 1, 1, unset.top_p);
-  sampling.min_p = real("min_p", 0, 1, 0, unset.min_p);
-  sampling.typical_p = real("typical_p", 0, 1, 1, settled);
-  sampling.frequency_penalty = real("frequency_penalty", -2, 2, 0, settled);
-  sampling.presence_penalty = real("presence_penalty", -2, 2, 0, settled);
-  sampling.repeat_penalty = real("repetition_penalty", 0.01, 100, 1, unset.repeat_penalty);
+  sampling.temperature = real("temperature", 0, 2, temperature, &unset.temperature);
+  sampling.top_p = real("top_p", 0, 1, 1, &unset.top_p);
+  sampling.min_p = real("min_p", 0, 1, 0, &unset.min_p);
+  sampling.typical_p = real("typical_p", 0, 1, 1);
+  sampling.frequency_penalty = real("frequency_penalty", -2, 2, 0);
+  sampling.presence_penalty = real("presence_penalty", -2, 2, 0);
+  sampling.repeat_penalty = real("repetition_penalty", 0.01, 100, 1, &unset.repeat_penalty);
   const auto top_k = fields.integer("top_k", -1, kTokensMax - 1);
   unset.top_k = !top_k;
   sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(top_k.value_or(0), 0));

@@ -10,7 +10,6 @@
 #include "support/os/interrupt.h"
 #include "tests/e2e/tiny_model.h"
 #include "tests/support/error_of.h"
-#include "tools/run/chat_command.h"
 
 namespace forge::session {
 namespace {
@@ -167,54 +166,6 @@ TEST_CASE("another signal ends the chat") {
   }
   clear_interrupt();
   CHECK(signal == SIGTERM);
-}
-
-TEST_CASE("a line is text or a command with a key and a value") {
-  CHECK(tools::parse_chat_line("hello").command.empty());
-  CHECK(tools::parse_chat_line(" /etc/passwd").command.empty());
-  CHECK(tools::parse_chat_line("/help").command == "help");
-  CHECK(tools::parse_chat_line("/").command == "/");
-  const auto set = tools::parse_chat_line("/set  stop   two words ");
-  CHECK(set.command == "set");
-  CHECK(set.key == "stop");
-  CHECK(set.argument == "two words");
-  CHECK(tools::parse_chat_line("/set temp").key == "temp");
-  CHECK(!tools::parse_chat_line("/set temp").argument);
-}
-
-TEST_CASE("sampling options are set by name, within their bounds, and can be reset") {
-  tools::RunRequest request;
-  request.temperature = 0.5F;
-  const auto bytes = tests::tiny_gguf({});
-  settle_sampling(request, loader::Gguf::from(std::as_bytes(std::span(bytes))));
-  CHECK(request.top_k == 40);
-  tools::Options options("/set", "");
-  add_sampling(options, request);
-  options.set("temp", "0.75");
-  CHECK(request.temperature == 0.75F);
-  options.set("temp", std::nullopt);
-  CHECK(request.temperature == 0.5F);
-  options.set("seed", "7");
-  CHECK(request.seed == 7);
-  options.set("seed", std::nullopt);
-  CHECK(!request.seed);
-  options.set("stop", "a b");
-  options.set("stop", "c");
-  CHECK(request.stops == std::vector<std::string>{"a b", "c"});
-  options.set("stop", std::nullopt);
-  CHECK(request.stops.empty());
-  options.set("ignore-eos", "on");
-  CHECK(request.ignore_eos);
-  for (const auto& [key, value] : {std::pair{"temp", "x"},
-                                   {"temp", "101"},
-                                   {"top-k", "-1"},
-                                   {"ignore-eos", "yes"},
-                                   {"nonsense", "1"},
-                                   {"--temp", "1"},
-                                   {"", "1"}})
-    CHECK(tests::code_of([&] { options.set(key, value); }) == ErrorCode::kUsage);
-  CHECK(request.temperature == 0.5F);
-  for (const auto& row : options.rows()) CHECK((row.show() != "" || row.name() == "seed" || row.name() == "stop"));
 }
 
 }  // namespace forge::session

@@ -115,6 +115,14 @@ struct Options::Impl {
     rows.push_back(std::move(row));
   }
 
+  /// Adds an option whose value is a T from `low` to `high`. `into` is a T or an optional of one.
+  template <class Into, class T>
+  void number(const std::string& flags, Into& into, const std::string& value_name, const std::string& help, T low,
+              T high) {
+    value(flags, into, value_name, help,
+          [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  }
+
   /// Adds an option with one value: `parse` converts the text and may throw; the result is stored in `into`.
   template <class T, class Parse>
   void value(const std::string& flags, T& into, const std::string& value, const std::string& help, Parse parse) {
@@ -226,15 +234,13 @@ Options& Options::choice(std::string flags, std::optional<std::string>& into, st
 
 Options& Options::integer(std::string flags, std::int64_t& into, std::int64_t low, std::int64_t high,
                           std::string help) {
-  impl_->value(flags, into, "N", help,
-               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  impl_->number(flags, into, "N", help, low, high);
   return *this;
 }
 
 Options& Options::integer(std::string flags, std::optional<std::int64_t>& into, std::int64_t low, std::int64_t high,
                           std::string help) {
-  impl_->value(flags, into, "N", help,
-               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  impl_->number(flags, into, "N", help, low, high);
   return *this;
 }
 
@@ -246,14 +252,12 @@ Options& Options::integers(std::string flags, std::vector<std::int64_t>& into, s
 }
 
 Options& Options::real(std::string flags, float& into, float low, float high, std::string help) {
-  impl_->value(flags, into, "F", help,
-               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  impl_->number(flags, into, "F", help, low, high);
   return *this;
 }
 
 Options& Options::real(std::string flags, std::optional<float>& into, float low, float high, std::string help) {
-  impl_->value(flags, into, "F", help,
-               [flags, low, high](const std::string& text) { return parse_number(flags, text, low, high); });
+  impl_->number(flags, into, "F", help, low, high);
   return *this;
 }
 
