@@ -49,8 +49,8 @@ struct CompileReport {
 std::string host_target();
 
 /// Full target names, in order and without duplicates, for a comma list from the command line ("auto", "cpu",
-/// "cpu-x86-64-v3", "gfx1100", "gfx942:sramecc+:xnack-", "sm_90"). "auto" means the CPU here; the tools look for
-/// devices. Errors: kUsage for an unknown name, with the known ones.
+/// "cpu-x86-64-v3", "gfx1100", "gfx942:sramecc+:xnack-", "sm_90"). "auto" is the processor of this machine:
+/// no GPU is looked for (session/device.h does that). Errors: kUsage for an unknown name; it lists the known ones.
 std::vector<std::string> resolve_targets(std::string_view list);
 
 /// True if `target` is the full name of a target that runs on a device.

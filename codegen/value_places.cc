@@ -6,7 +6,7 @@
 
 #include "codegen/describe_buffers.h"
 #include "passes/passes.h"
-#include "passes/schedule/give_hidden.h"
+#include "passes/schedule/output_hidden_rows.h"
 #include "support/error.h"
 
 namespace forge::codegen {

@@ -41,8 +41,8 @@ enum class RouteGate : std::uint8_t { kSoftmax, kSigmoid };
 /// kChosen: they are divided by their sum over the chosen experts (norm_topk_prob in Hugging Face configurations).
 enum class RoutingNormalization : std::uint8_t { kAll, kChosen };
 
-/// Defines `fields(visitor)`, const and not, and memberwise comparison. The argument calls v(name, member) for each
-/// member.
+/// Defines `fields(v)`, once for const and once for mutable objects, and memberwise ==. The macro's argument is the
+/// body of `fields`: a call v("name", member) for each member. The struct must define Self as itself.
 #define FORGE_FIELDS(...)   \
   template <class V>        \
   void fields(V& v) {       \

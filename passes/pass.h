@@ -54,9 +54,9 @@ struct PassReport {
 };
 
 struct PipelineOptions {
-  std::int64_t context = 0;       ///< maximum KV positions of a sequence
-  std::int64_t batch_max = 1;     ///< maximum sequences in one step
-  bool hidden = false;            ///< compile an embedding model: output hidden rows instead of logits (give_hidden.h)
+  std::int64_t context = 0;    ///< maximum KV positions of a sequence
+  std::int64_t batch_max = 1;  ///< maximum sequences in one step
+  bool hidden = false;  ///< compile an embedding model: output hidden rows instead of logits (output_hidden_rows.h)
   std::vector<std::string> skip;  ///< names of passes to skip; unknown or required ones are Error(kUsage)
   /// Folder for dumps, created when missing; "": no dumps. NN-name.ir after every pass, then one file for each variant
   /// with its schedule in comments.

@@ -25,7 +25,7 @@
 #include "passes/dump.h"
 #include "passes/passes.h"
 #include "passes/schedule/bind_variants.h"
-#include "passes/schedule/give_hidden.h"
+#include "passes/schedule/output_hidden_rows.h"
 #include "support/error.h"
 
 namespace forge::passes {
@@ -64,7 +64,7 @@ PipelineResult run_pipeline(ir::Graph graph, const Target& target, const Pipelin
   if (options.context < 1 || options.batch_max < 1)
     throw Error(ErrorCode::kUsage, "context and batch must be at least 1");
   PipelineResult result;
-  if (options.hidden) graph = give_hidden(std::move(graph));
+  if (options.hidden) graph = output_hidden_rows(std::move(graph));
   PassContext context{.target = target, .notes = {}, .context = options.context};
   ir::verify(graph);
   check_phase(graph, target, Phase::kPortable);

@@ -89,8 +89,8 @@ class Target {
     ir::Bounds bounds;
   };
   [[nodiscard]] virtual std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const = 0;
-  /// The same for an embedding model (give_hidden.h), with an output row for every token; empty: not supported by the
-  /// target.
+  /// The same for an embedding model (output_hidden_rows.h), with an output row for every token; empty: the target does
+  /// not support them.
   [[nodiscard]] virtual std::vector<VariantSpec> embedding_variants(std::int64_t, std::int64_t) const { return {}; }
 
   /// Tokens in one block of the paged KV cache.

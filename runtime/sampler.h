@@ -4,9 +4,9 @@
 //
 //   1. grammar mask       removes forbidden tokens
 //   2. logit bias         is added
-//   3. penalties          for tokens in the penalty window: the repetition penalty divides a positive logit and
-//   multiplies
-//                         a negative one (CTRL, arXiv 1909.05858), then frequency * count + presence is subtracted
+//   3. penalties          for tokens in the penalty window: the repetition penalty divides a positive logit
+//                         and multiplies a negative one (CTRL, arXiv 1909.05858), then frequency * count + presence
+//                         is subtracted
 //      temperature 0      greedy: the largest logit wins, the lowest id among equals; nothing below applies
 //   4. top_k              keeps the k largest
 //   5. typical            keeps the tokens whose -log p is closest to the entropy, until their mass is typical_p

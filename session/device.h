@@ -34,8 +34,8 @@ struct GpuName {
 /// Parses a GPU's name. Errors: kUsage for any other name.
 [[nodiscard]] GpuName parse_gpu_name(std::string_view name);
 
-/// Chooses the CPU; `why` is the reason, empty if the user asked for it. Errors: kUsage, or kDevice with `why`, in a
-/// build without the CPU back-end.
+/// Chooses the CPU. `why` says why no GPU is used; it is empty if the user asked for the CPU.
+/// Errors, in a build without the CPU back-end only: kUsage if `why` is empty, else kDevice, which shows `why`.
 [[nodiscard]] DeviceChoice choose_cpu(std::string why);
 
 }  // namespace forge::session

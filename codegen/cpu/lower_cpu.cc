@@ -6,7 +6,7 @@
 
 #include "codegen/value_places.h"
 #include "kernels/cpu/attention/attention.h"
-#include "passes/schedule/give_hidden.h"
+#include "passes/schedule/output_hidden_rows.h"
 #include "support/error.h"
 
 namespace forge::codegen {

@@ -8,8 +8,8 @@
 
 namespace forge::cpu {
 
-/// A matrix of floats in memory that the kernel does not own: `rows` rows (tokens) of `width` floats, `stride` floats
-/// apart.
+/// A matrix of floats in memory that the kernel does not own: `rows` rows (tokens) of `width` floats; rows begin
+/// `stride` floats apart.
 struct Tile {
   float* data;
   std::size_t rows, width, stride;

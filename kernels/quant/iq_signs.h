@@ -32,7 +32,8 @@ FORGE_QUANT_FN u32 load_u32(const u8* bytes) {
 FORGE_QUANT_FN void store_signs(u32 word, u64* signs) {
   for (u32 i = 0; i < 4; ++i) signs[i] = even_signs(word >> (7 * i) & 127u);
 }
-/// Expands 8 fields of two bits to 8 bytes, lowest first. Each step halves the fields per piece and moves them apart.
+/// Expands the 8 two-bit fields of a 16-bit x to 8 bytes, lowest first. Each line cuts every run of fields in two and
+/// moves the upper half up: 1 run of 8 fields, 2 of 4 (32 bits apart), 4 of 2 (16 apart), 8 of 1 (8 apart).
 FORGE_QUANT_FN u64 bytes_of_pairs(u64 x) {
   x = (x | x << 24) & 0x000000ff000000ffu;
   x = (x | x << 12) & 0x000f000f000f000fu;

@@ -378,12 +378,12 @@ const GgufTensor& Gguf::tensor(std::string_view name) const {
 
 void Gguf::wrong_type(std::string_view key, const GgufValue& value, std::string_view wanted) {
   throw Error(ErrorCode::kModelFormat, fmt::format("metadata key '{}' holds {}", printable(key), value.describe()),
-              fmt::format("{} is wanted", wanted), "convert the model again with a current converter");
+              fmt::format("{} is expected", wanted), "convert the model again with a current converter");
 }
 
 void Gguf::missing(std::string_view key, std::string_view wanted) {
   throw Error(ErrorCode::kModelFormat, fmt::format("metadata key '{}' is missing", printable(key)),
-              fmt::format("{} is wanted", wanted), "convert the model again with a current converter");
+              fmt::format("{} is expected", wanted), "convert the model again with a current converter");
 }
 
 }  // namespace forge::loader

@@ -116,8 +116,8 @@ void Engine::give_up() {
   end_arrived(FinishReason::kError, kStepTimeout);
 }
 
-/// Ends the streams of requests that the engine's thread has not taken yet; it skips finished ones later. Streams are
-/// ended after the lock is released, because ending calls the client's on_event.
+/// Ends the streams of the requests in the mailbox. The requests stay there; turn() drops those whose stream has ended.
+/// Streams are ended after the lock is released, because ending calls the client's on_event.
 void Engine::end_arrived(FinishReason reason, const std::string& error) {
   std::vector<std::shared_ptr<Stream>> streams;
   {
@@ -135,7 +135,7 @@ void Engine::publish() {
   status_.metrics = core_.metrics();
 }
 
-/// StepWatch: a step begins. Requests that it admitted no longer count as waiting.
+/// EngineCore calls this when a step begins (StepWatch). Requests that the step admitted no longer count as waiting.
 void Engine::begin() {
   {
     const std::lock_guard lock(mailbox_->mutex);

@@ -134,7 +134,7 @@ Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) 
 Address GpuResolver::address(const plan::Operand& of, const StepIoLayout* inputs) const {
   const auto inside = [&](Address base, std::size_t bytes) {
     if (of.offset() > bytes || of.offset() % sizeof(float) != 0)
-      fail(fmt::format("an operand at offset {} leaves its block of {} bytes", of.offset(), bytes));
+      fail(fmt::format("an operand at offset {} extends past its block of {} bytes", of.offset(), bytes));
     return base + static_cast<std::size_t>(of.offset());
   };
   switch (of.space()) {

@@ -127,7 +127,7 @@ WeightUpload::Load WeightUpload::decode(const plan::StepT& step) const {
   const auto* to = place.to < step.operands.size() ? &step.operands[place.to] : nullptr;
   if (to == nullptr || to->space() != plan::Space::Weights || to->offset() > memory_.constants ||
       weight->offset > memory_.constants || weight->bytes > memory_.constants - weight->offset)
-    fail(step, "its weight leaves its block");
+    fail(step, "its weight extends past its block");
   Load load{.source = *part, .weights_offset = static_cast<std::size_t>(to->offset())};
   if (const auto* repack = step.body.AsRepack()) {
     decode_repack(step, *repack, *weight, load);

@@ -207,7 +207,7 @@ void Check::same() {
                   count, equal, near, widest, noise.largest, wrong, as_told));
   verdicts_.add(
       noise.is_rounding(),
-      fmt::format("rounding: {} of {} likeliest tokens alone are likeliest at once (more than half), their "
+      fmt::format("rounding: {} of {} most likely tokens alone are so at once as well (more than half), their "
                   "log-probabilities differ by {:.4f} in the mean (at most a quarter of {:.3f}, from the first "
                   "to the last of {}), at {} positions",
                   noise.both, noise.told, noise.root(), noise.spread(), engine::kTopLogprobsMax, noise.positions));

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "passes/schedule/give_hidden.h"
+#include "passes/schedule/output_hidden_rows.h"
 #include "tests/e2e/family_models.h"
 
 using namespace forge;
@@ -165,7 +165,7 @@ TEST_CASE("hidden rows are the head's input, and are the same in any batch") {
     for (const auto& request : requests) {
       if (request.wants == engine::OutputKind::kTokens) continue;
       alone.push_back(rows_of(*executor, {request}, {.reuse_prefixes = false}).at(0));
-      const auto all = model.reference(passes::give_hidden(model.portable().graph), request.prompt, false);
+      const auto all = model.reference(passes::output_hidden_rows(model.portable().graph), request.prompt, false);
       std::vector<float> row(width);
       const bool mean = request.wants == engine::OutputKind::kMeanRow;
       for (std::size_t t = mean ? 0 : request.prompt.size() - 1; t < request.prompt.size(); ++t)

@@ -167,7 +167,7 @@ std::vector<Damage> damaged_vocabularies() {
   return {
       {"no tokenizer", GgufWriter("x").bytes(), "has no tokenizer"},
       {"an unknown tokenizer", vocabulary("abacus").bytes(), "unknown tokenizer model 'abacus'"},
-      {"a model that is a number", GgufWriter("x").add("tokenizer.ggml.model", 1).bytes(), "a string is wanted"},
+      {"a model that is a number", GgufWriter("x").add("tokenizer.ggml.model", 1).bytes(), "a string is expected"},
       {"no tokens", bpe([](auto&) {}), "no vocabulary"},
       {"zero tokens", bpe([](auto& w) { w.add(kTokens, {}); }), "the vocabulary is empty"},
       {"tokens that are numbers", bpe([](auto& w) { w.add(kTokens, std::vector<int>{1}); }), "array of 1 i32s"},
@@ -183,8 +183,8 @@ std::vector<Damage> damaged_vocabularies() {
       {"too few scores", spm([](auto& w) { w.add("tokenizer.ggml.scores", std::vector<float>{1}); }),
        "an f32 for each"},
       {"scores as text", spm([](auto& w) { w.add("tokenizer.ggml.scores", "high"); }), "an f32 for each"},
-      {"a BOS id as text", spm([](auto& w) { w.add("tokenizer.ggml.bos_token_id", "<s>"); }), "integer is wanted"},
-      {"add_bos as a number", spm([](auto& w) { w.add("tokenizer.ggml.add_bos_token", 1); }), "a bool is wanted"},
+      {"a BOS id as text", spm([](auto& w) { w.add("tokenizer.ggml.bos_token_id", "<s>"); }), "integer is expected"},
+      {"add_bos as a number", spm([](auto& w) { w.add("tokenizer.ggml.add_bos_token", 1); }), "a bool is expected"},
   };
 }
 

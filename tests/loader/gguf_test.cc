@@ -64,7 +64,7 @@ TEST_CASE("integers convert between widths if the value fits, and only then") {
   CHECK(gguf.require<double>("i32") == -70000.0);
   CHECK(gguf.require<float>("f64") == 0.1F);
   CHECK(error_of([&] { (void)gguf.require<std::uint32_t>("i32"); }) ==
-        "error[model-format]: metadata key 'i32' holds i32 -70000: a u32 integer is wanted; convert the model again "
+        "error[model-format]: metadata key 'i32' holds i32 -70000: a u32 integer is expected; convert the model again "
         "with a current converter");
   CHECK(error_of([&] { (void)gguf.require<std::int8_t>("u8"); }).find("holds u8 200") != std::string::npos);
   CHECK_FALSE(error_of([&] { (void)gguf.require<std::uint32_t>("u64"); }).empty());

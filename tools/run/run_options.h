@@ -26,7 +26,7 @@ struct RunRequest {
   std::optional<std::string> tokens, dump, trace;
   std::optional<std::int64_t> seed, predict;  ///< predict -1: until the model ends its answer or the context is full
   DumpOptions dump_options;
-  runtime::SamplerParams sampler;  ///< only typical_p, presence_penalty and frequency_penalty are used from here
+  runtime::SamplerParams sampler;  ///< the settings that no file can give; the others are below
   /// Options whose defaults depend on the model file; settle_sampling fills those that are empty.
   std::optional<float> temperature, top_p, min_p, repeat_penalty;
   std::optional<std::int64_t> top_k, repeat_window;

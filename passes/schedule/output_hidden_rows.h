@@ -14,6 +14,6 @@ inline constexpr std::string_view kHiddenOutput = "hidden";
 /// Returns the portable `graph` with the output "hidden" [R, width], the rows of the final norm, in place of "logits".
 /// The head is left unused, and eliminate_dead_nodes removes it. Errors: kModelUnsupported if the logits do not come
 /// from a matmul.
-ir::Graph give_hidden(ir::Graph graph);
+ir::Graph output_hidden_rows(ir::Graph graph);
 
 }  // namespace forge::passes

@@ -1,4 +1,4 @@
-#include "passes/schedule/give_hidden.h"
+#include "passes/schedule/output_hidden_rows.h"
 
 #include <string>
 #include <utility>
@@ -24,7 +24,7 @@ Value rows_before_head(const ir::Graph& graph, Value logits) {
 
 }  // namespace
 
-ir::Graph give_hidden(ir::Graph graph) {
+ir::Graph output_hidden_rows(ir::Graph graph) {
   for (std::size_t i = 0; i < graph.outputs().size(); ++i)
     if (const auto& [name, value] = graph.outputs()[i]; name == "logits")
       graph.set_output(i, std::string(kHiddenOutput), rows_before_head(graph, value));
