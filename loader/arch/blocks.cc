@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/quant/rows.h"
 #include "support/error.h"
@@ -111,8 +112,8 @@ ir::Value DecoderBuilder::norm(ir::Value x, const std::string& stem) {
                    biased ? weight(stem + ".bias", params_.width) : ir::Value{});
 }
 
-ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, QkNorm kind) {
-  const std::int64_t dim = params_.head_dim;
+ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim,
+                                  QkNorm kind) {
   switch (kind) {
     case QkNorm::kNone:
       return x;
@@ -144,7 +145,7 @@ ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, float temperature) {
 AttentionSpec DecoderBuilder::attention_spec(ir::RopeMode mode) const {
   refuse_if(params_.value_dim != params_.head_dim,
             fmt::format("value heads of {} columns and key heads of {}", params_.value_dim, params_.head_dim));
-  return {.mode = mode, .rope = params_.rope, .scale = params_.attention_scale};
+  return {.mode = mode, .head_dim = params_.head_dim, .rope = params_.rope, .scale = params_.attention_scale};
 }
 
 float DecoderBuilder::width_scale() const {
@@ -180,38 +181,71 @@ ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::Atte
 
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {
   const auto& p = params_;
-  const std::int64_t q_cols = p.heads * p.head_dim, kv_cols = p.kv_heads * p.head_dim;
+  const auto [heads, kv_heads, ffn_width] = shape(layer);
+  if (kv_heads < 1) contradiction("a layer with attention has no heads", fmt::format("layer {}", layer));
+  const bool gated_query = spec.gate == AttentionGate::kInQuery;
+  const std::int64_t dim = spec.head_dim, q_cols = heads * dim, kv_cols = kv_heads * dim;
   const std::int64_t all = q_cols + 2 * kv_cols;
   const bool fused = has(at(layer, "attn_qkv.weight"));
   const auto project = [&](const char* stem, std::int64_t begin, std::int64_t n) {
     return fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
   };
   const auto place = [&](ir::Value x, const char* stem, std::int64_t n, float temperature) {
-    const auto norm = [&](ir::Value rows) { return qk_norm(rows, at(layer, stem), n, spec.qk_norm); };
+    const auto norm = [&](ir::Value rows) { return qk_norm(rows, at(layer, stem), n, dim, spec.qk_norm); };
     const auto rotate = [&](ir::Value rows) {
-      const ir::RopeAttrs rope{.head_dim = p.head_dim, .rotary_dims = p.rotary_dims, .mode = spec.mode};
+      const ir::RopeAttrs rope{.head_dim = dim, .rotary_dims = spec.rope.freqs.dims, .mode = spec.mode};
       return spec.use_rope ? ir_.rope(rows, rope_table(spec.rope, temperature), rope) : rows;
     };
     return spec.norm_after_rope ? norm(rotate(x)) : rotate(norm(x));
   };
   // The softmax scale is a scale of q here, as in the papers; the pass canonicalise moves it into the attention.
-  const ir::Value q =
-      ir_.scale(place(project("attn_q", 0, q_cols), "attn_q_norm", p.heads, spec.temperature), spec.scale);
-  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", p.kv_heads, 0);
+  const ir::Value query = project("attn_q", 0, gated_query ? 2 * q_cols : q_cols);
+  const ir::Builder::Piece query_part[] = {{.x = query, .begin = 0, .stride = 2 * dim, .width = dim}};
+  const ir::Value q = ir_.scale(
+      place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature), spec.scale);
+  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, 0);
   const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
-  const ir::Value heads = attend(q, k, v,
-                                 {.heads = p.heads,
-                                  .kv_heads = p.kv_heads,
-                                  .head_dim = p.head_dim,
-                                  .window = spec.window,
-                                  .softcap = spec.softcap},
-                                 spec.sinks ? weight(at(layer, "attn_sinks.weight"), p.heads) : ir::Value{});
-  return linear(heads, at(layer, "attn_output"), p.width, q_cols);
+  const ir::Value attended = attend(
+      q, k, v, {.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .window = spec.window, .softcap = spec.softcap},
+      spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{});
+  return linear(gated(attended, x, query, layer, spec), at(layer, "attn_output"), p.width, q_cols);
+}
+
+/// The attended heads times the sigmoid of their gate. x: the normalised rows; query: the result of attn_q.
+ir::Value DecoderBuilder::gated(ir::Value heads, ir::Value x, ir::Value query, std::int64_t layer,
+                                const AttentionSpec& spec) {
+  const std::int64_t count = shape(layer).heads, dim = spec.head_dim;
+  switch (spec.gate) {
+    case AttentionGate::kNone:
+      return heads;
+    case AttentionGate::kEachColumn:
+      return ir_.mul(heads, ir_.sigmoid(linear(x, at(layer, "attn_gate"), count * dim, params_.width)));
+    case AttentionGate::kEachHead: {
+      const ir::Value gate = ir_.sigmoid(linear(x, at(layer, "attn_gate"), count, params_.width));
+      return ir_.mul(heads, repeat_columns(gate, count, dim));
+    }
+    case AttentionGate::kInQuery: {
+      const ir::Builder::Piece gate[] = {{.x = query, .begin = dim, .stride = 2 * dim, .width = dim}};
+      return ir_.mul(heads, ir_.sigmoid(ir_.arrange(count, gate)));
+    }
+  }
+  return heads;
+}
+
+/// Each of `columns` columns `times` times, one after the other: [T, columns * times]. In two steps, because an arrange
+/// has few pieces: each column becomes a short run, then each run is repeated.
+ir::Value DecoderBuilder::repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times) {
+  const auto repeat = [&](ir::Value from, std::int64_t width, std::int64_t count) {
+    const ir::Builder::Piece piece{.x = from, .begin = 0, .stride = width, .width = width};
+    return ir_.arrange(columns, std::vector(static_cast<std::size_t>(count), piece));
+  };
+  const std::int64_t run = std::gcd(times, std::int64_t{32});
+  return repeat(repeat(x, 1, run), run, times / run);
 }
 
 ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
   const auto& p = params_;
-  const std::int64_t n = p.ffn_width;
+  const std::int64_t n = shape(layer).ffn_width;
   const bool fused = !has(at(layer, "ffn_gate.weight"));
   const ir::Value gate =
       fused ? linear(x, at(layer, "ffn_up"), n, p.width, {0, 2 * n}) : linear(x, at(layer, "ffn_gate"), n, p.width);
@@ -221,8 +255,9 @@ ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activat
 
 ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
   const auto& p = params_;
-  const ir::Value up = linear(x, at(layer, "ffn_up"), p.ffn_width, p.width);
-  return linear(ir_.activate(up, activation), at(layer, "ffn_down"), p.width, p.ffn_width);
+  const std::int64_t n = shape(layer).ffn_width;
+  const ir::Value up = linear(x, at(layer, "ffn_up"), n, p.width);
+  return linear(ir_.activate(up, activation), at(layer, "ffn_down"), p.width, n);
 }
 
 ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {

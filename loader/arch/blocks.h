@@ -33,7 +33,14 @@ struct RopeSpec {
   std::string long_factors{};  ///< the same for contexts longer than freqs.original_context; "": none
 };
 
-/// Hyper-parameters that nearly every decoder has, read from "<family>.<key>" metadata and checked.
+/// Sizes of one layer, which many files give layer by layer. 0 where a layer has no such block: kv_heads 0 is a layer
+/// without attention, ffn_width 0 one without an FFN.
+struct LayerShape {
+  std::int64_t heads = 0, kv_heads = 0, ffn_width = 0;
+};
+
+/// Hyper-parameters that nearly every decoder has, read from "<family>.<key>" metadata and checked. Where layers
+/// differ, heads, kv_heads and ffn_width are the largest of any layer (DecoderBuilder::shape has each layer's).
 struct DecoderParams {
   std::int64_t layers = 0, width = 0, ffn_width = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dims = 0,
                context = 0, vocab = 0;
@@ -48,9 +55,15 @@ struct DecoderParams {
 /// head_dim].
 enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
 
-/// Options of a layer's attention. Layers of one model may differ.
+/// The gate on the attended heads, before the output projection: they are multiplied by its sigmoid. kNone;
+/// kEachColumn: tensor attn_gate [heads * head_dim, width]; kEachHead: attn_gate [heads, width], one number a head;
+/// kInQuery: attn_q holds for each head its query and then its gate [heads * 2 * head_dim, width].
+enum class AttentionGate : std::uint8_t { kNone, kEachColumn, kEachHead, kInQuery };
+
+/// Options of a layer's attention. Layers of one model may differ; the numbers of heads are those of the layer's shape.
 struct AttentionSpec {
   ir::RopeMode mode{};
+  std::int64_t head_dim = 0;  ///< columns of a head
   RopeSpec rope;
   bool use_rope = true;   ///< false: NoPE, the layer has no positional encoding
   float temperature = 0;  ///< scaling of q by position (ir::RopeTableAttrs) with the length rope.freqs.original_context
@@ -60,6 +73,7 @@ struct AttentionSpec {
   std::int64_t window = 0;       ///< sliding window in positions, the token's own included; 0: full attention
   float softcap = 0;             ///< soft-cap of the scores; 0: none
   bool sinks = false;            ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
+  AttentionGate gate = AttentionGate::kNone;
 };
 
 /// Two kinds of attention that alternate by layer: with a sliding window (local) and without (global).
@@ -98,6 +112,7 @@ class DecoderBuilder {
   /// general.architecture. Several names may share one build function and differ in a detail.
   [[nodiscard]] const std::string& family() const { return family_; }
   [[nodiscard]] const DecoderParams& params() const { return params_; }
+  [[nodiscard]] const LayerShape& shape(std::int64_t layer) const { return shapes_[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] const Gguf& file() const { return file_; }
   [[nodiscard]] ir::Builder& ir() { return ir_; }
   /// "<family>.<suffix>", the name of a metadata key.
@@ -112,6 +127,10 @@ class DecoderBuilder {
   float feature(std::string_view suffix, float neutral);
   /// Base of RoPE's frequencies; 10000 if the key is absent. Errors: kModelFormat unless it is positive and finite.
   [[nodiscard]] float rope_base(std::string_view suffix) const;
+  /// A whole number that the file gives once or for each layer; `fallback` if the key is absent. Errors: kModelFormat
+  /// for a number below 0 or above 2^24, a list that is too short, or no key and no fallback.
+  [[nodiscard]] std::vector<std::int64_t> per_layer(std::string_view suffix,
+                                                    std::optional<std::int64_t> fallback = {}) const;
   /// The sliding window in positions, 0 for none; `fallback` if the key is absent. Marks the key as read.
   std::int64_t sliding_window(std::int64_t fallback = 0);
   /// True if the model has M-RoPE, in which sections of a head rotate by the three coordinates of an image patch. All
@@ -178,8 +197,11 @@ class DecoderBuilder {
   PortableModel finish(ir::Value x, float scale = 1, float softcap = 0);
 
  private:
+  void read_shapes();
   void read_rope();
-  ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, QkNorm kind);
+  ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim, QkNorm kind);
+  ir::Value gated(ir::Value heads, ir::Value x, ir::Value query, std::int64_t layer, const AttentionSpec& spec);
+  ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread();
   const GgufTensor& checked_tensor(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
@@ -190,7 +212,8 @@ class DecoderBuilder {
   ir::Builder ir_;
   std::string family_;
   DecoderParams params_;
-  std::int64_t file_layers_ = 0;  ///< layers in the file; multi-token-prediction layers follow params_.layers, unused
+  std::vector<LayerShape> shapes_;  ///< of all layers of the file
+  std::int64_t file_layers_ = 0;    ///< layers in the file; multi-token-prediction layers follow params_.layers, unused
   /// Layers with the same cache geometry, which share one kv_state.
   struct KvGroup {
     ir::KvStateAttrs attrs;           ///< attrs.layers counts the layers built so far

@@ -22,21 +22,6 @@ constexpr std::int64_t kHeadsMax = 1 << 16;
 constexpr std::int64_t kLayersMax = 1024;               // some passes take quadratic time in the number of layers
 constexpr float kFactorMin = 1e-9F, kFactorMax = 1e9F;  // products and reciprocals of a few factors stay finite
 
-/// A number that some files give once and others for each layer. forge requires the same for all layers.
-std::int64_t uniform(const Gguf& file, const std::string& key, std::int64_t layers,
-                     std::optional<std::int64_t> fallback = {}) {
-  const GgufValue* value = file.find_value(key);
-  if (value == nullptr || !value->is_array()) return positive(file, key, fallback);
-  const auto list = *file.find_per_layer<std::int64_t>(key, static_cast<std::size_t>(layers));
-  for (const auto number : list)
-    if (number != list[0])
-      throw Error(ErrorCode::kModelUnsupported, "'" + key + "' differs from layer to layer",
-                  fmt::format("{} and {}", list[0], number), "use a model whose layers all have the same shape");
-  if (list[0] < 1 || list[0] > kDimMax)
-    contradiction("metadata key '" + key + "' is out of range", fmt::format("it holds {}", list[0]));
-  return list[0];
-}
-
 }  // namespace
 
 void contradiction(std::string what, std::string why) {
@@ -67,18 +52,11 @@ DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), n
     contradiction("metadata key '" + key("nextn_predict_layers") + "' is out of range", fmt::format("{}", mtp_layers));
   p.layers = file_layers_ - mtp_layers;
   p.width = positive(file, key("embedding_length"));
-  p.ffn_width = uniform(file, key("feed_forward_length"), file_layers_);
-  p.heads = uniform(file, key("attention.head_count"), file_layers_);
-  p.kv_heads = uniform(file, key("attention.head_count_kv"), file_layers_, p.heads);
+  read_shapes();
   p.context = positive(file, key("context_length"));
-  if (std::max(p.heads, p.kv_heads) > kHeadsMax)
-    contradiction("the number of attention heads is out of range", fmt::format("{} and {}", p.heads, p.kv_heads));
-  if (p.heads % p.kv_heads != 0)
-    contradiction("the number of heads is not a multiple of the KV heads",
-                  fmt::format("{} and {}", p.heads, p.kv_heads));
-  if (!file.has(key("attention.key_length")) && p.width % p.heads != 0)
+  if (!file.has(key("attention.key_length")) && p.heads > 0 && p.width % p.heads != 0)
     contradiction("the width is not a multiple of the heads", fmt::format("{} and {}", p.width, p.heads));
-  p.head_dim = positive(file, key("attention.key_length"), p.width / p.heads);
+  p.head_dim = positive(file, key("attention.key_length"), p.heads > 0 ? p.width / p.heads : 1);
   p.value_dim = positive(file, key("attention.value_length"), p.head_dim);
   p.norm_eps = file.require<float>(
       key(norm == NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"));
@@ -92,6 +70,42 @@ DecoderBuilder::DecoderBuilder(const Gguf& file, NormKind norm) : file_(file), n
     contradiction("the vocabulary size contradicts the embedding table",
                   fmt::format("'{}' says {}, token_embd.weight has {} rows", key("vocab_size"), *stated, p.vocab));
   read_rope();
+}
+
+/// Heads and widths of all layers, those of multi-token prediction included. A model without any attention
+/// (attention.head_count 0) and layers without an FFN are possible; families that need them find tensors missing.
+void DecoderBuilder::read_shapes() {
+  auto& p = params_;
+  const auto heads = per_layer("attention.head_count"), widths = per_layer("feed_forward_length", 0);
+  const bool own_kv = file_.has(key("attention.head_count_kv"));
+  const auto kv_heads = own_kv ? per_layer("attention.head_count_kv") : heads;
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    const LayerShape shape{.heads = heads[i], .kv_heads = kv_heads[i], .ffn_width = widths[i]};
+    if (std::max(shape.heads, shape.kv_heads) > kHeadsMax || shape.heads < shape.kv_heads)
+      contradiction("the number of attention heads is out of range",
+                    fmt::format("{} and {} in layer {}", shape.heads, shape.kv_heads, i));
+    if (shape.kv_heads > 0 && shape.heads % shape.kv_heads != 0)
+      contradiction("the number of heads is not a multiple of the KV heads",
+                    fmt::format("{} and {}", shape.heads, shape.kv_heads));
+    shapes_.push_back(shape);
+    p.heads = std::max(p.heads, shape.heads);
+    p.kv_heads = std::max(p.kv_heads, shape.kv_heads);
+    p.ffn_width = std::max(p.ffn_width, shape.ffn_width);
+  }
+}
+
+std::vector<std::int64_t> DecoderBuilder::per_layer(std::string_view suffix,
+                                                    std::optional<std::int64_t> fallback) const {
+  const auto name = key(suffix);
+  const auto layers = static_cast<std::size_t>(file_layers_);
+  if (!file_.has(name) && fallback) return std::vector<std::int64_t>(layers, *fallback);
+  if (!file_.has(name)) (void)file_.require<std::int64_t>(name);  // throws: the key is missing
+  auto list = *file_.find_per_layer<std::int64_t>(name, layers);
+  for (const auto number : list)
+    if (number < 0 || number > kDimMax)
+      contradiction("metadata key '" + name + "' is out of range", fmt::format("it holds {}", number));
+  list.resize(layers);
+  return list;
 }
 
 float DecoderBuilder::rope_base(std::string_view suffix) const {
