@@ -319,6 +319,10 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
     case Op::kLayerNorm:
     case Op::kRopeFreqs:
     case Op::kRopeTable:
+    case Op::kShortConv:
+    case Op::kDeltaRule:
+    case Op::kSelectiveScan:
+    case Op::kRwkv7:
       return true;
     case Op::kSplit:
       return graph.attrs_as<ir::PartsAttrs>(node).unit > 0;

@@ -136,6 +136,37 @@ Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool s
   }
   return add_node(Op::kArrange, std::move(operands), std::move(attrs));
 }
+Builder::Recurrent Builder::add_recurrent(Op op, std::vector<Value> operands, Value state, Attrs attrs) {
+  operands.push_back(state);
+  for (const auto kind : {InputKind::kSequence, InputKind::kStateRead, InputKind::kStateWrite})
+    operands.push_back(input(kind));
+  const Value y = add_node(op, std::move(operands), std::move(attrs));
+  return {y, {y.node, 1}};
+}
+Builder::Recurrent Builder::short_conv(Value x, Value kernel, Value bias, Value state, std::int64_t layer) {
+  std::vector<Value> operands{x, kernel};
+  if (bias.node != kNoNode) operands.push_back(bias);
+  return add_recurrent(Op::kShortConv, std::move(operands), state, ShortConvAttrs{layer});
+}
+Builder::Recurrent Builder::delta_rule(Value q, Value k, Value v, Value log_decay, Value beta, Value state,
+                                       const DeltaRuleAttrs& attrs) {
+  return add_recurrent(Op::kDeltaRule, {q, k, v, log_decay, beta}, state, attrs);
+}
+Builder::Recurrent Builder::selective_scan(const ScanOperands& operands, Value state, const SelectiveScanAttrs& attrs) {
+  const auto& [x, dt, a, b, c, d] = operands;
+  return add_recurrent(Op::kSelectiveScan, {x, dt, a, b, c, d}, state, attrs);
+}
+Builder::Recurrent Builder::rwkv7(const Rwkv7Operands& operands, Value state, const Rwkv7Attrs& attrs) {
+  const auto& [r, w, k, v, a, b] = operands;
+  return add_recurrent(Op::kRwkv7, {r, w, k, v, a, b}, state, attrs);
+}
+std::vector<Value> Builder::split(Value x, std::vector<std::int64_t> sizes) {
+  const std::size_t count = sizes.size();
+  const Value first = add_node(Op::kSplit, {x}, PartsAttrs{.sizes = std::move(sizes), .unit = 0});
+  std::vector<Value> parts(count, first);
+  for (std::uint32_t i = 0; i < count; ++i) parts[i].result = i;
+  return parts;
+}
 Value Builder::gather_rows(Value x, Value rows) {
   return add_node(Op::kGatherRows, {x, rows});
 }

@@ -75,6 +75,26 @@ class Builder {
   /// Attends to a layer of `state`, which must already include this step's store of that layer. `sinks` [heads] are
   /// optional. Positions, sequences, block table and KV lengths are the step's inputs.
   Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {});
+  /// Result of an op with recurrent state: y, and the state after this layer. Sequence and slots are the step's inputs.
+  struct Recurrent {
+    Value y, state;
+  };
+  /// `bias` [C] is optional.
+  Recurrent short_conv(Value x, Value kernel, Value bias, Value state, std::int64_t layer);
+  Recurrent delta_rule(Value q, Value k, Value v, Value log_decay, Value beta, Value state,
+                       const DeltaRuleAttrs& attrs);
+  /// The operands x, dt, a, b, c and d of a selective scan, which op.h describes.
+  struct ScanOperands {
+    Value x, dt, a, b, c, d;
+  };
+  Recurrent selective_scan(const ScanOperands& operands, Value state, const SelectiveScanAttrs& attrs);
+  /// The operands r, w, k, v, a and b of RWKV-7's recurrence (Rwkv7Attrs).
+  struct Rwkv7Operands {
+    Value r, w, k, v, a, b;
+  };
+  Recurrent rwkv7(const Rwkv7Operands& operands, Value state, const Rwkv7Attrs& attrs);
+  /// The consecutive parts of x's columns; `sizes` add up to its width.
+  std::vector<Value> split(Value x, std::vector<std::int64_t> sizes);
   Value gather_rows(Value x, Value rows);
   /// One piece of arrange (ArrangeAttrs): columns [begin + head * stride, ... + width) of x, or zeros without an x.
   struct Piece {
@@ -96,8 +116,9 @@ class Builder {
 
  private:
   Value add_node(Op op, std::vector<Value> operands, Attrs attrs = {});
+  Recurrent add_recurrent(Op op, std::vector<Value> operands, Value state, Attrs attrs);
   Graph& graph_;
-  std::array<Value, 7> inputs_{};  ///< the input nodes found or added so far, by InputKind
+  std::array<Value, 9> inputs_{};  ///< the input nodes found or added so far, by InputKind
   std::int32_t layer_ = kNoLayer;
 };
 

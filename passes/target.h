@@ -67,6 +67,9 @@ class Target {
   /// True if a matmul with this number of columns may be merged with others (merge_qkv.cc).
   [[nodiscard]] virtual bool merges_columns(std::int64_t) const { return true; }
 
+  /// True if kernels take rows at any distance, so that a range of columns of a value needs no copy (views.h).
+  [[nodiscard]] virtual bool views_columns() const { return false; }
+
   /// Why `members`, in topological order, cannot run as one kernel; nullopt if they can. Fusion passes call it with the
   /// members of a group and the nodes to add. A group that it accepts may be refused by `choose` for its size only.
   [[nodiscard]] virtual std::optional<std::string> group_refusal(const ir::Graph& graph,

@@ -50,6 +50,14 @@ class CpuChooser {
   plan::SplitPairsT split_pairs(ir::NodeId node);
   plan::ArrangeT arrange(ir::NodeId node);
 
+  // choose_recurrent.cc
+  plan::ShortConvT short_conv(std::span<const ir::NodeId> nodes);
+  plan::DeltaRuleT delta_rule(ir::NodeId node);
+  plan::SelectiveScanT selective_scan(ir::NodeId node);
+  plan::Rwkv7T rwkv7(ir::NodeId node);
+  /// The role of the recurrent state that the node updates, and of its result.
+  std::uint16_t recurrent_state(ir::NodeId node, std::int64_t layer);
+
   /// The operand of a value. The rows of a [T, U, N] value are its T * U slots, so its row distance is one slot's.
   [[nodiscard]] plan::Operand rows(ir::Value value) const;
   /// The operand of a layer's part of the KV state that `value` belongs to.

@@ -110,8 +110,8 @@ void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& c
   };
   for (std::int64_t t = 0; t < k.rows(); ++t) {
     const std::int64_t physical = paging.physical(t, paging.positions.i32[t]);
-    context.kv->rows[{context.kv_group, layer, physical}] = {.k = row_of(k, t),
-                                                             .v = v == nullptr ? std::vector<float>() : row_of(*v, t)};
+    context.kv->rows[{context.state_group, layer, physical}] = {
+        .k = row_of(k, t), .v = v == nullptr ? std::vector<float>() : row_of(*v, t)};
   }
 }
 
@@ -157,7 +157,7 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
     const std::int64_t first = attention.window > 0 ? std::max<std::int64_t>(0, position - attention.window + 1) : 0;
     std::vector<const ReferenceKv::Row*> seen;
     for (std::int64_t p = first; p <= position; ++p) {
-      const auto found = context.kv->rows.find({context.kv_group, attention.layer, paging.physical(t, p)});
+      const auto found = context.kv->rows.find({context.state_group, attention.layer, paging.physical(t, p)});
       if (found == context.kv->rows.end() || !fits(found->second))
         throw Error(ErrorCode::kInternal,
                     fmt::format("attention of layer {} reads position {} of sequence {}, which was never stored",

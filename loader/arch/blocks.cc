@@ -87,6 +87,35 @@ ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std
   return ir_.weight(name, tensor.dtype, vector ? ir::Shape{rows} : ir::Shape{rows, cols});
 }
 
+ir::Value DecoderBuilder::vector(const std::string& name, std::int64_t n) {
+  const auto& found = tensor(name);
+  if (found.rank > 2 || !((found.cols() == n && found.rows() == 1) || (found.cols() == 1 && found.rows() == n)))
+    contradiction("a tensor has the wrong shape",
+                  fmt::format("{} where the metadata requires [{}]", found.describe(), n));
+  return flat(name, n);
+}
+
+ir::Value DecoderBuilder::flat(const std::string& name, std::int64_t n) {
+  const auto& found = tensor(name);
+  if (found.cols() * found.rows() != n)
+    contradiction("a tensor has the wrong shape",
+                  fmt::format("{} where the metadata requires {} numbers", found.describe(), n));
+  if (found.dtype != DType::kF32)
+    throw Error(ErrorCode::kModelUnsupported, "a vector is not f32", found.describe(), "convert the model again");
+  return ir_.weight(name, DType::kF32, {n});
+}
+
+ir::Value DecoderBuilder::kernel(const std::string& name, std::int64_t channels, std::int64_t taps) {
+  const auto& found = tensor(name);
+  if (found.cols() != taps || found.rows() != channels || found.dims[found.rank - 1] != channels)
+    contradiction("a tensor has the wrong shape",
+                  fmt::format("{} where the metadata requires [{}, {}]", found.describe(), channels, taps));
+  if (found.dtype != DType::kF32)
+    throw Error(ErrorCode::kModelUnsupported, "the kernel of a convolution is not f32", found.describe(),
+                "convert the model again");
+  return ir_.weight(name, DType::kF32, {channels, taps});
+}
+
 ir::Value DecoderBuilder::embed(float scale) {
   const ir::Value rows =
       ir_.embed(weight("token_embd.weight", params_.vocab, params_.width), ir_.input(ir::InputKind::kIds));
@@ -170,6 +199,19 @@ DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& atte
   const ir::Value state = ir_.kv_state(attrs);
   attrs.layers = 0;
   return kv_groups_.emplace_back(KvGroup{.attrs = attrs, .source = state.node, .state = state});
+}
+
+/// As kv_group: the number of layers is an upper limit until finish().
+void DecoderBuilder::update_state(std::int64_t floats, const UpdateState& update) {
+  auto group = std::ranges::find(recurrent_groups_, floats, [](const auto& g) { return g.attrs.floats; });
+  if (group == recurrent_groups_.end()) {
+    ir::RecurrentStateAttrs attrs{
+        .group = static_cast<std::int64_t>(recurrent_groups_.size()), .layers = 2 * params_.layers, .floats = floats};
+    const ir::Value state = ir_.recurrent_state(attrs);
+    attrs.layers = 0;
+    group = recurrent_groups_.insert(recurrent_groups_.end(), {.attrs = attrs, .source = state.node, .state = state});
+  }
+  group->state = update(group->state, group->attrs.layers++);
 }
 
 ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks) {
@@ -277,10 +319,10 @@ ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const A
   return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);
 }
 
-PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap) {
+PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap, const std::string& norm_stem) {
   const auto& p = params_;
   ir_.set_layer(ir::kNoLayer);
-  const ir::Value rows = norm(ir_.gather_rows(x, ir_.input(ir::InputKind::kRows)), "output_norm");
+  const ir::Value rows = norm(ir_.gather_rows(x, ir_.input(ir::InputKind::kRows)), norm_stem);
   const std::string head = has("output.weight") ? "output.weight" : "token_embd.weight";
   ir::Value logits = ir_.matmul(rows, weight(head, p.vocab, p.width));
   if (has("output.bias")) logits = ir_.add(logits, weight("output.bias", p.vocab));
@@ -290,6 +332,10 @@ PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap) {
   for (std::size_t g = 0; g < kv_groups_.size(); ++g) {
     graph_.set_attrs(kv_groups_[g].source, kv_groups_[g].attrs);
     graph_.add_output(fmt::format("kv{}", g), kv_groups_[g].state);
+  }
+  for (std::size_t g = 0; g < recurrent_groups_.size(); ++g) {
+    graph_.set_attrs(recurrent_groups_[g].source, recurrent_groups_[g].attrs);
+    graph_.add_output(fmt::format("recurrent{}", g), recurrent_groups_[g].state);
   }
   refuse_unread();
   ModelInfo info{.family = family_,

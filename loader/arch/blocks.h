@@ -147,6 +147,12 @@ class DecoderBuilder {
   /// One weight [experts, rows, cols] from one tensor [rows, cols] for each expert, all of one type. `name` contains
   /// ir::kExpertWildcard in place of the expert's number.
   ir::Value per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
+  /// A vector of `n` f32 numbers: [n] or [n, 1]. Marks the tensor as read.
+  ir::Value vector(const std::string& name, std::int64_t n);
+  /// The `n` f32 numbers of a matrix [groups, n / groups], one row after the other, as a vector.
+  ir::Value flat(const std::string& name, std::int64_t n);
+  /// The kernel of a convolution, f32 [channels, taps]; files also have it as [channels, 1, taps]. Marks it as read.
+  ir::Value kernel(const std::string& name, std::int64_t channels, std::int64_t taps);
   /// The file's tensor, for shapes that `weight` cannot check. Marks it as read.
   const GgufTensor& tensor(const std::string& name);
   [[nodiscard]] bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
@@ -168,6 +174,10 @@ class DecoderBuilder {
   /// Stores k and v in the next layer of the KV group with the geometry of `attrs` and attends to them; fills in
   /// attrs.layer. With v = Value{} the values are the first attrs.value_dim columns of each head's keys (shared rows).
   ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
+  /// The recurrent state of the next layer of the group whose state has `floats` f32 values a sequence: hands it and
+  /// the layer's index in the group to `update`, which returns the state after this layer.
+  using UpdateState = std::function<ir::Value(ir::Value state, std::int64_t index)>;
+  void update_state(std::int64_t floats, const UpdateState& update);
   /// cos and sin for the step's positions (ir::Op::kRopeTable).
   ir::Value rope_table(const RopeSpec& rope, float temperature = 0);
   /// Gated FFN: down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up contains the rows of gate, then those of up.
@@ -192,9 +202,9 @@ class DecoderBuilder {
     return x;
   }
   /// Adds the final norm and the LM head on the rows whose logits are requested, multiplies the logits by `scale` and
-  /// soft-caps them unless `softcap` is 0, and returns the finished graph. Refuses a file with tensors or features that
-  /// were not read: without them the model would compute something else.
-  PortableModel finish(ir::Value x, float scale = 1, float softcap = 0);
+  /// soft-caps them unless `softcap` is 0, and returns the finished graph. `norm_stem` names the final norm's tensor.
+  /// Refuses a file with tensors or features that were not read: without them the model would compute something else.
+  PortableModel finish(ir::Value x, float scale = 1, float softcap = 0, const std::string& norm_stem = "output_norm");
 
  private:
   void read_shapes();
@@ -222,6 +232,13 @@ class DecoderBuilder {
   };
   KvGroup& kv_group(const ir::AttentionAttrs& attention, bool shared_row);
   std::vector<KvGroup> kv_groups_;
+  /// Layers whose recurrent state has the same size, which share one recurrent_state.
+  struct RecurrentGroup {
+    ir::RecurrentStateAttrs attrs;    ///< attrs.layers counts the layers built so far
+    ir::NodeId source = ir::kNoNode;  ///< the recurrent_state
+    ir::Value state;                  ///< the state after the last layer
+  };
+  std::vector<RecurrentGroup> recurrent_groups_;
   std::set<std::string, std::less<>> read_;  ///< tensors and feature keys that the graph uses; refuse_unread() checks
 };
 

@@ -117,6 +117,7 @@ float DecoderBuilder::rope_base(std::string_view suffix) const {
 /// RoPE's dimensions, base and context extension. Old converters wrote the factor as rope.scale_linear, without a type.
 void DecoderBuilder::read_rope() {
   auto& p = params_;
+  if (p.heads == 0) return;  // no layer has attention
   p.rotary_dims = positive(file_, key("rope.dimension_count"), p.head_dim);
   if (p.rotary_dims % 2 != 0 || p.rotary_dims > p.head_dim)
     contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", p.rotary_dims, p.head_dim));

@@ -65,6 +65,18 @@ class VariantReader : PlanReader {
       case plan::Body::Arrange:
         read_arrange(*this, *body.AsArrange(), out);
         break;
+      case plan::Body::ShortConv:
+        read_short_conv(*this, *body.AsShortConv(), out);
+        break;
+      case plan::Body::DeltaRule:
+        read_delta_rule(*this, *body.AsDeltaRule(), out);
+        break;
+      case plan::Body::SelectiveScan:
+        read_selective_scan(*this, *body.AsSelectiveScan(), out);
+        break;
+      case plan::Body::Rwkv7:
+        read_rwkv7(*this, *body.AsRwkv7(), out);
+        break;
       default:
         fail("the step is not a CPU step");
     }

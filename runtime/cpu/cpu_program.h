@@ -28,6 +28,12 @@ struct Blocks {
     std::size_t block_stride = 0;  ///< bytes of one block over all layers
   };
   std::vector<KvPool> kv;  ///< per KV group
+  /// The recurrent states of a group: [slots][layers], layer_bytes each.
+  struct StatePool {
+    std::byte* data = nullptr;
+    std::size_t layer_bytes = 0, slot_bytes = 0;
+  };
+  std::vector<StatePool> recurrent;  ///< per recurrent group
 };
 
 /// The inputs of one forward, filled from a StepBatch. Vectors keep fixed addresses, because decoded steps point into
@@ -37,6 +43,7 @@ struct StepIo {
   std::vector<std::uint8_t> prompt;                      ///< [T]: 1: the token uses prompt_matmul (StepBatch::prompt)
   std::size_t table_stride = 0, group_stride = 0;        ///< entries of block_table per sequence and per KV group
   std::vector<std::int32_t> block, slot;                 ///< [KV groups][T], [T]: where each token's K and V are stored
+  std::vector<std::int32_t> state_read, state_write;     ///< [B]: slots of recurrent state (StepBatch)
   std::size_t tokens = 0, row_count = 0, sequences = 0;  ///< actual counts of this forward
 };
 
@@ -50,7 +57,8 @@ enum class StepKind : std::uint8_t {
   kRopeFreqs,
   kRopeTable,
   kSplit,
-  kArrange
+  kArrange,
+  kRecurrent
 };
 
 /// A tile op with resolved pointers. Which members are used depends on the kind. Strides are in floats unless their
@@ -141,6 +149,23 @@ struct ArrangeStep {
   float* out = nullptr;
 };
 
+/// A step with recurrent state: which kernel, and its arguments for row 0 and column 0. A task has one sequence's run
+/// of tokens and some of its columns.
+struct RecurrentStep {
+  enum class Kind : std::uint8_t { kShortConv, kDeltaRule, kScanHead, kScanChannels, kRwkv7 };
+  Kind kind{};
+  std::size_t group = 0, layer_offset = 0;  ///< the state: its recurrent group, and bytes to its layer in a slot
+  /// Heads are computed apart from each other: head h has rows [h * rows, (h + 1) * rows) of the state, `columns` wide,
+  /// and reads key head h / shared, or h % key_heads if `interleaved`.
+  std::size_t heads = 1, key_heads = 1, rows = 0, columns = 0;
+  bool interleaved = false;
+  cpu::ShortConvCall conv;
+  cpu::UnaryFn activation = nullptr;  ///< kShortConv: applied to the result; nullptr: none
+  cpu::DeltaRuleCall delta;
+  cpu::SelectiveScanCall scan;
+  cpu::Rwkv7Call rwkv;
+};
+
 /// One step. `kind` selects which of the members at the end are used.
 struct CpuStep {
   StepKind kind{};
@@ -155,6 +180,7 @@ struct CpuStep {
   RouteStep route;
   RowStep row;
   ArrangeStep arrange;
+  RecurrentStep recurrent;
 };
 
 /// One variant of the program: its bounds and its steps in order.
@@ -192,6 +218,9 @@ constexpr TileSize tile_size(cpu::CpuClass cpu_class) {
   if (cpu_class == cpu::CpuClass::kAvx512VnniAmx) return {.columns = 256, .tokens = kTileTokens};
   return {.columns = 512, .tokens = 64};
 }
+
+/// Columns of recurrent state in one task: few enough for all threads to have some, enough to fill registers.
+inline constexpr std::size_t kStateColumns = 64;
 
 /// The layout of a KV group's blocks. Throws Error(kPlan) if the group's geometry is invalid.
 cpu::KvShape kv_shape_of(const plan::KvGroup& group);

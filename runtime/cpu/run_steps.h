@@ -44,6 +44,11 @@ struct StepContext {
     std::size_t token = 0, count = 0;
   };
   std::vector<QueryTile> query_tiles;
+  /// The tokens of one sequence, which are neighbours in the step; made once per forward.
+  struct SequenceRun {
+    std::size_t sequence = 0, token = 0, count = 0;
+  };
+  std::vector<SequenceRun> sequence_runs;
   ExpertSlots experts;  ///< of the MoE step that is running
 };
 
@@ -64,6 +69,7 @@ inline void add_scaled(cpu::Tile sum, cpu::Tile term, float factor, const cpu::K
 /// The step kinds with their own source file. `tokens`: tokens or logit rows of this forward.
 void run_attention(const AttentionStep& step, StepContext& context);
 void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens);
+void run_recurrent(const RecurrentStep& step, StepContext& context);
 void run_route(const RouteStep& step, StepContext& context, std::size_t tokens);
 
 }  // namespace forge::runtime

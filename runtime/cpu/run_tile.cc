@@ -355,6 +355,9 @@ void run_step(const CpuStep& step, StepContext& context) {
     case StepKind::kAttention:
       run_attention(step.attention, context);
       return;
+    case StepKind::kRecurrent:
+      run_recurrent(step.recurrent, context);
+      return;
     case StepKind::kRopeFreqs:
       cpu::rope_frequencies(step.row.rope, floats(step.row.out));
       return;

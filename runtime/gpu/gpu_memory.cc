@@ -57,6 +57,7 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size
 }  // namespace
 
 GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_blocks) {
+  refuse_recurrent_state(program);
   const auto blocks = kv_context_blocks(program, wanted_kv_blocks);
   kv_blocks = checked_bytes(blocks, "KV pool");
   kv_pool_sizes = runtime::kv_pool_sizes(program, blocks);
