@@ -95,8 +95,9 @@ Value Builder::rope_freqs(const RopeFreqsAttrs& attrs, Value factors, Value long
   return add_node(Op::kRopeFreqs, std::move(operands), attrs);
 }
 Value Builder::rope_table(Value positions, Value freqs, float magnitude, float temperature,
-                          std::int64_t temperature_length) {
-  return add_node(Op::kRopeTable, {positions, freqs}, RopeTableAttrs{magnitude, temperature, temperature_length});
+                          std::int64_t temperature_length, std::int64_t temperature_offset) {
+  return add_node(Op::kRopeTable, {positions, freqs},
+                  RopeTableAttrs{magnitude, temperature, temperature_length, temperature_offset});
 }
 Value Builder::rope(Value x, Value table, const RopeAttrs& attrs) {
   return add_node(Op::kRope, {x, table}, attrs);

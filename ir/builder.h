@@ -65,7 +65,7 @@ class Builder {
   /// `long_factors` replaces `factors` for contexts longer than attrs.original_context; both may be Value{}: none.
   Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {}, Value long_factors = {});
   Value rope_table(Value positions, Value freqs, float magnitude, float temperature = 0,
-                   std::int64_t temperature_length = 0);
+                   std::int64_t temperature_length = 0, std::int64_t temperature_offset = 0);
   Value rope(Value x, Value table, const RopeAttrs& attrs);
   /// Multiplies row h of each token in x [M,H,K] by the matrix weight[h] of weight [H,N,K].
   Value batched_matmul(Value x, Value weight);

@@ -56,6 +56,7 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   out.head_dim = static_cast<std::int32_t>(a.head_dim);
   out.value_dim = static_cast<std::int32_t>(value_dim_of(a));
   out.window = static_cast<std::int32_t>(a.window);
+  out.chunk = static_cast<std::int32_t>(a.chunk);
   out.scale = a.scale;
   out.softcap = a.softcap;
   out.split_tokens = static_cast<std::int32_t>(split_tokens);
@@ -96,6 +97,7 @@ plan::RouteT CpuChooser::route(ir::NodeId node) {
   out.share = route.share == ir::RoutingNormalization::kChosen ? plan::RoutingNormalization::Chosen
                                                                : plan::RoutingNormalization::All;
   out.scale = route.scale;
+  out.experts_per_adjugate = static_cast<std::int32_t>(route.experts_per_adjugate);
   return out;
 }
 
@@ -125,6 +127,7 @@ plan::RopeAnglesT CpuChooser::rope_angles(ir::NodeId node) {
   out.magnitude = table.magnitude;
   out.temperature = table.temperature;
   out.temperature_length = table.temperature_length;
+  out.temperature_offset = table.temperature_offset;
   return out;
 }
 

@@ -42,6 +42,7 @@ void check_attrs(const AttentionAttrs& attention) {
   attr_between("attention", "head_dim", attention.head_dim, 1, kMax);
   attr_between("attention", "value_dim", attention.value_dim, 0, kMax);
   attr_between("attention", "window", attention.window, 0, kCountMax);
+  attr_between("attention", "chunk", attention.chunk, 0, kCountMax);
   if (attention.heads % attention.kv_heads != 0)
     refuse_attr("attention", "heads", fmt::to_string(attention.heads),
                 fmt::format("a multiple of kv_heads = {}", attention.kv_heads));
@@ -141,8 +142,15 @@ void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* c
   }
 }
 
-/// Attention is causal: the token at position p sees positions max(0, p - window + 1) to p, its own included. kv_store
-/// has run before, so this step's rows are in the cache.
+/// The first position that the token at `position` sees: neither before its sliding window nor before its chunk.
+std::int64_t first_seen(const AttentionAttrs& attention, std::int64_t position) {
+  const std::int64_t of_window = attention.window > 0 ? position - attention.window + 1 : 0;
+  const std::int64_t of_chunk = attention.chunk > 0 ? position / attention.chunk * attention.chunk : 0;
+  return std::max({std::int64_t{0}, of_window, of_chunk});
+}
+
+/// Attention is causal: the token at position p sees positions first_seen(p) to p, its own included. kv_store has run
+/// before, so this step's rows are in the cache.
 void run_attention(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
   const auto& attention = std::get<AttentionAttrs>(attrs);
   const Paging paging{*operands[2], *operands[3], *operands[4], context.kv->block_tokens};
@@ -154,9 +162,8 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
   };
   for (std::int64_t t = 0; t < q.rows(); ++t) {
     const std::int64_t position = paging.positions.i32[t];
-    const std::int64_t first = attention.window > 0 ? std::max<std::int64_t>(0, position - attention.window + 1) : 0;
     std::vector<const ReferenceKv::Row*> seen;
-    for (std::int64_t p = first; p <= position; ++p) {
+    for (std::int64_t p = first_seen(attention, position); p <= position; ++p) {
       const auto found = context.kv->rows.find({context.state_group, attention.layer, paging.physical(t, p)});
       if (found == context.kv->rows.end() || !fits(found->second))
         throw Error(ErrorCode::kInternal,

@@ -136,9 +136,10 @@ ir::Value DecoderBuilder::normalise(ir::Value x, ir::Value weight, ir::Value bia
 }
 
 ir::Value DecoderBuilder::norm(ir::Value x, const std::string& stem) {
-  const bool biased = norm_kind_ == NormKind::kLayer && has(stem + ".bias");
-  return normalise(x, weight(stem + ".weight", params_.width),
-                   biased ? weight(stem + ".bias", params_.width) : ir::Value{});
+  const ir::Value gain = weight(stem + ".weight", params_.width);
+  const ir::Value bias = has(stem + ".bias") ? weight(stem + ".bias", params_.width) : ir::Value{};
+  if (norm_kind_ == NormKind::kLayer || bias.node == ir::kNoNode) return normalise(x, gain, bias);
+  return ir_.add(normalise(x, gain, {}), bias);
 }
 
 ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim,
@@ -153,22 +154,39 @@ ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int
       return normalise(x, weight(stem + ".weight", heads, dim), {});
     case QkNorm::kRow:
       return normalise(x, weight(stem + ".weight", heads * dim), {});
+    case QkNorm::kUnweighted:
+      return normalise(x, ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}), {});
   }
   return x;
 }
 
-ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, float temperature) {
+ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, const TemperatureSpec& temperature) {
   // Every layer adds its own table; eliminate_common_subexpressions merges equal ones, so they belong to no layer.
   const std::int32_t layer = ir_.layer();
   ir_.set_layer(ir::kNoLayer);
+  const std::int64_t pairs = rope.freqs.dims / 2, total = rope.factors_total == 0 ? pairs : rope.factors_total;
   const auto factors = [&](const std::string& name) {
-    return name.empty() ? ir::Value{} : weight(name, rope.freqs.dims / 2);
+    if (name.empty()) return ir::Value{};
+    const ir::Value all = weight(name, total);
+    return total == pairs ? all : ir_.slice_rows(all, 0, pairs);
   };
   const ir::Value freqs = ir_.rope_freqs(rope.freqs, factors(rope.factors), factors(rope.long_factors));
-  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, rope.magnitude, temperature,
-                                         temperature == 0 ? 0 : rope.freqs.original_context);
+  const bool tempered = temperature.scale != 0;
+  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, rope.magnitude, temperature.scale,
+                                         tempered ? temperature.length : 0, tempered ? temperature.offset : 0);
   ir_.set_layer(layer);
   return table;
+}
+
+/// RoPE by angles that are 0, whatever the position: its frequencies are divided by so much that cos is 1 and sin
+/// vanishes. What remains is the table's temperature.
+ir::Value DecoderBuilder::scale_by_position(ir::Value heads, std::int64_t head_dim,
+                                            const TemperatureSpec& temperature) {
+  refuse_if(head_dim % 2 != 0, fmt::format("an attention temperature and heads of {} columns", head_dim));
+  constexpr float kStill = 1e30F;
+  const RopeSpec still{.freqs = {.dims = head_dim, .scaling = ir::RopeScaling::kLinear, .factor = kStill}};
+  return ir_.rope(heads, rope_table(still, temperature),
+                  {.head_dim = head_dim, .rotary_dims = head_dim, .mode = ir::RopeMode::kPairs});
 }
 
 AttentionSpec DecoderBuilder::attention_spec(ir::RopeMode mode) const {
@@ -232,24 +250,33 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const auto project = [&](const char* stem, std::int64_t begin, std::int64_t n) {
     return fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
   };
-  const auto place = [&](ir::Value x, const char* stem, std::int64_t n, float temperature) {
+  const auto place = [&](ir::Value x, const char* stem, std::int64_t n, const TemperatureSpec& temperature) {
+    // A rotation of all columns after the norm scales q too, by its table.
+    const bool by_table = spec.use_rope && spec.rope.freqs.dims == dim && !spec.norm_after_rope;
     const auto norm = [&](ir::Value rows) { return qk_norm(rows, at(layer, stem), n, dim, spec.qk_norm); };
     const auto rotate = [&](ir::Value rows) {
       const ir::RopeAttrs rope{.head_dim = dim, .rotary_dims = spec.rope.freqs.dims, .mode = spec.mode};
-      return spec.use_rope ? ir_.rope(rows, rope_table(spec.rope, temperature), rope) : rows;
+      return spec.use_rope ? ir_.rope(rows, rope_table(spec.rope, by_table ? temperature : TemperatureSpec{}), rope)
+                           : rows;
     };
-    return spec.norm_after_rope ? norm(rotate(x)) : rotate(norm(x));
+    const ir::Value placed = spec.norm_after_rope ? norm(rotate(x)) : rotate(norm(x));
+    return temperature.scale == 0 || by_table ? placed : scale_by_position(placed, dim, temperature);
   };
   // The softmax scale is a scale of q here, as in the papers; the pass canonicalise moves it into the attention.
   const ir::Value query = project("attn_q", 0, gated_query ? 2 * q_cols : q_cols);
   const ir::Builder::Piece query_part[] = {{.x = query, .begin = 0, .stride = 2 * dim, .width = dim}};
   const ir::Value q = ir_.scale(
       place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature), spec.scale);
-  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, 0);
+  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {});
   const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
-  const ir::Value attended = attend(
-      q, k, v, {.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .window = spec.window, .softcap = spec.softcap},
-      spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{});
+  const ir::Value attended = attend(q, k, v,
+                                    {.heads = heads,
+                                     .kv_heads = kv_heads,
+                                     .head_dim = dim,
+                                     .window = spec.window,
+                                     .softcap = spec.softcap,
+                                     .chunk = spec.chunk},
+                                    spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{});
   return linear(gated(attended, x, query, layer, spec), at(layer, "attn_output"), p.width, q_cols);
 }
 
@@ -285,14 +312,15 @@ ir::Value DecoderBuilder::repeat_columns(ir::Value x, std::int64_t columns, std:
   return repeat(repeat(x, 1, run), run, times / run);
 }
 
-ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
+ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                                    const elementwise::Parameters& parameters) {
   const auto& p = params_;
   const std::int64_t n = shape(layer).ffn_width;
   const bool fused = !has(at(layer, "ffn_gate.weight"));
   const ir::Value gate =
       fused ? linear(x, at(layer, "ffn_up"), n, p.width, {0, 2 * n}) : linear(x, at(layer, "ffn_gate"), n, p.width);
   const ir::Value up = linear(x, at(layer, "ffn_up"), n, p.width, fused ? SharedRows{n, 2 * n} : SharedRows{});
-  return linear(ir_.glu(gate, up, activation), at(layer, "ffn_down"), p.width, n);
+  return linear(ir_.glu(gate, up, activation, parameters), at(layer, "ffn_down"), p.width, n);
 }
 
 ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {

@@ -28,9 +28,17 @@ enum class NormKind : std::uint8_t { kRms, kLayer };
 /// RoPE of one kind of layers.
 struct RopeSpec {
   ir::RopeFreqsAttrs freqs;
-  float magnitude = 1;         ///< factor on cos and sin (YaRN, LongRoPE)
-  std::string factors{};       ///< name of a tensor [dims/2] that the frequencies are divided by; "": none
-  std::string long_factors{};  ///< the same for contexts longer than freqs.original_context; "": none
+  float magnitude = 1;             ///< factor on cos and sin (YaRN, LongRoPE)
+  std::string factors{};           ///< name of a tensor [dims/2] that the frequencies are divided by; "": none
+  std::string long_factors{};      ///< the same for contexts longer than freqs.original_context; "": none
+  std::int64_t factors_total = 0;  ///< entries of these tensors, of which the first dims/2 are taken; 0: dims/2
+};
+
+/// Scaling of q by position, which sharpens attention in long contexts: 1 + scale * ln(1 + floor((position + offset) /
+/// length)).
+struct TemperatureSpec {
+  float scale = 0;  ///< 0: none
+  std::int64_t length = 0, offset = 0;
 };
 
 /// Sizes of one layer, which many files give layer by layer. 0 where a layer has no such block: kv_heads 0 is a layer
@@ -52,8 +60,8 @@ struct DecoderParams {
 
 /// QK-norm, with the model's NormKind. kNone; kHead: over each head, with one weight [head_dim] for all heads;
 /// kEachHead: over each head, with a weight row for each [heads, head_dim]; kRow: over all heads together [heads *
-/// head_dim].
-enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
+/// head_dim]; kUnweighted: over each head, without a weight.
+enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow, kUnweighted };
 
 /// The gate on the attended heads, before the output projection: they are multiplied by its sigmoid. kNone;
 /// kEachColumn: tensor attn_gate [heads * head_dim, width]; kEachHead: attn_gate [heads, width], one number a head;
@@ -65,16 +73,20 @@ struct AttentionSpec {
   ir::RopeMode mode{};
   std::int64_t head_dim = 0;  ///< columns of a head
   RopeSpec rope;
-  bool use_rope = true;   ///< false: NoPE, the layer has no positional encoding
-  float temperature = 0;  ///< scaling of q by position (ir::RopeTableAttrs) with the length rope.freqs.original_context
-  float scale = 0;        ///< factor on q.k
+  bool use_rope = true;  ///< false: NoPE, the layer has no positional encoding
+  TemperatureSpec temperature{};
+  float scale = 0;  ///< factor on q.k
   QkNorm qk_norm = QkNorm::kNone;
   bool norm_after_rope = false;  ///< true: QK-norm after RoPE; false: before
   std::int64_t window = 0;       ///< sliding window in positions, the token's own included; 0: full attention
+  std::int64_t chunk = 0;        ///< chunked attention: a token sees its chunk of so many positions; 0: all
   float softcap = 0;             ///< soft-cap of the scores; 0: none
   bool sinks = false;            ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
 };
+
+/// Which of a period of layers has global attention, where the others are local.
+enum class GlobalLayer : std::uint8_t { kLast, kFirst };
 
 /// Two kinds of attention that alternate by layer: with a sliding window (local) and without (global).
 struct AlternatingAttention {
@@ -137,9 +149,10 @@ class DecoderBuilder {
   /// three are equal for text tokens, so text needs kHalves RoPE only; converters order the rows accordingly. Marks the
   /// key as read.
   bool rope_has_sections();
-  /// Assigns `local` (with its sliding window) or `global` to each layer: of every `period` layers all but the last are
+  /// Assigns `local` (with its sliding window) or `global` to each layer: of every `period` layers all but one are
   /// local, unless the file gives another period or a list. Without a window all layers are global.
-  [[nodiscard]] AlternatingAttention alternate(AttentionSpec local, AttentionSpec global, std::int64_t period) const;
+  [[nodiscard]] AlternatingAttention alternate(AttentionSpec local, AttentionSpec global, std::int64_t period,
+                                               GlobalLayer place = GlobalLayer::kLast) const;
 
   /// A weight of the file: [rows, cols], a vector [rows] if cols is 0, or [experts, rows, cols]. Marks the tensor as
   /// read. A wrong shape is an error that gives both shapes.
@@ -161,7 +174,7 @@ class DecoderBuilder {
   ir::Value embed(float scale = 1);
   /// x . W^T (+ bias, if the file has one) with W [n, k]; the tensors are "<stem>.weight" and "<stem>.bias".
   ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
-  /// The model's norm over whole rows, with "<stem>.weight" and, for LayerNorm, "<stem>.bias" if the file has it.
+  /// The model's norm over whole rows, with "<stem>.weight" and "<stem>.bias" if the file has it.
   ir::Value norm(ir::Value x, const std::string& stem);
   /// The attention options that the metadata gives: RoPE in `mode` in all layers and the softmax scale; no window,
   /// soft-cap, QK-norm or sinks.
@@ -179,9 +192,13 @@ class DecoderBuilder {
   using UpdateState = std::function<ir::Value(ir::Value state, std::int64_t index)>;
   void update_state(std::int64_t floats, const UpdateState& update);
   /// cos and sin for the step's positions (ir::Op::kRopeTable).
-  ir::Value rope_table(const RopeSpec& rope, float temperature = 0);
+  ir::Value rope_table(const RopeSpec& rope, const TemperatureSpec& temperature = {});
+  /// Heads of q that do not rotate, or not with all of their `head_dim` columns (an even number), times the
+  /// temperature.
+  ir::Value scale_by_position(ir::Value heads, std::int64_t head_dim, const TemperatureSpec& temperature);
   /// Gated FFN: down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up contains the rows of gate, then those of up.
-  ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
+  ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                      const elementwise::Parameters& parameters = {});
   /// FFN without a gate: down(act(up(x))).
   ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
   /// x + scale * y

@@ -185,7 +185,8 @@ bool DecoderBuilder::rope_has_sections() {
   return std::ranges::any_of(sections, [](auto dims) { return dims != 0; });
 }
 
-AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpec global, std::int64_t period) const {
+AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpec global, std::int64_t period,
+                                               GlobalLayer place) const {
   const auto layers = static_cast<std::size_t>(params_.layers);
   AlternatingAttention attention{std::move(local), std::move(global), std::vector<bool>(layers)};
   if (attention.local.window == 0) return attention;
@@ -196,8 +197,9 @@ AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpe
     return attention;
   }
   if (value != nullptr) period = positive(file_, name);
+  const std::int64_t global_at = place == GlobalLayer::kFirst ? 0 : period - 1;
   for (std::int64_t i = 0; i < params_.layers; ++i)
-    attention.windowed[static_cast<std::size_t>(i)] = i % period < period - 1;
+    attention.windowed[static_cast<std::size_t>(i)] = i % period != global_at;
   return attention;
 }
 

@@ -264,7 +264,7 @@ void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
   for (std::size_t s = 0; s < io_.sequences; ++s) first[s] = io_.kv_length[s];
   double seen = 0;  // positions, summed over all tokens
   for (std::size_t t = 0; t < io_.tokens; ++t) {
-    const double end = io_.positions[t] + 1, begin = p.window > 0 ? std::max(end - p.window, 0.0) : 0;
+    const double end = io_.positions[t] + 1, begin = cpu::attention_first_position(p, io_.positions[t]);
     auto& lowest = first[static_cast<std::size_t>(io_.sequence[t])];
     lowest = std::min(lowest, begin);
     seen += end - begin;

@@ -50,6 +50,7 @@ class AttentionReader : PlanReader {
       fail("the attention's heads differ from its KV group's");
     params.group = heads / kv_heads;
     params.window = static_cast<std::int32_t>(number(in.window, 0, std::numeric_limits<std::int32_t>::max()));
+    params.chunk = static_cast<std::int32_t>(number(in.chunk, 0, std::numeric_limits<std::int32_t>::max()));
     params.scale = in.scale;
     params.softcap = in.softcap;
     if (group.window() > 0 && (params.window == 0 || params.window > group.window()))

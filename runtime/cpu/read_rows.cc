@@ -39,6 +39,7 @@ class RowsReader : PlanReader {
     p.groups = number(route.groups, 1, kMost);
     p.groups_used = number(route.groups_used, 1, kMost);
     p.group_top = number(route.group_top, 1, kMost);
+    p.experts_per_adjugate = number(route.experts_per_adjugate, 1, kMost);
     p.sigmoid = member(route.gate, kIsSigmoid);
     p.over_chosen = member(route.share, kNormalizesTopK);
     p.scale = route.scale;
@@ -81,6 +82,7 @@ class RowsReader : PlanReader {
       row.magnitude.temperature = rope.temperature;
       row.magnitude.length =
           static_cast<std::int32_t>(number(rope.temperature_length, 1, std::numeric_limits<std::int32_t>::max()));
+      row.magnitude.offset = static_cast<std::int32_t>(number(rope.temperature_offset, 0, row.magnitude.length));
     }
     row.a = read(rope.frequencies, row.dim / 2 * sizeof(float));
     row.out = writable(rope.out, tokens_of(out) * row.dim * sizeof(float));

@@ -27,6 +27,14 @@ TEST_CASE("experts, by hand") {
   check_near(shares({.used = 1}, {1, 0, 0, 0}), {0.1F, low});
   check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0.1F, 0, 0}), {0.4F, top});
   check_near(shares({.used = 1, .groups = 2, .groups_used = 1, .group_top = 2}, {0, 0, 0.2F, 0}), {0.3F, top});
+  // Adjugate experts, each for two: the best experts 1 and 2 stand for 0 and 1, and 3 and 0 for 1 and 0.
+  const RouteAttrs adjugate{.used = 2, .share = RoutingNormalization::kChosen, .experts_per_adjugate = 2};
+  check_near(shares(adjugate), {0.2F, 0.8F, 0.5F, 0.5F});
+  const auto numbers = run([&](Builder& b) {  // row e of the weight is e, so the products are the chosen numbers
+    const auto chosen = b.route(logits(b), adjugate).experts;
+    return b.expert_matmul(b.constant({1, 1}, {2, 1}), b.constant({0, 1}, {2, 1, 1}), chosen);
+  });
+  check_near(numbers, {0, 1, 1, 0});
 
   // Token 0 is routed to experts 1 and 2, token 1 to experts 3 and 0; weights [4 experts, 1, 2].
   const auto sum = [&](bool each_its_own, bool biased) {

@@ -77,6 +77,7 @@ TEST_CASE("shapes of experts' ops") {
   CHECK_THAT(route({.used = 3, .groups = 4}), Catch::Contains("at most the experts of 1 groups"));
   CHECK_THAT(route({.used = 2, .groups = 4, .group_top = 3}), Catch::Contains("group_top = 3"));
   CHECK_THAT(route({.scale = NAN}), Catch::Contains("scale"));
+  CHECK_THAT(route({.experts_per_adjugate = 0}), Catch::Contains("experts_per_adjugate = 0"));
 
   CHECK(infer(Op::kExpertMatmul, {}, {f32({T, 64}), weight, chosen}) == "f32[T,2,40]");
   CHECK(infer(Op::kExpertMatmul, {}, {q8a({T, 2, 64}), weight, chosen}) == "f32[T,2,40]");
@@ -317,6 +318,12 @@ TEST_CASE("shapes of RoPE") {
   CHECK(infer(Op::kRopeTable, RopeTableAttrs{1}, {i32({T}), f32({8})}) == "f32[T,8,2]");
   CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{1}, {f32({T}), f32({8})}), Catch::Contains("operand 0 is f32[T]"));
   CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{0}, {i32({T}), f32({8})}), Catch::Contains("magnitude"));
+  const auto table = [&](RopeTableAttrs attrs) { return infer(Op::kRopeTable, attrs, {i32({T}), f32({8})}); };
+  CHECK(table({1, 0.1f, 64, 1}) == "f32[T,8,2]");
+  CHECK_THAT(table({1, 0.1f, 0}), Catch::Contains("temperature_length = 0"));
+  CHECK_THAT(table({1, 0, 64}), Catch::Contains("temperature_length = 64"));
+  CHECK_THAT(table({1, 0.1f, 64, 65}), Catch::Contains("temperature_offset = 65"));
+  CHECK_THAT(table({1, 0, 0, 1}), Catch::Contains("temperature_offset = 1"));
   const RopeAttrs rope{16, 8, RopeMode::kHalves};
   CHECK(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 4, 2})}) == "f32[T,64]");
   CHECK_THAT(infer(Op::kRope, rope, {f32({T, 60}), f32({T, 4, 2})}), Catch::Contains("whole heads of 16"));
@@ -370,6 +377,8 @@ TEST_CASE("shapes of the KV store and attention") {
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, -2, 0}, read), Catch::Contains("window = -2"));
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, 0, -1}, read), Catch::Contains("softcap = -1"));
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, NAN, 0, 0}, read), Catch::Contains("scale"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{.heads = 4, .kv_heads = 2, .head_dim = 16, .chunk = -1}, read),
+             Catch::Contains("chunk = -1"));
 }
 
 TEST_CASE("sizes under bounds, and the cost of a step") {

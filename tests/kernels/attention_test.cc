@@ -108,6 +108,7 @@ std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& pa
   for (std::size_t p = 0; p < cache.length; ++p) {
     const auto at = static_cast<std::int32_t>(p);
     if (at > position || (params.window > 0 && at <= position - params.window)) continue;
+    if (params.chunk > 0 && at / params.chunk != position / params.chunk) continue;
     double dot = 0;
     for (std::size_t d = 0; d < dim; ++d)
       dot += static_cast<double>(q[d]) * static_cast<double>(cache.k[p * width + kv_head * dim + d]);
@@ -227,6 +228,20 @@ TEST_CASE("group sizes, windows, soft-caps and sinks") {
           queries.query.sinks = sinks.data();
           check_against_reference(*kernels, cache, params, queries);
         }
+}
+
+TEST_CASE("chunked attention sees the positions of a query's own chunk alone, also with a window") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::int32_t chunk : {1, 100, 256, 511, 513, 600})
+      for (const std::int32_t window : {0, 20, 300}) {
+        const Geometry geometry{32, 1, 3, kKvTypes[static_cast<std::size_t>(chunk) % 2], 32, window == 20};
+        CAPTURE(test::label(*kernels), dtype_name(geometry.type), chunk, window);
+        const Cache cache(*kernels, geometry, 700, 3);
+        auto params = cache.params();
+        params.window = window;
+        params.chunk = chunk;
+        check_against_reference(*kernels, cache, params, Queries(geometry, 9, 506, 0, 4));
+      }
 }
 
 TEST_CASE("large scores do not overflow") {

@@ -74,6 +74,19 @@ TEST_CASE("route: group-limited routing ranks groups by the sum of their best me
   CHECK(with(2, 3, 3) == Experts{0, 2, 3});
 }
 
+TEST_CASE("route: adjugate experts are those of the chosen ones, with the gates of their own numbers") {
+  const std::vector<float> logits{std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F)};
+  const auto pairs = route({.used = 2, .experts_per_adjugate = 2, .over_chosen = true}, logits);
+  CHECK(pairs.chosen == Experts{0, 1});
+  CHECK(pairs.shares[0] == Approx(0.2));
+  CHECK(pairs.shares[1] == Approx(0.8));
+  CHECK(route({.used = 3, .experts_per_adjugate = 3}, logits).chosen == Experts{0, 0, 1});  // one may come twice
+}
+
+TEST_CASE("route: sigmoids that are equal in f32 are ranked by their logits") {
+  CHECK(route({.used = 2, .sigmoid = true}, {20, 22, 21, 0}).chosen == Experts{1, 2});
+}
+
 TEST_CASE("route: for any logits the expert numbers are valid and distinct") {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
   for (const auto& logits : std::vector<std::vector<float>>{

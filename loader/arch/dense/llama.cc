@@ -14,10 +14,10 @@ namespace {
 /// Reads the scaling of queries by position and the multiplier that removes YaRN's factor on cos and sin again.
 /// Ollama's converter uses other keys for both.
 void read_ministral(DecoderBuilder& model, AttentionSpec& spec) {
-  spec.temperature = model.feature("attention.temperature_scale", model.feature("rope.scaling_beta", 0));
-  model.refuse_if(spec.temperature != 0 && model.params().rotary_dims != model.params().head_dim,
-                  "an attention temperature and partial RoPE");
   const auto& freqs = spec.rope.freqs;
+  spec.temperature = {
+      .scale = model.feature("attention.temperature_scale", model.feature("rope.scaling_beta", 0)),
+      .length = freqs.original_context};
   const float multiplier =
       model.feature("rope.scaling.yarn_log_multiplier", model.feature("rope.scaling.mscale_all_dim", 0));
   if (freqs.scaling == ir::RopeScaling::kYarn && freqs.factor > 1)
