@@ -56,6 +56,10 @@ void CpuChooser::step_of_one(ir::NodeId node, plan::BodyUnion& body) {
       return body.Set(rope_angles(node));
     case Op::kSplit:
       return body.Set(split_pairs(node));
+    case Op::kMatchRms:
+      return body.Set(match_rms(node));
+    case Op::kGaussianTopk:
+      return body.Set(gaussian_topk(node));
     default:
       return body.Set(norm_rows(node));
   }

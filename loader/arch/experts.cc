@@ -23,8 +23,16 @@ ir::Value expert_bias(DecoderBuilder& model, const std::string& name, std::int64
   return model.ir().weight(name, DType::kF32, {count, rows, 1});
 }
 
+/// Gate or up weights [count, rows, cols] of all experts, as rows of "ffn_gate_up_<suffix>" [count, 2 * rows, cols]:
+/// first the gates'.
+ir::Value half_of_gate_up(DecoderBuilder& model, const std::string& name, bool up, std::int64_t rows, std::int64_t cols,
+                          std::int64_t count) {
+  return model.ir().slice_rows(model.weight(name, 2 * rows, cols, count), up ? rows : 0, rows);
+}
+
 /// The gated FFNs of the chosen experts on x [M, width], from tensors "ffn_{gate,up,down}_<suffix>": [M, U, width], one
-/// row for each token and expert. Old files have one tensor "ffn_up.<expert>" for each expert instead.
+/// row for each token and expert. Some files have gate and up in one tensor; old files have one tensor
+/// "ffn_up.<expert>" for each expert instead.
 ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, std::int64_t layer, std::string_view suffix,
                       const ExpertParams& experts, ir::Value chosen, ir::Activation activation) {
   const auto linear = [&](ir::Value rows, std::string_view name, std::int64_t n, std::int64_t k) {
@@ -32,8 +40,11 @@ ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, std::int64_t layer, st
     const bool scattered = suffix == kRoutedSuffix && !model.has(stem + ".weight") &&
                            model.has(model.at(layer, fmt::format("ffn_{}.0.weight", name)));
     const auto each = model.at(layer, fmt::format("ffn_{}.{}.weight", name, ir::kExpertWildcard));
-    const ir::Value weights = scattered ? model.per_expert_weight(each, n, k, experts.count)
-                                        : model.weight(stem + ".weight", n, k, experts.count);
+    const auto both = model.at(layer, fmt::format("ffn_gate_up_{}.weight", suffix));
+    const ir::Value weights = name != "down" && model.has(both)
+                                  ? half_of_gate_up(model, both, name == "up", n, k, experts.count)
+                              : scattered ? model.per_expert_weight(each, n, k, experts.count)
+                                          : model.weight(stem + ".weight", n, k, experts.count);
     const ir::Value y = model.ir().expert_matmul(rows, weights, chosen);
     return model.has(stem + ".bias")
                ? model.ir().expert_add(y, expert_bias(model, stem + ".bias", experts.count, n), chosen)
@@ -82,18 +93,24 @@ ExpertParams expert_params(const DecoderBuilder& model) {
   return p;
 }
 
+ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, std::int64_t layer,
+                         const ExpertParams& experts, ir::RouteAttrs route, ir::Activation activation) {
+  const auto vector = [&](const std::string& name) {
+    return model.has(name) ? model.weight(name, experts.count) : ir::Value{};
+  };
+  route.used = experts.used;
+  const auto [chosen, shares] = model.ir().route(logits, route, vector(model.at(layer, "exp_probs_b.bias")),
+                                                 vector(model.at(layer, "ffn_down_exps.scale")));
+  return model.ir().expert_sum(expert_ffns(model, x, layer, kRoutedSuffix, experts, chosen, activation), shares);
+}
+
 DecoderBuilder::Ffn moe_ffn(DecoderBuilder& model, ir::RouteAttrs route, ir::Activation activation, bool shared_gate) {
   const ExpertParams experts = expert_params(model);
   if (experts.count == 0)
     contradiction("a mixture-of-experts model has no experts", model.key("expert_count") + " is 0 or missing");
-  route.used = experts.used;
   return [&model, route, activation, shared_gate, experts](ir::Value x, std::int64_t layer) {
-    const auto bias = model.at(layer, "exp_probs_b.bias");
     const ir::Value logits = model.linear(x, model.at(layer, "ffn_gate_inp"), experts.count, model.params().width);
-    const auto [chosen, shares] =
-        model.ir().route(logits, route, model.has(bias) ? model.weight(bias, experts.count) : ir::Value{});
-    const ir::Value mixed =
-        model.ir().expert_sum(expert_ffns(model, x, layer, kRoutedSuffix, experts, chosen, activation), shares);
+    const ir::Value mixed = routed_experts(model, x, logits, layer, experts, route, activation);
     const bool shared = model.has(model.at(layer, "ffn_up_shexp.weight"));
     return shared ? model.ir().add(mixed, shared_expert(model, x, layer, activation, shared_gate)) : mixed;
   };

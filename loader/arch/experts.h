@@ -17,6 +17,11 @@ struct ExpertParams {
 /// kModelUnsupported for too many experts.
 ExpertParams expert_params(const DecoderBuilder& model);
 
+/// The routed experts' part of an FFN: chooses experts by the router's `logits` [M, count], runs their gated FFNs on x
+/// [M, width] and sums the results by routing weight. Tensors as for moe_ffn; `route` needs no `used`.
+ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, std::int64_t layer,
+                         const ExpertParams& experts, ir::RouteAttrs route, ir::Activation activation);
+
 /// The FFN of a layer with experts: the router, the gated FFNs of the chosen experts and the sum of their results by
 /// routing weight; plus a shared expert if the file has one, multiplied by a sigmoid gate with `shared_gate`. The
 /// family sets `route` (except `used`, which is read from the file) and `activation`. Tensors of layer N, all
@@ -24,6 +29,8 @@ ExpertParams expert_params(const DecoderBuilder& model);
 ///   ffn_gate_inp               [experts, width]       router
 ///   exp_probs_b.bias           [experts]              bias of the choice; optional
 ///   ffn_{gate,up,down}_exps    [experts, rows, cols]  routed experts, with optional biases [experts, rows]
+///   ffn_gate_up_exps           [experts, 2 * rows, cols]  instead of gate and up; an expert's gate comes first
+///   ffn_down_exps.scale        [experts]              factor on an expert's result; optional
 ///   ffn_{gate,up,down}.E       [rows, cols]           the same for each expert E, in files from before April 2024
 ///   ffn_{gate,up,down}_shexp   [rows, cols]           shared expert; optional
 ///   ffn_gate_inp_shexp         [width]                gate of the shared expert, with `shared_gate`

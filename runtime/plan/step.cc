@@ -29,6 +29,10 @@ std::string_view kernel_name(const ProgramT& program, const StepT& step) {
       return "split_interleaved";
     case Body::Arrange:
       return "arrange";
+    case Body::MatchRms:
+      return "match_rms";
+    case Body::GaussianTopk:
+      return "gaussian_topk";
     case Body::LoadWeight:
       return "load";
     case Body::CopySource:
