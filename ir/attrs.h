@@ -119,6 +119,12 @@ struct RecurrentStateAttrs {
   std::int64_t group = 0, layers = 0, floats = 0;
   FORGE_FIELDS(v("group", group); v("layers", layers); v("floats", floats);)
 };
+/// max(0, x - mean - cutoff * deviation) of each row (kGaussianTopk).
+struct GaussianTopkAttrs {
+  using Self = GaussianTopkAttrs;
+  float cutoff = 0;  ///< standard deviations above the mean
+  FORGE_FIELDS(v("cutoff", cutoff);)
+};
 struct NormAttrs {
   using Self = NormAttrs;
   float eps = 0;
@@ -244,7 +250,8 @@ struct AttentionAttrs {
 };
 /// How the router chooses `used` experts for a token. Experts are ranked by the gate's score plus the bias operand
 /// where there is one (arXiv 2408.15664); of equal ones the lower number wins. Routing weights come from the score
-/// without the bias. With groups > 1 (group-limited routing, arXiv 2412.19437, section 2.1.2) the experts are divided
+/// without the bias; a third operand has a factor for each expert, which multiplies its routing weight last. With
+/// groups > 1 (group-limited routing, arXiv 2412.19437, section 2.1.2) the experts are divided
 /// into that many groups of consecutive experts; a group's rank is the sum of its `group_top` best experts, and only
 /// experts of the `groups_used` best groups can be chosen. With experts_per_adjugate = n > 1 the experts that were
 /// ranked stand for smaller ones that n of them share (GroveMoE, arXiv 2508.07785): expert e for e / n, whose routing
@@ -305,11 +312,11 @@ struct Rwkv7Attrs {
 
 /// The attributes of any op. OpDef::attrs_index says which alternative an op has.
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
-using Attrs =
-    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs, NormAttrs,
-                 GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs,
-                 AttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs, ShortConvAttrs, DeltaRuleAttrs,
-                 SelectiveScanAttrs, Rwkv7Attrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
+using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs,
+                           NormAttrs, GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
+                           KvStoreAttrs, AttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs, ShortConvAttrs,
+                           DeltaRuleAttrs, SelectiveScanAttrs, Rwkv7Attrs,
+                           GaussianTopkAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
 #undef FORGE_ALTERNATIVE
 
 }  // namespace forge::ir

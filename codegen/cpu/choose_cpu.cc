@@ -65,6 +65,10 @@ void CpuChooser::step_of_one(ir::NodeId node, plan::BodyUnion& body) {
       return body.Set(selective_scan(node));
     case Op::kRwkv7:
       return body.Set(rwkv7(node));
+    case Op::kMatchRms:
+      return body.Set(match_rms(node));
+    case Op::kGaussianTopk:
+      return body.Set(gaussian_topk(node));
     default:
       return body.Set(norm_rows(node));
   }

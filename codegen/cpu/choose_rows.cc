@@ -79,6 +79,28 @@ plan::NormRowsT CpuChooser::norm_rows(ir::NodeId node) {
   return out;
 }
 
+plan::MatchRmsT CpuChooser::match_rms(ir::NodeId node) {
+  const auto& type = graph_.type({node, 0});
+  plan::MatchRmsT out;
+  out.rows = row_count(type.shape[0]);
+  out.x = role(graph_.operand(node, 0));
+  out.like = role(graph_.operand(node, 1));
+  out.out = role(ir::Value{node, 0});
+  out.cols = type.cols();
+  return out;
+}
+
+plan::GaussianTopkT CpuChooser::gaussian_topk(ir::NodeId node) {
+  const auto& type = graph_.type({node, 0});
+  plan::GaussianTopkT out;
+  out.rows = row_count(type.shape[0]);
+  out.x = role(graph_.operand(node, 0));
+  out.out = role(ir::Value{node, 0});
+  out.cols = type.cols();
+  out.cutoff = graph_.attrs_as<ir::GaussianTopkAttrs>(node).cutoff;
+  return out;
+}
+
 plan::RouteT CpuChooser::route(ir::NodeId node) {
   const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
   const auto logits = graph_.operand(node, 0);
@@ -86,6 +108,7 @@ plan::RouteT CpuChooser::route(ir::NodeId node) {
   out.rows = row_count(graph_.type(logits).shape[0]);
   out.logits = role(logits);
   if (graph_.operands(node).size() > 1) out.bias = role(graph_.operand(node, 1));
+  if (graph_.operands(node).size() > 2) out.factors = role(graph_.operand(node, 2));
   out.chosen = role(ir::Value{node, 0});
   out.shares = role(ir::Value{node, 1});
   out.experts = static_cast<std::int32_t>(graph_.type(logits).cols());

@@ -213,8 +213,10 @@ plan::TileOpBodyUnion CpuChooser::elementwise(const DraftOp& draft, std::int64_t
   out.function = function_number(call.function);
   out.parameters = parameters_of(call);
   if (draft.kind == TileOpKind::kBinary) {
-    out.operand = role(draft.operand, first);
-    out.broadcast = graph_.type(draft.operand).shape.size() == 1;
+    const auto& type = graph_.type(draft.operand);
+    out.single = is_one_number(type);
+    out.broadcast = type.shape.size() == 1 && !out.single;
+    out.operand = role(draft.operand, out.single ? 0 : first);
   }
   return as_op(out);
 }

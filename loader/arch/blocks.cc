@@ -236,7 +236,29 @@ ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::Atte
   auto& group = kv_group(attrs, v.node == ir::kNoNode);
   attrs.layer = group.attrs.layers++;
   group.state = ir_.kv_store(group.state, k, v, attrs.layer);
+  kv_of_layer_[ir_.layer()] = {.group = static_cast<std::size_t>(&group - kv_groups_.data()), .index = attrs.layer};
   return ir_.attention(q, group.state, attrs, sinks);
+}
+
+ir::Value DecoderBuilder::attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks) {
+  const auto found = kv_of_layer_.find(static_cast<std::int32_t>(layer));
+  if (found == kv_of_layer_.end())
+    contradiction("a layer shares the KV cache of a layer that has none",
+                  fmt::format("layer {} reads that of layer {}", ir_.layer(), layer));
+  const auto& [group, index] = found->second;
+  const auto& kv = kv_groups_[group].attrs;
+  if (kv.kv_heads != attrs.kv_heads || kv.head_dim != attrs.head_dim || kv.window != attrs.window)
+    contradiction(
+        "a layer shares the KV cache of a layer with other heads or another window",
+        fmt::format("layer {} has {} heads of {} columns and a window of {}, layer {} {} of {} and {}", ir_.layer(),
+                    attrs.kv_heads, attrs.head_dim, attrs.window, layer, kv.kv_heads, kv.head_dim, kv.window));
+  attrs.layer = index;
+  return ir_.attention(q, kv_groups_[group].state, attrs, sinks);
+}
+
+ir::Value DecoderBuilder::unit_norm(ir::Value x, std::int64_t dim) {
+  return ir_.rms_norm(x, ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}),
+                      params_.norm_eps);
 }
 
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {
@@ -267,16 +289,23 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const ir::Builder::Piece query_part[] = {{.x = query, .begin = 0, .stride = 2 * dim, .width = dim}};
   const ir::Value q = ir_.scale(
       place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature), spec.scale);
-  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {});
-  const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
-  const ir::Value attended = attend(q, k, v,
-                                    {.heads = heads,
-                                     .kv_heads = kv_heads,
-                                     .head_dim = dim,
-                                     .window = spec.window,
-                                     .softcap = spec.softcap,
-                                     .chunk = spec.chunk},
-                                    spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{});
+  const ir::AttentionAttrs attrs{.heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .head_dim = dim,
+                                 .window = spec.window,
+                                 .softcap = spec.softcap,
+                                 .chunk = spec.chunk};
+  const ir::Value sinks = spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{};
+  ir::Value attended;
+  if (spec.kv_layer) {
+    attended = attend_to(*spec.kv_layer, q, attrs, sinks);
+  } else {
+    const ir::Value keys = project("attn_k", q_cols, kv_cols);
+    const bool own_values = fused || !spec.keys_as_values || has(at(layer, "attn_v.weight"));
+    const ir::Value values = own_values ? project("attn_v", q_cols + kv_cols, kv_cols) : keys;
+    const ir::Value v = spec.value_norm ? unit_norm(values, dim) : values;
+    attended = attend(q, place(keys, "attn_k_norm", kv_heads, {}), v, attrs, sinks);
+  }
   return linear(gated(attended, x, query, layer, spec), at(layer, "attn_output"), p.width, q_cols);
 }
 
@@ -347,10 +376,18 @@ ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const A
   return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);
 }
 
-PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap, const std::string& norm_stem) {
-  const auto& p = params_;
+ir::Value DecoderBuilder::logit_rows(ir::Value x) {
   ir_.set_layer(ir::kNoLayer);
-  const ir::Value rows = norm(ir_.gather_rows(x, ir_.input(ir::InputKind::kRows)), norm_stem);
+  return ir_.gather_rows(x, ir_.input(ir::InputKind::kRows));
+}
+
+PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap, const std::string& norm_stem) {
+  return finish_rows(logit_rows(x), scale, softcap, norm_stem);
+}
+
+PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float softcap, const std::string& norm_stem) {
+  const auto& p = params_;
+  rows = norm(rows, norm_stem);
   const std::string head = has("output.weight") ? "output.weight" : "token_embd.weight";
   ir::Value logits = ir_.matmul(rows, weight(head, p.vocab, p.width));
   if (has("output.bias")) logits = ir_.add(logits, weight("output.bias", p.vocab));

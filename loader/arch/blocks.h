@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -77,11 +78,14 @@ struct AttentionSpec {
   TemperatureSpec temperature{};
   float scale = 0;  ///< factor on q.k
   QkNorm qk_norm = QkNorm::kNone;
-  bool norm_after_rope = false;  ///< true: QK-norm after RoPE; false: before
-  std::int64_t window = 0;       ///< sliding window in positions, the token's own included; 0: full attention
-  std::int64_t chunk = 0;        ///< chunked attention: a token sees its chunk of so many positions; 0: all
-  float softcap = 0;             ///< soft-cap of the scores; 0: none
-  bool sinks = false;            ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
+  bool norm_after_rope = false;            ///< true: QK-norm after RoPE; false: before
+  std::int64_t window = 0;                 ///< sliding window in positions, the token's own included; 0: full attention
+  std::int64_t chunk = 0;                  ///< chunked attention: a token sees its chunk of so many positions; 0: all
+  float softcap = 0;                       ///< soft-cap of the scores; 0: none
+  bool value_norm = false;                 ///< RMSNorm without weight over each head's values
+  bool keys_as_values = false;             ///< without attn_v, values are the key projection, before its norm and RoPE
+  std::optional<std::int64_t> kv_layer{};  ///< reads the keys and values of this earlier layer and has none of its own
+  bool sinks = false;  ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
 };
 
@@ -176,6 +180,8 @@ class DecoderBuilder {
   ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
   /// The model's norm over whole rows, with "<stem>.weight" and "<stem>.bias" if the file has it.
   ir::Value norm(ir::Value x, const std::string& stem);
+  /// RMSNorm without weight over runs of `dim` columns.
+  ir::Value unit_norm(ir::Value x, std::int64_t dim);
   /// The attention options that the metadata gives: RoPE in `mode` in all layers and the softmax scale; no window,
   /// soft-cap, QK-norm or sinks.
   [[nodiscard]] AttentionSpec attention_spec(ir::RopeMode mode) const;
@@ -187,6 +193,9 @@ class DecoderBuilder {
   /// Stores k and v in the next layer of the KV group with the geometry of `attrs` and attends to them; fills in
   /// attrs.layer. With v = Value{} the values are the first attrs.value_dim columns of each head's keys (shared rows).
   ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
+  /// Attends to the keys and values that an earlier layer of the model stored (cross-layer KV sharing, arXiv
+  /// 2405.12981); fills in attrs.layer. Errors: kModelFormat if it stored none, or heads of another number or size.
+  ir::Value attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks = {});
   /// The recurrent state of the next layer of the group whose state has `floats` f32 values a sequence: hands it and
   /// the layer's index in the group to `update`, which returns the state after this layer.
   using UpdateState = std::function<ir::Value(ir::Value state, std::int64_t index)>;
@@ -222,6 +231,10 @@ class DecoderBuilder {
   /// soft-caps them unless `softcap` is 0, and returns the finished graph. `norm_stem` names the final norm's tensor.
   /// Refuses a file with tensors or features that were not read: without them the model would compute something else.
   PortableModel finish(ir::Value x, float scale = 1, float softcap = 0, const std::string& norm_stem = "output_norm");
+  /// The rows of x whose logits are requested [R, width]. finish() is finish_rows(logit_rows(x)).
+  ir::Value logit_rows(ir::Value x);
+  PortableModel finish_rows(ir::Value rows, float scale = 1, float softcap = 0,
+                            const std::string& norm_stem = "output_norm");
 
  private:
   void read_shapes();
@@ -256,6 +269,11 @@ class DecoderBuilder {
     ir::Value state;                  ///< the state after the last layer
   };
   std::vector<RecurrentGroup> recurrent_groups_;
+  struct KvPlace {
+    std::size_t group = 0;   ///< index in kv_groups_
+    std::int64_t index = 0;  ///< of the layer in its group
+  };
+  std::map<std::int32_t, KvPlace> kv_of_layer_;  ///< where each layer built so far stores keys and values
   std::set<std::string, std::less<>> read_;  ///< tensors and feature keys that the graph uses; refuse_unread() checks
 };
 

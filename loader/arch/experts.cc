@@ -23,6 +23,13 @@ ir::Value expert_bias(DecoderBuilder& model, const std::string& name, std::int64
   return model.ir().weight(name, DType::kF32, {count, rows, 1});
 }
 
+/// Gate or up weights [count, rows, cols] of all experts, as rows of "ffn_gate_up_<suffix>" [count, 2 * rows, cols]:
+/// first the gates'.
+ir::Value half_of_gate_up(DecoderBuilder& model, const std::string& name, bool up, std::int64_t rows, std::int64_t cols,
+                          std::int64_t count) {
+  return model.ir().slice_rows(model.weight(name, 2 * rows, cols, count), up ? rows : 0, rows);
+}
+
 /// The chosen experts of each row of a layer, and whose tensors they are: "ffn_{gate,up,down}_<suffix>".
 struct Chosen {
   std::int64_t layer;
@@ -31,15 +38,19 @@ struct Chosen {
   ir::Value numbers;
 };
 
-/// The chosen experts' matrices times x: [M, U, n]. Old files have one tensor "ffn_up.<expert>" for each expert.
+/// The chosen experts' matrices times x: [M, U, n]. Some files have gate and up in one tensor; old
+/// files have one tensor "ffn_up.<expert>" for each expert.
 ir::Value expert_product(DecoderBuilder& model, ir::Value x, const Chosen& of, std::string_view name, std::int64_t n,
                          std::int64_t k) {
   const auto stem = model.at(of.layer, fmt::format("ffn_{}_{}", name, of.suffix));
   const bool scattered = of.suffix == kRoutedSuffix && !model.has(stem + ".weight") &&
                          model.has(model.at(of.layer, fmt::format("ffn_{}.0.weight", name)));
   const auto each = model.at(of.layer, fmt::format("ffn_{}.{}.weight", name, ir::kExpertWildcard));
-  const ir::Value weights = scattered ? model.per_expert_weight(each, n, k, of.experts.count)
-                                      : model.weight(stem + ".weight", n, k, of.experts.count);
+  const auto both = model.at(of.layer, fmt::format("ffn_gate_up_{}.weight", of.suffix));
+  const ir::Value weights = name != "down" && model.has(both)
+                                ? half_of_gate_up(model, both, name == "up", n, k, of.experts.count)
+                            : scattered ? model.per_expert_weight(each, n, k, of.experts.count)
+                                        : model.weight(stem + ".weight", n, k, of.experts.count);
   return model.ir().expert_matmul(x, weights, of.numbers);
 }
 
@@ -111,22 +122,29 @@ ExpertParams expert_params(const DecoderBuilder& model) {
   return p;
 }
 
-ir::Value moe_layer(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::RouteAttrs route,
-                    const ExpertSpec& spec, ir::Value router_input) {
+ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, std::int64_t layer, ir::RouteAttrs route,
+                         const ExpertSpec& spec) {
   const ExpertParams experts = expert_params(model);
   if (experts.count == 0)
     contradiction("a mixture-of-experts model has no experts", model.key("expert_count") + " is 0 or missing");
+  const auto vector = [&](const std::string& name) {
+    return model.has(name) ? model.weight(name, experts.count) : ir::Value{};
+  };
   route.used = experts.used;
-  const auto bias = model.at(layer, "exp_probs_b.bias");
-  const ir::Value routed = router_input.node == ir::kNoNode ? x : router_input;
-  const ir::Value logits = model.linear(routed, model.at(layer, "ffn_gate_inp"), experts.count, model.params().width);
-  const auto [numbers, shares] =
-      model.ir().route(logits, route, model.has(bias) ? model.weight(bias, experts.count) : ir::Value{});
+  const auto [numbers, shares] = model.ir().route(logits, route, vector(model.at(layer, "exp_probs_b.bias")),
+                                                  vector(model.at(layer, "ffn_down_exps.scale")));
   const Chosen chosen{layer, kRoutedSuffix, experts, numbers};
-  const ir::Value mixed =
-      spec.weighting == ExpertWeighting::kInput
-          ? expert_of_weighted_input(model, x, chosen, shares, spec)
-          : model.ir().expert_sum(expert_ffns(model, x, chosen, spec.activation, spec.parameters), shares);
+  return spec.weighting == ExpertWeighting::kInput
+             ? expert_of_weighted_input(model, x, chosen, shares, spec)
+             : model.ir().expert_sum(expert_ffns(model, x, chosen, spec.activation, spec.parameters), shares);
+}
+
+ir::Value moe_layer(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::RouteAttrs route,
+                    const ExpertSpec& spec, ir::Value router_input) {
+  const ir::Value routed = router_input.node == ir::kNoNode ? x : router_input;
+  const ir::Value logits =
+      model.linear(routed, model.at(layer, "ffn_gate_inp"), expert_params(model).count, model.params().width);
+  const ir::Value mixed = routed_experts(model, x, logits, layer, route, spec);
   const bool shared = model.has(model.at(layer, "ffn_up_shexp.weight"));
   return shared ? model.ir().add(mixed, shared_expert(model, x, layer, spec)) : mixed;
 }

@@ -30,6 +30,12 @@ struct ExpertSpec {
   elementwise::Parameters shared_parameters{};
 };
 
+/// The routed experts' part of an FFN: chooses experts by the router's `logits` [M, count], runs their gated FFNs on x
+/// [M, width] and sums the results by routing weight. Tensors as for moe_layer; `route` needs no `used`. Errors:
+/// kModelFormat if the file has no experts.
+ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, std::int64_t layer, ir::RouteAttrs route,
+                         const ExpertSpec& spec);
+
 /// The FFN of one layer with experts on x [M, width]: the router, the gated FFNs of the chosen experts and the sum of
 /// their results by routing weight; plus a shared expert if the file has one. The router reads `router_input`, or x if
 /// that is Value{}. The family sets `route`, except `used`, which is read from the file. Tensors of layer N, all
@@ -37,6 +43,8 @@ struct ExpertSpec {
 ///   ffn_gate_inp               [experts, width]       router
 ///   exp_probs_b.bias           [experts]              bias of the choice; optional
 ///   ffn_{gate,up,down}_exps    [experts, rows, cols]  routed experts, with optional biases [experts, rows]
+///   ffn_gate_up_exps           [experts, 2 * rows, cols]  instead of gate and up; an expert's gate comes first
+///   ffn_down_exps.scale        [experts]              factor on an expert's result; optional
 ///   ffn_{gate,up,down}.E       [rows, cols]           the same for each expert E, in files from before April 2024
 ///   ffn_{gate,up,down}_shexp   [rows, cols]           shared expert; optional
 ///   ffn_gate_inp_shexp         [width]                gate of the shared expert, with `shared_gate`

@@ -50,6 +50,12 @@ class VariantReader : PlanReader {
       case plan::Body::NormRows:
         read_norm_rows(*this, *body.AsNormRows(), out);
         break;
+      case plan::Body::MatchRms:
+        read_match_rms(*this, *body.AsMatchRms(), out);
+        break;
+      case plan::Body::GaussianTopk:
+        read_gaussian_topk(*this, *body.AsGaussianTopk(), out);
+        break;
       case plan::Body::Route:
         read_route(*this, *body.AsRoute(), out);
         break;

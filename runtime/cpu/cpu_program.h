@@ -54,6 +54,8 @@ enum class StepKind : std::uint8_t {
   kAttention,
   kRoute,
   kRmsNorm,
+  kMatchRms,
+  kGaussianTopk,
   kRopeFreqs,
   kRopeTable,
   kSplit,
@@ -74,6 +76,7 @@ struct TileInstr {
               table_rows = 0;
   cpu::RopeMode rope_mode{};
   bool shared = false;                   ///< norms: all heads have the same weight
+  bool single = false;                   ///< kBinary: the operand is one number
   cpu::UnaryFn unary = nullptr;          ///< kUnary
   cpu::BinaryFn binary = nullptr;        ///< kBinary (stride 0: the operand is one row for all), kPairs
   elementwise::Parameters parameters{};  ///< of unary and binary
@@ -84,6 +87,7 @@ struct TileInstr {
   bool shared_x = false;
   const std::int32_t* chosen = nullptr;  ///< [tokens, slots] expert numbers; invalid ones are skipped
   const float* shares = nullptr;         ///< [tokens, slots] expert weights
+  std::size_t share_stride = 0;          ///< kExpertRows: from token to token
   // KV stores
   decltype(cpu::Kernels::store_kv_rows) store_kv = nullptr;
   std::size_t kv_group = 0, kv_offset = 0;  ///< byte offset of the section's first head in a block of the group
@@ -117,14 +121,15 @@ struct AttentionStep {
   std::vector<TileInstr> ops;  ///< epilogue: store and quantise
 };
 
-/// A step on whole rows: RMS norm (a, b = weight), RoPE frequencies and tables, or the split of interleaved halves.
+/// A step on whole rows: RMS norm (a, b = weight), match_rms (a, b = rows to be like), gaussian_topk, RoPE frequencies
+/// and tables, or the split of interleaved halves.
 struct RowStep {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
   std::byte* out = nullptr;
   std::byte* out2 = nullptr;
-  std::size_t cols = 0, a_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
-  float eps = 0;
+  std::size_t cols = 0, a_stride = 0, b_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
+  float eps = 0, cutoff = 0;
   cpu::RopeMagnitude magnitude;
   cpu::RopeParams rope;
 };

@@ -37,6 +37,10 @@ std::string_view kernel_name(const ProgramT& program, const StepT& step) {
       return "selective_scan";
     case Body::Rwkv7:
       return "rwkv7";
+    case Body::MatchRms:
+      return "match_rms";
+    case Body::GaussianTopk:
+      return "gaussian_topk";
     case Body::LoadWeight:
       return "load";
     case Body::CopySource:
