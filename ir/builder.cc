@@ -173,13 +173,6 @@ Builder::Recurrent Builder::rwkv7(const Rwkv7Operands& operands, Value state, co
   const auto& [r, w, k, v, a, b] = operands;
   return add_recurrent(Op::kRwkv7, {r, w, k, v, a, b}, state, attrs);
 }
-std::vector<Value> Builder::split(Value x, std::vector<std::int64_t> sizes) {
-  const std::size_t count = sizes.size();
-  const Value first = add_node(Op::kSplit, {x}, PartsAttrs{.sizes = std::move(sizes), .unit = 0});
-  std::vector<Value> parts(count, first);
-  for (std::uint32_t i = 0; i < count; ++i) parts[i].result = i;
-  return parts;
-}
 Value Builder::gather_rows(Value x, Value rows) {
   return add_node(Op::kGatherRows, {x, rows});
 }

@@ -98,8 +98,6 @@ class Builder {
     Value r, w, k, v, a, b;
   };
   Recurrent rwkv7(const Rwkv7Operands& operands, Value state, const Rwkv7Attrs& attrs);
-  /// The consecutive parts of x's columns; `sizes` add up to its width.
-  std::vector<Value> split(Value x, std::vector<std::int64_t> sizes);
   Value gather_rows(Value x, Value rows);
   /// One piece of arrange (ArrangeAttrs): columns [begin + head * stride, ... + width) of x, or zeros without an x.
   struct Piece {
