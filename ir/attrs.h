@@ -244,10 +244,15 @@ struct AttentionAttrs {
   float softcap = 0;           ///< scores become softcap * tanh(score / softcap); 0: none
   std::int64_t value_dim = 0;  ///< 0: the same as head_dim
   std::int64_t chunk = 0;      ///< the token at p sees positions from chunk * floor(p / chunk) on; 0: from 0 on
+  float alibi = 0;             ///< ALiBi's largest bias, see alibi_slope; 0: none
   FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
                v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);
-               v("chunk", chunk);)
+               v("chunk", chunk); v("alibi", alibi);)
 };
+/// ALiBi (arXiv 2108.12409): a head's score for the key at distance d (0: the token itself) gets -slope * d, after
+/// scale and soft-cap. The slopes of the first n heads, n being the largest power of two up to `heads`, are
+/// 2^(-max_bias (h + 1) / n); further heads take the odd powers in between.
+float alibi_slope(float max_bias, std::int64_t heads, std::int64_t head);
 /// How the router chooses `used` experts for a token. Experts are ranked by the gate's score plus the bias operand
 /// where there is one (arXiv 2408.15664); of equal ones the lower number wins. Routing weights come from the score
 /// without the bias; a third operand has a factor for each expert, which multiplies its routing weight last. With

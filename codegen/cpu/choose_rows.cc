@@ -57,6 +57,8 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   out.value_dim = static_cast<std::int32_t>(value_dim_of(a));
   out.window = static_cast<std::int32_t>(a.window);
   out.chunk = static_cast<std::int32_t>(a.chunk);
+  for (std::int64_t head = 0; head < a.heads && a.alibi > 0; ++head)
+    out.slopes.push_back(ir::alibi_slope(a.alibi, a.heads, head));
   out.scale = a.scale;
   out.softcap = a.softcap;
   out.split_tokens = static_cast<std::int32_t>(split_tokens);

@@ -30,6 +30,7 @@ constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128;
 /// Why these nodes have no attention kernel; nothing if they have.
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
+  if (a.alibi != 0) return "GPUs do not support ALiBi yet";
   if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
     return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
   if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1 || value_dim_of(a) != a.head_dim)

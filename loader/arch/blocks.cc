@@ -270,7 +270,9 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const std::int64_t all = q_cols + 2 * kv_cols;
   const bool fused = has(at(layer, "attn_qkv.weight"));
   const auto project = [&](const char* stem, std::int64_t begin, std::int64_t n) {
-    return fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
+    const ir::Value y =
+        fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
+    return spec.clamp > 0 ? ir_.clamp(y, spec.clamp) : y;
   };
   const auto place = [&](ir::Value x, const char* stem, std::int64_t n, const TemperatureSpec& temperature) {
     // A rotation of all columns after the norm scales q too, by its table.
@@ -294,7 +296,8 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
                                  .head_dim = dim,
                                  .window = spec.window,
                                  .softcap = spec.softcap,
-                                 .chunk = spec.chunk};
+                                 .chunk = spec.chunk,
+                                 .alibi = spec.alibi};
   const ir::Value sinks = spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{};
   ir::Value attended;
   if (spec.kv_layer) {
@@ -352,11 +355,12 @@ ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activat
   return linear(ir_.glu(gate, up, activation, parameters), at(layer, "ffn_down"), p.width, n);
 }
 
-ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
+ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                                      const elementwise::Parameters& parameters) {
   const auto& p = params_;
   const std::int64_t n = shape(layer).ffn_width;
   const ir::Value up = linear(x, at(layer, "ffn_up"), n, p.width);
-  return linear(ir_.activate(up, activation), at(layer, "ffn_down"), p.width, n);
+  return linear(ir_.activate(up, activation, parameters), at(layer, "ffn_down"), p.width, n);
 }
 
 ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {

@@ -85,6 +85,8 @@ struct AttentionSpec {
   bool value_norm = false;                 ///< RMSNorm without weight over each head's values
   bool keys_as_values = false;             ///< without attn_v, values are the key projection, before its norm and RoPE
   std::optional<std::int64_t> kv_layer{};  ///< reads the keys and values of this earlier layer and has none of its own
+  float clamp = 0;                         ///< q, k and v are limited to +-clamp after their projection; 0: not
+  float alibi = 0;                         ///< ALiBi's largest bias (ir::alibi_slope); 0: none
   bool sinks = false;  ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
 };
@@ -209,7 +211,8 @@ class DecoderBuilder {
   ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
                       const elementwise::Parameters& parameters = {});
   /// FFN without a gate: down(act(up(x))).
-  ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
+  ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                        const elementwise::Parameters& parameters = {});
   /// x + scale * y
   ir::Value residual(ir::Value x, ir::Value y, float scale = 1);
   /// Adds a layer's FFN (dense or mixture of experts) on normalised rows.

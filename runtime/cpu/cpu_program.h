@@ -116,6 +116,7 @@ struct AttentionStep {
   const float* q = nullptr;
   std::size_t q_stride = 0;
   const float* sinks = nullptr;  ///< [heads]
+  std::vector<float> slopes;     ///< ALiBi, [heads]; empty: none
   float* partials = nullptr;
   std::size_t split_tokens = 0, chunks_max = 0;
   std::vector<TileInstr> ops;  ///< epilogue: store and quantise

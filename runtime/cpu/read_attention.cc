@@ -24,6 +24,8 @@ class AttentionReader : PlanReader {
     out.q = floats(q.data);
     out.q_stride = q.stride;
     take_partials(in, heads, out);
+    if (!in.slopes.empty() && in.slopes.size() != heads) fail("it has ALiBi slopes for another number of heads");
+    out.slopes = in.slopes;
     if (has_operand(in.sinks)) out.sinks = floats(read(in.sinks, heads * sizeof(float)));
     // Epilogue tiles are the query heads of one KV head: a task never has fewer.
     const TileShape shape{

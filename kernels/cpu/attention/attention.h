@@ -45,6 +45,8 @@ struct AttentionQuery {
   const std::int32_t* positions;  ///< [tokens], absolute, in any order
   std::size_t kv_head;
   const float* sinks = nullptr;  ///< [group] or nullptr: a score that is added to l but has no V
+  /// ALiBi (arXiv 2108.12409): [group] or nullptr; slope * distance is subtracted from a score, after the soft-cap.
+  const float* slopes = nullptr;
 };
 
 /// Floats of one partial result:
