@@ -33,7 +33,7 @@ std::optional<runtime::PackedWeightsOptions> packed_weights(const loader::Gguf& 
   return runtime::PackedWeightsOptions{.folder = cache.directory / kPackedWeightsFolder,
                                        .bytes_max = cache.bytes_max,
                                        .model = file.identity().hex(),
-                                       .stamp = file.file().stamp(),
+                                       .stamp = file.stamp(),
                                        .note = [](const std::string& line) { warn(line); }};
 }
 
@@ -88,7 +88,7 @@ void Session::open(Options options, const DeviceChoice& device) {
   if (options.tokenizer && !opening_.valid())
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return text::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
-  FileWeightSource source(*model_.file, model_.path);
+  FileWeightSource source(*model_.file);
   runtime::ExecutorOptions executor_options{
       .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile};
   const auto packed = options.repack_cache ? packed_weights(*model_.file) : std::nullopt;

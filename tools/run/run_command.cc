@@ -13,12 +13,13 @@
 namespace forge::tools {
 namespace {
 
-/// Checks that outputs do not overwrite the model file. For a plan, its path is known only after the plan is open, so
+/// Checks that outputs do not overwrite a file of the model. Their paths are known only after the model is open, so
 /// check() in run_options.cc cannot do this.
 void check_outputs(const RunRequest& request, const session::Session& session) {
-  const auto& model = session.file().file().path();
-  if (request.dump) check_output_path(*request.dump, {model});
-  if (request.trace) check_output_path(*request.trace, {model});
+  for (const auto& file : session.file().files()) {
+    if (request.dump) check_output_path(*request.dump, {file.path});
+    if (request.trace) check_output_path(*request.trace, {file.path});
+  }
 }
 
 int write_text(RunRequest& request, session::Stages& stages) {
