@@ -15,6 +15,7 @@ import sys
 
 sys.dont_write_bytecode = True  # no __pycache__ in the source folder
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
+from numpy_gemma import gemma3n, gemma4, gemma4_moe
 from numpy_latent import deepseek2, yarn
 from numpy_llama import ernie4_5, exaone, exaone4, exaone4_global, internlm2, mistral3, xverse
 from numpy_plain import arcee, falcon, falcon_40b, gptneox, gptneox_serial, nemotron, phi2
@@ -407,7 +408,8 @@ def deepseek_v3(ids):
 
 MODELS = (arcee, bailingmoe2, chatglm, cohere2, command_r, command_r_plus, deepseek, deepseek_v2, deepseek_v2_lite,
           deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone, exaone4, exaone4_global, falcon, falcon_40b, gemma, gemma2,
-          gemma3, gemma3_global, glm4, glm4_mrope, glm4moe, glm4moe_air, gpt_oss, gptneox, gptneox_serial, granite,
+          gemma3, gemma3_global, gemma3n, gemma4, gemma4_moe, glm4, glm4_mrope, glm4moe, glm4moe_air, gpt_oss, gptneox,
+          gptneox_serial, granite,
           granite_nope, granitemoe, granitemoe_shared, hunyuan_dense, hunyuan_moe, internlm2, minicpm, minimax_m2, mistral3,
           nemotron, olmo2, olmo3, olmoe, orion, pangu_embedded, phi2, phi3, phi3_long, qwen2, qwen2moe, qwen2vl, qwen3,
           qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smollm3, stablelm, stablelm2_12b, starcoder2, xverse)
