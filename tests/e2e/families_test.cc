@@ -272,7 +272,9 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family does 
       const auto built = refusal(family_gguf(model, name));
       const bool optional = name.ends_with(".bias") || name == "output.weight" || name == "rope_factors_short.weight" ||
                             name == "rope_freqs.weight" || name.ends_with("attn_norm_2.weight") ||
-                            name.ends_with("ffn_norm.weight") || name.ends_with("q_norm.weight");
+                            name.ends_with("ffn_norm.weight") || name.ends_with("q_norm.weight") ||
+                            name.ends_with("layer_output_scale.weight") ||
+                            (model["family"] == "gemma4" && name.ends_with("attn_v.weight"));  // keys are the values
       INFO(model["name"].get<std::string>() << " without " << name << ": " << built);
       if (!optional) CHECK(built != "built");
     }
@@ -295,6 +297,14 @@ TEST_CASE("a missing tensor or key is named, and so is one that the family does 
   says(family_model("glm4moe"), {{"keys", {{"leading_dense_block_count", 4}}}}, {"dense first layers", "4 of 3"});
   says(family_model("hunyuan_dense"), {{"keys", {{"rope.scaling.alpha", 50.0}}}}, {"rope.scaling.alpha", "50"});
   says(family_model("dots1"), {{"keys", {{"expert_gating_func", 3}}}}, {"expert_gating_func", "3"});
+  says(family_model("gemma4"), {{"keys", {{"attention.shared_kv_layers", 7}}}}, {"share a KV cache", "7 of 6"});
+  says(family_model("gemma4"), {{"keys", {{"attention.shared_kv_layers", 3}}}},
+       {"layer 3", "layer 2 2 of 16", "1 heads of 32"});
+  says(family_model("gemma4"), {{"keys", {{"attention.shared_kv_layers", 6}}}}, {"layer 0 reads that of layer -2"});
+  says(family_model("gemma4"), {{"keys", {{"attention.value_length_swa", 8}}}}, {"value heads of 8"});
+  says(family_model("gemma4"), {{"keys", {{"rope.dimension_count_swa", 18}}}}, {"18 of 16"});
+  says(family_model("gemma3n"), {{"keys", {{"altup.num_inputs", 3}}}}, {"3 streams"});
+  says(family_model("gemma3n"), {{"keys", {{"embedding_length_per_layer_input", 0}}}}, {"per-layer inputs"});
   says(family_model("gemma"), {{"keys", {{"final_logit_softcapping", 30.0}}}}, {"final_logit_softcapping", "30"});
   says(family_model("olmo2"), {{"tensors", {{"blk.*.attn_norm.weight", {{48}, 1.0, 0.4}}}}},
        {"blk.0.attn_norm.weight"});

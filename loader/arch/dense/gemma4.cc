@@ -22,8 +22,8 @@ AlternatingAttention layers_of(DecoderBuilder& model) {
   global.scale = 1;
   global.qk_norm = QkNorm::kHead;
   global.value_norm = true;
-  global.keys_as_values = true;
   auto local = global;
+  global.keys_as_values = true;
   local.window = model.sliding_window();
   local.head_dim = positive(file, model.key("attention.key_length_swa"), global.head_dim);
   const auto values = positive(file, model.key("attention.value_length_swa"), local.head_dim);
@@ -52,6 +52,7 @@ std::int64_t first_sharing_layer(const DecoderBuilder& model) {
 ir::Value experts_of(DecoderBuilder& model, ir::Value x, std::int64_t layer, const ExpertParams& experts) {
   const auto& p = model.params();
   const auto scale = model.weight(model.at(layer, "ffn_gate_inp.scale"), p.width);
+  (void)model.tensor(model.at(layer, "ffn_down_exps.scale"));  // required; routed_experts() uses it
   const auto logits =
       model.linear(model.ir().rms_norm(x, scale, p.norm_eps), model.at(layer, "ffn_gate_inp"), experts.count, p.width);
   return routed_experts(model, model.norm(x, model.at(layer, "pre_ffw_norm_2")),
