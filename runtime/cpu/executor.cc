@@ -33,7 +33,9 @@ std::size_t step_input_bytes(const plan::ProgramT& program, std::size_t groups) 
   const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(program);
   const auto in_table = checked_bytes(static_cast<std::int64_t>(sequences * table_blocks), "block table") * groups;
   const std::size_t token_bytes = 4 * sizeof(std::int32_t) + 1 + groups * sizeof(std::int32_t);
-  return tokens * token_bytes + (std::max(rows, hidden_rows) + 3 * sequences + in_table) * sizeof(std::int32_t);
+  return tokens * token_bytes +
+         (std::max(rows, hidden_rows) + (program.recurrent_groups.empty() ? 1 : 3) * sequences + in_table) *
+             sizeof(std::int32_t);
 }
 
 /// The kernel table of the CPU class that the program was compiled for. Throws if this machine cannot run it.
@@ -140,7 +142,9 @@ void CpuExecutor::size_io() {
   io_.prompt.assign(tokens, 0);
   io_.block.assign(groups * tokens, 0);
   io_.rows.assign(std::max(rows, hidden_rows), 0);
-  for (auto* list : {&io_.kv_length, &io_.state_read, &io_.state_write}) list->assign(sequences, 0);
+  io_.kv_length.assign(sequences, 0);
+  if (state_slots() > 0)
+    for (auto* list : {&io_.state_read, &io_.state_write}) list->assign(sequences, 0);
   io_.block_table.assign(groups * io_.group_stride, 0);
   context_.query_tiles.reserve(tokens);
   context_.sequence_runs.reserve(sequences);

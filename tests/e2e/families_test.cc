@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ir/text/text.h"
 #include "passes/pass.h"
@@ -54,8 +55,13 @@ TEST_CASE("every family gives the NumPy models' logits, as one prefill and token
     CHECK(prefill == run_alone(*executor, family_tokens(), 1, {0}));
     CHECK(error_of(model, tiny.portable().graph) < kExact);
   }
-  for (const auto& family : loader::families())
-    CHECK((seen.contains(std::string(family.name)) || family.name == "llama"));
+  // llama has tests of its own. Families with recurrent state are compared with reference logits (stage judge).
+  const std::set<std::string_view> elsewhere{"llama",  "lfm2",   "lfm2moe",   "mamba",
+                                             "mamba2", "qwen35", "qwen35moe", "qwen3next"};
+  for (const auto& family : loader::families()) {
+    INFO(family.name);
+    CHECK((seen.contains(std::string(family.name)) || elsewhere.contains(family.name)));
+  }
 }
 
 TEST_CASE("files of early and late converters of the same model give the same model") {
