@@ -9,6 +9,7 @@
 
 #include "codegen/back_end.h"
 #include "ir/text/text.h"
+#include "passes/schedule/output_hidden_rows.h"
 #include "runtime/plan/version.h"
 #include "support/error.h"
 #include "support/version.h"
@@ -177,7 +178,7 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
   // Hidden rows need a second run of the pipeline, because the graph has another output and other variants. Lowering
   // lets both programs share the weights.
   std::optional<passes::Program> hidden;
-  if (options.hidden && back_end.gives_hidden) {
+  if (options.hidden && back_end.gives_hidden && !passes::is_encoder(portable)) {
     auto beside = pipeline;
     beside.hidden = true;
     beside.dump_ir_dir.clear();  // dumps show the graph that outputs logits

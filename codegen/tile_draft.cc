@@ -322,6 +322,7 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
     case Op::kGaussianTopk:
     case Op::kRopeFreqs:
     case Op::kRopeTable:
+    case Op::kSelfAttention:
     case Op::kShortConv:
     case Op::kDeltaRule:
     case Op::kSelectiveScan:

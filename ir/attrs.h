@@ -249,6 +249,17 @@ struct AttentionAttrs {
                v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);
                v("chunk", chunk); v("alibi", alibi);)
 };
+/// Attention of encoders: every token sees all tokens of its sequence, which are all in the step; nothing is cached.
+/// With a window w the tokens at i and j see each other if |i - j| <= w / 2. heads / kv_heads query heads share one KV
+/// head.
+struct SelfAttentionAttrs {
+  using Self = SelfAttentionAttrs;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 1;
+  std::int64_t window = 0;  ///< 0: none
+  FORGE_FIELDS(v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim); v("scale", scale);
+               v("window", window);)
+};
 /// ALiBi (arXiv 2108.12409): a head's score for the key at distance d (0: the token itself) gets -slope * d, after
 /// scale and soft-cap. The slopes of the first n heads, n being the largest power of two up to `heads`, are
 /// 2^(-max_bias (h + 1) / n); further heads take the odd powers in between.
@@ -319,8 +330,8 @@ struct Rwkv7Attrs {
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
 using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs,
                            NormAttrs, GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
-                           KvStoreAttrs, AttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs, ShortConvAttrs,
-                           DeltaRuleAttrs, SelectiveScanAttrs, Rwkv7Attrs,
+                           KvStoreAttrs, AttentionAttrs, SelfAttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs,
+                           ShortConvAttrs, DeltaRuleAttrs, SelectiveScanAttrs, Rwkv7Attrs,
                            GaussianTopkAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
 #undef FORGE_ALTERNATIVE
 

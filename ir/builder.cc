@@ -173,6 +173,9 @@ Builder::Recurrent Builder::rwkv7(const Rwkv7Operands& operands, Value state, co
   const auto& [r, w, k, v, a, b] = operands;
   return add_recurrent(Op::kRwkv7, {r, w, k, v, a, b}, state, attrs);
 }
+Value Builder::self_attention(Value q, Value k, Value v, const SelfAttentionAttrs& attrs) {
+  return add_node(Op::kSelfAttention, {q, k, v, input(InputKind::kSequence)}, attrs);
+}
 Value Builder::gather_rows(Value x, Value rows) {
   return add_node(Op::kGatherRows, {x, rows});
 }

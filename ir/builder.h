@@ -98,6 +98,8 @@ class Builder {
     Value r, w, k, v, a, b;
   };
   Recurrent rwkv7(const Rwkv7Operands& operands, Value state, const Rwkv7Attrs& attrs);
+  /// Attention of encoders. The sequences are the step's input.
+  Value self_attention(Value q, Value k, Value v, const SelfAttentionAttrs& attrs);
   Value gather_rows(Value x, Value rows);
   /// One piece of arrange (ArrangeAttrs): columns [begin + head * stride, ... + width) of x, or zeros without an x.
   struct Piece {

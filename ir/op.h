@@ -54,7 +54,8 @@ enum class Op : std::uint8_t {
                 // state; without v where the state has shared rows
   kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]]) -> f32
                 // [T,heads*value_dim]
-  kGatherRows,  // (x [T,N], rows [R]) -> f32 [R,N]
+  kSelfAttention,  // (q [T,heads*head_dim], k, v [T,kv_heads*head_dim], sequence [T]) -> f32 [T,heads*head_dim]
+  kGatherRows,     // (x [T,N], rows [R]) -> f32 [R,N]
   kRoute,  // (logits [M,E], [bias [E], [factors [E]]]) -> i32 [M,U], f32 [M,U]: each row's experts, best first, and
            // routing weights
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by the chosen experts'

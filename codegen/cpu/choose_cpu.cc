@@ -32,6 +32,8 @@ std::expected<passes::Choice, std::string> CpuChooser::choose(std::span<const ir
   if (alone) out.step.label = ir::op_def(graph_.op(node)).name;
   if (graph_.op(node) == Op::kAttention) {
     out.step.body.Set(attention(nodes, out));
+  } else if (graph_.op(node) == Op::kSelfAttention) {
+    out.step.body.Set(self_attention(node, out));
   } else if (graph_.op(node) == Op::kShortConv) {
     out.step.label = nodes.size() > 1 ? "short_conv + activation" : "short_conv";
     out.step.body.Set(short_conv(nodes));

@@ -67,6 +67,31 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   return out;
 }
 
+plan::SelfAttentionT CpuChooser::self_attention(ir::NodeId node, passes::Choice& choice) {
+  const auto& a = graph_.attrs_as<ir::SelfAttentionAttrs>(node);
+  const cpu::KvShape shape{.type = DType::kF16,
+                           .heads = static_cast<std::size_t>(a.kv_heads),
+                           .head_dim = static_cast<std::size_t>(a.head_dim),
+                           .value_dim = static_cast<std::size_t>(a.head_dim)};
+  choice.scratch_bytes =
+      static_cast<std::int64_t>(cpu::self_attention_blocks(static_cast<std::size_t>(binding_.bounds.tokens),
+                                                           static_cast<std::size_t>(binding_.bounds.sequences)) *
+                                cpu::kv_block_bytes(shape));
+  plan::SelfAttentionT out;
+  out.q = role(graph_.operand(node, 0));
+  out.k = role(graph_.operand(node, 1));
+  out.v = role(graph_.operand(node, 2));
+  out.out = role(ir::Value{node, 0});
+  out.cache = role(StepOperands::scratch(0));
+  out.heads = static_cast<std::int32_t>(a.heads);
+  out.kv_heads = static_cast<std::int32_t>(a.kv_heads);
+  out.head_dim = static_cast<std::int32_t>(a.head_dim);
+  out.window = static_cast<std::int32_t>(a.window);
+  out.scale = a.scale;
+  out.cache_bytes = choice.scratch_bytes;
+  return out;
+}
+
 plan::NormRowsT CpuChooser::norm_rows(ir::NodeId node) {
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(node);
   const auto& type = graph_.type({node, 0});

@@ -107,6 +107,7 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (graph.op(node) == Op::kExpertSum && node != members[0]) return "the sum over experts is a step of its own";
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
+    if (graph.op(node) == Op::kSelfAttention) return "GPUs do not support encoders yet";
     if (graph.op(node) == Op::kShortConv || graph.op(node) == Op::kDeltaRule || graph.op(node) == Op::kSelectiveScan ||
         graph.op(node) == Op::kRwkv7)
       return "GPUs do not support recurrent state yet";

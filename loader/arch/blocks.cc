@@ -289,8 +289,9 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   // The softmax scale is a scale of q here, as in the papers; the pass canonicalise moves it into the attention.
   const ir::Value query = project("attn_q", 0, gated_query ? 2 * q_cols : q_cols);
   const ir::Builder::Piece query_part[] = {{.x = query, .begin = 0, .stride = 2 * dim, .width = dim}};
-  const ir::Value q = ir_.scale(
-      place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature), spec.scale);
+  const ir::Value placed =
+      place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature);
+  const ir::Value q = spec.bidirectional ? placed : ir_.scale(placed, spec.scale);
   const ir::AttentionAttrs attrs{.heads = heads,
                                  .kv_heads = kv_heads,
                                  .head_dim = dim,
@@ -300,7 +301,12 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
                                  .alibi = spec.alibi};
   const ir::Value sinks = spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{};
   ir::Value attended;
-  if (spec.kv_layer) {
+  if (spec.bidirectional) {
+    attended = ir_.self_attention(
+        q, place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {}),
+        project("attn_v", q_cols + kv_cols, kv_cols),
+        {.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .scale = spec.scale, .window = spec.window});
+  } else if (spec.kv_layer) {
     attended = attend_to(*spec.kv_layer, q, attrs, sinks);
   } else {
     const ir::Value keys = project("attn_k", q_cols, kv_cols);
@@ -398,6 +404,24 @@ PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float sof
   if (scale != 1) logits = ir_.scale(logits, scale);
   if (softcap > 0) logits = ir_.softcap(logits, softcap);
   graph_.add_output("logits", logits);
+  return finished();
+}
+
+PortableModel DecoderBuilder::finish_encoder(ir::Value x, const std::string& norm_stem) {
+  const ir::Value rows = logit_rows(x);
+  graph_.add_output(std::string(kHiddenRows), norm_stem.empty() ? rows : norm(rows, norm_stem));
+  return finished();
+}
+
+void DecoderBuilder::require_bidirectional() {
+  const auto name = key("attention.causal");
+  read_.insert(name);
+  refuse_if(file_.get<bool>(name, false), "'" + name + "' = true");
+}
+
+/// Completes the states and hands out the graph.
+PortableModel DecoderBuilder::finished() {
+  const auto& p = params_;
   for (std::size_t g = 0; g < kv_groups_.size(); ++g) {
     graph_.set_attrs(kv_groups_[g].source, kv_groups_[g].attrs);
     graph_.add_output(fmt::format("kv{}", g), kv_groups_[g].state);

@@ -85,6 +85,7 @@ struct AttentionSpec {
   bool value_norm = false;                 ///< RMSNorm without weight over each head's values
   bool keys_as_values = false;             ///< without attn_v, values are the key projection, before its norm and RoPE
   std::optional<std::int64_t> kv_layer{};  ///< reads the keys and values of this earlier layer and has none of its own
+  bool bidirectional = false;              ///< attention of encoders, without a cache (ir::SelfAttentionAttrs)
   float clamp = 0;                         ///< q, k and v are limited to +-clamp after their projection; 0: not
   float alibi = 0;                         ///< ALiBi's largest bias (ir::alibi_slope); 0: none
   bool sinks = false;  ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
@@ -234,6 +235,10 @@ class DecoderBuilder {
   /// soft-caps them unless `softcap` is 0, and returns the finished graph. `norm_stem` names the final norm's tensor.
   /// Refuses a file with tensors or features that were not read: without them the model would compute something else.
   PortableModel finish(ir::Value x, float scale = 1, float softcap = 0, const std::string& norm_stem = "output_norm");
+  /// The same for an encoder: the graph's output is the rows of x, after the norm `norm_stem` if that is not empty.
+  PortableModel finish_encoder(ir::Value x, const std::string& norm_stem = {});
+  /// Refuses an encoder's file that says that its attention is causal.
+  void require_bidirectional();
   /// The rows of x whose logits are requested [R, width]. finish() is finish_rows(logit_rows(x)).
   ir::Value logit_rows(ir::Value x);
   PortableModel finish_rows(ir::Value rows, float scale = 1, float softcap = 0,
@@ -247,6 +252,7 @@ class DecoderBuilder {
   ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread();
+  PortableModel finished();
   const GgufTensor& checked_tensor(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
 
   const Gguf& file_;

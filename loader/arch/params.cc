@@ -227,7 +227,8 @@ void DecoderBuilder::refuse_unread() {
   }
   const auto sections = key("rope.dimension_sections");
   refuse_if(!read_.contains(sections) && rope_has_sections(), "'" + sections + "'");
-  refuse_if(!file_.get<bool>(key("attention.causal"), true), "'" + key("attention.causal") + "' = false");
+  const auto causal = key("attention.causal");
+  refuse_if(!read_.contains(causal) && !file_.get<bool>(causal, true), "'" + causal + "' = false");
   const auto is_mtp_layer = [&](std::string_view name) {
     for (std::int64_t layer = params_.layers; layer < file_layers_; ++layer)
       if (name.starts_with(fmt::format("blk.{}.", layer))) return true;

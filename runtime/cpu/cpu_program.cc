@@ -71,6 +71,9 @@ class VariantReader : PlanReader {
       case plan::Body::Arrange:
         read_arrange(*this, *body.AsArrange(), out);
         break;
+      case plan::Body::SelfAttention:
+        read_self_attention(*this, *body.AsSelfAttention(), out);
+        break;
       case plan::Body::ShortConv:
         read_short_conv(*this, *body.AsShortConv(), out);
         break;

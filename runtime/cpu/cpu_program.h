@@ -60,6 +60,7 @@ enum class StepKind : std::uint8_t {
   kRopeTable,
   kSplit,
   kArrange,
+  kSelfAttention,
   kRecurrent
 };
 
@@ -120,6 +121,17 @@ struct AttentionStep {
   float* partials = nullptr;
   std::size_t split_tokens = 0, chunks_max = 0;
   std::vector<TileInstr> ops;  ///< epilogue: store and quantise
+};
+
+/// Attention of encoders: keys and values of the step's tokens are packed into `cache`, then each token attends to
+/// those of its sequence.
+struct SelfAttentionStep {
+  cpu::AttentionParams params{};  ///< without pool, block table and length, which come with each sequence
+  cpu::ConstTile q{nullptr, 0, 0, 0}, k{nullptr, 0, 0, 0}, v{nullptr, 0, 0, 0};
+  std::int32_t reach = -1;  ///< tokens to both sides that a token sees; -1: all
+  std::byte* cache = nullptr;
+  float* out = nullptr;
+  std::size_t out_stride = 0;
 };
 
 /// A step on whole rows: RMS norm (a, b = weight), match_rms (a, b = rows to be like), gaussian_topk, RoPE frequencies
@@ -187,6 +199,7 @@ struct CpuStep {
   RowStep row;
   ArrangeStep arrange;
   RecurrentStep recurrent;
+  SelfAttentionStep self_attention;
 };
 
 /// One variant of the program: its bounds and its steps in order.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 #include "runtime/cpu/column_split.h"
@@ -148,6 +149,13 @@ void CpuExecutor::size_io() {
   io_.block_table.assign(groups * io_.group_stride, 0);
   context_.query_tiles.reserve(tokens);
   context_.sequence_runs.reserve(sequences);
+  context_.self_positions.resize(tokens);
+  context_.self_slots.resize(tokens);
+  context_.self_blocks.reserve(sequences);
+  context_.self_keys.resize(tokens);
+  context_.self_values.resize(tokens);
+  context_.block_numbers.resize(cpu::self_attention_blocks(tokens, 1));
+  std::iota(context_.block_numbers.begin(), context_.block_numbers.end(), 0);
 }
 
 // Scratch per worker, each part padded to 4 KiB: | tile | attention | heads | sums | (WorkerScratch).
@@ -162,10 +170,11 @@ void CpuExecutor::size_scratch() {
         for (const auto& section : step.sections)
           if (section.sum_at > 0) sums = std::max(sums, std::min(tokens, kSumTokens) * section.tile_width);
       }
-      if (step.kind != StepKind::kAttention) continue;
-      const auto& p = step.attention.params;
+      if (step.kind != StepKind::kAttention && step.kind != StepKind::kSelfAttention) continue;
+      const auto& p = step.kind == StepKind::kAttention ? step.attention.params : step.self_attention.params;
       attention = std::max(attention, cpu::attention_scratch_floats(kAttentionTokens, p.group, p.kv));
       heads = std::max(heads, kAttentionTokens * p.group * p.kv.value_dim);
+      if (step.kind != StepKind::kAttention) continue;
       arrivals = std::max(arrivals, step.attention.split_tokens * p.kv.heads);
     }
   const auto padded = [](std::size_t floats) {

@@ -16,6 +16,7 @@ void read_rope_frequencies(const PlanReader& reader, const plan::RopeFrequencies
 void read_rope_angles(const PlanReader& reader, const plan::RopeAnglesT& rope, CpuStep& out);
 void read_split_pairs(const PlanReader& reader, const plan::SplitPairsT& split, CpuStep& out);
 void read_arrange(const PlanReader& reader, const plan::ArrangeT& arrange, CpuStep& out);
+void read_self_attention(const PlanReader& reader, const plan::SelfAttentionT& attention, CpuStep& out);
 void read_short_conv(const PlanReader& reader, const plan::ShortConvT& conv, CpuStep& out);
 void read_delta_rule(const PlanReader& reader, const plan::DeltaRuleT& delta, CpuStep& out);
 void read_selective_scan(const PlanReader& reader, const plan::SelectiveScanT& scan, CpuStep& out);

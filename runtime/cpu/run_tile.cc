@@ -375,6 +375,9 @@ void run_step(const CpuStep& step, StepContext& context) {
     case StepKind::kAttention:
       run_attention(step.attention, context);
       return;
+    case StepKind::kSelfAttention:
+      run_self_attention(step.self_attention, context);
+      return;
     case StepKind::kRecurrent:
       run_recurrent(step.recurrent, context);
       return;

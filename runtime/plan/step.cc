@@ -29,6 +29,8 @@ std::string_view kernel_name(const ProgramT& program, const StepT& step) {
       return "split_interleaved";
     case Body::Arrange:
       return "arrange";
+    case Body::SelfAttention:
+      return "self_attention";
     case Body::ShortConv:
       return "short_conv";
     case Body::DeltaRule:

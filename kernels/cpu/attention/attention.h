@@ -73,6 +73,10 @@ struct AttentionQuery {
                                                                       const KvShape& kv) {
   return 2 * tokens * group * attention_partial_floats(kv.value_dim) + attention_chunk_scratch_floats(kv);
 }
+/// Blocks that hold `tokens` tokens of up to `sequences` sequences, each of which begins a block.
+[[gnu::always_inline]] constexpr std::size_t self_attention_blocks(std::size_t tokens, std::size_t sequences) {
+  return (tokens + kKvBlockTokens - 1) / kKvBlockTokens + sequences;
+}
 /// Number of chunks of a cache of kv_length positions.
 [[gnu::always_inline]] constexpr std::size_t attention_chunks(std::size_t kv_length) {
   return (kv_length + kAttentionChunk - 1) / kAttentionChunk;
