@@ -36,8 +36,10 @@ std::string unit_json(std::vector<float> vector) {
 int embed_command(RunRequest& request, session::Stages& stages) {
   request.session.tokenizer = !request.tokens;
   request.session.model.hidden = true;
+  request.session.embeds = true;
   session::Session session(request.session, stages);
-  if (request.dump_embedding) check_output_path(*request.dump_embedding, {session.file().file().path()});
+  if (request.dump_embedding)
+    for (const auto& file : session.file().files()) check_output_path(*request.dump_embedding, {file.path});
   const auto pooling = session::read_pooling(session.file());
   const auto ids = ids_of(request, session);
   session::check_known(ids, session.executor().vocab());
