@@ -15,8 +15,8 @@ namespace {
 /// The embedding of the step's tokens, with what the family adds for their positions.
 ir::Value embed(DecoderBuilder& model) {
   const ir::Value x = model.embed();
-  if (model.has("token_embd_norm.weight")) return model.norm(x, "token_embd_norm");
-  if (!model.has("position_embd.weight")) return x;
+  if (model.family() == "bloom") return model.norm(x, "token_embd_norm");
+  if (model.family() == "mpt") return x;
   auto& ir = model.ir();
   const auto positions = model.tensor("position_embd.weight").rows();
   return ir.add(x, ir.embed(model.weight("position_embd.weight", positions, model.params().width),
