@@ -12,6 +12,7 @@
 #include "session/model_file.h"
 #include "session/self_test/card_verdict.h"
 #include "support/error.h"
+#include "support/os/atomic_file.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
 
@@ -81,6 +82,9 @@ void Session::open(Options options, const DeviceChoice& device) {
   if (runtime::is_encoder(*model_.program) && !options.embeds)
     throw Error(ErrorCode::kUsage, "the model is an encoder, which generates no text", {},
                 "make embeddings with it: forge-run --embed");
+  // A plan's model and the parts of a split one are known only now.
+  for (const auto& file : model_.file->files())
+    if (options.trace != nullptr) check_output_path(options.trace->path(), {file.path});
   stages_.plan_ms = stages_.now();
   check_interrupt();
   const auto sequences = options.model.sequences;

@@ -46,7 +46,8 @@ class Session {
   /// Chooses the device, opens the model and loads its weights. A GPU is self-tested before its first use with this
   /// driver and compiler (card_verdict.h). With "auto", an error of the GPU makes the CPU run the model.
   /// Errors: those of choose_device, require_passing_self_test and open_model, the executor's; kMemory when the model
-  /// does not fit; kUsage for a trace or a repack cache on a GPU, and for an encoder without `embeds`.
+  /// does not fit; kUsage for a trace or a repack cache on a GPU, a trace over a file of the model, and an encoder
+  /// without `embeds`.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }

@@ -107,7 +107,7 @@ def run_json(*args, **options):
     return json.loads(run.stdout) if run.returncode == 0 else {"error": run.stderr}
 
 
-metadata, tensors = tiny_parts()
+metadata, tensors = tiny_parts(context=600)
 whole = write("whole.gguf", gguf(metadata, tensors))
 first, second, third = split("parts", metadata, tensors)
 
@@ -254,6 +254,8 @@ def outputs():
     for path in (first, second, third):
         refused("a plan over a part", [path], "compile", second, "-o", path, status=USAGE)
         refused("logits over a part", [path], "run", second, "--tokens", "1,2", "--dump-logits", path, "--device", "cpu", status=USAGE)
+        refused("a trace over a part", [path], "run", second, "--tokens", "1,2", "--json", "--profile-trace", path, "--device", "cpu", status=USAGE)
+        refused("a benchmark's trace over a part", [path], "bench", third, "-p", 8, "-n", 0, "--profile-trace", path, "--device", "cpu", status=USAGE)
     case("the parts are unchanged", before == [open(path, "rb").read() for path in (first, second, third)])
 
 

@@ -14,13 +14,11 @@
 namespace forge::tools {
 namespace {
 
-/// Checks that outputs do not overwrite a file of the model. Their paths are known only after the model is open, so
+/// Checks that logits do not overwrite a file of the model. Their paths are known only after the model is open, so
 /// check() in run_options.cc cannot do this.
 void check_outputs(const RunRequest& request, const session::Session& session) {
-  for (const auto& file : session.file().files()) {
+  for (const auto& file : session.file().files())
     if (request.dump) check_output_path(*request.dump, {file.path});
-    if (request.trace) check_output_path(*request.trace, {file.path});
-  }
 }
 
 int write_text(RunRequest& request, session::Stages& stages) {
