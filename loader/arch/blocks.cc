@@ -92,17 +92,19 @@ ir::Value DecoderBuilder::vector(const std::string& name, std::int64_t n) {
   if (found.rank > 2 || !((found.cols() == n && found.rows() == 1) || (found.cols() == 1 && found.rows() == n)))
     contradiction("a tensor has the wrong shape",
                   fmt::format("{} where the metadata requires [{}]", found.describe(), n));
-  return flat(name, n);
+  return reshaped(name, {n});
 }
 
-ir::Value DecoderBuilder::flat(const std::string& name, std::int64_t n) {
+ir::Value DecoderBuilder::reshaped(const std::string& name, ir::Shape shape) {
   const auto& found = tensor(name);
-  if (found.cols() * found.rows() != n)
+  std::int64_t n = 1;
+  for (const auto& dim : shape) n *= dim.value;
+  if (found.elems() != n)
     contradiction("a tensor has the wrong shape",
                   fmt::format("{} where the metadata requires {} numbers", found.describe(), n));
   if (found.dtype != DType::kF32)
     throw Error(ErrorCode::kModelUnsupported, "a vector is not f32", found.describe(), "convert the model again");
-  return ir_.weight(name, DType::kF32, {n});
+  return ir_.weight(name, DType::kF32, std::move(shape));
 }
 
 ir::Value DecoderBuilder::kernel(const std::string& name, std::int64_t channels, std::int64_t taps) {
@@ -339,8 +341,7 @@ ir::Value DecoderBuilder::gated(ir::Value heads, ir::Value x, ir::Value query, s
   return heads;
 }
 
-/// Each of `columns` columns `times` times, one after the other: [T, columns * times]. In two steps, because an arrange
-/// has few pieces: each column becomes a short run, then each run is repeated.
+/// In two steps, because an arrange has few pieces: each column becomes a short run, then each run is repeated.
 ir::Value DecoderBuilder::repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times) {
   const auto repeat = [&](ir::Value from, std::int64_t width, std::int64_t count) {
     const ir::Builder::Piece piece{.x = from, .begin = 0, .stride = width, .width = width};

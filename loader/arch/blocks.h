@@ -169,8 +169,8 @@ class DecoderBuilder {
   ir::Value per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
   /// A vector of `n` f32 numbers: [n] or [n, 1]. Marks the tensor as read.
   ir::Value vector(const std::string& name, std::int64_t n);
-  /// The `n` f32 numbers of a matrix [groups, n / groups], one row after the other, as a vector.
-  ir::Value flat(const std::string& name, std::int64_t n);
+  /// The f32 numbers of a tensor with any dims, in the file's order, as a weight of this shape. Marks it as read.
+  ir::Value reshaped(const std::string& name, ir::Shape shape);
   /// The kernel of a convolution, f32 [channels, taps]; files also have it as [channels, 1, taps]. Marks it as read.
   ir::Value kernel(const std::string& name, std::int64_t channels, std::int64_t taps);
   /// The file's tensor, for shapes that `weight` cannot check. Marks it as read.
@@ -183,6 +183,8 @@ class DecoderBuilder {
   ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
   /// The model's norm over whole rows, with "<stem>.weight" and "<stem>.bias" if the file has it.
   ir::Value norm(ir::Value x, const std::string& stem);
+  /// Each of the `columns` columns of x `times` times, one after the other: [T, columns * times].
+  ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
   /// RMSNorm without weight over runs of `dim` columns.
   ir::Value unit_norm(ir::Value x, std::int64_t dim);
   /// The attention options that the metadata gives: RoPE in `mode` in all layers and the softmax scale; no window,
@@ -249,7 +251,6 @@ class DecoderBuilder {
   void read_rope();
   ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim, QkNorm kind);
   ir::Value gated(ir::Value heads, ir::Value x, ir::Value query, std::int64_t layer, const AttentionSpec& spec);
-  ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread();
   PortableModel finished();

@@ -13,9 +13,9 @@ struct ExpertParams {
   std::int64_t width = 0;  ///< hidden columns of one expert
 };
 
-/// Reads "<family>.expert_*". Errors: kModelFormat for counts that contradict each other (with both numbers),
-/// kModelUnsupported for too many experts.
-ExpertParams expert_params(const DecoderBuilder& model);
+/// Reads "<family>.expert_*": the sizes in one layer, or without `layer` the largest of any. Errors: kModelFormat for
+/// counts that contradict each other (with both numbers), kModelUnsupported for too many experts.
+ExpertParams expert_params(const DecoderBuilder& model, std::optional<std::int64_t> layer = {});
 
 /// What a routing weight multiplies: an expert's result, or its input.
 enum class ExpertWeighting : std::uint8_t { kOutput, kInput };
@@ -28,6 +28,8 @@ struct ExpertSpec {
   bool shared_gate = false;  ///< the shared expert is multiplied by a sigmoid gate
   ir::Activation shared_activation = ir::Activation::kSilu;
   elementwise::Parameters shared_parameters{};
+  bool gated = true;        ///< false: all experts are down(act(up(x))), without gate matrices
+  std::int64_t latent = 0;  ///< columns of the routed experts' input and result, if these are not the width's
 };
 
 /// The routed experts' part of an FFN: chooses experts by the router's `logits` [M, count], runs their gated FFNs on x
@@ -48,6 +50,7 @@ ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, s
 ///   ffn_{gate,up,down}.E       [rows, cols]           the same for each expert E, in files from before April 2024
 ///   ffn_{gate,up,down}_shexp   [rows, cols]           shared expert; optional
 ///   ffn_gate_inp_shexp         [width]                gate of the shared expert, with `shared_gate`
+///   ffn_latent_down, _up       [latent, width], [width, latent]  around the routed experts, with `latent`
 /// Errors: kModelFormat if the file has no experts.
 ir::Value moe_layer(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::RouteAttrs route,
                     const ExpertSpec& spec = {}, ir::Value router_input = {});

@@ -170,7 +170,7 @@ ir::Value Mamba2::operator()(ir::Value x, std::int64_t layer) {
   ir::Value gated = ir.glu(parts[0], y, ir::Activation::kSilu);
   // The norm is over each group's columns, with weights of its own.
   if (model_.has(at("ssm_norm.weight")))
-    gated = ir.mul(model_.unit_norm(gated, inner_ / groups_), model_.flat(at("ssm_norm.weight"), inner_));
+    gated = ir.mul(model_.unit_norm(gated, inner_ / groups_), model_.reshaped(at("ssm_norm.weight"), {inner_}));
   return model_.linear(gated, at("ssm_out"), width, inner_);
 }
 
