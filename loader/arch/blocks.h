@@ -83,6 +83,8 @@ struct AttentionSpec {
   float softcap = 0;             ///< soft-cap of the scores; 0: none
   bool sinks = false;            ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
+  bool sub_norm = false;  ///< a norm on the attended heads, tensor attn_sub_norm [heads * head_dim]
+  float clamp_qkv = 0;    ///< q, k and v are clamped to [-clamp_qkv, clamp_qkv] as they are projected; 0: no clamp
 };
 
 /// Which of a period of layers has global attention, where the others are local.

@@ -17,6 +17,19 @@ struct ExpertParams {
 /// kModelUnsupported for too many experts.
 ExpertParams expert_params(const DecoderBuilder& model);
 
+/// The chosen experts of each row of a layer: numbers i32 [M, U], from tensors
+/// "blk.<layer>.ffn_{gate,up,down}_<suffix>" of `experts`.count experts with `experts`.width hidden columns.
+struct ChosenExperts {
+  std::int64_t layer = 0;
+  std::string_view suffix = "exps";
+  ExpertParams experts;
+  ir::Value numbers;
+};
+
+/// The gated FFNs of the chosen experts on x [M, width]: [M, U, width], one row for each token and expert.
+ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, const ChosenExperts& of, ir::Activation activation,
+                      const elementwise::Parameters& parameters = {});
+
 /// What a routing weight multiplies: an expert's result, or its input.
 enum class ExpertWeighting : std::uint8_t { kOutput, kInput };
 

@@ -57,6 +57,8 @@ std::string family_gguf(const FamilyJson& model, const std::string& without) {
       file.add(name, value.get<bool>());
     else if (value.is_array() && value[0].is_boolean())
       file.add(name, value.get<std::vector<bool>>());
+    else if (value.is_array() && value[0].is_number_float())
+      file.add(name, value.get<std::vector<float>>());
     else if (value.is_array())
       file.add(name, value.get<std::vector<std::int32_t>>());
     else if (value.is_number_float())

@@ -15,9 +15,8 @@ namespace {
 /// Ollama's converter uses other keys for both.
 void read_ministral(DecoderBuilder& model, AttentionSpec& spec) {
   const auto& freqs = spec.rope.freqs;
-  spec.temperature = {
-      .scale = model.feature("attention.temperature_scale", model.feature("rope.scaling_beta", 0)),
-      .length = freqs.original_context};
+  spec.temperature = {.scale = model.feature("attention.temperature_scale", model.feature("rope.scaling_beta", 0)),
+                      .length = freqs.original_context};
   const float multiplier =
       model.feature("rope.scaling.yarn_log_multiplier", model.feature("rope.scaling.mscale_all_dim", 0));
   if (freqs.scaling == ir::RopeScaling::kYarn && freqs.factor > 1)
