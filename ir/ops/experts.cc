@@ -30,6 +30,9 @@ void check_attrs(const RouteAttrs& route, std::int64_t experts) {
     refuse_attr("route", "used", fmt::to_string(route.used),
                 fmt::format("at most the experts of {} groups", route.groups_used));
   attr_between("route", "experts_per_adjugate", route.experts_per_adjugate, 1, experts);
+  if (experts % route.experts_per_adjugate != 0)
+    refuse_attr("route", "experts_per_adjugate", fmt::to_string(route.experts_per_adjugate),
+                fmt::format("a divisor of {} experts", experts));
   if (!std::isfinite(route.scale)) refuse_attr("route", "scale", "not finite", "finite");
 }
 

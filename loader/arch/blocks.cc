@@ -274,7 +274,7 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const auto project = [&](const char* stem, std::int64_t begin, std::int64_t n) {
     const ir::Value y =
         fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
-    return spec.clamp > 0 ? ir_.clamp(y, spec.clamp) : y;
+    return spec.clamp_qkv == 0 ? y : ir_.clamp(y, spec.clamp_qkv);
   };
   const auto place = [&](ir::Value x, const char* stem, std::int64_t n, const TemperatureSpec& temperature) {
     // A rotation of all columns after the norm scales q too, by its table.
@@ -317,7 +317,9 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
     const ir::Value v = spec.value_norm ? unit_norm(values, dim) : values;
     attended = attend(q, place(keys, "attn_k_norm", kv_heads, {}), v, attrs, sinks);
   }
-  return linear(gated(attended, x, query, layer, spec), at(layer, "attn_output"), p.width, q_cols);
+  const ir::Value mixed = gated(attended, x, query, layer, spec);
+  return linear(spec.sub_norm ? normalise(mixed, weight(at(layer, "attn_sub_norm.weight"), q_cols), {}) : mixed,
+                at(layer, "attn_output"), p.width, q_cols);
 }
 
 /// The attended heads times the sigmoid of their gate. x: the normalised rows; query: the result of attn_q.

@@ -86,10 +86,11 @@ struct AttentionSpec {
   bool keys_as_values = false;             ///< without attn_v, values are the key projection, before its norm and RoPE
   std::optional<std::int64_t> kv_layer{};  ///< reads the keys and values of this earlier layer and has none of its own
   bool bidirectional = false;              ///< attention of encoders, without a cache (ir::SelfAttentionAttrs)
-  float clamp = 0;                         ///< q, k and v are limited to +-clamp after their projection; 0: not
   float alibi = 0;                         ///< ALiBi's largest bias (ir::alibi_slope); 0: none
   bool sinks = false;  ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
+  bool sub_norm = false;  ///< a norm on the attended heads, tensor attn_sub_norm [heads * head_dim]
+  float clamp_qkv = 0;    ///< q, k and v are clamped to [-clamp_qkv, clamp_qkv] as they are projected; 0: no clamp
 };
 
 /// Which of a period of layers has global attention, where the others are local.

@@ -32,18 +32,10 @@ ir::Value half_of_gate_up(DecoderBuilder& model, const std::string& name, bool u
   return model.ir().slice_rows(model.weight(name, 2 * rows, cols, count), up ? rows : 0, rows);
 }
 
-/// The chosen experts of each row of a layer, and whose tensors they are: "ffn_{gate,up,down}_<suffix>".
-struct Chosen {
-  std::int64_t layer;
-  std::string_view suffix;
-  ExpertParams experts;
-  ir::Value numbers;
-};
-
 /// The chosen experts' matrices times x: [M, U, n]. Some files have gate and up in one tensor; old
 /// files have one tensor "ffn_up.<expert>" for each expert.
-ir::Value expert_product(DecoderBuilder& model, ir::Value x, const Chosen& of, std::string_view name, std::int64_t n,
-                         std::int64_t k) {
+ir::Value expert_product(DecoderBuilder& model, ir::Value x, const ChosenExperts& of, std::string_view name,
+                         std::int64_t n, std::int64_t k) {
   const auto stem = model.at(of.layer, fmt::format("ffn_{}_{}", name, of.suffix));
   const bool scattered = of.suffix == kRoutedSuffix && !model.has(stem + ".weight") &&
                          model.has(model.at(of.layer, fmt::format("ffn_{}.0.weight", name)));
@@ -56,9 +48,10 @@ ir::Value expert_product(DecoderBuilder& model, ir::Value x, const Chosen& of, s
   return model.ir().expert_matmul(x, weights, of.numbers);
 }
 
-/// The FFNs of the chosen experts on x [M, width]: [M, U, width], one row for each token and expert.
-ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, const Chosen& of, ir::Activation activation,
-                      const elementwise::Parameters& parameters, bool gated = true) {
+}  // namespace
+
+ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, const ChosenExperts& of, ir::Activation activation,
+                      const elementwise::Parameters& parameters, bool gated) {
   const auto linear = [&](ir::Value rows, std::string_view name, std::int64_t n, std::int64_t k) {
     const ir::Value y = expert_product(model, rows, of, name, n, k);
     const auto bias = model.at(of.layer, fmt::format("ffn_{}_{}.bias", name, of.suffix));
@@ -71,9 +64,11 @@ ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, const Chosen& of, ir::
   return linear(hidden, "down", width, n);
 }
 
+namespace {
+
 /// The FFN of one expert a token on x times the expert's share: [M, width]. Instead of x, the products of x with gate
 /// and up are multiplied by the share, which is the same: a sum over the token's only slot, weighted by its share.
-ir::Value expert_of_weighted_input(DecoderBuilder& model, ir::Value x, const Chosen& of, ir::Value shares,
+ir::Value expert_of_weighted_input(DecoderBuilder& model, ir::Value x, const ChosenExperts& of, ir::Value shares,
                                    const ExpertSpec& spec) {
   model.refuse_if(of.experts.used > 1, fmt::format("{} experts a token, whose inputs are weighted,", of.experts.used));
   const std::int64_t width = model.params().width;
@@ -95,7 +90,7 @@ ir::Value shared_expert(DecoderBuilder& model, ir::Value x, std::int64_t layer, 
     const auto gate = model.weight(model.at(layer, "ffn_gate_inp_shexp.weight"), 1, p.width);
     const ir::Value logit = model.ir().matmul(x, gate);
     const auto [all, share] = model.ir().route(logit, {.gate = ir::RouteGate::kSigmoid});
-    const Chosen only{layer, "shexp", {1, 1, hidden}, all};
+    const ChosenExperts only{layer, "shexp", {1, 1, hidden}, all};
     return model.ir().expert_sum(expert_ffns(model, x, only, spec.shared_activation, spec.shared_parameters), share);
   }
   const auto linear = [&](ir::Value rows, const char* stem, std::int64_t n, std::int64_t k) {
@@ -142,7 +137,7 @@ ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, s
   route.used = experts.used;
   const auto [numbers, shares] = model.ir().route(logits, route, vector(model.at(layer, "exp_probs_b.bias")),
                                                   vector(model.at(layer, "ffn_down_exps.scale")));
-  const Chosen chosen{layer, kRoutedSuffix, experts, numbers};
+  const ChosenExperts chosen{layer, kRoutedSuffix, experts, numbers};
   return spec.weighting == ExpertWeighting::kInput
              ? expert_of_weighted_input(model, x, chosen, shares, spec)
              : model.ir().expert_sum(expert_ffns(model, x, chosen, spec.activation, spec.parameters, spec.gated),

@@ -17,6 +17,20 @@ struct ExpertParams {
 /// counts that contradict each other (with both numbers), kModelUnsupported for too many experts.
 ExpertParams expert_params(const DecoderBuilder& model, std::optional<std::int64_t> layer = {});
 
+/// The chosen experts of each row of a layer: numbers i32 [M, U], from tensors
+/// "blk.<layer>.ffn_{gate,up,down}_<suffix>" of `experts`.count experts with `experts`.width hidden columns.
+struct ChosenExperts {
+  std::int64_t layer = 0;
+  std::string_view suffix = "exps";
+  ExpertParams experts;
+  ir::Value numbers;
+};
+
+/// The FFNs of the chosen experts on x [M, width]: [M, U, width], one row for each token and expert. Without `gated`
+/// they have no gate matrix: down(act(up(x))).
+ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, const ChosenExperts& of, ir::Activation activation,
+                      const elementwise::Parameters& parameters = {}, bool gated = true);
+
 /// What a routing weight multiplies: an expert's result, or its input.
 enum class ExpertWeighting : std::uint8_t { kOutput, kInput };
 

@@ -81,6 +81,7 @@ TEST_CASE("shapes of experts' ops") {
   CHECK_THAT(route({.used = 2, .groups = 4, .group_top = 3}), Catch::Contains("group_top = 3"));
   CHECK_THAT(route({.scale = NAN}), Catch::Contains("scale"));
   CHECK_THAT(route({.experts_per_adjugate = 0}), Catch::Contains("experts_per_adjugate = 0"));
+  CHECK_THAT(route({.experts_per_adjugate = 3}), Catch::Contains("a divisor of 8 experts"));
 
   CHECK(infer(Op::kExpertMatmul, {}, {f32({T, 64}), weight, chosen}) == "f32[T,2,40]");
   CHECK(infer(Op::kExpertMatmul, {}, {q8a({T, 2, 64}), weight, chosen}) == "f32[T,2,40]");

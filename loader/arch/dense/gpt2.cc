@@ -33,7 +33,7 @@ PortableModel build_gpt2(const Gguf& file) {
   if (model.family() == "bloom") spec.alibi = kAlibiOfBloom;
   if (model.family() == "mpt") {
     spec.alibi = model.feature("attention.max_alibi_bias", 0);
-    spec.clamp = model.feature("attention.clamp_kqv", 0);
+    spec.clamp_qkv = model.feature("attention.clamp_kqv", 0);
   }
   const auto ffn = [&](ir::Value x, std::int64_t layer) { return model.ungated_ffn(x, layer, ir::Activation::kGelu); };
   return model.finish(model.each_layer(
