@@ -19,7 +19,7 @@ ir::Value embed_tokens(DecoderBuilder& model) {
   ir::Value x = model.embed();
   if (model.has("token_types.weight")) {
     const auto types = model.tensor("token_types.weight").rows();
-    x = ir.add(x, ir.slice_rows(model.flat("token_types.weight", types * width), 0, width));
+    x = ir.add(x, ir.slice_rows(model.reshaped("token_types.weight", {types * width}), 0, width));
   }
   if (model.has("position_embd.weight")) {
     const auto positions = model.tensor("position_embd.weight").rows();
