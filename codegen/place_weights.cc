@@ -33,8 +33,9 @@ SlicedRows sliced(const ir::TensorType& type, bool as_vector = false) {
   return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols(), .vector = type.cols() == 1};
 }
 
-/// True if the tensor has these rows. The file stores a vector as one row.
+/// True if the tensor has these rows. The file may store a vector as one row or as several, which follow each other.
 bool has_shape(const SourceTensor& tensor, const SlicedRows& wanted) {
+  if (wanted.vector && wanted.slices == 1) return tensor.rows * tensor.cols == wanted.rows;
   if (wanted.vector) return tensor.rows == wanted.slices && tensor.cols == wanted.rows;
   return tensor.rows == wanted.slices * wanted.rows && tensor.cols == wanted.cols;
 }

@@ -233,6 +233,7 @@ class Drafter {
           throw Refusal{"experts are summed only after their matmul"};
         if (origin != 0 || graph_.type(value).cols() != draft_.cols)
           throw Refusal{"experts are summed over only a part of the columns"};
+        if (graph_.op(other(1).node) == Op::kSplit) throw Refusal{"the routing weights are columns of another value"};
         section.ops.push_back({TileOpKind::kSumExperts, node, other(1), origin});
         return;
       case Op::kInvRmsScale:
@@ -317,8 +318,15 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
     case Op::kArrange:
     case Op::kRmsNorm:
     case Op::kLayerNorm:
+    case Op::kMatchRms:
+    case Op::kGaussianTopk:
     case Op::kRopeFreqs:
     case Op::kRopeTable:
+    case Op::kSelfAttention:
+    case Op::kShortConv:
+    case Op::kDeltaRule:
+    case Op::kSelectiveScan:
+    case Op::kRwkv7:
       return true;
     case Op::kSplit:
       return graph.attrs_as<ir::PartsAttrs>(node).unit > 0;
@@ -331,6 +339,10 @@ bool stores_attention(const ir::Graph& graph, std::span<const ir::NodeId> nodes)
   const ir::Value result{nodes[0], 0};
   return nodes.size() == 1 || graph.is_output(result) ||
          std::ranges::any_of(graph.uses(result), [&](const auto& use) { return use.node != nodes[1]; });
+}
+
+bool is_one_number(const ir::TensorType& type) {
+  return type.shape.size() == 1 && type.cols() == 1;
 }
 
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state) {

@@ -69,6 +69,9 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node);
 /// result, in which case f32 is only needed if something else reads the result.
 bool stores_attention(const ir::Graph& graph, std::span<const ir::NodeId> nodes);
 
+/// True for an operand [1] of an elementwise op: one number for all elements.
+bool is_one_number(const ir::TensorType& type);
+
 /// The attributes of the KV state that a state value belongs to, through any number of KV stores.
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);
 

@@ -25,6 +25,9 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
   rows_.resize(tokens);
   prompt_.resize(tokens);
   kv_length_.resize(sequences);
+  state_read_.resize(sequences);
+  state_write_.resize(sequences);
+  invariant(!has_state() || executor.state_slots() >= sequences, "TOOL-009", "every sequence has a state slot");
   samplers_.resize(sequences);
   block_table_.resize(executor.kv_pool_sizes().size() * sequences * table_stride_);
   for (std::size_t i = 0; i < sequences; ++i) {
@@ -39,11 +42,16 @@ std::int64_t Sequences::length(std::size_t sequence) const {
 }
 
 std::int64_t Sequences::trim(std::size_t sequence, std::int64_t length) {
+  // Recurrent state cannot be cut back: the sequence begins again.
+  if (has_state() && length < this->length(sequence)) length = 0;
   return static_cast<std::int64_t>(sequences_[sequence].trim(static_cast<std::size_t>(length)));
 }
 
 void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead) {
   auto& kv = sequences_[sequence];
+  // Sequence s has slot s.
+  state_write_[row] = static_cast<std::int32_t>(sequence);
+  state_read_[row] = kv.tokens() == 0 ? -1 : state_write_[row];
   kv.release_outside_window();
   bool room = false;
   if (ahead) {
@@ -67,7 +75,21 @@ std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
 
 void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
                         const TakeRows& take) {
-  const std::size_t tokens_max = executor_.tokens_max(), rows_max = executor_.rows_max();
+  feed(sequence, ids, {.first_row = first_row, .tokens_max = executor_.tokens_max(), .rows_max = executor_.rows_max()},
+       take);
+}
+
+void Sequences::hidden_rows(std::size_t sequence, std::span<const std::int32_t> ids, const TakeRows& take) {
+  if (hidden_width() == 0)
+    throw Error(ErrorCode::kUsage, "the plan returns no hidden rows, which embeddings need", {},
+                "compile it with forge-compile --embeddings");
+  const std::size_t rows = runtime::bounds_of(executor_.program()).hidden_rows;
+  feed(sequence, ids, {.tokens_max = rows, .rows_max = rows, .hidden = true}, take);
+}
+
+void Sequences::feed(std::size_t sequence, std::span<const std::int32_t> ids, const FeedLimits& limits,
+                     const TakeRows& take) {
+  const auto [first_row, tokens_max, rows_max, hidden] = limits;
   std::ranges::fill(prompt_, ids.size() >= executor_.long_prompt() ? 1 : 0);
   for (std::size_t begin = 0; begin < ids.size();) {
     check_interrupt();
@@ -86,7 +108,10 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .prompt = std::span(prompt_).first(tokens),
                                            .kv_length = std::span(kv_length_).first(1),
                                            .block_table = tables(1),
-                                           .table_stride = table_stride_});
+                                           .table_stride = table_stride_,
+                                           .state_read = slots(state_read_, 1),
+                                           .state_write = slots(state_write_, 1),
+                                           .hidden = hidden});
     sequences_[sequence].release_outside_window();  // blocks behind the sliding window are free for other sequences
     if (row_count > 0) take(logits);
     begin += tokens;
@@ -111,7 +136,9 @@ std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
                             .rows = std::span(rows_).first(ids.size()),
                             .kv_length = std::span(kv_length_).first(ids.size()),
                             .block_table = tables(ids.size()),
-                            .table_stride = table_stride_});
+                            .table_stride = table_stride_,
+                            .state_read = slots(state_read_, ids.size()),
+                            .state_write = slots(state_write_, ids.size())});
 }
 
 bool Sequences::can_sample(std::size_t sequences, const runtime::SamplerParams& params) const {

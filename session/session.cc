@@ -5,6 +5,7 @@
 #include "runtime/cpu/packed_weights.h"
 #include "runtime/plan/cache.h"
 #include "runtime/program_bounds.h"
+#include "runtime/program_facts.h"
 #include "runtime/thread_pool.h"
 #include "session/executors.h"
 #include "session/memory_limit.h"
@@ -78,6 +79,9 @@ void Session::open(Options options, const DeviceChoice& device) {
   if (device.gpu) require_passing_self_test(*device.driver, device.gpu->info());
   options.model.target = device.target;
   model_ = open_model(options.model);
+  if (runtime::is_encoder(*model_.program) && !options.embeds)
+    throw Error(ErrorCode::kUsage, "the model is an encoder, which generates no text", {},
+                "make embeddings with it: forge-run --embed");
   // A plan's model and the parts of a split one are known only now.
   for (const auto& file : model_.file->files())
     if (options.trace != nullptr) check_output_path(options.trace->path(), {file.path});

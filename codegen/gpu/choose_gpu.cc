@@ -257,6 +257,7 @@ std::string GpuChooser::attention(std::span<const ir::NodeId> nodes) {
       .real("kScale", a.scale)
       .number("kTokensTotal", bounds.tokens)
       .number("kWindow", a.window)
+      .number("kChunkedTo", a.chunk)
       .real("kSoftcap", a.softcap)
       .flag("kSinks", sinks)
       .flag("kStored", stored)

@@ -99,7 +99,8 @@ void GpuChooser::rope_table(ir::NodeId node) {
       .flag("kFactors", factors)
       .real("kMagnitude", table.magnitude)
       .real("kTemperature", table.temperature)
-      .number("kTemperatureLength", table.temperature_length);
+      .number("kTemperatureLength", table.temperature_length)
+      .number("kTemperatureOffset", table.temperature_offset);
   PointerArgument base{.kind = Kind::kValue, .value = frequencies};
   if (computed) {
     out_.constants = frequencies_of(graph_, frequencies.node);
@@ -129,6 +130,7 @@ void GpuChooser::route(ir::NodeId node) {
       .number("kGroups", route.groups)
       .number("kGroupsUsed", route.groups_used)
       .number("kGroupTop", route.group_top)
+      .number("kPerAdjugate", route.experts_per_adjugate)
       .number("kRowFloats", row_floats(logits))
       .number("kTokensTotal", rows.bound)
       .number("kCount", rows.count)

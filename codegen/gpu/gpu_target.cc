@@ -30,6 +30,7 @@ constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128;
 /// Why these nodes have no attention kernel; nothing if they have.
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
+  if (a.alibi != 0) return "GPUs do not support ALiBi yet";
   if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
     return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
   if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1 || value_dim_of(a) != a.head_dim)
@@ -106,6 +107,10 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (graph.op(node) == Op::kExpertSum && node != members[0]) return "the sum over experts is a step of its own";
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
+    if (graph.op(node) == Op::kSelfAttention) return "GPUs do not support encoders yet";
+    if (graph.op(node) == Op::kShortConv || graph.op(node) == Op::kDeltaRule || graph.op(node) == Op::kSelectiveScan ||
+        graph.op(node) == Op::kRwkv7)
+      return "GPUs do not support recurrent state yet";
     if (graph.op(node) == Op::kArrange) return "GPUs do not support latent attention yet";
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
     if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))

@@ -272,7 +272,7 @@ FORGE_DEVICE void cos_sin(double angle, float* cosine, float* sine) {
 /// gets position 0's angles. C has kAngles (rotary dimensions / 2), kMagnitude, kThreads, kTokensTotal and kFactors: if
 /// true, the model file's factors divide the frequencies. Linear and YaRN scaling need no more code, because they are
 /// multiplied into `frequencies` beforehand. If kTemperatureLength > 0, the magnitude is kMagnitude *
-/// (1 + kTemperature * ln(1 + position / kTemperatureLength)), with the quotient rounded down.
+/// (1 + kTemperature * ln(1 + (position + kTemperatureOffset) / kTemperatureLength)), with the quotient rounded down.
 template <class C>
 struct RopeTable {
   static constexpr int kThreads = C::kThreads, kBlocks = C::kTokensTotal;
@@ -291,7 +291,7 @@ struct RopeTable {
     float magnitude = C::kMagnitude;
     if constexpr (C::kTemperatureLength > 0) {
       constexpr float kLn2 = 0.693147181f;
-      const int lengths = (position < 0 ? 0 : position) / C::kTemperatureLength;
+      const int lengths = ((position < 0 ? 0 : position) + C::kTemperatureOffset) / C::kTemperatureLength;
       magnitude *= 1.0f + C::kTemperature * kLn2 * log2_of(static_cast<float>(1 + lengths));
     }
     wait_for_producer();

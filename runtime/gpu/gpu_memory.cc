@@ -57,6 +57,7 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size
 }  // namespace
 
 GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_blocks) {
+  refuse_recurrent_state(program);
   const auto blocks = kv_context_blocks(program, wanted_kv_blocks);
   kv_blocks = checked_bytes(blocks, "KV pool");
   kv_pool_sizes = runtime::kv_pool_sizes(program, blocks);
@@ -67,7 +68,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
     if (kv_pool_sizes[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the size of the plan's KV pool is out of range");
   }
-  // Recurrent state and constants.
+  // The other blocks. Constants lie behind the weights, in the same block.
   need.recurrent = recurrent_bytes(program, program.batch_max);
   constants = gpu_aligned(checked_bytes(program.weights_bytes, "weights block"));
   need.weights = constants + gpu_aligned(program.constants.size());

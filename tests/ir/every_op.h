@@ -21,7 +21,7 @@ inline Graph every_op() {
                                     .beta_fast = 31.5f,
                                     .beta_slow = 1.25f},
                                    factors, b.constant({2, 3, 4, 5.5f}, {4}));
-  const Value table = b.rope_table(b.input(InputKind::kPositions), freqs, 1.1386294f);
+  const Value table = b.rope_table(b.input(InputKind::kPositions), freqs, 1.1386294f, 0.1f, 50, 1);
   Value state = b.kv_state({.group = 3, .layers = 2, .kv_heads = 2, .head_dim = 16, .window = 96});
   b.set_layer(1);
   const Value gain = b.weight("gain", DType::kF32, {64});
@@ -41,7 +41,8 @@ inline Graph every_op() {
   const Value k = b.rope({split, 1}, table, {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
   state = b.kv_store(state, k, {split, 2}, 1);
   const Value mixed = b.attention(
-      q, state, {.layer = 1, .heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.3f, .window = 64, .softcap = 50},
+      q, state,
+      {.layer = 1, .heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.3f, .window = 64, .softcap = 50, .chunk = 80},
       b.weight("sinks", DType::kF32, {4}));
   const std::uint32_t group = graph.new_group();
   x = b.add(x, mixed);
@@ -49,8 +50,9 @@ inline Graph every_op() {
   const NodeId halves = graph.add(Op::kSplit, {x}, PartsAttrs{{32, 32}, 8}, 2);
   x = b.glu({halves, 0}, {halves, 1}, Activation::kGelu);
   graph.set_group(halves, group);
-  x = b.softcap(b.activate(x, Activation::kGelu), 30);
+  x = b.clamp(b.softcap(b.activate(x, Activation::kGelu), 30), 20);
   x = b.sigmoid(b.softplus(x));
+  x = b.match_rms(b.gaussian_topk(x, 1.25f), b.mul(x, b.weight("one", DType::kF32, {1})));
   const Shape heads{2, 16};
   x = b.layer_norm(x, b.weight("ln", DType::kF32, heads), b.weight("ln_bias", DType::kF32, heads), 1e-5f);
   const auto [chosen, shares] = b.route(b.matmul(x, b.weight("router", DType::kF32, {8, 32})),
@@ -60,9 +62,10 @@ inline Graph every_op() {
                                          .scale = 2.5f,
                                          .groups = 4,
                                          .groups_used = 2,
-                                         .group_top = 2},
-                                        b.weight("choice", DType::kF32, {8}));
-  const Value hidden = b.expert_matmul(x, b.weight("experts", DType::kQ4_0, {8, 32, 32}), chosen);
+                                         .group_top = 2,
+                                         .experts_per_adjugate = 2},
+                                        b.weight("choice", DType::kF32, {8}), b.weight("factors", DType::kF32, {8}));
+  const Value hidden = b.expert_matmul(x, b.slice_rows(b.weight("experts", DType::kQ4_0, {8, 48, 32}), 16, 32), chosen);
   x = b.expert_sum(b.expert_add(hidden, b.weight("biases", DType::kF32, {8, 32, 1}), chosen), shares);
   const Builder::Piece pieces[] = {{x, 2, 8, 4}, {{}, 0, 0, 1}, {hidden, 40, 0, 27}};
   const Value arranged = b.arrange(3, pieces, true);

@@ -96,6 +96,10 @@ TEST_CASE("activations are accurate to a few ulp") {
                       [](double v, auto, auto) { return 5 * std::tanh(v / 5); }, 8, deviation);
     check_elementwise([](auto& k, auto x) { run_unary(k, Function::kReluSquared, x); },
                       [](double v, auto, auto) { return v > 0 ? v * v : 0.0; }, 1, deviation);
+    check_elementwise([](auto& k, auto x) { run_unary(k, Function::kRelu, x); },
+                      [](double v, auto, auto) { return std::max(v, 0.0); }, 0, deviation);
+    check_elementwise([](auto& k, auto x) { run_unary(k, Function::kClamp, x, {0.75f}); },
+                      [](double v, auto, auto) { return std::clamp(v, -0.75, 0.75); }, 0, deviation);
   }
   for (const float deviation : {0.01f, 1.0f, 8.0f})
     check_elementwise([](auto& k, auto x) { run_unary(k, Function::kSoftplus, x); },
@@ -201,6 +205,13 @@ TEST_CASE("activations at the ends of the range") {
     run_unary(*kernels, Function::kReluSquared, {squares, 1, 6, 6});
     REQUIRE((squares[0] == 0 && squares[1] == 0 && squares[2] == 0 && squares[3] == 9 && squares[4] == infinity));
     REQUIRE(std::isnan(squares[5]));
+    float relu[] = {-infinity, -1.0f, 0.0f, 3.0f, infinity, nan};
+    run_unary(*kernels, Function::kRelu, {relu, 1, 6, 6});
+    REQUIRE((relu[0] == 0 && relu[1] == 0 && relu[2] == 0 && relu[3] == 3 && relu[4] == infinity));
+    REQUIRE(std::isnan(relu[5]));
+    float clamped[] = {-infinity, -1.0f, 3.0f, infinity, nan};
+    run_unary(*kernels, Function::kClamp, {clamped, 1, 5, 5}, {2.0f});
+    REQUIRE((clamped[0] == -2 && clamped[1] == -1 && clamped[2] == 2 && clamped[3] == 2 && std::isnan(clamped[4])));
     float softplus[] = {-infinity, -1e30f, -80.0f, 0.0f, 1e30f, infinity, nan};
     run_unary(*kernels, Function::kSoftplus, {softplus, 1, 7, 7});
     REQUIRE((softplus[0] == 0 && softplus[1] == 0 && softplus[2] > 0 && softplus[4] == 1e30f));

@@ -7,6 +7,7 @@
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
 #include "tools/run/chat_command.h"
+#include "tools/run/embed_command.h"
 #include "tools/run/run_report.h"
 #include "tools/run/text_stream.h"
 
@@ -86,7 +87,9 @@ int write_logits(RunRequest& request, session::Stages& stages) {
 int run_command(RunRequest& request, session::Stages& stages) {
   std::optional<session::TraceFile> trace;  // opened before any work
   if (request.trace) request.session.trace = &trace.emplace(*request.trace);
-  const int status = request.dump          ? write_logits(request, stages)
+  const bool embeds = request.embed || request.dump_embedding;
+  const int status = embeds                ? embed_command(request, stages)
+                     : request.dump        ? write_logits(request, stages)
                      : wants_chat(request) ? chat_command(request, stages)
                                            : write_text(request, stages);
   if (trace) trace->finish();
