@@ -221,8 +221,8 @@ plan::TileOpBodyUnion CpuChooser::elementwise(const DraftOp& draft, std::int64_t
   return as_op(out);
 }
 
-/// Norms each run of `dim` columns of a section, whose first column is `first`. A weight (and bias) of [dim] is the same
-/// for all runs and is read from its start; one with a number for each column is read from `first` on.
+/// Norms each run of `dim` columns of a section, whose first column is `first`. A weight (and bias) of [dim] is the
+/// same for all runs and is read from its start; one with a number for each column is read from `first` on.
 plan::TileOpBodyUnion CpuChooser::norm(const DraftOp& draft, std::int64_t first) {
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
   plan::NormT out;
