@@ -164,7 +164,9 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
                 .samplers = std::span(samplers_).first(ids.size()),
                 .block_table = tables(ids.size()),
                 .table_stride = table_stride_,
-                .steps_max = steps});
+                .steps_max = steps,
+                .state_read = slots(state_read_, ids.size()),
+                .state_write = slots(state_write_, ids.size())});
 }
 
 std::span<const std::int32_t> Sequences::next() {

@@ -125,6 +125,9 @@ std::optional<std::string> CpuTarget::group_refusal(const ir::Graph& graph, std:
     return std::nullopt;
   auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();
+  for (const auto& section : draft->sections)
+    if (std::ranges::any_of(section.ops, [](const auto& op) { return op.gated; }))
+      return "the tile is not the first operand";
   return std::nullopt;
 }
 

@@ -17,6 +17,7 @@ namespace forge::runtime {
 /// Start addresses of the memory blocks on the device.
 struct GpuAddresses {
   driver::Address weights, arena, kv, io;
+  driver::Address recurrent;  ///< null if the program has no recurrent state
   driver::Address sampled;  ///< pinned host memory
 };
 
@@ -77,6 +78,7 @@ class GpuResolver {
  private:
   [[nodiscard]] driver::Address input(const plan::Operand& of, const StepIoLayout* inputs) const;
   [[nodiscard]] driver::Address kv(const plan::Operand& of) const;
+  [[nodiscard]] driver::Address recurrent(const plan::Operand& of) const;
   const plan::ProgramT& program_;
   const GpuMemory& memory_;
   GpuAddresses addresses_;
