@@ -25,8 +25,20 @@ class Sequences {
   [[nodiscard]] std::size_t count() const { return sequences_.size(); }
   [[nodiscard]] std::int64_t length(std::size_t sequence) const;
   /// Cuts the sequence to its first `length` tokens. Returns its new length: `length`, or 0 if layers with a sliding
-  /// window have already released positions that the next token would see, or if the model has recurrent state.
+  /// window have already released positions that the next token would see. With recurrent state it is the length at the
+  /// last snapshot before, or 0.
   std::int64_t trim(std::size_t sequence, std::int64_t length);
+  /// Recurrent state with slots for snapshots (keep_state, keep_at, resume).
+  [[nodiscard]] bool keeps_states() const { return pool_.states() != nullptr && pool_.states()->limits().snapshots; }
+  /// Keeps the state at the sequence's end. Does nothing without slots for snapshots.
+  void keep_state(std::size_t sequence);
+  /// The next prefill of the sequence keeps the state at this length, too.
+  void keep_at(std::size_t sequence, std::int64_t length);
+  /// Replaces the sequence by the longest prefix of `ids` for which there is a snapshot, and returns its length.
+  /// Precondition: keeps_states().
+  std::int64_t resume(std::size_t sequence, std::span<const std::int32_t> ids);
+  /// Empties the sequence and forgets all snapshots, after a failed step.
+  void forget(std::size_t sequence);
 
   /// Receives the logits of one step: [n, vocab], n at least 1; valid during the call only.
   using TakeRows = std::function<void(std::span<const float> rows)>;
@@ -69,6 +81,7 @@ class Sequences {
   /// Allocates KV blocks for `tokens` more tokens of `sequence` and writes its block tables and length as entry `row`
   /// of the `rows` sequences of the step. `ahead`: for all steps of a decode loop at once.
   void extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead = false);
+  void take_ids(std::size_t sequence, std::span<const std::int32_t> ids);
   [[nodiscard]] std::span<const std::int32_t> tables(std::size_t rows) const;
   [[nodiscard]] bool has_state() const { return executor_.state_slots() > 0; }
   /// The first `rows` slots, or none if the model has no recurrent state.
@@ -81,6 +94,9 @@ class Sequences {
   std::size_t table_stride_;
   runtime::KvBlockPool pool_;
   std::vector<runtime::KvSequence> sequences_;
+  std::vector<std::vector<std::int32_t>> ids_;  ///< with snapshots: the tokens of each sequence
+  std::vector<std::int64_t> keep_at_;
+  std::vector<runtime::BlockCopy> copies_;  ///< before the next step
   std::vector<std::int32_t> positions_, sequence_, rows_, kv_length_, block_table_, state_read_, state_write_;
   std::vector<std::uint8_t> prompt_;  ///< per token of the step: 1 if it belongs to a long prompt
   std::vector<const runtime::Sampler*> samplers_;

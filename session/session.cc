@@ -89,16 +89,21 @@ void Session::open(Options options, const DeviceChoice& device) {
   check_interrupt();
   const auto sequences = options.model.sequences;
   const auto blocks = runtime::kv_blocks_for(*model_.program, model_.context, sequences);
-  check_memory(memory_need_of(*model_.program, blocks), model_.context, sequences,
-               device.gpu
-                   ? MemoryLimit{.bytes = device.gpu->free_bytes(), .what = "free memory of " + device.gpu->info().name}
-                   : memory_available());
+  const auto limit =
+      device.gpu ? MemoryLimit{.bytes = device.gpu->free_bytes(), .what = "free memory of " + device.gpu->info().name}
+                 : memory_available();
+  const auto slots =
+      state_slots_for(*model_.program, blocks, sequences, options.state_slots, options.snapshots_max, limit);
+  check_memory(memory_need_of(*model_.program, blocks, slots), model_.context, sequences, limit, slots);
+  if (slots > sequences) note(state_slots_line(*model_.program, slots, sequences));
   if (options.tokenizer && !opening_.valid())
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return text::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
   FileWeightSource source(*model_.file);
-  runtime::ExecutorOptions executor_options{
-      .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile};
+  runtime::ExecutorOptions executor_options{.threads = static_cast<std::size_t>(options.threads),
+                                            .kv_blocks = blocks,
+                                            .state_slots = slots,
+                                            .profile = options.profile};
   const auto packed = options.repack_cache ? packed_weights(*model_.file) : std::nullopt;
   if (packed) executor_options.packed = &*packed;
   if (!device.gpu) note_threads(options.threads);

@@ -34,6 +34,8 @@ TEST_CASE(
     shape.blocks = shape.context / shape.block_tokens + 2 + seed % 10;
     shape.window = seed % 2 * (1 + seed % 13);
     shape.chooses = seed % 4 < 2;
+    if (seed % 3 != 0) shape.state_slots = shape.sequences + seed % 4 * 3;
+    shape.kv = shape.state_slots == 0 || shape.window > 0 || seed % 5 > 0;
     EngineWorld world(shape);
     while (world.steps() < 5'000) world.apply(random_op(random));
     world.finish();
@@ -46,18 +48,25 @@ TEST_CASE(
     total.evictions += metrics.evictions;
     total.failed_steps += metrics.failed_steps;
     total.steps_ahead += metrics.steps_ahead;
+    total.states_kept += metrics.states_kept;
+    total.state_hits += metrics.state_hits;
+    total.state_evictions += metrics.state_evictions;
     for (std::size_t i = 0; i < total.finished.size(); ++i) total.finished[i] += metrics.finished[i];
   }
   INFO(compared << " samples compared; " << total.preemptions << " preemptions, " << total.retries << " retries, "
                 << total.failed_steps << " failed steps, " << total.prefix_hits << " reused tokens, " << total.evictions
-                << " evictions, " << total.steps_ahead << " steps ahead");
+                << " evictions, " << total.steps_ahead << " steps ahead; " << total.states_kept << " states kept, "
+                << total.state_hits << " reused, " << total.state_evictions << " evicted");
   // The run must have exercised what it is for.
   CHECK(compared > 5'000);
   CHECK(total.preemptions > 500);
   CHECK(total.retries > 500);
   CHECK(total.prefix_hits > 10'000);
   CHECK(total.evictions > 10'000);
-  CHECK(total.steps_ahead > 10'000);
+  CHECK(total.steps_ahead > 5'000);
+  CHECK(total.states_kept > 10'000);
+  CHECK(total.state_hits > 1'000);
+  CHECK(total.state_evictions > 10'000);
   for (const auto reason : {engine::FinishReason::kLength, engine::FinishReason::kCancelled,
                             engine::FinishReason::kDeadline, engine::FinishReason::kError})
     CHECK(total.finished[static_cast<std::size_t>(reason)] > 50);
