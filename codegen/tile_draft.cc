@@ -205,8 +205,8 @@ class Drafter {
     section.ops.push_back({rms ? TileOpKind::kRmsNorm : TileOpKind::kLayerNorm, node, graph_.operand(node, 1), origin});
   }
 
-  /// Adds the use as a transform of the tile. The tile must be the first operand, any operand of a commutative function,
-  /// or the second of a gated product.
+  /// Adds the use as a transform of the tile. The tile must be the first operand, any operand of a commutative
+  /// function, or the second of a gated product.
   void transform(ir::Value value, const ir::Use& use, DraftSection& section, std::int64_t origin) {
     const auto node = use.node;
     const auto other = [&](std::uint32_t i) {
@@ -216,8 +216,8 @@ class Drafter {
     };
     const auto op = graph_.op(node);
     const auto call = ir::function_call(op, graph_.attrs(node));
-    const bool gated = call && use.operand == 1 &&
-                       elementwise::function_def(call->function).form == elementwise::Form::kGate;
+    const bool gated =
+        call && use.operand == 1 && elementwise::function_def(call->function).form == elementwise::Form::kGate;
     if (!(call && commutes(*call)) && !gated && use.operand != 0) throw Refusal{"the tile is not the first operand"};
     if (call) {
       if (graph_.type(value).shape.size() < 2) throw Refusal{"a vector is broadcast over the tile"};

@@ -123,8 +123,7 @@ std::string GpuChooser::weight_type(ir::Value weight) const {
 std::string GpuChooser::refuses_alignment(const TileDraft& draft) const {
   if (draft.source == ir::kNoNode || !passes::is_matmul(graph_, draft.source)) return {};
   const auto dtype = graph_.type(graph_.operand(draft.source, 1)).dtype;
-  const bool aligned =
-      row_floats(draft.input) % 4 == 0 && binding_.rows.columns_of(draft.input).first % 4 == 0;
+  const bool aligned = row_floats(draft.input) % 4 == 0 && binding_.rows.columns_of(draft.input).first % 4 == 0;
   return is_float(dtype) && !aligned ? "a matmul's rows are not aligned to 16 bytes" : std::string();
 }
 

@@ -72,8 +72,8 @@ void GpuChooser::short_conv(std::span<const ir::NodeId> nodes) {
     out_.step.label = fmt::format("short_conv + {}", def.name);
   }
   KernelText text{.header = "kernels/gpu/short_conv.h", .kernel = "ShortConv", .defaults = {}, .before = {}};
-  text.before = fmt::format("struct Activation {{\n  FORGE_DEVICE static float of(float x) {{ return {}; }}\n}};\n",
-                            activation);
+  text.before =
+      fmt::format("struct Activation {{\n  FORGE_DEVICE static float of(float x) {{ return {}; }}\n}};\n", activation);
   text.has_lds = false;
   text.threads = std::max<std::int64_t>(kConvThreads, target_.wave);
   // Steps of one token a sequence have a block for each token.
@@ -97,9 +97,8 @@ void GpuChooser::short_conv(std::span<const ir::NodeId> nodes) {
   launch(fmt::format("short_conv_{}x{}_t{}", columns, taps, rows.bound), text, arguments);
 }
 
-void GpuChooser::state_update(ir::NodeId node, std::string_view rule, const ConfigText& params,
-                              const StateShape& shape, std::int64_t vectors, std::int64_t per_column,
-                              std::vector<PointerArgument> arguments) {
+void GpuChooser::state_update(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
+                              std::int64_t vectors, std::int64_t per_column, std::vector<PointerArgument> arguments) {
   const ir::Value out{node, 0};
   const auto& bounds = binding_.bounds;
   const auto rows = rows_of_step(graph_.type(out).shape[0]);
@@ -151,9 +150,9 @@ void GpuChooser::delta_rule(ir::NodeId node) {
       .number("kVFloats", row_floats(operand(2)))
       .number("kDecayFloats", row_floats(operand(3)))
       .number("kBetaFloats", row_floats(operand(4)));
-  state_update(node, "DeltaRule", params, {delta.heads, delta.key_dim, delta.value_dim}, each_row ? 3 : 2, 1,
-               {of_value(operand(0)), of_value(operand(1)), of_value(operand(2)), of_value(operand(3)),
-                of_value(operand(4))});
+  state_update(
+      node, "DeltaRule", params, {delta.heads, delta.key_dim, delta.value_dim}, each_row ? 3 : 2, 1,
+      {of_value(operand(0)), of_value(operand(1)), of_value(operand(2)), of_value(operand(3)), of_value(operand(4))});
 }
 
 // Heads of one column (Mamba-1) are the columns of one state: all channels that share b and c.

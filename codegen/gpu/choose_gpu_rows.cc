@@ -200,8 +200,8 @@ void GpuChooser::arrange(ir::NodeId node) {
     if (attrs.sources[i] < 0) continue;
     const auto x = operands[static_cast<std::size_t>(attrs.sources[i])];
     body += fmt::format(
-        "    if (c >= {} && c < {}) return gpu::load(a.p{} + static_cast<u64>(t) * {} + {} + h * {} + c - {});\n", begin,
-        width, attrs.sources[i], row_floats(x), attrs.begins[i], attrs.strides[i], begin);
+        "    if (c >= {} && c < {}) return gpu::load(a.p{} + static_cast<u64>(t) * {} + {} + h * {} + c - {});\n",
+        begin, width, attrs.sources[i], row_floats(x), attrs.begins[i], attrs.strides[i], begin);
   }
   std::vector<PointerArgument> arguments;
   for (std::size_t i = 0; i < operands.size(); ++i) {

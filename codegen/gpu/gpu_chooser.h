@@ -49,8 +49,8 @@ class GpuChooser {
   std::string attention(std::span<const ir::NodeId> nodes);
   /// The reason why the draft's operands do not lie where its kernel needs them; empty if they do.
   [[nodiscard]] std::string refuses_alignment(const TileDraft& draft) const;
-  /// A step of one node that is not a tile program (stands_alone). Returns the reason if there is no kernel for it, else
-  /// an empty string.
+  /// A step of one node that is not a tile program (stands_alone). Returns the reason if there is no kernel for it,
+  /// else an empty string.
   std::string step_of_one(ir::NodeId node);
   void norm(ir::NodeId node);
   void rope_table(ir::NodeId node);

@@ -20,10 +20,10 @@ namespace forge::gpu {
 /// C has the type Rule, kHeads, kColumns and kRows (of a head's state), kLanes, kPiece, kWaves, kSequences and
 /// kTokensTotal (that memory has), kSlotFloats (from one slot to the next) and kOutFloats (row stride of out).
 ///
-/// A Rule has the struct Args, kVectors (vectors of kRows floats of a token and head), kPerColumn (floats of a token and
-/// column), kScalars (floats of a token and head), kLengths (the first kLengths vectors are divided by their lengths),
-/// vector(), per_column() and scalar(), which compute these inputs, the struct Column, which a lane keeps over all
-/// tokens, and step(), which updates a lane's rows and returns its part of the column's result.
+/// A Rule has the struct Args, kVectors (vectors of kRows floats of a token and head), kPerColumn (floats of a token
+/// and column), kScalars (floats of a token and head), kLengths (the first kLengths vectors are divided by their
+/// lengths), vector(), per_column() and scalar(), which compute these inputs, the struct Column, which a lane keeps
+/// over all tokens, and step(), which updates a lane's rows and returns its part of the column's result.
 template <class C>
 struct StateUpdate {
   using R = typename C::Rule;
@@ -36,9 +36,9 @@ struct StateUpdate {
   static constexpr int kVectorQuads = R::kVectors * C::kRows / 4;
   struct Lds {
     Shared<U32x4, C::kPiece * kVectorQuads> vectors;
-    Shared<float, at_least_one(C::kPiece * R::kPerColumn * kBlockColumns)> columns;
-    Shared<float, at_least_one(C::kPiece * R::kScalars)> scalars;
-    Shared<float, at_least_one(C::kPiece * R::kLengths)> lengths;
+    Shared<float, at_least_one(C::kPiece* R::kPerColumn* kBlockColumns)> columns;
+    Shared<float, at_least_one(C::kPiece* R::kScalars)> scalars;
+    Shared<float, at_least_one(C::kPiece* R::kLengths)> lengths;
   };
   struct Args {
     typename R::Args rule;
@@ -156,9 +156,9 @@ struct NoColumn {
   FORGE_DEVICE NoColumn(const Args&, int, int, int) {}
 };
 
-/// S = decay S;  u = beta (v - S^T k);  S = S + k u^T;  y = kScale * S^T q. P has kKeyHeads, kHeads, kKeyDim, kValueDim,
-/// kInterleaved, kDecayEachRow, kScale, kEpsilon (0: q and k are not divided by their lengths), and the row strides
-/// kQFloats, kKFloats, kVFloats, kDecayFloats and kBetaFloats.
+/// S = decay S;  u = beta (v - S^T k);  S = S + k u^T;  y = kScale * S^T q. P has kKeyHeads, kHeads, kKeyDim,
+/// kValueDim, kInterleaved, kDecayEachRow, kScale, kEpsilon (0: q and k are not divided by their lengths), and the row
+/// strides kQFloats, kKFloats, kVFloats, kDecayFloats and kBetaFloats.
 template <class P>
 struct DeltaRule {
   struct Args {
@@ -176,8 +176,7 @@ struct DeltaRule {
 
   FORGE_DEVICE static float vector(const Args& args, int t, int head, int v, int row) {
     const int key = (P::kInterleaved ? head % P::kKeyHeads : head / (P::kHeads / P::kKeyHeads)) * P::kKeyDim + row;
-    if (kEach && v == kDecay)
-      return exp_of(row_element<P::kDecayFloats>(args.decay, t, head * P::kKeyDim + row));
+    if (kEach && v == kDecay) return exp_of(row_element<P::kDecayFloats>(args.decay, t, head * P::kKeyDim + row));
     return v == kK ? row_element<P::kKFloats>(args.k, t, key) : row_element<P::kQFloats>(args.q, t, key);
   }
   FORGE_DEVICE static float per_column(const Args& args, int t, int head, int column, int) {

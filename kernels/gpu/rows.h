@@ -112,7 +112,7 @@ struct FillRows {
                 "blocks hold whole runs of kNormDim columns");
   struct Lds {
     OutTile tile;
-    Shared<float, at_least_one(kRuns * C::kWaves)> squares;
+    Shared<float, at_least_one(kRuns* C::kWaves)> squares;
   };
   struct Args {
     typename C::Source::Args source;

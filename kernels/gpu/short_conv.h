@@ -1,13 +1,14 @@
 #pragma once
-// Short causal convolutions of each channel over a sequence's last inputs, with the state and the activation in the same
-// kernel.
+// Short causal convolutions of each channel over a sequence's last inputs, with the state and the activation in the
+// same kernel.
 
 #include "kernels/gpu/state_runs.h"
 
 namespace forge::gpu {
 
 /// y[t] = activation(bias + sum over j of kernel[j] * x[t - kTaps + 1 + j]) for each channel. The state of a channel is
-/// its last kTaps - 1 inputs, the oldest first, f32 [slot][kTaps - 1][kColumns] with kSlotFloats floats from slot to slot.
+/// its last kTaps - 1 inputs, the oldest first, f32 [slot][kTaps - 1][kColumns] with kSlotFloats floats from slot to
+/// slot.
 ///
 /// A block takes kThreads channels (a lane each) and kTokens tokens of the step, and keeps the last inputs of its
 /// sequence in registers. The first kTaps - 1 tokens of a run, which read the old state, and the new state, which may

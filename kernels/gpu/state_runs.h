@@ -24,8 +24,8 @@ struct Run {
   int begin, end;
 };
 
-/// The run of sequence s; empty if it has no tokens in this step. TokensTotal: tokens that memory has. Every wave counts
-/// the tokens of the sequences before s and up to s. All lanes of the wave call this with the same s.
+/// The run of sequence s; empty if it has no tokens in this step. TokensTotal: tokens that memory has. Every wave
+/// counts the tokens of the sequences before s and up to s. All lanes of the wave call this with the same s.
 template <int TokensTotal>
 FORGE_DEVICE Run run_of(const StateInputs& inputs, int s) {
   const int tokens = uniform(load(inputs.counts + kTokenCount));

@@ -53,8 +53,9 @@ void check_memory(const MemoryRequirements& need, const driver::Device& device) 
       fmt::format("{:.1f} MiB do not fit into the memory of {}", mebibytes(need.total()), device.info().name),
       fmt::format("weights {:.1f}, KV {:.1f}, recurrent state {:.1f}, arena {:.1f}, staging {:.1f}, step I/O {:.1f} "
                   "MiB; {:.1f} of {:.1f} MiB are free",
-                  mebibytes(need.weights), mebibytes(need.kv), mebibytes(need.recurrent), mebibytes(need.arena), mebibytes(need.staging),
-                  mebibytes(need.io), mebibytes(free_bytes), mebibytes(device.info().memory_bytes)),
+                  mebibytes(need.weights), mebibytes(need.kv), mebibytes(need.recurrent), mebibytes(need.arena),
+                  mebibytes(need.staging), mebibytes(need.io), mebibytes(free_bytes),
+                  mebibytes(device.info().memory_bytes)),
       "use a smaller context (-c), a smaller batch or a smaller model");
 }
 

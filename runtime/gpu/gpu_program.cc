@@ -107,8 +107,8 @@ Address GpuResolver::recurrent(const plan::Operand& of) const {
   if (of.index() >= program_.recurrent_groups.size()) fail("an operand names a recurrent group that does not exist");
   const auto& group = program_.recurrent_groups[of.index()];
   if (of.offset() >= static_cast<std::uint64_t>(group.layers())) fail("a layer of recurrent state is out of range");
-  return addresses_.recurrent +
-         (memory_.states[of.index()] + static_cast<std::size_t>(of.offset()) * static_cast<std::size_t>(group.slot_bytes()));
+  return addresses_.recurrent + (memory_.states[of.index()] +
+                                 static_cast<std::size_t>(of.offset()) * static_cast<std::size_t>(group.slot_bytes()));
 }
 
 /// Address of a step input. Block tables have one part per KV group, which the offset selects.

@@ -18,7 +18,7 @@ namespace forge::runtime {
 struct GpuAddresses {
   driver::Address weights, arena, kv, io;
   driver::Address recurrent;  ///< null if the program has no recurrent state
-  driver::Address sampled;  ///< pinned host memory
+  driver::Address sampled;    ///< pinned host memory
 };
 
 /// A kernel launch with all arguments resolved; can be enqueued any number of times.

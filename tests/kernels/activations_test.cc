@@ -13,10 +13,7 @@ namespace {
 
 using elementwise::Function;
 
-void run_unary(const cpu::Kernels& kernels, Function function, cpu::Tile x,
-               const elementwise::Parameters& parameters = {}) {
-  kernels.unary(function)(x, parameters.data());
-}
+using test::run_unary;
 
 }  // namespace
 

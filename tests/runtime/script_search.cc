@@ -33,7 +33,7 @@ std::string broken_by(const Script& script) {
   EngineWorld world({.sequences = 3,
                      .blocks = 16,
                      .window = script.size() % 3 * 5,
-                     .state_slots = script.size() % 5 < 3 ? 3 + script.size() % 4 : 0,
+                     .state_slots = script.size() % 2 == 0 ? 0 : 3 + script.size() / 2 % 4,
                      .chooses = script.size() % 2 == 0});
   try {
     for (const auto& op : script) world.apply(op);
