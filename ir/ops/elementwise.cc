@@ -132,7 +132,7 @@ std::vector<TensorType> infer_activate(const Attrs& attrs, Types operands) {
   if (const auto& def = elementwise::function_def(call.function); !elementwise::is_unary(def.form))
     refuse_attr("activate", "activation", std::string(def.name), "a function of one value");
   check_parameters("activate", call);
-  require_f32("activate", operands, 0, 2);
+  require_rows("activate", operands, 0);
   return {operands[0]};
 }
 
