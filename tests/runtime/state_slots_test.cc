@@ -230,6 +230,7 @@ struct StateWorld {
     std::vector<std::int32_t> ids;
   };
   std::vector<std::unique_ptr<Entry>> open;
+  std::vector<std::int32_t> kept;  // what a snapshot was kept of, some time ago
   std::uint64_t hits = 0;
 
   static std::uint64_t next(std::uint64_t value, std::int32_t id) {
@@ -301,13 +302,17 @@ struct StateWorld {
 };
 
 void act(StateWorld& world) {
-  const auto action = *rc::gen::inRange(0, 9);
+  const auto action = *rc::gen::inRange(0, 12);
   const auto some_ids = [](std::size_t least) {
     const auto count = *rc::gen::inRange<std::size_t>(least, 14);
     const auto ids = *rc::gen::inRange(0, 4) > 0 ? 1 : 2;  // mostly equal ones, so that prefixes are found
     return *rc::gen::container<std::vector<std::int32_t>>(count, rc::gen::inRange<std::int32_t>(0, ids));
   };
-  if (action == 0 || world.open.empty()) return world.begin(some_ids(0));
+  if (action == 0 || action >= 10 || world.open.empty()) {
+    auto ids = action >= 10 ? world.kept : std::vector<std::int32_t>{};
+    for (const auto id : some_ids(0)) ids.push_back(id);
+    return world.begin(ids);
+  }
   const std::size_t which = *rc::gen::inRange<std::size_t>(0, world.open.size());
   auto& entry = *world.open[which];
   const std::size_t amount = *rc::gen::inRange<std::size_t>(0, 14);
@@ -325,6 +330,7 @@ void act(StateWorld& world) {
     world.open.push_back(std::make_unique<StateWorld::Entry>(StateWorld::Entry{std::move(*child), std::move(prefix)}));
   } else if (action <= 7) {
     RC_ASSERT(entry.sequence.keep_state(entry.ids) == !entry.ids.empty());
+    world.kept = entry.ids;
   } else {
     world.open.erase(world.open.begin() + static_cast<std::ptrdiff_t>(which));
   }
