@@ -31,8 +31,8 @@ bool is_source(Op op) {
 /// section, and starts a section for each part of a split. Throws Refusal.
 class Drafter {
  public:
-  Drafter(const ir::Graph& graph, std::span<const ir::NodeId> members)
-      : graph_(graph), members_(members.begin(), members.end()) {}
+  Drafter(const ir::Graph& graph, std::span<const ir::NodeId> members, bool row_norms)
+      : graph_(graph), members_(members.begin(), members.end()), row_norms_(row_norms) {}
 
   /// order: the members in topological order, so that the source, if there is one, comes first. Without a source, the
   /// rows of the first node's operand 0 are loaded.
@@ -197,7 +197,7 @@ class Drafter {
   /// normalised by a step of their own just as well.
   void norm(ir::Value value, ir::NodeId node, DraftSection& section, std::int64_t origin) {
     const auto dim = graph_.attrs_as<ir::NormAttrs>(node).dim;
-    if (dim > (draft_.source == ir::kNoNode ? kTileColumnsMax : kHeadColumnsMax))
+    if (dim > (draft_.source == ir::kNoNode || row_norms_ ? kTileColumnsMax : kHeadColumnsMax))
       throw Refusal{fmt::format("a norm over {} columns does not fit a tile", dim)};
     if (graph_.type(value).cols() % dim != 0) throw Refusal{"the columns are not a multiple of the norm's"};
     need_unit(section, dim);
@@ -290,6 +290,7 @@ class Drafter {
 
   const ir::Graph& graph_;
   std::set<ir::NodeId> members_, visited_, kv_half_;  ///< kv_half_: KV stores of which only one half has been reached
+  bool row_norms_ = false;                            ///< norms after a matmul may be longer than heads
   bool halved_ = false;                               ///< the draft has a GLU, which makes one column of two
   TileDraft draft_;
 };
@@ -376,9 +377,10 @@ std::string TileDraft::label(const ir::Graph& graph) const {
   return text;
 }
 
-std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                         bool row_norms) {
   try {
-    return Drafter(graph, members).run(members);
+    return Drafter(graph, members, row_norms).run(members);
   } catch (const Refusal& refusal) {
     return std::unexpected(refusal.why);
   }

@@ -59,8 +59,10 @@ struct TileDraft {
   [[nodiscard]] std::string label(const ir::Graph& graph) const;
 };
 
-/// The draft, or the reason why the members do not form a tile program. members: in topological order.
-std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members);
+/// The draft, or the reason why the members do not form a tile program. members: in topological order. row_norms:
+/// norms may follow a matmul whatever their length; else only norms of heads may.
+std::expected<TileDraft, std::string> draft_tile_program(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                                         bool row_norms = false);
 
 /// True if a step of this node alone is a kernel of its own, on every target, and not a tile program.
 bool stands_alone(const ir::Graph& graph, ir::NodeId node);

@@ -117,7 +117,7 @@ void GpuChooser::rope_table(ir::NodeId node) {
 
 void GpuChooser::route(ir::NodeId node) {
   const auto logits = graph_.operand(node, 0);
-  const bool biased = graph_.operands(node).size() > 1;
+  const bool biased = graph_.operands(node).size() > 1, scaled = graph_.operands(node).size() > 2;
   const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
   const auto experts = graph_.type(logits).cols();
   const auto rows = rows_of_step(graph_.type(logits).shape[0]);
@@ -134,11 +134,13 @@ void GpuChooser::route(ir::NodeId node) {
       .number("kCount", rows.count)
       .flag("kSigmoid", route.gate == ir::RouteGate::kSigmoid)
       .flag("kBiased", biased)
+      .flag("kFactors", scaled)
       .flag("kOverChosen", route.share == ir::RoutingNormalization::kChosen)
       .real("kScale", route.scale);
   const std::vector<PointerArgument> arguments{
       {.kind = Kind::kValue, .value = logits},
       {.kind = Kind::kValue, .value = biased ? graph_.operand(node, 1) : logits},
+      {.kind = Kind::kValue, .value = scaled ? graph_.operand(node, 2) : logits},
       input(GpuInput::kCounts),
       {.kind = Kind::kValue, .value = {node, 0}},
       {.kind = Kind::kValue, .value = {node, 1}}};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "codegen/gpu/gpu_target.h"
+#include "codegen/gpu/row_norm.h"
 #include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/source/kernel_text.h"
 #include "codegen/step_operands.h"
@@ -43,8 +44,20 @@ class GpuChooser {
   };
 
   void tile(const TileDraft& draft, const EpilogueShape& shape);
-  void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
+  /// With `tail`, the epilogue of the rows that a matmul for few tokens has stored in scratch (matmul_norm.h).
+  void matmul(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue,
+              const EpilogueSource* tail = nullptr);
+  void matmul_and_norm(const RowNormDraft& halves);
   void rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
+  /// What FillRows takes its rows from: the source type's name, a stem for the kernel's name, and pointers.
+  struct RowSource {
+    std::string type, stem;
+    std::vector<PointerArgument> pointers;
+  };
+  [[nodiscard]] RowSource row_source(const TileDraft& draft) const;
+  void fill_rows(const RowSource& source, const TileDraft& draft, const EpilogueShape& shape,
+                 const EpilogueSource& epilogue);
+  [[nodiscard]] EpilogueContext epilogue_context() const;
   /// Returns the reason if there is no kernel for it, else an empty string.
   std::string attention(std::span<const ir::NodeId> nodes);
   /// A step of one node that is not a tile program (stands_alone).

@@ -8,6 +8,7 @@
 #include "codegen/gpu/gpu_chooser.h"
 #include "codegen/gpu/lower_gpu.h"
 #include "codegen/gpu/matmul_config.h"
+#include "codegen/gpu/row_norm.h"
 #include "codegen/gpu/source/epilogue_source.h"
 #include "codegen/gpu/tile_sizes.h"
 #include "codegen/tile_draft.h"
@@ -25,7 +26,7 @@ constexpr std::int64_t kWorkersMax = 32;
 constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take hardly less time
 constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
-constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128;
+constexpr std::int64_t kHeadDimMax = 512, kTilesHeadDimMax = 128;
 
 /// Why these nodes have no attention kernel; nothing if they have.
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
@@ -41,8 +42,8 @@ std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::sp
   return std::nullopt;
 }
 
-/// The repack steps can only load experts' weights that are tensors of the file with all experts, or gate and up
-/// interleaved.
+/// The repack steps can only load experts' weights that are tensors of the file with all experts or the same rows of
+/// each, or gate and up interleaved.
 std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Value weight) {
   if (graph.op(weight.node) == Op::kConcatRows) {
     if (graph.attrs_as<ir::PartsAttrs>(weight.node).unit == 0) return "merged experts' weights are not interleaved";
@@ -50,6 +51,7 @@ std::optional<std::string> refuses_expert_weight(const ir::Graph& graph, ir::Val
       if (auto why = refuses_expert_weight(graph, part)) return why;
     return std::nullopt;
   }
+  if (graph.op(weight.node) == Op::kSliceRows) return refuses_expert_weight(graph, graph.operand(weight.node, 0));
   if (graph.op(weight.node) != Op::kWeight) return "experts' weights are not tensors of the model file";
   if (graph.attrs_as<ir::WeightAttrs>(weight.node).name.find(ir::kExpertWildcard) != std::string::npos)
     return "GPUs do not support experts in separate tensors yet";
@@ -107,8 +109,11 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
     if (graph.op(node) == Op::kArrange) return "GPUs do not support latent attention yet";
+    if (graph.op(node) == Op::kMatchRms || graph.op(node) == Op::kGaussianTopk)
+      return fmt::format("GPUs do not support {} yet", ir::op_def(graph.op(node)).name);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
-    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
+    if (members.size() > 1 && graph.op(node) != Op::kSplit && graph.op(node) != Op::kRmsNorm &&
+        stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
   }
   return std::nullopt;
@@ -141,8 +146,12 @@ std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
   if (auto why = refuses_members(graph, members)) return why;
   if (graph.op(members[0]) == Op::kAttention || (members.size() == 1 && stands_alone(graph, members[0])))
     return std::nullopt;
-  const auto draft = draft_tile_program(graph, members);
+  const auto draft = draft_tile_program(graph, members, /*row_norms=*/true);
   if (!draft) return draft.error();
+  if (auto why = refuses_source(graph, *draft)) return why;
+  const auto halves = split_at_row_norm(graph, *draft);
+  if (!halves) return halves.error();
+  if (*halves) return std::nullopt;
   const auto shape = shape_of(graph, *draft);
   if (!shape) return shape.error();
   return std::nullopt;
@@ -183,7 +192,7 @@ AttentionConfig choose_attention(const GpuTarget& target, const ir::AttentionAtt
   // Small blocks get a place on a unit sooner, beside the blocks of other kernels.
   const bool large = target.loads_ahead || rows > kTokenTile, many = rows > kTokenTile;
   out.waves = tuned_positive(tuning, "attention_waves", (large ? 256 : 128) / target.wave);
-  out.team_tokens = tuned_positive(tuning, "team_tokens", large ? 4 : 8);
+  out.team_tokens = tuned_positive(tuning, "team_tokens", large || attention.head_dim > 256 ? 4 : 8);
   out.tokens_per_worker = tuned_positive(tuning, "worker_tokens", kKeysPerWorker / attention.head_dim);
   const auto parts = (bounds.table_blocks * kGpuKvBlockTokens + out.tokens_per_worker - 1) / out.tokens_per_worker;
   const auto workers = many ? 1 : target.attention_blocks / (jobs * rows);

@@ -28,6 +28,7 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return true; }
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
+  [[nodiscard]] bool fuses_row_norms() const override { return true; }
   [[nodiscard]] bool merges_columns(std::int64_t n) const override;
   [[nodiscard]] std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;

@@ -10,10 +10,11 @@ namespace forge::gpu {
 /// Top-k routing, one block of one wave per token. gate = softmax over all experts or sigmoid of the logits (arXiv
 /// 1701.06538); rank = gate + bias, where the bias (kBiased) only influences the choice (arXiv 2408.15664). The kUsed
 /// experts with the highest ranks are chosen, best first; the lower number wins ties and NaN ranks come last. The share
-/// of a chosen expert is its gate times kScale, divided by the sum of the chosen gates if kOverChosen. Group-limited
+/// of a chosen expert is its gate times kScale, divided by the sum of the chosen gates if kOverChosen, and times the
+/// expert's factor if kFactors. Group-limited
 /// routing (kGroups > 1): experts are in groups of equal size, and only the kGroupsUsed groups with the largest sum of
 /// their kGroupTop best ranks take part. C has kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop, kRowFloats (row stride
-/// of the logits), kTokensTotal, kCount, kSigmoid, kBiased, kOverChosen and kScale.
+/// of the logits), kTokensTotal, kCount, kSigmoid, kBiased, kFactors, kOverChosen and kScale.
 template <class C>
 struct Route {
   static constexpr int kThreads = kWave, kBlocks = C::kTokensTotal;
@@ -31,8 +32,9 @@ struct Route {
     Shared<float, C::kGroups> worth;
   };
   struct Args {
-    const float* logits;  ///< [kTokensTotal][kRowFloats]
-    const float* bias;    ///< [kExperts]; read only if kBiased
+    const float* logits;   ///< [kTokensTotal][kRowFloats]
+    const float* bias;     ///< [kExperts]; read only if kBiased
+    const float* factors;  ///< [kExperts]; read only if kFactors
     const i32* counts;
     i32* experts;   ///< [kTokensTotal][kUsed]
     float* shares;  ///< [kTokensTotal][kUsed]
@@ -152,6 +154,7 @@ struct Route {
     }
     const float factor = C::kOverChosen ? C::kScale / max_of(sum, kSumLeast) : C::kScale;
     if (lane_id() < C::kUsed) {
+      if constexpr (C::kFactors) share *= load(args.factors + chosen);
       args.experts[static_cast<u64>(t) * C::kUsed + lane_id()] = chosen;
       args.shares[static_cast<u64>(t) * C::kUsed + lane_id()] = share * factor;
     }

@@ -25,6 +25,15 @@ struct LoadedRows {
   }
 };
 
+/// The same rows, written by other blocks of the running kernel.
+template <int RowFloats>
+struct FreshRows : LoadedRows<RowFloats> {
+  using Args = typename LoadedRows<RowFloats>::Args;
+  FORGE_DEVICE static float at(const Args& args, int row, int column) {
+    return load_fresh(args.x + static_cast<u64>(row) * RowFloats + column);
+  }
+};
+
 /// Two matrices side by side: columns 0 .. Left-1 are left's, the rest are right's.
 template <int Left, int LeftFloats, int RightFloats>
 struct TwoRows {
@@ -53,9 +62,9 @@ struct GatheredRows {
   }
 };
 
-/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][Slots]. Summed in
-/// the order in which the router chose the experts.
-template <int Slots, int Columns>
+/// Weighted sum of the outputs of a token's experts: x is [tokens][Slots][Columns], shares [tokens][ShareFloats], of
+/// which the first Slots. Summed in the order in which the router chose the experts.
+template <int Slots, int Columns, int ShareFloats>
 struct SummedSlots {
   struct Args {
     const float *x, *shares;
@@ -67,7 +76,8 @@ struct SummedSlots {
     FORGE_UNROLL
     for (int s = 0; s < Slots; ++s) {
       const u64 slot = static_cast<u64>(row) * Slots + s;
-      sum = fma_of(load(args.shares + slot), load(args.x + slot * Columns + column), sum);
+      const float share = load(args.shares + static_cast<u64>(row) * ShareFloats + s);
+      sum = fma_of(share, load(args.x + slot * Columns + column), sum);
     }
     return sum;
   }
@@ -88,15 +98,20 @@ struct EmbeddedRows {
 };
 
 /// Fills tiles of one token and kBlockRows columns from a source and runs the epilogue. C has Source, Epilogue,
-/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows).
+/// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows). An epilogue
+/// with kOwnNorm > 0 gets 1/rms of the block's own columns: these are the run that is normalised, a head or a row.
 template <class C>
 struct FillRows {
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kColumnBlocks = ceil_div(C::kColumns, C::kBlockRows);
   static constexpr int kBlocks = kColumnBlocks * C::kTokensTotal;
   using OutTile = Tile<1, C::kBlockRows, 1, kThreads>;
+  static constexpr int kOwnNorm = own_norm_of<typename C::Epilogue>();
+  static_assert(kOwnNorm == 0 || (kOwnNorm == C::kBlockRows && C::kColumns % kOwnNorm == 0),
+                "a block must have the columns of one run of the norm");
   struct Lds {
     OutTile tile;
+    Shared<float, C::kWaves> sums;
   };
   struct Args {
     typename C::Source::Args source;
@@ -106,10 +121,25 @@ struct FillRows {
 
   /// Columns after the last one repeat it; the epilogue ignores them.
   FORGE_DEVICE static void fill(const Args& args, int row, int row0, Lds& lds) {
+    float squares = 0;
     for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
       const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
-      lds.tile.set(0, r, C::Source::at(args.source, row, column));
+      const float value = C::Source::at(args.source, row, column);
+      lds.tile.set(0, r, value);
+      if constexpr (kOwnNorm > 0) squares = fma_of(value, value, squares);
     }
+    if constexpr (kOwnNorm > 0) {
+      squares = sum_lanes<kWave>(squares);
+      if (lane_id() == 0) lds.sums.set(wave_id(), squares);
+    }
+  }
+  /// After a barrier behind fill(): one thread makes 1/rms of the block's columns; another barrier must follow.
+  FORGE_DEVICE static void set_own_factor(Lds& lds) {
+    if (thread_id() != 0) return;
+    float sum = 0;
+    FORGE_UNROLL
+    for (int w = 0; w < C::kWaves; ++w) sum += lds.sums.get(w);
+    lds.tile.factors.set(0, C::Epilogue::inv_rms(sum));
   }
   FORGE_DEVICE static void run(const Args& args, Lds& lds) {
     const int t = block_id() / kColumnBlocks, row0 = block_id() % kColumnBlocks * C::kBlockRows;
@@ -118,11 +148,19 @@ struct FillRows {
     const int row = C::Source::row(args.source, t);
     if constexpr (C::Source::kOlder) fill(args, row, row0, lds);
     wait_for_producer();
+    finish_row(args, t, row, row0, lds);
+  }
+  /// The part of a block's work after wait_for_producer().
+  FORGE_DEVICE static void finish_row(const Args& args, int t, int row, int row0, Lds& lds) {
     Finish<typename C::Epilogue, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t});
     finish.prepare();
     if constexpr (!C::Source::kOlder) fill(args, row, row0, lds);
     finish.set_factors(lds.tile);
     barrier();
+    if constexpr (kOwnNorm > 0) {
+      set_own_factor(lds);
+      barrier();
+    }
     finish.run(lds.tile);
   }
 };

@@ -12,8 +12,9 @@
 //     static constexpr int kOperands;              // floats in memory that one result needs, besides the tile
 //     static constexpr int kParts;                 // partial sums of squares per token; 0: no RMSNorm factor
 //     static constexpr int kSlots;                 // source rows that share a token's squares (experts); default 1
-//     static const float* squares(const Args&);    // [tokens][kParts], with kParts > 0
-//     static float inv_rms(float sum);             // 1/rms from the sum of all squares, with kParts > 0
+//     static constexpr int kOwnNorm;               // columns of an RMSNorm of the source (rows.h only); default 0:
+//     none static const float* squares(const Args&);    // [tokens][kParts], with kParts > 0 static float inv_rms(float
+//     sum);             // 1/rms from the sum of all squares, with kParts or kOwnNorm > 0
 //     // Loads the operands of result n of token t, with kOperands > 0:
 //     static void load(const Args&, int t, int n, int row0, float (&o)[kOperands]);
 //     // Computes and stores result n of token t. in(c) reads column c of the source; factor is 1/rms of the token.
@@ -77,6 +78,15 @@ FORGE_DEVICE constexpr int slots_of() {
     return E::kSlots;
   else
     return 1;
+}
+
+/// E::kOwnNorm, or 0 if the epilogue has no such member.
+template <class E>
+FORGE_DEVICE constexpr int own_norm_of() {
+  if constexpr (requires { E::kOwnNorm; })
+    return E::kOwnNorm;
+  else
+    return 0;
 }
 
 /// Maps row t of a tile to its row in memory: consecutive rows from t0 on.
@@ -152,7 +162,7 @@ class Finish {
       const Job job = job_of(turn);
       if constexpr (E::kOperands > 0 && kTurns > 1) load_operands(job);
       float factor = 1.0f;
-      if constexpr (E::kParts > 0) factor = tile.factors.get(job.t);
+      if constexpr (E::kParts > 0 || own_norm_of<E>() > 0) factor = tile.factors.get(job.t);
       const int row0 = row0_, t = job.t;
       E::run(args_, rows_.row(t), job.n, row0, job.real, factor, operands_,
              [&](int column) { return tile.get(t, column - row0); });

@@ -1,6 +1,7 @@
 // fuse_epilogues: nodes that the special fusion passes left over become epilogues of the step that produces their
 // operand: expert sums, residual adds, a norm's weight and sum of squares, 1/rms, scales, activations, quantisation.
 //   matmul -> add (residual) -> mul (norm weight) -> quantize    =>    one group
+// Where the target allows it, the matmul may also take an RMSNorm of its rows (post-norm) and what follows it.
 // Producers are tried in the order of `kProducerOrder`: matmuls first, because they cost most; then embedding, gathered
 // rows and norms; then rope and split; then chains of epilogue ops among themselves.
 
@@ -35,7 +36,10 @@ bool is_row_source(Op op) {
 
 bool fuse_epilogues(ir::Graph& graph, PassContext& context) {
   GroupGrower grower(graph, context, "fuse_epilogues");
-  const auto filter = [&](NodeId node) { return is_epilogue(graph.op(node)); };
+  const bool norms = context.target.fuses_row_norms();
+  const auto filter = [&](NodeId node) {
+    return is_epilogue(graph.op(node)) || (norms && graph.op(node) == Op::kRmsNorm);
+  };
   using Producers = bool (*)(Op);
   constexpr std::array<Producers, 4> kProducerOrder{
       is_matmul, is_row_source, [](Op op) { return op == Op::kRope || op == Op::kSplit; }, is_epilogue};

@@ -18,6 +18,7 @@ struct RouteCase {
   int experts, used, groups, groups_used, group_top;
   bool sigmoid, biased, over_chosen;
   int wave;
+  [[nodiscard]] bool scaled() const { return over_chosen; }  ///< each expert has a factor, in half of the cases
 };
 
 constexpr int kTokens = 32, kReal = 17, kPad = 3;
@@ -36,6 +37,7 @@ WaveText text_of(const RouteCase& c) {
       .number("kCount", 0)
       .flag("kSigmoid", c.sigmoid)
       .flag("kBiased", c.biased)
+      .flag("kFactors", c.scaled())
       .flag("kOverChosen", c.over_chosen)
       .real("kScale", 1.5F);
   return {c.wave, std::move(text)};
@@ -60,12 +62,14 @@ void check_route(const RouteCase& c, const Kernel& kernel) {
   INFO("experts " << c.used << " of " << c.experts << ", groups " << c.groups_used << " of " << c.groups << " by "
                   << c.group_top << ", sigmoid " << c.sigmoid << ", biased " << c.biased << ", over chosen "
                   << c.over_chosen << ", wave " << c.wave);
-  const auto values = logits_of(c), biases = random_floats(static_cast<std::size_t>(c.experts));
-  const Buffer<float> logits{std::span<const float>(values)}, bias{std::span<const float>(biases)};
+  const auto values = logits_of(c), biases = random_floats(static_cast<std::size_t>(c.experts)),
+             factors = random_floats(static_cast<std::size_t>(c.experts));
+  const Buffer<float> logits{std::span<const float>(values)}, bias{std::span<const float>(biases)},
+      factor{std::span<const float>(factors)};
   const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
   Buffer<int> experts(kTokens * c.used);
   Buffer<float> shares(kTokens * c.used);
-  const KernelArgs args({logits.data(), bias.data(), counts.data(), experts.data(), shares.data()});
+  const KernelArgs args({logits.data(), bias.data(), factor.data(), counts.data(), experts.data(), shares.data()});
   run_in_all_orders(
       kernel, args,
       [&] {
@@ -81,7 +85,8 @@ void check_route(const RouteCase& c, const Kernel& kernel) {
                                 .sigmoid = c.sigmoid,
                                 .over_chosen = c.over_chosen,
                                 .scale = 1.5F,
-                                .bias = c.biased ? biases.data() : nullptr};
+                                .bias = c.biased ? biases.data() : nullptr,
+                                .factors = c.scaled() ? factors.data() : nullptr};
   for (int t = 0; t < kReal; ++t) {
     std::vector<std::int32_t> chosen(static_cast<std::size_t>(c.used));
     std::vector<float> expected(chosen.size());

@@ -8,6 +8,7 @@
 
 #include "codegen/gpu/source/kernel_text.h"
 #include "codegen/gpu/tile_sizes.h"
+#include "passes/passes.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -133,6 +134,11 @@ class Generator {
     return product ? fmt::format("{}) * {}", text, y) : text + ')';
   }
 
+  static std::string inverse_rms(const ir::NormAttrs& norm) {
+    return fmt::format("1.0f / sqrt_of(sum / {} + {})", float_literal(static_cast<float>(norm.dim)),
+                       float_literal(norm.eps));
+  }
+
   void line(Place place, std::string_view text) {
     run_ += fmt::format("{}{}\n", place == Place::kBeforeCombine ? "        " : "      ", text);
   }
@@ -146,19 +152,28 @@ class Generator {
         const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
         parts_ = row_floats(op.operand);
         squares_ = value_pointer("const float*", op.operand);
-        inv_rms_ = fmt::format("1.0f / sqrt_of(sum / {} + {})", float_literal(static_cast<float>(norm.dim)),
-                               float_literal(norm.eps));
+        inv_rms_ = inverse_rms(norm);
         line(place, "v *= factor;");
+        break;
+      }
+      case TileOpKind::kRmsNorm: {
+        const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
+        own_norm_ = norm.dim;
+        inv_rms_ = inverse_rms(norm);
+        const auto weight =
+            operand(place, fmt::format("{} + {} % {}", value_pointer("const float*", op.operand), col, norm.dim));
+        line(place, fmt::format("v = v * factor * {};", weight));
         break;
       }
       case TileOpKind::kUnary:
         line(place, fmt::format("v = {};", call(op.node, "v")));
         break;
       case TileOpKind::kBinary: {
-        const bool vector = graph_.type(op.operand).shape.size() == 1;
-        const auto other =
-            operand(place, vector ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
-                                  : row_element("const float*", op.operand, col));
+        const auto& type = graph_.type(op.operand);
+        const auto other = operand(place, is_one_number(type) ? value_pointer("const float*", op.operand)
+                                          : type.shape.size() == 1
+                                              ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
+                                              : row_element("const float*", op.operand, col));
         line(place, fmt::format("v = {};", call(op.node, "v", other)));
         break;
       }
@@ -178,9 +193,14 @@ class Generator {
   /// Sinks: their 16 lanes write 16 results.
   void generate_sink(const DraftOp& op, Place place, const std::string& col) {
     switch (op.kind) {
-      case TileOpKind::kStore:
-        line(place, fmt::format("store({}, v, real);", row_element("float*", op.operand, col)));
+      case TileOpKind::kStore: {
+        const bool scratch = op.operand.node == ir::kNoNode;  // rows of the step's scratch (row_norm.h)
+        line(place, fmt::format("store({}, v, real);",
+                                scratch ? fmt::format("{} + static_cast<u64>(t) * {} + {}",
+                                                      pointer("float*", {.kind = Kind::kScratch}), draft_.cols, col)
+                                        : row_element("float*", op.operand, col)));
         break;
+      }
       case TileOpKind::kSumSquares:
         line(place,
              fmt::format("store_squares({}, v, real);", row_element("float*", op.operand, col + " / kQuantBlock")));
@@ -251,10 +271,11 @@ class Generator {
     text += fmt::format("  }};\n  static constexpr int kIn = {}, kOperands = {}, kParts = {};\n",
                         halved ? 2 * kGluUnit : kResultColumns, most_operands_, parts_);
     if (parts_ > 0 && draft_.slots > 1) text += fmt::format("  static constexpr int kSlots = {};\n", draft_.slots);
-    if (parts_ > 0) {
+    if (own_norm_ > 0) text += fmt::format("  static constexpr int kOwnNorm = {};\n", own_norm_);
+    if (parts_ > 0)
       text += fmt::format("  FORGE_DEVICE static const float* squares(const Args& a) {{ return {}; }}\n", squares_);
+    if (parts_ > 0 || own_norm_ > 0)
       text += fmt::format("  FORGE_DEVICE static float inv_rms(float sum) {{ return {}; }}\n", inv_rms_);
-    }
     const auto operands = std::max<std::int64_t>(most_operands_, 1);
     if (most_operands_ > 0)
       text += fmt::format(
@@ -279,8 +300,34 @@ class Generator {
   std::string load_, run_, squares_, inv_rms_;
   std::vector<PointerArgument> pointers_;
   std::vector<std::string> types_;
-  std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0;
+  std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0, own_norm_ = 0;
 };
+
+}  // namespace
+
+namespace {
+
+constexpr std::int64_t kOwnNormMax = 8192;  // floats of a block's tile in shared memory
+
+/// Why blocks cannot normalise their own columns by this RMSNorm of a section; empty if they can. The run that is
+/// normalised is a block, so all norms of a draft have runs of the same length.
+std::string own_norm_problem(const ir::Graph& graph, const TileDraft& draft, const DraftSection& section,
+                             const DraftOp& op, EpilogueShape& shape, float& eps) {
+  const auto& norm = graph.attrs_as<ir::NormAttrs>(op.node);
+  if (op.kind != TileOpKind::kRmsNorm || (draft.source != ir::kNoNode && passes::is_matmul(graph, draft.source)))
+    return "a norm needs columns of other blocks";
+  for (const auto& before : section.ops) {
+    if (before.node == op.node) break;
+    if (before.kind < TileOpKind::kStore) return "a norm of a value that is computed in the same step";
+  }
+  if (norm.dim % kResultColumns != 0 || norm.dim > kOwnNormMax)
+    return fmt::format("a norm over {} columns is not of a whole block", norm.dim);
+  if (shape.norm_columns != 0 && (shape.norm_columns != norm.dim || eps != norm.eps))
+    return "norms of different lengths";
+  shape.norm_columns = norm.dim;
+  eps = norm.eps;
+  return {};
+}
 
 }  // namespace
 
@@ -289,12 +336,14 @@ class Generator {
 std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph, const TileDraft& draft) {
   EpilogueShape shape;
   const ir::Value* squares = nullptr;
+  float eps = 0;
   for (const auto& section : draft.sections) {
     if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
     int combines = 0;
     for (const auto& op : section.ops) {
       if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
-        return std::unexpected("a norm needs columns of other blocks");
+        if (auto why = own_norm_problem(graph, draft, section, op, shape, eps); !why.empty())
+          return std::unexpected(std::move(why));
       if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns are combined twice (RoPE or GLU)");
       const bool sink = op.kind >= TileOpKind::kStore;
       if (sink && combines == 0 &&
@@ -316,6 +365,10 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
     }
   }
   shape.multiple_of = std::lcm(shape.multiple_of, shape.columns_in);
+  if (shape.norm_columns > 0 && squares != nullptr) return std::unexpected("two different norms are applied");
+  if (shape.norm_columns > 0) shape.multiple_of = std::lcm(shape.multiple_of, shape.norm_columns);
+  if (shape.norm_columns > 0 && shape.multiple_of != shape.norm_columns)
+    return std::unexpected("a norm's columns are not those of a block");
   if (shape.divides % shape.multiple_of != 0)
     return std::unexpected(fmt::format("a part does not begin at a multiple of {} columns", shape.multiple_of));
   return shape;
