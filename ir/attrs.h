@@ -119,6 +119,12 @@ struct RecurrentStateAttrs {
   std::int64_t group = 0, layers = 0, floats = 0;
   FORGE_FIELDS(v("group", group); v("layers", layers); v("floats", floats);)
 };
+/// max(0, x - mean - cutoff * deviation) of each row (kGaussianTopk).
+struct GaussianTopkAttrs {
+  using Self = GaussianTopkAttrs;
+  float cutoff = 0;  ///< standard deviations above the mean
+  FORGE_FIELDS(v("cutoff", cutoff);)
+};
 struct NormAttrs {
   using Self = NormAttrs;
   float eps = 0;
@@ -206,13 +212,15 @@ struct RopeFreqsAttrs {
                v("beta_slow", beta_slow);)
 };
 /// cos and sin of position * frequency, both multiplied by `magnitude` (YaRN's attention factor). With a temperature
-/// they are also multiplied by 1 + temperature * ln(1 + floor(position / temperature_length)). A table with a
-/// temperature rotates q only, which sharpens attention at large positions (query scaling of Llama 4 and Ministral 3).
+/// they are also multiplied by 1 + temperature * ln(1 + floor((position + temperature_offset) / temperature_length)). A
+/// table with a temperature rotates q only, which sharpens attention at large positions (query scaling of Llama 4 and
+/// Ministral 3).
 struct RopeTableAttrs {
   using Self = RopeTableAttrs;
   float magnitude = 1, temperature = 0;
-  std::int64_t temperature_length = 0;
-  FORGE_FIELDS(v("magnitude", magnitude); v("temperature", temperature); v("temperature_length", temperature_length);)
+  std::int64_t temperature_length = 0, temperature_offset = 0;
+  FORGE_FIELDS(v("magnitude", magnitude); v("temperature", temperature); v("temperature_length", temperature_length);
+               v("temperature_offset", temperature_offset);)
 };
 /// Rotates the first `rotary_dims` columns of each head; the others are copied.
 struct RopeAttrs {
@@ -235,23 +243,45 @@ struct AttentionAttrs {
   std::int64_t window = 0;     ///< sliding window in positions, the token's own included; 0: full attention
   float softcap = 0;           ///< scores become softcap * tanh(score / softcap); 0: none
   std::int64_t value_dim = 0;  ///< 0: the same as head_dim
+  std::int64_t chunk = 0;      ///< the token at p sees positions from chunk * floor(p / chunk) on; 0: from 0 on
+  float alibi = 0;             ///< ALiBi's largest bias, see alibi_slope; 0: none
   FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
-               v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);)
+               v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);
+               v("chunk", chunk); v("alibi", alibi);)
 };
+/// Attention of encoders: every token sees all tokens of its sequence, which are all in the step; nothing is cached.
+/// With a window w the tokens at i and j see each other if |i - j| <= w / 2. heads / kv_heads query heads share one KV
+/// head.
+struct SelfAttentionAttrs {
+  using Self = SelfAttentionAttrs;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 1;
+  std::int64_t window = 0;  ///< 0: none
+  FORGE_FIELDS(v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim); v("scale", scale);
+               v("window", window);)
+};
+/// ALiBi (arXiv 2108.12409): a head's score for the key at distance d (0: the token itself) gets -slope * d, after
+/// scale and soft-cap. The slopes of the first n heads, n being the largest power of two up to `heads`, are
+/// 2^(-max_bias (h + 1) / n); further heads take the odd powers in between.
+float alibi_slope(float max_bias, std::int64_t heads, std::int64_t head);
 /// How the router chooses `used` experts for a token. Experts are ranked by the gate's score plus the bias operand
 /// where there is one (arXiv 2408.15664); of equal ones the lower number wins. Routing weights come from the score
-/// without the bias. With groups > 1 (group-limited routing, arXiv 2412.19437, section 2.1.2) the experts are divided
+/// without the bias; a third operand has a factor for each expert, which multiplies its routing weight last. With
+/// groups > 1 (group-limited routing, arXiv 2412.19437, section 2.1.2) the experts are divided
 /// into that many groups of consecutive experts; a group's rank is the sum of its `group_top` best experts, and only
-/// experts of the `groups_used` best groups can be chosen.
+/// experts of the `groups_used` best groups can be chosen. With experts_per_adjugate = n > 1 the experts that were
+/// ranked stand for smaller ones that n of them share (GroveMoE, arXiv 2508.07785): expert e for e / n, whose routing
+/// weight comes from the score of expert e / n.
 struct RouteAttrs {
   using Self = RouteAttrs;
   std::int64_t used = 1;
   RouteGate gate{};
   RoutingNormalization share{};
   float scale = 1;  ///< multiplies the routing weights after normalisation
-  std::int64_t groups = 1, groups_used = 1, group_top = 1;
+  std::int64_t groups = 1, groups_used = 1, group_top = 1, experts_per_adjugate = 1;
   FORGE_FIELDS(v("used", used); v("gate", gate); v("share", share); v("scale", scale); v("groups", groups);
-               v("groups_used", groups_used); v("group_top", group_top);)
+               v("groups_used", groups_used); v("group_top", group_top);
+               v("experts_per_adjugate", experts_per_adjugate);)
 };
 // Ops with recurrent state. `layer` is the index of the layer in its recurrent group, not in the model.
 
@@ -298,11 +328,11 @@ struct Rwkv7Attrs {
 
 /// The attributes of any op. OpDef::attrs_index says which alternative an op has.
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
-using Attrs =
-    std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs, NormAttrs,
-                 GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs, KvStoreAttrs,
-                 AttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs, ShortConvAttrs, DeltaRuleAttrs,
-                 SelectiveScanAttrs, Rwkv7Attrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
+using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs,
+                           NormAttrs, GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
+                           KvStoreAttrs, AttentionAttrs, SelfAttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs,
+                           ShortConvAttrs, DeltaRuleAttrs, SelectiveScanAttrs, Rwkv7Attrs,
+                           GaussianTopkAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
 #undef FORGE_ALTERNATIVE
 
 }  // namespace forge::ir

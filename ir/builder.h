@@ -33,11 +33,16 @@ class Builder {
   Value kv_state(const KvStateAttrs& attrs);
   Value recurrent_state(const RecurrentStateAttrs& attrs);
   Value embed(Value table, Value ids);
+  /// Columns of x, divided into parts of these sizes, one after the other.
+  std::vector<Value> split(Value x, std::vector<std::int64_t> sizes);
   Value slice_rows(Value weight, std::int64_t begin, std::int64_t rows);
   /// RMSNorm over runs of as many columns as `weight` has: a whole row, or one head for QK-norm.
   Value rms_norm(Value x, Value weight, float eps);
   /// LayerNorm over runs of as many columns as a row of `weight` has. `bias` may be Value{}: none.
   Value layer_norm(Value x, Value weight, Value bias, float eps);
+  /// x scaled row by row to the length of the rows of `like`.
+  Value match_rms(Value x, Value like);
+  Value gaussian_topk(Value x, float cutoff);
   Value matmul(Value x, Value weight);
   /// Any elementwise op of kernels/elementwise. `parameters` are in the order of the op's row there; their number must
   /// match (IR-000).
@@ -65,7 +70,7 @@ class Builder {
   /// `long_factors` replaces `factors` for contexts longer than attrs.original_context; both may be Value{}: none.
   Value rope_freqs(const RopeFreqsAttrs& attrs, Value factors = {}, Value long_factors = {});
   Value rope_table(Value positions, Value freqs, float magnitude, float temperature = 0,
-                   std::int64_t temperature_length = 0);
+                   std::int64_t temperature_length = 0, std::int64_t temperature_offset = 0);
   Value rope(Value x, Value table, const RopeAttrs& attrs);
   /// Multiplies row h of each token in x [M,H,K] by the matrix weight[h] of weight [H,N,K].
   Value batched_matmul(Value x, Value weight);
@@ -93,8 +98,8 @@ class Builder {
     Value r, w, k, v, a, b;
   };
   Recurrent rwkv7(const Rwkv7Operands& operands, Value state, const Rwkv7Attrs& attrs);
-  /// The consecutive parts of x's columns; `sizes` add up to its width.
-  std::vector<Value> split(Value x, std::vector<std::int64_t> sizes);
+  /// Attention of encoders. The sequences are the step's input.
+  Value self_attention(Value q, Value k, Value v, const SelfAttentionAttrs& attrs);
   Value gather_rows(Value x, Value rows);
   /// One piece of arrange (ArrangeAttrs): columns [begin + head * stride, ... + width) of x, or zeros without an x.
   struct Piece {
@@ -108,8 +113,8 @@ class Builder {
   struct Routed {
     Value experts, shares;
   };
-  /// `bias` [E] affects the choice only, never the routing weights.
-  Routed route(Value logits, const RouteAttrs& attrs, Value bias = {});
+  /// `bias` [E] affects the choice only, never the routing weights; `factors` [E] multiply these. Both may be Value{}.
+  Routed route(Value logits, const RouteAttrs& attrs, Value bias = {}, Value factors = {});
   Value expert_matmul(Value x, Value weight, Value experts);
   Value expert_add(Value x, Value bias, Value experts);
   Value expert_sum(Value x, Value shares);

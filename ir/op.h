@@ -35,11 +35,14 @@ enum class Op : std::uint8_t {
   kSumSquares,      // (x [M,N]) -> f32 [M, ceil(N/16)]: sums of x^2 over blocks of kSumSquaresBlock = 16 columns
   kInvRmsScale,     // (x [M,N] or [M,U,N], squares [M,ceil(dim/16)]) -> f32: x / sqrt(sum(squares)/dim + eps), with the
                     // attributes dim and eps
-  kQuantize,        // (x f32 [M,N] or [M,U,N]) -> the same shape in the attribute's type, q8a_32 or q8a_16
-  kMatmul,          // (x [M,K] f32, q8a_32 or q8a_16, weight [N,K]) -> f32 [M,N]: x . weight^T
-  kBatchedMatmul,   // (x [M,H,K] f32, q8a_32 or q8a_16, weight [H,N,K]) -> f32 [M,H*N]: x[m,h] . weight[h]^T
+  kMatchRms,  // (x [M,N], like [M,N]) -> f32: each row x * |like| / |x|, the lengths being 2-norms; zeros stay zeros
+  kGaussianTopk,   // (x [M,N]) -> f32: each row max(0, x - mean - cutoff * deviation), deviation with N - 1 (activation
+                   // sparsity of Gemma 3n)
+  kQuantize,       // (x f32 [M,N] or [M,U,N]) -> the same shape in the attribute's type, q8a_32 or q8a_16
+  kMatmul,         // (x [M,K] f32, q8a_32 or q8a_16, weight [N,K]) -> f32 [M,N]: x . weight^T
+  kBatchedMatmul,  // (x [M,H,K] f32, q8a_32 or q8a_16, weight [H,N,K]) -> f32 [M,H*N]: x[m,h] . weight[h]^T
   kConcatRows,  // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several at load time; also [Ni] and [E,Ni,K]
-  kSliceRows,   // (weight [N,K] or [N]) -> a range of its rows, selected at load time
+  kSliceRows,   // (weight [N,K], [N] or [E,N,K]) -> a range of its rows, or of each expert's; selected at load time
   kSplit,       // (x [M,N] or [M,U,N]) -> one result a part: columns of x (PartsAttrs)
   kArrange,     // (x [M,N] or [M,U,N]...) -> f32 [M,H*W] or [M,H,W]: columns selected head by head (ArrangeAttrs)
   kGlu,         // (gate, up) -> f32: act(gate) * up
@@ -51,8 +54,10 @@ enum class Op : std::uint8_t {
                 // state; without v where the state has shared rows
   kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]]) -> f32
                 // [T,heads*value_dim]
-  kGatherRows,  // (x [T,N], rows [R]) -> f32 [R,N]
-  kRoute,  // (logits [M,E], [bias [E]]) -> i32 [M,U], f32 [M,U]: each row's experts, best first, and routing weights
+  kSelfAttention,  // (q [T,heads*head_dim], k, v [T,kv_heads*head_dim], sequence [T]) -> f32 [T,heads*head_dim]
+  kGatherRows,     // (x [T,N], rows [R]) -> f32 [R,N]
+  kRoute,  // (logits [M,E], [bias [E], [factors [E]]]) -> i32 [M,U], f32 [M,U]: each row's experts, best first, and
+           // routing weights
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by the chosen experts'
                   // weights
   kExpertAdd,     // (x [M,U,N], bias [E,N,1], experts [M,U]) -> f32 [M,U,N]: x plus the chosen experts' biases
@@ -66,7 +71,7 @@ enum class Op : std::uint8_t {
                    // [heads], ...) -> f32 [T,heads*head_dim], state
   kRwkv7,          // (r, w, k, v, a, b, all [T,heads*head_dim], ...) -> f32 [T,heads*head_dim], state
   // One op for each row of kernels/elementwise/elementwise.h: (x) -> f32: f(x), or (a [M,N], b [M,N] or [N]) -> f32:
-  // f(a, b), where a vector b applies to every row
+  // f(a, b), where a vector b applies to every row; b [1] applies to every element
   FORGE_ELEMENTWISE_FUNCTIONS(FORGE_OP, FORGE_NO_ROW)  //
   kCount_,
 };

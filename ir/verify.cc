@@ -17,9 +17,9 @@
 //           other
 //   IR-013  each KV group has one kv_state, each recurrent group one recurrent_state, each weight name one type
 //   IR-014  positions, sequence, block_table and kv_length of kv_store and attention are those inputs of the step, as
-//           are sequence, state_read and state_write of ops with recurrent state
+//           are sequence, state_read and state_write of ops with recurrent state, and sequence of self_attention
 //   IR-015  the experts operand of expert_matmul and expert_add comes from a route over as many experts as the
-//           weight has
+//           weight has, or over as many for each of them as the route says
 //
 // A state chain (IR-009 to IR-011), one for each KV group; attention reads the chain at any point after its layer's
 // store:
@@ -243,6 +243,7 @@ class Verifier {
   void check_state_op_inputs() const {
     static constexpr std::array kKinds{InputKind::kPositions, InputKind::kSequence, InputKind::kBlockTable,
                                        InputKind::kKvLength};
+    static constexpr std::array kSelfKinds{InputKind::kSequence};
     static constexpr std::array kRecurrentKinds{InputKind::kSequence, InputKind::kStateRead, InputKind::kStateWrite};
     for (const NodeId node : nodes_) {
       const Op op = graph_.op(node);
@@ -251,6 +252,8 @@ class Verifier {
         require_inputs(node, count - 3, kKinds);
       else if (op == Op::kAttention)
         require_inputs(node, 2, kKinds);
+      else if (op == Op::kSelfAttention)
+        require_inputs(node, 3, kSelfKinds);
       else if (recurrent_use_of(node))
         require_inputs(node, count - kRecurrentKinds.size(), kRecurrentKinds);
     }
@@ -273,8 +276,10 @@ class Verifier {
       const Value chosen = graph_.operand(node, 2);
       require(graph_.op(chosen.node) == Op::kRoute && chosen.result == 0, "IR-015", node,
               "its experts do not come from a route");
-      require(graph_.type(graph_.operand(chosen.node, 0)).cols() == graph_.type(graph_.operand(node, 1)).shape[0].value,
-              "IR-015", node, "its weight has another number of experts than the route");
+      const auto ranked = graph_.type(graph_.operand(chosen.node, 0)).cols();
+      const auto named = ranked / graph_.attrs_as<RouteAttrs>(chosen.node).experts_per_adjugate;
+      require(named == graph_.type(graph_.operand(node, 1)).shape[0].value, "IR-015", node,
+              "its weight has another number of experts than the route");
     }
   }
 

@@ -96,6 +96,10 @@ class Target {
   /// not support them.
   [[nodiscard]] virtual std::vector<VariantSpec> embedding_variants(std::int64_t, std::int64_t) const { return {}; }
 
+  /// The same for an encoder, whose sequences of up to `context` tokens are each in one step; empty: the target does
+  /// not support them.
+  [[nodiscard]] virtual std::vector<VariantSpec> encoder_variants(std::int64_t, std::int64_t) const { return {}; }
+
   /// Tokens in one block of the paged KV cache.
   [[nodiscard]] virtual std::int64_t kv_block_tokens() const = 0;
 };

@@ -81,6 +81,8 @@ struct DecodeStart {
   std::size_t table_stride = 0;
   std::int64_t steps_max = 0;              ///< most steps that will be submitted
   std::span<const BlockCopy> copies = {};  ///< as StepBatch::copies; done before the first step
+  /// [B], as in StepBatch, of the first step; later steps read and write slots state_write.
+  std::span<const std::int32_t> state_read = {}, state_write = {};
 };
 
 /// Value that a device returns instead of a token when all logits of a row are NaN or -infinity.

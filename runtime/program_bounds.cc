@@ -75,12 +75,6 @@ std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t slots) {
   return static_cast<std::size_t>(bytes * slots);
 }
 
-void refuse_recurrent_state(const plan::ProgramT& program) {
-  if (!program.recurrent_groups.empty())
-    throw Error(ErrorCode::kPlan, "the plan has recurrent state, which this version does not support", {},
-                "compile the model again (forge-compile)");
-}
-
 std::size_t hidden_width_of(const plan::ProgramT& program) {
   std::int64_t width = 0;
   for (const auto& variant : program.variants) {

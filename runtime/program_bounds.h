@@ -27,9 +27,6 @@ struct ProgramBounds {
 
 /// Bytes of `slots` slots of recurrent state.
 [[nodiscard]] std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t slots);
-/// Throws Error(kPlan) if the program has recurrent state. Called by executors that do not support it.
-void refuse_recurrent_state(const plan::ProgramT& program);
-
 /// Columns of the hidden rows (output of the final norm) that some variants return; 0 if all return logits.
 [[nodiscard]] std::size_t hidden_width_of(const plan::ProgramT& program);
 

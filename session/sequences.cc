@@ -116,7 +116,21 @@ std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
 
 void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
                         const TakeRows& take) {
-  const std::size_t tokens_max = executor_.tokens_max(), rows_max = executor_.rows_max();
+  feed(sequence, ids, {.first_row = first_row, .tokens_max = executor_.tokens_max(), .rows_max = executor_.rows_max()},
+       take);
+}
+
+void Sequences::hidden_rows(std::size_t sequence, std::span<const std::int32_t> ids, const TakeRows& take) {
+  if (hidden_width() == 0)
+    throw Error(ErrorCode::kUsage, "the plan returns no hidden rows, which embeddings need", {},
+                "compile it with forge-compile --embeddings");
+  const std::size_t rows = runtime::bounds_of(executor_.program()).hidden_rows;
+  feed(sequence, ids, {.tokens_max = rows, .rows_max = rows, .hidden = true}, take);
+}
+
+void Sequences::feed(std::size_t sequence, std::span<const std::int32_t> ids, const FeedLimits& limits,
+                     const TakeRows& take) {
+  const auto [first_row, tokens_max, rows_max, hidden] = limits;
   std::ranges::fill(prompt_, ids.size() >= executor_.long_prompt() ? 1 : 0);
   for (std::size_t begin = 0; begin < ids.size();) {
     check_interrupt();
@@ -144,7 +158,8 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .table_stride = table_stride_,
                                            .copies = copies_,
                                            .state_read = slots(state_read_, 1),
-                                           .state_write = slots(state_write_, 1)});
+                                           .state_write = slots(state_write_, 1),
+                                           .hidden = hidden});
     sequences_[sequence].release_outside_window();  // blocks behind the sliding window are free for other sequences
     if (keep == static_cast<std::int64_t>(tokens)) keep_state(sequence);
     if (row_count > 0) take(logits);
@@ -200,7 +215,9 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
                 .samplers = std::span(samplers_).first(ids.size()),
                 .block_table = tables(ids.size()),
                 .table_stride = table_stride_,
-                .steps_max = steps});
+                .steps_max = steps,
+                .state_read = slots(state_read_, ids.size()),
+                .state_write = slots(state_write_, ids.size())});
 }
 
 std::span<const std::int32_t> Sequences::next() {

@@ -48,6 +48,12 @@ class Sequences {
   /// The same, returning the logits of the last token: [vocab], valid until the next step.
   std::span<const float> prefill(std::size_t sequence, std::span<const std::int32_t> ids);
 
+  /// Columns of a hidden row; 0 if the program returns logits only.
+  [[nodiscard]] std::size_t hidden_width() const { return executor_.hidden_width(); }
+  /// Feeds `ids` to one sequence and calls `take` with the hidden rows [n, hidden_width] of all of them, in order. The
+  /// tokens are in one step if the program is an encoder's. Errors: kUsage if the program returns no hidden rows.
+  void hidden_rows(std::size_t sequence, std::span<const std::int32_t> ids, const TakeRows& take);
+
   /// Feeds ids[s] to sequence s, one token to each of the first ids.size() sequences. Returns logits
   /// [ids.size(), vocab], valid until the next step.
   std::span<const float> decode(std::span<const std::int32_t> ids);
@@ -65,6 +71,13 @@ class Sequences {
   void end();
 
  private:
+  /// Feeds up to `tokens_max` of `ids` a step and asks for the rows of tokens ids[first_row...], at most `rows_max` a
+  /// step.
+  struct FeedLimits {
+    std::size_t first_row = 0, tokens_max = 0, rows_max = 0;
+    bool hidden = false;
+  };
+  void feed(std::size_t sequence, std::span<const std::int32_t> ids, const FeedLimits& limits, const TakeRows& take);
   /// Allocates KV blocks for `tokens` more tokens of `sequence` and writes its block tables and length as entry `row`
   /// of the `rows` sequences of the step. `ahead`: for all steps of a decode loop at once.
   void extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead = false);

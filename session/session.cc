@@ -5,12 +5,14 @@
 #include "runtime/cpu/packed_weights.h"
 #include "runtime/plan/cache.h"
 #include "runtime/program_bounds.h"
+#include "runtime/program_facts.h"
 #include "runtime/thread_pool.h"
 #include "session/executors.h"
 #include "session/memory_limit.h"
 #include "session/model_file.h"
 #include "session/self_test/card_verdict.h"
 #include "support/error.h"
+#include "support/os/atomic_file.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
 
@@ -33,7 +35,7 @@ std::optional<runtime::PackedWeightsOptions> packed_weights(const loader::Gguf& 
   return runtime::PackedWeightsOptions{.folder = cache.directory / kPackedWeightsFolder,
                                        .bytes_max = cache.bytes_max,
                                        .model = file.identity().hex(),
-                                       .stamp = file.file().stamp(),
+                                       .stamp = file.stamp(),
                                        .note = [](const std::string& line) { warn(line); }};
 }
 
@@ -77,6 +79,12 @@ void Session::open(Options options, const DeviceChoice& device) {
   if (device.gpu) require_passing_self_test(*device.driver, device.gpu->info());
   options.model.target = device.target;
   model_ = open_model(options.model);
+  if (runtime::is_encoder(*model_.program) && !options.embeds)
+    throw Error(ErrorCode::kUsage, "the model is an encoder, which generates no text", {},
+                "make embeddings with it: forge-run --embed");
+  // A plan's model and the parts of a split one are known only now.
+  for (const auto& file : model_.file->files())
+    if (options.trace != nullptr) check_output_path(options.trace->path(), {file.path});
   stages_.plan_ms = stages_.now();
   check_interrupt();
   const auto sequences = options.model.sequences;
@@ -91,7 +99,7 @@ void Session::open(Options options, const DeviceChoice& device) {
   if (options.tokenizer && !opening_.valid())
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return text::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
-  FileWeightSource source(*model_.file, model_.path);
+  FileWeightSource source(*model_.file);
   runtime::ExecutorOptions executor_options{.threads = static_cast<std::size_t>(options.threads),
                                             .kv_blocks = blocks,
                                             .state_slots = slots,

@@ -34,12 +34,12 @@ build libxxhash-dev            content hashes
 build prometheus-cpp-dev       metrics of the server
 build libmimalloc-dev          memory allocator of the tools
 build libutf8proc-dev          Unicode tables
+build libpcre2-dev             regular expressions of pre-tokenizers
 build libedit-dev              line editing of the chat prompt
 build python3-pip              downloads the model
 build ca-certificates          downloads the model
 test  catch2                   unit tests
 test  librapidcheck-dev        property tests
-test  libpcre2-dev             reference for the regular expressions of pre-tokenizers
 test  libbenchmark-dev         GoogleBenchmark programs
 test  graphviz                 pictures of graphs, and their tests
 test  python3-numpy            reference logits

@@ -32,6 +32,8 @@ std::expected<passes::Choice, std::string> CpuChooser::choose(std::span<const ir
   if (alone) out.step.label = ir::op_def(graph_.op(node)).name;
   if (graph_.op(node) == Op::kAttention) {
     out.step.body.Set(attention(nodes, out));
+  } else if (graph_.op(node) == Op::kSelfAttention) {
+    out.step.body.Set(self_attention(node, out));
   } else if (graph_.op(node) == Op::kShortConv) {
     out.step.label = nodes.size() > 1 ? "short_conv + activation" : "short_conv";
     out.step.body.Set(short_conv(nodes));
@@ -65,6 +67,10 @@ void CpuChooser::step_of_one(ir::NodeId node, plan::BodyUnion& body) {
       return body.Set(selective_scan(node));
     case Op::kRwkv7:
       return body.Set(rwkv7(node));
+    case Op::kMatchRms:
+      return body.Set(match_rms(node));
+    case Op::kGaussianTopk:
+      return body.Set(gaussian_topk(node));
     default:
       return body.Set(norm_rows(node));
   }

@@ -3,19 +3,6 @@
 #include "codegen/cpu/cpu_chooser.h"
 
 namespace forge::codegen {
-namespace {
-
-/// Operands that every op with recurrent state ends with: state, sequence, state_read, state_write.
-constexpr std::size_t kStateOperands = 4;
-
-/// The attributes of the recurrent state that a node updates, through any number of layers before it.
-const ir::RecurrentStateAttrs& recurrent_state_of(const ir::Graph& graph, ir::NodeId node) {
-  while (graph.op(node) != ir::Op::kRecurrentState)
-    node = graph.operand(node, graph.operands(node).size() - kStateOperands).node;
-  return graph.attrs_as<ir::RecurrentStateAttrs>(node);
-}
-
-}  // namespace
 
 std::uint16_t CpuChooser::recurrent_state(ir::NodeId node, std::int64_t layer) {
   const auto group = static_cast<std::uint16_t>(recurrent_state_of(graph_, node).group);

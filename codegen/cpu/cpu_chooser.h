@@ -43,7 +43,10 @@ class CpuChooser {
 
   // choose_rows.cc
   plan::AttentionT attention(std::span<const ir::NodeId> nodes, passes::Choice& out);
+  plan::SelfAttentionT self_attention(ir::NodeId node, passes::Choice& out);
   plan::NormRowsT norm_rows(ir::NodeId node);
+  plan::MatchRmsT match_rms(ir::NodeId node);
+  plan::GaussianTopkT gaussian_topk(ir::NodeId node);
   plan::RouteT route(ir::NodeId node);
   plan::RopeFrequenciesT rope_frequencies(ir::NodeId node);
   plan::RopeAnglesT rope_angles(ir::NodeId node);

@@ -71,6 +71,9 @@ std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node)
     for (const auto& a = graph.attrs_as<ir::AttentionAttrs>(node); const auto columns : {a.head_dim, value_dim_of(a)})
       if (above(columns, cpu::kHeadDimMax))
         return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
+  if (graph.op(node) == Op::kSelfAttention)
+    if (const auto columns = graph.attrs_as<ir::SelfAttentionAttrs>(node).head_dim; above(columns, cpu::kHeadDimMax))
+      return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
   if (above(state_rows(graph, node), cpu::kStateRowsMax))
     return fmt::format("its state has {} rows a head, and at most {} are possible", state_rows(graph, node),
                        cpu::kStateRowsMax);
@@ -122,6 +125,9 @@ std::optional<std::string> CpuTarget::group_refusal(const ir::Graph& graph, std:
     return std::nullopt;
   auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();
+  for (const auto& section : draft->sections)
+    if (std::ranges::any_of(section.ops, [](const auto& op) { return op.gated; }))
+      return "the tile is not the first operand";
   return std::nullopt;
 }
 
@@ -152,6 +158,17 @@ std::vector<passes::Target::VariantSpec> CpuTarget::embedding_variants(std::int6
   const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
   const auto chunk = std::max(kCpuPrefillChunk, batch_max);
   return {{fmt::format("hidden{}", chunk), {chunk, chunk, batch_max, blocks}}};
+}
+
+// Short texts, and up to a whole context.
+std::vector<passes::Target::VariantSpec> CpuTarget::encoder_variants(std::int64_t context,
+                                                                     std::int64_t batch_max) const {
+  const auto blocks = (context + kv_block_tokens() - 1) / kv_block_tokens();
+  const auto spec = [&](std::int64_t tokens) {
+    return VariantSpec{fmt::format("encode{}", tokens), {tokens, tokens, batch_max, blocks}};
+  };
+  const auto few = std::max<std::int64_t>(64, batch_max), many = std::max({context, kCpuPrefillChunk, batch_max});
+  return {spec(few), spec(many)};
 }
 
 void CpuTarget::add_facts(plan::TargetFactsT& facts) const {

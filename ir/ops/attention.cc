@@ -42,6 +42,9 @@ void check_attrs(const AttentionAttrs& attention) {
   attr_between("attention", "head_dim", attention.head_dim, 1, kMax);
   attr_between("attention", "value_dim", attention.value_dim, 0, kMax);
   attr_between("attention", "window", attention.window, 0, kCountMax);
+  attr_between("attention", "chunk", attention.chunk, 0, kCountMax);
+  if (!std::isfinite(attention.alibi) || attention.alibi < 0)
+    refuse_attr("attention", "alibi", fmt::to_string(attention.alibi), "0 or more");
   if (attention.heads % attention.kv_heads != 0)
     refuse_attr("attention", "heads", fmt::to_string(attention.heads),
                 fmt::format("a multiple of kv_heads = {}", attention.kv_heads));
@@ -115,17 +118,20 @@ void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& c
   }
 }
 
-/// softmax(softcap(q . k * scale)) . v of one head over the KV rows in `seen`. A sink (arXiv 2309.17453) is an
-/// additional score without a value: it enlarges the softmax denominator and adds nothing to the sum.
+/// softmax(softcap(q . k * scale)) . v of one head over the KV rows in `seen`, whose last one is the token's own. A
+/// sink (arXiv 2309.17453) is an additional score without a value: it enlarges the softmax denominator and adds nothing
+/// to the sum.
 void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* const> seen, std::int64_t head,
             const float* sink, const float* q, float* out) {
   const std::int64_t dim = attention.head_dim, value_dim = value_dim_of(attention);
   const std::int64_t kv_head = head / (attention.heads / attention.kv_heads);
+  const double slope = attention.alibi > 0 ? alibi_slope(attention.alibi, attention.heads, head) : 0;
   std::vector<double> scores(seen.size());
   for (std::size_t j = 0; j < seen.size(); ++j) {
     for (std::int64_t i = 0; i < dim; ++i) scores[j] += static_cast<double>(q[i]) * seen[j]->k[kv_head * dim + i];
     scores[j] *= attention.scale;
     if (attention.softcap > 0) scores[j] = attention.softcap * std::tanh(scores[j] / attention.softcap);
+    scores[j] -= slope * static_cast<double>(seen.size() - 1 - j);
   }
   const double largest = *std::ranges::max_element(scores);
   const double top = sink == nullptr ? largest : std::max<double>(largest, *sink);
@@ -141,8 +147,15 @@ void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* c
   }
 }
 
-/// Attention is causal: the token at position p sees positions max(0, p - window + 1) to p, its own included. kv_store
-/// has run before, so this step's rows are in the cache.
+/// The first position that the token at `position` sees: neither before its sliding window nor before its chunk.
+std::int64_t first_seen(const AttentionAttrs& attention, std::int64_t position) {
+  const std::int64_t of_window = attention.window > 0 ? position - attention.window + 1 : 0;
+  const std::int64_t of_chunk = attention.chunk > 0 ? position / attention.chunk * attention.chunk : 0;
+  return std::max({std::int64_t{0}, of_window, of_chunk});
+}
+
+/// Attention is causal: the token at position p sees positions first_seen(p) to p, its own included. kv_store has run
+/// before, so this step's rows are in the cache.
 void run_attention(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
   const auto& attention = std::get<AttentionAttrs>(attrs);
   const Paging paging{*operands[2], *operands[3], *operands[4], context.kv->block_tokens};
@@ -154,9 +167,8 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
   };
   for (std::int64_t t = 0; t < q.rows(); ++t) {
     const std::int64_t position = paging.positions.i32[t];
-    const std::int64_t first = attention.window > 0 ? std::max<std::int64_t>(0, position - attention.window + 1) : 0;
     std::vector<const ReferenceKv::Row*> seen;
-    for (std::int64_t p = first; p <= position; ++p) {
+    for (std::int64_t p = first_seen(attention, position); p <= position; ++p) {
       const auto found = context.kv->rows.find({context.state_group, attention.layer, paging.physical(t, p)});
       if (found == context.kv->rows.end() || !fits(found->second))
         throw Error(ErrorCode::kInternal,
@@ -199,3 +211,14 @@ std::span<const OpDef> attention_defs() {
 }
 
 }  // namespace forge::ir::ops
+
+namespace forge::ir {
+
+float alibi_slope(float max_bias, std::int64_t heads, std::int64_t head) {
+  std::int64_t n = 1;
+  while (2 * n <= heads) n *= 2;
+  const double power = head < n ? static_cast<double>(head + 1) : static_cast<double>(2 * (head - n) + 1) / 2;
+  return static_cast<float>(std::exp2(-static_cast<double>(max_bias) * power / static_cast<double>(n)));
+}
+
+}  // namespace forge::ir

@@ -29,6 +29,10 @@ void check_attrs(const RouteAttrs& route, std::int64_t experts) {
   if (route.used > experts / route.groups * route.groups_used)
     refuse_attr("route", "used", fmt::to_string(route.used),
                 fmt::format("at most the experts of {} groups", route.groups_used));
+  attr_between("route", "experts_per_adjugate", route.experts_per_adjugate, 1, experts);
+  if (experts % route.experts_per_adjugate != 0)
+    refuse_attr("route", "experts_per_adjugate", fmt::to_string(route.experts_per_adjugate),
+                fmt::format("a divisor of {} experts", experts));
   if (!std::isfinite(route.scale)) refuse_attr("route", "scale", "not finite", "finite");
 }
 
@@ -36,9 +40,9 @@ std::vector<TensorType> infer_route(const Attrs& attrs, Types operands) {
   const auto& route = std::get<RouteAttrs>(attrs);
   require_f32("route", operands, 0, 2);
   check_attrs(route, operands[0].cols());
-  const TensorType bias{DType::kF32, {operands[0].cols()}};
-  if (operands.size() > 1 && operands[1] != bias)
-    refuse_operand("route", 1, operands[1], bias.text() + ", one an expert");
+  const TensorType vector{DType::kF32, {operands[0].cols()}};
+  for (std::size_t i = 1; i < operands.size(); ++i)
+    if (operands[i] != vector) refuse_operand("route", i, operands[i], vector.text() + ", one an expert");
   const Shape chosen{operands[0].shape[0], route.used};
   return {{DType::kI32, chosen}, {DType::kF32, chosen}};
 }
@@ -169,8 +173,8 @@ std::vector<std::size_t> candidates(const RouteAttrs& route, std::span<const dou
   return experts;
 }
 
-/// Ranks experts by score plus bias, chooses among the candidates and normalises the scores of the chosen ones. The
-/// bias enters the rank only.
+/// Ranks experts by score plus bias, chooses among the candidates and normalises the scores of the chosen ones, or of
+/// the adjugate experts that these stand for. The bias enters the rank only.
 void run_route(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& route = std::get<RouteAttrs>(attrs);
   const Tensor& logits = *operands[0];
@@ -182,14 +186,18 @@ void run_route(const Attrs& attrs, Operands operands, Results results, EvalConte
     const auto among = candidates(route, rank);
     std::vector<double> open;
     for (const auto expert : among) open.push_back(rank[expert]);
-    const auto chosen = best(open, used);
+    std::vector<std::size_t> chosen;
     double sum = 0;
-    for (const auto place : chosen) sum += gate[among[place]];
+    for (const auto place : best(open, used)) {
+      chosen.push_back(among[place] / static_cast<std::size_t>(route.experts_per_adjugate));
+      sum += gate[chosen.back()];
+    }
     const double factor =
         route.share == RoutingNormalization::kChosen ? route.scale / std::max(sum, kRoutingSumMin) : route.scale;
     for (std::size_t u = 0; u < used; ++u) {
-      results[0].i32[row * used + u] = static_cast<std::int32_t>(among[chosen[u]]);
-      results[1].f32[row * used + u] = static_cast<float>(gate[among[chosen[u]]] * factor);
+      const double own = operands.size() > 2 ? operands[2]->f32[chosen[u]] : 1;
+      results[0].i32[row * used + u] = static_cast<std::int32_t>(chosen[u]);
+      results[1].f32[row * used + u] = static_cast<float>(gate[chosen[u]] * factor * own);
     }
   }
 }
@@ -248,7 +256,7 @@ std::span<const OpDef> expert_defs() {
       OpDef{.op = Op::kRoute,
             .name = "route",
             .operands_min = 1,
-            .operands_max = 2,
+            .operands_max = 3,
             .attrs_index = attrs_index<RouteAttrs>(),
             .infer = infer_route,
             .cost = route_cost,

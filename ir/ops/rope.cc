@@ -45,8 +45,10 @@ std::vector<TensorType> infer_table(const Attrs& attrs, Types operands) {
   if (table.temperature != 0) {
     positive("rope_table", "temperature", table.temperature);
     attr_between("rope_table", "temperature_length", table.temperature_length, 1, kCountMax);
+    attr_between("rope_table", "temperature_offset", table.temperature_offset, 0, table.temperature_length);
   } else {
     attr_between("rope_table", "temperature_length", table.temperature_length, 0, 0);
+    attr_between("rope_table", "temperature_offset", table.temperature_offset, 0, 0);
   }
   if (operands[0].dtype != DType::kI32 || operands[0].shape.size() != 1)
     refuse_operand("rope_table", 0, operands[0], "i32 with 1 dimension");
@@ -130,7 +132,7 @@ void run_table(const Attrs& attrs, Operands operands, Results results, EvalConte
   for (const std::int32_t position : operands[0]->i32) {
     double magnitude = table.magnitude;
     if (table.temperature != 0) {
-      const std::int64_t lengths = position / table.temperature_length;
+      const std::int64_t lengths = (position + table.temperature_offset) / table.temperature_length;
       magnitude *= 1 + table.temperature * std::log(1.0 + static_cast<double>(lengths));
     }
     for (const float freq : freqs) {

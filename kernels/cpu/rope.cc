@@ -51,8 +51,8 @@ void store_cos_sin(double angle, double magnitude, float* out) {
 double magnitude_at(const RopeMagnitude& magnitude, std::int32_t position) {
   const auto base = static_cast<double>(magnitude.base);
   if (magnitude.length == 0) return base;
-  const std::int32_t lengths = std::max(position, 0) / magnitude.length;
-  return base * (1 + static_cast<double>(magnitude.temperature) * std::log(1.0 + lengths));
+  const std::int64_t lengths = (std::int64_t{std::max(position, 0)} + magnitude.offset) / magnitude.length;
+  return base * (1 + static_cast<double>(magnitude.temperature) * std::log(1.0 + static_cast<double>(lengths)));
 }
 
 }  // namespace

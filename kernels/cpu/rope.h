@@ -29,10 +29,10 @@ void rope_frequencies(const RopeParams& params, float* out);
 float rope_magnitude(const RopeParams& params);
 
 /// The factor of cos and sin at a position: base. With length > 0 it is base * (1 + temperature * ln(1 + n)), where n =
-/// position / length rounded down: attention temperature scaling (ir::RopeTableAttrs).
+/// (position + offset) / length rounded down: attention temperature scaling (ir::RopeTableAttrs).
 struct RopeMagnitude {
   float base = 1, temperature = 0;
-  std::int32_t length = 0;
+  std::int32_t length = 0, offset = 0;
 };
 /// Writes the table for `tokens` positions: row t of `out` (t * stride floats) is [dims/2][2], (cos, sin) of
 /// positions[t] * frequencies[i], times the magnitude.

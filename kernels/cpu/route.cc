@@ -55,20 +55,23 @@ void route_token(const RouteParams& p, const float* logits, std::int32_t* chosen
   float gate[kExpertsMax], ranks[kExpertsMax];
   bool taken[kExpertsMax] = {};
   gate_values(p, logits, gate);
+  // Large logits have the same sigmoid in f32, so where nothing is added to gates the logits themselves are ranked.
+  const float* order = p.sigmoid && p.bias == nullptr && p.groups == 1 ? logits : gate;
   for (std::size_t e = 0; e < p.experts; ++e) {
-    ranks[e] = p.bias != nullptr ? gate[e] + p.bias[e] : gate[e];
+    ranks[e] = p.bias != nullptr ? gate[e] + p.bias[e] : order[e];
     if (std::isnan(ranks[e])) ranks[e] = kWorst;
   }
   if (p.groups > 1) keep_best_groups(p, ranks);
   float sum = 0;
   for (std::size_t u = 0; u < p.used; ++u) {
-    const std::size_t best = take_best(ranks, p.experts, taken);
+    const std::size_t best = take_best(ranks, p.experts, taken) / p.experts_per_adjugate;
     chosen[u] = static_cast<std::int32_t>(best);
     shares[u] = gate[best];
     sum += gate[best];
   }
   const float factor = p.over_chosen ? p.scale / std::max(sum, kRoutingSumMin) : p.scale;
-  for (std::size_t u = 0; u < p.used; ++u) shares[u] *= factor;
+  for (std::size_t u = 0; u < p.used; ++u)
+    shares[u] *= p.factors == nullptr ? factor : factor * p.factors[static_cast<std::size_t>(chosen[u])];
 }
 
 }  // namespace forge::cpu

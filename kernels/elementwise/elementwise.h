@@ -6,8 +6,11 @@
 // (runtime/cpu).
 
 #include "kernels/elementwise/arithmetic.h"
+#include "kernels/elementwise/clamp.h"
 #include "kernels/elementwise/clamped_swish.h"
 #include "kernels/elementwise/gelu.h"
+#include "kernels/elementwise/limited_silu.h"
+#include "kernels/elementwise/relu.h"
 #include "kernels/elementwise/relu_squared.h"
 #include "kernels/elementwise/sigmoid.h"
 #include "kernels/elementwise/silu.h"
@@ -21,15 +24,18 @@
 ///   flops       per element, for the cost model; an exponential and a division count as 8
 ///   parameters  each is (name, range) with function.h's Range; the formula takes them after its operands, in order
 /// Plans store a row's number, so new rows go to the end.
-#define FORGE_ELEMENTWISE_FUNCTIONS(OP, ACTIVATION)   \
-  OP(add, Add, kCommutative, 1)                       \
-  OP(mul, Mul, kCommutative, 1)                       \
-  OP(scale, Scale, kUnary, 1, (factor, kFinite))      \
-  OP(softcap, Softcap, kUnary, 8, (cap, kPositive))   \
-  ACTIVATION(silu, Silu, kGate, 8)                    \
-  ACTIVATION(gelu, Gelu, kGate, 8)                    \
-  ACTIVATION(clamped_swish, ClampedSwish, kBinary, 8) \
-  ACTIVATION(relu_squared, ReluSquared, kUnary, 8)    \
-  OP(softplus, Softplus, kUnary, 16)                  \
-  OP(sigmoid, Sigmoid, kUnary, 8)                     \
-  ACTIVATION(xielu, Xielu, kUnary, 16, (alpha_n, kFinite), (alpha_p, kFinite), (beta, kFinite), (eps, kFinite))
+#define FORGE_ELEMENTWISE_FUNCTIONS(OP, ACTIVATION)                                                             \
+  OP(add, Add, kCommutative, 1)                                                                                 \
+  OP(mul, Mul, kCommutative, 1)                                                                                 \
+  OP(scale, Scale, kUnary, 1, (factor, kFinite))                                                                \
+  OP(softcap, Softcap, kUnary, 8, (cap, kPositive))                                                             \
+  ACTIVATION(silu, Silu, kGate, 8)                                                                              \
+  ACTIVATION(gelu, Gelu, kGate, 8)                                                                              \
+  ACTIVATION(clamped_swish, ClampedSwish, kBinary, 8)                                                           \
+  ACTIVATION(relu_squared, ReluSquared, kUnary, 8)                                                              \
+  OP(softplus, Softplus, kUnary, 16)                                                                            \
+  OP(sigmoid, Sigmoid, kUnary, 8)                                                                               \
+  ACTIVATION(xielu, Xielu, kUnary, 16, (alpha_n, kFinite), (alpha_p, kFinite), (beta, kFinite), (eps, kFinite)) \
+  ACTIVATION(relu, Relu, kGate, 1)                                                                              \
+  ACTIVATION(limited_silu, LimitedSilu, kBinary, 8, (limit, kPositive))                                         \
+  OP(clamp, Clamp, kUnary, 2, (limit, kPositive))

@@ -42,6 +42,7 @@ struct AttentionDefaults {
   static constexpr int kHeadsPerBlock = 0;      ///< query heads of a block; 0: all of a KV head
   static constexpr int kQueryFloats = 0;        ///< floats from row to row of q; 0: kHeads * head_dim
   static constexpr int kWindow = 0;             ///< sliding window: tokens that a row sees, itself included; 0: all
+  static constexpr int kChunkedTo = 0;          ///< c > 0: a row at p sees tokens from c * floor(p / c) on; 0: all
   static constexpr float kSoftcap = 0;          ///< soft-cap: scores become cap * tanh(score / cap); 0: off
   static constexpr bool kSinks = false;         ///< attention sinks: one more score per head, no value (2309.17453)
   static constexpr bool kStored = true;         ///< out is written in f32
@@ -378,6 +379,15 @@ struct Attention {
     });
   }
 
+  /// The first position that a row at `position` sees.
+  FORGE_DEVICE static int oldest_of(int position) {
+    int oldest = C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0;
+    if constexpr (C::kChunkedTo > 0) {
+      const int begin = position > 0 ? position / C::kChunkedTo * C::kChunkedTo : 0;
+      if (begin > oldest) oldest = begin;
+    }
+    return oldest;
+  }
   /// The job of part `part` of row t. Reads the step's inputs only, so it need not wait for the producer.
   FORGE_DEVICE static Job job_of(const Args& args, int t, int part) {
     const int position = uniform(load(args.positions + t)), head0 = part * kGroup;
@@ -386,7 +396,7 @@ struct Attention {
             position,
             head0 / (C::kHeads / kKvHeads),
             head0,
-            C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0,
+            oldest_of(position),
             args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
   }
 

@@ -113,7 +113,7 @@ struct AttentionTiles {
     out = {t0,
            count,
            position,
-           C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0,
+           Rows::oldest_of(position),
            position + count - 1,
            args.tables + static_cast<u64>(sequence) * C::kTableBlocks};
     return true;
@@ -205,8 +205,8 @@ struct AttentionTiles {
 
   /// Computes the scores of a chunk, updates the online softmax, scales the output to the new maxima and writes the
   /// weights to shared memory. position: of the wave's first row. A row sees a key if the key is not newer than the row
-  /// and lies in its window. Masked scores are 2 * kLowest, so that their weight is 0 even while the maximum is
-  /// kLowest.
+  /// and lies in its window and its chunk. Masked scores are 2 * kLowest, so that their weight is 0 even while the
+  /// maximum is kLowest.
   FORGE_DEVICE static void update_weights(const Query& query, int chunk, int position, TileLds& lds, State& state) {
     float scores[kKeyTiles][T::Fragments::kC] = {};
     FORGE_UNROLL
@@ -230,7 +230,8 @@ struct AttentionTiles {
       for (int i = 0; i < T::Fragments::kC; ++i) {
         const int behind = position + T::c_row(lane, i) - (key0 + n * T::kN + T::c_column(lane, i));
         if constexpr (C::kSoftcap > 0) scores[n][i] = softcap(scores[n][i], C::kSoftcap) * Rows::kLog2E;
-        const bool seen = behind >= 0 && (C::kWindow == 0 || behind < C::kWindow);
+        bool seen = behind >= 0 && (C::kWindow == 0 || behind < C::kWindow);
+        if constexpr (C::kChunkedTo > 0) seen = seen && behind <= (position + T::c_row(lane, i)) % C::kChunkedTo;
         scores[n][i] = seen ? scores[n][i] : 2 * Rows::kLowest;
         maxima[T::row_of(i)] = max_of(maxima[T::row_of(i)], scores[n][i]);
       }

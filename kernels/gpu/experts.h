@@ -12,8 +12,9 @@ namespace forge::gpu {
 /// experts with the highest ranks are chosen, best first; the lower number wins ties and NaN ranks come last. The share
 /// of a chosen expert is its gate times kScale, divided by the sum of the chosen gates if kOverChosen. Group-limited
 /// routing (kGroups > 1): experts are in groups of equal size, and only the kGroupsUsed groups with the largest sum of
-/// their kGroupTop best ranks take part. C has kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop, kRowFloats (row stride
-/// of the logits), kTokensTotal, kCount, kSigmoid, kBiased, kOverChosen and kScale.
+/// their kGroupTop best ranks take part. With kPerAdjugate = n > 1 a chosen expert e stands for expert e / n, with that
+/// one's gate. C has kExperts, kUsed, kGroups, kGroupsUsed, kGroupTop, kPerAdjugate, kRowFloats (row stride of the
+/// logits), kTokensTotal, kCount, kSigmoid, kBiased, kOverChosen and kScale.
 template <class C>
 struct Route {
   static constexpr int kThreads = kWave, kBlocks = C::kTokensTotal;
@@ -108,11 +109,14 @@ struct Route {
     wait_for_producer();
     if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
     float gate[kOwn], rank[kOwn];
-    gates(args.logits + static_cast<u64>(t) * C::kRowFloats, gate);
+    const float* logits = args.logits + static_cast<u64>(t) * C::kRowFloats;
+    gates(logits, gate);
+    // Large logits have the same sigmoid in f32, so where nothing is added to gates the logits themselves are ranked.
+    constexpr bool kRanksLogits = C::kSigmoid && !C::kBiased && C::kGroups == 1;
     FORGE_UNROLL
     for (int i = 0; i < kOwn; ++i) {
       const int expert = i * kWave + lane_id();
-      rank[i] = gate[i];
+      rank[i] = kRanksLogits && expert < C::kExperts ? load(logits + expert) : gate[i];
       if (C::kBiased && expert < C::kExperts) rank[i] += load(args.bias + expert);
       if (rank[i] != rank[i]) rank[i] = kWorst;
     }
@@ -138,15 +142,14 @@ struct Route {
       const int winner = -max_lanes<kWave>(place != kNoExpert && best == most ? -place : -kNoExpert);
       float value = 0;
       FORGE_UNROLL
-      for (int i = 0; i < kOwn; ++i)
-        if (i * kWave + lane_id() == winner) {
-          value = gate[i];
-          taken[i] = true;
-        }
+      for (int i = 0; i < kOwn; ++i) {
+        if (i * kWave + lane_id() == winner) taken[i] = true;
+        if (i * kWave + lane_id() == winner / C::kPerAdjugate) value = gate[i];
+      }
       value = sum_lanes<kWave>(value);
       sum += value;
       if (lane_id() == u) {
-        chosen = winner;
+        chosen = winner / C::kPerAdjugate;
         share = value;
       }
     }

@@ -92,17 +92,19 @@ ir::Value DecoderBuilder::vector(const std::string& name, std::int64_t n) {
   if (found.rank > 2 || !((found.cols() == n && found.rows() == 1) || (found.cols() == 1 && found.rows() == n)))
     contradiction("a tensor has the wrong shape",
                   fmt::format("{} where the metadata requires [{}]", found.describe(), n));
-  return flat(name, n);
+  return reshaped(name, {n});
 }
 
-ir::Value DecoderBuilder::flat(const std::string& name, std::int64_t n) {
+ir::Value DecoderBuilder::reshaped(const std::string& name, ir::Shape shape) {
   const auto& found = tensor(name);
-  if (found.cols() * found.rows() != n)
+  std::int64_t n = 1;
+  for (const auto& dim : shape) n *= dim.value;
+  if (found.elems() != n)
     contradiction("a tensor has the wrong shape",
                   fmt::format("{} where the metadata requires {} numbers", found.describe(), n));
   if (found.dtype != DType::kF32)
     throw Error(ErrorCode::kModelUnsupported, "a vector is not f32", found.describe(), "convert the model again");
-  return ir_.weight(name, DType::kF32, {n});
+  return ir_.weight(name, DType::kF32, std::move(shape));
 }
 
 ir::Value DecoderBuilder::kernel(const std::string& name, std::int64_t channels, std::int64_t taps) {
@@ -136,9 +138,10 @@ ir::Value DecoderBuilder::normalise(ir::Value x, ir::Value weight, ir::Value bia
 }
 
 ir::Value DecoderBuilder::norm(ir::Value x, const std::string& stem) {
-  const bool biased = norm_kind_ == NormKind::kLayer && has(stem + ".bias");
-  return normalise(x, weight(stem + ".weight", params_.width),
-                   biased ? weight(stem + ".bias", params_.width) : ir::Value{});
+  const ir::Value gain = weight(stem + ".weight", params_.width);
+  const ir::Value bias = has(stem + ".bias") ? weight(stem + ".bias", params_.width) : ir::Value{};
+  if (norm_kind_ == NormKind::kLayer || bias.node == ir::kNoNode) return normalise(x, gain, bias);
+  return ir_.add(normalise(x, gain, {}), bias);
 }
 
 ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim,
@@ -153,22 +156,39 @@ ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int
       return normalise(x, weight(stem + ".weight", heads, dim), {});
     case QkNorm::kRow:
       return normalise(x, weight(stem + ".weight", heads * dim), {});
+    case QkNorm::kUnweighted:
+      return normalise(x, ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}), {});
   }
   return x;
 }
 
-ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, float temperature) {
+ir::Value DecoderBuilder::rope_table(const RopeSpec& rope, const TemperatureSpec& temperature) {
   // Every layer adds its own table; eliminate_common_subexpressions merges equal ones, so they belong to no layer.
   const std::int32_t layer = ir_.layer();
   ir_.set_layer(ir::kNoLayer);
+  const std::int64_t pairs = rope.freqs.dims / 2, total = rope.factors_total == 0 ? pairs : rope.factors_total;
   const auto factors = [&](const std::string& name) {
-    return name.empty() ? ir::Value{} : weight(name, rope.freqs.dims / 2);
+    if (name.empty()) return ir::Value{};
+    const ir::Value all = weight(name, total);
+    return total == pairs ? all : ir_.slice_rows(all, 0, pairs);
   };
   const ir::Value freqs = ir_.rope_freqs(rope.freqs, factors(rope.factors), factors(rope.long_factors));
-  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, rope.magnitude, temperature,
-                                         temperature == 0 ? 0 : rope.freqs.original_context);
+  const bool tempered = temperature.scale != 0;
+  const ir::Value table = ir_.rope_table(ir_.input(ir::InputKind::kPositions), freqs, rope.magnitude, temperature.scale,
+                                         tempered ? temperature.length : 0, tempered ? temperature.offset : 0);
   ir_.set_layer(layer);
   return table;
+}
+
+/// RoPE by angles that are 0, whatever the position: its frequencies are divided by so much that cos is 1 and sin
+/// vanishes. What remains is the table's temperature.
+ir::Value DecoderBuilder::scale_by_position(ir::Value heads, std::int64_t head_dim,
+                                            const TemperatureSpec& temperature) {
+  refuse_if(head_dim % 2 != 0, fmt::format("an attention temperature and heads of {} columns", head_dim));
+  constexpr float kStill = 1e30F;
+  const RopeSpec still{.freqs = {.dims = head_dim, .scaling = ir::RopeScaling::kLinear, .factor = kStill}};
+  return ir_.rope(heads, rope_table(still, temperature),
+                  {.head_dim = head_dim, .rotary_dims = head_dim, .mode = ir::RopeMode::kPairs});
 }
 
 AttentionSpec DecoderBuilder::attention_spec(ir::RopeMode mode) const {
@@ -218,7 +238,29 @@ ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::Atte
   auto& group = kv_group(attrs, v.node == ir::kNoNode);
   attrs.layer = group.attrs.layers++;
   group.state = ir_.kv_store(group.state, k, v, attrs.layer);
+  kv_of_layer_[ir_.layer()] = {.group = static_cast<std::size_t>(&group - kv_groups_.data()), .index = attrs.layer};
   return ir_.attention(q, group.state, attrs, sinks);
+}
+
+ir::Value DecoderBuilder::attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks) {
+  const auto found = kv_of_layer_.find(static_cast<std::int32_t>(layer));
+  if (found == kv_of_layer_.end())
+    contradiction("a layer shares the KV cache of a layer that has none",
+                  fmt::format("layer {} reads that of layer {}", ir_.layer(), layer));
+  const auto& [group, index] = found->second;
+  const auto& kv = kv_groups_[group].attrs;
+  if (kv.kv_heads != attrs.kv_heads || kv.head_dim != attrs.head_dim || kv.window != attrs.window)
+    contradiction(
+        "a layer shares the KV cache of a layer with other heads or another window",
+        fmt::format("layer {} has {} heads of {} columns and a window of {}, layer {} {} of {} and {}", ir_.layer(),
+                    attrs.kv_heads, attrs.head_dim, attrs.window, layer, kv.kv_heads, kv.head_dim, kv.window));
+  attrs.layer = index;
+  return ir_.attention(q, kv_groups_[group].state, attrs, sinks);
+}
+
+ir::Value DecoderBuilder::unit_norm(ir::Value x, std::int64_t dim) {
+  return ir_.rms_norm(x, ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}),
+                      params_.norm_eps);
 }
 
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {
@@ -230,27 +272,54 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   const std::int64_t all = q_cols + 2 * kv_cols;
   const bool fused = has(at(layer, "attn_qkv.weight"));
   const auto project = [&](const char* stem, std::int64_t begin, std::int64_t n) {
-    return fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
+    const ir::Value y =
+        fused ? linear(x, at(layer, "attn_qkv"), n, p.width, {begin, all}) : linear(x, at(layer, stem), n, p.width);
+    return spec.clamp_qkv == 0 ? y : ir_.clamp(y, spec.clamp_qkv);
   };
-  const auto place = [&](ir::Value x, const char* stem, std::int64_t n, float temperature) {
+  const auto place = [&](ir::Value x, const char* stem, std::int64_t n, const TemperatureSpec& temperature) {
+    // A rotation of all columns after the norm scales q too, by its table.
+    const bool by_table = spec.use_rope && spec.rope.freqs.dims == dim && !spec.norm_after_rope;
     const auto norm = [&](ir::Value rows) { return qk_norm(rows, at(layer, stem), n, dim, spec.qk_norm); };
     const auto rotate = [&](ir::Value rows) {
       const ir::RopeAttrs rope{.head_dim = dim, .rotary_dims = spec.rope.freqs.dims, .mode = spec.mode};
-      return spec.use_rope ? ir_.rope(rows, rope_table(spec.rope, temperature), rope) : rows;
+      return spec.use_rope ? ir_.rope(rows, rope_table(spec.rope, by_table ? temperature : TemperatureSpec{}), rope)
+                           : rows;
     };
-    return spec.norm_after_rope ? norm(rotate(x)) : rotate(norm(x));
+    const ir::Value placed = spec.norm_after_rope ? norm(rotate(x)) : rotate(norm(x));
+    return temperature.scale == 0 || by_table ? placed : scale_by_position(placed, dim, temperature);
   };
   // The softmax scale is a scale of q here, as in the papers; the pass canonicalise moves it into the attention.
   const ir::Value query = project("attn_q", 0, gated_query ? 2 * q_cols : q_cols);
   const ir::Builder::Piece query_part[] = {{.x = query, .begin = 0, .stride = 2 * dim, .width = dim}};
-  const ir::Value q = ir_.scale(
-      place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature), spec.scale);
-  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, 0);
-  const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
-  const ir::Value attended = attend(
-      q, k, v, {.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .window = spec.window, .softcap = spec.softcap},
-      spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{});
-  return linear(gated(attended, x, query, layer, spec), at(layer, "attn_output"), p.width, q_cols);
+  const ir::Value placed =
+      place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature);
+  const ir::Value q = spec.bidirectional ? placed : ir_.scale(placed, spec.scale);
+  const ir::AttentionAttrs attrs{.heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .head_dim = dim,
+                                 .window = spec.window,
+                                 .softcap = spec.softcap,
+                                 .chunk = spec.chunk,
+                                 .alibi = spec.alibi};
+  const ir::Value sinks = spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{};
+  ir::Value attended;
+  if (spec.bidirectional) {
+    attended = ir_.self_attention(
+        q, place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {}),
+        project("attn_v", q_cols + kv_cols, kv_cols),
+        {.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .scale = spec.scale, .window = spec.window});
+  } else if (spec.kv_layer) {
+    attended = attend_to(*spec.kv_layer, q, attrs, sinks);
+  } else {
+    const ir::Value keys = project("attn_k", q_cols, kv_cols);
+    const bool own_values = fused || !spec.keys_as_values || has(at(layer, "attn_v.weight"));
+    const ir::Value values = own_values ? project("attn_v", q_cols + kv_cols, kv_cols) : keys;
+    const ir::Value v = spec.value_norm ? unit_norm(values, dim) : values;
+    attended = attend(q, place(keys, "attn_k_norm", kv_heads, {}), v, attrs, sinks);
+  }
+  const ir::Value mixed = gated(attended, x, query, layer, spec);
+  return linear(spec.sub_norm ? normalise(mixed, weight(at(layer, "attn_sub_norm.weight"), q_cols), {}) : mixed,
+                at(layer, "attn_output"), p.width, q_cols);
 }
 
 /// The attended heads times the sigmoid of their gate. x: the normalised rows; query: the result of attn_q.
@@ -274,8 +343,7 @@ ir::Value DecoderBuilder::gated(ir::Value heads, ir::Value x, ir::Value query, s
   return heads;
 }
 
-/// Each of `columns` columns `times` times, one after the other: [T, columns * times]. In two steps, because an arrange
-/// has few pieces: each column becomes a short run, then each run is repeated.
+/// In two steps, because an arrange has few pieces: each column becomes a short run, then each run is repeated.
 ir::Value DecoderBuilder::repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times) {
   const auto repeat = [&](ir::Value from, std::int64_t width, std::int64_t count) {
     const ir::Builder::Piece piece{.x = from, .begin = 0, .stride = width, .width = width};
@@ -285,21 +353,23 @@ ir::Value DecoderBuilder::repeat_columns(ir::Value x, std::int64_t columns, std:
   return repeat(repeat(x, 1, run), run, times / run);
 }
 
-ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
+ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                                    const elementwise::Parameters& parameters) {
   const auto& p = params_;
   const std::int64_t n = shape(layer).ffn_width;
   const bool fused = !has(at(layer, "ffn_gate.weight"));
   const ir::Value gate =
       fused ? linear(x, at(layer, "ffn_up"), n, p.width, {0, 2 * n}) : linear(x, at(layer, "ffn_gate"), n, p.width);
   const ir::Value up = linear(x, at(layer, "ffn_up"), n, p.width, fused ? SharedRows{n, 2 * n} : SharedRows{});
-  return linear(ir_.glu(gate, up, activation), at(layer, "ffn_down"), p.width, n);
+  return linear(ir_.glu(gate, up, activation, parameters), at(layer, "ffn_down"), p.width, n);
 }
 
-ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
+ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                                      const elementwise::Parameters& parameters) {
   const auto& p = params_;
   const std::int64_t n = shape(layer).ffn_width;
   const ir::Value up = linear(x, at(layer, "ffn_up"), n, p.width);
-  return linear(ir_.activate(up, activation), at(layer, "ffn_down"), p.width, n);
+  return linear(ir_.activate(up, activation, parameters), at(layer, "ffn_down"), p.width, n);
 }
 
 ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {
@@ -319,16 +389,42 @@ ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const A
   return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);
 }
 
-PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap, const std::string& norm_stem) {
-  const auto& p = params_;
+ir::Value DecoderBuilder::logit_rows(ir::Value x) {
   ir_.set_layer(ir::kNoLayer);
-  const ir::Value rows = norm(ir_.gather_rows(x, ir_.input(ir::InputKind::kRows)), norm_stem);
+  return ir_.gather_rows(x, ir_.input(ir::InputKind::kRows));
+}
+
+PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap, const std::string& norm_stem) {
+  return finish_rows(logit_rows(x), scale, softcap, norm_stem);
+}
+
+PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float softcap, const std::string& norm_stem) {
+  const auto& p = params_;
+  rows = norm(rows, norm_stem);
   const std::string head = has("output.weight") ? "output.weight" : "token_embd.weight";
   ir::Value logits = ir_.matmul(rows, weight(head, p.vocab, p.width));
   if (has("output.bias")) logits = ir_.add(logits, weight("output.bias", p.vocab));
   if (scale != 1) logits = ir_.scale(logits, scale);
   if (softcap > 0) logits = ir_.softcap(logits, softcap);
   graph_.add_output("logits", logits);
+  return finished();
+}
+
+PortableModel DecoderBuilder::finish_encoder(ir::Value x, const std::string& norm_stem) {
+  const ir::Value rows = logit_rows(x);
+  graph_.add_output(std::string(kHiddenRows), norm_stem.empty() ? rows : norm(rows, norm_stem));
+  return finished();
+}
+
+void DecoderBuilder::require_bidirectional() {
+  const auto name = key("attention.causal");
+  read_.insert(name);
+  refuse_if(file_.get<bool>(name, false), "'" + name + "' = true");
+}
+
+/// Completes the states and hands out the graph.
+PortableModel DecoderBuilder::finished() {
+  const auto& p = params_;
   for (std::size_t g = 0; g < kv_groups_.size(); ++g) {
     graph_.set_attrs(kv_groups_[g].source, kv_groups_[g].attrs);
     graph_.add_output(fmt::format("kv{}", g), kv_groups_[g].state);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -28,9 +29,17 @@ enum class NormKind : std::uint8_t { kRms, kLayer };
 /// RoPE of one kind of layers.
 struct RopeSpec {
   ir::RopeFreqsAttrs freqs;
-  float magnitude = 1;         ///< factor on cos and sin (YaRN, LongRoPE)
-  std::string factors{};       ///< name of a tensor [dims/2] that the frequencies are divided by; "": none
-  std::string long_factors{};  ///< the same for contexts longer than freqs.original_context; "": none
+  float magnitude = 1;             ///< factor on cos and sin (YaRN, LongRoPE)
+  std::string factors{};           ///< name of a tensor [dims/2] that the frequencies are divided by; "": none
+  std::string long_factors{};      ///< the same for contexts longer than freqs.original_context; "": none
+  std::int64_t factors_total = 0;  ///< entries of these tensors, of which the first dims/2 are taken; 0: dims/2
+};
+
+/// Scaling of q by position, which sharpens attention in long contexts: 1 + scale * ln(1 + floor((position + offset) /
+/// length)).
+struct TemperatureSpec {
+  float scale = 0;  ///< 0: none
+  std::int64_t length = 0, offset = 0;
 };
 
 /// Sizes of one layer, which many files give layer by layer. 0 where a layer has no such block: kv_heads 0 is a layer
@@ -52,8 +61,8 @@ struct DecoderParams {
 
 /// QK-norm, with the model's NormKind. kNone; kHead: over each head, with one weight [head_dim] for all heads;
 /// kEachHead: over each head, with a weight row for each [heads, head_dim]; kRow: over all heads together [heads *
-/// head_dim].
-enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow };
+/// head_dim]; kUnweighted: over each head, without a weight.
+enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow, kUnweighted };
 
 /// The gate on the attended heads, before the output projection: they are multiplied by its sigmoid. kNone;
 /// kEachColumn: tensor attn_gate [heads * head_dim, width]; kEachHead: attn_gate [heads, width], one number a head;
@@ -65,16 +74,27 @@ struct AttentionSpec {
   ir::RopeMode mode{};
   std::int64_t head_dim = 0;  ///< columns of a head
   RopeSpec rope;
-  bool use_rope = true;   ///< false: NoPE, the layer has no positional encoding
-  float temperature = 0;  ///< scaling of q by position (ir::RopeTableAttrs) with the length rope.freqs.original_context
-  float scale = 0;        ///< factor on q.k
+  bool use_rope = true;  ///< false: NoPE, the layer has no positional encoding
+  TemperatureSpec temperature{};
+  float scale = 0;  ///< factor on q.k
   QkNorm qk_norm = QkNorm::kNone;
-  bool norm_after_rope = false;  ///< true: QK-norm after RoPE; false: before
-  std::int64_t window = 0;       ///< sliding window in positions, the token's own included; 0: full attention
-  float softcap = 0;             ///< soft-cap of the scores; 0: none
-  bool sinks = false;            ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
+  bool norm_after_rope = false;            ///< true: QK-norm after RoPE; false: before
+  std::int64_t window = 0;                 ///< sliding window in positions, the token's own included; 0: full attention
+  std::int64_t chunk = 0;                  ///< chunked attention: a token sees its chunk of so many positions; 0: all
+  float softcap = 0;                       ///< soft-cap of the scores; 0: none
+  bool value_norm = false;                 ///< RMSNorm without weight over each head's values
+  bool keys_as_values = false;             ///< without attn_v, values are the key projection, before its norm and RoPE
+  std::optional<std::int64_t> kv_layer{};  ///< reads the keys and values of this earlier layer and has none of its own
+  bool bidirectional = false;              ///< attention of encoders, without a cache (ir::SelfAttentionAttrs)
+  float alibi = 0;                         ///< ALiBi's largest bias (ir::alibi_slope); 0: none
+  bool sinks = false;  ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
+  bool sub_norm = false;  ///< a norm on the attended heads, tensor attn_sub_norm [heads * head_dim]
+  float clamp_qkv = 0;    ///< q, k and v are clamped to [-clamp_qkv, clamp_qkv] as they are projected; 0: no clamp
 };
+
+/// Which of a period of layers has global attention, where the others are local.
+enum class GlobalLayer : std::uint8_t { kLast, kFirst };
 
 /// Two kinds of attention that alternate by layer: with a sliding window (local) and without (global).
 struct AlternatingAttention {
@@ -137,9 +157,10 @@ class DecoderBuilder {
   /// three are equal for text tokens, so text needs kHalves RoPE only; converters order the rows accordingly. Marks the
   /// key as read.
   bool rope_has_sections();
-  /// Assigns `local` (with its sliding window) or `global` to each layer: of every `period` layers all but the last are
+  /// Assigns `local` (with its sliding window) or `global` to each layer: of every `period` layers all but one are
   /// local, unless the file gives another period or a list. Without a window all layers are global.
-  [[nodiscard]] AlternatingAttention alternate(AttentionSpec local, AttentionSpec global, std::int64_t period) const;
+  [[nodiscard]] AlternatingAttention alternate(AttentionSpec local, AttentionSpec global, std::int64_t period,
+                                               GlobalLayer place = GlobalLayer::kLast) const;
 
   /// A weight of the file: [rows, cols], a vector [rows] if cols is 0, or [experts, rows, cols]. Marks the tensor as
   /// read. A wrong shape is an error that gives both shapes.
@@ -149,8 +170,8 @@ class DecoderBuilder {
   ir::Value per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
   /// A vector of `n` f32 numbers: [n] or [n, 1]. Marks the tensor as read.
   ir::Value vector(const std::string& name, std::int64_t n);
-  /// The `n` f32 numbers of a matrix [groups, n / groups], one row after the other, as a vector.
-  ir::Value flat(const std::string& name, std::int64_t n);
+  /// The f32 numbers of a tensor with any dims, in the file's order, as a weight of this shape. Marks it as read.
+  ir::Value reshaped(const std::string& name, ir::Shape shape);
   /// The kernel of a convolution, f32 [channels, taps]; files also have it as [channels, 1, taps]. Marks it as read.
   ir::Value kernel(const std::string& name, std::int64_t channels, std::int64_t taps);
   /// The file's tensor, for shapes that `weight` cannot check. Marks it as read.
@@ -161,8 +182,12 @@ class DecoderBuilder {
   ir::Value embed(float scale = 1);
   /// x . W^T (+ bias, if the file has one) with W [n, k]; the tensors are "<stem>.weight" and "<stem>.bias".
   ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
-  /// The model's norm over whole rows, with "<stem>.weight" and, for LayerNorm, "<stem>.bias" if the file has it.
+  /// The model's norm over whole rows, with "<stem>.weight" and "<stem>.bias" if the file has it.
   ir::Value norm(ir::Value x, const std::string& stem);
+  /// Each of the `columns` columns of x `times` times, one after the other: [T, columns * times].
+  ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
+  /// RMSNorm without weight over runs of `dim` columns.
+  ir::Value unit_norm(ir::Value x, std::int64_t dim);
   /// The attention options that the metadata gives: RoPE in `mode` in all layers and the softmax scale; no window,
   /// soft-cap, QK-norm or sinks.
   [[nodiscard]] AttentionSpec attention_spec(ir::RopeMode mode) const;
@@ -174,16 +199,24 @@ class DecoderBuilder {
   /// Stores k and v in the next layer of the KV group with the geometry of `attrs` and attends to them; fills in
   /// attrs.layer. With v = Value{} the values are the first attrs.value_dim columns of each head's keys (shared rows).
   ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
+  /// Attends to the keys and values that an earlier layer of the model stored (cross-layer KV sharing, arXiv
+  /// 2405.12981); fills in attrs.layer. Errors: kModelFormat if it stored none, or heads of another number or size.
+  ir::Value attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks = {});
   /// The recurrent state of the next layer of the group whose state has `floats` f32 values a sequence: hands it and
   /// the layer's index in the group to `update`, which returns the state after this layer.
   using UpdateState = std::function<ir::Value(ir::Value state, std::int64_t index)>;
   void update_state(std::int64_t floats, const UpdateState& update);
   /// cos and sin for the step's positions (ir::Op::kRopeTable).
-  ir::Value rope_table(const RopeSpec& rope, float temperature = 0);
+  ir::Value rope_table(const RopeSpec& rope, const TemperatureSpec& temperature = {});
+  /// Heads of q that do not rotate, or not with all of their `head_dim` columns (an even number), times the
+  /// temperature.
+  ir::Value scale_by_position(ir::Value heads, std::int64_t head_dim, const TemperatureSpec& temperature);
   /// Gated FFN: down(act(gate(x)) * up(x)). Without ffn_gate, ffn_up contains the rows of gate, then those of up.
-  ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
+  ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                      const elementwise::Parameters& parameters = {});
   /// FFN without a gate: down(act(up(x))).
-  ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
+  ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                        const elementwise::Parameters& parameters = {});
   /// x + scale * y
   ir::Value residual(ir::Value x, ir::Value y, float scale = 1);
   /// Adds a layer's FFN (dense or mixture of experts) on normalised rows.
@@ -205,15 +238,23 @@ class DecoderBuilder {
   /// soft-caps them unless `softcap` is 0, and returns the finished graph. `norm_stem` names the final norm's tensor.
   /// Refuses a file with tensors or features that were not read: without them the model would compute something else.
   PortableModel finish(ir::Value x, float scale = 1, float softcap = 0, const std::string& norm_stem = "output_norm");
+  /// The same for an encoder: the graph's output is the rows of x, after the norm `norm_stem` if that is not empty.
+  PortableModel finish_encoder(ir::Value x, const std::string& norm_stem = {});
+  /// Refuses an encoder's file that says that its attention is causal.
+  void require_bidirectional();
+  /// The rows of x whose logits are requested [R, width]. finish() is finish_rows(logit_rows(x)).
+  ir::Value logit_rows(ir::Value x);
+  PortableModel finish_rows(ir::Value rows, float scale = 1, float softcap = 0,
+                            const std::string& norm_stem = "output_norm");
 
  private:
   void read_shapes();
   void read_rope();
   ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim, QkNorm kind);
   ir::Value gated(ir::Value heads, ir::Value x, ir::Value query, std::int64_t layer, const AttentionSpec& spec);
-  ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread();
+  PortableModel finished();
   const GgufTensor& checked_tensor(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
 
   const Gguf& file_;
@@ -239,6 +280,11 @@ class DecoderBuilder {
     ir::Value state;                  ///< the state after the last layer
   };
   std::vector<RecurrentGroup> recurrent_groups_;
+  struct KvPlace {
+    std::size_t group = 0;   ///< index in kv_groups_
+    std::int64_t index = 0;  ///< of the layer in its group
+  };
+  std::map<std::int32_t, KvPlace> kv_of_layer_;  ///< where each layer built so far stores keys and values
   std::set<std::string, std::less<>> read_;  ///< tensors and feature keys that the graph uses; refuse_unread() checks
 };
 

@@ -185,7 +185,8 @@ bool DecoderBuilder::rope_has_sections() {
   return std::ranges::any_of(sections, [](auto dims) { return dims != 0; });
 }
 
-AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpec global, std::int64_t period) const {
+AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpec global, std::int64_t period,
+                                               GlobalLayer place) const {
   const auto layers = static_cast<std::size_t>(params_.layers);
   AlternatingAttention attention{std::move(local), std::move(global), std::vector<bool>(layers)};
   if (attention.local.window == 0) return attention;
@@ -196,8 +197,9 @@ AlternatingAttention DecoderBuilder::alternate(AttentionSpec local, AttentionSpe
     return attention;
   }
   if (value != nullptr) period = positive(file_, name);
+  const std::int64_t global_at = place == GlobalLayer::kFirst ? 0 : period - 1;
   for (std::int64_t i = 0; i < params_.layers; ++i)
-    attention.windowed[static_cast<std::size_t>(i)] = i % period < period - 1;
+    attention.windowed[static_cast<std::size_t>(i)] = i % period != global_at;
   return attention;
 }
 
@@ -225,7 +227,8 @@ void DecoderBuilder::refuse_unread() {
   }
   const auto sections = key("rope.dimension_sections");
   refuse_if(!read_.contains(sections) && rope_has_sections(), "'" + sections + "'");
-  refuse_if(!file_.get<bool>(key("attention.causal"), true), "'" + key("attention.causal") + "' = false");
+  const auto causal = key("attention.causal");
+  refuse_if(!read_.contains(causal) && !file_.get<bool>(causal, true), "'" + causal + "' = false");
   const auto is_mtp_layer = [&](std::string_view name) {
     for (std::int64_t layer = params_.layers; layer < file_layers_; ++layer)
       if (name.starts_with(fmt::format("blk.{}.", layer))) return true;

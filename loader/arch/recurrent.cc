@@ -46,11 +46,6 @@ ir::Value short_conv(DecoderBuilder& model, ir::Value x, const std::string& stem
   return y;
 }
 
-ir::Value unweighted_norm(DecoderBuilder& model, ir::Value x, std::int64_t dim, float eps) {
-  auto& ir = model.ir();
-  return ir.rms_norm(x, ir.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}), eps);
-}
-
 GatedDeltaNet::GatedDeltaNet(DecoderBuilder& model)
     : model_(model),
       key_heads_(ssm_param(model, "group_count")),
@@ -126,7 +121,7 @@ ir::Value Mamba::operator()(ir::Value x, std::int64_t layer) {
   const auto norm = [&](ir::Value part, const char* stem, std::int64_t n) {
     const auto name = fmt::format("blk.{}.{}.weight", layer, stem);
     if (model_.has(name)) return norm_heads(model_, part, name, n);
-    return norms_ ? unweighted_norm(model_, part, n, model_.params().norm_eps) : part;
+    return norms_ ? model_.unit_norm(part, n) : part;
   };
   const ir::Value dt = ir.softplus(model_.linear(norm(parts[0], "ssm_dt_norm", rank_), at("ssm_dt"), inner_, rank_));
   const ir::Value b = norm(parts[1], "ssm_b_norm", states_), c = norm(parts[2], "ssm_c_norm", states_);
@@ -175,8 +170,7 @@ ir::Value Mamba2::operator()(ir::Value x, std::int64_t layer) {
   ir::Value gated = ir.glu(parts[0], y, ir::Activation::kSilu);
   // The norm is over each group's columns, with weights of its own.
   if (model_.has(at("ssm_norm.weight")))
-    gated = ir.mul(unweighted_norm(model_, gated, inner_ / groups_, model_.params().norm_eps),
-                   model_.flat(at("ssm_norm.weight"), inner_));
+    gated = ir.mul(model_.unit_norm(gated, inner_ / groups_), model_.reshaped(at("ssm_norm.weight"), {inner_}));
   return model_.linear(gated, at("ssm_out"), width, inner_);
 }
 

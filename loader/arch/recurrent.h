@@ -14,9 +14,6 @@ std::vector<bool> recurrent_layers(const DecoderBuilder& model);
 ir::Value short_conv(DecoderBuilder& model, ir::Value x, const std::string& stem, std::int64_t channels,
                      std::int64_t taps);
 
-/// x, each run of `dim` columns divided by its root mean square, without a weight.
-ir::Value unweighted_norm(DecoderBuilder& model, ir::Value x, std::int64_t dim, float eps);
-
 /// Gated delta net of Qwen3-Next and Qwen 3.5 (arXiv 2412.06464), with its hyper-parameters from "ssm.*". Tensors of
 /// layer N, all "blk.N.<name>":
 ///   attn_qkv   [2 K d + V d, width]   q, k and v of K key heads and V value heads of d columns

@@ -50,6 +50,12 @@ class VariantReader : PlanReader {
       case plan::Body::NormRows:
         read_norm_rows(*this, *body.AsNormRows(), out);
         break;
+      case plan::Body::MatchRms:
+        read_match_rms(*this, *body.AsMatchRms(), out);
+        break;
+      case plan::Body::GaussianTopk:
+        read_gaussian_topk(*this, *body.AsGaussianTopk(), out);
+        break;
       case plan::Body::Route:
         read_route(*this, *body.AsRoute(), out);
         break;
@@ -64,6 +70,9 @@ class VariantReader : PlanReader {
         break;
       case plan::Body::Arrange:
         read_arrange(*this, *body.AsArrange(), out);
+        break;
+      case plan::Body::SelfAttention:
+        read_self_attention(*this, *body.AsSelfAttention(), out);
         break;
       case plan::Body::ShortConv:
         read_short_conv(*this, *body.AsShortConv(), out);

@@ -54,10 +54,13 @@ enum class StepKind : std::uint8_t {
   kAttention,
   kRoute,
   kRmsNorm,
+  kMatchRms,
+  kGaussianTopk,
   kRopeFreqs,
   kRopeTable,
   kSplit,
   kArrange,
+  kSelfAttention,
   kRecurrent
 };
 
@@ -74,6 +77,7 @@ struct TileInstr {
               table_rows = 0;
   cpu::RopeMode rope_mode{};
   bool shared = false;                   ///< norms: all heads have the same weight
+  bool single = false;                   ///< kBinary: the operand is one number
   cpu::UnaryFn unary = nullptr;          ///< kUnary
   cpu::BinaryFn binary = nullptr;        ///< kBinary (stride 0: the operand is one row for all), kPairs
   elementwise::Parameters parameters{};  ///< of unary and binary
@@ -84,6 +88,7 @@ struct TileInstr {
   bool shared_x = false;
   const std::int32_t* chosen = nullptr;  ///< [tokens, slots] expert numbers; invalid ones are skipped
   const float* shares = nullptr;         ///< [tokens, slots] expert weights
+  std::size_t share_stride = 0;          ///< kExpertRows: from token to token
   // KV stores
   decltype(cpu::Kernels::store_kv_rows) store_kv = nullptr;
   std::size_t kv_group = 0, kv_offset = 0;  ///< byte offset of the section's first head in a block of the group
@@ -112,19 +117,32 @@ struct AttentionStep {
   const float* q = nullptr;
   std::size_t q_stride = 0;
   const float* sinks = nullptr;  ///< [heads]
+  std::vector<float> slopes;     ///< ALiBi, [heads]; empty: none
   float* partials = nullptr;
   std::size_t split_tokens = 0, chunks_max = 0;
   std::vector<TileInstr> ops;  ///< epilogue: store and quantise
 };
 
-/// A step on whole rows: RMS norm (a, b = weight), RoPE frequencies and tables, or the split of interleaved halves.
+/// Attention of encoders: keys and values of the step's tokens are packed into `cache`, then each token attends to
+/// those of its sequence.
+struct SelfAttentionStep {
+  cpu::AttentionParams params{};  ///< without pool, block table and length, which come with each sequence
+  cpu::ConstTile q{nullptr, 0, 0, 0}, k{nullptr, 0, 0, 0}, v{nullptr, 0, 0, 0};
+  std::int32_t reach = -1;  ///< tokens to both sides that a token sees; -1: all
+  std::byte* cache = nullptr;
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+};
+
+/// A step on whole rows: RMS norm (a, b = weight), match_rms (a, b = rows to be like), gaussian_topk, RoPE frequencies
+/// and tables, or the split of interleaved halves.
 struct RowStep {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
   std::byte* out = nullptr;
   std::byte* out2 = nullptr;
-  std::size_t cols = 0, a_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
-  float eps = 0;
+  std::size_t cols = 0, a_stride = 0, b_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
+  float eps = 0, cutoff = 0;
   cpu::RopeMagnitude magnitude;
   cpu::RopeParams rope;
 };
@@ -181,6 +199,7 @@ struct CpuStep {
   RowStep row;
   ArrangeStep arrange;
   RecurrentStep recurrent;
+  SelfAttentionStep self_attention;
 };
 
 /// One variant of the program: its bounds and its steps in order.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 #include "runtime/cpu/column_split.h"
@@ -33,7 +34,9 @@ std::size_t step_input_bytes(const plan::ProgramT& program, std::size_t groups) 
   const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(program);
   const auto in_table = checked_bytes(static_cast<std::int64_t>(sequences * table_blocks), "block table") * groups;
   const std::size_t token_bytes = 4 * sizeof(std::int32_t) + 1 + groups * sizeof(std::int32_t);
-  return tokens * token_bytes + (std::max(rows, hidden_rows) + 3 * sequences + in_table) * sizeof(std::int32_t);
+  return tokens * token_bytes +
+         (std::max(rows, hidden_rows) + (program.recurrent_groups.empty() ? 1 : 3) * sequences + in_table) *
+             sizeof(std::int32_t);
 }
 
 /// The kernel table of the CPU class that the program was compiled for. Throws if this machine cannot run it.
@@ -140,10 +143,19 @@ void CpuExecutor::size_io() {
   io_.prompt.assign(tokens, 0);
   io_.block.assign(groups * tokens, 0);
   io_.rows.assign(std::max(rows, hidden_rows), 0);
-  for (auto* list : {&io_.kv_length, &io_.state_read, &io_.state_write}) list->assign(sequences, 0);
+  io_.kv_length.assign(sequences, 0);
+  if (state_slots() > 0)
+    for (auto* list : {&io_.state_read, &io_.state_write}) list->assign(sequences, 0);
   io_.block_table.assign(groups * io_.group_stride, 0);
   context_.query_tiles.reserve(tokens);
   context_.sequence_runs.reserve(sequences);
+  context_.self_positions.resize(tokens);
+  context_.self_slots.resize(tokens);
+  context_.self_blocks.reserve(sequences);
+  context_.self_keys.resize(tokens);
+  context_.self_values.resize(tokens);
+  context_.block_numbers.resize(cpu::self_attention_blocks(tokens, 1));
+  std::iota(context_.block_numbers.begin(), context_.block_numbers.end(), 0);
 }
 
 // Scratch per worker, each part padded to 4 KiB: | tile | attention | heads | sums | (WorkerScratch).
@@ -158,10 +170,11 @@ void CpuExecutor::size_scratch() {
         for (const auto& section : step.sections)
           if (section.sum_at > 0) sums = std::max(sums, std::min(tokens, kSumTokens) * section.tile_width);
       }
-      if (step.kind != StepKind::kAttention) continue;
-      const auto& p = step.attention.params;
+      if (step.kind != StepKind::kAttention && step.kind != StepKind::kSelfAttention) continue;
+      const auto& p = step.kind == StepKind::kAttention ? step.attention.params : step.self_attention.params;
       attention = std::max(attention, cpu::attention_scratch_floats(kAttentionTokens, p.group, p.kv));
       heads = std::max(heads, kAttentionTokens * p.group * p.kv.value_dim);
+      if (step.kind != StepKind::kAttention) continue;
       arrivals = std::max(arrivals, step.attention.split_tokens * p.kv.heads);
     }
   const auto padded = [](std::size_t floats) {
@@ -264,7 +277,7 @@ void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
   for (std::size_t s = 0; s < io_.sequences; ++s) first[s] = io_.kv_length[s];
   double seen = 0;  // positions, summed over all tokens
   for (std::size_t t = 0; t < io_.tokens; ++t) {
-    const double end = io_.positions[t] + 1, begin = p.window > 0 ? std::max(end - p.window, 0.0) : 0;
+    const double end = io_.positions[t] + 1, begin = cpu::attention_first_position(p, io_.positions[t]);
     auto& lowest = first[static_cast<std::size_t>(io_.sequence[t])];
     lowest = std::min(lowest, begin);
     seen += end - begin;

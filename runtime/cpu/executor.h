@@ -30,7 +30,7 @@ class CpuExecutor final : public Executor {
   /// Bytes that the program needs. `kv_blocks` and `state_slots` as in ExecutorOptions. Errors: kPlan for sizes out of
   /// range.
   static MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks,
-                                           std::int64_t state_slots);
+                                           std::int64_t state_slots = 0);
 
   std::span<const float> forward(const StepBatch& batch) override;
   [[nodiscard]] std::string device_name() const override { return "CPU"; }

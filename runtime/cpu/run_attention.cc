@@ -28,7 +28,8 @@ cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::s
           .tokens = count,
           .positions = io.positions.data() + token,
           .kv_head = kv_head,
-          .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group};
+          .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group,
+          .slopes = step.slopes.empty() ? nullptr : step.slopes.data() + kv_head * p.group};
 }
 
 /// Context of a run's tasks.
@@ -60,9 +61,9 @@ void run_query_tile(void* data, std::size_t task, std::size_t worker) {
   finish(step, context, scratch.heads, tile.token, tile.count, kv_head);
 }
 
-/// Chunks before a token's sliding window, and chunks that the token sees.
+/// Chunks before the first position that a token sees, and chunks that it sees.
 std::size_t chunks_before(const AttentionStep& step, const StepIo& io, std::size_t token) {
-  return cpu::attention_first_chunk(io.positions[token], step.params.window);
+  return cpu::attention_first_chunk(step.params, io.positions[token]);
 }
 std::size_t chunks_of(const AttentionStep& step, const StepIo& io, std::size_t token) {
   return cpu::attention_chunks(static_cast<std::size_t>(io.positions[token]) + 1) - chunks_before(step, io, token);

@@ -12,7 +12,7 @@ namespace forge::tests {
 
 /// Valid parameters for `function`, as many as it has.
 inline std::vector<float> parameters_for(elementwise::Function function) {
-  const std::vector<float> all{0.75F, 1.25F, 0.5F, -0.125F};
+  const std::vector<float> all{1.25F, 0.75F, 0.5F, -0.125F};
   const auto count = elementwise::function_def(function).parameter_count;
   return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count)};
 }

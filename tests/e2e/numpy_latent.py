@@ -14,13 +14,14 @@ def yarn(m, factor, original):
     return freqs / (freqs / factor * slow + freqs * (1 - slow))
 
 
-def latent_attention(m, x, s, q_rank, kv_b, turn, scale):
+def latent_attention(m, x, s, q_rank, kv_b, turn, scale, growth=None):
     """MLA with keys and values of every head expanded (arXiv 2405.04434, equations 9 to 19). The KV cache holds the expanded
-    rows if one matrix (attn_kv_b) makes keys and values, else the latent row."""
+    rows if one matrix (attn_kv_b) makes keys and values, else the latent row. growth [tokens]: a factor on each token's query."""
     plain, rotated, value, rank = 16, m.rotary, 12, 24
     heads = np.split(np.arange(m.heads * (plain + rotated)), m.heads)
     q = m.linear(m.normal(m.linear(x, s + "attn_q_a", q_rank), m.tensor(s + "attn_q_a_norm.weight", q_rank, mean=1.0, spread=0.4)),
                  s + "attn_q_b", m.heads * (plain + rotated)) if q_rank else m.linear(x, s + "attn_q", m.heads * (plain + rotated))
+    q = q if growth is None else q * growth[:, None]
     both = m.linear(x, s + "attn_kv_a_mqa", rank + rotated)
     latent = m.normal(both[:, :rank], m.tensor(s + "attn_kv_a_norm.weight", rank, mean=1.0, spread=0.4))
     k_turned = stored(m.rope(both[:, None, rank:], False, **turn)[:, 0])
@@ -43,11 +44,12 @@ def latent_attention(m, x, s, q_rank, kv_b, turn, scale):
     return m.linear(out.reshape(len(x), -1), s + "attn_output", m.width)
 
 
-def grouped_experts(m, x, s, count, used, hidden, sigmoid, groups, groups_used, norm, scale, biased=None):
+def grouped_experts(m, x, s, count, used, hidden, sigmoid, groups, groups_used, norm, scale, biased=None, act=swiglu, routed=None, weighted_input=False):
     """Group-limited routing (arXiv 2412.19437, 2.1.2, and V2's device limit): only experts of the best groups are selected.
     V3 scores experts by sigmoid plus bias and a group by the sum of its two best; V2 scores by softmax and a group by its
-    best. The bias affects the selection only, not the weights. Sigmoid routers have a bias unless `biased` says otherwise."""
-    logits = m.linear(x, s + "ffn_gate_inp", count)
+    best. The bias affects the selection only, not the weights. Sigmoid routers have a bias unless `biased` says otherwise. The
+    router reads `routed` instead of x if given. With weighted_input the weights multiply the experts' inputs."""
+    logits = m.linear(x if routed is None else routed, s + "ffn_gate_inp", count)
     bias = m.tensor(s + "exp_probs_b.bias", count, spread=0.5) if (sigmoid if biased is None else biased) else np.zeros(count)
     w = {n: m.tensor(f"{s}ffn_{n}_exps.weight", count, r, c) for n, r, c in
          (("gate", hidden, m.width), ("up", hidden, m.width), ("down", m.width, hidden))}
@@ -62,12 +64,14 @@ def grouped_experts(m, x, s, count, used, hidden, sigmoid, groups, groups_used, 
         chosen = np.argsort(-rank, kind="stable")[:used]
         shares = p[chosen] * scale / (p[chosen].sum() if norm else 1)
         for e, share in zip(chosen, shares):
-            out[t] += share * (w["down"][e] @ swiglu(w["gate"][e] @ row, w["up"][e] @ row))
+            inner, outer = (share, 1) if weighted_input else (1, share)
+            out[t] += outer * (w["down"][e] @ act(w["gate"][e] @ (inner * row), w["up"][e] @ (inner * row)))
     return out
 
 
-def deepseek2(ids, q_rank, kv_b, sigmoid, groups, groups_used, norm, scale):
-    m = Model("deepseek2", layers=3, heads=4, kv_heads=4 if kv_b else 1, head_dim=24, rotary=8, layers_differ=True)
+def deepseek2(ids, q_rank, kv_b, sigmoid, groups, groups_used, norm, scale, family="deepseek2", temperature=None):
+    """temperature: factor and length of the scaling of queries by position."""
+    m = Model(family, layers=3, heads=4, kv_heads=4 if kv_b else 1, head_dim=24, rotary=8, layers_differ=True)
     count, used, hidden, shared, dense = 8, 3, 32, 2, 1
     m.keys.update({"attention.kv_lora_rank": 24, "leading_dense_block_count": dense, "expert_count": count, "expert_used_count": used,
                    "expert_feed_forward_length": hidden, "expert_shared_count": shared})
@@ -87,10 +91,14 @@ def deepseek2(ids, q_rank, kv_b, sigmoid, groups, groups_used, norm, scale):
     factor, original, log = m.key("rope.scaling.factor", 4.0), m.key("rope.scaling.original_context_length", 16), m.key("rope.scaling.yarn_log_multiplier", 0.0707)
     m.key("rope.scaling.type", "yarn")
     turn = dict(factors=yarn(m, factor, original))
+    growth = None
+    if temperature:
+        warmth, length = m.key("attention.temperature_scale", temperature[0]), m.key("attention.temperature_length", temperature[1])
+        growth = 1 + warmth * np.log(1 + np.arange(len(ids)) // length)
     scores = (1 + log * np.log(factor)) ** 2 / np.sqrt(24)
     x = m.embed(ids)
     for i, s in enumerate(stems(m)):
-        x = x + latent_attention(m, m.norm(x, s + "attn_norm"), s, q_rank, kv_b, turn, scores)
+        x = x + latent_attention(m, m.norm(x, s + "attn_norm"), s, q_rank, kv_b, turn, scores, growth)
         n = m.norm(x, s + "ffn_norm")
         if i < dense:
             x = x + m.ffn_gated(n, s, silu)

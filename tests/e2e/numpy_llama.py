@@ -73,3 +73,17 @@ def exaone4(ids, windows=True):
 
 def exaone4_global(ids):
     return exaone4(ids, windows=False)
+
+
+def bitnet(ids):
+    """Norms on the attended heads and on the gated columns."""
+    m = Model("bitnet", base=5e5)
+    x = m.embed(ids)
+    for s in stems(m):
+        q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)
+        a = m.attend(m.rope(q, True), m.rope(k, True), v)
+        x = x + m.linear(m.normal(a, m.tensor(s + "attn_sub_norm.weight", a.shape[-1], mean=1.0, spread=0.4)), s + "attn_output", m.width)
+        n = m.norm(x, s + "ffn_norm")
+        h = silu(m.linear(n, s + "ffn_gate", m.ffn)) * m.linear(n, s + "ffn_up", m.ffn)
+        x = x + m.linear(m.normal(h, m.tensor(s + "ffn_sub_norm.weight", m.ffn, mean=1.0, spread=0.4)), s + "ffn_down", m.width)
+    return m, m.head(x)

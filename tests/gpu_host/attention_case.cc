@@ -33,7 +33,7 @@ struct Cache {
       for (const AttentionRow& row : c.rows) {
         if (row.sequence != s || row.position < 0) continue;
         length = std::max(length, row.position + 1);
-        oldest = std::min(oldest, c.mask.window > 0 ? std::max(0, row.position - c.mask.window + 1) : 0);
+        oldest = std::min(oldest, c.mask.oldest(row.position));
       }
       for (int b = 0; b * block_tokens < length; ++b) tables[s * kTableBlocks + b] = blocks[s * kTableBlocks + b];
       for (int token = oldest; token < length; ++token)
@@ -58,7 +58,7 @@ std::vector<double> attend(const AttentionProblem& c, const Cache& cache, const 
   std::vector<double> out(c.heads.dim);
   if (row.position < 0) return out;
   const int kv_head = head / (c.heads.heads / c.heads.kv_heads);
-  const int oldest = c.mask.window > 0 ? std::max(0, row.position - c.mask.window + 1) : 0;
+  const int oldest = c.mask.oldest(row.position);
   std::vector<double> scores;
   for (int token = oldest; token <= row.position; ++token) {
     double dot = 0;
@@ -88,6 +88,7 @@ void AttentionProblem::write_to(codegen::ConfigText& out) const {
       .real("kScale", scale())
       .number("kTokensTotal", total())
       .number("kWindow", mask.window)
+      .number("kChunkedTo", mask.chunk)
       .real("kSoftcap", mask.softcap)
       .flag("kSinks", mask.sinks)
       .flag("kStored", output != kQuantised)
@@ -96,8 +97,8 @@ void AttentionProblem::write_to(codegen::ConfigText& out) const {
 
 void check_attention(const AttentionProblem& c, const Kernel& kernel) {
   INFO(c.heads.heads << '/' << c.heads.kv_heads << " heads of " << c.heads.dim << ", window " << c.mask.window
-                     << ", softcap " << c.mask.softcap << ", sinks " << c.mask.sinks << ", output " << c.output
-                     << ", block " << c.block_tokens);
+                     << ", chunk " << c.mask.chunk << ", softcap " << c.mask.softcap << ", sinks " << c.mask.sinks
+                     << ", output " << c.output << ", block " << c.block_tokens);
   const Cache cache(c);
   const int total = c.total(), real = c.real(), columns = c.columns();
   const auto q_values = random_floats(static_cast<std::size_t>(real) * columns);

@@ -18,9 +18,15 @@ struct AttentionMask {
   int window;  ///< 0: no window
   float softcap;
   bool sinks = false;
+  int chunk = 0;  ///< a row sees the positions of its own chunk of so many; 0: all
+  /// The first position that a row at `position` sees.
+  [[nodiscard]] int oldest(int position) const {
+    return std::max({0, window > 0 ? position - window + 1 : 0, chunk > 0 ? position / chunk * chunk : 0});
+  }
 };
 enum AttentionOutput { kStored, kQuantised, kBoth, kAttentionOutputs };
-inline constexpr AttentionMask kAttentionMasks[] = {{0, 0}, {20, 0}, {0, 30}, {1, 0}, {0, 0, true}, {20, 30, true}};
+inline constexpr AttentionMask kAttentionMasks[] = {{0, 0},       {20, 0},        {0, 30},           {1, 0},
+                                                    {0, 0, true}, {20, 30, true}, {0, 0, false, 24}, {20, 0, true, 64}};
 inline constexpr int kTableBlocks = 12;
 
 /// A row of a step: its sequence (0 to 3) and its position; position -1 is padding.

@@ -18,6 +18,7 @@ struct RouteCase {
   int experts, used, groups, groups_used, group_top;
   bool sigmoid, biased, over_chosen;
   int wave;
+  int per_adjugate = 1;
 };
 
 constexpr int kTokens = 32, kReal = 17, kPad = 3;
@@ -31,6 +32,7 @@ WaveText text_of(const RouteCase& c) {
       .number("kGroups", c.groups)
       .number("kGroupsUsed", c.groups_used)
       .number("kGroupTop", c.group_top)
+      .number("kPerAdjugate", c.per_adjugate)
       .number("kRowFloats", c.experts + kPad)
       .number("kTokensTotal", kTokens)
       .number("kCount", 0)
@@ -59,7 +61,7 @@ std::vector<float> logits_of(const RouteCase& c) {
 void check_route(const RouteCase& c, const Kernel& kernel) {
   INFO("experts " << c.used << " of " << c.experts << ", groups " << c.groups_used << " of " << c.groups << " by "
                   << c.group_top << ", sigmoid " << c.sigmoid << ", biased " << c.biased << ", over chosen "
-                  << c.over_chosen << ", wave " << c.wave);
+                  << c.over_chosen << ", per adjugate " << c.per_adjugate << ", wave " << c.wave);
   const auto values = logits_of(c), biases = random_floats(static_cast<std::size_t>(c.experts));
   const Buffer<float> logits{std::span<const float>(values)}, bias{std::span<const float>(biases)};
   const Buffer<int> counts = Buffer<int>::of({kReal, -1, -1, -1});
@@ -78,6 +80,7 @@ void check_route(const RouteCase& c, const Kernel& kernel) {
                                 .groups = static_cast<std::size_t>(c.groups),
                                 .groups_used = static_cast<std::size_t>(c.groups_used),
                                 .group_top = static_cast<std::size_t>(c.group_top),
+                                .experts_per_adjugate = static_cast<std::size_t>(c.per_adjugate),
                                 .sigmoid = c.sigmoid,
                                 .over_chosen = c.over_chosen,
                                 .scale = 1.5F,
@@ -209,15 +212,16 @@ void check_slots(const SlotsCase& c, const Kernel& kernel) {
 
 TEST_CASE("experts are chosen as on the CPU") {
   struct Shape {
-    int experts, used, groups, groups_used, group_top;
+    int experts, used, groups, groups_used, group_top, per_adjugate = 1;
   };
-  constexpr Shape kShapes[] = {{4, 2, 1, 1, 1},   {1, 1, 1, 1, 1},   {60, 4, 1, 1, 1},
-                               {128, 8, 1, 1, 1}, {256, 8, 8, 4, 2}, {24, 3, 4, 2, 2}};
+  constexpr Shape kShapes[] = {{4, 2, 1, 1, 1},   {1, 1, 1, 1, 1},  {60, 4, 1, 1, 1},     {128, 8, 1, 1, 1},
+                               {256, 8, 8, 4, 2}, {24, 3, 4, 2, 2}, {128, 8, 1, 1, 1, 2}, {24, 3, 1, 1, 1, 8}};
   const Choice<5> sizes{std::size(kShapes), 2, 2, 2, std::size(kWaves)};
   std::vector<RouteCase> cases;
   for (const auto& at : cases_of(sizes, [](const Choice<5>&) { return true; })) {
-    const auto& [experts, used, groups, groups_used, group_top] = kShapes[at[0]];
-    cases.push_back({experts, used, groups, groups_used, group_top, at[1] == 1, at[2] == 1, at[3] == 1, kWaves[at[4]]});
+    const auto& [experts, used, groups, groups_used, group_top, per_adjugate] = kShapes[at[0]];
+    cases.push_back({experts, used, groups, groups_used, group_top, at[1] == 1, at[2] == 1, at[3] == 1, kWaves[at[4]],
+                     per_adjugate});
   }
   check_cases(cases, [](const RouteCase& c) { return text_of(c); }, check_route);
 }

@@ -297,13 +297,18 @@ TEST_CASE(
     "gpu model: families with LayerNorm, head norms, post-norm, soft-caps, windows, fused tensors, "
     "position-scaled queries, ungated FFNs") {
   // The programs' context is longer than phi3's original context, so its long RoPE factors apply.
-  for (const auto& [name, target] :
-       {std::pair("gemma2", kWave32), std::pair("phi3_long", kWave64), std::pair("starcoder2", kWave64),
-        std::pair("stablelm2_12b", kWave32), std::pair("hunyuan_dense", kWave64), std::pair("exaone4", kWave32),
-        std::pair("mistral3", kWave64), std::pair("gptneox", kWave32), std::pair("nemotron", kWave64),
-        std::pair("qwen3moe", kWave32), std::pair("qwen2moe", kWave64), std::pair("granitemoe_shared", kWave32),
-        std::pair("deepseek", kWave64), std::pair("bailingmoe2", kWave32), std::pair("glm4moe_air", kWave64),
-        std::pair("gpt_oss", kWave32)}) {
+  for (const auto& [name, target] : {std::pair("gemma2", kWave32),        std::pair("phi3_long", kWave64),
+                                     std::pair("starcoder2", kWave64),    std::pair("stablelm2_12b", kWave32),
+                                     std::pair("hunyuan_dense", kWave64), std::pair("exaone4", kWave32),
+                                     std::pair("mistral3", kWave64),      std::pair("gptneox", kWave32),
+                                     std::pair("nemotron", kWave64),      std::pair("qwen3moe", kWave32),
+                                     std::pair("qwen2moe", kWave64),      std::pair("granitemoe_shared", kWave32),
+                                     std::pair("deepseek", kWave64),      std::pair("bailingmoe2", kWave32),
+                                     std::pair("glm4moe_air", kWave64),   std::pair("gpt_oss", kWave32),
+                                     std::pair("afmoe", kWave64),         std::pair("smallthinker", kWave32),
+                                     std::pair("dbrx", kWave64),          std::pair("grovemoe", kWave32),
+                                     std::pair("deci", kWave64),          std::pair("phimoe", kWave32),
+                                     std::pair("arctic", kWave64),        std::pair("cohere2moe", kWave32)}) {
     CAPTURE(name, target.name);
     const auto& family = family_model(name);
     const TinyModel model(FileImage{family_gguf(family)});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "tests/gpu_host/kernel_bench.h"
 
@@ -244,7 +245,7 @@ TEST_CASE("interleaved columns are separated") {
 
 TEST_CASE("the RoPE table holds cos and sin of position times frequency, to f32 precision") {
   const bool has_factors = GENERATE(false, true);
-  const int length = GENERATE(0, 1000);
+  const auto [length, offset] = GENERATE(std::pair{0, 0}, std::pair{1000, 0}, std::pair{8739, 1});
   for (const int wave : kWaves)
     for (const Rows& rows : kRows) {
       constexpr float kTemperature = 0.25F;
@@ -260,7 +261,8 @@ TEST_CASE("the RoPE table holds cos and sin of position times frequency, to f32 
           .flag("kFactors", has_factors)
           .real("kMagnitude", kMagnitude)
           .real("kTemperature", kTemperature)
-          .number("kTemperatureLength", length);
+          .number("kTemperatureLength", length)
+          .number("kTemperatureOffset", offset);
       Buffer<int> positions(rows.total);
       // Padding rows after them keep -1.
       for (int t = 0; t < rows.real; ++t) positions[t] = t < 2 ? t : 131071 * (t - 1) / 15;
@@ -277,7 +279,7 @@ TEST_CASE("the RoPE table holds cos and sin of position times frequency, to f32 
         const float frequency = frequencies[i % kAngles] / (has_factors ? factors[i % kAngles] : 1.0F);
         const int position = std::max(positions[i / kAngles], 0);
         const double angle = static_cast<double>(position) * frequency;
-        const double lengths = length == 0 ? 0 : position / length;
+        const double lengths = length == 0 ? 0 : (position + offset) / length;
         const double magnitude = kMagnitude * (1 + kTemperature * std::log(1 + lengths));
         const double bound = length == 0 ? 1.5e-7 : 6e-7;  // the length factor is rounded too
         REQUIRE(std::fabs(table[2 * i] - magnitude * std::cos(angle)) <= bound);

@@ -54,6 +54,11 @@ TEST_CASE("elementwise ops, by hand") {
     return b.glu(b.constant({8, -2}, {1, 2}), b.constant({3, -9}, {1, 2}), Activation::kClampedSwish);
   });
   check_near(clamped, {7 / (1 + std::exp(-1.702f * 7)) * 4, -2 / (1 + std::exp(1.702f * 2)) * -6});
+  check_near(glu(Activation::kRelu), {3, 0});
+  const auto limited = run([](Builder& b) {
+    return b.glu(b.constant({8, -2}, {1, 2}), b.constant({3, -9}, {1, 2}), Activation::kLimitedSilu, {2.5f});
+  });
+  check_near(limited, {2.5f * 2.5f, -2 / (1 + std::exp(2.0f)) * -2.5f});
 }
 
 TEST_CASE("activations and soft-caps, by hand") {
@@ -61,6 +66,8 @@ TEST_CASE("activations and soft-caps, by hand") {
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kSilu); }), {0.7310586f, -0.2384058f, 40});
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kGelu); }), {0.8411920f, -0.0454023f, 40});
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kReluSquared); }), {1, 0, 1600});
+  check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kRelu); }), {1, 0, 40});
+  check_near(of([](Builder& b, Value x) { return b.clamp(x, 1.5f); }), {1, -1.5f, 1.5f});
   check_near(of([](Builder& b, Value x) { return b.softcap(x, 20); }), {0.9991680f, -1.9933599f, 19.2805516f});
   check_near(of([](Builder& b, Value x) { return b.softplus(x); }), {1.3132617f, 0.1269280f, 40});
   check_near(of([](Builder& b, Value x) { return b.sigmoid(x); }), {0.7310586f, 0.1192029f, 1});
@@ -82,6 +89,8 @@ TEST_CASE("LayerNorm, by hand: shared gains, and gains and offsets of each head"
 TEST_CASE("slice_rows takes rows of matrices and elements of vectors") {
   check_near(run([](Builder& b) { return b.slice_rows(b.constant({1, 2, 3, 4, 5, 6}, {3, 2}), 1, 2); }), {3, 4, 5, 6});
   check_near(run([](Builder& b) { return b.slice_rows(b.constant({1, 2, 3}, {3}), 2, 1); }), {3});
+  const auto experts = [](Builder& b) { return b.constant({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {2, 3, 2}); };
+  check_near(run([&](Builder& b) { return b.slice_rows(experts(b), 1, 2); }), {3, 4, 5, 6, 9, 10, 11, 12});
 }
 
 TEST_CASE("of two lists of RoPE factors, the second is for contexts longer than the original one") {
@@ -135,6 +144,16 @@ TEST_CASE("matmul multiplies by the transposed weight; embed and gather_rows sel
   in.ids[0] = 3;
   CHECK_THAT(error_of([&] { run([&](Builder& b) { return b.embed(table(b), b.input(InputKind::kIds)); }, false, in); }),
              Catch::Contains("row 3 of a table of 3 rows"));
+}
+
+TEST_CASE("match_rms and gaussian_topk, by hand") {
+  check_near(
+      run([](Builder& b) { return b.match_rms(b.constant({3, 4, 0, 0}, {2, 2}), b.constant({0, 10, 1, 2}, {2, 2})); }),
+      {6, 8, 0, 0});
+  // Means 2 and 5; deviations 2 and, of equal numbers, 0.
+  check_near(run([](Builder& b) { return b.gaussian_topk(b.constant({0, 2, 4, 5, 5, 5}, {2, 3}), 0.5F); }),
+             {0, 0, 1, 0, 0, 0});
+  check_near(run([](Builder& b) { return b.gaussian_topk(b.constant({0, 2, 4}, {1, 3}), -0.5F); }), {0, 1, 3});
 }
 
 TEST_CASE("RMSNorm of whole rows, of heads, and as its two halves") {
@@ -277,6 +296,11 @@ TEST_CASE("attention is causal, grouped, scaled, capped and windowed, by hand") 
   AttentionAttrs windowed = plain;
   windowed.window = 2;
   check_near(attend(windowed, step(1, 2), kv, {0, 0}, {7}, {60}), {40, 40});
+  AttentionAttrs chunked = plain;  // position 2 begins a chunk of its own, or position 1 one of three
+  chunked.chunk = 2;
+  check_near(attend(chunked, step(1, 2), kv, {0, 0}, {7}, {60}), {60, 60});
+  chunked.chunk = 3;
+  check_near(attend(chunked, step(1, 2), kv, {0, 0}, {7}, {60}), {30, 30});
   AttentionAttrs capped = plain;
   capped.softcap = 0.5f;
   const float cap = std::exp(0.5f * std::tanh(2.0f));

@@ -71,12 +71,17 @@ TEST_CASE("shapes of experts' ops") {
   CHECK(infer(Op::kRoute, RouteAttrs{.used = 8}, {logits, f32({8})}) == "i32[T,8], f32[T,8]");
   CHECK_THAT(infer(Op::kRoute, RouteAttrs{}, {logits, f32({7})}),
              Catch::Contains("operand 1 is f32[7]: must be f32[8]"));
+  CHECK(infer(Op::kRoute, RouteAttrs{}, {logits, f32({8}), f32({8})}) == "i32[T,1], f32[T,1]");
+  CHECK_THAT(infer(Op::kRoute, RouteAttrs{}, {logits, f32({8}), f32({2})}),
+             Catch::Contains("operand 2 is f32[2]: must be f32[8]"));
   CHECK_THAT(route({.used = 9}), Catch::Contains("used = 9"));
   CHECK_THAT(route({.used = 2, .groups = 3}), Catch::Contains("a divisor of 8 experts"));
   CHECK_THAT(route({.used = 2, .groups = 4, .groups_used = 5}), Catch::Contains("groups_used = 5"));
   CHECK_THAT(route({.used = 3, .groups = 4}), Catch::Contains("at most the experts of 1 groups"));
   CHECK_THAT(route({.used = 2, .groups = 4, .group_top = 3}), Catch::Contains("group_top = 3"));
   CHECK_THAT(route({.scale = NAN}), Catch::Contains("scale"));
+  CHECK_THAT(route({.experts_per_adjugate = 0}), Catch::Contains("experts_per_adjugate = 0"));
+  CHECK_THAT(route({.experts_per_adjugate = 3}), Catch::Contains("a divisor of 8 experts"));
 
   CHECK(infer(Op::kExpertMatmul, {}, {f32({T, 64}), weight, chosen}) == "f32[T,2,40]");
   CHECK(infer(Op::kExpertMatmul, {}, {q8a({T, 2, 64}), weight, chosen}) == "f32[T,2,40]");
@@ -237,6 +242,15 @@ TEST_CASE("shapes of activations and soft-caps") {
   CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), Catch::Contains("cap = inf"));
 }
 
+TEST_CASE("shapes of match_rms and gaussian_topk") {
+  CHECK(infer(Op::kMatchRms, {}, {f32({T, 48}), f32({T, 48})}) == "f32[T,48]");
+  CHECK_THAT(infer(Op::kMatchRms, {}, {f32({T, 48}), f32({R, 48})}), Catch::Contains("operand 1 is f32[R,48]"));
+  CHECK_THAT(infer(Op::kMatchRms, {}, {f32({48}), f32({48})}), Catch::Contains("operand 0 is f32[48]"));
+  CHECK(infer(Op::kGaussianTopk, GaussianTopkAttrs{1.6F}, {f32({T, 48})}) == "f32[T,48]");
+  CHECK_THAT(infer(Op::kGaussianTopk, GaussianTopkAttrs{1.6F}, {f32({T, 1})}), Catch::Contains("at least 2 columns"));
+  CHECK_THAT(infer(Op::kGaussianTopk, GaussianTopkAttrs{NAN}, {f32({T, 48})}), Catch::Contains("cutoff"));
+}
+
 TEST_CASE("shapes of slice_rows") {
   const TensorType q4{DType::kQ4_0, {12, 32}};
   CHECK(infer(Op::kSliceRows, SliceAttrs{4, 8}, {q4}) == "q4_0[8,32]");
@@ -284,7 +298,8 @@ TEST_CASE("shapes of elementwise ops and split") {
     CHECK(infer(op, {}, {f32({T, 8}), f32({T, 8})}) == "f32[T,8]");
     CHECK(infer(op, {}, {f32({T, 8}), f32({8})}) == "f32[T,8]");
     CHECK_THAT(infer(op, {}, {f32({T, 8}), f32({T, 1})}),
-               Catch::Contains("operand 1 is f32[T,1]: must be f32[T,8] or f32[8]"));
+               Catch::Contains("operand 1 is f32[T,1]: must be f32[T,8], f32[8] or f32[1]"));
+    CHECK(infer(op, {}, {f32({T, 8}), f32({1})}) == "f32[T,8]");
     CHECK_THAT(infer(op, {}, {f32({8}), f32({T, 8})}), Catch::Contains("operand 1"));
     CHECK_THAT(infer(op, {}, {f32({}), f32({})}), Catch::Contains("operand 0"));
     CHECK_THAT(infer(op, {}, {{DType::kF16, {T, 8}}, {DType::kF16, {T, 8}}}), Catch::Contains("operand 0 is f16"));
@@ -317,6 +332,12 @@ TEST_CASE("shapes of RoPE") {
   CHECK(infer(Op::kRopeTable, RopeTableAttrs{1}, {i32({T}), f32({8})}) == "f32[T,8,2]");
   CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{1}, {f32({T}), f32({8})}), Catch::Contains("operand 0 is f32[T]"));
   CHECK_THAT(infer(Op::kRopeTable, RopeTableAttrs{0}, {i32({T}), f32({8})}), Catch::Contains("magnitude"));
+  const auto table = [&](RopeTableAttrs attrs) { return infer(Op::kRopeTable, attrs, {i32({T}), f32({8})}); };
+  CHECK(table({1, 0.1f, 64, 1}) == "f32[T,8,2]");
+  CHECK_THAT(table({1, 0.1f, 0}), Catch::Contains("temperature_length = 0"));
+  CHECK_THAT(table({1, 0, 64}), Catch::Contains("temperature_length = 64"));
+  CHECK_THAT(table({1, 0.1f, 64, 65}), Catch::Contains("temperature_offset = 65"));
+  CHECK_THAT(table({1, 0, 0, 1}), Catch::Contains("temperature_offset = 1"));
   const RopeAttrs rope{16, 8, RopeMode::kHalves};
   CHECK(infer(Op::kRope, rope, {f32({T, 64}), f32({T, 4, 2})}) == "f32[T,64]");
   CHECK_THAT(infer(Op::kRope, rope, {f32({T, 60}), f32({T, 4, 2})}), Catch::Contains("whole heads of 16"));
@@ -370,6 +391,8 @@ TEST_CASE("shapes of the KV store and attention") {
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, -2, 0}, read), Catch::Contains("window = -2"));
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, 1, 0, -1}, read), Catch::Contains("softcap = -1"));
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, NAN, 0, 0}, read), Catch::Contains("scale"));
+  CHECK_THAT(infer(Op::kAttention, AttentionAttrs{.heads = 4, .kv_heads = 2, .head_dim = 16, .chunk = -1}, read),
+             Catch::Contains("chunk = -1"));
 }
 
 TEST_CASE("sizes under bounds, and the cost of a step") {

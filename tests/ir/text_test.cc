@@ -138,7 +138,7 @@ TEST_CASE("errors name the place and the reason") {
   CHECK_THAT(with("%3 = scale(%2) {factor = 1e99} : f32[T,4]"), Catch::Contains("out of range"));
   CHECK_THAT(with("%3 = scale(%2) {factor = nan} : f32[T,4]"), Catch::Contains("must be finite"));
   CHECK_THAT(with("%3 = add(%2) : f32[T,4]"), Catch::Contains("takes 2 to 2"));
-  CHECK_THAT(with("%3 = glu(%2, %2) {activation = relu} : f32[T,4]"), Catch::Contains("'relu' is no value"));
+  CHECK_THAT(with("%3 = glu(%2, %2) {activation = swish} : f32[T,4]"), Catch::Contains("'swish' is no value"));
   CHECK_THAT(with("%3 = scale(%2) : f32[T,4] @layer -5"), Catch::Contains("layer is out of range"));
   CHECK_THAT(with("%3 = scale(%2) : f32[T,4] #group 4294967295"), Catch::Contains("group is out of range"));
   CHECK_THAT(with("%3 = scale(%2) : f32[T,4] junk"), Catch::Contains("unexpected text at the end of the line"));

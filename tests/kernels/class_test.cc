@@ -93,6 +93,10 @@ TEST_CASE("RoPE tables hold cos and sin of position times frequency, also at lar
   cpu::rope_table(far, 5, frequencies, 8, {.base = 1.5f, .temperature = 0.25f, .length = 1000}, tempered, 8);
   const double factors[] = {1, 1, 1 + 0.25 * std::log(2.0), 1 + 0.25 * std::log(3.0), 1 + 0.25 * std::log(4.0)};
   for (std::size_t i = 0; i < 5 * 8; ++i) REQUIRE(tempered[i] == Approx(plain[i] * factors[i / 8]).margin(1e-6));
+  cpu::rope_table(far, 5, frequencies, 8, {.base = 1.5f, .temperature = 0.25f, .length = 1000, .offset = 1}, tempered,
+                  8);
+  const double sooner[] = {1, factors[2], factors[2], factors[4], factors[4]};
+  for (std::size_t i = 0; i < 5 * 8; ++i) REQUIRE(tempered[i] == Approx(plain[i] * sooner[i / 8]).margin(1e-6));
 }
 
 TEST_CASE("embedding rows are read from both layouts, and ids outside the table give zeros") {

@@ -42,6 +42,15 @@ TEST_CASE("route: softmax over all experts, softmax over the chosen ones, sigmoi
   CHECK(sigmoid.shares[1] == Approx(3 / 4.0));
 }
 
+TEST_CASE("route: factors multiply the shares of the chosen experts, after normalisation") {
+  const std::vector<float> logits{std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F)};
+  const float factors[] = {100, 0.5F, 3, 100};
+  const auto routed = route({.used = 2, .over_chosen = true, .scale = 2, .factors = factors}, logits);
+  CHECK(routed.chosen == Experts{1, 2});
+  CHECK(routed.shares[0] == Approx(0.5 * 2 * 4 / 7.0));
+  CHECK(routed.shares[1] == Approx(3 * 2 * 3 / 7.0));
+}
+
 TEST_CASE("route: equal experts are chosen by number, and all of them when all are used") {
   CHECK(route({.used = 3}, {0, 1, 1, 1, 0}).chosen == Experts{1, 2, 3});
   CHECK(route({.used = 5}, {0, 1, 1, 1, 0}).chosen == Experts{1, 2, 3, 0, 4});
@@ -72,6 +81,19 @@ TEST_CASE("route: group-limited routing ranks groups by the sum of their best me
   CHECK(with(1, 1, 2) == Experts{0, 1});
   CHECK(with(2, 2, 3) == Experts{0, 2, 3});
   CHECK(with(2, 3, 3) == Experts{0, 2, 3});
+}
+
+TEST_CASE("route: adjugate experts are those of the chosen ones, with the gates of their own numbers") {
+  const std::vector<float> logits{std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F)};
+  const auto pairs = route({.used = 2, .experts_per_adjugate = 2, .over_chosen = true}, logits);
+  CHECK(pairs.chosen == Experts{0, 1});
+  CHECK(pairs.shares[0] == Approx(0.2));
+  CHECK(pairs.shares[1] == Approx(0.8));
+  CHECK(route({.used = 3, .experts_per_adjugate = 2}, logits).chosen == Experts{0, 1, 1});  // one may come twice
+}
+
+TEST_CASE("route: sigmoids that are equal in f32 are ranked by their logits") {
+  CHECK(route({.used = 2, .sigmoid = true}, {20, 22, 21, 0}).chosen == Experts{1, 2});
 }
 
 TEST_CASE("route: for any logits the expert numbers are valid and distinct") {

@@ -1,9 +1,8 @@
 // The GPU executor on the null driver: launches and their addresses, the decode loop, memory requirements, and errors
 // for broken plans and failing devices.
 
-#include <catch2/catch.hpp>
-
 #include <algorithm>
+#include <catch2/catch.hpp>
 
 #include "kernels/quant/dtype.h"
 #include "runtime/plan/gpu_io.h"
@@ -435,7 +434,8 @@ TEST_CASE("a broken program is refused, naming the step") {
       {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 2, 4, 0, 64, kF16, false); }},
       {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 4, 4, 0, 64, kF16, true); }},
       {"KV geometry", [](auto& p) { p.kv_groups[1] = plan::KvGroup(2, 1, 4, 4, 4, 0, 64, 0, false); }},
-      {"recurrent state", [](auto& p) { p.recurrent_groups.emplace_back(1, 64); }},
+      {"recurrent state", [](auto& p) { p.recurrent_groups.emplace_back(1, 63); }},
+      {"recurrent state", [](auto& p) { p.recurrent_groups.emplace_back(0, 64); }},
       {"is out of range", [](auto& p) { p.weights_bytes = -1; }},
       {"is out of range", [](auto& p) { p.arena_bytes = std::int64_t{1} << 60; }},
       {"is out of range", [](auto& p) { p.counter_bytes = -1; }},

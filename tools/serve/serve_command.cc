@@ -74,7 +74,7 @@ std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, sessio
     throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so it cannot be served", {},
                 "use a model with a vocabulary");
   serve::ServedModel::Parts parts{
-      .name = request.alias.empty() ? session.model().path.stem().string() : request.alias,
+      .name = request.alias.empty() ? session.file().stem() : request.alias,
       .tokenizer = &session.tokenizer(),
       .chat_template = session.file().find<std::string_view>("tokenizer.chat_template").value_or(std::string_view()),
       .context = static_cast<std::size_t>(session.context())};

@@ -12,7 +12,7 @@ FORGE_INLINE bool seen_of_chunk(const AttentionParams& params, std::int32_t posi
                                 std::size_t* begin, std::size_t* end) {
   const auto at = static_cast<std::int64_t>(position), from = static_cast<std::int64_t>(start);
   std::int64_t stop = at + 1, length = static_cast<std::int64_t>(params.kv_length);
-  std::int64_t first = params.window > 0 ? at - params.window + 1 : 0;
+  std::int64_t first = attention_first_position(params, position);
   stop = stop < length ? stop : length;
   stop = stop < from + static_cast<std::int64_t>(kAttentionChunk) ? stop
                                                                   : from + static_cast<std::int64_t>(kAttentionChunk);
@@ -71,6 +71,8 @@ void attention_chunk_of(const AttentionParams& params, const AttentionQuery& que
     }
     rows.q[r] = query.q + t * query.token_stride + g * query.head_stride;
     rows.partial[r] = partial;
+    rows.slope[r] = query.slopes ? query.slopes[g] : 0;
+    rows.at[r] = static_cast<float>(query.positions[t]) - static_cast<float>(start);
     if (++count == kAttentionRows) compute();
   }
   compute();
@@ -139,7 +141,7 @@ inline void attention_tile(const AttentionParams& params, const AttentionQuery& 
   for (std::size_t t = 0; t < query.tokens; ++t) {
     const std::int32_t position = query.positions[t];
     if (position < 0) continue;
-    const std::size_t begin = attention_first_chunk(position, params.window);
+    const std::size_t begin = attention_first_chunk(params, position);
     const std::size_t end = static_cast<std::size_t>(position) / kAttentionChunk + 1;
     first = begin < first ? begin : first;
     last = end > last ? end : last;

@@ -29,6 +29,7 @@ struct AttentionParams {
   float scale;                      ///< score = scale * q.k
   float softcap = 0;                ///< 0: none; else score = softcap * tanh(score / softcap), before masking
   std::int32_t window = 0;          ///< sliding window; 0: positions p <= query are seen, else also p > query - window
+  std::int32_t chunk = 0;           ///< 0: none; else positions before chunk * floor(query / chunk) are not seen
   const std::byte* pool;            ///< block b of this layer is at pool + b * block_stride
   std::size_t block_stride;         ///< bytes
   const std::int32_t* block_table;  ///< [ceil(kv_length / 32)]: this sequence's blocks
@@ -44,6 +45,8 @@ struct AttentionQuery {
   const std::int32_t* positions;  ///< [tokens], absolute, in any order
   std::size_t kv_head;
   const float* sinks = nullptr;  ///< [group] or nullptr: a score that is added to l but has no V
+  /// ALiBi (arXiv 2108.12409): [group] or nullptr; slope * distance is subtracted from a score, after the soft-cap.
+  const float* slopes = nullptr;
 };
 
 /// Floats of one partial result:
@@ -70,13 +73,25 @@ struct AttentionQuery {
                                                                       const KvShape& kv) {
   return 2 * tokens * group * attention_partial_floats(kv.value_dim) + attention_chunk_scratch_floats(kv);
 }
+/// Blocks that hold `tokens` tokens of up to `sequences` sequences, each of which begins a block.
+[[gnu::always_inline]] constexpr std::size_t self_attention_blocks(std::size_t tokens, std::size_t sequences) {
+  return (tokens + kKvBlockTokens - 1) / kKvBlockTokens + sequences;
+}
 /// Number of chunks of a cache of kv_length positions.
 [[gnu::always_inline]] constexpr std::size_t attention_chunks(std::size_t kv_length) {
   return (kv_length + kAttentionChunk - 1) / kAttentionChunk;
 }
-/// The first chunk that a query at `position` sees; chunks before it need not be computed. 0 without a window.
-[[gnu::always_inline]] constexpr std::size_t attention_first_chunk(std::int32_t position, std::int32_t window) {
-  return window <= 0 || position < window ? 0 : static_cast<std::size_t>(position - window + 1) / kAttentionChunk;
+/// The first position that a query at `position` sees: 0 unless it has a sliding window or chunked attention.
+[[gnu::always_inline]] constexpr std::int32_t attention_first_position(const AttentionParams& params,
+                                                                       std::int32_t position) {
+  const std::int32_t of_window = params.window > 0 && position >= params.window ? position - params.window + 1 : 0;
+  const std::int32_t of_chunk = params.chunk > 0 ? position / params.chunk * params.chunk : 0;
+  return of_window > of_chunk ? of_window : of_chunk;
+}
+/// The first chunk of kAttentionChunk positions that a query at `position` sees; those before it need not be computed.
+[[gnu::always_inline]] constexpr std::size_t attention_first_chunk(const AttentionParams& params,
+                                                                   std::int32_t position) {
+  return static_cast<std::size_t>(attention_first_position(params, position)) / kAttentionChunk;
 }
 
 }  // namespace forge::cpu
