@@ -71,7 +71,8 @@ inline Graph every_op() {
   const Value arranged = b.arrange(3, pieces, true);
   const Value batched = b.batched_matmul(arranged, b.weight("batches", DType::kQ8_0, {3, 8, 32}));
   x = b.add(b.expert_sum(arranged, shares), b.matmul(batched, b.weight("wide", DType::kF16, {32, 24})));
-  // Ops with recurrent state, each with a group of its own, and attention without a cache, on parts of x [T,24].
+  // Ops with recurrent state, each with a group of its own, and attention without a cache, on parts of 24 columns of x.
+  x = b.split(x, {24, 8})[0];
   const auto state_of = [&](std::int64_t number, std::int64_t floats) {
     return b.recurrent_state({.group = number, .layers = 1, .floats = floats});
   };
