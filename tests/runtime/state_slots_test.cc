@@ -345,7 +345,7 @@ TEST_CASE("random operations: every sequence has the state after its tokens, and
                       .sequences_max = sequences,
                       .tokens_max = *rc::gen::inRange<std::size_t>(1, 40),
                       .states = {.slots = sequences + *rc::gen::inRange<std::size_t>(0, 8)}});
-    const int steps = *rc::gen::inRange(1, 80);
+    const int steps = *rc::gen::resize(100, rc::gen::inRange(100, 200));  // of any size: hits and evictions are counted
     for (int step = 0; step < steps; ++step) {
       act(world);
       world.check();
