@@ -9,6 +9,7 @@
 
 #include "codegen/back_end.h"
 #include "ir/text/text.h"
+#include "passes/schedule/output_hidden_rows.h"
 #include "runtime/plan/version.h"
 #include "support/error.h"
 #include "support/version.h"
@@ -57,6 +58,20 @@ std::unique_ptr<plan::TargetFactsT> facts_of(const BackEnd& back_end, const Back
   facts->samples = std::ranges::any_of(
       program.variants, [](const auto& variant) { return variant != nullptr && !variant->sample_steps.empty(); });
   return facts;
+}
+
+/// Refuses a context for which the model has no learned positions: an embedding's table that the positions index.
+void check_positions(const ir::Graph& portable, std::int64_t context) {
+  for (const auto node : portable.nodes()) {
+    if (portable.op(node) != ir::Op::kEmbed) continue;
+    const auto ids = portable.operand(node, 1).node;
+    if (portable.op(ids) != ir::Op::kInput || portable.attrs_as<ir::InputAttrs>(ids).kind != ir::InputKind::kPositions)
+      continue;
+    const auto positions = portable.type(portable.operand(node, 0)).shape[0].value;
+    if (context > positions)
+      throw Error(ErrorCode::kUsage, fmt::format("the model cannot have a context of {} tokens", context),
+                  fmt::format("it has learned {} positions", positions), fmt::format("give -c {} or less", positions));
+  }
 }
 
 }  // namespace
@@ -156,13 +171,14 @@ std::unique_ptr<plan::ProgramT> compile_program(const ir::Graph& portable, const
     throw Error(ErrorCode::kUsage,
                 fmt::format("a program for rank {} of {} is not supported", options.rank, options.world));
   check_kv_type(target, back_end, options.kv_type);
+  check_positions(portable, options.context);
   const auto attention = parse_attention(options.attention);
   const auto made = back_end.make(target, {.kv_type = options.kv_type, .tune = options.tune, .attention = attention});
   auto result = passes::run_pipeline(portable, *made, pipeline);
   // Hidden rows need a second run of the pipeline, because the graph has another output and other variants. Lowering
   // lets both programs share the weights.
   std::optional<passes::Program> hidden;
-  if (options.hidden && back_end.gives_hidden) {
+  if (options.hidden && back_end.gives_hidden && !passes::is_encoder(portable)) {
     auto beside = pipeline;
     beside.hidden = true;
     beside.dump_ir_dir.clear();  // dumps show the graph that outputs logits

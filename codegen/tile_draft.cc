@@ -205,8 +205,8 @@ class Drafter {
     section.ops.push_back({rms ? TileOpKind::kRmsNorm : TileOpKind::kLayerNorm, node, graph_.operand(node, 1), origin});
   }
 
-  /// Adds the use as a transform of the tile. The tile must be the first operand, or any operand of a commutative
-  /// function.
+  /// Adds the use as a transform of the tile. The tile must be the first operand, any operand of a commutative
+  /// function, or the second of a gated product.
   void transform(ir::Value value, const ir::Use& use, DraftSection& section, std::int64_t origin) {
     const auto node = use.node;
     const auto other = [&](std::uint32_t i) {
@@ -216,12 +216,14 @@ class Drafter {
     };
     const auto op = graph_.op(node);
     const auto call = ir::function_call(op, graph_.attrs(node));
-    if (!(call && commutes(*call)) && use.operand != 0) throw Refusal{"the tile is not the first operand"};
+    const bool gated =
+        call && use.operand == 1 && elementwise::function_def(call->function).form == elementwise::Form::kGate;
+    if (!(call && commutes(*call)) && !gated && use.operand != 0) throw Refusal{"the tile is not the first operand"};
     if (call) {
       if (graph_.type(value).shape.size() < 2) throw Refusal{"a vector is broadcast over the tile"};
       const bool unary = graph_.operands(node).size() == 1;
       section.ops.push_back({unary ? TileOpKind::kUnary : TileOpKind::kBinary, node,
-                             unary ? ir::Value() : other(1 - use.operand), origin});
+                             unary ? ir::Value() : other(1 - use.operand), origin, gated});
       return;
     }
     switch (op) {
@@ -233,6 +235,7 @@ class Drafter {
           throw Refusal{"experts are summed only after their matmul"};
         if (origin != 0 || graph_.type(value).cols() != draft_.cols)
           throw Refusal{"experts are summed over only a part of the columns"};
+        if (graph_.op(other(1).node) == Op::kSplit) throw Refusal{"the routing weights are columns of another value"};
         section.ops.push_back({TileOpKind::kSumExperts, node, other(1), origin});
         return;
       case Op::kInvRmsScale:
@@ -317,8 +320,15 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
     case Op::kArrange:
     case Op::kRmsNorm:
     case Op::kLayerNorm:
+    case Op::kMatchRms:
+    case Op::kGaussianTopk:
     case Op::kRopeFreqs:
     case Op::kRopeTable:
+    case Op::kSelfAttention:
+    case Op::kShortConv:
+    case Op::kDeltaRule:
+    case Op::kSelectiveScan:
+    case Op::kRwkv7:
       return true;
     case Op::kSplit:
       return graph.attrs_as<ir::PartsAttrs>(node).unit > 0;
@@ -333,9 +343,19 @@ bool stores_attention(const ir::Graph& graph, std::span<const ir::NodeId> nodes)
          std::ranges::any_of(graph.uses(result), [&](const auto& use) { return use.node != nodes[1]; });
 }
 
+bool is_one_number(const ir::TensorType& type) {
+  return type.shape.size() == 1 && type.cols() == 1;
+}
+
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state) {
   while (graph.op(state.node) == Op::kKvStore) state = graph.operand(state.node, 0);
   return graph.attrs_as<ir::KvStateAttrs>(state.node);
+}
+
+const ir::RecurrentStateAttrs& recurrent_state_of(const ir::Graph& graph, ir::NodeId node) {
+  while (graph.op(node) != Op::kRecurrentState)
+    node = graph.operand(node, graph.operands(node).size() - kStateOperands).node;
+  return graph.attrs_as<ir::RecurrentStateAttrs>(node);
 }
 
 std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight) {

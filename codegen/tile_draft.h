@@ -36,6 +36,7 @@ struct DraftOp {
   ir::NodeId node = ir::kNoNode;  ///< the node whose attributes apply
   ir::Value operand;              ///< what it reads (vector, tensor, squares, RoPE table) or, if a sink, writes
   std::int64_t origin = 0;        ///< source column that corresponds to the operand's column 0
+  bool gated = false;             ///< kBinary: the operand is the function's first argument, and the tile its second
 };
 
 /// Columns [begin, end) of the source, which run the same operations. Tiles never cross a section's borders.
@@ -69,8 +70,17 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node);
 /// result, in which case f32 is only needed if something else reads the result.
 bool stores_attention(const ir::Graph& graph, std::span<const ir::NodeId> nodes);
 
+/// True for an operand [1] of an elementwise op: one number for all elements.
+bool is_one_number(const ir::TensorType& type);
+
 /// The attributes of the KV state that a state value belongs to, through any number of KV stores.
 const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);
+
+/// The attributes of the recurrent state that a node updates, through any number of layers before it.
+const ir::RecurrentStateAttrs& recurrent_state_of(const ir::Graph& graph, ir::NodeId node);
+
+/// Operands that every op with recurrent state ends with: state, sequence, state_read, state_write.
+inline constexpr std::size_t kStateOperands = 4;
 
 /// Rows of each part of a weight: the parts of a concatenated weight, each of which starts at a group of 16 packed
 /// rows; one part for a plain or an interleaved weight. For experts' weights: the rows of one expert.

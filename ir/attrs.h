@@ -26,7 +26,19 @@ namespace forge::ir {
 ///   kv_length   i32 [B]      positions of each sequence in the KV cache, those of this step included
 ///   block_table i32 [B,P]    physical KV block of each logical block, for the KV group whose state the op takes
 ///   embeddings  f32 [T,width]  rows that are computed elsewhere and stand for tokens, such as those of an image
-enum class InputKind : std::uint8_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable, kEmbeddings };
+///   state_read  i32 [B]      slot of the recurrent state that each sequence continues; -1: it starts with zeros
+///   state_write i32 [B]      slot where its state after this step goes; may be the slot that it reads
+enum class InputKind : std::uint8_t {
+  kIds,
+  kPositions,
+  kSequence,
+  kRows,
+  kKvLength,
+  kBlockTable,
+  kEmbeddings,
+  kStateRead,
+  kStateWrite
+};
 /// The activation functions, generated from the table in kernels/elementwise/elementwise.h and in its order.
 #define FORGE_ACTIVATION(name, Name, ...) k##Name,
 enum class Activation : std::uint8_t { FORGE_ELEMENTWISE_FUNCTIONS(FORGE_NO_ROW, FORGE_ACTIVATION) };
@@ -99,12 +111,19 @@ struct KvStateAttrs {
   FORGE_FIELDS(v("group", group); v("layers", layers); v("kv_heads", kv_heads); v("head_dim", head_dim);
                v("window", window); v("value_dim", value_dim); v("shared_row", shared_row);)
 };
-/// Recurrent state of one group of layers: `floats` f32 values for each sequence and layer, independent of the
-/// sequence's length.
+/// Recurrent state of one group of layers: `floats` f32 values for each slot and layer, independent of the sequence's
+/// length. A slot holds the state of one sequence at one position; a step reads one slot of each sequence and writes
+/// one (InputKind).
 struct RecurrentStateAttrs {
   using Self = RecurrentStateAttrs;
   std::int64_t group = 0, layers = 0, floats = 0;
   FORGE_FIELDS(v("group", group); v("layers", layers); v("floats", floats);)
+};
+/// max(0, x - mean - cutoff * deviation) of each row (kGaussianTopk).
+struct GaussianTopkAttrs {
+  using Self = GaussianTopkAttrs;
+  float cutoff = 0;  ///< standard deviations above the mean
+  FORGE_FIELDS(v("cutoff", cutoff);)
 };
 struct NormAttrs {
   using Self = NormAttrs;
@@ -225,13 +244,30 @@ struct AttentionAttrs {
   float softcap = 0;           ///< scores become softcap * tanh(score / softcap); 0: none
   std::int64_t value_dim = 0;  ///< 0: the same as head_dim
   std::int64_t chunk = 0;      ///< the token at p sees positions from chunk * floor(p / chunk) on; 0: from 0 on
+  float alibi = 0;             ///< ALiBi's largest bias, see alibi_slope; 0: none
   FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
                v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);
-               v("chunk", chunk);)
+               v("chunk", chunk); v("alibi", alibi);)
 };
+/// Attention of encoders: every token sees all tokens of its sequence, which are all in the step; nothing is cached.
+/// With a window w the tokens at i and j see each other if |i - j| <= w / 2. heads / kv_heads query heads share one KV
+/// head.
+struct SelfAttentionAttrs {
+  using Self = SelfAttentionAttrs;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 1;
+  std::int64_t window = 0;  ///< 0: none
+  FORGE_FIELDS(v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim); v("scale", scale);
+               v("window", window);)
+};
+/// ALiBi (arXiv 2108.12409): a head's score for the key at distance d (0: the token itself) gets -slope * d, after
+/// scale and soft-cap. The slopes of the first n heads, n being the largest power of two up to `heads`, are
+/// 2^(-max_bias (h + 1) / n); further heads take the odd powers in between.
+float alibi_slope(float max_bias, std::int64_t heads, std::int64_t head);
 /// How the router chooses `used` experts for a token. Experts are ranked by the gate's score plus the bias operand
 /// where there is one (arXiv 2408.15664); of equal ones the lower number wins. Routing weights come from the score
-/// without the bias. With groups > 1 (group-limited routing, arXiv 2412.19437, section 2.1.2) the experts are divided
+/// without the bias; a third operand has a factor for each expert, which multiplies its routing weight last. With
+/// groups > 1 (group-limited routing, arXiv 2412.19437, section 2.1.2) the experts are divided
 /// into that many groups of consecutive experts; a group's rank is the sum of its `group_top` best experts, and only
 /// experts of the `groups_used` best groups can be chosen. With experts_per_adjugate = n > 1 the experts that were
 /// ranked stand for smaller ones that n of them share (GroveMoE, arXiv 2508.07785): expert e for e / n, whose routing
@@ -247,14 +283,56 @@ struct RouteAttrs {
                v("groups_used", groups_used); v("group_top", group_top);
                v("experts_per_adjugate", experts_per_adjugate);)
 };
+// Ops with recurrent state. `layer` is the index of the layer in its recurrent group, not in the model.
+
+/// Causal convolution of each channel over the last K tokens, K being the columns of the kernel:
+///   y[t] = bias + sum over j of kernel[j] * x[t - K + 1 + j]
+/// The state of a channel is its last K - 1 inputs, the oldest first: [K-1, C].
+struct ShortConvAttrs {
+  using Self = ShortConvAttrs;
+  std::int64_t layer = 0;
+  FORGE_FIELDS(v("layer", layer);)
+};
+/// Gated delta rule (arXiv 2412.06464; with a decay for each channel: Kimi Delta Attention, arXiv 2510.26692). A value
+/// head has a state S [key_dim, value_dim]; a token with log decay g (<= 0) and beta changes and reads it:
+///   S = e^g S (row i by e^g[i] where each channel has its own);  u = beta (v - S^T k);  S = S + k u^T
+///   y = scale * S^T q
+/// heads / key_heads value heads share q and k. Head h uses key head h / (heads / key_heads), or h % key_heads with
+/// `interleaved` 1. With norm_eps > 0 q and k of each head are first divided by sqrt(sum of squares + norm_eps).
+struct DeltaRuleAttrs {
+  using Self = DeltaRuleAttrs;
+  std::int64_t layer = 0, heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, interleaved = 0;
+  float scale = 1, norm_eps = 0;
+  FORGE_FIELDS(v("layer", layer); v("heads", heads); v("key_heads", key_heads); v("key_dim", key_dim);
+               v("value_dim", value_dim); v("interleaved", interleaved); v("scale", scale); v("norm_eps", norm_eps);)
+};
+/// Selective state space scan (Mamba, arXiv 2312.00752; Mamba-2, arXiv 2405.21060). A head has a state h [state_dim,
+/// head_dim]:
+///   h[n,p] = e^(dt a[n]) h[n,p] + dt x[p] b[n];  y[p] = sum over n of h[n,p] c[n] + d x[p]
+/// heads / groups heads share b and c. Mamba-1 has head_dim 1: a head for each channel.
+struct SelectiveScanAttrs {
+  using Self = SelectiveScanAttrs;
+  std::int64_t layer = 0, heads = 0, head_dim = 0, state_dim = 0, groups = 0;
+  FORGE_FIELDS(v("layer", layer); v("heads", heads); v("head_dim", head_dim); v("state_dim", state_dim);
+               v("groups", groups);)
+};
+/// RWKV-7's recurrence (arXiv 2503.14456). A head has a state S [head_dim, head_dim], rows by key channel i, columns by
+/// value channel:
+///   s = S^T a;  S[i] = w[i] S[i] + b[i] s + k[i] v;  y = S^T r
+struct Rwkv7Attrs {
+  using Self = Rwkv7Attrs;
+  std::int64_t layer = 0, heads = 0, head_dim = 0;
+  FORGE_FIELDS(v("layer", layer); v("heads", heads); v("head_dim", head_dim);)
+};
 #undef FORGE_FIELDS
 
 /// The attributes of any op. OpDef::attrs_index says which alternative an op has.
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
 using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs,
                            NormAttrs, GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
-                           KvStoreAttrs, AttentionAttrs, RouteAttrs, ArrangeAttrs,
-                           QuantizeAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
+                           KvStoreAttrs, AttentionAttrs, SelfAttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs,
+                           ShortConvAttrs, DeltaRuleAttrs, SelectiveScanAttrs, Rwkv7Attrs,
+                           GaussianTopkAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
 #undef FORGE_ALTERNATIVE
 
 }  // namespace forge::ir

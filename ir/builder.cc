@@ -60,6 +60,12 @@ Value Builder::rms_norm(Value x, Value weight, float eps) {
   const TensorType& type = graph_.type(weight);
   return add_node(Op::kRmsNorm, {x, weight}, NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
 }
+std::vector<Value> Builder::split(Value x, std::vector<std::int64_t> sizes) {
+  std::vector<Value> parts(sizes.size());
+  const Value first = add_node(Op::kSplit, {x}, PartsAttrs{.sizes = std::move(sizes), .unit = 0});
+  for (std::uint32_t i = 0; i < parts.size(); ++i) parts[i] = {first.node, i};
+  return parts;
+}
 Value Builder::slice_rows(Value weight, std::int64_t begin, std::int64_t rows) {
   return add_node(Op::kSliceRows, {weight}, SliceAttrs{begin, rows});
 }
@@ -68,6 +74,12 @@ Value Builder::layer_norm(Value x, Value weight, Value bias, float eps) {
   std::vector<Value> operands{x, weight};
   if (bias.node != kNoNode) operands.push_back(bias);
   return add_node(Op::kLayerNorm, std::move(operands), NormAttrs{eps, type.shape.empty() ? 0 : type.cols()});
+}
+Value Builder::match_rms(Value x, Value like) {
+  return add_node(Op::kMatchRms, {x, like});
+}
+Value Builder::gaussian_topk(Value x, float cutoff) {
+  return add_node(Op::kGaussianTopk, {x}, GaussianTopkAttrs{cutoff});
 }
 Value Builder::matmul(Value x, Value weight) {
   return add_node(Op::kMatmul, {x, weight});
@@ -137,12 +149,45 @@ Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool s
   }
   return add_node(Op::kArrange, std::move(operands), std::move(attrs));
 }
+Builder::Recurrent Builder::add_recurrent(Op op, std::vector<Value> operands, Value state, Attrs attrs) {
+  operands.push_back(state);
+  for (const auto kind : {InputKind::kSequence, InputKind::kStateRead, InputKind::kStateWrite})
+    operands.push_back(input(kind));
+  const Value y = add_node(op, std::move(operands), std::move(attrs));
+  return {y, {y.node, 1}};
+}
+Builder::Recurrent Builder::short_conv(Value x, Value kernel, Value bias, Value state, std::int64_t layer) {
+  std::vector<Value> operands{x, kernel};
+  if (bias.node != kNoNode) operands.push_back(bias);
+  return add_recurrent(Op::kShortConv, std::move(operands), state, ShortConvAttrs{layer});
+}
+Builder::Recurrent Builder::delta_rule(Value q, Value k, Value v, Value log_decay, Value beta, Value state,
+                                       const DeltaRuleAttrs& attrs) {
+  return add_recurrent(Op::kDeltaRule, {q, k, v, log_decay, beta}, state, attrs);
+}
+Builder::Recurrent Builder::selective_scan(const ScanOperands& operands, Value state, const SelectiveScanAttrs& attrs) {
+  const auto& [x, dt, a, b, c, d] = operands;
+  return add_recurrent(Op::kSelectiveScan, {x, dt, a, b, c, d}, state, attrs);
+}
+Builder::Recurrent Builder::rwkv7(const Rwkv7Operands& operands, Value state, const Rwkv7Attrs& attrs) {
+  const auto& [r, w, k, v, a, b] = operands;
+  return add_recurrent(Op::kRwkv7, {r, w, k, v, a, b}, state, attrs);
+}
+Value Builder::self_attention(Value q, Value k, Value v, const SelfAttentionAttrs& attrs) {
+  return add_node(Op::kSelfAttention, {q, k, v, input(InputKind::kSequence)}, attrs);
+}
 Value Builder::gather_rows(Value x, Value rows) {
   return add_node(Op::kGatherRows, {x, rows});
 }
 
-Builder::Routed Builder::route(Value logits, const RouteAttrs& attrs, Value bias) {
-  auto operands = bias.node == kNoNode ? std::vector{logits} : std::vector{logits, bias};
+/// Factors are the third operand, so without a bias they need one of zeros.
+Builder::Routed Builder::route(Value logits, const RouteAttrs& attrs, Value bias, Value factors) {
+  const std::int64_t experts = graph_.type(logits).cols();
+  if (factors.node != kNoNode && bias.node == kNoNode)
+    bias = constant(std::vector<float>(static_cast<std::size_t>(experts)), {experts});
+  std::vector<Value> operands{logits};
+  for (const Value vector : {bias, factors})
+    if (vector.node != kNoNode) operands.push_back(vector);
   const NodeId node = graph_.add(Op::kRoute, std::move(operands), attrs, layer_);
   return {{node, 0}, {node, 1}};
 }

@@ -33,11 +33,16 @@ class Builder {
   Value kv_state(const KvStateAttrs& attrs);
   Value recurrent_state(const RecurrentStateAttrs& attrs);
   Value embed(Value table, Value ids);
+  /// Columns of x, divided into parts of these sizes, one after the other.
+  std::vector<Value> split(Value x, std::vector<std::int64_t> sizes);
   Value slice_rows(Value weight, std::int64_t begin, std::int64_t rows);
   /// RMSNorm over runs of as many columns as `weight` has: a whole row, or one head for QK-norm.
   Value rms_norm(Value x, Value weight, float eps);
   /// LayerNorm over runs of as many columns as a row of `weight` has. `bias` may be Value{}: none.
   Value layer_norm(Value x, Value weight, Value bias, float eps);
+  /// x scaled row by row to the length of the rows of `like`.
+  Value match_rms(Value x, Value like);
+  Value gaussian_topk(Value x, float cutoff);
   Value matmul(Value x, Value weight);
   /// Any elementwise op of kernels/elementwise. `parameters` are in the order of the op's row there; their number must
   /// match (IR-000).
@@ -75,6 +80,26 @@ class Builder {
   /// Attends to a layer of `state`, which must already include this step's store of that layer. `sinks` [heads] are
   /// optional. Positions, sequences, block table and KV lengths are the step's inputs.
   Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {});
+  /// Result of an op with recurrent state: y, and the state after this layer. Sequence and slots are the step's inputs.
+  struct Recurrent {
+    Value y, state;
+  };
+  /// `bias` [C] is optional.
+  Recurrent short_conv(Value x, Value kernel, Value bias, Value state, std::int64_t layer);
+  Recurrent delta_rule(Value q, Value k, Value v, Value log_decay, Value beta, Value state,
+                       const DeltaRuleAttrs& attrs);
+  /// The operands x, dt, a, b, c and d of a selective scan, which op.h describes.
+  struct ScanOperands {
+    Value x, dt, a, b, c, d;
+  };
+  Recurrent selective_scan(const ScanOperands& operands, Value state, const SelectiveScanAttrs& attrs);
+  /// The operands r, w, k, v, a and b of RWKV-7's recurrence (Rwkv7Attrs).
+  struct Rwkv7Operands {
+    Value r, w, k, v, a, b;
+  };
+  Recurrent rwkv7(const Rwkv7Operands& operands, Value state, const Rwkv7Attrs& attrs);
+  /// Attention of encoders. The sequences are the step's input.
+  Value self_attention(Value q, Value k, Value v, const SelfAttentionAttrs& attrs);
   Value gather_rows(Value x, Value rows);
   /// One piece of arrange (ArrangeAttrs): columns [begin + head * stride, ... + width) of x, or zeros without an x.
   struct Piece {
@@ -88,16 +113,17 @@ class Builder {
   struct Routed {
     Value experts, shares;
   };
-  /// `bias` [E] affects the choice only, never the routing weights.
-  Routed route(Value logits, const RouteAttrs& attrs, Value bias = {});
+  /// `bias` [E] affects the choice only, never the routing weights; `factors` [E] multiply these. Both may be Value{}.
+  Routed route(Value logits, const RouteAttrs& attrs, Value bias = {}, Value factors = {});
   Value expert_matmul(Value x, Value weight, Value experts);
   Value expert_add(Value x, Value bias, Value experts);
   Value expert_sum(Value x, Value shares);
 
  private:
   Value add_node(Op op, std::vector<Value> operands, Attrs attrs = {});
+  Recurrent add_recurrent(Op op, std::vector<Value> operands, Value state, Attrs attrs);
   Graph& graph_;
-  std::array<Value, 7> inputs_{};  ///< the input nodes found or added so far, by InputKind
+  std::array<Value, 9> inputs_{};  ///< the input nodes found or added so far, by InputKind
   std::int32_t layer_ = kNoLayer;
 };
 

@@ -105,11 +105,12 @@ class Interpreter {
       }
       case Op::kKvState: {
         results.push_back(std::make_shared<Tensor>(make_zeros(graph_.type({node, 0}))));
-        kv_group_[node] = graph_.attrs_as<KvStateAttrs>(node).group;
+        state_group_[node] = graph_.attrs_as<KvStateAttrs>(node).group;
         return;
       }
       case Op::kRecurrentState:
         results.push_back(std::make_shared<Tensor>(make_zeros(graph_.type({node, 0}))));
+        state_group_[node] = graph_.attrs_as<RecurrentStateAttrs>(node).group;
         return;
       default:
         run_reference(node);
@@ -117,12 +118,12 @@ class Interpreter {
   }
 
   /// Calls the op's scalar reference. States have no data of their own here: a state result is an empty tensor that
-  /// carries its KV group along the chain of stores (kv_group_).
+  /// carries its group along the chain of stores (state_group_).
   void run_reference(NodeId node) {
     std::vector<const Tensor*> operands;
     for (const Value& value : graph_.operands(node)) {
       operands.push_back(values_[value.node][value.result].get());
-      if (graph_.type(value).is_state()) context_.kv_group = kv_group_[node] = kv_group_.at(value.node);
+      if (graph_.type(value).is_state()) context_.state_group = state_group_[node] = state_group_.at(value.node);
     }
     std::vector<Tensor> made;
     for (const TensorType& type : graph_.results(node)) made.push_back(make_zeros(type));
@@ -130,6 +131,12 @@ class Interpreter {
     if (def.reference == nullptr) misuse(fmt::format("{} has no reference", def.name));
     def.reference(graph_.attrs(node), operands, made, context_);
     for (Tensor& tensor : made) values_[node].push_back(std::make_shared<Tensor>(std::move(tensor)));
+  }
+
+  [[nodiscard]] const std::vector<std::int32_t>& state_slots(const std::vector<std::int32_t>& slots) const {
+    if (static_cast<std::int64_t>(slots.size()) != counts_.sequences)
+      misuse(fmt::format("{} state slots for {} sequences", slots.size(), counts_.sequences));
+    return slots;
   }
 
   TensorPtr input(NodeId node) const {
@@ -150,6 +157,12 @@ class Interpreter {
         break;
       case InputKind::kKvLength:
         tensor.i32 = in.kv_length;
+        break;
+      case InputKind::kStateRead:
+        tensor.i32 = state_slots(in.state_read);
+        break;
+      case InputKind::kStateWrite:
+        tensor.i32 = state_slots(in.state_write);
         break;
       case InputKind::kEmbeddings:
         if (in.embeddings.size() != tensor.f32.size()) misuse("embeddings must have one row for each token");
@@ -187,7 +200,7 @@ class Interpreter {
   EvalContext context_;
   std::vector<std::vector<TensorPtr>> values_;  // by node, then result; cleared after the last use
   std::vector<std::size_t> uses_left_;          // by node
-  std::map<NodeId, std::int64_t> kv_group_;
+  std::map<NodeId, std::int64_t> state_group_;
   std::map<std::string, TensorPtr> loaded_;               // by weight name
   std::map<std::string, std::size_t> weight_nodes_left_;  // by weight name: nodes not yet evaluated
 };

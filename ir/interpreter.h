@@ -26,15 +26,18 @@ struct Tensor {
   [[nodiscard]] std::int64_t cols() const { return dims.empty() ? 1 : dims.back(); }
 };
 
-/// The KV cache of the interpreter. The key of `rows` is (KV group, layer in the group, physical position), where a
-/// physical position is block * block_tokens + slot. A row has kv_heads*head_dim floats of keys and kv_heads*value_dim
-/// of values; `v` is empty where a head's values are the first columns of its keys.
+/// The states of the interpreter: the KV cache and recurrent states. The key of `rows` is (KV group, layer in the
+/// group, physical position), where a physical position is block * block_tokens + slot. A row has kv_heads*head_dim
+/// floats of keys and kv_heads*value_dim of values; `v` is empty where a head's values are the first columns of its
+/// keys.
 struct ReferenceKv {
   std::int64_t block_tokens = 32;
   struct Row {
     std::vector<float> k, v;
   };
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Row> rows;
+  /// Recurrent states. The key is (recurrent group, layer in the group, slot); layouts are those of the ops (attrs.h).
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, std::vector<float>> recurrent;
 };
 
 /// The inputs of one step (InputKind). Positions are absolute; `sequence` indexes kv_length and block_table, whose rows
@@ -43,6 +46,7 @@ struct StepInputs {
   std::vector<std::int32_t> ids, positions, sequence, rows, kv_length;
   std::vector<std::vector<std::int32_t>> block_table;
   std::vector<float> embeddings;  ///< [T, width], one row a token; only for graphs with that input
+  std::vector<std::int32_t> state_read = {}, state_write = {};  ///< [B], only for graphs with recurrent state
 };
 
 /// State that references share while a graph is interpreted.
@@ -51,7 +55,7 @@ struct EvalContext {
   ReferenceKv* kv = nullptr;
   bool quantize_activations = false;  ///< true: quantize rounds its values through int8; false: it copies them
   std::int64_t positions_max = 0;     ///< positions that the step's block tables can hold
-  std::int64_t kv_group = 0;          ///< KV group of the state operand of the op that runs
+  std::int64_t state_group = 0;       ///< KV group or recurrent group of the state operand of the op that runs
 };
 
 /// Loads the weight `name` and dequantises it to f32, row-major, one value for each element of `type`.

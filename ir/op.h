@@ -19,8 +19,8 @@ inline constexpr std::int64_t kSumSquaresBlock = 16;
 
 /// All ops, as (operands) -> results; [operands] in brackets are optional. Dimensions: M rows, N and K columns, T
 /// tokens, R rows of logits, E experts, U experts a token, H heads or batches, G runs of `dim` columns, W columns of a
-/// head, V rows of a table, D its columns. A state is a cache that ops update; it has no shape. Weights are [N,K]:
-/// row n has the K factors of output column n.
+/// head, V rows of a table, D its columns, C channels, B sequences. A state is a cache that ops update; it has no
+/// shape. Weights are [N,K]: row n has the K factors of output column n.
 #define FORGE_OP(name, Name, ...) k##Name,
 enum class Op : std::uint8_t {
   kInput,           // () -> i32 step input, or f32 [T,D] for embeddings
@@ -35,11 +35,14 @@ enum class Op : std::uint8_t {
   kSumSquares,      // (x [M,N]) -> f32 [M, ceil(N/16)]: sums of x^2 over blocks of kSumSquaresBlock = 16 columns
   kInvRmsScale,     // (x [M,N] or [M,U,N], squares [M,ceil(dim/16)]) -> f32: x / sqrt(sum(squares)/dim + eps), with the
                     // attributes dim and eps
-  kQuantize,        // (x f32 [M,N] or [M,U,N]) -> the same shape in the attribute's type, q8a_32 or q8a_16
-  kMatmul,          // (x [M,K] f32, q8a_32 or q8a_16, weight [N,K]) -> f32 [M,N]: x . weight^T
-  kBatchedMatmul,   // (x [M,H,K] f32, q8a_32 or q8a_16, weight [H,N,K]) -> f32 [M,H*N]: x[m,h] . weight[h]^T
+  kMatchRms,  // (x [M,N], like [M,N]) -> f32: each row x * |like| / |x|, the lengths being 2-norms; zeros stay zeros
+  kGaussianTopk,   // (x [M,N]) -> f32: each row max(0, x - mean - cutoff * deviation), deviation with N - 1 (activation
+                   // sparsity of Gemma 3n)
+  kQuantize,       // (x f32 [M,N] or [M,U,N]) -> the same shape in the attribute's type, q8a_32 or q8a_16
+  kMatmul,         // (x [M,K] f32, q8a_32 or q8a_16, weight [N,K]) -> f32 [M,N]: x . weight^T
+  kBatchedMatmul,  // (x [M,H,K] f32, q8a_32 or q8a_16, weight [H,N,K]) -> f32 [M,H*N]: x[m,h] . weight[h]^T
   kConcatRows,  // (weights [Ni,K]...) -> [sum Ni, K]: one weight made of several at load time; also [Ni] and [E,Ni,K]
-  kSliceRows,   // (weight [N,K] or [N]) -> a range of its rows, selected at load time
+  kSliceRows,   // (weight [N,K], [N] or [E,N,K]) -> a range of its rows, or of each expert's; selected at load time
   kSplit,       // (x [M,N] or [M,U,N]) -> one result a part: columns of x (PartsAttrs)
   kArrange,     // (x [M,N] or [M,U,N]...) -> f32 [M,H*W] or [M,H,W]: columns selected head by head (ArrangeAttrs)
   kGlu,         // (gate, up) -> f32: act(gate) * up
@@ -51,14 +54,24 @@ enum class Op : std::uint8_t {
                 // state; without v where the state has shared rows
   kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]]) -> f32
                 // [T,heads*value_dim]
-  kGatherRows,  // (x [T,N], rows [R]) -> f32 [R,N]
-  kRoute,  // (logits [M,E], [bias [E]]) -> i32 [M,U], f32 [M,U]: each row's experts, best first, and routing weights
+  kSelfAttention,  // (q [T,heads*head_dim], k, v [T,kv_heads*head_dim], sequence [T]) -> f32 [T,heads*head_dim]
+  kGatherRows,     // (x [T,N], rows [R]) -> f32 [R,N]
+  kRoute,  // (logits [M,E], [bias [E], [factors [E]]]) -> i32 [M,U], f32 [M,U]: each row's experts, best first, and
+           // routing weights
   kExpertMatmul,  // (x [M,K] or [M,U,K], weight [E,N,K], experts [M,U]) -> f32 [M,U,N]: x by the chosen experts'
                   // weights
   kExpertAdd,     // (x [M,U,N], bias [E,N,1], experts [M,U]) -> f32 [M,U,N]: x plus the chosen experts' biases
   kExpertSum,     // (x [M,U,N], shares [M,U]) -> f32 [M,N]: sum over U of routing weight * x
+  // Ops with recurrent state: the last operands are (state, sequence [T], state_read [B], state_write [B]), the last
+  // result is the state after this layer.
+  kShortConv,      // (x [T,C], kernel [C,K], [bias [C]], ...) -> f32 [T,C], state
+  kDeltaRule,      // (q, k [T,key_heads*key_dim], v [T,heads*value_dim], log decay [T,heads] or [T,heads*key_dim], beta
+                   // [T,heads], ...) -> f32 [T,heads*value_dim], state
+  kSelectiveScan,  // (x [T,heads*head_dim], dt [T,heads], a [heads,state_dim] or [heads], b, c [T,groups*state_dim], d
+                   // [heads], ...) -> f32 [T,heads*head_dim], state
+  kRwkv7,          // (r, w, k, v, a, b, all [T,heads*head_dim], ...) -> f32 [T,heads*head_dim], state
   // One op for each row of kernels/elementwise/elementwise.h: (x) -> f32: f(x), or (a [M,N], b [M,N] or [N]) -> f32:
-  // f(a, b), where a vector b applies to every row
+  // f(a, b), where a vector b applies to every row; b [1] applies to every element
   FORGE_ELEMENTWISE_FUNCTIONS(FORGE_OP, FORGE_NO_ROW)  //
   kCount_,
 };
@@ -80,7 +93,7 @@ struct OpDef {
   std::string_view name;                            ///< in the text form
   std::uint8_t operands_min = 0, operands_max = 0;  ///< operands_max 255: no upper limit
   std::size_t attrs_index = 0;                      ///< alternative of Attrs that this op has
-  bool has_effect = false;   ///< writes the KV cache: must not be duplicated, nor removed while its state is used
+  bool has_effect = false;   ///< writes a state: must not be duplicated, nor removed while its state is used
   bool elementwise = false;  ///< result element (i,j) depends on operand elements (i,j) only; vectors broadcast
   std::int8_t in_place_operand = -1;              ///< the result may overwrite this operand's buffer; -1: none
   std::optional<elementwise::Function> function;  ///< set if the op is a row of kernels/elementwise
@@ -106,6 +119,12 @@ struct FunctionCall {
 };
 /// nullopt for all other ops.
 std::optional<FunctionCall> function_call(Op op, const Attrs& attrs);
+/// What an op with recurrent state keeps: the layer of its recurrent group, and the floats of one sequence there.
+struct RecurrentUse {
+  std::int64_t layer = 0, floats = 0;
+};
+/// nullopt for all other ops.
+std::optional<RecurrentUse> recurrent_use(Op op, const Attrs& attrs, std::span<const TensorType> operands);
 /// The op of this name in the text form; nullptr if there is none.
 const OpDef* find_op(std::string_view name);
 

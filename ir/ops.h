@@ -22,6 +22,8 @@ std::span<const OpDef> rope_defs();
 std::span<const OpDef> attention_defs();
 std::span<const OpDef> expert_defs();
 std::span<const OpDef> arrange_defs();
+std::span<const OpDef> recurrent_defs();
+std::span<const OpDef> self_attention_defs();
 
 using Types = std::span<const TensorType>;
 using Operands = std::span<const Tensor* const>;

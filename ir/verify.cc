@@ -16,7 +16,8 @@
 //   IR-012  each group can run as one step: no path leaves a group and returns to it, and no two groups depend on each
 //           other
 //   IR-013  each KV group has one kv_state, each recurrent group one recurrent_state, each weight name one type
-//   IR-014  positions, sequence, block_table and kv_length of kv_store and attention are those inputs of the step
+//   IR-014  positions, sequence, block_table and kv_length of kv_store and attention are those inputs of the step, as
+//           are sequence, state_read and state_write of ops with recurrent state, and sequence of self_attention
 //   IR-015  the experts operand of expert_matmul and expert_add comes from a route over as many experts as the
 //           weight has, or over as many for each of them as the route says
 //
@@ -24,6 +25,7 @@
 // store:
 //   kv_state -> kv_store layer 0 -> kv_store layer 1 -> ... -> output "kv0"
 //                     \-> attention      \-> attention
+// A recurrent state has the same rules; each op that updates it is one link of its chain.
 
 #include <fmt/format.h>
 
@@ -49,6 +51,7 @@ class Verifier {
     check_outputs();
     check_load_time_ops();
     check_state_chains();
+    check_recurrent_chains();
     check_state_op_inputs();
     check_experts();
     check_groups();
@@ -181,6 +184,37 @@ class Verifier {
     }
   }
 
+  /// Checks the chain of each recurrent_state: every op that updates it takes the state of the one before, and the last
+  /// state is an output.
+  void check_recurrent_chains() const {
+    for (const NodeId root : nodes_) {
+      if (graph_.op(root) != Op::kRecurrentState) continue;
+      const auto& group = graph_.attrs_as<RecurrentStateAttrs>(root);
+      std::set<std::int64_t> updated;
+      for (Value state{root, 0}; state.node != kNoNode;) {
+        const auto uses = graph_.uses(state);
+        const auto ends = uses.size() + output_values_.count(state);
+        require(ends <= 1, "IR-009", state.node, "its state has more than one successor");
+        require(ends == 1 || state.node == root, "IR-009", state.node,
+                "its write is lost: the state goes neither to another layer nor to an output");
+        if (uses.empty()) break;
+        const NodeId next = uses[0].node;
+        const auto use = recurrent_use_of(next);
+        require(use.has_value(), "IR-009", next, "it takes a recurrent state and does not update it");
+        require(use->floats == group.floats, "IR-010", next, "it keeps more or fewer floats than its group has");
+        require(use->layer < group.layers, "IR-010", next, "its layer is not in the recurrent group");
+        require(updated.insert(use->layer).second, "IR-011", next, "its layer is updated twice");
+        state = {next, 1};
+      }
+    }
+  }
+
+  [[nodiscard]] std::optional<RecurrentUse> recurrent_use_of(NodeId node) const {
+    std::vector<TensorType> types;
+    for (const Value& operand : graph_.operands(node)) types.push_back(graph_.type(operand));
+    return recurrent_use(graph_.op(node), graph_.attrs(node), types);
+  }
+
   /// IR-010: heads, dimensions, window and layer number of a kv_store or attention against its KV group.
   void check_geometry(NodeId node, const KvStateAttrs& geometry) const {
     std::int64_t layer = 0;
@@ -209,16 +243,29 @@ class Verifier {
   void check_state_op_inputs() const {
     static constexpr std::array kKinds{InputKind::kPositions, InputKind::kSequence, InputKind::kBlockTable,
                                        InputKind::kKvLength};
+    static constexpr std::array kSelfKinds{InputKind::kSequence};
+    static constexpr std::array kRecurrentKinds{InputKind::kSequence, InputKind::kStateRead, InputKind::kStateWrite};
     for (const NodeId node : nodes_) {
       const Op op = graph_.op(node);
-      if (op != Op::kKvStore && op != Op::kAttention) continue;
-      const std::size_t first = op == Op::kKvStore ? graph_.operands(node).size() - 3 : 2;
-      for (std::size_t i = first; i < std::min(graph_.operands(node).size(), first + kKinds.size()); ++i) {
-        const NodeId source = graph_.operand(node, i).node;
-        const InputKind kind = kKinds[i - first];
-        if (graph_.op(source) != Op::kInput || graph_.attrs_as<InputAttrs>(source).kind != kind)
-          fail("IR-014", node, fmt::format("operand {} is not the input {}", i, enum_name(kind)));
-      }
+      const std::size_t count = graph_.operands(node).size();
+      if (op == Op::kKvStore)
+        require_inputs(node, count - 3, kKinds);
+      else if (op == Op::kAttention)
+        require_inputs(node, 2, kKinds);
+      else if (op == Op::kSelfAttention)
+        require_inputs(node, 3, kSelfKinds);
+      else if (recurrent_use_of(node))
+        require_inputs(node, count - kRecurrentKinds.size(), kRecurrentKinds);
+    }
+  }
+
+  /// Operands from `first` on must be the inputs `kinds`, as far as there are operands.
+  void require_inputs(NodeId node, std::size_t first, std::span<const InputKind> kinds) const {
+    for (std::size_t i = first; i < std::min(graph_.operands(node).size(), first + kinds.size()); ++i) {
+      const NodeId source = graph_.operand(node, i).node;
+      const InputKind kind = kinds[i - first];
+      if (graph_.op(source) != Op::kInput || graph_.attrs_as<InputAttrs>(source).kind != kind)
+        fail("IR-014", node, fmt::format("operand {} is not the input {}", i, enum_name(kind)));
     }
   }
 

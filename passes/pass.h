@@ -28,7 +28,7 @@ struct PassContext {
 /// The phases of the pipeline. Each allows more ops than the one before; phases.cc has the rules.
 enum class Phase : std::uint8_t {
   kPortable,      ///< the graph that model families build: independent of the target; plans store it
-  kRestructured,  ///< weights may be concatenated and norms split
+  kRestructured,  ///< norms may be split
   kLowered,       ///< every matmul takes the activation type that the target multiplies
   kGrouped,       ///< nodes may be in fused groups
 };

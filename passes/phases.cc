@@ -23,7 +23,6 @@ using ir::Op;
 /// The earliest phase in which the op may occur.
 Phase first_phase(Op op) {
   switch (op) {
-    case Op::kConcatRows:
     case Op::kSumSquares:
     case Op::kInvRmsScale:
       return Phase::kRestructured;

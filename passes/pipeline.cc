@@ -64,6 +64,7 @@ PipelineResult run_pipeline(ir::Graph graph, const Target& target, const Pipelin
   if (options.context < 1 || options.batch_max < 1)
     throw Error(ErrorCode::kUsage, "context and batch must be at least 1");
   PipelineResult result;
+  const bool encoder = is_encoder(graph);
   if (options.hidden) graph = output_hidden_rows(std::move(graph));
   PassContext context{.target = target, .notes = {}, .context = options.context};
   ir::verify(graph);
@@ -72,8 +73,12 @@ PipelineResult run_pipeline(ir::Graph graph, const Target& target, const Pipelin
 
   PassReport report{.name = "bind_variants", .nodes_before = graph.size(), .nodes_after = graph.size()};
   const auto start = std::chrono::steady_clock::now();
-  const auto variants = options.hidden ? target.embedding_variants(options.context, options.batch_max)
-                                       : target.variants(options.context, options.batch_max);
+  const auto variants = encoder          ? target.encoder_variants(options.context, options.batch_max)
+                        : options.hidden ? target.embedding_variants(options.context, options.batch_max)
+                                         : target.variants(options.context, options.batch_max);
+  if (variants.empty())
+    throw Error(ErrorCode::kModelUnsupported, std::string(target.name()) + " does not support this kind of model",
+                encoder ? "it is an encoder" : "it is an embedding model", "run it on the CPU: --device cpu");
   result.program = bind_variants(std::move(graph), target, variants);
   report.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   result.reports.push_back(report);

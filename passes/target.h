@@ -67,6 +67,9 @@ class Target {
   /// True if a matmul with this number of columns may be merged with others (merge_qkv.cc).
   [[nodiscard]] virtual bool merges_columns(std::int64_t) const { return true; }
 
+  /// True if kernels take rows at any distance, so that a range of columns of a value needs no copy (views.h).
+  [[nodiscard]] virtual bool views_columns() const { return false; }
+
   /// Why `members`, in topological order, cannot run as one kernel; nullopt if they can. Fusion passes call it with the
   /// members of a group and the nodes to add. A group that it accepts may be refused by `choose` for its size only.
   [[nodiscard]] virtual std::optional<std::string> group_refusal(const ir::Graph& graph,
@@ -92,6 +95,10 @@ class Target {
   /// The same for an embedding model (output_hidden_rows.h), with an output row for every token; empty: the target does
   /// not support them.
   [[nodiscard]] virtual std::vector<VariantSpec> embedding_variants(std::int64_t, std::int64_t) const { return {}; }
+
+  /// The same for an encoder, whose sequences of up to `context` tokens are each in one step; empty: the target does
+  /// not support them.
+  [[nodiscard]] virtual std::vector<VariantSpec> encoder_variants(std::int64_t, std::int64_t) const { return {}; }
 
   /// Tokens in one block of the paged KV cache.
   [[nodiscard]] virtual std::int64_t kv_block_tokens() const = 0;

@@ -7,13 +7,17 @@
 
 namespace forge::runtime {
 
-Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks)
+Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks, std::int64_t state_slots)
     : program_(std::move(program)),
       vocab_(checked_bytes(program_->vocab, "vocabulary")),
       kv_block_tokens_(runtime::kv_block_tokens(*program_)),
       kv_rooms_(runtime::kv_pool_sizes(*program_, kv_blocks)) {
   (void)facts_of(*program_);  // throws if they are invalid
-  refuse_recurrent_state(*program_);
+  if (!program_->recurrent_groups.empty()) {
+    const auto slots = state_slots > 0 ? state_slots : program_->batch_max;
+    (void)recurrent_bytes(*program_, slots);  // throws if they are too many or the groups are broken
+    state_slots_ = static_cast<std::size_t>(slots);
+  }
   if (program_->world != 1 || program_->rank != 0)
     throw Error(ErrorCode::kPlan, fmt::format("the plan's program is part {} of {}", program_->rank, program_->world),
                 "forge supports one device per model", "compile the model again (forge-compile)");

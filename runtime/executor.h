@@ -35,6 +35,7 @@ class StepTrace;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is f
 struct ExecutorOptions {
   std::size_t threads = 0;                       ///< host threads that compute or copy; 0: all that the process may use
   std::int64_t kv_blocks = 0;                    ///< KV blocks shared by all sequences; 0: the plan's context x batch
+  std::int64_t state_slots = 0;                  ///< slots of recurrent state; 0: one for each sequence of the plan
   bool profile = false;                          ///< measure the time of each step
   const PackedWeightsOptions* packed = nullptr;  ///< CPU: where repacked weights are cached; nullptr: no cache
 };
@@ -44,7 +45,7 @@ struct ExecutorOptions {
 struct MemoryRequirements {
   std::size_t weights = 0, arena = 0, kv = 0;
   std::size_t kv_windows = 0;  ///< part of `kv` that sliding-window groups take; does not grow with the context
-  std::size_t recurrent = 0;   ///< recurrent state (fixed size per sequence)
+  std::size_t recurrent = 0;   ///< recurrent state (fixed size per slot)
   std::size_t staging = 0;     ///< staging buffer, used only while weights are loaded
   std::size_t io = 0;          ///< step inputs and logits
   [[nodiscard]] std::size_t total() const { return weights + arena + kv + recurrent + staging + io; }
@@ -80,6 +81,8 @@ struct DecodeStart {
   std::size_t table_stride = 0;
   std::int64_t steps_max = 0;              ///< most steps that will be submitted
   std::span<const BlockCopy> copies = {};  ///< as StepBatch::copies; done before the first step
+  /// [B], as in StepBatch, of the first step; later steps read and write slots state_write.
+  std::span<const std::int32_t> state_read = {}, state_write = {};
 };
 
 /// Value that a device returns instead of a token when all logits of a row are NaN or -infinity.
@@ -189,13 +192,15 @@ class Executor {
   [[nodiscard]] std::int64_t kv_block_tokens() const { return kv_block_tokens_; }
   /// Pool size and window of each KV group, indexed by group.
   [[nodiscard]] std::span<const KvPoolSize> kv_pool_sizes() const { return kv_rooms_; }
+  /// Slots of recurrent state, each for one sequence at one position; 0 if the program has no recurrent state.
+  [[nodiscard]] std::size_t state_slots() const { return state_slots_; }
   /// Pool sizes of the sliding-window groups, as KvBlockPool takes them.
   [[nodiscard]] std::vector<KvWindow::Limits> kv_windows() const;
 
  protected:
-  /// `kv_blocks` as in ExecutorOptions. Errors: kPlan when sizes or target facts are out of range, or when the program
-  /// needs something that no executor supports (several devices, external embeddings, recurrent state).
-  Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks);
+  /// `kv_blocks` and `state_slots` as in ExecutorOptions. Errors: kPlan when sizes or target facts are out of range, or
+  /// when the program needs something that no executor supports (several devices, external embeddings).
+  Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t kv_blocks, std::int64_t state_slots = 0);
 
   std::shared_ptr<const plan::ProgramT> program_;
 
@@ -203,6 +208,7 @@ class Executor {
   std::size_t vocab_ = 0, tokens_max_ = 0, rows_max_ = 0, hidden_width_ = 0;
   std::int64_t kv_block_tokens_ = 1;
   std::vector<KvPoolSize> kv_rooms_;
+  std::size_t state_slots_ = 0;
 };
 
 }  // namespace forge::runtime

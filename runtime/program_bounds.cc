@@ -13,6 +13,8 @@ namespace {
 constexpr std::int64_t kBoundMax = std::int64_t{1} << 24;
 constexpr std::int64_t kBytesMax = std::int64_t{1} << 44;
 constexpr std::int64_t kBlockTokensMax = 4096;
+/// Positions of a block where a model has no KV cache: blocks only index tokens then.
+constexpr std::int64_t kBlockTokensWithoutKv = 32;
 
 [[noreturn]] void fail(std::string what) {
   throw Error(ErrorCode::kPlan, std::move(what), {}, "compile the model again (forge-compile)");
@@ -42,7 +44,7 @@ std::size_t checked_bytes(std::int64_t bytes, const char* what) {
 }
 
 std::int64_t kv_block_tokens(const plan::ProgramT& program) {
-  if (program.kv_groups.empty()) return 1;
+  if (program.kv_groups.empty()) return kBlockTokensWithoutKv;
   const std::int64_t tokens = program.kv_groups.front().block_tokens();
   for (const auto& group : program.kv_groups)
     if (group.block_tokens() != tokens || tokens < 1 || tokens > kBlockTokensMax)
@@ -57,25 +59,20 @@ std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, 
   return (context + tokens - 1) / tokens * sequences;
 }
 
-std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t sequences) {
+std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t slots) {
   constexpr std::int64_t kLayersMax = 1 << 16, kSlotMax = std::int64_t{1} << 30;
-  if (sequences < 0 || sequences > kBoundMax) fail("the plan's batch is out of range");
+  if (slots < 0 || slots > kBoundMax) fail("the number of state slots is out of range");
   std::int64_t bytes = 0;
   for (const auto& group : program.recurrent_groups) {
-    if (group.layers() < 1 || group.layers() > kLayersMax || group.slot_bytes() < 1 || group.slot_bytes() > kSlotMax)
-      // Checked in each round so that bytes * sequences below cannot overflow.
+    if (group.layers() < 1 || group.layers() > kLayersMax || group.slot_bytes() < 1 || group.slot_bytes() % 4 != 0 ||
+        group.slot_bytes() > kSlotMax)
+      // Checked in each round so that bytes * slots below cannot overflow.
       fail("the geometry of the plan's recurrent state is broken");
     bytes += group.layers() * group.slot_bytes();
-    if (bytes > kBytesMax / std::max<std::int64_t>(sequences, 1))
+    if (bytes > kBytesMax / std::max<std::int64_t>(slots, 1))
       fail("the size of the plan's recurrent state is out of range");
   }
-  return static_cast<std::size_t>(bytes * sequences);
-}
-
-void refuse_recurrent_state(const plan::ProgramT& program) {
-  if (!program.recurrent_groups.empty())
-    throw Error(ErrorCode::kPlan, "the plan has recurrent state, which this version does not support", {},
-                "compile the model again (forge-compile)");
+  return static_cast<std::size_t>(bytes * slots);
 }
 
 std::size_t hidden_width_of(const plan::ProgramT& program) {

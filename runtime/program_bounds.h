@@ -25,11 +25,8 @@ struct ProgramBounds {
 /// Blocks needed for `sequences` sequences of `context` positions each.
 [[nodiscard]] std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences);
 
-/// Bytes of recurrent state for `sequences` sequences.
-[[nodiscard]] std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t sequences);
-/// Throws Error(kPlan) if the program has recurrent state. Called by executors, none of which implements it yet.
-void refuse_recurrent_state(const plan::ProgramT& program);
-
+/// Bytes of `slots` slots of recurrent state.
+[[nodiscard]] std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t slots);
 /// Columns of the hidden rows (output of the final norm) that some variants return; 0 if all return logits.
 [[nodiscard]] std::size_t hidden_width_of(const plan::ProgramT& program);
 

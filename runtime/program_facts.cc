@@ -51,4 +51,10 @@ bool supports_kv_type(const plan::TargetFactsT& facts, DType type) {
   return std::ranges::find(facts.kv_types, static_cast<std::uint8_t>(type)) != facts.kv_types.end();
 }
 
+bool is_encoder(const plan::ProgramT& program) {
+  return !program.variants.empty() && std::ranges::all_of(program.variants, [](const auto& variant) {
+    return variant != nullptr && variant->hidden_width > 0;
+  });
+}
+
 }  // namespace forge::runtime

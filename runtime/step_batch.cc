@@ -47,6 +47,23 @@ void take_tables(const StepBatch& batch, const StepLimits& limits, const StepInp
   }
 }
 
+/// Copies the slots of recurrent state.
+void take_slots(const StepBatch& batch, const StepLimits& limits, const StepInputs& to) {
+  const std::size_t sequences = batch.kv_length.size();
+  invariant(batch.state_read.size() == sequences && batch.state_write.size() == sequences, "RT-010",
+            "a step has no slots for its sequences' recurrent state");
+  for (std::size_t s = 0; s < sequences; ++s) {
+    const auto read = batch.state_read[s], write = batch.state_write[s];
+    invariant((read == -1 || in(read, limits.state_slots)) && in(write, limits.state_slots), "RT-011",
+              "a slot of recurrent state does not exist");
+    for (std::size_t other = 0; other < sequences; ++other)
+      invariant(other == s || (batch.state_write[other] != write && batch.state_read[other] != write), "RT-012",
+                "two sequences of a step share a slot of recurrent state that one of them writes");
+    to.state_read[s] = read;
+    to.state_write[s] = write;
+  }
+}
+
 }  // namespace
 
 void copy_checked_inputs(const StepBatch& batch, const StepLimits& limits, const StepInputs& to) {
@@ -59,6 +76,7 @@ void copy_checked_inputs(const StepBatch& batch, const StepLimits& limits, const
                 batch.block_table.size() >= limits.rooms.size() * sequences * batch.table_stride,
             "RT-002", "a block table is larger than the plan's");
   take_tables(batch, limits, to);
+  if (limits.state_slots > 0) take_slots(batch, limits, to);
   for (const auto& copy : batch.copies)
     for (std::size_t g = 0; g < limits.rooms.size(); ++g)
       invariant(!copy_applies_to(copy, limits.rooms, g) ||

@@ -46,6 +46,10 @@ struct StepBatch {
   /// Done in this order before the step writes anything. A block may be the source of one copy and the target of a
   /// later one.
   std::span<const BlockCopy> copies = {};
+  /// [B], only for programs with recurrent state: the slot that each sequence continues, -1 for a sequence that starts
+  /// from zeros, and the slot where its state after this step goes. Both may be the same; no two sequences write one
+  /// slot, and none writes a slot that another one reads.
+  std::span<const std::int32_t> state_read = {}, state_write = {};
   bool hidden = false;  ///< `rows` asks for rows of the final norm (embeddings) instead of logits
 };
 
@@ -55,12 +59,13 @@ struct StepLimits {
   std::span<const KvPoolSize> rooms;  ///< of each KV group
   std::size_t block_tokens = 1;
   std::size_t table_blocks = 0;  ///< block table entries per sequence in the chosen variant
+  std::size_t state_slots = 0;   ///< slots of recurrent state; 0: the program has none
 };
 
 /// Destination of the checked inputs. Each array has room for the variant's bounds.
 struct StepInputs {
   std::int32_t *ids = nullptr, *positions = nullptr, *sequence = nullptr, *rows = nullptr, *kv_length = nullptr,
-               *block_table = nullptr;
+               *block_table = nullptr, *state_read = nullptr, *state_write = nullptr;
   std::size_t table_stride = 0;  ///< entries per sequence in block_table
   std::size_t group_stride = 0;  ///< entries per KV group in block_table
 };

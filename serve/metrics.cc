@@ -48,6 +48,14 @@ void add_engine(std::vector<MetricFamily>& families, const engine::EngineStatus&
   gauge("forge_kv_cache_blocks", "KV blocks of the pool.", m.kv_blocks);
   gauge("forge_kv_cache_blocks_free", "KV blocks that can be taken, cached prefixes included.", m.kv_blocks_free);
   gauge("forge_kv_cache_blocks_cached", "Free KV blocks that hold a prefix.", m.kv_blocks_idle);
+  if (m.state_slots > 0) {
+    gauge("forge_state_slots", "Slots of recurrent state.", m.state_slots);
+    gauge("forge_state_slots_free", "Slots that can be taken, snapshots included.", m.state_slots_free);
+    gauge("forge_state_snapshots", "Slots that hold a snapshot.", m.state_snapshots);
+    counter("forge_state_snapshots_kept_total", "Snapshots kept.", m.states_kept);
+    counter("forge_state_hits_total", "Sequences that started from a snapshot.", m.state_hits);
+    counter("forge_state_evictions_total", "Snapshots given up for others or with their blocks.", m.state_evictions);
+  }
   gauge("forge_requests_open", "Requests that have not ended.", status.open);
   gauge("forge_health", "0 healthy, 1 degraded, 2 unhealthy.", static_cast<int>(status.health));
   counter("forge_prefix_cache_queries_total", "Tokens looked for among cached prefixes.", m.prefix_queries);

@@ -55,18 +55,21 @@ Answer Conversation::run(const std::vector<std::int32_t>& ids, GenerateOptions o
     answer.generated.finish = Finish::kInterrupted;
   } catch (...) {
     held_.clear();  // a failed step may have written any part of the KV cache
-    sequences_.trim(0, 0);
+    sequences_.forget(0);
     throw;
   }
   held_.resize(static_cast<std::size_t>(sequences_.length(0)));
+  sequences_.keep_state(0);
   answer.text = sink.finish();
   return answer;
 }
 
 /// Trims the sequence to its common prefix with `ids` and returns the prefix's length. It is at most ids.size() - 1,
 /// because the last token has to be fed for its logits, and 0 if layers with a sliding window have already released
-/// positions that the next token would see.
+/// positions that the next token would see. With recurrent state it is the length at the deepest snapshot.
 std::size_t Conversation::keep_prefix(std::span<const std::int32_t> ids) {
+  if (sequences_.keeps_states() && !ids.empty())
+    return static_cast<std::size_t>(sequences_.resume(0, ids.first(ids.size() - 1)));
   const auto same = static_cast<std::size_t>(std::ranges::mismatch(held_, ids).in1 - held_.begin());
   const std::size_t kept = std::min(same, ids.empty() ? 0 : ids.size() - 1);
   return static_cast<std::size_t>(sequences_.trim(0, static_cast<std::int64_t>(kept)));

@@ -29,8 +29,9 @@ const ExecutorKind& kind_of(const plan::ProgramT& program) {
 
 }  // namespace
 
-runtime::MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
-  return kind_of(program).memory_requirements(program, kv_blocks);
+runtime::MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks,
+                                           std::int64_t state_slots) {
+  return kind_of(program).memory_requirements(program, kv_blocks, state_slots);
 }
 
 std::unique_ptr<runtime::Executor> open_executor(std::shared_ptr<const plan::ProgramT> program,

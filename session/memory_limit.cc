@@ -96,7 +96,7 @@ std::string describe_need(const runtime::MemoryRequirements& need) {
 }
 
 void check_memory(const runtime::MemoryRequirements& need, std::int64_t context, std::int64_t sequences,
-                  const MemoryLimit& limit) {
+                  const MemoryLimit& limit, std::int64_t state_slots) {
   if (need.total() <= limit.bytes) return;
   std::string fix = "use a smaller model";
   const std::uint64_t grows = need.kv - need.kv_windows;  // proportional to the context; windows have a fixed size
@@ -105,6 +105,15 @@ void check_memory(const runtime::MemoryRequirements& need, std::int64_t context,
     const double share = static_cast<double>(limit.bytes - fixed) / static_cast<double>(grows);
     const auto fits = static_cast<std::int64_t>(share * 0.95 * static_cast<double>(context)) / 16 * 16;
     if (fits >= kContextMin) fix = fmt::format("a context of {} tokens fits: give -c {}", fits, fits);
+  } else if (const std::uint64_t others = need.total() - need.recurrent;
+             state_slots > 0 && need.recurrent > 0 && others < limit.bytes) {
+    // The recurrent state does not fit; it is the same for every context.
+    const auto fits =
+        static_cast<std::int64_t>((limit.bytes - others) * static_cast<std::uint64_t>(state_slots) / need.recurrent);
+    if (fits >= sequences)
+      fix = fmt::format("{} slots of recurrent state fit: give --state-slots {}", fits, fits);
+    else if (fits > 0)
+      fix = fmt::format("the recurrent state of {} sequences fits: give --parallel {}", fits, fits);
   }
   throw Error(ErrorCode::kMemory, fmt::format("{} do not fit into memory", human_bytes(need.total())),
               fmt::format("{} for {} of {} tokens; available: {} ({})", describe_need(need),

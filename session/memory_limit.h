@@ -21,9 +21,10 @@ struct MemoryLimit {
 [[nodiscard]] std::uint64_t memory_peak();
 
 /// Errors: kMemory when `need` exceeds `limit`, with all numbers and the largest context that would fit. `context`:
-/// tokens of each of the `sequences` sequences that the KV cache of `need` is for.
+/// tokens of each of the `sequences` sequences that the KV cache of `need` is for. `state_slots`: slots of its
+/// recurrent state.
 void check_memory(const runtime::MemoryRequirements& need, std::int64_t context, std::int64_t sequences,
-                  const MemoryLimit& limit);
+                  const MemoryLimit& limit, std::int64_t state_slots = 0);
 
 /// "weights 91.2 MiB, KV 90.0 MiB, arena 7.1 MiB, logits 12.0 MiB"
 [[nodiscard]] std::string describe_need(const runtime::MemoryRequirements& need);

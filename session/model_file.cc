@@ -20,24 +20,34 @@ std::int64_t vocab_of(const ir::Graph& graph) {
   throw Error(ErrorCode::kPlan, "the plan's graph has no logits", {}, "compile the model again (forge-compile)");
 }
 
+/// The absolute path of the first file. Symbolic links are followed, but not that of a part itself: parts are found by
+/// their names, which the file that a link points to need not have.
+std::string absolute_path(const loader::Gguf& model) {
+  std::error_code failed;
+  const auto& given = model.path();
+  auto path = std::filesystem::weakly_canonical(model.is_split() ? given.parent_path() / "." : given, failed);
+  if (model.is_split()) path /= given.filename();
+  return failed ? given.native() : path.native();
+}
+
 }  // namespace
 
-codegen::ModelFile describe_model(const loader::Gguf& file, const std::filesystem::path& path) {
-  codegen::ModelFile model;
-  std::error_code failed;
-  const auto absolute = std::filesystem::weakly_canonical(path, failed);
-  model.path = failed ? path.native() : absolute.native();
-  model.name = file.get<std::string>("general.name", path.stem().native());
-  model.family = file.get<std::string>("general.architecture", {});
-  model.identity = file.identity().hex();
-  model.files = {{.name = path.filename().native(), .bytes = file.bytes().size(), .identity = model.identity}};
-  for (const auto& tensor : file.tensors())
-    model.tensors.emplace(tensor.name, codegen::SourceTensor{.dtype = tensor.dtype,
-                                                             .rows = tensor.rows(),
-                                                             .cols = tensor.cols(),
-                                                             .offset = tensor.offset,
-                                                             .bytes = tensor.bytes()});
-  return model;
+codegen::ModelFile describe_model(const loader::Gguf& model) {
+  codegen::ModelFile out;
+  out.path = absolute_path(model);
+  out.name = model.get<std::string>("general.name", model.stem());
+  out.family = model.get<std::string>("general.architecture", {});
+  out.identity = model.identity().hex();
+  for (const auto& file : model.files())
+    out.files.push_back({.name = file.name, .bytes = file.bytes.size(), .identity = file.identity().hex()});
+  for (const auto& tensor : model.tensors())
+    out.tensors.emplace(tensor.name, codegen::SourceTensor{.dtype = tensor.dtype,
+                                                           .rows = tensor.rows(),
+                                                           .cols = tensor.cols(),
+                                                           .offset = tensor.offset,
+                                                           .bytes = tensor.bytes(),
+                                                           .file = tensor.file});
+  return out;
 }
 
 std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {
@@ -64,21 +74,20 @@ plan::PlanT compile_for(const ir::Graph& graph, const codegen::ModelFile& model,
 
 }  // namespace
 
-plan::PlanT compile_model(const loader::Gguf& file, const std::filesystem::path& path,
-                          std::span<const std::string> targets, const codegen::CompileOptions& options,
-                          std::vector<codegen::CompileReport>* reports) {
+plan::PlanT compile_model(const loader::Gguf& file, std::span<const std::string> targets,
+                          const codegen::CompileOptions& options, std::vector<codegen::CompileReport>* reports) {
   const auto portable = loader::build_model(file);
-  auto model = describe_model(file, path);
+  auto model = describe_model(file);
   model.name = portable.info.name;
   model.family = portable.info.family;
   model.vocab = portable.info.vocab;
   return compile_for(portable.graph, model, targets, options, reports);
 }
 
-plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file, const std::filesystem::path& path,
-                          const std::string& target, const codegen::CompileOptions& options) {
+plan::PlanT retarget_plan(const plan::PlanT& plan, const loader::Gguf& file, const std::string& target,
+                          const codegen::CompileOptions& options) {
   const auto graph = ir::parse(plan.graph);
-  auto model = describe_model(file, path);
+  auto model = describe_model(file);
   model.name = plan.model->name;
   model.family = plan.model->family;
   model.vocab = vocab_of(graph);

@@ -56,8 +56,9 @@ std::shared_ptr<const plan::ProgramT> take_program(plan::PlanT& plan, std::strin
 }
 
 OpenedModel open_gguf(const ModelChoice& choice) {
-  OpenedModel opened{.path = choice.path};
+  OpenedModel opened;
   opened.file = std::make_unique<loader::Gguf>(loader::Gguf::open(choice.path));
+  opened.path = opened.file->path();
   const auto trained = trained_context(*opened.file, kContextDefault);
   opened.context = choice.context.value_or(std::min(trained, kContextDefault));
   if (opened.context > trained)
@@ -72,7 +73,7 @@ OpenedModel open_gguf(const ModelChoice& choice) {
   const std::vector<std::string> targets{target_of(choice)};
   const codegen::ModelFile identity{.identity = opened.file->identity().hex()};
   auto result = cached(codegen::cache_key(identity, targets, options),
-                       [&] { return compile_model(*opened.file, opened.path, targets, options); });
+                       [&] { return compile_model(*opened.file, targets, options); });
   opened.program = take_program(result.plan, targets.front());
   opened.origin = result.built ? "compiled" : "cache";
   return opened;
@@ -127,7 +128,8 @@ std::string why_retarget(const plan::PlanT& plan, int index, const ModelChoice& 
 OpenedModel open_plan(const ModelChoice& choice) {
   OpenedModel opened;
   auto plan = plan::read_plan(choice.path);
-  opened.file = open_model_of(plan, choice.path, choice.model, opened.path);
+  opened.file = open_model_of(plan, choice.path, choice.model);
+  opened.path = opened.file->path();
   const int index = choose_program(plan, target_of(choice));
   for (const auto& program : plan.programs)
     if (program) check_program(*program);
@@ -153,7 +155,7 @@ OpenedModel open_plan(const ModelChoice& choice) {
                                         .attention = choice.attention.value_or("")};
   const codegen::ModelFile identity{.identity = identity_with_graph(*opened.file, plan)};
   auto result = cached(codegen::cache_key(identity, std::span(&target, 1), options),
-                       [&] { return retarget_plan(plan, *opened.file, opened.path, target, options); });
+                       [&] { return retarget_plan(plan, *opened.file, target, options); });
   opened.program = take_program(result.plan, target);
   opened.origin = fmt::format("plan {}, compiled again", choice.path);
   return opened;
@@ -175,10 +177,24 @@ int choose_program(const plan::PlanT& plan, std::string_view target) {
   return best;
 }
 
+namespace {
+
+/// The path of the first file that is not the plan's; the model's path if the plan has other files altogether.
+std::string changed_file(const plan::PlanT& plan, const loader::Gguf& model) {
+  const auto& own = plan.model->files;
+  if (own.size() != model.files().size()) return model.path().native();
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (own[i] != nullptr && own[i]->identity != model.files()[i].identity().hex())
+      return model.files()[i].path.native();
+  return model.path().native();
+}
+
+}  // namespace
+
 std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::string& plan_path,
-                                            const std::string& model, std::filesystem::path& found) {
+                                            const std::string& model) {
   const auto doing = "opening the model of plan " + printable(plan_path, 200);
-  found = model.empty() ? plan.model->path : model;
+  const std::filesystem::path found = model.empty() ? plan.model->path : model;
   std::error_code failed;
   if (model.empty() && !std::filesystem::exists(found, failed))
     throw Error(ErrorCode::kPlan, doing,
@@ -187,13 +203,10 @@ std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::
                 "give its path with --model FILE");
   try {
     auto file = std::make_unique<loader::Gguf>(loader::Gguf::open(found));
-    if (file->identity().hex() != plan.model->identity)
-      throw Error(ErrorCode::kPlan, fmt::format("{} is another model", printable(found.native(), 200)),
+    if (file->identity().hex() != plan.model->identity || file->files().size() != plan.model->files.size())
+      throw Error(ErrorCode::kPlan, fmt::format("{} is another model", printable(changed_file(plan, *file), 200)),
                   "its metadata and tensors are not those the plan was made for",
                   "give the right one with --model FILE, or compile this one (forge-compile)");
-    if (const auto files = plan.model->files.size(); files != 1)
-      throw Error(ErrorCode::kPlan, fmt::format("the plan's model has {} files", files),
-                  "forge reads models of one file", "compile the model again (forge-compile)");
     return file;
   } catch (const Error& error) {
     throw error.within(doing);

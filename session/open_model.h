@@ -46,7 +46,7 @@ struct ModelChoice {
 };
 
 struct OpenedModel {
-  std::filesystem::path path;          ///< path of the model file
+  std::filesystem::path path;          ///< path of the model's first file
   std::unique_ptr<loader::Gguf> file;  ///< on the heap, because executor and tokenizer hold views into it
   std::shared_ptr<const plan::ProgramT> program;
   std::int64_t context = 0;  ///< tokens per sequence; at most the program's
@@ -62,10 +62,10 @@ struct OpenedModel {
 /// CPU level that the machine also supports; -1 if there is none. Empty `target`: this machine's CPU.
 [[nodiscard]] int choose_program(const plan::PlanT& plan, std::string_view target = {});
 
-/// Opens the plan's model file and checks that it is the model the plan was made for. `model` overrides the path that
-/// is stored in the plan; `found` receives the path used. Errors: kPlan when the file is not found or is another model;
-/// those of Gguf::open.
+/// Opens the plan's model and checks that it is the model the plan was made for. `model` overrides the path that is
+/// stored in the plan; it may name any part of a split model. Errors: kPlan when the file is not found or is another
+/// model; those of Gguf::open.
 [[nodiscard]] std::unique_ptr<loader::Gguf> open_model_of(const plan::PlanT& plan, const std::string& plan_path,
-                                                          const std::string& model, std::filesystem::path& found);
+                                                          const std::string& model);
 
 }  // namespace forge::session

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "runtime/program_bounds.h"
 #include "support/error.h"
@@ -17,7 +18,9 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
              .block_tokens = static_cast<std::size_t>(executor.kv_block_tokens()),
              .sequences_max = static_cast<std::size_t>(count),
              .tokens_max = static_cast<std::size_t>(context),
-             .windows = executor.kv_windows()}) {
+             .windows = executor.kv_windows(),
+             .states = {.slots = executor.state_slots(),
+                        .snapshots = executor.state_slots() > static_cast<std::size_t>(count)}}) {
   const auto sequences = static_cast<std::size_t>(count);
   const std::size_t tokens = std::max(executor.tokens_max(), sequences);
   positions_.resize(tokens);
@@ -25,7 +28,15 @@ Sequences::Sequences(runtime::Executor& executor, std::int64_t context, std::int
   rows_.resize(tokens);
   prompt_.resize(tokens);
   kv_length_.resize(sequences);
+  state_read_.resize(sequences);
+  state_write_.resize(sequences);
+  invariant(!has_state() || executor.state_slots() >= sequences, "TOOL-009", "every sequence has a state slot");
   samplers_.resize(sequences);
+  keep_at_.resize(sequences);
+  ids_.resize(sequences);
+  copies_.reserve(sequences * (1 + executor.kv_windows().size()));
+  if (keeps_states())
+    for (auto& ids : ids_) ids.reserve(static_cast<std::size_t>(context));
   block_table_.resize(executor.kv_pool_sizes().size() * sequences * table_stride_);
   for (std::size_t i = 0; i < sequences; ++i) {
     auto sequence = pool_.open();
@@ -39,21 +50,59 @@ std::int64_t Sequences::length(std::size_t sequence) const {
 }
 
 std::int64_t Sequences::trim(std::size_t sequence, std::int64_t length) {
-  return static_cast<std::int64_t>(sequences_[sequence].trim(static_cast<std::size_t>(length)));
+  const auto left = sequences_[sequence].trim(static_cast<std::size_t>(length));
+  if (keeps_states()) ids_[sequence].resize(left);
+  return static_cast<std::int64_t>(left);
+}
+
+void Sequences::keep_state(std::size_t sequence) {
+  if (keeps_states()) (void)sequences_[sequence].keep_state(ids_[sequence]);
+}
+
+void Sequences::keep_at(std::size_t sequence, std::int64_t length) {
+  if (keeps_states()) keep_at_[sequence] = length;
+}
+
+std::int64_t Sequences::resume(std::size_t sequence, std::span<const std::int32_t> ids) {
+  invariant(keeps_states(), "TOOL-010", "a sequence is resumed from a snapshot");
+  {
+    const auto closed = std::move(sequences_[sequence]);
+  }
+  auto opened = pool_.open(ids);
+  invariant(opened.has_value(), "TOOL-001", "the KV pool has room for all its sequences");
+  sequences_[sequence] = *std::move(opened);
+  const auto known = ids.first(sequences_[sequence].tokens());
+  ids_[sequence].assign(known.begin(), known.end());
+  return static_cast<std::int64_t>(known.size());
+}
+
+void Sequences::forget(std::size_t sequence) {
+  trim(sequence, 0);
+  pool_.evict_idle();
+}
+
+/// The sequence's next tokens, whose step runs now.
+void Sequences::take_ids(std::size_t sequence, std::span<const std::int32_t> ids) {
+  if (keeps_states()) ids_[sequence].insert(ids_[sequence].end(), ids.begin(), ids.end());
 }
 
 void Sequences::extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead) {
   auto& kv = sequences_[sequence];
   kv.release_outside_window();
   bool room = false;
+  if (row == 0) copies_.clear();
   if (ahead) {
     room = kv.append_ring(tokens);
   } else {
     const auto grown = kv.append(tokens);
     room = grown.ok;
-    invariant(!grown.copy && grown.window_copies.empty(), "TOOL-008", "these sequences share no blocks");
+    // Only after resume does a sequence share blocks.
+    if (grown.copy) copies_.push_back(*grown.copy);
+    copies_.insert(copies_.end(), grown.window_copies.begin(), grown.window_copies.end());
   }
   invariant(room, "TOOL-002", "a sequence outgrows its context");
+  state_read_[row] = kv.state_read();
+  state_write_[row] = kv.state_write();
   kv_length_[row] = static_cast<std::int32_t>(kv.tokens());
   for (std::size_t group = 0; group < executor_.kv_pool_sizes().size(); ++group) {
     const std::size_t at = (group * rows + row) * table_stride_;
@@ -67,15 +116,35 @@ std::span<const std::int32_t> Sequences::tables(std::size_t rows) const {
 
 void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row,
                         const TakeRows& take) {
-  const std::size_t tokens_max = executor_.tokens_max(), rows_max = executor_.rows_max();
+  feed(sequence, ids, {.first_row = first_row, .tokens_max = executor_.tokens_max(), .rows_max = executor_.rows_max()},
+       take);
+}
+
+void Sequences::hidden_rows(std::size_t sequence, std::span<const std::int32_t> ids, const TakeRows& take) {
+  if (hidden_width() == 0)
+    throw Error(ErrorCode::kUsage, "the plan returns no hidden rows, which embeddings need", {},
+                "compile it with forge-compile --embeddings");
+  const std::size_t rows = runtime::bounds_of(executor_.program()).hidden_rows;
+  feed(sequence, ids, {.tokens_max = rows, .rows_max = rows, .hidden = true}, take);
+}
+
+void Sequences::feed(std::size_t sequence, std::span<const std::int32_t> ids, const FeedLimits& limits,
+                     const TakeRows& take) {
+  const auto [first_row, tokens_max, rows_max, hidden] = limits;
   std::ranges::fill(prompt_, ids.size() >= executor_.long_prompt() ? 1 : 0);
   for (std::size_t begin = 0; begin < ids.size();) {
     check_interrupt();
     const std::size_t silent = first_row > begin ? first_row - begin : 0;  // tokens of this step without logits
-    const std::size_t tokens = std::min({ids.size() - begin, tokens_max, silent + rows_max});
+    std::size_t tokens = std::min({ids.size() - begin, tokens_max, silent + rows_max});
+    const auto keep = std::exchange(keep_at_[sequence], 0) - length(sequence);
+    if (keep > 0 && keep <= static_cast<std::int64_t>(ids.size() - begin)) {
+      if (static_cast<std::size_t>(keep) > tokens) keep_at_[sequence] = keep + length(sequence);
+      tokens = std::min(tokens, static_cast<std::size_t>(keep));
+    }
     const std::size_t row_count = tokens > silent ? tokens - silent : 0;
     const auto start = static_cast<std::int32_t>(length(sequence));
     extend(sequence, tokens, 0, 1);
+    take_ids(sequence, ids.subspan(begin, tokens));
     std::iota(positions_.begin(), positions_.begin() + static_cast<std::ptrdiff_t>(tokens), start);
     std::fill_n(sequence_.begin(), tokens, 0);
     std::iota(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(row_count), static_cast<std::int32_t>(silent));
@@ -86,8 +155,13 @@ void Sequences::prefill(std::size_t sequence, std::span<const std::int32_t> ids,
                                            .prompt = std::span(prompt_).first(tokens),
                                            .kv_length = std::span(kv_length_).first(1),
                                            .block_table = tables(1),
-                                           .table_stride = table_stride_});
+                                           .table_stride = table_stride_,
+                                           .copies = copies_,
+                                           .state_read = slots(state_read_, 1),
+                                           .state_write = slots(state_write_, 1),
+                                           .hidden = hidden});
     sequences_[sequence].release_outside_window();  // blocks behind the sliding window are free for other sequences
+    if (keep == static_cast<std::int64_t>(tokens)) keep_state(sequence);
     if (row_count > 0) take(logits);
     begin += tokens;
   }
@@ -104,6 +178,7 @@ std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
     positions_[s] = static_cast<std::int32_t>(length(s));
     sequence_[s] = rows_[s] = static_cast<std::int32_t>(s);
     extend(s, 1, s, ids.size());
+    take_ids(s, ids.subspan(s, 1));
   }
   return executor_.forward({.ids = ids,
                             .positions = std::span(positions_).first(ids.size()),
@@ -111,11 +186,14 @@ std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
                             .rows = std::span(rows_).first(ids.size()),
                             .kv_length = std::span(kv_length_).first(ids.size()),
                             .block_table = tables(ids.size()),
-                            .table_stride = table_stride_});
+                            .table_stride = table_stride_,
+                            .copies = copies_,
+                            .state_read = slots(state_read_, ids.size()),
+                            .state_write = slots(state_write_, ids.size())});
 }
 
 bool Sequences::can_sample(std::size_t sequences, const runtime::SamplerParams& params) const {
-  const auto* loop = executor_.decode_loop();
+  const auto* loop = has_state() ? nullptr : executor_.decode_loop();  // its loops know no slots of recurrent state
   return loop != nullptr && sequences <= loop->sequences_max() && loop->can_sample(params);
 }
 
@@ -137,7 +215,9 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
                 .samplers = std::span(samplers_).first(ids.size()),
                 .block_table = tables(ids.size()),
                 .table_stride = table_stride_,
-                .steps_max = steps});
+                .steps_max = steps,
+                .state_read = slots(state_read_, ids.size()),
+                .state_write = slots(state_write_, ids.size())});
 }
 
 std::span<const std::int32_t> Sequences::next() {

@@ -25,8 +25,20 @@ class Sequences {
   [[nodiscard]] std::size_t count() const { return sequences_.size(); }
   [[nodiscard]] std::int64_t length(std::size_t sequence) const;
   /// Cuts the sequence to its first `length` tokens. Returns its new length: `length`, or 0 if layers with a sliding
-  /// window have already released positions that the next token would see.
+  /// window have already released positions that the next token would see. With recurrent state it is the length at the
+  /// last snapshot before, or 0.
   std::int64_t trim(std::size_t sequence, std::int64_t length);
+  /// Recurrent state with slots for snapshots (keep_state, keep_at, resume).
+  [[nodiscard]] bool keeps_states() const { return pool_.states() != nullptr && pool_.states()->limits().snapshots; }
+  /// Keeps the state at the sequence's end. Does nothing without slots for snapshots.
+  void keep_state(std::size_t sequence);
+  /// The next prefill of the sequence keeps the state at this length, too.
+  void keep_at(std::size_t sequence, std::int64_t length);
+  /// Replaces the sequence by the longest prefix of `ids` for which there is a snapshot, and returns its length.
+  /// Precondition: keeps_states().
+  std::int64_t resume(std::size_t sequence, std::span<const std::int32_t> ids);
+  /// Empties the sequence and forgets all snapshots, after a failed step.
+  void forget(std::size_t sequence);
 
   /// Receives the logits of one step: [n, vocab], n at least 1; valid during the call only.
   using TakeRows = std::function<void(std::span<const float> rows)>;
@@ -35,6 +47,12 @@ class Sequences {
   void prefill(std::size_t sequence, std::span<const std::int32_t> ids, std::size_t first_row, const TakeRows& take);
   /// The same, returning the logits of the last token: [vocab], valid until the next step.
   std::span<const float> prefill(std::size_t sequence, std::span<const std::int32_t> ids);
+
+  /// Columns of a hidden row; 0 if the program returns logits only.
+  [[nodiscard]] std::size_t hidden_width() const { return executor_.hidden_width(); }
+  /// Feeds `ids` to one sequence and calls `take` with the hidden rows [n, hidden_width] of all of them, in order. The
+  /// tokens are in one step if the program is an encoder's. Errors: kUsage if the program returns no hidden rows.
+  void hidden_rows(std::size_t sequence, std::span<const std::int32_t> ids, const TakeRows& take);
 
   /// Feeds ids[s] to sequence s, one token to each of the first ids.size() sequences. Returns logits
   /// [ids.size(), vocab], valid until the next step.
@@ -53,17 +71,33 @@ class Sequences {
   void end();
 
  private:
+  /// Feeds up to `tokens_max` of `ids` a step and asks for the rows of tokens ids[first_row...], at most `rows_max` a
+  /// step.
+  struct FeedLimits {
+    std::size_t first_row = 0, tokens_max = 0, rows_max = 0;
+    bool hidden = false;
+  };
+  void feed(std::size_t sequence, std::span<const std::int32_t> ids, const FeedLimits& limits, const TakeRows& take);
   /// Allocates KV blocks for `tokens` more tokens of `sequence` and writes its block tables and length as entry `row`
   /// of the `rows` sequences of the step. `ahead`: for all steps of a decode loop at once.
   void extend(std::size_t sequence, std::size_t tokens, std::size_t row, std::size_t rows, bool ahead = false);
+  void take_ids(std::size_t sequence, std::span<const std::int32_t> ids);
   [[nodiscard]] std::span<const std::int32_t> tables(std::size_t rows) const;
+  [[nodiscard]] bool has_state() const { return executor_.state_slots() > 0; }
+  /// The first `rows` slots, or none if the model has no recurrent state.
+  [[nodiscard]] std::span<const std::int32_t> slots(std::span<const std::int32_t> of, std::size_t rows) const {
+    return has_state() ? of.first(rows) : std::span<const std::int32_t>();
+  }
 
   runtime::Executor& executor_;
   std::int64_t context_;
   std::size_t table_stride_;
   runtime::KvBlockPool pool_;
   std::vector<runtime::KvSequence> sequences_;
-  std::vector<std::int32_t> positions_, sequence_, rows_, kv_length_, block_table_;
+  std::vector<std::vector<std::int32_t>> ids_;  ///< with snapshots: the tokens of each sequence
+  std::vector<std::int64_t> keep_at_;
+  std::vector<runtime::BlockCopy> copies_;  ///< before the next step
+  std::vector<std::int32_t> positions_, sequence_, rows_, kv_length_, block_table_, state_read_, state_write_;
   std::vector<std::uint8_t> prompt_;  ///< per token of the step: 1 if it belongs to a long prompt
   std::vector<const runtime::Sampler*> samplers_;
   runtime::DecodeLoop* loop_ = nullptr;  ///< set between begin() and end()

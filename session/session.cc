@@ -5,12 +5,14 @@
 #include "runtime/cpu/packed_weights.h"
 #include "runtime/plan/cache.h"
 #include "runtime/program_bounds.h"
+#include "runtime/program_facts.h"
 #include "runtime/thread_pool.h"
 #include "session/executors.h"
 #include "session/memory_limit.h"
 #include "session/model_file.h"
 #include "session/self_test/card_verdict.h"
 #include "support/error.h"
+#include "support/os/atomic_file.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
 
@@ -33,7 +35,7 @@ std::optional<runtime::PackedWeightsOptions> packed_weights(const loader::Gguf& 
   return runtime::PackedWeightsOptions{.folder = cache.directory / kPackedWeightsFolder,
                                        .bytes_max = cache.bytes_max,
                                        .model = file.identity().hex(),
-                                       .stamp = file.file().stamp(),
+                                       .stamp = file.stamp(),
                                        .note = [](const std::string& line) { warn(line); }};
 }
 
@@ -77,20 +79,31 @@ void Session::open(Options options, const DeviceChoice& device) {
   if (device.gpu) require_passing_self_test(*device.driver, device.gpu->info());
   options.model.target = device.target;
   model_ = open_model(options.model);
+  if (runtime::is_encoder(*model_.program) && !options.embeds)
+    throw Error(ErrorCode::kUsage, "the model is an encoder, which generates no text", {},
+                "make embeddings with it: forge-run --embed");
+  // A plan's model and the parts of a split one are known only now.
+  for (const auto& file : model_.file->files())
+    if (options.trace != nullptr) check_output_path(options.trace->path(), {file.path});
   stages_.plan_ms = stages_.now();
   check_interrupt();
   const auto sequences = options.model.sequences;
   const auto blocks = runtime::kv_blocks_for(*model_.program, model_.context, sequences);
-  check_memory(memory_need_of(*model_.program, blocks), model_.context, sequences,
-               device.gpu
-                   ? MemoryLimit{.bytes = device.gpu->free_bytes(), .what = "free memory of " + device.gpu->info().name}
-                   : memory_available());
+  const auto limit =
+      device.gpu ? MemoryLimit{.bytes = device.gpu->free_bytes(), .what = "free memory of " + device.gpu->info().name}
+                 : memory_available();
+  const auto slots =
+      state_slots_for(*model_.program, blocks, sequences, options.state_slots, options.snapshots_max, limit);
+  check_memory(memory_need_of(*model_.program, blocks, slots), model_.context, sequences, limit, slots);
+  if (slots > sequences) note(state_slots_line(*model_.program, slots, sequences));
   if (options.tokenizer && !opening_.valid())
     opening_ = std::async(std::launch::async, [&file = *model_.file] { return text::Tokenizer::open(file); });
   progress("loading " + model_.path.filename().native());
-  FileWeightSource source(*model_.file, model_.path);
-  runtime::ExecutorOptions executor_options{
-      .threads = static_cast<std::size_t>(options.threads), .kv_blocks = blocks, .profile = options.profile};
+  FileWeightSource source(*model_.file);
+  runtime::ExecutorOptions executor_options{.threads = static_cast<std::size_t>(options.threads),
+                                            .kv_blocks = blocks,
+                                            .state_slots = slots,
+                                            .profile = options.profile};
   const auto packed = options.repack_cache ? packed_weights(*model_.file) : std::nullopt;
   if (packed) executor_options.packed = &*packed;
   if (!device.gpu) note_threads(options.threads);

@@ -12,6 +12,7 @@
 #include "runtime/weights/weight_source.h"
 #include "session/device.h"
 #include "session/open_model.h"
+#include "session/state_slots.h"
 #include "session/trace_file.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -39,13 +40,18 @@ class Session {
     bool profile = false;         ///< time each step
     bool repack_cache = false;    ///< store repacked weights in the cache and map them if they are there
     TraceFile* trace = nullptr;   ///< receives the trace in trace_end; must outlive the session
-    bool tokenizer = false;       ///< open the tokenizer on another thread while weights are loaded
+    bool embeds = false;          ///< the caller makes embeddings; otherwise an encoder is refused
+    /// Slots of recurrent state; empty: chosen by the free memory; 0: one for each sequence, and none for snapshots.
+    std::optional<std::int64_t> state_slots = 0;
+    std::int64_t snapshots_max = kStateSnapshotsMax;  ///< most slots for snapshots that are chosen by memory
+    bool tokenizer = false;                           ///< open the tokenizer on another thread while weights are loaded
   };
 
   /// Chooses the device, opens the model and loads its weights. A GPU is self-tested before its first use with this
   /// driver and compiler (card_verdict.h). With "auto", an error of the GPU makes the CPU run the model.
   /// Errors: those of choose_device, require_passing_self_test and open_model, the executor's; kMemory when the model
-  /// does not fit; kUsage for a trace or a repack cache on a GPU.
+  /// does not fit; kUsage for a trace or a repack cache on a GPU, a trace over a file of the model, and an encoder
+  /// without `embeds`.
   Session(const Options& options, Stages& stages);
 
   [[nodiscard]] const loader::Gguf& file() const { return *model_.file; }

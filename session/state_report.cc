@@ -60,8 +60,9 @@ std::string state_report_text(const StateReport& report) {
                        g.window == 0 ? "" : ", including the tokens of a step", human_bytes(g.bytes));
   }
   for (const auto& g : report.recurrent)
-    out += fmt::format("  recurrent state of {} layers: {} per sequence, {} in total\n", g.layers,
-                       human_bytes(g.bytes_sequence), human_bytes(g.bytes));
+    out += fmt::format(
+        "  recurrent state of {} layers: {} per slot, {} in total; a sequence has a slot, and so has each snapshot\n",
+        g.layers, human_bytes(g.bytes_sequence), human_bytes(g.bytes));
   return out;
 }
 

@@ -53,6 +53,7 @@ class TraceFile {
  public:
   /// Errors: those of AtomicFile.
   explicit TraceFile(const std::filesystem::path& path);
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// Appends `trace` as a new process with the name `title`. Errors: kIo.
   void add(const std::string& title, const runtime::StepTrace& trace, const runtime::Executor& executor);
   /// Completes the file and prints a note with the number of events. Errors: kIo.

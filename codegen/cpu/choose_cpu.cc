@@ -32,6 +32,11 @@ std::expected<passes::Choice, std::string> CpuChooser::choose(std::span<const ir
   if (alone) out.step.label = ir::op_def(graph_.op(node)).name;
   if (graph_.op(node) == Op::kAttention) {
     out.step.body.Set(attention(nodes, out));
+  } else if (graph_.op(node) == Op::kSelfAttention) {
+    out.step.body.Set(self_attention(node, out));
+  } else if (graph_.op(node) == Op::kShortConv) {
+    out.step.label = nodes.size() > 1 ? "short_conv + activation" : "short_conv";
+    out.step.body.Set(short_conv(nodes));
   } else if (alone && graph_.op(node) != Op::kLayerNorm) {
     step_of_one(node, out.step.body);
   } else {
@@ -56,6 +61,16 @@ void CpuChooser::step_of_one(ir::NodeId node, plan::BodyUnion& body) {
       return body.Set(rope_angles(node));
     case Op::kSplit:
       return body.Set(split_pairs(node));
+    case Op::kDeltaRule:
+      return body.Set(delta_rule(node));
+    case Op::kSelectiveScan:
+      return body.Set(selective_scan(node));
+    case Op::kRwkv7:
+      return body.Set(rwkv7(node));
+    case Op::kMatchRms:
+      return body.Set(match_rms(node));
+    case Op::kGaussianTopk:
+      return body.Set(gaussian_topk(node));
     default:
       return body.Set(norm_rows(node));
   }

@@ -57,11 +57,38 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   out.value_dim = static_cast<std::int32_t>(value_dim_of(a));
   out.window = static_cast<std::int32_t>(a.window);
   out.chunk = static_cast<std::int32_t>(a.chunk);
+  for (std::int64_t head = 0; head < a.heads && a.alibi > 0; ++head)
+    out.slopes.push_back(ir::alibi_slope(a.alibi, a.heads, head));
   out.scale = a.scale;
   out.softcap = a.softcap;
   out.split_tokens = static_cast<std::int32_t>(split_tokens);
   if (stores_attention(graph_, nodes)) out.out = role(ir::Value{node, 0});
   if (nodes.size() > 1) out.quantized = role(ir::Value{nodes[1], 0});
+  return out;
+}
+
+plan::SelfAttentionT CpuChooser::self_attention(ir::NodeId node, passes::Choice& choice) {
+  const auto& a = graph_.attrs_as<ir::SelfAttentionAttrs>(node);
+  const cpu::KvShape shape{.type = DType::kF16,
+                           .heads = static_cast<std::size_t>(a.kv_heads),
+                           .head_dim = static_cast<std::size_t>(a.head_dim),
+                           .value_dim = static_cast<std::size_t>(a.head_dim)};
+  choice.scratch_bytes =
+      static_cast<std::int64_t>(cpu::self_attention_blocks(static_cast<std::size_t>(binding_.bounds.tokens),
+                                                           static_cast<std::size_t>(binding_.bounds.sequences)) *
+                                cpu::kv_block_bytes(shape));
+  plan::SelfAttentionT out;
+  out.q = role(graph_.operand(node, 0));
+  out.k = role(graph_.operand(node, 1));
+  out.v = role(graph_.operand(node, 2));
+  out.out = role(ir::Value{node, 0});
+  out.cache = role(StepOperands::scratch(0));
+  out.heads = static_cast<std::int32_t>(a.heads);
+  out.kv_heads = static_cast<std::int32_t>(a.kv_heads);
+  out.head_dim = static_cast<std::int32_t>(a.head_dim);
+  out.window = static_cast<std::int32_t>(a.window);
+  out.scale = a.scale;
+  out.cache_bytes = choice.scratch_bytes;
   return out;
 }
 
@@ -79,6 +106,28 @@ plan::NormRowsT CpuChooser::norm_rows(ir::NodeId node) {
   return out;
 }
 
+plan::MatchRmsT CpuChooser::match_rms(ir::NodeId node) {
+  const auto& type = graph_.type({node, 0});
+  plan::MatchRmsT out;
+  out.rows = row_count(type.shape[0]);
+  out.x = role(graph_.operand(node, 0));
+  out.like = role(graph_.operand(node, 1));
+  out.out = role(ir::Value{node, 0});
+  out.cols = type.cols();
+  return out;
+}
+
+plan::GaussianTopkT CpuChooser::gaussian_topk(ir::NodeId node) {
+  const auto& type = graph_.type({node, 0});
+  plan::GaussianTopkT out;
+  out.rows = row_count(type.shape[0]);
+  out.x = role(graph_.operand(node, 0));
+  out.out = role(ir::Value{node, 0});
+  out.cols = type.cols();
+  out.cutoff = graph_.attrs_as<ir::GaussianTopkAttrs>(node).cutoff;
+  return out;
+}
+
 plan::RouteT CpuChooser::route(ir::NodeId node) {
   const auto& route = graph_.attrs_as<ir::RouteAttrs>(node);
   const auto logits = graph_.operand(node, 0);
@@ -86,6 +135,7 @@ plan::RouteT CpuChooser::route(ir::NodeId node) {
   out.rows = row_count(graph_.type(logits).shape[0]);
   out.logits = role(logits);
   if (graph_.operands(node).size() > 1) out.bias = role(graph_.operand(node, 1));
+  if (graph_.operands(node).size() > 2) out.factors = role(graph_.operand(node, 2));
   out.chosen = role(ir::Value{node, 0});
   out.shares = role(ir::Value{node, 1});
   out.experts = static_cast<std::int32_t>(graph_.type(logits).cols());

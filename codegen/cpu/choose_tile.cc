@@ -213,14 +213,16 @@ plan::TileOpBodyUnion CpuChooser::elementwise(const DraftOp& draft, std::int64_t
   out.function = function_number(call.function);
   out.parameters = parameters_of(call);
   if (draft.kind == TileOpKind::kBinary) {
-    out.operand = role(draft.operand, first);
-    out.broadcast = graph_.type(draft.operand).shape.size() == 1;
+    const auto& type = graph_.type(draft.operand);
+    out.single = is_one_number(type);
+    out.broadcast = type.shape.size() == 1 && !out.single;
+    out.operand = role(draft.operand, out.single ? 0 : first);
   }
   return as_op(out);
 }
 
-/// A weight vector (and bias) that all runs share is used from its start; one that spans all columns from the section's
-/// first column on.
+/// Norms each run of `dim` columns of a section, whose first column is `first`. A weight (and bias) of [dim] is the
+/// same for all runs and is read from its start; one with a number for each column is read from `first` on.
 plan::TileOpBodyUnion CpuChooser::norm(const DraftOp& draft, std::int64_t first) {
   const auto& norm = graph_.attrs_as<ir::NormAttrs>(draft.node);
   plan::NormT out;

@@ -43,12 +43,23 @@ class CpuChooser {
 
   // choose_rows.cc
   plan::AttentionT attention(std::span<const ir::NodeId> nodes, passes::Choice& out);
+  plan::SelfAttentionT self_attention(ir::NodeId node, passes::Choice& out);
   plan::NormRowsT norm_rows(ir::NodeId node);
+  plan::MatchRmsT match_rms(ir::NodeId node);
+  plan::GaussianTopkT gaussian_topk(ir::NodeId node);
   plan::RouteT route(ir::NodeId node);
   plan::RopeFrequenciesT rope_frequencies(ir::NodeId node);
   plan::RopeAnglesT rope_angles(ir::NodeId node);
   plan::SplitPairsT split_pairs(ir::NodeId node);
   plan::ArrangeT arrange(ir::NodeId node);
+
+  // choose_recurrent.cc
+  plan::ShortConvT short_conv(std::span<const ir::NodeId> nodes);
+  plan::DeltaRuleT delta_rule(ir::NodeId node);
+  plan::SelectiveScanT selective_scan(ir::NodeId node);
+  plan::Rwkv7T rwkv7(ir::NodeId node);
+  /// The role of the recurrent state that the node updates, and of its result.
+  std::uint16_t recurrent_state(ir::NodeId node, std::int64_t layer);
 
   /// The operand of a value. The rows of a [T, U, N] value are its T * U slots, so its row distance is one slot's.
   [[nodiscard]] plan::Operand rows(ir::Value value) const;

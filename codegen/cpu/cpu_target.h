@@ -21,6 +21,7 @@ class CpuTarget final : public BackEndTarget {
   [[nodiscard]] DType activation_type(DType weight, std::int64_t k) const override;
   [[nodiscard]] bool splits_rms_norm() const override { return true; }
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
+  [[nodiscard]] bool views_columns() const override { return true; }
   [[nodiscard]] std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
   [[nodiscard]] std::expected<passes::Choice, passes::Refusal> choose(const ir::Graph& graph,
@@ -29,6 +30,7 @@ class CpuTarget final : public BackEndTarget {
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::vector<VariantSpec> embedding_variants(std::int64_t context,
                                                             std::int64_t batch_max) const override;
+  [[nodiscard]] std::vector<VariantSpec> encoder_variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return cpu::kKvBlockTokens; }
   void add_facts(plan::TargetFactsT& facts) const override;
   [[nodiscard]] std::unique_ptr<plan::ProgramT> lower(passes::Program program, std::optional<passes::Program> hidden,

@@ -22,15 +22,18 @@ std::expected<passes::Choice, std::string> GpuChooser::choose(std::span<const ir
   const auto node = nodes.front();
   if (graph_.op(node) == Op::kAttention) {
     if (auto why = attention(nodes); !why.empty()) return std::unexpected(std::move(why));
+  } else if (graph_.op(node) == Op::kShortConv) {
+    short_conv(nodes);
   } else if (nodes.size() == 1 && stands_alone(graph_, node)) {
     out_.step.label = ir::op_def(graph_.op(node)).name;
-    step_of_one(node);
+    if (auto why = step_of_one(node); !why.empty()) return std::unexpected(std::move(why));
   } else {
     const auto draft = draft_tile_program(graph_, nodes);
     if (!draft) return std::unexpected(draft.error());
     const auto shape = shape_of(graph_, *draft);
     if (!shape) return std::unexpected(shape.error());
     out_.step.label = draft->label(graph_);
+    if (auto why = refuses_alignment(*draft); !why.empty()) return std::unexpected(std::move(why));
     tile(*draft, *shape);
   }
   return std::move(out_);
@@ -61,6 +64,10 @@ Operand GpuChooser::operand_of(const PointerArgument& argument) const {
       return plan::operand_at(Space::Kv, static_cast<std::uint16_t>(kv_group_of(argument.node)),
                               static_cast<std::uint64_t>(2 * layer + (argument.kind == Kind::kValues ? 1 : 0)));
     }
+    case Kind::kRecurrent:
+      return plan::operand_at(Space::Recurrent,
+                              static_cast<std::uint16_t>(recurrent_state_of(graph_, argument.node).group),
+                              static_cast<std::uint64_t>(argument.input));
     case Kind::kBlockTable:
       return plan::operand_at(Space::Input, static_cast<std::uint16_t>(InputKind::kBlockTable),
                               static_cast<std::uint64_t>(kv_group_of(argument.node)));
@@ -112,6 +119,14 @@ std::string GpuChooser::weight_type(ir::Value weight) const {
   return weight_text(type.dtype, rows, type.cols());
 }
 
+/// Matmuls by float weights load four elements of x at once.
+std::string GpuChooser::refuses_alignment(const TileDraft& draft) const {
+  if (draft.source == ir::kNoNode || !passes::is_matmul(graph_, draft.source)) return {};
+  const auto dtype = graph_.type(graph_.operand(draft.source, 1)).dtype;
+  const bool aligned = row_floats(draft.input) % 4 == 0 && binding_.rows.columns_of(draft.input).first % 4 == 0;
+  return is_float(dtype) && !aligned ? "a matmul's rows are not aligned to 16 bytes" : std::string();
+}
+
 void GpuChooser::tile(const TileDraft& draft, const EpilogueShape& shape) {
   const EpilogueContext context{[this](ir::Value value) { return binding_.rows.row_elements(value); },
                                 binding_.bounds.table_blocks, kGpuKvBlockTokens};
@@ -157,6 +172,9 @@ void GpuChooser::matmul(const TileDraft& draft, const EpilogueShape& shape, cons
     text.blocks = (n + block_rows - 1) / block_rows * (bound / config.tokens);
     text.threads = config.waves * target_.wave;
   }
+  // Rows of f32 may be columns of wider rows (a split that is a view).
+  if (const auto x_floats = row_floats(draft.input); is_float(type.dtype) && !experts && x_floats != k)
+    text.config.number("kXFloats", x_floats);
   std::vector<PointerArgument> arguments{
       {.kind = Kind::kValue, .value = weight}, {.kind = Kind::kValue, .value = draft.input}, input(GpuInput::kCounts)};
   if (experts) {
@@ -209,7 +227,8 @@ void GpuChooser::rows(const TileDraft& draft, const EpilogueShape& shape, const 
   std::int64_t block = shape.multiple_of;
   while (block * 2 <= 256 && block < columns && (shape.divides == 0 || shape.divides % (block * 2) == 0)) block *= 2;
   const auto wave = target_.wave;
-  const auto waves = std::max<std::int64_t>(1, std::min<std::int64_t>(block, 256) / wave);
+  // More than 256 columns are those of a norm, which one block must have.
+  const auto waves = std::clamp<std::int64_t>(block / wave, 1, (block > 1024 ? 1024 : 256) / wave);
   KernelText text{.header = "kernels/gpu/rows.h", .kernel = "FillRows", .defaults = {}, .before = epilogue.text + "\n"};
   text.config.use("Source", source)
       .use("Epilogue", "gpu::Epilogue")

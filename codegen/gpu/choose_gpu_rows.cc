@@ -35,19 +35,37 @@ std::vector<float> frequencies_of(const ir::Graph& graph, ir::NodeId node) {
 
 }  // namespace
 
-void GpuChooser::step_of_one(ir::NodeId node) {
+std::string GpuChooser::step_of_one(ir::NodeId node) {
   switch (graph_.op(node)) {
     case Op::kRmsNorm:
     case Op::kLayerNorm:
-      return norm(node);
+      norm(node);
+      return {};
     case Op::kRopeTable:
-      return rope_table(node);
+      rope_table(node);
+      return {};
     case Op::kRoute:
-      return route(node);
+      route(node);
+      return {};
     case Op::kRopeFreqs:  // no step: rope_table() has the frequencies as constants
-      return;
+      return {};
+    case Op::kArrange:
+      arrange(node);
+      return {};
+    case Op::kSplit:
+      interleaved_split(node);
+      return {};
+    case Op::kDeltaRule:
+      delta_rule(node);
+      return {};
+    case Op::kSelectiveScan:
+      selective_scan(node);
+      return {};
+    case Op::kRwkv7:
+      rwkv7(node);
+      return {};
     default:
-      return interleaved_split(node);
+      return fmt::format("GPUs have no kernel for {}", ir::op_def(graph_.op(node)).name);
   }
 }
 
@@ -167,6 +185,49 @@ void GpuChooser::interleaved_split(ir::NodeId node) {
   for (std::uint32_t i = 0; i < parts.sizes.size(); ++i)
     arguments.push_back({.kind = Kind::kValue, .value = {node, i}});
   launch(fmt::format("split_{}_t{}", graph_.type(x).cols(), rows.bound), text, arguments);
+}
+
+// The pieces of a head become a chain of conditions on the column; operands that are used twice are one argument.
+void GpuChooser::arrange(ir::NodeId node) {
+  const auto& attrs = graph_.attrs_as<ir::ArrangeAttrs>(node);
+  const auto operands = graph_.operands(node);
+  const auto rows = rows_of_step(graph_.type({node, 0}).shape[0]);
+  std::string body, members;
+  std::int64_t width = 0;
+  for (std::size_t i = 0; i < attrs.widths.size(); ++i) {
+    const auto begin = width;
+    width += attrs.widths[i];
+    if (attrs.sources[i] < 0) continue;
+    const auto x = operands[static_cast<std::size_t>(attrs.sources[i])];
+    body += fmt::format(
+        "    if (c >= {} && c < {}) return gpu::load(a.p{} + static_cast<u64>(t) * {} + {} + h * {} + c - {});\n",
+        begin, width, attrs.sources[i], row_floats(x), attrs.begins[i], attrs.strides[i], begin);
+  }
+  std::vector<PointerArgument> arguments;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    members += fmt::format("    const float* p{};\n", i);
+    arguments.push_back({.kind = Kind::kValue, .value = operands[i]});
+  }
+  KernelText text{.header = "kernels/gpu/rows.h", .kernel = "Arrange", .defaults = {}, .before = {}};
+  text.before = fmt::format(
+      "struct Pieces {{\n  struct Args {{\n{}  }};\n"
+      "  FORGE_DEVICE static float at([[maybe_unused]] const Args& a, [[maybe_unused]] int t, [[maybe_unused]] int h,\n"
+      "                               [[maybe_unused]] int c) {{\n{}    return 0.0f;\n  }}\n}};\n",
+      members, body);
+  const auto columns = attrs.heads * width;
+  text.has_lds = false;
+  text.threads = threads_for(columns, target_.wave);
+  text.blocks = rows.bound * ((columns + text.threads - 1) / text.threads);
+  text.config.use("Pieces", "gpu::Pieces")
+      .number("kHeads", attrs.heads)
+      .number("kWidth", width)
+      .number("kOutFloats", row_floats({node, 0}))
+      .number("kThreads", text.threads)
+      .number("kTokensTotal", rows.bound)
+      .number("kCount", rows.count);
+  arguments.push_back(input(GpuInput::kCounts));
+  arguments.push_back({.kind = Kind::kValue, .value = {node, 0}});
+  launch(fmt::format("arrange_{}x{}_t{}", attrs.heads, width, rows.bound), text, arguments);
 }
 
 }  // namespace forge::codegen

@@ -46,10 +46,24 @@ std::vector<passes::Choice> GpuChooser::sampling(std::int64_t vocab) {
   draw.threads = kDrawThreads;
   out_.step.label = "next token";
   out_.scratch_bytes = 2 * found_bytes;
-  launch(fmt::format("sample_draw_{}_r{}", vocab, rows), draw,
-         std::vector{logits, values, indices, input(GpuInput::kSampling), input(InputKind::kIds),
-                     input(InputKind::kPositions), input(InputKind::kKvLength), input(GpuInput::kCounts), counters(1),
-                     input(GpuInput::kSampled)});
+  std::vector arguments{logits,
+                        values,
+                        indices,
+                        input(GpuInput::kSampling),
+                        input(InputKind::kIds),
+                        input(InputKind::kPositions),
+                        input(InputKind::kKvLength),
+                        input(GpuInput::kCounts),
+                        counters(1),
+                        input(GpuInput::kSampled)};
+  // The next step continues the states that this one wrote.
+  if (std::ranges::any_of(graph_.topological_order(),
+                          [&](ir::NodeId node) { return graph_.op(node) == ir::Op::kRecurrentState; })) {
+    draw.config.flag("kStates", true);
+    arguments.push_back(input(InputKind::kStateRead));
+    arguments.push_back(input(InputKind::kStateWrite));
+  }
+  launch(fmt::format("sample_draw_{}_r{}", vocab, rows), draw, arguments);
   out.push_back(std::exchange(out_, {}));
   return out;
 }

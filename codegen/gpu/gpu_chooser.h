@@ -47,12 +47,31 @@ class GpuChooser {
   void rows(const TileDraft& draft, const EpilogueShape& shape, const EpilogueSource& epilogue);
   /// Returns the reason if there is no kernel for it, else an empty string.
   std::string attention(std::span<const ir::NodeId> nodes);
-  /// A step of one node that is not a tile program (stands_alone).
-  void step_of_one(ir::NodeId node);
+  /// The reason why the draft's operands do not lie where its kernel needs them; empty if they do.
+  [[nodiscard]] std::string refuses_alignment(const TileDraft& draft) const;
+  /// A step of one node that is not a tile program (stands_alone). Returns the reason if there is no kernel for it,
+  /// else an empty string.
+  std::string step_of_one(ir::NodeId node);
   void norm(ir::NodeId node);
   void rope_table(ir::NodeId node);
   void route(ir::NodeId node);
   void interleaved_split(ir::NodeId node);
+  void arrange(ir::NodeId node);
+  /// nodes: the convolution, and optionally the activation of its result.
+  void short_conv(std::span<const ir::NodeId> nodes);
+  void delta_rule(ir::NodeId node);
+  void selective_scan(ir::NodeId node);
+  void rwkv7(ir::NodeId node);
+  /// Rows of a head's state, its columns, and how many heads there are.
+  struct StateShape {
+    std::int64_t heads = 0, rows = 0, columns = 0;
+  };
+  /// The launch of a StateUpdate (kernels/gpu/recurrent.h). params: the members of the rule's parameters P; `vectors`
+  /// and `per_column`: what the rule stages of a token; arguments: the members of the rule's Args.
+  void state_update(ir::NodeId node, std::string_view rule, const ConfigText& params, const StateShape& shape,
+                    std::int64_t vectors, std::int64_t per_column, std::vector<PointerArgument> arguments);
+  [[nodiscard]] std::vector<PointerArgument> state_arguments(ir::NodeId node) const;
+  [[nodiscard]] std::int64_t slot_floats(ir::NodeId node) const;
 
   /// Completes the choice: the launch, the kernel's source (its name begins with `stem`) and the operands.
   void launch(std::string_view stem, const KernelText& text, std::span<const PointerArgument> arguments);

@@ -25,11 +25,13 @@ constexpr std::int64_t kWorkersMax = 32;
 constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take hardly less time
 constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
+constexpr std::int64_t kStateRowsMax = 1024;
 constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128;
 
 /// Why these nodes have no attention kernel; nothing if they have.
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   const auto& a = graph.attrs_as<ir::AttentionAttrs>(members[0]);
+  if (a.alibi != 0) return "GPUs do not support ALiBi yet";
   if (a.head_dim % 8 != 0 || a.head_dim > kHeadDimMax)
     return fmt::format("head_dim {} is not a multiple of 8 up to {}", a.head_dim, kHeadDimMax);
   if (kv_state_of(graph, graph.operand(members[0], 1)).shared_row == 1 || value_dim_of(a) != a.head_dim)
@@ -100,15 +102,41 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
   return out;
 }
 
+/// StateUpdate reads four rows of a state at once.
+std::optional<std::string> refuses_state(const ir::Graph& graph, ir::NodeId node) {
+  std::int64_t rows = 0;
+  if (graph.op(node) == Op::kDeltaRule) rows = graph.attrs_as<ir::DeltaRuleAttrs>(node).key_dim;
+  if (graph.op(node) == Op::kSelectiveScan) rows = graph.attrs_as<ir::SelectiveScanAttrs>(node).state_dim;
+  if (graph.op(node) == Op::kRwkv7) rows = graph.attrs_as<ir::Rwkv7Attrs>(node).head_dim;
+  if (rows % 4 != 0 || rows > kStateRowsMax)
+    return fmt::format("its state has {} rows a head, which are not a multiple of 4 up to {}", rows, kStateRowsMax);
+  return std::nullopt;
+}
+
+/// Why these nodes are not a convolution step; nothing if they are: an activation may follow.
+std::optional<std::string> refuses_conv(const ir::Graph& graph, std::span<const ir::NodeId> members) {
+  if (members.size() == 1) return std::nullopt;
+  const bool unary = graph.operands(members[1]).size() == 1 &&
+                     ir::function_call(graph.op(members[1]), graph.attrs(members[1])).has_value();
+  if (members.size() > 2 || graph.op(members[0]) != Op::kShortConv || !unary)
+    return "a convolution can only be fused with an activation";
+  if (graph.is_output({members[0], 0}) || graph.uses({members[0], 0}).size() != 1)
+    return "the convolution's result is also used without the activation";
+  return std::nullopt;
+}
+
 /// Refuses groups that cannot be a step, whatever tile program they would form.
 std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
     if (graph.op(node) == Op::kExpertSum && node != members[0]) return "the sum over experts is a step of its own";
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
-    if (graph.op(node) == Op::kArrange) return "GPUs do not support latent attention yet";
+    if (graph.op(node) == Op::kSelfAttention) return "GPUs do not support encoders yet";
+    if (auto why = refuses_state(graph, node)) return why;
+    if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
-    if (members.size() > 1 && graph.op(node) != Op::kSplit && stands_alone(graph, node))
+    const bool in_tile = graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm;
+    if (members.size() > 1 && !in_tile && stands_alone(graph, node))
       return fmt::format("{} is a step of its own", ir::op_def(graph.op(node)).name);
   }
   return std::nullopt;
@@ -139,7 +167,8 @@ std::expected<EpilogueShape, std::string> shape_of(const ir::Graph& graph, const
 std::optional<std::string> GpuTargetModel::group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const {
   if (auto why = refuses_members(graph, members)) return why;
-  if (graph.op(members[0]) == Op::kAttention || (members.size() == 1 && stands_alone(graph, members[0])))
+  if (graph.op(members[0]) == Op::kAttention || graph.op(members[0]) == Op::kShortConv ||
+      (members.size() == 1 && stands_alone(graph, members[0])))
     return std::nullopt;
   const auto draft = draft_tile_program(graph, members);
   if (!draft) return draft.error();

@@ -29,6 +29,7 @@ class GpuTargetModel final : public BackEndTarget {
   [[nodiscard]] bool splits_rms_norm() const override { return true; }
   [[nodiscard]] std::int64_t glu_interleave(DType weight, std::int64_t n) const override;
   [[nodiscard]] bool merges_columns(std::int64_t n) const override;
+  [[nodiscard]] bool views_columns() const override { return true; }
   [[nodiscard]] std::optional<std::string> group_refusal(const ir::Graph& graph,
                                                          std::span<const ir::NodeId> members) const override;
   [[nodiscard]] std::expected<passes::Choice, passes::Refusal> choose(const ir::Graph& graph,

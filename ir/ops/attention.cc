@@ -43,6 +43,8 @@ void check_attrs(const AttentionAttrs& attention) {
   attr_between("attention", "value_dim", attention.value_dim, 0, kMax);
   attr_between("attention", "window", attention.window, 0, kCountMax);
   attr_between("attention", "chunk", attention.chunk, 0, kCountMax);
+  if (!std::isfinite(attention.alibi) || attention.alibi < 0)
+    refuse_attr("attention", "alibi", fmt::to_string(attention.alibi), "0 or more");
   if (attention.heads % attention.kv_heads != 0)
     refuse_attr("attention", "heads", fmt::to_string(attention.heads),
                 fmt::format("a multiple of kv_heads = {}", attention.kv_heads));
@@ -111,22 +113,25 @@ void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& c
   };
   for (std::int64_t t = 0; t < k.rows(); ++t) {
     const std::int64_t physical = paging.physical(t, paging.positions.i32[t]);
-    context.kv->rows[{context.kv_group, layer, physical}] = {.k = row_of(k, t),
-                                                             .v = v == nullptr ? std::vector<float>() : row_of(*v, t)};
+    context.kv->rows[{context.state_group, layer, physical}] = {
+        .k = row_of(k, t), .v = v == nullptr ? std::vector<float>() : row_of(*v, t)};
   }
 }
 
-/// softmax(softcap(q . k * scale)) . v of one head over the KV rows in `seen`. A sink (arXiv 2309.17453) is an
-/// additional score without a value: it enlarges the softmax denominator and adds nothing to the sum.
+/// softmax(softcap(q . k * scale)) . v of one head over the KV rows in `seen`, whose last one is the token's own. A
+/// sink (arXiv 2309.17453) is an additional score without a value: it enlarges the softmax denominator and adds nothing
+/// to the sum.
 void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* const> seen, std::int64_t head,
             const float* sink, const float* q, float* out) {
   const std::int64_t dim = attention.head_dim, value_dim = value_dim_of(attention);
   const std::int64_t kv_head = head / (attention.heads / attention.kv_heads);
+  const double slope = attention.alibi > 0 ? alibi_slope(attention.alibi, attention.heads, head) : 0;
   std::vector<double> scores(seen.size());
   for (std::size_t j = 0; j < seen.size(); ++j) {
     for (std::int64_t i = 0; i < dim; ++i) scores[j] += static_cast<double>(q[i]) * seen[j]->k[kv_head * dim + i];
     scores[j] *= attention.scale;
     if (attention.softcap > 0) scores[j] = attention.softcap * std::tanh(scores[j] / attention.softcap);
+    scores[j] -= slope * static_cast<double>(seen.size() - 1 - j);
   }
   const double largest = *std::ranges::max_element(scores);
   const double top = sink == nullptr ? largest : std::max<double>(largest, *sink);
@@ -164,7 +169,7 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
     const std::int64_t position = paging.positions.i32[t];
     std::vector<const ReferenceKv::Row*> seen;
     for (std::int64_t p = first_seen(attention, position); p <= position; ++p) {
-      const auto found = context.kv->rows.find({context.kv_group, attention.layer, paging.physical(t, p)});
+      const auto found = context.kv->rows.find({context.state_group, attention.layer, paging.physical(t, p)});
       if (found == context.kv->rows.end() || !fits(found->second))
         throw Error(ErrorCode::kInternal,
                     fmt::format("attention of layer {} reads position {} of sequence {}, which was never stored",
@@ -206,3 +211,14 @@ std::span<const OpDef> attention_defs() {
 }
 
 }  // namespace forge::ir::ops
+
+namespace forge::ir {
+
+float alibi_slope(float max_bias, std::int64_t heads, std::int64_t head) {
+  std::int64_t n = 1;
+  while (2 * n <= heads) n *= 2;
+  const double power = head < n ? static_cast<double>(head + 1) : static_cast<double>(2 * (head - n) + 1) / 2;
+  return static_cast<float>(std::exp2(-static_cast<double>(max_bias) * power / static_cast<double>(n)));
+}
+
+}  // namespace forge::ir

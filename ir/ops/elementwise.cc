@@ -102,16 +102,18 @@ void check_parameters(std::string_view op, const FunctionCall& call) {
                   fmt::format("0: {} has {} parameters", def.name, def.parameter_count));
 }
 
-/// Unary ops take x of any rank; binary ops take a, and b of the same type or a vector along a's last dimension.
+/// Unary ops take x of any rank; binary ops take a, and b of the same type, a vector along a's last dimension, or one
+/// number [1].
 template <Op op>
 std::vector<TensorType> infer_function(const Attrs& attrs, Types operands) {
   const std::string_view name = op_def(op).name;
   check_parameters(name, call_of(op, attrs));
   const TensorType& a = operands[0];
   require_f32(name, operands, 0, std::max<std::size_t>(a.shape.size(), 1));
-  const TensorType vector{DType::kF32, {a.cols()}};
-  if (operands.size() > 1 && operands[1] != a && operands[1] != vector)
-    refuse_operand(name, 1, operands[1], fmt::format("{} or {}, like operand 0", a.text(), vector.text()));
+  const TensorType vector{DType::kF32, {a.cols()}}, one{DType::kF32, {1}};
+  if (operands.size() > 1 && operands[1] != a && operands[1] != vector && operands[1] != one)
+    refuse_operand(name, 1, operands[1],
+                   fmt::format("{}, {} or {}, as operand 0 is {}", a.text(), vector.text(), one.text(), a.text()));
   return {a};
 }
 
@@ -130,7 +132,7 @@ std::vector<TensorType> infer_activate(const Attrs& attrs, Types operands) {
   if (const auto& def = elementwise::function_def(call.function); !elementwise::is_unary(def.form))
     refuse_attr("activate", "activation", std::string(def.name), "a function of one value");
   check_parameters("activate", call);
-  require_f32("activate", operands, 0, 2);
+  require_rows("activate", operands, 0);
   return {operands[0]};
 }
 
@@ -169,7 +171,7 @@ void run_function(const Attrs& attrs, Operands operands, Results results, EvalCo
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = f.unary(a[i], call.parameters);
     return;
   }
-  const auto& b = operands[1]->f32;  // a vector repeats along the rows
+  const auto& b = operands[1]->f32;  // a vector repeats along the rows, one number everywhere
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = f.binary(a[i], b[i % b.size()], call.parameters);
 }
 

@@ -40,9 +40,9 @@ std::vector<TensorType> infer_route(const Attrs& attrs, Types operands) {
   const auto& route = std::get<RouteAttrs>(attrs);
   require_f32("route", operands, 0, 2);
   check_attrs(route, operands[0].cols());
-  const TensorType bias{DType::kF32, {operands[0].cols()}};
-  if (operands.size() > 1 && operands[1] != bias)
-    refuse_operand("route", 1, operands[1], bias.text() + ", one an expert");
+  const TensorType vector{DType::kF32, {operands[0].cols()}};
+  for (std::size_t i = 1; i < operands.size(); ++i)
+    if (operands[i] != vector) refuse_operand("route", i, operands[i], vector.text() + ", one an expert");
   const Shape chosen{operands[0].shape[0], route.used};
   return {{DType::kI32, chosen}, {DType::kF32, chosen}};
 }
@@ -195,8 +195,9 @@ void run_route(const Attrs& attrs, Operands operands, Results results, EvalConte
     const double factor =
         route.share == RoutingNormalization::kChosen ? route.scale / std::max(sum, kRoutingSumMin) : route.scale;
     for (std::size_t u = 0; u < used; ++u) {
+      const double own = operands.size() > 2 ? operands[2]->f32[chosen[u]] : 1;
       results[0].i32[row * used + u] = static_cast<std::int32_t>(chosen[u]);
-      results[1].f32[row * used + u] = static_cast<float>(gate[chosen[u]] * factor);
+      results[1].f32[row * used + u] = static_cast<float>(gate[chosen[u]] * factor * own);
     }
   }
 }
@@ -255,7 +256,7 @@ std::span<const OpDef> expert_defs() {
       OpDef{.op = Op::kRoute,
             .name = "route",
             .operands_min = 1,
-            .operands_max = 2,
+            .operands_max = 3,
             .attrs_index = attrs_index<RouteAttrs>(),
             .infer = infer_route,
             .cost = route_cost,

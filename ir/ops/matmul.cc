@@ -59,17 +59,23 @@ std::vector<TensorType> infer_concat(const Attrs& attrs, Types operands) {
   return {result};
 }
 
+/// The dimension that slice_rows cuts: each expert's rows of [E,N,K].
+std::size_t row_dim(const TensorType& weight) {
+  return weight.shape.size() == 3 ? 1 : 0;
+}
+
 /// The slice must lie inside the weight.
 std::vector<TensorType> infer_slice(const Attrs& attrs, Types operands) {
   const auto& slice = std::get<SliceAttrs>(attrs);
   const TensorType& whole = operands[0];
-  if (!is_weight_dtype(whole.dtype) || whole.shape.empty() || whole.shape.size() > 2 ||
+  if (!is_weight_dtype(whole.dtype) || whole.shape.empty() || whole.shape.size() > 3 ||
       !std::ranges::all_of(whole.shape, &Dim::is_constant))
-    refuse_operand("slice_rows", 0, whole, "a weight [N] or [N,K] of constant dimensions");
-  attr_between("slice_rows", "begin", slice.begin, 0, whole.shape[0].value - 1);
-  attr_between("slice_rows", "rows", slice.rows, 1, whole.shape[0].value - slice.begin);
+    refuse_operand("slice_rows", 0, whole, "a weight [N], [N,K] or [E,N,K] of constant dimensions");
+  const std::int64_t rows = whole.shape[row_dim(whole)].value;
+  attr_between("slice_rows", "begin", slice.begin, 0, rows - 1);
+  attr_between("slice_rows", "rows", slice.rows, 1, rows - slice.begin);
   TensorType result = whole;
-  result.shape[0] = slice.rows;
+  result.shape[row_dim(whole)] = slice.rows;
   return {result};
 }
 
@@ -147,8 +153,12 @@ void run_concat(const Attrs& attrs, Operands operands, Results results, EvalCont
 
 void run_slice(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
   const auto& slice = std::get<SliceAttrs>(attrs);
-  const std::int64_t width = results[0].dims.size() == 1 ? 1 : results[0].cols();
-  std::copy_n(operands[0]->f32.begin() + slice.begin * width, slice.rows * width, results[0].f32.begin());
+  const auto& dims = operands[0]->dims;
+  const std::int64_t width = dims.size() == 1 ? 1 : dims.back(), experts = dims.size() == 3 ? dims[0] : 1;
+  const std::int64_t rows = dims[dims.size() == 3 ? 1 : 0];
+  for (std::int64_t expert = 0; expert < experts; ++expert)
+    std::copy_n(operands[0]->f32.begin() + (expert * rows + slice.begin) * width, slice.rows * width,
+                results[0].f32.begin() + expert * slice.rows * width);
 }
 
 /// Scale of a block with this largest magnitude. q8a_16 stores scales as BF16: adding 0xffff before the low 16 bits are

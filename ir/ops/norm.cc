@@ -1,5 +1,6 @@
 // LayerNorm (arXiv 1607.06450) and RMSNorm (arXiv 1910.07467). The pass split_rms_norm divides an RMSNorm into two ops,
-// which are defined here too: sum_squares for the producer of x and inv_rms_scale for its consumers.
+// which are defined here too: sum_squares for the producer of x and inv_rms_scale for its consumers. match_rms and
+// gaussian_topk are other functions of whole rows, which Gemma 3n has.
 
 #include <array>
 #include <cmath>
@@ -48,6 +49,21 @@ std::vector<TensorType> infer_layer_norm(const Attrs& attrs, Types operands) {
   return {operands[0]};
 }
 
+std::vector<TensorType> infer_match_rms(const Attrs&, Types operands) {
+  require_f32("match_rms", operands, 0, 2);
+  if (operands[1] != operands[0]) refuse_operand("match_rms", 1, operands[1], operands[0].text() + ", like operand 0");
+  return {operands[0]};
+}
+
+/// A row needs two columns for its deviation.
+std::vector<TensorType> infer_gaussian_topk(const Attrs& attrs, Types operands) {
+  const float cutoff = std::get<GaussianTopkAttrs>(attrs).cutoff;
+  require_f32("gaussian_topk", operands, 0, 2);
+  if (operands[0].cols() < 2) refuse_operand("gaussian_topk", 0, operands[0], "at least 2 columns wide");
+  if (!std::isfinite(cutoff)) refuse_attr("gaussian_topk", "cutoff", fmt::to_string(cutoff), "finite");
+  return {operands[0]};
+}
+
 std::vector<TensorType> infer_sum_squares(const Attrs&, Types operands) {
   require_f32("sum_squares", operands, 0, 2);
   return {{DType::kF32, {operands[0].shape[0], square_cols(operands[0].cols())}}};
@@ -76,6 +92,14 @@ Cost layer_norm_cost(const Attrs&, Types operands, Types results, const Bounds& 
   Cost cost = streaming_cost(operands.first(1), results, bounds, 7);
   for (const TensorType& type : operands.subspan(1)) cost.weight_bytes += type.bytes(bounds);
   return cost;
+}
+
+Cost match_rms_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return streaming_cost(operands, results, bounds, 5);
+}
+
+Cost gaussian_topk_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+  return streaming_cost(operands, results, bounds, 6);
 }
 
 Cost sum_squares_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
@@ -119,6 +143,39 @@ void run_layer_norm(const Attrs& attrs, Operands operands, Results results, Eval
       const std::size_t w = (start + i) % weight.size();  // weight [dim] repeats every run, [G,dim] every row of x
       const float offset = operands.size() > 2 ? operands[2]->f32[w] : 0.0F;
       results[0].f32[start + i] = static_cast<float>((x[start + i] - mean) * inverse) * weight[w] + offset;
+    }
+  }
+}
+
+void run_match_rms(const Attrs&, Operands operands, Results results, EvalContext&) {
+  const Tensor& x = *operands[0];
+  const auto squares = [](const Tensor& of, std::int64_t row) {
+    double sum = 0;
+    for (std::int64_t i = row * of.cols(); i < (row + 1) * of.cols(); ++i)
+      sum += static_cast<double>(of.f32[i]) * of.f32[i];
+    return sum;
+  };
+  for (std::int64_t row = 0; row < x.rows(); ++row) {
+    const double own = squares(x, row);
+    const double factor = own > 0 ? std::sqrt(squares(*operands[1], row) / own) : 0;
+    for (std::int64_t i = row * x.cols(); i < (row + 1) * x.cols(); ++i)
+      results[0].f32[i] = static_cast<float>(x.f32[i] * factor);
+  }
+}
+
+void run_gaussian_topk(const Attrs& attrs, Operands operands, Results results, EvalContext&) {
+  const double cutoff = std::get<GaussianTopkAttrs>(attrs).cutoff;
+  const Tensor& x = *operands[0];
+  const std::int64_t width = x.cols();
+  for (std::int64_t begin = 0; begin < x.rows() * width; begin += width) {
+    double sum = 0, squares = 0;
+    for (std::int64_t i = begin; i < begin + width; ++i) sum += x.f32[i];
+    const double mean = sum / static_cast<double>(width);
+    for (std::int64_t i = begin; i < begin + width; ++i) squares += (x.f32[i] - mean) * (x.f32[i] - mean);
+    const double limit = mean + cutoff * std::sqrt(squares / static_cast<double>(width - 1));
+    for (std::int64_t i = begin; i < begin + width; ++i) {
+      const double above = x.f32[i] - limit;
+      results[0].f32[i] = static_cast<float>(above < 0 ? 0 : above);
     }
   }
 }
@@ -176,6 +233,23 @@ std::span<const OpDef> norm_defs() {
             .infer = infer_layer_norm,
             .cost = layer_norm_cost,
             .reference = run_layer_norm},
+      OpDef{.op = Op::kMatchRms,
+            .name = "match_rms",
+            .operands_min = 2,
+            .operands_max = 2,
+            .in_place_operand = 0,
+            .infer = infer_match_rms,
+            .cost = match_rms_cost,
+            .reference = run_match_rms},
+      OpDef{.op = Op::kGaussianTopk,
+            .name = "gaussian_topk",
+            .operands_min = 1,
+            .operands_max = 1,
+            .attrs_index = attrs_index<GaussianTopkAttrs>(),
+            .in_place_operand = 0,
+            .infer = infer_gaussian_topk,
+            .cost = gaussian_topk_cost,
+            .reference = run_gaussian_topk},
       OpDef{.op = Op::kSumSquares,
             .name = "sum_squares",
             .operands_min = 1,

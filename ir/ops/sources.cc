@@ -22,6 +22,8 @@ std::vector<TensorType> infer_input(const Attrs& attrs, Types) {
     case InputKind::kRows:
       return {{DType::kI32, {Symbol::kRows}}};
     case InputKind::kKvLength:
+    case InputKind::kStateRead:
+    case InputKind::kStateWrite:
       return {{DType::kI32, {Symbol::kSequences}}};
     case InputKind::kBlockTable:
       return {{DType::kI32, {Symbol::kSequences, Symbol::kTableBlocks}}};

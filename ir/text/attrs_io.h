@@ -16,8 +16,8 @@ namespace forge::ir {
 template <class E>
 inline constexpr std::array<std::string_view, 0> kEnumNames{};
 template <>
-inline constexpr std::array<std::string_view, 7> kEnumNames<InputKind>{"ids",       "positions",   "sequence",  "rows",
-                                                                       "kv_length", "block_table", "embeddings"};
+inline constexpr std::array<std::string_view, 9> kEnumNames<InputKind>{
+    "ids", "positions", "sequence", "rows", "kv_length", "block_table", "embeddings", "state_read", "state_write"};
 #define FORGE_ACTIVATION_NAME(name, ...) #name,
 template <>
 inline constexpr auto kEnumNames<Activation> =

@@ -64,7 +64,7 @@ class Scanner {
       while (at_ < text_.size() && text_[at_] != '\n') ++at_;
   }
   [[nodiscard]] bool done() const { return at_ == text_.size(); }
-  /// Consumes the character `c` after spaces and returns true if it is next.
+  /// Skips spaces; if `c` is next, consumes it and returns true.
   bool accept(char c) {
     space();
     if (done() || text_[at_] != c) return false;

@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/elementwise/function.h"
@@ -138,6 +139,13 @@ struct Kernels {
                           std::size_t out_head_stride);
   void (*attention_tile)(const AttentionParams& params, const AttentionQuery& query, float* scratch, float* out,
                          std::size_t out_token_stride, std::size_t out_head_stride);
+
+  // Recurrent state; see recurrent.h.
+  void (*short_conv)(const ShortConvCall& call);
+  void (*delta_rule)(const DeltaRuleCall& call);
+  void (*scan_head)(const SelectiveScanCall& call);
+  void (*scan_channels)(const SelectiveScanCall& call);
+  void (*rwkv7)(const Rwkv7Call& call);
 
   /// Index of the largest value, the first of equal ones. NaNs are skipped; 0 if all are NaN. count >= 1.
   std::size_t (*argmax)(const float* values, std::size_t count);

@@ -70,7 +70,8 @@ void route_token(const RouteParams& p, const float* logits, std::int32_t* chosen
     sum += gate[best];
   }
   const float factor = p.over_chosen ? p.scale / std::max(sum, kRoutingSumMin) : p.scale;
-  for (std::size_t u = 0; u < p.used; ++u) shares[u] *= factor;
+  for (std::size_t u = 0; u < p.used; ++u)
+    shares[u] *= p.factors == nullptr ? factor : factor * p.factors[static_cast<std::size_t>(chosen[u])];
 }
 
 }  // namespace forge::cpu

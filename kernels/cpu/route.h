@@ -18,7 +18,8 @@ struct RouteParams {
   bool sigmoid = false;                  ///< gate function: sigmoid, else softmax over all experts
   bool over_chosen = false;              ///< normalise the top-k weights to the sum `scale`; else they are gate * scale
   float scale = 1;
-  const float* bias = nullptr;  ///< [experts], nullable: added to the gate values for the ranking only
+  const float* bias = nullptr;     ///< [experts], nullable: added to the gate values for the ranking only
+  const float* factors = nullptr;  ///< [experts], nullable: multiply the weights of the selected experts, last
 };
 
 /// logits: [experts]. Writes the selected experts to chosen [used], best first and equal ones by number, and their

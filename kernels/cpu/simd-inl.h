@@ -383,7 +383,7 @@ struct Make<Pair<H>> {
   }
 };
 
-/// The vector type with 16 lanes: B, Pair<B> or Pair<Pair<B>>, by the width of a register.
+/// The vector type with 16 lanes, for a class whose register B has `Lanes` floats: B itself, or two or four of them.
 template <std::size_t Lanes>
 struct SixteenLanes;
 template <>

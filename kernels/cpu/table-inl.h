@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/attention/attention-inl.h"
 #include "kernels/cpu/matmul/matmul_float-inl.h"
+#include "kernels/cpu/recurrent-inl.h"
 #include "kernels/cpu/tile_ops-inl.h"
 
 namespace forge::cpu::FORGE_CPU_NAMESPACE {
@@ -38,6 +39,11 @@ const Kernels kTable{
     .attention_chunk = attention_chunk,
     .attention_merge = attention_merge,
     .attention_tile = attention_tile,
+    .short_conv = short_conv,
+    .delta_rule = delta_rule,
+    .scan_head = scan_head,
+    .scan_channels = scan_channels,
+    .rwkv7 = rwkv7,
     .argmax = argmax,
     .read_bytes = read_bytes,
 };

@@ -15,7 +15,14 @@ struct MatmulCommon {
   static constexpr int kSlots = 0;            ///< experts of a token; 0: not a mixture of experts
   static constexpr int kColumns = 0;          ///< rows of the weight that belong to one expert
   static constexpr bool kSharedX = false;     ///< the slots of a token share one row of x
+  static constexpr int kXFloats = 0;          ///< floats from one row of x to the next; 0: rows of W::kXRowBytes
 };
+
+/// Bytes from one row of x to the next.
+template <class C>
+FORGE_DEVICE constexpr u64 x_row_bytes() {
+  return C::kXFloats > 0 ? static_cast<u64>(C::kXFloats) * 4 : C::Weight::kXRowBytes;
+}
 
 /// Kernel arguments. weights: in the layout `planes` (kernels/quant/planes.h). x: [rows of x][W::kXRowBytes] bytes.
 /// Both are 16-byte aligned. counts: i32[4], indexed by Count. epilogue: see tile.h.

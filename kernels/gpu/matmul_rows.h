@@ -95,7 +95,7 @@ struct MatmulRows {
       if (!IsLast || kWholeBatches || unit < W::kUnits) {
         FORGE_UNROLL
         for (int t = 0; t < C::kTokens; ++t) {
-          const auto part = W::load_x(x + t * W::kXRowBytes, unit);
+          const auto part = W::load_x(x + t * x_row_bytes<C>(), unit);
           FORGE_UNROLL
           for (int r = 0; r < C::kRowsPerTeam; ++r) sums[r][t] = W::add(sums[r][t], batch.units[u][r], part);
           // Otherwise the compiler hoists the loads of all tokens' activations and spills.
@@ -114,7 +114,7 @@ struct MatmulRows {
     const int team = team_wave * kTeamsPerWave + lane_id() / C::kLanesPerRow;
     const int first = share * C::kLanesPerRow + lane_id() % C::kLanesPerRow;
     const int row0 = block_id() / kTokenTiles * kBlockRows, team_row = team * C::kRowsPerTeam;
-    const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : t0) * W::kXRowBytes;
+    const u8* x = args.x + static_cast<u64>(C::kSharedX ? token0 : t0) * x_row_bytes<C>();
     float sums[C::kRowsPerTeam][C::kTokens] = {};
 
     // With experts, the rows to load are only known once the router has run, so the wait comes before the weights.

@@ -119,7 +119,7 @@ struct MatmulTiles {
       const int row = job.rows_of_x[i], half = step * 2 + thread_id() % 2;  // kXFirst is even
       next.halves[i] = typename W::XHalf{};
       if (row >= 0)
-        next.halves[i] = W::XHalf::template load<W::kK>(args.x + static_cast<u64>(row) * W::kXRowBytes, half);
+        next.halves[i] = W::XHalf::template load<W::kK>(args.x + static_cast<u64>(row) * x_row_bytes<C>(), half);
     }
   }
 

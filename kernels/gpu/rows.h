@@ -1,7 +1,7 @@
 #pragma once
 // Kernels without a matmul. FillRows produces rows from a source (loaded, gathered, summed over experts, or embeddings)
-// and runs the fused epilogue (tile.h) on them. RmsNorm, LayerNorm, SplitInterleaved and RopeTable are complete
-// kernels. All are templates over a configuration C, whose members each comment lists.
+// and runs the fused epilogue (tile.h) on them. RmsNorm, LayerNorm, SplitInterleaved, Arrange and RopeTable are
+// complete kernels. All are templates over a configuration C, whose members each comment lists.
 
 #include "kernels/gpu/codes.h"
 #include "kernels/gpu/tile.h"
@@ -87,22 +87,62 @@ struct EmbeddedRows {
   }
 };
 
+/// E::kNormDim, or 0 if the epilogue has no such member.
+template <class E>
+FORGE_DEVICE constexpr int norm_dim_of() {
+  if constexpr (requires { E::kNormDim; })
+    return E::kNormDim;
+  else
+    return 0;
+}
+
 /// Fills tiles of one token and kBlockRows columns from a source and runs the epilogue. C has Source, Epilogue,
 /// kColumns, kBlockRows, kWaves, kTokensTotal (rows that memory has) and kCount (the Count of real rows).
+/// With Epilogue::kNormDim each run of kNormDim columns (a head, or the row) is first normalised (RMSNorm):
+/// Epilogue::normed(args, column, value, mean of the run's squares) is what the epilogue then finds in the tile.
 template <class C>
 struct FillRows {
   static constexpr int kThreads = C::kWaves * kWave;
   static constexpr int kColumnBlocks = ceil_div(C::kColumns, C::kBlockRows);
   static constexpr int kBlocks = kColumnBlocks * C::kTokensTotal;
   using OutTile = Tile<1, C::kBlockRows, 1, kThreads>;
+  static constexpr int kNormDim = norm_dim_of<typename C::Epilogue>();
+  static constexpr int kRuns = kNormDim > 0 ? C::kBlockRows / kNormDim : 0;  ///< of a block
+  static_assert(kNormDim == 0 || (C::kBlockRows % kNormDim == 0 && C::kColumns % kNormDim == 0),
+                "blocks hold whole runs of kNormDim columns");
   struct Lds {
     OutTile tile;
+    Shared<float, at_least_one(kRuns* C::kWaves)> squares;
   };
   struct Args {
     typename C::Source::Args source;
     const i32* counts;
     typename C::Epilogue::Args epilogue;
   };
+
+  /// Call after fill(). Each lane normalises the columns that it filled. All lanes of the block.
+  FORGE_DEVICE static void normalise(const Args& args, int row0, Lds& lds) {
+    barrier();
+    FORGE_LOOP
+    for (int run = 0; run < kRuns; ++run) {
+      float sum = 0;
+      for (int i = thread_id(); i < kNormDim; i += kThreads) {
+        const float value = lds.tile.get(0, run * kNormDim + i);
+        sum = fma_of(value, value, sum);
+      }
+      sum = sum_lanes<kWave>(sum);
+      if (lane_id() == 0) lds.squares.set(run * C::kWaves + wave_id(), sum);
+    }
+    barrier();
+    for (int r = thread_id(); r < C::kBlockRows; r += kThreads) {
+      float total = 0;
+      FORGE_UNROLL
+      for (int w = 0; w < C::kWaves; ++w) total += lds.squares.get(r / kNormDim * C::kWaves + w);
+      const int column = row0 + r < C::kColumns ? row0 + r : C::kColumns - 1;
+      const float mean = total / static_cast<float>(kNormDim);
+      lds.tile.set(0, r, C::Epilogue::normed(args.epilogue, column, lds.tile.get(0, r), mean));
+    }
+  }
 
   /// Columns after the last one repeat it; the epilogue ignores them.
   FORGE_DEVICE static void fill(const Args& args, int row, int row0, Lds& lds) {
@@ -121,6 +161,7 @@ struct FillRows {
     Finish<typename C::Epilogue, OutTile, C::kColumns, RowsInOrder<C::kTokensTotal>> finish(args.epilogue, row0, {t});
     finish.prepare();
     if constexpr (!C::Source::kOlder) fill(args, row, row0, lds);
+    if constexpr (kNormDim > 0) normalise(args, row0, lds);
     finish.set_factors(lds.tile);
     barrier();
     finish.run(lds.tile);
@@ -249,6 +290,29 @@ struct SplitInterleaved {
       for (int p = 0; p < C::kPartsCount; ++p)
         if (p == part) args.parts[p][static_cast<u64>(t) * C::kPartFloats + column] = load(x + i);
     }
+  }
+};
+
+/// Builds each row from pieces of columns of other matrices. C has the type Pieces with a struct Args and
+/// `static float at(const Args&, int t, int head, int column)`, kHeads, kWidth (columns of a head), kOutFloats (row
+/// stride of out), kThreads, kTokensTotal and kCount.
+template <class C>
+struct Arrange {
+  static constexpr int kThreads = C::kThreads, kColumns = C::kHeads * C::kWidth;
+  static constexpr int kColumnBlocks = ceil_div(kColumns, kThreads), kBlocks = C::kTokensTotal * kColumnBlocks;
+  struct Args {
+    typename C::Pieces::Args pieces;
+    const i32* counts;
+    float* out;
+  };
+  FORGE_DEVICE static void run(const Args& args) {
+    const int t = block_id() / kColumnBlocks, column = block_id() % kColumnBlocks * kThreads + thread_id();
+    release_consumers();
+    wait_for_producer();
+    if (C::kTokensTotal > 1 && idle_tile(args.counts, C::kCount, t)) return;
+    if (column < kColumns)
+      args.out[static_cast<u64>(t) * C::kOutFloats + column] =
+          C::Pieces::at(args.pieces, t, column / C::kWidth, column % C::kWidth);
   }
 };
 

@@ -113,6 +113,34 @@ FORGE_DEVICE double philox_uniform(u32 seed_low, u32 seed_high, u32 index) {
   return static_cast<double>(bits) * (1.0 / 9007199254740992.0);
 }
 
+/// Arguments of SampleDraw. HasStates: those of a model with recurrent state.
+template <bool HasStates>
+struct SampleDrawArgs {
+  const float* logits;    ///< [rows][kVocab]
+  const float* values;    ///< [rows][kScanBlocks], from SampleScan
+  const i32* indices;     ///< [rows][kScanBlocks], from SampleScan
+  SamplingRow* sampling;  ///< [rows]; `draws` is advanced
+  i32* ids;               ///< [rows], input of the next step: written
+  i32* positions;         ///< [rows], advanced by one
+  i32* kv_length;         ///< [rows], advanced by one
+  i32* counts;            ///< kSampledCount is advanced by one
+  u32* counter;           ///< of last_arrival: zero before the first use and afterwards
+  i32* sampled;           ///< [kSampledRing][rows], ring in pinned host memory
+};
+template <>
+struct SampleDrawArgs<true> : SampleDrawArgs<false> {
+  i32* state_read;         ///< [rows], input of the next step: the slot that this one wrote
+  const i32* state_write;  ///< [rows]
+};
+/// C::kStates, or false if C has no such member.
+template <class C>
+FORGE_DEVICE constexpr bool draws_states() {
+  if constexpr (requires { C::kStates; })
+    return C::kStates;
+  else
+    return false;
+}
+
 /// Second kernel: chooses a token for each row, one block per row, and advances the step's inputs. C as in SampleScan.
 template <class C>
 struct SampleDraw {
@@ -130,18 +158,7 @@ struct SampleDraw {
     Shared<i32, 1> chosen;
     Shared<u32, 1> flag;
   };
-  struct Args {
-    const float* logits;    ///< [rows][kVocab]
-    const float* values;    ///< [rows][kScanBlocks], from SampleScan
-    const i32* indices;     ///< [rows][kScanBlocks], from SampleScan
-    SamplingRow* sampling;  ///< [rows]; `draws` is advanced
-    i32* ids;               ///< [rows], input of the next step: written
-    i32* positions;         ///< [rows], advanced by one
-    i32* kv_length;         ///< [rows], advanced by one
-    i32* counts;            ///< kSampledCount is advanced by one
-    u32* counter;           ///< of last_arrival: zero before the first use and afterwards
-    i32* sampled;           ///< [kSampledRing][rows], ring in pinned host memory
-  };
+  using Args = SampleDrawArgs<draws_states<C>()>;
   /// The candidates that are left: logits with a key above `key`, and those with that key and an id of at most `id`.
   struct Cut {
     u32 key;
@@ -326,6 +343,7 @@ struct SampleDraw {
         args.ids[row] = token < 0 ? 0 : token;
         args.positions[row] = position + 1;
         args.kv_length[row] = length + 1;
+        if constexpr (draws_states<C>()) args.state_read[row] = load(args.state_write + row);
         if (temperature > 0) args.sampling[row].draws = load(&args.sampling[row].draws) + 1;
       }
     }

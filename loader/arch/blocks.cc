@@ -87,6 +87,37 @@ ir::Value DecoderBuilder::weight(const std::string& name, std::int64_t rows, std
   return ir_.weight(name, tensor.dtype, vector ? ir::Shape{rows} : ir::Shape{rows, cols});
 }
 
+ir::Value DecoderBuilder::vector(const std::string& name, std::int64_t n) {
+  const auto& found = tensor(name);
+  if (found.rank > 2 || !((found.cols() == n && found.rows() == 1) || (found.cols() == 1 && found.rows() == n)))
+    contradiction("a tensor has the wrong shape",
+                  fmt::format("{} where the metadata requires [{}]", found.describe(), n));
+  return reshaped(name, {n});
+}
+
+ir::Value DecoderBuilder::reshaped(const std::string& name, ir::Shape shape) {
+  const auto& found = tensor(name);
+  std::int64_t n = 1;
+  for (const auto& dim : shape) n *= dim.value;
+  if (found.elems() != n)
+    contradiction("a tensor has the wrong shape",
+                  fmt::format("{} where the metadata requires {} numbers", found.describe(), n));
+  if (found.dtype != DType::kF32)
+    throw Error(ErrorCode::kModelUnsupported, "a vector is not f32", found.describe(), "convert the model again");
+  return ir_.weight(name, DType::kF32, std::move(shape));
+}
+
+ir::Value DecoderBuilder::kernel(const std::string& name, std::int64_t channels, std::int64_t taps) {
+  const auto& found = tensor(name);
+  if (found.cols() != taps || found.rows() != channels || found.dims[found.rank - 1] != channels)
+    contradiction("a tensor has the wrong shape",
+                  fmt::format("{} where the metadata requires [{}, {}]", found.describe(), channels, taps));
+  if (found.dtype != DType::kF32)
+    throw Error(ErrorCode::kModelUnsupported, "the kernel of a convolution is not f32", found.describe(),
+                "convert the model again");
+  return ir_.weight(name, DType::kF32, {channels, taps});
+}
+
 ir::Value DecoderBuilder::embed(float scale) {
   const ir::Value rows =
       ir_.embed(weight("token_embd.weight", params_.vocab, params_.width), ir_.input(ir::InputKind::kIds));
@@ -190,11 +221,46 @@ DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& atte
   return kv_groups_.emplace_back(KvGroup{.attrs = attrs, .source = state.node, .state = state});
 }
 
+/// As kv_group: the number of layers is an upper limit until finish().
+void DecoderBuilder::update_state(std::int64_t floats, const UpdateState& update) {
+  auto group = std::ranges::find(recurrent_groups_, floats, [](const auto& g) { return g.attrs.floats; });
+  if (group == recurrent_groups_.end()) {
+    ir::RecurrentStateAttrs attrs{
+        .group = static_cast<std::int64_t>(recurrent_groups_.size()), .layers = 2 * params_.layers, .floats = floats};
+    const ir::Value state = ir_.recurrent_state(attrs);
+    attrs.layers = 0;
+    group = recurrent_groups_.insert(recurrent_groups_.end(), {.attrs = attrs, .source = state.node, .state = state});
+  }
+  group->state = update(group->state, group->attrs.layers++);
+}
+
 ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks) {
   auto& group = kv_group(attrs, v.node == ir::kNoNode);
   attrs.layer = group.attrs.layers++;
   group.state = ir_.kv_store(group.state, k, v, attrs.layer);
+  kv_of_layer_[ir_.layer()] = {.group = static_cast<std::size_t>(&group - kv_groups_.data()), .index = attrs.layer};
   return ir_.attention(q, group.state, attrs, sinks);
+}
+
+ir::Value DecoderBuilder::attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks) {
+  const auto found = kv_of_layer_.find(static_cast<std::int32_t>(layer));
+  if (found == kv_of_layer_.end())
+    contradiction("a layer shares the KV cache of a layer that has none",
+                  fmt::format("layer {} reads that of layer {}", ir_.layer(), layer));
+  const auto& [group, index] = found->second;
+  const auto& kv = kv_groups_[group].attrs;
+  if (kv.kv_heads != attrs.kv_heads || kv.head_dim != attrs.head_dim || kv.window != attrs.window)
+    contradiction(
+        "a layer shares the KV cache of a layer with other heads or another window",
+        fmt::format("layer {} has {} heads of {} columns and a window of {}, layer {} {} of {} and {}", ir_.layer(),
+                    attrs.kv_heads, attrs.head_dim, attrs.window, layer, kv.kv_heads, kv.head_dim, kv.window));
+  attrs.layer = index;
+  return ir_.attention(q, kv_groups_[group].state, attrs, sinks);
+}
+
+ir::Value DecoderBuilder::unit_norm(ir::Value x, std::int64_t dim) {
+  return ir_.rms_norm(x, ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}),
+                      params_.norm_eps);
 }
 
 ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec) {
@@ -225,18 +291,32 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
   // The softmax scale is a scale of q here, as in the papers; the pass canonicalise moves it into the attention.
   const ir::Value query = project("attn_q", 0, gated_query ? 2 * q_cols : q_cols);
   const ir::Builder::Piece query_part[] = {{.x = query, .begin = 0, .stride = 2 * dim, .width = dim}};
-  const ir::Value q = ir_.scale(
-      place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature), spec.scale);
-  const ir::Value k = place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {});
-  const ir::Value v = project("attn_v", q_cols + kv_cols, kv_cols);
-  const ir::Value attended = attend(q, k, v,
-                                    {.heads = heads,
-                                     .kv_heads = kv_heads,
-                                     .head_dim = dim,
-                                     .window = spec.window,
-                                     .softcap = spec.softcap,
-                                     .chunk = spec.chunk},
-                                    spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{});
+  const ir::Value placed =
+      place(gated_query ? ir_.arrange(heads, query_part) : query, "attn_q_norm", heads, spec.temperature);
+  const ir::Value q = spec.bidirectional ? placed : ir_.scale(placed, spec.scale);
+  const ir::AttentionAttrs attrs{.heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .head_dim = dim,
+                                 .window = spec.window,
+                                 .softcap = spec.softcap,
+                                 .chunk = spec.chunk,
+                                 .alibi = spec.alibi};
+  const ir::Value sinks = spec.sinks ? weight(at(layer, "attn_sinks.weight"), heads) : ir::Value{};
+  ir::Value attended;
+  if (spec.bidirectional) {
+    attended = ir_.self_attention(
+        q, place(project("attn_k", q_cols, kv_cols), "attn_k_norm", kv_heads, {}),
+        project("attn_v", q_cols + kv_cols, kv_cols),
+        {.heads = heads, .kv_heads = kv_heads, .head_dim = dim, .scale = spec.scale, .window = spec.window});
+  } else if (spec.kv_layer) {
+    attended = attend_to(*spec.kv_layer, q, attrs, sinks);
+  } else {
+    const ir::Value keys = project("attn_k", q_cols, kv_cols);
+    const bool own_values = fused || !spec.keys_as_values || has(at(layer, "attn_v.weight"));
+    const ir::Value values = own_values ? project("attn_v", q_cols + kv_cols, kv_cols) : keys;
+    const ir::Value v = spec.value_norm ? unit_norm(values, dim) : values;
+    attended = attend(q, place(keys, "attn_k_norm", kv_heads, {}), v, attrs, sinks);
+  }
   const ir::Value mixed = gated(attended, x, query, layer, spec);
   return linear(spec.sub_norm ? normalise(mixed, weight(at(layer, "attn_sub_norm.weight"), q_cols), {}) : mixed,
                 at(layer, "attn_output"), p.width, q_cols);
@@ -263,8 +343,7 @@ ir::Value DecoderBuilder::gated(ir::Value heads, ir::Value x, ir::Value query, s
   return heads;
 }
 
-/// Each of `columns` columns `times` times, one after the other: [T, columns * times]. In two steps, because an arrange
-/// has few pieces: each column becomes a short run, then each run is repeated.
+/// In two steps, because an arrange has few pieces: each column becomes a short run, then each run is repeated.
 ir::Value DecoderBuilder::repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times) {
   const auto repeat = [&](ir::Value from, std::int64_t width, std::int64_t count) {
     const ir::Builder::Piece piece{.x = from, .begin = 0, .stride = width, .width = width};
@@ -285,11 +364,12 @@ ir::Value DecoderBuilder::gated_ffn(ir::Value x, std::int64_t layer, ir::Activat
   return linear(ir_.glu(gate, up, activation, parameters), at(layer, "ffn_down"), p.width, n);
 }
 
-ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation) {
+ir::Value DecoderBuilder::ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                                      const elementwise::Parameters& parameters) {
   const auto& p = params_;
   const std::int64_t n = shape(layer).ffn_width;
   const ir::Value up = linear(x, at(layer, "ffn_up"), n, p.width);
-  return linear(ir_.activate(up, activation), at(layer, "ffn_down"), p.width, n);
+  return linear(ir_.activate(up, activation, parameters), at(layer, "ffn_down"), p.width, n);
 }
 
 ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {
@@ -309,19 +389,49 @@ ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const A
   return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);
 }
 
-PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap) {
-  const auto& p = params_;
+ir::Value DecoderBuilder::logit_rows(ir::Value x) {
   ir_.set_layer(ir::kNoLayer);
-  const ir::Value rows = norm(ir_.gather_rows(x, ir_.input(ir::InputKind::kRows)), "output_norm");
+  return ir_.gather_rows(x, ir_.input(ir::InputKind::kRows));
+}
+
+PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap, const std::string& norm_stem) {
+  return finish_rows(logit_rows(x), scale, softcap, norm_stem);
+}
+
+PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float softcap, const std::string& norm_stem) {
+  const auto& p = params_;
+  rows = norm(rows, norm_stem);
   const std::string head = has("output.weight") ? "output.weight" : "token_embd.weight";
   ir::Value logits = ir_.matmul(rows, weight(head, p.vocab, p.width));
   if (has("output.bias")) logits = ir_.add(logits, weight("output.bias", p.vocab));
   if (scale != 1) logits = ir_.scale(logits, scale);
   if (softcap > 0) logits = ir_.softcap(logits, softcap);
   graph_.add_output("logits", logits);
+  return finished();
+}
+
+PortableModel DecoderBuilder::finish_encoder(ir::Value x, const std::string& norm_stem) {
+  const ir::Value rows = logit_rows(x);
+  graph_.add_output(std::string(kHiddenRows), norm_stem.empty() ? rows : norm(rows, norm_stem));
+  return finished();
+}
+
+void DecoderBuilder::require_bidirectional() {
+  const auto name = key("attention.causal");
+  read_.insert(name);
+  refuse_if(file_.get<bool>(name, false), "'" + name + "' = true");
+}
+
+/// Completes the states and hands out the graph.
+PortableModel DecoderBuilder::finished() {
+  const auto& p = params_;
   for (std::size_t g = 0; g < kv_groups_.size(); ++g) {
     graph_.set_attrs(kv_groups_[g].source, kv_groups_[g].attrs);
     graph_.add_output(fmt::format("kv{}", g), kv_groups_[g].state);
+  }
+  for (std::size_t g = 0; g < recurrent_groups_.size(); ++g) {
+    graph_.set_attrs(recurrent_groups_[g].source, recurrent_groups_[g].attrs);
+    graph_.add_output(fmt::format("recurrent{}", g), recurrent_groups_[g].state);
   }
   refuse_unread();
   ModelInfo info{.family = family_,

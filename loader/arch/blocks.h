@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -77,11 +78,16 @@ struct AttentionSpec {
   TemperatureSpec temperature{};
   float scale = 0;  ///< factor on q.k
   QkNorm qk_norm = QkNorm::kNone;
-  bool norm_after_rope = false;  ///< true: QK-norm after RoPE; false: before
-  std::int64_t window = 0;       ///< sliding window in positions, the token's own included; 0: full attention
-  std::int64_t chunk = 0;        ///< chunked attention: a token sees its chunk of so many positions; 0: all
-  float softcap = 0;             ///< soft-cap of the scores; 0: none
-  bool sinks = false;            ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
+  bool norm_after_rope = false;            ///< true: QK-norm after RoPE; false: before
+  std::int64_t window = 0;                 ///< sliding window in positions, the token's own included; 0: full attention
+  std::int64_t chunk = 0;                  ///< chunked attention: a token sees its chunk of so many positions; 0: all
+  float softcap = 0;                       ///< soft-cap of the scores; 0: none
+  bool value_norm = false;                 ///< RMSNorm without weight over each head's values
+  bool keys_as_values = false;             ///< without attn_v, values are the key projection, before its norm and RoPE
+  std::optional<std::int64_t> kv_layer{};  ///< reads the keys and values of this earlier layer and has none of its own
+  bool bidirectional = false;              ///< attention of encoders, without a cache (ir::SelfAttentionAttrs)
+  float alibi = 0;                         ///< ALiBi's largest bias (ir::alibi_slope); 0: none
+  bool sinks = false;  ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
   bool sub_norm = false;  ///< a norm on the attended heads, tensor attn_sub_norm [heads * head_dim]
   float clamp_qkv = 0;    ///< q, k and v are clamped to [-clamp_qkv, clamp_qkv] as they are projected; 0: no clamp
@@ -162,6 +168,12 @@ class DecoderBuilder {
   /// One weight [experts, rows, cols] from one tensor [rows, cols] for each expert, all of one type. `name` contains
   /// ir::kExpertWildcard in place of the expert's number.
   ir::Value per_expert_weight(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
+  /// A vector of `n` f32 numbers: [n] or [n, 1]. Marks the tensor as read.
+  ir::Value vector(const std::string& name, std::int64_t n);
+  /// The f32 numbers of a tensor with any dims, in the file's order, as a weight of this shape. Marks it as read.
+  ir::Value reshaped(const std::string& name, ir::Shape shape);
+  /// The kernel of a convolution, f32 [channels, taps]; files also have it as [channels, 1, taps]. Marks it as read.
+  ir::Value kernel(const std::string& name, std::int64_t channels, std::int64_t taps);
   /// The file's tensor, for shapes that `weight` cannot check. Marks it as read.
   const GgufTensor& tensor(const std::string& name);
   [[nodiscard]] bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
@@ -172,6 +184,10 @@ class DecoderBuilder {
   ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
   /// The model's norm over whole rows, with "<stem>.weight" and "<stem>.bias" if the file has it.
   ir::Value norm(ir::Value x, const std::string& stem);
+  /// Each of the `columns` columns of x `times` times, one after the other: [T, columns * times].
+  ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
+  /// RMSNorm without weight over runs of `dim` columns.
+  ir::Value unit_norm(ir::Value x, std::int64_t dim);
   /// The attention options that the metadata gives: RoPE in `mode` in all layers and the softmax scale; no window,
   /// soft-cap, QK-norm or sinks.
   [[nodiscard]] AttentionSpec attention_spec(ir::RopeMode mode) const;
@@ -183,6 +199,13 @@ class DecoderBuilder {
   /// Stores k and v in the next layer of the KV group with the geometry of `attrs` and attends to them; fills in
   /// attrs.layer. With v = Value{} the values are the first attrs.value_dim columns of each head's keys (shared rows).
   ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
+  /// Attends to the keys and values that an earlier layer of the model stored (cross-layer KV sharing, arXiv
+  /// 2405.12981); fills in attrs.layer. Errors: kModelFormat if it stored none, or heads of another number or size.
+  ir::Value attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks = {});
+  /// The recurrent state of the next layer of the group whose state has `floats` f32 values a sequence: hands it and
+  /// the layer's index in the group to `update`, which returns the state after this layer.
+  using UpdateState = std::function<ir::Value(ir::Value state, std::int64_t index)>;
+  void update_state(std::int64_t floats, const UpdateState& update);
   /// cos and sin for the step's positions (ir::Op::kRopeTable).
   ir::Value rope_table(const RopeSpec& rope, const TemperatureSpec& temperature = {});
   /// Heads of q that do not rotate, or not with all of their `head_dim` columns (an even number), times the
@@ -192,7 +215,8 @@ class DecoderBuilder {
   ir::Value gated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
                       const elementwise::Parameters& parameters = {});
   /// FFN without a gate: down(act(up(x))).
-  ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation);
+  ir::Value ungated_ffn(ir::Value x, std::int64_t layer, ir::Activation activation,
+                        const elementwise::Parameters& parameters = {});
   /// x + scale * y
   ir::Value residual(ir::Value x, ir::Value y, float scale = 1);
   /// Adds a layer's FFN (dense or mixture of experts) on normalised rows.
@@ -211,18 +235,26 @@ class DecoderBuilder {
     return x;
   }
   /// Adds the final norm and the LM head on the rows whose logits are requested, multiplies the logits by `scale` and
-  /// soft-caps them unless `softcap` is 0, and returns the finished graph. Refuses a file with tensors or features that
-  /// were not read: without them the model would compute something else.
-  PortableModel finish(ir::Value x, float scale = 1, float softcap = 0);
+  /// soft-caps them unless `softcap` is 0, and returns the finished graph. `norm_stem` names the final norm's tensor.
+  /// Refuses a file with tensors or features that were not read: without them the model would compute something else.
+  PortableModel finish(ir::Value x, float scale = 1, float softcap = 0, const std::string& norm_stem = "output_norm");
+  /// The same for an encoder: the graph's output is the rows of x, after the norm `norm_stem` if that is not empty.
+  PortableModel finish_encoder(ir::Value x, const std::string& norm_stem = {});
+  /// Refuses an encoder's file that says that its attention is causal.
+  void require_bidirectional();
+  /// The rows of x whose logits are requested [R, width]. finish() is finish_rows(logit_rows(x)).
+  ir::Value logit_rows(ir::Value x);
+  PortableModel finish_rows(ir::Value rows, float scale = 1, float softcap = 0,
+                            const std::string& norm_stem = "output_norm");
 
  private:
   void read_shapes();
   void read_rope();
   ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim, QkNorm kind);
   ir::Value gated(ir::Value heads, ir::Value x, ir::Value query, std::int64_t layer, const AttentionSpec& spec);
-  ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread();
+  PortableModel finished();
   const GgufTensor& checked_tensor(const std::string& name, std::int64_t rows, std::int64_t cols, std::int64_t experts);
 
   const Gguf& file_;
@@ -241,6 +273,18 @@ class DecoderBuilder {
   };
   KvGroup& kv_group(const ir::AttentionAttrs& attention, bool shared_row);
   std::vector<KvGroup> kv_groups_;
+  /// Layers whose recurrent state has the same size, which share one recurrent_state.
+  struct RecurrentGroup {
+    ir::RecurrentStateAttrs attrs;    ///< attrs.layers counts the layers built so far
+    ir::NodeId source = ir::kNoNode;  ///< the recurrent_state
+    ir::Value state;                  ///< the state after the last layer
+  };
+  std::vector<RecurrentGroup> recurrent_groups_;
+  struct KvPlace {
+    std::size_t group = 0;   ///< index in kv_groups_
+    std::int64_t index = 0;  ///< of the layer in its group
+  };
+  std::map<std::int32_t, KvPlace> kv_of_layer_;  ///< where each layer built so far stores keys and values
   std::set<std::string, std::less<>> read_;  ///< tensors and feature keys that the graph uses; refuse_unread() checks
 };
 

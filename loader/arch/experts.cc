@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "support/error.h"
 
 namespace forge::loader {
@@ -23,31 +25,43 @@ ir::Value expert_bias(DecoderBuilder& model, const std::string& name, std::int64
   return model.ir().weight(name, DType::kF32, {count, rows, 1});
 }
 
-/// The chosen experts' matrices times x: [M, U, n]. Old files have one tensor "ffn_up.<expert>" for each expert.
+/// Gate or up weights [count, rows, cols] of all experts, as rows of "ffn_gate_up_<suffix>" [count, 2 * rows, cols]:
+/// first the gates'.
+ir::Value half_of_gate_up(DecoderBuilder& model, const std::string& name, bool up, std::int64_t rows, std::int64_t cols,
+                          std::int64_t count) {
+  return model.ir().slice_rows(model.weight(name, 2 * rows, cols, count), up ? rows : 0, rows);
+}
+
+/// The chosen experts' matrices times x: [M, U, n]. Some files have gate and up in one tensor; old
+/// files have one tensor "ffn_up.<expert>" for each expert.
 ir::Value expert_product(DecoderBuilder& model, ir::Value x, const ChosenExperts& of, std::string_view name,
                          std::int64_t n, std::int64_t k) {
   const auto stem = model.at(of.layer, fmt::format("ffn_{}_{}", name, of.suffix));
   const bool scattered = of.suffix == kRoutedSuffix && !model.has(stem + ".weight") &&
                          model.has(model.at(of.layer, fmt::format("ffn_{}.0.weight", name)));
   const auto each = model.at(of.layer, fmt::format("ffn_{}.{}.weight", name, ir::kExpertWildcard));
-  const ir::Value weights = scattered ? model.per_expert_weight(each, n, k, of.experts.count)
-                                      : model.weight(stem + ".weight", n, k, of.experts.count);
+  const auto both = model.at(of.layer, fmt::format("ffn_gate_up_{}.weight", of.suffix));
+  const ir::Value weights = name != "down" && model.has(both)
+                                ? half_of_gate_up(model, both, name == "up", n, k, of.experts.count)
+                            : scattered ? model.per_expert_weight(each, n, k, of.experts.count)
+                                        : model.weight(stem + ".weight", n, k, of.experts.count);
   return model.ir().expert_matmul(x, weights, of.numbers);
 }
 
 }  // namespace
 
 ir::Value expert_ffns(DecoderBuilder& model, ir::Value x, const ChosenExperts& of, ir::Activation activation,
-                      const elementwise::Parameters& parameters) {
+                      const elementwise::Parameters& parameters, bool gated) {
   const auto linear = [&](ir::Value rows, std::string_view name, std::int64_t n, std::int64_t k) {
     const ir::Value y = expert_product(model, rows, of, name, n, k);
     const auto bias = model.at(of.layer, fmt::format("ffn_{}_{}.bias", name, of.suffix));
     return model.has(bias) ? model.ir().expert_add(y, expert_bias(model, bias, of.experts.count, n), of.numbers) : y;
   };
-  const std::int64_t width = model.params().width;
-  const ir::Value gate = linear(x, "gate", of.experts.width, width);
-  const ir::Value up = linear(x, "up", of.experts.width, width);
-  return linear(model.ir().glu(gate, up, activation, parameters), "down", width, of.experts.width);
+  auto& ir = model.ir();
+  const std::int64_t width = ir.graph().type(x).cols(), n = of.experts.width;
+  const ir::Value gate = gated ? linear(x, "gate", n, width) : ir::Value{}, up = linear(x, "up", n, width);
+  const ir::Value hidden = gated ? ir.glu(gate, up, activation, parameters) : ir.activate(up, activation, parameters);
+  return linear(hidden, "down", width, n);
 }
 
 namespace {
@@ -82,46 +96,63 @@ ir::Value shared_expert(DecoderBuilder& model, ir::Value x, std::int64_t layer, 
   const auto linear = [&](ir::Value rows, const char* stem, std::int64_t n, std::int64_t k) {
     return model.linear(rows, model.at(layer, stem), n, k);
   };
-  const ir::Value first = linear(x, "ffn_gate_shexp", hidden, p.width), up = linear(x, "ffn_up_shexp", hidden, p.width);
-  const ir::Value gated = model.ir().glu(first, up, spec.shared_activation, spec.shared_parameters);
-  return linear(gated, "ffn_down_shexp", p.width, hidden);
+  const ir::Value gate = spec.gated ? linear(x, "ffn_gate_shexp", hidden, p.width) : ir::Value{};
+  const ir::Value up = linear(x, "ffn_up_shexp", hidden, p.width);
+  const ir::Value active = spec.gated ? model.ir().glu(gate, up, spec.shared_activation, spec.shared_parameters)
+                                      : model.ir().activate(up, spec.shared_activation, spec.shared_parameters);
+  return linear(active, "ffn_down_shexp", p.width, hidden);
 }
 
 }  // namespace
 
-ExpertParams expert_params(const DecoderBuilder& model) {
+ExpertParams expert_params(const DecoderBuilder& model, std::optional<std::int64_t> layer) {
   const auto& file = model.file();
   ExpertParams p{.count = file.get<std::int64_t>(model.key("expert_count"), 0)};
   if (p.count == 0) return p;
   if (p.count < 0) contradiction("the number of experts is out of range", fmt::format("{}", p.count));
   model.refuse_if(p.count > kExpertsMax, fmt::format("{} experts (at most {})", p.count, kExpertsMax));
-  p.used = file.require<std::int64_t>(model.key("expert_used_count"));
+  const auto pick = [&](const std::vector<std::int64_t>& of_layers) {
+    return layer ? of_layers[static_cast<std::size_t>(*layer)] : std::ranges::max(of_layers);
+  };
+  p.used = pick(model.per_layer("expert_used_count"));
   if (p.used < 1 || p.used > p.count)
     contradiction("the number of experts a token is out of range", fmt::format("{} of {}", p.used, p.count));
   // Early converters did not write the experts' width. Their qwen2moe files give the sum of a token's experts as
   // feed_forward_length, others the width of one expert.
   const auto ffn_width = model.params().ffn_width;
   const auto fallback = model.family() == "qwen2moe" ? std::max<std::int64_t>(ffn_width / p.used, 1) : ffn_width;
-  p.width = positive(file, model.key("expert_feed_forward_length"), fallback);
+  p.width = pick(model.per_layer("expert_feed_forward_length", fallback));
+  if (p.width < 1) contradiction("the experts have no hidden columns", model.key("expert_feed_forward_length"));
   return p;
+}
+
+ir::Value routed_experts(DecoderBuilder& model, ir::Value x, ir::Value logits, std::int64_t layer, ir::RouteAttrs route,
+                         const ExpertSpec& spec) {
+  const ExpertParams experts = expert_params(model, layer);
+  if (experts.count == 0)
+    contradiction("a mixture-of-experts model has no experts", model.key("expert_count") + " is 0 or missing");
+  const auto vector = [&](const std::string& name) {
+    return model.has(name) ? model.weight(name, experts.count) : ir::Value{};
+  };
+  route.used = experts.used;
+  const auto [numbers, shares] = model.ir().route(logits, route, vector(model.at(layer, "exp_probs_b.bias")),
+                                                  vector(model.at(layer, "ffn_down_exps.scale")));
+  const ChosenExperts chosen{layer, kRoutedSuffix, experts, numbers};
+  return spec.weighting == ExpertWeighting::kInput
+             ? expert_of_weighted_input(model, x, chosen, shares, spec)
+             : model.ir().expert_sum(expert_ffns(model, x, chosen, spec.activation, spec.parameters, spec.gated),
+                                     shares);
 }
 
 ir::Value moe_layer(DecoderBuilder& model, ir::Value x, std::int64_t layer, ir::RouteAttrs route,
                     const ExpertSpec& spec, ir::Value router_input) {
-  const ExpertParams experts = expert_params(model);
-  if (experts.count == 0)
-    contradiction("a mixture-of-experts model has no experts", model.key("expert_count") + " is 0 or missing");
-  route.used = experts.used;
-  const auto bias = model.at(layer, "exp_probs_b.bias");
-  const ir::Value routed = router_input.node == ir::kNoNode ? x : router_input;
-  const ir::Value logits = model.linear(routed, model.at(layer, "ffn_gate_inp"), experts.count, model.params().width);
-  const auto [numbers, shares] =
-      model.ir().route(logits, route, model.has(bias) ? model.weight(bias, experts.count) : ir::Value{});
-  const ChosenExperts chosen{layer, kRoutedSuffix, experts, numbers};
-  const ir::Value mixed =
-      spec.weighting == ExpertWeighting::kInput
-          ? expert_of_weighted_input(model, x, chosen, shares, spec)
-          : model.ir().expert_sum(expert_ffns(model, x, chosen, spec.activation, spec.parameters), shares);
+  const ir::Value scored = router_input.node == ir::kNoNode ? x : router_input;
+  const ir::Value logits =
+      model.linear(scored, model.at(layer, "ffn_gate_inp"), expert_params(model).count, model.params().width);
+  const std::int64_t width = model.params().width, latent = spec.latent;
+  const ir::Value down = latent == 0 ? x : model.linear(x, model.at(layer, "ffn_latent_down"), latent, width);
+  const ir::Value routed = routed_experts(model, down, logits, layer, route, spec);
+  const ir::Value mixed = latent == 0 ? routed : model.linear(routed, model.at(layer, "ffn_latent_up"), width, latent);
   const bool shared = model.has(model.at(layer, "ffn_up_shexp.weight"));
   return shared ? model.ir().add(mixed, shared_expert(model, x, layer, spec)) : mixed;
 }
@@ -133,7 +164,9 @@ DecoderBuilder::Ffn moe_ffn(DecoderBuilder& model, ir::RouteAttrs route, ir::Act
 
 ir::RouteAttrs read_routing(DecoderBuilder& model, ir::RoutingNormalization fallback) {
   const auto& file = model.file();
-  const bool biased = model.has(model.at(model.params().layers - 1, "exp_probs_b.bias"));
+  bool biased = false;
+  for (std::int64_t layer = 0; layer < model.params().layers; ++layer)
+    biased = biased || model.has(model.at(layer, "exp_probs_b.bias"));
   const auto gate = file.get<std::int64_t>(model.key("expert_gating_func"), biased ? 2 : 1);
   model.refuse_if(gate != 1 && gate != 2, fmt::format("'expert_gating_func' = {}", gate));
   const float scale = model.feature("expert_weights_scale", 1);

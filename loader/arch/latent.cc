@@ -28,8 +28,13 @@ LatentDims read_dims(const DecoderBuilder& model) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(DecoderBuilder& model, const TemperatureSpec& temperature)
-    : model_(model), ir_(model.ir()), dims_(read_dims(model)), rope_(model.params().rope), temperature_(temperature) {
+LatentAttention::LatentAttention(DecoderBuilder& model, const TemperatureSpec& temperature, bool use_rope)
+    : model_(model),
+      ir_(model.ir()),
+      dims_(read_dims(model)),
+      rope_(model.params().rope),
+      temperature_(temperature),
+      use_rope_(use_rope) {
   scale_ = 1.0F / std::sqrt(static_cast<float>(dims_.key()));
   const auto factor = rope_.freqs.factor;
   if (rope_.freqs.scaling != ir::RopeScaling::kYarn || factor <= 1) return;
@@ -61,6 +66,7 @@ ir::Value LatentAttention::norm(ir::Value x, const std::string& stem, std::int64
 }
 
 ir::Value LatentAttention::rotate(ir::Value heads) {
+  if (!use_rope_) return heads;
   return ir_.rope(heads, model_.rope_table(rope_),
                   {.head_dim = dims_.rope_dim, .rotary_dims = dims_.rope_dim, .mode = ir::RopeMode::kPairs});
 }

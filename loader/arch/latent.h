@@ -32,8 +32,9 @@ struct LatentDims {
 ///   attn_output                         [width, heads * value_dim]
 class LatentAttention {
  public:
-  /// Reads the sizes from the metadata. Errors: kModelFormat if they contradict each other.
-  explicit LatentAttention(DecoderBuilder& model, const TemperatureSpec& temperature = {});
+  /// Reads the sizes from the metadata. Without `use_rope` nothing is rotated. Errors: kModelFormat if the sizes
+  /// contradict each other.
+  explicit LatentAttention(DecoderBuilder& model, const TemperatureSpec& temperature = {}, bool use_rope = true);
 
   /// Self-attention of one layer on normalised rows, output projection included.
   ir::Value operator()(ir::Value x, std::int64_t layer);
@@ -56,6 +57,7 @@ class LatentAttention {
   LatentDims dims_;
   RopeSpec rope_;
   TemperatureSpec temperature_;
+  bool use_rope_ = true;
   float scale_ = 1;
 };
 

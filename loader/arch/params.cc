@@ -117,6 +117,7 @@ float DecoderBuilder::rope_base(std::string_view suffix) const {
 /// RoPE's dimensions, base and context extension. Old converters wrote the factor as rope.scale_linear, without a type.
 void DecoderBuilder::read_rope() {
   auto& p = params_;
+  if (p.heads == 0) return;  // no layer has attention
   p.rotary_dims = positive(file_, key("rope.dimension_count"), p.head_dim);
   if (p.rotary_dims % 2 != 0 || p.rotary_dims > p.head_dim)
     contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", p.rotary_dims, p.head_dim));
@@ -226,7 +227,8 @@ void DecoderBuilder::refuse_unread() {
   }
   const auto sections = key("rope.dimension_sections");
   refuse_if(!read_.contains(sections) && rope_has_sections(), "'" + sections + "'");
-  refuse_if(!file_.get<bool>(key("attention.causal"), true), "'" + key("attention.causal") + "' = false");
+  const auto causal = key("attention.causal");
+  refuse_if(!read_.contains(causal) && !file_.get<bool>(causal, true), "'" + causal + "' = false");
   const auto is_mtp_layer = [&](std::string_view name) {
     for (std::int64_t layer = params_.layers; layer < file_layers_; ++layer)
       if (name.starts_with(fmt::format("blk.{}.", layer))) return true;

@@ -1,5 +1,6 @@
-// The GGUF reader. The whole header (metadata and tensor table) is parsed and checked once, when a file is opened;
-// values and tensors then are views into the file.
+// The GGUF reader. The whole header (metadata and tensor table) of a file is parsed and checked once, when it is
+// opened; values and tensors then are views into the file. What the files of a split model must have in common is in
+// split.cc.
 
 #include "loader/gguf/gguf.h"
 
@@ -13,6 +14,7 @@
 #include <numeric>
 #include <ranges>
 
+#include "loader/gguf/split.h"
 #include "support/error.h"
 
 namespace forge::loader {
@@ -280,41 +282,75 @@ auto* find_by_name(const Range& range, const std::vector<std::uint32_t>& order, 
 std::string GgufTensor::describe() const {
   std::string shape;
   for (std::uint32_t d = 0; d < rank; ++d) shape += fmt::format("{}{}", d == 0 ? "" : ", ", dims.at(d));
-  return fmt::format("'{}' {} [{}]", printable(name), dtype_name(dtype), shape);
+  return fmt::format("'{}' {} [{}]{}{}", printable(name), dtype_name(dtype), shape, file_name.empty() ? "" : " in ",
+                     printable(file_name, 200));
 }
 
 std::string GgufIdentity::hex() const {
   return fmt::format("{:016x}{:016x}", high, low);
 }
 
-Gguf Gguf::open(const std::filesystem::path& path) {
-  return from(MappedFile::open(path));
+namespace {
+
+GgufFile map_file(const std::filesystem::path& path) {
+  GgufFile file{.name = path.filename().native(), .path = path, .mapping = MappedFile::open(path), .bytes = {}};
+  file.bytes = file.mapping.bytes();
+  return file;
 }
 
-Gguf Gguf::from(MappedFile file) {
+}  // namespace
+
+/// A file by itself. Errors say which one is read.
+Gguf Gguf::read(GgufFile file) {
   Gguf gguf;
-  gguf.file_ = std::move(file);
-  gguf.bytes_ = gguf.file_.bytes();
-  try {
-    gguf.parse();
-  } catch (const Error& error) {
-    throw error.within("reading " + printable(gguf.file_.path().native(), 200));
-  }
+  gguf.files_.push_back(std::move(file));
+  within_file(gguf.files_.front(), [&] { gguf.parse(); });
   return gguf;
+}
+
+Gguf Gguf::open(const std::filesystem::path& path) {
+  Gguf opened = read(map_file(path));
+  const auto paths = within_file(opened.files_.front(), [&] { return paths_of_parts(opened); });
+  std::vector<Gguf> parts;
+  for (const auto& part : paths) parts.push_back(part == path ? std::move(opened) : read(map_file(part)));
+  return join(std::move(parts));
 }
 
 Gguf Gguf::from(std::span<const std::byte> bytes) {
-  Gguf gguf;
-  gguf.bytes_ = bytes;
-  gguf.parse();
-  return gguf;
+  const GgufImage image{.name = {}, .bytes = bytes};
+  return from(std::span(&image, 1));
+}
+
+Gguf Gguf::from(std::span<const GgufImage> images) {
+  std::vector<Gguf> parts;
+  for (const auto& image : images)
+    parts.push_back(read({.name = image.name, .path = {}, .mapping = {}, .bytes = image.bytes}));
+  return join(std::move(parts));
+}
+
+/// One model of its parts, in order.
+Gguf Gguf::join(std::vector<Gguf> parts) {
+  check_parts(parts);
+  Gguf model = std::move(parts.front());
+  if (parts.size() == 1) return model;
+  for (auto& part : std::span(parts).subspan(1)) {
+    for (auto& tensor : part.tensors_) {
+      tensor.file = static_cast<std::uint32_t>(model.files_.size());
+      model.tensors_.push_back(tensor);
+    }
+    model.files_.push_back(std::move(part.files_.front()));
+  }
+  for (auto& tensor : model.tensors_) tensor.file_name = model.files_[tensor.file].name;
+  model.tensor_order_ = order_by_name(model.tensors_, &GgufTensor::name, "tensor");
+  return model;
 }
 
 /// File layout: magic "GGUF", u32 version, u64 tensor count, u64 metadata count, metadata, tensor table, padding to the
 /// alignment, tensor data.
 void Gguf::parse() {
-  Cursor cursor(bytes_);
-  version_ = read_version(cursor, bytes_);
+  auto& file = files_.front();
+  Cursor cursor(file.bytes);
+  file.version = read_version(cursor, file.bytes);
   const auto tensor_count = cursor.number<std::uint64_t>("the tensor count");
   const auto entry_count = cursor.number<std::uint64_t>("the metadata count");
   const auto check_count = [&](std::uint64_t count, std::uint64_t bytes_min, std::string_view kind) {
@@ -337,25 +373,53 @@ void Gguf::parse() {
   }
   entry_order_ = order_by_name(entries_, &GgufEntry::key, "metadata key");
 
-  alignment_ = get<std::uint64_t>("general.alignment", 32);
-  if (!std::has_single_bit(alignment_) || alignment_ < kAlignmentMin || alignment_ > bytes_.size())
+  file.alignment = get<std::uint64_t>("general.alignment", 32);
+  if (!std::has_single_bit(file.alignment) || file.alignment < kAlignmentMin || file.alignment > file.bytes.size())
     if (has("general.alignment"))
-      damaged(fmt::format("general.alignment is {}", alignment_),
+      damaged(fmt::format("general.alignment is {}", file.alignment),
               fmt::format("it must be a power of two from {} to the file's size", kAlignmentMin));
 
   std::vector<std::uint64_t> relative;
   for (std::uint64_t i = 0; i < tensor_count; ++i) tensors_.push_back(read_tensor(cursor, i, relative.emplace_back()));
-  header_bytes_ = cursor.at();
+  file.header_bytes = cursor.at();
   tensor_order_ = order_by_name(tensors_, &GgufTensor::name, "tensor");
-  data_offset_ = align_up(header_bytes_, alignment_);
+  file.data_offset = align_up(file.header_bytes, file.alignment);
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    place_tensor(tensors_[i], relative[i], data_offset_, alignment_, bytes_);
+    place_tensor(tensors_[i], relative[i], file.data_offset, file.alignment, file.bytes);
   check_overlap(tensors_);
 }
 
-GgufIdentity Gguf::identity() const {
-  const auto hash = XXH3_128bits(bytes_.data(), header_bytes_);
+std::string Gguf::stem() const {
+  const auto part = PartName::parse(files_.front().name);
+  return part ? part->prefix : std::filesystem::path(files_.front().name).stem().native();
+}
+
+std::uint64_t Gguf::bytes() const {
+  std::uint64_t sum = 0;
+  for (const auto& file : files_) sum += file.bytes.size();
+  return sum;
+}
+
+GgufIdentity GgufFile::identity() const {
+  const auto hash = XXH3_128bits(bytes.data(), header_bytes);
   return {hash.low64, hash.high64};
+}
+
+GgufIdentity Gguf::identity() const {
+  if (!is_split()) return files_.front().identity();
+  std::vector<std::uint64_t> halves;
+  for (const auto& file : files_) {
+    const auto one = file.identity();
+    halves.insert(halves.end(), {one.low, one.high});
+  }
+  const auto hash = XXH3_128bits(halves.data(), halves.size() * sizeof halves[0]);
+  return {hash.low64, hash.high64};
+}
+
+std::string Gguf::stamp() const {
+  std::string text;
+  for (const auto& file : files_) text += (text.empty() ? "" : "\n") + file.mapping.stamp();
+  return text;
 }
 
 const GgufValue* Gguf::find_value(std::string_view key) const {
@@ -371,7 +435,7 @@ const GgufTensor& Gguf::tensor(std::string_view name) const {
   const GgufTensor* found = find_tensor(name);
   if (found == nullptr)
     throw Error(ErrorCode::kModelFormat, fmt::format("tensor '{}' is missing", printable(name)),
-                fmt::format("the file has {} tensors, none of that name", tensors_.size()),
+                fmt::format("the model has {} tensors, none of that name", tensors_.size()),
                 "convert the model again with a current converter");
   return *found;
 }

@@ -2,6 +2,7 @@
 // Reader of GGUF model files, versions 2 and 3, little-endian (source: ggml/docs/gguf.md). The header is checked
 // completely when a file is opened; afterwards metadata and tensors are read in place from the mapping. Files are not
 // trusted: counts, lengths, offsets and names are checked against the bytes that exist before anything is allocated.
+// A model may be split into several files (split.h); they are opened together and read as one.
 //
 //   const Gguf model = Gguf::open("model.gguf");
 //   const auto layers = model.require<std::uint32_t>("llama.block_count");
@@ -29,20 +30,23 @@
 
 namespace forge::loader {
 
-/// A tensor of the file. Name and bytes are views into the mapping, valid as long as the Gguf.
+/// A tensor of the model. Name and bytes are views into the mapping, valid as long as the Gguf.
 struct GgufTensor {
   std::string_view name;
   DType dtype = DType::kF32;
   std::uint32_t rank = 1;                        ///< 1 to 4
   std::array<std::int64_t, 4> dims{1, 1, 1, 1};  ///< GGUF order: innermost first; positive; 1 from `rank` on
-  std::uint64_t offset = 0;                      ///< of the first byte, from the start of the file
+  std::uint64_t offset = 0;                      ///< of the first byte, from the start of its file
   std::span<const std::byte> data;               ///< the rows, each row_bytes(dtype, cols()) long, without padding
+  std::uint32_t file = 0;                        ///< index in Gguf::files()
+  std::string_view file_name;                    ///< of a split model's part; empty in a model of one file
 
   [[nodiscard]] std::int64_t cols() const { return dims[0]; }  ///< elements of the innermost dimension
   [[nodiscard]] std::int64_t rows() const { return dims[1] * dims[2] * dims[3]; }
   [[nodiscard]] std::int64_t elems() const { return cols() * rows(); }
   [[nodiscard]] std::uint64_t bytes() const { return data.size(); }
-  [[nodiscard]] std::string describe() const;  ///< "'output.weight' q8_0 [576, 49152]"
+  /// "'output.weight' q8_0 [576, 49152]", and " in m-00002-of-00003.gguf" if the model is split.
+  [[nodiscard]] std::string describe() const;
 };
 
 /// A metadata entry.
@@ -51,36 +55,63 @@ struct GgufEntry {
   GgufValue value;
 };
 
-/// Identity of a model file: XXH3-128 of header, metadata and tensor table, but not of the weights. A plan fits all
-/// files with the same identity.
+/// Identity of a model: XXH3-128 of header, metadata and tensor table, but not of the weights; of a split model,
+/// XXH3-128 of its files' identities (low half first, little-endian). A plan fits all models with the same identity.
 struct GgufIdentity {
   std::uint64_t low = 0, high = 0;
   bool operator==(const GgufIdentity&) const = default;
   [[nodiscard]] std::string hex() const;  ///< 32 digits, high half first
 };
 
-/// An opened and checked GGUF file. Move-only; owns the mapping.
+/// One file of a model. The offsets of its tensors count from its own start.
+struct GgufFile {
+  std::string name;            ///< without its folder; empty for unnamed bytes
+  std::filesystem::path path;  ///< as given to open, in that folder; empty for bytes in memory
+  MappedFile mapping;          ///< empty for bytes in memory
+  std::span<const std::byte> bytes;
+  std::uint32_t version = 0;
+  std::uint64_t alignment = 32;
+  std::uint64_t data_offset = 0;   ///< start of the tensor data
+  std::uint64_t header_bytes = 0;  ///< header, metadata and tensor table
+  [[nodiscard]] GgufIdentity identity() const;
+};
+
+/// Bytes of a model file in memory, which must outlive the Gguf made of them.
+struct GgufImage {
+  std::string name;
+  std::span<const std::byte> bytes;
+};
+
+/// An opened and checked model of one or more GGUF files. Move-only; owns the mappings.
 class Gguf {
  public:
-  /// Maps and checks the file. Errors: kIo (cannot be read), kModelFormat (not a GGUF file, truncated,
-  /// self-contradictory), kModelUnsupported (version 1, big-endian, unknown tensor type).
+  /// Maps and checks the file, and the other parts of a split model, which are found by their names beside it. `path`
+  /// may be any part. Errors: kIo (cannot be read), kModelFormat (not a GGUF file, truncated, self-contradictory; a
+  /// part that is missing or does not belong to the others), kModelUnsupported (version 1, big-endian, unknown tensor
+  /// type).
   static Gguf open(const std::filesystem::path& path);
-  /// The same for an existing mapping, and for bytes that must outlive the result (tests, fuzzing).
-  static Gguf from(MappedFile file);
+  /// The same for bytes that must outlive the result (tests, fuzzing): a model of one file, or all parts of one in
+  /// order.
   static Gguf from(std::span<const std::byte> bytes);
+  static Gguf from(std::span<const GgufImage> images);
 
   Gguf(Gguf&&) noexcept = default;
   Gguf& operator=(Gguf&&) noexcept = default;
 
-  [[nodiscard]] std::uint32_t version() const { return version_; }
-  [[nodiscard]] std::uint64_t alignment() const { return alignment_; }
-  [[nodiscard]] std::uint64_t data_offset() const { return data_offset_; }  ///< start of the tensor data in the file
-  [[nodiscard]] const MappedFile& file() const { return file_; }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  /// In order; at least one.
+  [[nodiscard]] std::span<const GgufFile> files() const { return files_; }
+  [[nodiscard]] bool is_split() const { return files_.size() > 1; }
+  [[nodiscard]] const std::filesystem::path& path() const { return files_.front().path; }  ///< of the first file
+  /// The model's name as its files have it: that of the first without extension and without its number as a part.
+  [[nodiscard]] std::string stem() const;
+  [[nodiscard]] std::uint64_t bytes() const;  ///< size of all files
   [[nodiscard]] GgufIdentity identity() const;
+  /// Changes when the contents of a file may have changed: MappedFile::stamp of each, a line a file.
+  [[nodiscard]] std::string stamp() const;
 
-  /// In file order.
+  /// In file order; of the first file of a split model.
   [[nodiscard]] std::span<const GgufEntry> metadata() const { return entries_; }
+  /// In file order, those of the first file first.
   [[nodiscard]] std::span<const GgufTensor> tensors() const { return tensors_; }
 
   [[nodiscard]] bool has(std::string_view key) const { return find_value(key) != nullptr; }
@@ -109,6 +140,8 @@ class Gguf {
 
  private:
   Gguf() = default;
+  static Gguf read(GgufFile file);
+  static Gguf join(std::vector<Gguf> parts);
   void parse();
   [[noreturn]] static void wrong_type(std::string_view key, const GgufValue& value, std::string_view wanted);
   [[noreturn]] static void missing(std::string_view key, std::string_view wanted);
@@ -117,10 +150,7 @@ class Gguf {
   template <class T>
   static constexpr std::string_view wanted_name();
 
-  MappedFile file_;
-  std::span<const std::byte> bytes_;
-  std::uint32_t version_ = 0;
-  std::uint64_t alignment_ = 32, data_offset_ = 0, header_bytes_ = 0;
+  std::vector<GgufFile> files_;
   std::vector<GgufEntry> entries_;
   std::vector<GgufTensor> tensors_;
   std::vector<std::uint32_t> entry_order_, tensor_order_;  // sorted by name, for binary search

@@ -1,10 +1,8 @@
 // fuse_epilogues: nodes that the special fusion passes left over become epilogues of the step that produces their
 // operand: expert sums, residual adds, a norm's weight and sum of squares, 1/rms, scales, activations, quantisation.
 //   matmul -> add (residual) -> mul (norm weight) -> quantize    =>    one group
-// Producers are tried in the order of `kProducerOrder`: matmuls first, because they cost most; then embedding, gathered
-// rows and norms; then rope and split; then chains of epilogue ops among themselves.
-
-#include <array>
+// Producers are tried in an order: matmuls first, because they cost most; then embedding, gathered
+// rows, norms and convolutions; then rope and split; then chains of epilogue ops among themselves.
 
 #include "passes/fuse/grow_group.h"
 
@@ -28,22 +26,31 @@ bool is_epilogue(Op op) {
 }
 
 bool is_row_source(Op op) {
-  return op == Op::kEmbed || op == Op::kGatherRows || op == Op::kRmsNorm || op == Op::kLayerNorm;
+  return op == Op::kEmbed || op == Op::kGatherRows || op == Op::kRmsNorm || op == Op::kLayerNorm ||
+         op == Op::kShortConv;
 }
 
 }  // namespace
 
 bool fuse_epilogues(ir::Graph& graph, PassContext& context) {
   GroupGrower grower(graph, context, "fuse_epilogues");
-  const auto filter = [&](NodeId node) { return is_epilogue(graph.op(node)); };
-  using Producers = bool (*)(Op);
-  constexpr std::array<Producers, 4> kProducerOrder{
-      is_matmul, is_row_source, [](Op op) { return op == Op::kRope || op == Op::kSplit; }, is_epilogue};
+  const auto splits = [&](NodeId node) {
+    return graph.op(node) == Op::kSplit && graph.attrs_as<ir::PartsAttrs>(node).unit == 0;
+  };
+  // A split that stays alone costs nothing where it is a view.
+  const auto is_view = [&](NodeId node) { return context.target.views_columns() && splits(node); };
+  const auto epilogues = [&](NodeId node) { return is_epilogue(graph.op(node)); };
+  const auto with_splits = [&](NodeId node) { return epilogues(node) || splits(node); };
   bool changed = false;
-  for (const Producers is_producer : kProducerOrder)
+  const auto grow = [&](const GroupGrower::Filter& is_producer, const GroupGrower::Filter& filter) {
     for (const NodeId node : grower.order())
-      if (is_producer(graph.op(node)) && !grower.taken(node))
-        changed = grower.commit(grower.grow(node, filter)) || changed;
+      if (is_producer(node) && !grower.taken(node)) changed = grower.commit(grower.grow(node, filter)) || changed;
+  };
+  grow([&](NodeId node) { return is_matmul(graph, node); }, with_splits);
+  grow([&](NodeId node) { return is_row_source(graph.op(node)); }, epilogues);
+  grow([&](NodeId node) { return graph.op(node) == Op::kRope || (graph.op(node) == Op::kSplit && !is_view(node)); },
+       epilogues);
+  grow(epilogues, epilogues);
 
   // rope_freqs that depend on factors of the model file cannot be folded into a constant; they join their rope_table.
   const auto table = [&](NodeId node) { return graph.op(node) == Op::kRopeTable; };

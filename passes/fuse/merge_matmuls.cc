@@ -35,7 +35,9 @@ Projection projection_of(const ir::Graph& graph, NodeId matmul) {
   if (user == ir::kNoNode || graph.op(user) != (experts ? Op::kExpertAdd : Op::kAdd)) return {matmul};
   const Value bias = graph.operand(user, 1);
   const bool is_bias = (graph.op(bias.node) == Op::kWeight || graph.op(bias.node) == Op::kSliceRows) &&
-                       graph.type(bias).shape.size() == (experts ? 3 : 1) && single_user(graph, bias) == user;
+                       graph.type(bias).shape.size() == (experts ? 3 : 1) &&
+                       graph.type(bias).shape[experts ? 1 : 0] == graph.type({matmul, 0}).shape.back() &&
+                       single_user(graph, bias) == user;
   return {matmul, is_bias ? user : ir::kNoNode};
 }
 

@@ -102,14 +102,15 @@ void place_in_arena(Variant& variant, std::int64_t alignment) {
 /// The schedule does not depend on the bounds, so all variants share it. Variants run one at a time and share one
 /// arena, which is as large as the largest needs.
 Program bind_variants(ir::Graph graph, const Target& target, std::span<const Target::VariantSpec> variants) {
-  const auto order = schedule(graph);
+  const Views views(graph, target);
+  const auto order = schedule(graph, views);
   const ir::ValueNumbers numbers(graph);
   Program program;
   std::int64_t sampling_bytes = 0;
   for (const auto& spec : variants) {
     try {
       Variant variant{.name = spec.name, .bounds = spec.bounds};
-      variant.buffers = plan_buffers(graph, order, spec.bounds);
+      variant.buffers = plan_buffers(graph, order, spec.bounds, views);
       const RowLayout rows(graph, variant.buffers);
       const Binding binding{spec.bounds, rows, numbers};
       variant.steps = choose_steps(graph, order, target, binding);

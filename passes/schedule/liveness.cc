@@ -14,8 +14,8 @@ using ir::Value;
 /// place, that of an operand.
 class Planner {
  public:
-  Planner(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds)
-      : graph_(graph), steps_(steps), step_of_(step_of_node(graph, steps)), bounds_(bounds) {}
+  Planner(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds, const Views& views)
+      : graph_(graph), steps_(steps), step_of_(step_of_node(graph, steps)), bounds_(bounds), views_(views) {}
 
   std::vector<Buffer> run() {
     for (std::size_t step = 0; step < steps_.size(); ++step)
@@ -30,13 +30,13 @@ class Planner {
   /// The last step that reads the value; its producer if no step does.
   [[nodiscard]] std::int32_t last_use(Value value) const {
     std::int32_t last = step_of(value);
-    for (const ir::Use& use : graph_.uses(value)) last = std::max(last, step_of_[use.node]);
+    for (const ir::Use& use : views_.uses(graph_, value)) last = std::max(last, step_of_[use.node]);
     return last;
   }
 
   void assign_buffer(Value value) {
     if (graph_.type(value).is_state() || graph_.is_output(value)) return;  // outputs are not in the arena
-    const auto uses = graph_.uses(value);
+    const auto uses = views_.uses(graph_, value);
     const bool leaves = uses.empty() || last_use(value) > step_of(value);
     if (!leaves) return;
     if (const auto host = in_place_of(value)) {
@@ -88,7 +88,7 @@ class Planner {
     const Buffer& buffer = buffers_[found->second];
     const Value newest = buffer.aliases.empty() ? buffer.value : buffer.aliases.back();
     std::size_t reads = 0;
-    for (const ir::Use& use : graph_.uses(operand)) reads += step_of_[use.node] == step ? 1 : 0;
+    for (const ir::Use& use : views_.uses(graph_, operand)) reads += step_of_[use.node] == step ? 1 : 0;
     return newest == operand && reads == 1 ? std::optional(found->second) : std::nullopt;
   }
 
@@ -96,14 +96,16 @@ class Planner {
   std::span<const StepNodes> steps_;
   std::vector<std::int32_t> step_of_;
   ir::Bounds bounds_;
+  const Views& views_;
   std::vector<Buffer> buffers_;
   std::map<Value, std::size_t> buffer_of_;
 };
 
 }  // namespace
 
-std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds) {
-  return Planner(graph, steps, bounds).run();
+std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds,
+                                 const Views& views) {
+  return Planner(graph, steps, bounds, views).run();
 }
 
 }  // namespace forge::passes

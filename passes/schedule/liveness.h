@@ -12,8 +12,10 @@ namespace forge::passes {
 
 /// The buffers of all values that leave their step, ordered by first step; offsets are not set yet. A value is live
 /// from the step that computes it to the last one that reads it; a result without readers is live during its own step.
-/// Outputs of the graph are outside the arena. A result shares an operand's buffer if the op may work in place (op
-/// table), the step is the operand's last reader, and nothing else in the step reads the operand.
-std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds);
+/// Views have no buffers; their uses are those of the value that they are views of. Outputs of the graph are outside
+/// the arena. A result shares an operand's buffer if the op may work in place (op table), the step is the operand's
+/// last reader, and nothing else in the step reads the operand.
+std::vector<Buffer> plan_buffers(const ir::Graph& graph, std::span<const StepNodes> steps, const ir::Bounds& bounds,
+                                 const Views& views = {});
 
 }  // namespace forge::passes

@@ -1,5 +1,6 @@
 #include "passes/schedule/output_hidden_rows.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,10 @@ ir::Graph output_hidden_rows(ir::Graph graph) {
     if (const auto& [name, value] = graph.outputs()[i]; name == "logits")
       graph.set_output(i, std::string(kHiddenOutput), rows_before_head(graph, value));
   return graph;
+}
+
+bool is_encoder(const ir::Graph& graph) {
+  return std::ranges::any_of(graph.outputs(), [](const auto& output) { return output.name == kHiddenOutput; });
 }
 
 }  // namespace forge::passes

@@ -16,4 +16,7 @@ inline constexpr std::string_view kHiddenOutput = "hidden";
 /// from a matmul.
 ir::Graph output_hidden_rows(ir::Graph graph);
 
+/// True if the graph's output is hidden rows already: the graph of an encoder, all of whose tokens must be in one step.
+bool is_encoder(const ir::Graph& graph);
+
 }  // namespace forge::passes

@@ -23,12 +23,12 @@ struct Quotient {
 };
 
 /// Contracts each group into a step; every other node that runs in the step is a step of its own.
-Quotient quotient_of(const ir::Graph& graph) {
+Quotient quotient_of(const ir::Graph& graph, const Views& views) {
   Quotient quotient;
   std::map<std::uint32_t, std::size_t> step_of_group;
   std::vector<std::size_t> step_of(graph.id_bound());
   for (const NodeId node : graph.topological_order()) {
-    if (!runs_in_step(graph, node)) continue;
+    if (!runs_in_step(graph, node) || views.holds(node)) continue;
     const std::uint32_t group = graph.group(node);
     std::size_t step = quotient.steps.size();
     if (group != ir::kNoGroup) step = step_of_group.emplace(group, step).first->second;
@@ -39,8 +39,9 @@ Quotient quotient_of(const ir::Graph& graph) {
     quotient.steps[step].push_back(node);
     step_of[node] = step;
     for (const ir::Value& operand : graph.operands(node)) {
-      if (!runs_in_step(graph, operand.node)) continue;
-      const std::size_t from = step_of[operand.node];
+      const NodeId producer = views.base(graph, operand).node;
+      if (!runs_in_step(graph, producer)) continue;
+      const std::size_t from = step_of[producer];
       auto& needs = quotient.needs[step];
       if (from != step && std::ranges::find(needs, from) == needs.end()) needs.push_back(from);
     }
@@ -144,8 +145,8 @@ class Walk {
 
 }  // namespace
 
-std::vector<StepNodes> schedule(const ir::Graph& graph) {
-  Quotient quotient = quotient_of(graph);
+std::vector<StepNodes> schedule(const ir::Graph& graph, const Views& views) {
+  Quotient quotient = quotient_of(graph, views);
   measure_depths(quotient);
   for (auto& needs : quotient.needs)
     std::ranges::stable_sort(needs, std::ranges::greater{}, [&](std::size_t step) { return quotient.depth[step]; });

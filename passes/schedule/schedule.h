@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "passes/passes.h"
+#include "passes/schedule/views.h"
 
 namespace forge::passes {
 
@@ -14,8 +14,9 @@ using StepNodes = std::vector<ir::NodeId>;
 
 /// All steps in an order in which every step follows the producers of its operands. A step runs shortly before its
 /// first reader (operands with the longest chain in front of them first), so that values such as the RoPE table do not
-/// occupy the arena longer than needed. Deterministic. Throws Error(kInternal) if groups depend on each other (PH-003).
-std::vector<StepNodes> schedule(const ir::Graph& graph);
+/// occupy the arena longer than needed. Views are in no step. Deterministic. Throws Error(kInternal) if groups depend
+/// on each other (PH-003).
+std::vector<StepNodes> schedule(const ir::Graph& graph, const Views& views = {});
 
 /// Index of the step that computes each node, by NodeId; -1 for nodes that no step computes.
 std::vector<std::int32_t> step_of_node(const ir::Graph& graph, std::span<const StepNodes> steps);

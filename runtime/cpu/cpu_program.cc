@@ -50,6 +50,12 @@ class VariantReader : PlanReader {
       case plan::Body::NormRows:
         read_norm_rows(*this, *body.AsNormRows(), out);
         break;
+      case plan::Body::MatchRms:
+        read_match_rms(*this, *body.AsMatchRms(), out);
+        break;
+      case plan::Body::GaussianTopk:
+        read_gaussian_topk(*this, *body.AsGaussianTopk(), out);
+        break;
       case plan::Body::Route:
         read_route(*this, *body.AsRoute(), out);
         break;
@@ -64,6 +70,21 @@ class VariantReader : PlanReader {
         break;
       case plan::Body::Arrange:
         read_arrange(*this, *body.AsArrange(), out);
+        break;
+      case plan::Body::SelfAttention:
+        read_self_attention(*this, *body.AsSelfAttention(), out);
+        break;
+      case plan::Body::ShortConv:
+        read_short_conv(*this, *body.AsShortConv(), out);
+        break;
+      case plan::Body::DeltaRule:
+        read_delta_rule(*this, *body.AsDeltaRule(), out);
+        break;
+      case plan::Body::SelectiveScan:
+        read_selective_scan(*this, *body.AsSelectiveScan(), out);
+        break;
+      case plan::Body::Rwkv7:
+        read_rwkv7(*this, *body.AsRwkv7(), out);
         break;
       default:
         fail("the step is not a CPU step");

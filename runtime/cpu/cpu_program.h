@@ -28,6 +28,12 @@ struct Blocks {
     std::size_t block_stride = 0;  ///< bytes of one block over all layers
   };
   std::vector<KvPool> kv;  ///< per KV group
+  /// The recurrent states of a group: [slots][layers], layer_bytes each.
+  struct StatePool {
+    std::byte* data = nullptr;
+    std::size_t layer_bytes = 0, slot_bytes = 0;
+  };
+  std::vector<StatePool> recurrent;  ///< per recurrent group
 };
 
 /// The inputs of one forward, filled from a StepBatch. Vectors keep fixed addresses, because decoded steps point into
@@ -37,6 +43,7 @@ struct StepIo {
   std::vector<std::uint8_t> prompt;                      ///< [T]: 1: the token uses prompt_matmul (StepBatch::prompt)
   std::size_t table_stride = 0, group_stride = 0;        ///< entries of block_table per sequence and per KV group
   std::vector<std::int32_t> block, slot;                 ///< [KV groups][T], [T]: where each token's K and V are stored
+  std::vector<std::int32_t> state_read, state_write;     ///< [B]: slots of recurrent state (StepBatch)
   std::size_t tokens = 0, row_count = 0, sequences = 0;  ///< actual counts of this forward
 };
 
@@ -47,10 +54,14 @@ enum class StepKind : std::uint8_t {
   kAttention,
   kRoute,
   kRmsNorm,
+  kMatchRms,
+  kGaussianTopk,
   kRopeFreqs,
   kRopeTable,
   kSplit,
-  kArrange
+  kArrange,
+  kSelfAttention,
+  kRecurrent
 };
 
 /// A tile op with resolved pointers. Which members are used depends on the kind. Strides are in floats unless their
@@ -66,6 +77,7 @@ struct TileInstr {
               table_rows = 0;
   cpu::RopeMode rope_mode{};
   bool shared = false;                   ///< norms: all heads have the same weight
+  bool single = false;                   ///< kBinary: the operand is one number
   cpu::UnaryFn unary = nullptr;          ///< kUnary
   cpu::BinaryFn binary = nullptr;        ///< kBinary (stride 0: the operand is one row for all), kPairs
   elementwise::Parameters parameters{};  ///< of unary and binary
@@ -76,6 +88,7 @@ struct TileInstr {
   bool shared_x = false;
   const std::int32_t* chosen = nullptr;  ///< [tokens, slots] expert numbers; invalid ones are skipped
   const float* shares = nullptr;         ///< [tokens, slots] expert weights
+  std::size_t share_stride = 0;          ///< kExpertRows: from token to token
   // KV stores
   decltype(cpu::Kernels::store_kv_rows) store_kv = nullptr;
   std::size_t kv_group = 0, kv_offset = 0;  ///< byte offset of the section's first head in a block of the group
@@ -104,19 +117,32 @@ struct AttentionStep {
   const float* q = nullptr;
   std::size_t q_stride = 0;
   const float* sinks = nullptr;  ///< [heads]
+  std::vector<float> slopes;     ///< ALiBi, [heads]; empty: none
   float* partials = nullptr;
   std::size_t split_tokens = 0, chunks_max = 0;
   std::vector<TileInstr> ops;  ///< epilogue: store and quantise
 };
 
-/// A step on whole rows: RMS norm (a, b = weight), RoPE frequencies and tables, or the split of interleaved halves.
+/// Attention of encoders: keys and values of the step's tokens are packed into `cache`, then each token attends to
+/// those of its sequence.
+struct SelfAttentionStep {
+  cpu::AttentionParams params{};  ///< without pool, block table and length, which come with each sequence
+  cpu::ConstTile q{nullptr, 0, 0, 0}, k{nullptr, 0, 0, 0}, v{nullptr, 0, 0, 0};
+  std::int32_t reach = -1;  ///< tokens to both sides that a token sees; -1: all
+  std::byte* cache = nullptr;
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+};
+
+/// A step on whole rows: RMS norm (a, b = weight), match_rms (a, b = rows to be like), gaussian_topk, RoPE frequencies
+/// and tables, or the split of interleaved halves.
 struct RowStep {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
   std::byte* out = nullptr;
   std::byte* out2 = nullptr;
-  std::size_t cols = 0, a_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
-  float eps = 0;
+  std::size_t cols = 0, a_stride = 0, b_stride = 0, out_stride = 0, out2_stride = 0, unit = 0, dim = 0;
+  float eps = 0, cutoff = 0;
   cpu::RopeMagnitude magnitude;
   cpu::RopeParams rope;
 };
@@ -141,6 +167,23 @@ struct ArrangeStep {
   float* out = nullptr;
 };
 
+/// A step with recurrent state: which kernel, and its arguments for row 0 and column 0. A task has one sequence's run
+/// of tokens and some of its columns.
+struct RecurrentStep {
+  enum class Kind : std::uint8_t { kShortConv, kDeltaRule, kScanHead, kScanChannels, kRwkv7 };
+  Kind kind{};
+  std::size_t group = 0, layer_offset = 0;  ///< the state: its recurrent group, and bytes to its layer in a slot
+  /// Heads are computed apart from each other: head h has rows [h * rows, (h + 1) * rows) of the state, `columns` wide,
+  /// and reads key head h / shared, or h % key_heads if `interleaved`.
+  std::size_t heads = 1, key_heads = 1, rows = 0, columns = 0;
+  bool interleaved = false;
+  cpu::ShortConvCall conv;
+  cpu::UnaryFn activation = nullptr;  ///< kShortConv: applied to the result; nullptr: none
+  cpu::DeltaRuleCall delta;
+  cpu::SelectiveScanCall scan;
+  cpu::Rwkv7Call rwkv;
+};
+
 /// One step. `kind` selects which of the members at the end are used.
 struct CpuStep {
   StepKind kind{};
@@ -155,6 +198,8 @@ struct CpuStep {
   RouteStep route;
   RowStep row;
   ArrangeStep arrange;
+  RecurrentStep recurrent;
+  SelfAttentionStep self_attention;
 };
 
 /// One variant of the program: its bounds and its steps in order.
@@ -192,6 +237,9 @@ constexpr TileSize tile_size(cpu::CpuClass cpu_class) {
   if (cpu_class == cpu::CpuClass::kAvx512VnniAmx) return {.columns = 256, .tokens = kTileTokens};
   return {.columns = 512, .tokens = 64};
 }
+
+/// Columns of recurrent state in one task: few enough for all threads to have some, enough to fill registers.
+inline constexpr std::size_t kStateColumns = 64;
 
 /// The layout of a KV group's blocks. Throws Error(kPlan) if the group's geometry is invalid.
 cpu::KvShape kv_shape_of(const plan::KvGroup& group);

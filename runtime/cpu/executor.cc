@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 #include "runtime/cpu/column_split.h"
@@ -33,7 +34,9 @@ std::size_t step_input_bytes(const plan::ProgramT& program, std::size_t groups) 
   const auto [tokens, rows, sequences, table_blocks, hidden_rows] = bounds_of(program);
   const auto in_table = checked_bytes(static_cast<std::int64_t>(sequences * table_blocks), "block table") * groups;
   const std::size_t token_bytes = 4 * sizeof(std::int32_t) + 1 + groups * sizeof(std::int32_t);
-  return tokens * token_bytes + (std::max(rows, hidden_rows) + sequences + in_table) * sizeof(std::int32_t);
+  return tokens * token_bytes +
+         (std::max(rows, hidden_rows) + (program.recurrent_groups.empty() ? 1 : 3) * sequences + in_table) *
+             sizeof(std::int32_t);
 }
 
 /// The kernel table of the CPU class that the program was compiled for. Throws if this machine cannot run it.
@@ -47,11 +50,12 @@ const cpu::Kernels& kernels_for(const plan::ProgramT& program) {
 
 }  // namespace
 
-MemoryRequirements CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks) {
+MemoryRequirements CpuExecutor::memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks,
+                                               std::int64_t state_slots) {
   const auto rooms = runtime::kv_pool_sizes(program, kv_blocks);
   MemoryRequirements need{.weights = checked_bytes(program.weights_bytes, "weights block"),
                           .arena = checked_bytes(program.arena_bytes, "arena"),
-                          .recurrent = recurrent_bytes(program, program.batch_max),
+                          .recurrent = recurrent_bytes(program, state_slots > 0 ? state_slots : program.batch_max),
                           .io = step_input_bytes(program, rooms.size()) + logits_bytes(program)};
   for (std::size_t g = 0; g < rooms.size(); ++g) {
     const std::size_t bytes = rooms[g].blocks * kv_block_stride(program.kv_groups[g]);
@@ -63,9 +67,9 @@ MemoryRequirements CpuExecutor::memory_need_of(const plan::ProgramT& program, st
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSource& model,
                          const ExecutorOptions& options)
-    : Executor(std::move(program), options.kv_blocks),
+    : Executor(std::move(program), options.kv_blocks, options.state_slots),
       kernels_(kernels_for(*program_)),
-      need_(memory_need_of(*program_, options.kv_blocks)),
+      need_(memory_need_of(*program_, options.kv_blocks, options.state_slots)),
       pool_(options.threads),
       kv_blocks_(kv_context_blocks(*program_, options.kv_blocks)),
       profile_(options.profile) {
@@ -90,6 +94,14 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSo
   for (std::size_t g = 0; g < kv_pool_sizes().size(); ++g) {
     blocks_.kv.push_back({.data = pool, .block_stride = kv_block_stride(program_->kv_groups[g])});
     pool += kv_pool_sizes()[g].blocks * blocks_.kv.back().block_stride;
+  }
+  recurrent_ = MemoryBlock(need_.recurrent, "the recurrent state", need_.recurrent >= kHugeBytes);
+  std::byte* states = recurrent_.data();
+  for (const auto& group : program_->recurrent_groups) {
+    const auto layer_bytes = static_cast<std::size_t>(group.slot_bytes());
+    const std::size_t slot_bytes = layer_bytes * static_cast<std::size_t>(group.layers());
+    blocks_.recurrent.push_back({.data = states, .layer_bytes = layer_bytes, .slot_bytes = slot_bytes});
+    states += slot_bytes * state_slots();
   }
   blocks_.arena = {arena_.data(), arena_.bytes()};
   blocks_.weights = {weights_.data(), weights_.bytes()};
@@ -132,8 +144,18 @@ void CpuExecutor::size_io() {
   io_.block.assign(groups * tokens, 0);
   io_.rows.assign(std::max(rows, hidden_rows), 0);
   io_.kv_length.assign(sequences, 0);
+  if (state_slots() > 0)
+    for (auto* list : {&io_.state_read, &io_.state_write}) list->assign(sequences, 0);
   io_.block_table.assign(groups * io_.group_stride, 0);
   context_.query_tiles.reserve(tokens);
+  context_.sequence_runs.reserve(sequences);
+  context_.self_positions.resize(tokens);
+  context_.self_slots.resize(tokens);
+  context_.self_blocks.reserve(sequences);
+  context_.self_keys.resize(tokens);
+  context_.self_values.resize(tokens);
+  context_.block_numbers.resize(cpu::self_attention_blocks(tokens, 1));
+  std::iota(context_.block_numbers.begin(), context_.block_numbers.end(), 0);
 }
 
 // Scratch per worker, each part padded to 4 KiB: | tile | attention | heads | sums | (WorkerScratch).
@@ -148,10 +170,11 @@ void CpuExecutor::size_scratch() {
         for (const auto& section : step.sections)
           if (section.sum_at > 0) sums = std::max(sums, std::min(tokens, kSumTokens) * section.tile_width);
       }
-      if (step.kind != StepKind::kAttention) continue;
-      const auto& p = step.attention.params;
+      if (step.kind != StepKind::kAttention && step.kind != StepKind::kSelfAttention) continue;
+      const auto& p = step.kind == StepKind::kAttention ? step.attention.params : step.self_attention.params;
       attention = std::max(attention, cpu::attention_scratch_floats(kAttentionTokens, p.group, p.kv));
       heads = std::max(heads, kAttentionTokens * p.group * p.kv.value_dim);
+      if (step.kind != StepKind::kAttention) continue;
       arrivals = std::max(arrivals, step.attention.split_tokens * p.kv.heads);
     }
   const auto padded = [](std::size_t floats) {
@@ -179,13 +202,16 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
                       {.vocab = vocab(),
                        .rooms = kv_pool_sizes(),
                        .block_tokens = cpu::kKvBlockTokens,
-                       .table_blocks = variant.table_blocks},
+                       .table_blocks = variant.table_blocks,
+                       .state_slots = state_slots()},
                       {.ids = io_.ids.data(),
                        .positions = io_.positions.data(),
                        .sequence = io_.sequence.data(),
                        .rows = io_.rows.data(),
                        .kv_length = io_.kv_length.data(),
                        .block_table = io_.block_table.data(),
+                       .state_read = io_.state_read.data(),
+                       .state_write = io_.state_write.data(),
                        .table_stride = io_.table_stride,
                        .group_stride = io_.group_stride});
   // Copy-on-write of KV blocks: a sequence that forked, or continues a partly shared block, gets its own copy first.
@@ -202,12 +228,18 @@ void CpuExecutor::take_batch(const StepBatch& batch, const CpuVariant& variant) 
   io_.row_count = batch.rows.size();
   io_.sequences = batch.kv_length.size();
   context_.query_tiles.clear();
+  context_.sequence_runs.clear();
   for (std::size_t t = 0; t < io_.tokens; ++t) {
     const auto sequence = static_cast<std::size_t>(io_.sequence[t]), place = static_cast<std::size_t>(io_.positions[t]);
     for (std::size_t g = 0; g < kv_pool_sizes().size(); ++g)
       io_.block[g * io_.slot.size() + t] =
           io_.block_table[g * io_.group_stride + sequence * io_.table_stride + place / cpu::kKvBlockTokens];
     io_.slot[t] = static_cast<std::int32_t>(place % cpu::kKvBlockTokens);
+    auto& runs = context_.sequence_runs;
+    if (runs.empty() || runs.back().sequence != sequence)
+      runs.push_back({.sequence = sequence, .token = t, .count = 1});
+    else
+      ++runs.back().count;
     auto& tiles = context_.query_tiles;
     if (t > 0 && io_.sequence[t - 1] == io_.sequence[t] && tiles.back().count < kAttentionTokens)
       ++tiles.back().count;

@@ -27,9 +27,10 @@ class CpuExecutor final : public Executor {
   /// decodes and checks every step. Errors: kPlan (invalid program, or compiled for a CPU class that this machine
   /// cannot run), kMemory.
   CpuExecutor(std::shared_ptr<const plan::ProgramT> program, WeightSource& model, const ExecutorOptions& options);
-  /// Bytes that the program needs. `kv_blocks` 0 means as many as the program's context and batch take. Errors: kPlan
-  /// for sizes out of range.
-  static MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks);
+  /// Bytes that the program needs. `kv_blocks` and `state_slots` as in ExecutorOptions. Errors: kPlan for sizes out of
+  /// range.
+  static MemoryRequirements memory_need_of(const plan::ProgramT& program, std::int64_t kv_blocks,
+                                           std::int64_t state_slots = 0);
 
   std::span<const float> forward(const StepBatch& batch) override;
   [[nodiscard]] std::string device_name() const override { return "CPU"; }
@@ -61,7 +62,7 @@ class CpuExecutor final : public Executor {
   MemoryRequirements need_;
   LoadReport load_;
   ThreadPool pool_;
-  MemoryBlock weights_, arena_, kv_, output_, scratch_;
+  MemoryBlock weights_, arena_, kv_, recurrent_, output_, scratch_;
   Blocks blocks_;
   StepIo io_;
   std::vector<CpuVariant> variants_;

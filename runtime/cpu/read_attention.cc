@@ -24,6 +24,8 @@ class AttentionReader : PlanReader {
     out.q = floats(q.data);
     out.q_stride = q.stride;
     take_partials(in, heads, out);
+    if (!in.slopes.empty() && in.slopes.size() != heads) fail("it has ALiBi slopes for another number of heads");
+    out.slopes = in.slopes;
     if (has_operand(in.sinks)) out.sinks = floats(read(in.sinks, heads * sizeof(float)));
     // Epilogue tiles are the query heads of one KV head: a task never has fewer.
     const TileShape shape{
@@ -74,8 +76,46 @@ class AttentionReader : PlanReader {
   TileOpReader ops_;
 };
 
+/// Fills in a SelfAttentionStep.
+class SelfAttentionReader : PlanReader {
+ public:
+  explicit SelfAttentionReader(const PlanReader& reader) : PlanReader(reader) {}
+
+  void run(const plan::SelfAttentionT& in, CpuStep& step) const {
+    step.kind = StepKind::kSelfAttention;
+    auto& out = step.self_attention;
+    const std::size_t heads = number(in.heads, 1, 1 << 16), kv_heads = number(in.kv_heads, 1, 1 << 16);
+    const std::size_t dim = number(in.head_dim, 1, static_cast<std::int64_t>(cpu::kHeadDimMax));
+    if (heads % kv_heads != 0) fail("its heads are not a multiple of its KV heads");
+    out.params.kv = {.type = DType::kF16, .heads = kv_heads, .head_dim = dim, .value_dim = dim};
+    out.params.group = heads / kv_heads;
+    out.params.scale = in.scale;
+    const std::size_t window = number(in.window, 0, std::numeric_limits<std::int32_t>::max());
+    out.reach = window == 0 ? -1 : static_cast<std::int32_t>(window / 2);
+    const std::size_t tokens = tokens_of(step);
+    const auto rows = [&](std::uint16_t role, std::size_t count) {
+      const auto x = read_rows(role, tokens, count * dim);
+      return cpu::ConstTile(floats(x.data), tokens, count * dim, x.stride);
+    };
+    out.q = rows(in.q, heads);
+    out.k = rows(in.k, kv_heads);
+    out.v = rows(in.v, kv_heads);
+    const auto result = writable_rows(in.out, tokens, heads * dim);
+    out.out = floats(result.data);
+    out.out_stride = result.stride;
+    const std::size_t blocks = cpu::self_attention_blocks(tokens, number(in_.bounds.sequences(), 1, 1 << 20)) *
+                               cpu::kv_block_bytes(out.params.kv);
+    if (number(in.cache_bytes, 0) < blocks) fail("the attention's scratch is too small");
+    out.cache = writable(in.cache, blocks);
+    out.params.block_stride = cpu::kv_block_bytes(out.params.kv);
+  }
+};
+
 }  // namespace
 
+void read_self_attention(const PlanReader& reader, const plan::SelfAttentionT& attention, CpuStep& out) {
+  SelfAttentionReader(reader).run(attention, out);
+}
 void read_attention(const PlanReader& reader, const plan::AttentionT& attention, CpuStep& out) {
   AttentionReader(reader).run(attention, out);
 }

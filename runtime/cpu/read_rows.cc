@@ -28,6 +28,29 @@ class RowsReader : PlanReader {
     row.out = y.data, row.out_stride = y.stride;
   }
 
+  void match_rms(const plan::MatchRmsT& match, CpuStep& out) const {
+    out.kind = StepKind::kMatchRms;
+    take_rows(match.rows, out);
+    auto& row = out.row;
+    row.cols = number(match.cols, 1);
+    const auto x = read_rows(match.x, rows_of(out), row.cols), like = read_rows(match.like, rows_of(out), row.cols),
+               y = writable_rows(match.out, rows_of(out), row.cols);
+    row.a = x.data, row.a_stride = x.stride;
+    row.b = like.data, row.b_stride = like.stride;
+    row.out = y.data, row.out_stride = y.stride;
+  }
+
+  void gaussian_topk(const plan::GaussianTopkT& topk, CpuStep& out) const {
+    out.kind = StepKind::kGaussianTopk;
+    take_rows(topk.rows, out);
+    auto& row = out.row;
+    row.cols = number(topk.cols, 2);
+    row.cutoff = topk.cutoff;
+    const auto x = read_rows(topk.x, rows_of(out), row.cols), y = writable_rows(topk.out, rows_of(out), row.cols);
+    row.a = x.data, row.a_stride = x.stride;
+    row.out = y.data, row.out_stride = y.stride;
+  }
+
   void route(const plan::RouteT& route, CpuStep& out) const {
     constexpr bool kIsSigmoid[] = {false, true}, kNormalizesTopK[] = {false, true};
     constexpr auto kMost = static_cast<std::int64_t>(cpu::kExpertsMax);
@@ -53,6 +76,7 @@ class RowsReader : PlanReader {
     out.route.experts = ints(writable(route.chosen, rows * p.used * sizeof(std::int32_t)));
     out.route.shares = floats(writable(route.shares, rows * p.used * sizeof(float)));
     if (has_operand(route.bias)) p.bias = floats(read(route.bias, p.experts * sizeof(float)));
+    if (has_operand(route.factors)) p.factors = floats(read(route.factors, p.experts * sizeof(float)));
   }
 
   void rope_frequencies(const plan::RopeFrequenciesT& from, CpuStep& out) const {
@@ -140,6 +164,12 @@ class RowsReader : PlanReader {
 
 void read_norm_rows(const PlanReader& reader, const plan::NormRowsT& norm, CpuStep& out) {
   RowsReader(reader).norm(norm, out);
+}
+void read_match_rms(const PlanReader& reader, const plan::MatchRmsT& match, CpuStep& out) {
+  RowsReader(reader).match_rms(match, out);
+}
+void read_gaussian_topk(const PlanReader& reader, const plan::GaussianTopkT& topk, CpuStep& out) {
+  RowsReader(reader).gaussian_topk(topk, out);
 }
 void read_route(const PlanReader& reader, const plan::RouteT& route, CpuStep& out) {
   RowsReader(reader).route(route, out);

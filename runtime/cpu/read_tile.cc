@@ -220,16 +220,17 @@ class TileReader : PlanReader {
   }
 
   /// Weighted sum of the rows of a token's slots.
-  TileInstr expert_sum(const plan::ExpertSumRowsT& source, const plan::Operand& from, TileShape& shape) const {
+  TileInstr expert_sum(const plan::ExpertSumRowsT& source, const plan::Operand& from, const TileShape& shape) const {
     const std::size_t slots = number(source.slots, 1, static_cast<std::int64_t>(cpu::kExpertsMax));
     if (shape.rows * slots > kRowsMax) fail("the step has too many rows");
     const auto x = rows_at(from, shape.rows * slots, shape.width, false);
-    shape.unit = 1;
+    const auto shares = read_rows(source.shares, shape.rows, slots);  // may be columns of a wider value
     return {.kind = TileOpKind::kExpertRows,
             .a = x.data,
             .stride = x.stride,
             .slots = slots,
-            .shares = floats(read(source.shares, shape.rows * slots * sizeof(float)))};
+            .shares = floats(shares.data),
+            .share_stride = shares.stride};
   }
 
   TileOpReader ops_;

@@ -28,7 +28,8 @@ cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::s
           .tokens = count,
           .positions = io.positions.data() + token,
           .kv_head = kv_head,
-          .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group};
+          .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group,
+          .slopes = step.slopes.empty() ? nullptr : step.slopes.data() + kv_head * p.group};
 }
 
 /// Context of a run's tasks.

@@ -44,7 +44,17 @@ struct StepContext {
     std::size_t token = 0, count = 0;
   };
   std::vector<QueryTile> query_tiles;
-  ExpertSlots experts;  ///< of the MoE step that is running
+  /// The tokens of one sequence, which are neighbours in the step; made once per forward.
+  struct SequenceRun {
+    std::size_t sequence = 0, token = 0, count = 0;
+  };
+  std::vector<SequenceRun> sequence_runs;
+  /// Of attention without a cache, by token: the position whose causal view is what the token sees, and where its keys
+  /// and values are packed. block_numbers: 0, 1, 2, ...
+  std::vector<std::int32_t> self_positions, self_slots, block_numbers;
+  std::vector<std::byte*> self_keys, self_values;
+  std::vector<std::size_t> self_blocks;  ///< by sequence run: its first block
+  ExpertSlots experts;                   ///< of the MoE step that is running
 };
 
 /// Runs one step on all threads.
@@ -64,6 +74,8 @@ inline void add_scaled(cpu::Tile sum, cpu::Tile term, float factor, const cpu::K
 /// The step kinds with their own source file. `tokens`: tokens or logit rows of this forward.
 void run_attention(const AttentionStep& step, StepContext& context);
 void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens);
+void run_self_attention(const SelfAttentionStep& step, StepContext& context);
+void run_recurrent(const RecurrentStep& step, StepContext& context);
 void run_route(const RouteStep& step, StepContext& context, std::size_t tokens);
 
 }  // namespace forge::runtime

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/cpu/row_functions.h"
 #include "kernels/quant/x16.h"
 #include "runtime/cpu/column_split.h"
 #include "runtime/cpu/run_steps.h"
@@ -32,9 +33,10 @@ void sum_expert_rows(const TileInstr& op, cpu::Tile tile, std::size_t row, std::
       const std::size_t width = std::min(kColumns, tile.width - begin);
       const cpu::Tile sum{tile.data + t * tile.stride + begin, 1, width, width}, term{slot_row, 1, width, width};
       std::fill_n(sum.data, width, 0.0F);
-      for (std::size_t slot = (row + t) * op.slots; slot < (row + t + 1) * op.slots; ++slot) {
+      for (std::size_t i = 0; i < op.slots; ++i) {
+        const std::size_t slot = (row + t) * op.slots + i;
         context.kernels->copy({const_floats(op.a) + slot * op.stride + column + begin, 1, width, width}, term);
-        add_scaled(sum, term, op.shares[slot], *context.kernels);
+        add_scaled(sum, term, op.shares[(row + t) * op.share_stride + i], *context.kernels);
       }
     }
 }
@@ -116,7 +118,21 @@ void run_unary(const TileInstr& op, TileState& at) {
   op.unary(at.tile, op.parameters.data());
 }
 
+/// An operand of one number is repeated in a row of `kColumns`, which all columns and rows of the tile share.
+void run_binary_single(const TileInstr& op, TileState& at) {
+  constexpr std::size_t kColumns = 256;
+  float row[kColumns];
+  std::fill_n(row, kColumns, *const_floats(op.a));
+  const auto& tile = at.tile;
+  for (std::size_t begin = 0; begin < tile.width; begin += kColumns) {
+    const std::size_t width = std::min(kColumns, tile.width - begin);
+    const cpu::Tile part{tile.data + begin, tile.rows, width, tile.stride};
+    op.binary(part, {row, tile.rows, width, 0}, part, op.parameters.data());
+  }
+}
+
 void run_binary(const TileInstr& op, TileState& at) {
+  if (op.single) return run_binary_single(op, at);
   op.binary(at.tile, at.operand(op), at.tile, op.parameters.data());
 }
 
@@ -288,7 +304,7 @@ void run_arrange(const ArrangeStep& step, std::size_t first, std::size_t end) {
   }
 }
 
-/// A chunk of rows of an arrange, RoPE table, split or RMS norm step.
+/// A chunk of rows of an arrange, RoPE table, split, RMS norm, match_rms or gaussian_topk step.
 void run_row_task(void* data, std::size_t task, std::size_t) {
   const auto& tasks = *static_cast<const RowTasks*>(data);
   const auto& row = tasks.step->row;
@@ -309,6 +325,10 @@ void run_row_task(void* data, std::size_t task, std::size_t) {
       kernels.copy({from, count, row.unit, x.stride}, {y.data + c, count, row.unit, y.stride});
       kernels.copy({from + row.unit, count, row.unit, x.stride}, {second.data + c, count, row.unit, second.stride});
     }
+  } else if (tasks.step->kind == StepKind::kMatchRms) {
+    cpu::match_rms(x, {const_floats(row.b) + first * row.b_stride, count, row.cols, row.b_stride}, y);
+  } else if (tasks.step->kind == StepKind::kGaussianTopk) {
+    cpu::gaussian_topk(x, row.cutoff, y);
   } else if (row.dim == row.cols) {
     kernels.rms_norm(x, const_floats(row.b), row.eps, y);
   } else {
@@ -354,6 +374,12 @@ void run_step(const CpuStep& step, StepContext& context) {
       return;
     case StepKind::kAttention:
       run_attention(step.attention, context);
+      return;
+    case StepKind::kSelfAttention:
+      run_self_attention(step.self_attention, context);
+      return;
+    case StepKind::kRecurrent:
+      run_recurrent(step.recurrent, context);
       return;
     case StepKind::kRopeFreqs:
       cpu::rope_frequencies(step.row.rope, floats(step.row.out));

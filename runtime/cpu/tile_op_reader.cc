@@ -64,6 +64,11 @@ TileInstr TileOpReader::function(std::uint8_t number, const std::vector<float>& 
 TileInstr TileOpReader::elementwise(const plan::ElementwiseT& op, const TileShape& shape) const {
   auto in = function(op.function, op.parameters, has_operand(op.operand));
   if (!has_operand(op.operand)) return in;
+  if (op.single) {
+    in.a = read(op.operand, sizeof(float));
+    in.single = true;
+    return in;
+  }
   if (op.broadcast) {
     in.a = read(op.operand, shape.width * sizeof(float));
     return in;

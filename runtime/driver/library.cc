@@ -51,7 +51,7 @@ Library LibrarySearch::next() {
   return {};
 }
 
-/// Without `folder` the loop runs once.
+/// An empty `folder` adds no names: the loop ends after the first prefix.
 std::vector<std::string> library_names(std::string_view stem, std::span<const int> versions, std::string_view folder) {
   std::vector<std::string> names;
   for (const std::string& prefix : {std::string(), std::string(folder)}) {

@@ -21,6 +21,7 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
     limits.sequences = size(std::min({largest->sequences(), largest->rows(), largest->tokens()}));
     limits.table_blocks = size(largest->table_blocks());
     limits.kv_groups = program.kv_groups.size();
+    limits.states = executor.state_slots() > 0;
     limits.context = std::min(size(program.context), limits.table_blocks * size(executor.kv_block_tokens()));
   }
   if (limits.sequences == 0 || limits.context == 0 || executor.kv_blocks() <= 0)
@@ -29,16 +30,16 @@ BatchLimits BatchLimits::of(const runtime::Executor& executor) {
 }
 
 BatchBuilder::BatchBuilder(const BatchLimits& limits)
-    : table_blocks_(limits.table_blocks), kv_groups_(limits.kv_groups) {
+    : table_blocks_(limits.table_blocks), kv_groups_(limits.kv_groups), states_(limits.states) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->reserve(limits.tokens);
   prompt_.reserve(limits.tokens);
-  kv_length_.reserve(limits.sequences);
+  for (auto* list : {&kv_length_, &state_read_, &state_write_}) list->reserve(limits.sequences);
   block_table_.resize(kv_groups_ * limits.sequences * table_blocks_);
 }
 
 /// Flattens the plan's parts into the arrays of StepBatch. A part's wanted rows are its last `part.rows` tokens.
 runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
-  for (auto* list : {&ids_, &positions_, &sequence_, &rows_, &kv_length_}) list->clear();
+  for (auto* list : {&ids_, &positions_, &sequence_, &rows_, &kv_length_, &state_read_, &state_write_}) list->clear();
   prompt_.clear();
   for (const auto& part : plan.parts) {
     const auto sequence = static_cast<std::int32_t>(kv_length_.size());
@@ -54,6 +55,10 @@ runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
       const std::size_t row = group * plan.parts.size() + kv_length_.size();
       std::ranges::copy(part.kv->table(group), block_table_.begin() + static_cast<std::ptrdiff_t>(row * table_blocks_));
     }
+    if (states_) {
+      state_read_.push_back(part.kv->state_read());
+      state_write_.push_back(part.kv->state_write());
+    }
     kv_length_.push_back(static_cast<std::int32_t>(part.position + part.ids.size()));
   }
   return {.ids = ids_,
@@ -65,6 +70,8 @@ runtime::StepBatch BatchBuilder::build(const StepPlan& plan) {
           .block_table = std::span(block_table_).first(kv_groups_ * kv_length_.size() * table_blocks_),
           .table_stride = table_blocks_,
           .copies = plan.copies,
+          .state_read = state_read_,
+          .state_write = state_write_,
           .hidden = plan.hidden};
 }
 

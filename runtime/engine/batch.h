@@ -14,6 +14,7 @@ namespace forge::engine {
 /// What one step of a program can hold: the bounds of its largest variant, and the longest sequence (context).
 struct BatchLimits {
   std::size_t tokens = 0, sequences = 0, context = 0, table_blocks = 0, kv_groups = 0;
+  bool states = false;  ///< the program has recurrent state
   /// Errors: kPlan if the program has no room for a single token.
   static BatchLimits of(const runtime::Executor& executor);
 };
@@ -28,7 +29,8 @@ class BatchBuilder {
 
  private:
   std::size_t table_blocks_, kv_groups_;
-  std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, block_table_;
+  bool states_;
+  std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, block_table_, state_read_, state_write_;
   std::vector<std::uint8_t> prompt_;
 };
 

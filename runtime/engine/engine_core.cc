@@ -86,7 +86,8 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
              .sequences_max = option_within(options.sequences, batch_limits_.sequences, "sequences at once"),
              .tokens_max = batch_limits_.context,
              .windows = executor.kv_windows(),
-             .min_partial_tokens = std::max<std::size_t>(static_cast<std::size_t>(executor.kv_block_tokens()) / 8, 1)}),
+             .min_partial_tokens = std::max<std::size_t>(static_cast<std::size_t>(executor.kv_block_tokens()) / 8, 1),
+             .states = {.slots = executor.state_slots(), .snapshots = options.state_snapshots}}),
       scheduler_(pool_,
                  {.step_tokens = option_within(options.step_tokens, batch_limits_.tokens, "tokens per step"),
                   .prompt_tokens = options.prompt_tokens > 0 ? options.prompt_tokens
@@ -95,7 +96,9 @@ EngineCore::EngineCore(runtime::Executor& executor, const EngineOptions& options
                   .sequences = pool_.limits().sequences_max,
                   .queue = options.queue,
                   .aging = options.aging,
-                  .reuse_prefixes = options.reuse_prefixes}),
+                  .reuse_prefixes = options.reuse_prefixes,
+                  .state_interval = options.state_interval,
+                  .turn_ends = options.turn_ends}),
       batch_(batch_limits_),
       scratch_(executor.vocab()),
       device_(executor.decode_loop()) {
@@ -432,6 +435,14 @@ EngineMetrics EngineCore::metrics() const {
   metrics.kv_blocks = pool_.limits().blocks;
   metrics.kv_blocks_free = pool_.blocks_free();
   metrics.kv_blocks_idle = pool_.blocks_idle();
+  if (const auto* states = pool_.states()) {
+    metrics.state_slots = states->limits().slots;
+    metrics.state_slots_free = states->slots_free();
+    metrics.state_snapshots = states->snapshots();
+    metrics.states_kept = states->kept();
+    metrics.state_hits = states->hits();
+    metrics.state_evictions = states->evictions();
+  }
   metrics.device_allocations = executor_.device_allocations();
   return metrics;
 }

@@ -66,6 +66,11 @@ struct EngineOptions {
   // Waiting time that counts as much as one priority level.
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
+  // Recurrent state (SchedulerLimits): snapshots are kept for prefix reuse, at regular distances and behind these
+  // tokens.
+  bool state_snapshots = true;
+  std::size_t state_interval = 0;
+  std::vector<std::int32_t> turn_ends = {};
   std::size_t retries = 3;  ///< repeated attempts of a request whose steps fail recoverably without producing a token
   Time backoff = std::chrono::milliseconds(50);  ///< pause before the first retry; doubles each time
   Time backoff_max = std::chrono::seconds(5);
@@ -93,6 +98,10 @@ struct EngineMetrics {
   Time queued{}, to_first_token{}, end_to_end{}, in_steps{};
   std::size_t running = 0, waiting = 0;  ///< now
   std::size_t kv_blocks = 0, kv_blocks_free = 0, kv_blocks_idle = 0;
+  // Recurrent state: slots, those that a step can take, and snapshots among them, now; then totals: snapshots kept,
+  // those that a sequence started from, and those evicted.
+  std::size_t state_slots = 0, state_slots_free = 0, state_snapshots = 0;
+  std::uint64_t states_kept = 0, state_hits = 0, state_evictions = 0;
   std::uint64_t device_allocations = 0;  ///< total so far
 };
 

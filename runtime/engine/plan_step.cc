@@ -55,6 +55,8 @@ bool Scheduler::make_room(const Job& job) {
 void Scheduler::preempt_worst() {
   auto job = std::move(running_.back());
   running_.pop_back();
+  // Keeping the state costs a slot that holds an older snapshot; computing a few tokens again costs less.
+  if (job->fed() >= job->kv->state_kept() + pool_.limits().block_tokens) keep_state(*job);
   job->kv.reset();
   ++counts_.preemptions;
   insert(waiting_, std::move(job));
@@ -63,6 +65,7 @@ void Scheduler::preempt_worst() {
 /// Opens a sequence with the prefix that the cache has, and makes it run.
 void Scheduler::admit(std::unique_ptr<Job> job) {
   const auto known = limits_.reuse_prefixes ? job->reusable() : std::span<const std::int32_t>{};
+  if (keeps_states()) job->branch = snapshot_at(pool_.match(known, job->extra_hash).indexed);
   job->kv = pool_.open(known, job->extra_hash);
   invariant(job->kv.has_value(), "SCHED-004", "the pool has a slot for each running sequence");
   job->found = job->fed();
@@ -93,14 +96,18 @@ void Scheduler::admit_all(Time now) {
 /// both would do the same work. When the shared blocks are in the prefix cache, the deferred sequence restarts with
 /// them.
 void Scheduler::defer_shared_prefixes() {
-  for (auto& job : running_) job->deferred = false;
-  if (!limits_.reuse_prefixes) return;
+  for (auto& job : running_) {
+    job->deferred = false;
+    job->wanted = 0;
+  }
+  if (!limits_.reuse_prefixes || (pool_.states() != nullptr && !keeps_states())) return;
   const std::size_t size = pool_.limits().block_tokens;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     Job& job = *running_[i];
     const auto wanted = job.reusable();
     if (!job.fresh() || job.fed() + size > wanted.size()) continue;
-    if (pool_.match(wanted, job.extra_hash).blocks * size > job.fed()) {  // blocks were published since it was admitted
+    const auto match = pool_.match(wanted, job.extra_hash);
+    if ((keeps_states() ? match.tokens : match.blocks * size) > job.fed()) {  // published since it was admitted
       const auto before = job.fed();
       job.kv.reset();
       job.kv = pool_.open(wanted, job.extra_hash);
@@ -113,7 +120,11 @@ void Scheduler::defer_shared_prefixes() {
     job.deferred = std::ranges::any_of(std::span(running_).first(i), [&](const auto& other) {
       if (other->extra_hash != job.extra_hash) return false;
       const auto alike = static_cast<std::size_t>(std::ranges::mismatch(wanted, other->ids).in1 - wanted.begin());
-      return alike / size * size > std::max(job.fed(), other->fed());
+      const auto shared = alike / size * size;
+      if (shared <= std::max(job.fed(), other->fed())) return false;
+      // Recurrent state is shared only where it was kept.
+      other->wanted = std::min(other->wanted == 0 ? shared : other->wanted, shared);
+      return true;
     });
   }
 }
@@ -134,9 +145,11 @@ void Scheduler::plan_part(std::size_t index, Budget& budget) {
   if (job.deferred || job.hidden() != step_.hidden) return;
   const bool prompt = job.pending() > 1;
   --budget.behind;
+  if (!job.kv->has_state_to_append()) return;  // other sequences of the step read its slots: in the next step
   std::size_t count = std::min(job.pending(), budget.tokens - std::min(budget.tokens, budget.behind));
   if (prompt && !std::exchange(budget.first_prompt, false))
     count = std::min(count, std::max<std::size_t>(budget.prompts, 1));
+  count = std::min(count, next_snapshot(job) - job.fed());
   while (job.kv->blocks_to_append(count) > pool_.blocks_free() && running_.size() - 1 > index) preempt_worst();
   while (count > 0 && job.kv->blocks_to_append(count) > pool_.blocks_free()) {
     const std::size_t size = pool_.limits().block_tokens, over = (job.fed() + count) % size;
@@ -204,6 +217,7 @@ void Scheduler::fork_samples(Job& first) {
     job->deadline = first.deadline;
     job->tokens_max = first.tokens_max;
     job->prompt = first.prompt;
+    job->prompt_end = first.prompt_end;
     job->extra_hash = first.extra_hash;
     job->ids.reserve(first.tokens_max);
     job->ids = first.ids;
@@ -232,6 +246,7 @@ std::span<const StepOutput> Scheduler::complete() {
     if (!reserved_) {
       if (limits_.reuse_prefixes) job->kv->publish(std::span(job->ids).first(job->fed()));
       job->kv->release_outside_window();
+      keep_at_snapshot(*job);
     }
     if (part.rows == 0) continue;
     const auto samples = static_cast<std::uint32_t>(job->slots());

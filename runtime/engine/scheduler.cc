@@ -17,6 +17,9 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 Scheduler::Scheduler(runtime::KvBlockPool& pool, const SchedulerLimits& limits) : pool_(pool), limits_(limits) {
+  const std::size_t block = pool.limits().block_tokens;
+  limits_.state_interval = (limits.state_interval + block - 1) / block * block;
+  std::ranges::sort(limits_.turn_ends);
   invariant(limits.sequences > 0 && limits.sequences <= pool.limits().sequences_max &&
                 limits.step_tokens >= limits.sequences && limits.queue > 0,
             "SCHED-001", "a step needs a token, and the pool a slot, for each sequence");
@@ -104,6 +107,7 @@ std::expected<RequestId, Refusal> Scheduler::submit(const RequestSpec& spec, Tim
   job->extra_hash = spec.extra_hash;
   job->ids.reserve(job->tokens_max);
   job->ids.assign(spec.prompt.begin(), spec.prompt.end());
+  set_snapshots(*job);
   insert(waiting_, std::move(job));
   return last_request_;
 }
@@ -124,9 +128,12 @@ bool Scheduler::cancel(RequestId request) {
 
 void Scheduler::finish(SequenceKey key) {
   // During reserved steps nothing is published until settle(), which this sequence will not see: publish its blocks
-  // now.
-  if (Job* job = reserved_ && limits_.reuse_prefixes ? find(key) : nullptr; job != nullptr && job->kv)
-    job->kv->publish(std::span(job->ids).first(job->fed()));
+  // now. The recurrent state at its end is where a conversation goes on.
+  Job* job = find(key);
+  if (job != nullptr && job->kv && limits_.reuse_prefixes) {
+    if (reserved_) job->kv->publish(std::span(job->ids).first(job->fed()));
+    if (!in_flight_ && !job->hidden()) keep_state(*job);
+  }
   for (auto* jobs : {&running_, &waiting_}) std::erase_if(*jobs, [&](const auto& job) { return job->key == key; });
 }
 

@@ -39,6 +39,11 @@
 // Preemption. A running sequence that finds no free block takes blocks from the lowest-ranked sequence behind it. The
 // lowest-ranked itself computes what its blocks allow, or waits for the next step.
 //
+// Recurrent state. A prefix is reused from a snapshot of the state (KvSequence::keep_state), so chunks of a prompt end
+// where one is worth keeping: behind the last token that ends a turn, at the end of the prompt, where a running
+// sequence or the prefix cache continues differently, and each `state_interval` tokens. A sequence that finishes keeps
+// its state, and so does a preempted one if that saves at least a block of tokens.
+//
 // Ownership. Each sequence's KV blocks are held by one handle (KvSequence), which releases them however the sequence
 // ends.
 
@@ -67,6 +72,9 @@ struct SchedulerLimits {
   /// Waiting time worth one priority level.
   Time aging = std::chrono::seconds(10);
   bool reuse_prefixes = true;
+  /// Recurrent state: tokens between snapshots, rounded up to whole blocks; 0: none at regular distances.
+  std::size_t state_interval = 0;
+  std::vector<std::int32_t> turn_ends = {};  ///< token ids that end a turn, sorted
 };
 
 /// One sequence's share of a step. Spans are valid until the scheduler is called again.
@@ -194,6 +202,12 @@ class Scheduler {
   void admit_all(Time now);
   void preempt_worst();
   void defer_shared_prefixes();
+  [[nodiscard]] bool keeps_states() const;
+  [[nodiscard]] std::size_t snapshot_at(std::size_t tokens) const;
+  [[nodiscard]] std::size_t next_snapshot(const Job& job) const;
+  void set_snapshots(Job& job) const;
+  void keep_at_snapshot(Job& job);
+  void keep_state(Job& job);
   struct Budget;
   void plan_part(std::size_t index, Budget& budget);
   void plan_parts(bool hidden);

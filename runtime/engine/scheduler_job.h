@@ -17,7 +17,10 @@ struct Scheduler::Job {
   std::vector<std::int32_t> ids;  ///< prompt and generated tokens; capacity tokens_max
   std::size_t tokens_max = 0;
   std::optional<std::size_t> prompt;  ///< length of a long prompt, 0 for a short one; unset until its first step
-  std::size_t samples_to_fork = 0;    ///< further samples to be forked when the prompt has been computed
+  /// Recurrent state: positions at which a snapshot is kept; 0: none. At the end of the prompt, behind its last turn,
+  /// where the prefix cache continues differently, and where another sequence waits for it.
+  std::size_t prompt_end = 0, turn_end = 0, branch = 0, wanted = 0;
+  std::size_t samples_to_fork = 0;  ///< further samples to be forked when the prompt has been computed
   /// Prefix tokens found at the first admission (statistics).
   std::size_t reused = 0;
   std::size_t found = 0;  ///< prefix tokens with which it started this time

@@ -12,6 +12,7 @@ namespace forge::engine {
 std::size_t Scheduler::reserve(std::size_t steps) {
   invariant(in_flight_ && !reserved_, "SCHED-015", "a step was planned before others are reserved behind it");
   if (step_.hidden || step_.parts.size() != running_.size()) return 1;
+  if (pool_.states() != nullptr) return 1;  // a step ahead would overwrite the state that a shorter answer ends with
   for (const auto& part : step_.parts) {
     if (part.ids.size() != 1 || part.rows != 1 || part.samples != 1) return 1;
     const Job& job = *find(part.key);

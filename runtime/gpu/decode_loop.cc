@@ -79,7 +79,9 @@ void GpuExecutor::start(const DecodeStart& start) {
                          .kv_length = reach,
                          .block_table = start.block_table,
                          .table_stride = start.table_stride,
-                         .copies = start.copies});
+                         .copies = start.copies,
+                         .state_read = start.state_read,
+                         .state_write = start.state_write});
   auto* lengths = mirror<std::int32_t>(variant.io.kv_length);
   for (std::size_t s = 0; s < sequences; ++s) lengths[s] = start.positions[s] + 1;
   write_sampling(variant, start.samplers);

@@ -51,10 +51,11 @@ void check_memory(const MemoryRequirements& need, const driver::Device& device) 
   throw Error(
       ErrorCode::kMemory,
       fmt::format("{:.1f} MiB do not fit into the memory of {}", mebibytes(need.total()), device.info().name),
-      fmt::format("weights {:.1f}, KV {:.1f}, arena {:.1f}, staging {:.1f}, step I/O {:.1f} MiB; {:.1f} of {:.1f} "
-                  "MiB are free",
-                  mebibytes(need.weights), mebibytes(need.kv), mebibytes(need.arena), mebibytes(need.staging),
-                  mebibytes(need.io), mebibytes(free_bytes), mebibytes(device.info().memory_bytes)),
+      fmt::format("weights {:.1f}, KV {:.1f}, recurrent state {:.1f}, arena {:.1f}, staging {:.1f}, step I/O {:.1f} "
+                  "MiB; {:.1f} of {:.1f} MiB are free",
+                  mebibytes(need.weights), mebibytes(need.kv), mebibytes(need.recurrent), mebibytes(need.arena),
+                  mebibytes(need.staging), mebibytes(need.io), mebibytes(free_bytes),
+                  mebibytes(device.info().memory_bytes)),
       "use a smaller context (-c), a smaller batch or a smaller model");
 }
 
@@ -62,9 +63,9 @@ void check_memory(const MemoryRequirements& need, const driver::Device& device) 
 
 GpuExecutor::GpuExecutor(std::shared_ptr<const plan::ProgramT> program, const WeightSource& model,
                          const driver::Device& device, const ExecutorOptions& options)
-    : Executor(std::move(program), options.kv_blocks),
+    : Executor(std::move(program), options.kv_blocks, options.state_slots),
       device_(device),
-      memory_(*program_, options.kv_blocks),
+      memory_(*program_, options.kv_blocks, options.state_slots),
       stream_(device),
       idle_(device, kBlockingWait) {
   // Cheap checks first, then kernels, memory, variants (which need addresses), weights, graphs.
@@ -106,6 +107,7 @@ void GpuExecutor::allocate_memory() {
   weights_ = driver::Buffer(device_, need.weights, "the weights");
   arena_ = driver::Buffer(device_, need.arena, "the arena");
   kv_ = driver::Buffer(device_, need.kv, "the KV cache");
+  if (need.recurrent > 0) recurrent_ = driver::Buffer(device_, need.recurrent, "the recurrent state");
   staging_ = driver::Buffer(device_, need.staging, "staging");
   io_ = driver::Buffer(device_, need.io, "step I/O");
   mirror_ = driver::PinnedBuffer(device_, std::max(need.io, need.staging), "step I/O and staging");
@@ -114,10 +116,12 @@ void GpuExecutor::allocate_memory() {
 
 /// Resolves all addresses and finds the largest batch that the decode loop can run.
 void GpuExecutor::decode_variants() {
+  const bool need_states = memory_.need.recurrent > 0;
   const GpuAddresses addresses{.weights = weights_.address(),
                                .arena = arena_.address(),
                                .kv = kv_.address(),
                                .io = io_.address(),
+                               .recurrent = need_states ? recurrent_.address() : driver::Address{},
                                .sampled = sampled_.address()};
   variants_ = decode_gpu_variants(*program_, memory_, GpuResolver(*program_, memory_, addresses), *kernels_);
   for (const auto& variant : variants_)
@@ -154,6 +158,8 @@ StepInputs GpuExecutor::mirror_of(const GpuVariant& variant) const {
           .rows = mirror<std::int32_t>(io.rows),
           .kv_length = mirror<std::int32_t>(io.kv_length),
           .block_table = mirror<std::int32_t>(io.block_table),
+          .state_read = mirror<std::int32_t>(io.state_read),
+          .state_write = mirror<std::int32_t>(io.state_write),
           .table_stride = variant.table_blocks,
           .group_stride = io.table_bytes / sizeof(std::int32_t)};
 }
@@ -167,7 +173,8 @@ void GpuExecutor::write_inputs(const GpuVariant& variant, const StepBatch& batch
                       {.vocab = vocab(),
                        .rooms = kv_pool_sizes(),
                        .block_tokens = static_cast<std::size_t>(kv_block_tokens()),
-                       .table_blocks = variant.table_blocks},
+                       .table_blocks = variant.table_blocks,
+                       .state_slots = state_slots()},
                       to);
   std::fill(to.ids + tokens, to.ids + variant.tokens, 0);
   std::fill(to.positions + tokens, to.positions + variant.tokens, -1);

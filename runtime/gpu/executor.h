@@ -113,6 +113,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   std::size_t threads_ = 0;
   std::optional<GpuKernels> kernels_;
   driver::Buffer weights_, arena_, kv_, staging_, io_;
+  driver::Buffer recurrent_;      ///< empty if the program has no recurrent state
   driver::PinnedBuffer mirror_;   ///< pinned copy of the step I/O block; staging ring while weights are loaded
   driver::PinnedBuffer sampled_;  ///< i32 [kSampledRing][rows], written by the device
   std::vector<GpuVariant> variants_;

@@ -27,8 +27,8 @@ std::size_t group_stride(const plan::KvGroup& group) {
   return static_cast<std::size_t>(group.layers()) * static_cast<std::size_t>(group.block_bytes());
 }
 
-/// Lays out one variant's inputs from offset `begin` on.
-StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size_t begin) {
+/// Lays out one variant's inputs from offset `begin` on. groups: KV groups; states: the program has recurrent state.
+StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, bool states, std::size_t begin) {
   const auto in = [](std::int64_t value) { return value >= 1 && value <= 1 << 24; };
   if (!in(bounds.tokens()) || !in(bounds.rows()) || !in(bounds.sequences()) || !in(bounds.table_blocks()))
     fail("a variant's bounds are out of range");
@@ -48,6 +48,10 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size
   place(out.sequence, tokens * sizeof(std::int32_t));
   place(out.rows, rows * sizeof(std::int32_t));
   place(out.kv_length, sequences * sizeof(std::int32_t));
+  if (states) {
+    place(out.state_read, sequences * sizeof(std::int32_t));
+    place(out.state_write, sequences * sizeof(std::int32_t));
+  }
   out.table_bytes = sequences * blocks * sizeof(std::int32_t);
   place(out.block_table, groups * out.table_bytes);
   out.end = next;
@@ -56,7 +60,7 @@ StepIoLayout layout_of(const plan::Bounds& bounds, std::size_t groups, std::size
 
 }  // namespace
 
-GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_blocks) {
+GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_blocks, std::int64_t state_slots) {
   const auto blocks = kv_context_blocks(program, wanted_kv_blocks);
   kv_blocks = checked_bytes(blocks, "KV pool");
   kv_pool_sizes = runtime::kv_pool_sizes(program, blocks);
@@ -67,8 +71,13 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
     if (kv_pool_sizes[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the size of the plan's KV pool is out of range");
   }
-  // Recurrent state and constants.
-  need.recurrent = recurrent_bytes(program, program.batch_max);
+  const auto slots = state_slots > 0 ? state_slots : program.batch_max;
+  (void)recurrent_bytes(program, slots);  // throws if a number is out of range
+  for (const auto& group : program.recurrent_groups) {
+    states.push_back(need.recurrent);
+    need.recurrent += gpu_aligned(checked_bytes(group.layers() * group.slot_bytes() * slots, "recurrent state"));
+  }
+  // The other blocks. Constants lie behind the weights, in the same block.
   constants = gpu_aligned(checked_bytes(program.weights_bytes, "weights block"));
   need.weights = constants + gpu_aligned(program.constants.size());
   need.arena = gpu_aligned(checked_bytes(program.arena_bytes, "arena"));
@@ -76,7 +85,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
   inputs_end = counters_bytes;
   for (const auto& variant : program.variants) {
     if (variant == nullptr) fail("a variant of the plan is missing");
-    inputs.push_back(layout_of(variant->bounds, kv_pool_sizes.size(), inputs_end));
+    inputs.push_back(layout_of(variant->bounds, kv_pool_sizes.size(), !states.empty(), inputs_end));
     inputs_end = inputs.back().end;
   }
   if (inputs.empty()) fail("the plan has no variants");

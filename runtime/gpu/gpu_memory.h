@@ -1,9 +1,10 @@
 #pragma once
-// Memory layout of a GPU program: five blocks of device memory, each allocated once. This file computes offsets and
+// Memory layout of a GPU program: six blocks of device memory, each allocated once. This file computes offsets and
 // sizes only, so the required memory is known before a device is touched.
 //
 //   weights   repacked weights | the program's constants
 //   arena     intermediates and scratch of the variants
+//   state     recurrent state, one area per group: f32 [slots of the executor][layers][floats]
 //   KV pool   one area per KV group: f16 [layers][K, V][blocks of the group][kv_heads][block_tokens][head_dim]
 //   staging   ring of slots through which weights are loaded (weight_upload.h); has a pinned twin on the host
 //   step I/O  counters | inputs of variant 0 | inputs of variant 1 | ... | logits;  has a pinned mirror on the host
@@ -27,6 +28,7 @@ inline constexpr std::size_t kGpuAlignment = 256;
 /// Offsets of one variant's inputs in bytes from the start of the step I/O block.
 struct StepIoLayout {
   std::size_t counts = 0, sampling = 0, ids = 0, positions = 0, sequence = 0, rows = 0, kv_length = 0, block_table = 0;
+  std::size_t state_read = 0, state_write = 0;
   std::size_t table_bytes = 0;  ///< bytes of one KV group's tables
   // The whole range, which is uploaded with one copy.
   std::size_t begin = 0, end = 0;
@@ -34,14 +36,16 @@ struct StepIoLayout {
 
 /// Offsets and sizes of all blocks.
 struct GpuMemory {
-  /// `kv_blocks` 0: as many as the program's context and batch require. Errors: kPlan when a number is out of range.
-  GpuMemory(const plan::ProgramT& program, std::int64_t kv_blocks);
+  /// `kv_blocks` 0: as many as the program's context and batch require; `state_slots` 0: one for each sequence. Errors:
+  /// kPlan when a number is out of range.
+  GpuMemory(const plan::ProgramT& program, std::int64_t kv_blocks, std::int64_t state_slots = 0);
 
   MemoryRequirements need;
   std::size_t constants = 0;              ///< offset in the weights block
   std::size_t kv_blocks = 0;              ///< blocks of context
   std::vector<KvPoolSize> kv_pool_sizes;  ///< pool sizes of the KV groups
   std::vector<std::size_t> kv_groups;     ///< offsets of the groups in the KV pool
+  std::vector<std::size_t> states;        ///< offsets of the recurrent groups in the block of states
   std::vector<StepIoLayout> inputs;       ///< one per variant
   std::size_t counters_bytes = 0;         ///< the counters are at the start of the step I/O block
   std::size_t inputs_end = 0;             ///< everything before is mirrored in pinned memory

@@ -18,7 +18,7 @@ using plan::GpuInput;
 using plan::Space;
 
 /// Numbers of ir::InputKind as plans contain them. (The runtime does not include ir/.)
-enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable };
+enum Input : std::uint16_t { kIds, kPositions, kSequence, kRows, kKvLength, kBlockTable, kStateRead = 7, kStateWrite };
 
 constexpr const char* kFix = "compile the model again (forge-compile)";
 
@@ -102,6 +102,15 @@ Address GpuResolver::kv(const plan::Operand& of) const {
   return addresses_.kv + (memory_.kv_groups[of.index()] + static_cast<std::size_t>(of.offset()) * half);
 }
 
+/// Address of one layer's recurrent state in slot 0.
+Address GpuResolver::recurrent(const plan::Operand& of) const {
+  if (of.index() >= program_.recurrent_groups.size()) fail("an operand names a recurrent group that does not exist");
+  const auto& group = program_.recurrent_groups[of.index()];
+  if (of.offset() >= static_cast<std::uint64_t>(group.layers())) fail("a layer of recurrent state is out of range");
+  return addresses_.recurrent + (memory_.states[of.index()] +
+                                 static_cast<std::size_t>(of.offset()) * static_cast<std::size_t>(group.slot_bytes()));
+}
+
 /// Address of a step input. Block tables have one part per KV group, which the offset selects.
 Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) const {
   const std::size_t parts = of.index() == kBlockTable ? memory_.kv_pool_sizes.size() : 1;
@@ -117,6 +126,10 @@ Address GpuResolver::input(const plan::Operand& of, const StepIoLayout* inputs) 
       return addresses_.io + inputs->rows;
     case kKvLength:
       return addresses_.io + inputs->kv_length;
+    case kStateRead:
+    case kStateWrite:
+      if (memory_.states.empty()) fail("an operand names a slot of recurrent state, and the program has none");
+      return addresses_.io + (of.index() == kStateRead ? inputs->state_read : inputs->state_write);
     case kBlockTable:
       return addresses_.io + (inputs->block_table + static_cast<std::size_t>(of.offset()) * inputs->table_bytes);
     case static_cast<std::uint16_t>(GpuInput::kCounts):
@@ -152,6 +165,8 @@ Address GpuResolver::address(const plan::Operand& of, const StepIoLayout* inputs
       return input(of, inputs);
     case Space::Kv:
       return kv(of);
+    case Space::Recurrent:
+      return recurrent(of);
     default:
       fail("an operand is in a space that a GPU step cannot use");
   }

@@ -17,7 +17,8 @@ namespace forge::runtime {
 /// Start addresses of the memory blocks on the device.
 struct GpuAddresses {
   driver::Address weights, arena, kv, io;
-  driver::Address sampled;  ///< pinned host memory
+  driver::Address recurrent;  ///< null if the program has no recurrent state
+  driver::Address sampled;    ///< pinned host memory
 };
 
 /// A kernel launch with all arguments resolved; can be enqueued any number of times.
@@ -77,6 +78,7 @@ class GpuResolver {
  private:
   [[nodiscard]] driver::Address input(const plan::Operand& of, const StepIoLayout* inputs) const;
   [[nodiscard]] driver::Address kv(const plan::Operand& of) const;
+  [[nodiscard]] driver::Address recurrent(const plan::Operand& of) const;
   const plan::ProgramT& program_;
   const GpuMemory& memory_;
   GpuAddresses addresses_;

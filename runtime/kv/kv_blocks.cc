@@ -48,7 +48,9 @@ std::size_t KvSequence::blocks_to_append(std::size_t tokens) const {
 AppendResult KvSequence::append(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   if (tokens > pool_->limits_.tokens_max - slot.tokens) return {};
-  if (blocks_to_append(tokens) > pool_->blocks_free()) return {};
+  if (tokens > 0 && !has_state_to_append()) return {};
+  const std::size_t needed = blocks_to_append(tokens);
+  if (needed > pool_->blocks_free()) return {};
   for (const auto& window : pool_->windows_)
     if (window.blocks_to_append(slot_, slot.tokens, slot.tokens + tokens) > window.blocks_free()) return {};
   AppendResult result{.ok = true, .copy = std::nullopt};
@@ -58,8 +60,15 @@ AppendResult KvSequence::append(std::size_t tokens) {
       pool_->window_copies_.push_back(*copy);  // never exceeds the reserved capacity
   result.window_copies = pool_->window_copies_;
   const auto table = pool_->table(slot_);
+  if (pool_->states_ && tokens > 0) pool_->states_->append(slot_);
+  // A block that only a snapshot needs is copied too if there is room, else the snapshot goes.
+  bool copies = pool_->must_copy(slot, slot_, tokens);
+  if (!copies && pool_->must_copy_for_snapshot(slot, slot_, tokens)) {
+    copies = needed < pool_->blocks_free();
+    if (!copies) pool_->states_->forget_beyond(table[slot.blocks - 1], slot.tokens);
+  }
   // Copy on write: the sequence continues in a block of its own, the executor copies the old contents into it.
-  if (pool_->must_copy(slot, slot_, tokens)) {
+  if (copies) {
     std::int32_t& last = table[slot.blocks - 1];
     result.copy = BlockCopy{.from = last, .to = pool_->take()};
     pool_->release(last);
@@ -68,6 +77,7 @@ AppendResult KvSequence::append(std::size_t tokens) {
   slot.tokens += tokens;
   for (const std::size_t blocks = pool_->blocks_for(slot.tokens); slot.blocks < blocks; ++slot.blocks)
     table[slot.blocks] = pool_->take();
+  pool_->free_released();
   return result;
 }
 
@@ -75,6 +85,7 @@ AppendResult KvSequence::append(std::size_t tokens) {
 bool KvSequence::append_ring(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   if (tokens > pool_->limits_.tokens_max - slot.tokens || blocks_to_append(tokens) > pool_->blocks_free()) return false;
+  invariant(!pool_->states_, "KV-051", "no decode loop on the device runs with recurrent state");
   const std::size_t after = slot.tokens + tokens;
   for (const auto& window : pool_->windows_)
     if (window.blocks_to_append_ring(slot_, after) > window.blocks_free()) return false;
@@ -88,6 +99,7 @@ bool KvSequence::append_ring(std::size_t tokens) {
 
 void KvSequence::release_outside_window() {
   for (auto& window : pool_->windows_) window.release_outside_window(slot_, tokens());
+  if (pool_->states_) pool_->states_->release_read(slot_);
 }
 
 /// A sequence that has lost a part of the window that position `tokens` needs cannot continue from there; it is emptied
@@ -96,6 +108,10 @@ std::size_t KvSequence::trim(std::size_t tokens) {
   auto& slot = pool_->slots_[slot_];
   // Equal lengths do not return here: that ends a ring which was used up to its last position.
   if (tokens > slot.tokens) return slot.tokens;
+  if (pool_->states_ && tokens < slot.tokens) {
+    const auto snapshot = fall_back(tokens);
+    pool_->states_->restore(slot_, snapshot);
+  }
   if (!holds_window_at(tokens)) tokens = 0;
   for (auto& window : pool_->windows_) window.trim(slot_, tokens);
   slot.tokens = tokens;
@@ -137,6 +153,11 @@ std::optional<KvSequence> KvSequence::fork(std::size_t tokens) const {
   if (!child) return std::nullopt;
   const auto& parent = pool_->slots_[slot_];
   std::size_t shared = std::min(tokens, parent.tokens);
+  if (pool_->states_) {
+    auto& states = *pool_->states_;
+    const auto from = shared == parent.tokens ? states.current(slot_) : fall_back(shared);
+    states.fork(slot_, *child, from);
+  }
   if (!holds_window_at(shared)) shared = 0;
   for (auto& window : pool_->windows_) window.fork(slot_, *child, shared);
   const auto blocks = this->blocks().first(pool_->blocks_for(shared));
@@ -162,7 +183,9 @@ KvBlockPool::Limits checked(const KvBlockPool::Limits& limits) {
 }  // namespace
 
 KvBlockPool::KvBlockPool(const Limits& limits)
-    : limits_(checked(limits)), prefixes_(limits.blocks, limits.block_tokens, limits.group) {
+    : limits_(checked(limits)),
+      prefixes_(limits.blocks, limits.block_tokens, limits.group),
+      kept_(limits.states.slots > 0 ? limits.blocks : 0) {
   table_blocks_ = blocks_for(limits.tokens_max);
   references_.resize(limits.blocks);
   tables_.resize(limits.sequences_max * table_blocks_);
@@ -177,6 +200,12 @@ KvBlockPool::KvBlockPool(const Limits& limits)
                                                   .sequences_max = limits.sequences_max,
                                                   .table_blocks = table_blocks_,
                                                   .pool_blocks = limits.blocks});
+  if (limits.states.slots > 0) {
+    states_.emplace(limits.states, StateSlots::Shape{.block_tokens = limits.block_tokens,
+                                                     .sequences_max = limits.sequences_max,
+                                                     .pool_blocks = limits.blocks});
+    idle_since_.resize(limits.blocks);
+  }
   // Free lists are stacks; the lowest number is on top.
   for (std::size_t i = 0; i < limits.blocks; ++i) free_blocks_[i] = static_cast<std::int32_t>(limits.blocks - 1 - i);
   for (std::size_t i = 0; i < limits.sequences_max; ++i)
@@ -201,28 +230,40 @@ KvBlockPool::Prefix KvBlockPool::prefix_of(std::span<const std::int32_t> ids, st
     chain = prefixes_.chain_of(found_[count]);
   }
   auto prefix = std::span<const std::int32_t>(found_).first(count);
-  while (!std::ranges::all_of(windows_, [&](const auto& window) { return window.covers(prefix); }))
-    prefix = prefix.first(prefix.size() - 1);
-  const auto is_idle = [&](std::int32_t block) { return references(block) == 0; };
-  Prefix found{.blocks = prefix, .idle = static_cast<std::size_t>(std::ranges::count_if(prefix, is_idle))};
+  if (states_) return state_prefix_of(ids, extra_hash, prefix);
+  while (!windows_cover(prefix)) prefix = prefix.first(prefix.size() - 1);
+  Prefix found{.blocks = prefix, .idle = idle_of(prefix), .indexed = count * size};
   if (!windows_.empty()) return found;
   const auto next = prefixes_.find_partial(chain, ids.subspan(count * size));
-  if (next.tokens < std::max<std::size_t>(limits_.min_partial_tokens, 1)) return found;
-  // The partly matching block stays referenced until the first append has copied it, in addition to the sequence's own
-  // new blocks (`fresh`, with room for one generated token). A sequence that would need the whole pool cannot afford
-  // that.
-  const std::size_t fresh = blocks_for(ids.size() + 1) - count, held = is_idle(next.block) ? 1 : 0;
-  if (fresh + found.idle + held > blocks_free()) return found;
+  if (next.tokens >= std::max<std::size_t>(limits_.min_partial_tokens, 1)) (void)with_next(found, next, ids.size());
+  return found;
+}
+
+bool KvBlockPool::windows_cover(std::span<const std::int32_t> prefix) const {
+  return std::ranges::all_of(windows_, [&](const auto& window) { return window.covers(prefix); });
+}
+
+std::size_t KvBlockPool::idle_of(std::span<const std::int32_t> blocks) const {
+  const auto is_idle = [&](std::int32_t block) { return references(block) == 0; };
+  return static_cast<std::size_t>(std::ranges::count_if(blocks, is_idle));
+}
+
+/// Adds a partly matching block to `found`, if the pool can afford it: it stays referenced until the first append has
+/// copied it, in addition to the sequence's own new blocks (`fresh`, with room for one generated token).
+bool KvBlockPool::with_next(Prefix& found, KvPrefixIndex::PartialMatch next, std::size_t ids) const {
+  const std::size_t fresh = blocks_for(ids + 1) - found.blocks.size(), held = idle_of(std::span(&next.block, 1));
+  if (fresh + found.idle + held > blocks_free()) return false;
   found.next = next;
   found.idle += held;
-  return found;
+  return true;
 }
 
 PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids, std::uint64_t extra_hash) const {
   const auto prefix = prefix_of(ids, extra_hash);
   return {.blocks = prefix.blocks.size(),
           .tokens = prefix.blocks.size() * limits_.block_tokens + prefix.next.tokens,
-          .idle = prefix.idle};
+          .idle = prefix.idle,
+          .indexed = prefix.indexed};
 }
 
 /// A match takes references to the shared blocks. The partly matching block becomes the last block of the table; append
@@ -230,7 +271,8 @@ PrefixMatch KvBlockPool::match(std::span<const std::int32_t> ids, std::uint64_t 
 std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids, std::uint64_t extra_hash) {
   const auto slot = open_slot();
   if (!slot) return std::nullopt;
-  const auto [prefix, next, idle] = prefix_of(ids, extra_hash);
+  const auto [prefix, next, idle, state, indexed] = prefix_of(ids, extra_hash);
+  if (state != StateSlots::kNone) states_->open(*slot, state);
   const std::size_t blocks = prefix.size();
   std::ranges::copy(prefix, table(*slot).begin());
   for (const std::int32_t block : prefix) share(block);
@@ -250,6 +292,8 @@ std::optional<KvSequence> KvBlockPool::open(std::span<const std::int32_t> ids, s
 
 /// After a failed step the contents of memory are unknown, so no block may be found again.
 void KvBlockPool::evict_idle() {
+  if (states_) states_->forget_all();
+  free_released();
   while (prefixes_.idle() > 0) {
     free_blocks_.push_back(evict());  // never exceeds the reserved capacity
   }
@@ -274,21 +318,35 @@ void KvBlockPool::drop(std::int32_t block) noexcept {
     return;
   }
   if (--references > 0) return;
+  if (states_) idle_since_[static_cast<std::size_t>(block)] = ++idle_clock_;
   if (prefixes_.holds(block))
     prefixes_.set_idle(block);
+  else if (states_ && states_->keeps(block))
+    kept_.push(block);
   else
     free_blocks_.push_back(block);  // never exceeds the reserved capacity
 }
 
 /// Adds a reference to a block that is in use or idle in the index.
 void KvBlockPool::share(std::int32_t block) {
-  if (references_[static_cast<std::size_t>(block)]++ == 0) prefixes_.set_busy(block);
+  if (references_[static_cast<std::size_t>(block)]++ > 0) return;
+  if (prefixes_.holds(block))
+    prefixes_.set_busy(block);
+  else
+    kept_.remove(block);
 }
 
-/// Takes the least recently used idle block out of the index, with its companion blocks in the window groups.
+/// Takes the least recently used idle block out of the index, with its companion blocks in the window groups and the
+/// snapshots that need it; or one that only snapshots need.
 std::int32_t KvBlockPool::evict() {
-  const std::int32_t block = prefixes_.evict();
+  const auto since = [&](std::int32_t block) { return idle_since_[static_cast<std::size_t>(block)]; };
+  std::int32_t block = kept_.oldest();
+  if (block == KvIdleList::kNone || (prefixes_.idle() > 0 && since(prefixes_.oldest_idle()) < since(block)))
+    block = prefixes_.evict();
+  else
+    kept_.remove(block);
   for (auto& window : windows_) window.forget(block);
+  if (states_) states_->forget(block);
   ++evictions_;
   return block;
 }
@@ -337,12 +395,14 @@ void KvBlockPool::close(std::uint32_t slot) noexcept {
   // Last block first, so that it becomes idle before its prefix and is evicted before it.
   for (std::size_t i = slots_[slot].blocks; i > 0; --i) drop(table(slot)[i - 1]);
   for (auto& window : windows_) window.trim(slot, 0);
+  if (states_) states_->close(slot);
   slots_[slot] = {};
   free_slots_.push_back(slot);
 }
 
 /// Recounts references from the tables and compares every derived structure with the result.
-void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
+void KvBlockPool::audit(std::span<const std::int32_t> held_outside,
+                        std::span<const std::int32_t> states_outside) const {
   std::vector<std::uint32_t> counted(limits_.blocks);
   const auto count = [&](std::int32_t block) { ++counted.at(static_cast<std::size_t>(block)); };
   const auto is_open = std::make_unique<bool[]>(slots_.size());
@@ -351,6 +411,8 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
     is_open[i] = slots_[i].open;
     if (!slots_[i].open) continue;
     ++open;
+    invariant(!states_ || (slots_[i].tokens > 0) == (states_->current(i) != StateSlots::kNone), "KV-053",
+              "a sequence with tokens has recurrent state");
     invariant(slots_[i].blocks == blocks_for(slots_[i].tokens), "KV-006",
               "a sequence has as many blocks as its length needs");
     for (const std::int32_t block : table(i).first(slots_[i].blocks)) count(block);
@@ -362,6 +424,7 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
     }
   }
   for (const auto& window : windows_) window.audit({is_open.get(), slots_.size()});
+  if (states_) states_->audit(prefixes_, {is_open.get(), slots_.size()}, states_outside);
   for (const std::int32_t block : held_outside) count(block);
   invariant(double_releases_ == 0, "KV-013", "no block was released twice");
   invariant(counted == references_, "KV-007", "reference counts equal the number of holders");
@@ -375,8 +438,13 @@ void KvBlockPool::audit(std::span<const std::int32_t> held_outside) const {
     invariant(seen == 0 && !prefixes_.holds(block), "KV-009", "a block on the free list is free and listed once");
     seen = 1;
   }
-  for (std::size_t i = 0; i < limits_.blocks; ++i)
-    if (is_idle[i]) counted[i] = 1;
+  for (std::size_t i = 0; i < limits_.blocks; ++i) {
+    const auto block = static_cast<std::int32_t>(i);
+    const bool kept = states_ && counted[i] == 0 && !prefixes_.holds(block) && states_->keeps(block);
+    invariant(!states_ || kept_.holds(block) == kept, "KV-054", "blocks that only a snapshot needs are idle");
+    if (is_idle[i] || kept) counted[i] = 1;
+  }
+  invariant(kept_.is_sound(), "KV-026", "idle blocks are listed once, the oldest first");
   invariant(std::ranges::all_of(counted, [](auto n) { return n > 0; }), "KV-010", "no block is lost");
 }
 

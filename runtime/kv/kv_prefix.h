@@ -73,6 +73,8 @@ class KvPrefixIndex {
   /// The block is referenced again: it leaves the idle list.
   void set_busy(std::int32_t block);
   [[nodiscard]] std::size_t idle() const { return idle_.size(); }
+  /// The block that evict() takes next; kNone if there is none.
+  [[nodiscard]] std::int32_t oldest_idle() const { return idle_.oldest(); }
   [[nodiscard]] std::size_t size() const { return size_; }
   /// Removes the least recently used idle block from the index and returns it. Precondition: idle() > 0.
   std::int32_t evict();

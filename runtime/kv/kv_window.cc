@@ -107,7 +107,8 @@ void KvWindow::trim(std::uint32_t slot, std::size_t tokens) noexcept {
   auto& s = slots_[slot];
   const auto table = row(slot);
   const std::size_t end = std::min(blocks_for(tokens), s.end);
-  // With a ring, several entries name the same block; the newest entries are the valid ones.
+  // In a ring, several entries of the block table name the same block; only the newest of them is valid, because the
+  // block holds its positions.
   const std::size_t begin =
       s.ring > 0 && tokens > 0 ? std::clamp(first_block(tokens), s.begin, end) : std::min(s.begin, end);
   const auto kept = table.subspan(begin, end - begin);

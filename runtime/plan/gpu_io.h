@@ -15,6 +15,10 @@ namespace forge::plan {
 ///   0 ids [T]   1 positions [T]   2 sequence [T]   3 rows [R]   4 kv_length [B]
 ///   5 block_table [B, Bounds.table_blocks], of the KV group that the operand's offset names
 ///   6 embeddings, f32 [T, Program.input_width]
+///   7 state_read [B]   8 state_write [B]: slots of recurrent state
+///
+/// An operand in Space::Recurrent is the layer's state in slot 0. From one slot to the next there are as many bytes as
+/// a slot has in all layers of its group.
 ///
 /// T, R and B are the variant's bounds. Padding tokens have id 0, position -1, sequence 0.
 enum class GpuInput : std::uint16_t {

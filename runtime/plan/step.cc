@@ -29,6 +29,20 @@ std::string_view kernel_name(const ProgramT& program, const StepT& step) {
       return "split_interleaved";
     case Body::Arrange:
       return "arrange";
+    case Body::SelfAttention:
+      return "self_attention";
+    case Body::ShortConv:
+      return "short_conv";
+    case Body::DeltaRule:
+      return "delta_rule";
+    case Body::SelectiveScan:
+      return "selective_scan";
+    case Body::Rwkv7:
+      return "rwkv7";
+    case Body::MatchRms:
+      return "match_rms";
+    case Body::GaussianTopk:
+      return "gaussian_topk";
     case Body::LoadWeight:
       return "load";
     case Body::CopySource:

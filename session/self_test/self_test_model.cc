@@ -107,7 +107,7 @@ class Model {
   Model(const driver::Device& device, const SelfTestOptions& options, const SelfTestObserver& sink)
       : image_(SyntheticModel{.shape = &kShape, .type = kType}),
         file_(loader::Gguf::open(image_.path())),
-        source_(file_, image_.path()) {
+        source_(file_) {
     sink.stage("compiling the model");
     auto gpu_program = program_for(options.target, options.compiler);
     auto cpu_program = program_for(codegen::host_target(), nullptr);
@@ -123,7 +123,7 @@ class Model {
  private:
   std::shared_ptr<const plan::ProgramT> program_for(const std::string& target, codegen::KernelCompiler* compiler) {
     const codegen::CompileOptions options{.context = kContext, .batch_max = 1, .skip = {}, .kernels = compiler};
-    auto plan = compile_model(file_, image_.path(), std::span(&target, 1), options);
+    auto plan = compile_model(file_, std::span(&target, 1), options);
     return std::move(plan.programs.at(0));
   }
 

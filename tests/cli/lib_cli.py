@@ -83,6 +83,8 @@ def _string(text):
 
 
 def _value(value):
+    if isinstance(value, tuple):  # type number and bytes
+        return value
     if isinstance(value, bool):
         return BOOL, struct.pack("<?", value)
     if isinstance(value, int) and value < 0:

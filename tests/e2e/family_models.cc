@@ -49,7 +49,7 @@ std::string family_gguf(const FamilyJson& model, const std::string& without) {
   const auto family = model["family"].get<std::string>();
   GgufWriter file(family);
   for (const auto& [key, value] : model["keys"].items()) {
-    const auto name = family + "." + key;
+    const auto name = key.starts_with('/') ? key.substr(1) : family + "." + key;  // a / marks keys without the family
     if (key == without) continue;
     if (value.is_string())
       file.add(name, value.get<std::string>());

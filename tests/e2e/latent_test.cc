@@ -106,5 +106,5 @@ TEST_CASE("latent attention: a plan with inconsistent numbers is refused") {
   says(with_group(32, 24, 2048, DType::kF16, false), "KV geometry is broken");
   says(with_group(32, 24, 2048, DType::kF32, true), "KV geometry is broken");
   says(with_group(32, 0, 2048, DType::kF16, true), "KV geometry is broken");
-  says([](auto& p) { p.recurrent_groups.emplace_back(1, 64); }, "has recurrent state");
+  says([](auto& p) { p.recurrent_groups.emplace_back(1, 63); }, "recurrent state is broken");
 }

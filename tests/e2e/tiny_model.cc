@@ -83,12 +83,20 @@ codegen::ModelFile describe(const loader::Gguf& gguf, const loader::ModelInfo& i
                           .name = info.name,
                           .family = info.family,
                           .identity = gguf.identity().hex(),
-                          .files = {{"tiny.gguf", gguf.bytes().size(), gguf.identity().hex()}},
+                          .files = {},
                           .vocab = info.vocab,
                           .tensors = {}};
+  for (const auto& part : gguf.files()) file.files.push_back({part.name, part.bytes.size(), part.identity().hex()});
   for (const auto& t : gguf.tensors())
-    file.tensors.emplace(t.name, codegen::SourceTensor{t.dtype, t.rows(), t.cols(), t.offset, t.bytes()});
+    file.tensors.emplace(t.name, codegen::SourceTensor{t.dtype, t.rows(), t.cols(), t.offset, t.bytes(), t.file});
   return file;
+}
+
+loader::Gguf open_parts(const std::vector<std::string>& parts) {
+  std::vector<loader::GgufImage> images;
+  for (const auto& part : parts)
+    images.push_back({fmt::format("tiny part {}", images.size() + 1), std::as_bytes(std::span(part))});
+  return loader::Gguf::from(images);
 }
 
 }  // namespace
@@ -145,11 +153,17 @@ std::string tiny_gguf(const TinyShape& s, unsigned seed) {
   return w.bytes();
 }
 
-TinyModel::TinyModel(FileImage image)
-    : image_(std::move(image.file)),
-      gguf_(loader::Gguf::from(std::as_bytes(std::span(image_)))),
+TinyModel::TinyModel(SplitImage image)
+    : image_(std::move(image)),
+      gguf_(open_parts(image_.parts)),
       portable_(loader::build_model(gguf_)),
       file_(describe(gguf_, portable_.info)) {}
+
+runtime::SpanWeightSource TinyModel::source() const {
+  std::vector<runtime::SpanWeightSource::File> files;
+  for (const auto& part : image_.parts) files.push_back(std::as_bytes(std::span(part)));
+  return {"tiny", std::move(files)};
+}
 
 ir::WeightLoader TinyModel::weights() const {
   const auto load = [this](const std::string& name, const ir::TensorType& type) {

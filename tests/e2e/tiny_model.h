@@ -13,6 +13,7 @@
 #include "kernels/cpu/kernels.h"
 #include "loader/arch/family.h"
 #include "runtime/cpu/executor.h"
+#include "runtime/weights/weight_source.h"
 #include "tests/support/gguf_writer.h"
 
 namespace forge::tests {
@@ -37,15 +38,24 @@ struct FileImage {
   std::string file;
 };
 
-/// A model file in memory, its portable graph, and its weights for the interpreter.
+/// The bytes of the parts of a split model (tests/support/split_gguf.h makes them).
+struct SplitImage {
+  std::vector<std::string> parts;
+};
+
+/// A model's files in memory, its portable graph, and its weights for the interpreter.
 class TinyModel {
  public:
   explicit TinyModel(const TinyShape& shape, unsigned seed = 1) : TinyModel(FileImage{tiny_gguf(shape, seed)}) {}
-  explicit TinyModel(FileImage image);
+  explicit TinyModel(FileImage image) : TinyModel(SplitImage{{std::move(image.file)}}) {}
+  explicit TinyModel(SplitImage image);
 
   [[nodiscard]] const loader::PortableModel& portable() const { return portable_; }
   [[nodiscard]] const codegen::ModelFile& file() const { return file_; }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return std::as_bytes(std::span(image_)); }
+  /// The first file, which is all of a model that is not split.
+  [[nodiscard]] std::span<const std::byte> bytes() const { return std::as_bytes(std::span(image_.parts.front())); }
+  /// All files.
+  [[nodiscard]] runtime::SpanWeightSource source() const;
   [[nodiscard]] ir::WeightLoader weights() const;
 
   /// Compiles and opens the model. `batch` and `kv_type` as for forge-compile; `skip` names passes to leave out.
@@ -58,7 +68,7 @@ class TinyModel {
                                              bool quantize_activations) const;
 
  private:
-  std::string image_;
+  SplitImage image_;
   loader::Gguf gguf_;
   loader::PortableModel portable_;
   codegen::ModelFile file_;

@@ -12,8 +12,8 @@ std::unique_ptr<runtime::CpuExecutor> TinyModel::open(std::size_t threads, std::
   std::shared_ptr<const plan::ProgramT> program = codegen::compile_program(
       portable_.graph, file_, target,
       {.context = portable_.info.context, .batch_max = batch, .skip = std::move(skip), .kv_type = kv_type});
-  runtime::SpanWeightSource source("tiny", bytes());
-  return std::make_unique<runtime::CpuExecutor>(std::move(program), source,
+  auto files = source();
+  return std::make_unique<runtime::CpuExecutor>(std::move(program), files,
                                                 runtime::ExecutorOptions{.threads = threads});
 }
 
@@ -21,7 +21,7 @@ std::string opening(const TinyModel& model, const std::function<void(plan::Progr
   auto program = codegen::compile_program(model.portable().graph, model.file(), codegen::host_target(),
                                           {.context = 64, .batch_max = 1});
   edit(*program);
-  runtime::SpanWeightSource source("tiny", model.bytes());
+  auto source = model.source();
   try {
     runtime::CpuExecutor(std::shared_ptr<const plan::ProgramT>(std::move(program)), source, {.threads = 1});
   } catch (const Error& error) {

@@ -1,6 +1,6 @@
 // Fuzzes everything that is done with an untrusted GGUF file before a model runs: the reader (loader/gguf/gguf.h), all
 // metadata values in all types they can be read as, the tensors' data, the model families and the tokenizers. Only
-// forge::Error may be thrown, and views must lie inside the file.
+// forge::Error may be thrown, and views must lie inside the file. Input with kNextPart in it is a model split there.
 
 #include "loader/gguf/gguf.h"
 
@@ -42,15 +42,32 @@ void read_tensors(const Gguf& file) {
     if (tensor.data.empty()) continue;
     touched = std::to_integer<std::uint8_t>(tensor.data.front());
     touched = std::to_integer<std::uint8_t>(tensor.data.back());
+    const auto own = file.files()[tensor.file].bytes;
+    fuzz::expect(tensor.data.data() == own.data() + tensor.offset && tensor.offset + tensor.bytes() <= own.size(),
+                 "a tensor is not in its file");
   }
   fuzz::expect(file.identity().hex().size() == 32, "an identity has 32 digits");
+}
+
+/// The parts that the input is cut into, as files of the right names.
+std::vector<forge::loader::GgufImage> parts_of(std::string_view input) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at != std::string_view::npos;) {
+    at = input.find(fuzz::kNextPart);
+    parts.push_back(input.substr(0, at));
+    if (at != std::string_view::npos) input.remove_prefix(at + fuzz::kNextPart.size());
+  }
+  std::vector<forge::loader::GgufImage> images;
+  for (const auto part : parts)
+    images.push_back({"m-0000" + std::to_string(images.size() + 1), std::as_bytes(std::span(part))});
+  return images;
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   return fuzz::refuse_or_read([&] {
-    const Gguf file = Gguf::from(std::as_bytes(std::span(data, size)));
+    const Gguf file = Gguf::from(parts_of(fuzz::text_of(data, size)));
     read_values(file);
     read_tensors(file);
     fuzz::refuse_or_read([&] { (void)forge::loader::build_model(file); });

@@ -15,10 +15,12 @@
 #include "loader/arch/family.h"
 #include "runtime/plan/plan_file.h"
 #include "support/error.h"
+#include "tests/fuzz/target.h"
 #include "tests/ir/every_op.h"
 #include "tests/ir/small_llama.h"
 #include "tests/runtime/plan_samples.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/split_gguf.h"
 
 namespace {
 
@@ -70,6 +72,10 @@ void write_gguf(const std::filesystem::path& folder) {
   (void)loader::build_model(
       loader::Gguf::from(std::as_bytes(std::span(bytes))));  // the seed must be a model that builds
   save(folder / "model", bytes);
+
+  const auto parts = tests::split_gguf(bytes, {2, 4, 7});
+  const std::string next(fuzz::kNextPart);
+  save(folder / "split", parts[0] + next + parts[1] + next + parts[2]);
 
   GgufWriter scaled = llama_header();
   scaled.add("llama.rope.scaling.type", "yarn").add("llama.rope.scaling.factor", 4.0F);

@@ -39,6 +39,9 @@ int refuse_or_read(Body body) {
   return 0;
 }
 
+/// Separates the files of a split model in the seeds of gguf_fuzz.
+inline constexpr std::string_view kNextPart = "<next part>";
+
 inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }

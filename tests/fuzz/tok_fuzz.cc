@@ -24,10 +24,36 @@ using tests::GgufWriter;
 
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUser = 4, kByte = 6;
 
-/// One name for each pre-tokenizer of text/pretokenizer/split.cc.
-constexpr std::array kSplits{"default", "falcon",     "gpt-2",        "smollm",         "llama-bpe",  "dbrx",   "qwen2",
-                             "qwen35",  "seed-coder", "ufakzeka",     "minicpm5",       "gpt-4o",     "tekken", "bloom",
-                             "viking",  "laguna",     "deepseek-llm", "deepseek-coder", "deepseek-v3"};
+/// One name for each list of expressions in text/pretokenizer/split.cc, and dbrx, which merges words that are tokens.
+constexpr std::array kSplits{"default",
+                             "falcon",
+                             "gpt-2",
+                             "smollm",
+                             "llama-bpe",
+                             "dbrx",
+                             "qwen2",
+                             "qwen35",
+                             "seed-coder",
+                             "ufakzeka",
+                             "minicpm5",
+                             "gpt-4o",
+                             "tekken",
+                             "bloom",
+                             "viking",
+                             "laguna",
+                             "deepseek-llm",
+                             "deepseek-coder",
+                             "deepseek-v3",
+                             "spark2_5",
+                             "afmoe",
+                             "kimi-k2",
+                             "youtu",
+                             "tiny_aya",
+                             "jais-2",
+                             "exaone-moe",
+                             "chameleon",
+                             "superbpe",
+                             "granite-embed-multi-97m"};
 
 struct Vocabulary {
   std::string bytes;

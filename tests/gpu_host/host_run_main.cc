@@ -61,14 +61,14 @@ int run(int argc, char** argv) {
   HostKernelCompiler compiler;
   codegen::CompileOptions options{.context = kContext, .batch_max = 1, .skip = {}, .kernels = &compiler};
   const std::vector<std::string> targets{request.device};
-  plan::PlanT plan = session::compile_model(file, request.model, targets, options);
+  plan::PlanT plan = session::compile_model(file, targets, options);
   const std::shared_ptr<const plan::ProgramT> program = std::move(plan.programs.at(0));
 
   const auto control =
       std::make_shared<driver::NullControl>(driver::NullOptions{.wave_size = target->wave, .arch = request.device});
   run_on_host(*control);
   const auto driver = driver::open_null(control);
-  const session::FileWeightSource source(file, request.model);
+  const session::FileWeightSource source(file);
   runtime::GpuExecutor executor(program, source, driver.device(0), {.threads = 1});
   session::Sequences sequences(executor, kContext, 1);
   tools::dump_logits(sequences, request.ids, request.dump);

@@ -52,6 +52,7 @@ inline Graph every_op() {
   graph.set_group(halves, group);
   x = b.clamp(b.softcap(b.activate(x, Activation::kGelu), 30), 20);
   x = b.sigmoid(b.softplus(x));
+  x = b.match_rms(b.gaussian_topk(x, 1.25f), b.mul(x, b.weight("one", DType::kF32, {1})));
   const Shape heads{2, 16};
   x = b.layer_norm(x, b.weight("ln", DType::kF32, heads), b.weight("ln_bias", DType::kF32, heads), 1e-5f);
   const auto [chosen, shares] = b.route(b.matmul(x, b.weight("router", DType::kF32, {8, 32})),
@@ -63,8 +64,8 @@ inline Graph every_op() {
                                          .groups_used = 2,
                                          .group_top = 2,
                                          .experts_per_adjugate = 2},
-                                        b.weight("choice", DType::kF32, {8}));
-  const Value hidden = b.expert_matmul(x, b.weight("experts", DType::kQ4_0, {4, 32, 32}), chosen);
+                                        b.weight("choice", DType::kF32, {8}), b.weight("factors", DType::kF32, {8}));
+  const Value hidden = b.expert_matmul(x, b.slice_rows(b.weight("experts", DType::kQ4_0, {4, 48, 32}), 16, 32), chosen);
   x = b.expert_sum(b.expert_add(hidden, b.weight("biases", DType::kF32, {4, 32, 1}), chosen), shares);
   const Builder::Piece pieces[] = {{x, 2, 8, 4}, {{}, 0, 0, 1}, {hidden, 40, 0, 27}};
   const Value arranged = b.arrange(3, pieces, true);

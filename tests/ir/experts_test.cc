@@ -13,10 +13,10 @@ TEST_CASE("experts, by hand") {
   const auto logits = [](Builder& b) {
     return b.constant({std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F), 0, 0, 0, 5}, {2, 4});
   };
-  const auto shares = [&](const RouteAttrs& attrs, Floats bias = {}) {
+  const auto shares = [&](const RouteAttrs& attrs, Floats bias = {}, Floats factors = {}) {
     return run([&](Builder& b) {
-      const Value added = bias.empty() ? Value{} : b.constant(bias, {4});
-      return b.route(logits(b), attrs, added).shares;
+      const auto vector = [&](const Floats& values) { return values.empty() ? Value{} : b.constant(values, {4}); };
+      return b.route(logits(b), attrs, vector(bias), vector(factors)).shares;
     });
   };
   const float top = std::exp(5.0F) / (std::exp(5.0F) + 3), low = 1 / (std::exp(5.0F) + 3);
@@ -35,6 +35,9 @@ TEST_CASE("experts, by hand") {
     return b.expert_matmul(b.constant({1, 1}, {2, 1}), b.constant({0, 1}, {2, 1, 1}), chosen);
   });
   check_near(numbers, {0, 1, 1, 0});
+  check_near(
+      shares({.used = 2, .share = RoutingNormalization::kChosen}, {}, {10, 2, 3, 0.5F}),  // no effect on the choice
+      {2 * 4 / 7.0F, 3 * 3 / 7.0F, 0.5F * top / (top + low), 10 * low / (top + low)});
 
   // Token 0 is routed to experts 1 and 2, token 1 to experts 3 and 0; weights [4 experts, 1, 2].
   const auto sum = [&](bool each_its_own, bool biased) {

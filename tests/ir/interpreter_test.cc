@@ -89,6 +89,8 @@ TEST_CASE("LayerNorm, by hand: shared gains, and gains and offsets of each head"
 TEST_CASE("slice_rows takes rows of matrices and elements of vectors") {
   check_near(run([](Builder& b) { return b.slice_rows(b.constant({1, 2, 3, 4, 5, 6}, {3, 2}), 1, 2); }), {3, 4, 5, 6});
   check_near(run([](Builder& b) { return b.slice_rows(b.constant({1, 2, 3}, {3}), 2, 1); }), {3});
+  const auto experts = [](Builder& b) { return b.constant({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {2, 3, 2}); };
+  check_near(run([&](Builder& b) { return b.slice_rows(experts(b), 1, 2); }), {3, 4, 5, 6, 9, 10, 11, 12});
 }
 
 TEST_CASE("of two lists of RoPE factors, the second is for contexts longer than the original one") {
@@ -142,6 +144,16 @@ TEST_CASE("matmul multiplies by the transposed weight; embed and gather_rows sel
   in.ids[0] = 3;
   CHECK_THAT(error_of([&] { run([&](Builder& b) { return b.embed(table(b), b.input(InputKind::kIds)); }, false, in); }),
              Catch::Contains("row 3 of a table of 3 rows"));
+}
+
+TEST_CASE("match_rms and gaussian_topk, by hand") {
+  check_near(
+      run([](Builder& b) { return b.match_rms(b.constant({3, 4, 0, 0}, {2, 2}), b.constant({0, 10, 1, 2}, {2, 2})); }),
+      {6, 8, 0, 0});
+  // Means 2 and 5; deviations 2 and, of equal numbers, 0.
+  check_near(run([](Builder& b) { return b.gaussian_topk(b.constant({0, 2, 4, 5, 5, 5}, {2, 3}), 0.5F); }),
+             {0, 0, 1, 0, 0, 0});
+  check_near(run([](Builder& b) { return b.gaussian_topk(b.constant({0, 2, 4}, {1, 3}), -0.5F); }), {0, 1, 3});
 }
 
 TEST_CASE("RMSNorm of whole rows, of heads, and as its two halves") {

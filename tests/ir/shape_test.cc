@@ -71,6 +71,9 @@ TEST_CASE("shapes of experts' ops") {
   CHECK(infer(Op::kRoute, RouteAttrs{.used = 8}, {logits, f32({8})}) == "i32[T,8], f32[T,8]");
   CHECK_THAT(infer(Op::kRoute, RouteAttrs{}, {logits, f32({7})}),
              Catch::Contains("operand 1 is f32[7]: must be f32[8]"));
+  CHECK(infer(Op::kRoute, RouteAttrs{}, {logits, f32({8}), f32({8})}) == "i32[T,1], f32[T,1]");
+  CHECK_THAT(infer(Op::kRoute, RouteAttrs{}, {logits, f32({8}), f32({2})}),
+             Catch::Contains("operand 2 is f32[2]: must be f32[8]"));
   CHECK_THAT(route({.used = 9}), Catch::Contains("used = 9"));
   CHECK_THAT(route({.used = 2, .groups = 3}), Catch::Contains("a divisor of 8 experts"));
   CHECK_THAT(route({.used = 2, .groups = 4, .groups_used = 5}), Catch::Contains("groups_used = 5"));
@@ -239,6 +242,15 @@ TEST_CASE("shapes of activations and soft-caps") {
   CHECK_THAT(infer(Op::kSoftcap, SoftcapAttrs{INFINITY}, {f32({R, 7})}), Catch::Contains("cap = inf"));
 }
 
+TEST_CASE("shapes of match_rms and gaussian_topk") {
+  CHECK(infer(Op::kMatchRms, {}, {f32({T, 48}), f32({T, 48})}) == "f32[T,48]");
+  CHECK_THAT(infer(Op::kMatchRms, {}, {f32({T, 48}), f32({R, 48})}), Catch::Contains("operand 1 is f32[R,48]"));
+  CHECK_THAT(infer(Op::kMatchRms, {}, {f32({48}), f32({48})}), Catch::Contains("operand 0 is f32[48]"));
+  CHECK(infer(Op::kGaussianTopk, GaussianTopkAttrs{1.6F}, {f32({T, 48})}) == "f32[T,48]");
+  CHECK_THAT(infer(Op::kGaussianTopk, GaussianTopkAttrs{1.6F}, {f32({T, 1})}), Catch::Contains("at least 2 columns"));
+  CHECK_THAT(infer(Op::kGaussianTopk, GaussianTopkAttrs{NAN}, {f32({T, 48})}), Catch::Contains("cutoff"));
+}
+
 TEST_CASE("shapes of slice_rows") {
   const TensorType q4{DType::kQ4_0, {12, 32}};
   CHECK(infer(Op::kSliceRows, SliceAttrs{4, 8}, {q4}) == "q4_0[8,32]");
@@ -286,7 +298,8 @@ TEST_CASE("shapes of elementwise ops and split") {
     CHECK(infer(op, {}, {f32({T, 8}), f32({T, 8})}) == "f32[T,8]");
     CHECK(infer(op, {}, {f32({T, 8}), f32({8})}) == "f32[T,8]");
     CHECK_THAT(infer(op, {}, {f32({T, 8}), f32({T, 1})}),
-               Catch::Contains("operand 1 is f32[T,1]: must be f32[T,8] or f32[8]"));
+               Catch::Contains("operand 1 is f32[T,1]: must be f32[T,8], f32[8] or f32[1]"));
+    CHECK(infer(op, {}, {f32({T, 8}), f32({1})}) == "f32[T,8]");
     CHECK_THAT(infer(op, {}, {f32({8}), f32({T, 8})}), Catch::Contains("operand 1"));
     CHECK_THAT(infer(op, {}, {f32({}), f32({})}), Catch::Contains("operand 0"));
     CHECK_THAT(infer(op, {}, {{DType::kF16, {T, 8}}, {DType::kF16, {T, 8}}}), Catch::Contains("operand 0 is f16"));

@@ -200,6 +200,16 @@ TEST_CASE("IR-011: a layer stored twice, or read before it is stored") {
   CHECK_THAT(complaint(graph), Catch::Contains("IR-011") && Catch::Contains("before"));
 }
 
+TEST_CASE("a layer may read the keys and values of an earlier layer, at any later point of the chain") {
+  Graph graph = SmallLlama{}.build();
+  auto attrs = graph.attrs_as<AttentionAttrs>(first(graph, Op::kAttention, 1));
+  attrs.layer = 0;
+  graph.set_attrs(first(graph, Op::kAttention, 1), attrs);
+  CHECK(complaint(graph) == "sound");
+  graph.set_operand({first(graph, Op::kAttention, 1), 1}, {first(graph, Op::kKvState), 0});
+  CHECK_THAT(complaint(graph), Catch::Contains("IR-011") && Catch::Contains("before"));
+}
+
 TEST_CASE("IR-012: groups that cannot be one step") {
   Graph graph = SmallLlama{}.build();
   const NodeId residual = first(graph, Op::kAdd);

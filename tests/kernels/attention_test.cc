@@ -101,7 +101,7 @@ struct Cache {
 
 /// Softmax attention in double, straight from the definition. sink: nullptr for none.
 std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& params, const float* q,
-                              std::int32_t position, std::size_t kv_head, const float* sink) {
+                              std::int32_t position, std::size_t kv_head, const float* sink, double slope = 0) {
   const std::size_t dim = params.kv.head_dim, width = params.kv.heads * dim, value_dim = params.kv.value_dim;
   std::vector<double> scores, out(value_dim);
   std::vector<std::size_t> seen;
@@ -114,7 +114,7 @@ std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& pa
       dot += static_cast<double>(q[d]) * static_cast<double>(cache.k[p * width + kv_head * dim + d]);
     dot *= static_cast<double>(params.scale);
     const double cap = static_cast<double>(params.softcap);
-    scores.push_back(cap > 0 ? cap * std::tanh(dot / cap) : dot);
+    scores.push_back((cap > 0 ? cap * std::tanh(dot / cap) : dot) - slope * (position - at));
     seen.push_back(p);
   }
   double largest = sink ? static_cast<double>(*sink) : -1e300;
@@ -173,8 +173,10 @@ void check_against_reference(const cpu::Kernels& kernels, const Cache& cache, co
   const auto out = run_tile(kernels, params, queries.query);
   for (std::size_t row = 0; row < queries.query.tokens * params.group; ++row) {
     const float* sinks = queries.query.sinks;
-    const auto want = reference(cache, params, queries.q.data() + row * q_dim, queries.positions[row / params.group],
-                                queries.query.kv_head, sinks ? sinks + row % params.group : nullptr);
+    const auto want =
+        reference(cache, params, queries.q.data() + row * q_dim, queries.positions[row / params.group],
+                  queries.query.kv_head, sinks ? sinks + row % params.group : nullptr,
+                  queries.query.slopes ? static_cast<double>(queries.query.slopes[row % params.group]) : 0);
     for (std::size_t d = 0; d < dim; ++d)
       if (!(std::fabs(static_cast<double>(out[row * dim + d]) - want[d]) < 3e-6 * (1 + std::fabs(want[d]))))
         FAIL("row " << row << " dim " << d << ": " << out[row * dim + d] << ", expected " << want[d]);
@@ -241,6 +243,22 @@ TEST_CASE("chunked attention sees the positions of a query's own chunk alone, al
         params.window = window;
         params.chunk = chunk;
         check_against_reference(*kernels, cache, params, Queries(geometry, 9, 506, 0, 4));
+      }
+}
+
+TEST_CASE("ALiBi subtracts a head's slope times the distance from its scores, also after a soft-cap") {
+  const std::vector<float> slopes{0.5F, 0.03125F, 0.00390625F};
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const std::size_t tokens : {1UL, 9UL, 40UL})
+      for (const float softcap : {0.0F, 0.7F}) {
+        const Geometry geometry{32, 2, 3, kKvTypes[tokens % 2], 32};
+        CAPTURE(test::label(*kernels), tokens, softcap);
+        const Cache cache(*kernels, geometry, 700, 3);
+        auto params = cache.params();
+        params.softcap = softcap;
+        Queries queries(geometry, tokens, 506, 1, 4);
+        queries.query.slopes = slopes.data();
+        check_against_reference(*kernels, cache, params, queries);
       }
 }
 

@@ -42,6 +42,15 @@ TEST_CASE("route: softmax over all experts, softmax over the chosen ones, sigmoi
   CHECK(sigmoid.shares[1] == Approx(3 / 4.0));
 }
 
+TEST_CASE("route: factors multiply the shares of the chosen experts, after normalisation") {
+  const std::vector<float> logits{std::log(1.0F), std::log(4.0F), std::log(3.0F), std::log(2.0F)};
+  const float factors[] = {100, 0.5F, 3, 100};
+  const auto routed = route({.used = 2, .over_chosen = true, .scale = 2, .factors = factors}, logits);
+  CHECK(routed.chosen == Experts{1, 2});
+  CHECK(routed.shares[0] == Approx(0.5 * 2 * 4 / 7.0));
+  CHECK(routed.shares[1] == Approx(3 * 2 * 3 / 7.0));
+}
+
 TEST_CASE("route: equal experts are chosen by number, and all of them when all are used") {
   CHECK(route({.used = 3}, {0, 1, 1, 1, 0}).chosen == Experts{1, 2, 3});
   CHECK(route({.used = 5}, {0, 1, 1, 1, 0}).chosen == Experts{1, 2, 3, 0, 4});

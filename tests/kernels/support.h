@@ -157,4 +157,10 @@ inline std::vector<std::byte> q8a_rows(const std::vector<float>& x, std::size_t 
   return out;
 }
 
+/// x = f(x, parameters), in place.
+inline void run_unary(const cpu::Kernels& kernels, elementwise::Function function, cpu::Tile x,
+                      const elementwise::Parameters& parameters = {}) {
+  kernels.unary(function)(x, parameters.data());
+}
+
 }  // namespace forge::test

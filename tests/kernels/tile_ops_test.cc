@@ -48,10 +48,7 @@ using elementwise::Function;
 cpu::ConstTile one_row(const float* y, cpu::Tile x) {
   return {y, x.rows, x.width, 0};
 }
-void run_unary(const cpu::Kernels& kernels, Function function, cpu::Tile x,
-               const elementwise::Parameters& parameters = {}) {
-  kernels.unary(function)(x, parameters.data());
-}
+using test::run_unary;
 void run_binary(const cpu::Kernels& kernels, Function function, cpu::Tile x, cpu::ConstTile y) {
   kernels.binary(function)(x, y, x, nullptr);
 }

@@ -39,7 +39,7 @@ GgufWriter all_types() {
 TEST_CASE("scalars of every type are read") {
   const std::string bytes = all_types().bytes();
   const Gguf gguf = parse(bytes);
-  CHECK(gguf.version() == 3);
+  CHECK(gguf.files().front().version == 3);
   CHECK(gguf.metadata().size() == 17);
   CHECK(gguf.require<std::uint8_t>("u8") == 200);
   CHECK(gguf.require<std::int8_t>("i8") == -3);
@@ -130,13 +130,13 @@ TEST_CASE("tensors: dims innermost first, data in place, any alignment") {
     w.add_tensor("b", {32, 1, 2}, DType::kQ8_0, blocks);
     const std::string bytes = w.bytes();
     const Gguf gguf = parse(bytes);
-    CHECK(gguf.alignment() == alignment);
+    CHECK(gguf.files().front().alignment == alignment);
     const auto& a = gguf.tensor("a");
     CHECK(a.describe() == "'a' f32 [3, 2]");
     CHECK((a.cols() == 3 && a.rows() == 2 && a.elems() == 6 && a.bytes() == 24));
     CHECK(a.offset % alignment == 0);
     CHECK(std::memcmp(a.data.data(), values.data(), 24) == 0);
-    CHECK(a.data.data() == gguf.bytes().data() + a.offset);
+    CHECK(a.data.data() == gguf.files().front().bytes.data() + a.offset);
     CHECK(gguf.tensor("b").rows() == 2);
     CHECK(gguf.tensor("b").rank == 3);
     CHECK(gguf.find_tensor("c") == nullptr);
@@ -160,7 +160,7 @@ TEST_CASE("version 2 is read like version 3") {
   GgufWriter w("llama");
   w.version = 2;
   const std::string bytes = w.add("n", 1).bytes();
-  CHECK(parse(bytes).version() == 2);
+  CHECK(parse(bytes).files().front().version == 2);
 }
 
 TEST_CASE("the identity covers metadata and tensor table, not the weights") {
@@ -185,10 +185,10 @@ TEST_CASE("a file is mapped, verified, and stays mapped when the object is moved
   const auto text = first.require<std::string_view>("general.architecture");
   const Gguf second = std::move(first);
   CHECK(text.data() == second.require<std::string_view>("general.architecture").data());
-  CHECK(second.file().size() == bytes.size());
-  CHECK(second.file().path() == path);
+  CHECK(second.bytes() == bytes.size());
+  CHECK(second.path() == path);
   for (const std::size_t offset : {std::size_t{0}, std::size_t{5}, bytes.size(), SIZE_MAX})
-    second.file().prefetch(offset, SIZE_MAX);
+    second.files().front().mapping.prefetch(offset, SIZE_MAX);
   CHECK(text == "llama");
 }
 

@@ -37,6 +37,8 @@ EngineWorld::EngineWorld(const FakeShape& shape) : shape_(shape), executor_(shap
                                                engine::EngineOptions{.prompt_tokens = shape.step_tokens / 2,
                                                                      .queue = 12,
                                                                      .aging = kAging,
+                                                                     .state_interval = 2 * shape.block_tokens,
+                                                                     .turn_ends = {5},
                                                                      .retries = 2,
                                                                      .backoff = milliseconds(3),
                                                                      .probation = milliseconds(20)},
@@ -209,7 +211,9 @@ void EngineWorld::finish() {
   for (std::uint64_t i = 0; i < bound && !clients_.empty(); ++i) step();
   require(clients_.empty(), fmt::format("SIM-004: {} requests have not ended within {} steps", clients_.size(), bound));
   const auto metrics = core_->metrics();
-  require(metrics.kv_blocks_free == metrics.kv_blocks && core_->idle(), "SIM-005: something was not given back");
+  require(
+      metrics.kv_blocks_free == metrics.kv_blocks && metrics.state_slots_free == metrics.state_slots && core_->idle(),
+      "SIM-005: something was not given back");
   std::uint64_t counted = 0;
   for (const auto n : metrics.finished) counted += n;
   require(counted == samples_ && ended_ == samples_, "SIM-006: every sample ends once");

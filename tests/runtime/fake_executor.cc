@@ -35,7 +35,8 @@ std::shared_ptr<const plan::ProgramT> program_of(const FakeShape& shape) {
   program->variants.push_back(std::move(hidden));
   program->batch_max = n(shape.sequences);
   const auto block = static_cast<std::int32_t>(shape.block_tokens);
-  program->kv_groups.emplace_back(1, 1, 1, 1, block, 0, 8, kF16, false);
+  if (shape.kv) program->kv_groups.emplace_back(1, 1, 1, 1, block, 0, 8, kF16, false);
+  if (shape.state_slots > 0) program->recurrent_groups.emplace_back(1, 8);
   if (shape.window > 0)
     program->kv_groups.emplace_back(1, 1, 1, 1, block, static_cast<std::int32_t>(shape.window), 8, kF16, false);
   return program;
@@ -56,11 +57,14 @@ void fill_row(std::uint64_t value, float* to) {
 }  // namespace
 
 FakeExecutor::FakeExecutor(const FakeShape& shape)
-    : Executor(program_of(shape), static_cast<std::int64_t>(shape.blocks)),
+    : Executor(program_of(shape), static_cast<std::int64_t>(shape.blocks),
+               static_cast<std::int64_t>(shape.state_slots)),
       shape_(shape),
       logits_(shape.sequences * shape.vocab + shape.step_tokens * kHiddenWidth) {
   for (auto* list : {&ids_, &positions_, &sequence_, &rows_}) list->resize(shape.step_tokens);
-  kv_length_.resize(shape.sequences);
+  for (auto* list : {&kv_length_, &state_read_, &state_write_}) list->resize(shape.sequences);
+  values_.resize(shape.step_tokens);
+  states_.resize(state_slots());
   for (const auto& room : kv_pool_sizes()) stores_.emplace_back(room.blocks * shape.block_tokens);
   tables_.resize(stores_.size() * shape.sequences * shape.context);
 }
@@ -113,6 +117,7 @@ void FakeExecutor::fail_if_told() {
   if (fault == Fault::kNone) return;
   for (auto& store : stores_)
     for (auto& value : store) value ^= 0xDEAD'BEEF'0000'0000 + steps;
+  for (auto& value : states_) value ^= 0xDEAD'BEEF'0000'0000 + steps;
   if (fault == Fault::kRecoverable) throw runtime::RecoverableError(ErrorCode::kDevice, "the fake device hiccuped");
   if (fault == Fault::kFatal) throw Error(ErrorCode::kDevice, "the fake device failed");
   throw std::runtime_error("something else");
@@ -225,13 +230,16 @@ std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
                                {.vocab = shape_.vocab,
                                 .rooms = kv_pool_sizes(),
                                 .block_tokens = shape_.block_tokens,
-                                .table_blocks = shape_.context},
+                                .table_blocks = shape_.context,
+                                .state_slots = states_.size()},
                                {.ids = ids_.data(),
                                 .positions = positions_.data(),
                                 .sequence = sequence_.data(),
                                 .rows = rows_.data(),
                                 .kv_length = kv_length_.data(),
                                 .block_table = tables_.data(),
+                                .state_read = state_read_.data(),
+                                .state_write = state_write_.data(),
                                 .table_stride = shape_.context,
                                 .group_stride = shape_.sequences * shape_.context});
   invariant(batch.ids.size() <= shape_.step_tokens && batch.kv_length.size() <= shape_.sequences, "FAKE-001",
@@ -245,12 +253,27 @@ std::span<const float> FakeExecutor::run(const runtime::StepBatch& batch) {
   };
   for (std::size_t t = 0; t < batch.ids.size(); ++t) {
     const auto position = positions_[t];
-    const auto before = position == 0 ? 1 : value_at(0, sequence_[t], position - 1);
-    for (std::size_t g = 0; g < stores_.size(); ++g) value_at(g, sequence_[t], position) = next_value(before, ids_[t]);
+    const auto s = static_cast<std::size_t>(sequence_[t]);
+    const bool goes_on = t > 0 && sequence_[t - 1] == sequence_[t];
+    const auto state = [&] {
+      if (goes_on) return values_[t - 1];
+      return state_read_[s] < 0 ? std::uint64_t{1} : states_[static_cast<std::size_t>(state_read_[s])];
+    };
+    auto before = position == 0 || stores_.empty() ? 1 : value_at(0, sequence_[t], position - 1);
+    if (stores_.empty())
+      before = state();
+    else if (!states_.empty() && state() != before)
+      before = ~before;  // state and keys are not of the same tokens
+    values_[t] = next_value(before, ids_[t]);
+    for (std::size_t g = 0; g < stores_.size(); ++g) value_at(g, sequence_[t], position) = values_[t];
+    ++fed;
   }
+  for (std::size_t t = 0; t < batch.ids.size() && !states_.empty();
+       ++t)  // the sequence's last token is the last to write
+    states_[static_cast<std::size_t>(state_write_[static_cast<std::size_t>(sequence_[t])])] = values_[t];
   for (std::size_t r = 0; r < batch.rows.size(); ++r) {
     const auto t = static_cast<std::size_t>(rows_[r]);
-    auto value = value_at(0, sequence_[t], positions_[t]);
+    auto value = values_[t];
     const auto first = std::max(0, positions_[t] - static_cast<std::int32_t>(shape_.window) + 1);
     for (auto p = first; shape_.window > 0 && p <= positions_[t]; ++p)
       if (value_at(1, sequence_[t], p) != value_at(0, sequence_[t], p)) value = ~value;

@@ -5,7 +5,9 @@
 // copy or a wrong prefix match therefore changes the generated tokens.
 // With `window` there is a second KV group with a sliding window; its positions must hold the same numbers as far back
 // as the window reaches. With `chooses` the executor also has a decode loop, whose steps run as soon as they are
-// submitted, as on a device with an in-order stream. After an injected fault the contents of all pools are undefined.
+// submitted, as on a device with an in-order stream. With `state_slots` it has recurrent state: a slot holds the same
+// number as the last position's, and a step reads and writes it through the slots of its batch; `kv` false leaves no KV
+// group, as in a model without attention. After an injected fault the contents of all pools are undefined.
 
 #include <cstdint>
 #include <deque>
@@ -16,11 +18,12 @@
 
 namespace forge::test {
 
-/// Sizes of the fake device. `window` > 0 adds a KV group with a sliding window of so many positions; `chooses` adds a
-/// decode loop with device sampling.
+/// Sizes of the fake device. `state_slots` > 0 adds recurrent state; `kv` false needs it. `window` > 0 adds a KV group
+/// with a sliding window of so many positions; `chooses` adds a decode loop with device sampling.
 struct FakeShape {
   std::size_t vocab = 16, step_tokens = 16, sequences = 4, context = 48, block_tokens = 4, blocks = 24, window = 0;
-  bool chooses = false;
+  std::size_t state_slots = 0;
+  bool chooses = false, kv = true;
 };
 
 class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop {
@@ -36,6 +39,7 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   std::function<void()> in_step;
   std::uint64_t steps = 0;
   std::uint64_t loops = 0;  ///< number of decode loops that were started
+  std::uint64_t fed = 0;    ///< number of tokens computed
 
   /// Logits [vocab] of the token after `ids`, computed from the tokens alone, without the KV pool.
   [[nodiscard]] std::vector<float> logits_of(std::span<const std::int32_t> ids) const;
@@ -84,9 +88,11 @@ class FakeExecutor final : public runtime::Executor, private runtime::DecodeLoop
   FakeShape shape_;
   runtime::MemoryRequirements need_;
   std::vector<std::vector<std::uint64_t>> stores_;  ///< per KV group: [blocks, block_tokens]
+  std::vector<std::uint64_t> states_;               ///< [state slots]
   std::vector<float> logits_;
-  std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, tables_;
-  std::vector<Row> loop_rows_;  ///< empty if no loop runs
+  std::vector<std::int32_t> ids_, positions_, sequence_, rows_, kv_length_, tables_, state_read_, state_write_;
+  std::vector<std::uint64_t> values_;  ///< [step_tokens], after each token of the step
+  std::vector<Row> loop_rows_;         ///< empty if no loop runs
   std::vector<std::int32_t> loop_tables_;
   std::size_t loop_stride_ = 0;
   std::int64_t loop_steps_ = 0;                   ///< steps that may still be submitted

@@ -101,6 +101,32 @@ TEST_CASE("a part of a tensor's rows and columns is uploaded correctly") {
   CHECK(executor->load_report().bytes == kRows * kRowBytes + 128);
 }
 
+TEST_CASE("each source is read from its own file of the model") {
+  const std::size_t threads = GENERATE(1U, 3U);
+  GpuModel model({.driver = {.deferred = true}, .large_rows = kManyRows});
+  // The second file has the large weight and one of the two tensors that become the table; the third has the bias. The
+  // same offsets in the other files hold other bytes.
+  const auto whole = model.file;
+  std::vector<std::vector<std::byte>> files(3, whole);
+  for (auto& file : files) std::ranges::fill(file, std::byte{0x11});
+  const auto move = [&](plan::WeightSourceT& source, std::uint32_t file, std::uint64_t bytes) {
+    std::ranges::copy(std::span(whole).subspan(source.offset, bytes), files[file].begin() + source.offset);
+    source.file = file;
+  };
+  move(*model.program->weights[0]->sources[0], 2, 64);
+  move(*model.program->weights[1]->sources[0], 0, 32);
+  move(*model.program->weights[1]->sources[1], 1, 32);
+  move(*model.program->weights[2]->sources[0], 1, kManyRows * 4096);
+  const auto driver = model.driver();
+  runtime::SpanWeightSource source("model", {files[0], files[1], files[2]});
+  runtime::GpuExecutor executor(model.program, source, driver.device(0), runtime::ExecutorOptions{.threads = threads});
+  CHECK(test::feed(executor, {1, 2, 3}) == model.logits({1, 2, 3}));
+  const auto expected = model.large_weight();
+  REQUIRE(model.seen->large != 0);
+  CHECK(std::memcmp(reinterpret_cast<const void*>(model.seen->large), expected.data(), expected.size()) == 0);
+  CHECK(executor.load_report().bytes == expected.size() + 128);
+}
+
 TEST_CASE("slices are whole rows in order, and each launch covers its rows") {
   const GpuModel model({.large_rows = kManyRows});
   const auto driver = model.driver();

@@ -19,6 +19,17 @@ BUGS = {
          "const std::int32_t last = job->kv->blocks().empty() ? -1 : job->kv->blocks().back();"
          " job->kv.reset(); if (last >= 0) pool_.release(last);"),
     ],
+    "batch.cc": [
+        ("kSnapshotNotCopied", "      state_write_.push_back(part.kv->state_write());",
+         "if (part.kv->state_read() >= 0) state_write_.back() = part.kv->state_read();"),
+    ],
+    "snapshots.cc": [
+        ("kStateReleasedTwice", "  if (keeps_states()) (void)job.kv->keep_state(std::span(job.ids).first(job.fed()));",
+         "if (keeps_states() && job.kv->state_write() >= 0) pool_.release_state(job.kv->state_write());"),
+    ],
+    "state_slots.cc": [
+        ("kStaleSnapshotReused", "void StateSlots::forget_all() {", "return;"),
+    ],
 }
 
 

@@ -5,7 +5,15 @@
 
 namespace forge::test {
 
-enum class PlantedBug : std::uint8_t { kNone, kLeakOnCancel, kDoubleReleaseOnPreemption, kStarvingPriority };
+enum class PlantedBug : std::uint8_t {
+  kNone,
+  kLeakOnCancel,
+  kDoubleReleaseOnPreemption,
+  kStarvingPriority,
+  kSnapshotNotCopied,
+  kStateReleasedTwice,
+  kStaleSnapshotReused,
+};
 
 /// The active bug.
 inline PlantedBug planted = PlantedBug::kNone;

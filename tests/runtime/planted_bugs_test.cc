@@ -16,7 +16,8 @@ TEST_CASE("planted bugs are found, and the failing script is made small") {
   };
   for (const auto& [bug, what] :
        {Plant{PlantedBug::kLeakOnCancel, "KV-007"}, Plant{PlantedBug::kDoubleReleaseOnPreemption, "KV-0"},
-        Plant{PlantedBug::kStarvingPriority, "SIM-001"}}) {
+        Plant{PlantedBug::kStarvingPriority, "SIM-001"}, Plant{PlantedBug::kSnapshotNotCopied, "SIM-002"},
+        Plant{PlantedBug::kStateReleasedTwice, "KV-04"}, Plant{PlantedBug::kStaleSnapshotReused, "SIM-002"}}) {
     planted = bug;
     const auto found = search_scripts();
     planted = PlantedBug::kNone;

@@ -30,7 +30,11 @@ struct Arbitrary<forge::test::Op> {
 namespace forge::test {
 
 std::string broken_by(const Script& script) {
-  EngineWorld world({.sequences = 3, .blocks = 16, .window = script.size() % 3 * 5, .chooses = script.size() % 2 == 0});
+  EngineWorld world({.sequences = 3,
+                     .blocks = 16,
+                     .window = script.size() % 3 * 5,
+                     .state_slots = script.size() % 2 == 0 ? 0 : 3 + script.size() / 2 % 4,
+                     .chooses = script.size() % 2 == 0});
   try {
     for (const auto& op : script) world.apply(op);
     world.finish();

@@ -1,4 +1,4 @@
-// The engine in a simulated world: 100,000 steps with new requests, cancels, preemptions, deadlines and device errors.
+// The engine in a simulated world: 200,000 steps with new requests, cancels, preemptions, deadlines and device errors.
 // No block is owned twice or lost, no request starves, and every sample gets the tokens of the same request run alone.
 // planted_bugs_test.cc proves that this simulation finds bugs.
 
@@ -24,16 +24,18 @@ Op random_op(std::mt19937_64& random) {
 }
 
 TEST_CASE(
-    "100,000 steps: no block is lost or owned twice, no request starves, all samples equal those of single runs") {
+    "200,000 steps: no block is lost or owned twice, no request starves, all samples equal those of single runs") {
   std::uint64_t steps = 0, compared = 0;
   engine::EngineMetrics total;
-  for (std::uint64_t seed = 1; steps < 100'000; ++seed) {
+  for (std::uint64_t seed = 1; steps < 200'000; ++seed) {
     CAPTURE(seed, steps);
     std::mt19937_64 random(seed);
     FakeShape shape{.step_tokens = 8 + seed % 3 * 8, .sequences = 2 + seed % 7, .block_tokens = 1 + seed % 5};
     shape.blocks = shape.context / shape.block_tokens + 2 + seed % 10;
     shape.window = seed % 2 * (1 + seed % 13);
     shape.chooses = seed % 4 < 2;
+    if (steps >= 100'000) shape.state_slots = shape.sequences + seed % 4 * 3;  // the second half has recurrent state
+    shape.kv = shape.state_slots == 0 || shape.window > 0 || seed % 5 > 0;
     EngineWorld world(shape);
     while (world.steps() < 5'000) world.apply(random_op(random));
     world.finish();
@@ -46,11 +48,15 @@ TEST_CASE(
     total.evictions += metrics.evictions;
     total.failed_steps += metrics.failed_steps;
     total.steps_ahead += metrics.steps_ahead;
+    total.states_kept += metrics.states_kept;
+    total.state_hits += metrics.state_hits;
+    total.state_evictions += metrics.state_evictions;
     for (std::size_t i = 0; i < total.finished.size(); ++i) total.finished[i] += metrics.finished[i];
   }
   INFO(compared << " samples compared; " << total.preemptions << " preemptions, " << total.retries << " retries, "
                 << total.failed_steps << " failed steps, " << total.prefix_hits << " reused tokens, " << total.evictions
-                << " evictions, " << total.steps_ahead << " steps ahead");
+                << " evictions, " << total.steps_ahead << " steps ahead; " << total.states_kept << " states kept, "
+                << total.state_hits << " reused, " << total.state_evictions << " evicted");
   // The run must have exercised what it is for.
   CHECK(compared > 5'000);
   CHECK(total.preemptions > 500);
@@ -58,6 +64,9 @@ TEST_CASE(
   CHECK(total.prefix_hits > 10'000);
   CHECK(total.evictions > 10'000);
   CHECK(total.steps_ahead > 10'000);
+  CHECK(total.states_kept > 10'000);
+  CHECK(total.state_hits > 1'000);
+  CHECK(total.state_evictions > 10'000);
   for (const auto reason : {engine::FinishReason::kLength, engine::FinishReason::kCancelled,
                             engine::FinishReason::kDeadline, engine::FinishReason::kError})
     CHECK(total.finished[static_cast<std::size_t>(reason)] > 50);

@@ -28,7 +28,7 @@ struct SessionFixture {
   }
   [[nodiscard]] plan::PlanT compile(std::string target = codegen::host_target()) const {
     const auto file = loader::Gguf::open(model);
-    return compile_model(file, model, std::span(&target, 1), {.context = 128});
+    return compile_model(file, std::span(&target, 1), {.context = 128});
   }
   /// Writes `plan`, possibly changed by the test, and opens it.
   [[nodiscard]] OpenedModel open(const plan::PlanT& plan, ModelChoice choice = {}) const {

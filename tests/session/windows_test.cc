@@ -97,7 +97,7 @@ TEST_CASE("the memory report counts recurrent state independent of the context, 
   CHECK((report.recurrent[0].bytes_sequence == 3000 && report.recurrent[0].bytes == 12000));
   CHECK((report.recurrent[1].bytes_sequence == 48 && report.recurrent[1].bytes == 192));
   const auto text = state_report_text(report);
-  CHECK(text.find("recurrent state of 3 layers: 2.9 KiB per sequence, 11.7 KiB in total") != std::string::npos);
+  CHECK(text.find("recurrent state of 3 layers: 2.9 KiB per slot, 11.7 KiB in total") != std::string::npos);
   CHECK(text.find("1 heads of 576, of which the first 512 columns are the values, whole context") != std::string::npos);
   program.recurrent_groups[1] = plan::RecurrentGroup(2, 0);
   CHECK_THROWS_WITH(state_report(program, 1024, 4), Catch::Contains("recurrent state is broken"));

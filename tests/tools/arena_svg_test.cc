@@ -43,7 +43,7 @@ plan::PlanT compile(std::string target, const codegen::CompileOptions& options) 
   const tests::TempDir folder;
   const auto model = folder.write("tiny.gguf", tests::tiny_gguf({}));
   const auto file = loader::Gguf::open(model);
-  return session::compile_model(file, model, std::span(&target, 1), options);
+  return session::compile_model(file, std::span(&target, 1), options);
 }
 
 ErrorCode code_of(const plan::PlanT& plan, const std::optional<std::string>& variant = {}) {

@@ -28,6 +28,7 @@ ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const loader::Gguf& gguf) : v
                                      : std::string("the file names no pre-tokenizer"),
                                 pre_->name));
   }
+  words_.emplace(*pre_);
   if (pre_->add_bos && !gguf.has("tokenizer.ggml.add_bos_token")) vocabulary.default_add_bos(gguf, true);
   read_merges(gguf);
   if (pre_->spelling == Spelling::kByteLevel)
@@ -139,7 +140,7 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
       text = repaired.emplace_back(escape_spaces(text));
     else if (text.data() == storage.data())
       text = repaired.emplace_back(std::move(storage));
-    split_words(pre_->stages, text, [&](std::string_view word) { cache.append(word, [&] { encode_word(word); }); });
+    words_->split(text, [&](std::string_view word) { cache.append(word, [&] { encode_word(word); }); });
   }
 }
 

@@ -4,6 +4,7 @@
 // tokenizer.ggml.merges (lowest first). Also handles Gemma 4, which has merges but spells tokens in UTF-8 with U+2581
 // for spaces and "<0x0A>" for single bytes.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,9 +43,10 @@ class ByteLevelBpe {
 
   const Vocabulary* vocabulary_;
   const PreTokenizer* pre_ = nullptr;
-  StringList merges_;             // "left right", the position is the rank
-  HashSlots slots_;               // hash_of_pair(left, right) -> rank
-  std::size_t longest_pair_ = 0;  // bytes of both parts together; longer pairs need no look-up
+  std::optional<WordSplitter> words_;  // of pre_; always there after construction
+  StringList merges_;                  // "left right", the position is the rank
+  HashSlots slots_;                    // hash_of_pair(left, right) -> rank
+  std::size_t longest_pair_ = 0;       // bytes of both parts together; longer pairs need no look-up
 };
 
 }  // namespace forge::text

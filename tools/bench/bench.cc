@@ -197,7 +197,7 @@ void run_bench(const BenchRequest& request, const std::function<bool(const Bench
     result.api = session->executor().facts().api;
     result.on_host = session->executor().facts().on_host;
     result.device = session->executor().device_name();
-    result.model_bytes = session->file().bytes().size();
+    result.model_bytes = session->file().bytes();
     for (const auto& tensor : session->file().tensors()) result.parameters += tensor.elems();
     summarise(result);
     end_progress();

@@ -92,6 +92,8 @@ int compile(Request& request) {
                                                 : codegen::resolve_targets(request.target);
   Stopwatch watch;
   const auto file = loader::Gguf::open(request.model);
+  for (const auto& part : file.files())
+    if (!request.output.empty()) check_output_path(request.output, {part.path});
   auto& options = request.options;
   const auto trained = session::trained_context(file, session::kContextDefault);
   options.context = request.context.value_or(std::min(trained, session::kContextDefault));
@@ -101,7 +103,7 @@ int compile(Request& request) {
   std::vector<codegen::CompileReport> reports;
   const auto build = [&] {
     progress("compiling " + request.model);
-    auto plan = session::compile_model(file, request.model, targets, options, &reports);
+    auto plan = session::compile_model(file, targets, options, &reports);
     check_interrupt();
     return plan;
   };

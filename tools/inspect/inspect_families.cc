@@ -55,8 +55,9 @@ std::string as_text() {
 std::string as_markdown() {
   std::string text =
       "# Models that run\n\n"
-      "Written by `forge-inspect families --markdown` from the registry of families; a test compares it. A file with\n"
-      "another family, or with tensors or features that its family does not have here, is refused by name.\n\n"
+      "Written by `forge-inspect families --markdown` from the registry of model families; a test compares them.\n"
+      "Other families, and files with tensors or features that are not supported in their family, are refused by\n"
+      "name.\n\n"
       "| family | models | beyond a pre-norm decoder with RMSNorm, RoPE and SwiGLU |\n| --- | --- | --- |\n";
   for (const auto& family : loader::families())
     text += fmt::format("| `{}` | {} | {} |\n", family.name, family.models, features_of(family));

@@ -132,14 +132,44 @@ std::string sampling_text(const session::SamplingDefaults& sampling) {
   return out;
 }
 
+std::vector<std::int64_t> tensors_by_file(const loader::Gguf& model) {
+  std::vector<std::int64_t> counts(model.files().size());
+  for (const auto& tensor : model.tensors()) ++counts[tensor.file];
+  return counts;
+}
+
+/// The parts of a split model.
+std::string files_text(const loader::Gguf& model) {
+  const auto tensors = tensors_by_file(model);
+  std::string out = "\nfiles\n";
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto& file = model.files()[i];
+    out += fmt::format("  {}: {}, {} tensors, identity {}\n", printable(file.name, 200), human_bytes(file.bytes.size()),
+                       tensors[i], file.identity().hex());
+  }
+  return out;
+}
+
+void files_json(JsonWriter& json, const loader::Gguf& model) {
+  const auto tensors = tensors_by_file(model);
+  json.open("files", '[');
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto& file = model.files()[i];
+    json.open('{').field("name", file.name).field("bytes", file.bytes.size()).field("tensors", tensors[i]);
+    json.field("identity", file.identity().hex()).close();
+  }
+  json.close();
+}
+
 std::string as_text(const loader::Gguf& file, const InspectOptions& options, const ModelFacts& facts) {
   std::string out =
       fmt::format("{}: GGUF version {}, {}, {} tensors, {:.1f} M parameters\nidentity {}\n",
-                  printable(options.path, 200), file.version(), human_bytes(file.bytes().size()), file.tensors().size(),
-                  static_cast<double>(facts.parameters) / 1e6, file.identity().hex());
+                  printable(options.path, 200), file.files().front().version, human_bytes(file.bytes()),
+                  file.tensors().size(), static_cast<double>(facts.parameters) / 1e6, file.identity().hex());
   if (const auto* family = family_of(file))
     out += fmt::format("family {}: {}{}{}\n", family->name, family->models, family->features.empty() ? "" : "; ",
                        family->features);
+  if (file.is_split()) out += files_text(file);
   out += "\nmetadata\n";
   for (const auto& entry : file.metadata())
     out += fmt::format("  {:44} {}\n", printable(entry.key, kValueCharsMax),
@@ -181,9 +211,10 @@ std::string as_text(const loader::Gguf& file, const InspectOptions& options, con
 
 std::string as_json(const loader::Gguf& file, const InspectOptions& options, const ModelFacts& facts) {
   JsonWriter json;
-  json.open('{').field("file", options.path).field("bytes", file.bytes().size());
-  json.field("gguf_version", file.version()).field("identity", file.identity().hex());
+  json.open('{').field("file", options.path).field("bytes", file.bytes());
+  json.field("gguf_version", file.files().front().version).field("identity", file.identity().hex());
   json.field("parameters", facts.parameters);
+  files_json(json, file);
   if (const auto* family = family_of(file))
     json.open("family", '{')
         .field("name", family->name)
@@ -214,6 +245,7 @@ std::string as_json(const loader::Gguf& file, const InspectOptions& options, con
           .field("name", tensor.name)
           .field("type", dtype_name(tensor.dtype))
           .field("dims", std::span<const std::int64_t>(tensor.dims.data(), tensor.rank))
+          .field("file", tensor.file)
           .field("offset", tensor.offset)
           .field("bytes", tensor.bytes())
           .close();

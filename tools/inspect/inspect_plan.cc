@@ -129,6 +129,9 @@ std::string as_text(const plan::PlanT& plan, const InspectOptions& options) {
       fmt::format("{}: plan made by forge {}\nmodel {} ({}), {}, at {}\nidentity {}\n", printable(options.path, 200),
                   printable(plan.forge_version), printable(model.name), printable(model.family),
                   human_bytes(model_bytes(model)), printable(model.path, 200), printable(model.identity));
+  if (model.files.size() > 1)
+    for (const auto& file : model.files)
+      if (file) out += fmt::format("file {}, {}\n", printable(file->name, 200), human_bytes(file->bytes));
   const int chosen = session::choose_program(plan);
   out += chosen < 0 ? "no program for this machine: forge-run compiles one from the plan's portable graph\n"
                     : fmt::format("this machine runs {}\n", plan.programs[static_cast<std::size_t>(chosen)]->target);

@@ -220,6 +220,9 @@ ChatLine parse_chat_line(std::string_view line) {
   return parsed;
 }
 
+/// Recurrent states of a chat: the end and the turns of the last few prompts and answers.
+constexpr std::int64_t kChatSnapshots = 8;
+
 bool wants_chat(const RunRequest& request) {
   return !request.tokens && !request.json && !request.prompt.text && !request.prompt.file &&
          ::isatty(STDIN_FILENO) == 1;
@@ -227,6 +230,8 @@ bool wants_chat(const RunRequest& request) {
 
 int chat_command(RunRequest& request, session::Stages& stages) {
   request.session.tokenizer = true;
+  request.session.state_slots = std::nullopt;
+  request.session.snapshots_max = kChatSnapshots;
   session::Session session(request.session, stages);
   if (!session::has_tokenizer(session.file()))
     throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so it cannot chat", {},

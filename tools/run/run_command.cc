@@ -7,18 +7,18 @@
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
 #include "tools/run/chat_command.h"
+#include "tools/run/embed_command.h"
 #include "tools/run/run_report.h"
 #include "tools/run/text_stream.h"
 
 namespace forge::tools {
 namespace {
 
-/// Checks that outputs do not overwrite the model file. For a plan, its path is known only after the plan is open, so
+/// Checks that logits do not overwrite a file of the model. Their paths are known only after the model is open, so
 /// check() in run_options.cc cannot do this.
 void check_outputs(const RunRequest& request, const session::Session& session) {
-  const auto& model = session.file().file().path();
-  if (request.dump) check_output_path(*request.dump, {model});
-  if (request.trace) check_output_path(*request.trace, {model});
+  for (const auto& file : session.file().files())
+    if (request.dump) check_output_path(*request.dump, {file.path});
 }
 
 int write_text(RunRequest& request, session::Stages& stages) {
@@ -87,7 +87,9 @@ int write_logits(RunRequest& request, session::Stages& stages) {
 int run_command(RunRequest& request, session::Stages& stages) {
   std::optional<session::TraceFile> trace;  // opened before any work
   if (request.trace) request.session.trace = &trace.emplace(*request.trace);
-  const int status = request.dump          ? write_logits(request, stages)
+  const bool embeds = request.embed || request.dump_embedding;
+  const int status = embeds                ? embed_command(request, stages)
+                     : request.dump        ? write_logits(request, stages)
                      : wants_chat(request) ? chat_command(request, stages)
                                            : write_text(request, stages);
   if (trace) trace->finish();

@@ -34,9 +34,13 @@ void check(const RunRequest& request) {
     refuse("--tokens and a prompt exclude each other", "give one of them");
   if (request.dump && request.show_prompt)
     refuse("--show-prompt and --dump-logits exclude each other", "give one of them");
+  const bool embeds = request.embed || request.dump_embedding;
+  if (embeds && (request.dump || request.predict || request.show_prompt))
+    refuse("--embed and --dump-embedding exclude --dump-logits, -n and --show-prompt", "give one of them");
   const auto& model = request.session.model;
   const auto prompt_file = request.prompt.file.value_or("");
   if (request.dump) check_output_path(*request.dump, {model.path, model.model, prompt_file});
+  if (request.dump_embedding) check_output_path(*request.dump_embedding, {model.path, model.model, prompt_file});
   if (request.trace)
     check_output_path(*request.trace, {model.path, model.model, prompt_file, request.dump.value_or("")});
 }
@@ -145,6 +149,10 @@ bool parse_run_options(int argc, const char* const* argv, RunRequest& request) {
       .text("--tokens", request.tokens, "IDS", "use these token ids as the prompt: 1,2,3")
       .text("--dump-logits", request.dump, "FILE",
             "write the logits as float32 [tokens, vocabulary], one row per token of --tokens, and exit")
+      .flag("--embed", request.embed,
+            "print the embedding of the prompt, a vector of length 1, as a JSON list; pooled as the file says")
+      .text("--dump-embedding", request.dump_embedding, "FILE",
+            "write the pooled vector of the prompt, not normalised, as float32 and exit")
       .integer("--logits-last", request.dump_options.last, 1, kTokensMax, "write the last N rows of logits only")
       .flag("--decode", request.dump_options.decode,
             "compute the logits with decode steps of one token instead of prefill");

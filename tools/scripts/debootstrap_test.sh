@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Proves that forge's two commands work where nothing has been installed: makes a bare Debian 12 with debootstrap,
-# clones the committed tree into it, and runs tools/quickstart and tools/check there by chroot, twice.
+# Tests tools/quickstart and tools/check on a system without any packages installed for forge: makes a bare Debian 12 with
+# debootstrap, clones the committed tree into it, and runs both there in a chroot, twice.
 #
 #   tools/scripts/debootstrap_test.sh DIR [--variant minbase|default] [--rounds N] [--only quickstart|check] [--reuse] [--keep]
 #
-#   DIR       a folder for the root file system (about 3 GB); it must not exist, or with --reuse be one that an earlier
-#             run of this script left behind with --keep; the clone in it is then brought up to date
-#   --rounds  how often the commands run one after the other; default 2: from nothing, and again right after
+#   DIR       folder for the root file system (about 3 GB); it must not exist yet
+#   --rounds  how often both commands run; default 2: the second time everything is installed and built
+#   --keep    do not delete DIR at the end
+#   --reuse   use a DIR of an earlier run with --keep, after updating the clone in it; implies --keep
 #
-# Needs root and debootstrap. Mirror, proxy and certificates are this machine's own, read when it runs. Reference data
-# beside the project ($FORGE_SHARED, else ../shared) is copied in. Ends with "N passed, N failed": one case a command.
+# Needs root and debootstrap. Uses this machine's mirror, proxy and certificates. Reference data ($FORGE_SHARED, else
+# ../shared) is copied in. The last line is "N passed, N failed", counting commands.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -24,22 +25,22 @@ while [ $# -gt 0 ]; do
     --reuse) reuse=true keep=true ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     -*) die "unknown option '$1'; --help lists them" ;;
-    *) [ -z "$target" ] || die "one folder, please"; target=$1 ;;
+    *) [ -z "$target" ] || die "more than one folder was given"; target=$1 ;;
   esac
   shift
 done
-[ -n "$target" ] || die "which folder? tools/scripts/debootstrap_test.sh DIR"
+[ -n "$target" ] || die "DIR is missing: tools/scripts/debootstrap_test.sh DIR"
 [ "$(id -u)" -eq 0 ] || die "chroot and mount need root"
 command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
 if $reuse; then
-  [ -d "$target/forge/.git" ] || die "$target is no root that an earlier run left behind"
+  [ -d "$target/forge/.git" ] || die "$target is not the folder of an earlier run with --keep"
 else
-  [ ! -e "$target" ] || die "$target exists; name a new folder, or --reuse"
+  [ ! -e "$target" ] || die "$target exists already; name a new folder, or give --reuse"
 fi
 mkdir -p "$target"
 target=$(cd "$target" && pwd)
 
-# mirror: the first source of this machine that serves Debian's bookworm; both of apt's formats are read.
+# mirror: the first apt source of this machine that serves bookworm, from both of apt's file formats.
 mirror() {
   local files=()
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
@@ -61,12 +62,12 @@ unmount() {
 finish() {
   unmount
   if $keep; then return; fi
-  # Never through a mount that would not go.
+  # If something is still mounted, nothing is deleted, because rm would delete through the mount.
   grep -q " $target/" /proc/mounts || rm -rf --one-file-system "$target"
 }
 trap finish EXIT
 
-# make_root: the bare system, with this machine's way to the network and nothing else of it.
+# make_root: makes the bare system; from this machine it gets only the network settings, certificates and reference data.
 make_root() {
   local uri options=()
   uri=$(mirror)
@@ -89,7 +90,7 @@ make_root() {
   [ ! -d "$shared" ] || cp -rL "$shared" "$target/shared"
 }
 
-# inside NAME COMMAND...: runs it in the root with an environment of its own, prints its time and its last line.
+# inside NAME COMMAND...: runs a command in the chroot with a clean environment; prints its time and its last lines.
 passed=0 failed=0
 inside() {
   local name=$1 begun status=0 pass=() variable home
@@ -113,7 +114,7 @@ if $reuse; then
 else
   make_root
 fi
-# Name resolution is taken anew: a root may be used again on another network.
+# The files for name resolution are copied each time, because the network may have changed since an earlier run.
 cp -L /etc/resolv.conf /etc/hosts "$target/etc/"
 mount -t proc proc "$target/proc"
 mount -t sysfs sysfs "$target/sys" 2>/dev/null || true

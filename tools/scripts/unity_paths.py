@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the unity sources of a Meson build folder name their members by relative paths.
+"""Rewrites the unity sources of a Meson build folder so that they include their members by relative paths.
 
 usage: unity_paths.py BUILD_DIR
 
-Meson writes absolute ones, so the same sources in another folder were other sources to ccache. Files that are relative
-already are left alone. members() tells tests/lint/tidy.py what is in one.
+Meson writes absolute paths, with which ccache would not recognise the same sources in another folder. Files that have
+relative paths already are not written. tests/lint/tidy.py uses members() to find the sources in a unity file.
 """
 import os
 import re
@@ -19,7 +19,7 @@ def unity_sources(build):
 
 
 def members(source):
-    """Real paths of the files that a unity source is made of."""
+    """Real paths of the files that a unity source includes."""
     with open(source, encoding="utf-8") as file:
         return [os.path.realpath(os.path.join(os.path.dirname(source), m)) for m in MEMBER.findall(file.read())]
 

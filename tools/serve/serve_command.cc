@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -73,15 +74,21 @@ std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, sessio
     throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so it cannot be served", {},
                 "use a model with a vocabulary");
   serve::ServedModel::Parts parts{
-      .name = request.alias.empty() ? session.model().path.stem().string() : request.alias,
+      .name = request.alias.empty() ? session.file().stem() : request.alias,
       .tokenizer = &session.tokenizer(),
       .chat_template = session.file().find<std::string_view>("tokenizer.chat_template").value_or(std::string_view()),
       .context = static_cast<std::size_t>(session.context())};
   parts.sampling = session::read_sampling_defaults(session.file());
+  const auto slots = static_cast<std::int64_t>(session.executor().state_slots());
+  const auto snapshots = slots - std::min(slots, request.session.model.sequences);
   parts.executor = session.take_executor();
   parts.pooling = pooling_of(request, session.file());
   parts.engine.queue = static_cast<std::size_t>(request.queue);
   parts.engine.reuse_prefixes = !request.no_prefix_cache;
+  parts.engine.state_snapshots = snapshots > 0;
+  parts.engine.state_interval = static_cast<std::size_t>(
+      request.state_interval.value_or(session::state_interval_for(session.context(), snapshots)));
+  parts.engine.turn_ends = session.tokenizer().end_of_generation();
   parts.engine.watchdog = milliseconds(request.watchdog);
   return std::make_unique<serve::ServedModel>(std::move(parts));
 }

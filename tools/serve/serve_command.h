@@ -14,6 +14,7 @@ struct ServeRequest {
   session::Session::Options session;
   std::string host = "127.0.0.1", alias, log_format = "text", log_level = "info", config, pooling = "auto";
   std::optional<std::string> api_key_file;
+  std::optional<std::int64_t> state_interval;
   std::vector<std::string> origins;
   std::int64_t port = 8080, queue = 256, body_kib = 4096, head_kib = 16, connections = 1024;
   float request_timeout = 600, drain_timeout = 30, idle_timeout = 75, body_timeout = 30, write_timeout = 30;

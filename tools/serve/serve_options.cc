@@ -18,6 +18,7 @@ constexpr const char* kServeFooter =
     "error, 5 out of memory.\n";
 
 constexpr float kDay = 86'400;
+constexpr std::int64_t kStateSlotsMax = 1 << 16;
 constexpr std::size_t kKeyFileBytesMax = 1 << 20;
 
 void check(const ServeRequest& request) {
@@ -54,6 +55,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
   auto& session = request.session;
   session.model.sequences = 16;
   session.model.hidden = true;
+  session.state_slots = std::nullopt;
   Options options("forge-serve", "Serves a GGUF model or a compiled plan over HTTP, with OpenAI's API.", kServeFooter);
   options.positional("MODEL", session.model.path, "a GGUF file, or a plan made by forge-compile", false)
       .text("--alias", request.alias, "NAME", "model name in the API; default: the file's name")
@@ -70,7 +72,14 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
       .choice("--pooling", request.pooling, "auto|mean|last",
               "embedding of a text: the mean over its tokens, or its last token; auto: as the model file says; default "
               "auto")
-      .flag("--no-prefix-cache", request.no_prefix_cache, "do not reuse the KV cache of shared prompt prefixes");
+      .flag("--no-prefix-cache", request.no_prefix_cache, "do not reuse the KV cache of shared prompt prefixes")
+      .integer("--state-slots", session.state_slots, 0, kStateSlotsMax,
+               "slots of recurrent state, for models that have it: one per sequence of --parallel, the others for "
+               "snapshots that prefixes are reused from; 0: no snapshots; default: snapshots in an eighth of the free "
+               "memory, at most 64")
+      .integer("--state-interval", request.state_interval, 0, session::kContextMax,
+               "keep a snapshot of recurrent state every N tokens of a prompt; 0: only at turns and ends; default: so "
+               "that two whole contexts fit, at least 256");
   add_network(options, request);
   options.group("Execution")
       .text("--device", session.device, "NAME", session::kDeviceHelp)
@@ -93,6 +102,7 @@ bool parse_serve_options(int argc, const char* const* argv, ServeRequest& reques
     return false;
   }
   check(request);
+  if (request.no_prefix_cache) session.state_slots = 0;  // snapshots would never be used
   return true;
 }
 

@@ -17,6 +17,9 @@ using ir::InputKind;
 using plan::TileOpKind;
 using Kind = PointerArgument::Kind;
 
+/// Most columns of a norm in a tile of rows without a matmul: 32 KiB of shared memory.
+constexpr std::int64_t kNormColumnsMax = 8192;
+
 /// Operations that read two columns of the tile: RoPE's pairs, and the gate and up columns of a GLU.
 bool is_combine(TileOpKind kind) {
   return kind == TileOpKind::kRope || kind == TileOpKind::kPairs;
@@ -142,6 +145,15 @@ class Generator {
     switch (op.kind) {
       case TileOpKind::kLoad:
         break;
+      case TileOpKind::kRmsNorm: {  // the tile is normalised before the epilogue (FillRows in kernels/gpu/rows.h)
+        const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
+        norm_ = fmt::format(
+            "  static constexpr int kNormDim = {0};\n"
+            "  FORGE_DEVICE static float normed(const Args& a, int c, float v, float mean) {{\n"
+            "    return v / sqrt_of(mean + {1}) * gpu::load({2} + c % {0});\n  }}\n",
+            norm.dim, float_literal(norm.eps), value_pointer("const float*", op.operand));
+        break;
+      }
       case TileOpKind::kInvRms: {
         const auto& norm = graph_.attrs_as<ir::NormAttrs>(op.node);
         parts_ = row_floats(op.operand);
@@ -159,7 +171,7 @@ class Generator {
         const auto other =
             operand(place, vector ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
                                   : row_element("const float*", op.operand, col));
-        line(place, fmt::format("v = {};", call(op.node, "v", other)));
+        line(place, fmt::format("v = {};", op.gated ? call(op.node, other, "v") : call(op.node, "v", other)));
         break;
       }
       case TileOpKind::kAddExpertVector: {
@@ -250,6 +262,7 @@ class Generator {
         std::ranges::any_of(draft_.sections[0].ops, [](const auto& op) { return op.kind == TileOpKind::kPairs; });
     text += fmt::format("  }};\n  static constexpr int kIn = {}, kOperands = {}, kParts = {};\n",
                         halved ? 2 * kGluUnit : kResultColumns, most_operands_, parts_);
+    text += norm_;
     if (parts_ > 0 && draft_.slots > 1) text += fmt::format("  static constexpr int kSlots = {};\n", draft_.slots);
     if (parts_ > 0) {
       text += fmt::format("  FORGE_DEVICE static const float* squares(const Args& a) {{ return {}; }}\n", squares_);
@@ -276,7 +289,7 @@ class Generator {
   const ir::Graph& graph_;
   const TileDraft& draft_;
   const EpilogueContext& context_;
-  std::string load_, run_, squares_, inv_rms_;
+  std::string load_, run_, squares_, inv_rms_, norm_;
   std::vector<PointerArgument> pointers_;
   std::vector<std::string> types_;
   std::int64_t operands_ = 0, most_operands_ = 0, parts_ = 0;
@@ -293,6 +306,13 @@ std::expected<EpilogueShape, std::string> epilogue_shape(const ir::Graph& graph,
     if (section.begin > 0) shape.divides = std::gcd(shape.divides, section.begin);
     int combines = 0;
     for (const auto& op : section.ops) {
+      if (op.kind == TileOpKind::kRmsNorm && draft.source == ir::kNoNode && draft.slots == 1 &&
+          draft.sections.size() == 1 && &op == section.ops.data()) {
+        const auto dim = graph.attrs_as<ir::NormAttrs>(op.node).dim;
+        if (dim > kNormColumnsMax) return std::unexpected(fmt::format("a norm over {} columns is a step alone", dim));
+        shape.multiple_of = std::lcm(shape.multiple_of, dim);
+        continue;
+      }
       if (op.kind == TileOpKind::kRmsNorm || op.kind == TileOpKind::kLayerNorm)
         return std::unexpected("a norm needs columns of other blocks");
       if (is_combine(op.kind) && ++combines > 1) return std::unexpected("columns are combined twice (RoPE or GLU)");

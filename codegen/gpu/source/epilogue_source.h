@@ -20,6 +20,7 @@ struct PointerArgument {
     kKeys,        ///< the K pool of the layer of `node`, a KV store or an attention
     kValues,      ///< its V pool
     kInput,       ///< the step input `input`: an ir::InputKind or plan::GpuInput
+    kRecurrent,   ///< the recurrent state of layer `input` in the group whose state `node` updates
     kBlockTable,  ///< the block tables of the KV group of `node`, a KV store or an attention
     kScratch,     ///< the step's scratch, at byte `input`
     kConstants,   ///< the choice's constants, at byte `input`

@@ -45,6 +45,8 @@ struct AttentionQuery {
   const std::int32_t* positions;  ///< [tokens], absolute, in any order
   std::size_t kv_head;
   const float* sinks = nullptr;  ///< [group] or nullptr: a score that is added to l but has no V
+  /// ALiBi (arXiv 2108.12409): [group] or nullptr; slope * distance is subtracted from a score, after the soft-cap.
+  const float* slopes = nullptr;
 };
 
 /// Floats of one partial result:
@@ -70,6 +72,10 @@ struct AttentionQuery {
 [[gnu::always_inline]] constexpr std::size_t attention_scratch_floats(std::size_t tokens, std::size_t group,
                                                                       const KvShape& kv) {
   return 2 * tokens * group * attention_partial_floats(kv.value_dim) + attention_chunk_scratch_floats(kv);
+}
+/// Blocks that hold `tokens` tokens of up to `sequences` sequences, each of which begins a block.
+[[gnu::always_inline]] constexpr std::size_t self_attention_blocks(std::size_t tokens, std::size_t sequences) {
+  return (tokens + kKvBlockTokens - 1) / kKvBlockTokens + sequences;
 }
 /// Number of chunks of a cache of kv_length positions.
 [[gnu::always_inline]] constexpr std::size_t attention_chunks(std::size_t kv_length) {

@@ -147,8 +147,7 @@ void compute_groups(const Chunk& chunk, const Rows* groups, std::size_t count, f
     });
   }
   for_groups([&]<std::size_t R>(const Rows& rows, const SeenRange&, float* to) FORGE_INLINE_BODY {
-    for (std::size_t r = 0; r < R; ++r)
-      softmax_of_chunk(chunk.softcap, to + r * kAttentionChunk, rows.begin[r], rows.end[r], rows.partial[r]);
+    for (std::size_t r = 0; r < R; ++r) softmax_of_chunk(chunk.softcap, to + r * kAttentionChunk, rows, r);
   });
   for (std::size_t block = begin; block < end; ++block) {
     const std::size_t from = block * kKvBlockTokens;

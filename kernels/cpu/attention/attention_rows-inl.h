@@ -62,6 +62,7 @@ struct Rows {
   const float* q[kRowsTogether];
   float* partial[kRowsTogether];
   std::size_t begin[kRowsTogether], end[kRowsTogether];  // begin < end
+  float slope[kRowsTogether], at[kRowsTogether];  ///< ALiBi: slopes, and the rows' own positions relative to the chunk
 };
 
 /// scores[r][0..32) = scale * q_r . K for the 32 positions of one block; each dot is one chain of fma over d in order.
@@ -108,13 +109,22 @@ FORGE_INLINE void block_scores(const Chunk& chunk, const Rows& rows, const std::
   }
 }
 
-/// Applies the soft-cap and replaces scores [begin, end) of a row with exp(score - m). Scores outside the range become
-/// 0 up to the vector's border. m and l are written to the partial result.
-FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, std::size_t begin, std::size_t end, float* partial) {
+/// Applies the soft-cap and ALiBi's bias and replaces scores [begin, end) of row r with exp(score - m). Scores outside
+/// the range become 0 up to the vector's border. m and l are written to the partial result.
+FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, const Rows& rows, std::size_t r) {
+  const std::size_t begin = rows.begin[r], end = rows.end[r];
+  float* const partial = rows.partial[r];
   const std::size_t first = begin / 16 * 16, last = (end + 15) / 16 * 16;
   if (softcap != 0)
     for (std::size_t i = first; i < last; i += 16)
       M::store(mul(tanh(div(M::load(scores + i), M::set1(softcap))), M::set1(softcap)), scores + i);
+  if (rows.slope[r] != 0) {
+    constexpr float kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (std::size_t i = first; i < last; i += 16) {
+      const V distance = sub(M::set1(rows.at[r] - static_cast<float>(i)), M::load(kLaneNumbers));
+      M::store(sub(M::load(scores + i), mul(M::set1(rows.slope[r]), distance)), scores + i);
+    }
+  }
   for (std::size_t i = first; i < begin; ++i) scores[i] = -__builtin_inff();
   for (std::size_t i = end; i < last; ++i) scores[i] = -__builtin_inff();
   V largest = M::load(scores + first);
@@ -259,8 +269,7 @@ void compute_rows(const Chunk& chunk, const Rows& rows) {
   for (std::size_t block = begin; block < end; ++block)
     block_scores<Kv, R>(chunk, rows, chunk.keys[block], block_ahead(chunk, block, begin, end),
                         scores + block * kKvBlockTokens);
-  for (std::size_t r = 0; r < R; ++r)
-    softmax_of_chunk(chunk.softcap, scores + r * kAttentionChunk, rows.begin[r], rows.end[r], rows.partial[r]);
+  for (std::size_t r = 0; r < R; ++r) softmax_of_chunk(chunk.softcap, scores + r * kAttentionChunk, rows, r);
   add_seen_values<Kv, R>(chunk, rows, seen, scores, 0, kAttentionChunk);
 }
 

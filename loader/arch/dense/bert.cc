@@ -1,0 +1,76 @@
+// bert, nomic-bert, modern-bert: encoders, whose tokens see each other in both directions. LayerNorm.
+//   bert         BERT, MiniLM, E5, BGE: norms after attention and FFN, learned positions, token types, biases, an
+//   ungated
+//                FFN with GELU
+//   nomic-bert   Nomic Embed 1 and 1.5: the same norms, RoPE in kHalves mode, fused q, k and v, a gated FFN with SiLU
+//   modern-bert  ModernBERT, Granite Embedding R2: norms before attention and FFN, RoPE in kHalves mode, fused q, k and
+//                v, a gated FFN with GELU, a window in all layers but every n-th
+// All tokens of a text have token type 0. Sources: arXiv 1810.04805, 2402.01613, 2412.13663.
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+namespace {
+
+ir::Value embed_tokens(DecoderBuilder& model) {
+  auto& ir = model.ir();
+  const std::int64_t width = model.params().width;
+  ir::Value x = model.embed();
+  if (model.has("token_types.weight")) {
+    const auto types = model.tensor("token_types.weight").rows();
+    x = ir.add(x, ir.slice_rows(model.reshaped("token_types.weight", {types * width}), 0, width));
+  }
+  if (model.has("position_embd.weight")) {
+    const auto positions = model.tensor("position_embd.weight").rows();
+    x = ir.add(x,
+               ir.embed(model.weight("position_embd.weight", positions, width), ir.input(ir::InputKind::kPositions)));
+  }
+  return model.norm(x, "token_embd_norm");
+}
+
+/// Layers 0, n, 2n, ... see everything and have the file's RoPE base; the others have a window and a base of their own.
+AlternatingAttention windows_of(DecoderBuilder& model, const AttentionSpec& spec) {
+  const auto layers = static_cast<std::size_t>(model.params().layers);
+  AlternatingAttention out{spec, spec, std::vector<bool>(layers)};
+  out.local.window = model.sliding_window();
+  out.local.rope.freqs.base = model.rope_base("rope.freq_base_swa");
+  const auto period = static_cast<std::size_t>(
+      positive(model.file(), model.key("attention.sliding_window_pattern"), model.params().layers));
+  for (std::size_t i = 0; i < layers; ++i) out.windowed[i] = out.local.window > 0 && i % period != 0;
+  return out;
+}
+
+PortableModel build_modern_bert(DecoderBuilder& model) {
+  auto spec = model.attention_spec(ir::RopeMode::kHalves);
+  spec.bidirectional = true;
+  const auto attention = windows_of(model, spec);
+  const auto x = model.each_layer(embed_tokens(model), [&](ir::Value in, std::int64_t layer) {
+    const auto norm = model.at(layer, "attn_norm");  // the first layer has none: the embedding's norm is just before
+    const ir::Value rows = model.has(norm + ".weight") ? model.norm(in, norm) : in;
+    in = model.residual(in, model.attention(rows, layer, attention(layer)));
+    return model.residual(in,
+                          model.gated_ffn(model.norm(in, model.at(layer, "ffn_norm")), layer, ir::Activation::kGelu));
+  });
+  return model.finish_encoder(x, "output_norm");
+}
+
+}  // namespace
+
+PortableModel build_bert(const Gguf& file) {
+  DecoderBuilder model(file, NormKind::kLayer);
+  model.require_bidirectional();
+  if (model.family() == "modern-bert") return build_modern_bert(model);
+  auto spec = model.attention_spec(ir::RopeMode::kHalves);
+  spec.bidirectional = true;
+  spec.use_rope = model.family() == "nomic-bert";
+  return model.finish_encoder(model.each_layer(embed_tokens(model), [&](ir::Value x, std::int64_t layer) {
+    x = model.norm(model.residual(x, model.attention(x, layer, spec)), model.at(layer, "attn_output_norm"));
+    const bool gated = model.has(model.at(layer, "ffn_gate.weight"));
+    const ir::Value out =
+        gated ? model.gated_ffn(x, layer, ir::Activation::kSilu) : model.ungated_ffn(x, layer, ir::Activation::kGelu);
+    return model.norm(model.residual(x, out), model.at(layer, "layer_output_norm"));
+  }));
+}
+
+}  // namespace forge::loader

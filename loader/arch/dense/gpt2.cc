@@ -1,0 +1,43 @@
+// gpt2, starcoder, bloom, mpt: decoders with LayerNorm, fused q, k and v, an ungated FFN with GELU and no RoPE.
+//   gpt2, starcoder  positions are learned: a row of position_embd is added to each token's embedding. starcoder has
+//   one
+//                    KV head (multi-query attention)
+//   bloom            ALiBi, and a norm after the embedding
+//   mpt              ALiBi, q, k and v limited to +-clamp_kqv if the file says so, no biases in the published models
+// Sources: arXiv 2305.06161, 2211.05100, 2108.12409 and the published configurations.
+
+#include "loader/arch/blocks.h"
+#include "loader/arch/registry.h"
+
+namespace forge::loader {
+namespace {
+
+/// The embedding of the step's tokens, with what the family adds for their positions.
+ir::Value embed(DecoderBuilder& model) {
+  const ir::Value x = model.embed();
+  if (model.family() == "bloom") return model.norm(x, "token_embd_norm");
+  if (model.family() == "mpt") return x;
+  auto& ir = model.ir();
+  const auto positions = model.tensor("position_embd.weight").rows();
+  return ir.add(x, ir.embed(model.weight("position_embd.weight", positions, model.params().width),
+                            ir.input(ir::InputKind::kPositions)));
+}
+
+}  // namespace
+
+PortableModel build_gpt2(const Gguf& file) {
+  constexpr float kAlibiOfBloom = 8;
+  DecoderBuilder model(file, NormKind::kLayer);
+  auto spec = model.attention_spec(ir::RopeMode::kHalves);
+  spec.use_rope = false;
+  if (model.family() == "bloom") spec.alibi = kAlibiOfBloom;
+  if (model.family() == "mpt") {
+    spec.alibi = model.feature("attention.max_alibi_bias", 0);
+    spec.clamp_qkv = model.feature("attention.clamp_kqv", 0);
+  }
+  const auto ffn = [&](ir::Value x, std::int64_t layer) { return model.ungated_ffn(x, layer, ir::Activation::kGelu); };
+  return model.finish(model.each_layer(
+      embed(model), [&](ir::Value x, std::int64_t layer) { return model.decoder_layer(x, layer, spec, {}, ffn); }));
+}
+
+}  // namespace forge::loader

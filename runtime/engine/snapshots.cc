@@ -1,0 +1,57 @@
+// The scheduler's side of recurrent state: where snapshots are kept.
+
+#include <algorithm>
+
+#include "runtime/engine/scheduler.h"
+#include "runtime/engine/scheduler_job.h"
+
+namespace forge::engine {
+
+bool Scheduler::keeps_states() const {
+  return limits_.reuse_prefixes && pool_.states() != nullptr && pool_.states()->limits().snapshots;
+}
+
+/// The last position at or before `tokens` at which the pool can keep the state: with sliding windows, whole blocks.
+std::size_t Scheduler::snapshot_at(std::size_t tokens) const {
+  const auto& pool = pool_.limits();
+  return pool.windows.empty() ? tokens : tokens / pool.block_tokens * pool.block_tokens;
+}
+
+/// Sets the positions that follow from the prompt: its end, and the end of its last turn that is followed by something
+/// (mostly the start of the answer, which chat templates may render differently in the next turn).
+void Scheduler::set_snapshots(Job& job) const {
+  job.prompt_end = snapshot_at(job.ids.size());
+  const auto ends_turn = [&](std::int32_t id) { return std::ranges::binary_search(limits_.turn_ends, id); };
+  for (std::size_t end = job.ids.size() - 1; end > 0 && job.turn_end == 0; --end)
+    if (ends_turn(job.ids[end - 1])) job.turn_end = snapshot_at(end);
+}
+
+/// The next position behind the computed tokens at which a snapshot is kept; SIZE_MAX if there is none.
+std::size_t Scheduler::next_snapshot(const Job& job) const {
+  if (!keeps_states()) return SIZE_MAX;
+  const std::size_t fed = job.fed();
+  std::size_t next = SIZE_MAX;
+  const auto consider = [&](std::size_t position) {
+    if (position > fed) next = std::min(next, position);
+  };
+  consider(job.wanted);
+  if (job.hidden()) return next;
+  for (const auto position : {job.turn_end, job.branch, job.prompt_end}) consider(position);
+  if (limits_.state_interval > 0) consider((fed / limits_.state_interval + 1) * limits_.state_interval);
+  return next;
+}
+
+/// Call after a step.
+void Scheduler::keep_at_snapshot(Job& job) {
+  const std::size_t fed = job.fed();
+  const bool regular = limits_.state_interval > 0 && fed % limits_.state_interval == 0;
+  if (fed == job.wanted ||
+      (!job.hidden() && (regular || fed == job.turn_end || fed == job.branch || fed == job.prompt_end)))
+    keep_state(job);
+}
+
+void Scheduler::keep_state(Job& job) {
+  if (keeps_states()) (void)job.kv->keep_state(std::span(job.ids).first(job.fed()));
+}
+
+}  // namespace forge::engine

@@ -1,0 +1,51 @@
+#include "session/embedding.h"
+
+#include <fmt/format.h>
+
+#include "session/generate.h"
+#include "support/error.h"
+
+namespace forge::session {
+
+// The numbers are those of llama.cpp's converters.
+Pooling read_pooling(const loader::Gguf& file) {
+  enum : std::uint32_t { kNone, kMean, kCls, kLast };
+  const auto family = file.find<std::string_view>("general.architecture").value_or("");
+  const auto type = file.find<std::uint32_t>(std::string(family) + ".pooling_type").value_or(kLast);
+  switch (type) {
+    case kMean:
+      return Pooling::kMean;
+    case kCls:
+      return Pooling::kFirst;
+    case kNone:
+    case kLast:
+      return Pooling::kLast;
+    default:
+      throw Error(ErrorCode::kModelUnsupported, fmt::format("pooling type {} is not supported", type),
+                  "mean, cls and last are", "use another embedding model");
+  }
+}
+
+/// Rows are summed in the order of their tokens, so the mean does not depend on how the text is cut into steps.
+std::vector<float> embed(Sequences& sequences, std::span<const std::int32_t> ids, Pooling pooling) {
+  check_prompt(ids, sequences.context());
+  std::vector<double> sum;
+  std::size_t row = 0;
+  sequences.hidden_rows(0, ids, [&](std::span<const float> rows) {
+    const std::size_t width = sequences.hidden_width();
+    sum.resize(width);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::size_t token = row + i / width;
+      const bool counts = pooling == Pooling::kMean || token == (pooling == Pooling::kFirst ? 0 : ids.size() - 1);
+      if (counts) sum[i % width] += static_cast<double>(rows[i]);
+    }
+    row += rows.size() / width;
+  });
+  const double count = pooling == Pooling::kMean ? static_cast<double>(ids.size()) : 1;
+  std::vector<float> out;
+  for (const double value : sum) out.push_back(static_cast<float>(value / count));
+  sequences.trim(0, 0);
+  return out;
+}
+
+}  // namespace forge::session

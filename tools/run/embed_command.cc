@@ -1,0 +1,61 @@
+#include "tools/run/embed_command.h"
+
+#include <cmath>
+
+#include "session/embedding.h"
+#include "support/error.h"
+#include "support/json_text.h"
+#include "support/os/atomic_file.h"
+#include "support/os/console.h"
+#include "tools/run/run_report.h"
+
+namespace forge::tools {
+namespace {
+
+/// The token ids of the prompt. The text is used as it is, without a chat template; control tokens in it are text.
+std::vector<std::int32_t> ids_of(const RunRequest& request, session::Session& session) {
+  if (request.tokens) return parse_tokens(*request.tokens, session.executor().vocab());
+  return session.tokenizer().encode(read_prompt(request.prompt), {.add_special = true});
+}
+
+/// `vector` as a JSON list, divided by its length.
+std::string unit_json(std::vector<float> vector) {
+  double squares = 0;
+  for (const double value : vector) squares += value * value;
+  if (!(squares > 0) || !std::isfinite(squares))
+    throw Error(ErrorCode::kModelFormat, "the model's hidden states are NaN, infinite or all zero", {},
+                "the model file is probably damaged: download or convert it again");
+  for (auto& value : vector) value = static_cast<float>(value / std::sqrt(squares));
+  JsonWriter json(JsonLayout::kCompact);
+  json.open('{').field("embedding", std::span<const float>(vector));
+  return json.close().take();
+}
+
+}  // namespace
+
+int embed_command(RunRequest& request, session::Stages& stages) {
+  request.session.tokenizer = !request.tokens;
+  request.session.model.hidden = true;
+  request.session.embeds = true;
+  session::Session session(request.session, stages);
+  if (request.dump_embedding)
+    for (const auto& file : session.file().files()) check_output_path(*request.dump_embedding, {file.path});
+  const auto pooling = session::read_pooling(session.file());
+  const auto ids = ids_of(request, session);
+  session::check_known(ids, session.executor().vocab());
+  session::Sequences sequences(session.executor(), session.context(), 1);
+  note_device(session);
+  auto vector = session::embed(sequences, ids, pooling);
+  if (request.dump_embedding) {
+    AtomicFile file(*request.dump_embedding);
+    file.write(std::as_bytes(std::span<const float>(vector)));
+    file.commit();
+  } else {
+    Output output;
+    output.write(unit_json(std::move(vector)));
+  }
+  report_run(request, session, stages);
+  return 0;
+}
+
+}  // namespace forge::tools
