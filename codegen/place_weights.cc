@@ -33,8 +33,8 @@ SlicedRows sliced(const ir::TensorType& type, bool as_vector = false) {
   return {.slices = shape[0].value, .rows = shape[1].value, .cols = type.cols(), .vector = type.cols() == 1};
 }
 
-/// True if the tensor has these rows. Rows of f32 follow each other, so the same numbers may have other dims in the file
-/// (DecoderBuilder::reshaped).
+/// True if the tensor has these rows. Rows of f32 follow each other, so the same numbers may have other dims in the
+/// file (DecoderBuilder::reshaped).
 bool has_shape(const SourceTensor& tensor, const SlicedRows& wanted) {
   if (tensor.dtype == DType::kF32) return tensor.rows * tensor.cols == wanted.slices * wanted.rows * wanted.cols;
   if (wanted.vector) return tensor.rows == wanted.slices && tensor.cols == wanted.rows;

@@ -133,10 +133,9 @@ class Interpreter {
     for (Tensor& tensor : made) values_[node].push_back(std::make_shared<Tensor>(std::move(tensor)));
   }
 
-  [[nodiscard]] const std::vector<std::int32_t>& state_slots(const std::vector<std::int32_t>& slots) const {
+  void check_slots(const std::vector<std::int32_t>& slots) const {
     if (static_cast<std::int64_t>(slots.size()) != counts_.sequences)
       misuse(fmt::format("{} state slots for {} sequences", slots.size(), counts_.sequences));
-    return slots;
   }
 
   TensorPtr input(NodeId node) const {
@@ -159,10 +158,12 @@ class Interpreter {
         tensor.i32 = in.kv_length;
         break;
       case InputKind::kStateRead:
-        tensor.i32 = state_slots(in.state_read);
+        check_slots(in.state_read);
+        tensor.i32 = in.state_read;
         break;
       case InputKind::kStateWrite:
-        tensor.i32 = state_slots(in.state_write);
+        check_slots(in.state_write);
+        tensor.i32 = in.state_write;
         break;
       case InputKind::kEmbeddings:
         if (in.embeddings.size() != tensor.f32.size()) misuse("embeddings must have one row for each token");

@@ -42,7 +42,8 @@ struct Family {
 std::span<const Family> families();
 
 /// Builds the portable graph of a model file. Errors: kModelUnsupported (family, tensor type or feature, by name, with
-/// the supported ones), kModelFormat (missing or misshapen tensors, metadata that contradicts them, with both numbers).
+/// where the supported ones are listed), kModelFormat (missing or misshapen tensors, metadata that contradicts them,
+/// with both numbers).
 PortableModel build_model(const Gguf& file);
 
 }  // namespace forge::loader

@@ -1,5 +1,7 @@
 #include "loader/arch/registry.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "support/error.h"
@@ -21,13 +23,10 @@ std::span<const Family> families() {
 
 PortableModel build_model(const Gguf& file) {
   const auto name = file.require<std::string>("general.architecture");
-  std::string known;
-  for (const auto& family : kFamilies) {
+  for (const auto& family : kFamilies)
     if (family.name == name) return family.build(file);
-    known += (known.empty() ? "" : ", ") + std::string(family.name);
-  }
   throw Error(ErrorCode::kModelUnsupported, "model family '" + printable(name) + "' is not supported", {},
-              "supported families: " + known);
+              fmt::format("'forge-inspect families' lists the {} supported ones", std::size(kFamilies)));
 }
 
 }  // namespace forge::loader

@@ -311,8 +311,12 @@ Gguf Gguf::read(GgufFile file) {
 Gguf Gguf::open(const std::filesystem::path& path) {
   Gguf opened = read(map_file(path));
   const auto paths = within_file(opened.files_.front(), [&] { return paths_of_parts(opened); });
+  // The part that is open already is not read again.
   std::vector<Gguf> parts;
-  for (const auto& part : paths) parts.push_back(part == path ? std::move(opened) : read(map_file(part)));
+  for (const auto& part : paths)
+    if (part != path) parts.push_back(read(map_file(part)));
+  const auto own = std::ranges::find(paths, path) - paths.begin();
+  parts.insert(parts.begin() + own, std::move(opened));
   return join(std::move(parts));
 }
 

@@ -30,8 +30,8 @@ std::optional<PartPlace> place_of(const Gguf& file) {
 }
 
 std::string name_of(const Gguf& part) {
-  const auto& name = part.files().front().name;
-  return name.empty() ? "the file" : printable(name, 200);
+  const auto files = part.files();
+  return files.front().name.empty() ? std::string("the file") : printable(files.front().name, 200);
 }
 
 [[noreturn]] void refuse(std::string what, std::string why, const char* fix = kFetch) {

@@ -71,10 +71,35 @@ inline Graph every_op() {
   const Value arranged = b.arrange(3, pieces, true);
   const Value batched = b.batched_matmul(arranged, b.weight("batches", DType::kQ8_0, {3, 8, 32}));
   x = b.add(b.expert_sum(arranged, shares), b.matmul(batched, b.weight("wide", DType::kF16, {32, 24})));
-  x = b.gather_rows(b.scale(x, 0.125f), b.input(InputKind::kRows));
+  // Ops with recurrent state, each with a group of its own, and attention without a cache, on parts of 24 columns of x.
+  x = b.split(x, {24, 8})[0];
+  const auto state_of = [&](std::int64_t number, std::int64_t floats) {
+    return b.recurrent_state({.group = number, .layers = 1, .floats = floats});
+  };
+  const auto conv = b.short_conv(x, b.weight("taps", DType::kF32, {24, 3}), b.weight("tap_bias", DType::kF32, {24}),
+                                 state_of(1, 48), 0);
+  const auto of_delta = b.split(conv.y, {4, 4, 12, 2, 2});
+  const auto delta = b.delta_rule(of_delta[0], of_delta[1], of_delta[2], of_delta[3], of_delta[4], state_of(2, 48),
+                                  {.heads = 2, .key_heads = 1, .key_dim = 4, .value_dim = 6, .norm_eps = 1e-5f});
+  const auto of_scan = b.split(x, {8, 4, 3, 3, 6});
+  const auto scan = b.selective_scan({of_scan[0], of_scan[1], b.weight("rates", DType::kF32, {4, 3}), of_scan[2],
+                                      of_scan[3], b.weight("skips", DType::kF32, {4})},
+                                     state_of(3, 24), {.heads = 4, .head_dim = 2, .state_dim = 3, .groups = 1});
+  const auto of_rwkv = b.split(x, {4, 4, 4, 4, 4, 4});
+  const auto rwkv = b.rwkv7({of_rwkv[0], of_rwkv[1], of_rwkv[2], of_rwkv[3], of_rwkv[4], of_rwkv[5]}, state_of(4, 16),
+                            {.heads = 1, .head_dim = 4});
+  const auto of_self = b.split(x, {12, 6, 6});
+  const Value seen = b.self_attention(of_self[0], of_self[1], of_self[2],
+                                      {.heads = 2, .kv_heads = 1, .head_dim = 6, .scale = 0.5f, .window = 4});
+  const Builder::Piece of_all[] = {{delta.y, 0, 0, 6}, {scan.y, 0, 0, 8}, {rwkv.y, 0, 0, 4}, {seen, 0, 0, 6}};
+  x = b.gather_rows(b.scale(b.arrange(1, of_all), 0.125f), b.input(InputKind::kRows));
   graph.add_output("hidden \"state\"", x);
   graph.add_output("kv3", state);
   graph.add_output("recurrent0", b.recurrent_state({.group = 0, .layers = 2, .floats = 96}));
+  graph.add_output("recurrent1", conv.state);
+  graph.add_output("recurrent2", delta.state);
+  graph.add_output("recurrent3", scan.state);
+  graph.add_output("recurrent4", rwkv.state);
   return graph;
 }
 

@@ -1,9 +1,8 @@
 // The GPU executor on the null driver: launches and their addresses, the decode loop, memory requirements, and errors
 // for broken plans and failing devices.
 
-#include <catch2/catch.hpp>
-
 #include <algorithm>
+#include <catch2/catch.hpp>
 
 #include "kernels/quant/dtype.h"
 #include "runtime/plan/gpu_io.h"

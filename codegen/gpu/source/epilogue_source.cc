@@ -167,10 +167,11 @@ class Generator {
         line(place, fmt::format("v = {};", call(op.node, "v")));
         break;
       case TileOpKind::kBinary: {
-        const bool vector = graph_.type(op.operand).shape.size() == 1;
-        const auto other =
-            operand(place, vector ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
-                                  : row_element("const float*", op.operand, col));
+        const auto& type = graph_.type(op.operand);
+        const auto other = operand(place, is_one_number(type) ? value_pointer("const float*", op.operand)
+                                          : type.shape.size() == 1
+                                              ? fmt::format("{} + {}", value_pointer("const float*", op.operand), col)
+                                              : row_element("const float*", op.operand, col));
         line(place, fmt::format("v = {};", op.gated ? call(op.node, other, "v") : call(op.node, "v", other)));
         break;
       }
