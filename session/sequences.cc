@@ -210,6 +210,7 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
     // The device runs ahead of the host, so all blocks that the loop can reach are allocated now; end() trims.
     extend(s, static_cast<std::size_t>(steps), s, ids.size(), true);
   }
+  fed_.assign(ids.begin(), ids.end());
   loop_->start({.ids = ids,
                 .positions = std::span(positions_).first(ids.size()),
                 .samplers = std::span(samplers_).first(ids.size()),
@@ -224,7 +225,10 @@ std::span<const std::int32_t> Sequences::next() {
   invariant(loop_ != nullptr && taken_ < loop_steps_, "TOOL-004", "no more steps than begin() announced");
   for (; submitted_ < loop_steps_ && loop_->in_flight() < loop_->in_flight_max(); ++submitted_) loop_->submit();
   ++taken_;
-  return loop_->take();
+  for (std::size_t s = 0; s < loop_sequences_; ++s) take_ids(s, std::span(fed_).subspan(s, 1));
+  const auto sampled = loop_->take();
+  fed_.assign(sampled.begin(), sampled.end());
+  return sampled;
 }
 
 void Sequences::end() {
@@ -232,7 +236,9 @@ void Sequences::end() {
   if (loop_steps_ > 0) loop_->stop();
   for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) {
     const auto fed = length(s) - loop_steps_ + taken_;
-    invariant(trim(s, fed) == fed, "TOOL-006", "the KV cache after a decode loop still has what the next token sees");
+    // Recurrent state cannot go back by the steps in flight, so such a sequence may end up at an earlier snapshot.
+    invariant(trim(s, fed) == fed || has_state(), "TOOL-006",
+              "the KV cache after a decode loop still has what the next token sees");
   }
   loop_ = nullptr;
 }

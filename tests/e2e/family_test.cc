@@ -84,7 +84,8 @@ TEST_CASE("a file that contradicts itself or needs an unsupported feature is ref
     INFO(line);
     for (const auto* word : words) CHECK(line.find(word) != std::string::npos);
   };
-  says(refusal(edited(good, "general.architecture", "llama", "llamo")), {"llamo", "'forge-inspect families' lists the"});
+  says(refusal(edited(good, "general.architecture", "llama", "llamo")),
+       {"llamo", "'forge-inspect families' lists the"});
   says(refusal(edited(good, "llama.attention.head_count_kv", u32(2), u32(3))), {"4 and 3"});
   says(refusal(edited(good, "llama.embedding_length", u32(64), u32(65))), {"token_embd.weight", "[90, 65]"});
   says(refusal(edited(good, "llama.block_count", u32(2), u32(3))), {"blk.2."});

@@ -424,10 +424,13 @@ TEST_CASE("merged QKV and split RMSNorm give the results of the separate ops") {
 
 TEST_CASE("a graph with every op runs") {
   ReferenceKv kv;
-  const auto out = interpret(test::every_op(), step(5), kv, made_up_weight, true);
+  auto inputs = step(5);
+  inputs.state_read = {-1};
+  inputs.state_write = {0};
+  const auto out = interpret(test::every_op(), inputs, kv, made_up_weight, true);
   CHECK(out.size() == 1);
   const Tensor& hidden = out.at("hidden \"state\"");
-  CHECK(hidden.dims == std::vector<std::int64_t>{5, 32});
+  CHECK(hidden.dims == std::vector<std::int64_t>{5, 24});
   for (const float value : hidden.f32) CHECK(std::isfinite(value));
   CHECK(kv.rows.size() == 5);
   CHECK(kv.rows.contains({3, 1, 4}));
