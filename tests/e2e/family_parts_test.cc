@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "runtime/cpu/executor.h"
+#include "runtime/weights/weight_source.h"
 #include "tests/e2e/family_errors.h"
 
 using namespace forge;
@@ -80,6 +82,23 @@ TEST_CASE("llama4: chunks, temperatures and unweighted norms are in the layers t
     });
   };
   CHECK((has_norm_of_heads("llama4") && !has_norm_of_heads("llama4_maverick")));
+}
+
+TEST_CASE("llama4 in chunks and with a temperature, in few tokens: the program does as the interpreter") {
+  const TinyModel tiny(FileImage{family_gguf(family_model("llama4"))});
+  auto graph = with_attrs<ir::AttentionAttrs>(tiny.portable().graph, Op::kAttention,
+                                              [](auto& a) { a.chunk = a.chunk > 0 ? 5 : 0; });
+  graph = with_attrs<ir::RopeTableAttrs>(std::move(graph), Op::kRopeTable, [](auto& table) {
+    if (table.temperature != 0) table.temperature_length = 4;
+  });
+  std::shared_ptr<const plan::ProgramT> program =
+      codegen::compile_program(graph, tiny.file(), codegen::host_target(), {.context = 64, .batch_max = 4});
+  runtime::SpanWeightSource source("tiny", tiny.bytes());
+  runtime::CpuExecutor executor(program, source, {.threads = 2});
+  const auto whole = run_alone(executor, family_tokens(), 64, {0});
+  CHECK(nmse(whole, tiny.reference(graph, family_tokens(), false)) < 1e-5);  // keys and values are rounded to f16
+  CHECK(nmse(whole, tiny.reference(tiny.portable().graph, family_tokens(), false)) > kNoticed);
+  CHECK(whole == run_alone(executor, family_tokens(), 1, {0}));
 }
 
 TEST_CASE("mistral4's temperature is noticed, and grovemoe's adjugate experts are those of the chosen ones' groups") {

@@ -166,7 +166,7 @@ def grovemoe(ids):
     """Adjugate experts on the experts' result: those of the first chosen experts' groups, weighted by the scores of the experts
     that have the groups' numbers."""
     m = Model("grovemoe", base=1e7, head_dim=32)
-    per, hidden = m.key("experts_per_group", 4), m.key("expert_chunk_feed_forward_length", 20)
+    per, hidden = m.key("experts_per_group", 4), m.key("expert_chunk_feed_forward_length", 24)
     scale, groups = m.key("expert_group_scale", 0.75), COUNT // 4
     x = m.embed(ids)
     for s in stems(m):
