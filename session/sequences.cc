@@ -193,7 +193,8 @@ std::span<const float> Sequences::decode(std::span<const std::int32_t> ids) {
 }
 
 bool Sequences::can_sample(std::size_t sequences, const runtime::SamplerParams& params) const {
-  const auto* loop = has_state() ? nullptr : executor_.decode_loop();  // its loops know no slots of recurrent state
+  // Recurrent state cannot go back by the steps that a loop in flight has run ahead (KvSequence::append_ring).
+  const auto* loop = has_state() ? nullptr : executor_.decode_loop();
   return loop != nullptr && sequences <= loop->sequences_max() && loop->can_sample(params);
 }
 
@@ -210,25 +211,19 @@ void Sequences::begin(std::span<const std::int32_t> ids, std::span<const runtime
     // The device runs ahead of the host, so all blocks that the loop can reach are allocated now; end() trims.
     extend(s, static_cast<std::size_t>(steps), s, ids.size(), true);
   }
-  fed_.assign(ids.begin(), ids.end());
   loop_->start({.ids = ids,
                 .positions = std::span(positions_).first(ids.size()),
                 .samplers = std::span(samplers_).first(ids.size()),
                 .block_table = tables(ids.size()),
                 .table_stride = table_stride_,
-                .steps_max = steps,
-                .state_read = slots(state_read_, ids.size()),
-                .state_write = slots(state_write_, ids.size())});
+                .steps_max = steps});
 }
 
 std::span<const std::int32_t> Sequences::next() {
   invariant(loop_ != nullptr && taken_ < loop_steps_, "TOOL-004", "no more steps than begin() announced");
   for (; submitted_ < loop_steps_ && loop_->in_flight() < loop_->in_flight_max(); ++submitted_) loop_->submit();
   ++taken_;
-  for (std::size_t s = 0; s < loop_sequences_; ++s) take_ids(s, std::span(fed_).subspan(s, 1));
-  const auto sampled = loop_->take();
-  fed_.assign(sampled.begin(), sampled.end());
-  return sampled;
+  return loop_->take();
 }
 
 void Sequences::end() {
@@ -236,9 +231,7 @@ void Sequences::end() {
   if (loop_steps_ > 0) loop_->stop();
   for (std::size_t s = 0; s < loop_sequences_ && loop_steps_ > 0; ++s) {
     const auto fed = length(s) - loop_steps_ + taken_;
-    // Recurrent state cannot go back by the steps in flight, so such a sequence may end up at an earlier snapshot.
-    invariant(trim(s, fed) == fed || has_state(), "TOOL-006",
-              "the KV cache after a decode loop still has what the next token sees");
+    invariant(trim(s, fed) == fed, "TOOL-006", "the KV cache after a decode loop still has what the next token sees");
   }
   loop_ = nullptr;
 }

@@ -67,8 +67,7 @@ class Sequences {
   /// meanwhile runs further steps, up to the number that the executor keeps in flight.
   std::span<const std::int32_t> next();
   /// Ends the loop. The sequences are cut to the tokens fed up to the last step that next() returned; steps in flight
-  /// after it are discarded. With recurrent state that has run ahead of that step, a sequence is cut to its last
-  /// snapshot before, or to nothing: see length().
+  /// after it are discarded.
   void end();
 
  private:
@@ -99,7 +98,6 @@ class Sequences {
   std::vector<std::int64_t> keep_at_;
   std::vector<runtime::BlockCopy> copies_;  ///< before the next step
   std::vector<std::int32_t> positions_, sequence_, rows_, kv_length_, block_table_, state_read_, state_write_;
-  std::vector<std::int32_t> fed_;     ///< by the decode loop's next step: [loop_sequences_]
   std::vector<std::uint8_t> prompt_;  ///< per token of the step: 1 if it belongs to a long prompt
   std::vector<const runtime::Sampler*> samplers_;
   runtime::DecodeLoop* loop_ = nullptr;  ///< set between begin() and end()
