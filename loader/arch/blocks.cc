@@ -157,7 +157,7 @@ ir::Value DecoderBuilder::qk_norm(ir::Value x, const std::string& stem, std::int
     case QkNorm::kRow:
       return normalise(x, weight(stem + ".weight", heads * dim), {});
     case QkNorm::kUnweighted:
-      return normalise(x, ir_.constant(std::vector<float>(static_cast<std::size_t>(dim), 1.0F), {dim}), {});
+      return unit_norm(x, dim);
   }
   return x;
 }
@@ -222,7 +222,7 @@ DecoderBuilder::KvGroup& DecoderBuilder::kv_group(const ir::AttentionAttrs& atte
 }
 
 /// As kv_group: the number of layers is an upper limit until finish().
-void DecoderBuilder::update_state(std::int64_t floats, const UpdateState& update) {
+ir::Value DecoderBuilder::update_state(std::int64_t floats, const UpdateState& update) {
   auto group = std::ranges::find(recurrent_groups_, floats, [](const auto& g) { return g.attrs.floats; });
   if (group == recurrent_groups_.end()) {
     ir::RecurrentStateAttrs attrs{
@@ -231,7 +231,9 @@ void DecoderBuilder::update_state(std::int64_t floats, const UpdateState& update
     attrs.layers = 0;
     group = recurrent_groups_.insert(recurrent_groups_.end(), {.attrs = attrs, .source = state.node, .state = state});
   }
-  group->state = update(group->state, group->attrs.layers++);
+  const auto [y, state] = update(group->state, group->attrs.layers++);
+  group->state = state;
+  return y;
 }
 
 ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks) {
@@ -256,6 +258,12 @@ ir::Value DecoderBuilder::attend_to(std::int64_t layer, ir::Value q, ir::Attenti
                     attrs.kv_heads, attrs.head_dim, attrs.window, layer, kv.kv_heads, kv.head_dim, kv.window));
   attrs.layer = index;
   return ir_.attention(q, kv_groups_[group].state, attrs, sinks);
+}
+
+ir::Value DecoderBuilder::add_positions(ir::Value x) {
+  const auto positions = tensor("position_embd.weight").rows();
+  return ir_.add(
+      x, ir_.embed(weight("position_embd.weight", positions, params_.width), ir_.input(ir::InputKind::kPositions)));
 }
 
 ir::Value DecoderBuilder::unit_norm(ir::Value x, std::int64_t dim) {
@@ -378,12 +386,18 @@ ir::Value DecoderBuilder::residual(ir::Value x, ir::Value y, float scale) {
 
 ir::Value DecoderBuilder::decoder_layer(ir::Value x, std::int64_t layer, const AttentionSpec& attention_spec,
                                         const LayerSpec& spec, const Ffn& ffn) {
+  const auto attend = [&](ir::Value rows, std::int64_t of) { return attention(rows, of, attention_spec); };
+  return mixer_layer(x, layer, attend, spec, ffn);
+}
+
+ir::Value DecoderBuilder::mixer_layer(ir::Value x, std::int64_t layer, const Mixer& mixer, const LayerSpec& spec,
+                                      const Ffn& ffn) {
   const auto before = [&](ir::Value in, std::string_view stem) {
     return spec.pre_norm ? norm(in, at(layer, stem)) : in;
   };
   const auto after = [&](ir::Value out, const char* stem) { return spec.post_norm ? norm(out, at(layer, stem)) : out; };
-  const ir::Value attended = attention(before(x, "attn_norm"), layer, attention_spec);
-  x = residual(x, after(attended, "post_attention_norm"), spec.residual_scale);
+  const ir::Value mixed = mixer(before(x, "attn_norm"), layer);
+  x = residual(x, after(mixed, "post_attention_norm"), spec.residual_scale);
   const ir::Value rows = before(x, spec.ffn_norm);
   const ir::Value out = ffn ? ffn(rows, layer) : gated_ffn(rows, layer, spec.activation);
   return residual(x, after(out, "post_ffw_norm"), spec.residual_scale);

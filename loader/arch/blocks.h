@@ -147,6 +147,9 @@ class DecoderBuilder {
   float feature(std::string_view suffix, float neutral);
   /// Base of RoPE's frequencies; 10000 if the key is absent. Errors: kModelFormat unless it is positive and finite.
   [[nodiscard]] float rope_base(std::string_view suffix) const;
+  /// The rotary dimensions of heads of `head_dim` columns: an even number, at most head_dim; `fallback` if the key is
+  /// absent.
+  [[nodiscard]] std::int64_t rotary_dims(std::string_view suffix, std::int64_t fallback, std::int64_t head_dim) const;
   /// A whole number that the file gives once or for each layer; `fallback` if the key is absent. Errors: kModelFormat
   /// for a number below 0 or above 2^24, a list that is too short, or no key and no fallback.
   [[nodiscard]] std::vector<std::int64_t> per_layer(std::string_view suffix,
@@ -186,6 +189,8 @@ class DecoderBuilder {
   ir::Value norm(ir::Value x, const std::string& stem);
   /// Each of the `columns` columns of x `times` times, one after the other: [T, columns * times].
   ir::Value repeat_columns(ir::Value x, std::int64_t columns, std::int64_t times);
+  /// x plus the row of "position_embd.weight" for each token's position: learned positions.
+  ir::Value add_positions(ir::Value x);
   /// RMSNorm without weight over runs of `dim` columns.
   ir::Value unit_norm(ir::Value x, std::int64_t dim);
   /// The attention options that the metadata gives: RoPE in `mode` in all layers and the softmax scale; no window,
@@ -203,9 +208,9 @@ class DecoderBuilder {
   /// 2405.12981); fills in attrs.layer. Errors: kModelFormat if it stored none, or heads of another number or size.
   ir::Value attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks = {});
   /// The recurrent state of the next layer of the group whose state has `floats` f32 values a sequence: hands it and
-  /// the layer's index in the group to `update`, which returns the state after this layer.
-  using UpdateState = std::function<ir::Value(ir::Value state, std::int64_t index)>;
-  void update_state(std::int64_t floats, const UpdateState& update);
+  /// the layer's index in the group to `update`, which adds the op, and returns the op's y.
+  using UpdateState = std::function<ir::Builder::Recurrent(ir::Value state, std::int64_t index)>;
+  ir::Value update_state(std::int64_t floats, const UpdateState& update);
   /// cos and sin for the step's positions (ir::Op::kRopeTable).
   ir::Value rope_table(const RopeSpec& rope, const TemperatureSpec& temperature = {});
   /// Heads of q that do not rotate, or not with all of their `head_dim` columns (an even number), times the
@@ -225,6 +230,10 @@ class DecoderBuilder {
   /// residual: x = x + scale * post_norm(block(pre_norm(x))).
   ir::Value decoder_layer(ir::Value x, std::int64_t layer, const AttentionSpec& attention, const LayerSpec& spec = {},
                           const Ffn& ffn = {});
+  /// The same with `mixer` in place of attention, such as one with recurrent state (recurrent.h).
+  using Mixer = std::function<ir::Value(ir::Value rows, std::int64_t layer)>;
+  ir::Value mixer_layer(ir::Value x, std::int64_t layer, const Mixer& mixer, const LayerSpec& spec = {},
+                        const Ffn& ffn = {});
   /// Applies `layer(x, index)` for every layer in order.
   template <class Layer>
   ir::Value each_layer(ir::Value x, Layer&& layer) {

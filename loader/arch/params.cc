@@ -114,13 +114,18 @@ float DecoderBuilder::rope_base(std::string_view suffix) const {
   return base;
 }
 
+std::int64_t DecoderBuilder::rotary_dims(std::string_view suffix, std::int64_t fallback, std::int64_t head_dim) const {
+  const auto dims = positive(file_, key(suffix), fallback);
+  if (dims % 2 != 0 || dims > head_dim)
+    contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", dims, head_dim));
+  return dims;
+}
+
 /// RoPE's dimensions, base and context extension. Old converters wrote the factor as rope.scale_linear, without a type.
 void DecoderBuilder::read_rope() {
   auto& p = params_;
   if (p.heads == 0) return;  // no layer has attention
-  p.rotary_dims = positive(file_, key("rope.dimension_count"), p.head_dim);
-  if (p.rotary_dims % 2 != 0 || p.rotary_dims > p.head_dim)
-    contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", p.rotary_dims, p.head_dim));
+  p.rotary_dims = rotary_dims("rope.dimension_count", p.head_dim, p.head_dim);
   auto& rope = p.rope.freqs;
   rope.dims = p.rotary_dims;
   rope.base = rope_base("rope.freq_base");

@@ -25,25 +25,14 @@ std::int64_t ssm_param(const DecoderBuilder& model, std::string_view suffix) {
   return positive(model.file(), ssm_key(model, suffix));
 }
 
-std::vector<bool> recurrent_layers(const DecoderBuilder& model) {
-  std::vector<bool> recurrent;
-  for (std::int64_t layer = 0; layer < model.params().layers; ++layer)
-    recurrent.push_back(model.shape(layer).kv_heads == 0);
-  return recurrent;
-}
-
 ir::Value short_conv(DecoderBuilder& model, ir::Value x, const std::string& stem, std::int64_t channels,
                      std::int64_t taps) {
   auto& ir = model.ir();
   const ir::Value kernel = model.kernel(stem + ".weight", channels, taps);
   const ir::Value bias = model.has(stem + ".bias") ? model.vector(stem + ".bias", channels) : ir::Value{};
-  ir::Value y;
-  model.update_state(channels * (taps - 1), [&](ir::Value state, std::int64_t index) {
-    const auto conv = ir.short_conv(x, kernel, bias, state, index);
-    y = conv.y;
-    return conv.state;
+  return model.update_state(channels * (taps - 1), [&](ir::Value state, std::int64_t index) {
+    return ir.short_conv(x, kernel, bias, state, index);
   });
-  return y;
 }
 
 GatedDeltaNet::GatedDeltaNet(DecoderBuilder& model)
@@ -85,19 +74,16 @@ ir::Value GatedDeltaNet::operator()(ir::Value x, std::int64_t layer) {
   const ir::Value mixed =
       ir.activate(short_conv(model_, qkv, at("ssm_conv1d"), 2 * keys + values, taps_), ir::Activation::kSilu);
   const auto parts = ir.split(mixed, {keys, keys, values});
-  ir::Value y;
-  model_.update_state(heads_ * dim_ * dim_, [&](ir::Value state, std::int64_t index) {
-    const auto delta = ir.delta_rule(parts[0], parts[1], parts[2], decay, ir.sigmoid(beta), state,
-                                     {.layer = index,
-                                      .heads = heads_,
-                                      .key_heads = key_heads_,
-                                      .key_dim = dim_,
-                                      .value_dim = dim_,
-                                      .interleaved = fused ? 0 : 1,
-                                      .scale = 1.0F / std::sqrt(static_cast<float>(dim_)),
-                                      .norm_eps = model_.params().norm_eps});
-    y = delta.y;
-    return delta.state;
+  const ir::Value y = model_.update_state(heads_ * dim_ * dim_, [&](ir::Value state, std::int64_t index) {
+    return ir.delta_rule(parts[0], parts[1], parts[2], decay, ir.sigmoid(beta), state,
+                         {.layer = index,
+                          .heads = heads_,
+                          .key_heads = key_heads_,
+                          .key_dim = dim_,
+                          .value_dim = dim_,
+                          .interleaved = fused ? 0 : 1,
+                          .scale = 1.0F / std::sqrt(static_cast<float>(dim_)),
+                          .norm_eps = model_.params().norm_eps});
   });
   const ir::Value gated = ir.glu(z, norm_heads(model_, y, at("ssm_norm.weight"), dim_), ir::Activation::kSilu);
   return model_.linear(gated, at("ssm_out"), width, values);
@@ -126,13 +112,9 @@ ir::Value Mamba::operator()(ir::Value x, std::int64_t layer) {
   const ir::Value dt = ir.softplus(model_.linear(norm(parts[0], "ssm_dt_norm", rank_), at("ssm_dt"), inner_, rank_));
   const ir::Value b = norm(parts[1], "ssm_b_norm", states_), c = norm(parts[2], "ssm_c_norm", states_);
   const ir::Value a = model_.weight(at("ssm_a"), inner_, states_), d = model_.vector(at("ssm_d"), inner_);
-  ir::Value y;
-  model_.update_state(inner_ * states_, [&](ir::Value state, std::int64_t index) {
-    const auto scan =
-        ir.selective_scan({u, dt, a, b, c, d}, state,
-                          {.layer = index, .heads = inner_, .head_dim = 1, .state_dim = states_, .groups = 1});
-    y = scan.y;
-    return scan.state;
+  const ir::Value y = model_.update_state(inner_ * states_, [&](ir::Value state, std::int64_t index) {
+    return ir.selective_scan({u, dt, a, b, c, d}, state,
+                             {.layer = index, .heads = inner_, .head_dim = 1, .state_dim = states_, .groups = 1});
   });
   return model_.linear(ir.glu(both[1], y, ir::Activation::kSilu), at("ssm_out"), width, inner_);
 }
@@ -159,13 +141,10 @@ ir::Value Mamba2::operator()(ir::Value x, std::int64_t layer) {
       ir.split(ir.activate(short_conv(model_, parts[1], at("ssm_conv1d"), mixed, taps_), ir::Activation::kSilu),
                {inner_, shared, shared});
   const ir::Value a = model_.vector(at("ssm_a"), heads_), d = model_.vector(at("ssm_d"), heads_);
-  ir::Value y;
-  model_.update_state(inner_ * states_, [&](ir::Value state, std::int64_t index) {
-    const auto scan = ir.selective_scan(
+  const ir::Value y = model_.update_state(inner_ * states_, [&](ir::Value state, std::int64_t index) {
+    return ir.selective_scan(
         {xbc[0], dt, a, xbc[1], xbc[2], d}, state,
         {.layer = index, .heads = heads_, .head_dim = inner_ / heads_, .state_dim = states_, .groups = groups_});
-    y = scan.y;
-    return scan.state;
   });
   ir::Value gated = ir.glu(parts[0], y, ir::Activation::kSilu);
   // The norm is over each group's columns, with weights of its own.

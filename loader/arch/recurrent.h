@@ -6,8 +6,10 @@
 
 namespace forge::loader {
 
-/// The layers without attention: true where attention.head_count_kv is 0.
-std::vector<bool> recurrent_layers(const DecoderBuilder& model);
+/// True for a layer without attention: its attention.head_count_kv is 0.
+inline bool is_recurrent(const DecoderBuilder& model, std::int64_t layer) {
+  return model.shape(layer).kv_heads == 0;
+}
 
 /// Causal convolution over the last taps of each of `channels` columns, with "<stem>.weight" [channels, taps] and
 /// "<stem>.bias" if the file has it. Keeps the last taps - 1 rows of x.

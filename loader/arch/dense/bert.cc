@@ -1,7 +1,6 @@
 // bert, nomic-bert, modern-bert: encoders, whose tokens see each other in both directions. LayerNorm.
-//   bert         BERT, MiniLM, E5, BGE: norms after attention and FFN, learned positions, token types, biases, an
-//   ungated
-//                FFN with GELU
+//   bert         BERT, MiniLM, E5, BGE: norms after attention and FFN, learned positions, token types, biases,
+//                an ungated FFN with GELU
 //   nomic-bert   Nomic Embed 1 and 1.5: the same norms, RoPE in kHalves mode, fused q, k and v, a gated FFN with SiLU
 //   modern-bert  ModernBERT, Granite Embedding R2: norms before attention and FFN, RoPE in kHalves mode, fused q, k and
 //                v, a gated FFN with GELU, a window in all layers but every n-th
@@ -21,11 +20,7 @@ ir::Value embed_tokens(DecoderBuilder& model) {
     const auto types = model.tensor("token_types.weight").rows();
     x = ir.add(x, ir.slice_rows(model.reshaped("token_types.weight", {types * width}), 0, width));
   }
-  if (model.has("position_embd.weight")) {
-    const auto positions = model.tensor("position_embd.weight").rows();
-    x = ir.add(x,
-               ir.embed(model.weight("position_embd.weight", positions, width), ir.input(ir::InputKind::kPositions)));
-  }
+  if (model.has("position_embd.weight")) x = model.add_positions(x);
   return model.norm(x, "token_embd_norm");
 }
 

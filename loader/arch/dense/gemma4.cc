@@ -29,9 +29,7 @@ AlternatingAttention layers_of(DecoderBuilder& model) {
   const auto values = positive(file, model.key("attention.value_length_swa"), local.head_dim);
   model.refuse_if(values != local.head_dim,
                   fmt::format("value heads of {} columns and key heads of {}", values, local.head_dim));
-  const auto turned = positive(file, model.key("rope.dimension_count_swa"), local.head_dim);
-  if (turned % 2 != 0 || turned > local.head_dim)
-    contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", turned, local.head_dim));
+  const auto turned = model.rotary_dims("rope.dimension_count_swa", local.head_dim, local.head_dim);
   local.rope = {.freqs = {.dims = turned, .base = model.rope_base("rope.freq_base_swa")}};
   return model.alternate(local, global, 6);
 }

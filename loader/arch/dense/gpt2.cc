@@ -1,7 +1,6 @@
 // gpt2, starcoder, bloom, mpt: decoders with LayerNorm, fused q, k and v, an ungated FFN with GELU and no RoPE.
-//   gpt2, starcoder  positions are learned: a row of position_embd is added to each token's embedding. starcoder has
-//   one
-//                    KV head (multi-query attention)
+//   gpt2, starcoder  positions are learned: a row of position_embd is added to each token's embedding.
+//                    starcoder has one KV head (multi-query attention)
 //   bloom            ALiBi, and a norm after the embedding
 //   mpt              ALiBi, q, k and v limited to +-clamp_kqv if the file says so, no biases in the published models
 // Sources: arXiv 2305.06161, 2211.05100, 2108.12409 and the published configurations.
@@ -16,11 +15,7 @@ namespace {
 ir::Value embed(DecoderBuilder& model) {
   const ir::Value x = model.embed();
   if (model.family() == "bloom") return model.norm(x, "token_embd_norm");
-  if (model.family() == "mpt") return x;
-  auto& ir = model.ir();
-  const auto positions = model.tensor("position_embd.weight").rows();
-  return ir.add(x, ir.embed(model.weight("position_embd.weight", positions, model.params().width),
-                            ir.input(ir::InputKind::kPositions)));
+  return model.family() == "mpt" ? x : model.add_positions(x);
 }
 
 }  // namespace

@@ -16,20 +16,16 @@ PortableModel build_granite_hybrid(const Gguf& file) {
     const float value = model.feature(suffix, 1);
     return value == 0 ? 1 : value;
   };
-  const float scale = factor("residual_scale");
-  const auto recurrent = recurrent_layers(model);
+  const LayerSpec parts{.residual_scale = factor("residual_scale")};
   Mamba2 mamba(model);
   const auto experts = expert_params(model).count > 0
                            ? moe_ffn(model, read_routing(model, ir::RoutingNormalization::kChosen))
                            : DecoderBuilder::Ffn{};
+  const auto mixer = [&](ir::Value rows, std::int64_t layer) {
+    return is_recurrent(model, layer) ? mamba(rows, layer) : model.attention(rows, layer, spec);
+  };
   const auto x = model.each_layer(model.embed(factor("embedding_scale")), [&](ir::Value in, std::int64_t layer) {
-    const ir::Value rows = model.norm(in, model.at(layer, "attn_norm"));
-    const ir::Value mixed =
-        recurrent[static_cast<std::size_t>(layer)] ? mamba(rows, layer) : model.attention(rows, layer, spec);
-    in = model.residual(in, mixed, scale);
-    const ir::Value normed = model.norm(in, model.at(layer, "ffn_norm"));
-    return model.residual(in, experts ? experts(normed, layer) : model.gated_ffn(normed, layer, ir::Activation::kSilu),
-                          scale);
+    return model.mixer_layer(in, layer, mixer, parts, experts);
   });
   return model.finish(x, 1.0F / factor("logit_scale"));
 }

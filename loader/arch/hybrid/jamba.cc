@@ -12,16 +12,14 @@ PortableModel build_jamba(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.use_rope = false;
-  const auto recurrent = recurrent_layers(model);
   Mamba mamba(model);
   const auto experts = expert_params(model).count > 0 ? moe_ffn(model, read_routing(model)) : DecoderBuilder::Ffn{};
+  const auto mixer = [&](ir::Value rows, std::int64_t layer) {
+    return is_recurrent(model, layer) ? mamba(rows, layer) : model.attention(rows, layer, spec);
+  };
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    const ir::Value rows = model.norm(x, model.at(layer, "attn_norm"));
-    x = model.residual(
-        x, recurrent[static_cast<std::size_t>(layer)] ? mamba(rows, layer) : model.attention(rows, layer, spec));
-    const ir::Value normed = model.norm(x, model.at(layer, "ffn_norm"));
     const bool routed = experts && model.has(model.at(layer, "ffn_gate_inp.weight"));
-    return model.residual(x, routed ? experts(normed, layer) : model.gated_ffn(normed, layer, ir::Activation::kSilu));
+    return model.mixer_layer(x, layer, mixer, {}, routed ? experts : DecoderBuilder::Ffn{});
   }));
 }
 

@@ -48,18 +48,15 @@ class KimiDeltaAttention {
         ir.softplus(ir.add(low_rank("ssm_f_a", "ssm_f_b"), model_.vector(at("ssm_dt.bias"), columns)));
     const ir::Value decay = ir.mul(rate, each_head(at("ssm_a")));
     const ir::Value beta = ir.sigmoid(model_.linear(x, at("ssm_beta"), heads_, width));
-    ir::Value y;
-    model_.update_state(columns * dim_, [&](ir::Value state, std::int64_t index) {
-      const auto delta = ir.delta_rule(q, k, v, decay, beta, state,
-                                       {.layer = index,
-                                        .heads = heads_,
-                                        .key_heads = heads_,
-                                        .key_dim = dim_,
-                                        .value_dim = dim_,
-                                        .scale = 1.0F / std::sqrt(static_cast<float>(dim_)),
-                                        .norm_eps = eps});
-      y = delta.y;
-      return delta.state;
+    const ir::Value y = model_.update_state(columns * dim_, [&](ir::Value state, std::int64_t index) {
+      return ir.delta_rule(q, k, v, decay, beta, state,
+                           {.layer = index,
+                            .heads = heads_,
+                            .key_heads = heads_,
+                            .key_dim = dim_,
+                            .value_dim = dim_,
+                            .scale = 1.0F / std::sqrt(static_cast<float>(dim_)),
+                            .norm_eps = eps});
     });
     const ir::Value normed = ir.rms_norm(y, model_.vector(at("ssm_norm.weight"), dim_), eps);
     return model_.linear(ir.mul(normed, ir.sigmoid(low_rank("ssm_g_a", "ssm_g_b"))), at("attn_output"), width, columns);
@@ -88,16 +85,15 @@ class KimiDeltaAttention {
 PortableModel build_kimi_linear(const Gguf& file) {
   DecoderBuilder model(file);
   LatentAttention attention(model, {}, /*use_rope=*/false);
-  const auto recurrent = recurrent_layers(model);
   KimiDeltaAttention delta(model);
   auto route = read_routing(model, ir::RoutingNormalization::kChosen);
   route.share = ir::RoutingNormalization::kChosen;  // whatever the file says
   const auto ffn = dense_then_moe_ffn(model, route);
-  return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    const ir::Value rows = model.norm(x, model.at(layer, "attn_norm"));
-    x = model.residual(x, recurrent[static_cast<std::size_t>(layer)] ? delta(rows, layer) : attention(rows, layer));
-    return model.residual(x, ffn(model.norm(x, model.at(layer, "ffn_norm")), layer));
-  }));
+  const auto mixer = [&](ir::Value rows, std::int64_t layer) {
+    return is_recurrent(model, layer) ? delta(rows, layer) : attention(rows, layer);
+  };
+  return model.finish(model.each_layer(
+      model.embed(), [&](ir::Value x, std::int64_t layer) { return model.mixer_layer(x, layer, mixer, {}, ffn); }));
 }
 
 }  // namespace forge::loader

@@ -25,18 +25,15 @@ PortableModel build_lfm2(const Gguf& file) {
   DecoderBuilder model(file);
   auto spec = model.attention_spec(ir::RopeMode::kHalves);
   spec.qk_norm = QkNorm::kHead;
-  const auto recurrent = recurrent_layers(model);
   const std::int64_t taps = positive(file, model.key("shortconv.l_cache"));
   const auto ffn = expert_params(model).count > 0
                        ? dense_then_moe_ffn(model, read_routing(model, ir::RoutingNormalization::kChosen))
                        : DecoderBuilder::Ffn{};
-  const auto x = model.each_layer(model.embed(), [&](ir::Value in, std::int64_t layer) {
-    const ir::Value rows = model.norm(in, model.at(layer, "attn_norm"));
-    in = model.residual(in, recurrent[static_cast<std::size_t>(layer)] ? gated_conv(model, rows, layer, taps)
-                                                                       : model.attention(rows, layer, spec));
-    const ir::Value normed = model.norm(in, model.at(layer, "ffn_norm"));
-    return model.residual(in, ffn ? ffn(normed, layer) : model.gated_ffn(normed, layer, ir::Activation::kSilu));
-  });
+  const auto mixer = [&](ir::Value rows, std::int64_t layer) {
+    return is_recurrent(model, layer) ? gated_conv(model, rows, layer, taps) : model.attention(rows, layer, spec);
+  };
+  const auto x = model.each_layer(
+      model.embed(), [&](ir::Value in, std::int64_t layer) { return model.mixer_layer(in, layer, mixer, {}, ffn); });
   return model.finish(x, 1, 0, "token_embd_norm");
 }
 

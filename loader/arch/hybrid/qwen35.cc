@@ -31,15 +31,16 @@ PortableModel build_qwen35(const Gguf& file) {
   spec.gate = AttentionGate::kInQuery;
   const auto delta = delta_layers(model);
   GatedDeltaNet net(model);
-  const bool experts = expert_params(model).count > 0;
-  const auto ffn = experts ? moe_ffn(model, read_routing(model, ir::RoutingNormalization::kChosen),
+  const auto experts = expert_params(model).count > 0
+                           ? moe_ffn(model, read_routing(model, ir::RoutingNormalization::kChosen),
                                      ir::Activation::kSilu, /*shared_gate=*/true)
                            : DecoderBuilder::Ffn{};
+  const LayerSpec parts{.ffn_norm = "post_attention_norm"};
+  const auto mixer = [&](ir::Value rows, std::int64_t layer) {
+    return delta[static_cast<std::size_t>(layer)] ? net(rows, layer) : model.attention(rows, layer, spec);
+  };
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    const ir::Value in = model.norm(x, model.at(layer, "attn_norm"));
-    x = model.residual(x, delta[static_cast<std::size_t>(layer)] ? net(in, layer) : model.attention(in, layer, spec));
-    const ir::Value rows = model.norm(x, model.at(layer, "post_attention_norm"));
-    return model.residual(x, experts ? ffn(rows, layer) : model.gated_ffn(rows, layer, ir::Activation::kSilu));
+    return model.mixer_layer(x, layer, mixer, parts, experts);
   }));
 }
 

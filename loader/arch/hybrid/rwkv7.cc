@@ -46,13 +46,10 @@ class Rwkv7 {
     // k (1 + (rate - 1) k_a)
     const ir::Value scaled = ir_.mul(key, vector("time_mix_k_a"));
     const ir::Value k = ir_.add(key, ir_.add(ir_.mul(scaled, rate), ir_.scale(scaled, -1)));
-    ir::Value y;
-    model_.update_state(width_ * dim_, [&](ir::Value state, std::int64_t index) {
-      const auto wkv = ir_.rwkv7(
+    const ir::Value y = model_.update_state(width_ * dim_, [&](ir::Value state, std::int64_t index) {
+      return ir_.rwkv7(
           {r, exp_below_zero(ir_.scale(decay, -kDecay)), k, v, ir_.scale(removed, -1), ir_.mul(removed, rate)}, state,
           {.layer = index, .heads = heads_, .head_dim = dim_});
-      y = wkv.y;
-      return wkv.state;
     });
     const ir::Shape heads{heads_, dim_};
     const ir::Value normed = ir_.layer_norm(y, model_.reshaped(at("time_mix_ln.weight"), heads),
@@ -86,13 +83,8 @@ class Rwkv7 {
     std::vector<float> taps;
     for (std::int64_t i = 0; i < width_; ++i) taps.insert(taps.end(), {1.0F, -1.0F});
     const ir::Value kernel = ir_.constant(std::move(taps), {width_, 2});
-    ir::Value y;
-    model_.update_state(width_, [&](ir::Value state, std::int64_t index) {
-      const auto conv = ir_.short_conv(x, kernel, {}, state, index);
-      y = conv.y;
-      return conv.state;
-    });
-    return y;
+    return model_.update_state(
+        width_, [&](ir::Value state, std::int64_t index) { return ir_.short_conv(x, kernel, {}, state, index); });
   }
 
   /// time_mix_<which>1 x, [rank]; and time_mix_<which>0 + time_mix_<which>2 x, [width].

@@ -25,8 +25,7 @@ PortableModel build_deepseek2(const Gguf& file) {
   LatentAttention attention(model, read_temperature(model));
   const auto ffn = dense_then_moe_ffn(model, read_routing(model));
   return model.finish(model.each_layer(model.embed(), [&](ir::Value x, std::int64_t layer) {
-    x = model.residual(x, attention(model.norm(x, model.at(layer, "attn_norm")), layer));
-    return model.residual(x, ffn(model.norm(x, model.at(layer, "ffn_norm")), layer));
+    return model.mixer_layer(x, layer, std::ref(attention), {}, ffn);
   }));
 }
 

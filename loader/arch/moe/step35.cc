@@ -41,9 +41,7 @@ AlternatingAttention read_attention(DecoderBuilder& model) {
   spec.gate = AttentionGate::kEachHead;
   auto local = spec;
   local.window = model.sliding_window();
-  const auto dims = positive(file, model.key("rope.dimension_count_swa"), spec.rope.freqs.dims);
-  if (dims % 2 != 0 || dims > spec.head_dim)
-    contradiction("the rotary dimensions do not fit the head", fmt::format("{} of {}", dims, spec.head_dim));
+  const auto dims = model.rotary_dims("rope.dimension_count_swa", spec.rope.freqs.dims, spec.head_dim);
   const bool own_base = file.has(model.key("rope.freq_base_swa"));
   local.rope = {.freqs = {.dims = dims, .base = model.rope_base(own_base ? "rope.freq_base_swa" : "rope.freq_base")}};
   auto& freqs = spec.rope.freqs;
