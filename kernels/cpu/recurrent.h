@@ -22,13 +22,9 @@ struct TokenFloats {
   std::size_t stride = 0;
 };
 
-/// Causal convolution. x, out: [tokens][columns]; kernel: [columns][taps]; bias: [columns] or nullptr; state:
-/// [taps - 1][columns], the oldest input first.
-struct ShortConvCall {
-  std::size_t tokens = 0, columns = 0, taps = 0;
-  TokenFloats x;
-  const float* kernel = nullptr;
-  const float* bias = nullptr;
+/// What all calls have.
+struct StateCall {
+  std::size_t tokens = 0, columns = 0;
   const float* read = nullptr;
   float* write = nullptr;
   std::size_t state_stride = 0;
@@ -36,18 +32,22 @@ struct ShortConvCall {
   std::size_t out_stride = 0;
 };
 
+/// Causal convolution. x, out: [tokens][columns]; kernel: [columns][taps]; bias: [columns] or nullptr; state:
+/// [taps - 1][columns], the oldest input first.
+struct ShortConvCall : StateCall {
+  std::size_t taps = 0;
+  TokenFloats x;
+  const float* kernel = nullptr;
+  const float* bias = nullptr;
+};
+
 /// Gated delta rule of one head (ir::DeltaRuleAttrs). q, k: [key_dim]; v, out: [columns]; decay: one logarithm, or
 /// [key_dim] with `decay_each_row`; beta: one number. State: [key_dim][columns].
-struct DeltaRuleCall {
-  std::size_t tokens = 0, key_dim = 0, columns = 0;
+struct DeltaRuleCall : StateCall {
+  std::size_t key_dim = 0;
   TokenFloats q, k, v, decay, beta;
   bool decay_each_row = false;
   float scale = 1, norm_eps = 0;
-  const float* read = nullptr;
-  float* write = nullptr;
-  std::size_t state_stride = 0;
-  float* out = nullptr;
-  std::size_t out_stride = 0;
 };
 
 /// Selective scan (ir::SelectiveScanAttrs) in one of two forms:
@@ -55,28 +55,18 @@ struct DeltaRuleCall {
 ///   scan_channels  `columns` heads of one column each: x, dt, out [columns], a [columns][state_dim] or [columns],
 ///                  d [columns]
 /// b, c: [state_dim]. State: [state_dim][columns].
-struct SelectiveScanCall {
-  std::size_t tokens = 0, state_dim = 0, columns = 0;
+struct SelectiveScanCall : StateCall {
+  std::size_t state_dim = 0;
   TokenFloats x, dt, b, c;
   const float* a = nullptr;
   bool a_each_state = false;
   const float* d = nullptr;
-  const float* read = nullptr;
-  float* write = nullptr;
-  std::size_t state_stride = 0;
-  float* out = nullptr;
-  std::size_t out_stride = 0;
 };
 
 /// RWKV-7 of one head (ir::Rwkv7Attrs). r, w, k, a, b: [head_dim]; v, out: [columns]. State: [head_dim][columns].
-struct Rwkv7Call {
-  std::size_t tokens = 0, head_dim = 0, columns = 0;
+struct Rwkv7Call : StateCall {
+  std::size_t head_dim = 0;
   TokenFloats r, w, k, v, a, b;
-  const float* read = nullptr;
-  float* write = nullptr;
-  std::size_t state_stride = 0;
-  float* out = nullptr;
-  std::size_t out_stride = 0;
 };
 
 }  // namespace forge::cpu

@@ -104,8 +104,7 @@ class RecurrentReader : PlanReader {
     const auto rows = read_rows(role, tokens_of(step), width);
     return {floats(rows.data), rows.stride};
   }
-  template <class Call>
-  void take_out(std::uint16_t role, const CpuStep& step, std::size_t width, Call& call) const {
+  void take_out(std::uint16_t role, const CpuStep& step, std::size_t width, cpu::StateCall& call) const {
     const auto rows = writable_rows(role, tokens_of(step), width);
     call.out = floats(rows.data);
     call.out_stride = rows.stride;

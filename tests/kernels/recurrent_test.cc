@@ -68,6 +68,17 @@ cpu::TokenFloats from(const std::vector<float>& x, std::size_t stride, std::size
   return {x.data() + token * stride + column, stride};
 }
 
+/// The members that all calls have. `columns`: of the whole state and of the rows of y.
+cpu::StateCall call_of(const Part& part, std::size_t columns, const float* read, float* write, float* out) {
+  return {.tokens = part.tokens,
+          .columns = part.columns,
+          .read = read,
+          .write = write,
+          .state_stride = columns,
+          .out = out,
+          .out_stride = columns};
+}
+
 /// Decays between about 0.5 and 1.
 std::vector<float> log_decays(Random& random, std::size_t count) {
   auto out = random.floats(count);
@@ -82,17 +93,12 @@ Case short_conv(std::size_t columns, std::size_t taps, bool bias) {
   const auto x = random.floats(of.tokens * columns), kernel = random.floats(columns * taps),
              offsets = random.floats(columns);
   of.run = [=](const cpu::Kernels& kernels, const Part& part, const float* read, float* write, float* out) {
-    kernels.short_conv({.tokens = part.tokens,
-                        .columns = part.columns,
-                        .taps = taps,
-                        .x = from(x, columns, part.token, part.column),
-                        .kernel = kernel.data() + part.column * taps,
-                        .bias = bias ? offsets.data() + part.column : nullptr,
-                        .read = read,
-                        .write = write,
-                        .state_stride = columns,
-                        .out = out,
-                        .out_stride = columns});
+    cpu::ShortConvCall call{call_of(part, columns, read, write, out)};
+    call.taps = taps;
+    call.x = from(x, columns, part.token, part.column);
+    call.kernel = kernel.data() + part.column * taps;
+    call.bias = bias ? offsets.data() + part.column : nullptr;
+    kernels.short_conv(call);
   };
   of.reference = [=](Doubles& state, Doubles& y) {
     Doubles inputs = state;
@@ -126,22 +132,17 @@ Case delta_rule(std::size_t keys, std::size_t columns, bool each_row) {
              beta = random.floats(of.tokens, 0.5f);
   constexpr float kScale = 0.3f, kEps = 0.02f;
   of.run = [=](const cpu::Kernels& kernels, const Part& part, const float* read, float* write, float* out) {
-    kernels.delta_rule({.tokens = part.tokens,
-                        .key_dim = keys,
-                        .columns = part.columns,
-                        .q = from(q, keys, part.token),
-                        .k = from(k, keys, part.token),
-                        .v = from(v, columns, part.token, part.column),
-                        .decay = from(decay, decays, part.token),
-                        .beta = from(beta, 1, part.token),
-                        .decay_each_row = each_row,
-                        .scale = kScale,
-                        .norm_eps = kEps,
-                        .read = read,
-                        .write = write,
-                        .state_stride = columns,
-                        .out = out,
-                        .out_stride = columns});
+    cpu::DeltaRuleCall call{call_of(part, columns, read, write, out)};
+    call.key_dim = keys;
+    call.q = from(q, keys, part.token);
+    call.k = from(k, keys, part.token);
+    call.v = from(v, columns, part.token, part.column);
+    call.decay = from(decay, decays, part.token);
+    call.beta = from(beta, 1, part.token);
+    call.decay_each_row = each_row;
+    call.scale = kScale;
+    call.norm_eps = kEps;
+    kernels.delta_rule(call);
   };
   of.reference = [=, tokens = of.tokens](Doubles& s, Doubles& y) {
     for (std::size_t t = 0; t < tokens; ++t) {
@@ -177,21 +178,16 @@ Case selective_scan(std::size_t states, std::size_t columns, bool channels, bool
   of.run = [=](const cpu::Kernels& kernels, const Part& part, const float* read, float* write, float* out) {
     const std::size_t head = channels ? part.column : 0;
     const auto kernel = channels ? kernels.scan_channels : kernels.scan_head;
-    kernel({.tokens = part.tokens,
-            .state_dim = states,
-            .columns = part.columns,
-            .x = from(x, columns, part.token, part.column),
-            .dt = from(dt, heads, part.token, head),
-            .b = from(b, states, part.token),
-            .c = from(c, states, part.token),
-            .a = a.data() + head * (each_state ? states : 1),
-            .a_each_state = each_state,
-            .d = d.data() + head,
-            .read = read,
-            .write = write,
-            .state_stride = columns,
-            .out = out,
-            .out_stride = columns});
+    cpu::SelectiveScanCall call{call_of(part, columns, read, write, out)};
+    call.state_dim = states;
+    call.x = from(x, columns, part.token, part.column);
+    call.dt = from(dt, heads, part.token, head);
+    call.b = from(b, states, part.token);
+    call.c = from(c, states, part.token);
+    call.a = a.data() + head * (each_state ? states : 1);
+    call.a_each_state = each_state;
+    call.d = d.data() + head;
+    kernel(call);
   };
   of.reference = [=, tokens = of.tokens](Doubles& h, Doubles& y) {
     for (std::size_t t = 0; t < tokens; ++t)
@@ -219,20 +215,15 @@ Case rwkv7(std::size_t dim, std::size_t columns) {
   const auto v = random.floats(of.tokens * columns);
   of.run = [=](const cpu::Kernels& kernels, const Part& part, const float* read, float* write, float* out) {
     const auto row = [&](std::size_t i) { return from(rows[i], dim, part.token); };
-    kernels.rwkv7({.tokens = part.tokens,
-                   .head_dim = dim,
-                   .columns = part.columns,
-                   .r = row(0),
-                   .w = row(1),
-                   .k = row(2),
-                   .v = from(v, columns, part.token, part.column),
-                   .a = row(3),
-                   .b = row(4),
-                   .read = read,
-                   .write = write,
-                   .state_stride = columns,
-                   .out = out,
-                   .out_stride = columns});
+    cpu::Rwkv7Call call{call_of(part, columns, read, write, out)};
+    call.head_dim = dim;
+    call.r = row(0);
+    call.w = row(1);
+    call.k = row(2);
+    call.v = from(v, columns, part.token, part.column);
+    call.a = row(3);
+    call.b = row(4);
+    kernels.rwkv7(call);
   };
   of.reference = [=, tokens = of.tokens](Doubles& s, Doubles& y) {
     for (std::size_t t = 0; t < tokens; ++t)
