@@ -354,8 +354,35 @@ const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state) {
 
 const ir::RecurrentStateAttrs& recurrent_state_of(const ir::Graph& graph, ir::NodeId node) {
   while (graph.op(node) != Op::kRecurrentState)
-    node = graph.operand(node, graph.operands(node).size() - kStateOperands).node;
+    node = graph.operand(node, graph.operands(node).size() - ir::kStateOperands).node;
   return graph.attrs_as<ir::RecurrentStateAttrs>(node);
+}
+
+std::int64_t state_rows_of(const ir::Graph& graph, ir::NodeId node) {
+  switch (graph.op(node)) {
+    case Op::kDeltaRule:
+      return graph.attrs_as<ir::DeltaRuleAttrs>(node).key_dim;
+    case Op::kSelectiveScan:
+      return graph.attrs_as<ir::SelectiveScanAttrs>(node).state_dim;
+    case Op::kRwkv7:
+      return graph.attrs_as<ir::Rwkv7Attrs>(node).head_dim;
+    default:
+      return 0;
+  }
+}
+
+std::optional<std::string> refuses_conv(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                        std::size_t parameters_max) {
+  if (members.size() == 1) return std::nullopt;
+  const auto call = ir::function_call(graph.op(members[1]), graph.attrs(members[1]));
+  const bool unary = graph.operands(members[1]).size() == 1 && call;
+  if (members.size() > 2 || graph.op(members[0]) != Op::kShortConv || !unary)
+    return "a convolution can only be fused with an activation";
+  if (const auto& def = elementwise::function_def(call->function); def.parameter_count > parameters_max)
+    return fmt::format("{} has more than {} parameters", def.name, parameters_max);
+  if (graph.is_output({members[0], 0}) || graph.uses({members[0], 0}).size() != 1)
+    return "the convolution's result is also used without the activation";
+  return std::nullopt;
 }
 
 std::vector<std::int64_t> weight_part_rows(const ir::Graph& graph, ir::Value weight) {

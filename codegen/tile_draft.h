@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -79,8 +80,13 @@ const ir::KvStateAttrs& kv_state_of(const ir::Graph& graph, ir::Value state);
 /// The attributes of the recurrent state that a node updates, through any number of layers before it.
 const ir::RecurrentStateAttrs& recurrent_state_of(const ir::Graph& graph, ir::NodeId node);
 
-/// Operands that every op with recurrent state ends with: state, sequence, state_read, state_write.
-inline constexpr std::size_t kStateOperands = 4;
+/// Rows of the state that an op with recurrent state has for each head; 0 for other ops.
+std::int64_t state_rows_of(const ir::Graph& graph, ir::NodeId node);
+
+/// Why these nodes are not a convolution step; nothing if they are: the convolution, and optionally an activation with
+/// at most `parameters_max` parameters of its result.
+std::optional<std::string> refuses_conv(const ir::Graph& graph, std::span<const ir::NodeId> members,
+                                        std::size_t parameters_max);
 
 /// Rows of each part of a weight: the parts of a concatenated weight, each of which starts at a group of 16 packed
 /// rows; one part for a plain or an interleaved weight. For experts' weights: the rows of one expert.

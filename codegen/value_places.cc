@@ -6,7 +6,6 @@
 
 #include "codegen/describe_buffers.h"
 #include "passes/passes.h"
-#include "passes/schedule/output_hidden_rows.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -159,7 +158,7 @@ Operand ValuePlaces::base_of(ir::Value value) const {
       break;
   }
   for (const auto& output : graph_.outputs())
-    if (output.value == value && (output.name == "logits" || output.name == passes::kHiddenOutput))
+    if (output.value == value && (output.name == "logits" || output.name == ir::kHiddenOutput))
       return plan::operand_at(Space::Output, 0, 0);
   const auto buffer = rows_->buffer_of(value);
   invariant(buffer >= 0, "CG-004",

@@ -226,6 +226,12 @@ bool Graph::is_output(Value value) const {
 }
 
 /// The order of stored edges depends on the history of changes, so the result is sorted.
+std::vector<TensorType> Graph::operand_types(NodeId node) const {
+  std::vector<TensorType> types;
+  for (const Value& operand : operands(node)) types.push_back(type(operand));
+  return types;
+}
+
 std::vector<Use> Graph::uses(Value value) const {
   impl_->check(value);
   std::vector<Use> found;

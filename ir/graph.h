@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct Use {
 /// Of nodes that belong to no layer (inputs, the embedding, the head), and of nodes in no fused group.
 inline constexpr std::int32_t kNoLayer = -1;
 inline constexpr std::uint32_t kNoGroup = 0;
+
+/// Name of the output [R, width] of encoders, and of graphs for embeddings, in place of "logits".
+inline constexpr std::string_view kHiddenOutput = "hidden";
 
 class Graph {
  public:
@@ -83,6 +87,7 @@ class Graph {
   [[nodiscard]] Value operand(NodeId node, std::size_t i) const { return operands(node)[i]; }
   [[nodiscard]] std::span<const TensorType> results(NodeId node) const;
   [[nodiscard]] const TensorType& type(Value value) const { return results(value.node)[value.result]; }
+  [[nodiscard]] std::vector<TensorType> operand_types(NodeId node) const;
   [[nodiscard]] std::vector<Use> uses(Value value) const;      ///< in (node, operand) order
   [[nodiscard]] std::vector<NodeId> users(NodeId node) const;  ///< distinct, ascending
   [[nodiscard]] bool is_output(Value value) const;

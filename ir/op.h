@@ -119,6 +119,8 @@ struct FunctionCall {
 };
 /// nullopt for all other ops.
 std::optional<FunctionCall> function_call(Op op, const Attrs& attrs);
+/// Operands that every op with recurrent state ends with: state, sequence, state_read, state_write.
+inline constexpr std::size_t kStateOperands = 4;
 /// What an op with recurrent state keeps: the layer of its recurrent group, and the floats of one sequence there.
 struct RecurrentUse {
   std::int64_t layer = 0, floats = 0;

@@ -95,11 +95,9 @@ class Verifier {
       require(graph_.attrs(node).index() == def.attrs_index, "IR-002", node, "attributes are of another op's kind");
       require(operands.size() >= def.operands_min && (def.operands_max == 255 || operands.size() <= def.operands_max),
               "IR-002", node, "wrong number of operands");
-      std::vector<TensorType> types;
-      for (const Value& value : operands) types.push_back(graph_.type(value));
       std::vector<TensorType> expected;
       try {
-        expected = infer_types(graph_.op(node), graph_.attrs(node), types);
+        expected = infer_types(graph_.op(node), graph_.attrs(node), graph_.operand_types(node));
       } catch (const Error& error) {
         fail("IR-006", node, std::string("the shape rule refuses: ") + error.what());
       }
@@ -210,9 +208,7 @@ class Verifier {
   }
 
   [[nodiscard]] std::optional<RecurrentUse> recurrent_use_of(NodeId node) const {
-    std::vector<TensorType> types;
-    for (const Value& operand : graph_.operands(node)) types.push_back(graph_.type(operand));
-    return recurrent_use(graph_.op(node), graph_.attrs(node), types);
+    return recurrent_use(graph_.op(node), graph_.attrs(node), graph_.operand_types(node));
   }
 
   /// IR-010: heads, dimensions, window and layer number of a kv_store or attention against its KV group.

@@ -16,7 +16,7 @@ plan::ShortConvT CpuChooser::short_conv(std::span<const ir::NodeId> nodes) {
   plan::ShortConvT out;
   out.x = role(graph_.operand(node, 0));
   out.kernel = role(kernel);
-  if (graph_.operands(node).size() > 2 + kStateOperands) out.bias = role(graph_.operand(node, 2));
+  if (graph_.operands(node).size() > 2 + ir::kStateOperands) out.bias = role(graph_.operand(node, 2));
   out.state = recurrent_state(node, graph_.attrs_as<ir::ShortConvAttrs>(node).layer);
   out.out = role(ir::Value{nodes.back(), 0});
   out.columns = graph_.type({node, 0}).cols();

@@ -37,33 +37,6 @@ std::optional<std::string> cpu_refuses_attention(const ir::Graph& graph, std::sp
   return std::nullopt;
 }
 
-/// Why these nodes are not a convolution step; nothing if they are: an activation without parameters may follow.
-std::optional<std::string> cpu_refuses_conv(const ir::Graph& graph, std::span<const ir::NodeId> members) {
-  if (members.size() == 1) return std::nullopt;
-  const auto call = ir::function_call(graph.op(members[1]), graph.attrs(members[1]));
-  const bool unary = graph.operands(members[1]).size() == 1 && call;
-  if (members.size() > 2 || graph.op(members[0]) != Op::kShortConv || !unary ||
-      elementwise::function_def(call->function).parameter_count > 0)
-    return "a convolution can only be fused with an activation without parameters";
-  if (graph.is_output({members[0], 0}) || graph.uses({members[0], 0}).size() != 1)
-    return "the convolution's result is also used without the activation";
-  return std::nullopt;
-}
-
-/// Rows of the state that an op with recurrent state has for each head; 0 for other ops.
-std::int64_t state_rows(const ir::Graph& graph, ir::NodeId node) {
-  switch (graph.op(node)) {
-    case Op::kDeltaRule:
-      return graph.attrs_as<ir::DeltaRuleAttrs>(node).key_dim;
-    case Op::kSelectiveScan:
-      return graph.attrs_as<ir::SelectiveScanAttrs>(node).state_dim;
-    case Op::kRwkv7:
-      return graph.attrs_as<ir::Rwkv7Attrs>(node).head_dim;
-    default:
-      return 0;
-  }
-}
-
 /// Refuses sizes beyond the fixed arrays on the kernels' stacks.
 std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node) {
   const auto above = [](std::int64_t count, std::size_t most) { return count > static_cast<std::int64_t>(most); };
@@ -74,8 +47,8 @@ std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node)
   if (graph.op(node) == Op::kSelfAttention)
     if (const auto columns = graph.attrs_as<ir::SelfAttentionAttrs>(node).head_dim; above(columns, cpu::kHeadDimMax))
       return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
-  if (above(state_rows(graph, node), cpu::kStateRowsMax))
-    return fmt::format("its state has {} rows a head, and at most {} are possible", state_rows(graph, node),
+  if (above(state_rows_of(graph, node), cpu::kStateRowsMax))
+    return fmt::format("its state has {} rows a head, and at most {} are possible", state_rows_of(graph, node),
                        cpu::kStateRowsMax);
   if (graph.op(node) == Op::kShortConv && above(graph.type(graph.operand(node, 1)).cols(), cpu::kConvTapsMax))
     return fmt::format("its kernel has {} taps, and at most {} are possible", graph.type(graph.operand(node, 1)).cols(),
@@ -92,7 +65,7 @@ std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node)
 std::optional<std::string> cpu_refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
     if (graph.op(node) == Op::kAttention) return cpu_refuses_attention(graph, members);
-    if (graph.op(node) == Op::kShortConv) return cpu_refuses_conv(graph, members);
+    if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, /*parameters_max=*/0);
     const bool tiles =
         graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm || graph.op(node) == Op::kLayerNorm;
     if (members.size() > 1 && !tiles && stands_alone(graph, node))

@@ -6,7 +6,6 @@
 
 #include "codegen/value_places.h"
 #include "kernels/cpu/attention/attention.h"
-#include "passes/schedule/output_hidden_rows.h"
 #include "support/error.h"
 
 namespace forge::codegen {
@@ -41,7 +40,7 @@ std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv, DType kv_type) {
 /// Columns of the rows that the graph outputs instead of logits; 0 if it outputs logits.
 std::int64_t hidden_width_of(const ir::Graph& graph) {
   const auto& outputs = graph.outputs();
-  const auto hidden = std::ranges::find(outputs, passes::kHiddenOutput, &ir::Graph::Output::name);
+  const auto hidden = std::ranges::find(outputs, ir::kHiddenOutput, &ir::Graph::Output::name);
   return hidden == outputs.end() ? 0 : graph.type(hidden->value).cols();
 }
 

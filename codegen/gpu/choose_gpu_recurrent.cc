@@ -42,10 +42,7 @@ std::int64_t GpuChooser::slot_floats(ir::NodeId node) const {
 
 /// The members state and inputs of the kernels' Args.
 std::vector<PointerArgument> GpuChooser::state_arguments(ir::NodeId node) const {
-  const auto operands = graph_.operands(node);
-  std::vector<ir::TensorType> types;
-  for (const auto operand : operands) types.push_back(graph_.type(operand));
-  const auto layer = ir::recurrent_use(graph_.op(node), graph_.attrs(node), types)->layer;
+  const auto layer = ir::recurrent_use(graph_.op(node), graph_.attrs(node), graph_.operand_types(node))->layer;
   return {{.kind = Kind::kRecurrent, .node = node, .input = layer},
           input(GpuInput::kCounts),
           input(InputKind::kSequence),
@@ -56,7 +53,7 @@ std::vector<PointerArgument> GpuChooser::state_arguments(ir::NodeId node) const 
 void GpuChooser::short_conv(std::span<const ir::NodeId> nodes) {
   const auto node = nodes[0];
   const auto x = graph_.operand(node, 0), kernel = graph_.operand(node, 1);
-  const bool biased = graph_.operands(node).size() > 2 + kStateOperands;
+  const bool biased = graph_.operands(node).size() > 2 + ir::kStateOperands;
   const ir::Value out{nodes.back(), 0};
   const auto columns = graph_.type(x).cols(), taps = graph_.type(kernel).cols();
   const auto rows = rows_of_step(graph_.type(x).shape[0]);

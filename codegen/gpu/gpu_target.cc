@@ -104,24 +104,9 @@ std::optional<AttentionConfig::Tiles> choose_attention_tiles(const GpuTarget& ta
 
 /// StateUpdate reads four rows of a state at once.
 std::optional<std::string> refuses_state(const ir::Graph& graph, ir::NodeId node) {
-  std::int64_t rows = 0;
-  if (graph.op(node) == Op::kDeltaRule) rows = graph.attrs_as<ir::DeltaRuleAttrs>(node).key_dim;
-  if (graph.op(node) == Op::kSelectiveScan) rows = graph.attrs_as<ir::SelectiveScanAttrs>(node).state_dim;
-  if (graph.op(node) == Op::kRwkv7) rows = graph.attrs_as<ir::Rwkv7Attrs>(node).head_dim;
+  const auto rows = state_rows_of(graph, node);
   if (rows % 4 != 0 || rows > kStateRowsMax)
     return fmt::format("its state has {} rows a head, which are not a multiple of 4 up to {}", rows, kStateRowsMax);
-  return std::nullopt;
-}
-
-/// Why these nodes are not a convolution step; nothing if they are: an activation may follow.
-std::optional<std::string> refuses_conv(const ir::Graph& graph, std::span<const ir::NodeId> members) {
-  if (members.size() == 1) return std::nullopt;
-  const bool unary = graph.operands(members[1]).size() == 1 &&
-                     ir::function_call(graph.op(members[1]), graph.attrs(members[1])).has_value();
-  if (members.size() > 2 || graph.op(members[0]) != Op::kShortConv || !unary)
-    return "a convolution can only be fused with an activation";
-  if (graph.is_output({members[0], 0}) || graph.uses({members[0], 0}).size() != 1)
-    return "the convolution's result is also used without the activation";
   return std::nullopt;
 }
 
@@ -133,7 +118,7 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
       if (auto why = refuses_route(graph, node)) return why;
     if (graph.op(node) == Op::kSelfAttention) return "GPUs do not support encoders yet";
     if (auto why = refuses_state(graph, node)) return why;
-    if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members);
+    if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, elementwise::kParametersMax);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
     const bool in_tile = graph.op(node) == Op::kSplit || graph.op(node) == Op::kRmsNorm;
     if (members.size() > 1 && !in_tile && stands_alone(graph, node))

@@ -14,8 +14,19 @@ namespace {
 
 constexpr std::int64_t kStateHeadsMax = 1 << 20, kStateDimMax = 1 << 12, kTapsMax = 64;
 
-/// Operands that every op here ends with: state, sequence, state_read, state_write.
-constexpr std::size_t kStateOperands = 4;
+// Floats of the state of one sequence.
+std::int64_t state_floats(const DeltaRuleAttrs& delta) {
+  return delta.heads * delta.key_dim * delta.value_dim;
+}
+std::int64_t state_floats(const SelectiveScanAttrs& scan) {
+  return scan.heads * scan.state_dim * scan.head_dim;
+}
+std::int64_t state_floats(const Rwkv7Attrs& rwkv) {
+  return rwkv.heads * rwkv.head_dim * rwkv.head_dim;
+}
+std::int64_t conv_state_floats(const TensorType& x, const TensorType& kernel) {
+  return x.cols() * (kernel.cols() - 1);
+}
 
 /// Throws unless the last operands are a state, sequence [T], state_read [B] and state_write [B].
 void require_state_operands(std::string_view op, Types operands) {
@@ -130,27 +141,25 @@ Cost recurrent_cost(Types operands, Types results, const Bounds& bounds, std::in
   return cost;
 }
 Cost short_conv_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
-  const std::int64_t taps = operands[1].cols();
-  Cost cost = recurrent_cost(operands, results, bounds, operands[0].cols() * (taps - 1), 0);
-  cost.flops = 2 * taps * operands[0].cols() * bounds.tokens;
+  Cost cost = recurrent_cost(operands, results, bounds, conv_state_floats(operands[0], operands[1]), 0);
+  cost.flops = 2 * operands[1].cols() * operands[0].cols() * bounds.tokens;
   return cost;
 }
 Cost delta_rule_cost(const Attrs& attrs, Types operands, Types results, const Bounds& bounds) {
-  const auto& delta = std::get<DeltaRuleAttrs>(attrs);
-  return recurrent_cost(operands, results, bounds, delta.heads * delta.key_dim * delta.value_dim, 7);
+  return recurrent_cost(operands, results, bounds, state_floats(std::get<DeltaRuleAttrs>(attrs)), 7);
 }
 Cost selective_scan_cost(const Attrs& attrs, Types operands, Types results, const Bounds& bounds) {
-  const auto& scan = std::get<SelectiveScanAttrs>(attrs);
-  return recurrent_cost(operands, results, bounds, scan.heads * scan.state_dim * scan.head_dim, 5);
+  return recurrent_cost(operands, results, bounds, state_floats(std::get<SelectiveScanAttrs>(attrs)), 5);
 }
 Cost rwkv7_cost(const Attrs& attrs, Types operands, Types results, const Bounds& bounds) {
-  const auto& rwkv = std::get<Rwkv7Attrs>(attrs);
-  return recurrent_cost(operands, results, bounds, rwkv.heads * rwkv.head_dim * rwkv.head_dim, 9);
+  return recurrent_cost(operands, results, bounds, state_floats(std::get<Rwkv7Attrs>(attrs)), 9);
 }
 
 /// Calls token(t, state) for every token of the step, in order, with the state of its sequence, `floats` values in f64.
 template <class Token>
-void each_token(Operands operands, std::int64_t layer, std::size_t floats, EvalContext& context, const Token& token) {
+void each_token(Operands operands, std::int64_t layer, std::int64_t state_floats, EvalContext& context,
+                const Token& token) {
+  const auto floats = static_cast<std::size_t>(state_floats);
   const auto inputs = operands.last(kStateOperands - 1);
   const auto& sequence = inputs[0]->i32;
   const auto& read = inputs[1]->i32;
@@ -181,7 +190,7 @@ void run_short_conv(const Attrs& attrs, Operands operands, Results results, Eval
   const Tensor &x = *operands[0], &kernel = *operands[1];
   const Tensor* bias = operands.size() > 2 + kStateOperands ? operands[2] : nullptr;
   const std::int64_t channels = x.cols(), taps = kernel.cols();
-  const auto floats = static_cast<std::size_t>(channels * (taps - 1));
+  const auto floats = channels * (taps - 1);
   each_token(operands, std::get<ShortConvAttrs>(attrs).layer, floats, context, [&](std::size_t t, double* state) {
     float* y = results[0].f32.data() + static_cast<std::int64_t>(t) * channels;
     for (std::int64_t c = 0; c < channels; ++c) {
@@ -232,8 +241,7 @@ void run_delta_rule(const Attrs& attrs, Operands operands, Results results, Eval
           static_cast<float>(delta.scale * y);
     }
   };
-  const auto floats = static_cast<std::size_t>(delta.heads * keys * values);
-  each_token(operands, delta.layer, floats, context, [&](std::size_t t, double* state) {
+  each_token(operands, delta.layer, state_floats(delta), context, [&](std::size_t t, double* state) {
     for (std::int64_t head = 0; head < delta.heads; ++head) run_head(t, head, state + head * keys * values);
   });
 }
@@ -260,8 +268,7 @@ void run_selective_scan(const Attrs& attrs, Operands operands, Results results, 
       y[p] = static_cast<float>(sum);
     }
   };
-  const auto floats = static_cast<std::size_t>(scan.heads * states * dim);
-  each_token(operands, scan.layer, floats, context, [&](std::size_t t, double* state) {
+  each_token(operands, scan.layer, state_floats(scan), context, [&](std::size_t t, double* state) {
     for (std::int64_t head = 0; head < scan.heads; ++head) run_head(t, head, state + head * states * dim);
   });
 }
@@ -285,8 +292,7 @@ void run_rwkv7(const Attrs& attrs, Operands operands, Results results, EvalConte
           static_cast<float>(y);
     }
   };
-  const auto floats = static_cast<std::size_t>(rwkv.heads * dim * dim);
-  each_token(operands, rwkv.layer, floats, context, [&](std::size_t t, double* state) {
+  each_token(operands, rwkv.layer, state_floats(rwkv), context, [&](std::size_t t, double* state) {
     for (std::int64_t head = 0; head < rwkv.heads; ++head) run_head(t, head, state + head * dim * dim);
   });
 }
@@ -342,18 +348,18 @@ namespace forge::ir {
 std::optional<RecurrentUse> recurrent_use(Op op, const Attrs& attrs, std::span<const TensorType> operands) {
   switch (op) {
     case Op::kShortConv:
-      return RecurrentUse{std::get<ShortConvAttrs>(attrs).layer, operands[0].cols() * (operands[1].cols() - 1)};
+      return RecurrentUse{std::get<ShortConvAttrs>(attrs).layer, ops::conv_state_floats(operands[0], operands[1])};
     case Op::kDeltaRule: {
       const auto& delta = std::get<DeltaRuleAttrs>(attrs);
-      return RecurrentUse{delta.layer, delta.heads * delta.key_dim * delta.value_dim};
+      return RecurrentUse{delta.layer, ops::state_floats(delta)};
     }
     case Op::kSelectiveScan: {
       const auto& scan = std::get<SelectiveScanAttrs>(attrs);
-      return RecurrentUse{scan.layer, scan.heads * scan.state_dim * scan.head_dim};
+      return RecurrentUse{scan.layer, ops::state_floats(scan)};
     }
     case Op::kRwkv7: {
       const auto& rwkv = std::get<Rwkv7Attrs>(attrs);
-      return RecurrentUse{rwkv.layer, rwkv.heads * rwkv.head_dim * rwkv.head_dim};
+      return RecurrentUse{rwkv.layer, ops::state_floats(rwkv)};
     }
     default:
       return std::nullopt;

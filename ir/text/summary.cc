@@ -87,9 +87,8 @@ std::uint64_t Graph::hash() const {
 Cost total_cost(const Graph& graph, const Bounds& bounds) {
   Cost total;
   for (const NodeId node : graph.nodes()) {
-    std::vector<TensorType> types;
-    for (const Value& value : graph.operands(node)) types.push_back(graph.type(value));
-    const Cost cost = op_def(graph.op(node)).cost(graph.attrs(node), types, graph.results(node), bounds);
+    const Cost cost =
+        op_def(graph.op(node)).cost(graph.attrs(node), graph.operand_types(node), graph.results(node), bounds);
     saturating_add(total.weight_bytes, cost.weight_bytes);
     saturating_add(total.activation_bytes, cost.activation_bytes);
     saturating_add(total.flops, cost.flops);

@@ -426,7 +426,7 @@ PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float sof
 
 PortableModel DecoderBuilder::finish_encoder(ir::Value x, const std::string& norm_stem) {
   const ir::Value rows = logit_rows(x);
-  graph_.add_output(std::string(kHiddenRows), norm_stem.empty() ? rows : norm(rows, norm_stem));
+  graph_.add_output(std::string(ir::kHiddenOutput), norm_stem.empty() ? rows : norm(rows, norm_stem));
   return finished();
 }
 

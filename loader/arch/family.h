@@ -20,12 +20,10 @@ struct ModelInfo {
   std::int64_t vocab = 0, layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0;
 };
 
-/// Name of the graph output of encoders.
-inline constexpr std::string_view kHiddenRows = "hidden";
-
 /// A model before compilation, independent of any target.
 struct PortableModel {
-  /// Outputs: "logits" [R, vocab], or kHiddenRows [R, width] for an encoder; and the states "kv<N>" and "recurrent<N>".
+  /// Outputs: "logits" [R, vocab], or ir::kHiddenOutput [R, width] for an encoder; and the states "kv<N>" and
+  /// "recurrent<N>".
   ir::Graph graph;
   ModelInfo info;
 };

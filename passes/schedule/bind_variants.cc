@@ -18,9 +18,7 @@ using ir::Op;
 using ir::Value;
 
 ir::Cost cost_of_node(const ir::Graph& graph, NodeId node, const ir::Bounds& bounds) {
-  std::vector<ir::TensorType> types;
-  for (const Value& operand : graph.operands(node)) types.push_back(graph.type(operand));
-  return ir::op_def(graph.op(node)).cost(graph.attrs(node), types, graph.results(node), bounds);
+  return ir::op_def(graph.op(node)).cost(graph.attrs(node), graph.operand_types(node), graph.results(node), bounds);
 }
 
 /// Bytes and FLOPs of a step. FLOPs are those of all nodes; values that stay inside the step cost no bytes, and each

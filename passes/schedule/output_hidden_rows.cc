@@ -28,12 +28,12 @@ Value rows_before_head(const ir::Graph& graph, Value logits) {
 ir::Graph output_hidden_rows(ir::Graph graph) {
   for (std::size_t i = 0; i < graph.outputs().size(); ++i)
     if (const auto& [name, value] = graph.outputs()[i]; name == "logits")
-      graph.set_output(i, std::string(kHiddenOutput), rows_before_head(graph, value));
+      graph.set_output(i, std::string(ir::kHiddenOutput), rows_before_head(graph, value));
   return graph;
 }
 
 bool is_encoder(const ir::Graph& graph) {
-  return std::ranges::any_of(graph.outputs(), [](const auto& output) { return output.name == kHiddenOutput; });
+  return std::ranges::any_of(graph.outputs(), [](const auto& output) { return output.name == ir::kHiddenOutput; });
 }
 
 }  // namespace forge::passes

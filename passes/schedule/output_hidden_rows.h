@@ -8,9 +8,6 @@
 
 namespace forge::passes {
 
-/// Name of the graph output.
-inline constexpr std::string_view kHiddenOutput = "hidden";
-
 /// Returns the portable `graph` with the output "hidden" [R, width], the rows of the final norm, in place of "logits".
 /// The head is left unused, and eliminate_dead_nodes removes it. Errors: kModelUnsupported if the logits do not come
 /// from a matmul.
