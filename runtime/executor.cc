@@ -14,7 +14,7 @@ Executor::Executor(std::shared_ptr<const plan::ProgramT> program, std::int64_t k
       kv_rooms_(runtime::kv_pool_sizes(*program_, kv_blocks)) {
   (void)facts_of(*program_);  // throws if they are invalid
   if (!program_->recurrent_groups.empty()) {
-    const auto slots = state_slots > 0 ? state_slots : program_->batch_max;
+    const auto slots = state_slots_for(*program_, state_slots);
     (void)recurrent_bytes(*program_, slots);  // throws if they are too many or the groups are broken
     state_slots_ = static_cast<std::size_t>(slots);
   }

@@ -59,6 +59,10 @@ std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, 
   return (context + tokens - 1) / tokens * sequences;
 }
 
+std::int64_t state_slots_for(const plan::ProgramT& program, std::int64_t wanted) {
+  return wanted > 0 ? wanted : program.batch_max;
+}
+
 std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t slots) {
   constexpr std::int64_t kLayersMax = 1 << 16, kSlotMax = std::int64_t{1} << 30;
   if (slots < 0 || slots > kBoundMax) fail("the number of state slots is out of range");

@@ -25,6 +25,8 @@ struct ProgramBounds {
 /// Blocks needed for `sequences` sequences of `context` positions each.
 [[nodiscard]] std::int64_t kv_blocks_for(const plan::ProgramT& program, std::int64_t context, std::int64_t sequences);
 
+/// Slots of recurrent state: `wanted`, or if that is 0, one for each sequence of a batch.
+[[nodiscard]] std::int64_t state_slots_for(const plan::ProgramT& program, std::int64_t wanted);
 /// Bytes of `slots` slots of recurrent state.
 [[nodiscard]] std::size_t recurrent_bytes(const plan::ProgramT& program, std::int64_t slots);
 /// Columns of the hidden rows (output of the final norm) that some variants return; 0 if all return logits.

@@ -7,12 +7,19 @@
 
 namespace forge::session {
 
-// The numbers are those of llama.cpp's converters.
-Pooling read_pooling(const loader::Gguf& file) {
-  enum : std::uint32_t { kNone, kMean, kCls, kLast };
+namespace {
+
+enum : std::uint32_t { kNone, kMean, kCls, kLast };
+
+std::uint32_t pooling_type(const loader::Gguf& file) {
   const auto family = file.find<std::string_view>("general.architecture").value_or("");
-  const auto type = file.find<std::uint32_t>(std::string(family) + ".pooling_type").value_or(kLast);
-  switch (type) {
+  return file.find<std::uint32_t>(std::string(family) + ".pooling_type").value_or(kLast);
+}
+
+}  // namespace
+
+std::optional<Pooling> find_pooling(const loader::Gguf& file) {
+  switch (pooling_type(file)) {
     case kMean:
       return Pooling::kMean;
     case kCls:
@@ -21,9 +28,14 @@ Pooling read_pooling(const loader::Gguf& file) {
     case kLast:
       return Pooling::kLast;
     default:
-      throw Error(ErrorCode::kModelUnsupported, fmt::format("pooling type {} is not supported", type),
-                  "mean, cls and last are", "use another embedding model");
+      return std::nullopt;
   }
+}
+
+Pooling read_pooling(const loader::Gguf& file) {
+  if (const auto pooling = find_pooling(file)) return *pooling;
+  throw Error(ErrorCode::kModelUnsupported, fmt::format("pooling type {} is not supported", pooling_type(file)),
+              "mean, cls and last are", "use another embedding model");
 }
 
 /// Rows are summed in the order of their tokens, so the mean does not depend on how the text is cut into steps.

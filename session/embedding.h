@@ -17,8 +17,10 @@ namespace forge::session {
 /// How the hidden rows of a text become one vector: their mean, the first one (of a CLS token), or the last one.
 enum class Pooling : std::uint8_t { kMean, kFirst, kLast };
 
-/// The file's "<family>.pooling_type"; kLast if it says nothing, because the last row has seen the whole text. Errors:
-/// kModelUnsupported for kinds of pooling that need an extra head (rank).
+/// The file's "<family>.pooling_type"; kLast if it says nothing, because the last row has seen the whole text. nullopt
+/// for kinds of pooling that need an extra head (rank). Source of the numbers: gguf's constants (PoolingType).
+[[nodiscard]] std::optional<Pooling> find_pooling(const loader::Gguf& file);
+/// The same. Errors: kModelUnsupported in place of nullopt.
 [[nodiscard]] Pooling read_pooling(const loader::Gguf& file);
 
 /// The pooled vector [hidden_width] of a text, not normalised. Errors: kPrompt if `ids` are empty or longer than the

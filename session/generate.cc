@@ -15,14 +15,6 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Tokens up to the last end token that something follows: the turns before the answer. A chat template may render what
-/// follows differently in the next turn.
-std::size_t last_turn_end(std::span<const std::int32_t> prompt, std::span<const std::int32_t> ends) {
-  for (std::size_t end = prompt.size() - 1; end > 0; --end)
-    if (std::ranges::find(ends, prompt[end - 1]) != ends.end()) return end;
-  return 0;
-}
-
 }  // namespace
 
 std::string_view finish_name(Finish finish) {
@@ -63,7 +55,7 @@ Generated generate(Sequences& sequences, std::size_t vocab, std::span<const std:
   out.tokens.reserve(static_cast<std::size_t>(limit));
 
   auto begin = std::chrono::steady_clock::now();
-  sequences.keep_at(0, static_cast<std::int64_t>(last_turn_end(prompt, options.ends)));
+  sequences.keep_at(0, static_cast<std::int64_t>(runtime::last_turn_end(prompt, options.ends)));
   const auto logits = sequences.prefill(0, prompt.subspan(options.held));
   sequences.keep_state(0);
   out.prompt_seconds = seconds_since(begin);

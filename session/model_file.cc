@@ -8,6 +8,7 @@
 #include "codegen/back_end.h"
 #include "ir/text/text.h"
 #include "support/error.h"
+#include "support/os/atomic_file.h"
 #include "support/os/console.h"
 
 namespace forge::session {
@@ -48,6 +49,10 @@ codegen::ModelFile describe_model(const loader::Gguf& model) {
                                                            .bytes = tensor.bytes(),
                                                            .file = tensor.file});
   return out;
+}
+
+void check_output_path(const std::filesystem::path& output, const loader::Gguf& model) {
+  for (const auto& file : model.files()) forge::check_output_path(output, {file.path});
 }
 
 std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback) {

@@ -37,6 +37,9 @@ class FileWeightSource final : public runtime::WeightSource {
   std::span<const loader::GgufFile> files_;
 };
 
+/// Errors: kUsage if writing `output` would overwrite a file of the model, whose paths are known only once it is open.
+void check_output_path(const std::filesystem::path& output, const loader::Gguf& model);
+
 /// The context length the model was trained with, from its metadata; `fallback` if the key is missing.
 /// Errors: kModelFormat for a key of the wrong type.
 [[nodiscard]] std::int64_t trained_context(const loader::Gguf& file, std::int64_t fallback);

@@ -29,7 +29,7 @@ class Sequences {
   /// last snapshot before, or 0.
   std::int64_t trim(std::size_t sequence, std::int64_t length);
   /// Recurrent state with slots for snapshots (keep_state, keep_at, resume).
-  [[nodiscard]] bool keeps_states() const { return pool_.states() != nullptr && pool_.states()->limits().snapshots; }
+  [[nodiscard]] bool keeps_states() const { return pool_.keeps_states(); }
   /// Keeps the state at the sequence's end. Does nothing without slots for snapshots.
   void keep_state(std::size_t sequence);
   /// The next prefill of the sequence keeps the state at this length, too.

@@ -83,8 +83,7 @@ void Session::open(Options options, const DeviceChoice& device) {
     throw Error(ErrorCode::kUsage, "the model is an encoder, which generates no text", {},
                 "make embeddings with it: forge-run --embed");
   // A plan's model and the parts of a split one are known only now.
-  for (const auto& file : model_.file->files())
-    if (options.trace != nullptr) check_output_path(options.trace->path(), {file.path});
+  if (options.trace != nullptr) check_output_path(options.trace->path(), *model_.file);
   stages_.plan_ms = stages_.now();
   check_interrupt();
   const auto sequences = options.model.sequences;

@@ -55,7 +55,7 @@ MemoryRequirements CpuExecutor::memory_need_of(const plan::ProgramT& program, st
   const auto rooms = runtime::kv_pool_sizes(program, kv_blocks);
   MemoryRequirements need{.weights = checked_bytes(program.weights_bytes, "weights block"),
                           .arena = checked_bytes(program.arena_bytes, "arena"),
-                          .recurrent = recurrent_bytes(program, state_slots > 0 ? state_slots : program.batch_max),
+                          .recurrent = recurrent_bytes(program, state_slots_for(program, state_slots)),
                           .io = step_input_bytes(program, rooms.size()) + logits_bytes(program)};
   for (std::size_t g = 0; g < rooms.size(); ++g) {
     const std::size_t bytes = rooms[g].blocks * kv_block_stride(program.kv_groups[g]);

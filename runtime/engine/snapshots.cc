@@ -8,7 +8,7 @@
 namespace forge::engine {
 
 bool Scheduler::keeps_states() const {
-  return limits_.reuse_prefixes && pool_.states() != nullptr && pool_.states()->limits().snapshots;
+  return limits_.reuse_prefixes && pool_.keeps_states();
 }
 
 /// The last position at or before `tokens` at which the pool can keep the state: with sliding windows, whole blocks.
@@ -17,13 +17,10 @@ std::size_t Scheduler::snapshot_at(std::size_t tokens) const {
   return pool.windows.empty() ? tokens : tokens / pool.block_tokens * pool.block_tokens;
 }
 
-/// Sets the positions that follow from the prompt: its end, and the end of its last turn that is followed by something
-/// (mostly the start of the answer, which chat templates may render differently in the next turn).
+/// Sets the positions that follow from the prompt: its end, and the end of its last whole turn.
 void Scheduler::set_snapshots(Job& job) const {
   job.prompt_end = snapshot_at(job.ids.size());
-  const auto ends_turn = [&](std::int32_t id) { return std::ranges::binary_search(limits_.turn_ends, id); };
-  for (std::size_t end = job.ids.size() - 1; end > 0 && job.turn_end == 0; --end)
-    if (ends_turn(job.ids[end - 1])) job.turn_end = snapshot_at(end);
+  job.turn_end = snapshot_at(runtime::last_turn_end(job.ids, limits_.turn_ends));
 }
 
 /// The next position behind the computed tokens at which a snapshot is kept; SIZE_MAX if there is none.

@@ -71,7 +71,7 @@ GpuMemory::GpuMemory(const plan::ProgramT& program, std::int64_t wanted_kv_block
     if (kv_pool_sizes[g].window > 0) need.kv_windows += bytes;
     if (need.kv > std::size_t{1} << 46) fail("the size of the plan's KV pool is out of range");
   }
-  const auto slots = state_slots > 0 ? state_slots : program.batch_max;
+  const auto slots = state_slots_for(program, state_slots);
   (void)recurrent_bytes(program, slots);  // throws if a number is out of range
   for (const auto& group : program.recurrent_groups) {
     states.push_back(need.recurrent);

@@ -166,6 +166,8 @@ class KvBlockPool {
   [[nodiscard]] std::uint32_t references(std::int32_t block) const;
   /// The slots of recurrent state; nullptr without such state.
   [[nodiscard]] const StateSlots* states() const { return states_ ? &*states_ : nullptr; }
+  /// True if snapshots of recurrent state are kept.
+  [[nodiscard]] bool keeps_states() const { return states_ && states_->limits().snapshots; }
 
   /// Looks `ids` up in the prefix cache: the longest run of published blocks from the start, plus, if no group has a
   /// window, the first tokens of one more block if at least limits().min_partial_tokens of them match and the pool has

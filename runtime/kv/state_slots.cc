@@ -7,6 +7,12 @@
 
 namespace forge::runtime {
 
+std::size_t last_turn_end(std::span<const std::int32_t> prompt, std::span<const std::int32_t> ends) {
+  for (std::size_t end = prompt.size() - 1; end > 0; --end)
+    if (std::ranges::find(ends, prompt[end - 1]) != ends.end()) return end;
+  return 0;
+}
+
 StateSlots::StateSlots(const Limits& limits, const Shape& shape)
     : limits_(limits), block_tokens_(shape.block_tokens), idle_(limits.slots) {
   invariant(limits.slots >= shape.sequences_max && limits.slots < (std::size_t{1} << 31), "KV-040",

@@ -41,6 +41,11 @@
 
 namespace forge::runtime {
 
+/// Tokens up to the last of `ends` in `prompt` that something follows, which is mostly the start of the answer: chat
+/// templates may render that differently in the next turn, so a snapshot is worth keeping before it. 0 if there is
+/// none. Precondition: `prompt` is not empty.
+[[nodiscard]] std::size_t last_turn_end(std::span<const std::int32_t> prompt, std::span<const std::int32_t> ends);
+
 class StateSlots {
  public:
   static constexpr std::int32_t kNone = -1;

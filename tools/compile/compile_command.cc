@@ -92,8 +92,7 @@ int compile(Request& request) {
                                                 : codegen::resolve_targets(request.target);
   Stopwatch watch;
   const auto file = loader::Gguf::open(request.model);
-  for (const auto& part : file.files())
-    if (!request.output.empty()) check_output_path(request.output, {part.path});
+  if (!request.output.empty()) session::check_output_path(request.output, file);
   auto& options = request.options;
   const auto trained = session::trained_context(file, session::kContextDefault);
   options.context = request.context.value_or(std::min(trained, session::kContextDefault));

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "session/embedding.h"
+#include "session/model_file.h"
 #include "support/error.h"
 #include "support/json_text.h"
 #include "support/os/atomic_file.h"
@@ -38,8 +39,7 @@ int embed_command(RunRequest& request, session::Stages& stages) {
   request.session.model.hidden = true;
   request.session.embeds = true;
   session::Session session(request.session, stages);
-  if (request.dump_embedding)
-    for (const auto& file : session.file().files()) check_output_path(*request.dump_embedding, {file.path});
+  if (request.dump_embedding) session::check_output_path(*request.dump_embedding, session.file());
   const auto pooling = session::read_pooling(session.file());
   const auto ids = ids_of(request, session);
   session::check_known(ids, session.executor().vocab());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "session/model_file.h"
 #include "support/error.h"
 #include "support/os/console.h"
 #include "support/os/interrupt.h"
@@ -14,19 +15,12 @@
 namespace forge::tools {
 namespace {
 
-/// Checks that logits do not overwrite a file of the model. Their paths are known only after the model is open, so
-/// check() in run_options.cc cannot do this.
-void check_outputs(const RunRequest& request, const session::Session& session) {
-  for (const auto& file : session.file().files())
-    if (request.dump) check_output_path(*request.dump, {file.path});
-}
-
 int write_text(RunRequest& request, session::Stages& stages) {
   std::string prompt_text;
   if (!request.tokens) prompt_text = read_prompt(request.prompt);
   request.session.tokenizer = !request.tokens;
   session::Session session(request.session, stages);
-  check_outputs(request, session);
+  if (request.dump) session::check_output_path(*request.dump, session.file());
   const bool text = !request.tokens || session::has_tokenizer(session.file());
   if (!text && !request.json)
     throw Error(ErrorCode::kTokenizer, "the model has no vocabulary, so its tokens have no text", {},
@@ -71,7 +65,7 @@ int write_text(RunRequest& request, session::Stages& stages) {
 
 int write_logits(RunRequest& request, session::Stages& stages) {
   session::Session session(request.session, stages);
-  check_outputs(request, session);
+  if (request.dump) session::check_output_path(*request.dump, session.file());
   const auto ids = parse_tokens(*request.tokens, session.executor().vocab());
   session::check_prompt(ids, session.context());
   session::Sequences sequences(session.executor(), session.context(), 1);

@@ -12,6 +12,7 @@
 #include "runtime/engine/engine.h"
 #include "serve/api.h"
 #include "serve/http/server.h"
+#include "session/embedding.h"
 #include "session/sampling_defaults.h"
 #include "support/error.h"
 #include "support/os/console.h"
@@ -50,23 +51,15 @@ serve::HttpLimits limits(const ServeRequest& request) {
           .ping = milliseconds(request.ping)};
 }
 
-/// The pooling of embeddings: --pooling, else the model file's pooling_type, else the last token, whose hidden state
-/// has attended to the whole text. nullopt for pooling types that need a bidirectional model or an extra head (cls,
-/// rank). Source of the numbers: gguf's constants (PoolingType).
+/// The pooling of embeddings: --pooling, else the model file's. nullopt for pooling types that need a bidirectional
+/// model or an extra head (cls, rank).
 std::optional<engine::OutputKind> pooling_of(const ServeRequest& request, const loader::Gguf& file) {
-  enum : std::uint32_t { kNone, kMean, kCls, kLast };
+  auto pooling = session::find_pooling(file);
   if (request.pooling != "auto")
-    return request.pooling == "mean" ? engine::OutputKind::kMeanRow : engine::OutputKind::kLastRow;
-  const auto family = file.find<std::string_view>("general.architecture").value_or("");
-  switch (file.find<std::uint32_t>(std::string(family) + ".pooling_type").value_or(kLast)) {
-    case kMean:
-      return engine::OutputKind::kMeanRow;
-    case kNone:
-    case kLast:
-      return engine::OutputKind::kLastRow;
-    default:
-      return std::nullopt;
-  }
+    pooling = request.pooling == "mean" ? session::Pooling::kMean : session::Pooling::kLast;
+  if (pooling == session::Pooling::kMean) return engine::OutputKind::kMeanRow;
+  if (pooling == session::Pooling::kLast) return engine::OutputKind::kLastRow;
+  return std::nullopt;
 }
 
 std::unique_ptr<serve::ServedModel> model_of(const ServeRequest& request, session::Session& session) {
