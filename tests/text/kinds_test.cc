@@ -243,3 +243,37 @@ TEST_CASE(
   for (const std::string text : {"ab ab  a\n\nb\n", " 日本 x\t\n", "\n\n\n"})
     CHECK(t->decode(t.encode(text), true) == text);
 }
+
+TEST_CASE("Gemma 4 adds BOS unless the file says otherwise") {
+  const auto file = [] {
+    GgufWriter w("none");
+    w.add("tokenizer.ggml.model", "gemma4").add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "<bos>", "aa"});
+    w.add("tokenizer.ggml.token_type", std::vector<std::int32_t>{kNormal, kControl, kNormal});
+    w.add("tokenizer.ggml.merges", std::vector<std::string>{"a a"}).add("tokenizer.ggml.bos_token_id", 1U);
+    return w;
+  };
+  CHECK(Opened(file()).encode("aa", {.add_special = true}) == Ids{1, 2});
+  CHECK(Opened(file().add("tokenizer.ggml.add_bos_token", false)).encode("aa", {.add_special = true}) == Ids{2});
+}
+
+TEST_CASE("model 'whitespace': merges of UTF-8 inside words, white space dropped, lower case if the file says so") {
+  const auto file = [](bool lowercase) {
+    const std::vector<std::string> tokens{"<s>", "a", "b", "ab", "中", "文", "中文", "é", "B", ".", "\u3000"};
+    std::vector<std::int32_t> types(tokens.size(), kNormal);
+    types[0] = kControl;
+    GgufWriter w("jina-bert-v2");
+    w.add("tokenizer.ggml.model", "whitespace").add("tokenizer.ggml.pre", "whitespace");
+    w.add("tokenizer.ggml.tokens", tokens).add("tokenizer.ggml.token_type", types);
+    w.add("tokenizer.ggml.merges", std::vector<std::string>{"a b", "中 文"});
+    w.add("tokenizer.ggml.normalizer.lowercase", lowercase);
+    return w;
+  };
+  const Opened as_is(file(false)), lower(file(true));
+  CHECK(as_is->warnings().empty());
+  CHECK(as_is.encode("ab a b\u3000中文\n\taB.") == Ids{3, 1, 2, 6, 1, 8, 9});
+  CHECK(lower.encode("AB aB É") == Ids{3, 3, 7});
+  CHECK(as_is.encode("a日b") == Ids{1, 2});  // a character without a token is left out, as in llama.cpp
+  CHECK(as_is.encode(" \n").empty());
+  CHECK(as_is->decode(Ids{6, 3}) == "中文ab");
+  CHECK(as_is->describe() == "character-level BPE, words as 'whitespace'");
+}

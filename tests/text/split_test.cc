@@ -7,188 +7,17 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <set>
 #include <string>
 
-#include "tests/text/opened.h"
+#include "tests/support/error_of.h"
+#include "tests/text/cuts.h"
 #include "text/tokenizer/unicode.h"
 
 using namespace forge;
+using namespace forge::tests;
 using namespace forge::text;
 
 namespace {
-
-using Pieces = std::vector<std::string>;
-
-WordSplitter splitter(std::string_view name, Regex::Engine engine = Regex::Engine::kFastest) {
-  const PreTokenizer* pre = find_pre_tokenizer(name);
-  REQUIRE(pre != nullptr);
-  return WordSplitter(*pre, engine);
-}
-
-Pieces cut(const WordSplitter& words, std::string_view text) {
-  Pieces out;
-  words.split(text, [&](std::string_view word) { out.emplace_back(word); });
-  return out;
-}
-
-Pieces cut_by_name(std::string_view name, std::string_view text) {
-  return cut(splitter(name), text);
-}
-
-std::string joined(const Pieces& pieces, std::string_view separator) {
-  std::string out;
-  for (const auto& piece : pieces) out.append(out.empty() ? "" : separator).append(piece);
-  return out;
-}
-
-/// One name for each list of expressions.
-std::vector<std::string_view> distinct_names() {
-  std::vector<std::string_view> names;
-  std::set<const void*> seen;
-  for (const auto& row : pre_tokenizers())
-    if (seen.insert(row.expressions.data()).second) names.push_back(row.name);
-  return names;
-}
-
-// Five texts and how each pre-tokenizer cuts them; U+00B7 marks a cut.
-constexpr std::string_view kTexts[] = {
-    "I'm HE'LL camelCaseTHE 12345 x1234567y.", "a   b\t\n  \nc  \n\n  ", "f(x) -> {\"a\": $1.5}; //!\n/ and",
-    "日本語 ひらがな、カタカナ。한국어 ไทย ǅa ʰb ½３", "Zu\u0308rich e\u0301 \u0301\u0301 I’m \u180Ex \u00A0y"};
-
-struct KnownCuts {
-  std::string_view name;
-  std::array<std::string_view, std::size(kTexts)> cuts;
-};
-
-const std::vector<KnownCuts>& known_cuts() {
-  static const std::vector<KnownCuts> all{
-      {"default",
-       {"I·'·m· HE·'·LL· camelCaseTHE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  ·\n·c·  \n\n  ",
-        "f·(·x·)· ·->· ·{\"·a·\":· ·$·1·.·5·};· ·//!·\n·/· and",
-        "日本語· ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu·\u0308·rich· e·\u0301· \u0301\u0301· I·’·m· \u180E·x· ·\u00A0·y"}},
-      {"falcon",
-       {"I·'·m· HE·'·LL· camelCaseTHE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  ·\n·c·  \n\n  ",
-        "f·(·x·)· ·->· ·{\"·a·\":· ·$·1·.·5·};· ·//!·\n·/· and",
-        "日本語· ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ½３",
-        "Zu·\u0308·rich· e·\u0301· \u0301\u0301· I·’·m· \u180E·x· ·\u00A0·y"}},
-      {"gpt-2",
-       {"I·'m· HE·'·LL· camelCaseTHE· 12345· x·1234567·y·.", "a·  · b·\t\n  ·\n·c·  \n\n  ",
-        "f·(·x·)· ->· {\"·a·\":· $·1·.·5·};· //!·\n·/· and", "日本語· ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ½３",
-        "Zu·\u0308·rich· e·\u0301· \u0301\u0301· I·’·m· \u180E·x· ·\u00A0·y"}},
-      {"smollm",
-       {"I·'m· HE·'·LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  ·\n·c·  \n\n  ",
-        "f·(·x·)· ->· {\"·a·\":· $·1·.·5·};· //!·\n·/· and",
-        "日本語· ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308·rich· e·\u0301· \u0301\u0301· I·’·m· \u180E·x· ·\u00A0·y"}},
-      {"llama-bpe",
-       {"I·'m· HE·'LL· camelCaseTHE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"qwen2",
-       {"I·'m· HE·'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"qwen35",
-       {"I·'m· HE·'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"seed-coder",
-       {"I·'m· HE·'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!·\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"ufakzeka",
-       {"I·'m· HE·'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"minicpm5",
-       {"I·'m· HE·'LL· camelCaseTHE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"gpt-4o",
-       {"I'm· HE'LL· camel·Case·THE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"tekken",
-       {"I·'m· HE·'LL· camel·Case·THE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"bloom",
-       {"I'm· HE'LL· camelCaseTHE· 12345· x1234567y·.", "a·  · b·\t\n  \n·c·  \n\n  ",
-        "f·(·x·)· ->· {\"a\":· $1·.·5};· //·!\n·/· and", "日本語· ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ½３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I’m· \u180Ex· \u00A0·y"}},
-      {"viking",
-       {"I'm· HE'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n  ",
-        "f·(·x·)· ->· {\"a\":· $·1·.·5·};· //·!\n·/· and", "日本語· ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I’m· \u180Ex· \u00A0·y"}},
-      {"laguna",
-       {"I·'m· HE·'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t·\n·  ·\n·c·  ·\n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!·\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"deepseek-llm",
-       {"I·'·m· HE·'·LL· camelCaseTHE· ·12345· x·1234567·y·.", "a·  · b·\t·\n·  ·\n·c·  ·\n·\n·  ",
-        "f·(·x·)· ->· {\"·a·\":· $·1·.·5·};· //!·\n·/· and",
-        "日本語· ·ひらがな·、·カタカナ·。·한국어· ·ไทย· ǅ·a· ʰ·b· ·½３",
-        "Zu·\u0308·rich· e·\u0301 \u0301\u0301· I·’·m· ·\u180E·x· ·\u00A0y"}},
-      {"deepseek-coder",
-       {"I·'·m· HE·'·LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t·\n·  ·\n·c·  ·\n·\n·  ",
-        "f·(·x·)· -·>· {\"·a·\":· $·1·.·5·};· //!·\n·/· and",
-        "日本語· ·ひらがな·、·カタカナ·。·한국어· ·ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308·rich· e·\u0301 \u0301\u0301· I·’·m· ·\u180E·x· ·\u00A0y"}},
-      {"deepseek-v3",
-       {"I·'m· HE·'LL· camelCaseTHE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ·ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’·m· ·\u180Ex· ·\u00A0y"}},
-      {"spark2_5",
-       {"I·'m· HE·'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  ·\n·c·  \n\n  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!·\n·/· and",
-        "日本語· ·ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’·m· ·\u180Ex· ·\u00A0y"}},
-      {"afmoe",
-       {"I·'m· HE·'LL· camelCaseTHE· ·12·345· x·1·234·567·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and",
-        "日本語· ·ひらがな·、·カタカナ·。·한국어· ·ไ·ทย· ǅa· ʰb· ·½３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’·m· ·\u180Ex· ·\u00A0y"}},
-      {"kimi-k2",
-       {"I'm· HE'LL· camel·Case·THE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"youtu",
-       {"I'm· HE'LL· camel·Case·THE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n/· and", "日本語· ·ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’·m· \u180E·x· ·\u00A0y"}},
-      {"tiny_aya",
-       {"I'm· HE'LL· camel·Case·THE· ·12·345· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"granite-embed-multi-97m",
-       {"I'm· HE'LL· camel·Case·THE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu\u0308rich· e\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"jais-2",
-       {"I·'m· HE·'LL· camelCaseTHE· ·123·45· x·123·456·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語· ひらがな·、カタカナ·。한국어· ไทย· ǅa· ʰb· ·½３",
-        "Zu·\u0308rich· e·\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"exaone-moe",
-       {"I·'m· HE·'LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t\n  \n·c·  \n\n·  ",
-        "f·(x·)· ->· {\"·a·\":· $·1·.·5·};· //!\n·/· and", "日本語 ひらがな·、カタカナ·。한국어 ไทย ǅa ʰb· ·½·３",
-        "Zu\u0308rich e\u0301· \u0301\u0301· I·’m· \u180E·x· ·\u00A0y"}},
-      {"chameleon",
-       {"I·'·m· HE·'·LL· camelCaseTHE· ·1·2·3·4·5· x·1·2·3·4·5·6·7·y·.", "a·  · b·\t·\n·  ·\n·c·  ·\n·\n·  ",
-        "f·(·x·)· ·-·>· ·{·\"·a·\"·:· ·$·1·.·5·}·;· ·/·/·!·\n·/· and",
-        "日本語· ひらがな·、·カタカナ·。·한국어· ไทย· ǅa· ʰb· ·½·３",
-        "Zu·\u0308·rich· e·\u0301· \u0301\u0301· I·’·m· \u180E·x· ·\u00A0·y"}},
-      {"superbpe",
-       {"I'm HE'LL camelCaseTHE ·12·345· x·1·234·567·y.", "a   b\t\n  \nc  \n\n  ",
-        "f(x) -> {\"a\": $·1·.·5·}; //!\n/ and", "日本語 ひらがな、カタカナ。한국어 ไทย ǅa ʰb ·½３",
-        "Zu\u0308rich e\u0301 \u0301\u0301 I’m \u180Ex \u00A0y"}},
-      {"gemma4",
-       {"I'm HE'LL camelCaseTHE 12345 x1234567y.", "a   b\t·\n·  ·\n·c  ·\n\n·  ",
-        "f(x) -> {\"a\": $1.5}; //!·\n·/ and", "日本語 ひらがな、カタカナ。한국어 ไทย ǅa ʰb ½３",
-        "Zu\u0308rich e\u0301 \u0301\u0301 I’m \u180Ex \u00A0y"}}};
-  return all;
-}
 
 // The published forms of the expressions that expressions.h has in another form.
 #define FORGE_CONTRACTIONS "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -342,17 +171,6 @@ std::vector<std::string> hostile_texts(std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("each pre-tokenizer cuts known texts as it did") {
-  std::size_t known = 0;
-  for (const auto& one : known_cuts()) {
-    INFO(one.name);
-    const WordSplitter words = splitter(one.name);
-    for (std::size_t i = 0; i < std::size(kTexts); ++i) CHECK(joined(cut(words, kTexts[i]), "·") == one.cuts[i]);
-    ++known;
-  }
-  CHECK(known == distinct_names().size());
-}
-
 TEST_CASE("expressions that forge has in another form cut as the published ones do") {
   for (const auto& one : published()) {
     INFO(one.name);
@@ -438,26 +256,6 @@ TEST_CASE("surrogates are cut like other characters without a category, and come
 TEST_CASE("an expression that PCRE2 rejects is an internal error that shows it") {
   CHECK(tests::error_of([] { const Regex broken(R"((\p{L})"); }, ErrorCode::kInternal).find(R"((\p{L})") !=
         std::string::npos);
-}
-
-TEST_CASE("every pre-tokenizer name of public files is known, once") {
-  for (const auto name : {"gpt-2",      "llama-bpe",    "qwen2",          "qwen35",      "smollm",
-                          "gpt-4o",     "deepseek-llm", "deepseek-coder", "deepseek-v3", "deepseek-r1-qwen",
-                          "falcon",     "starcoder",    "refact",         "command-r",   "mpt",
-                          "olmo",       "dbrx",         "stablelm2",      "chatglm-bpe", "glm4",
-                          "viking",     "jais",         "tekken",         "smaug-bpe",   "poro-chat",
-                          "exaone",     "minerva-7b",   "bloom",          "codeshell",   "default",
-                          "kimi-k2",    "superbpe",     "gemma4",         "afmoe",       "tiny_aya",
-                          "youtu",      "exaone-moe",   "jais-2",         "spark2_5",    "chameleon",
-                          "cohere2moe", "sarvam-moe"})
-    CHECK(find_pre_tokenizer(name) != nullptr);
-  std::set<std::string_view> names;
-  for (const auto& row : pre_tokenizers()) CHECK(names.insert(row.name).second);
-}
-
-TEST_CASE("an unknown name has no splitter; the default exists") {
-  CHECK(find_pre_tokenizer("no such thing") == nullptr);
-  CHECK(default_pre_tokenizer().name == "default");
 }
 
 TEST_CASE("invalid UTF-8 is replaced byte by byte; overlong forms are spelled out") {

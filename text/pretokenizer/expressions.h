@@ -49,6 +49,7 @@ inline constexpr One kUfakzeka{FORGE_PREFIX R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\
 inline constexpr std::array<std::string_view, 2> kMiniCpm5{kThreeDigitsAtMost, FORGE_LLAMA3(R"(\p{N}+)")};
 inline constexpr std::array kLaguna{kLine, kQwen2Words};
 inline constexpr One kLines{kLine};
+inline constexpr One kNonSpaces{R"(\S+)"};
 
 // Llama 3's with spaces cut by powers of two. Published: \s*[\r\n]+ without the look-behinds. Inside a run of spaces no
 // line break can follow, because \s*[\r\n]+ would have taken it from the start of the run.

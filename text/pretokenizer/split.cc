@@ -98,9 +98,10 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"exaone-moe", kExaoneMoe},
     {"chameleon", kChameleon, false, true},
     {"superbpe", kSuperBpe},
-    {"gemma4", kLines, false, false, Spelling::kMetaspace},
-    {"granite-embed-multi-311m", kLines, false, false, Spelling::kMetaspace},
+    {"gemma4", kLines, false, true, Spelling::kMetaspace},
+    {"granite-embed-multi-311m", kLines, false, true, Spelling::kMetaspace},
     {"sarvam-moe", kLines, false, false, Spelling::kMetaspace},
+    {"whitespace", kNonSpaces, false, false, Spelling::kUtf8},
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ namespace forge::text {
 enum class Spelling : std::uint8_t {
   kByteLevel,  ///< each byte as a character of GPT-2's printable alphabet (byte_level.h)
   kMetaspace,  ///< UTF-8 with U+2581 for a space (metaspace.h); other bytes have tokens such as "<0x0A>"
+  kUtf8,       ///< UTF-8; other characters may have tokens such as "<0x0A>" for their bytes, else they are left out
 };
 
 /// One row of the table in split.cc.

@@ -16,10 +16,12 @@
 namespace forge::text {
 
 ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const loader::Gguf& gguf) : vocabulary_(&vocabulary) {
-  // Gemma 4's files set tokenizer.ggml.model to "gemma4" and may or may not name the pre-tokenizer.
-  const bool gemma4 = gguf.find<std::string_view>("tokenizer.ggml.model") == "gemma4";
-  const auto name =
-      gemma4 ? std::optional<std::string_view>("gemma4") : gguf.find<std::string_view>("tokenizer.ggml.pre");
+  // These two models are pre-tokenizers as well, which their files may or may not name.
+  const auto model = gguf.find<std::string_view>("tokenizer.ggml.model");
+  const bool named = model == "gemma4" || model == "whitespace";
+  const auto name = named ? model : gguf.find<std::string_view>("tokenizer.ggml.pre");
+  drop_spaces_ = model == "whitespace";
+  lowercase_ = drop_spaces_ && gguf.get<bool>("tokenizer.ggml.normalizer.lowercase", false);
   if (name) pre_ = find_pre_tokenizer(*name);
   if (pre_ == nullptr) {
     pre_ = &default_pre_tokenizer();
@@ -33,7 +35,7 @@ ByteLevelBpe::ByteLevelBpe(Vocabulary& vocabulary, const loader::Gguf& gguf) : v
   read_merges(gguf);
   if (pre_->spelling == Spelling::kByteLevel)
     check_bytes();
-  else
+  else if (pre_->spelling == Spelling::kMetaspace || vocabulary.find("<0x00>") != kNoToken)
     vocabulary.find_byte_tokens();
 }
 
@@ -106,10 +108,11 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
     return found;
   };
   const bool metaspace = pre_->spelling == Spelling::kMetaspace;
+  const bool utf8 = metaspace || pre_->spelling == Spelling::kUtf8;
   // A symbol that is not a token (a character the vocabulary lacks) is spelled byte by byte.
   const auto emit = [&](std::string_view text, std::uint64_t hash) {
     if (const TokenId id = vocabulary_->find(text, hash); id != kNoToken) return ids.push_back(id);
-    if (metaspace) {
+    if (utf8) {
       for (const char c : text)
         if (const TokenId id = vocabulary_->byte_token(static_cast<std::uint8_t>(c)); id != kNoToken) ids.push_back(id);
       return;
@@ -123,6 +126,7 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
       const TokenId id = word.front() == '\n' ? vocabulary_->find(word) : kNoToken;
       return id != kNoToken ? ids.push_back(id) : merger.run(word, priority, emit);
     }
+    if (utf8) return merger.run(word, priority, emit);
     printable_word.clear();
     append_printable_bytes(printable_word, word);
     if (pre_->ignore_merges)
@@ -138,19 +142,34 @@ void ByteLevelBpe::encode(std::span<const Fragment> fragments, std::vector<Token
     std::string_view text = repair_utf8(fragment.text, storage);
     if (metaspace)
       text = repaired.emplace_back(escape_spaces(text));
+    else if (lowercase_)
+      text = repaired.emplace_back(lower_case(text));
     else if (text.data() == storage.data())
       text = repaired.emplace_back(std::move(storage));
-    words_->split(text, [&](std::string_view word) { cache.append(word, [&] { encode_word(word); }); });
+    words_->split(text, [&](std::string_view word) {
+      if (drop_spaces_ && is_white_space(text::decode(word, 0).code)) return;
+      cache.append(word, [&] { encode_word(word); });
+    });
   }
 }
 
 std::string ByteLevelBpe::describe() const {
-  return fmt::format("{} BPE, words as '{}'", pre_->spelling == Spelling::kByteLevel ? "byte-level" : "byte-fallback",
-                     pre_->name);
+  const std::string_view kind = pre_->spelling == Spelling::kByteLevel   ? "byte-level"
+                                : pre_->spelling == Spelling::kMetaspace ? "byte-fallback"
+                                                                         : "character-level";
+  return fmt::format("{} BPE, words as '{}'", kind, pre_->name);
 }
 
 std::string ByteLevelBpe::decode(std::string_view token) const {
-  return pre_->spelling == Spelling::kByteLevel ? bytes_of_printable(token) : unescape_spaces(token);
+  switch (pre_->spelling) {
+    case Spelling::kByteLevel:
+      return bytes_of_printable(token);
+    case Spelling::kMetaspace:
+      return unescape_spaces(token);
+    case Spelling::kUtf8:
+      break;
+  }
+  return std::string(token);
 }
 
 }  // namespace forge::text

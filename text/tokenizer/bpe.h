@@ -2,7 +2,8 @@
 // Byte-level BPE with ranked merges: GPT-2's algorithm, also used by Llama 3, Qwen, SmolLM and most later models. The
 // pre-tokenizer cuts the text into words, and each word is merged from single characters by the ranks of
 // tokenizer.ggml.merges (lowest first). Also handles Gemma 4, which has merges but spells tokens in UTF-8 with U+2581
-// for spaces and "<0x0A>" for single bytes.
+// for spaces and "<0x0A>" for single bytes, and the vocabularies of tokenizer.ggml.model "whitespace" (Jina's Chinese
+// embeddings), which spell them in UTF-8 and drop white space.
 
 #include <optional>
 #include <span>
@@ -44,9 +45,10 @@ class ByteLevelBpe {
   const Vocabulary* vocabulary_;
   const PreTokenizer* pre_ = nullptr;
   std::optional<WordSplitter> words_;  // of pre_; always there after construction
-  StringList merges_;                  // "left right", the position is the rank
-  HashSlots slots_;                    // hash_of_pair(left, right) -> rank
-  std::size_t longest_pair_ = 0;       // bytes of both parts together; longer pairs need no look-up
+  bool drop_spaces_ = false, lowercase_ = false;
+  StringList merges_;             // "left right", the position is the rank
+  HashSlots slots_;               // hash_of_pair(left, right) -> rank
+  std::size_t longest_pair_ = 0;  // bytes of both parts together; longer pairs need no look-up
 };
 
 }  // namespace forge::text

@@ -21,9 +21,9 @@ struct EncodeOptions {
   bool parse_special = false;  ///< text that spells a control token becomes that token, not only user-defined ones
 };
 
-/// The tokenizer of one model. tokenizer.ggml.model chooses the algorithm: 'gpt2' and 'gemma4' byte-level BPE, 'llama'
-/// SentencePiece BPE, 't5' SentencePiece Unigram, 'bert' WordPiece. Immutable once open, so any number of threads may
-/// use it at the same time.
+/// The tokenizer of one model. tokenizer.ggml.model chooses the algorithm: 'gpt2', 'gemma4' and 'whitespace' BPE with a
+/// list of merges, 'llama' SentencePiece BPE, 't5' SentencePiece Unigram, 'bert' WordPiece. Immutable once open, so any
+/// number of threads may use it at the same time.
 class Tokenizer {
  public:
   /// Reads the vocabulary. `gguf` must outlive the tokenizer, because token texts are read in place. Errors: kTokenizer

@@ -10,11 +10,6 @@ namespace {
 
 constexpr std::uint32_t kCodeMax = 0x10FFFF;
 
-bool is_white_space(std::uint32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
 bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
@@ -58,6 +53,11 @@ std::size_t first_ill_formed(std::string_view text) {
 
 }  // namespace
 
+bool is_white_space(std::uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
 std::uint8_t char_class_slow(std::uint32_t code) {
   const std::uint8_t space = is_white_space(code) ? kSpace : 0;
   if (code > kCodeMax) return space;
@@ -73,15 +73,6 @@ std::uint8_t char_class_slow(std::uint32_t code) {
   if (within(UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO)) return space | kPunct;
   if (within(UTF8PROC_CATEGORY_SM, UTF8PROC_CATEGORY_SO)) return space | kSymbol;
   return space;
-}
-
-bool is_decimal_digit(std::uint32_t code) {
-  if (code < 128) return code >= '0' && code <= '9';
-  return code <= kCodeMax && utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_ND;
-}
-
-bool is_connector(std::uint32_t code) {
-  return code <= kCodeMax && utf8proc_category(static_cast<utf8proc_int32_t>(code)) == UTF8PROC_CATEGORY_PC;
 }
 
 const std::array<std::uint8_t, 128>& ascii_classes() noexcept {
@@ -110,6 +101,17 @@ void append_utf8(std::string& out, std::uint32_t code) {
     put(0x80 | (code >> 6 & 0x3F));
     put(0x80 | (code & 0x3F));
   }
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const Char c = decode(text, at);
+    append_utf8(out, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code))));
+    at += c.bytes;
+  }
+  return out;
 }
 
 std::size_t well_formed_bytes(std::string_view text, std::size_t& ill_formed) {

@@ -1,6 +1,5 @@
 #pragma once
-// UTF-8 decoding and repair, and character classes by the general categories of Unicode 15 (utf8proc). Used by the
-// pre-tokenizers and the tokenizers.
+// UTF-8 decoding and repair, and character classes by the general categories of Unicode 15 (utf8proc).
 
 #include <array>
 #include <cstddef>
@@ -25,8 +24,7 @@ inline constexpr std::uint8_t kLower = 128;  // Ll
 /// The class bits of a code point, by a utf8proc look-up. ascii_classes() is the table for ASCII.
 [[nodiscard]] std::uint8_t char_class_slow(std::uint32_t code);
 [[nodiscard]] const std::array<std::uint8_t, 128>& ascii_classes() noexcept;
-[[nodiscard]] bool is_decimal_digit(std::uint32_t code);  ///< Nd
-[[nodiscard]] bool is_connector(std::uint32_t code);      ///< Pc
+[[nodiscard]] bool is_white_space(std::uint32_t code);  ///< the White_Space property
 
 /// A decoded character of well-formed text (see repair_utf8).
 struct Char {
@@ -52,6 +50,9 @@ inline std::size_t sequence_bytes(char lead) {
 
 /// Appends the UTF-8 form of `code`.
 void append_utf8(std::string& out, std::uint32_t code);
+
+/// `text`, well-formed, with every character in its simple lower case.
+[[nodiscard]] std::string lower_case(std::string_view text);
 
 /// The replacement character, which stands for bytes that are not a character.
 inline constexpr std::uint32_t kReplacementCode = 0xFFFD;

@@ -82,7 +82,7 @@ void Vocabulary::read_model(const loader::Gguf& gguf) {
   if (!model || *model == "none" || *model == "no_vocab")
     throw Error(ErrorCode::kTokenizer, "the model has no tokenizer", "tokenizer.ggml.model is missing or 'none'",
                 "give token ids, or a file that was converted with its vocabulary");
-  if (*model == "gpt2" || *model == "gemma4") {
+  if (*model == "gpt2" || *model == "gemma4" || *model == "whitespace") {
     vocabulary_kind_ = VocabularyKind::kByteLevelBpe;
   } else if (*model == "llama") {
     vocabulary_kind_ = VocabularyKind::kSentencePiece;
@@ -103,8 +103,8 @@ void Vocabulary::read_model(const loader::Gguf& gguf) {
     unknown_ = 100;
   } else {
     throw Error(ErrorCode::kTokenizer, fmt::format("unknown tokenizer model '{}'", printable(*model)),
-                "forge has byte-level BPE ('gpt2'), Gemma 4's ('gemma4'), SentencePiece's BPE ('llama') and unigram "
-                "('t5'), WordPiece ('bert')",
+                "forge has byte-level BPE ('gpt2'), BPE of UTF-8 ('gemma4', 'whitespace'), SentencePiece's BPE "
+                "('llama') and unigram ('t5'), WordPiece ('bert')",
                 "use a model with one of these");
   }
   add_space_prefix_ = gguf.get<bool>("tokenizer.ggml.add_space_prefix", add_space_prefix_);

@@ -27,7 +27,7 @@ inline constexpr std::uint8_t kByteToken = 32;
 inline constexpr std::uint8_t kStripsRight = 64;  ///< drops the white space after it
 inline constexpr std::uint8_t kStripsLeft = 128;  ///< drops the white space before it
 
-/// The algorithm, from tokenizer.ggml.model: 'gpt2' and 'gemma4', 'llama', 't5', 'bert'.
+/// The algorithm, from tokenizer.ggml.model: 'gpt2', 'gemma4' and 'whitespace', 'llama', 't5', 'bert'.
 enum class VocabularyKind : std::uint8_t { kByteLevelBpe, kSentencePiece, kUnigram, kWordPiece };
 
 /// The longest text that is tokenized, before and after normalisation.
