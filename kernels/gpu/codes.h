@@ -8,7 +8,9 @@
 #include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/iq4_xs.h"
 #include "kernels/quant/mxfp4.h"
+#include "kernels/quant/nvfp4.h"
 #include "kernels/quant/planes_codes.h"
+#include "kernels/quant/q2_0.h"
 #include "kernels/quant/q2_k.h"
 #include "kernels/quant/q3_k.h"
 #include "kernels/quant/q4_k.h"
@@ -112,6 +114,7 @@ struct WeightCodes {
   /// The scale of columns 16 * half .. 16 * half + 15 (of all 32 if kSub is 32).
   FORGE_DEVICE static float scale(const Unit& unit, int half) {
     if constexpr (kPacking.scale == quant::ScaleKind::kExponent) return quant::half_of_e8m0(number(unit, 0));
+    if constexpr (kPacking.scale == quant::ScaleKind::kE5M3) return quant::scale_of_e5m3(number(unit, half));
     const float d = f32_of_f16(static_cast<u16>(unit.halves));
     if constexpr (kPacking.numbers == 0) return d;
     const u32 raw = number(unit, half * static_cast<int>(kPacking.numbers_per_sub(kSub)));

@@ -33,7 +33,9 @@
 #include "kernels/quant/iq4_nl.h"
 #include "kernels/quant/iq4_xs.h"
 #include "kernels/quant/mxfp4.h"
+#include "kernels/quant/nvfp4.h"
 #include "kernels/quant/q1_0.h"
+#include "kernels/quant/q2_0.h"
 #include "kernels/quant/q2_k.h"
 #include "kernels/quant/q3_k.h"
 #include "kernels/quant/q4_0.h"
@@ -73,7 +75,8 @@ using AllBlocks = BlockRows<
     BlockRow<DType::kMXFP4, BlockMXFP4>, BlockRow<DType::kIQ2_XXS, BlockIQ2_XXS>, BlockRow<DType::kIQ2_XS, BlockIQ2_XS>,
     BlockRow<DType::kIQ2_S, BlockIQ2_S>, BlockRow<DType::kIQ3_XXS, BlockIQ3_XXS>, BlockRow<DType::kIQ3_S, BlockIQ3_S>,
     BlockRow<DType::kIQ1_S, BlockIQ1_S>, BlockRow<DType::kIQ1_M, BlockIQ1_M>, BlockRow<DType::kTQ1_0, BlockTQ1_0>,
-    BlockRow<DType::kTQ2_0, BlockTQ2_0>, BlockRow<DType::kQ1_0, BlockQ1_0>>;
+    BlockRow<DType::kTQ2_0, BlockTQ2_0>, BlockRow<DType::kQ1_0, BlockQ1_0>, BlockRow<DType::kQ2_0, BlockQ2_0>,
+    BlockRow<DType::kNVFP4, BlockNVFP4>>;
 
 /// Implementation of with_block: calls f for the first row with this type. The fold stops there.
 template <class F, class... Rows>
@@ -111,6 +114,8 @@ float sub_scale(const Block& block, u32 sub) {
   constexpr Packing kPacking = Block::kPacking;
   if constexpr (kPacking.scale == ScaleKind::kExponent) {
     return half_of_e8m0(scale_number(block, sub));
+  } else if constexpr (kPacking.scale == ScaleKind::kE5M3) {
+    return scale_of_e5m3(scale_number(block, sub));
   } else {
     const float d = f32_of_f16(f16_number(block, 0));
     if constexpr (kPacking.numbers == 0) {

@@ -14,7 +14,8 @@ namespace forge::quant {
 ///   kMinus32    f(n) = n - 32
 ///   kOdd       f(n) = 2 n + 1
 ///   kExponent  scale = 2^(n - 128), without d (MXFP4)
-enum class ScaleKind : u8 { kPlain, kSigned, kMinus32, kOdd, kExponent };
+///   kE5M3      scale = half the value of n as a float of 5 exponent bits and 3 mantissa bits, without d (NVFP4)
+enum class ScaleKind : u8 { kPlain, kSigned, kMinus32, kOdd, kExponent, kE5M3 };
 
 /// Example Q4_K: low 4, high 0, halves 2 (d, dmin), numbers 2 (a scale and a minimum per 32 columns), number_bits 6.
 struct Packing {
@@ -56,7 +57,7 @@ FORGE_QUANT_FN void nibble_codes(const u8* qs, u8* codes) {
   }
 }
 
-/// f(number) of ScaleKind, for all kinds but kExponent.
+/// f(number) of ScaleKind, for the kinds with d.
 FORGE_QUANT_FN int scale_factor(ScaleKind kind, u32 number) {
   switch (kind) {
     case ScaleKind::kSigned:
@@ -72,6 +73,13 @@ FORGE_QUANT_FN int scale_factor(ScaleKind kind, u32 number) {
 /// 2^(number - 128): half the value of an E8M0 exponent. Exact: numbers 0 and 1 give the subnormals 2^-128 and 2^-127.
 FORGE_QUANT_FN float half_of_e8m0(u32 number) {
   return f32_of_bits(number < 2 ? 0x00200000u << number : (number - 1) << 23);
+}
+/// A number of kE5M3 becomes the lowest exponent bits and the highest mantissa bits of an f32. This factor then moves
+/// the exponent: exponent 1 stands for a scale of 2^-10.
+inline constexpr float kE5M3Factor = 0x1p116f;
+/// The scale of a kE5M3 number. 0 gives 0; exact, because other numbers have an exponent of 1 at least.
+FORGE_QUANT_FN float scale_of_e5m3(u32 number) {
+  return f32_of_bits(number << 20) * kE5M3Factor;
 }
 
 }  // namespace forge::quant

@@ -115,6 +115,9 @@ FORGE_QUANT_FN void x16_scale(const u8* numbers, typename Ops::F d, typename Ops
   if constexpr (kPacking.scale == ScaleKind::kExponent) {
     const typename Ops::I number = x16_number<Block, kIndex, Ops>(numbers);
     scale = Ops::as_float(Ops::template left_word<23>(Ops::saturating_sub_one(number)));
+  } else if constexpr (kPacking.scale == ScaleKind::kE5M3) {
+    const typename Ops::I number = x16_number<Block, kIndex, Ops>(numbers);
+    scale = Ops::times(Ops::as_float(Ops::template left_word<20>(number)), Ops::all(kE5M3Factor));
   } else if constexpr (kPacking.numbers != 0) {
     // `unit` is a power of two, so the order of the products changes no bit; this product is shared by all sub-blocks
     const typename Ops::F each = kPacking.unit == 1.0f ? d : Ops::times(d, Ops::all(kPacking.unit));

@@ -128,8 +128,12 @@ ir::Value DecoderBuilder::linear(ir::Value x, const std::string& stem, std::int6
                                  SharedRows shared) {
   const auto rows = [&](ir::Value whole) { return shared.total == 0 ? whole : ir_.slice_rows(whole, shared.begin, n); };
   const std::int64_t total = shared.total == 0 ? n : shared.total;
-  const ir::Value y = ir_.matmul(x, rows(weight(stem + ".weight", total, k)));
+  const ir::Value y = scaled(ir_.matmul(x, rows(weight(stem + ".weight", total, k))), stem);
   return has(stem + ".bias") ? ir_.add(y, rows(weight(stem + ".bias", total))) : y;
+}
+
+ir::Value DecoderBuilder::scaled(ir::Value product, const std::string& stem) {
+  return has(stem + ".scale") ? ir_.mul(product, weight(stem + ".scale", 1)) : product;
 }
 
 ir::Value DecoderBuilder::normalise(ir::Value x, ir::Value weight, ir::Value bias) {
@@ -415,8 +419,8 @@ PortableModel DecoderBuilder::finish(ir::Value x, float scale, float softcap, co
 PortableModel DecoderBuilder::finish_rows(ir::Value rows, float scale, float softcap, const std::string& norm_stem) {
   const auto& p = params_;
   rows = norm(rows, norm_stem);
-  const std::string head = has("output.weight") ? "output.weight" : "token_embd.weight";
-  ir::Value logits = ir_.matmul(rows, weight(head, p.vocab, p.width));
+  const std::string head = has("output.weight") ? "output" : "token_embd";
+  ir::Value logits = scaled(ir_.matmul(rows, weight(head + ".weight", p.vocab, p.width)), head);
   if (has("output.bias")) logits = ir_.add(logits, weight("output.bias", p.vocab));
   if (scale != 1) logits = ir_.scale(logits, scale);
   if (softcap > 0) logits = ir_.softcap(logits, softcap);

@@ -183,7 +183,8 @@ class DecoderBuilder {
 
   /// The embeddings of the step's tokens [T, width], times `scale`.
   ir::Value embed(float scale = 1);
-  /// x . W^T (+ bias, if the file has one) with W [n, k]; the tensors are "<stem>.weight" and "<stem>.bias".
+  /// x . W^T with W [n, k], tensor "<stem>.weight"; times "<stem>.scale" [1] and plus "<stem>.bias" [n] if the file has
+  /// them. NVFP4 and BitNet files have scales.
   ir::Value linear(ir::Value x, const std::string& stem, std::int64_t n, std::int64_t k, SharedRows shared = {});
   /// The model's norm over whole rows, with "<stem>.weight" and "<stem>.bias" if the file has it.
   ir::Value norm(ir::Value x, const std::string& stem);
@@ -261,6 +262,7 @@ class DecoderBuilder {
   void read_rope();
   ir::Value qk_norm(ir::Value x, const std::string& stem, std::int64_t heads, std::int64_t dim, QkNorm kind);
   ir::Value gated(ir::Value heads, ir::Value x, ir::Value query, std::int64_t layer, const AttentionSpec& spec);
+  ir::Value scaled(ir::Value product, const std::string& stem);
   ir::Value normalise(ir::Value x, ir::Value weight, ir::Value bias);
   void refuse_unread();
   PortableModel finished();

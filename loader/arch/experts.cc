@@ -45,6 +45,7 @@ ir::Value expert_product(DecoderBuilder& model, ir::Value x, const ChosenExperts
                                 ? half_of_gate_up(model, both, name == "up", n, k, of.experts.count)
                             : scattered ? model.per_expert_weight(each, n, k, of.experts.count)
                                         : model.weight(stem + ".weight", n, k, of.experts.count);
+  model.refuse_if(name != "down" && model.has(stem + ".scale"), "'" + stem + ".scale', a factor for each expert,");
   return model.ir().expert_matmul(x, weights, of.numbers);
 }
 

@@ -239,11 +239,12 @@ void DecoderBuilder::refuse_unread() {
       if (name.starts_with(fmt::format("blk.{}.", layer))) return true;
     return false;
   };
-  // Accepted although unread: the image encoder ("v.", "mm."), which text does not use, and RoPE tables that old
-  // converters wrote and that forge computes from metadata.
+  // Accepted although unread: the image encoder ("v.", "mm."), which text does not use; RoPE tables that old converters
+  // wrote and that forge computes from metadata; the scales of 4-bit activations in NVFP4 files, which forge has in
+  // int8.
   const auto is_accepted = [](std::string_view name) {
     return name.starts_with("v.") || name.starts_with("mm.") || name.ends_with("attn_rot_embd.weight") ||
-           name.ends_with("rotary_emb.inv_freq");
+           name.ends_with("rotary_emb.inv_freq") || name.ends_with(".input_scale");
   };
   for (const auto& tensor : file_.tensors())
     refuse_if(!read_.contains(tensor.name) && !is_mtp_layer(tensor.name) && !is_accepted(tensor.name),

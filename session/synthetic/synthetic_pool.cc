@@ -33,10 +33,24 @@ void put_scale(Block& block, float scale) {
   if constexpr (requires { block.dmin; }) block.dmin = quant::f16_of_f32(scale * mean);
   if constexpr (requires { block.m; }) block.m = quant::f16_of_f32(-scale * mean);
 }
-/// TQ2_0 has the codes 0 to 2 only; a random code of 3 becomes 1.
-void put_scale(quant::BlockTQ2_0& block, float scale) {
+/// Of the codes 0 to 3 of two bits, 1 stands for zero. A random 3, which TQ2_0 does not have, becomes 1.
+template <class Block>
+void put_ternary_scale(Block& block, float scale) {
   for (auto& byte : block.qs) byte = static_cast<quant::u8>(byte & ~((byte & byte >> 1 & 0x55) << 1));
   block.d = quant::f16_of_f32(scale);
+}
+void put_scale(quant::BlockTQ2_0& block, float scale) {
+  put_ternary_scale(block, scale);
+}
+void put_scale(quant::BlockQ2_0& block, float scale) {
+  put_ternary_scale(block, scale);
+}
+/// NVFP4's four scales: the nearest number in E4M3. Below 2^-6 these are multiples of 2^-9; above, eighths of a power
+/// of two, where a fraction rounded up to 1 gives the next power.
+void put_scale(quant::BlockNVFP4& block, float scale) {
+  const int exponent = std::max(std::ilogb(scale), -6);
+  const auto eighths = std::lround(std::ldexp(scale, 3 - exponent));  // 8 .. 16; less for subnormal numbers
+  std::ranges::fill(block.d, static_cast<quant::u8>(std::min(8L * (exponent + 6) + eighths, 0x7eL)));
 }
 /// IQ1_M stores the f16 scale in the top nibbles of its four 16-bit scale words.
 void put_scale(quant::BlockIQ1_M& block, float scale) {

@@ -76,8 +76,9 @@ def exaone4_global(ids):
 
 
 def bitnet(ids):
-    """Norms on the attended heads and on the gated columns."""
+    """Norms on the attended heads and on the gated columns; a factor for each matrix."""
     m = Model("bitnet", base=5e5)
+    m.scaled = True
     x = m.embed(ids)
     for s in stems(m):
         q, k, v = m.qkv(m.norm(x, s + "attn_norm"), s)

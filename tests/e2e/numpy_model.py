@@ -40,6 +40,7 @@ class Model:
         self.family = family
         self.keys, self.tensors, self.values = {}, {}, {}
         self.layers_differ = sizes.get("layers_differ", False)  # then the fixture lists each layer's tensors
+        self.scaled = False  # then each matrix has a factor, as in NVFP4 and BitNet files
         self.layers = sizes.get("layers", 2)
         self.width, self.ffn = sizes.get("width", 48), sizes.get("ffn", 64)
         self.heads, self.kv_heads, self.head_dim = sizes.get("heads", 4), sizes.get("kv_heads", 2), sizes.get("head_dim", 16)
@@ -75,6 +76,8 @@ class Model:
 
     def linear(self, x, stem, rows, bias=False):
         y = x @ self.tensor(stem + ".weight", rows, x.shape[-1]).T
+        if self.scaled:
+            y = y * self.tensor(stem + ".scale", 1, mean=1.0, spread=0.4)
         return y + self.tensor(stem + ".bias", rows, spread=0.5) if bias else y
 
     def normal(self, x, weight, bias=None):

@@ -18,7 +18,7 @@ TYPES = {
     "Q8_0": [1], "Q4_0": [1], "Q4_1": [1, 3], "Q5_0": [1], "Q5_1": [1, 3], "Q2_K": [81, 83], "Q3_K": [109],
     "Q4_K": [1, 3], "Q5_K": [1, 3], "Q6_K": [209], "IQ4_NL": [1], "IQ4_XS": [1], "MXFP4": [], "IQ2_XXS": [1],
     "IQ2_XS": [1], "IQ2_S": [1], "IQ3_XXS": [1], "IQ3_S": [1], "IQ1_S": [1], "IQ1_M": [55], "TQ1_0": [53],
-    "TQ2_0": [65], "Q1_0": [1],
+    "TQ2_0": [65], "Q1_0": [1], "Q2_0": [1], "NVFP4": [],
 }
 MASK = (1 << 64) - 1
 
@@ -58,20 +58,30 @@ def signs(blocks):
     return np.where(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little"), d, -d)
 
 
+def pairs(blocks):
+    """Q2_0: an f16 scale, and four quants of two bits a byte, lowest first, less 1. The package does not have it."""
+    d = blocks[:, :2].copy().view("<f2").astype("<f4")
+    return d * ((blocks[:, 2:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(len(blocks), 64).astype("<f4") - 1)
+
+
+OWN = {"Q1_0": signs, "Q2_0": pairs}
+
+
 def main():
     if len(sys.argv) == 3:
         return grid(sys.argv[2])
     print("// Made by make_golden.py: type, bytes of an f16's exponent, FNV-1a of the results' bits, the first four of them.")
     for name, exponents in TYPES.items():
-        number = gguf.GGMLQuantizationType[name]
-        elems, size = gguf.GGML_QUANT_SIZES[number]
+        number, elems, size = (gguf.GGMLQuantizationType[name], *gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]) \
+            if name != "Q2_0" else (42, 64, 18)
         data = random_bytes(int(number), BLOCKS * size)
         for block in range(BLOCKS):
             for at in exponents:
                 data[block * size + at] = data[block * size + at] & 0x8F | 0x20
         with np.errstate(over="ignore"):
             native = np.frombuffer(bytes(data), np.uint8)
-            values = (signs(native.reshape(BLOCKS, size)) if name == "Q1_0" else quants.dequantize(native, number)).astype("<f4")
+            values = OWN[name](native.reshape(BLOCKS, size)) if name in OWN else quants.dequantize(native, number)
+            values = values.astype("<f4")
         assert values.size == BLOCKS * elems
         first = ", ".join(f"0x{bits:08x}" for bits in values.view("<u4").ravel()[:4])
         print(f"{{DType::k{name}, {{{', '.join(map(str, exponents))}}}, 0x{fnv1a(values.tobytes()):016x}u, {{{first}}}}},")

@@ -51,8 +51,9 @@ ir::Value experts_of(DecoderBuilder& model, ir::Value x, std::int64_t layer, con
   const auto& p = model.params();
   const auto scale = model.weight(model.at(layer, "ffn_gate_inp.scale"), p.width);
   (void)model.tensor(model.at(layer, "ffn_down_exps.scale"));  // required; routed_experts() uses it
-  const auto logits =
-      model.linear(model.ir().rms_norm(x, scale, p.norm_eps), model.at(layer, "ffn_gate_inp"), experts.count, p.width);
+  // Not model.linear(): its `.scale` would be a factor on the product.
+  const auto logits = model.ir().matmul(model.ir().rms_norm(x, scale, p.norm_eps),
+                                        model.weight(model.at(layer, "ffn_gate_inp.weight"), experts.count, p.width));
   return routed_experts(model, model.norm(x, model.at(layer, "pre_ffw_norm_2")),
                         model.ir().scale(logits, 1 / std::sqrt(static_cast<float>(p.width))), layer,
                         {.share = ir::RoutingNormalization::kChosen}, {.activation = ir::Activation::kGelu});
