@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "codegen/describe_buffers.h"
@@ -24,6 +25,13 @@ std::unique_ptr<plan::VariantT> describe(const passes::Variant& variant) {
   out->arena_bytes = variant.arena_bytes;
   out->arena_bound_bytes = variant.arena_bound_bytes;
   return out;
+}
+
+/// Columns of the rows that the graph outputs instead of logits; 0 if it outputs logits.
+std::int64_t hidden_width_of(const ir::Graph& graph) {
+  const auto& outputs = graph.outputs();
+  const auto hidden = std::ranges::find(outputs, ir::kHiddenOutput, &ir::Graph::Output::name);
+  return hidden == outputs.end() ? 0 : graph.type(hidden->value).cols();
 }
 
 }  // namespace
@@ -182,6 +190,25 @@ void ValuePlaces::take(plan::ProgramT& out) {
   out.weights_bytes = weights_.bytes();
   out.weights = weights_.take();
   out.constants = std::move(constants_);
+}
+
+void lower_variants(passes::Program& program, ValuePlaces& places, const ValuePlaces::Finish& finish,
+                    plan::ProgramT& out) {
+  for (auto& variant : program.variants) {
+    out.variants.push_back(places.lower(variant, finish));
+    out.variants.back()->hidden_width = hidden_width_of(program.graph);
+  }
+  if (program.arena_bytes <= out.arena_bytes) return;
+  out.arena_bytes = program.arena_bytes;
+  out.arena_bound_bytes = program.arena_bound_bytes;
+}
+
+void lower_beside(passes::Program& hidden, ValuePlaces& places, ValuePlaces& beside, const ValuePlaces::Finish& finish,
+                  plan::ProgramT& out) {
+  invariant(hidden_width_of(hidden.graph) > 0, "CG-006", "a program for embeddings has no output of hidden rows");
+  beside.place_with_weights_of(places);
+  lower_variants(hidden, beside, finish, out);
+  places.take_constants(beside);
 }
 
 }  // namespace forge::codegen

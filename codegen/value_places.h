@@ -67,4 +67,13 @@ class ValuePlaces {
   std::vector<std::uint8_t> constants_;                           ///< the bytes of all constants
 };
 
+/// Lowers all variants of the program into the plan's, and grows its arena to what they need. Variants of a graph that
+/// outputs hidden rows get the rows' width.
+void lower_variants(passes::Program& program, ValuePlaces& places, const ValuePlaces::Finish& finish,
+                    plan::ProgramT& out);
+/// The same for the variants that output hidden rows, beside a program that outputs logits. They use the weights that
+/// `places` has placed; their constants are appended. beside: new, for the graph of `hidden`.
+void lower_beside(passes::Program& hidden, ValuePlaces& places, ValuePlaces& beside, const ValuePlaces::Finish& finish,
+                  plan::ProgramT& out);
+
 }  // namespace forge::codegen

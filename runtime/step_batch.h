@@ -82,21 +82,16 @@ void copy_checked_inputs(const StepBatch& batch, const StepLimits& limits, const
 /// Throws Error(kInternal): the batch is larger than every variant of the plan.
 [[noreturn]] void throw_batch_too_large(const StepBatch& batch);
 
-/// Returns the first variant that has room for the batch and for which `gives(variant)` is true (it returns logits or
-/// hidden rows, as wanted). Plans list smaller variants first, so this is the cheapest one. A Variant has the members
-/// tokens, rows and sequences. Throws Error(kInternal) if there is none.
-template <class Variant, class Gives>
-const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch, Gives gives) {
-  for (const auto& variant : variants)
-    if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
-        batch.kv_length.size() <= variant.sequences && gives(variant))
-      return variant;
-  throw_batch_too_large(batch);
-}
-/// The same for executors whose variants all return logits.
+/// Returns the first variant that has room for the batch and that returns what it wants, logits or hidden rows. Plans
+/// list smaller variants first, so this is the cheapest one. A Variant has the members tokens, rows, sequences and
+/// hidden_width. Throws Error(kInternal) if there is none.
 template <class Variant>
 const Variant& choose_variant(const std::vector<Variant>& variants, const StepBatch& batch) {
-  return choose_variant(variants, batch, [&](const Variant&) { return !batch.hidden; });
+  for (const auto& variant : variants)
+    if (batch.ids.size() <= variant.tokens && batch.rows.size() <= variant.rows &&
+        batch.kv_length.size() <= variant.sequences && (variant.hidden_width > 0) == batch.hidden)
+      return variant;
+  throw_batch_too_large(batch);
 }
 
 }  // namespace forge::runtime

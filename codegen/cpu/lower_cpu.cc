@@ -37,30 +37,6 @@ std::int64_t kv_block_bytes_of(const ir::KvStateAttrs& kv, DType kv_type) {
   return static_cast<std::int64_t>(cpu::kv_block_bytes(shape));
 }
 
-/// Columns of the rows that the graph outputs instead of logits; 0 if it outputs logits.
-std::int64_t hidden_width_of(const ir::Graph& graph) {
-  const auto& outputs = graph.outputs();
-  const auto hidden = std::ranges::find(outputs, ir::kHiddenOutput, &ir::Graph::Output::name);
-  return hidden == outputs.end() ? 0 : graph.type(hidden->value).cols();
-}
-
-/// Adds the variants that output hidden rows. They use the weights that `places` has placed; their constants are
-/// appended, and the arena is as large as the larger program needs.
-void add_hidden(passes::Program& program, const ModelFile& model, ValuePlaces& places, plan::ProgramT& out) {
-  ValuePlaces beside(program.graph, model, quant::Layout::kX16);
-  beside.place_with_weights_of(places);
-  const auto width = hidden_width_of(program.graph);
-  invariant(width > 0, "CG-006", "a program for embeddings has no output of hidden rows");
-  for (auto& variant : program.variants) {
-    out.variants.push_back(beside.lower(variant));
-    out.variants.back()->hidden_width = width;
-  }
-  places.take_constants(beside);
-  if (program.arena_bytes <= out.arena_bytes) return;
-  out.arena_bytes = program.arena_bytes;
-  out.arena_bound_bytes = program.arena_bound_bytes;
-}
-
 }  // namespace
 
 std::unique_ptr<plan::ProgramT> lower_cpu(passes::Program program, std::optional<passes::Program> hidden,
@@ -71,13 +47,11 @@ std::unique_ptr<plan::ProgramT> lower_cpu(passes::Program program, std::optional
   places.place_states(
       static_cast<std::int64_t>(cpu::kKvBlockTokens), kv_type,
       [&](const auto& kv) { return kv_block_bytes_of(kv, kv_type); }, *out);
-  for (auto& variant : program.variants) {
-    out->variants.push_back(places.lower(variant));
-    out->variants.back()->hidden_width = hidden_width_of(program.graph);
+  lower_variants(program, places, {}, *out);
+  if (hidden) {
+    ValuePlaces beside(hidden->graph, model, quant::Layout::kX16);
+    lower_beside(*hidden, places, beside, {}, *out);
   }
-  out->arena_bytes = program.arena_bytes;
-  out->arena_bound_bytes = program.arena_bound_bytes;
-  if (hidden) add_hidden(*hidden, model, places, *out);
   places.take(*out);
   for (std::size_t i = 0; i < out->weights.size(); ++i) out->load_steps.push_back(load_step(*out->weights[i], i));
   return out;

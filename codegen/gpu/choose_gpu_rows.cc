@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,9 @@ std::string GpuChooser::step_of_one(ir::NodeId node) {
       return {};
     case Op::kSplit:
       interleaved_split(node);
+      return {};
+    case Op::kSelfAttention:
+      self_attention(node);
       return {};
     case Op::kDeltaRule:
       delta_rule(node);
@@ -228,6 +232,41 @@ void GpuChooser::arrange(ir::NodeId node) {
   arguments.push_back(input(GpuInput::kCounts));
   arguments.push_back({.kind = Kind::kValue, .value = {node, 0}});
   launch(fmt::format("arrange_{}x{}_t{}", attrs.heads, width, rows.bound), text, arguments);
+}
+
+// A lane has up to 32 columns of a token, for its query and for its result. Keys and values of some tokens, 16 KiB for
+// heads of 64 columns, are in shared memory.
+void GpuChooser::self_attention(ir::NodeId node) {
+  constexpr std::int64_t kColumnsOfLane = 32, kStagedFloats = 2048, kThreads = 128;
+  const auto& attention = graph_.attrs_as<ir::SelfAttentionAttrs>(node);
+  const auto q = graph_.operand(node, 0), k = graph_.operand(node, 1), v = graph_.operand(node, 2);
+  const ir::Value out{node, 0};
+  const auto rows = rows_of_step(graph_.type(out).shape[0]);
+  const auto threads = std::max<std::int64_t>(kThreads, target_.wave);
+  std::int64_t lanes = 1, keys = 8;
+  while (lanes * kColumnsOfLane < attention.head_dim) lanes *= 2;
+  while (2 * keys * attention.head_dim <= kStagedFloats && keys < 64) keys *= 2;
+  KernelText text{.header = "kernels/gpu/self_attention.h", .kernel = "SelfAttention", .defaults = {}, .before = {}};
+  text.threads = threads;
+  text.blocks = attention.heads * ((rows.bound + threads / lanes - 1) / (threads / lanes));
+  text.config.number("kHeads", attention.heads)
+      .number("kKvHeads", attention.kv_heads)
+      .number("kHeadDim", attention.head_dim)
+      .number("kReach", attention.window == 0 ? -1 : attention.window / 2)
+      .real("kScale", attention.scale * std::numbers::log2e_v<float>)
+      .number("kLanes", lanes)
+      .number("kKeys", keys)
+      .number("kWaves", threads / target_.wave)
+      .number("kTokensTotal", rows.bound)
+      .number("kQFloats", row_floats(q))
+      .number("kKFloats", row_floats(k))
+      .number("kVFloats", row_floats(v))
+      .number("kOutFloats", row_floats(out));
+  const PointerArgument arguments[] = {{.kind = Kind::kValue, .value = q}, {.kind = Kind::kValue, .value = k},
+                                       {.kind = Kind::kValue, .value = v}, input(GpuInput::kCounts),
+                                       input(ir::InputKind::kSequence),    {.kind = Kind::kValue, .value = out}};
+  out_.step.label = "self_attention";
+  launch(fmt::format("self_attention_{}x{}_t{}", attention.heads, attention.head_dim, rows.bound), text, arguments);
 }
 
 }  // namespace forge::codegen

@@ -57,6 +57,7 @@ class GpuChooser {
   void route(ir::NodeId node);
   void interleaved_split(ir::NodeId node);
   void arrange(ir::NodeId node);
+  void self_attention(ir::NodeId node);
   /// nodes: the convolution, and optionally the activation of its result.
   void short_conv(std::span<const ir::NodeId> nodes);
   void delta_rule(ir::NodeId node);

@@ -26,7 +26,8 @@ constexpr std::int32_t kGpuPromptTokens = 128;  // of a step; smaller steps take
 constexpr DType kGpuKvTypes[] = {DType::kF16};
 constexpr std::int64_t kKeysPerWorker = 16384;  // elements of keys; with fewer, merging costs more than a split saves
 constexpr std::int64_t kStateRowsMax = 1024;
-constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128;
+constexpr std::int64_t kHeadDimMax = 256, kTilesHeadDimMax = 128, kSelfHeadDimMax = 256;
+constexpr std::int64_t kShortTextTokens = 64;
 
 /// Why these nodes have no attention kernel; nothing if they have.
 std::optional<std::string> gpu_refuses_attention(const ir::Graph& graph, std::span<const ir::NodeId> members) {
@@ -110,13 +111,30 @@ std::optional<std::string> refuses_state(const ir::Graph& graph, ir::NodeId node
   return std::nullopt;
 }
 
+/// Variants that return a row for each of their tokens, for ascending numbers of tokens; equal ones are made once.
+/// Steps are whole tiles of tokens.
+std::vector<passes::Target::VariantSpec> rows_of_all_tokens(std::string_view name,
+                                                            std::initializer_list<std::int64_t> sizes,
+                                                            std::int64_t context, std::int64_t batch_max) {
+  const auto blocks = (context + kGpuKvBlockTokens - 1) / kGpuKvBlockTokens;
+  std::vector<passes::Target::VariantSpec> out;
+  for (const auto size : sizes) {
+    const auto tokens = (size + kTokenTile - 1) / kTokenTile * kTokenTile;
+    if (out.empty() || tokens > out.back().bounds.tokens)
+      out.push_back({fmt::format("{}{}", name, tokens), {tokens, tokens, batch_max, blocks}});
+  }
+  return out;
+}
+
 /// Refuses groups that cannot be a step, whatever tile program they would form.
 std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<const ir::NodeId> members) {
   for (const auto node : members) {
     if (graph.op(node) == Op::kExpertSum && node != members[0]) return "the sum over experts is a step of its own";
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
-    if (graph.op(node) == Op::kSelfAttention) return "GPUs do not support encoders yet";
+    if (graph.op(node) == Op::kSelfAttention)
+      if (const auto columns = graph.attrs_as<ir::SelfAttentionAttrs>(node).head_dim; columns > kSelfHeadDimMax)
+        return fmt::format("heads of {} columns are wider than {}", columns, kSelfHeadDimMax);
     if (auto why = refuses_state(graph, node)) return why;
     if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, elementwise::kParametersMax);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
@@ -265,20 +283,35 @@ std::vector<passes::Target::VariantSpec> GpuTargetModel::variants(std::int64_t c
   return out;
 }
 
+/// Steps with a row for every token: of a short text, and of as many tokens as a prefill step has.
+std::vector<passes::Target::VariantSpec> GpuTargetModel::embedding_variants(std::int64_t context,
+                                                                            std::int64_t batch_max) const {
+  return rows_of_all_tokens("hidden", {kTokenTile, std::max(kGpuPrefillChunk, batch_max)}, context, batch_max);
+}
+
+/// Short texts, longer ones, and up to a whole context, in one step each.
+std::vector<passes::Target::VariantSpec> GpuTargetModel::encoder_variants(std::int64_t context,
+                                                                          std::int64_t batch_max) const {
+  const auto some = std::max(kShortTextTokens, batch_max);
+  return rows_of_all_tokens("encode", {some, std::max(kGpuPrefillChunk, some), std::max(context, some)}, context,
+                            batch_max);
+}
+
 void GpuTargetModel::add_facts(plan::TargetFactsT& facts) const {
   facts.api = target_.api;
   facts.prompt_tokens = kGpuPromptTokens;
 }
 
-std::unique_ptr<plan::ProgramT> GpuTargetModel::lower(passes::Program program, std::optional<passes::Program>,
+std::unique_ptr<plan::ProgramT> GpuTargetModel::lower(passes::Program program, std::optional<passes::Program> hidden,
                                                       const ModelFile& model, KernelCompiler* compiler) const {
-  return lower_gpu(std::move(program), model, target_, *compiler);
+  return lower_gpu(std::move(program), std::move(hidden), model, target_, *compiler);
 }
 
 BackEnd gpu_back_end() {
   return {.name = "gpu",
           .on_host = false,
           .kv_types = kGpuKvTypes,
+          .gives_hidden = true,
           .find = [](std::string_view name) -> std::optional<std::string> {
             const auto* target = find_target(name);
             if (target == nullptr) return std::nullopt;

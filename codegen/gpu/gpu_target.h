@@ -39,6 +39,9 @@ class GpuTargetModel final : public BackEndTarget {
                                                      const passes::Binding& binding) const override;
   [[nodiscard]] std::int64_t arena_alignment() const override { return 256; }
   [[nodiscard]] std::vector<VariantSpec> variants(std::int64_t context, std::int64_t batch_max) const override;
+  [[nodiscard]] std::vector<VariantSpec> embedding_variants(std::int64_t context,
+                                                            std::int64_t batch_max) const override;
+  [[nodiscard]] std::vector<VariantSpec> encoder_variants(std::int64_t context, std::int64_t batch_max) const override;
   [[nodiscard]] std::int64_t kv_block_tokens() const override { return kGpuKvBlockTokens; }
   void add_facts(plan::TargetFactsT& facts) const override;
   [[nodiscard]] std::unique_ptr<plan::ProgramT> lower(passes::Program program, std::optional<passes::Program> hidden,

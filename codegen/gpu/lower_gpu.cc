@@ -111,8 +111,8 @@ void lower_load(const GpuTarget& target, const plan::WeightT& weight, std::size_
 
 }  // namespace
 
-std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, const ModelFile& model, const GpuTarget& target,
-                                          KernelCompiler& compiler) {
+std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, std::optional<passes::Program> hidden,
+                                          const ModelFile& model, const GpuTarget& target, KernelCompiler& compiler) {
   auto out = std::make_unique<plan::ProgramT>();
   KernelSet kernels;
   ValuePlaces places(program.graph, model, quant::Layout::kPlanes);
@@ -127,12 +127,14 @@ std::unique_ptr<plan::ProgramT> lower_gpu(passes::Program program, const ModelFi
     step.body.AsLaunch()->code = kernels.add(std::move(choice.kernel));
     out->counter_bytes = std::max(out->counter_bytes, choice.counter_bytes);
   };
-  for (auto& variant : program.variants) out->variants.push_back(places.lower(variant, finish));
+  lower_variants(program, places, finish, *out);
+  if (hidden) {
+    ValuePlaces beside(hidden->graph, model, quant::Layout::kPlanes);
+    lower_beside(*hidden, places, beside, finish, *out);
+  }
   places.take(*out);
   for (std::size_t i = 0; i < out->weights.size(); ++i)
     lower_load(target, *out->weights[i], i, kernels, out->load_steps);
-  out->arena_bytes = program.arena_bytes;
-  out->arena_bound_bytes = program.arena_bound_bytes;
   out->code_objects = compile(compiler, target.name, kernels.sources());
   return out;
 }

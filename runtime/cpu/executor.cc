@@ -289,8 +289,7 @@ void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
 }
 
 std::span<const float> CpuExecutor::forward(const StepBatch& batch) {
-  const auto& variant =
-      choose_variant(variants_, batch, [&](const CpuVariant& v) { return (v.hidden_width > 0) == batch.hidden; });
+  const auto& variant = choose_variant(variants_, batch);
   take_batch(batch, variant);
   if (profile_ || trace_ != nullptr)
     run_measured(variant);

@@ -130,7 +130,7 @@ SampledTokens GpuExecutor::forward_and_sample(const StepBatch& batch, std::span<
   if (samples) launch_sample(variant);
   for (std::size_t row = 0, end = 0; row < samplers.size(); row = end) {
     for (end = row + 1; end < samplers.size() && chooses(end) == chooses(row);) ++end;
-    if (!chooses(row)) download_logits(row, end - row);
+    if (!chooses(row)) download_rows(row, end - row, vocab());
   }
   wait_for_idle();
   for (std::size_t row = 0; row < samplers.size(); ++row)

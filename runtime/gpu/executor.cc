@@ -231,10 +231,11 @@ void GpuExecutor::begin_step(const GpuVariant& variant, const StepBatch& batch) 
   launch_forward(variant);
 }
 
-/// Enqueues the copy of `rows` rows of logits from row `first` on into the mirror.
-void GpuExecutor::download_logits(std::size_t first, std::size_t rows) {
-  const std::size_t row = vocab() * sizeof(float), at = memory_.logits + first * row;
-  stream_.download(mirror_, at, io_, at, rows * row).check("reading logits");
+/// Enqueues the copy of `rows` rows of results (logits or hidden rows) of `width` columns from row `first` on into the
+/// mirror.
+void GpuExecutor::download_rows(std::size_t first, std::size_t rows, std::size_t width) {
+  const std::size_t row = width * sizeof(float), at = memory_.logits + first * row;
+  stream_.download(mirror_, at, io_, at, rows * row).check("reading results");
 }
 
 /// Blocks until all enqueued work is done.
@@ -247,11 +248,12 @@ void GpuExecutor::wait_for_idle() {
 std::span<const float> GpuExecutor::forward(const StepBatch& batch) {
   invariant(loop_.variant == nullptr, "RT-011", "a decode loop is stopped before other steps run");
   const auto& variant = choose_variant(variants_, batch);
+  const std::size_t width = batch.hidden ? variant.hidden_width : vocab();
   write_inputs(variant, batch);
   begin_step(variant, batch);
-  download_logits(0, batch.rows.size());
+  download_rows(0, batch.rows.size(), width);
   wait_for_idle();
-  return {mirror<const float>(memory_.logits), batch.rows.size() * vocab()};
+  return {mirror<const float>(memory_.logits), batch.rows.size() * width};
 }
 
 std::vector<StepProfile> GpuExecutor::profile() const {

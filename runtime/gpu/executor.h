@@ -95,7 +95,7 @@ class GpuExecutor final : public Executor, private DecodeLoop {
   void launch_forward(const GpuVariant& variant);
   void launch_sample(const GpuVariant& variant);
   [[nodiscard]] std::int32_t checked_token(std::int32_t token) const;
-  void download_logits(std::size_t first, std::size_t rows);
+  void download_rows(std::size_t first, std::size_t rows, std::size_t width);
   void begin_step(const GpuVariant& variant, const StepBatch& batch);
   void wait_for_idle();
   [[nodiscard]] std::span<std::int32_t> tokens_of(std::uint64_t step) const;

@@ -183,6 +183,7 @@ std::vector<GpuVariant> decode_gpu_variants(const plan::ProgramT& program, const
                    .rows = static_cast<std::size_t>(from.bounds.rows()),
                    .sequences = static_cast<std::size_t>(from.bounds.sequences()),
                    .table_blocks = static_cast<std::size_t>(from.bounds.table_blocks()),
+                   .hidden_width = static_cast<std::size_t>(from.hidden_width),
                    .io = inputs,
                    .forward = decode_steps(from, from.steps, resolver, inputs, kernels),
                    .sample = decode_steps(from, from.sample_steps, resolver, inputs, kernels)});

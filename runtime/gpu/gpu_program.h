@@ -39,6 +39,7 @@ struct GpuLaunch {
 struct GpuVariant {
   std::string name;
   std::size_t tokens = 0, rows = 0, sequences = 0, table_blocks = 0;
+  std::size_t hidden_width = 0;  ///< width of the hidden rows that it outputs; 0: it outputs logits
   StepIoLayout io;
   std::vector<GpuLaunch> forward, sample;  ///< `sample` is empty if the host samples
   /// True if a step produces the next step's inputs by itself: one token per sequence, and every row is sampled.

@@ -157,7 +157,7 @@ TEST_CASE("gpu plan: the program's facts describe a GPU to the engine") {
     const auto program = compile(TinyModel(kQ8), target, recorder);
     const auto& facts = *program->facts;
     CHECK(facts.api == api);
-    CHECK((!facts.on_host && facts.samples && !facts.gives_hidden));
+    CHECK((!facts.on_host && facts.samples && facts.gives_hidden));
     CHECK((facts.prompt_tokens == 128 && facts.long_prompt == 0));
     CHECK(facts.kv_types == std::vector<std::uint8_t>{static_cast<std::uint8_t>(DType::kF16)});
   }

@@ -3,7 +3,7 @@
 
 usage: conformance.py HOST_GPU_RUN SHARED [CASE,CASE]     $FORGE_SHARED, where set, instead of SHARED; exit 77 where the reference data or numpy is absent
 
-Runs waves of 32 and 64, prefill and decode. The judge is given a folder whose forge-run is HOST_GPU_RUN.
+Runs waves of 32 and 64: prefill and decode, and the embeddings of encoders. The judge is given a folder whose forge-run is HOST_GPU_RUN.
 """
 import os
 import re
@@ -12,12 +12,16 @@ import sys
 import tempfile
 
 CASES = "llama-q4_0,llama-f16,qwen2-q4_k_m,qwen3moe-q4_k_m,gptoss-mxfp4"
-RUNS = [["--device", device, *mode] for device in ("gfx1100", "gfx90a") for mode in ([], ["--decode"])]
+DEVICES = "gfx1100", "gfx90a"
 
 
 def main():
     program, shared = os.path.abspath(sys.argv[1]), os.path.abspath(os.environ.get("FORGE_SHARED") or sys.argv[2])
     cases = sys.argv[3] if len(sys.argv) > 3 else CASES
+    runs = [["conformance", os.path.join(shared, "conformance"), "--only", cases, "--device", device, *mode]
+            for device in DEVICES for mode in ([], ["--decode"])]
+    if len(sys.argv) <= 3:
+        runs += [["embeddings", os.path.join(shared, "families", "embeddings"), "--device", device] for device in DEVICES]
     judge = os.path.join(shared, "judge.py")
     try:
         import numpy  # the judge needs it
@@ -30,9 +34,8 @@ def main():
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.symlink(program, os.path.join(folder, "forge-run"))
-        for run in RUNS:
-            command = [sys.executable, judge, folder, "conformance", os.path.join(shared, "conformance"), "-v",
-                       "--only", cases, *run]
+        for run in runs:
+            command = [sys.executable, judge, folder, *run, "-v"]
             print(" ".join(run), flush=True)
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
             print(done.stdout, end="", flush=True)

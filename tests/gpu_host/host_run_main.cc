@@ -1,10 +1,10 @@
-// forge-run with the command line that the reference judge uses, on the GPU program of a model:
-//   host-gpu-run MODEL.gguf --tokens 1,2,3 --dump-logits FILE [--decode] [--device gfx1100
-// gfx90a
-// ...]
+// forge-run with the command lines that the reference judge uses, on the GPU program of a model:
+//   host-gpu-run MODEL.gguf --tokens 1,2,3 --dump-logits FILE [--decode] [--device gfx1100]
+//   host-gpu-run MODEL.gguf --tokens 1,2,3 --dump-embedding FILE [--device gfx1100]
 // The model is compiled for the device with the host compiler, and the GPU executor runs it on the null driver, lane by
 // lane.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +12,10 @@
 #include "codegen/gpu/targets.h"
 #include "loader/gguf/gguf.h"
 #include "runtime/gpu/executor.h"
+#include "session/embedding.h"
 #include "session/model_file.h"
 #include "session/sequences.h"
+#include "support/os/atomic_file.h"
 #include "tests/gpu_host/host_compiler.h"
 #include "tools/cli/entry.h"
 #include "tools/run/dump_logits.h"
@@ -25,6 +27,7 @@ struct Request {
   std::string model, device = "gfx1100";
   std::vector<std::int32_t> ids;
   tools::DumpOptions dump;
+  std::string embedding;  ///< file for the embedding, if it is wanted instead of logits
 };
 
 Request parse(int argc, char** argv) {
@@ -41,6 +44,8 @@ Request parse(int argc, char** argv) {
         request.ids.push_back(std::stoi(list.substr(at)));
     } else if (words[i] == "--dump-logits") {
       request.dump.file = value();
+    } else if (words[i] == "--dump-embedding") {
+      request.embedding = value();
     } else if (words[i] == "--device") {
       request.device = value();
     } else if (words[i] == "--decode") {
@@ -57,9 +62,11 @@ int run(int argc, char** argv) {
   const codegen::GpuTarget* target = codegen::find_target(request.device);
   if (target == nullptr) throw Error(ErrorCode::kUsage, "unknown device " + request.device, codegen::target_names());
   const auto file = loader::Gguf::open(request.model);
-  constexpr std::int64_t kContext = 256;
+  constexpr std::int64_t kContextMax = 256;
+  const auto context = std::min(kContextMax, session::trained_context(file, kContextMax));
   HostKernelCompiler compiler;
-  codegen::CompileOptions options{.context = kContext, .batch_max = 1, .skip = {}, .kernels = &compiler};
+  codegen::CompileOptions options{.context = context, .batch_max = 1, .skip = {}, .kernels = &compiler};
+  options.hidden = !request.embedding.empty();
   const std::vector<std::string> targets{request.device};
   plan::PlanT plan = session::compile_model(file, targets, options);
   const std::shared_ptr<const plan::ProgramT> program = std::move(plan.programs.at(0));
@@ -70,8 +77,15 @@ int run(int argc, char** argv) {
   const auto driver = driver::open_null(control);
   const session::FileWeightSource source(file);
   runtime::GpuExecutor executor(program, source, driver.device(0), {.threads = 1});
-  session::Sequences sequences(executor, kContext, 1);
-  tools::dump_logits(sequences, request.ids, request.dump);
+  session::Sequences sequences(executor, context, 1);
+  if (request.embedding.empty()) {
+    tools::dump_logits(sequences, request.ids, request.dump);
+  } else {
+    const auto row = session::embed(sequences, request.ids, session::read_pooling(file));
+    AtomicFile out(request.embedding);
+    out.write(std::as_bytes(std::span<const float>(row)));
+    out.commit();
+  }
   return 0;
 }
 

@@ -12,14 +12,15 @@ namespace forge::runtime {
 namespace {
 
 struct Bounds {
-  std::size_t tokens, rows, sequences;
+  std::size_t tokens, rows, sequences, hidden_width = 0;
 };
 
 /// Index of the variant that a batch of this size uses.
-std::size_t chosen(const std::vector<Bounds>& variants, std::size_t tokens, std::size_t rows, std::size_t sequences) {
+std::size_t chosen(const std::vector<Bounds>& variants, std::size_t tokens, std::size_t rows, std::size_t sequences,
+                   bool hidden = false) {
   const std::vector<std::int32_t> zeros(64);
   const auto list = [&](std::size_t count) { return std::span(zeros).first(count); };
-  const StepBatch batch{.ids = list(tokens), .rows = list(rows), .kv_length = list(sequences)};
+  const StepBatch batch{.ids = list(tokens), .rows = list(rows), .kv_length = list(sequences), .hidden = hidden};
   return static_cast<std::size_t>(&choose_variant(variants, batch) - variants.data());
 }
 
@@ -32,6 +33,14 @@ TEST_CASE("a batch uses the first variant with room for its tokens, rows and seq
   CHECK(chosen(variants, 5, 2, 1) == 3);
   CHECK(chosen(variants, 5, 1, 2) == 3);
   CHECK(chosen(variants, 32, 4, 4) == 3);
+}
+
+TEST_CASE("a batch that wants hidden rows uses a variant that returns them, and no other batch does") {
+  const std::vector<Bounds> variants{{8, 8, 1}, {4, 4, 1, 16}, {32, 32, 1, 16}, {32, 32, 1}};
+  CHECK(chosen(variants, 2, 2, 1, true) == 1);
+  CHECK(chosen(variants, 5, 5, 1, true) == 2);
+  CHECK(chosen(variants, 2, 2, 1) == 0);
+  CHECK(chosen(variants, 9, 9, 1) == 3);
 }
 
 TEST_CASE("a batch that is larger than every variant is refused with its size") {

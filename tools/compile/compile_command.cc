@@ -67,7 +67,7 @@ bool parse(int argc, char** argv, Request& request) {
       .integer("--max-batch", request.options.batch_max, 1, session::kSequencesMax,
                "maximum number of sequences in one step; default 1")
       .flag("--embeddings", request.options.hidden,
-            "also output hidden states, which forge-serve needs for /v1/embeddings; CPUs only")
+            "also output hidden states, which forge-serve needs for /v1/embeddings")
       .choice("--kv-type", request.kv_type, session::kKvTypes, session::kKvTypeHelp)
       .text("--attention", request.options.attention, "LIST", session::kAttentionHelp)
       .flag("--force", request.force, "compile even if the plan is in the cache")
