@@ -51,7 +51,7 @@ inline Graph every_op() {
   x = b.glu({halves, 0}, {halves, 1}, Activation::kGelu);
   graph.set_group(halves, group);
   x = b.clamp(b.softcap(b.activate(x, Activation::kGelu), 30), 20);
-  x = b.sigmoid(b.softplus(x));
+  x = b.exponential(b.sigmoid(b.softplus(x)));
   x = b.match_rms(b.gaussian_topk(x, 1.25f), b.mul(x, b.weight("one", DType::kF32, {1})));
   const Shape heads{2, 16};
   x = b.layer_norm(x, b.weight("ln", DType::kF32, heads), b.weight("ln_bias", DType::kF32, heads), 1e-5f);
