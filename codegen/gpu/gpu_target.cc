@@ -117,6 +117,7 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (graph.op(node) == Op::kRoute)
       if (auto why = refuses_route(graph, node)) return why;
     if (graph.op(node) == Op::kSelfAttention) return "GPUs do not support encoders yet";
+    if (graph.op(node) == Op::kSelectKeys) return "GPUs do not support sparse attention yet";
     if (auto why = refuses_state(graph, node)) return why;
     if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, elementwise::kParametersMax);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);
