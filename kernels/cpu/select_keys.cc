@@ -7,14 +7,14 @@
 namespace forge::cpu {
 namespace {
 
-constexpr float kWorst = -std::numeric_limits<float>::infinity();
+constexpr float kWorstKey = -std::numeric_limits<float>::infinity();
 
-/// Replaces the scores of positions with those of their blocks, finite or kWorst, and those of local blocks with
+/// Replaces the scores of positions with those of their blocks, finite or kWorstKey, and those of local blocks with
 /// infinity. Returns the number of blocks.
 std::size_t block_scores_of(const KeyChoice& choice, float* scores, std::size_t count) {
   const std::size_t blocks = (count + choice.block - 1) / choice.block;
   for (std::size_t b = 0; b < blocks; ++b) {
-    float best = kWorst;
+    float best = kWorstKey;
     for (std::size_t p = b * choice.block; p < std::min((b + 1) * choice.block, count); ++p)
       if (scores[p] > best) best = scores[p];  // false for NaN
     scores[b] = std::min(best, std::numeric_limits<float>::max());

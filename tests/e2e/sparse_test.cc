@@ -17,7 +17,7 @@ using ir::Op;
 
 namespace {
 
-constexpr std::size_t kBlocks = 32;
+constexpr std::size_t kContextBlocks = 32;
 
 /// A family's model with a context of 1024 and so many selected keys or blocks.
 TinyModel sparse_model(const char* name, int top_k, int block = 1, int local = 0) {
@@ -29,7 +29,7 @@ TinyModel sparse_model(const char* name, int top_k, int block = 1, int local = 0
 }
 
 std::vector<std::int32_t> all_blocks() {
-  std::vector<std::int32_t> blocks(kBlocks);
+  std::vector<std::int32_t> blocks(kContextBlocks);
   std::iota(blocks.begin(), blocks.end(), 0);
   return blocks;
 }
