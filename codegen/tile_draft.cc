@@ -325,6 +325,7 @@ bool stands_alone(const ir::Graph& graph, ir::NodeId node) {
     case Op::kRopeFreqs:
     case Op::kRopeTable:
     case Op::kSelfAttention:
+    case Op::kSelectKeys:
     case Op::kShortConv:
     case Op::kDeltaRule:
     case Op::kSelectiveScan:

@@ -245,9 +245,26 @@ struct AttentionAttrs {
   std::int64_t value_dim = 0;  ///< 0: the same as head_dim
   std::int64_t chunk = 0;      ///< the token at p sees positions from chunk * floor(p / chunk) on; 0: from 0 on
   float alibi = 0;             ///< ALiBi's largest bias, see alibi_slope; 0: none
+  /// Sparse attention: of the positions above a token sees only those that the last operand lists, `selected` entries
+  /// for each of its lists (SelectKeysAttrs); 0: there is no such operand. With one list a KV head each has its own.
+  std::int64_t selected = 0, selected_block = 0;
   FORGE_FIELDS(v("layer", layer); v("heads", heads); v("kv_heads", kv_heads); v("head_dim", head_dim);
                v("scale", scale); v("window", window); v("softcap", softcap); v("value_dim", value_dim);
-               v("chunk", chunk); v("alibi", alibi);)
+               v("chunk", chunk); v("alibi", alibi); v("selected", selected); v("selected_block", selected_block);)
+};
+/// The keys that take part in a token's attention (sparse attention by an indexer, arXiv 2512.02556). Index keys are
+/// the rows of a KV group of their own, one head with a shared row; `layer` is the index in that group. A visible key k
+/// scores
+///   with weights:  sum over heads j of weights[j] * max(0, q_j . k)       one list for the token
+///   without:       q_j . k                                               one list for each head j
+/// Positions are chosen in blocks of `block`, whose score is that of their best visible key. The `local` newest blocks,
+/// that of the token included, are always chosen; then the best ones up to `top_k`, of equal ones the earlier. A list
+/// has the numbers of the chosen blocks in ascending order, then -1.
+struct SelectKeysAttrs {
+  using Self = SelectKeysAttrs;
+  std::int64_t layer = 0, heads = 0, head_dim = 0, top_k = 0, block = 1, local = 0;
+  FORGE_FIELDS(v("layer", layer); v("heads", heads); v("head_dim", head_dim); v("top_k", top_k); v("block", block);
+               v("local", local);)
 };
 /// Attention of encoders: every token sees all tokens of its sequence, which are all in the step; nothing is cached.
 /// With a window w the tokens at i and j see each other if |i - j| <= w / 2. heads / kv_heads query heads share one KV
@@ -330,8 +347,8 @@ struct Rwkv7Attrs {
 #define FORGE_ALTERNATIVE(name, Name, form, flops, ...) __VA_OPT__(, Name##Attrs)
 using Attrs = std::variant<NoAttrs, InputAttrs, WeightAttrs, ConstantAttrs, KvStateAttrs, RecurrentStateAttrs,
                            NormAttrs, GluAttrs, SliceAttrs, PartsAttrs, RopeFreqsAttrs, RopeTableAttrs, RopeAttrs,
-                           KvStoreAttrs, AttentionAttrs, SelfAttentionAttrs, RouteAttrs, ArrangeAttrs, QuantizeAttrs,
-                           ShortConvAttrs, DeltaRuleAttrs, SelectiveScanAttrs, Rwkv7Attrs,
+                           KvStoreAttrs, AttentionAttrs, SelectKeysAttrs, SelfAttentionAttrs, RouteAttrs, ArrangeAttrs,
+                           QuantizeAttrs, ShortConvAttrs, DeltaRuleAttrs, SelectiveScanAttrs, Rwkv7Attrs,
                            GaussianTopkAttrs FORGE_ELEMENTWISE_FUNCTIONS(FORGE_ALTERNATIVE, FORGE_NO_ROW)>;
 #undef FORGE_ALTERNATIVE
 

@@ -121,15 +121,22 @@ Value Builder::kv_store(Value state, Value k, Value v, std::int64_t layer) {
     operands.push_back(input(kind));
   return add_node(Op::kKvStore, std::move(operands), KvStoreAttrs{layer});
 }
-Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks) {
+Value Builder::add_cache_reader(Op op, Value q, Value state, std::initializer_list<Value> optional, Attrs attrs) {
   std::vector<Value> operands{q,
                               state,
                               input(InputKind::kPositions),
                               input(InputKind::kSequence),
                               input(InputKind::kBlockTable),
                               input(InputKind::kKvLength)};
-  if (sinks.node != kNoNode) operands.push_back(sinks);
-  return add_node(Op::kAttention, std::move(operands), attrs);
+  for (const Value operand : optional)
+    if (operand.node != kNoNode) operands.push_back(operand);
+  return add_node(op, std::move(operands), std::move(attrs));
+}
+Value Builder::attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks, Value selected) {
+  return add_cache_reader(Op::kAttention, q, state, {sinks, selected}, attrs);
+}
+Value Builder::select_keys(Value q, Value state, const SelectKeysAttrs& attrs, Value weights) {
+  return add_cache_reader(Op::kSelectKeys, q, state, {weights}, attrs);
 }
 /// Pieces of the same value share one operand: attrs.sources holds operand indices.
 Value Builder::arrange(std::int64_t heads, std::span<const Piece> pieces, bool slots) {

@@ -78,8 +78,12 @@ class Builder {
   /// rows. Positions, sequences and block table are the step's inputs.
   Value kv_store(Value state, Value k, Value v, std::int64_t layer);
   /// Attends to a layer of `state`, which must already include this step's store of that layer. `sinks` [heads] are
-  /// optional. Positions, sequences, block table and KV lengths are the step's inputs.
-  Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {});
+  /// optional. `selected` is the result of select_keys, with attrs.selected and attrs.selected_block as there, or
+  /// Value{}. Positions, sequences, block table and KV lengths are the step's inputs.
+  Value attention(Value q, Value state, const AttentionAttrs& attrs, Value sinks = {}, Value selected = {});
+  /// The keys that the tokens' attention keeps. `state` must already include this step's store of the layer of index
+  /// keys; `weights` [T,heads] are optional.
+  Value select_keys(Value q, Value state, const SelectKeysAttrs& attrs, Value weights = {});
   /// Result of an op with recurrent state: y, and the state after this layer. Sequence and slots are the step's inputs.
   struct Recurrent {
     Value y, state;
@@ -121,6 +125,7 @@ class Builder {
 
  private:
   Value add_node(Op op, std::vector<Value> operands, Attrs attrs = {});
+  Value add_cache_reader(Op op, Value q, Value state, std::initializer_list<Value> optional, Attrs attrs);
   Recurrent add_recurrent(Op op, std::vector<Value> operands, Value state, Attrs attrs);
   Graph& graph_;
   std::array<Value, 9> inputs_{};  ///< the input nodes found or added so far, by InputKind

@@ -52,8 +52,10 @@ enum class Op : std::uint8_t {
   kRope,        // (x [T,heads*head_dim], table [T,rotary_dims/2,2]) -> f32 as x
   kKvStore,     // (state, k [T,kv_heads*head_dim], [v [T,kv_heads*value_dim]], positions, sequence, block_table) ->
                 // state; without v where the state has shared rows
-  kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]]) -> f32
-                // [T,heads*value_dim]
+  kAttention,   // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [sinks [heads]], [selected
+                // i32 [T,S*selected]]) -> f32 [T,heads*value_dim]; S is 1 or kv_heads
+  kSelectKeys,  // (q [T,heads*head_dim], state, positions, sequence, block_table, kv_length, [weights [T,heads]]) ->
+                // i32 [T,S*top_k]: the keys that take part in attention; S is 1 with weights, else heads
   kSelfAttention,  // (q [T,heads*head_dim], k, v [T,kv_heads*head_dim], sequence [T]) -> f32 [T,heads*head_dim]
   kGatherRows,     // (x [T,N], rows [R]) -> f32 [R,N]
   kRoute,  // (logits [M,E], [bias [E], [factors [E]]]) -> i32 [M,U], f32 [M,U]: each row's experts, best first, and

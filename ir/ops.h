@@ -20,6 +20,7 @@ std::span<const OpDef> matmul_defs();
 std::span<const OpDef> norm_defs();
 std::span<const OpDef> rope_defs();
 std::span<const OpDef> attention_defs();
+std::span<const OpDef> select_keys_defs();
 std::span<const OpDef> expert_defs();
 std::span<const OpDef> arrange_defs();
 std::span<const OpDef> recurrent_defs();

@@ -11,15 +11,18 @@
 //           load time
 //   IR-009  a state has at most one successor, which is a kv_store or an output; the state of a kv_store has exactly
 //           one, so that no write is lost
-//   IR-010  a kv_store or attention matches the geometry of the KV group that its state belongs to
-//   IR-011  a chain of stores stores each layer once, and attention to a stored layer reads a state after that store
+//   IR-010  a kv_store, attention or select_keys matches the geometry of the KV group that its state belongs to
+//   IR-011  a chain of stores stores each layer once, and attention to a stored layer, or select_keys of it, reads a
+//           state after that store
 //   IR-012  each group can run as one step: no path leaves a group and returns to it, and no two groups depend on each
 //           other
 //   IR-013  each KV group has one kv_state, each recurrent group one recurrent_state, each weight name one type
-//   IR-014  positions, sequence, block_table and kv_length of kv_store and attention are those inputs of the step, as
-//           are sequence, state_read and state_write of ops with recurrent state, and sequence of self_attention
+//   IR-014  positions, sequence, block_table and kv_length of kv_store, attention and select_keys are those inputs of
+//           the step, as are sequence, state_read and state_write of ops with recurrent state, and sequence of
+//           self_attention
 //   IR-015  the experts operand of expert_matmul and expert_add comes from a route over as many experts as the
 //           weight has, or over as many for each of them as the route says
+//   IR-016  the operand `selected` of attention comes from a select_keys with lists of the same blocks
 //
 // A state chain (IR-009 to IR-011), one for each KV group; attention reads the chain at any point after its layer's
 // store:
@@ -54,6 +57,7 @@ class Verifier {
     check_recurrent_chains();
     check_state_op_inputs();
     check_experts();
+    check_selections();
     check_groups();
     check_sources();
   }
@@ -174,9 +178,11 @@ class Verifier {
       node = next;
     }
     for (const auto& [reader, at] : readers) {
-      if (graph_.op(reader) != Op::kAttention) continue;
+      const bool selects = graph_.op(reader) == Op::kSelectKeys;
+      if (!selects && graph_.op(reader) != Op::kAttention) continue;
       check_geometry(reader, geometry);
-      const auto stored = stored_at.find(graph_.attrs_as<AttentionAttrs>(reader).layer);
+      const auto stored = stored_at.find(selects ? graph_.attrs_as<SelectKeysAttrs>(reader).layer
+                                                 : graph_.attrs_as<AttentionAttrs>(reader).layer);
       require(stored == stored_at.end() || stored->second <= at, "IR-011", reader,
               "reads a state before its layer is stored");
     }
@@ -211,7 +217,7 @@ class Verifier {
     return recurrent_use(graph_.op(node), graph_.attrs(node), graph_.operand_types(node));
   }
 
-  /// IR-010: heads, dimensions, window and layer number of a kv_store or attention against its KV group.
+  /// IR-010: heads, dimensions, window and layer number of a kv_store, attention or select_keys against its KV group.
   void check_geometry(NodeId node, const KvStateAttrs& geometry) const {
     std::int64_t layer = 0;
     if (is_store(node)) {
@@ -223,6 +229,12 @@ class Verifier {
               values ? "it stores values, but the KV group has shared rows" : "it stores no values");
       require(!values || graph_.type(graph_.operand(node, 2)).cols() == geometry.kv_heads * value_dim_of(geometry),
               "IR-010", node, "rows are not kv_heads * value_dim wide");
+    } else if (graph_.op(node) == Op::kSelectKeys) {
+      const auto& select = graph_.attrs_as<SelectKeysAttrs>(node);
+      layer = select.layer;
+      require(geometry.kv_heads == 1 && geometry.head_dim == select.head_dim && geometry.shared_row == 1, "IR-010",
+              node, "its keys are not the rows of the KV group");
+      require(geometry.window == 0, "IR-010", node, "its keys are in a KV group with a window");
     } else {
       const auto& attention = graph_.attrs_as<AttentionAttrs>(node);
       layer = attention.layer;
@@ -246,7 +258,7 @@ class Verifier {
       const std::size_t count = graph_.operands(node).size();
       if (op == Op::kKvStore)
         require_inputs(node, count - 3, kKinds);
-      else if (op == Op::kAttention)
+      else if (op == Op::kAttention || op == Op::kSelectKeys)
         require_inputs(node, 2, kKinds);
       else if (op == Op::kSelfAttention)
         require_inputs(node, 3, kSelfKinds);
@@ -276,6 +288,20 @@ class Verifier {
       const auto named = ranked / graph_.attrs_as<RouteAttrs>(chosen.node).experts_per_adjugate;
       require(named == graph_.type(graph_.operand(node, 1)).shape[0].value, "IR-015", node,
               "its weight has another number of experts than the route");
+    }
+  }
+
+  /// IR-016: which positions an entry of a list stands for, and how many there are, must be the same for both.
+  void check_selections() const {
+    for (const NodeId node : nodes_) {
+      if (graph_.op(node) != Op::kAttention) continue;
+      const auto& attention = graph_.attrs_as<AttentionAttrs>(node);
+      if (attention.selected == 0) continue;
+      const NodeId source = graph_.operands(node).back().node;
+      require(graph_.op(source) == Op::kSelectKeys, "IR-016", node, "its keys do not come from a select_keys");
+      const auto& select = graph_.attrs_as<SelectKeysAttrs>(source);
+      require(select.top_k == attention.selected && select.block == attention.selected_block, "IR-016", node,
+              "it expects lists of other blocks than the select_keys gives");
     }
   }
 

@@ -34,6 +34,8 @@ std::expected<passes::Choice, std::string> CpuChooser::choose(std::span<const ir
     out.step.body.Set(attention(nodes, out));
   } else if (graph_.op(node) == Op::kSelfAttention) {
     out.step.body.Set(self_attention(node, out));
+  } else if (graph_.op(node) == Op::kSelectKeys) {
+    out.step.body.Set(select_keys(node, out));
   } else if (graph_.op(node) == Op::kShortConv) {
     out.step.label = nodes.size() > 1 ? "short_conv + activation" : "short_conv";
     out.step.body.Set(short_conv(nodes));

@@ -13,6 +13,8 @@ namespace {
 /// Steps of up to this many tokens split a token's context over threads, in chunks. With more tokens, the tokens alone
 /// keep all threads busy.
 constexpr std::int64_t kSplitTokensMax = 4;
+/// Tokens whose keys are scored at once: enough to keep many threads busy, and the most scratch that they may take.
+constexpr std::int64_t kScoredTokensMax = 16, kScoresBytesMax = std::int64_t{64} << 20;
 
 plan::RopeScaling plan_scaling(ir::RopeScaling scaling) {
   switch (scaling) {
@@ -50,7 +52,14 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   out.state = role(state(graph_.operand(node, 1), a.layer));
   out.scratch_bytes = choice.scratch_bytes;
   if (out.scratch_bytes > 0) out.partials = role(StepOperands::scratch(0));
-  if (graph_.operands(node).size() > 6) out.sinks = role(graph_.operand(node, 6));
+  const auto operands = graph_.operands(node);
+  if (operands.size() > (a.selected > 0 ? 7 : 6)) out.sinks = role(operands[6]);
+  if (a.selected > 0) {
+    out.selected_keys = role(operands.back());
+    out.lists = static_cast<std::int32_t>(graph_.type(operands.back()).cols() / a.selected);
+    out.selected = static_cast<std::int32_t>(a.selected);
+    out.selected_block = static_cast<std::int32_t>(a.selected_block);
+  }
   out.heads = static_cast<std::int32_t>(a.heads);
   out.kv_heads = static_cast<std::int32_t>(a.kv_heads);
   out.head_dim = static_cast<std::int32_t>(a.head_dim);
@@ -64,6 +73,33 @@ plan::AttentionT CpuChooser::attention(std::span<const ir::NodeId> nodes, passes
   out.split_tokens = static_cast<std::int32_t>(split_tokens);
   if (stores_attention(graph_, nodes)) out.out = role(ir::Value{node, 0});
   if (nodes.size() > 1) out.quantized = role(ir::Value{nodes[1], 0});
+  return out;
+}
+
+/// Scores of a few tokens at once are in scratch: of up to kScoredTokensMax, less where contexts are long.
+plan::SelectKeysT CpuChooser::select_keys(ir::NodeId node, passes::Choice& choice) {
+  const auto& a = graph_.attrs_as<ir::SelectKeysAttrs>(node);
+  const auto& bounds = binding_.bounds;
+  const bool weighted = graph_.operands(node).size() > 6;
+  const std::int64_t lists = weighted ? 1 : a.heads;
+  const auto positions = bounds.table_blocks * static_cast<std::int64_t>(cpu::kKvBlockTokens);
+  const auto token_bytes = lists * 2 * positions * static_cast<std::int64_t>(sizeof(float));
+  const auto tokens =
+      std::clamp<std::int64_t>(kScoresBytesMax / token_bytes, 1, std::min(bounds.tokens, kScoredTokensMax));
+  choice.scratch_bytes = tokens * token_bytes;
+  plan::SelectKeysT out;
+  out.q = role(graph_.operand(node, 0));
+  if (weighted) out.weights = role(graph_.operand(node, 6));
+  out.state = role(state(graph_.operand(node, 1), a.layer));
+  out.scores = role(StepOperands::scratch(0));
+  out.out = role(ir::Value{node, 0});
+  out.heads = static_cast<std::int32_t>(a.heads);
+  out.head_dim = static_cast<std::int32_t>(a.head_dim);
+  out.top_k = static_cast<std::int32_t>(a.top_k);
+  out.block = static_cast<std::int32_t>(a.block);
+  out.local = static_cast<std::int32_t>(a.local);
+  out.tokens = static_cast<std::int32_t>(tokens);
+  out.scratch_bytes = choice.scratch_bytes;
   return out;
 }
 

@@ -43,6 +43,7 @@ class CpuChooser {
 
   // choose_rows.cc
   plan::AttentionT attention(std::span<const ir::NodeId> nodes, passes::Choice& out);
+  plan::SelectKeysT select_keys(ir::NodeId node, passes::Choice& out);
   plan::SelfAttentionT self_attention(ir::NodeId node, passes::Choice& out);
   plan::NormRowsT norm_rows(ir::NodeId node);
   plan::MatchRmsT match_rms(ir::NodeId node);

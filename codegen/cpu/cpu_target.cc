@@ -44,6 +44,9 @@ std::optional<std::string> refuses_size(const ir::Graph& graph, ir::NodeId node)
     for (const auto& a = graph.attrs_as<ir::AttentionAttrs>(node); const auto columns : {a.head_dim, value_dim_of(a)})
       if (above(columns, cpu::kHeadDimMax))
         return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
+  if (graph.op(node) == Op::kSelectKeys)
+    if (const auto columns = graph.attrs_as<ir::SelectKeysAttrs>(node).head_dim; above(columns, cpu::kHeadDimMax))
+      return fmt::format("its index heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);
   if (graph.op(node) == Op::kSelfAttention)
     if (const auto columns = graph.attrs_as<ir::SelfAttentionAttrs>(node).head_dim; above(columns, cpu::kHeadDimMax))
       return fmt::format("its heads have {} columns, and at most {} are possible", columns, cpu::kHeadDimMax);

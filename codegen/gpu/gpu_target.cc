@@ -135,6 +135,7 @@ std::optional<std::string> refuses_members(const ir::Graph& graph, std::span<con
     if (graph.op(node) == Op::kSelfAttention)
       if (const auto columns = graph.attrs_as<ir::SelfAttentionAttrs>(node).head_dim; columns > kSelfHeadDimMax)
         return fmt::format("heads of {} columns are wider than {}", columns, kSelfHeadDimMax);
+    if (graph.op(node) == Op::kSelectKeys) return "GPUs do not support sparse attention yet";
     if (auto why = refuses_state(graph, node)) return why;
     if (graph.op(node) == Op::kShortConv) return refuses_conv(graph, members, elementwise::kParametersMax);
     if (graph.op(node) == Op::kAttention) return gpu_refuses_attention(graph, members);

@@ -6,22 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
-#include "ir/ops.h"
+#include "ir/ops/paging.h"
 
 namespace forge::ir::ops {
 namespace {
-
-constexpr std::size_t kPagingOperands = 3;
-
-/// Throws unless the operands from `first` on are positions [M], sequence [M] and block_table [B,P].
-void require_paging(std::string_view op, Types operands, std::size_t first, const Dim& tokens) {
-  require_i32(op, operands, first, {tokens});
-  require_i32(op, operands, first + 1, {tokens});
-  const TensorType& table = operands[first + 2];
-  if (table.dtype != DType::kI32 || table.shape.size() != 2)
-    refuse_operand(op, first + 2, table, "i32 with 2 dimensions");
-}
 
 std::vector<TensorType> infer_kv_store(const Attrs& attrs, Types operands) {
   attr_between("kv_store", "layer", std::get<KvStoreAttrs>(attrs).layer, 0, kCountMax);
@@ -51,6 +41,19 @@ void check_attrs(const AttentionAttrs& attention) {
   if (!std::isfinite(attention.scale)) refuse_attr("attention", "scale", "not finite", "finite");
   if (!std::isfinite(attention.softcap) || attention.softcap < 0)
     refuse_attr("attention", "softcap", fmt::to_string(attention.softcap), "0 or more");
+  attr_between("attention", "selected", attention.selected, 0, kSelectedMax);
+  if (attention.selected > 0) attr_between("attention", "selected_block", attention.selected_block, 1, kSelectedMax);
+}
+
+/// Throws unless the operand lists `selected` blocks of keys for each token: once, or for each KV head.
+void require_selected(const AttentionAttrs& attention, Types operands, std::size_t operand) {
+  const TensorType& selected = operands[operand];
+  const auto has_lists = [&](std::int64_t lists) {
+    return selected == TensorType{DType::kI32, {operands[0].shape[0], lists * attention.selected}};
+  };
+  if (!has_lists(1) && !has_lists(attention.kv_heads))
+    refuse_operand("attention", operand, selected,
+                   fmt::format("i32, with one list of {} a token or a KV head", attention.selected));
 }
 
 std::vector<TensorType> infer_attention(const Attrs& attrs, Types operands) {
@@ -64,8 +67,13 @@ std::vector<TensorType> infer_attention(const Attrs& attrs, Types operands) {
   require_paging("attention", operands, 2, operands[0].shape[0]);
   require_i32("attention", operands, 5, {operands[4].shape[0]});
   const TensorType sinks{DType::kF32, {attention.heads}};
-  if (operands.size() > 6 && operands[6] != sinks)
+  const std::size_t optional = operands.size() - 6, lists = attention.selected > 0 ? 1 : 0;
+  if (optional < lists || optional > lists + 1)
+    refuse_attr("attention", "selected", fmt::to_string(attention.selected),
+                "more than 0 if there is an operand `selected`, else 0");
+  if (optional > lists && operands[6] != sinks)
     refuse_operand("attention", 6, operands[6], sinks.text() + ", one a head");
+  if (lists > 0) require_selected(attention, operands, operands.size() - 1);
   return {{DType::kF32, {operands[0].shape[0], attention.heads * value_dim_of(attention)}}};
 }
 
@@ -74,32 +82,15 @@ Cost kv_store_cost(const Attrs&, Types operands, Types results, const Bounds& bo
   return streaming_cost(operands.subspan(1, operands.size() - 1 - kPagingOperands), results, bounds, 0);
 }
 
-/// Counts q, sinks and the result only: the cache bytes read and the FLOPs depend on the sequences' lengths, which are
-/// not known at compile time.
-Cost attention_cost(const Attrs&, Types operands, Types results, const Bounds& bounds) {
+/// Counts q, sinks, selected keys and the result only: the cache bytes read and the FLOPs depend on the sequences'
+/// lengths, which are not known at compile time.
+Cost attention_cost(const Attrs& attrs, Types operands, Types results, const Bounds& bounds) {
   Cost cost = streaming_cost(operands.first(1), results, bounds, 0);
-  if (operands.size() > 6) cost.weight_bytes = operands[6].bytes(bounds);
+  const bool selects = std::get<AttentionAttrs>(attrs).selected > 0;
+  if (selects) cost.activation_bytes += operands.back().bytes(bounds);
+  if (operands.size() > (selects ? 7 : 6)) cost.weight_bytes = operands[6].bytes(bounds);
   return cost;
 }
-
-/// The operands that locate a token's KV rows.
-struct Paging {
-  const Tensor& positions;
-  const Tensor& sequence;
-  const Tensor& table;
-  std::int64_t block_tokens;
-
-  /// Physical position of `position` in the sequence that token `token` belongs to.
-  [[nodiscard]] std::int64_t physical(std::size_t token, std::int64_t position) const {
-    const std::int64_t row = sequence.i32[token];
-    const std::int64_t blocks = table.cols();
-    const std::int64_t column = position / block_tokens;
-    if (row < 0 || row >= table.rows() || position < 0 || column >= blocks || table.i32[row * blocks + column] < 0)
-      throw Error(ErrorCode::kInternal, fmt::format("position {} of sequence {} has no KV block", position, row),
-                  fmt::format("the block table is {} by {}", table.rows(), blocks));
-    return table.i32[row * blocks + column] * block_tokens + position % block_tokens;
-  }
-};
 
 void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& context) {
   const std::int64_t layer = std::get<KvStoreAttrs>(attrs).layer;
@@ -118,20 +109,26 @@ void run_kv_store(const Attrs& attrs, Operands operands, Results, EvalContext& c
   }
 }
 
-/// softmax(softcap(q . k * scale)) . v of one head over the KV rows in `seen`, whose last one is the token's own. A
+/// A KV row that a token sees, and how many positions lie between them.
+struct SeenRow {
+  const ReferenceKv::Row* row = nullptr;
+  std::int64_t distance = 0;
+};
+
+/// softmax(softcap(q . k * scale)) . v of one head over the KV rows in `seen`, of which there is at least one. A
 /// sink (arXiv 2309.17453) is an additional score without a value: it enlarges the softmax denominator and adds nothing
 /// to the sum.
-void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* const> seen, std::int64_t head,
-            const float* sink, const float* q, float* out) {
+void attend(const AttentionAttrs& attention, std::span<const SeenRow> seen, std::int64_t head, const float* sink,
+            const float* q, float* out) {
   const std::int64_t dim = attention.head_dim, value_dim = value_dim_of(attention);
   const std::int64_t kv_head = head / (attention.heads / attention.kv_heads);
   const double slope = attention.alibi > 0 ? alibi_slope(attention.alibi, attention.heads, head) : 0;
   std::vector<double> scores(seen.size());
   for (std::size_t j = 0; j < seen.size(); ++j) {
-    for (std::int64_t i = 0; i < dim; ++i) scores[j] += static_cast<double>(q[i]) * seen[j]->k[kv_head * dim + i];
+    for (std::int64_t i = 0; i < dim; ++i) scores[j] += static_cast<double>(q[i]) * seen[j].row->k[kv_head * dim + i];
     scores[j] *= attention.scale;
     if (attention.softcap > 0) scores[j] = attention.softcap * std::tanh(scores[j] / attention.softcap);
-    scores[j] -= slope * static_cast<double>(seen.size() - 1 - j);
+    scores[j] -= slope * static_cast<double>(seen[j].distance);
   }
   const double largest = *std::ranges::max_element(scores);
   const double top = sink == nullptr ? largest : std::max<double>(largest, *sink);
@@ -142,7 +139,7 @@ void attend(const AttentionAttrs& attention, std::span<const ReferenceKv::Row* c
   };
   for (std::int64_t i = 0; i < value_dim; ++i) {
     double sum = 0;
-    for (std::size_t j = 0; j < seen.size(); ++j) sum += scores[j] * value_of(*seen[j], i);
+    for (std::size_t j = 0; j < seen.size(); ++j) sum += scores[j] * value_of(*seen[j].row, i);
     out[i] = static_cast<float>(sum / total);
   }
 }
@@ -154,6 +151,19 @@ std::int64_t first_seen(const AttentionAttrs& attention, std::int64_t position) 
   return std::max({std::int64_t{0}, of_window, of_chunk});
 }
 
+/// The rows of `seen` in the blocks that `token`, which is at `position`, lists for this KV head.
+std::vector<SeenRow> selected_of(const AttentionAttrs& attention, const Tensor& lists, std::int64_t token,
+                                 std::int64_t position, std::int64_t kv_head, std::span<const SeenRow> seen) {
+  const std::int64_t list = lists.cols() == attention.selected ? 0 : kv_head;
+  const std::int32_t* begin = lists.i32.data() + token * lists.cols() + list * attention.selected;
+  const std::set<std::int64_t> blocks(begin, begin + attention.selected);
+  std::vector<SeenRow> kept;
+  for (const SeenRow& row : seen)
+    if (blocks.contains((position - row.distance) / attention.selected_block)) kept.push_back(row);
+  if (kept.empty()) throw Error(ErrorCode::kInternal, fmt::format("no key is selected at position {}", position));
+  return kept;
+}
+
 /// Attention is causal: the token at position p sees positions first_seen(p) to p, its own included. kv_store has run
 /// before, so this step's rows are in the cache.
 void run_attention(const Attrs& attrs, Operands operands, Results results, EvalContext& context) {
@@ -161,25 +171,29 @@ void run_attention(const Attrs& attrs, Operands operands, Results results, EvalC
   const Paging paging{*operands[2], *operands[3], *operands[4], context.kv->block_tokens};
   const Tensor& q = *operands[0];
   const std::int64_t value_dim = value_dim_of(attention);
+  const bool selects = attention.selected > 0;
+  const Tensor* sinks = operands.size() > (selects ? 7 : 6) ? operands[6] : nullptr;
   const auto fits = [&](const ReferenceKv::Row& row) {
     return row.k.size() == static_cast<std::size_t>(attention.kv_heads * attention.head_dim) &&
            (row.v.empty() || row.v.size() == static_cast<std::size_t>(attention.kv_heads * value_dim));
   };
   for (std::int64_t t = 0; t < q.rows(); ++t) {
     const std::int64_t position = paging.positions.i32[t];
-    std::vector<const ReferenceKv::Row*> seen;
+    std::vector<SeenRow> seen;
     for (std::int64_t p = first_seen(attention, position); p <= position; ++p) {
       const auto found = context.kv->rows.find({context.state_group, attention.layer, paging.physical(t, p)});
       if (found == context.kv->rows.end() || !fits(found->second))
         throw Error(ErrorCode::kInternal,
                     fmt::format("attention of layer {} reads position {} of sequence {}, which was never stored",
                                 attention.layer, p, paging.sequence.i32[t]));
-      seen.push_back(&found->second);
+      seen.push_back({&found->second, position - p});
     }
     if (seen.empty()) throw Error(ErrorCode::kInternal, fmt::format("attention at position {}", position));
     for (std::int64_t head = 0; head < attention.heads; ++head) {
-      const float* sink = operands.size() > 6 ? operands[6]->f32.data() + head : nullptr;
-      attend(attention, seen, head, sink, q.f32.data() + t * q.cols() + head * attention.head_dim,
+      const float* sink = sinks == nullptr ? nullptr : sinks->f32.data() + head;
+      const std::int64_t kv_head = head / (attention.heads / attention.kv_heads);
+      const auto kept = selects ? selected_of(attention, *operands.back(), t, position, kv_head, seen) : seen;
+      attend(attention, kept, head, sink, q.f32.data() + t * q.cols() + head * attention.head_dim,
              results[0].f32.data() + t * results[0].cols() + head * value_dim);
     }
   }
@@ -201,7 +215,7 @@ std::span<const OpDef> attention_defs() {
       OpDef{.op = Op::kAttention,
             .name = "attention",
             .operands_min = 6,
-            .operands_max = 7,
+            .operands_max = 8,
             .attrs_index = attrs_index<AttentionAttrs>(),
             .infer = infer_attention,
             .cost = attention_cost,

@@ -35,6 +35,7 @@ const char* fill_colour(Op op) {
     case Op::kRecurrentState:
     case Op::kKvStore:
     case Op::kAttention:
+    case Op::kSelectKeys:
       return "#f8d7da";
     case Op::kMatmul:
     case Op::kEmbed:

@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/select_keys.h"
 #include "kernels/cpu/recurrent.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/tile.h"
@@ -139,6 +140,8 @@ struct Kernels {
                           std::size_t out_head_stride);
   void (*attention_tile)(const AttentionParams& params, const AttentionQuery& query, float* scratch, float* out,
                          std::size_t out_token_stride, std::size_t out_head_stride);
+
+  void (*score_keys)(const ScoreKeysCall& call);  ///< see attention/select_keys.h
 
   // Recurrent state; see recurrent.h.
   void (*short_conv)(const ShortConvCall& call);

@@ -2,6 +2,7 @@
 // Defines the Kernels table of one class. A class's translation unit includes it last, after its dot_*-inl.h.
 
 #include "kernels/cpu/attention/attention-inl.h"
+#include "kernels/cpu/attention/select_keys-inl.h"
 #include "kernels/cpu/matmul/matmul_float-inl.h"
 #include "kernels/cpu/recurrent-inl.h"
 #include "kernels/cpu/tile_ops-inl.h"
@@ -39,6 +40,7 @@ const Kernels kTable{
     .attention_chunk = attention_chunk,
     .attention_merge = attention_merge,
     .attention_tile = attention_tile,
+    .score_keys = score_keys,
     .short_conv = short_conv,
     .delta_rule = delta_rule,
     .scan_head = scan_head,

@@ -8,6 +8,7 @@
 #include "kernels/elementwise/arithmetic.h"
 #include "kernels/elementwise/clamp.h"
 #include "kernels/elementwise/clamped_swish.h"
+#include "kernels/elementwise/exponential.h"
 #include "kernels/elementwise/gelu.h"
 #include "kernels/elementwise/limited_silu.h"
 #include "kernels/elementwise/relu.h"
@@ -38,4 +39,5 @@
   ACTIVATION(xielu, Xielu, kUnary, 16, (alpha_n, kFinite), (alpha_p, kFinite), (beta, kFinite), (eps, kFinite)) \
   ACTIVATION(relu, Relu, kGate, 1)                                                                              \
   ACTIVATION(limited_silu, LimitedSilu, kBinary, 8, (limit, kPositive))                                         \
-  OP(clamp, Clamp, kUnary, 2, (limit, kPositive))
+  OP(clamp, Clamp, kUnary, 2, (limit, kPositive))                                                               \
+  OP(exponential, Exponential, kUnary, 8)

@@ -240,12 +240,22 @@ ir::Value DecoderBuilder::update_state(std::int64_t floats, const UpdateState& u
   return y;
 }
 
-ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks) {
+ir::Value DecoderBuilder::attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks,
+                                 const KeySelection& selection) {
   auto& group = kv_group(attrs, v.node == ir::kNoNode);
   attrs.layer = group.attrs.layers++;
   group.state = ir_.kv_store(group.state, k, v, attrs.layer);
   kv_of_layer_[ir_.layer()] = {.group = static_cast<std::size_t>(&group - kv_groups_.data()), .index = attrs.layer};
-  return ir_.attention(q, group.state, attrs, sinks);
+  attrs.selected = selection.count;
+  attrs.selected_block = selection.block;
+  return ir_.attention(q, group.state, attrs, sinks, selection.keys);
+}
+
+KeySelection DecoderBuilder::select_keys(ir::Value q, ir::Value k, ir::SelectKeysAttrs attrs, ir::Value weights) {
+  auto& group = kv_group({.kv_heads = 1, .head_dim = attrs.head_dim}, /*shared_row=*/true);
+  attrs.layer = group.attrs.layers++;
+  group.state = ir_.kv_store(group.state, k, {}, attrs.layer);
+  return {.keys = ir_.select_keys(q, group.state, attrs, weights), .count = attrs.top_k, .block = attrs.block};
 }
 
 ir::Value DecoderBuilder::attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks) {
@@ -327,7 +337,7 @@ ir::Value DecoderBuilder::attention(ir::Value x, std::int64_t layer, const Atten
     const bool own_values = fused || !spec.keys_as_values || has(at(layer, "attn_v.weight"));
     const ir::Value values = own_values ? project("attn_v", q_cols + kv_cols, kv_cols) : keys;
     const ir::Value v = spec.value_norm ? unit_norm(values, dim) : values;
-    attended = attend(q, place(keys, "attn_k_norm", kv_heads, {}), v, attrs, sinks);
+    attended = attend(q, place(keys, "attn_k_norm", kv_heads, {}), v, attrs, sinks, spec.selection);
   }
   const ir::Value mixed = gated(attended, x, query, layer, spec);
   return linear(spec.sub_norm ? normalise(mixed, weight(at(layer, "attn_sub_norm.weight"), q_cols), {}) : mixed,

@@ -69,6 +69,12 @@ enum class QkNorm : std::uint8_t { kNone, kHead, kEachHead, kRow, kUnweighted };
 /// kInQuery: attn_q holds for each head its query and then its gate [heads * 2 * head_dim, width].
 enum class AttentionGate : std::uint8_t { kNone, kEachColumn, kEachHead, kInQuery };
 
+/// The keys that take part in a layer's attention, as select_keys gives them (indexer.h).
+struct KeySelection {
+  ir::Value keys{};                   ///< Value{}: all that are visible
+  std::int64_t count = 0, block = 0;  ///< its top_k and block
+};
+
 /// Options of a layer's attention. Layers of one model may differ; the numbers of heads are those of the layer's shape.
 struct AttentionSpec {
   ir::RopeMode mode{};
@@ -89,8 +95,9 @@ struct AttentionSpec {
   float alibi = 0;                         ///< ALiBi's largest bias (ir::alibi_slope); 0: none
   bool sinks = false;  ///< attention sinks: tensor attn_sinks [heads], a score without a value for each head
   AttentionGate gate = AttentionGate::kNone;
-  bool sub_norm = false;  ///< a norm on the attended heads, tensor attn_sub_norm [heads * head_dim]
-  float clamp_qkv = 0;    ///< q, k and v are clamped to [-clamp_qkv, clamp_qkv] as they are projected; 0: no clamp
+  bool sub_norm = false;     ///< a norm on the attended heads, tensor attn_sub_norm [heads * head_dim]
+  float clamp_qkv = 0;       ///< q, k and v are clamped to [-clamp_qkv, clamp_qkv] as they are projected; 0: no clamp
+  KeySelection selection{};  ///< sparse attention
 };
 
 /// Which of a period of layers has global attention, where the others are local.
@@ -204,7 +211,11 @@ class DecoderBuilder {
   ir::Value attention(ir::Value x, std::int64_t layer, const AttentionSpec& spec);
   /// Stores k and v in the next layer of the KV group with the geometry of `attrs` and attends to them; fills in
   /// attrs.layer. With v = Value{} the values are the first attrs.value_dim columns of each head's keys (shared rows).
-  ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {});
+  ir::Value attend(ir::Value q, ir::Value k, ir::Value v, ir::AttentionAttrs attrs, ir::Value sinks = {},
+                   const KeySelection& selection = {});
+  /// Stores index keys k [T, attrs.head_dim] in the next layer of their KV group and chooses among them for index
+  /// queries q; fills in attrs.layer. `weights` as for ir::Builder::select_keys.
+  KeySelection select_keys(ir::Value q, ir::Value k, ir::SelectKeysAttrs attrs, ir::Value weights = {});
   /// Attends to the keys and values that an earlier layer of the model stored (cross-layer KV sharing, arXiv
   /// 2405.12981); fills in attrs.layer. Errors: kModelFormat if it stored none, or heads of another number or size.
   ir::Value attend_to(std::int64_t layer, ir::Value q, ir::AttentionAttrs attrs, ir::Value sinks = {});

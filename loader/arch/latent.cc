@@ -48,7 +48,7 @@ LatentAttention::LatentAttention(DecoderBuilder& model, const TemperatureSpec& t
 ir::Value LatentAttention::operator()(ir::Value x, std::int64_t layer) {
   const auto& p = model_.params();
   const auto at = [&](const char* stem) { return model_.at(layer, stem); };
-  const ir::Value all = queries(x, layer);
+  const ir::Value low = query_latent(x, layer), all = queries(low, layer);
   const ir::Value q = temperature_.scale == 0 ? all : model_.scale_by_position(all, dims_.key(), temperature_);
   const ir::Value q_rope = rotate(pick({{q, dims_.nope_dim, dims_.key(), dims_.rope_dim}}));
   const std::int64_t total = dims_.latent + dims_.rope_dim;
@@ -56,7 +56,7 @@ ir::Value LatentAttention::operator()(ir::Value x, std::int64_t layer) {
                                 at("attn_kv_a_norm"), dims_.latent);
   const ir::Value k_rope =
       rotate(model_.linear(x, at("attn_kv_a_mqa"), dims_.rope_dim, p.width, {dims_.latent, total}));
-  const Parts parts{q, q_rope, latent, k_rope};
+  const Parts parts{q, q_rope, latent, k_rope, select_ ? select_(x, low, layer) : KeySelection{}};
   const ir::Value heads = model_.has(at("attn_k_b.weight")) ? absorbed(parts, layer) : decompressed(parts, layer);
   return model_.linear(heads, at("attn_output"), p.width, p.heads * dims_.value_dim);
 }
@@ -77,12 +77,23 @@ ir::Value LatentAttention::pick(std::vector<Piece> pieces, bool slots) {
   return ir_.arrange(model_.params().heads, pieces, slots);
 }
 
-ir::Value LatentAttention::queries(ir::Value x, std::int64_t layer) {
-  const auto& p = model_.params();
-  const std::int64_t n = p.heads * dims_.key(), rank = dims_.q_latent;
-  if (rank == 0) return model_.linear(x, model_.at(layer, "attn_q"), n, p.width);
-  const ir::Value low = model_.linear(x, model_.at(layer, "attn_q_a"), rank, p.width);
-  return model_.linear(norm(low, model_.at(layer, "attn_q_a_norm"), rank), model_.at(layer, "attn_q_b"), n, rank);
+/// The rows that q is projected from: its normalised latent, or x.
+ir::Value LatentAttention::query_latent(ir::Value x, std::int64_t layer) {
+  if (dims_.q_latent == 0) return x;
+  const ir::Value low = model_.linear(x, model_.at(layer, "attn_q_a"), dims_.q_latent, model_.params().width);
+  return norm(low, model_.at(layer, "attn_q_a_norm"), dims_.q_latent);
+}
+
+ir::Value LatentAttention::queries(ir::Value low, std::int64_t layer) {
+  const std::int64_t n = model_.params().heads * dims_.key(), rank = dims_.q_latent;
+  return rank == 0 ? model_.linear(low, model_.at(layer, "attn_q"), n, model_.params().width)
+                   : model_.linear(low, model_.at(layer, "attn_q_b"), n, rank);
+}
+
+void LatentAttention::select_by(SelectKeys select) {
+  if (dims_.q_latent == 0)
+    contradiction("an indexer has no latent of q to read", model_.key("attention.q_lora_rank") + " is 0 or missing");
+  select_ = std::move(select);
 }
 
 /// Absorbed form: attention on the latents, [T, heads * value_dim]. With K the matrix that computes a head's nope
@@ -96,8 +107,9 @@ ir::Value LatentAttention::absorbed(const Parts& parts, std::int64_t layer) {
   const ir::Value q =
       pick({{to_latent, 0, dims_.latent, dims_.latent}, {parts.q_rope, 0, dims_.rope_dim, dims_.rope_dim}});
   const Piece row_pieces[] = {{parts.latent, 0, 0, dims_.latent}, {parts.k_rope, 0, 0, dims_.rope_dim}};
-  const ir::Value mixed = model_.attend(ir_.scale(q, scale_), ir_.arrange(1, row_pieces), {},
-                                        {.heads = heads, .kv_heads = 1, .head_dim = row, .value_dim = dims_.latent});
+  const ir::Value mixed =
+      model_.attend(ir_.scale(q, scale_), ir_.arrange(1, row_pieces), {},
+                    {.heads = heads, .kv_heads = 1, .head_dim = row, .value_dim = dims_.latent}, {}, parts.selection);
   return ir_.batched_matmul(pick({{mixed, 0, dims_.latent, dims_.latent}}, true), v_b);
 }
 
@@ -110,7 +122,8 @@ ir::Value LatentAttention::decompressed(const Parts& parts, std::int64_t layer) 
   const ir::Value k = pick({{kv, 0, both, dims_.nope_dim}, {parts.k_rope, 0, 0, dims_.rope_dim}});
   const ir::Value v = pick({{kv, dims_.nope_dim, both, dims_.value_dim}});
   return model_.attend(ir_.scale(q, scale_), k, v,
-                       {.heads = heads, .kv_heads = heads, .head_dim = dims_.key(), .value_dim = dims_.value_dim});
+                       {.heads = heads, .kv_heads = heads, .head_dim = dims_.key(), .value_dim = dims_.value_dim}, {},
+                       parts.selection);
 }
 
 }  // namespace forge::loader

@@ -36,6 +36,14 @@ class LatentAttention {
   /// contradict each other.
   explicit LatentAttention(DecoderBuilder& model, const TemperatureSpec& temperature = {}, bool use_rope = true);
 
+  /// Sparse attention: the keys that a layer's attention keeps, from its normalised rows x and q's normalised latent.
+  using SelectKeys = std::function<KeySelection(ir::Value x, ir::Value q_latent, std::int64_t layer)>;
+  /// Attends to selected keys from now on. Errors: kModelFormat if q has no latent.
+  void select_by(SelectKeys select);
+  /// RoPE of the rotated parts of q and k.
+  [[nodiscard]] const RopeSpec& rope() const { return rope_; }
+  [[nodiscard]] const LatentDims& dims() const { return dims_; }
+
   /// Self-attention of one layer on normalised rows, output projection included.
   ir::Value operator()(ir::Value x, std::int64_t layer);
 
@@ -43,12 +51,14 @@ class LatentAttention {
   using Piece = ir::Builder::Piece;
   struct Parts {
     ir::Value q, q_rope, latent, k_rope;
+    KeySelection selection;
   };
 
   ir::Value norm(ir::Value x, const std::string& stem, std::int64_t cols);
   ir::Value rotate(ir::Value heads);
   ir::Value pick(std::vector<Piece> pieces, bool slots = false);
-  ir::Value queries(ir::Value x, std::int64_t layer);
+  ir::Value query_latent(ir::Value x, std::int64_t layer);
+  ir::Value queries(ir::Value low, std::int64_t layer);
   ir::Value absorbed(const Parts& parts, std::int64_t layer);
   ir::Value decompressed(const Parts& parts, std::int64_t layer);
 
@@ -59,6 +69,7 @@ class LatentAttention {
   TemperatureSpec temperature_;
   bool use_rope_ = true;
   float scale_ = 1;
+  SelectKeys select_;
 };
 
 }  // namespace forge::loader

@@ -71,7 +71,9 @@ bool fuse_qkv(ir::Graph& graph, PassContext& context) {
   GroupGrower grower(graph, context, "fuse_qkv");
   const auto through = [&](NodeId node) { return is_qkv_op(graph.op(node)); };
   const auto filter = [&](NodeId node) { return through(node) || graph.op(node) == Op::kKvStore; };
-  const auto goal = [&](NodeId node) { return graph.op(node) == Op::kKvStore || graph.op(node) == Op::kAttention; };
+  const auto goal = [&](NodeId node) {
+    return graph.op(node) == Op::kKvStore || graph.op(node) == Op::kAttention || graph.op(node) == Op::kSelectKeys;
+  };
   const auto starts = [&](NodeId node, auto... ops) {
     return ((graph.op(node) == ops) || ...) && !grower.taken(node) && leads_to(graph, node, through, goal);
   };

@@ -74,6 +74,9 @@ class VariantReader : PlanReader {
       case plan::Body::SelfAttention:
         read_self_attention(*this, *body.AsSelfAttention(), out);
         break;
+      case plan::Body::SelectKeys:
+        read_select_keys(*this, *body.AsSelectKeys(), out);
+        break;
       case plan::Body::ShortConv:
         read_short_conv(*this, *body.AsShortConv(), out);
         break;

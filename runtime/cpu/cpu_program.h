@@ -61,6 +61,7 @@ enum class StepKind : std::uint8_t {
   kSplit,
   kArrange,
   kSelfAttention,
+  kSelectKeys,
   kRecurrent
 };
 
@@ -116,8 +117,10 @@ struct AttentionStep {
   std::size_t kv_group = 0;
   const float* q = nullptr;
   std::size_t q_stride = 0;
-  const float* sinks = nullptr;  ///< [heads]
-  std::vector<float> slopes;     ///< ALiBi, [heads]; empty: none
+  const float* sinks = nullptr;            ///< [heads]
+  std::vector<float> slopes;               ///< ALiBi, [heads]; empty: none
+  const std::int32_t* selected = nullptr;  ///< sparse attention: [T] rows of `lists` lists (AttentionQuery::selected)
+  std::size_t selected_stride = 0, selected_count = 0, selected_block = 1, lists = 1;
   float* partials = nullptr;
   std::size_t split_tokens = 0, chunks_max = 0;
   std::vector<TileInstr> ops;  ///< epilogue: store and quantise
@@ -131,6 +134,18 @@ struct SelfAttentionStep {
   std::int32_t reach = -1;  ///< tokens to both sides that a token sees; -1: all
   std::byte* cache = nullptr;
   float* out = nullptr;
+  std::size_t out_stride = 0;
+};
+
+/// The choice of keys for sparse attention. Scores of `together` tokens fit the scratch,
+/// [together][lists][2][positions]: a list's scores, and room for choosing among them.
+struct SelectKeysStep {
+  cpu::ScoreKeysCall call{};  ///< without block table, positions and scratch; q and weights of token 0
+  cpu::KeyChoice choice;
+  std::size_t kv_group = 0, q_stride = 0, weights_stride = 0;
+  std::size_t lists = 1, together = 1, positions = 0;
+  float* scores = nullptr;
+  std::int32_t* out = nullptr;  ///< [T], rows of lists * top_k
   std::size_t out_stride = 0;
 };
 
@@ -200,6 +215,7 @@ struct CpuStep {
   ArrangeStep arrange;
   RecurrentStep recurrent;
   SelfAttentionStep self_attention;
+  SelectKeysStep select_keys;
 };
 
 /// One variant of the program: its bounds and its steps in order.

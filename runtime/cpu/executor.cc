@@ -280,7 +280,8 @@ void CpuExecutor::count_positions(const CpuStep& step, StepTime& time) const {
     const double end = io_.positions[t] + 1, begin = cpu::attention_first_position(p, io_.positions[t]);
     auto& lowest = first[static_cast<std::size_t>(io_.sequence[t])];
     lowest = std::min(lowest, begin);
-    seen += end - begin;
+    const double selected = static_cast<double>(step.attention.selected_count * step.attention.selected_block);
+    seen += step.attention.selected == nullptr ? end - begin : std::min(end - begin, selected);
   }
   const double block_bytes = static_cast<double>(cpu::kv_block_bytes(p.kv));
   for (std::size_t s = 0; s < io_.sequences; ++s)

@@ -8,6 +8,8 @@
 namespace forge::runtime {
 namespace {
 
+constexpr std::int64_t kSelectedMax = 1 << 20;  ///< of the numbers in a list of keys, and of the positions of a block
+
 /// Fills in an AttentionStep; the block table and the length are set in each forward (run_attention.cc).
 class AttentionReader : PlanReader {
  public:
@@ -27,6 +29,7 @@ class AttentionReader : PlanReader {
     if (!in.slopes.empty() && in.slopes.size() != heads) fail("it has ALiBi slopes for another number of heads");
     out.slopes = in.slopes;
     if (has_operand(in.sinks)) out.sinks = floats(read(in.sinks, heads * sizeof(float)));
+    if (has_operand(in.selected_keys)) take_selected(in, tokens, out);
     // Epilogue tiles are the query heads of one KV head: a task never has fewer.
     const TileShape shape{
         .rows = tokens, .width = width, .unit = params.group * params.kv.value_dim, .rows_are_tokens = true};
@@ -60,6 +63,17 @@ class AttentionReader : PlanReader {
     out.kv_group = state.index();
     params.pool = blocks_.kv[state.index()].data + layer_offset(state);
     params.block_stride = blocks_.kv[state.index()].block_stride;
+  }
+
+  void take_selected(const plan::AttentionT& in, std::size_t tokens, AttentionStep& out) const {
+    require_type(in.selected_keys, DType::kI32);
+    out.lists = number(in.lists, 1, 1 << 16);
+    if (out.lists != 1 && out.lists != out.params.kv.heads) fail("its lists of keys are neither one nor one a KV head");
+    out.selected_count = number(in.selected, 1, kSelectedMax);
+    out.selected_block = number(in.selected_block, 1, kSelectedMax);
+    const auto rows = read_rows(in.selected_keys, tokens, out.lists * out.selected_count);
+    out.selected = ints(rows.data);
+    out.selected_stride = rows.stride;
   }
 
   /// Scratch of split attention: partial results [split_tokens][KV heads][chunks_max][group].
@@ -111,8 +125,61 @@ class SelfAttentionReader : PlanReader {
   }
 };
 
+/// Fills in a SelectKeysStep; the block table and the positions are set in each forward (run_select_keys.cc).
+class SelectKeysReader : PlanReader {
+ public:
+  explicit SelectKeysReader(const PlanReader& reader) : PlanReader(reader) {}
+
+  void run(const plan::SelectKeysT& in, CpuStep& step) const {
+    step.kind = StepKind::kSelectKeys;
+    auto& out = step.select_keys;
+    auto& call = out.call;
+    const auto& state = operand(in.state);
+    const auto& group = kv_group(state);
+    call.kv = kv_shape_of(group);
+    if (call.kv.heads != 1 || !call.kv.shared_row || group.window() != 0 ||
+        call.kv.head_dim != number(in.head_dim, 1, static_cast<std::int64_t>(cpu::kHeadDimMax)))
+      fail("its index keys are not those of the KV group");
+    out.kv_group = state.index();
+    call.pool = blocks_.kv[state.index()].data + layer_offset(state);
+    call.block_stride = blocks_.kv[state.index()].block_stride;
+    call.heads = number(in.heads, 1, 1 << 16);
+    out.choice.top_k = number(in.top_k, 1, kSelectedMax);
+    out.choice.block = number(in.block, 1, kSelectedMax);
+    out.choice.local = number(in.local, 0, in.top_k);
+    const std::size_t tokens = tokens_of(step);
+    const auto q = read_rows(in.q, tokens, call.heads * call.kv.head_dim);
+    call.q = floats(q.data);
+    out.q_stride = q.stride;
+    out.lists = call.heads;
+    if (has_operand(in.weights)) {
+      const auto weights = read_rows(in.weights, tokens, call.heads);
+      call.weights = floats(weights.data);
+      out.weights_stride = weights.stride;
+      out.lists = 1;
+    }
+    const auto result = writable_rows(in.out, tokens, out.lists * out.choice.top_k);
+    require_type(in.out, DType::kI32);
+    out.out = ints(result.data);
+    out.out_stride = result.stride;
+    take_scores(in, tokens, out);
+  }
+
+ private:
+  void take_scores(const plan::SelectKeysT& in, std::size_t tokens, SelectKeysStep& out) const {
+    out.together = number(in.tokens, 1, static_cast<std::int64_t>(tokens));
+    out.positions = number(in_.bounds.table_blocks(), 1, 1 << 24) * cpu::kKvBlockTokens;
+    const std::size_t of_token = out.lists * 2 * out.positions * sizeof(float), scratch = number(in.scratch_bytes, 0);
+    if (scratch / of_token < out.together) fail("its scratch is too small");
+    out.scores = floats(writable(in.scores, out.together * of_token));
+  }
+};
+
 }  // namespace
 
+void read_select_keys(const PlanReader& reader, const plan::SelectKeysT& select, CpuStep& out) {
+  SelectKeysReader(reader).run(select, out);
+}
 void read_self_attention(const PlanReader& reader, const plan::SelfAttentionT& attention, CpuStep& out) {
   SelfAttentionReader(reader).run(attention, out);
 }

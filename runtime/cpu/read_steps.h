@@ -17,6 +17,7 @@ void read_rope_angles(const PlanReader& reader, const plan::RopeAnglesT& rope, C
 void read_split_pairs(const PlanReader& reader, const plan::SplitPairsT& split, CpuStep& out);
 void read_arrange(const PlanReader& reader, const plan::ArrangeT& arrange, CpuStep& out);
 void read_self_attention(const PlanReader& reader, const plan::SelfAttentionT& attention, CpuStep& out);
+void read_select_keys(const PlanReader& reader, const plan::SelectKeysT& select, CpuStep& out);
 void read_short_conv(const PlanReader& reader, const plan::ShortConvT& conv, CpuStep& out);
 void read_delta_rule(const PlanReader& reader, const plan::DeltaRuleT& delta, CpuStep& out);
 void read_selective_scan(const PlanReader& reader, const plan::SelectiveScanT& scan, CpuStep& out);

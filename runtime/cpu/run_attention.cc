@@ -29,7 +29,13 @@ cpu::AttentionQuery query_of(const AttentionStep& step, const StepIo& io, std::s
           .positions = io.positions.data() + token,
           .kv_head = kv_head,
           .sinks = step.sinks == nullptr ? nullptr : step.sinks + kv_head * p.group,
-          .slopes = step.slopes.empty() ? nullptr : step.slopes.data() + kv_head * p.group};
+          .slopes = step.slopes.empty() ? nullptr : step.slopes.data() + kv_head * p.group,
+          .selected = step.selected == nullptr ? nullptr
+                                               : step.selected + token * step.selected_stride +
+                                                     (step.lists == 1 ? 0 : kv_head * step.selected_count),
+          .selected_stride = step.selected_stride,
+          .selected_count = step.selected_count,
+          .selected_block = step.selected_block};
 }
 
 /// Context of a run's tasks.

@@ -75,6 +75,7 @@ inline void add_scaled(cpu::Tile sum, cpu::Tile term, float factor, const cpu::K
 void run_attention(const AttentionStep& step, StepContext& context);
 void run_experts(const CpuStep& step, StepContext& context, std::size_t tokens);
 void run_self_attention(const SelfAttentionStep& step, StepContext& context);
+void run_select_keys(const SelectKeysStep& step, StepContext& context);
 void run_recurrent(const RecurrentStep& step, StepContext& context);
 void run_route(const RouteStep& step, StepContext& context, std::size_t tokens);
 

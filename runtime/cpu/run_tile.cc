@@ -378,6 +378,9 @@ void run_step(const CpuStep& step, StepContext& context) {
     case StepKind::kSelfAttention:
       run_self_attention(step.self_attention, context);
       return;
+    case StepKind::kSelectKeys:
+      run_select_keys(step.select_keys, context);
+      return;
     case StepKind::kRecurrent:
       run_recurrent(step.recurrent, context);
       return;

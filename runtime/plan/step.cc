@@ -31,6 +31,8 @@ std::string_view kernel_name(const ProgramT& program, const StepT& step) {
       return "arrange";
     case Body::SelfAttention:
       return "self_attention";
+    case Body::SelectKeys:
+      return "select_keys";
     case Body::ShortConv:
       return "short_conv";
     case Body::DeltaRule:

@@ -181,18 +181,30 @@ TEST_CASE("hidden rows are the head's input, and are the same in any batch") {
   }
 }
 
+/// Runs a family's model, with these keys changed, alone, in batches with reused prefixes, and on a pool so small that
+/// requests are preempted.
+void check_batch_invariance(const char* name, const FamilyJson& keys) {
+  INFO(name);
+  FamilyJson json = family_model(name);
+  json.merge_patch({{"keys", keys}});
+  json.merge_patch({{"keys", {{"context_length", 256}}}});
+  const TinyModel model(FileImage{family_gguf(json)});
+  const auto requests = mixed_requests(model.file().vocab);
+  const auto alone = serve_alone(model, requests);
+  const auto large = open(model, 32, 0), small = open(model, 6, 12);
+  engine::EngineMetrics metrics;
+  CHECK(serve(*large, requests, {.step_tokens = 32, .sequences = 3}, &metrics) == alone);
+  CHECK(metrics.prefix_hits > 100);
+  CHECK(serve(*small, requests, {.step_tokens = 7}, &metrics) == alone);
+  CHECK((metrics.preemptions > 0 && metrics.kv_blocks_free == 12));
+}
+
 TEST_CASE("batch invariance with sliding windows, whose blocks are released during the run") {
-  for (const auto& [name, window] : {std::pair("gemma2", 40), std::pair("gpt_oss", 33)}) {
-    FamilyJson json = family_model(name);
-    json.merge_patch({{"keys", {{"attention.sliding_window", window}, {"context_length", 256}}}});
-    const TinyModel model(FileImage{family_gguf(json)});
-    const auto requests = mixed_requests(model.file().vocab);
-    const auto alone = serve_alone(model, requests);
-    const auto large = open(model, 32, 0), small = open(model, 6, 12);
-    engine::EngineMetrics metrics;
-    CHECK(serve(*large, requests, {.step_tokens = 32, .sequences = 3}, &metrics) == alone);
-    CHECK(metrics.prefix_hits > 100);
-    CHECK(serve(*small, requests, {.step_tokens = 7}, &metrics) == alone);
-    CHECK((metrics.preemptions > 0 && metrics.kv_blocks_free == 12));
-  }
+  check_batch_invariance("gemma2", {{"attention.sliding_window", 40}});
+  check_batch_invariance("gpt_oss", {{"attention.sliding_window", 33}});
+}
+
+TEST_CASE("batch invariance of sparse attention, whose index keys are cached, shared and released as the others") {
+  check_batch_invariance("deepseek32", {{"attention.indexer.top_k", 24}});
+  check_batch_invariance("minimax_m3", {{"attention.indexer.top_k", 4}, {"attention.indexer.block_size", 16}});
 }

@@ -16,6 +16,7 @@ import sys
 sys.dont_write_bytecode = True  # no __pycache__ in the source folder
 from numpy_model import VOCAB, Cache, Model, gelu, np, silu, stems, swiglu
 from numpy_gemma import gemma3n, gemma4, gemma4_moe
+from numpy_indexed import deepseek32, glm_dsa, minimax_m3
 from numpy_latent import deepseek2, yarn
 from numpy_llama import bitnet, ernie4_5, exaone, exaone4, exaone4_global, internlm2, mistral3, xverse
 from numpy_positions import apertus, baichuan, baichuan_13b, bloom, gpt2, mpt, starcoder
@@ -415,10 +416,10 @@ def mistral4(ids):
 
 MODELS = (afmoe, apertus, arcee, arctic, baichuan, baichuan_13b, bailingmoe2, bitnet, bloom, chatglm, cohere2,
           cohere2moe, cohere2moe_rms, command_r, command_r_plus, dbrx, deci, deepseek, deepseek_v2, deepseek_v2_lite,
-          deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone, exaone4, exaone4_global, exaone_moe, falcon, falcon_40b,
-          gemma, gemma2, gemma3, gemma3_global, gemma3n, gemma4, gemma4_moe, glm4, glm4_mrope, glm4moe, glm4moe_air,
+          deepseek_v3, deepseek32, dots1, ernie4_5, ernie4_5_moe, exaone, exaone4, exaone4_global, exaone_moe, falcon, falcon_40b,
+          gemma, gemma2, gemma3, gemma3_global, gemma3n, gemma4, gemma4_moe, glm4, glm_dsa, glm4_mrope, glm4moe, glm4moe_air,
           gpt2, gpt_oss, gptneox, gptneox_serial, granite, granite_nope, granitemoe, granitemoe_shared, grovemoe,
-          hunyuan_dense, hunyuan_moe, internlm2, llama4, llama4_maverick, minicpm, minimax_m2, mistral3, mistral4,
+          hunyuan_dense, hunyuan_moe, internlm2, llama4, llama4_maverick, minicpm, minimax_m2, minimax_m3, mistral3, mistral4,
           mpt, nemotron, olmo2, olmo3, olmoe, orion, pangu_embedded, phi2, phi3, phi3_long, phimoe, qwen2, qwen2moe,
           qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, seed_oss, smallthinker, smallthinker_global, smollm3,
           stablelm, stablelm2_12b, starcoder, starcoder2, step35, xverse)

@@ -14,13 +14,15 @@ def yarn(m, factor, original):
     return freqs / (freqs / factor * slow + freqs * (1 - slow))
 
 
-def latent_attention(m, x, s, q_rank, kv_b, turn, scale, growth=None):
+def latent_attention(m, x, s, q_rank, kv_b, turn, scale, growth=None, choose=None):
     """MLA with keys and values of every head expanded (arXiv 2405.04434, equations 9 to 19). The KV cache holds the expanded
-    rows if one matrix (attn_kv_b) makes keys and values, else the latent row. growth [tokens]: a factor on each token's query."""
+    rows if one matrix (attn_kv_b) makes keys and values, else the latent row. growth [tokens]: a factor on each token's query.
+    choose(x, normed query latent, stem): the positions that each token attends to, if not all before it."""
     plain, rotated, value, rank = 16, m.rotary, 12, 24
     heads = np.split(np.arange(m.heads * (plain + rotated)), m.heads)
-    q = m.linear(m.normal(m.linear(x, s + "attn_q_a", q_rank), m.tensor(s + "attn_q_a_norm.weight", q_rank, mean=1.0, spread=0.4)),
-                 s + "attn_q_b", m.heads * (plain + rotated)) if q_rank else m.linear(x, s + "attn_q", m.heads * (plain + rotated))
+    low = m.normal(m.linear(x, s + "attn_q_a", q_rank), m.tensor(s + "attn_q_a_norm.weight", q_rank, mean=1.0, spread=0.4)) if q_rank else x
+    q = m.linear(low, s + ("attn_q_b" if q_rank else "attn_q"), m.heads * (plain + rotated))
+    seen = choose(x, low, s) if choose else [np.arange(t + 1) for t in range(len(x))]
     q = q if growth is None else q * growth[:, None]
     both = m.linear(x, s + "attn_kv_a_mqa", rank + rotated)
     latent = m.normal(both[:, :rank], m.tensor(s + "attn_kv_a_norm.weight", rank, mean=1.0, spread=0.4))
@@ -38,9 +40,9 @@ def latent_attention(m, x, s, q_rank, kv_b, turn, scale, growth=None):
         k, v = latent @ w_k[h].T, latent @ w_v[h].T
         k, v = (stored(k), stored(v)) if kv_b else (k, v)
         for t in range(len(x)):
-            score = (k[:t + 1] @ q[t, columns[:plain]] + k_turned[:t + 1] @ q_turned[t]) * scale
+            score = (k[seen[t]] @ q[t, columns[:plain]] + k_turned[seen[t]] @ q_turned[t]) * scale
             p = np.exp(score - score.max())
-            out[t, h] = p / p.sum() @ v[:t + 1]
+            out[t, h] = p / p.sum() @ v[seen[t]]
     return m.linear(out.reshape(len(x), -1), s + "attn_output", m.width)
 
 
@@ -69,8 +71,8 @@ def grouped_experts(m, x, s, count, used, hidden, sigmoid, groups, groups_used, 
     return out
 
 
-def deepseek2(ids, q_rank, kv_b, sigmoid, groups, groups_used, norm, scale, family="deepseek2", temperature=None):
-    """temperature: factor and length of the scaling of queries by position."""
+def deepseek2(ids, q_rank, kv_b, sigmoid, groups, groups_used, norm, scale, family="deepseek2", temperature=None, indexer=None):
+    """temperature: factor and length of the scaling of queries by position. indexer(model, RoPE options) makes `choose`."""
     m = Model(family, layers=3, heads=4, kv_heads=4 if kv_b else 1, head_dim=24, rotary=8, layers_differ=True)
     count, used, hidden, shared, dense = 8, 3, 32, 2, 1
     m.keys.update({"attention.kv_lora_rank": 24, "leading_dense_block_count": dense, "expert_count": count, "expert_used_count": used,
@@ -96,9 +98,10 @@ def deepseek2(ids, q_rank, kv_b, sigmoid, groups, groups_used, norm, scale, fami
         warmth, length = m.key("attention.temperature_scale", temperature[0]), m.key("attention.temperature_length", temperature[1])
         growth = 1 + warmth * np.log(1 + np.arange(len(ids)) // length)
     scores = (1 + log * np.log(factor)) ** 2 / np.sqrt(24)
+    choose = indexer(m, turn) if indexer else None
     x = m.embed(ids)
     for i, s in enumerate(stems(m)):
-        x = x + latent_attention(m, m.norm(x, s + "attn_norm"), s, q_rank, kv_b, turn, scores, growth)
+        x = x + latent_attention(m, m.norm(x, s + "attn_norm"), s, q_rank, kv_b, turn, scores, growth, choose)
         n = m.norm(x, s + "ffn_norm")
         if i < dense:
             x = x + m.ffn_gated(n, s, silu)

@@ -50,6 +50,7 @@ std::vector<FunctionCase> function_cases() {
       {"xielu(x, 0.8f, 1.25f, 0.5f, -1e-6f)",
        [](double x) { return x > 0 ? 1.25 * x * x + 0.5 * x : 0.8 * (std::expm1(std::min(x, -1e-6)) - x) + 0.5 * x; },
        4e-6, 1e-6},
+      {"exponential(x)", [](double x) { return std::exp(x); }},
       {"softplus(x)", [](double x) { return std::log1p(std::exp(x)); }},
   };
 }

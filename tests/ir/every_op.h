@@ -40,10 +40,23 @@ inline Graph every_op() {
                          {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
   const Value k = b.rope({split, 1}, table, {.head_dim = 16, .rotary_dims = 8, .mode = RopeMode::kHalves});
   state = b.kv_store(state, k, {split, 2}, 1);
-  const Value mixed = b.attention(
-      q, state,
-      {.layer = 1, .heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.3f, .window = 64, .softcap = 50, .chunk = 80},
-      b.weight("sinks", DType::kF32, {4}));
+  const Value index =
+      b.kv_store(b.kv_state({.group = 4, .layers = 2, .kv_heads = 1, .head_dim = 32, .shared_row = 1}), k, {}, 1);
+  const Value index_weights = b.split(q, {2, 62})[0];
+  const Value keys = b.select_keys(
+      q, index, {.layer = 1, .heads = 2, .head_dim = 32, .top_k = 4, .block = 2, .local = 1}, index_weights);
+  const Value mixed = b.attention(q, state,
+                                  {.layer = 1,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_dim = 16,
+                                   .scale = 0.3f,
+                                   .window = 64,
+                                   .softcap = 50,
+                                   .chunk = 80,
+                                   .selected = 4,
+                                   .selected_block = 2},
+                                  b.weight("sinks", DType::kF32, {4}), keys);
   const std::uint32_t group = graph.new_group();
   x = b.add(x, mixed);
   graph.set_group(x.node, group);
@@ -51,7 +64,7 @@ inline Graph every_op() {
   x = b.glu({halves, 0}, {halves, 1}, Activation::kGelu);
   graph.set_group(halves, group);
   x = b.clamp(b.softcap(b.activate(x, Activation::kGelu), 30), 20);
-  x = b.sigmoid(b.softplus(x));
+  x = b.exponential(b.sigmoid(b.softplus(x)));
   x = b.match_rms(b.gaussian_topk(x, 1.25f), b.mul(x, b.weight("one", DType::kF32, {1})));
   const Shape heads{2, 16};
   x = b.layer_norm(x, b.weight("ln", DType::kF32, heads), b.weight("ln_bias", DType::kF32, heads), 1e-5f);
@@ -95,6 +108,7 @@ inline Graph every_op() {
   x = b.gather_rows(b.scale(b.arrange(1, of_all), 0.125f), b.input(InputKind::kRows));
   graph.add_output("hidden \"state\"", x);
   graph.add_output("kv3", state);
+  graph.add_output("kv4", index);
   graph.add_output("recurrent0", b.recurrent_state({.group = 0, .layers = 2, .floats = 96}));
   graph.add_output("recurrent1", conv.state);
   graph.add_output("recurrent2", delta.state);

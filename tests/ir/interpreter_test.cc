@@ -71,6 +71,8 @@ TEST_CASE("activations and soft-caps, by hand") {
   check_near(of([](Builder& b, Value x) { return b.softcap(x, 20); }), {0.9991680f, -1.9933599f, 19.2805516f});
   check_near(of([](Builder& b, Value x) { return b.softplus(x); }), {1.3132617f, 0.1269280f, 40});
   check_near(of([](Builder& b, Value x) { return b.sigmoid(x); }), {0.7310586f, 0.1192029f, 1});
+  check_near(of([](Builder& b, Value x) { return b.exponential(b.scale(x, 0.1f)); }),
+             {1.1051709f, 0.8187308f, 54.598150f});
   // Parameters alpha_n, alpha_p, beta, eps. Expected: 1.25 + 0.5; 0.8 (e^-2 - 1 + 2) - 1; 1.25 * 1600 + 20.
   check_near(of([](Builder& b, Value x) { return b.activate(x, Activation::kXielu, {0.8f, 1.25f, 0.5f, -1e-6f}); }),
              {1.75f, -0.0917318f, 2020});
@@ -432,6 +434,6 @@ TEST_CASE("a graph with every op runs") {
   const Tensor& hidden = out.at("hidden \"state\"");
   CHECK(hidden.dims == std::vector<std::int64_t>{5, 24});
   for (const float value : hidden.f32) CHECK(std::isfinite(value));
-  CHECK(kv.rows.size() == 5);
+  CHECK(kv.rows.size() == 10);  // keys and values, and index keys
   CHECK(kv.rows.contains({3, 1, 4}));
 }

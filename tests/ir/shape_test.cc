@@ -382,6 +382,18 @@ TEST_CASE("shapes of the KV store and attention") {
   CHECK(infer(Op::kAttention, attention, sunk) == "f32[T,64]");
   CHECK_THAT(infer(Op::kAttention, attention, with(sunk, 6, f32({5}))),
              Catch::Contains("operand 6 is f32[5]: must be f32[4]"));
+  AttentionAttrs sparse{.heads = 4, .kv_heads = 2, .head_dim = 16, .selected = 3, .selected_block = 1};
+  CHECK_THAT(infer(Op::kAttention, sparse, read), Catch::Contains("selected = 3"));
+  CHECK_THAT(infer(Op::kAttention, sparse, sunk),
+             Catch::Contains("operand 6 is f32[4]: must be i32, with one list of 3"));
+  sunk.push_back(i32({T, 3}));
+  CHECK(infer(Op::kAttention, sparse, sunk) == "f32[T,64]");
+  CHECK(infer(Op::kAttention, sparse, with(sunk, 7, i32({T, 6}))) == "f32[T,64]");
+  CHECK_THAT(infer(Op::kAttention, sparse, with(sunk, 7, i32({T, 12}))), Catch::Contains("operand 7 is i32[T,12]"));
+  CHECK_THAT(infer(Op::kAttention, sparse, with(sunk, 7, i32({R, 3}))), Catch::Contains("operand 7 is i32[R,3]"));
+  CHECK_THAT(infer(Op::kAttention, attention, sunk), Catch::Contains("selected = 0"));
+  sparse.selected_block = 0;
+  CHECK_THAT(infer(Op::kAttention, sparse, sunk), Catch::Contains("selected_block = 0"));
   CHECK_THAT(infer(Op::kAttention, attention, with(read, 1, f32({T, 64}))), Catch::Contains("operand 1"));
   CHECK_THAT(infer(Op::kAttention, attention, with(read, 5, i32({T}))),
              Catch::Contains("operand 5 is i32[T]: must be i32[B]"));
@@ -393,6 +405,28 @@ TEST_CASE("shapes of the KV store and attention") {
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{0, 4, 2, 16, NAN, 0, 0}, read), Catch::Contains("scale"));
   CHECK_THAT(infer(Op::kAttention, AttentionAttrs{.heads = 4, .kv_heads = 2, .head_dim = 16, .chunk = -1}, read),
              Catch::Contains("chunk = -1"));
+}
+
+TEST_CASE("shapes of select_keys") {
+  const SelectKeysAttrs good{.heads = 4, .head_dim = 16, .top_k = 5, .block = 2, .local = 1};
+  const std::vector<TensorType> read{f32({T, 64}), kState, i32({T}), i32({T}), i32({B, P}), i32({B})};
+  CHECK(infer(Op::kSelectKeys, good, read) == "i32[T,20]");
+  auto weighted = read;
+  weighted.push_back(f32({T, 4}));
+  CHECK(infer(Op::kSelectKeys, good, weighted) == "i32[T,5]");
+  weighted[6] = f32({T, 5});
+  CHECK_THAT(infer(Op::kSelectKeys, good, weighted), Catch::Contains("operand 6 is f32[T,5]: must be f32[T,4]"));
+  const auto says = [&](auto change, const char* words) {
+    auto attrs = good;
+    change(attrs);
+    CHECK_THAT(infer(Op::kSelectKeys, attrs, read), Catch::Contains(words));
+  };
+  says([](auto& a) { a.head_dim = 8; }, "heads * head_dim = 4 * 8");
+  says([](auto& a) { a.layer = -1; }, "layer = -1");
+  says([](auto& a) { a.heads = 0; }, "heads = 0");
+  says([](auto& a) { a.top_k = 0; }, "top_k = 0");
+  says([](auto& a) { a.block = 0; }, "block = 0");
+  says([](auto& a) { a.local = 6; }, "local = 6");
 }
 
 TEST_CASE("sizes under bounds, and the cost of a step") {

@@ -210,6 +210,37 @@ TEST_CASE("a layer may read the keys and values of an earlier layer, at any late
   CHECK_THAT(complaint(graph), Catch::Contains("IR-011") && Catch::Contains("before"));
 }
 
+TEST_CASE("IR-010 and IR-011 of select_keys: index keys of another group, read before they are stored") {
+  const auto with_state = [](const KvStateAttrs& attrs) {
+    Graph graph = test::every_op();
+    graph.set_attrs(first(graph, Op::kKvState, 1), attrs);
+    return complaint(graph);
+  };
+  CHECK(with_state({4, 2, 1, 32, 0, 0, 1}) == "sound");
+  CHECK_THAT(with_state({4, 2, 2, 16, 0, 0, 1}), Catch::Contains("IR-010") && Catch::Contains("not the rows"));
+  CHECK_THAT(with_state({4, 2, 1, 32, 8, 0, 1}), Catch::Contains("IR-010") && Catch::Contains("with a window"));
+  CHECK_THAT(with_state({4, 1, 1, 32, 0, 0, 1}), Catch::Contains("IR-010") && Catch::Contains("not in the KV group"));
+  Graph graph = test::every_op();
+  graph.set_operand({first(graph, Op::kSelectKeys), 1}, {first(graph, Op::kKvState, 1), 0});
+  CHECK_THAT(complaint(graph), Catch::Contains("IR-011") && Catch::Contains("before"));
+}
+
+TEST_CASE("IR-016: attention to keys that no select_keys chose, or to lists of other blocks") {
+  Graph graph = test::every_op();
+  const NodeId attention = first(graph, Op::kAttention), select = first(graph, Op::kSelectKeys);
+  auto attrs = graph.attrs_as<AttentionAttrs>(attention);
+  attrs.selected_block = 3;
+  graph.set_attrs(attention, attrs);
+  CHECK_THAT(complaint(graph), Catch::Contains("IR-016") && Catch::Contains("lists of other blocks"));
+  attrs.selected_block = 2;
+  graph.set_attrs(attention, attrs);
+  CHECK(complaint(graph) == "sound");
+  Builder b(graph);
+  const auto chosen = b.route(graph.operand(select, 0), {.used = 4}).experts;
+  graph.set_operand({attention, 7}, chosen);
+  CHECK_THAT(complaint(graph), Catch::Contains("IR-016") && Catch::Contains("do not come from a select_keys"));
+}
+
 TEST_CASE("IR-012: groups that cannot be one step") {
   Graph graph = SmallLlama{}.build();
   const NodeId residual = first(graph, Op::kAdd);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "tests/kernels/support.h"
 
@@ -99,9 +100,17 @@ struct Cache {
   }
 };
 
-/// Softmax attention in double, straight from the definition. sink: nullptr for none.
+/// The numbers that token t's list of selected positions has; empty if it has none.
+std::set<std::int32_t> selected_of(const cpu::AttentionQuery& query, std::size_t t) {
+  if (query.selected == nullptr) return {};
+  const std::int32_t* begin = query.selected + t * query.selected_stride;
+  return {begin, begin + query.selected_count};
+}
+
+/// Softmax attention in double, straight from the definition. sink: nullptr for none; selected: empty for all.
 std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& params, const float* q,
-                              std::int32_t position, std::size_t kv_head, const float* sink, double slope = 0) {
+                              std::int32_t position, std::size_t kv_head, const float* sink, double slope = 0,
+                              const std::set<std::int32_t>& selected = {}, std::size_t block = 1) {
   const std::size_t dim = params.kv.head_dim, width = params.kv.heads * dim, value_dim = params.kv.value_dim;
   std::vector<double> scores, out(value_dim);
   std::vector<std::size_t> seen;
@@ -109,6 +118,7 @@ std::vector<double> reference(const Cache& cache, const cpu::AttentionParams& pa
     const auto at = static_cast<std::int32_t>(p);
     if (at > position || (params.window > 0 && at <= position - params.window)) continue;
     if (params.chunk > 0 && at / params.chunk != position / params.chunk) continue;
+    if (!selected.empty() && !selected.contains(static_cast<std::int32_t>(p / block))) continue;
     double dot = 0;
     for (std::size_t d = 0; d < dim; ++d)
       dot += static_cast<double>(q[d]) * static_cast<double>(cache.k[p * width + kv_head * dim + d]);
@@ -176,7 +186,8 @@ void check_against_reference(const cpu::Kernels& kernels, const Cache& cache, co
     const auto want =
         reference(cache, params, queries.q.data() + row * q_dim, queries.positions[row / params.group],
                   queries.query.kv_head, sinks ? sinks + row % params.group : nullptr,
-                  queries.query.slopes ? static_cast<double>(queries.query.slopes[row % params.group]) : 0);
+                  queries.query.slopes ? static_cast<double>(queries.query.slopes[row % params.group]) : 0,
+                  selected_of(queries.query, row / params.group), queries.query.selected_block);
     for (std::size_t d = 0; d < dim; ++d)
       if (!(std::fabs(static_cast<double>(out[row * dim + d]) - want[d]) < 3e-6 * (1 + std::fabs(want[d]))))
         FAIL("row " << row << " dim " << d << ": " << out[row * dim + d] << ", expected " << want[d]);
@@ -260,6 +271,46 @@ TEST_CASE("ALiBi subtracts a head's slope times the distance from its scores, al
         queries.query.slopes = slopes.data();
         check_against_reference(*kernels, cache, params, queries);
       }
+}
+
+TEST_CASE("sparse attention sees the selected positions alone, in any tile and chunking") {
+  for (const cpu::Kernels* kernels : test::all_kernels())
+    for (const Geometry& geometry :
+         {Geometry{32, 1, 1}, Geometry{40, 1, 5}, Geometry{64, 2, 3, DType::kQ8_0},
+          Geometry{40, 1, 16, DType::kF16, 24, true}, Geometry{96, 1, 4, DType::kQ8_0, 64, true}})
+      for (const std::size_t block : {1, 3, 32, 100})
+        for (const std::size_t count : {1, 4, 40}) {
+          CAPTURE(test::label(*kernels), dtype_name(geometry.type), geometry.head_dim, geometry.shared_row, block,
+                  count);
+          const std::size_t length = 600, tokens = 7;
+          const Cache cache(*kernels, geometry, length, 11);
+          Queries queries(geometry, tokens, static_cast<std::int32_t>(length - tokens), geometry.kv_heads - 1, 12);
+          Random random(13);
+          // The lists of both KV heads, of which the call takes those of one; a token's own block is among them.
+          std::vector<std::int32_t> lists(tokens * 2 * count, -1);
+          for (std::size_t t = 0; t < tokens; ++t) {
+            const auto own = queries.positions[t] / static_cast<std::int32_t>(block);
+            std::set<std::int32_t> chosen{own};
+            for (std::size_t i = 1; i < count; ++i) chosen.insert(static_cast<std::int32_t>(random.below(own + 1)));
+            std::ranges::copy(chosen, lists.begin() + static_cast<std::ptrdiff_t>((2 * t + 1) * count));
+          }
+          queries.query.selected = lists.data() + count;
+          queries.query.selected_stride = 2 * count;
+          queries.query.selected_count = count;
+          queries.query.selected_block = block;
+          check_against_reference(*kernels, cache, cache.params(), queries);
+          const auto all = run_tile(*kernels, cache.params(), queries.query);
+          for (std::size_t t = 0; t < tokens; ++t) {  // each token alone
+            auto one = queries.query;
+            one.tokens = 1;
+            one.q += t * one.token_stride;
+            one.positions += t;
+            one.selected += t * one.selected_stride;
+            const auto alone = run_tile(*kernels, cache.params(), one);
+            REQUIRE(
+                std::equal(alone.begin(), alone.end(), all.begin() + static_cast<std::ptrdiff_t>(t * alone.size())));
+          }
+        }
 }
 
 TEST_CASE("large scores do not overflow") {

@@ -99,6 +99,7 @@ TEST_CASE("activations are accurate to a few ulp") {
       {Function::kReluSquared, [](double v) { return v > 0 ? v * v : 0.0; }, 1},
       {Function::kSoftplus, [](double v) { return std::max(v, 0.0) + std::log1p(std::exp(-std::fabs(v))); }, 8},
       {Function::kSigmoid, [](double v) { return 1 / (1 + std::exp(-v)); }, 6},
+      {Function::kExponential, [](double v) { return std::exp(v); }, 4},
       {Function::kXielu,
        [](double v) { return xielu(v, 0.25, 1.25, 0.5, static_cast<double>(-1e-6f)); },
        10,

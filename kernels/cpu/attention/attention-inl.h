@@ -23,6 +23,37 @@ FORGE_INLINE bool seen_of_chunk(const AttentionParams& params, std::int32_t posi
   return true;
 }
 
+/// Narrows the positions [*begin, *end) of the chunk at `start` to those from the first selected one of token t to its
+/// last. Returns false if there are none.
+FORGE_INLINE bool selected_of_chunk(const AttentionQuery& query, std::size_t t, std::size_t start, std::size_t* begin,
+                                    std::size_t* end, Selected* out) {
+  const std::int32_t* numbers = query.selected + t * query.selected_stride;
+  *out = {.numbers = numbers, .count = 0, .block = query.selected_block, .start = start};
+  // As unsigned numbers a list ascends to its end. The first one that reaches into the chunk:
+  const std::size_t lowest = (start + *begin) / query.selected_block;
+  std::size_t low = 0, high = query.selected_count;
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (static_cast<std::uint32_t>(numbers[middle]) < lowest)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  std::size_t first = *end, last = *begin;
+  for (std::size_t n = low; n < query.selected_count && numbers[n] >= 0; ++n) {
+    std::size_t from = *begin, to = *end;
+    selected_range(*out, numbers[n], &from, &to);
+    if (from == to) break;
+    first = from < first ? from : first;
+    last = to > last ? to : last;
+    out->count = n + 1 - low;
+  }
+  out->numbers = numbers + low;
+  *begin = first;
+  *end = last;
+  return first < last;
+}
+
 /// attention_chunk for one element type of the cache. Collects the rows that see something of the chunk and computes up
 /// to kAttentionRows of them at once; many rows, and shared K/V rows, first convert blocks to floats.
 template <class Kv>
@@ -64,7 +95,10 @@ void attention_chunk_of(const AttentionParams& params, const AttentionQuery& que
     float* partial = partials + row * attention_partial_floats(kv.value_dim);
     Rows& rows = groups[count / kRowsTogether];
     const std::size_t r = count % kRowsTogether;
-    if (!seen_of_chunk(params, query.positions[t], start, &rows.begin[r], &rows.end[r])) {
+    rows.selected[r].numbers = nullptr;
+    if (!seen_of_chunk(params, query.positions[t], start, &rows.begin[r], &rows.end[r]) ||
+        (query.selected != nullptr &&
+         !selected_of_chunk(query, t, start, &rows.begin[r], &rows.end[r], &rows.selected[r]))) {
       std::memset(partial, 0, attention_partial_floats(kv.value_dim) * sizeof(float));
       partial[0] = -__builtin_inff();
       continue;

@@ -56,6 +56,21 @@ struct Chunk {
   const std::byte* keys[kChunkBlocks];    ///< this head's K in each block
   const std::byte* values[kChunkBlocks];  ///< this head's V in each block
 };
+/// The positions that a query row sees of a chunk with sparse attention (AttentionQuery::selected): those of `count`
+/// numbers. numbers nullptr: all. start: the chunk's first position.
+struct Selected {
+  const std::int32_t* numbers;
+  std::size_t count, block, start;
+};
+/// The part of position block `number` that lies in [begin, end) of the chunk; empty if the two are equal.
+FORGE_INLINE void selected_range(const Selected& selected, std::int32_t number, std::size_t* begin, std::size_t* end) {
+  const std::size_t from = static_cast<std::uint32_t>(number) * selected.block, to = from + selected.block;
+  const std::size_t first = from > selected.start ? from - selected.start : 0;
+  const std::size_t last = to > selected.start ? to - selected.start : 0;
+  *begin = first > *begin ? first : *begin;
+  *end = last < *end ? last : *end;
+  if (*begin > *end) *begin = *end;
+}
 /// Query rows that are computed together, their partial results, and the positions that each sees (relative to the
 /// chunk).
 struct Rows {
@@ -63,6 +78,7 @@ struct Rows {
   float* partial[kRowsTogether];
   std::size_t begin[kRowsTogether], end[kRowsTogether];  // begin < end
   float slope[kRowsTogether], at[kRowsTogether];  ///< ALiBi: slopes, and the rows' own positions relative to the chunk
+  Selected selected[kRowsTogether];
 };
 
 /// scores[r][0..32) = scale * q_r . K for the 32 positions of one block; each dot is one chain of fma over d in order.
@@ -109,8 +125,22 @@ FORGE_INLINE void block_scores(const Chunk& chunk, const Rows& rows, const std::
   }
 }
 
-/// Applies the soft-cap and ALiBi's bias and replaces scores [begin, end) of row r with exp(score - m). Scores outside
-/// the range become 0 up to the vector's border. m and l are written to the partial result.
+/// Replaces the scores [begin, end) of positions that are not selected with -infinity.
+inline void mask_unselected(const Selected& selected, std::size_t begin, std::size_t end, float* scores) {
+  std::size_t next = begin;  // everything before it is done
+  for (std::size_t n = 0; n < selected.count; ++n) {
+    std::size_t from = next, to = end;
+    selected_range(selected, selected.numbers[n], &from, &to);
+    if (from == to) continue;
+    for (; next < from; ++next) scores[next] = -__builtin_inff();
+    next = to;
+  }
+  for (; next < end; ++next) scores[next] = -__builtin_inff();
+}
+
+/// Applies the soft-cap and ALiBi's bias, masks what is not selected and replaces scores [begin, end) of row r with
+/// exp(score - m). Scores outside the range become 0 up to the vector's border. m and l are written to the partial
+/// result.
 FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, const Rows& rows, std::size_t r) {
   const std::size_t begin = rows.begin[r], end = rows.end[r];
   float* const partial = rows.partial[r];
@@ -125,6 +155,7 @@ FORGE_INLINE void softmax_of_chunk(float softcap, float* scores, const Rows& row
       M::store(sub(M::load(scores + i), mul(M::set1(rows.slope[r]), distance)), scores + i);
     }
   }
+  if (rows.selected[r].numbers != nullptr) mask_unselected(rows.selected[r], begin, end, scores);
   for (std::size_t i = first; i < begin; ++i) scores[i] = -__builtin_inff();
   for (std::size_t i = end; i < last; ++i) scores[i] = -__builtin_inff();
   V largest = M::load(scores + first);

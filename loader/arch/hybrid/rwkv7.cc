@@ -48,7 +48,7 @@ class Rwkv7 {
     const ir::Value k = ir_.add(key, ir_.add(ir_.mul(scaled, rate), ir_.scale(scaled, -1)));
     const ir::Value y = model_.update_state(width_ * dim_, [&](ir::Value state, std::int64_t index) {
       return ir_.rwkv7(
-          {r, exp_below_zero(ir_.scale(decay, -kDecay)), k, v, ir_.scale(removed, -1), ir_.mul(removed, rate)}, state,
+          {r, ir_.exponential(ir_.scale(decay, -kDecay)), k, v, ir_.scale(removed, -1), ir_.mul(removed, rate)}, state,
           {.layer = index, .heads = heads_, .head_dim = dim_});
     });
     const ir::Shape heads{heads_, dim_};
@@ -96,12 +96,6 @@ class Rwkv7 {
     return ir_.add(y, vector(fmt::format("time_mix_{}0", which)));
   }
   ir::Value tanh(ir::Value x) { return ir_.softcap(x, 1); }  // a soft-cap of 1 is tanh
-  /// e^x for x <= 0. There xIELU with beta = 0 and softplus(alpha_n) = 1 is e^x - 1 - x.
-  ir::Value exp_below_zero(ir::Value x) {
-    const float alpha_n = std::log(std::expm1(1.0F));
-    const ir::Value one = ir_.constant({1.0F}, {1});
-    return ir_.add(ir_.add(ir_.activate(x, ir::Activation::kXielu, {alpha_n, 0, 0, 0}), x), one);
-  }
   /// Each head divided by its length; a length of 0 is taken as 1e-12.
   ir::Value unit_heads(ir::Value x) {
     const auto dim = static_cast<float>(dim_);
